@@ -1,0 +1,12 @@
+// Package job is what passes between an agent and the child process that runs
+// one provision (tendril exec): the job itself, the words on the control pipe,
+// and the numbers of the inherited descriptors.
+//
+//	fd 3  control   agent → child   one Job, then one Control per line; end of file: the agent is gone
+//	fd 4  spool     child → agent   O_APPEND; the records of package logstream
+//	fd 5  lock      held by flock for as long as the child lives
+//	fd 6  doorbell  child → agent   a byte when the spool has grown; content means nothing
+//
+// The child marks all of them close-on-exec before it starts anything, so no
+// template can reach them. Package job must not know how either side works.
+package job

@@ -1,0 +1,165 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// The descriptors a child inherits, beside the usual three.
+const (
+	ControlFD  = 3
+	SpoolFD    = 4
+	LockFD     = 5
+	DoorbellFD = 6
+)
+
+// Job is the first message on the control pipe: all a child needs to know.
+// It never holds the agent's token.
+type Job struct {
+	Assignment provision.Assignment `json:"assignment"`
+	Settings   Settings             `json:"settings"`
+	Dirs       Dirs                 `json:"dirs"`
+	// Instance is the agent's, part of what names local state.
+	Instance uuid.UUID `json:"instance"`
+}
+
+// Dirs are the directories a child may write to. All exist, mode 0700.
+type Dirs struct {
+	// Work is the one work directory of the workspace.
+	Work string `json:"work"`
+	// State holds the workspace's local state, where it has one.
+	State string `json:"state"`
+	// Repos is the cache of bare mirrors shared by all children.
+	Repos string `json:"repos"`
+	// Engines is where engines are installed, shared by all children.
+	Engines string `json:"engines"`
+}
+
+// Settings is the part of the agent's configuration that a child obeys.
+type Settings struct {
+	Policy Policy `json:"policy"`
+	Git    Git    `json:"git"`
+	Engine Engine `json:"engine"`
+	State  State  `json:"state"`
+	// CancelGrace is how long an engine may take to end after its one SIGINT.
+	CancelGrace time.Duration `json:"cancel_grace"`
+	// Timeout ends a run like a cancel does.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Policy is what this agent consents to, whatever the database says.
+type Policy struct {
+	// Repos are the repository URLs allowed, "*" for one path segment and "**"
+	// for any number. None allowed means none run.
+	Repos []string `json:"repos"`
+	// Operations granted; empty means apply only.
+	Operations []provision.Operation `json:"operations"`
+	// AllowFile permits file: URLs (still subject to Repos).
+	AllowFile bool `json:"allow_file"`
+}
+
+// Git is how repositories are reached.
+type Git struct {
+	// CAFile is a PEM bundle trusted beside the system's.
+	CAFile string `json:"ca_file,omitempty"`
+	// Timeout bounds one exchange with a git server.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Engine is which terraform (or tofu) runs and where it may come from.
+type Engine struct {
+	// Kind is "terraform" or "tofu", when the snapshot does not say.
+	Kind string `json:"kind"`
+	// Version when the snapshot does not say; "" takes whatever is found.
+	Version string `json:"version,omitempty"`
+	// Dir is searched before PATH, for KIND and KIND_VERSION.
+	Dir string `json:"dir,omitempty"`
+	// Install permits downloading an engine that is not found.
+	Install bool `json:"install"`
+	// MirrorURL replaces the vendor's release server.
+	MirrorURL string `json:"mirror_url,omitempty"`
+	// PublicKeyFile replaces the vendor's signing key, ASCII-armoured.
+	PublicKeyFile string `json:"public_key_file,omitempty"`
+}
+
+// State is where Terraform's state lives; see the design, section 3.
+type State struct {
+	// Backend, when set, replaces whatever the template declares.
+	Backend string `json:"backend,omitempty"`
+	// Config completes a backend of the type it is keyed by. In values,
+	// {workspace_id} stands for the workspace's id.
+	Config map[string]map[string]string `json:"config,omitempty"`
+}
+
+// Control is one message to a running child.
+type Control struct {
+	// Ack answers the update of that number: go on, or, with Refused, stop.
+	Ack     int64              `json:"ack,omitempty"`
+	Refused *provision.Failure `json:"refused,omitempty"`
+	// Stop asks the child to end its run gracefully, and why.
+	Stop StopReason `json:"stop,omitempty"`
+}
+
+// StopReason says why a run is to end before its time.
+type StopReason string
+
+// The reasons an agent gives. AgentGone is what a child tells itself when the
+// control pipe ends.
+const (
+	StopCancelled StopReason = "cancelled" // a person asked for it
+	StopDrained   StopReason = "drained"   // the agent's drain time ran out
+	StopLost      StopReason = "lost"      // the claim is no longer this agent's
+	StopTimedOut  StopReason = "timed_out"
+	StopAgentGone StopReason = "agent_gone"
+)
+
+// Write puts one message, a Job or a Control, on the pipe.
+func Write(w io.Writer, message any) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode control message: %w", err)
+	}
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write control message: %w", err)
+	}
+	return nil
+}
+
+// Reader reads what Write wrote.
+type Reader struct{ decoder *json.Decoder }
+
+// NewReader returns a Reader on the control pipe.
+func NewReader(r io.Reader) *Reader { return &Reader{decoder: json.NewDecoder(r)} }
+
+// Job reads the first message.
+func (r *Reader) Job() (Job, error) {
+	var j Job
+	if err := r.decoder.Decode(&j); err != nil {
+		return Job{}, fmt.Errorf("read job: %w", err)
+	}
+	return j, nil
+}
+
+// ErrAgentGone is returned when the pipe ends: no agent holds its other end.
+var ErrAgentGone = errors.New("the agent is gone")
+
+// Next reads the next control message, and ErrAgentGone when there is no more.
+func (r *Reader) Next() (Control, error) {
+	var c Control
+	err := r.decoder.Decode(&c)
+	switch {
+	case err == nil:
+		return c, nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return Control{}, ErrAgentGone
+	default:
+		return Control{}, fmt.Errorf("read control message: %w", err)
+	}
+}

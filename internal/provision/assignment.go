@@ -1,0 +1,57 @@
+package provision
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Assignment is one provision as an agent receives it with its claim.
+type Assignment struct {
+	ClaimID     uuid.UUID `json:"claim_id"`
+	ProvisionID uuid.UUID `json:"provision_id"`
+	// Number counts provisions across the database; people quote it.
+	Number      int64     `json:"number"`
+	WorkspaceID uuid.UUID `json:"workspace_id"`
+	// Workspace is the workspace's name, unique within its cluster.
+	Workspace string    `json:"workspace_name"`
+	Operation Operation `json:"operation"`
+	// Snapshot is provisions.config_snapshot as stored; ParseSnapshot reads it.
+	Snapshot json.RawMessage `json:"config_snapshot"`
+	// PinnedCommit is the commit that the snapshot's version meant when it was
+	// first used in this org, or "" when it never was.
+	PinnedCommit string `json:"pinned_commit,omitempty"`
+}
+
+// Stream says where a piece of log came from.
+type Stream string
+
+// The streams of a log. System lines are written by Tendril itself.
+const (
+	Stdout Stream = "STDOUT"
+	Stderr Stream = "STDERR"
+	System Stream = "SYSTEM"
+)
+
+// LogChunk is one row of provision_logs before the database numbers it: some
+// masked text of one stream, a few lines or part of one.
+type LogChunk struct {
+	Stream    Stream    `json:"stream"`
+	Text      string    `json:"text"`
+	EmittedAt time.Time `json:"at"`
+}
+
+// Limits on log chunks; the database refuses what is larger.
+const (
+	// ChunkTarget is the size at which a chunk is closed, in bytes.
+	ChunkTarget = 10 << 10
+	// MaxChunk is the largest chunk the database takes, in bytes.
+	MaxChunk = 64 << 10
+	// MaxBatch is the most text one call carries, in bytes.
+	MaxBatch = 512 << 10
+	// MaxBatchChunks is the most chunks one call carries.
+	MaxBatchChunks = 128
+	// FlushAfter is the longest a byte waits for its chunk to close.
+	FlushAfter = 500 * time.Millisecond
+)

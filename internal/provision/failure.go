@@ -1,0 +1,63 @@
+package provision
+
+import "errors"
+
+// Code names a kind of failure. It is stored in provisions.error_code, is
+// stable, and is what documentation and alerts are keyed by.
+type Code string
+
+// The codes a run can end with. Those set by SQL alone say so.
+const (
+	CodeAgentLost      Code = "agent_lost"      // SQL: the lease ran out
+	CodeAgentRestarted Code = "agent_restarted" // SQL: the agent came back without the run
+	CodeAgentDrained   Code = "agent_drained"   // the drain time ran out
+	CodeExecDied       Code = "exec_died"       // the child process died without a result
+	CodeInternal       Code = "internal"        // a defect or an exhausted machine, not the user's doing
+
+	CodeCancelled   Code = "cancelled"
+	CodeTimedOut    Code = "timed_out"
+	CodeBadSnapshot Code = "bad_snapshot"
+
+	CodeRepoRefused        Code = "repo_refused"        // the agent's policy does not allow the repository
+	CodeOperationRefused   Code = "operation_refused"   // the agent's policy does not grant the operation
+	CodeCheckoutFailed     Code = "checkout_failed"     // the git server did not answer as hoped
+	CodeVersionNotFound    Code = "version_not_found"   // no such tag or commit
+	CodeTagMoved           Code = "tag_moved"           // the tag names another commit than when first used
+	CodePathRefused        Code = "path_refused"        // template_source.path leaves the checkout or is not there
+	CodeTemplateInvalid    Code = "template_invalid"    // the template does not parse
+	CodeVariablesInvalid   Code = "variables_invalid"   // unknown, missing or ill-typed variables
+	CodeEngineMissing      Code = "engine_missing"      // no engine found and none could be installed
+	CodeInitFailed         Code = "init_failed"         // init ended with an error
+	CodePlanFailed         Code = "plan_failed"         // plan ended with an error
+	CodeApplyFailed        Code = "apply_failed"        // apply ended with an error
+	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
+	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
+	CodeWorkspaceBound     Code = "workspace_bound"     // the workspace belongs to another template
+)
+
+// Failure is an error made for the person who asked for the provision. Its
+// message says what was tried, on what, what is wrong and what to do; it holds
+// no secret and no stack trace.
+type Failure struct {
+	Code    Code
+	Message string
+	Err     error // the cause, for the agent's own log; may be nil
+}
+
+// Fail returns a Failure with the given code and message that wraps cause.
+func Fail(code Code, message string, cause error) *Failure {
+	return &Failure{Code: code, Message: message, Err: cause}
+}
+
+func (f *Failure) Error() string { return f.Message }
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// AsFailure returns the Failure in err's chain. An error without one is our
+// own fault rather than the user's: it becomes CodeInternal with its text.
+func AsFailure(err error) *Failure {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f
+	}
+	return &Failure{Code: CodeInternal, Message: err.Error(), Err: err}
+}

@@ -1,0 +1,69 @@
+package provision
+
+import "slices"
+
+// Status is where a provision stands. The values are those of the column
+// provisions.status; the database refuses every change that is not drawn in
+// transitions, whichever program asks.
+type Status string
+
+// The states of a provision.
+const (
+	Queued           Status = "QUEUED"
+	Processing       Status = "PROCESSING"
+	AwaitingApproval Status = "AWAITING_APPROVAL"
+	Success          Status = "SUCCESS"
+	Failed           Status = "FAILED"
+	Cancelled        Status = "CANCELLED"
+)
+
+// transitions is the drawing in the design, section 2. FAILED has a way out
+// only for a run whose agent was given up (CodeAgentLost) and then reported
+// after all: see Provision's late settlement in the SQL contract.
+var transitions = map[Status][]Status{
+	Queued:           {Processing, Cancelled},
+	Processing:       {Success, Failed, Cancelled, AwaitingApproval},
+	AwaitingApproval: {Queued, Cancelled},
+}
+
+// CanBecome reports whether the state machine has an arrow from s to next.
+// Late settlement of an agent_lost run is not among them: it depends on the
+// claim and is decided by the database alone.
+func (s Status) CanBecome(next Status) bool { return slices.Contains(transitions[s], next) }
+
+// Terminal reports whether a provision in this state is over.
+func (s Status) Terminal() bool { return s == Success || s == Failed || s == Cancelled }
+
+// Operation is what a provision does to its workspace.
+type Operation string
+
+// The operations of the contract.
+const (
+	OperationPlan    Operation = "plan"
+	OperationApply   Operation = "apply"
+	OperationDestroy Operation = "destroy"
+	OperationRefresh Operation = "refresh"
+)
+
+// Stage is how far a running provision has come. Stages are reached in the
+// order of Stages.
+type Stage string
+
+// The stages of a run.
+const (
+	StageCheckout Stage = "checkout"
+	StageValidate Stage = "validate"
+	StageEngine   Stage = "engine"
+	StageInit     Stage = "init"
+	StagePlan     Stage = "plan"
+	StageApproval Stage = "approval"
+	StageApply    Stage = "apply"
+	StageOutputs  Stage = "outputs"
+	StageDone     Stage = "done"
+)
+
+// Stages lists all stages in the order a run reaches them.
+var Stages = []Stage{
+	StageCheckout, StageValidate, StageEngine, StageInit, StagePlan,
+	StageApproval, StageApply, StageOutputs, StageDone,
+}

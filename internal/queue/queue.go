@@ -1,0 +1,82 @@
+// Package queue is how an agent reaches the queue in the database: what it can
+// ask and which errors it must tell apart. The transports are below it
+// (pgqueue); queuetest holds them to the same cases.
+//
+// It must not know SQL, HTTP, processes or Terraform.
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Contract is the version of the SQL contract this program speaks.
+const Contract = 1
+
+// Agent is who asks: one agent instance in one of its lives.
+type Agent struct {
+	// Instance lives in the agent's data directory and outlives restarts.
+	Instance uuid.UUID `json:"instance_id"`
+	// Boot is new at each start; a later one supersedes all before it.
+	Boot     uuid.UUID `json:"boot_id"`
+	Name     string    `json:"name"`
+	Host     string    `json:"host"`
+	Version  string    `json:"version"`
+	Contract int       `json:"contract"`
+	Slots    int       `json:"slots"`
+}
+
+// Registration is the database's answer to Register.
+type Registration struct {
+	ClusterID   uuid.UUID
+	ClusterName string
+	Contract    int
+	Heartbeat   time.Duration
+	Lease       time.Duration
+}
+
+// Pulse is the database's answer to a heartbeat.
+type Pulse struct {
+	// Cancel lists claims that people want stopped.
+	Cancel []uuid.UUID
+	// Lost lists claims sent that are no longer this agent's: reaped, settled
+	// or superseded. A run whose apply has begun finishes and settles late.
+	Lost []uuid.UUID
+	// Poll and Heartbeat are the intervals the database advises.
+	Poll      time.Duration
+	Heartbeat time.Duration
+}
+
+// Queue is one agent's way to the database. All methods are safe for
+// concurrent use, may be repeated after a lost reply, and return errors that
+// Kind can tell apart. Every call is bounded by its context.
+type Queue interface {
+	// Register introduces the agent's current boot. ErrConflict when the name
+	// or the instance is alive elsewhere.
+	Register(ctx context.Context) (Registration, error)
+	// Heartbeat renews the leases of the given claims.
+	Heartbeat(ctx context.Context, claims []uuid.UUID) (Pulse, error)
+	// Claim takes at most one provision under a claim id of the caller's
+	// choosing; the same id again returns the same assignment. nil: nothing to do.
+	Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error)
+	// AppendLog stores chunks numbered first, first+1, … of a claim and returns
+	// the number expected next. Numbers already stored are ignored; when first
+	// is beyond the number expected nothing is stored.
+	AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (next int64, err error)
+	// Report stores progress or the end of a run.
+	Report(ctx context.Context, claimID uuid.UUID, report provision.Report) error
+	// FailOrphans ends what earlier boots of this instance left without a
+	// result and returns those provisions.
+	FailOrphans(ctx context.Context) ([]uuid.UUID, error)
+	// Work receives when there may be something to claim, Attention when a
+	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
+	// late or wrong, and several may arrive as one.
+	Work() <-chan struct{}
+	Attention() <-chan struct{}
+	// Close ends all connections and waits for what the queue started.
+	Close()
+}
