@@ -1,0 +1,5 @@
+package postgres
+
+import "syscall"
+
+func dieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
