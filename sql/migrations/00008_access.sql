@@ -1,0 +1,54 @@
+-- Who may do what. Everything is taken away first, whatever this database's
+-- default privileges gave; then each grant stands here by name.
+
+-- +goose Up
+SELECT tendril.deny_all(ARRAY[
+  'orgs', 'org_members', 'clusters', 'agents', 'audit_events', 'templates', 'template_pins', 'workspaces', 'provisions',
+  'provision_progress', 'provision_logs', 'provision_events', 'resources', 'cluster_overview',
+  'register_agent', 'agent_heartbeat', 'fetch_next_provision', 'insert_provision_log', 'update_provision_status', 'fail_orphaned_provisions',
+  'create_cluster', 'rotate_cluster_token', 'revoke_cluster_token', 'cancel_provision']);
+
+-- Members read; a deploy is an INSERT of these columns; all else is changed by
+-- functions.
+GRANT SELECT ON public.orgs, public.org_members, public.clusters, public.agents, public.audit_events, public.templates,
+  public.template_pins, public.workspaces, public.provisions, public.provision_progress, public.provision_logs,
+  public.provision_events, public.resources, public.cluster_overview TO authenticated;
+GRANT INSERT (cluster_id, config_snapshot, priority) ON public.provisions TO authenticated;
+
+-- Policies run as the caller, who may call these two and cannot even name them:
+-- the schema stays closed.
+GRANT EXECUTE ON FUNCTION tendril.orgs_with_role(text) TO authenticated;
+GRANT EXECUTE ON FUNCTION tendril.current_user_id() TO authenticated;
+
+GRANT EXECUTE ON FUNCTION public.create_cluster(text, uuid, jsonb, text), public.rotate_cluster_token(uuid, interval),
+  public.revoke_cluster_token(uuid, uuid), public.cancel_provision(uuid) TO authenticated;
+
+-- Agents: through PostgREST as anon, directly as a login role in tendril_agent.
+GRANT EXECUTE ON FUNCTION public.register_agent(text, jsonb), public.agent_heartbeat(text, uuid, uuid, uuid[]),
+  public.fetch_next_provision(text, uuid, uuid, uuid), public.insert_provision_log(text, uuid, bigint, jsonb),
+  public.update_provision_status(text, uuid, text, jsonb), public.fail_orphaned_provisions(text, uuid, uuid)
+  TO anon, tendril_agent;
+
+-- +goose StatementBegin
+DO $$
+DECLARE
+  v_table text;
+BEGIN
+  FOREACH v_table IN ARRAY ARRAY['org_members', 'clusters', 'agents', 'audit_events', 'templates', 'template_pins', 'workspaces',
+                                 'provisions', 'provision_progress', 'provision_logs', 'provision_events', 'resources'] LOOP
+    EXECUTE format('ALTER TABLE public.%I ENABLE ROW LEVEL SECURITY', v_table);
+    -- The sub-select makes it one look-up per statement, not per row.
+    EXECUTE format('CREATE POLICY members_read ON public.%I FOR SELECT TO authenticated
+                    USING (org_id = ANY ((SELECT tendril.orgs_with_role(''viewer''))::uuid[]))', v_table);
+  END LOOP;
+END $$;
+-- +goose StatementEnd
+ALTER TABLE public.orgs ENABLE ROW LEVEL SECURITY;
+CREATE POLICY members_read ON public.orgs FOR SELECT TO authenticated
+  USING (id = ANY ((SELECT tendril.orgs_with_role('viewer'))::uuid[]));
+
+-- accept_deploy() has checked already and filled in the org; this is the second lock.
+CREATE POLICY operators_deploy ON public.provisions FOR INSERT TO authenticated
+  WITH CHECK (org_id = ANY ((SELECT tendril.orgs_with_role('operator'))::uuid[]));
+
+NOTIFY pgrst, 'reload schema';
