@@ -64,7 +64,10 @@ func newProvider(db *stdsql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the embedded migrations: %w", err)
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(
+		lock.WithLockTimeout(1, 300), // asks each second, for five minutes
+		lock.WithUnlockTimeout(1, 10),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("set up the migration lock: %w", err)
 	}

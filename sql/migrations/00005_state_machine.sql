@@ -11,14 +11,14 @@ CREATE FUNCTION tendril.guard_status() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  IF NOT CASE OLD.status
+  IF NOT (CASE OLD.status
            WHEN 'QUEUED'            THEN NEW.status IN ('PROCESSING', 'CANCELLED')
            WHEN 'PROCESSING'        THEN NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL')
            WHEN 'AWAITING_APPROVAL' THEN NEW.status IN ('QUEUED', 'CANCELLED')
            -- Late settlement: the agent was given up and reports after all.
            WHEN 'FAILED'            THEN OLD.error_code = 'agent_lost' AND NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED')
            ELSE false
-         END THEN
+         END) THEN
     PERFORM tendril.refuse('PT409', 'illegal_transition',
       format('provision %s is %s and cannot become %s', OLD.id, OLD.status, NEW.status));
   END IF;

@@ -1,0 +1,116 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+	tendrilsql "github.com/tendril-run/tendril/sql"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// migrated fills a test's database with the contract.
+var migrated = pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
+	_, err := tendrilsql.Migrate(ctx, url)
+	return err
+})
+
+func TestMigrateTwiceIsHarmless(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first, err := tendrilsql.Migrate(t.Context(), db.URL)
+	if err != nil || first == 0 {
+		t.Fatalf("Migrate(empty) = %d, %v, want some migrations run", first, err)
+	}
+	again, err := tendrilsql.Migrate(t.Context(), db.URL)
+	if err != nil || again != 0 {
+		t.Fatalf("Migrate(again) = %d, %v, want 0, nil", again, err)
+	}
+}
+
+func TestMigrateConcurrently(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	counts := make([]int, 4)
+	for i := range errs {
+		wg.Go(func() { counts[i], errs[i] = tendrilsql.Migrate(t.Context(), db.URL) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("four Migrate at once: %v", err)
+	}
+	worked := 0
+	for _, n := range counts {
+		if n > 0 {
+			worked++
+		}
+	}
+	if worked != 1 {
+		t.Errorf("migrations run by each = %v, want all by one", counts)
+	}
+}
+
+func TestMigrateRefusesNewerDatabase(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, migrated)
+	conn := db.Conn(t)
+	mustExec(t, conn, "INSERT INTO tendril.schema_migrations (version_id, is_applied) VALUES (9999, true)")
+	_, err := tendrilsql.Migrate(t.Context(), db.URL)
+	tooNew, ok := errors.AsType[*tendrilsql.TooNewError](err)
+	if !ok || tooNew.Database != 9999 {
+		t.Fatalf("Migrate(newer database) = %v, want TooNewError for 9999", err)
+	}
+	if !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "trellis") {
+		t.Errorf("error = %q, want it to name the version and what to do", err)
+	}
+}
+
+// A managed Postgres gives out no superuser.
+func TestMigrateAsCreateroleOnly(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	admin := db.Conn(t)
+	role := "owner_" + strings.TrimPrefix(db.Name, "test_")
+	mustExec(t, admin, "CREATE ROLE "+role+" LOGIN CREATEROLE PASSWORD 'pw-for-the-test'")
+	mustExec(t, admin, "GRANT CREATE ON DATABASE "+db.Name+" TO "+role)
+	mustExec(t, admin, "GRANT USAGE, CREATE ON SCHEMA public TO "+role+" WITH GRANT OPTION")
+	t.Cleanup(func() {
+		ctx := context.Background()
+		conn, err := pgx.Connect(ctx, db.URL)
+		if err != nil {
+			t.Errorf("connect: %v", err)
+			return
+		}
+		defer conn.Close(ctx) //nolint:errcheck // the test is over
+		if _, err := conn.Exec(ctx, "DROP OWNED BY "+role+" CASCADE; DROP ROLE "+role); err != nil {
+			t.Errorf("drop %s: %v", role, err)
+		}
+	})
+
+	config, err := pgx.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "postgres://" + role + ":pw-for-the-test@/" + db.Name + "?host=" + config.Host
+	if _, err := tendrilsql.Migrate(t.Context(), url); err != nil {
+		t.Fatalf("Migrate(as CREATEROLE only) = %v, want nil", err)
+	}
+	owner, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(context.Background()) //nolint:errcheck // the test is over
+	w := newWorld(t, owner)
+	id := w.deploy(t, w.operator, snapshot("hello"))
+	if got := w.status(t, id); got != "QUEUED" {
+		t.Errorf("status of a deploy there = %s, want QUEUED", got)
+	}
+}
