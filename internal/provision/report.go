@@ -46,6 +46,8 @@ type PlanSummary struct {
 	Replace int `json:"replace"`
 	Import  int `json:"import"`
 	Move    int `json:"move"`
+	// Forget counts what leaves the state and stays in the world.
+	Forget int `json:"forget,omitempty"`
 	// Resources lists what changes, without values; at most MaxPlanResources.
 	Resources []PlannedChange `json:"resources,omitempty"`
 	// Truncated is how many changes are not listed.
@@ -57,7 +59,7 @@ const MaxPlanResources = 1000
 
 // Empty reports whether the plan would change no resource.
 func (p PlanSummary) Empty() bool {
-	return p.Add+p.Change+p.Destroy+p.Replace+p.Import+p.Move == 0
+	return p.Add+p.Change+p.Destroy+p.Replace+p.Import+p.Move+p.Forget == 0
 }
 
 // PlannedChange is one resource of a plan.
