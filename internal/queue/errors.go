@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind is what an error means for the caller.
@@ -52,4 +53,26 @@ func KindOf(err error) Kind {
 		return e.Kind
 	}
 	return Unavailable
+}
+
+// KindOfState maps a SQLSTATE and the stable word that comes with it, the same
+// on every transport. The contract's own refusals (PT4xx) are final, and so is
+// what a statement will meet again (bad data, violated constraints, missing
+// objects or privileges: classes 22, 23, 42). The rest (shutting down, out of
+// connections, deadlock) passes.
+func KindOfState(state, reason string) Kind {
+	switch {
+	case state == "PT401":
+		return Unauthorized
+	case state == "PT409" && reason == "agent_superseded":
+		return Superseded
+	case state == "PT409" && reason == "claim_lost":
+		return ClaimLost
+	case state == "PT409" && reason == "cancel_requested":
+		return CancelRequested
+	case strings.HasPrefix(state, "PT4"), strings.HasPrefix(state, "22"), strings.HasPrefix(state, "23"), strings.HasPrefix(state, "42"):
+		return Refused
+	default:
+		return Unavailable
+	}
 }

@@ -116,7 +116,7 @@ BEGIN
     ON CONFLICT (provision_id) DO NOTHING;
     SELECT next_seq, notified_at INTO v_next, v_notified FROM tendril.log_heads WHERE provision_id = p_provision FOR NO KEY UPDATE;
   END IF;
-  IF v_now - v_notified >= (SELECT log_notify FROM tendril.settings) THEN
+  IF v_notified <= v_now - (SELECT log_notify FROM tendril.settings) THEN
     PERFORM pg_notify('tendril_provision', p_provision::text);
     v_notified := v_now;
   END IF;

@@ -1,0 +1,40 @@
+package pgqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// translate turns what pgx returns into a queue.Error. doing says what was
+// tried, for messages that are not the database's own.
+func translate(doing string, err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return &queue.Error{Kind: queue.Unavailable, Message: "could not " + doing + ": the database did not answer in time", Err: err}
+		}
+		return &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}
+	}
+	e := &queue.Error{Kind: queue.KindOfState(pg.Code, pg.Detail), Code: pg.Code, Reason: pg.Detail, Message: pg.Message, Hint: pg.Hint, Err: err}
+	if !strings.HasPrefix(pg.Code, "PT") {
+		// Not one of the contract's own: say what it was about.
+		e.Message, e.Reason = fmt.Sprintf("could not %s: %s (SQLSTATE %s)", doing, pg.Message, pg.Code), ""
+		switch {
+		case pg.Code == "42883" || pg.Code == "3F000":
+			e.Kind, e.Hint = queue.Refused, "this database has no Tendril contract, or an older one: run \"trellis migrate\" against it"
+		case pg.Code == "42501":
+			e.Kind, e.Hint = queue.Refused, "the login role must be a member of tendril_agent"
+		case strings.HasPrefix(pg.Code, "28"):
+			e.Kind, e.Hint = queue.Refused, "check the user and password in the queue URL"
+		case pg.Code == "3D000":
+			e.Kind, e.Hint = queue.Refused, "check the database name in the queue URL"
+		}
+	}
+	return e
+}

@@ -1,0 +1,217 @@
+// Package pgqueue reaches the queue straight through Postgres: each method of
+// queue.Queue is one call of one SQL function, and LISTEN wakes the agent.
+//
+// It must not decide anything: who may do what is decided in SQL. It must not
+// know what an agent does with what it gets.
+package pgqueue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// Options say how to reach the database and as whom.
+type Options struct {
+	// URL of the database; its role needs no more than tendril_agent.
+	URL string
+	// ListenURL is a session connection for LISTEN, for when URL goes through a
+	// pooler in transaction mode. Empty: URL. "off": polling only.
+	ListenURL string
+	// Token is the cluster's agent token. Only its hash leaves this process.
+	Token string
+	Agent queue.Agent
+	// CallTimeout bounds each call; 15 s when zero.
+	CallTimeout time.Duration
+}
+
+// maxConns is what one agent needs at the most: heartbeat, claim and two
+// log streams at once. More would cost the database, not help the agent.
+const maxConns = 4
+
+// Queue is a queue.Queue over a pool of connections.
+type Queue struct {
+	pool     *pgxpool.Pool
+	hash     string
+	agent    queue.Agent
+	timeout  time.Duration
+	listener *listener // nil: polling only
+}
+
+var _ queue.Queue = (*Queue)(nil)
+
+// New opens the queue. It connects when first used, so a database that is away
+// is not an error yet.
+func New(ctx context.Context, o Options) (*Queue, error) {
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		// pgx redacts the password in this error.
+		return nil, fmt.Errorf("queue URL: %w", err)
+	}
+	config.MaxConns = maxConns
+	config.MaxConnIdleTime = time.Minute
+	// Extended protocol without named statements: parameters stay out of the
+	// server's log, and a pooler in transaction mode may stand between.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.ConnConfig.RuntimeParams["application_name"] = "tendril " + o.Agent.Name
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the queue: %w", err)
+	}
+	sum := sha256.Sum256([]byte(o.Token))
+	q := &Queue{pool: pool, hash: hex.EncodeToString(sum[:]), agent: o.Agent, timeout: o.CallTimeout}
+	if q.timeout == 0 {
+		q.timeout = 15 * time.Second
+	}
+	if o.ListenURL != "off" {
+		listenConfig := config.ConnConfig.Copy()
+		if o.ListenURL != "" {
+			if listenConfig, err = pgx.ParseConfig(o.ListenURL); err != nil {
+				pool.Close()
+				return nil, fmt.Errorf("queue listen URL: %w", err)
+			}
+		}
+		q.listener = startListener(listenConfig)
+	}
+	return q, nil
+}
+
+// Close implements queue.Queue.
+func (q *Queue) Close() {
+	if q.listener != nil {
+		q.listener.stop()
+	}
+	q.pool.Close()
+}
+
+// Work implements queue.Queue. Without a listener it never receives.
+func (q *Queue) Work() <-chan struct{} {
+	if q.listener == nil {
+		return nil
+	}
+	return q.listener.work
+}
+
+// Attention implements queue.Queue. Without a listener it never receives.
+func (q *Queue) Attention() <-chan struct{} {
+	if q.listener == nil {
+		return nil
+	}
+	return q.listener.attention
+}
+
+// Register implements queue.Queue.
+func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
+	about, err := json.Marshal(q.agent)
+	if err != nil {
+		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
+	}
+	var reply struct {
+		ClusterID   uuid.UUID `json:"cluster_id"`
+		ClusterName string    `json:"cluster_name"`
+		Contract    int       `json:"contract"`
+		Heartbeat   float64   `json:"heartbeat_seconds"`
+		Lease       float64   `json:"lease_seconds"`
+	}
+	if err := q.call(ctx, "register with the database", &reply,
+		"SELECT public.register_agent($1, $2::text::jsonb)", q.hash, string(about)); err != nil {
+		return queue.Registration{}, err
+	}
+	if q.listener != nil {
+		q.listener.watch(reply.ClusterID)
+	}
+	return queue.Registration{
+		ClusterID: reply.ClusterID, ClusterName: reply.ClusterName, Contract: reply.Contract,
+		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease),
+	}, nil
+}
+
+// Heartbeat implements queue.Queue.
+func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+	if claims == nil {
+		claims = []uuid.UUID{} // not NULL
+	}
+	var reply struct {
+		Cancel    []uuid.UUID `json:"cancel"`
+		Lost      []uuid.UUID `json:"lost"`
+		Poll      float64     `json:"poll_seconds"`
+		Heartbeat float64     `json:"heartbeat_seconds"`
+	}
+	if err := q.call(ctx, "send a heartbeat", &reply,
+		"SELECT public.agent_heartbeat($1, $2, $3, $4)", q.hash, q.agent.Instance, q.agent.Boot, claims); err != nil {
+		return queue.Pulse{}, err
+	}
+	return queue.Pulse{Cancel: reply.Cancel, Lost: reply.Lost, Poll: seconds(reply.Poll), Heartbeat: seconds(reply.Heartbeat)}, nil
+}
+
+// Claim implements queue.Queue.
+func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
+	var a *provision.Assignment
+	err := q.call(ctx, "ask for the next provision", &a,
+		"SELECT to_jsonb(f) FROM public.fetch_next_provision($1, $2, $3, $4) f", q.hash, q.agent.Instance, q.agent.Boot, claimID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return a, err
+}
+
+// AppendLog implements queue.Queue.
+func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
+	encoded := []byte("[]")
+	if len(chunks) > 0 {
+		var err error
+		if encoded, err = json.Marshal(chunks); err != nil {
+			return 0, fmt.Errorf("encode log chunks: %w", err)
+		}
+	}
+	var next int64
+	err := q.call(ctx, "store log lines", &next,
+		"SELECT public.insert_provision_log($1, $2, $3, $4::text::jsonb)", q.hash, claimID, first, string(encoded))
+	return next, err
+}
+
+// Report implements queue.Queue.
+func (q *Queue) Report(ctx context.Context, claimID uuid.UUID, report provision.Report) error {
+	detail, err := json.Marshal(report.Detail)
+	if err != nil {
+		return fmt.Errorf("encode a report: %w", err)
+	}
+	return q.call(ctx, "report a provision's status", nil,
+		"SELECT public.update_provision_status($1, $2, $3, $4::text::jsonb)", q.hash, claimID, report.Status, string(detail))
+}
+
+// FailOrphans implements queue.Queue.
+func (q *Queue) FailOrphans(ctx context.Context) ([]uuid.UUID, error) {
+	var orphans []uuid.UUID
+	err := q.call(ctx, "end what an earlier start left behind", &orphans,
+		"SELECT coalesce(array_agg(f), '{}') FROM public.fail_orphaned_provisions($1, $2, $3) f", q.hash, q.agent.Instance, q.agent.Boot)
+	return orphans, err
+}
+
+// call runs one statement that answers one row and scans its only column into
+// reply, which may be nil.
+func (q *Queue) call(ctx context.Context, doing string, reply any, statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	row := q.pool.QueryRow(ctx, statement, args...)
+	if err := row.Scan(reply); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return translate(doing, err)
+	}
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
