@@ -1,0 +1,195 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// ApplyOptions belong to Apply.
+type ApplyOptions struct {
+	// PlanFile is what Plan saved, from the same directory.
+	PlanFile string
+	// Steps is how many steps the plan has, see Steps. 0 lets the engine say.
+	Steps int
+	// On hears of events, in order, before their lines are printed. It runs
+	// while the engine's output waits, so it must be quick. May be nil.
+	On func(Event)
+}
+
+// Event is a step forward in an apply.
+type Event struct {
+	// Resource is what happened to a resource; nil if nothing did.
+	Resource *provision.Event
+	// Done of Total steps are over, well or not.
+	Done, Total int
+	// Secrets are values that must never be shown and that were unknown
+	// before: mask them in everything printed after this event.
+	Secrets []string
+}
+
+// Percent is how much of the apply is done, 0…100; 100 only when all is.
+func (e Event) Percent() int {
+	if e.Total <= 0 {
+		return 0
+	}
+	return min(100, e.Done*100/e.Total)
+}
+
+// Applied is what an apply did, as far as the engine said before it ended.
+type Applied struct {
+	// Outputs of the root module; nil if the apply did not get that far.
+	Outputs map[string]provision.Output
+	// Add, Change, Destroy and Import are the engine's own count; all 0 if it
+	// did not get that far.
+	Add, Change, Destroy, Import int
+	// Done of Total steps are over.
+	Done, Total int
+	// Changed maps the addresses of what was created or updated to their
+	// ids ("" if the engine did not say), Destroyed lists what is gone.
+	Changed   map[string]string
+	Destroyed []string
+}
+
+// Apply carries out a saved plan. What it returns is valid with an error, too.
+// Fails with CodeApplyFailed or CodeStateLocked.
+func (r *Runner) Apply(ctx context.Context, opts ApplyOptions) (Applied, error) {
+	run := r.command("apply", provision.CodeApplyFailed)
+	progress := &progress{command: run, on: opts.On, applied: Applied{Total: opts.Steps}, counted: opts.Steps > 0}
+	var refused error
+	progress.refuse = func(err error) {
+		refused = err
+		run.gate.interrupt(err)
+	}
+	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {
+		return tf.ApplyJSON(ctx, progress.writer(), tfexec.DirOrPlan(opts.PlanFile))
+	})
+	if refused != nil && (err == nil || errors.Is(err, refused)) {
+		err = provision.Fail(provision.CodeEngineMissing, fmt.Sprintf("%s apply was stopped: %s", r.engine.Kind, refused), refused)
+	}
+	return progress.applied, err
+}
+
+// progress follows an apply by its events. One goroutine writes to it, that
+// of terraform-exec, and Apply reads it when that has ended.
+type progress struct {
+	command *command
+	on      func(Event)
+	refuse  func(error)
+	applied Applied
+	counted bool // the number of steps was given
+}
+
+func (p *progress) writer() io.Writer { return writerFunc(p.line) }
+
+// line takes one line of the engine's stdout; terraform-exec hands over whole
+// lines.
+func (p *progress) line(raw []byte) {
+	out := p.command.runner.out
+	m, err := parse(raw)
+	switch {
+	case errors.Is(err, errNotEvent):
+		out.write(toStdout, raw)
+		return
+	case err != nil:
+		out.write(toStderr, fmt.Appendf(nil, "(%d bytes of the engine's output are damaged and not shown)\n", len(raw)))
+		return
+	}
+	p.follow(m)
+	sink, text := m.render()
+	out.write(sink, []byte(text))
+}
+
+// follow notes what the event means and tells the caller.
+func (p *progress) follow(m message) {
+	event := Event{}
+	switch m.Type {
+	case "version":
+		if err := checkUI(m.UI); err != nil {
+			p.refuse(err)
+		}
+	case "planned_change":
+		if !p.counted {
+			p.applied.Total += stepsOf(m.change.Action)
+		}
+	case "diagnostic":
+		p.command.diags.add(m.diag)
+	case "change_summary":
+		p.summarised(m.changes)
+	case "outputs":
+		p.applied.Outputs, event.Secrets = typedOutputs(m.outputs)
+	case "apply_start", "apply_complete", "apply_errored":
+		event.Resource = p.resource(m)
+	}
+	if p.on == nil || event.Resource == nil && event.Secrets == nil {
+		return
+	}
+	event.Done, event.Total = p.applied.Done, p.applied.Total
+	p.on(event)
+}
+
+func (p *progress) summarised(s summary) {
+	if s.Operation == "plan" {
+		return
+	}
+	p.applied.Add, p.applied.Change, p.applied.Destroy, p.applied.Import = s.Add, s.Change, s.Remove, s.Import
+}
+
+// resource notes a resource's step. Reads of data sources are no steps: the
+// plan does not count them either.
+func (p *progress) resource(m message) *provision.Event {
+	if stepsOf(m.hook.Action) == 0 {
+		return nil
+	}
+	event := &provision.Event{
+		Address: m.hook.Resource.Addr,
+		Action:  m.hook.Action,
+		Message: truncate(m.Text, maxEventText),
+		Seconds: m.hook.Elapsed,
+		At:      m.time(),
+	}
+	switch m.Type {
+	case "apply_start":
+		event.Kind = "resource_started"
+		return event
+	case "apply_complete":
+		event.Kind = "resource_finished"
+		p.finished(m.hook)
+	default:
+		event.Kind = "resource_failed"
+	}
+	p.applied.Done++
+	return event
+}
+
+// maxEventText bounds the message of one event, in bytes.
+const maxEventText = 1 << 10
+
+func (p *progress) finished(h hook) {
+	if h.Action == "delete" {
+		p.applied.Destroyed = append(p.applied.Destroyed, h.Resource.Addr)
+		return
+	}
+	if p.applied.Changed == nil {
+		p.applied.Changed = make(map[string]string)
+	}
+	p.applied.Changed[h.Resource.Addr] = h.IDValue
+}
+
+// stepsOf is how many steps an action takes: how many apply_complete events
+// follow from it.
+func stepsOf(action string) int {
+	switch action {
+	case "create", "update", "delete":
+		return 1
+	case "replace":
+		return 2
+	default: // noop, read, move, import, forget, open, renew, close
+		return 0
+	}
+}

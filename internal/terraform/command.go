@@ -1,0 +1,163 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"reflect"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// command is one run of the engine. Each has a terraform-exec instance of its
+// own: what one call sets there (ApplyJSON leaves its stdout behind) would
+// reach into the next, and a show would print secrets into the log.
+type command struct {
+	runner *Runner
+	name   string         // as typed: init, plan, show, apply
+	code   provision.Code // what a failure is called
+	diags  *diagnostics   // what went wrong, as far as the engine said
+	gate   *gate
+}
+
+func (r *Runner) command(name string, code provision.Code) *command {
+	return &command{runner: r, name: name, code: code, diags: new(diagnostics)}
+}
+
+// do runs the engine and explains how it ended. Nil stdout discards.
+func (c *command) do(ctx context.Context, stdout io.Writer, call func(context.Context, *tfexec.Terraform) error) error {
+	if ctx.Err() != nil {
+		return c.interrupted(ctx)
+	}
+	tf, err := c.instance()
+	if err != nil {
+		return err
+	}
+	_ = c.runner.out.takeErr() // an earlier command's, reported or overtaken by its failure
+	if stdout != nil {
+		tf.SetStdout(stdout)
+	}
+	stderr := &stderrReader{out: c.runner.out, diags: c.diags}
+	tf.SetStderr(stderr)
+
+	// terraform-exec asks the kernel to SIGKILL the engine when the thread
+	// that started it ends, and Go ends threads: this one is ours until the
+	// engine is done.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	watch := &watcher{stragglers: c.runner.stragglers}
+	defer watch.stop()
+	c.gate = newGate(ctx, func() {
+		pid := newestChild()
+		stderr.pid.Store(int64(pid))
+		watch.start(pid)
+	})
+	defer c.gate.close()
+	return c.explain(ctx, call(c.gate, tf))
+}
+
+func (c *command) instance() (*tfexec.Terraform, error) {
+	r := c.runner
+	tf, err := tfexec.NewTerraform(r.dir, r.engine.Path)
+	if err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", r.engine.Kind, err)
+	}
+	if err := tf.SetEnv(r.env); err != nil {
+		return nil, fmt.Errorf("prepare the environment of %s: %w", r.engine.Kind, err)
+	}
+	if err := tf.SetWaitDelay(r.killAfter); err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", r.engine.Kind, err)
+	}
+	presetVersion(tf, r.engine.Version)
+	return tf, nil
+}
+
+// presetVersion tells terraform-exec the version that we know already. It has
+// no setter, and without it each instance runs `terraform version` first,
+// which costs as much as an empty plan. Should the field ever change its name
+// or type, nothing is set and terraform-exec asks the engine again.
+func presetVersion(tf *tfexec.Terraform, known string) {
+	v, err := version.NewVersion(known)
+	if err != nil {
+		return
+	}
+	field := reflect.ValueOf(tf).Elem().FieldByName("execVersion")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[*version.Version]() {
+		return
+	}
+	*(**version.Version)(unsafe.Pointer(field.UnsafeAddr())) = v //nolint:gosec // checked above to be exactly this type
+}
+
+// explain turns what terraform-exec returned into what the caller gets. The
+// error's text is used only where no process ran: it repeats all of stderr,
+// and for a cancelled context asking for it may panic.
+func (c *command) explain(ctx context.Context, err error) error {
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil, c.gate.fired() && !exited:
+		// Without an exit error the engine ended well, interrupted or not.
+		if err := c.runner.out.takeErr(); err != nil {
+			return fmt.Errorf("%w: %w", ErrOutput, err)
+		}
+		return nil
+	case c.gate.fired():
+		return c.interrupted(ctx)
+	case !exited:
+		return c.notRun(err)
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return provision.Fail(c.code, fmt.Sprintf(
+			"%s %s was ended by %s, which Tendril did not send: most likely the machine ran out of memory, or somebody killed it",
+			c.runner.engine.Kind, c.name, signalName(status.Signal())), exit)
+	}
+	return c.diags.failure(c.runner.engine.Kind, c.name, c.code, exit)
+}
+
+// interrupted is the error of a run that was cancelled. The context's cause is
+// in its chain.
+func (c *command) interrupted(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if c.gate != nil && c.gate.reason != nil {
+		cause = c.gate.reason
+	}
+	return fmt.Errorf("%s %s was interrupted: %w", c.runner.engine.Kind, c.name, cause)
+}
+
+// notRun explains an error that no finished process stands behind.
+func (c *command) notRun(err error) error {
+	engine := c.runner.engine
+	if mismatch, ok := errors.AsType[*tfexec.ErrVersionMismatch](err); ok {
+		return provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
+			"%s %s at %s cannot do what is needed: %s. Install a newer version.",
+			engine.Kind, engine.Version, engine.Path, mismatch), err)
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok && path.Op == "fork/exec" {
+		return provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
+			"%s at %s cannot be started: %s. Check that the file is a program for this machine and that the agent may execute it.",
+			engine.Kind, engine.Path, path.Err), err)
+	}
+	return fmt.Errorf("run %s %s: %w", engine.Kind, c.name, err)
+}
+
+func signalName(s syscall.Signal) string {
+	switch s {
+	case syscall.SIGKILL:
+		return "SIGKILL"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGINT:
+		return "SIGINT"
+	default:
+		return "signal " + s.String()
+	}
+}

@@ -1,0 +1,129 @@
+package terraform
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// message is one line of the engine's machine-readable output, see
+// https://developer.hashicorp.com/terraform/internals/machine-readable-ui.
+// OpenTofu's has the same fields; its module is "tofu.ui" and its version
+// event says "tofu" where Terraform's says "terraform".
+type message struct {
+	Level   string `json:"@level"`
+	Text    string `json:"@message"`
+	Time    string `json:"@timestamp"`
+	Type    string `json:"type"`
+	UI      string `json:"ui"` // the version of this format, in version events
+	hook    hook
+	change  hook
+	changes summary
+	diag    diagnostic
+	outputs map[string]outputValue
+}
+
+// hook is what happened to which resource.
+type hook struct {
+	Resource struct {
+		Addr string `json:"addr"`
+	} `json:"resource"`
+	Action      string  `json:"action"`
+	IDValue     string  `json:"id_value"`
+	Elapsed     float64 `json:"elapsed_seconds"`
+	Provisioner string  `json:"provisioner"`
+	Output      string  `json:"output"`
+}
+
+// summary counts what an apply did.
+type summary struct {
+	Add       int    `json:"add"`
+	Change    int    `json:"change"`
+	Import    int    `json:"import"`
+	Remove    int    `json:"remove"`
+	Operation string `json:"operation"`
+}
+
+// outputValue is one output. Terraform leaves out the value of a sensitive
+// one; other engines and versions may not.
+type outputValue struct {
+	Sensitive bool            `json:"sensitive"`
+	Type      json.RawMessage `json:"type"`
+	Value     json.RawMessage `json:"value"`
+}
+
+// errNotEvent says that a line is no event: it is to be shown as it is.
+var errNotEvent = errors.New("not an event")
+
+// errTorn says that a line looks like an event and cannot be read. It may be
+// the half of an event that holds a secret, so it must not be shown.
+var errTorn = errors.New("torn event")
+
+// parse reads one line. An event whose payload cannot be read keeps its text,
+// which Terraform writes for people and which holds no values of outputs.
+func parse(line []byte) (message, error) {
+	line = bytes.TrimSpace(line)
+	if !bytes.HasPrefix(line, []byte("{")) {
+		return message{}, errNotEvent
+	}
+	var raw struct {
+		message
+		Hook       json.RawMessage `json:"hook"`
+		Change     json.RawMessage `json:"change"`
+		Changes    json.RawMessage `json:"changes"`
+		Diagnostic json.RawMessage `json:"diagnostic"`
+		Outputs    json.RawMessage `json:"outputs"`
+	}
+	err := json.Unmarshal(line, &raw)
+	switch {
+	case err == nil && raw.Type == "" && raw.Level == "" && raw.Outputs == nil:
+		return message{}, errNotEvent // some other program's JSON
+	case err != nil && !bytes.Contains(line, []byte(`"@`)) && !bytes.Contains(line, []byte(`"outputs"`)):
+		return message{}, errNotEvent
+	case err != nil:
+		return message{}, errTorn
+	}
+	m := raw.message
+	for _, part := range []struct {
+		raw  json.RawMessage
+		into any
+	}{
+		{raw.Hook, &m.hook}, {raw.Change, &m.change}, {raw.Changes, &m.changes},
+		{raw.Diagnostic, &m.diag}, {raw.Outputs, &m.outputs},
+	} {
+		if len(part.raw) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(part.raw, part.into); err != nil {
+			m.Type = "" // shown by its text alone
+			return m, nil
+		}
+	}
+	if m.Type == "outputs" && strings.ContainsAny(m.Text, "{=") {
+		m.Text = "Outputs: not readable"
+	}
+	return m, nil
+}
+
+// time is when the engine says it happened; now if it does not say.
+func (m message) time() time.Time {
+	at, err := time.Parse(time.RFC3339, m.Time)
+	if err != nil {
+		return time.Now()
+	}
+	return at
+}
+
+// checkUI refuses a format that we cannot know. Its versions are
+// MAJOR.MINOR; a minor only adds.
+func checkUI(version string) error {
+	major, _, _ := strings.Cut(version, ".")
+	if version == "" || major == "1" {
+		return nil
+	}
+	return fmt.Errorf("the engine speaks version %q of its machine-readable output, and this Tendril knows version 1: "+
+		"use an older engine or a newer Tendril", truncate(version, 32))
+}

@@ -1,0 +1,161 @@
+package terraform
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Bounds on what is kept for an error message, in bytes.
+const (
+	maxErrorText = 8 << 10 // of stderr, from the first "Error:" on
+	maxTailText  = 2 << 10 // the end of stderr, for an engine that crashed
+	maxMessage   = 8 << 10 // of a message as a whole
+)
+
+// diagnostics collects what an engine says is wrong: events where it speaks
+// JSON, else the "Error:" blocks of its stderr. Bounded.
+type diagnostics struct {
+	mu    sync.Mutex
+	first *diagnostic // the first error of the events
+	count int         // how many errors the events had
+	block []byte      // stderr from the first "Error:" on
+	tail  []byte      // the end of stderr
+}
+
+// add notes one diagnostic of the events.
+func (d *diagnostics) add(diag diagnostic) {
+	if diag.Severity != "error" {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.count++; d.first == nil {
+		diag.Detail = truncate(diag.Detail, maxErrorText)
+		diag.Summary = truncate(diag.Summary, maxErrorText)
+		d.first = &diag
+	}
+}
+
+// addStderr notes a line of stderr.
+func (d *diagnostics) addStderr(line []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.block) > 0 || strings.HasPrefix(plain(string(line[:min(len(line), 64)])), "Error: ") {
+		d.block = append(d.block, line[:min(len(line), maxErrorText-len(d.block))]...)
+	}
+	d.tail = append(d.tail, line[max(0, len(line)-maxTailText):]...)
+	d.tail = append(d.tail[:0], d.tail[max(0, len(d.tail)-maxTailText):]...)
+}
+
+// failure is the error of a command that ended badly.
+func (d *diagnostics) failure(kind, command string, code provision.Code, cause error) *provision.Failure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first, more := d.first, d.count-1
+	if first == nil {
+		first, more = parseBlocks(string(d.block))
+	}
+	if first == nil {
+		said := strings.TrimSpace(string(d.tail))
+		if said == "" {
+			said = "it gave no reason"
+		}
+		return provision.Fail(code, fmt.Sprintf("%s %s failed (%s): %s", kind, command, cause, said), cause)
+	}
+	if lock := parseLock(*first); lock != nil {
+		return provision.Fail(provision.CodeStateLocked, lock.message(kind, command), cause)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s failed", kind, command)
+	if first.Address != "" {
+		fmt.Fprintf(&b, " for %s", first.Address)
+	}
+	if place := first.place(); place != "" {
+		fmt.Fprintf(&b, " on %s", place)
+	}
+	fmt.Fprintf(&b, ": %s", first.Summary)
+	if detail := strings.TrimSpace(first.Detail); detail != "" {
+		fmt.Fprintf(&b, ": %s", detail)
+	}
+	message := truncate(b.String(), maxMessage)
+	switch {
+	case more == 1:
+		message += "\n(and 1 more error, see the log)"
+	case more > 1:
+		message += fmt.Sprintf("\n(and %d more errors, see the log)", more)
+	}
+	return provision.Fail(code, message, cause)
+}
+
+// plain strips the frame that the engine draws around diagnostics.
+func plain(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	return strings.TrimPrefix(strings.TrimPrefix(line, "│"), " ")
+}
+
+// placeLine is the second paragraph of a diagnostic: "  on main.tf line 3, in …:".
+var placeLine = regexp.MustCompile(`^ *on (.+?) line (\d+)`)
+
+// initPreface is the title of a note that init prints before the real errors.
+const initPreface = "encountered problems during initialisation"
+
+// parseBlocks reads "Error:" blocks and returns the first that says something,
+// and how many there are beside it.
+func parseBlocks(block string) (first *diagnostic, more int) {
+	var all []*diagnostic
+	var current *diagnostic
+	for line := range strings.Lines(block) {
+		line = plain(line)
+		if summary, ok := strings.CutPrefix(line, "Error: "); ok {
+			current = &diagnostic{Severity: "error", Summary: summary}
+			all = append(all, current)
+			continue
+		}
+		if strings.HasPrefix(line, "╵") || strings.HasPrefix(line, "╷") {
+			continue
+		}
+		current.addLine(line)
+	}
+	if len(all) > 1 && strings.Contains(all[0].Summary, initPreface) {
+		all = all[1:]
+	}
+	if len(all) == 0 {
+		return nil, 0
+	}
+	return all[0], len(all) - 1
+}
+
+// snippetLine is a quoted line of the template, "   3: resource …", or what
+// stands with it.
+var snippetLine = regexp.MustCompile(`^ *\d+: |^ {4}[├│]`)
+
+// addLine adds a line of plain text to the diagnostic.
+func (d *diagnostic) addLine(line string) {
+	if d.Range == nil && strings.TrimSpace(d.Detail) == "" {
+		if at := placeLine.FindStringSubmatch(line); at != nil {
+			d.Range = &srcSpan{Filename: at[1]}
+			_, _ = fmt.Sscan(at[2], &d.Range.Start.Line) // digits, by the pattern
+			return
+		}
+		if address, ok := strings.CutPrefix(strings.TrimSpace(line), "with "); ok && strings.HasPrefix(line, "  ") {
+			d.Address = strings.TrimSuffix(address, ",")
+			return
+		}
+	}
+	if snippetLine.MatchString(line) {
+		return
+	}
+	d.Detail += line + "\n"
+}
+
+// truncate cuts text to at most limit bytes, at a character, and says so.
+func truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + " … (shortened)"
+}

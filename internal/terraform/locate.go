@@ -1,0 +1,251 @@
+package terraform
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// The kinds of engines.
+const (
+	Terraform = "terraform"
+	OpenTofu  = "tofu"
+)
+
+// Engine is a binary that was found and asked for its version.
+type Engine struct {
+	Kind    string // Terraform or OpenTofu
+	Path    string // absolute, of the binary itself and not of a link to it
+	Version string // "1.11.4"
+}
+
+// Want is what a snapshot asks for; empty fields take the agent's choice.
+type Want struct {
+	Kind, Version string
+}
+
+// Locate finds the engine that is wanted: in cfg.Dir (as KIND_VERSION,
+// KIND/VERSION/KIND or KIND), on PATH, among those installed in installDir
+// before, and else, if cfg allows, installs it there. A wanted version must
+// match exactly; without one the first that is found serves, newest first
+// within a directory.
+//
+// A script is passed over: a version manager's shim would take the interrupt
+// that is meant for the engine. A shim that is itself a binary cannot be told
+// from the real thing; point cfg.Dir past it.
+//
+// progress hears of what takes long; it may be nil. Locate fails with
+// CodeBadSnapshot for a kind or version that cannot be, and with
+// CodeEngineMissing.
+func Locate(ctx context.Context, cfg job.Engine, want Want, installDir string, progress func(string)) (Engine, error) {
+	search, err := newSearch(cfg, want, installDir)
+	if err != nil {
+		return Engine{}, err
+	}
+	for path := range search.candidates() {
+		if engine, ok := search.try(ctx, path); ok {
+			return engine, nil
+		}
+		if ctx.Err() != nil {
+			return Engine{}, fmt.Errorf("look for %s: %w", search.kind, context.Cause(ctx))
+		}
+	}
+	if progress == nil {
+		progress = func(string) {}
+	}
+	return search.install(ctx, progress)
+}
+
+// search is one Locate.
+type search struct {
+	cfg        job.Engine
+	kind       string
+	want       *version.Version // nil: any
+	installDir string
+	versions   *versionCache
+	passed     []string // what was found and why it does not serve
+}
+
+func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
+	s := &search{cfg: cfg, installDir: installDir, versions: newVersionCache(installDir)}
+	s.kind = first(want.Kind, cfg.Kind, Terraform)
+	if s.kind != Terraform && s.kind != OpenTofu {
+		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
+			"terraform.engine: %q is neither %q nor %q", truncate(s.kind, 64), Terraform, OpenTofu), nil)
+	}
+	wanted := want.Version
+	if wanted == "" && (want.Kind == "" || want.Kind == first(cfg.Kind, Terraform)) {
+		wanted = cfg.Version // the agent's version is one of the agent's kind
+	}
+	if wanted == "" {
+		return s, nil
+	}
+	v, err := version.NewSemver(strings.TrimPrefix(wanted, "v"))
+	if err != nil || len(wanted) > 64 {
+		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
+			"terraform.version: %q is not a version like 1.11.4", truncate(wanted, 64)), err)
+	}
+	s.want = v
+	return s, nil
+}
+
+func first(values ...string) string {
+	i := slices.IndexFunc(values, func(v string) bool { return v != "" })
+	return values[i]
+}
+
+// candidates yields the paths to try, in order; not all of them exist.
+func (s *search) candidates() func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		var paths []string
+		if s.cfg.Dir != "" {
+			paths = append(paths, s.inDir(s.cfg.Dir)...)
+		}
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+			if filepath.IsAbs(dir) { // a relative one may lead into a template
+				paths = append(paths, filepath.Join(dir, s.kind))
+			}
+		}
+		paths = append(paths, s.installed()...)
+		for _, path := range paths {
+			if !yield(path) {
+				return
+			}
+		}
+	}
+}
+
+// inDir lists what the agent's own directory may hold.
+func (s *search) inDir(dir string) []string {
+	if s.want != nil {
+		return []string{
+			filepath.Join(dir, s.kind+"_"+s.want.String()),
+			filepath.Join(dir, s.kind, s.want.String(), s.kind),
+			filepath.Join(dir, s.kind),
+		}
+	}
+	paths := []string{filepath.Join(dir, s.kind)}
+	for _, pattern := range []string{s.kind + "_*", filepath.Join(s.kind, "*", s.kind)} {
+		paths = append(paths, newestFirst(filepath.Join(dir, pattern), s.kind)...)
+	}
+	return paths
+}
+
+// installed lists what Locate installed before.
+func (s *search) installed() []string {
+	if s.installDir == "" {
+		return nil
+	}
+	if s.want != nil {
+		return []string{s.installedPath(s.want.String())}
+	}
+	return newestFirst(s.installedPath("*"), s.kind)
+}
+
+func (s *search) installedPath(version string) string {
+	return filepath.Join(s.installDir, s.kind, version, s.kind)
+}
+
+// newestFirst expands a pattern whose star stands for a version.
+func newestFirst(pattern, kind string) []string {
+	matches, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil
+	}
+	versionOf := func(path string) *version.Version {
+		text, ok := strings.CutPrefix(filepath.Base(path), kind+"_")
+		if !ok {
+			text = filepath.Base(filepath.Dir(path))
+		}
+		v, err := version.NewSemver(text)
+		if err != nil {
+			return nil
+		}
+		return v
+	}
+	matches = slices.DeleteFunc(matches, func(path string) bool { return versionOf(path) == nil })
+	slices.SortFunc(matches, func(a, b string) int { return versionOf(b).Compare(versionOf(a)) })
+	return matches
+}
+
+// try looks at one path and remembers why it does not serve.
+func (s *search) try(ctx context.Context, path string) (Engine, bool) {
+	binary, err := resolve(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return Engine{}, false
+	}
+	var found string
+	if err == nil {
+		found, err = s.versions.of(ctx, binary)
+	}
+	if err != nil {
+		s.passed = append(s.passed, fmt.Sprintf("%s %s", path, err))
+		return Engine{}, false
+	}
+	v, err := version.NewVersion(found)
+	if err != nil || s.want != nil && !v.Equal(s.want) {
+		s.passed = append(s.passed, fmt.Sprintf("%s is version %s", path, found))
+		return Engine{}, false
+	}
+	return Engine{Kind: s.kind, Path: binary, Version: found}, true
+}
+
+// resolve returns the binary behind path. The error completes a sentence that
+// begins with the path.
+func resolve(path string) (string, error) {
+	binary, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	if binary, err = filepath.Abs(binary); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(binary)
+	if err != nil {
+		return "", err
+	}
+	if info.IsDir() { // DIR/KIND may hold the versions
+		return "", os.ErrNotExist
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return "", errors.New("is not an executable file")
+	}
+	file, err := os.Open(binary)
+	if err != nil {
+		// Executable and not readable: it cannot be looked at, yet it may run.
+		return binary, nil
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	magic := make([]byte, 2)
+	if _, err := io.ReadFull(file, magic); err != nil {
+		return "", errors.New("is empty")
+	}
+	if bytes.Equal(magic, []byte("#!")) {
+		return "", errors.New("is a script, most likely a version manager's shim, which would not pass an interrupt on")
+	}
+	return binary, nil
+}
+
+// missing is the error when nothing was found; advice says what to do.
+func (s *search) missing(advice string, cause error) error {
+	what := s.kind
+	if s.want != nil {
+		what += " " + s.want.String()
+	}
+	message := fmt.Sprintf("%s is not on this agent: %s", what, advice)
+	if len(s.passed) > 0 {
+		message += ". Passed over: " + truncate(strings.Join(s.passed, "; "), 2<<10)
+	}
+	return provision.Fail(provision.CodeEngineMissing, message, cause)
+}

@@ -1,0 +1,156 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Options say where and how a Runner runs its engine.
+type Options struct {
+	// Dir is the root module. Plan and apply must use the same one: the path
+	// of a local state and the values of path.cwd depend on it.
+	Dir string
+	// Env is the engine's whole environment, "KEY=value"; nothing is inherited.
+	// Variables that terraform-exec reserves (TF_VAR_*, TF_CLI_ARGS*, TF_LOG*,
+	// TF_INPUT, TF_WORKSPACE ...) are dropped.
+	Env []string
+	// Stdout and Stderr receive readable lines as they happen, one line or
+	// message a call, never two calls at once. Nil discards.
+	Stdout, Stderr io.Writer
+	// KillAfter is how long after the interrupt the engine alone gets SIGKILL.
+	// 0 means never, which is right for a caller that ends the process tree.
+	KillAfter time.Duration
+	// Stragglers, if set, is called once when the engine has ended and, two
+	// seconds later, another process still holds its output. Until the caller
+	// ends that process, the call does not return. Linux only.
+	Stragglers func()
+}
+
+// Runner runs one engine in one directory, a command at a time.
+type Runner struct {
+	engine     Engine
+	dir        string
+	env        map[string]string
+	out        *output
+	killAfter  time.Duration
+	stragglers func()
+}
+
+// New returns a Runner for the engine that Locate found.
+func New(engine Engine, opts Options) (*Runner, error) {
+	if !filepath.IsAbs(engine.Path) {
+		return nil, fmt.Errorf("engine path %q is not absolute", engine.Path)
+	}
+	if info, err := os.Stat(opts.Dir); err != nil {
+		return nil, fmt.Errorf("open the template's directory: %w", err)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("open the template's directory: %s is not a directory", opts.Dir)
+	}
+	return &Runner{
+		engine:     engine,
+		dir:        opts.Dir,
+		env:        engineEnv(opts.Env),
+		out:        newOutput(opts.Stdout, opts.Stderr),
+		killAfter:  opts.KillAfter,
+		stragglers: opts.Stragglers,
+	}, nil
+}
+
+// InitOptions belong to Init.
+type InitOptions struct {
+	// BackendConfig completes a partial backend. It reaches the engine in a
+	// file that only this user can read, never in an argument.
+	BackendConfig map[string]string
+}
+
+// Init prepares the directory. A lock file that is there already is obeyed and
+// not changed (-lockfile=readonly), so the directory must hold the checkout
+// and nothing from an earlier run. A backend recorded by an earlier init is
+// replaced (-reconfigure), never migrated. Fails with CodeInitFailed.
+func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
+	args := []tfexec.InitOption{tfexec.Upgrade(false), tfexec.Reconfigure(true)}
+	if len(opts.BackendConfig) > 0 {
+		file, err := writeBackendConfig(opts.BackendConfig)
+		if err != nil {
+			return err
+		}
+		defer os.Remove(file) //nolint:errcheck // a leftover in the private temporary directory does no harm
+		args = append(args, tfexec.BackendConfig(file))
+	}
+	if _, err := os.Lstat(filepath.Join(r.dir, lockFile)); err == nil {
+		// terraform-exec has no option for this flag, and refuses
+		// TF_CLI_ARGS_init. What Dir is given becomes the last argument, which
+		// is all a flag needs.
+		args = append(args, tfexec.Dir("-lockfile=readonly"))
+	}
+	run := r.command("init", provision.CodeInitFailed)
+	return run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
+		return tf.Init(ctx, args...)
+	})
+}
+
+// lockFile pins the providers of a template.
+const lockFile = ".terraform.lock.hcl"
+
+// PlanOptions belong to Plan.
+type PlanOptions struct {
+	VarFile string // a tfvars file; "" for none
+	Out     string // where the plan is saved
+	Destroy bool   // plan to destroy everything
+	// RefreshOnly plans to record what changed outside Terraform.
+	RefreshOnly bool
+	// LockTimeout is how long to wait for somebody else's state lock.
+	LockTimeout time.Duration
+}
+
+// Plan makes a plan and reports whether it would change anything, outputs
+// included. Fails with CodePlanFailed or CodeStateLocked.
+func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err error) {
+	args := []tfexec.PlanOption{
+		tfexec.Out(opts.Out),
+		tfexec.Destroy(opts.Destroy),
+		tfexec.RefreshOnly(opts.RefreshOnly),
+		tfexec.LockTimeout(opts.LockTimeout.String()),
+	}
+	if opts.VarFile != "" {
+		args = append(args, tfexec.VarFile(opts.VarFile))
+	}
+	run := r.command("plan", provision.CodePlanFailed)
+	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
+		changes, err = tf.Plan(ctx, args...)
+		return err
+	})
+	return changes && err == nil, err
+}
+
+// ShowPlan reads a saved plan. It holds sensitive values: nothing of it is
+// written to the Runner's Stdout. Its size is the plan's and is held in memory.
+func (r *Runner) ShowPlan(ctx context.Context, planFile string) (*tfjson.Plan, error) {
+	var plan *tfjson.Plan
+	run := r.command("show", provision.CodePlanFailed)
+	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) (err error) {
+		plan, err = tf.ShowPlanFile(ctx, planFile, tfexec.JSONNumber(true))
+		return err
+	})
+	if err == nil && plan == nil {
+		err = run.interrupted(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// ErrOutput is in the chain of an error that says: the engine did its work,
+// but what it printed could not be written. What else was returned is valid.
+var ErrOutput = errors.New("cannot write the engine's output")
