@@ -1,0 +1,132 @@
+package logstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+var errNoRecord = errors.New("not a record of a spool")
+
+// decode reads one line, without its newline. The record's text is appended to
+// buf, which is returned for the next call.
+func decode(line, buf []byte) (Record, []byte, error) {
+	if r, out, ok := decodeText(line, buf[:0]); ok {
+		return r, out, nil
+	}
+	var w wire
+	if err := json.Unmarshal(line, &w); err != nil {
+		return Record{}, buf, fmt.Errorf("%w: %w", errNoRecord, err)
+	}
+	r := Record{Chunk: w.Chunk, Stream: w.Stream, At: w.At, End: w.End, Update: w.Update, Ack: w.Ack, Report: w.Report}
+	buf = append(buf[:0], w.Text...)
+	r.Text = buf
+	if !r.valid() {
+		return Record{}, buf, errNoRecord
+	}
+	return r, buf, nil
+}
+
+// valid reports whether the record is one a Writer would write, of which the
+// queue can be told.
+func (r *Record) valid() bool {
+	switch {
+	case r.Update != 0:
+		return r.Update > 0 && r.Report != nil && r.Chunk == 0 && r.Stream == ""
+	case r.Chunk <= 0 || r.Report != nil || r.Ack:
+		return false
+	case r.Stream == "":
+		return r.End && len(r.Text) == 0
+	default:
+		return known(r.Stream) && !r.At.IsZero() && len(r.Text) > 0 && len(r.Text) <= provision.MaxChunk && isClean(r.Text)
+	}
+}
+
+func known(s provision.Stream) bool {
+	return s == provision.Stdout || s == provision.Stderr || s == provision.System
+}
+
+// decodeText reads a text record exactly as appendText writes it. Anything
+// else is not ok, and left to encoding/json.
+func decodeText(line, buf []byte) (Record, []byte, bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(beforeChunk))
+	if !ok {
+		return Record{}, buf, false
+	}
+	number, rest, ok1 := bytes.Cut(rest, []byte(beforeStream))
+	stream, rest, ok2 := bytes.Cut(rest, []byte(beforeAt))
+	at, rest, ok3 := bytes.Cut(rest, []byte(beforeText))
+	if !ok1 || !ok2 || !ok3 {
+		return Record{}, buf, false
+	}
+	var r Record
+	var err1, err2 error
+	r.Chunk, err1 = strconv.ParseInt(string(number), 10, 64)
+	r.At, err2 = time.Parse(time.RFC3339Nano, string(at))
+	r.Stream = intern(stream)
+	if rest, r.End = bytes.CutSuffix(rest, []byte(afterLast)); !r.End {
+		rest, ok = bytes.CutSuffix(rest, []byte(afterText))
+	}
+	if !ok || err1 != nil || err2 != nil {
+		return Record{}, buf, false
+	}
+	buf, ok = unescape(rest, buf)
+	r.Text = buf
+	return r, buf, ok && r.valid()
+}
+
+// intern returns a stream's name without allocating it; "" if it is unknown.
+func intern(name []byte) provision.Stream {
+	for _, s := range [...]provision.Stream{provision.Stdout, provision.Stderr, provision.System} {
+		if string(name) == string(s) {
+			return s
+		}
+	}
+	return ""
+}
+
+// unescape undoes appendEscaped. Escapes that appendEscaped does not write are
+// not ok.
+func unescape(in, out []byte) ([]byte, bool) {
+	start := 0
+	for i := 0; i < len(in); i++ {
+		b := in[i]
+		if plain(b) {
+			continue
+		}
+		out = append(out, in[start:i]...)
+		i++
+		if b != '\\' || i == len(in) {
+			return out, false
+		}
+		switch in[i] {
+		case '"', '\\':
+			out = append(out, in[i])
+		case 'n':
+			out = append(out, '\n')
+		case 'r':
+			out = append(out, '\r')
+		case 't':
+			out = append(out, '\t')
+		case 'u':
+			if i+5 > len(in) || in[i+1] != '0' || in[i+2] != '0' {
+				return out, false
+			}
+			high, low := bytes.IndexByte([]byte(hex), in[i+3]), bytes.IndexByte([]byte(hex), in[i+4])
+			if high < 0 || high > 1 || low < 0 {
+				return out, false
+			}
+			out = append(out, byte(high<<4|low))
+			i += 4
+		default:
+			return out, false
+		}
+		start = i + 1
+	}
+	return append(out, in[start:]...), true
+}

@@ -1,0 +1,15 @@
+// Package logstream carries what a provision prints and reports from the child
+// process that runs it to the queue, through a file, so that no line is lost
+// when either process dies.
+//
+//	child   bytes → Writer: clean → mask → chunk → spool (a record a line)
+//	agent   spool → Reader → Pump: batches of closed chunks, updates in their place → queue
+//
+// The spool's format and the rules of chunk numbering stand in
+// docs/ARCHITECTURE.md, "From the child to the database". Chunks are numbered
+// by the Writer alone: whoever delivers the file, and however often, cuts the
+// same chunks.
+//
+// The package must not know processes, SQL, HTTP or Terraform, nor which
+// values are secret: it is told.
+package logstream

@@ -1,0 +1,238 @@
+package logstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Queue is what a Pump asks of the database; see queue.Queue.
+type Queue interface {
+	AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (next int64, err error)
+	Report(ctx context.Context, claimID uuid.UUID, report provision.Report) error
+}
+
+// PumpOptions are the choices of a Pump.
+type PumpOptions struct {
+	// Resume says that the spool may have been delivered in part: the database
+	// is asked first what it has, and updates that a child waited for are not
+	// sent again.
+	Resume bool
+	// Acked hears the answer to the update n that the child waits for: nil, or
+	// why the database refuses it.
+	Acked func(n int64, refused *provision.Failure)
+	// OnRetry hears each failure after which a call is repeated.
+	OnRetry func(error)
+}
+
+// Pump delivers one spool to the queue: chunks and updates in the order of the
+// file, each chunk once. It keeps no more in memory than one batch.
+type Pump struct {
+	queue   Queue
+	claim   uuid.UUID
+	options PumpOptions
+	reader  *Reader
+	chunks  assembler
+	retry   *backoff.ExponentialBackOff
+	done    <-chan struct{}
+	// resumedTo is the chunk the database expected when delivery was resumed.
+	resumedTo int64
+	reported  int64 // the last update that needs no report any more
+	out       Delivered
+}
+
+// Delivered is what a Pump has done.
+type Delivered struct {
+	// Result is the final report once the database has accepted it; nil if the
+	// spool holds none.
+	Result *provision.Report
+	// Lines and Bytes count the text stored by this Pump.
+	Lines, Bytes int64
+	// NextChunk is the number the database expects next.
+	NextChunk int64
+	// Skipped counts lines of the spool that were no record.
+	Skipped int
+	// Refused counts updates the database did not take, other than those the
+	// child waited for; Refusal is the last such answer.
+	Refused int
+	Refusal error
+}
+
+// The intervals at which a Pump looks at the spool without being woken. The
+// doorbell may be missing or lost; looking at an unchanged file costs one read.
+const (
+	lookSoon   = 100 * time.Millisecond
+	lookSeldom = time.Second
+)
+
+// The waits between repeated calls. An outage lasts as long as it lasts: a
+// Pump gives up only when its context ends.
+const (
+	retrySoon   = 100 * time.Millisecond
+	retrySeldom = 5 * time.Second
+	callTimeout = 30 * time.Second
+)
+
+// NewPump returns a Pump for the spool of a claim.
+func NewPump(q Queue, claim uuid.UUID, spool *os.File, options PumpOptions) *Pump {
+	return &Pump{
+		queue:   q,
+		claim:   claim,
+		options: options,
+		reader:  NewReader(spool),
+		chunks:  assembler{want: 1},
+		retry: &backoff.ExponentialBackOff{
+			InitialInterval:     retrySoon,
+			RandomizationFactor: backoff.DefaultRandomizationFactor,
+			Multiplier:          2,
+			MaxInterval:         retrySeldom,
+		},
+	}
+}
+
+// Run delivers what the spool holds and what is appended to it. It returns
+// when a final report is accepted, or when done, which says that the child is
+// dead, is closed and all is delivered. wake says that the spool has grown; it
+// may be nil, and is only a hint.
+//
+// An unreachable database is waited for until ctx ends. An answer that makes
+// delivery impossible (the claim is lost, the token is not valid, another boot
+// has taken over) is returned with what was delivered before it; so is a
+// refused final report. Run is called once.
+func (p *Pump) Run(ctx context.Context, wake, done <-chan struct{}) (Delivered, error) {
+	p.done = done
+	err := p.run(ctx, wake)
+	p.out.NextChunk = p.chunks.first()
+	p.out.Skipped = p.reader.Skipped()
+	return p.out, err
+}
+
+func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
+	if p.options.Resume {
+		next, err := p.appendLog(ctx, 1, nil)
+		if err != nil {
+			return err
+		}
+		p.chunks.rewind(next)
+		p.resumedTo = next
+	}
+	look := time.NewTimer(lookSoon)
+	defer look.Stop()
+	for every := lookSoon; ; {
+		dead := p.childDead() // asked before reading: what is read then is all there is
+		if dead {
+			p.reader.Final()
+		}
+		before := p.reader.offset
+		if err := p.deliver(ctx, dead); err != nil || dead || p.out.Result != nil {
+			return err
+		}
+		if p.reader.offset != before || wake == nil {
+			every = lookSoon
+		} else {
+			every = min(2*every, lookSeldom)
+		}
+		look.Reset(every)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.done:
+		case _, ok := <-wake:
+			if !ok {
+				wake = nil
+			}
+		case <-look.C:
+		}
+	}
+}
+
+func (p *Pump) childDead() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// deliver sends all that the spool holds now.
+func (p *Pump) deliver(ctx context.Context, dead bool) error {
+	for p.out.Result == nil {
+		r, err := p.reader.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if dead {
+				p.chunks.close()
+			}
+			if sent, err := p.send(ctx); sent || err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		case r.Update == 0:
+			p.chunks.add(r)
+			if !p.chunks.full() {
+				continue
+			}
+			if _, err := p.send(ctx); err != nil {
+				return err
+			}
+		default:
+			p.chunks.close()
+			if sent, err := p.send(ctx); err != nil {
+				return err
+			} else if !sent {
+				continue // the reader starts again and will come back to it
+			}
+			if err := p.update(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// send stores the batch. It reports false when the database lacks chunks from
+// before the batch: then the reader starts again.
+func (p *Pump) send(ctx context.Context) (sent bool, err error) {
+	for len(p.chunks.batch) > 0 {
+		first := p.chunks.first()
+		next, err := p.appendLog(ctx, first, p.chunks.batch)
+		switch {
+		case err != nil:
+			return false, err
+		case next > first:
+			p.count(next - first)
+			p.chunks.stored(next)
+			p.retry.Reset()
+			continue
+		case next < first:
+			p.reader.Rewind()
+			p.chunks.rewind(next)
+		}
+		// The database has taken nothing of what it was given. Ask again, but
+		// not as fast as it answers.
+		err = p.pause(ctx, fmt.Errorf("store log chunks from %d: the database expects %d", first, next))
+		if err != nil || next < first {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// count notes how much of the batch this call has stored.
+func (p *Pump) count(chunks int64) {
+	for _, c := range p.chunks.batch[:min(chunks, int64(len(p.chunks.batch)))] {
+		p.out.Bytes += int64(len(c.Text))
+		p.out.Lines += int64(strings.Count(c.Text, "\n"))
+	}
+}

@@ -1,0 +1,487 @@
+package logstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// live is a child and its agent's pump in one synctest bubble.
+type live struct {
+	t       *testing.T
+	q       *memQueue
+	w       *Writer
+	wake    chan struct{}
+	done    chan struct{}
+	acks    []string
+	retries int
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	got     Delivered
+	err     error
+}
+
+// ringer is a doorbell that wakes without a pipe.
+type ringer chan struct{}
+
+func (r ringer) Write(p []byte) (int, error) {
+	select {
+	case r <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func goLive(t *testing.T, fault func(string) error, resume bool) *live {
+	t.Helper()
+	spool := newSpool(t)
+	l := &live{t: t, q: &memQueue{fault: fault}, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
+	l.w = NewWriter(spool, ringer(l.wake))
+	p := NewPump(l.q, uuid.New(), spool, PumpOptions{
+		Resume: resume,
+		Acked: func(n int64, refused *provision.Failure) {
+			if refused == nil {
+				l.acks = append(l.acks, fmt.Sprint(n))
+			} else {
+				l.acks = append(l.acks, fmt.Sprintf("%d %s: %s", n, refused.Code, refused.Message))
+			}
+		},
+		OnRetry: func(error) { l.retries++ },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	l.cancel = cancel
+	go func() {
+		defer close(l.ended)
+		l.got, l.err = p.Run(ctx, l.wake, l.done)
+	}()
+	return l
+}
+
+// back ends what is wrong with the database.
+func (l *live) back() {
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
+	l.q.fault = nil
+}
+
+// die ends the child and waits for the pump.
+func (l *live) die() {
+	l.t.Helper()
+	_ = l.w.Close()
+	close(l.done)
+	<-l.ended
+	l.cancel()
+}
+
+func (l *live) happened(want string) {
+	l.t.Helper()
+	synctest.Wait()
+	if got := l.q.happened(); got != want {
+		l.t.Errorf("the queue has %s, want %s", got, want)
+	}
+}
+
+func (l *live) update(r provision.Report) {
+	l.t.Helper()
+	if err := l.w.Update(r); err != nil {
+		l.t.Errorf("Update() = %v", err)
+	}
+}
+
+func (l *live) updateAck(r provision.Report) {
+	l.t.Helper()
+	if _, err := l.w.UpdateAck(r); err != nil {
+		l.t.Errorf("UpdateAck() = %v", err)
+	}
+}
+
+func TestPumpDeliversAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, nil, false)
+		write(t, l.w, provision.Stdout, "a\n")
+		l.happened("chunk 1") // no time has passed
+		write(t, l.w, provision.Stdout, "b\n")
+		l.happened("chunk 1") // open
+		time.Sleep(provision.FlushAfter)
+		l.happened("chunk 1, chunk 2")
+		write(t, l.w, provision.Stderr, "c\nd\n")
+		l.update(processing(provision.StagePlan))
+		l.happened("chunk 1, chunk 2, chunk 3, report plan")
+		l.updateAck(processing(provision.StageApply))
+		l.happened("chunk 1, chunk 2, chunk 3, report plan, report apply")
+		write(t, l.w, provision.Stdout, "e\n")
+		l.update(ended(provision.Success))
+		<-l.ended // the child lives on: what counts is the report
+		l.happened("chunk 1, chunk 2, chunk 3, report plan, report apply, chunk 4, report SUCCESS")
+		if l.err != nil || l.got.Result == nil || l.got.Result.Status != provision.Success {
+			t.Errorf("Run() = %+v, %v, want SUCCESS", l.got, l.err)
+		}
+		if l.got.Lines != 5 || l.got.Bytes != 10 || l.got.NextChunk != 5 || l.got.Skipped != 0 {
+			t.Errorf("Run() = %+v, want 5 lines, 10 bytes, next chunk 5", l.got)
+		}
+		if want := "[2]"; fmt.Sprint(l.acks) != want {
+			t.Errorf("acks = %v, want %v", l.acks, want)
+		}
+		l.die()
+	})
+}
+
+func TestPumpLooksWithoutADoorbell(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, nil, false)
+		l.w.doorbell = nil
+		time.Sleep(time.Hour)
+		write(t, l.w, provision.Stdout, "a\n")
+		time.Sleep(lookSeldom)
+		l.happened("chunk 1")
+		time.Sleep(time.Hour)
+		close(l.wake) // the child's end of the pipe is closed
+		synctest.Wait()
+		write(t, l.w, provision.Stdout, "b\n")
+		time.Sleep(lookSoon)
+		l.happened("chunk 1, chunk 2")
+		l.die()
+	})
+}
+
+func TestPumpEndsTheOpenChunkOfADeadChild(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, nil, false)
+		write(t, l.w, provision.Stdout, "a\n")
+		write(t, l.w, provision.Stdout, "b\n")
+		l.happened("chunk 1")
+		close(l.done) // SIGKILL: the writer could not close its chunk
+		<-l.ended
+		l.happened("chunk 1, chunk 2")
+		if l.err != nil || l.got.Result != nil || l.got.NextChunk != 3 {
+			t.Errorf("Run() = %+v, %v, want no result, next chunk 3", l.got, l.err)
+		}
+		l.cancel()
+		closeWriter(t, l.w)
+	})
+}
+
+func TestPumpSendsWhatPiledUpInLargeCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, func(string) error { return errAway }, false)
+		for range 400 {
+			write(t, l.w, provision.Stdout, strings.Repeat("0123456789abcde\n", provision.ChunkTarget/16))
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if l.retries < 100 || l.retries > 250 {
+			t.Errorf("%d retries in ten minutes, want one in 5 s or so", l.retries)
+		}
+		l.back()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := len(l.q.chunks); got != 400 {
+			t.Errorf("%d chunks are stored, want 400", got)
+		}
+		if calls := len(l.q.appends) - l.retries; calls > 12 {
+			t.Errorf("%d calls after the outage for 400 chunks, want at most 12", calls)
+		}
+		l.die()
+	})
+}
+
+func TestPumpRetriesUntilItsContextEnds(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"append 1", "report apply", "report SUCCESS"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := goLive(t, always(call, errAway), false)
+				write(t, l.w, provision.Stdout, "a\n")
+				l.updateAck(processing(provision.StageApply))
+				l.update(ended(provision.Success))
+				time.Sleep(24 * time.Hour)
+				l.cancel()
+				<-l.ended
+				if !errors.Is(l.err, context.Canceled) || l.got.Result != nil {
+					t.Errorf("Run() = %+v, %v, want %v", l.got, l.err, context.Canceled)
+				}
+				l.die()
+			})
+		})
+	}
+}
+
+func TestPumpRepeatsWhatMayBeLost(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"append 1", "append 2", "report plan", "report apply", "report SUCCESS"} {
+		for _, fault := range []error{errAway, errLostReply} {
+			t.Run(call+" "+fault.Error(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					l := goLive(t, once(call, fault), false)
+					write(t, l.w, provision.Stdout, "a\n")
+					l.update(processing(provision.StagePlan))
+					write(t, l.w, provision.Stdout, "b\n")
+					l.updateAck(processing(provision.StageApply))
+					l.update(ended(provision.Success))
+					<-l.ended
+					want := "chunk 1, report plan, chunk 2, report apply, report SUCCESS"
+					if errors.Is(fault, errLostReply) && strings.HasPrefix(call, "report") {
+						want = strings.Replace(want, call, call+", "+call, 1)
+					}
+					l.happened(want)
+					if l.err != nil || l.got.Result == nil || l.retries != 1 {
+						t.Errorf("Run() = %+v, %v after %d retries, want SUCCESS after 1", l.got, l.err, l.retries)
+					}
+					l.die()
+				})
+			})
+		}
+	}
+}
+
+func TestPumpTellsTheChildWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err  *queue.Error
+		want provision.Code
+	}{
+		"a code of ours": {&queue.Error{Kind: queue.Refused, Reason: "tag_moved", Message: "the tag moved"}, provision.CodeTagMoved},
+		"elsewhere":      {&queue.Error{Kind: queue.Refused, Reason: "workspace_elsewhere", Message: "m"}, provision.CodeWorkspaceElsewhere},
+		"cancelled":      {&queue.Error{Kind: queue.CancelRequested, Reason: "cancel_requested", Message: "m"}, provision.CodeCancelled},
+		"claim lost":     {&queue.Error{Kind: queue.ClaimLost, Reason: "claim_lost", Message: "m", Hint: "h"}, provision.CodeAgentLost},
+		"anything else":  {&queue.Error{Kind: queue.Refused, Reason: "odd", Message: "m"}, provision.CodeInternal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := goLive(t, always("report apply", tt.err), false)
+				l.updateAck(processing(provision.StageApply))
+				synctest.Wait()
+				if got, want := fmt.Sprint(l.acks), fmt.Sprintf("[1 %s: %s]", tt.want, tt.err); got != want {
+					t.Errorf("acks = %s, want %s", got, want)
+				}
+				write(t, l.w, provision.Stdout, "it goes on\n")
+				l.update(ended(provision.Failed))
+				<-l.ended
+				l.happened("chunk 1, report FAILED")
+				if l.got.Refused != 0 {
+					t.Errorf("Refused = %d, want 0: the child was told", l.got.Refused)
+				}
+				l.die()
+			})
+		})
+	}
+}
+
+func TestRefusalGoesThroughAPipe(t *testing.T) {
+	t.Parallel()
+	f := refusal(&queue.Error{Kind: queue.Refused, Reason: "tag_moved", Message: "m", Err: errors.New("cause")})
+	line, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got provision.Failure
+	if err := json.Unmarshal(line, &got); err != nil || got.Code != f.Code || got.Message != f.Message {
+		t.Errorf("json.Unmarshal(%s) = %+v, %v", line, got, err)
+	}
+}
+
+func TestPumpOnAnswersThatRepeatingDoesNotChange(t *testing.T) {
+	t.Parallel()
+	lost := &queue.Error{Kind: queue.ClaimLost, Message: "lost"}
+	superseded := &queue.Error{Kind: queue.Superseded, Message: "superseded"}
+	for name, tt := range map[string]struct {
+		call   string
+		err    error
+		ends   bool
+		stored string
+	}{
+		"claim lost, lines":       {"append 2", lost, true, "chunk 1, report plan"},
+		"claim lost, progress":    {"report plan", lost, false, "chunk 1, chunk 2, report SUCCESS"},
+		"refused, progress":       {"report plan", &queue.Error{Kind: queue.Refused, Message: "no"}, false, "chunk 1, chunk 2, report SUCCESS"},
+		"superseded, progress":    {"report plan", superseded, true, "chunk 1"},
+		"token revoked, progress": {"report plan", &queue.Error{Kind: queue.Unauthorized, Message: "who?"}, true, "chunk 1"},
+		"claim lost, end":         {"report SUCCESS", lost, true, "chunk 1, report plan, chunk 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := goLive(t, always(tt.call, tt.err), false)
+				write(t, l.w, provision.Stdout, "a\n")
+				l.update(processing(provision.StagePlan))
+				write(t, l.w, provision.Stdout, "b\n")
+				l.update(ended(provision.Success))
+				<-l.ended
+				l.happened(tt.stored)
+				switch {
+				case tt.ends && (!errors.Is(l.err, tt.err) || l.got.Result != nil):
+					t.Errorf("Run() = %+v, %v, want %v", l.got, l.err, tt.err)
+				case !tt.ends && (l.err != nil || l.got.Result == nil || l.got.Refused != 1 || !errors.Is(l.got.Refusal, tt.err)):
+					t.Errorf("Run() = %+v, %v, want SUCCESS and one refusal", l.got, l.err)
+				}
+				if l.retries != 0 {
+					t.Errorf("%d retries, want 0", l.retries)
+				}
+				l.die()
+			})
+		})
+	}
+}
+
+// TestPumpGoesBackWhenTheDatabaseLacksChunks: a database restored from a
+// backup expects a number that was sent long ago.
+func TestPumpGoesBackWhenTheDatabaseLacksChunks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, nil, false)
+		for i := range 10 {
+			write(t, l.w, provision.Stdout, fmt.Sprintf("line %d\n", i))
+			l.update(processing(provision.StagePlan))
+		}
+		synctest.Wait()
+		want := l.q.text()
+		l.q.mu.Lock()
+		l.q.chunks = l.q.chunks[:3]
+		reports := len(l.q.reports)
+		l.q.mu.Unlock()
+		write(t, l.w, provision.Stdout, "the last line\n")
+		l.update(ended(provision.Success))
+		<-l.ended
+		if got := l.q.text(); got != want+"the last line\n" {
+			t.Errorf("stored %q, want %q", got, want+"the last line\n")
+		}
+		if got := len(l.q.reports); got != reports+1 {
+			t.Errorf("%d reports, want %d: none is repeated", got, reports+1)
+		}
+		if l.err != nil || l.got.Result == nil || l.got.NextChunk != 12 {
+			t.Errorf("Run() = %+v, %v, want SUCCESS, next chunk 12", l.got, l.err)
+		}
+		l.die()
+	})
+}
+
+// stuckQueue never stores anything and says so.
+type stuckQueue struct {
+	memQueue
+	calls int
+}
+
+func (q *stuckQueue) AppendLog(context.Context, uuid.UUID, int64, []provision.LogChunk) (int64, error) {
+	q.calls++
+	return 1, nil
+}
+
+func TestPumpDoesNotSpinWhenNothingIsStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		spool := newSpool(t)
+		w := NewWriter(spool, nil)
+		write(t, w, provision.Stdout, "a\n")
+		closeWriter(t, w)
+		q := &stuckQueue{}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if _, err := NewPump(q, uuid.New(), spool, PumpOptions{}).Run(ctx, nil, closed()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run() = %v, want %v", err, context.DeadlineExceeded)
+		}
+		if q.calls > 250 {
+			t.Errorf("%d calls in ten minutes, want one in 5 s or so", q.calls)
+		}
+	})
+}
+
+func TestPumpResumes(t *testing.T) {
+	t.Parallel()
+	spool := newSpool(t)
+	w := NewWriter(spool, nil)
+	for i, stage := range []provision.Stage{provision.StageCheckout, provision.StageInit, provision.StagePlan} {
+		write(t, w, provision.Stdout, fmt.Sprintf("line %d\n", i))
+		if err := w.Update(processing(stage)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, w, provision.Stdout, "line 3\n")
+	if _, err := w.UpdateAck(processing(provision.StageApply)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, w, provision.Stdout, "line 4\n")
+	if err := w.Update(ended(provision.Success)); err != nil {
+		t.Fatal(err)
+	}
+	closeWriter(t, w)
+	for name, tt := range map[string]struct{ stored, want string }{
+		"nothing":    {"", "chunk 1, report checkout, chunk 2, report init, chunk 3, report plan, chunk 4, chunk 5, report SUCCESS"},
+		"some":       {"12", "report init, chunk 3, report plan, chunk 4, chunk 5, report SUCCESS"},
+		"all lines":  {"12345", "report SUCCESS"},
+		"more still": {"1234567", "report SUCCESS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := &memQueue{}
+			for range tt.stored {
+				q.chunks = append(q.chunks, provision.LogChunk{Stream: provision.Stdout, Text: "x"})
+			}
+			acked := func(n int64, _ *provision.Failure) { t.Errorf("Acked(%d), want no call: no one waits", n) }
+			d := run(t, NewPump(q, uuid.New(), spool, PumpOptions{Resume: true, Acked: acked}))
+			if got := q.happened(); got != tt.want {
+				t.Errorf("the queue has got %s, want %s", got, tt.want)
+			}
+			if q.appends[0] != 0 {
+				t.Errorf("the first call carries %d chunks, want none: it asks", q.appends[0])
+			}
+			if d.Result == nil || d.NextChunk != int64(max(5, len(tt.stored)))+1 {
+				t.Errorf("Run() = %+v, want SUCCESS", d)
+			}
+		})
+	}
+}
+
+// TestPumpDoesNotAnnounceWhatADeadChildNeverBegan: the database is away, the
+// child asks to apply and dies.
+func TestPumpDoesNotAnnounceWhatADeadChildNeverBegan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, always("report apply", errAway), false)
+		l.updateAck(processing(provision.StageApply))
+		time.Sleep(time.Minute)
+		l.back()
+		l.die()
+		l.happened("")
+		if l.err != nil || len(l.acks) != 0 || l.retries == 0 {
+			t.Errorf("Run() = %v, acks %v after %d retries, want no ack", l.err, l.acks, l.retries)
+		}
+	})
+}
+
+// TestPumpFillsWhatIsDamaged: numbers must have no gap, or nothing behind it
+// could be stored.
+func TestPumpFillsWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	spool := newSpool(t)
+	content := lineA + lineB + strings.Replace(lineC, "at", "", 1) + strings.Replace(lineC, `"c":2`, `"c":3`, 1)
+	if _, err := spool.WriteString(content + `{"n":1,"report":{"status":"FAILED"}}` + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	q := &memQueue{}
+	d := run(t, NewPump(q, uuid.New(), spool, PumpOptions{}))
+	if got, want := q.text(), "a\nb\x1b[0m\n"+damaged+"c\n"; got != want {
+		t.Errorf("stored %q, want %q", got, want)
+	}
+	if d.Result == nil || d.Skipped != 1 || len(q.chunks) != 3 {
+		t.Errorf("Run() = %+v, %d chunks, want FAILED, one line skipped, 3 chunks", d, len(q.chunks))
+	}
+	if got, want := q.chunks[0].EmittedAt, time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC); !got.Equal(want) {
+		t.Errorf("chunk 1 was emitted at %v, want %v: that of its first byte", got, want)
+	}
+}

@@ -1,0 +1,87 @@
+package logstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Update appends a report in its place among the lines. With a final status
+// the text still held goes before it; otherwise the possible start of a secret
+// stays held, for half of it must not become readable because a report came
+// in between.
+func (w *Writer) Update(report provision.Report) error {
+	_, err := w.update(report, false)
+	return err
+}
+
+// UpdateAck is Update with a question: the agent answers on the control pipe
+// with the number returned once the database has accepted or refused the
+// report. The caller waits for that answer.
+func (w *Writer) UpdateAck(report provision.Report) (int64, error) {
+	return w.update(report, true)
+}
+
+// update appends a report. One that the database would not take for its size
+// is not written: the error says so, and the caller may shorten it.
+func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.bell()
+	if w.closed {
+		return 0, os.ErrClosed
+	}
+	report.Detail = w.secrets.maskDetail(report.Detail)
+	detail, err := json.Marshal(report.Detail)
+	if err != nil {
+		return 0, fmt.Errorf("encode report: %w", err)
+	}
+	if len(detail) > provision.MaxDetail {
+		return 0, fmt.Errorf("report of %d bytes is larger than the database takes (%d)", len(detail), provision.MaxDetail)
+	}
+	record, err := appendUpdate(nil, w.updates+1, ack, report)
+	if err != nil {
+		return 0, fmt.Errorf("encode report: %w", err)
+	}
+	if report.Status.Terminal() {
+		w.flush()
+	}
+	_ = w.confess() // the report may fit where the line did not
+	if err := w.file.append(record); err != nil {
+		return 0, err
+	}
+	w.updates++
+	w.open = false // an update closes the chunk before it
+	w.ring = true
+	return w.updates, nil
+}
+
+// maskDetail hides secrets in what a report says in words and names. Outputs
+// are left alone: those marked sensitive carry no value, and the others are
+// what the template's author chose to show. The caller's slices stay as they
+// are.
+func (s *secrets) maskDetail(d provision.Detail) provision.Detail {
+	d.ErrorMessage = s.maskString(d.ErrorMessage)
+	d.Events = slices.Clone(d.Events)
+	for i := range d.Events {
+		d.Events[i].Address = s.maskString(d.Events[i].Address)
+		d.Events[i].Message = s.maskString(d.Events[i].Message)
+	}
+	if d.Plan != nil {
+		plan := *d.Plan
+		plan.Resources = slices.Clone(plan.Resources)
+		for i := range plan.Resources {
+			plan.Resources[i].Address = s.maskString(plan.Resources[i].Address)
+		}
+		d.Plan = &plan
+	}
+	d.Resources = slices.Clone(d.Resources)
+	for i := range d.Resources {
+		d.Resources[i].Address = s.maskString(d.Resources[i].Address)
+		d.Resources[i].ExternalID = s.maskString(d.Resources[i].ExternalID)
+	}
+	return d
+}

@@ -1,0 +1,242 @@
+package logstream
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// maxBlock is how much of one write is worked on at a time, in bytes; it
+// bounds the Writer's buffers.
+const maxBlock = 64 << 10
+
+// Writer writes a spool: what a run prints, masked and in numbered chunks, and
+// what it reports, in the order in which it was called. All of its methods are
+// safe for concurrent use. Nothing is kept in memory but the beginning of a
+// rune and what may be the start of a secret.
+//
+// When the spool cannot be written (a full disk), the text at hand is lost.
+// Writes to streams return that error from then on, so that the run can be
+// ended; System and the updates are still tried, and the first that succeeds
+// is preceded by a SYSTEM line which says that lines are missing.
+type Writer struct {
+	doorbell io.Writer
+
+	mu      sync.Mutex
+	file    spoolFile
+	secrets secrets
+	streams []*stream
+	updates int64 // the number of the last update
+	closed  bool
+
+	chunk    int64 // the number of the last chunk
+	open     bool  // whether the last chunk is
+	of       provision.Stream
+	size     int
+	due      time.Time // when the open chunk is to be closed
+	lastText time.Time
+
+	timer   *time.Timer
+	armed   bool
+	stop    chan struct{}
+	stopped chan struct{}
+
+	ring bool // there is something new to deliver
+	line []byte
+}
+
+// NewWriter returns a Writer on an empty spool opened with O_APPEND. The
+// doorbell, which may be nil, gets a byte when there is something to deliver;
+// its errors are ignored, and it must not block (see NewDoorbell). Close the
+// Writer to end its timer; it closes neither file.
+func NewWriter(spool *os.File, doorbell io.Writer) *Writer {
+	return newWriter(spoolFile{file: spool}, doorbell)
+}
+
+func newWriter(file spoolFile, doorbell io.Writer) *Writer {
+	w := &Writer{
+		doorbell: doorbell,
+		file:     file,
+		timer:    time.NewTimer(time.Hour),
+		stop:     make(chan struct{}),
+		stopped:  make(chan struct{}),
+	}
+	w.timer.Stop()
+	go w.closeOnTime()
+	return w
+}
+
+// Stream returns the writer of one stream. All writers of a stream are one:
+// a rune or a secret may be split over any of their writes.
+func (w *Writer) Stream(name provision.Stream) io.Writer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.streams {
+		if s.name == name {
+			return s
+		}
+	}
+	s := &stream{writer: w, name: name, masker: masker{find: w.secrets.find}}
+	w.streams = append(w.streams, s)
+	return s
+}
+
+// stream is what a Writer knows of one stream; the Writer's mutex guards it.
+type stream struct {
+	writer  *Writer
+	name    provision.Stream
+	cleaner cleaner
+	masker  masker
+}
+
+// Write takes bytes as a process printed them. It fails only when the spool
+// cannot be written or the Writer is closed.
+func (s *stream) Write(p []byte) (int, error) {
+	w := s.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.bell()
+	if w.closed {
+		return 0, os.ErrClosed
+	}
+	for done := 0; done < len(p); {
+		if w.file.err != nil {
+			return done, w.file.err
+		}
+		block := p[done:min(len(p), done+maxBlock)]
+		if err := w.append(s.name, s.masker.mask(s.cleaner.clean(block))); err != nil {
+			return done, err
+		}
+		done += len(block)
+	}
+	return len(p), nil
+}
+
+// System writes a line of Tendril's own.
+func (w *Writer) System(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.bell()
+	if !w.closed {
+		_ = w.system(fmt.Sprintf(format, args...)) // kept in w.file.err
+	}
+}
+
+func (w *Writer) system(line string) error {
+	line = strings.TrimRight(w.secrets.maskString(line), "\n") + "\n"
+	return w.append(provision.System, []byte(line))
+}
+
+// Mask hides the given values in all that is written later. Every value is
+// hidden wherever it occurs, so the caller leaves out what is too short or too
+// common to be a secret; empty ones and white space are ignored.
+func (w *Writer) Mask(values ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.secrets.add(values...) {
+		return
+	}
+	for _, s := range w.streams {
+		s.masker.use(w.secrets.find)
+	}
+}
+
+// MaskString returns a text that is complete as the log would show it.
+func (w *Writer) MaskString(text string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.secrets.maskString(text)
+}
+
+// Close writes what is held, closes the chunk and waits until the disk has it
+// all. It returns the first error the spool met since the Writer was made. The
+// spool itself stays open.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		<-w.stopped
+		return w.file.err
+	}
+	w.closed = true
+	w.flush()
+	w.closeChunk()
+	w.file.sync()
+	err := w.file.err
+	w.bell()
+	w.mu.Unlock()
+
+	close(w.stop)
+	<-w.stopped
+	return err
+}
+
+// flush writes what the streams hold: nothing more comes that could complete it.
+func (w *Writer) flush() {
+	for _, s := range w.streams {
+		_ = w.append(s.name, s.masker.mask(s.cleaner.flush())) // kept in w.file.err
+		_ = w.append(s.name, s.masker.flush())
+	}
+}
+
+// append writes clean, masked text, cut into chunks.
+func (w *Writer) append(name provision.Stream, text []byte) error {
+	for len(text) > 0 {
+		if err := w.confess(); err != nil {
+			return err
+		}
+		now := time.Now()
+		if w.open && w.of != name {
+			w.open = false // the number of the record to come says so
+			w.ring = true
+		}
+		chunk, size := w.chunk, w.size
+		if !w.open {
+			chunk, size = w.chunk+1, 0
+		}
+		n, full := cut(text, size)
+		end := full || !w.open && now.Sub(w.lastText) >= provision.FlushAfter
+		w.line = appendText(w.line[:0], chunk, name, now, text[:n], end)
+		if err := w.file.append(w.line); err != nil {
+			return err
+		}
+		if !w.open && !end {
+			w.due = now.Add(provision.FlushAfter)
+			w.arm(provision.FlushAfter)
+		}
+		w.chunk, w.of, w.size, w.open = chunk, name, size+n, !end
+		w.ring = w.ring || end
+		w.lastText = now
+		text = text[n:]
+	}
+	return nil
+}
+
+// confess says, once the spool can be written again, that lines are missing.
+func (w *Writer) confess() error {
+	if !w.file.lost {
+		return nil
+	}
+	line := "Lines are missing here: " + w.file.err.Error() + "\n"
+	w.line = appendText(w.line[:0], w.chunk+1, provision.System, time.Now(), []byte(line), true)
+	if err := w.file.append(w.line); err != nil {
+		return err
+	}
+	w.file.lost = false
+	w.chunk++
+	w.open = false
+	return nil
+}
+
+// bell rings after an append that leaves something to deliver.
+func (w *Writer) bell() {
+	if w.ring && w.doorbell != nil {
+		_, _ = w.doorbell.Write([]byte{0}) // a hint; the agent looks by itself as well
+	}
+	w.ring = false
+}
