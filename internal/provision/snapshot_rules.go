@@ -116,8 +116,14 @@ func checkEngine(engine string) string {
 	return ""
 }
 
+// ExactVersion reports whether version names one release of an engine, such as
+// 1.11.4 or 1.12.0-beta1, rather than a range.
+func ExactVersion(version string) bool {
+	return len(version) <= maxEngineVer && engineVersion.MatchString(version)
+}
+
 func checkEngineVersion(version string) string {
-	if len(version) > maxEngineVer || !engineVersion.MatchString(version) {
+	if !ExactVersion(version) {
 		return "must be one exact version, such as 1.11.4"
 	}
 	return ""
