@@ -7,7 +7,7 @@
 //	func TestClaim(t *testing.T) {
 //		t.Parallel()
 //		db := pgtest.New(t, pgtest.WithSetup("sql", sql.Migrate))
-//		conn := db.Conn(t)
+//		pool := db.Pool(t)
 //		…
 //	}
 //

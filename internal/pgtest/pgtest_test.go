@@ -98,3 +98,11 @@ func TestOwnServerKeepsDataAndURL(t *testing.T) {
 		t.Errorf("after a restart: %v", err)
 	}
 }
+
+func TestPoolIsClosedBeforeTheDatabaseIsDropped(t *testing.T) {
+	t.Parallel()
+	var n int
+	if err := pgtest.New(t).Pool(t).QueryRow(t.Context(), "SELECT 1").Scan(&n); err != nil || n != 1 {
+		t.Errorf("SELECT 1 = %d, %v, want 1", n, err)
+	}
+}

@@ -110,10 +110,15 @@ func (a *account) canEnter(path string) error {
 		return err
 	}
 	// Once more without symlinks: their targets have parents of their own.
-	if real, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		return a.canPass(real)
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			return a.canPass(real)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("checking the way to %s: %w", path, err)
+		}
 	}
-	return nil
 }
 
 func (a *account) canPass(dir string) error {

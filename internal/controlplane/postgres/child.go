@@ -68,7 +68,7 @@ func exitText(err error) string {
 		return "exit status 0"
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.ProcessState.String()
+		return exit.String()
 	}
 	return fmt.Sprint(err)
 }

@@ -13,7 +13,7 @@
 //	password      the superuser's password, 0600
 //	postgres.log  what the server says
 //	data/         PGDATA; made as data.new and renamed when complete
-//	run/          the socket; a symlink to a short directory where the path is too long
+//	run/          the socket; a symlink to a directory elsewhere where the path is too long
 //	postgres-bin/ binaries that were downloaded because none were installed
 //
 // The package knows nothing of what is stored in the database: no schema, no

@@ -46,7 +46,7 @@ func (e *missingError) Error() string {
 	if e.major != 0 {
 		want = fmt.Sprintf("PostgreSQL %d (which the data was made with)", e.major)
 	}
-	text := "no " + want + " was found on this machine"
+	text := "no " + want + " was found, neither on PATH nor through pg_config nor where packages put it (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin, Homebrew)"
 	if len(e.rejected) > 0 {
 		text += " (" + strings.Join(e.rejected, "; ") + ")"
 	}
@@ -54,9 +54,9 @@ func (e *missingError) Error() string {
 }
 
 // locate settles which programs serve a data directory: those asked for, else
-// installed ones, else downloaded ones. Data has to be served by the major
+// ones in the directories of installed, else downloaded ones. Data has to be served by the major
 // version that made it; 0 means that there is no data yet.
-func locate(ctx context.Context, o Options, dir string, major int) (binaries, error) {
+func locate(ctx context.Context, o Options, installed []string, dir string, major int) (binaries, error) {
 	if o.BinDir != "" {
 		found, err := inspect(ctx, o.BinDir)
 		switch {
@@ -69,7 +69,7 @@ func locate(ctx context.Context, o Options, dir string, major int) (binaries, er
 	}
 	downloads := filepath.Join(dir, "postgres-bin")
 	kept, _ := filepath.Glob(filepath.Join(downloads, "*", "bin"))
-	found, err := find(ctx, append(kept, installed()...), major)
+	found, err := find(ctx, append(kept, installed...), major)
 	missing, ok := errors.AsType[*missingError](err)
 	if !ok {
 		return found, err

@@ -104,7 +104,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		case <-s.done:
 			return fmt.Errorf("PostgreSQL could not start in %s (%s)%s", s.dir, exitText(s.exit), logTail(s.dir))
 		case <-ctx.Done():
-			return fmt.Errorf("starting PostgreSQL in %s: %w", s.dir, context.Cause(ctx))
+			return fmt.Errorf("waiting for PostgreSQL in %s to answer: %w%s", s.dir, context.Cause(ctx), logTail(s.dir))
 		case <-tick.C:
 		}
 	}

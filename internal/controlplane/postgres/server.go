@@ -104,14 +104,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
-	if err := stopOrphan(ctx, s.data()); err != nil {
+	if err := stopOrphans(ctx, s.data()); err != nil {
 		return err
 	}
 	major, err := dataVersion(s.data())
 	if err != nil {
 		return err
 	}
-	bin, err := locate(ctx, o, s.dir, major)
+	bin, err := locate(ctx, o, installed(), s.dir, major)
 	if err != nil {
 		return err
 	}

@@ -19,14 +19,20 @@ const (
 	shortPrefix = "tendril-pg-"
 )
 
+// usable reports whether a socket in dir can be reached: its path has to fit,
+// and clients take a comma in it for the end of a first host.
+func usable(dir string) bool {
+	return len(filepath.Join(dir, socketName)) <= maxSocketPath && !strings.Contains(dir, ",")
+}
+
 // makeSocketDir makes the directory of the socket, which only the server's
-// account (and root) may enter. It is DataDir/run, or, where that makes too
-// long a socket path, a directory elsewhere that DataDir/run points to, so
-// that one left behind by a killed parent is found and removed.
+// account (and root) may enter. It is DataDir/run, or, where that is not
+// usable, a directory elsewhere that DataDir/run points to, so that one left
+// behind by a killed parent is found and removed.
 func (s *Server) makeSocketDir() (string, error) {
 	s.removeSocketDir()
 	run := filepath.Join(s.dir, "run")
-	if len(filepath.Join(run, socketName)) <= maxSocketPath {
+	if usable(run) {
 		if err := os.Mkdir(run, 0o700); err != nil {
 			return "", fmt.Errorf("making the socket directory: %w", err)
 		}
@@ -34,7 +40,7 @@ func (s *Server) makeSocketDir() (string, error) {
 	}
 	var problems []error
 	for _, parent := range []string{os.TempDir(), "/tmp", "/run"} {
-		if len(filepath.Join(parent, shortPrefix+"0123456789", socketName)) > maxSocketPath {
+		if !usable(filepath.Join(parent, shortPrefix+"0123456789")) {
 			continue
 		}
 		if err := s.account.canEnter(filepath.Join(parent, "x")); err != nil {
@@ -52,7 +58,7 @@ func (s *Server) makeSocketDir() (string, error) {
 		}
 		return short, nil
 	}
-	return "", fmt.Errorf("the path of the data directory %s is too long for a socket (%d bytes at most, the socket's name included) and there is no shorter place: %w", s.dir, maxSocketPath, errors.Join(problems...))
+	return "", fmt.Errorf("the path of the data directory %s is not fit for a socket (%d bytes at most with /run/%s, no comma) and there is no other place: %w", s.dir, maxSocketPath, socketName, errors.Join(problems...))
 }
 
 // removeSocketDir removes DataDir/run and what it may point to. It deletes the
