@@ -1,0 +1,170 @@
+package sql_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+func TestClaimOrder(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	insert := func(workspace string, priority int) uuid.UUID {
+		return one[uuid.UUID](t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, $3) RETURNING id", w.cluster, snapshot(workspace), priority)
+	}
+	oldA := insert("a", 0)
+	insert("a", 0)
+	b := insert("b", 0)
+	urgentA := insert("a", 10)
+
+	claim, got := agent.mustClaim(t)
+	if got != urgentA {
+		t.Errorf("first claim = %s, want the urgent one on a", got)
+	}
+	if _, got := agent.mustClaim(t); got != b {
+		t.Errorf("second claim = %s, want b's: a is busy", got)
+	}
+	if got, err := agent.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("third claim = %s, %v, want nothing: both workspaces are busy", got, err)
+	}
+	agent.mustReport(t, claim, "SUCCESS", `{}`)
+	if _, got := agent.mustClaim(t); got != oldA {
+		t.Errorf("claim after the end on a = %s, want its oldest %s", got, oldA)
+	}
+}
+
+func TestClaimPassesOver(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	for name, change := range map[string]string{
+		"locked":            "UPDATE public.workspaces SET locked_at = now(), lock_reason = 'maintenance'",
+		"at home elsewhere": "UPDATE public.workspaces SET home_instance = gen_random_uuid()",
+		"paused cluster":    "UPDATE public.clusters SET paused_at = now()",
+		"reserved":          "UPDATE public.workspaces SET reserved_by = (SELECT id FROM public.provisions WHERE number = 1)",
+	} {
+		tx, err := w.conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "reserved" { // by another provision than the one queued
+			if _, err := tx.Exec(t.Context(), "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", w.cluster, snapshot("a")); err != nil {
+				t.Fatal(err)
+			}
+			change += "; UPDATE public.provisions SET status = 'PROCESSING' WHERE number = 1; SELECT tendril.refresh_head(id) FROM public.workspaces"
+		}
+		if _, err := tx.Exec(t.Context(), change); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var claimed uuid.UUID
+		err = tx.QueryRow(t.Context(), "SELECT provision_id FROM public.fetch_next_provision($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, uuid.New()).Scan(&claimed)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			t.Errorf("%s: claim = %s, %v, want nothing", name, claimed, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent.mustClaim(t) // and without any of these it goes
+}
+
+// Eight connections empty a queue: each provision once, never two at once on
+// one workspace.
+func TestClaimConcurrently(t *testing.T) {
+	t.Parallel()
+	const connections, workspaces, provisions = 8, 10, 200
+	db := pgtest.New(t, migrated)
+	w := newWorld(t, db.Conn(t))
+	agent := w.newAgent(t, "one")
+	for i := range provisions {
+		mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", w.cluster, snapshot(fmt.Sprintf("w%d", i%workspaces)))
+	}
+
+	var mu sync.Mutex
+	done, busy := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	work := func(conn *pgx.Conn) error {
+		for {
+			mu.Lock()
+			finished := len(done) == provisions
+			mu.Unlock()
+			if finished {
+				return nil
+			}
+			var claim, provision, workspace uuid.UUID
+			err := conn.QueryRow(t.Context(), "SELECT claim_id, provision_id, workspace_id FROM public.fetch_next_provision($1, $2, $3, gen_random_uuid())",
+				w.tokenHash, agent.instance, agent.boot).Scan(&claim, &provision, &workspace)
+			if errors.Is(err, pgx.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			twice, overlap := done[provision], busy[workspace]
+			done[provision], busy[workspace] = true, true
+			mu.Unlock()
+			if twice || overlap {
+				return fmt.Errorf("provision %s: claimed before %t, workspace busy %t", provision, twice, overlap)
+			}
+			mu.Lock()
+			delete(busy, workspace) // before the database lets the next one in
+			mu.Unlock()
+			if _, err := conn.Exec(t.Context(), "SELECT public.update_provision_status($1, $2, 'SUCCESS', '{}')", w.tokenHash, claim); err != nil {
+				return err
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, connections)
+	for i := range connections {
+		conn := db.Conn(t)
+		wg.Go(func() { errs[i] = work(conn) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.provisions WHERE status = 'SUCCESS'"); got != provisions {
+		t.Errorf("succeeded = %d, want %d", got, provisions)
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM tendril.claims"); got != provisions {
+		t.Errorf("claims = %d, want %d", got, provisions)
+	}
+}
+
+// However deep the queue of one workspace, a claim reads a handful of buffers.
+func TestClaimIsIndependentOfQueueLength(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("busy"))
+	agent.mustClaim(t)
+	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) SELECT $1, $2 FROM generate_series(1, 5000)", w.cluster, snapshot("busy"))
+	id := w.deploy(t, w.operator, snapshot("idle"))
+	mustExec(t, w.conn, "ANALYZE")
+	rows, err := w.conn.Query(t.Context(), `EXPLAIN (COSTS OFF) SELECT * FROM public.workspaces w
+		WHERE w.cluster_id = $1 AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
+		ORDER BY w.head_priority DESC, w.head_number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED`, w.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plan, "\n"); strings.Contains(text, "provisions") {
+		t.Errorf("plan reads provisions:\n%s", text)
+	}
+	if _, got := agent.mustClaim(t); got != id {
+		t.Errorf("claim = %s, want the idle workspace's %s", got, id)
+	}
+}
