@@ -60,7 +60,7 @@ func (d *diagnostics) failure(kind, command string, code provision.Code, cause e
 		first, more = parseBlocks(string(d.block))
 	}
 	if first == nil {
-		said := strings.TrimSpace(string(d.tail))
+		said := strings.TrimSpace(strings.ToValidUTF8(string(d.tail), ""))
 		if said == "" {
 			said = "it gave no reason"
 		}
@@ -81,7 +81,8 @@ func (d *diagnostics) failure(kind, command string, code provision.Code, cause e
 	if detail := strings.TrimSpace(first.Detail); detail != "" {
 		fmt.Fprintf(&b, ": %s", detail)
 	}
-	message := truncate(b.String(), maxMessage)
+	// What is kept of stderr may end within a character.
+	message := truncate(strings.ToValidUTF8(b.String(), ""), maxMessage)
 	switch {
 	case more == 1:
 		message += "\n(and 1 more error, see the log)"
@@ -94,7 +95,10 @@ func (d *diagnostics) failure(kind, command string, code provision.Code, cause e
 // plain strips the frame that the engine draws around diagnostics.
 func plain(line string) string {
 	line = strings.TrimRight(line, "\r\n")
-	return strings.TrimPrefix(strings.TrimPrefix(line, "│"), " ")
+	if framed, ok := strings.CutPrefix(line, "│"); ok {
+		return strings.TrimPrefix(framed, " ")
+	}
+	return line
 }
 
 // placeLine is the second paragraph of a diagnostic: "  on main.tf line 3, in …:".

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -125,16 +126,30 @@ func (s *search) fetch(ctx context.Context, dir string) (string, error) {
 		key = string(armoured)
 	}
 	mirror := strings.TrimRight(s.cfg.MirrorURL, "/")
-	if s.want == nil {
-		latest := &releases.LatestVersion{
-			Product: product.Terraform, InstallDir: dir, Timeout: installTimeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
+	var source interface {
+		SetLogger(*log.Logger)
+		Install(context.Context) (string, error)
+	} = &releases.LatestVersion{
+		Product: product.Terraform, InstallDir: dir, Timeout: installTimeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
+	}
+	if s.want != nil {
+		source = &releases.ExactVersion{
+			Product: product.Terraform, Version: s.want, InstallDir: dir, Timeout: installTimeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
 		}
-		return latest.Install(ctx)
 	}
-	exact := &releases.ExactVersion{
-		Product: product.Terraform, Version: s.want, InstallDir: dir, Timeout: installTimeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
+	var heard strings.Builder
+	source.SetLogger(log.New(&heard, "", 0))
+	binary, err := source.Install(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		// hc-install loses every error of the download itself, a wrong checksum
+		// among them, and stumbles over the missing binary. (In a directory
+		// that had one, it would call that a success.) Its log knows better.
+		if strings.Contains(heard.String(), "checksum does not match") {
+			return "", errors.New("the archive's checksum is not the signed one, so it was damaged or exchanged on its way")
+		}
+		return "", errors.New("the archive is incomplete or damaged")
 	}
-	return exact.Install(ctx)
+	return binary, err
 }
 
 // publishable makes an installed engine executable for every user, since
@@ -153,7 +168,7 @@ func publishable(dir, binary string) error {
 
 // reason is an installer's error in one line.
 func reason(err error) string {
-	if _, ok := errors.AsType[*fs.PathError](err); !ok && strings.Contains(err.Error(), "unable to verify checksums signature") {
+	if strings.Contains(err.Error(), "unable to verify checksums signature") {
 		return "the signature of its checksums does not match the signing key"
 	}
 	return strings.Join(strings.Fields(err.Error()), " ")

@@ -190,15 +190,21 @@ func (s *search) try(ctx context.Context, path string) (Engine, bool) {
 		found, err = s.versions.of(ctx, binary)
 	}
 	if err != nil {
-		s.passed = append(s.passed, fmt.Sprintf("%s %s", path, err))
+		s.pass(path, err.Error())
 		return Engine{}, false
 	}
 	v, err := version.NewVersion(found)
 	if err != nil || s.want != nil && !v.Equal(s.want) {
-		s.passed = append(s.passed, fmt.Sprintf("%s is version %s", path, found))
+		s.pass(path, "is version "+found)
 		return Engine{}, false
 	}
 	return Engine{Kind: s.kind, Path: binary, Version: found}, true
+}
+
+func (s *search) pass(path, why string) {
+	if note := path + " " + why; !slices.Contains(s.passed, note) {
+		s.passed = append(s.passed, note)
+	}
 }
 
 // resolve returns the binary behind path. The error completes a sentence that

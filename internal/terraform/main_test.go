@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -14,7 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	if os.Getenv(fakeMode) != "" || name == Terraform || name == OpenTofu || strings.HasPrefix(name, Terraform+"_") {
-		os.Exit(playEngine())
+		syscall.Exit(playEngine()) // os.Exit would wait a second for the race detector
 	}
 	goleak.VerifyTestMain(m)
 }

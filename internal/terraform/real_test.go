@@ -1,0 +1,437 @@
+package terraform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// realEngine is the Terraform of this machine.
+func realEngine(t *testing.T) Engine {
+	t.Helper()
+	if _, err := exec.LookPath(Terraform); err != nil {
+		t.Fatalf("these tests run the real Terraform: install it and put it on PATH (%v)", err)
+	}
+	engine, err := Locate(t.Context(), job.Engine{}, Want{}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine
+}
+
+// lineLog collects what a run prints; it may be read while the run goes on.
+type lineLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lineLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lineLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// newReal returns a Runner of the real engine on a template.
+func newReal(t *testing.T, template string, opts Options) *Runner {
+	t.Helper()
+	opts.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(opts.Dir, "main.tf"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return realIn(t, opts)
+}
+
+func realIn(t *testing.T, opts Options) *Runner {
+	t.Helper()
+	opts.Env = append(opts.Env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir())
+	r, err := New(realEngine(t), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// planned runs init and plan.
+func planned(t *testing.T, r *Runner, opts PlanOptions) provision.PlanSummary {
+	t.Helper()
+	if err := r.Init(t.Context(), InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	opts.Out = "tendril.tfplan"
+	if _, err := r.Plan(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := r.ShowPlan(t.Context(), "tendril.tfplan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Summarise(plan)
+}
+
+const wholeTemplate = `
+variable "name" { type = string }
+variable "password" {
+  type      = string
+  sensitive = true
+  default   = "hunter2-default"
+}
+resource "terraform_data" "machine" {
+  count = 2
+  input = "${var.name}-${count.index}"
+  provisioner "local-exec" { command = "echo hello from ${self.input}; echo complaint >&2" }
+}
+resource "terraform_data" "vault" { input = var.password }
+output "machines" { value = terraform_data.machine[*].output }
+output "password" {
+  value     = var.password
+  sensitive = true
+}
+`
+
+func TestWholeLife(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr lineLog
+	r := newReal(t, wholeTemplate, Options{Stdout: &stdout, Stderr: &stderr})
+	vars := filepath.Join(t.TempDir(), "vars.tfvars.json")
+	if err := os.WriteFile(vars, []byte(`{"name":"acme"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if err := r.Init(ctx, InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p"})
+	if err != nil || !changes {
+		t.Fatalf("Plan() = %v, %v, want true, nil", changes, err)
+	}
+	wantContains(t, "stdout", stdout.String(), "Plan: 3 to add, 0 to change, 0 to destroy.")
+
+	before := stdout.String() + stderr.String()
+	plan, err := r.ShowPlan(ctx, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := stdout.String() + stderr.String(); after != before {
+		t.Errorf("ShowPlan printed %q, want nothing", strings.TrimPrefix(after, before))
+	}
+	if got := fmt.Sprint(SensitiveValues(plan)); got != "[hunter2-default]" {
+		t.Errorf("SensitiveValues() = %s, want [hunter2-default]", got)
+	}
+	summary := Summarise(plan)
+	if summary.Add != 3 || len(summary.Resources) != 3 || Steps(summary) != 3 || summary.Resources[0].Action != "create" {
+		t.Errorf("Summarise() = %+v, want 3 to add", summary)
+	}
+
+	var kinds []string
+	last := Event{}
+	applied, err := r.Apply(ctx, ApplyOptions{PlanFile: "p", Steps: Steps(summary), On: func(e Event) {
+		if e.Resource != nil {
+			kinds = append(kinds, e.Resource.Kind)
+			last = e
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kinds) != 6 || kinds[0] != "resource_started" || last.Resource.Kind != "resource_finished" || last.Percent() != 100 {
+		t.Errorf("events = %v, last at %d %%, want 6 that end finished at 100 %%", kinds, last.Percent())
+	}
+	if applied.Add != 3 || applied.Done != 3 || applied.Total != 3 {
+		t.Errorf("applied = %+v, want 3 added, 3 of 3 done", applied)
+	}
+	wantContains(t, "stdout", stdout.String(),
+		"terraform_data.machine[0] (local-exec): hello from acme-0\n", "terraform_data.machine[1] (local-exec): complaint\n",
+		"terraform_data.vault: Creation complete after", "\nApply complete! Resources: 3 added, 0 changed, 0 destroyed.\n",
+		"\nOutputs:\n\nmachines = [\"acme-0\",\"acme-1\"]\npassword = <sensitive>\n")
+	if strings.Contains(stdout.String()+stderr.String(), "hunter2") {
+		t.Error("the log holds a sensitive value")
+	}
+	if got := applied.Outputs["password"]; !got.Sensitive || got.Value != nil {
+		t.Errorf("output password = %+v, want a marker without a value", got)
+	}
+	var machines []string
+	if err := json.Unmarshal(applied.Outputs["machines"].Value, &machines); err != nil || len(machines) != 2 {
+		t.Errorf("output machines = %s, want two", applied.Outputs["machines"].Value)
+	}
+	resources := Resources(plan, applied)
+	if len(resources) != 3 || resources[0].Address != "terraform_data.machine[0]" || resources[0].ExternalID == "" {
+		t.Errorf("Resources() = %+v, want 3 with ids", resources)
+	}
+
+	// Once more: nothing to do. Then destroy it all.
+	changes, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p"})
+	if err != nil || changes {
+		t.Fatalf("second Plan() = %v, %v, want false, nil", changes, err)
+	}
+	if _, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p", Destroy: true}); err != nil {
+		t.Fatal(err)
+	}
+	if plan, err = r.ShowPlan(ctx, "p"); err != nil {
+		t.Fatal(err)
+	}
+	if summary = Summarise(plan); summary.Destroy != 3 {
+		t.Errorf("Summarise() = %+v, want 3 to destroy", summary)
+	}
+	if applied, err = r.Apply(ctx, ApplyOptions{PlanFile: "p"}); err != nil || applied.Destroy != 3 || applied.Total != 3 {
+		t.Errorf("Apply() = %+v, %v, want 3 of 3 destroyed", applied, err)
+	}
+	if got := Resources(plan, applied); len(got) != 0 {
+		t.Errorf("Resources() = %+v, want none", got)
+	}
+}
+
+func TestReplacement(t *testing.T) {
+	t.Parallel()
+	template := `resource "terraform_data" "a" { triggers_replace = "%s" }`
+	r := newReal(t, fmt.Sprintf(template, "one"), Options{})
+	planned(t, r, PlanOptions{})
+	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "main.tf"), fmt.Appendf(nil, template, "two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	summary := planned(t, r, PlanOptions{})
+	if summary.Replace != 1 || summary.Add+summary.Destroy != 0 || Steps(summary) != 2 {
+		t.Errorf("Summarise() = %+v, want one replacement of two steps", summary)
+	}
+	plan, err := r.ShowPlan(t.Context(), "tendril.tfplan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}) // the engine says how many steps
+	if err != nil || applied.Done != 2 || applied.Total != 2 {
+		t.Errorf("Apply() = %+v, %v, want 2 of 2 done", applied, err)
+	}
+	got := Resources(plan, applied)
+	if len(got) != 1 || got[0].ExternalID != applied.Changed["terraform_data.a"] || got[0].ExternalID == "" {
+		t.Errorf("Resources() = %+v, want terraform_data.a with its new id", got)
+	}
+}
+
+func TestLinesComeOutAsTheyHappen(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "go-on")
+	template := fmt.Sprintf(`resource "terraform_data" "a" {
+  provisioner "local-exec" { command = "echo first; while [ ! -e %s ]; do sleep 0.01; done" }
+}`, gate)
+	var stdout lineLog
+	r := newReal(t, template, Options{Stdout: &stdout})
+	planned(t, r, PlanOptions{})
+	_, wait := applyPlan(t, r)
+	eventually(t, "the first line is there while the command runs", func() bool {
+		return strings.Contains(stdout.String(), "(local-exec): first\n")
+	})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// applyPlan applies the plan of planned in the background.
+func applyPlan(t *testing.T, r *Runner) (cancel context.CancelCauseFunc, wait func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Apply(ctx, ApplyOptions{PlanFile: "tendril.tfplan"})
+		done <- err
+	}()
+	return cancel, func() error { return <-done }
+}
+
+func TestHeldStateLock(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "go-on")
+	template := fmt.Sprintf(`resource "terraform_data" "a" {
+  provisioner "local-exec" { command = "echo holding; while [ ! -e %s ]; do sleep 0.01; done" }
+}`, gate)
+	var held lineLog
+	holder := newReal(t, template, Options{Stdout: &held})
+	planned(t, holder, PlanOptions{})
+	_, wait := applyPlan(t, holder)
+	eventually(t, "the lock is held", func() bool { return strings.Contains(held.String(), "holding") })
+
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := realIn(t, Options{Dir: holder.dir})
+	_, planErr := other.Plan(t.Context(), PlanOptions{Out: "other.tfplan"})
+	_, applyErr := other.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"})
+	for command, err := range map[string]error{"plan": planErr, "apply": applyErr} {
+		failure := wantCode(t, err, provision.CodeStateLocked)
+		wantContains(t, command+"'s message", failure.Message, "@"+host, " UTC", "for apply", "terraform.tfstate", "terraform force-unlock ")
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCancelOfARealApplyWritesTheState(t *testing.T) {
+	t.Parallel()
+	template := `resource "terraform_data" "done" {}
+resource "terraform_data" "slow" {
+  depends_on = [terraform_data.done]
+  provisioner "local-exec" { command = "echo working; sleep 1000" }
+}`
+	var stdout lineLog
+	r := newReal(t, template, Options{Stdout: &stdout})
+	planned(t, r, PlanOptions{})
+	cancel, wait := applyPlan(t, r)
+	eventually(t, "the command runs", func() bool { return strings.Contains(stdout.String(), "working") })
+	cancel(errStop)
+	if err := wait(); !errors.Is(err, errStop) {
+		t.Errorf("Apply() error = %v, want one that wraps %q", err, errStop)
+	}
+	state, err := os.ReadFile(filepath.Join(r.dir, "terraform.tfstate"))
+	if err != nil || !strings.Contains(string(state), `"name": "done"`) {
+		t.Errorf("state = %s, %v, want it to hold terraform_data.done", state, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(r.dir, ".*.lock.info")); err != nil || left != nil {
+		t.Errorf("lock files = %v, %v, want none", left, err)
+	}
+}
+
+func TestFailedProvisioner(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr lineLog
+	r := newReal(t, `resource "terraform_data" "a" {
+  provisioner "local-exec" { command = "echo boom; exit 3" }
+}
+resource "terraform_data" "b" {
+  provisioner "local-exec" { command = "exit 4" }
+}`, Options{Stdout: &stdout, Stderr: &stderr})
+	planned(t, r, PlanOptions{})
+	var failed []string
+	applied, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan", On: func(e Event) {
+		if e.Resource != nil && e.Resource.Kind == "resource_failed" {
+			failed = append(failed, e.Resource.Address)
+		}
+	}})
+	failure := wantCode(t, err, provision.CodeApplyFailed)
+	wantContains(t, "message", failure.Message, "terraform apply failed for terraform_data.", " on main.tf line ",
+		"local-exec provisioner error: Error running command", "(and 1 more error, see the log)")
+	if len(failed) != 2 || applied.Outputs != nil {
+		t.Errorf("failed = %v, outputs = %v, want both resources and no outputs", failed, applied.Outputs)
+	}
+	wantContains(t, "stderr", stderr.String(), "\nError: local-exec provisioner error\n\n  with terraform_data.a,\n  on main.tf line 2, in resource \"terraform_data\" \"a\":\n   2:   provisioner \"local-exec\"",
+		"Error running command 'echo boom; exit 3': exit status 3. Output: boom\n")
+	wantContains(t, "stdout", stdout.String(), "terraform_data.a (local-exec): boom\n")
+	if strings.Contains(stdout.String(), "provisioner error") {
+		t.Error("an error went to stdout, want stderr")
+	}
+}
+
+func TestErrorsOfInitAndPlan(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, template string
+		code           provision.Code
+		want           []string
+	}{
+		{"unclosed block", "resource \"terraform_data\" \"a\" {\n", provision.CodeInitFailed,
+			[]string{"terraform init failed on main.tf line 1: Unclosed configuration block: There is no closing brace"}},
+		{"unknown backend", `terraform { 
+  backend "nosuch" {}
+}`, provision.CodeInitFailed,
+			[]string{"terraform init failed on main.tf line 2: Unsupported backend type: There is no backend type named \"nosuch\"."}},
+		{"incomplete backend", `terraform {
+  backend "http" {}
+}`, provision.CodeInitFailed, []string{"terraform init failed: address argument is required"}},
+		{"needs a newer engine", `terraform { required_version = ">= 99" }`, provision.CodeInitFailed,
+			[]string{"Unsupported Terraform Core version"}},
+		{"unknown argument", `resource "terraform_data" "a" { inpu = 1 }`, provision.CodePlanFailed,
+			[]string{"terraform plan failed on main.tf line 1: Unsupported argument: An argument named \"inpu\" is not expected here. Did you mean \"input\"?"}},
+		{"two errors", "output \"a\" { value = local.x }\noutput \"b\" { value = local.y }\n", provision.CodePlanFailed,
+			[]string{"Reference to undeclared local value", "(and 1 more error, see the log)"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var stderr lineLog
+			r := newReal(t, test.template, Options{Stderr: &stderr})
+			err := r.Init(t.Context(), InitOptions{})
+			if err == nil {
+				_, err = r.Plan(t.Context(), PlanOptions{Out: "p"})
+			}
+			wantContains(t, "message", wantCode(t, err, test.code).Message, test.want...)
+			wantContains(t, "stderr", stderr.String(), "Error: ")
+		})
+	}
+}
+
+func TestStaleAndMissingPlans(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, `resource "terraform_data" "a" {}`, Options{})
+	planned(t, r, PlanOptions{})
+	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"})
+	wantContains(t, "message", wantCode(t, err, provision.CodeApplyFailed).Message, "Saved plan is stale")
+	_, err = r.ShowPlan(t.Context(), "nowhere")
+	wantContains(t, "message", wantCode(t, err, provision.CodePlanFailed).Message, "terraform show failed")
+}
+
+func TestBackendConfigReachesTheBackend(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, "terraform {\n  backend \"local\" {}\n}\nresource \"terraform_data\" \"a\" {}\n", Options{})
+	path := filepath.Join(t.TempDir(), `odd ${name} "state"`)
+	if err := r.Init(t.Context(), InitOptions{BackendConfig: map[string]string{"path": path}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Plan(t.Context(), PlanOptions{Out: "p"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "p"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("Stat(the configured state) error = %v, want nil", err)
+	}
+}
+
+func TestOverrideReplacesTheBackend(t *testing.T) {
+	t.Parallel()
+	for _, declared := range []string{`backend "s3" {}`, `cloud {}`, ``} {
+		t.Run(declared, func(t *testing.T) {
+			t.Parallel()
+			r := newReal(t, "terraform {\n"+declared+"\n}\nresource \"terraform_data\" \"a\" {}\n", Options{Stdout: io.Discard})
+			state := filepath.Join(t.TempDir(), "of ${policy}.tfstate")
+			if err := Override(r.dir, "local", map[string]string{"path": state}); err != nil {
+				t.Fatal(err)
+			}
+			planned(t, r, PlanOptions{})
+			if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(state); err != nil {
+				t.Errorf("Stat(the policy's state) error = %v, want nil", err)
+			}
+		})
+	}
+}
