@@ -111,6 +111,21 @@ func (r *Repo) AnnotatedTag(name, commit string) {
 	r.Git("tag", "--force", "--annotate", "--message", name, name, commit)
 }
 
+// Hash stores an object of any content, one that git would not make included,
+// and returns its id.
+func (r *Repo) Hash(kind string, content []byte) string {
+	r.t.Helper()
+	return r.run(bytes.NewBuffer(content), "hash-object", "-t", kind, "--literally", "-w", "--stdin")
+}
+
+// CommitTree makes main a commit of the given tree object.
+func (r *Repo) CommitTree(tree string) string {
+	r.t.Helper()
+	commit := r.Git("commit-tree", "-m", "test", tree)
+	r.Git("update-ref", "refs/heads/main", commit)
+	return commit
+}
+
 // Git runs git in the repository and returns what it prints, trimmed.
 func (r *Repo) Git(args ...string) string {
 	r.t.Helper()
@@ -152,3 +167,6 @@ func (r *Repo) start(stdin *bytes.Buffer, args ...string) (string, error) {
 	}
 	return strings.TrimSpace(stdout.String()), nil
 }
+
+// Content is what a path holds: a file's bytes or a link's target.
+func (f Files) Content(path string) string { return f[path].data }

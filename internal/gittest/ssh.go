@@ -1,0 +1,195 @@
+package gittest
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// SSHServer serves repositories by git-upload-pack over SSH to whoever has
+// ClientKey.
+type SSHServer struct {
+	// Addr is host:port.
+	Addr string
+	// HostKey is what a client should have in its known hosts.
+	HostKey ssh.PublicKey
+	// ClientKey is the one key accepted.
+	ClientKey ssh.Signer
+	// Root holds the bare repositories.
+	Root string
+
+	t        testing.TB
+	program  string
+	listener net.Listener
+	config   *ssh.ServerConfig
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions int
+	conns    map[net.Conn]bool
+}
+
+// NewSSHServer starts a server that ends with the test.
+func NewSSHServer(t testing.TB) *SSHServer {
+	t.Helper()
+	host, client := newKey(t), newKey(t)
+	s := &SSHServer{
+		t: t, Root: t.TempDir(), HostKey: host.PublicKey(), ClientKey: client,
+		program: filepath.Join(execPath(t), "git-upload-pack"), conns: map[net.Conn]bool{},
+	}
+	s.config = &ssh.ServerConfig{
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if string(key.Marshal()) != string(client.PublicKey().Marshal()) {
+				return nil, errors.New("unknown key")
+			}
+			return &ssh.Permissions{}, nil
+		},
+	}
+	s.config.AddHostKey(host)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.listener, s.Addr = listener, listener.Addr().String()
+	s.serving.Go(s.accept)
+	t.Cleanup(s.close)
+	return s
+}
+
+// Repo makes a bare repository, as Server.Repo does.
+func (s *SSHServer) Repo(name string, files Files, tag string) (*Repo, string) {
+	s.t.Helper()
+	r := initRepo(s.t, filepath.Join(s.Root, filepath.FromSlash(name)+".git"))
+	r.URL = "ssh://git@" + s.Addr + "/" + name + ".git"
+	commit := r.Commit(files)
+	if tag != "" {
+		r.Tag(tag, commit)
+	}
+	return r, commit
+}
+
+// Sessions counts the times git-upload-pack was started.
+func (s *SSHServer) Sessions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions
+}
+
+func (s *SSHServer) close() {
+	_ = s.listener.Close()
+	s.mu.Lock()
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
+}
+
+func (s *SSHServer) accept() {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.conns[conn] = true
+		s.mu.Unlock()
+		s.serving.Go(func() {
+			s.serve(conn)
+			_ = conn.Close()
+			s.mu.Lock()
+			delete(s.conns, conn)
+			s.mu.Unlock()
+		})
+	}
+}
+
+func (s *SSHServer) serve(conn net.Conn) {
+	server, channels, requests, err := ssh.NewServerConn(conn, s.config)
+	if err != nil {
+		return
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { ssh.DiscardRequests(requests) })
+	for offered := range channels {
+		channel, requests, err := offered.Accept()
+		if err != nil {
+			continue
+		}
+		serving.Go(func() { s.session(channel, requests) })
+	}
+	_ = server.Close()
+	serving.Wait()
+}
+
+func (s *SSHServer) session(channel ssh.Channel, requests <-chan *ssh.Request) {
+	for request := range requests {
+		ok := request.Type == "exec"
+		_ = request.Reply(ok, nil)
+		if !ok {
+			continue
+		}
+		var payload struct{ Command string }
+		_ = ssh.Unmarshal(request.Payload, &payload)
+		status := struct{ Code uint32 }{s.uploadPack(channel, payload.Command)}
+		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(status))
+		_ = channel.Close()
+	}
+}
+
+func (s *SSHServer) uploadPack(channel ssh.Channel, command string) uint32 {
+	path, ok := strings.CutPrefix(command, "git-upload-pack '")
+	if !ok {
+		_, _ = fmt.Fprintf(channel.Stderr(), "unknown command %q\n", command)
+		return 127
+	}
+	s.mu.Lock()
+	s.sessions++
+	s.mu.Unlock()
+	cmd := exec.Command(s.program, filepath.Join(s.Root, strings.TrimSuffix(path, "'"))) //nolint:gosec,noctx // ends with its connection
+	cmd.Env = environment(s.Root)
+	cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return 1
+	}
+	if err := cmd.Start(); err != nil {
+		return 1
+	}
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		_, _ = io.Copy(stdin, channel)
+		_ = stdin.Close()
+	})
+	err = cmd.Wait()
+	_ = channel.CloseWrite()
+	defer feeding.Wait()
+	defer func() { _ = channel.Close() }()
+	if err != nil {
+		return 128
+	}
+	return 0
+}
+
+func newKey(t testing.TB) ssh.Signer {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}

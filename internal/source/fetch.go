@@ -1,0 +1,185 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// What fetch does with a mirror that is there.
+type mirrorUse bool
+
+const (
+	keepMirror    mirrorUse = false
+	replaceMirror mirrorUse = true
+)
+
+// fetch brings commit and all it holds into the mirror. One process at a time
+// fetches a repository; the others wait and then find what they came for.
+func (s *Source) fetch(ctx context.Context, a address, m mirror, commit plumbing.Hash, tag string, use mirrorUse) error {
+	unlock, err := m.lock(ctx, fetchLock, exclusive)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if use == replaceMirror {
+		err = m.remove(ctx)
+	} else if m.complete(commit) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = s.fetchOnce(ctx, a, m, commit, tag)
+	if _, corrupt := errors.AsType[*corruptError](err); corrupt {
+		// Either the mirror was damaged before or the server did not send what
+		// it should; a fresh mirror tells which.
+		if err := m.remove(ctx); err != nil {
+			return err
+		}
+		err = s.fetchOnce(ctx, a, m, commit, tag)
+	}
+	if corrupt, ok := errors.AsType[*corruptError](err); ok {
+		return provision.Fail(provision.CodeCheckoutFailed,
+			fmt.Sprintf("template_source.repo: %s: the server did not send all of commit %s: %s", a, commit, printable(corrupt.err.Error(), 200)), err)
+	}
+	return err
+}
+
+// fetchOnce asks for as little as the server lets it: the commit alone by the
+// name that it is advertised under, else by its id, else everything.
+func (s *Source) fetchOnce(ctx context.Context, a address, m mirror, commit plumbing.Hash, tag string) error {
+	if err := m.prepare(ctx); err != nil {
+		return err
+	}
+	advertised := false
+	err := s.download(ctx, a, m, func(refs *packp.AdvRefs) wish {
+		var want plumbing.Hash
+		if want, advertised = advertisedAs(refs, commit, tag); !advertised {
+			want = commit
+		}
+		return wish{want: []plumbing.Hash{want}, shallow: true}
+	})
+	// Whether a server gives out a commit that no reference names is its own
+	// affair, and so is how it declines.
+	if _, unreachable := errors.AsType[*unreachableError](err); err != nil && !advertised && !unreachable && ctx.Err() == nil && !isLocal(err) {
+		err = s.download(ctx, a, m, func(refs *packp.AdvRefs) wish {
+			return wish{want: tips(refs)}
+		})
+	}
+	if unreachable, ok := errors.AsType[*unreachableError](err); ok {
+		return unreachable.err
+	}
+	if err != nil {
+		return err
+	}
+	objects, err := m.objects()
+	if err != nil {
+		return err
+	}
+	defer objects.close()
+	if !advertised && !objects.has(commit) {
+		return provision.Fail(provision.CodeVersionNotFound,
+			fmt.Sprintf("template_source.version: %s has no commit %s that a branch or tag leads to", a, commit), nil)
+	}
+	if err := objects.verify(ctx, commit); err != nil {
+		return err
+	}
+	return m.markComplete(commit)
+}
+
+// isLocal reports whether err is a fault on this side.
+func isLocal(err error) bool {
+	_, local := errors.AsType[*localError](err)
+	return local
+}
+
+// wish is what to ask a server for.
+type wish struct {
+	want    []plumbing.Hash
+	shallow bool // without the history
+}
+
+// download asks for a pack and puts it into the mirror.
+func (s *Source) download(ctx context.Context, a address, m mirror, choose func(*packp.AdvRefs) wish) error {
+	return s.exchange(ctx, a, func(ctx context.Context, conn session, refs *packp.AdvRefs) error {
+		w := choose(refs)
+		if len(w.want) == 0 {
+			return nil
+		}
+		req, err := request(refs, w)
+		if err != nil {
+			return err
+		}
+		res, err := conn.UploadPack(ctx, req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Close() }()
+		var pack io.Reader = res
+		switch {
+		case req.Capabilities.Supports(capability.Sideband64k):
+			pack = sideband.NewDemuxer(sideband.Sideband64k, res)
+		case req.Capabilities.Supports(capability.Sideband):
+			pack = sideband.NewDemuxer(sideband.Sideband, res)
+		}
+		return m.receive(pack)
+	})
+}
+
+// request asks for the wish and says nothing of what is here already: servers
+// take that into account for a commit without history only in thin packs, which
+// go-git cannot read.
+func request(refs *packp.AdvRefs, w wish) (*packp.UploadPackRequest, error) {
+	req := packp.NewUploadPackRequestFromCapabilities(refs.Capabilities)
+	req.Wants = w.want
+	var err error
+	if refs.Capabilities.Supports(capability.NoProgress) {
+		err = req.Capabilities.Set(capability.NoProgress)
+	}
+	if w.shallow && refs.Capabilities.Supports(capability.Shallow) {
+		err = errors.Join(err, req.Capabilities.Set(capability.Shallow))
+		req.Depth = packp.DepthCommits(1)
+	}
+	return req, err
+}
+
+// advertisedAs returns the object to ask for to get commit: a server hands out
+// what its references name, so for an annotated tag that is the tag.
+func advertisedAs(refs *packp.AdvRefs, commit plumbing.Hash, tag string) (plumbing.Hash, bool) {
+	names := func(ref string) (plumbing.Hash, bool) {
+		hash := refs.References[ref]
+		return hash, hash == commit || refs.Peeled[ref] == commit && !hash.IsZero()
+	}
+	if hash, ok := names("refs/tags/" + tag); ok {
+		return hash, true
+	}
+	for ref := range refs.References {
+		if hash, ok := names(ref); ok {
+			return hash, true
+		}
+	}
+	return plumbing.ZeroHash, false
+}
+
+// tips returns what all branches and tags name.
+func tips(refs *packp.AdvRefs) []plumbing.Hash {
+	seen := map[plumbing.Hash]bool{}
+	var hashes []plumbing.Hash
+	for ref, hash := range refs.References {
+		if (strings.HasPrefix(ref, "refs/heads/") || strings.HasPrefix(ref, "refs/tags/")) && !seen[hash] {
+			seen[hash] = true
+			hashes = append(hashes, hash)
+		}
+	}
+	return hashes
+}

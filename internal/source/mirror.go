@@ -1,0 +1,228 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/gofrs/flock"
+)
+
+const (
+	// objectCache is how much go-git may keep of what it has inflated.
+	objectCache = 8 * cache.MiByte
+	// largeObject is the size in bytes from which a blob is streamed.
+	largeObject = 4 << 20
+	// maxPacks is how many packs, and so about how many versions, a mirror may
+	// have before it is begun anew. It bounds the disk, and the indexes that
+	// go-git holds in memory.
+	maxPacks = 32
+	// lockPoll is how often a lock that somebody else holds is tried again.
+	lockPoll = 20 * time.Millisecond
+)
+
+// mirror is the directory of one repository; see the package comment.
+type mirror struct{ dir string }
+
+func (s *Source) mirror(a address) (mirror, error) {
+	m := mirror{filepath.Join(s.repos, a.key())}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return mirror{}, fmt.Errorf("cache of %s: %w", a, err)
+	}
+	return m, nil
+}
+
+func (m mirror) git() string      { return filepath.Join(m.dir, "git") }
+func (m mirror) packs() string    { return filepath.Join(m.git(), "objects", "pack") }
+func (m mirror) marks() string    { return filepath.Join(m.git(), "complete") }
+func (m mirror) tagsFile() string { return filepath.Join(m.dir, "tags.json") }
+
+// The locks of a mirror, by file name.
+const (
+	fetchLock = "fetch.lock"
+	useLock   = "use.lock"
+	tagsLock  = "tags.lock"
+)
+
+type lockMode bool
+
+const (
+	shared    lockMode = false
+	exclusive lockMode = true
+)
+
+// lock waits for a lock until ctx ends.
+func (m mirror) lock(ctx context.Context, name string, mode lockMode) (unlock func(), err error) {
+	l := flock.New(filepath.Join(m.dir, name), flock.SetPermissions(0o600))
+	try := l.TryRLockContext
+	if mode == exclusive {
+		try = l.TryLockContext
+	}
+	if ok, err := try(ctx, lockPoll); err != nil || !ok {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("wait for the lock %s: %w", l.Path(), err)
+	}
+	return func() { _ = l.Unlock() }, nil // closing the file is what unlocks it
+}
+
+// prepare makes the mirror where there is none and sweeps away what an
+// interrupted fetch left. The caller holds the fetch lock.
+func (m mirror) prepare(ctx context.Context) error {
+	packs, err := filepath.Glob(filepath.Join(m.packs(), "pack-*.pack"))
+	if err != nil {
+		return err
+	}
+	if len(packs) >= maxPacks {
+		if err := m.remove(ctx); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{m.packs(), m.marks(), filepath.Join(m.git(), "refs")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make mirror: %w", err)
+		}
+	}
+	// With a HEAD, git itself takes the directory for a repository.
+	if err := os.WriteFile(filepath.Join(m.git(), "HEAD"), []byte("ref: refs/heads/none\n"), 0o600); err != nil {
+		return fmt.Errorf("make mirror: %w", err)
+	}
+	return m.sweep()
+}
+
+// sweep removes half-written packs, and indexes whose pack never came.
+func (m mirror) sweep() error {
+	left, err := filepath.Glob(filepath.Join(m.packs(), "tmp_*"))
+	if err != nil {
+		return err
+	}
+	indexes, err := filepath.Glob(filepath.Join(m.packs(), "*.idx"))
+	if err != nil {
+		return err
+	}
+	for _, index := range indexes {
+		if _, err := os.Stat(index[:len(index)-len("idx")] + "pack"); errors.Is(err, fs.ErrNotExist) {
+			left = append(left, index)
+		}
+	}
+	for _, file := range left {
+		if err := os.Remove(file); err != nil {
+			return fmt.Errorf("sweep mirror: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove deletes the mirror, not what is remembered of its tags, once nobody
+// reads it. The caller holds the fetch lock.
+func (m mirror) remove(ctx context.Context) error {
+	unlock, err := m.lock(ctx, useLock, exclusive)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// The marks go first: a mirror half deleted must not look complete.
+	for _, dir := range []string{m.marks(), m.git()} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove mirror: %w", err)
+		}
+	}
+	return nil
+}
+
+// complete reports whether commit and all it holds were fetched and verified.
+func (m mirror) complete(commit plumbing.Hash) bool {
+	_, err := os.Stat(filepath.Join(m.marks(), commit.String()))
+	return err == nil
+}
+
+func (m mirror) markComplete(commit plumbing.Hash) error {
+	if err := os.WriteFile(filepath.Join(m.marks(), commit.String()), nil, 0o600); err != nil {
+		return fmt.Errorf("mark commit as complete: %w", err)
+	}
+	return nil
+}
+
+// storage opens the mirror for go-git, with little memory.
+func (m mirror) storage() *filesystem.Storage {
+	return filesystem.NewStorageWithOptions(osfs.New(m.git()), cache.NewObjectLRU(objectCache),
+		filesystem.Options{LargeObjectThreshold: largeObject, KeepDescriptors: true})
+}
+
+// remember returns the commit that tag meant when this agent first saw it,
+// which is the one given when it never did.
+func (m mirror) remember(ctx context.Context, tag, commit string) (first string, err error) {
+	if first, err = m.remembered(tag); err != nil || first != "" {
+		return first, err
+	}
+	unlock, err := m.lock(ctx, tagsLock, exclusive)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	tags, err := m.readTags()
+	if err != nil {
+		return "", err
+	}
+	if first := tags[tag]; first != "" {
+		return first, nil
+	}
+	tags[tag] = commit
+	content, err := json.MarshalIndent(tags, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("remember tag: %w", err)
+	}
+	if err := replaceFile(m.tagsFile(), content); err != nil {
+		return "", fmt.Errorf("remember tag: %w", err)
+	}
+	return commit, nil
+}
+
+// remembered returns what tag first meant, or "" when it was never seen.
+func (m mirror) remembered(tag string) (string, error) {
+	tags, err := m.readTags()
+	return tags[tag], err
+}
+
+func (m mirror) readTags() (map[string]string, error) {
+	tags := map[string]string{}
+	content, err := os.ReadFile(m.tagsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return tags, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read remembered tags: %w", err)
+	}
+	if err := json.Unmarshal(content, &tags); err != nil {
+		return nil, fmt.Errorf("%s, where this agent remembers what tags meant, is damaged: %w; deleting it forgets them", m.tagsFile(), err)
+	}
+	return tags, nil
+}
+
+// replaceFile writes a file so that it is there whole or not at all.
+func replaceFile(name string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "tmp_*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}

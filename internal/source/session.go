@@ -1,0 +1,89 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+)
+
+// maxAdvertisement is how many bytes of references a server may list: about a
+// million of them. More would be held in memory.
+const maxAdvertisement = 64 << 20
+
+// session is one exchange with a server: its references, then at most one
+// pack. It ends with the context it was opened with.
+type session interface {
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	Close() error
+}
+
+// open begins an exchange. go-git's own registry of transports is not used: it
+// is global, and its clients follow redirects anywhere and cannot be cancelled
+// while they connect.
+func (s *Source) open(ctx context.Context, a address) (session, error) {
+	switch a.scheme {
+	case "https":
+		return s.openHTTPS(a)
+	case "ssh":
+		return s.openSSH(ctx, a)
+	case "file":
+		return openFile(a)
+	default:
+		return nil, fmt.Errorf("no transport for %s", a.scheme)
+	}
+}
+
+// listing is what a server says its references are.
+type listing struct {
+	tags     map[string]plumbing.Hash // peeled to what an annotated tag names
+	branches map[string]bool
+}
+
+// list asks for the references and nothing else.
+func (s *Source) list(ctx context.Context, a address) (listing, error) {
+	l := listing{tags: map[string]plumbing.Hash{}, branches: map[string]bool{}}
+	err := s.exchange(ctx, a, func(_ context.Context, _ session, refs *packp.AdvRefs) error {
+		for name, hash := range refs.References {
+			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok {
+				if peeled, ok := refs.Peeled[name]; ok {
+					hash = peeled
+				}
+				l.tags[tag] = hash
+			} else if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok {
+				l.branches[branch] = true
+			}
+		}
+		return nil
+	})
+	return l, err
+}
+
+// exchange opens a session, reads the references and has use go on with it,
+// all within Git.Timeout. An empty repository has no references. Errors are
+// translated.
+func (s *Source) exchange(ctx context.Context, a address, use func(context.Context, session, *packp.AdvRefs) error) error {
+	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, errTimeout)
+	defer cancel()
+	err := func() (err error) {
+		conn, err := s.open(limited, a)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }() // what matters has been read or has failed
+		refs, err := conn.AdvertisedReferencesContext(limited)
+		if isEmptyRepository(err) {
+			refs, err = packp.NewAdvRefs(), nil
+		}
+		if err != nil {
+			return err
+		}
+		transport.FilterUnsupportedCapabilities(refs.Capabilities)
+		return use(limited, conn, refs)
+	}()
+	return s.explain(ctx, limited, a, err)
+}

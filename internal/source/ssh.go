@@ -1,0 +1,174 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"golang.org/x/crypto/ssh"
+)
+
+// sshSession runs git-upload-pack on the other side. It replaces go-git's SSH
+// transport, which reads the user's ssh_config and cannot be cancelled while
+// it connects.
+type sshSession struct {
+	client *ssh.Client
+	unhook func() bool
+
+	stdin  io.WriteCloser
+	stdout *limitedReader
+	stderr *headBuffer
+	asked  bool
+}
+
+// openSSH connects, checks the host's key and starts git-upload-pack. When ctx
+// ends the connection is closed, which ends whatever waits for it.
+func (s *Source) openSSH(ctx context.Context, a address) (_ session, err error) {
+	port := a.port
+	if port == "" {
+		port = "22"
+	}
+	host := net.JoinHostPort(strings.Trim(a.host, "[]"), port)
+	config, done, err := s.auth.ssh(a, host)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return nil, err
+	}
+	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer func() {
+		if err != nil {
+			unhook()
+			_ = conn.Close()
+		}
+	}()
+	inner, channels, requests, err := ssh.NewClientConn(conn, host, config)
+	if err != nil {
+		return nil, fmt.Errorf("ssh: %w", err)
+	}
+	session := &sshSession{client: ssh.NewClient(inner, channels, requests), unhook: unhook}
+	defer func() {
+		if err != nil {
+			_ = session.client.Close()
+		}
+	}()
+	return session, session.start(a.dialPath)
+}
+
+func (s *sshSession) start(path string) error {
+	run, err := s.client.NewSession()
+	if err != nil {
+		return fmt.Errorf("ssh: %w", err)
+	}
+	if s.stdin, err = run.StdinPipe(); err != nil {
+		return err
+	}
+	stdout, err := run.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	s.stdout = &limitedReader{r: stdout, left: maxAdvertisement}
+	s.stderr = &headBuffer{limit: 4 << 10}
+	run.Stderr = s.stderr
+	// Paths hold no quote (see address), so that this quoting is complete.
+	path = strings.ReplaceAll(path, "%20", " ")
+	if err := run.Start("git-upload-pack '" + path + "'"); err != nil {
+		return fmt.Errorf("ssh: start git-upload-pack: %w", err)
+	}
+	return nil
+}
+
+func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error) {
+	refs := packp.NewAdvRefs()
+	err := refs.Decode(s.stdout)
+	switch {
+	case errors.Is(err, packp.ErrEmptyAdvRefs):
+		return nil, transport.ErrEmptyRemoteRepository
+	case errors.Is(err, packp.ErrEmptyInput):
+		// The far side said why on stderr; it has ended, so Wait's copying of
+		// stderr ends too.
+		_ = s.client.Close()
+		_ = s.client.Wait()
+		return nil, &remoteError{said: s.stderr.String()}
+	case err != nil:
+		return nil, err
+	case refs.IsEmpty():
+		return nil, transport.ErrEmptyRemoteRepository
+	}
+	transport.FilterUnsupportedCapabilities(refs.Capabilities)
+	s.stdout.lift()
+	return refs, nil
+}
+
+func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
+	s.asked = true
+	if err := req.UploadRequest.Encode(s.stdin); err != nil {
+		return nil, err
+	}
+	if err := req.UploadHaves.Encode(s.stdin, false); err != nil {
+		return nil, err
+	}
+	if err := pktline.NewEncoder(s.stdin).EncodeString("done\n"); err != nil {
+		return nil, err
+	}
+	res := packp.NewUploadPackResponse(req)
+	return res, res.Decode(io.NopCloser(s.stdout))
+}
+
+func (s *sshSession) Close() error {
+	if !s.asked {
+		_ = pktline.NewEncoder(s.stdin).Flush() // the polite way to want nothing
+	}
+	s.unhook()
+	err := s.client.Close()
+	_ = s.client.Wait()
+	return err
+}
+
+// limitedReader fails once left bytes were read, until the limit is lifted.
+type limitedReader struct {
+	r      io.Reader
+	left   int64
+	lifted bool
+}
+
+func (l *limitedReader) lift() { l.lifted = true }
+
+func (l *limitedReader) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 && !l.lifted {
+		return 0, errTooManyRefs
+	}
+	return n, err
+}
+
+// headBuffer keeps the first bytes written to it.
+type headBuffer struct {
+	mu    sync.Mutex
+	head  bytes.Buffer
+	limit int
+}
+
+func (b *headBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.head.Write(p[:min(len(p), b.limit-b.head.Len())])
+	return len(p), nil
+}
+
+func (b *headBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.head.String()
+}
