@@ -1,0 +1,46 @@
+package process
+
+import "errors"
+
+// Alive reports whether pid is a process that has not ended; a zombie has.
+func Alive(pid int) bool {
+	info, err := read(pid)
+	if errors.Is(err, errGone) {
+		return false
+	}
+	// One that cannot be read is there: better to wait for it in vain than to
+	// take it for dead.
+	return err != nil || !info.Zombie
+}
+
+// Descendants returns the children of pid, their children and so on, zombies
+// included, parents before their children. Only what hangs together below pid
+// is found: where pid is no subreaper, orphans have gone to init.
+func Descendants(pid int) ([]Info, error) {
+	infos, err := all()
+	if err != nil {
+		return nil, err
+	}
+	return below(pid, infos), nil
+}
+
+// below picks the descendants of pid. The list was not read in one instant: a
+// pid used again may close a ring in it, hence seen.
+func below(pid int, infos []Info) []Info {
+	children := map[int][]Info{}
+	for _, info := range infos {
+		children[info.Parent] = append(children[info.Parent], info)
+	}
+	var found []Info
+	seen := map[int]bool{pid: true}
+	for next := []int{pid}; len(next) > 0; next = next[1:] {
+		for _, child := range children[next[0]] {
+			if !seen[child.PID] {
+				seen[child.PID] = true
+				found = append(found, child)
+				next = append(next, child.PID)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,47 @@
+package process
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Undumpable keeps other processes of the same uid from reading this one's
+// memory, environment and descriptors: no core dump, no ptrace, and /proc/self
+// belongs to root (PR_SET_DUMPABLE in prctl(2)). Call it before the first
+// secret is read; execve ends it, so each program calls it for itself. What
+// needs /proc/self/fd does not work afterwards unless the process is root.
+func Undumpable() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("making this process undumpable: %w", err)
+	}
+	return nil
+}
+
+// Subreaper makes this process the parent of descendants whose own parent
+// dies, in place of init, so that none gets out of its sight, whatever session
+// it moves to (PR_SET_CHILD_SUBREAPER in prctl(2)). It lasts until the process
+// ends, execve included, and is not inherited by children.
+func Subreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("making this process the reaper of its descendants: %w", err)
+	}
+	return nil
+}
+
+// CloseOnExec marks descriptors that this process was started with, so that
+// those it starts do not get them. Every descriptor is tried; the error is the
+// first failure, usually EBADF for one that is not open.
+func CloseOnExec(fds ...int) error {
+	var first error
+	for _, fd := range fds {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags|unix.FD_CLOEXEC)
+		}
+		if err != nil && first == nil {
+			first = fmt.Errorf("setting close-on-exec on descriptor %d: %w", fd, err)
+		}
+	}
+	return first
+}
