@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// maxConns: one person, and now and then two requests at once.
+	maxConns = 4
+	// statementLimit bounds each statement, as a web request would be bounded.
+	statementLimit = 10 * time.Second
+	// callLimit bounds a whole request, so that a database that has gone
+	// silent (a cut network) is noticed.
+	callLimit = 15 * time.Second
+	// connectLimit bounds a connection attempt when the URL does not say.
+	connectLimit = 5 * time.Second
+)
+
+// Store answers one person's requests. It is safe for concurrent use.
+type Store struct {
+	pool   *pgxpool.Pool
+	user   uuid.UUID
+	claims string
+}
+
+// Open connects to the database as its owner, to ask on behalf of user. The
+// database must have the contract: a *RefusedError says to migrate when it has
+// not. An *UnreachableError when it cannot be reached.
+func Open(ctx context.Context, url string, user uuid.UUID) (*Store, error) {
+	claims, err := json.Marshal(map[string]string{"sub": user.String(), "role": "authenticated"})
+	if err != nil {
+		return nil, fmt.Errorf("encode the user's claims: %w", err)
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// pgx redacts the password in this error.
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	config.MaxConns = maxConns
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectLimit
+	}
+	// Without named statements: a pooler in transaction mode may stand between.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.ConnConfig.RuntimeParams["application_name"] = "trellis"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, translate("open the database", err)
+	}
+	s := &Store{pool: pool, user: user, claims: string(claims)}
+	if err := s.as(ctx, "reach the database", func(ctx context.Context, tx pgx.Tx) error {
+		// Any object of the contract will do.
+		_, err := tx.Exec(ctx, "SELECT FROM public.cluster_overview LIMIT 0")
+		return err
+	}); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends all connections.
+func (s *Store) Close() { s.pool.Close() }
+
+// as runs do in a transaction of the person's own. doing names the request in
+// errors that are not the database's own words.
+func (s *Store) as(ctx context.Context, doing string, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT set_config('request.jwt.claims', $1, true), set_config('statement_timeout', $2, true),
+			set_config('role', 'authenticated', true)`, s.claims, fmt.Sprintf("%dms", statementLimit.Milliseconds()))
+		if err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+	return translate(doing, err)
+}
+
+// rows runs a query as the person and reads each row into a T by column name.
+func rows[T any](ctx context.Context, s *Store, doing, query string, args ...any) (found []T, err error) {
+	err = s.as(ctx, doing, func(ctx context.Context, tx pgx.Tx) error {
+		result, err := tx.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(result, pgx.RowToStructByName[T])
+		return err
+	})
+	return found, err
+}

@@ -1,0 +1,279 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+func TestDeployIsSeenByMembersOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.deploy(t)
+	if d.Number < 1 || d.Workspace != "a" {
+		t.Errorf("Deploy() = %+v, want a number and workspace a", d)
+	}
+
+	for _, ref := range []string{d.ID.String(), "1", "#1"} {
+		p := must[store.Provision](t, "Provision("+ref+")")(w.viewer.Provision(t.Context(), ref))
+		if p.ID != d.ID || p.Status != provision.Queued || p.Cluster != "prod" || p.Workspace != "a" ||
+			p.Template != (store.Source{Repo: "https://git.example/acme/envtempl", Version: "v1"}) || p.Engine != nil {
+			t.Errorf("Provision(%s) = %+v, want the one queued", ref, p)
+		}
+		if p.Waiting != "no agent of this cluster has ever been heard of" {
+			t.Errorf("Provision(%s).Waiting = %q, want to hear that there is no agent", ref, p.Waiting)
+		}
+		var asked map[string]any
+		if err := json.Unmarshal(p.Snapshot, &asked); err != nil || asked["workspace"] != "a" {
+			t.Errorf("Provision(%s).Snapshot = %s, %v, want what was deployed", ref, p.Snapshot, err)
+		}
+	}
+	if list := must[[]store.Provision](t, "Provisions()")(w.viewer.Provisions(t.Context(), 5)); len(list) != 1 || list[0].ID != d.ID || list[0].Snapshot != nil {
+		t.Errorf("Provisions() = %+v, want the one queued without its snapshot", list)
+	}
+
+	wantRefused(t, "Provision as a stranger", second(w.stranger.Provision(t.Context(), d.ID.String())), "PT404", "provision_not_found")
+	if list := must[[]store.Provision](t, "Provisions()")(w.stranger.Provisions(t.Context(), 5)); len(list) != 0 {
+		t.Errorf("Provisions() as a stranger = %+v, want none", list)
+	}
+	if logs := must[[]store.LogRow](t, "Logs()")(w.stranger.Logs(t.Context(), d.ID, 0, 10)); len(logs) != 0 {
+		t.Errorf("Logs() as a stranger = %+v, want none", logs)
+	}
+	if clusters := must[[]store.Cluster](t, "Clusters()")(w.stranger.Clusters(t.Context())); len(clusters) != 0 {
+		t.Errorf("Clusters() as a stranger = %+v, want none", clusters)
+	}
+}
+
+func TestRolesDecide(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.deploy(t)
+	for name, s := range map[string]*store.Store{"viewer": w.viewer, "stranger": w.stranger} {
+		_, err := s.Deploy(t.Context(), w.Cluster, json.RawMessage(snapshot))
+		wantRefused(t, "Deploy as "+name, err, "PT404", "cluster_not_found")
+		wantRefused(t, "Cancel as "+name, second(s.Cancel(t.Context(), d.ID)), "PT404", "provision_not_found")
+	}
+	wantRefused(t, "CreateCluster as operator", second(w.operator.CreateCluster(t.Context(), "mine")), "PT422", "org_missing")
+	made := must[store.NewCluster](t, "CreateCluster as admin")(w.admin.CreateCluster(t.Context(), "mine"))
+	if !strings.HasPrefix(made.Token, "tnd_") {
+		t.Errorf("CreateCluster().Token = %q, want tnd_…", made.Token)
+	}
+	wantRefused(t, "CreateCluster twice", second(w.admin.CreateCluster(t.Context(), "mine")), "PT409", "cluster_exists")
+}
+
+func TestBadSnapshotIsNamedByItsPath(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.operator.Deploy(t.Context(), w.Cluster, json.RawMessage(`{"template_source": {"version": "v1"}}`))
+	e := wantRefused(t, "Deploy", err, "PT422", "bad_snapshot")
+	for _, want := range []string{"config_snapshot.template_source.repo: missing", "config_snapshot.workspace: missing"} {
+		if !strings.Contains(e.Message, want) {
+			t.Errorf("Deploy() = %q, want it to say %q", e.Message, want)
+		}
+	}
+	if e.Status() != 422 {
+		t.Errorf("Status() = %d, want 422", e.Status())
+	}
+	for _, bad := range []string{"{", `{"workspace": "a\u0000"}`} {
+		_, err := w.operator.Deploy(t.Context(), w.Cluster, json.RawMessage(bad))
+		if refused, ok := errors.AsType[*store.RefusedError](err); !ok || !strings.HasPrefix(refused.Code, "22") {
+			t.Errorf("Deploy(%q) = %v, want it refused", bad, err)
+		}
+	}
+}
+
+func TestCancelQueued(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.deploy(t)
+	if status := must[provision.Status](t, "Cancel()")(w.operator.Cancel(t.Context(), d.ID)); status != provision.Cancelled {
+		t.Errorf("Cancel() = %s, want CANCELLED", status)
+	}
+	wantRefused(t, "Cancel twice", second(w.operator.Cancel(t.Context(), d.ID)), "PT409", "already_ended")
+	logs := must[[]store.LogRow](t, "Logs()")(w.operator.Logs(t.Context(), d.ID, 0, 10))
+	if len(logs) != 1 || logs[0].Stream != provision.System || logs[0].Seq != 1 {
+		t.Errorf("Logs() = %+v, want one SYSTEM row", logs)
+	}
+}
+
+func TestRunningProvision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.deploy(t)
+	next := w.deploy(t)
+	q, a := w.agent(t)
+	percent := 40
+	reports := []provision.Report{
+		{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StagePlan, Commit: strings.Repeat("a", 40), Engine: "terraform", EngineVersion: "1.11.4", Percent: &percent}},
+		{Status: provision.Processing, Detail: provision.Detail{Plan: &provision.PlanSummary{Add: 2},
+			Outputs: map[string]provision.Output{"url": {Value: json.RawMessage(`"http://x"`)}, "key": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}}},
+	}
+	for _, r := range reports {
+		if err := q.Report(t.Context(), a.ClaimID, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := q.AppendLog(t.Context(), a.ClaimID, 1, []provision.LogChunk{line("one\n"), line("two\n"), line("three\n")}); err != nil {
+		t.Fatal(err)
+	}
+
+	p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), d.ID.String()))
+	if p.Status != provision.Processing || *p.Stage != provision.StagePlan || *p.Percent != 40 || *p.Engine != "terraform 1.11.4" ||
+		*p.Commit != strings.Repeat("a", 40) || p.Plan.Add != 2 || p.StartedAt == nil || p.Waiting != "" {
+		t.Errorf("Provision() = %+v, want what was reported", p)
+	}
+	if key := p.Outputs["key"]; !key.Sensitive || key.Value != nil {
+		t.Errorf("output key = %+v, want a marker without a value", key)
+	}
+	if p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), next.ID.String())); p.Waiting != "another provision runs in this workspace" {
+		t.Errorf("Waiting = %q, want that another one runs", p.Waiting)
+	}
+
+	logs := must[[]store.LogRow](t, "Logs()")(w.viewer.Logs(t.Context(), d.ID, 1, 1))
+	if len(logs) != 1 || logs[0].Text != "two\n" || logs[0].Seq != 2 {
+		t.Errorf("Logs(after 1, limit 1) = %+v, want the second row", logs)
+	}
+
+	clusters := must[[]store.Cluster](t, "Clusters()")(w.viewer.Clusters(t.Context()))
+	if len(clusters) != 1 || clusters[0].Connectivity != "ONLINE" || len(clusters[0].Agents) != 1 || clusters[0].Agents[0].Name != "one" || !clusters[0].Agents[0].Alive {
+		t.Errorf("Clusters() = %+v, want one online with its agent", clusters)
+	}
+}
+
+func TestFindCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	find := func(s *store.Store, ref string) string {
+		c, err := s.FindCluster(t.Context(), ref)
+		if err != nil {
+			return err.Error()
+		}
+		return c.Name
+	}
+	if got := find(w.viewer, ""); got != "prod" {
+		t.Errorf(`FindCluster("") = %s, want prod`, got)
+	}
+	w.NewCluster(t, "test")
+	for ref, want := range map[string]string{
+		"prod": "prod", strings.ToUpper(w.Cluster.String()): "prod", "": "several clusters: prod, test", "nope": "there are: prod, test",
+	} {
+		if got := find(w.viewer, ref); !strings.Contains(got, want) {
+			t.Errorf("FindCluster(%q) = %s, want %s", ref, got, want)
+		}
+	}
+	if got := find(w.stranger, "prod"); !strings.Contains(got, "no cluster") {
+		t.Errorf("FindCluster(prod) as a stranger = %s, want none", got)
+	}
+}
+
+func TestTemplatesOfTheClustersOrganisation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) VALUES ($1, 'hello', 'file:///x', 'v2')", w.Org)
+	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'other', 'file:///y', 'v1' FROM public.orgs WHERE name = 'elsewhere'")
+	got := must[[]store.Template](t, "Templates()")(w.viewer.Templates(t.Context(), w.Cluster))
+	if len(got) != 1 || got[0].Name != "hello" || got[0].Version != "v2" {
+		t.Errorf("Templates() = %+v, want hello only", got)
+	}
+	if got := must[[]store.Template](t, "Templates()")(w.stranger.Templates(t.Context(), w.Cluster)); len(got) != 0 {
+		t.Errorf("Templates() as a stranger = %+v, want none", got)
+	}
+}
+
+func TestNeitherIDNorNumber(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.viewer.Provision(t.Context(), "p.number")
+	if _, ok := errors.AsType[*store.NotProvisionError](err); !ok {
+		t.Errorf("Provision(p.number) = %v, want a NotProvisionError", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	_, err := store.Open(t.Context(), "postgres://me:s3cret-password@127.0.0.1:1/none", uuid.New())
+	if _, ok := errors.AsType[*store.UnreachableError](err); !ok {
+		t.Fatalf("Open(nothing there) = %v, want an UnreachableError", err)
+	}
+	if strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("error %q holds the password", err)
+	}
+	_, err = store.Open(t.Context(), "postgres://me:s3cret-password@127.0.0.1:none/x", uuid.New())
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("Open(bad URL) = %v, want an error without the password", err)
+	}
+}
+
+func TestDatabaseGoesAway(t *testing.T) {
+	t.Parallel()
+	own := pgtest.OwnServer(t)
+	if err := migrate(t, own.URL); err != nil {
+		t.Fatal(err)
+	}
+	s := must[*store.Store](t, "Open()")(store.Open(t.Context(), own.URL, uuid.New()))
+	defer s.Close()
+	own.Stop(t)
+	_, err := s.Clusters(t.Context())
+	if _, ok := errors.AsType[*store.UnreachableError](err); !ok {
+		t.Errorf("Clusters() of a stopped database = %v, want an UnreachableError", err)
+	}
+	own.Start(t)
+	if _, err := s.Clusters(t.Context()); err != nil {
+		t.Errorf("Clusters() after a restart = %v, want nil", err)
+	}
+}
+
+func TestDatabaseWithoutContract(t *testing.T) {
+	t.Parallel()
+	_, err := store.Open(t.Context(), pgtest.OwnServer(t).URL, uuid.New())
+	if refused, ok := errors.AsType[*store.RefusedError](err); !ok || !strings.Contains(refused.Hint, "trellis migrate") {
+		t.Errorf("Open(no roles, no contract) = %v, want a hint to migrate", err)
+	}
+	_, err = store.Open(t.Context(), pgtest.New(t).URL, uuid.New())
+	if refused, ok := errors.AsType[*store.RefusedError](err); !ok || !strings.Contains(refused.Hint, "trellis migrate") {
+		t.Errorf("Open(no contract) = %v, want a hint to migrate", err)
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, contract)
+	user := uuid.New()
+	for i, want := range []bool{true, false} {
+		if made, err := store.Bootstrap(t.Context(), db.URL, user); made != want || err != nil {
+			t.Errorf("Bootstrap() the %d. time = %t, %v, want %t", i+1, made, err, want)
+		}
+	}
+	s := must[*store.Store](t, "Open()")(store.Open(t.Context(), db.URL, user))
+	defer s.Close()
+	must[store.NewCluster](t, "CreateCluster()")(s.CreateCluster(t.Context(), "first"))
+}
+
+func TestCancelledContextStaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.viewer.Clusters(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Clusters(cancelled) = %v, want context.Canceled", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func wantRefused(t *testing.T, what string, err error, code, reason string) *store.RefusedError {
+	t.Helper()
+	refused, ok := errors.AsType[*store.RefusedError](err)
+	if !ok || refused.Code != code || refused.Reason != reason {
+		t.Fatalf("%s = %v, want %s %s", what, err, code, reason)
+	}
+	return refused
+}
