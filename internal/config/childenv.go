@@ -1,0 +1,74 @@
+package config
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// neverPassed is, in words, what forbidden refuses.
+const neverPassed = "TENDRIL_*, TRELLIS_*, SUPABASE_*, PG*, DATABASE_URL, LD_* or TF_* (TF_CLI_CONFIG_FILE may be named)"
+
+// engineConfig is the one TF_ variable that an operator may pass on, by its
+// full name: it points to provider mirrors and credentials helpers.
+const engineConfig = "TF_CLI_CONFIG_FILE"
+
+// usual lists the variables that a child gets without being asked for: what
+// programs need to run, to reach the network, and to sign in to a cloud.
+func usual() []string {
+	return []string{
+		"PATH", "HOME", "USER", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+		"AWS_*", "AZURE_*", "ARM_*", "GOOGLE_*", "CLOUDSDK_*", "KUBE*", "KUBERNETES_*",
+		"DIGITALOCEAN_*", "HCLOUD_TOKEN", "PROXMOX_*", "PM_*", "OS_*", "VSPHERE_*", "VAULT_*", "CLOUDFLARE_*",
+	}
+}
+
+// forbidden reports whether a variable never reaches a child, whatever pass_env
+// says: our own and the database's credentials, what would change Terraform's
+// behaviour behind our back, and what would load code into it.
+func forbidden(name string) bool {
+	return name == "DATABASE_URL" || slices.ContainsFunc(
+		[]string{"TENDRIL_", "TRELLIS_", "SUPABASE_", "PG", "LD_", "TF_"},
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// passable reports whether a pattern of pass_env can match anything that may
+// be passed on.
+func passable(pattern string) bool {
+	if !envPattern.MatchString(pattern) {
+		return false
+	}
+	return pattern == engineConfig || !forbidden(strings.TrimSuffix(pattern, "*"))
+}
+
+// matches reports whether a variable's name fits a pattern, in which * may
+// stand at the end.
+func matches(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
+
+// ChildEnv returns, of an environment such as os.Environ gives, what may reach
+// a provision's process and Terraform.
+func (c Config) ChildEnv(environ []string) []string {
+	allowed := slices.Concat(usual(), c.Run.PassEnv)
+	var passed []string
+	for _, entry := range environ {
+		name, value, ok := strings.Cut(entry, "=")
+		switch {
+		case !ok || name == "":
+		case name == engineConfig:
+			// Terraform complains at each step of a file that is not there.
+			if _, err := os.Stat(value); err == nil && slices.Contains(c.Run.PassEnv, engineConfig) {
+				passed = append(passed, entry)
+			}
+		case forbidden(name):
+		case slices.ContainsFunc(allowed, func(pattern string) bool { return matches(pattern, name) }):
+			passed = append(passed, entry)
+		}
+	}
+	return passed
+}

@@ -1,0 +1,172 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Config is the agent's configuration. The meaning of each field stands in
+// Reference.
+type Config struct {
+	Name         string     `toml:"name"`
+	DataDir      string     `toml:"data_dir"`
+	Slots        int        `toml:"slots"`
+	DrainTimeout Duration   `toml:"drain_timeout"`
+	LogFormat    string     `toml:"log_format"`
+	LogLevel     slog.Level `toml:"log_level"`
+
+	Queue  Queue  `toml:"queue"`
+	Policy Policy `toml:"policy"`
+	Git    Git    `toml:"git"`
+	Engine Engine `toml:"engine"`
+	State  State  `toml:"state"`
+	Run    Run    `toml:"run"`
+}
+
+// Queue is how the queue is reached.
+type Queue struct {
+	// URL and ListenURL may hold a password: do not log them.
+	URL          string   `toml:"url"`
+	ListenURL    string   `toml:"listen_url"`
+	TokenFile    string   `toml:"token_file"`
+	PollInterval Duration `toml:"poll_interval"`
+	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
+	Token Secret `toml:"-"`
+}
+
+// Policy is what the operator consents to, whatever the database says.
+type Policy struct {
+	Repos      []string `toml:"repos"`
+	Operations []string `toml:"operations"`
+	AllowFile  bool     `toml:"allow_file"`
+}
+
+// Git is how repositories are reached.
+type Git struct {
+	CAFile  string   `toml:"ca_file"`
+	Timeout Duration `toml:"timeout"`
+}
+
+// Engine is which terraform or tofu runs, and where it comes from.
+type Engine struct {
+	Kind          string `toml:"kind"`
+	Version       string `toml:"version"`
+	Dir           string `toml:"dir"`
+	Install       bool   `toml:"install"`
+	MirrorURL     string `toml:"mirror_url"`
+	PublicKeyFile string `toml:"public_key_file"`
+}
+
+// State is where Terraform's state lives. Values of Config may be secrets.
+type State struct {
+	Backend string                       `toml:"backend"`
+	Config  map[string]map[string]string `toml:"config"`
+}
+
+// Run bounds one provision.
+type Run struct {
+	Timeout     Duration `toml:"timeout"`
+	CancelGrace Duration `toml:"cancel_grace"`
+	PassEnv     []string `toml:"pass_env"`
+}
+
+// Default is the configuration of an agent that is told nothing. It lacks what
+// has no default, the queue's URL and the token, so it is not valid as it is.
+func Default() Config { return defaults(newEnvironment(os.Environ())) }
+
+func defaults(env environment) Config {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "" // validation will ask for one
+	}
+	return Config{
+		Name:         name,
+		DataDir:      defaultDataDir(env, os.Geteuid()),
+		Slots:        2,
+		DrainTimeout: Duration{10 * time.Minute},
+		LogFormat:    "text",
+		LogLevel:     slog.LevelInfo,
+		Queue:        Queue{PollInterval: Duration{5 * time.Second}},
+		Policy:       Policy{Operations: []string{string(provision.OperationApply)}},
+		Git:          Git{Timeout: Duration{2 * time.Minute}},
+		Engine:       Engine{Kind: "terraform", Install: true},
+		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}},
+	}
+}
+
+// defaultDataDir follows the XDG base directory specification for ordinary
+// users; "" when the environment gives no home.
+func defaultDataDir(env environment, uid int) string {
+	if uid == 0 {
+		return "/var/lib/tendril"
+	}
+	// The specification has relative paths ignored.
+	if state := env["XDG_STATE_HOME"]; filepath.IsAbs(state) {
+		return filepath.Join(state, "tendril")
+	}
+	if home := env["HOME"]; filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "tendril")
+	}
+	return ""
+}
+
+// Settings is the part of the configuration that a provision's own process
+// obeys. The token is not in it.
+func (c Config) Settings() job.Settings {
+	operations := make([]provision.Operation, len(c.Policy.Operations))
+	for i, operation := range c.Policy.Operations {
+		operations[i] = provision.Operation(operation)
+	}
+	return job.Settings{
+		Policy: job.Policy{Repos: c.Policy.Repos, Operations: operations, AllowFile: c.Policy.AllowFile},
+		Git:    job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
+		Engine: job.Engine{
+			Kind: c.Engine.Kind, Version: c.Engine.Version, Dir: c.Engine.Dir, Install: c.Engine.Install,
+			MirrorURL: c.Engine.MirrorURL, PublicKeyFile: c.Engine.PublicKeyFile,
+		},
+		State:       job.State{Backend: c.State.Backend, Config: c.State.Config},
+		CancelGrace: c.Run.CancelGrace.Duration,
+		Timeout:     c.Run.Timeout.Duration,
+	}
+}
+
+// Duration is a time.Duration that TOML writes as text, such as "90s".
+type Duration struct{ time.Duration }
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(text []byte) error {
+	value, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as 90s, 10m or 2h", text)
+	}
+	d.Duration = value
+	return nil
+}
+
+// Secret is a text that formatting and logging do not show.
+type Secret struct{ value string }
+
+// NewSecret hides a text.
+func NewSecret(value string) Secret { return Secret{value: value} }
+
+// Reveal returns the text itself.
+func (s Secret) Reveal() string { return s.value }
+
+func (s Secret) String() string {
+	if s.value == "" {
+		return ""
+	}
+	return "[hidden]"
+}
+
+// GoString keeps %#v from showing it.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText keeps encoders from writing it.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSecretIsNotShown(t *testing.T) {
+	t.Parallel()
+	c := Config{Queue: Queue{Token: NewSecret("hunter2")}}
+	asJSON, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("config", "config", c, "token", c.Queue.Token)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("config", "config", c, "token", c.Queue.Token)
+	for how, text := range map[string]string{
+		"%v": fmt.Sprintf("%v", c), "%+v": fmt.Sprintf("%+v", c), "%#v": fmt.Sprintf("%#v", c), "String": c.Queue.Token.String(),
+		"%q": fmt.Sprintf("%q", c.Queue.Token), "JSON": string(asJSON), "slog": log.String(),
+	} {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("a configuration as %s = %s, want the token hidden", how, text)
+		}
+	}
+	if got := c.Queue.Token.Reveal(); got != "hunter2" {
+		t.Errorf("Reveal() = %q, want hunter2", got)
+	}
+}
+
+// TestKeysCoverTheStruct finds a field without a key and a key without a field.
+func TestKeysCoverTheStruct(t *testing.T) {
+	t.Parallel()
+	var tagged []string
+	var walk func(prefix string, ty reflect.Type)
+	walk = func(prefix string, ty reflect.Type) {
+		for _, field := range reflect.VisibleFields(ty) {
+			tag := field.Tag.Get("toml")
+			switch {
+			case tag == "-":
+			case field.Type.Kind() == reflect.Struct && field.Type != reflect.TypeFor[Duration]():
+				walk(prefix+tag+".", field.Type)
+			default:
+				tagged = append(tagged, prefix+tag)
+			}
+		}
+	}
+	walk("", reflect.TypeFor[Config]())
+	var listed []string
+	for _, k := range keys() {
+		listed = append(listed, k.name)
+	}
+	slices.Sort(tagged)
+	slices.Sort(listed)
+	if !slices.Equal(listed, tagged) {
+		t.Errorf("keys() = %q, want the fields of Config, %q", listed, tagged)
+	}
+}
+
+func TestReference(t *testing.T) {
+	t.Parallel()
+	got := Reference()
+	for _, want := range []string{
+		"| key | environment | default | what it is |\n|---|---|---|---|\n",
+		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. Must be a number from 1 to 64. |\n",
+		"| `run.timeout` | `TENDRIL_RUN_TIMEOUT` | `2h` |", "| `drain_timeout` | `TENDRIL_DRAIN_TIMEOUT` | `10m` |",
+		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `apply` |",
+		"| `engine.install` | `TENDRIL_ENGINE_INSTALL` | `true` |", "| `queue.url` | `TENDRIL_QUEUE_URL` |  |", "`TENDRIL_API_TOKEN`",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("Reference() = %s\nwant %q in it", got, want)
+		}
+	}
+	for line := range strings.Lines(got) {
+		if n := strings.Count(line, "|"); n != 5 {
+			t.Errorf("Reference() line %q has %d bars, want 5", line, n)
+		}
+	}
+}
+
+// TestDefaultsAreAllowed keeps the reference from promising a default that
+// Load refuses.
+func TestDefaultsAreAllowed(t *testing.T) {
+	t.Parallel()
+	c := defaults(environment{"HOME": "/home/ada"})
+	c.Queue.URL, c.Name = testURL, "a"
+	for _, k := range keys() {
+		if k.check != nil && !k.check(c) {
+			t.Errorf("the default of %s, %q, is not allowed: must be %s", k.name, k.text(c), k.allowed)
+		}
+	}
+}
+
+func TestChildEnv(t *testing.T) {
+	t.Parallel()
+	engineConfig := filepath.Join(t.TempDir(), "terraformrc")
+	if err := os.WriteFile(engineConfig, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pass := []string{
+		"PATH=/bin", "HOME=/h", "USER=u", "LANG=C", "LC_ALL=C", "TZ=UTC", "TMPDIR=/t", "SSL_CERT_FILE=f", "SSL_CERT_DIR=d",
+		"HTTP_PROXY=p", "HTTPS_PROXY=p", "NO_PROXY=p", "http_proxy=p", "https_proxy=p", "no_proxy=p",
+		"AWS_PROFILE=x", "AZURE_X=x", "ARM_CLIENT_ID=x", "GOOGLE_CREDENTIALS=a=b=c", "CLOUDSDK_X=x", "KUBECONFIG=x", "KUBE_CONFIG_PATH=x",
+		"KUBERNETES_SERVICE_HOST=x", "DIGITALOCEAN_TOKEN=x", "HCLOUD_TOKEN=x", "PROXMOX_VE_ENDPOINT=x", "PM_API_URL=x", "OS_CLOUD=x",
+		"VSPHERE_USER=x", "VAULT_ADDR=x", "CLOUDFLARE_API_TOKEN=x", "AWS_EMPTY=",
+	}
+	never := []string{
+		"TENDRIL_API_TOKEN=x", "TENDRIL_QUEUE_URL=x", "TRELLIS_URL=x", "SUPABASE_KEY=x", "PGPASSWORD=x", "PGHOST=x", "DATABASE_URL=x",
+		"TF_VAR_x=x", "TF_LOG=x", "TF_PLUGIN_CACHE_DIR=x", "TF_CLI_ARGS=x", "LD_PRELOAD=x", "LD_LIBRARY_PATH=x",
+	}
+	other := []string{"ACME_A=x", "ACME=x", "EDITOR=x", "AWSX=x", "PATHX=x", "HCLOUD_TOKEN2=x"}
+	garbage := []string{"", "=x", "NOTHING"}
+	environ := slices.Concat(pass, never, other, garbage, []string{"TF_CLI_CONFIG_FILE=" + engineConfig})
+
+	for _, tc := range []struct {
+		passEnv []string
+		more    []string
+	}{
+		{nil, nil},
+		{[]string{"ACME_*"}, []string{"ACME_A=x"}},
+		{[]string{"ACME"}, []string{"ACME=x"}},
+		// Even where validation has been gone round, what is never passed stays.
+		{[]string{"*"}, other},
+		{[]string{"TENDRIL_*", "TF_*", "PG*", "T*", "LD_PRELOAD", "DATABASE_URL"}, nil},
+		{[]string{"TF_CLI_CONFIG_FILE"}, []string{"TF_CLI_CONFIG_FILE=" + engineConfig}},
+	} {
+		got := Config{Run: Run{PassEnv: tc.passEnv}}.ChildEnv(environ)
+		if want := slices.Concat(pass, tc.more); !slices.Equal(got, want) {
+			t.Errorf("ChildEnv with pass_env %q = %q, want %q", tc.passEnv, got, want)
+		}
+	}
+
+	missing := Config{Run: Run{PassEnv: []string{"TF_CLI_CONFIG_FILE"}}}.ChildEnv([]string{"TF_CLI_CONFIG_FILE=" + engineConfig + ".missing"})
+	if len(missing) != 0 {
+		t.Errorf("ChildEnv(TF_CLI_CONFIG_FILE that is missing) = %q, want nothing", missing)
+	}
+}
+
+func TestPassable(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]bool{
+		"ACME_TOKEN": true, "ACME_*": true, "*": true, "TF_CLI_CONFIG_FILE": true, "acme": true, "P*": true,
+		"": false, "A B": false, "*_TOKEN": false, "A*B": false, "A=B": false, "1A": false,
+		"TF_*": false, "TF_VAR_x": false, "TF_CLI_CONFIG_FIL*": false, "TENDRIL_API_TOKEN": false, "PG*": false, "PGHOST": false,
+		"LD_PRELOAD": false, "DATABASE_URL": false, "SUPABASE_*": false, "TRELLIS_X": false,
+	} {
+		if got := passable(pattern); got != want {
+			t.Errorf("passable(%q) = %t, want %t", pattern, got, want)
+		}
+	}
+}

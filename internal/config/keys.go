@@ -1,0 +1,210 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// key is one setting: the only place that says its name, where it lives, what
+// may stand there and what it is for.
+type key struct {
+	name    string // as in TOML, dotted
+	allowed string // completes "must be …"
+	about   string
+	field   func(*Config) any
+	// check reports whether the value is allowed; nil allows all that parse.
+	check func(Config) bool
+	// usually replaces the default's text where it depends on the machine.
+	usually string
+	path    bool // a file or directory; relative ones in TOML start at the file
+	hidden  bool // its value may be a secret, so messages leave it out
+}
+
+// env is the key's twin in the environment.
+func (k key) env() string {
+	return "TENDRIL_" + strings.ToUpper(strings.ReplaceAll(k.name, ".", "_"))
+}
+
+// keys lists every setting in the order of the reference.
+func keys() []key {
+	return []key{
+		{name: "name", allowed: "1 to 100 letters, digits, and . _ -, a letter or digit first",
+			about: "What the agent calls itself in the console and in logs.", usually: "the host's name",
+			field: func(c *Config) any { return &c.Name }, check: func(c Config) bool { return agentName.MatchString(c.Name) }},
+		{name: "data_dir", allowed: "a path", path: true,
+			about:   "Spools, work directories, caches and local state. Two agents never share one.",
+			usually: "`/var/lib/tendril` as root, else `$XDG_STATE_HOME/tendril` or `~/.local/state/tendril`",
+			field:   func(c *Config) any { return &c.DataDir }, check: func(c Config) bool { return plainPath(c.DataDir) }},
+		{name: "slots", allowed: "a number from 1 to 64",
+			about: "How many provisions run at once.",
+			field: func(c *Config) any { return &c.Slots }, check: func(c Config) bool { return 1 <= c.Slots && c.Slots <= 64 }},
+		{name: "drain_timeout", allowed: "a duration from 0s to 24h",
+			about: "How long running provisions may go on after SIGTERM before they are ended.",
+			field: func(c *Config) any { return &c.DrainTimeout }, check: func(c Config) bool { return c.DrainTimeout.within(0, 24*time.Hour) }},
+		{name: "log_format", allowed: "text or json",
+			about: "How the agent writes its own log.",
+			field: func(c *Config) any { return &c.LogFormat }, check: func(c Config) bool { return oneOf(c.LogFormat, "text", "json") }},
+		{name: "log_level", allowed: "debug, info, warn or error",
+			about: "The least important level that the agent's own log shows.",
+			field: func(c *Config) any { return &c.LogLevel }},
+
+		{name: "queue.url", allowed: "postgres://USER:PASSWORD@HOST/DATABASE", hidden: true,
+			about: "Where the queue is. Required.",
+			field: func(c *Config) any { return &c.Queue.URL }, check: func(c Config) bool { return postgresURL(c.Queue.URL) }},
+		{name: "queue.listen_url", allowed: "postgres://USER:PASSWORD@HOST/DATABASE, or nothing", hidden: true,
+			about: "A session connection for LISTEN, where `queue.url` goes through a transaction-mode pooler.",
+			field: func(c *Config) any { return &c.Queue.ListenURL },
+			check: func(c Config) bool { return c.Queue.ListenURL == "" || postgresURL(c.Queue.ListenURL) }},
+		{name: "queue.token_file", allowed: "a path, or nothing", path: true,
+			about: "A file with the cluster's token, not readable by others. `TENDRIL_API_TOKEN`, the token itself, beats it. One of them is required.",
+			field: func(c *Config) any { return &c.Queue.TokenFile }},
+		{name: "queue.poll_interval", allowed: "a duration from 100ms to 10m",
+			about: "How often the queue is asked without having been woken; varied a little each time.",
+			field: func(c *Config) any { return &c.Queue.PollInterval }, check: func(c Config) bool { return c.Queue.PollInterval.within(100*time.Millisecond, 10*time.Minute) }},
+
+		{name: "policy.repos", allowed: "patterns of repository URLs without white space",
+			about: "Repositories that templates may come from; `*` stands for one path segment, `**` for any number. None listed, none allowed.",
+			field: func(c *Config) any { return &c.Policy.Repos }, check: func(c Config) bool { return every(c.Policy.Repos, repoPattern) }},
+		{name: "policy.operations", allowed: "some of plan, apply, destroy and refresh",
+			about: "What provisions may do here.",
+			field: func(c *Config) any { return &c.Policy.Operations },
+			check: func(c Config) bool { return len(c.Policy.Operations) > 0 && every(c.Policy.Operations, knownOperation) }},
+		{name: "policy.allow_file", allowed: "true or false",
+			about: "Permit `file://` repositories, still subject to `policy.repos`.",
+			field: func(c *Config) any { return &c.Policy.AllowFile }},
+
+		{name: "git.ca_file", allowed: "a readable file of PEM certificates, or nothing", path: true,
+			about: "Certificates trusted for git servers beside the system's.",
+			field: func(c *Config) any { return &c.Git.CAFile }, check: func(c Config) bool { return c.Git.CAFile == "" || pemFile(c.Git.CAFile) }},
+		{name: "git.timeout", allowed: "a duration from 1s to 1h",
+			about: "The longest that one exchange with a git server may take.",
+			field: func(c *Config) any { return &c.Git.Timeout }, check: func(c Config) bool { return c.Git.Timeout.within(time.Second, time.Hour) }},
+
+		{name: "engine.kind", allowed: "terraform or tofu",
+			about: "The engine for snapshots that name none.",
+			field: func(c *Config) any { return &c.Engine.Kind }, check: func(c Config) bool { return oneOf(c.Engine.Kind, "terraform", "tofu") }},
+		{name: "engine.version", allowed: "one exact version such as 1.11.4, or nothing",
+			about: "The version for snapshots that name none; without it, whichever is found.",
+			field: func(c *Config) any { return &c.Engine.Version }, check: func(c Config) bool { return exactOrNone(c.Engine.Version) }},
+		{name: "engine.dir", allowed: "a directory that exists, or nothing", path: true,
+			about: "Searched for engines before `PATH`.",
+			field: func(c *Config) any { return &c.Engine.Dir }, check: func(c Config) bool { return c.Engine.Dir == "" || directory(c.Engine.Dir) }},
+		{name: "engine.install", allowed: "true or false",
+			about: "Download an engine that is not found.",
+			field: func(c *Config) any { return &c.Engine.Install }},
+		{name: "engine.mirror_url", allowed: "an https:// or http:// URL, or nothing",
+			about: "Replaces the vendor's release server.",
+			field: func(c *Config) any { return &c.Engine.MirrorURL }, check: func(c Config) bool { return c.Engine.MirrorURL == "" || webURL(c.Engine.MirrorURL) }},
+		{name: "engine.public_key_file", allowed: "a readable file, or nothing", path: true,
+			about: "An ASCII-armoured key that replaces the vendor's signing key.",
+			field: func(c *Config) any { return &c.Engine.PublicKeyFile },
+			check: func(c Config) bool { return c.Engine.PublicKeyFile == "" || regularFile(c.Engine.PublicKeyFile) }},
+
+		{name: "state.backend", allowed: "the name of a Terraform backend, or nothing",
+			about: "Replaces whatever backend a template declares.",
+			field: func(c *Config) any { return &c.State.Backend }, check: func(c Config) bool { return c.State.Backend == "" || backendName.MatchString(c.State.Backend) }},
+		{name: "state.config", allowed: "tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…", hidden: true,
+			about: "`[state.config.TYPE]` completes a backend of that type; `{workspace_id}` stands for the workspace's id.",
+			field: func(c *Config) any { return &c.State.Config },
+			check: func(c Config) bool {
+				return every(slices.Collect(maps.Keys(c.State.Config)), backendName.MatchString)
+			}},
+
+		{name: "run.timeout", allowed: "a duration from 1s to 168h",
+			about: "The longest that one provision may take.",
+			field: func(c *Config) any { return &c.Run.Timeout }, check: func(c Config) bool { return c.Run.Timeout.within(time.Second, 168*time.Hour) }},
+		{name: "run.cancel_grace", allowed: "a duration from 1s to 1h",
+			about: "How long an engine that is told to end may take before it is killed.",
+			field: func(c *Config) any { return &c.Run.CancelGrace }, check: func(c Config) bool { return c.Run.CancelGrace.within(time.Second, time.Hour) }},
+		{name: "run.pass_env", allowed: "names of environment variables, with * at most at the end; never " + neverPassed,
+			about: "Variables handed to Terraform besides the usual ones (cloud credentials, proxies, `PATH`, `HOME`).",
+			field: func(c *Config) any { return &c.Run.PassEnv }, check: func(c Config) bool { return every(c.Run.PassEnv, passable) }},
+	}
+}
+
+// set reads an environment variable's text into the key's field.
+func (k key) set(c *Config, text string) error {
+	var err error
+	switch field := k.field(c).(type) {
+	case *string:
+		*field = text
+	case *int:
+		*field, err = strconv.Atoi(text)
+	case *bool:
+		*field, err = strconv.ParseBool(text)
+	case *[]string:
+		*field = splitList(text)
+	case *map[string]map[string]string:
+		*field, err = splitTables(text)
+	case encoding.TextUnmarshaler:
+		err = field.UnmarshalText([]byte(text))
+	default:
+		err = fmt.Errorf("key %s has a field of type %T", k.name, field)
+	}
+	return err
+}
+
+// text writes the key's value as the environment would.
+func (k key) text(c Config) string {
+	switch field := k.field(&c).(type) {
+	case *string:
+		return *field
+	case *int:
+		return strconv.Itoa(*field)
+	case *bool:
+		return strconv.FormatBool(*field)
+	case *[]string:
+		return strings.Join(*field, ",")
+	case *Duration:
+		return shortDuration(*field)
+	case *slog.Level:
+		return strings.ToLower(field.String())
+	default:
+		return ""
+	}
+}
+
+// shortDuration is Duration.String without the zeros at its end: 2h, not 2h0m0s.
+func shortDuration(d Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func splitList(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// splitTables reads TYPE.KEY=VALUE,… into one table a type.
+func splitTables(text string) (map[string]map[string]string, error) {
+	tables := map[string]map[string]string{}
+	for _, part := range splitList(text) {
+		name, value, ok := strings.Cut(part, "=")
+		table, key, dotted := strings.Cut(name, ".")
+		if !ok || !dotted || table == "" || key == "" {
+			return nil, fmt.Errorf("no TYPE.KEY=VALUE")
+		}
+		if tables[table] == nil {
+			tables[table] = map[string]string{}
+		}
+		tables[table][key] = value
+	}
+	return tables, nil
+}

@@ -1,0 +1,406 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+const (
+	testToken = "tnd_testtoken"
+	testURL   = "postgres://agent:hunter2@db/tendril"
+)
+
+// write puts a file into a new directory and returns its path.
+func write(t *testing.T, name, content string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	return path
+}
+
+// minimal is an environment that makes a valid configuration, and more.
+func minimal(more ...string) []string {
+	return append([]string{"HOME=/home/ada", "TENDRIL_NAME=host-1", "TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_API_TOKEN=" + testToken}, more...)
+}
+
+// wantProblems checks an error of Load line by line.
+func wantProblems(t *testing.T, call string, err error, want ...string) {
+	t.Helper()
+	invalid, ok := errors.AsType[*Invalid](err)
+	if !ok {
+		t.Fatalf("%s error = %v, want an *Invalid", call, err)
+	}
+	if !slices.Equal(invalid.Problems, want) {
+		t.Errorf("%s problems =\n  %s\nwant\n  %s", call, strings.Join(invalid.Problems, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func TestLoadReadsEveryKeyOfTheFile(t *testing.T) {
+	t.Parallel()
+	const certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	path := write(t, "tendril.toml", `
+name = "agent-7"
+data_dir = "data"
+slots = 8
+drain_timeout = "90s"
+log_format = "json"
+log_level = "debug"
+[queue]
+url = "postgresql://db/tendril"
+listen_url = "postgres://db:6543/tendril"
+token_file = "token"
+poll_interval = "250ms"
+[policy]
+repos = ["https://github.com/acme/**", "git@host:acme/*"]
+operations = ["plan", "apply", "destroy", "refresh"]
+allow_file = true
+[git]
+ca_file = "ca.pem"
+timeout = "30s"
+[engine]
+kind = "tofu"
+version = "1.9.0"
+dir = "."
+install = false
+mirror_url = "https://mirror.example.com/releases"
+public_key_file = "ca.pem"
+[state]
+backend = "s3"
+[state.config.s3]
+bucket = "acme-state"
+key = "{workspace_id}/terraform.tfstate"
+[run]
+timeout = "1h"
+cancel_grace = "1m"
+pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
+`, 0o644)
+	dir := filepath.Dir(path)
+	for name, content := range map[string]string{"ca.pem": certificate, "token": "  " + testToken + "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Load(path, nil)
+	if err != nil {
+		t.Fatalf("Load() error: %v", err)
+	}
+	want := Config{
+		Name: "agent-7", DataDir: filepath.Join(dir, "data"), Slots: 8, DrainTimeout: Duration{90 * time.Second},
+		LogFormat: "json", LogLevel: slog.LevelDebug,
+		Queue: Queue{
+			URL: "postgresql://db/tendril", ListenURL: "postgres://db:6543/tendril",
+			TokenFile: filepath.Join(dir, "token"), PollInterval: Duration{250 * time.Millisecond}, Token: NewSecret(testToken),
+		},
+		Policy: Policy{
+			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
+			Operations: []string{"plan", "apply", "destroy", "refresh"}, AllowFile: true,
+		},
+		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}},
+		Engine: Engine{
+			Kind: "tofu", Version: "1.9.0", Dir: dir,
+			MirrorURL: "https://mirror.example.com/releases", PublicKeyFile: filepath.Join(dir, "ca.pem"),
+		},
+		State: State{Backend: "s3", Config: map[string]map[string]string{
+			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
+		}},
+		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("Load() = %+v, want %+v", got, want)
+	}
+
+	settings := got.Settings()
+	wantSettings := job.Settings{
+		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, Operations: []provision.Operation{
+			provision.OperationPlan, provision.OperationApply, provision.OperationDestroy, provision.OperationRefresh,
+		}},
+		Git: job.Git{CAFile: want.Git.CAFile, Timeout: 30 * time.Second},
+		Engine: job.Engine{
+			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
+		},
+		State:       job.State{Backend: "s3", Config: want.State.Config},
+		CancelGrace: time.Minute, Timeout: time.Hour,
+	}
+	if !reflect.DeepEqual(settings, wantSettings) {
+		t.Errorf("Settings() = %+v, want %+v", settings, wantSettings)
+	}
+}
+
+func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	// The file says otherwise everywhere: the environment wins.
+	path := write(t, "tendril.toml", "name = \"file\"\nslots = 1\nlog_level = \"error\"\n[policy]\nrepos = [\"x\"]\n[engine]\ninstall = true\n"+
+		"[state.config.s3]\nbucket = \"file\"\n[queue]\ntoken_file = \"/nowhere\"\n", 0o600)
+	dir := t.TempDir()
+	environ := []string{
+		"TENDRIL_NAME=env", "TENDRIL_DATA_DIR=" + dir, "TENDRIL_SLOTS=64", "TENDRIL_DRAIN_TIMEOUT=1m30s",
+		"TENDRIL_LOG_FORMAT=json", "TENDRIL_LOG_LEVEL=warn",
+		"TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_LISTEN_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=/none",
+		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
+		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_ALLOW_FILE=1",
+		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
+		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
+		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
+		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
+		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_PASS_ENV=A,B_*",
+		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
+		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
+	}
+	got, err := Load(path, environ)
+	if err != nil {
+		t.Fatalf("Load() error: %v", err)
+	}
+	want := Config{
+		Name: "env", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
+		Queue:  Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
+		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, AllowFile: true},
+		Git:    Git{Timeout: Duration{5 * time.Second}},
+		Engine: Engine{Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: "http://m", PublicKeyFile: path},
+		State: State{Backend: "gcs", Config: map[string]map[string]string{
+			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
+		}},
+		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, PassEnv: []string{"A", "B_*"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("Load() = %+v, want %+v", got, want)
+	}
+	for _, k := range keys() {
+		if !slices.ContainsFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, k.env()+"=") }) {
+			t.Errorf("the test does not set %s", k.env())
+		}
+	}
+}
+
+func TestLoadDefaults(t *testing.T) {
+	t.Parallel()
+	got, err := Load("", minimal())
+	if err != nil {
+		t.Fatalf("Load() error: %v", err)
+	}
+	want := Default()
+	want.Name, want.Queue.URL, want.Queue.Token = "host-1", testURL, NewSecret(testToken)
+	want.DataDir = defaultDataDir(environment{"HOME": "/home/ada"}, os.Geteuid())
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("Load(nothing) = %+v, want %+v", got, want)
+	}
+}
+
+func TestDefaultDataDir(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		uid  int
+		env  environment
+		want string
+	}{
+		{0, environment{"HOME": "/root", "XDG_STATE_HOME": "/x"}, "/var/lib/tendril"},
+		{1000, environment{"HOME": "/home/ada"}, "/home/ada/.local/state/tendril"},
+		{1000, environment{"HOME": "/home/ada", "XDG_STATE_HOME": "/x"}, "/x/tendril"},
+		{1000, environment{"HOME": "/home/ada", "XDG_STATE_HOME": "x"}, "/home/ada/.local/state/tendril"},
+		{1000, environment{}, ""},
+	} {
+		if got := defaultDataDir(tc.env, tc.uid); got != tc.want {
+			t.Errorf("defaultDataDir(%v, %d) = %q, want %q", tc.env, tc.uid, got, tc.want)
+		}
+	}
+}
+
+func TestLoadNamesEveryUnknownKey(t *testing.T) {
+	t.Parallel()
+	path := write(t, "tendril.toml", `slotz = 3
+poll_interval = "5s"
+[queue]
+token = "tnd_secret"
+urll = "x"
+[quue]
+url = "x"
+[engine]
+flavour = "x"
+[run]
+slots = 3
+`, 0o600)
+	_, err := Load(path, minimal("TENDRIL_SLOT=3", "TENDRIL_POLL_INTERVAL=5s"))
+	wantProblems(t, "Load(unknown keys)", err,
+		path+`:1: slotz: unknown key; did you mean "slots"?`,
+		path+`:2: poll_interval: unknown key; did you mean "queue.poll_interval"?`,
+		path+`:4: queue.token: a token does not belong in this file; put it in a file of its own, named by queue.token_file, or in the environment as TENDRIL_API_TOKEN`,
+		path+`:5: queue.urll: unknown key; did you mean "queue.url"?`,
+		path+`:6: quue: unknown key; did you mean "queue"?`,
+		path+`:9: engine.flavour: unknown key; known: engine.dir, engine.install, engine.kind, engine.mirror_url, engine.public_key_file, engine.version`,
+		path+`:11: run.slots: unknown key; did you mean "slots"?`,
+		`TENDRIL_POLL_INTERVAL: unknown environment variable; did you mean "TENDRIL_QUEUE_POLL_INTERVAL"?`,
+		`TENDRIL_SLOT: unknown environment variable; did you mean "TENDRIL_SLOTS"?`,
+	)
+	if strings.Contains(err.Error(), "tnd_secret") {
+		t.Errorf("Load(a token in the file) error = %v, want one without the token", err)
+	}
+}
+
+func TestLoadRefusesWrongTypes(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]string{
+		"slots = \"many\"":                  `:1: slots: must be a number from 1 to 64`,
+		"\ndrain_timeout = 10":              `: drain_timeout = 10: must be a duration from 0s to 24h, in quotes`,
+		"[git]\ntimeout = 1.5":              `: git.timeout = 1.5: must be a duration from 1s to 1h, in quotes`,
+		"drain_timeout = \"10\"":            `:1: drain_timeout: must be a duration from 0s to 24h`,
+		"log_level = \"loud\"":              `:1: log_level: must be debug, info, warn or error`,
+		"[policy]\nrepos = \"x\"":           `:2: policy.repos: must be patterns of repository URLs without white space`,
+		"[policy]\nallow_file = \"yes\"":    `:2: policy.allow_file: must be true or false`,
+		"[state.config]\ns3 = \"x\"":        `:2: state.config.s3: must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
+		"[state.config.s3]\nencrypt = true": `:2: state.config.s3.encrypt: must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
+		"name = \"a\"\nname = \"b\"":        `:2: name: must be 1 to 100 letters, digits, and . _ -, a letter or digit first`,
+	} {
+		path := write(t, "tendril.toml", content, 0o600)
+		_, err := Load(path, minimal())
+		wantProblems(t, fmt.Sprintf("Load(%q)", content), err, path+want)
+	}
+}
+
+func TestLoadTellsAllThatIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	path := write(t, "tendril.toml", `
+name = "two words"
+data_dir = "~/tendril"
+slots = 0
+drain_timeout = "-1s"
+log_format = "xml"
+[queue]
+url = "mysql://root:hunter2@db/x"
+listen_url = "https://project.supabase.co"
+token_file = "/does/not/exist"
+poll_interval = "1ms"
+[policy]
+repos = ["https://a b"]
+operations = ["apply", "explode"]
+[git]
+ca_file = "/does/not/exist"
+timeout = "2h"
+[engine]
+kind = "pulumi"
+version = ">= 1.5"
+dir = "/does/not/exist"
+mirror_url = "ftp://x"
+public_key_file = "/does/not/exist"
+[state]
+backend = "S3!"
+[state.config."x y"]
+secret = "hunter2"
+[run]
+timeout = "0s"
+cancel_grace = "0s"
+pass_env = ["ACME_*", "TF_VAR_x"]
+`, 0o600)
+	_, err := Load(path, []string{"HOME=/home/ada"})
+	wantProblems(t, "Load()", err,
+		`name = "two words": must be 1 to 100 letters, digits, and . _ -, a letter or digit first`,
+		`data_dir = "~/tendril": must be a path`,
+		`slots = "0": must be a number from 1 to 64`,
+		`drain_timeout = "-1s": must be a duration from 0s to 24h`,
+		`log_format = "xml": must be text or json`,
+		`queue.url: must be postgres://USER:PASSWORD@HOST/DATABASE`,
+		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, or nothing`,
+		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m`,
+		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
+		`policy.operations = "apply,explode": must be some of plan, apply, destroy and refresh`,
+		`git.ca_file = "/does/not/exist": must be a readable file of PEM certificates, or nothing`,
+		`git.timeout = "2h": must be a duration from 1s to 1h`,
+		`engine.kind = "pulumi": must be terraform or tofu`,
+		`engine.version = ">= 1.5": must be one exact version such as 1.11.4, or nothing`,
+		`engine.dir = "/does/not/exist": must be a directory that exists, or nothing`,
+		`engine.mirror_url = "ftp://x": must be an https:// or http:// URL, or nothing`,
+		`engine.public_key_file = "/does/not/exist": must be a readable file, or nothing`,
+		`state.backend = "S3!": must be the name of a Terraform backend, or nothing`,
+		`state.config: must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
+		`run.timeout = "0s": must be a duration from 1s to 168h`,
+		`run.cancel_grace = "0s": must be a duration from 1s to 1h`,
+		`run.pass_env = "ACME_*,TF_VAR_x": must be names of environment variables, with * at most at the end; never `+neverPassed,
+		`queue.token_file = "/does/not/exist": cannot be read: stat /does/not/exist: no such file or directory`,
+	)
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("Load() error = %v, want one without the password", err)
+	}
+}
+
+func TestLoadTellsAllOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	_, err := Load("", []string{
+		"HOME=/home/ada", "TENDRIL_NAME=a", "TENDRIL_SLOTS=many", "TENDRIL_DRAIN_TIMEOUT=soon", "TENDRIL_POLICY_ALLOW_FILE=perhaps",
+		"TENDRIL_QUEUE_URL=https://project.supabase.co/?apikey=hunter2", "TENDRIL_STATE_CONFIG=bucket=hunter2", "TENDRIL_STATE_BACKEND=managed",
+		"TENDRIL_GIT_TIMEOUT=0s", "TENDRIL_API_TOKEN=hunter2",
+	})
+	wantProblems(t, "Load()", err,
+		`slots (TENDRIL_SLOTS="many"): must be a number from 1 to 64`,
+		`drain_timeout (TENDRIL_DRAIN_TIMEOUT="soon"): must be a duration from 0s to 24h`,
+		`policy.allow_file (TENDRIL_POLICY_ALLOW_FILE="perhaps"): must be true or false`,
+		`state.config (TENDRIL_STATE_CONFIG): must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
+		`queue.url (TENDRIL_QUEUE_URL): a queue over HTTPS is not supported yet; it must be postgres://USER:PASSWORD@HOST/DATABASE`,
+		`git.timeout (TENDRIL_GIT_TIMEOUT="0s"): must be a duration from 1s to 1h`,
+		`state.backend: managed state is not supported yet; name a Terraform backend, or none`,
+		`TENDRIL_API_TOKEN: does not hold a cluster's token, which begins with tnd_ and is one word`,
+	)
+}
+
+func TestLoadAsksForWhatHasNoDefault(t *testing.T) {
+	t.Parallel()
+	_, err := Load("", []string{"HOME=/home/ada", "TENDRIL_NAME=a"})
+	wantProblems(t, "Load(nothing)", err,
+		"queue.url: missing; set it, or TENDRIL_QUEUE_URL, to postgres://USER:PASSWORD@HOST/DATABASE",
+		"queue.token_file: missing; name a file that holds the cluster's token, or set TENDRIL_API_TOKEN",
+	)
+}
+
+func TestLoadWithoutTheFile(t *testing.T) {
+	t.Parallel()
+	_, err := Load(filepath.Join(t.TempDir(), "none.toml"), minimal())
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Load(no file) error = %v, want os.ErrNotExist", err)
+	}
+}
+
+func TestTokenFile(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		mode    os.FileMode
+		content string
+		want    string // part of the one problem; "" for none
+	}{
+		{0o600, testToken + "\n", ""},
+		{0o440, testToken, ""},
+		{0o644, testToken, "others may read it (mode 0644); run: chmod o= "},
+		{0o601, testToken, "others may read it (mode 0601)"},
+		{0o600, "", "does not hold a cluster's token"},
+		{0o600, "sb_secret_abc", "does not hold a cluster's token"},
+		{0o600, testToken + "\n" + testToken, "does not hold a cluster's token"},
+	} {
+		path := write(t, "token", tc.content, tc.mode)
+		got, err := Load("", []string{"HOME=/h", "TENDRIL_NAME=a", "TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=" + path})
+		if tc.want == "" {
+			if err != nil || got.Queue.Token.Reveal() != testToken {
+				t.Errorf("Load(token file %04o %q) token = %q, %v, want %q", tc.mode, tc.content, got.Queue.Token.Reveal(), err, testToken)
+			}
+			continue
+		}
+		invalid, ok := errors.AsType[*Invalid](err)
+		if !ok || len(invalid.Problems) != 1 || !strings.Contains(invalid.Problems[0], tc.want) {
+			t.Errorf("Load(token file %04o %q) error = %v, want one problem with %q", tc.mode, tc.content, err, tc.want)
+		}
+		if tc.content != "" && strings.Contains(err.Error(), tc.content) {
+			t.Errorf("Load(token file %04o %q) error = %v, want one without the content", tc.mode, tc.content, err)
+		}
+	}
+}

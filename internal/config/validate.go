@@ -1,0 +1,104 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// reset gives the key its default again.
+func (k key) reset(c *Config, env environment) {
+	fresh := defaults(env)
+	_ = k.set(c, k.text(fresh)) // what text writes, set reads
+}
+
+// describe names a key with its value and where that came from, and leaves out
+// what may be a secret.
+func (l *loader) describe(k key, value string) string {
+	switch {
+	case l.fromEnv[k.name] && k.hidden:
+		return k.name + " (" + k.env() + ")"
+	case l.fromEnv[k.name]:
+		return fmt.Sprintf("%s (%s=%s)", k.name, k.env(), strconv.Quote(value))
+	case k.hidden:
+		return k.name
+	default:
+		return k.name + " = " + strconv.Quote(value)
+	}
+}
+
+// check holds every value against what its key allows.
+func (l *loader) check() {
+	c := l.config
+	for _, k := range keys() {
+		if k.check == nil || k.check(c) {
+			continue
+		}
+		switch text := k.text(c); {
+		case k.name == "queue.url" && text == "":
+			l.problem("queue.url: missing; set it, or %s, to %s", k.env(), k.allowed)
+		case k.name == "queue.url" && (strings.HasPrefix(text, "https://") || strings.HasPrefix(text, "http://")):
+			l.problem("%s: a queue over HTTPS is not supported yet; it must be %s", l.describe(k, text), k.allowed)
+		default:
+			l.problem("%s: must be %s", l.describe(k, text), k.allowed)
+		}
+	}
+	if c.State.Backend == "managed" {
+		l.problem("state.backend: managed state is not supported yet; name a Terraform backend, or none")
+	}
+}
+
+// tokenPrefix begins every cluster token.
+const tokenPrefix = "tnd_"
+
+// readToken takes the token from the environment, else from its file.
+func (l *loader) readToken() {
+	text, source := l.env[tokenEnv], tokenEnv
+	if text == "" {
+		path := l.config.Queue.TokenFile
+		if path == "" {
+			l.problem("queue.token_file: missing; name a file that holds the cluster's token, or set %s", tokenEnv)
+			return
+		}
+		var err error
+		if text, err = readTokenFile(path); err != nil {
+			l.problem("queue.token_file = %q: %v", path, err)
+			return
+		}
+		source = path
+	}
+	token := strings.TrimSpace(text)
+	if !strings.HasPrefix(token, tokenPrefix) || strings.ContainsAny(token, " \t\r\n") {
+		l.problem("%s: does not hold a cluster's token, which begins with %s and is one word", source, tokenPrefix)
+		return
+	}
+	l.config.Queue.Token = NewSecret(token)
+}
+
+// readTokenFile refuses a file that everybody on the machine may read, for
+// Terraform, and so every template, runs on it.
+func readTokenFile(path string) (string, error) {
+	info, err := os.Stat(path) // through links: Kubernetes mounts secrets as such
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("is not a regular file")
+	}
+	if mode := info.Mode().Perm(); mode&0o007 != 0 {
+		return "", fmt.Errorf("others may read it (mode %04o); run: chmod o= %s", mode, strconv.Quote(path))
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	const longest = 4 << 10 // a token has some 50 bytes
+	data, err := io.ReadAll(io.LimitReader(file, longest))
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	return string(data), nil
+}
