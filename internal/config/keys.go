@@ -37,7 +37,7 @@ func keys() []key {
 		{name: "name", allowed: "1 to 100 letters, digits, and . _ -, a letter or digit first",
 			about: "What the agent calls itself in the console and in logs.", usually: "the host's name",
 			field: func(c *Config) any { return &c.Name }, check: func(c Config) bool { return agentName.MatchString(c.Name) }},
-		{name: "data_dir", allowed: "a path", path: true,
+		{name: "data_dir", allowed: "a path that does not begin with ~", path: true,
 			about:   "Spools, work directories, caches and local state. Two agents never share one.",
 			usually: "`/var/lib/tendril` as root, else `$XDG_STATE_HOME/tendril` or `~/.local/state/tendril`",
 			field:   func(c *Config) any { return &c.DataDir }, check: func(c Config) bool { return plainPath(c.DataDir) }},

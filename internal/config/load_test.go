@@ -308,7 +308,7 @@ pass_env = ["ACME_*", "TF_VAR_x"]
 	_, err := Load(path, []string{"HOME=/home/ada"})
 	wantProblems(t, "Load()", err,
 		`name = "two words": must be 1 to 100 letters, digits, and . _ -, a letter or digit first`,
-		`data_dir = "~/tendril": must be a path`,
+		`data_dir = "~/tendril": must be a path that does not begin with ~`,
 		`slots = "0": must be a number from 1 to 64`,
 		`drain_timeout = "-1s": must be a duration from 0s to 24h`,
 		`log_format = "xml": must be text or json`,
