@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 func TestDeployFillsInTheRow(t *testing.T) {
@@ -67,6 +69,14 @@ func TestDeployNamesWhatIsWrong(t *testing.T) {
 		if got := wantRefusal(t, err, "PT422", "bad_snapshot"); !strings.Contains(got, test.want) {
 			t.Errorf("%s: error = %q, want it to name %q", name, got, test.want)
 		}
+		// What programs check before they insert is the same.
+		s, err := provision.ParseSnapshot([]byte(test.snapshot))
+		if err == nil {
+			_, err = s.WorkspaceName()
+		}
+		if err == nil {
+			t.Errorf("%s: ParseSnapshot accepts what the database refuses", name)
+		}
 	}
 	if got := one[int](t, w.conn, "SELECT count(*) FROM public.workspaces"); got != 0 {
 		t.Errorf("workspaces after refused deploys = %d, want 0", got)
@@ -80,7 +90,11 @@ func TestDeployAcceptsUsualRepositories(t *testing.T) {
 		"https://git.example/a/b", "https://git.example:8443/a/b.git", "ssh://git@git.example/a/b.git",
 		"ssh://git.example:22/a/b", "git@git.example:a/b.git", "file:///srv/templates/a.git",
 	} {
-		w.deploy(t, w.operator, fmt.Sprintf(`{"workspace": "w%d", "template_source": {"repo": %q, "version": "v1.2.0", "path": "env/prod"}}`, i, repo))
+		snapshot := fmt.Sprintf(`{"workspace": "w%d", "template_source": {"repo": %q, "version": "v1.2.0", "path": "env/prod"}, "terraform": null}`, i, repo)
+		w.deploy(t, w.operator, snapshot)
+		if _, err := provision.ParseSnapshot([]byte(snapshot)); err != nil {
+			t.Errorf("ParseSnapshot(%s) = %v, want what the database accepts", snapshot, err)
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ const (
 	CodePlanFailed         Code = "plan_failed"         // plan ended with an error
 	CodeApplyFailed        Code = "apply_failed"        // apply ended with an error
 	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
+	CodeStateUnsaved        Code = "state_unsaved"        // an earlier run left a state that is not stored yet
 	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
 	CodeWorkspaceBound     Code = "workspace_bound"     // the workspace belongs to another template
 )

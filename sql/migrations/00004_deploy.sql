@@ -41,6 +41,8 @@ BEGIN
   IF octet_length(s::text) > 262144 THEN
     RETURN ARRAY[format('config_snapshot: %s bytes, more than the 262144 allowed', octet_length(s::text))];
   END IF;
+  -- null is absent
+  s := (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(s) WHERE jsonb_typeof(value) <> 'null');
   FOR v_key IN SELECT k FROM jsonb_object_keys(s) k
                WHERE k NOT IN ('template_source', 'terraform_vars', 'workspace', 'terraform', 'meta') LOOP
     v_problems := v_problems || format('config_snapshot.%s: unknown; known are template_source, terraform_vars, workspace, terraform, meta', left(v_key, 100));
@@ -66,8 +68,9 @@ BEGIN
       -- Not echoed: it holds a password or a token.
       v_problems := v_problems || 'config_snapshot.template_source.repo: holds credentials; they belong to the agent, not into the URL'::text;
     ELSIF length(v_value) > 500 OR v_value ~ '[[:space:][:cntrl:]]'
-       OR v_value !~ '^(https://[^/@:-][^/@]*/.|ssh://([A-Za-z0-9._][A-Za-z0-9._-]*@)?[^/@:-][^/@]*/.|file:///.|[A-Za-z0-9._][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^-].*)' THEN
-      v_problems := v_problems || format('config_snapshot.template_source.repo: %s is not a repository URL; https://, ssh:// and user@host:path are', to_json(left(v_value, 200)));
+       OR v_value !~ '^(https://[A-Za-z0-9\[][^/@?#]*/[^?#]+|ssh://([A-Za-z0-9._][A-Za-z0-9._-]*@)?[A-Za-z0-9\[][^/@]*/.+|file:///.+|[A-Za-z0-9._][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^-].*)$' THEN
+      -- Not echoed either: what does not fit may hold a password somewhere.
+      v_problems := v_problems || 'config_snapshot.template_source.repo: must be https://HOST/PATH, ssh://[USER@]HOST/PATH, USER@HOST:PATH or file:///PATH'::text;
     END IF;
 
     v_value := v_source ->> 'version';
@@ -81,7 +84,7 @@ BEGIN
 
     v_value := v_source ->> 'path';
     IF v_value IS NOT NULL AND (jsonb_typeof(v_source -> 'path') <> 'string' OR length(v_value) > 500
-       OR v_value ~ '^[/-]' OR v_value ~ '[[:cntrl:]\\]' OR v_value ~ '(^|/)\.\.(/|$)') THEN
+       OR v_value ~ '^/' OR v_value ~ '[[:cntrl:]\\]' OR v_value ~ '(^|/)\.\.(/|$)') THEN
       v_problems := v_problems || format('config_snapshot.template_source.path: %s must be a directory inside the repository, without ".."', to_json(left(v_value, 200)));
     END IF;
   END IF;
@@ -92,7 +95,7 @@ BEGIN
       v_problems := v_problems || 'config_snapshot.terraform_vars: must be an object'::text;
     ELSE
       FOR v_key IN SELECT k FROM jsonb_object_keys(s -> 'terraform_vars') k
-                   WHERE k !~ '^[A-Za-z_][A-Za-z0-9_-]*$' LOOP
+                   WHERE k !~ '^[A-Za-z_][A-Za-z0-9_-]{0,199}$' LOOP
         v_problems := v_problems || format('config_snapshot.terraform_vars.%s: not a variable name', left(v_key, 100));
       END LOOP;
     END IF;
@@ -106,10 +109,10 @@ BEGIN
       FOR v_key IN SELECT k FROM jsonb_object_keys(s -> 'terraform') k WHERE k NOT IN ('engine', 'version') LOOP
         v_problems := v_problems || format('config_snapshot.terraform.%s: unknown; known are engine, version', left(v_key, 100));
       END LOOP;
-      IF s -> 'terraform' ? 'engine' AND coalesce(s -> 'terraform' ->> 'engine', '') NOT IN ('terraform', 'tofu') THEN
+      IF s -> 'terraform' ->> 'engine' NOT IN ('terraform', 'tofu') THEN
         v_problems := v_problems || 'config_snapshot.terraform.engine: must be "terraform" or "tofu"'::text;
       END IF;
-      IF s -> 'terraform' ? 'version' AND coalesce(s -> 'terraform' ->> 'version', '') !~ '^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(-[0-9A-Za-z.-]{1,30})?$' THEN
+      IF length(s -> 'terraform' ->> 'version') > 64 OR s -> 'terraform' ->> 'version' !~ '^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$' THEN
         v_problems := v_problems || 'config_snapshot.terraform.version: must be an exact version such as 1.11.4'::text;
       END IF;
     END IF;

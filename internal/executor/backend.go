@@ -1,0 +1,87 @@
+package executor
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/terraform"
+)
+
+// backend is where the run's state lives.
+type backend struct {
+	config map[string]string // completes what the template declares
+	// local: a file in this agent's data directory, so that the workspace
+	// belongs to this agent.
+	local bool
+}
+
+// workspaceID stands for the workspace's id in configured values.
+const workspaceID = "{workspace_id}"
+
+// stateKeys says, for backends that hold many states in one place, by which
+// argument they are told apart: two workspaces must never share a state.
+var stateKeys = map[string]struct{ argument, value string }{
+	"s3":         {"key", "tendril/{workspace_id}/terraform.tfstate"},
+	"azurerm":    {"key", "tendril/{workspace_id}/terraform.tfstate"},
+	"oss":        {"key", "tendril/{workspace_id}/terraform.tfstate"},
+	"cos":        {"key", "tendril/{workspace_id}/terraform.tfstate"},
+	"gcs":        {"prefix", "tendril/{workspace_id}"},
+	"consul":     {"path", "tendril/{workspace_id}"},
+	"kubernetes": {"secret_suffix", "{workspace_id}"},
+	"pg":         {"schema_name", "tendril_{workspace_id}"},
+}
+
+// chooseBackend decides, in this order: what the agent's policy says; what the
+// template declares, completed by the agent; a local file.
+func chooseBackend(dir, kind string, j job.Job) (backend, error) {
+	if forced := j.Settings.State.Backend; forced != "" {
+		config, err := stateConfig(forced, j)
+		if err != nil {
+			return backend{}, err
+		}
+		return backend{config: config}, terraform.Override(dir, forced, nil)
+	}
+	declared, err := terraform.ReadBackend(dir, kind)
+	if err != nil {
+		return backend{}, err
+	}
+	switch declared.Type {
+	case "local":
+		path := filepath.Join(j.Dirs.State, "terraform.tfstate")
+		return backend{local: true}, terraform.Override(dir, "local", map[string]string{"path": path})
+	case "cloud", "remote":
+		return backend{}, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
+			"%s: the template runs in somebody else's cloud (%s block), where Tendril cannot supervise it: remove the block, or set [state] backend in the agent's configuration",
+			declared.File, declared.Type), nil)
+	}
+	config, err := stateConfig(declared.Type, j)
+	return backend{config: config}, err
+}
+
+// stateConfig is what the agent's configuration says about a type of backend,
+// with the workspace's id filled in, and with the argument that keeps
+// workspaces apart where the configuration does not have it.
+func stateConfig(backendType string, j job.Job) (map[string]string, error) {
+	id := j.Assignment.WorkspaceID.String()
+	configured := j.Settings.State.Config[backendType]
+	config := make(map[string]string, len(configured)+1)
+	apart := false
+	for key, value := range configured {
+		config[key] = strings.ReplaceAll(value, workspaceID, id)
+		apart = apart || config[key] != value
+	}
+	if apart {
+		return config, nil
+	}
+	known, ok := stateKeys[backendType]
+	if !ok || config[known.argument] != "" {
+		return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
+			"the %s backend would keep the states of all workspaces in one place: let a value in [state.config.%s] of the agent's configuration contain %s",
+			backendType, backendType, workspaceID), nil)
+	}
+	config[known.argument] = strings.ReplaceAll(known.value, workspaceID, id)
+	return config, nil
+}

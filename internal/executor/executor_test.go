@@ -1,0 +1,455 @@
+package executor_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+func refusal(f *provision.Failure) error {
+	return &queue.Error{Kind: queue.Refused, Code: "PT409", Reason: string(f.Code), Message: f.Message}
+}
+
+const hello = `
+variable "name" { type = string }
+variable "secret" {
+  type      = string
+  default   = "default-s3cret"
+  sensitive = true
+}
+resource "terraform_data" "a" {
+  input = var.name
+  provisioner "local-exec" {
+    command     = "echo hello $NAME; echo the secret is $SECRET; env"
+    environment = { NAME = var.name, SECRET = nonsensitive(var.secret) }
+  }
+}
+output "greeting" { value = "hello ${var.name}" }
+output "secret" {
+  value     = "out-${var.secret}"
+  sensitive = true
+}
+`
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	repo := s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+
+	log := c.text()
+	for _, want := range []string{"hello world", "Apply complete", "1 added"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("log lacks %q", want)
+		}
+	}
+	for _, secret := range []string{"default-s3cret", childEnv} {
+		if strings.Contains(log, secret) {
+			t.Errorf("log holds %q", secret)
+		}
+	}
+	if !strings.Contains(log, "the secret is ***") {
+		t.Error("log lacks the masked line: a sensitive default printed by the template")
+	}
+	if got, want := last(c, func(d provision.Detail) string { return d.Commit }), strings.TrimSpace(repo.Git("rev-parse", "v1^{commit}")); got != want {
+		t.Errorf("commit reported = %q, want %q", got, want)
+	}
+	plan := last(c, func(d provision.Detail) *provision.PlanSummary { return d.Plan })
+	if plan == nil || plan.Add != 1 || plan.Change+plan.Destroy+plan.Replace != 0 {
+		t.Errorf("plan = %+v, want 1 to add", plan)
+	}
+	var outputs map[string]provision.Output
+	var stages []provision.Stage
+	finished := 0
+	for _, r := range c.reports {
+		if r.Detail.Outputs != nil {
+			outputs = r.Detail.Outputs
+		}
+		if r.Detail.Stage != "" {
+			stages = append(stages, r.Detail.Stage)
+		}
+		for _, e := range r.Detail.Events {
+			if e.Kind == "resource_finished" && e.Address == "terraform_data.a" {
+				finished++
+			}
+		}
+	}
+	if string(outputs["greeting"].Value) != `"hello world"` || string(outputs["greeting"].Type) != `"string"` {
+		t.Errorf("output greeting = %+v, want the string \"hello world\"", outputs["greeting"])
+	}
+	if o := outputs["secret"]; !o.Sensitive || o.Value != nil {
+		t.Errorf("output secret = %+v, want the marker without a value", o)
+	}
+	if finished != 1 {
+		t.Errorf("resource_finished events = %d, want 1", finished)
+	}
+	want := []provision.Stage{provision.StageCheckout, provision.StageValidate, provision.StageEngine, provision.StageInit,
+		provision.StagePlan, provision.StageApply, provision.StageOutputs, provision.StageDone}
+	if !slices.Equal(stages, want) {
+		t.Errorf("stages = %v, want %v", stages, want)
+	}
+	s.wantNothingLeft()
+}
+
+// wantNothingLeft fails the test when files with variables are left behind.
+func (s *site) wantNothingLeft() {
+	s.t.Helper()
+	for _, name := range []string{"source", "plan", "variables.tfvars.json", "tmp"} {
+		if _, err := os.Lstat(filepath.Join(s.job.Dirs.Work, name)); err == nil {
+			s.t.Errorf("%s is left in the work directory", name)
+		}
+	}
+}
+
+func TestSecondRunFindsItsState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	if !strings.Contains(c.text(), "No changes") {
+		t.Error("the second run changes something, want none: the state was kept")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.reports {
+		if r.Detail.Stage == provision.StageApply {
+			t.Error("a run without changes asked to apply")
+		}
+		if o := r.Detail.Outputs; o != nil && (string(o["greeting"].Value) != `"hello world"` || o["secret"].Value != nil || !o["secret"].Sensitive) {
+			t.Errorf("outputs of a run without changes = %+v, want the same as of the first", o)
+		}
+	}
+}
+
+func TestLinesComeWhileTerraformRuns(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": slow("echo first; sleep 2; echo second")}, nil)
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	at := func(text string) time.Time {
+		for _, l := range c.lines {
+			if strings.Contains(l.Text, text) {
+				return l.EmittedAt
+			}
+		}
+		t.Fatalf("no line with %q", text)
+		return time.Time{}
+	}
+	if gap := at("(local-exec): second").Sub(at("(local-exec): first")); gap < 1500*time.Millisecond {
+		t.Errorf("lines printed 2 s apart came %s apart, want them as they are printed", gap)
+	}
+}
+
+// slow is a template whose apply runs a shell command.
+func slow(command string) string {
+	quoted, _ := json.Marshal(command)
+	return `resource "terraform_data" "a" {
+  provisioner "local-exec" {
+    command = ` + string(quoted) + `
+  }
+}
+resource "terraform_data" "after" {
+  depends_on = [terraform_data.a]
+}
+`
+}
+
+func TestCancelDuringApply(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": `resource "terraform_data" "before" {}
+` + slow("echo applying; exec sleep 30")}, nil)
+	c := s.start()
+	c.await("(local-exec): applying")
+	stopped := time.Now()
+	if err := job.Write(c.control, job.Control{Stop: job.StopCancelled}); err != nil {
+		t.Fatal(err)
+	}
+	got := c.end()
+	wantEnd(t, got, provision.Cancelled, provision.CodeCancelled)
+	if took := time.Since(stopped); took > 15*time.Second {
+		t.Errorf("the cancel took %s", took)
+	}
+	if n := strings.Count(c.text(), "Interrupt received"); n != 1 {
+		t.Errorf("terraform says it was interrupted %d times, want once", n)
+	}
+	if strings.Contains(c.text(), "Two interrupts received") {
+		t.Error("terraform was interrupted twice")
+	}
+	state, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "terraform.tfstate"))
+	if err != nil || !strings.Contains(string(state), `"before"`) {
+		t.Errorf("state = %d bytes, %v, want the resource made before the cancel in it", len(state), err)
+	}
+	// The lock is free and the next run finishes the work.
+	s.template2(slow("true"))
+	if got, _ := s.run(); got.Status != provision.Success {
+		t.Errorf("the run after a cancel = %+v, want SUCCESS", got)
+	}
+}
+
+// template2 asks for other files, in a repository of their own.
+func (s *site) template2(main string) {
+	s.t.Helper()
+	repo, _ := s.git.Repo("second", gittest.Text(map[string]string{"main.tf": main}), "v1")
+	s.ask(repo.URL, "v1", "", nil)
+}
+
+func TestAgentGoneLeavesNoResult(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": slow("echo applying; exec sleep 30")}, nil)
+	c := s.start()
+	c.await("(local-exec): applying")
+	if err := c.control.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.over:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the child goes on without its agent")
+	}
+	if c.result != nil {
+		t.Errorf("result = %+v, want none: the agent's next start says what became of the run", c.result)
+	}
+	if log := c.text(); !strings.Contains(log, "The agent is gone") || strings.Count(log, "Interrupt received") != 1 {
+		t.Error("log lacks why the run ended, or terraform was not interrupted once")
+	}
+}
+
+func TestStubbornProcessesAreKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.job.Settings.CancelGrace = 2 * time.Second
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	s.template(map[string]string{"main.tf": slow("setsid sh -c 'trap \"\" INT TERM; echo $$ > " + pidFile + "; echo stubborn; while :; do sleep 1; done'")}, nil)
+	c := s.start()
+	c.await("(local-exec): stubborn")
+	stopped := time.Now()
+	if err := job.Write(c.control, job.Control{Stop: job.StopCancelled}); err != nil {
+		t.Fatal(err)
+	}
+	got := c.end()
+	wantEnd(t, got, provision.Cancelled, provision.CodeCancelled)
+	if took := time.Since(stopped); took > 2*time.Second+4*time.Second {
+		t.Errorf("ended %s after the cancel, want about the grace of 2 s", took)
+	}
+	content, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alive(t, strings.TrimSpace(string(content))) {
+		t.Error("the process that left its session is still there")
+	}
+}
+
+func alive(t *testing.T, pid string) bool {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func TestTimeLimit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.job.Settings.Timeout = 4 * time.Second
+	s.template(map[string]string{"main.tf": slow("exec sleep 60")}, nil)
+	got, c := s.run()
+	wantEnd(t, got, provision.Failed, provision.CodeTimedOut)
+	if !strings.Contains(c.text(), "The time limit for a run is reached.") {
+		t.Error("log does not say why the run was interrupted")
+	}
+}
+
+// A process that the template leaves behind does not outlive the run.
+func TestBackgroundProcessEndsWithTheRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	s.template(map[string]string{"main.tf": slow("setsid sleep 120 >/dev/null 2>&1 & echo $! > " + pidFile)}, nil)
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	content, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alive(t, strings.TrimSpace(string(content))) {
+		t.Error("a background process of the template is still there after the run")
+	}
+}
+
+func TestDatabaseRefusesTheApply(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	marker := filepath.Join(t.TempDir(), "applied")
+	s.template(map[string]string{"main.tf": slow("touch " + marker)}, nil)
+	c := s.start()
+	c.mu.Lock()
+	c.refuse = func(r provision.Report) *provision.Failure {
+		if r.Detail.Stage == provision.StageApply {
+			return provision.Fail(provision.CodeCancelled, "the provision is to be cancelled", nil)
+		}
+		return nil
+	}
+	c.mu.Unlock()
+	got := c.end()
+	wantEnd(t, got, provision.Failed, provision.CodeCancelled)
+	if _, err := os.Lstat(marker); err == nil {
+		t.Error("the apply ran without the database's consent")
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	const ok = "variable \"n\" {\n  type    = number\n  default = 1\n}\n"
+	for name, test := range map[string]struct {
+		prepare func(s *site)
+		code    provision.Code
+		says    []string
+	}{
+		"unknown variable": {func(s *site) { s.template(map[string]string{"main.tf": ok}, map[string]any{"node_groups": 1}) },
+			provision.CodeVariablesInvalid, []string{"terraform_vars.node_groups"}},
+		"missing variable": {func(s *site) { s.template(map[string]string{"main.tf": hello}, nil) },
+			provision.CodeVariablesInvalid, []string{"terraform_vars.name: missing"}},
+		"ill-typed variable": {func(s *site) { s.template(map[string]string{"main.tf": ok}, map[string]any{"n": "two"}) },
+			provision.CodeVariablesInvalid, []string{"terraform_vars.n"}},
+		"repository not allowed": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.job.Settings.Policy.Repos = []string{"https://elsewhere.example/*"}
+		}, provision.CodeRepoRefused, []string{"[policy] repos"}},
+		"file repository": {func(s *site) {
+			repo := gittest.NewRepo(s.t)
+			repo.Tag("v1", repo.Commit(gittest.Text(map[string]string{"main.tf": ok})))
+			s.ask(repo.FileURL(), "v1", "", nil)
+		}, provision.CodeRepoRefused, []string{"allow_file"}},
+		"ext repository": {func(s *site) { s.ask("ext::sh -c id", "v1", "", nil) }, provision.CodeBadSnapshot, []string{"repo"}},
+		"option as version": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.ask(s.git.URL+"/envtempl.git", "--upload-pack=id", "", nil)
+		}, provision.CodeBadSnapshot, []string{"version"}},
+		"no such tag": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.ask(s.git.URL+"/envtempl.git", "v2", "", nil)
+		}, provision.CodeVersionNotFound, []string{"v2"}},
+		"moved tag": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.job.Assignment.PinnedCommit = strings.Repeat("a", 40)
+		}, provision.CodeTagMoved, []string{"v1", strings.Repeat("a", 7)}},
+		"path climbs out by ..": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.ask(s.git.URL+"/envtempl.git", "v1", "a/../../b", nil)
+		}, provision.CodeBadSnapshot, []string{"path"}},
+		"path climbs out by symlink": {func(s *site) {
+			repo, _ := s.git.Repo("links", gittest.Files{"main.tf": gittest.File(ok), "out": gittest.Symlink("/etc")}, "v1")
+			s.ask(repo.URL, "v1", "out", nil)
+		}, provision.CodePathRefused, []string{"out"}},
+		"does not parse": {func(s *site) { s.template(map[string]string{"main.tf": "resource {"}, nil) },
+			provision.CodeTemplateInvalid, []string{"main.tf"}},
+		"operation not granted": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.job.Assignment.Operation = provision.OperationDestroy
+		}, provision.CodeOperationRefused, []string{"[policy] operations"}},
+		"apply fails": {func(s *site) { s.template(map[string]string{"main.tf": slow("echo broken >&2; exit 7")}, nil) },
+			provision.CodeApplyFailed, []string{"local-exec"}},
+		"plan fails": {func(s *site) {
+			s.template(map[string]string{"main.tf": "output \"x\" { value = file(\"absent\") }"}, nil)
+		}, provision.CodePlanFailed, []string{"main.tf"}},
+		"state unsaved": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "errored.tfstate"), []byte("{}"), 0o600); err != nil {
+				s.t.Fatal(err)
+			}
+		}, provision.CodeStateUnsaved, []string{"errored.tfstate", "state push"}},
+		"backend without key": {func(s *site) {
+			s.template(map[string]string{"main.tf": "terraform {\n  backend \"http\" {\n    address = \"https://x.example\"\n  }\n}"}, nil)
+		}, provision.CodeTemplateInvalid, []string{"{workspace_id}", "[state.config.http]"}},
+		"cloud block": {func(s *site) {
+			s.template(map[string]string{"main.tf": "terraform {\n  cloud {\n    organization = \"x\"\n  }\n}"}, nil)
+		}, provision.CodeTemplateInvalid, []string{"cloud"}},
+		"engine version not here": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.job.Settings.Engine.Version = "1.0.99"
+		}, provision.CodeEngineMissing, []string{"1.0.99"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			test.prepare(s)
+			got, c := s.run()
+			wantEnd(t, got, provision.Failed, test.code)
+			for _, want := range test.says {
+				if !strings.Contains(got.Detail.ErrorMessage, want) {
+					t.Errorf("message = %q, want it to contain %q", got.Detail.ErrorMessage, want)
+				}
+			}
+			if !strings.Contains(c.text(), "Failed ("+string(test.code)+")") {
+				t.Error("the log does not end with why the run failed")
+			}
+			s.wantNothingLeft()
+		})
+	}
+}
+
+// The state of a policy's backend is keyed by workspace and shared by agents.
+func TestPolicyBackend(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	shared := t.TempDir()
+	s.job.Settings.State = job.State{Backend: "local", Config: map[string]map[string]string{
+		"local": {"path": filepath.Join(shared, "{workspace_id}", "terraform.tfstate")},
+	}}
+	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	if _, err := os.Stat(filepath.Join(shared, s.job.Assignment.WorkspaceID.String(), "terraform.tfstate")); err != nil {
+		t.Errorf("state: %v, want it where the policy says", err)
+	}
+	if last(c, func(d provision.Detail) bool { return d.LocalState }) {
+		t.Error("the run claims local state, want a shared one: any agent may run it")
+	}
+}
+
+// A state that a killed run could not store is found before the work directory
+// is cleared.
+func TestErroredStateIsRescued(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
+	left := filepath.Join(s.job.Dirs.Work, "source", "modules", "x")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "errored.tfstate"), []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := s.run()
+	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
+	if content, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "errored.tfstate")); err != nil || string(content) != "precious" {
+		t.Errorf("errored.tfstate = %q, %v, want it kept", content, err)
+	}
+}
+
+// No descriptor of the child's reaches the template.
+func TestTemplateInheritsNoDescriptor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": slow("for fd in 3 4 5 6; do if [ -e /proc/$PPID/fd/$fd ]; then readlink /proc/$PPID/fd/$fd; fi; done; ls -l /proc/$$/fd")}, nil)
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	if strings.Contains(c.text(), "/spool") || strings.Contains(c.text(), "/lock") {
+		t.Error("a process of the template has the spool or the lock open")
+	}
+}

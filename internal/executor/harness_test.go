@@ -1,0 +1,293 @@
+package executor_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/executor"
+	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// childEnv makes the test binary a child: tendril exec, and nothing else.
+const childEnv = "TENDRIL_TEST_EXECUTOR_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		_ = os.Unsetenv(childEnv)
+		if err := executor.Main(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// site is what outlives a run: a git server, the agent's directories, a
+// workspace.
+type site struct {
+	t    *testing.T
+	git  *gittest.Server
+	job  job.Job
+	dirs string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	git := gittest.NewServer(t)
+	dir := t.TempDir()
+	s := &site{t: t, git: git, dirs: dir}
+	s.job = job.Job{
+		Instance: uuid.New(),
+		Assignment: provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), Number: 1, WorkspaceID: uuid.New(),
+			Workspace: "acme/test", Operation: provision.OperationApply},
+		Settings: job.Settings{
+			Policy:      job.Policy{Repos: []string{git.URL + "/**"}},
+			Git:         job.Git{CAFile: git.CAFile, Timeout: 20 * time.Second},
+			Engine:      job.Engine{Kind: "terraform"},
+			CancelGrace: 20 * time.Second,
+			Timeout:     time.Minute,
+		},
+		Dirs: job.Dirs{Work: filepath.Join(dir, "work"), State: filepath.Join(dir, "state"), Repos: filepath.Join(dir, "repos"), Engines: filepath.Join(dir, "engines")},
+	}
+	for _, d := range []string{s.job.Dirs.Work, s.job.Dirs.State, s.job.Dirs.Repos, s.job.Dirs.Engines} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// template puts files into a repository tagged v1 and asks for it.
+func (s *site) template(files map[string]string, vars map[string]any) *gittest.Repo {
+	s.t.Helper()
+	repo, _ := s.git.Repo("envtempl", gittest.Text(files), "v1")
+	s.ask(repo.URL, "v1", "", vars)
+	return repo
+}
+
+func (s *site) ask(repo, version, path string, vars map[string]any) {
+	s.t.Helper()
+	if vars == nil {
+		vars = map[string]any{}
+	}
+	source := map[string]any{"repo": repo, "version": version}
+	if path != "" {
+		source["path"] = path
+	}
+	snapshot, err := json.Marshal(map[string]any{"template_source": source, "terraform_vars": vars, "workspace": "acme/test"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.job.Assignment.Snapshot = snapshot
+}
+
+// child is one running tendril exec with an agent's side in the test.
+type child struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	control *os.File
+	cancel  context.CancelFunc
+	over    chan struct{}
+
+	mu      sync.Mutex
+	log     strings.Builder
+	lines   []provision.LogChunk
+	reports []provision.Report
+	grown   chan struct{} // gets a token when log or reports grew
+	refuse  func(provision.Report) *provision.Failure
+	result  *provision.Report
+	err     error
+	stderr  strings.Builder
+	pumping sync.WaitGroup
+}
+
+// start runs the job in a child.
+func (s *site) start() *child {
+	s.t.Helper()
+	t := s.t
+	spool, err := os.OpenFile(filepath.Join(t.TempDir(), "spool"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	controlRead, controlWrite := pipe(t)
+	bellRead, bellWrite := pipe(t)
+	c := &child{t: t, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cmd = exec.Command(self)
+	// What the agent lets through, and a token that it does not.
+	c.cmd.Env = []string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	c.cmd.Stderr = &c.stderr
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = controlRead.Close()
+	_ = bellWrite.Close()
+	if err := job.Write(controlWrite, s.job); err != nil {
+		t.Fatal(err)
+	}
+
+	wake, dead := make(chan struct{}, 1), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	pump := logstream.NewPump(c, s.job.Assignment.ClaimID, spool, logstream.PumpOptions{Acked: func(n int64, refused *provision.Failure) {
+		_ = job.Write(controlWrite, job.Control{Ack: n, Refused: refused}) // a child that is gone needs no answer
+	}})
+	c.pumping.Go(func() { logstream.Listen(bellRead, wake) })
+	c.pumping.Go(func() {
+		delivered, err := pump.Run(ctx, wake, dead)
+		c.mu.Lock()
+		c.result, c.err = delivered.Result, err
+		c.mu.Unlock()
+		close(c.over)
+	})
+	c.pumping.Go(func() {
+		_ = c.cmd.Wait() // how it ended shows in the result
+		close(dead)
+	})
+	t.Cleanup(func() {
+		_ = c.control.Close()
+		<-dead
+		cancel()
+		c.pumping.Wait()
+		_ = spool.Close()
+		_ = lock.Close()
+		_ = bellRead.Close()
+		if t.Failed() {
+			t.Logf("log of the run:\n%s\nstderr of the child: %s", c.text(), c.stderr.String())
+		}
+	})
+	return c
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, w
+}
+
+// AppendLog and Report are the database's part.
+func (c *child) AppendLog(_ context.Context, _ uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if want := int64(len(c.lines)) + 1; first != want {
+		c.t.Errorf("AppendLog(%d), want %d", first, want)
+	}
+	for _, chunk := range chunks {
+		c.lines = append(c.lines, chunk)
+		c.log.WriteString(chunk.Text)
+	}
+	c.signal()
+	return first + int64(len(chunks)), nil
+}
+
+func (c *child) Report(_ context.Context, _ uuid.UUID, report provision.Report) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reports = append(c.reports, report)
+	c.signal()
+	if c.refuse != nil {
+		if failure := c.refuse(report); failure != nil {
+			return refusal(failure)
+		}
+	}
+	return nil
+}
+
+func (c *child) signal() {
+	select {
+	case c.grown <- struct{}{}:
+	default:
+	}
+}
+
+func (c *child) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.String()
+}
+
+// await waits until the log contains the text.
+func (c *child) await(text string) {
+	c.t.Helper()
+	limit := time.After(40 * time.Second)
+	for !strings.Contains(c.text(), text) {
+		select {
+		case <-c.grown:
+		case <-c.over:
+			if !strings.Contains(c.text(), text) {
+				c.t.Fatalf("the run ended without printing %q", text)
+			}
+		case <-limit:
+			c.t.Fatalf("timed out waiting for %q", text)
+		}
+	}
+}
+
+// end waits for the end of the run and returns its result, which must be there.
+func (c *child) end() provision.Report {
+	c.t.Helper()
+	select {
+	case <-c.over:
+	case <-time.After(60 * time.Second):
+		c.t.Fatal("the run does not end")
+	}
+	if c.err != nil || c.result == nil {
+		c.t.Fatalf("result = %v, %v, want one", c.result, c.err)
+	}
+	return *c.result
+}
+
+// detail is the last value of what pick takes from the reports.
+func last[T comparable](c *child, pick func(provision.Detail) T) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var none, found T
+	for _, r := range c.reports {
+		if v := pick(r.Detail); v != none {
+			found = v
+		}
+	}
+	return found
+}
+
+func (s *site) run() (provision.Report, *child) {
+	s.t.Helper()
+	c := s.start()
+	return c.end(), c
+}
+
+// wantEnd fails the test unless the run ended so.
+func wantEnd(t *testing.T, got provision.Report, status provision.Status, code provision.Code) {
+	t.Helper()
+	if got.Status != status || got.Detail.ErrorCode != code {
+		t.Errorf("run ended %s/%s: %s, want %s/%s", got.Status, got.Detail.ErrorCode, got.Detail.ErrorMessage, status, code)
+	}
+}

@@ -1,0 +1,101 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Main runs the provision handed down on the inherited descriptors (see package
+// job) and returns when its result is in the spool and none of its processes
+// lives. An error means that there may be no result; it is for the agent's log.
+func Main() error {
+	// Before anything is read: no process of this uid may look into us.
+	if err := errors.Join(process.Undumpable(), process.Subreaper()); err != nil {
+		return fmt.Errorf("prepare the process: %w", err)
+	}
+	// No template may reach the spool, the lock or the control pipe.
+	process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD)
+	// Only the agent ends a run. Caught rather than ignored: an ignored signal
+	// would stay ignored in the engine, which is to be interrupted by SIGINT.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	doorbell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
+	if err != nil {
+		return fmt.Errorf("open the doorbell: %w", err)
+	}
+	log := logstream.NewWriter(os.NewFile(job.SpoolFD, "spool"), doorbell)
+	control := os.NewFile(job.ControlFD, "control")
+	return run(control, log)
+}
+
+// run is Main on open files.
+func run(control *os.File, log *logstream.Writer) (err error) {
+	reader := job.NewReader(control)
+	j, err := reader.Job()
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
+	s := newSession(reader, log, j.Settings.Timeout)
+	// The control pipe ends the session's reader only when it is closed: a
+	// blocked read on it does not hear of contexts.
+	defer func() {
+		_ = control.Close()
+		s.wait()
+		err = errors.Join(err, log.Close())
+	}()
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "panic: %v\n%s", p, debug.Stack())
+			err = errors.Join(fmt.Errorf("panic: %v", p), log.Update(provision.Report{Status: provision.Failed, Detail: provision.Detail{
+				ErrorCode:    provision.CodeInternal,
+				ErrorMessage: "Tendril itself failed on this run. That is a defect; the agent's log has the details.",
+			}}))
+		}
+	}()
+
+	runErr := carryOut(s, j)
+	// What the run left running must be gone before anybody is told that it is
+	// over: the workspace is free then.
+	sweep, cancel := context.WithTimeout(context.Background(), sweepLimit)
+	defer cancel()
+	if err := process.KillDescendants(sweep, nil); err != nil {
+		log.System("Some processes of this run could not be ended: %v", err)
+	}
+	return s.settle(runErr)
+}
+
+// sweepLimit bounds how long a run waits for its last killed process.
+const sweepLimit = 10 * time.Second
+
+// carryOut runs the stages with the ending watched over.
+func carryOut(s *session, j job.Job) error {
+	r, err := newRun(s, j)
+	if err != nil {
+		return err
+	}
+	defer r.cleanUp()
+	over := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watchEnding(over, j.Settings.CancelGrace)
+	}()
+	defer func() {
+		close(over)
+		<-watched
+	}()
+	return r.stages(s.ctx)
+}

@@ -1,0 +1,186 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/source"
+)
+
+// provisionRun is one provision on its way through the stages.
+type provisionRun struct {
+	session  *session
+	log      *logstream.Writer
+	job      job.Job
+	snapshot provision.Snapshot
+	files    workDir
+}
+
+func newRun(s *session, j job.Job) (*provisionRun, error) {
+	snapshot, err := provision.ParseSnapshot(j.Assignment.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	granted := j.Settings.Policy.Operations
+	if len(granted) == 0 {
+		granted = []provision.Operation{provision.OperationApply}
+	}
+	op := j.Assignment.Operation
+	if !slices.Contains(granted, op) {
+		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
+			"this agent's policy does not grant the operation %q; [policy] operations in its configuration lists what it does", op), nil)
+	}
+	if op != provision.OperationApply {
+		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
+			"this agent carries out apply only, not %q", op), nil)
+	}
+	files, err := prepareWorkDir(j.Dirs)
+	if err != nil {
+		return nil, err
+	}
+	return &provisionRun{session: s, log: s.log, job: j, snapshot: snapshot, files: files}, nil
+}
+
+func (r *provisionRun) cleanUp() {
+	if err := r.files.cleanUp(); err != nil {
+		r.log.System("The run's files with variables could not be removed: %v", err)
+	}
+}
+
+// stages carries the run from checkout to outputs.
+func (r *provisionRun) stages(ctx context.Context) error {
+	templateDir, commit, err := r.checkout(ctx)
+	if err != nil {
+		return r.stopOr(ctx, err)
+	}
+	if err := r.session.report(provision.Detail{Stage: provision.StageValidate}); err != nil {
+		return err
+	}
+	var p provisioner = newTerraformRun(r, templateDir)
+	if err := p.Validate(r.snapshot.TerraformVars); err != nil {
+		return err
+	}
+
+	engine, err := p.Locate(ctx)
+	if err != nil {
+		return r.stopOr(ctx, err)
+	}
+	// From here on the template's own code runs, so here the database must have
+	// agreed: to the commit, to the template on this workspace, to the state's
+	// place.
+	engine.Stage, engine.Commit = provision.StageInit, commit
+	if err := r.session.reportAndWait(ctx, engine); err != nil {
+		return r.stopOr(ctx, err)
+	}
+	if err := p.Prepare(ctx); err != nil {
+		return r.stopOr(ctx, err)
+	}
+
+	if err := r.session.report(provision.Detail{Stage: provision.StagePlan}); err != nil {
+		return err
+	}
+	plan, err := p.Plan(ctx)
+	if err != nil {
+		return r.stopOr(ctx, err)
+	}
+	if err := r.session.report(provision.Detail{Plan: &plan.summary}); err != nil {
+		return err
+	}
+	if !plan.changes {
+		r.log.System("No changes: the infrastructure is as the template says.")
+		return r.outputs(plan.outputs)
+	}
+	return r.apply(ctx, p)
+}
+
+// checkout resolves the version, has it recorded, and writes its files.
+func (r *provisionRun) checkout(ctx context.Context) (templateDir, commit string, err error) {
+	ts := r.snapshot.TemplateSource
+	src, err := source.New(source.Options{Policy: r.job.Settings.Policy, Git: r.job.Settings.Git, ReposDir: r.job.Dirs.Repos})
+	if err != nil {
+		return "", "", err
+	}
+	request := source.Request{Repo: ts.Repo, Version: ts.Version, Path: ts.Path, PinnedCommit: r.job.Assignment.PinnedCommit}
+	r.log.System("Checking out %s %s%s", ts.Repo, ts.Version, inPath(ts.Path))
+	resolved, err := src.Resolve(ctx, request)
+	if err != nil {
+		return "", "", err
+	}
+	r.notice(resolved.Notice)
+	if err := r.session.report(provision.Detail{Stage: provision.StageCheckout, Commit: resolved.Commit}); err != nil {
+		return "", "", err
+	}
+	tree, err := src.Checkout(ctx, request, resolved.Commit, r.files.source)
+	if err != nil {
+		return "", "", err
+	}
+	r.notice(tree.Notice)
+	r.log.System("Checked out commit %s", resolved.Commit)
+	return tree.Dir, resolved.Commit, nil
+}
+
+// apply asks the database, and applies the plan once it has said yes.
+func (r *provisionRun) apply(ctx context.Context, p provisioner) error {
+	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply}); err != nil {
+		return r.stopOr(ctx, err)
+	}
+	progress := newProgress(r.session)
+	outputs, err := p.Apply(ctx, progress.on)
+	progress.close()
+	if err != nil {
+		if kept, keepErr := r.files.keepErroredState(); keepErr != nil {
+			r.log.System("The engine left a state that it could not store, and it could not be kept: %v", keepErr)
+		} else if kept != "" {
+			r.log.System("The engine could not store its state; it is kept in %s. Push it before anything else happens in this workspace.", kept)
+		}
+		return r.stopOr(ctx, err)
+	}
+	return r.outputs(outputs)
+}
+
+func (r *provisionRun) outputs(outputs map[string]provision.Output) error {
+	return r.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: outputs})
+}
+
+// stopOr returns what became of a run that was asked to stop, and err for one
+// that was not. What was interrupted says so in the words of the stage.
+func (r *provisionRun) stopOr(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if failure := provision.AsFailure(err); failure.Code != provision.CodeInternal {
+		return err
+	}
+	return provision.Fail(provision.CodeCancelled, sentence(strings.TrimSuffix(err.Error(), ": "+context.Cause(ctx).Error())), err)
+}
+
+func (r *provisionRun) notice(text string) {
+	if text != "" {
+		r.log.System("%s", text)
+	}
+}
+
+func inPath(path string) string {
+	if path == "" {
+		return ""
+	}
+	return ", path " + path
+}
+
+// sentence begins with a capital and ends with a full stop.
+func sentence(text string) string {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return ""
+	}
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}

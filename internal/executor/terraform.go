@@ -1,0 +1,186 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/terraform"
+	"github.com/tendril-run/tendril/internal/tfvars"
+
+	tfjson "github.com/hashicorp/terraform-json"
+)
+
+// terraformRun provisions with Terraform or OpenTofu.
+type terraformRun struct {
+	run      *provisionRun
+	dir      string
+	runner   *terraform.Runner
+	template *tfvars.Template
+	backend  backend
+	plan     *tfjson.Plan
+	steps    int
+}
+
+func newTerraformRun(r *provisionRun, dir string) *terraformRun {
+	r.files.template = dir
+	return &terraformRun{run: r, dir: dir}
+}
+
+func (t *terraformRun) kind() string {
+	if kind := t.run.snapshot.Terraform.Engine; kind != "" {
+		return kind
+	}
+	if kind := t.run.job.Settings.Engine.Kind; kind != "" {
+		return kind
+	}
+	return terraform.Terraform
+}
+
+// Validate implements provisioner. What is to be masked is masked from here on.
+func (t *terraformRun) Validate(vars map[string]json.RawMessage) error {
+	template, err := tfvars.Load(t.dir, t.kind())
+	if err != nil {
+		return err
+	}
+	rendered, err := template.Render(vars)
+	if err != nil {
+		return err
+	}
+	log := t.run.log
+	log.Mask(rendered.Sensitive...)
+	for _, name := range rendered.Unmaskable {
+		log.System("Warning: the sensitive variable %s is shorter than %d characters and cannot be masked in this log.", name, tfvars.MinSecret)
+	}
+	for _, warning := range rendered.Warnings {
+		log.System("Warning: %s", warning)
+	}
+	if err := os.WriteFile(t.run.files.vars, rendered.JSON, 0o600); err != nil {
+		return fmt.Errorf("write the variables: %w", err)
+	}
+	t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job)
+	return err
+}
+
+// Locate implements provisioner.
+func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
+	if err := t.run.session.report(provision.Detail{Stage: provision.StageEngine}); err != nil {
+		return provision.Detail{}, err
+	}
+	log, settings := t.run.log, t.run.job.Settings
+	want := terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version}
+	engine, err := terraform.Locate(ctx, settings.Engine, want, t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })
+	if err != nil {
+		return provision.Detail{}, err
+	}
+	t.runner, err = terraform.New(engine, terraform.Options{
+		Dir:    t.dir,
+		Env:    t.environment(),
+		Stdout: log.Stream(provision.Stdout),
+		Stderr: log.Stream(provision.Stderr),
+		// What an engine leaves behind must not keep the run from ending.
+		Stragglers: func() {
+			log.System("%s has ended but processes it started still hold its output; they are killed.", engine.Kind)
+			killing, cancel := context.WithTimeout(context.Background(), sweepLimit)
+			defer cancel()
+			_ = process.KillDescendants(killing, nil) // the sweep at the run's end tells what is left
+		},
+	})
+	if err != nil {
+		return provision.Detail{}, err
+	}
+	log.System("Using %s %s", engine.Kind, engine.Version)
+	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
+}
+
+// environment is this process's own, which the agent has scrubbed, with what
+// belongs to the run.
+func (t *terraformRun) environment() []string {
+	return append(os.Environ(), "TF_DATA_DIR="+t.run.files.data, "TMPDIR="+t.run.files.temp)
+}
+
+// Prepare implements provisioner.
+func (t *terraformRun) Prepare(ctx context.Context) error {
+	return t.whatEngineSaid(t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config}))
+}
+
+// Plan implements provisioner.
+func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
+	changes, err := t.runner.Plan(ctx, terraform.PlanOptions{VarFile: t.run.files.vars, Out: t.run.files.plan})
+	if err := t.whatEngineSaid(err); err != nil {
+		return planned{}, err
+	}
+	if t.plan, err = t.runner.ShowPlan(ctx, t.run.files.plan); err != nil {
+		return planned{}, err
+	}
+	t.mask(terraform.SensitiveValues(t.plan))
+	summary := terraform.Summarise(t.plan)
+	t.steps = terraform.Steps(summary)
+	outputs, err := plannedOutputs(t.plan)
+	return planned{summary: summary, changes: changes, outputs: outputs}, err
+}
+
+// Apply implements provisioner.
+func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error) {
+	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{PlanFile: t.run.files.plan, Steps: t.steps, On: func(e terraform.Event) {
+		t.mask(e.Secrets)
+		if e.Resource != nil {
+			on(*e.Resource, e.Percent())
+		}
+	}})
+	if err := t.whatEngineSaid(err); err != nil {
+		return nil, t.howFar(ctx, applied, err)
+	}
+	return applied.Outputs, nil
+}
+
+// howFar adds to an interrupted apply's error what had been done by then.
+func (t *terraformRun) howFar(ctx context.Context, applied terraform.Applied, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return provision.Fail(provision.CodeApplyFailed, fmt.Sprintf(
+		"Apply was interrupted after %d of %d steps. What was done is in the state; deploy again to finish.", applied.Done, applied.Total), err)
+}
+
+// mask hides values that are long enough to be told from ordinary text.
+func (t *terraformRun) mask(secrets []string) {
+	for _, secret := range secrets {
+		if len(secret) >= tfvars.MinSecret {
+			t.run.log.Mask(secret)
+		}
+	}
+}
+
+// whatEngineSaid passes an engine's error on, but not that its output could not
+// be written: the log says so itself, and the work is done.
+func (t *terraformRun) whatEngineSaid(err error) error {
+	if errors.Is(err, terraform.ErrOutput) {
+		return nil
+	}
+	return err
+}
+
+// plannedOutputs are the outputs of a plan that changes nothing.
+func plannedOutputs(plan *tfjson.Plan) (map[string]provision.Output, error) {
+	if plan.PlannedValues == nil {
+		return nil, nil
+	}
+	outputs := make(map[string]provision.Output, len(plan.PlannedValues.Outputs))
+	for name, o := range plan.PlannedValues.Outputs {
+		output := provision.Output{Sensitive: o.Sensitive}
+		var err error
+		if output.Type, err = json.Marshal(o.Type); err == nil && !o.Sensitive {
+			output.Value, err = json.Marshal(o.Value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read output %s: %w", name, err)
+		}
+		outputs[name] = output
+	}
+	return outputs, nil
+}
