@@ -25,6 +25,8 @@ type SSHServer struct {
 	HostKey ssh.PublicKey
 	// ClientKey is the one key accepted.
 	ClientKey ssh.Signer
+	// ClientPrivate is the same key, for an ssh-agent.
+	ClientPrivate ed25519.PrivateKey
 	// Root holds the bare repositories.
 	Root string
 
@@ -42,9 +44,10 @@ type SSHServer struct {
 // NewSSHServer starts a server that ends with the test.
 func NewSSHServer(t testing.TB) *SSHServer {
 	t.Helper()
-	host, client := newKey(t), newKey(t)
+	_, host := newKey(t)
+	private, client := newKey(t)
 	s := &SSHServer{
-		t: t, Root: t.TempDir(), HostKey: host.PublicKey(), ClientKey: client,
+		t: t, Root: t.TempDir(), HostKey: host.PublicKey(), ClientKey: client, ClientPrivate: private,
 		program: filepath.Join(execPath(t), "git-upload-pack"), conns: map[net.Conn]bool{},
 	}
 	s.config = &ssh.ServerConfig{
@@ -181,7 +184,7 @@ func (s *SSHServer) uploadPack(channel ssh.Channel, command string) uint32 {
 	return 0
 }
 
-func newKey(t testing.TB) ssh.Signer {
+func newKey(t testing.TB) (ed25519.PrivateKey, ssh.Signer) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -191,5 +194,5 @@ func newKey(t testing.TB) ssh.Signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return signer
+	return private, signer
 }

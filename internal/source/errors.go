@@ -19,7 +19,7 @@ import (
 
 var (
 	errTimeout     = errors.New("the time for one exchange with the git server ran out")
-	errTooManyRefs = fmt.Errorf("the server lists more than %d MB of references", maxAdvertisement>>20)
+	errTooManyRefs = errors.New("the server lists too many references")
 )
 
 // statusError is an HTTP status that is no success.
@@ -138,7 +138,9 @@ func (s *Source) explain(ctx, limited context.Context, a address, err error) err
 		return failed("not found: there is no git repository")
 	case strings.Contains(cause.Error(), "ssh: unable to authenticate"):
 		return failed("the server refused our credentials: none of the ssh-agent's keys is accepted")
-	case errors.Is(cause, errTooManyRefs), errors.Is(cause, errPackTooLarge):
+	case errors.Is(cause, errTooManyRefs):
+		return failed("%v: more than %d MB", errTooManyRefs, s.limits.refs>>20)
+	case errors.Is(cause, errPackTooLarge):
 		return failed("%v", cause)
 	case isNetwork(cause):
 		return &unreachableError{failed("cannot reach the server: %s", printable(networkReason(cause), 200))}

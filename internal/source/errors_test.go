@@ -38,16 +38,17 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 			first := strings.Repeat("a", 40) + " HEAD\x00side-band-64k\n"
 			_, _ = fmt.Fprintf(w, "001e# service=git-upload-pack\n0000%04x%s", len(first)+4, first)
 			line := []byte("003d" + strings.Repeat("a", 40) + " refs/tags/" + strings.Repeat("x", 5) + "\n")
-			for range (maxAdvertisement / len(line)) + 2 {
+			for range 1<<20/len(line) + 2 {
 				if _, err := w.Write(line); err != nil {
 					return
 				}
 			}
-		}), []string{"64 MB of references"}},
+		}), []string{"too many references: more than 1 MB"}},
 	}
 	server := gittest.NewServer(t)
 	repo, commit := server.Repo("acme/app", hello(), "v1.0.0")
 	s := newSource(t, options(t, server))
+	s.limits.refs = 1 << 20
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			server.Override(tt.answer)

@@ -58,7 +58,7 @@ func (s *Source) fetch(ctx context.Context, a address, m mirror, commit plumbing
 // fetchOnce asks for as little as the server lets it: the commit alone by the
 // name that it is advertised under, else by its id, else everything.
 func (s *Source) fetchOnce(ctx context.Context, a address, m mirror, commit plumbing.Hash, tag string) error {
-	if err := m.prepare(ctx); err != nil {
+	if err := m.prepare(ctx, s.limits.packs); err != nil {
 		return err
 	}
 	advertised := false

@@ -30,7 +30,7 @@ func (s *Source) openHTTPS(a address) (session, error) {
 		ForceAttemptHTTP2: true,
 	}
 	client := &http.Client{
-		Transport: &guard{next: base},
+		Transport: &guard{next: base, maxRefs: s.limits.refs},
 		// GitLab redirects to the name with .git, GitHub to a repository's new
 		// name: fine, where the policy allows the target as well.
 		CheckRedirect: func(req *http.Request, _ []*http.Request) error {
@@ -64,7 +64,10 @@ func (s *Source) openHTTPS(a address) (session, error) {
 
 // guard turns answers that are not git's into errors that say what they are,
 // before go-git reads a whole error page into memory or tries to parse one.
-type guard struct{ next http.RoundTripper }
+type guard struct {
+	next    http.RoundTripper
+	maxRefs int64
+}
 
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := g.next.RoundTrip(req)
@@ -77,7 +80,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	want := "application/x-git-upload-pack-result"
 	if strings.HasSuffix(req.URL.Path, "/info/refs") {
 		want = "application/x-git-upload-pack-advertisement"
-		res.Body = &limitedBody{res.Body, maxAdvertisement}
+		res.Body = &limitedBody{res.Body, g.maxRefs}
 	}
 	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
 	switch {

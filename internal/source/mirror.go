@@ -22,10 +22,6 @@ const (
 	objectCache = 8 * cache.MiByte
 	// largeObject is the size in bytes from which a blob is streamed.
 	largeObject = 4 << 20
-	// maxPacks is how many packs, and so about how many versions, a mirror may
-	// have before it is begun anew. It bounds the disk, and the indexes that
-	// go-git holds in memory.
-	maxPacks = 32
 	// lockPoll is how often a lock that somebody else holds is tried again.
 	lockPoll = 20 * time.Millisecond
 )
@@ -77,8 +73,10 @@ func (m mirror) lock(ctx context.Context, name string, mode lockMode) (unlock fu
 }
 
 // prepare makes the mirror where there is none and sweeps away what an
-// interrupted fetch left. The caller holds the fetch lock.
-func (m mirror) prepare(ctx context.Context) error {
+// interrupted fetch left. A mirror of maxPacks packs, which is about as many
+// versions, is begun anew: that bounds the disk, and the indexes that go-git
+// holds in memory. The caller holds the fetch lock.
+func (m mirror) prepare(ctx context.Context, maxPacks int) error {
 	packs, err := filepath.Glob(filepath.Join(m.packs(), "pack-*.pack"))
 	if err != nil {
 		return err

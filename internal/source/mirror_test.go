@@ -116,7 +116,7 @@ func TestInterruptedFetchIsSweptAway(t *testing.T) {
 	repo, commit := server.Repo("acme/app", hello(), "v1.0.0")
 	s := newSource(t, options(t, server))
 	m := mirrorOf(t, s, repo.URL)
-	if err := m.prepare(t.Context()); err != nil {
+	if err := m.prepare(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	left := []string{"tmp_pack_1", "tmp_2", "pack-" + commit + ".idx"}
@@ -157,15 +157,16 @@ func TestMirrorIsBegunAnewBeforeItGrowsTooLarge(t *testing.T) {
 	repo, _ := server.Repo("acme/app", hello(), "v1.0.0")
 	s := newSource(t, options(t, server))
 	m := mirrorOf(t, s, repo.URL)
-	for i := range maxPacks + 3 {
+	s.limits.packs = 3
+	for i := range 8 {
 		commit := repo.Commit(gittest.Text(map[string]string{"main.tf": fmt.Sprint(i)}))
 		tag := fmt.Sprintf("v2.%d.0", i)
 		repo.Tag(tag, commit)
 		_, tree := checkout(t, s, Request{Repo: repo.URL, Version: tag})
 		wantFile(t, filepath.Join(tree.Dir, "main.tf"), fmt.Sprint(i))
 		packs, err := filepath.Glob(filepath.Join(m.packs(), "*.pack"))
-		if err != nil || len(packs) > maxPacks {
-			t.Fatalf("packs = %d, %v, want no more than %d", len(packs), err, maxPacks)
+		if err != nil || len(packs) > 3 {
+			t.Fatalf("packs = %d, %v, want no more than %d", len(packs), err, 3)
 		}
 	}
 	if first, err := m.remembered("v2.0.0"); first == "" || err != nil {

@@ -10,10 +10,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 )
 
-// maxAdvertisement is how many bytes of references a server may list: about a
-// million of them. More would be held in memory.
-const maxAdvertisement = 64 << 20
-
 // session is one exchange with a server: its references, then at most one
 // pack. It ends with the context it was opened with.
 type session interface {

@@ -119,7 +119,8 @@ func (s *Source) Resolve(ctx context.Context, req Request) (Resolved, error) {
 	pinned := strings.ToLower(req.PinnedCommit)
 	if commit, ok := asCommit(req.Version); ok {
 		if pinned != "" && pinned != commit.String() {
-			return Resolved{}, tagMoved(a, req.Version, pinned, commit.String(), "")
+			return Resolved{}, provision.Fail(provision.CodeTagMoved, fmt.Sprintf(
+				"template_source.version: commit %s of %s is pinned to another, %s: the database contradicts itself", commit, a, pinned), nil)
 		}
 		return Resolved{Commit: commit.String()}, nil
 	}

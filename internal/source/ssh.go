@@ -20,8 +20,9 @@ import (
 // transport, which reads the user's ssh_config and cannot be cancelled while
 // it connects.
 type sshSession struct {
-	client *ssh.Client
-	unhook func() bool
+	client  *ssh.Client
+	unhook  func() bool
+	maxRefs int64
 
 	stdin  io.WriteCloser
 	stdout *limitedReader
@@ -57,7 +58,7 @@ func (s *Source) openSSH(ctx context.Context, a address) (_ session, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("ssh: %w", err)
 	}
-	session := &sshSession{client: ssh.NewClient(inner, channels, requests), unhook: unhook}
+	session := &sshSession{client: ssh.NewClient(inner, channels, requests), unhook: unhook, maxRefs: s.limits.refs}
 	defer func() {
 		if err != nil {
 			_ = session.client.Close()
@@ -78,7 +79,7 @@ func (s *sshSession) start(path string) error {
 	if err != nil {
 		return err
 	}
-	s.stdout = &limitedReader{r: stdout, left: maxAdvertisement}
+	s.stdout = &limitedReader{r: stdout, left: s.maxRefs}
 	s.stderr = &headBuffer{limit: 4 << 10}
 	run.Stderr = s.stderr
 	// Paths hold no quote (see address), so that this quoting is complete.

@@ -2,16 +2,19 @@ package source
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/tendril-run/tendril/internal/gittest"
@@ -136,4 +139,58 @@ func TestSSHCancelDuringHandshake(t *testing.T) {
 		t.Errorf("Resolve = %v, want %v", err, context.Canceled)
 	}
 	_ = (<-accepted).Close()
+}
+
+// What the machine offers: an ssh-agent and a file of known hosts.
+func TestSSHAgent(t *testing.T) {
+	host := gittest.NewSSHServer(t)
+	repo, _ := host.Repo("acme/app", hello(), "v1.0.0")
+	s := sshSource(t, host)
+	s.auth = ambient{}
+	req := Request{Repo: repo.URL, Version: "v1.0.0"}
+
+	t.Setenv("SSH_AUTH_SOCK", "")
+	t.Setenv("SSH_KNOWN_HOSTS", filepath.Join(t.TempDir(), "none"))
+	_, err := s.Resolve(t.Context(), req)
+	wantFailure(t, err, provision.CodeCheckoutFailed, "known_hosts")
+
+	t.Setenv("SSH_KNOWN_HOSTS", knownHosts(t, host.Addr, host.HostKey))
+	_, err = s.Resolve(t.Context(), req)
+	wantFailure(t, err, provision.CodeCheckoutFailed, "SSH_AUTH_SOCK")
+
+	t.Setenv("SSH_AUTH_SOCK", serveAgent(t, host.ClientPrivate))
+	_, tree := checkout(t, s, req)
+	wantFile(t, filepath.Join(tree.Dir, "main.tf"), "# root\n")
+}
+
+// serveAgent is an ssh-agent with one key; it returns its socket.
+func serveAgent(t *testing.T, key ed25519.PrivateKey) string {
+	t.Helper()
+	keys := agent.NewKeyring()
+	if err := keys.Add(agent.AddedKey{PrivateKey: key}); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "agent")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				_ = agent.ServeAgent(keys, conn) // until the client goes
+				_ = conn.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		serving.Wait()
+	})
+	return socket
 }

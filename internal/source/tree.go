@@ -19,15 +19,17 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// limits keep a work tree within what a template may need. A few kilobytes of
-// git can stand for billions of files.
+// limits keep one repository from using up the machine. A few kilobytes of git
+// can stand for billions of files.
 type limits struct {
+	refs    int64 // bytes of references that a server may list; they are held in memory
+	packs   int   // in a mirror, see prepare
 	entries int   // files and directories
 	bytes   int64 // of all files together
 	depth   int   // of directories
 }
 
-var defaultLimits = limits{entries: 200_000, bytes: 4 << 30, depth: 64}
+var defaultLimits = limits{refs: 64 << 20, packs: 32, entries: 200_000, bytes: 4 << 30, depth: 64}
 
 // maxLink is the longest target of a symbolic link, in bytes (PATH_MAX).
 const maxLink = 4096
