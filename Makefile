@@ -1,0 +1,62 @@
+# Two commands do all the set-up on a fresh machine: make up, make test.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS   := $(CURDIR)/.tools
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/tendril-run/tendril/internal/agentcmd.Version=$(VERSION)
+GOLANGCI_VERSION := v2.12.0
+
+export PATH := $(TOOLS):$(PATH)
+
+.PHONY: help
+help: ## List what make can do
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+.PHONY: up
+up: build ## Run all of Tendril on this machine: Postgres, console, agent (Ctrl-C ends it)
+	@exec bin/trellis up $(ARGS)
+
+.PHONY: demo
+demo: build ## Deploy the hello template once, watch it, and stop
+	@exec bin/trellis demo $(ARGS)
+
+.PHONY: build
+build: ## Build bin/tendril and bin/trellis
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/tendril ./cmd/trellis
+
+.PHONY: test
+test: deps ## Run every test, with the race detector; installs what they need
+	@go test -race -timeout 20m $(TESTARGS) ./...
+
+.PHONY: deps
+deps: ## Install what the tests need: PostgreSQL, git, Terraform
+	@scripts/test-deps.sh $(TOOLS)
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Check the code without running it
+	@$< run ./...
+
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
+	@$< fmt ./...
+
+.PHONY: bench
+bench: deps ## Run the benchmarks
+	@go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
+	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
+
+.PHONY: clean
+clean: ## Remove what was built; .tendril (your data) stays
+	rm -rf bin dist .tools
+
+$(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
+	@echo "building golangci-lint $(GOLANGCI_VERSION), once; this takes a few minutes" >&2
+	@mkdir -p $(TOOLS)
+	@GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(TOOLS)/golangci-lint $@

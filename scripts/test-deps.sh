@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks, or says exactly what to
+# install. Takes the directory for what is not a system package.
+set -euo pipefail
+
+tools=$1
+terraform_version=1.11.4
+missing=()
+
+apt() {
+  if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+    return 1
+  fi
+  echo "installing $* with apt-get" >&2
+  apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
+    { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$@" >/dev/null; }
+}
+
+have_postgres() {
+  [ -n "${TENDRIL_TEST_POSTGRES_BIN:-}" ] || command -v postgres >/dev/null ||
+    compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || compgen -G '/usr/pgsql-*/bin/postgres' >/dev/null
+}
+
+command -v gcc >/dev/null || command -v cc >/dev/null || apt gcc libc6-dev ||
+  missing+=("a C compiler, for the race detector: apt-get install gcc libc6-dev, or dnf install gcc")
+
+[ -x "$(git --exec-path 2>/dev/null)/git-http-backend" ] || apt git ||
+  missing+=("git with git-http-backend: apt-get install git, or dnf install git")
+
+have_postgres || apt postgresql ||
+  missing+=("PostgreSQL 15 or newer: apt-get install postgresql, dnf install postgresql-server, or set TENDRIL_TEST_POSTGRES_BIN to its bin directory")
+
+if ! command -v terraform >/dev/null; then
+  echo "installing terraform $terraform_version into $tools" >&2
+  mkdir -p "$tools"
+  go run github.com/hashicorp/hc-install/cmd/hc-install@v0.9.5 install -version "$terraform_version" -path "$tools" terraform >/dev/null ||
+    missing+=("Terraform: https://developer.hashicorp.com/terraform/install, put on PATH")
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "The tests cannot run yet. Please install:" >&2
+  printf '  - %s\n' "${missing[@]}" >&2
+  exit 1
+fi
