@@ -48,7 +48,7 @@ func TestDoorbellWithoutListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	d, err := NewDoorbell(out)
 	if err != nil {
 		t.Fatal(err)

@@ -146,6 +146,22 @@ func TestMaskTakesSecretsWhileTextIsHeld(t *testing.T) {
 	}
 }
 
+func TestMaskKeepsHiddenWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	var s secrets
+	s.add("abc", "bcdef")
+	m := masker{find: s.find}
+	var out strings.Builder
+	out.Write(m.mask([]byte("abc"))) // hidden, and bc is held
+	s.add("unrelated")
+	m.use(s.find)
+	out.Write(m.mask([]byte("d")))
+	out.Write(m.mask([]byte("!")))
+	if got, want := out.String(), "***d!"; got != want {
+		t.Errorf("mask() = %q, want %q", got, want)
+	}
+}
+
 func TestMaskHidesALongSecretWhole(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

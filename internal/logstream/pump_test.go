@@ -196,6 +196,9 @@ func TestPumpSendsWhatPiledUpInLargeCalls(t *testing.T) {
 			t.Errorf("%d calls after the outage for 400 chunks, want at most 12", calls)
 		}
 		l.die()
+		if want := int64(400 * provision.ChunkTarget); l.got.Bytes != want || l.got.Lines != want/16 {
+			t.Errorf("Run() counts %d bytes, %d lines, want %d, %d", l.got.Bytes, l.got.Lines, want, want/16)
+		}
 	})
 }
 
@@ -214,6 +217,38 @@ func TestPumpRetriesUntilItsContextEnds(t *testing.T) {
 				<-l.ended
 				if !errors.Is(l.err, context.Canceled) || l.got.Result != nil {
 					t.Errorf("Run() = %+v, %v, want %v", l.got, l.err, context.Canceled)
+				}
+				l.die()
+			})
+		})
+	}
+}
+
+// TestPumpIsQuickAgainAfterAnOutage: a call that succeeds ends the long waits.
+func TestPumpIsQuickAgainAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"append 1", "report plan"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := goLive(t, always(call, errAway), false)
+				if call == "append 1" {
+					write(t, l.w, provision.Stdout, "a\n")
+				} else {
+					l.update(processing(provision.StagePlan))
+				}
+				time.Sleep(time.Hour)
+				l.back()
+				time.Sleep(2 * retrySeldom)
+				synctest.Wait()
+				l.q.mu.Lock()
+				l.q.fault = once("report SUCCESS", errAway)
+				l.q.mu.Unlock()
+				l.update(ended(provision.Success))
+				time.Sleep(2 * retrySoon)
+				synctest.Wait()
+				if l.got.Result == nil {
+					t.Error("one failure long after an outage takes as long as the outage's last")
 				}
 				l.die()
 			})
@@ -433,18 +468,50 @@ func TestPumpResumes(t *testing.T) {
 				q.chunks = append(q.chunks, provision.LogChunk{Stream: provision.Stdout, Text: "x"})
 			}
 			acked := func(n int64, _ *provision.Failure) { t.Errorf("Acked(%d), want no call: no one waits", n) }
-			d := run(t, NewPump(q, uuid.New(), spool, PumpOptions{Resume: true, Acked: acked}))
+			// Not known to be dead: resuming alone says that no one waits.
+			d, err := NewPump(q, uuid.New(), spool, PumpOptions{Resume: true, Acked: acked}).Run(t.Context(), nil, nil)
+			if err != nil {
+				t.Fatalf("Run() = %v", err)
+			}
 			if got := q.happened(); got != tt.want {
 				t.Errorf("the queue has got %s, want %s", got, tt.want)
 			}
 			if q.appends[0] != 0 {
 				t.Errorf("the first call carries %d chunks, want none: it asks", q.appends[0])
 			}
+			if got, want := q.carried(), max(0, 5-len(tt.stored)); got != want {
+				t.Errorf("%d chunks were sent, want %d: the others are stored", got, want)
+			}
 			if d.Result == nil || d.NextChunk != int64(max(5, len(tt.stored)))+1 {
 				t.Errorf("Run() = %+v, want SUCCESS", d)
 			}
 		})
 	}
+}
+
+// TestPumpSkipsWhatTheDatabaseHas: another delivery of the same spool was ahead.
+func TestPumpSkipsWhatTheDatabaseHas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := goLive(t, nil, false)
+		for range 10 {
+			l.q.chunks = append(l.q.chunks, provision.LogChunk{Text: "x"})
+		}
+		for i := range 11 {
+			write(t, l.w, provision.Stdout, fmt.Sprintf("line %d\n", i))
+			time.Sleep(provision.FlushAfter)
+		}
+		l.update(ended(provision.Success))
+		<-l.ended
+		l.happened("chunk 11, report SUCCESS")
+		if got := l.q.carried(); got != 2 {
+			t.Errorf("%d chunks were sent, want 2: the first, and the one that was not there", got)
+		}
+		if l.err != nil || l.got.NextChunk != 12 {
+			t.Errorf("Run() = %+v, %v, want next chunk 12", l.got, l.err)
+		}
+		l.die()
+	})
 }
 
 // TestPumpDoesNotAnnounceWhatADeadChildNeverBegan: the database is away, the

@@ -29,7 +29,6 @@ type memQueue struct {
 	order   []string // "chunk 1", "report apply"; in the order of storing
 	appends []int    // how many chunks each call carried
 	fault   func(call string) error
-	onStore func()
 }
 
 func (q *memQueue) AppendLog(ctx context.Context, _ uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
@@ -53,9 +52,6 @@ func (q *memQueue) AppendLog(ctx context.Context, _ uuid.UUID, first int64, chun
 	}
 	if size > provision.MaxBatch || len(chunks) > provision.MaxBatchChunks {
 		return 0, &queue.Error{Kind: queue.Refused, Message: "too much for a call"}
-	}
-	if q.onStore != nil {
-		q.onStore()
 	}
 	return int64(len(q.chunks)) + 1, fault
 }
@@ -83,6 +79,17 @@ func (q *memQueue) faultOf(ctx context.Context, call string) error {
 		return nil
 	}
 	return q.fault(call)
+}
+
+// carried returns how many chunks all calls carried together.
+func (q *memQueue) carried() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for _, chunks := range q.appends {
+		n += chunks
+	}
+	return n
 }
 
 func (q *memQueue) text() string {

@@ -66,8 +66,10 @@ func TestReader(t *testing.T) {
 		"ends in such a line": {lineA + strings.Repeat("x", 3*maxRecord), `1:STDOUT"a\n"`, 1},
 		"empty lines":         {"\n\n" + lineA + "\n", `1:STDOUT"a\n"`, 0},
 		"twice":               {lineA + lineB + lineA + lineD + lineD, `1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"! #1?`, 2},
-		"no such stream":      {strings.Replace(lineA, "STDOUT", "STDLOG", 1), "", 1},
-		"NUL":                 {strings.Replace(lineA, `"d":"a`, `"d":"\u0000`, 1), "", 1},
+		"out of order": {lineA + lineB + lineC + lineA + `{"c":1,"end":true}` + "\n",
+			`1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"! 2:STDERR"c\n"`, 2},
+		"no such stream": {strings.Replace(lineA, "STDOUT", "STDLOG", 1), "", 1},
+		"NUL":            {strings.Replace(lineA, `"d":"a`, `"d":"\u0000`, 1), "", 1},
 		"not UTF-8 is made so": {strings.Replace(lineA, `"a\n`, "\"\xff\\n", 1),
 			`1:STDOUT"` + "\ufffd" + `\n"`, 0},
 		"numbers that cannot be": {`{"c":0,"end":true}` + "\n" + `{"c":-1,"end":true}` + "\n" + `{"c":7,"end":true}` + "\n" +
@@ -197,6 +199,7 @@ func FuzzDecode(f *testing.F) {
 	for _, line := range []string{lineA, lineB, lineC, lineD} {
 		f.Add([]byte(strings.TrimSuffix(line, "\n")))
 	}
+	f.Add([]byte(`{"c":1,"s":"STDOUT","at":"2026-01-02T03:04:05.678Z","d":"\u00c3\u00a9"}`)) // two runes, not the bytes of one
 	f.Fuzz(func(t *testing.T, line []byte) {
 		got, _, ok := decodeText(line, nil)
 		if !ok {

@@ -50,7 +50,7 @@ func TestResumeOfAFileThatCannotBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if _, err := Resume(f); err == nil {
 		t.Error("Resume() of a file open for writing only = nil, want an error")
 	}

@@ -11,7 +11,7 @@ type spoolFile struct {
 		io.Writer
 		Sync() error
 	}
-	torn bool  // the file does not end with a newline
+	torn bool  // the file may not end with a newline
 	err  error // the first failure; never forgotten
 	lost bool  // text was lost since, and the log does not say so yet
 	line []byte
@@ -35,10 +35,7 @@ func (f *spoolFile) append(record []byte) error {
 	if f.err == nil {
 		f.err = err
 	}
-	if n > 0 {
-		f.torn = out[n-1] != '\n'
-	}
-	f.lost = true
+	f.torn, f.lost = true, true // an empty line too many does no harm
 	if n == len(out)-1 {
 		return nil // all of the record is there but its newline: it counts
 	}
