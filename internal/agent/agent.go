@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// Options are what an agent is told about itself and its surroundings.
+type Options struct {
+	// DataDir belongs to this agent alone; it is made if it is not there.
+	DataDir string
+	// Name is unique among the agents of a cluster that are alive.
+	Name string
+	// Version is this program's, for people.
+	Version string
+	// Slots is how many provisions run at once, 1 to 64.
+	Slots int
+	// DrainTimeout is how long running work may go on after ctx has ended.
+	DrainTimeout time.Duration
+	// Poll is the time between two looks at the queue when nothing wakes the
+	// agent; 0 takes what the database advises.
+	Poll time.Duration
+	// Open opens the queue. It is called once, with a boot id that is new.
+	Open func(queue.Agent) (queue.Queue, error)
+	// Command is the argv of a child, such as {"/usr/bin/tendril", "exec"}.
+	Command []string
+	// Env is the whole environment of a child.
+	Env []string
+	// Settings are handed to each child. A child that outlives their Timeout by
+	// more than their CancelGrace and half a minute is killed.
+	Settings job.Settings
+	Log      *slog.Logger
+}
+
+// Agent is one agent process.
+type Agent struct {
+	options Options
+	hurry   chan struct{}
+	once    sync.Once
+	// endMargin is how much longer than its grace a child may take to end
+	// before it is killed: for its last lines, and for killing what ignores it.
+	endMargin time.Duration
+}
+
+const endMargin = 30 * time.Second
+
+// New returns an Agent that does nothing until Run.
+func New(o Options) *Agent {
+	return &Agent{options: o, hurry: make(chan struct{}), endMargin: endMargin}
+}
+
+// StopNow ends a drain: what still runs is stopped as if the drain time were
+// over. It does nothing while ctx of Run has not ended, and may be called more
+// than once.
+func (a *Agent) StopNow() { a.once.Do(func() { close(a.hurry) }) }
+
+// Run claims and supervises until ctx ends, then drains. It returns nil after a
+// drain, and an error that is a sentence for people when the agent cannot start
+// (data directory in use, refused by the database) or must not go on (another
+// boot has taken its place). Run is called once.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := errors.Join(process.Undumpable(), process.Subreaper()); err != nil {
+		return fmt.Errorf("prepare the process: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find this machine's name: %w", err)
+	}
+	nursery, err := newNursery()
+	if err != nil {
+		return err
+	}
+	dir, err := openDataDir(a.options.DataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.close()
+	q, err := a.options.Open(queue.Agent{
+		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: host,
+		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots,
+	})
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	return newBoot(a, dir, q, nursery).live(ctx)
+}

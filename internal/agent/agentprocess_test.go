@@ -1,0 +1,248 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+)
+
+// setup is what an agent process is told, as JSON in its environment.
+type setup struct {
+	URL, Token, DataDir string
+	Name                string
+	Slots               int
+	Drain, Grace        time.Duration
+	EndMargin           time.Duration
+	// LoseClaims is how many answers to Claim are lost on their way.
+	LoseClaims int
+	// NoChild makes the children's program one that is not there.
+	NoChild bool
+}
+
+const setupEnv = "TENDRIL_TEST_SETUP"
+
+// agentProcess is the main function of an agent process.
+func agentProcess() int {
+	var s setup
+	if err := json.Unmarshal([]byte(os.Getenv(setupEnv)), &s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	command := []string{self}
+	if s.NoChild {
+		command = []string{"/nowhere/tendril", "exec"}
+	}
+	a := New(Options{
+		DataDir: s.DataDir, Name: s.Name, Version: "test", Slots: s.Slots, DrainTimeout: s.Drain,
+		Open: func(who queue.Agent) (queue.Queue, error) {
+			q, err := pgqueue.New(context.Background(), pgqueue.Options{URL: s.URL, Token: s.Token, Agent: who, CallTimeout: 5 * time.Second})
+			if err != nil {
+				return nil, err
+			}
+			return &lossyQueue{Queue: q, claims: s.LoseClaims}, nil
+		},
+		Command: command, Env: []string{roleEnv + "=child", "PATH=" + os.Getenv("PATH")},
+		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour},
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if s.EndMargin > 0 {
+		a.endMargin = s.EndMargin
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	var obeying sync.WaitGroup
+	obeying.Go(func() {
+		for _, obey := range []func(){cancel, a.StopNow} {
+			select {
+			case <-over:
+				return
+			case <-signals:
+				obey()
+			}
+		}
+	})
+	err = a.Run(ctx)
+	close(over)
+	obeying.Wait()
+	signal.Stop(signals)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		return 1
+	}
+	if err := goleak.Find(goleak.IgnoreTopFunction("os/signal.signal_recv")); err != nil {
+		fmt.Fprintln(os.Stderr, "goleak:", err)
+		return 3
+	}
+	return 0
+}
+
+// lossyQueue loses the first answers to Claim that hold an assignment.
+type lossyQueue struct {
+	queue.Queue
+	mu     sync.Mutex
+	claims int
+}
+
+func (q *lossyQueue) Claim(ctx context.Context, id uuid.UUID) (*provision.Assignment, error) {
+	a, err := q.Queue.Claim(ctx, id)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a != nil && q.claims > 0 {
+		q.claims--
+		return nil, &queue.Error{Kind: queue.Unavailable, Message: "the answer was lost", Err: errors.New("reset by the test")}
+	}
+	return a, err
+}
+
+// agentUnderTest is an agent process as a test sees it.
+type agentUnderTest struct {
+	cmd  *exec.Cmd
+	log  syncBuffer
+	done chan struct{}
+}
+
+// startAgent starts an agent, which the test's end kills if nothing did before.
+func startAgent(t *testing.T, s setup) *agentUnderTest {
+	t.Helper()
+	s.Name = or(s.Name, "one")
+	s.Slots = or(s.Slots, 2)
+	s.Drain = or(s.Drain, deadline)
+	s.Grace = or(s.Grace, 5*time.Second)
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agentUnderTest{cmd: exec.Command(self), done: make(chan struct{})}
+	a.cmd.Env = append(os.Environ(), roleEnv+"=agent", setupEnv+"="+string(encoded))
+	a.cmd.Stderr, a.cmd.Stdout = &a.log, &a.log
+	a.cmd.WaitDelay = 5 * time.Second
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		a.kill()
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", a.log.String())
+		}
+		if strings.Contains(a.log.String(), "DATA RACE") {
+			t.Error("the agent has a data race")
+		}
+	})
+	return a
+}
+
+// kill is kill -9.
+func (a *agentUnderTest) kill() {
+	_ = a.cmd.Process.Kill()
+	<-a.done
+}
+
+func (a *agentUnderTest) term(t *testing.T) {
+	t.Helper()
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exits waits for the end and checks the exit code.
+func (a *agentUnderTest) exits(t *testing.T, want int) {
+	t.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(deadline):
+		t.Fatal("the agent has not ended")
+	}
+	if got := a.cmd.ProcessState.ExitCode(); got != want {
+		t.Errorf("exit code = %d, want %d", got, want)
+	}
+}
+
+// stops drains the agent and expects a clean end, in which goroutines count.
+func (a *agentUnderTest) stops(t *testing.T) {
+	t.Helper()
+	a.term(t)
+	a.exits(t, 0)
+}
+
+func (a *agentUnderTest) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the agent to log %q", text), func() bool { return strings.Contains(a.log.String(), text) })
+}
+
+// deadline bounds waits for what must happen soon, on a busy machine.
+const deadline = 60 * time.Second
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(deadline); !holds(); <-tick.C {
+		if time.Now().After(limit) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
+func or[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// syncBuffer is a buffer that may be read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+var _ io.Writer = (*syncBuffer)(nil)
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// boot is one life of the agent: from a registered boot id to its end.
+type boot struct {
+	options Options
+	log     *slog.Logger
+	dir     *dataDir
+	queue   queue.Queue
+	hurry   <-chan struct{}
+	// endMargin is the Agent's.
+	endMargin time.Duration
+
+	hand       hand
+	nursery    *nursery
+	workspaces locks
+	heart      *heart
+	slots      chan struct{} // a token is a free slot
+
+	runs     sync.WaitGroup // until nothing of a run is left to do
+	children sync.WaitGroup // until its child has ended
+	// delivery ends when what is not delivered is left to the next start.
+	delivery       context.Context
+	stopDelivering context.CancelFunc
+}
+
+func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery) *boot {
+	b := &boot{
+		options: a.options, log: a.options.Log, dir: dir, queue: q,
+		hurry: a.hurry, endMargin: a.endMargin,
+		nursery: n, slots: make(chan struct{}, a.options.Slots),
+	}
+	for range a.options.Slots {
+		b.slots <- struct{}{}
+	}
+	return b
+}
+
+// errSuperseded is why an agent ends that another boot has replaced.
+var errSuperseded = errors.New("another start of this agent has taken its place")
+
+// live carries the boot from registration to drain.
+func (b *boot) live(ctx context.Context) error {
+	leftovers, err := b.dir.spools()
+	if err != nil {
+		return err
+	}
+	for _, s := range leftovers {
+		b.hand.hold(s.claim, nil)
+	}
+	registration, err := b.register(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // asked to end before it had begun
+		}
+		return err
+	}
+	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
+		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root)
+
+	// Outlives ctx: leases are renewed and lines delivered until the drain is over.
+	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
+	b.delivery, b.stopDelivering = context.WithCancel(alive)
+	defer b.stopDelivering()
+	claiming, stopClaiming := context.WithCancelCause(ctx)
+	defer stopClaiming(nil)
+
+	b.heart = newHeart(b, registration.Heartbeat, func(err error) {
+		stopClaiming(fmt.Errorf("%w: %w", errSuperseded, err))
+	})
+	var beating sync.WaitGroup
+	beating.Go(func() { b.heart.run(alive) })
+	defer beating.Wait()
+	defer stopBeating()
+
+	if err := b.settleLeftovers(claiming, leftovers); err == nil {
+		b.work(claiming)
+	} else if claiming.Err() == nil {
+		return err
+	}
+	if cause := context.Cause(claiming); errors.Is(cause, errSuperseded) {
+		return cause
+	}
+	return nil
+}

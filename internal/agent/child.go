@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+)
+
+// child is the process of one run, seen from the agent.
+type child struct {
+	cmd     *exec.Cmd
+	control *control
+	// wake receives when the spool has grown.
+	wake chan struct{}
+	// ended is closed when the process has.
+	ended chan struct{}
+
+	said     *tail
+	doorbell *os.File
+	waiting  sync.WaitGroup
+}
+
+// startChild starts the command with the descriptors of package job. The
+// files stay the caller's; the child has copies.
+func (b *boot) startChild(j job.Job, files spoolFiles) (_ *child, err error) {
+	p, err := newPipes()
+	if err != nil {
+		return nil, fmt.Errorf("make the child's pipes: %w", err)
+	}
+	cmd := exec.Command(b.options.Command[0], b.options.Command[1:]...) //nolint:gosec // the agent's own program
+	cmd.Env = append([]string{}, b.options.Env...)                      // never nil, which would be all of ours
+	cmd.Dir = j.Dirs.Work
+	cmd.Stdout, cmd.Stderr = p.said.write, p.said.write
+	cmd.ExtraFiles = []*os.File{p.control.read, files.lines, files.lock, p.doorbell.write}
+	// A session of its own: a signal to our terminal is for us. No Pdeathsig:
+	// when we die the child still has an ending to see to.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = b.nursery.start(cmd)
+	p.closeChilds()
+	if err != nil {
+		p.closeOurs()
+		return nil, fmt.Errorf("start %s: %w", strings.Join(b.options.Command, " "), err)
+	}
+	c := &child{
+		cmd: cmd, control: newControl(p.control.write, j), said: newTail(p.said.read), doorbell: p.doorbell.read,
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	c.waiting.Go(func() { logstream.Listen(c.doorbell, c.wake) })
+	c.waiting.Go(func() {
+		defer close(c.ended)
+		b.nursery.wait(cmd)
+	})
+	return c, nil
+}
+
+// kill ends the process without asking. What it started falls to the agent.
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+// clear closes what belonged to a process that has ended, and returns the end
+// of what it said on its own behalf.
+func (c *child) clear() string {
+	c.control.close()
+	_ = c.doorbell.Close()
+	c.waiting.Wait()
+	return c.said.end()
+}
+
+// how says in words how the process ended, such as "ended with exit status 2".
+func (c *child) how() string {
+	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return fmt.Sprintf("was ended by signal %d (%s)", int(status.Signal()), status.Signal())
+	}
+	return fmt.Sprintf("ended with exit status %d", c.cmd.ProcessState.ExitCode())
+}
+
+// pipe is both ends of one.
+type pipe struct{ read, write *os.File }
+
+// pipes are those between agent and child.
+type pipes struct{ control, doorbell, said pipe }
+
+func newPipes() (*pipes, error) {
+	p := &pipes{}
+	for _, one := range []*pipe{&p.control, &p.doorbell, &p.said} {
+		var err error
+		if one.read, one.write, err = os.Pipe(); err != nil {
+			p.closeChilds()
+			p.closeOurs()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *pipes) closeChilds() { closeAll(p.control.read, p.doorbell.write, p.said.write) }
+func (p *pipes) closeOurs()   { closeAll(p.control.write, p.doorbell.read, p.said.read) }
+
+func closeAll(files ...*os.File) {
+	for _, file := range files {
+		_ = file.Close() // a pipe's end holds nothing that could be lost; nil is none
+	}
+}

@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"encoding/json"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// script is what a scripted child does, from the snapshot's variables.
+type script struct {
+	Dir   string   `json:"dir"` // for the files by which test and child meet
+	Steps []string `json:"steps"`
+}
+
+// childProcess is the main function of a child that follows a script, speaking
+// the protocol of package job as the executor does.
+func childProcess() int {
+	_ = process.Subreaper()
+	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD)
+	bell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	c := &scripted{
+		log:  logstream.NewWriter(os.NewFile(job.SpoolFD, "spool"), bell),
+		acks: make(chan job.Control, 64), stopped: make(chan struct{}),
+	}
+	reader := job.NewReader(os.NewFile(job.ControlFD, "control"))
+	j, err := reader.Job()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	var snapshot struct {
+		Vars script `json:"terraform_vars"`
+	}
+	if err := json.Unmarshal(j.Assignment.Snapshot, &snapshot); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	c.script, c.job = snapshot.Vars, j
+	go c.listen(reader)
+	code := c.play()
+	if err := c.log.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	return code
+}
+
+type scripted struct {
+	script
+	job     job.Job
+	log     *logstream.Writer
+	acks    chan job.Control
+	stopped chan struct{}
+	mu      sync.Mutex
+	why     job.StopReason
+}
+
+func (c *scripted) listen(reader *job.Reader) {
+	for {
+		m, err := reader.Next()
+		switch {
+		case err != nil:
+			c.stop(job.StopAgentGone)
+			return
+		case m.Stop != "":
+			c.note("stops", string(m.Stop))
+			c.stop(m.Stop)
+		default:
+			c.acks <- m
+		}
+	}
+}
+
+func (c *scripted) stop(why job.StopReason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why == "" {
+		c.why = why
+		close(c.stopped)
+	}
+}
+
+func (c *scripted) note(name, line string) {
+	f, err := os.OpenFile(filepath.Join(c.Dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, _ = fmt.Fprintln(f, line)
+		_ = f.Close()
+	}
+}
+
+// play carries out the steps and returns the exit code.
+func (c *scripted) play() int {
+	for _, step := range c.Steps {
+		verb, arg, _ := strings.Cut(step, " ")
+		n, _ := strconv.Atoi(arg)
+		switch verb {
+		case "print":
+			for i := range n {
+				_, _ = fmt.Fprintf(c.log.Stream(provision.Stdout), "line %d\n", i+1)
+			}
+		case "flood": // n lines of 100 bytes
+			line := []byte(strings.Repeat("x", 99) + "\n")
+			for range n {
+				_, _ = c.log.Stream(provision.Stdout).Write(line)
+			}
+		case "babble": // n bytes on its own stderr
+			_, _ = os.Stderr.WriteString(strings.Repeat("b", n) + "\nthe last words\n")
+		case "apply":
+			if !c.apply() {
+				return c.end()
+			}
+		case "touch":
+			c.note(arg, strconv.Itoa(os.Getpid()))
+		case "hold": // until the test makes the file, or a stop
+			if !c.awaitFile(arg, c.stopped) {
+				return c.end()
+			}
+		case "sleep": // until the test makes the file, whatever the agent says
+			c.awaitFile(arg, nil)
+		case "deaf": // reads nothing more and stays
+			select {}
+		case "orphan": // a grandchild in a session of its own
+			cmd := exec.Command("sleep", "1000")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+			if err := cmd.Start(); err != nil {
+				panic(err)
+			}
+			c.note(arg, strconv.Itoa(cmd.Process.Pid))
+		case "die":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		case "panic":
+			panic("a defect with 0xdeadbeef")
+		case "exit":
+			return n
+		case "succeed":
+			c.report(provision.Success, provision.Detail{Stage: provision.StageDone})
+		default:
+			panic("unknown step " + step)
+		}
+	}
+	return 0
+}
+
+// apply asks for the acknowledgement.
+func (c *scripted) apply() bool {
+	n, err := c.log.UpdateAck(provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StageApply}})
+	if err != nil {
+		panic(err)
+	}
+	for {
+		select {
+		case m := <-c.acks:
+			if m.Ack == n {
+				return m.Refused == nil
+			}
+		case <-c.stopped:
+			return false
+		}
+	}
+}
+
+func (c *scripted) awaitFile(name string, until <-chan struct{}) bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(filepath.Join(c.Dir, name)); err == nil {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-until:
+			return false
+		}
+	}
+}
+
+// end is how a run ends that was asked to.
+func (c *scripted) end() int {
+	c.mu.Lock()
+	why := c.why
+	c.mu.Unlock()
+	c.log.System("stopped: %s", why)
+	switch why {
+	case job.StopAgentGone:
+	case job.StopCancelled:
+		c.report(provision.Cancelled, provision.Detail{ErrorCode: provision.CodeCancelled, ErrorMessage: "Cancelled."})
+	case job.StopDrained:
+		c.report(provision.Failed, provision.Detail{ErrorCode: provision.CodeAgentDrained, ErrorMessage: "Drained."})
+	default:
+		c.report(provision.Failed, provision.Detail{ErrorCode: provision.CodeAgentLost, ErrorMessage: "Lost."})
+	}
+	return 0
+}
+
+func (c *scripted) report(status provision.Status, detail provision.Detail) {
+	if err := c.log.Update(provision.Report{Status: status, Detail: detail}); err != nil {
+		panic(err)
+	}
+}

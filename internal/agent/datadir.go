@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/job"
+)
+
+// dataDir is the directory that belongs to one agent instance. Everything in it
+// is 0700 or 0600.
+//
+//	lock          flock; holds the pid of the process that has it
+//	instance      the instance id
+//	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson for each claim in hand
+//	rejected/     spools that the database would not take
+//	work/ID/      the work directory of a workspace
+//	state/ID/     its local state, if it has one
+//	repos/        git mirrors
+//	engines/      installed engines
+type dataDir struct {
+	root     string
+	instance uuid.UUID
+	lock     *os.File
+}
+
+// openDataDir makes and locks the directory and reads, or makes, the instance id.
+func openDataDir(path string) (_ *dataDir, err error) {
+	root, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", path, err)
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	d := &dataDir{root: root}
+	if d.lock, err = lockDataDir(root); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	for _, name := range []string{"spool", "rejected", "work", "state", "repos", "engines"} {
+		if err := os.MkdirAll(d.path(name), 0o700); err != nil {
+			return nil, fmt.Errorf("make the data directory: %w", err)
+		}
+	}
+	if d.instance, err = instanceID(d.path("instance")); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *dataDir) path(names ...string) string {
+	return filepath.Join(append([]string{d.root}, names...)...)
+}
+
+// close gives the lock up.
+func (d *dataDir) close() { _ = d.lock.Close() }
+
+// workspace makes the directories of a workspace.
+func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
+	dirs := job.Dirs{
+		Work: d.path("work", id.String()), State: d.path("state", id.String()),
+		Repos: d.path("repos"), Engines: d.path("engines"),
+	}
+	for _, dir := range []string{dirs.Work, dirs.State} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return job.Dirs{}, fmt.Errorf("make the workspace's directory: %w", err)
+		}
+	}
+	return dirs, nil
+}
+
+// lockDataDir locks root for this process and leaves its pid for whoever comes
+// second.
+func lockDataDir(root string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	switch free, err := tryLock(file); {
+	case err != nil:
+		_ = file.Close()
+		return nil, fmt.Errorf("lock the data directory %s: %w", root, err)
+	case !free:
+		holder, _ := os.ReadFile(file.Name()) // without it the message is a little poorer
+		_ = file.Close()
+		return nil, fmt.Errorf("the data directory %s is in use by another agent (%s): stop that one, or give this one a data directory of its own",
+			root, describeHolder(holder))
+	}
+	if err := errors.Join(file.Truncate(0), writeAt(file, fmt.Sprintf("%d\n", os.Getpid()))); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	return file, nil
+}
+
+func describeHolder(content []byte) string {
+	pid := strings.TrimSpace(string(content))
+	if pid == "" {
+		return "its process id is not known"
+	}
+	return "process " + pid
+}
+
+func writeAt(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// tryLock takes the flock of a file and reports whether it was free.
+func tryLock(file *os.File) (bool, error) {
+	for {
+		switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return false, nil
+		default:
+			return false, os.NewSyscallError("flock", err)
+		}
+	}
+}
+
+// instanceID reads the id in the file, or makes one. A file that holds no id is
+// an error: a new id would abandon what the old one has in the database.
+func instanceID(path string) (uuid.UUID, error) {
+	content, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		id, err := uuid.ParseBytes(bytes.TrimSpace(content))
+		if err != nil {
+			return uuid.Nil, fmt.Errorf("%s holds no instance id: restore it from a backup, or remove it to make this agent a new instance", path)
+		}
+		return id, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return uuid.Nil, fmt.Errorf("read the instance id: %w", err)
+	}
+	id := uuid.New()
+	if err := writeFile(path, []byte(id.String()+"\n")); err != nil {
+		return uuid.Nil, fmt.Errorf("write the instance id: %w", err)
+	}
+	return id, nil
+}
+
+// writeFile writes a file that is there either whole or not at all, also after
+// the machine has crashed.
+func writeFile(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // the first error is the one to tell
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

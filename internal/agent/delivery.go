@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// outcome is how a delivery ended.
+type outcome struct {
+	logstream.Delivered
+	err error
+}
+
+// delivery is the delivery of one spool while its child lives.
+type delivery struct {
+	// dead is closed when the child has ended.
+	dead   chan struct{}
+	result chan *outcome
+}
+
+// patientQueue waits for a token that is refused as for a database that is
+// away: it may be valid again, and the lines are safe meanwhile. It also
+// notices when the apply is agreed to.
+type patientQueue struct {
+	queue.Queue
+	applying interface{ Store(bool) } // nil: nobody asks
+}
+
+// AppendLog implements logstream.Queue.
+func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
+	next, err := q.Queue.AppendLog(ctx, claim, first, chunks)
+	return next, patiently(err)
+}
+
+// Report implements logstream.Queue.
+func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
+	agreeing := q.applying != nil && report.Detail.Stage == provision.StageApply
+	if agreeing {
+		q.applying.Store(true) // from now on: the answer may be lost on its way
+	}
+	err := patiently(q.Queue.Report(ctx, claim, report))
+	if agreeing && err != nil && queue.KindOf(err) != queue.Unavailable {
+		q.applying.Store(false)
+	}
+	return err
+}
+
+func patiently(err error) error {
+	if err == nil || queue.KindOf(err) != queue.Unauthorized {
+		return err
+	}
+	return &queue.Error{Kind: queue.Unavailable, Message: err.Error(), Err: err}
+}
+
+// deliver starts to deliver a run's spool.
+func (r *run) deliver(s *spool, wake <-chan struct{}, acked func(job.Control)) *delivery {
+	d := &delivery{dead: make(chan struct{}), result: make(chan *outcome, 1)}
+	go func() {
+		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying}, logstream.PumpOptions{
+			Acked: func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
+		}, wake, d.dead)
+	}()
+	return d
+}
+
+// pump delivers a spool until it has a result, or all of it once dead is closed.
+func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.PumpOptions, wake, dead <-chan struct{}) *outcome {
+	lines, err := s.open(os.O_RDONLY)
+	if err != nil {
+		return &outcome{err: fmt.Errorf("open the spool: %w", err)}
+	}
+	defer lines.Close() //nolint:errcheck // only read
+	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
+	o.OnRetry = trouble.met
+	delivered, err := logstream.NewPump(q, s.claim, lines, o).Run(b.delivery, wake, dead)
+	if err == nil {
+		trouble.over()
+	}
+	if delivered.Refused > 0 {
+		log.Warn("the database refused reports of the run", "count", delivered.Refused, "last", delivered.Refusal)
+	}
+	return &outcome{delivered, err}
+}
+
+// resume delivers what is left of a spool whose child has ended.
+func (b *boot) resume(s *spool, log *slog.Logger) *outcome {
+	dead := make(chan struct{})
+	close(dead)
+	return b.pump(s, log, patientQueue{Queue: b.queue}, logstream.PumpOptions{Resume: true}, nil, dead)
+}

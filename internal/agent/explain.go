@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// explain says, in place of a child that died without a result, what became of
+// its run, and delivers that.
+func (r *run) explain(s *spool, c *child) *outcome {
+	how := c.how()
+	r.log.Error("the run's process ended without a result", "how", how)
+	if err := r.writeEnd(s, how); err != nil {
+		return &outcome{err: fmt.Errorf("write the run's end: %w", err)}
+	}
+	return r.boot.resume(s, r.log)
+}
+
+func (r *run) writeEnd(s *spool, how string) (err error) {
+	lines, err := s.open(os.O_RDWR | os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	w, err := logstream.Resume(lines)
+	if err != nil {
+		return err
+	}
+	report, line := verdict(how, r.stopReason(), r.applying.Load())
+	w.System("%s", line)
+	return errors.Join(w.Update(report), w.Close())
+}
+
+// verdict is what a run ends as whose process died, and the line its log ends
+// with. What was asked of it is believed to be what ended it.
+func verdict(how string, reason job.StopReason, applying bool) (provision.Report, string) {
+	so := "Apply had not begun, so nothing was changed."
+	if applying {
+		so = "Apply had begun: some resources may exist that the state does not know of. Look at the log and the infrastructure, then deploy again."
+	}
+	end := func(status provision.Status, code provision.Code, what string) (provision.Report, string) {
+		message := what + " " + so
+		return provision.Report{Status: status, Detail: provision.Detail{ErrorCode: code, ErrorMessage: message}}, message
+	}
+	died := "The process that carried this run out " + how + " before it had a result."
+	switch {
+	case reason == job.StopCancelled && !applying:
+		return end(provision.Cancelled, provision.CodeCancelled, "Cancelled. "+died)
+	case reason == job.StopDrained:
+		return end(provision.Failed, provision.CodeAgentDrained, "The agent was shut down and its drain time was over. "+died)
+	case reason == job.StopLost:
+		return end(provision.Failed, provision.CodeAgentLost, "The agent had lost its claim. "+died)
+	default:
+		return end(provision.Failed, provision.CodeExecDied, died)
+	}
+}

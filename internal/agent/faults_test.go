@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	tendrilsql "github.com/tendril-run/tendril/sql"
+)
+
+func TestTwoAgentsOnOneDataDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	a.says(t, "registered")
+	s := w.setup()
+	s.Name = "two"
+	b := startAgent(t, s)
+	b.exits(t, 1)
+	b.says(t, "Error: the data directory "+w.data+" is in use by another agent (process "+strconv.Itoa(a.cmd.Process.Pid)+")")
+	a.stops(t)
+}
+
+func TestWrongToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.setup()
+	s.Token = "tnd_wrong"
+	a := startAgent(t, s)
+	a.exits(t, 1)
+	a.says(t, "Error: the agent token is unknown, revoked or expired")
+	if strings.Contains(a.log.String(), "tnd_wrong") {
+		t.Error("the log shows the token")
+	}
+}
+
+func TestNameTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	a.says(t, "registered")
+	s := w.setup()
+	s.DataDir = t.TempDir()
+	b := startAgent(t, s)
+	b.exits(t, 1)
+	b.says(t, `Error: the name "one" is in use by another agent`)
+	a.stops(t)
+}
+
+func TestRevokedTokenStopsClaimingOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 3", "succeed")
+	w.touched(t, "running")
+	w.Exec(t, "UPDATE tendril.cluster_tokens SET revoked_at = now()")
+	a.says(t, "nothing is claimed until the token is valid again")
+	waiting := w.deploy(t, "dev", "succeed")
+	w.release(t, "go") // the run goes on; its lines wait
+	if got := w.Status(t, waiting); got != "QUEUED" {
+		t.Errorf("status = %s, want QUEUED", got)
+	}
+	w.Exec(t, "UPDATE tendril.cluster_tokens SET revoked_at = NULL")
+	w.becomes(t, id, "SUCCESS")
+	w.becomes(t, waiting, "SUCCESS")
+	if got := w.Log(t, id); got != lines(3) {
+		t.Errorf("log = %q, want %q", got, lines(3))
+	}
+	if n := strings.Count(a.log.String(), "nothing is claimed until"); n != 1 {
+		t.Errorf("the refused token was logged %d times, want once", n)
+	}
+	a.stops(t)
+}
+
+func TestSupersededAgentFinishesAndEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "succeed")
+	w.touched(t, "running")
+	var who queue.Agent
+	if err := w.Conn.QueryRow(t.Context(), "SELECT instance_id, name, host FROM public.agents").Scan(&who.Instance, &who.Name, &who.Host); err != nil {
+		t.Fatal(err)
+	}
+	who.Boot, who.Version, who.Contract, who.Slots = uuid.New(), "test", queue.Contract, 1
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.URL, Token: w.Token, Agent: who})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if _, err := q.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.says(t, "draining")
+	w.release(t, "go")
+	w.becomes(t, id, "SUCCESS")
+	a.exits(t, 1)
+	a.says(t, "Error: another start of this agent has taken its place")
+}
+
+func TestLostBeforeApplyIsStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "touch running", "hold never")
+	w.touched(t, "running")
+	w.lose(t, id)
+	eventually(t, "the run to be settled", func() bool {
+		return w.Text(t, "SELECT state FROM tendril.claims WHERE provision_id = $1", id) == "ended"
+	})
+	if got := w.stops(t); got != "lost" {
+		t.Errorf("the child was asked to stop for %q, want lost", got)
+	}
+	a.stops(t)
+}
+
+func TestLostDuringApplySettlesLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 2", "succeed")
+	w.touched(t, "running")
+	w.lose(t, id)
+	if got := w.Status(t, id); got != "FAILED/agent_lost" {
+		t.Fatalf("status = %s, want FAILED/agent_lost", got)
+	}
+	w.release(t, "go")
+	w.becomes(t, id, "SUCCESS")
+	if got := w.Log(t, id); !strings.Contains(got, lines(2)) {
+		t.Errorf("log = %q, want the lines that came after the claim was lost", got)
+	}
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+// lose has a provision's lease run out, as if the agent had not been heard of.
+func (w *world) lose(t *testing.T, id uuid.UUID) {
+	t.Helper()
+	// In one transaction, so that no heartbeat renews in between.
+	tx, err := w.Conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // committed below
+	if _, err := tx.Exec(t.Context(), "UPDATE tendril.claims SET lease_until = '-infinity' WHERE provision_id = $1", id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT tendril.reap()"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Text(t, "SELECT state FROM tendril.claims WHERE provision_id = $1", id); got != "lost" {
+		t.Fatalf("claim is %s, want lost", got)
+	}
+}
+
+func TestLostAnswerToAClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.setup()
+	s.LoseClaims = 2
+	a := startAgent(t, s)
+	id := w.deploy(t, "prod", "print 1", "succeed")
+	w.becomes(t, id, "SUCCESS")
+	if got := w.Text(t, "SELECT count(*)::text FROM tendril.claims"); got != "1" {
+		t.Errorf("claims = %s, want one, asked for again by its id", got)
+	}
+	a.stops(t)
+}
+
+func TestDatabaseRestartsDuringARun(t *testing.T) {
+	t.Parallel()
+	server := pgtest.OwnServer(t)
+	if _, err := tendrilsql.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldIn(t, queuetest.Populate(t, server.URL))
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "print 2", "apply", "touch running", "hold go", "print 3", "touch printed", "hold on", "print 4", "succeed")
+	w.touched(t, "running")
+	w.logs(t, id, lines(2))
+	server.Stop(t)
+	a.says(t, "cannot reach the database")
+	w.release(t, "go")
+	w.touched(t, "printed") // it runs on
+	server.Start(t)
+	a.says(t, "can reach the database again")
+	conn, err := pgx.Connect(t.Context(), server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Conn = conn
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	w.release(t, "on")
+	w.becomes(t, id, "SUCCESS")
+	if got, want := w.Log(t, id), lines(2)+lines(3)+lines(4); got != want {
+		t.Errorf("log = %q, want %q", got, want)
+	}
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+func TestDatabaseAwayAtTheEnd(t *testing.T) {
+	t.Parallel()
+	server := pgtest.OwnServer(t)
+	if _, err := tendrilsql.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldIn(t, queuetest.Populate(t, server.URL))
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "apply", "touch running", "hold never")
+	w.touched(t, "running")
+	server.Stop(t)
+	a.term(t)
+	a.says(t, "draining")
+	a.term(t)
+	a.exits(t, 0) // in bounded time
+	a.says(t, "the next start of this agent does it")
+
+	server.Start(t)
+	conn, err := pgx.Connect(t.Context(), server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Conn = conn
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	b := startAgent(t, w.setup())
+	w.becomes(t, id, "FAILED/agent_drained")
+	b.stops(t)
+	w.wantNothingLeft(t)
+}

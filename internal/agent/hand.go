@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
+)
+
+// hand is what the agent has in hand: the claims whose leases it renews, from
+// the moment it has them until all of theirs is delivered. The zero value is
+// an empty hand.
+type hand struct {
+	mu   sync.Mutex
+	runs map[uuid.UUID]*run // nil: an earlier boot's, of which only the spool is left
+	over job.StopReason     // set when all are stopped, also those that come late
+}
+
+func (h *hand) hold(claim uuid.UUID, r *run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.runs == nil {
+		h.runs = map[uuid.UUID]*run{}
+	}
+	h.runs[claim] = r
+	if r != nil && h.over != "" {
+		r.stop(h.over)
+	}
+}
+
+func (h *hand) release(claim uuid.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.runs, claim)
+}
+
+func (h *hand) claims() []uuid.UUID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.runs))
+}
+
+// run returns the run of a claim, nil if there is none in this boot.
+func (h *hand) run(claim uuid.UUID) *run {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.runs[claim]
+}
+
+// stopAll asks every run to stop, and those to come.
+func (h *hand) stopAll(reason job.StopReason) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = reason
+	for _, r := range h.runs {
+		if r != nil {
+			r.stop(reason)
+		}
+	}
+}
+
+// locks are one lock per key. The zero value has none taken.
+type locks struct {
+	mu   sync.Mutex
+	held map[uuid.UUID]chan struct{}
+}
+
+// take waits until the key is free and returns what frees it again.
+func (l *locks) take(key uuid.UUID) (release func()) {
+	for {
+		l.mu.Lock()
+		taken, busy := l.held[key]
+		if !busy {
+			if l.held == nil {
+				l.held = map[uuid.UUID]chan struct{}{}
+			}
+			mine := make(chan struct{})
+			l.held[key] = mine
+			l.mu.Unlock()
+			return func() {
+				l.mu.Lock()
+				delete(l.held, key)
+				l.mu.Unlock()
+				close(mine)
+			}
+		}
+		l.mu.Unlock()
+		<-taken
+	}
+}

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// beatSpacing is the least time between two heartbeats: any role of the
+// database can send what wakes us.
+const beatSpacing = 100 * time.Millisecond
+
+// heart renews the leases of what is in hand and passes on what comes back.
+type heart struct {
+	boot       *boot
+	interval   time.Duration
+	superseded func(error) // another boot has taken over; called once
+	trouble    outage
+	retry      *backoff.ExponentialBackOff
+	nudged     chan struct{}
+	advice     chan time.Duration // the newest poll interval; for the poller
+}
+
+func newHeart(b *boot, interval time.Duration, superseded func(error)) *heart {
+	return &heart{
+		boot: b, interval: interval, superseded: superseded, retry: newRetry(),
+		trouble: outage{log: b.log, what: "reach the database"},
+		nudged:  make(chan struct{}, 1), advice: make(chan time.Duration, 1),
+	}
+}
+
+// nudge has the next heartbeat sent at once.
+func (h *heart) nudge() {
+	select {
+	case h.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// run beats until ctx ends.
+func (h *heart) run(ctx context.Context) {
+	for {
+		next, alive := h.beat(ctx)
+		if !alive || !wait(ctx, beatSpacing) {
+			return
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-h.boot.queue.Attention():
+		case <-h.nudged:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// beat sends one heartbeat and returns when the next one is due; false when
+// there is to be none.
+func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
+	pulse, err := h.boot.queue.Heartbeat(ctx, h.boot.hand.claims())
+	if ctx.Err() != nil {
+		return 0, false
+	}
+	if err != nil {
+		return h.failed(ctx, err)
+	}
+	h.trouble.over()
+	h.retry.Reset()
+	h.obey(pulse)
+	return jitter(h.interval), true
+}
+
+func (h *heart) obey(pulse queue.Pulse) {
+	if pulse.Heartbeat > 0 {
+		h.interval = pulse.Heartbeat
+	}
+	if pulse.Poll > 0 {
+		select { // only the newest counts
+		case <-h.advice:
+		default:
+		}
+		h.advice <- pulse.Poll
+	}
+	for _, claim := range pulse.Cancel {
+		if r := h.boot.hand.run(claim); r != nil {
+			r.stop(job.StopCancelled)
+		}
+	}
+	for _, claim := range pulse.Lost {
+		if r := h.boot.hand.run(claim); r != nil {
+			r.lost()
+		}
+	}
+}
+
+func (h *heart) failed(ctx context.Context, err error) (time.Duration, bool) {
+	switch queue.KindOf(err) {
+	case queue.Superseded:
+		h.superseded(err)
+		return 0, false
+	case queue.Refused:
+		// The database may have forgotten us: restored from a backup, or the
+		// agent's row removed.
+		if _, again := h.boot.queue.Register(ctx); again == nil {
+			h.boot.log.Warn("registered again", "after", err)
+			return min(h.retry.NextBackOff(), h.interval), true
+		}
+	}
+	h.trouble.met(err)
+	return min(h.retry.NextBackOff(), h.interval), true
+}

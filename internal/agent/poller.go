@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+const (
+	// pollUnadvised is the time between polls until the database says.
+	pollUnadvised = 5 * time.Second
+	// askSpacing is the least time between two questions that had no work for
+	// an answer: any role of the database can send what wakes us.
+	askSpacing = 10 * time.Millisecond
+	// lastAsk bounds how long an agent that is to end goes on asking about a
+	// claim whose answer it has not seen.
+	lastAsk = 10 * time.Second
+)
+
+// poller claims a provision for each slot that is free, and has no part in
+// what becomes of it.
+type poller struct {
+	boot  *boot
+	every time.Duration
+	// claim is the id to ask with. An answer uses it up; without one it stays,
+	// for the database may have given us work under it.
+	claim   uuid.UUID
+	trouble outage
+}
+
+func newPoller(b *boot) *poller {
+	p := &poller{boot: b, every: pollUnadvised, claim: uuid.New(), trouble: outage{
+		log: b.log, what: "ask the queue for work", patience: 30 * time.Second,
+	}}
+	if b.options.Poll > 0 {
+		p.every = b.options.Poll
+	}
+	return p
+}
+
+// run claims until ctx ends.
+func (p *poller) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.boot.slots:
+		}
+		assignment := p.next(ctx)
+		if assignment == nil {
+			p.boot.slots <- struct{}{}
+			return
+		}
+		p.boot.start(*assignment)
+	}
+}
+
+// next waits for an assignment; nil when ctx ends first.
+func (p *poller) next(ctx context.Context) *provision.Assignment {
+	retry := newRetry()
+	for ctx.Err() == nil {
+		// Not cut short: a claim whose answer is not waited for is work that
+		// nobody does until its lease has run out.
+		assignment, err := p.boot.queue.Claim(context.WithoutCancel(ctx), p.claim)
+		if err == nil || queue.KindOf(err) != queue.Unavailable {
+			p.claim = uuid.New()
+		}
+		switch {
+		case assignment != nil:
+			p.trouble.over()
+			return assignment
+		case err == nil:
+			p.trouble.over()
+			retry.Reset()
+			p.idle(ctx)
+		default:
+			p.trouble.met(err)
+			p.boot.heart.nudge() // it tells of an outage, and of its end
+			if !wait(ctx, retry.NextBackOff()) && queue.KindOf(err) == queue.Unavailable {
+				return p.resolve(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// idle waits until there may be something to claim.
+func (p *poller) idle(ctx context.Context) {
+	if !wait(ctx, askSpacing) {
+		return
+	}
+	timer := time.NewTimer(jitter(p.every))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.boot.queue.Work():
+			return
+		case <-timer.C:
+			return
+		case advised := <-p.boot.heart.advice:
+			if p.boot.options.Poll == 0 && advised != p.every {
+				p.every = advised
+				timer.Reset(jitter(p.every))
+			}
+		}
+	}
+}
+
+// resolve asks once more about a claim of which the answer was lost when the
+// agent was told to end. What it turns out to have is run, and drained, like
+// the rest.
+func (p *poller) resolve(ctx context.Context) *provision.Assignment {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAsk)
+	defer cancel()
+	retry := newRetry()
+	for {
+		assignment, err := p.boot.queue.Claim(ctx, p.claim)
+		if err == nil || queue.KindOf(err) != queue.Unavailable {
+			return assignment
+		}
+		if !wait(ctx, retry.NextBackOff()) {
+			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", p.claim, "error", err)
+			return nil
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// run supervises one provision from its claim until nothing of it is left.
+type run struct {
+	boot       *boot
+	assignment provision.Assignment
+	log        *slog.Logger
+	// applying is set when the database has agreed to the apply, or is being
+	// asked: from then on the run is finished, whatever becomes of the claim.
+	applying atomic.Bool
+
+	mu     sync.Mutex
+	reason job.StopReason // the first that was given
+	stops  chan job.StopReason
+}
+
+func newRun(b *boot, a provision.Assignment) *run {
+	return &run{
+		boot: b, assignment: a, stops: make(chan job.StopReason, 1),
+		log: b.log.With("provision", a.Number, "workspace", a.Workspace, "claim", a.ClaimID),
+	}
+}
+
+// start supervises a provision in a goroutine, which has a slot and gives it
+// back.
+func (b *boot) start(a provision.Assignment) {
+	r := newRun(b, a)
+	b.hand.hold(a.ClaimID, r)
+	b.children.Add(1)
+	b.runs.Go(func() {
+		r.carryOut()
+		b.hand.release(a.ClaimID)
+		b.slots <- struct{}{}
+	})
+}
+
+// stop asks the run to end before its time. Only the first reason counts, and
+// the child hears of it once.
+func (r *run) stop(reason job.StopReason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reason != "" {
+		return
+	}
+	r.reason = reason
+	r.stops <- reason
+	r.log.Info("stopping", "reason", reason)
+}
+
+func (r *run) stopReason() job.StopReason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reason
+}
+
+// lost says that the claim is no longer this agent's. An apply that has begun
+// is finished all the same, and settled late.
+func (r *run) lost() {
+	if !r.applying.Load() {
+		r.stop(job.StopLost)
+	}
+}
+
+// carryOut does what package comment draws. The claim is in hand when it
+// begins; when it returns the workspace is free, and the spool is removed or
+// left to the next start.
+func (r *run) carryOut() {
+	ended := sync.OnceFunc(r.boot.children.Done)
+	defer ended()
+	// The database has freed the workspace as soon as it has the result; its
+	// work directory is free when the child before has ended.
+	release := r.boot.workspaces.take(r.assignment.WorkspaceID)
+	defer release()
+
+	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
+	if err != nil {
+		r.cannotStart(err)
+		return
+	}
+	s, files, err := r.boot.dir.newSpool(r.assignment)
+	if err != nil {
+		r.cannotStart(err)
+		return
+	}
+	c, err := r.boot.startChild(job.Job{
+		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance,
+	}, files)
+	files.close()
+	if err != nil {
+		r.cannotStart(err)
+		r.remove(s)
+		return
+	}
+	r.log.Info("started", "pid", c.cmd.Process.Pid)
+
+	d := r.deliver(s, c.wake, c.control.send)
+	outcome := r.supervise(c, d.result)
+	if err := r.boot.nursery.sweep(); err != nil {
+		r.log.Error("what the run left running could not be ended", "error", err)
+	}
+	said := c.clear()
+	ended()
+	close(d.dead)
+	if outcome == nil {
+		outcome = <-d.result
+	}
+	if said != "" {
+		r.log.Warn("the run's process said", "output", said)
+	}
+	if outcome.err == nil && outcome.Result == nil {
+		outcome = r.explain(s, c)
+	}
+	r.settle(s, outcome)
+}
+
+// supervise returns when the child has ended, with the outcome of the delivery
+// if that came before.
+func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
+	settings, margin := r.boot.options.Settings, r.boot.endMargin
+	limit := time.NewTimer(settings.Timeout + settings.CancelGrace + margin)
+	defer limit.Stop()
+	for {
+		select {
+		case <-c.ended:
+			return early
+		case reason := <-r.stops:
+			c.control.send(job.Control{Stop: reason})
+			limit.Reset(settings.CancelGrace + margin)
+		case early = <-delivered:
+			delivered = nil
+			if early.err != nil {
+				r.log.Warn("its lines cannot be delivered", "error", early.err)
+				r.lost() // nobody answers the child any more
+			} else {
+				limit.Reset(margin) // it has reported its end
+			}
+		case <-limit.C:
+			r.log.Error("killing the run's process: it did not end in time")
+			c.kill()
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// settle deals with the spool of a run whose delivery has ended.
+func (r *run) settle(s *spool, o *outcome) {
+	switch {
+	case o.err == nil && o.Result != nil:
+		r.log.Info("ended", "status", o.Result.Status, "error_code", o.Result.Detail.ErrorCode, "lines", o.Lines, "bytes", o.Bytes)
+		r.remove(s)
+	case r.boot.delivery.Err() != nil:
+		r.log.Warn("its last lines and its result could not be delivered; the next start of this agent does it", "spool", s.path(linesSuffix))
+	case queue.KindOf(o.err) == queue.ClaimLost:
+		reject(s, r.log, o.err)
+	default:
+		// The database or the disk will say the same again. The provision must
+		// not stay PROCESSING for that.
+		r.end(provision.Fail(provision.CodeInternal,
+			"The run has ended, but its result could not be stored. The agent's log has the details.", o.err))
+		reject(s, r.log, o.err)
+	}
+}
+
+// cannotStart ends a provision for which there is no child.
+func (r *run) cannotStart(err error) {
+	r.log.Error("cannot start", "error", err)
+	r.end(provision.Fail(provision.CodeInternal,
+		"The agent could not start the run; nothing was changed. The agent's log has the details.", err))
+}
+
+// end reports a failure without a spool, however often it takes.
+func (r *run) end(failure *provision.Failure) {
+	report := provision.Report{Status: provision.Failed, Detail: provision.Detail{
+		ErrorCode: failure.Code, ErrorMessage: failure.Message,
+	}}
+	err := persist(r.boot.delivery, func(ctx context.Context) error {
+		return patiently(r.boot.queue.Report(ctx, r.assignment.ClaimID, report))
+	})
+	if err != nil {
+		r.log.Error("the run's end could not be reported", "error", err)
+	}
+}
+
+// persist repeats a call for as long as the database cannot be reached.
+func persist(ctx context.Context, call func(context.Context) error) error {
+	retry := newRetry()
+	for {
+		err := call(ctx)
+		if err == nil || queue.KindOf(err) != queue.Unavailable {
+			return err
+		}
+		if !wait(ctx, retry.NextBackOff()) {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+func (r *run) remove(s *spool) {
+	if err := s.remove(); err != nil {
+		r.log.Error("the spool could not be removed", "error", err)
+	}
+}
+
+// reject keeps a spool that the database will not take, for people.
+func reject(s *spool, log *slog.Logger, why error) {
+	path, err := s.reject()
+	if err != nil {
+		log.Error("the spool could not be moved", "error", err, "refused", why)
+		return
+	}
+	log.Warn("the database does not take the rest of the run; it is kept", "file", path, "refused", why)
+}

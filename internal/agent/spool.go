@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// spool is the three files of one claim. They are made by the agent and handed
+// down open, so that nobody needs their paths.
+type spool struct {
+	dir   *dataDir
+	claim uuid.UUID
+	about spoolAbout
+}
+
+// spoolAbout is CLAIM.json: whose lines these are, for an agent that starts
+// later and for a person who finds the file. It holds no part of the snapshot.
+type spoolAbout struct {
+	Provision uuid.UUID `json:"provision_id"`
+	Number    int64     `json:"number"`
+	Workspace uuid.UUID `json:"workspace_id"`
+	Name      string    `json:"workspace_name"`
+}
+
+// The suffixes of a spool's files.
+const (
+	aboutSuffix = ".json"
+	lockSuffix  = ".lock"
+	linesSuffix = ".ndjson"
+)
+
+// spoolFiles are a spool's files as a child inherits them.
+type spoolFiles struct{ lines, lock *os.File }
+
+func (f spoolFiles) close() {
+	_ = f.lines.Close()
+	_ = f.lock.Close()
+}
+
+// newSpool makes the files of a claim, locked. What it belongs to is on disk
+// before the rest is made.
+func (d *dataDir) newSpool(a provision.Assignment) (*spool, spoolFiles, error) {
+	s := &spool{dir: d, claim: a.ClaimID, about: spoolAbout{
+		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace,
+	}}
+	files, err := s.make()
+	if err != nil {
+		return nil, spoolFiles{}, errors.Join(fmt.Errorf("make the spool: %w", err), s.remove())
+	}
+	return s, files, nil
+}
+
+func (s *spool) make() (files spoolFiles, err error) {
+	about, err := json.Marshal(s.about)
+	if err != nil {
+		return files, err
+	}
+	if err := writeFile(s.path(aboutSuffix), append(about, '\n')); err != nil {
+		return files, err
+	}
+	const fresh = os.O_CREATE | os.O_EXCL
+	if files.lock, err = os.OpenFile(s.path(lockSuffix), os.O_RDWR|fresh, 0o600); err != nil {
+		return files, err
+	}
+	if free, err := tryLock(files.lock); err != nil || !free {
+		_ = files.lock.Close()
+		return files, errors.Join(err, fmt.Errorf("%s is locked already", s.path(lockSuffix)))
+	}
+	if files.lines, err = os.OpenFile(s.path(linesSuffix), os.O_WRONLY|os.O_APPEND|fresh, 0o600); err != nil {
+		_ = files.lock.Close()
+		return files, err
+	}
+	return files, nil
+}
+
+// spools lists what earlier boots left.
+func (d *dataDir) spools() ([]*spool, error) {
+	entries, err := os.ReadDir(d.path("spool"))
+	if err != nil {
+		return nil, fmt.Errorf("look for spools: %w", err)
+	}
+	var found []*spool
+	for _, entry := range entries {
+		name, _, _ := strings.Cut(entry.Name(), ".")
+		claim, err := uuid.Parse(name)
+		if err != nil || slices.ContainsFunc(found, func(s *spool) bool { return s.claim == claim }) {
+			continue
+		}
+		s := &spool{dir: d, claim: claim}
+		// A crash may have come before it was written. The lines are delivered
+		// by their claim; the rest is for the log.
+		if about, err := os.ReadFile(s.path(aboutSuffix)); err == nil {
+			_ = json.Unmarshal(about, &s.about)
+		}
+		found = append(found, s)
+	}
+	return found, nil
+}
+
+func (s *spool) path(suffix string) string { return s.dir.path("spool", s.claim.String()+suffix) }
+
+// open opens the lines, for reading, or to append to them as well.
+func (s *spool) open(flag int) (*os.File, error) {
+	return os.OpenFile(s.path(linesSuffix), flag|unix.O_NOFOLLOW, 0)
+}
+
+// free reports whether no child holds the lock.
+func (s *spool) free() (bool, error) {
+	lock, err := os.OpenFile(s.path(lockSuffix), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // no child was ever started
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close() //nolint:errcheck // nothing was written
+	return tryLock(lock)
+}
+
+// remove removes the files; what they belong to goes last.
+func (s *spool) remove() error {
+	var errs []error
+	for _, suffix := range []string{linesSuffix, lockSuffix, aboutSuffix} {
+		if err := os.Remove(s.path(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reject moves the files out of the way and returns where the lines are now.
+func (s *spool) reject() (string, error) {
+	to := s.dir.path("rejected", filepath.Base(s.path(linesSuffix)))
+	for _, suffix := range []string{linesSuffix, aboutSuffix} {
+		if err := os.Rename(s.path(suffix), s.dir.path("rejected", s.claim.String()+suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return to, s.remove()
+}

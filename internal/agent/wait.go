@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// The waits between tries of something that does not work.
+const (
+	retrySoon   = 250 * time.Millisecond
+	retrySeldom = 15 * time.Second
+)
+
+func newRetry() *backoff.ExponentialBackOff {
+	b := &backoff.ExponentialBackOff{
+		InitialInterval: retrySoon, MaxInterval: retrySeldom, Multiplier: 2, RandomizationFactor: 0.5,
+	}
+	b.Reset()
+	return b
+}
+
+// wait returns true after d, and false when ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// jitter spreads d by up to a fifth either way, so that agents which were
+// started, or cut off, together do not call together for ever.
+func jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }

@@ -1,0 +1,78 @@
+package agentcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of the agent's commands.
+const (
+	ExitOK      = 0
+	ExitFailure = 1
+	ExitUsage   = 2 // the command line or the configuration is wrong
+)
+
+// Commands returns the agent's verbs, to be mounted under any command.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{runCommand(), execCommand(), versionCommand()}
+}
+
+// Main is the program tendril: it carries out args (without the program's
+// name) and returns the exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:   "tendril",
+		Short: "Runs Terraform for the provisions of a cluster",
+		Long: `tendril is the agent that runs inside your cluster or on your machine. It claims
+provisions from the queue in Postgres, runs Terraform for each in a process of
+its own, and streams every line back. It opens no port; it needs the queue's URL
+and the cluster's token:
+
+  export TENDRIL_QUEUE_URL=postgres://agent@db.example/tendril
+  export TENDRIL_API_TOKEN=tnd_…
+  tendril run
+
+Everything else has a default, and may stand in a file (--config) or in the
+environment.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(Commands()...)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "Error:", err)
+	}
+	if _, ran := errors.AsType[failure](err); err != nil && !ran {
+		_, _ = fmt.Fprintf(stderr, "See %q.\n", cmd.CommandPath()+" --help")
+	}
+	return ExitCode(err)
+}
+
+// failure is an error of a command that was asked for in the right way.
+type failure struct {
+	err  error
+	code int
+}
+
+func (f failure) Error() string { return f.err.Error() }
+
+func (f failure) Unwrap() error { return f.err }
+
+// ExitCode returns the exit code for what a command of this package returned.
+// What did not come from within a command is wrong usage.
+func ExitCode(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if f, ok := errors.AsType[failure](err); ok {
+		return f.code
+	}
+	return ExitUsage
+}

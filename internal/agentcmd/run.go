@@ -1,0 +1,143 @@
+package agentcmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/agent"
+	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+)
+
+type runFlags struct {
+	config, dataDir, name string
+	slots                 int
+}
+
+func runCommand() *cobra.Command {
+	var flags runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Claim provisions and run them until told to stop",
+		Long: `Claims provisions and runs them until told to stop.
+
+SIGTERM or Ctrl-C stops claiming and lets running work finish within the drain
+time; a second one stops running work at once, each with one interrupt to
+Terraform and time to write its state. What cannot be delivered to the database
+waits in the data directory and is delivered at the next start.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, flags) },
+	}
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "TOML file with the configuration (TENDRIL_CONFIG)")
+	cmd.Flags().StringVar(&flags.dataDir, "data-dir", "", "directory that belongs to this agent alone (TENDRIL_DATA_DIR)")
+	cmd.Flags().StringVar(&flags.name, "name", "", "name of this agent, unique in its cluster (TENDRIL_NAME)")
+	cmd.Flags().IntVar(&flags.slots, "slots", 0, "how many provisions run at once (TENDRIL_SLOTS)")
+	return cmd
+}
+
+func run(cmd *cobra.Command, flags runFlags) error {
+	// Before the token is read: nobody of this uid may look into us then.
+	if err := process.Undumpable(); err != nil {
+		return failure{err, ExitFailure}
+	}
+	environ := os.Environ()
+	path := flags.config
+	if path == "" {
+		path = os.Getenv("TENDRIL_CONFIG")
+	}
+	settings, err := config.Load(path, append(environ, flags.environ(cmd)...))
+	if err != nil {
+		return failure{err, ExitUsage}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return failure{fmt.Errorf("find this program's file: %w", err), ExitFailure}
+	}
+	log := newLogger(cmd.ErrOrStderr(), settings)
+	a := agent.New(agent.Options{
+		DataDir: settings.DataDir, Name: settings.Name, Version: Version(), Slots: settings.Slots,
+		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
+		Open:    opener(settings),
+		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
+		Settings: settings.Settings(), Log: log,
+	})
+	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
+	defer stop()
+	if err := a.Run(ctx); err != nil {
+		return failure{err, ExitFailure}
+	}
+	return nil
+}
+
+// environ says what the flags say as the environment would, which the
+// configuration checks and puts above its file.
+func (f runFlags) environ(cmd *cobra.Command) []string {
+	var set []string
+	for name, value := range map[string]string{"data-dir": f.dataDir, "name": f.name, "slots": strconv.Itoa(f.slots)} {
+		if cmd.Flags().Changed(name) {
+			set = append(set, "TENDRIL_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))+"="+value)
+		}
+	}
+	return set
+}
+
+func opener(c config.Config) func(queue.Agent) (queue.Queue, error) {
+	return func(a queue.Agent) (queue.Queue, error) {
+		// Not the run's context: the queue is needed until the drain is over,
+		// and closed by the agent.
+		return pgqueue.New(context.Background(), pgqueue.Options{
+			URL: c.Queue.URL, ListenURL: c.Queue.ListenURL, Token: c.Queue.Token.Reveal(), Agent: a,
+		})
+	}
+}
+
+// sibling returns the arguments that reach another verb beside cmd, wherever
+// the verbs are mounted.
+func sibling(cmd *cobra.Command, verb string) []string {
+	return append(strings.Fields(cmd.Parent().CommandPath())[1:], verb)
+}
+
+func newLogger(w io.Writer, c config.Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// untilSignalled returns a context that ends with the first SIGTERM or SIGINT.
+// The second calls again; from the third on they do what they do by default.
+func untilSignalled(parent context.Context, again func()) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	done, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		defer signal.Stop(signals)
+		for _, obey := range []func(){cancel, again} {
+			select {
+			case <-done:
+				return
+			case <-signals:
+				obey()
+			}
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		<-over
+		cancel()
+	}
+}
