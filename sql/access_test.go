@@ -141,9 +141,10 @@ func TestMembersSeeTheirOwn(t *testing.T) {
 		for _, user := range []uuid.UUID{w.viewer, w.operator, w.adminID} {
 			n, err := count(fmt.Sprintf(`{"sub": %q}`, user), table)
 			want := total
-			if table == "orgs" {
+			switch table {
+			case "orgs":
 				want = 1 // of two
-			} else if table == "org_members" {
+			case "org_members":
 				want = 3 // of four
 			}
 			if err != nil || n != want {

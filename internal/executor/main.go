@@ -21,11 +21,16 @@ import (
 // lives. An error means that there may be no result; it is for the agent's log.
 func Main() error {
 	// Before anything is read: no process of this uid may look into us.
-	if err := errors.Join(process.Undumpable(), process.Subreaper()); err != nil {
+	if err := process.Undumpable(); err != nil {
 		return fmt.Errorf("prepare the process: %w", err)
 	}
 	// No template may reach the spool, the lock or the control pipe.
-	process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD)
+	if err := process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD); err != nil {
+		return fmt.Errorf("exec is started by the agent, with its descriptors, not by hand: %w", err)
+	}
+	if err := process.Subreaper(); err != nil {
+		return fmt.Errorf("prepare the process: %w", err)
+	}
 	// Only the agent ends a run. Caught rather than ignored: an ignored signal
 	// would stay ignored in the engine, which is to be interrupted by SIGINT.
 	signals := make(chan os.Signal, 1)

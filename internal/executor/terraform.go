@@ -17,13 +17,12 @@ import (
 
 // terraformRun provisions with Terraform or OpenTofu.
 type terraformRun struct {
-	run      *provisionRun
-	dir      string
-	runner   *terraform.Runner
-	template *tfvars.Template
-	backend  backend
-	plan     *tfjson.Plan
-	steps    int
+	run     *provisionRun
+	dir     string
+	runner  *terraform.Runner
+	backend backend
+	plan    *tfjson.Plan
+	steps   int
 }
 
 func newTerraformRun(r *provisionRun, dir string) *terraformRun {

@@ -71,7 +71,8 @@ func (w *workDir) rescueState() error {
 		case err != nil:
 			return err
 		case entry.Name() == erroredState && entry.Type().IsRegular():
-			return os.Rename(path, filepath.Join(w.state, erroredState))
+			return os.Rename(path, //nolint:gosec // every process of the run that wrote here is dead
+				filepath.Join(w.state, erroredState))
 		}
 		return nil
 	})

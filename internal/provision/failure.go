@@ -31,7 +31,7 @@ const (
 	CodePlanFailed         Code = "plan_failed"         // plan ended with an error
 	CodeApplyFailed        Code = "apply_failed"        // apply ended with an error
 	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
-	CodeStateUnsaved        Code = "state_unsaved"        // an earlier run left a state that is not stored yet
+	CodeStateUnsaved       Code = "state_unsaved"       // an earlier run left a state that is not stored yet
 	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
 	CodeWorkspaceBound     Code = "workspace_bound"     // the workspace belongs to another template
 )
@@ -39,7 +39,7 @@ const (
 // Failure is an error made for the person who asked for the provision. Its
 // message says what was tried, on what, what is wrong and what to do; it holds
 // no secret and no stack trace.
-type Failure struct {
+type Failure struct { //nolint:errname // it is the field's word: a provision fails with a Failure
 	Code    Code
 	Message string
 	Err     error // the cause, for the agent's own log; may be nil

@@ -58,7 +58,7 @@ func (l *listener) run(ctx context.Context) {
 		if l.session(ctx) {
 			wait = reconnectMin
 		}
-		timer := time.NewTimer(wait/2 + rand.N(wait))
+		timer := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter, not a secret
 		select {
 		case <-ctx.Done():
 		case <-timer.C:

@@ -113,9 +113,9 @@ func revokedTokenEndsCalls(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")
 	w.Exec(t, "SELECT public.revoke_cluster_token($1)", w.Cluster)
 	_, err := q.Heartbeat(t.Context(), nil)
-	wantKind(t, "Heartbeat(revoked)", err, queue.Unauthorized)
+	_ = wantKind(t, "Heartbeat(revoked)", err, queue.Unauthorized)
 	_, err = q.Claim(t.Context(), uuid.New())
-	wantKind(t, "Claim(revoked)", err, queue.Unauthorized)
+	_ = wantKind(t, "Claim(revoked)", err, queue.Unauthorized)
 }
 
 func nameInUseIsRefused(t *testing.T, w *World, open Open) {
@@ -167,9 +167,9 @@ func supersededBootIsRefused(t *testing.T, w *World, open Open) {
 	agent.Boot = uuid.New()
 	mustRegister(t, open(t, w, w.Token, agent))
 	_, err := old.Heartbeat(t.Context(), nil)
-	wantKind(t, "Heartbeat(old boot)", err, queue.Superseded)
+	_ = wantKind(t, "Heartbeat(old boot)", err, queue.Superseded)
 	_, err = old.Claim(t.Context(), uuid.New())
-	wantKind(t, "Claim(old boot)", err, queue.Superseded)
+	_ = wantKind(t, "Claim(old boot)", err, queue.Superseded)
 }
 
 func chunksAreStoredOnce(t *testing.T, w *World, open Open) {
@@ -223,7 +223,7 @@ func logTextSurvives(t *testing.T, w *World, open Open) {
 		t.Errorf("log differs from what was sent: %d bytes, want %d", len(got), len(want))
 	}
 	_, err := q.AppendLog(t.Context(), a.ClaimID, 2, []provision.LogChunk{line(strings.Repeat("x", provision.MaxChunk+1))})
-	wantKind(t, "AppendLog(chunk too large)", err, queue.Refused)
+	_ = wantKind(t, "AppendLog(chunk too large)", err, queue.Refused)
 }
 
 func reportRunsToSuccess(t *testing.T, w *World, open Open) {
@@ -259,7 +259,7 @@ func reportTwiceIsHarmless(t *testing.T, w *World, open Open) {
 		mustReport(t, q, a.ClaimID, provision.Failed, provision.Detail{ErrorCode: provision.CodeApplyFailed, ErrorMessage: "no"})
 	}
 	err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Success})
-	wantKind(t, "Report(SUCCESS after FAILED)", err, queue.ClaimLost)
+	_ = wantKind(t, "Report(SUCCESS after FAILED)", err, queue.ClaimLost)
 }
 
 func movedTagIsRefused(t *testing.T, w *World, open Open) {
@@ -287,7 +287,7 @@ func cancelComesByHeartbeat(t *testing.T, w *World, open Open) {
 		t.Errorf("Heartbeat() = %+v, %v, want the claim to be cancelled", p, err)
 	}
 	err = q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StageApply}})
-	wantKind(t, "Report(apply after cancel)", err, queue.CancelRequested)
+	_ = wantKind(t, "Report(apply after cancel)", err, queue.CancelRequested)
 	mustReport(t, q, a.ClaimID, provision.Cancelled, provision.Detail{ErrorCode: provision.CodeCancelled})
 	if got := w.Status(t, id); got != "CANCELLED/cancelled" {
 		t.Errorf("status = %s, want CANCELLED/cancelled", got)
@@ -305,7 +305,7 @@ func lostClaimIsTold(t *testing.T, w *World, open Open) {
 		t.Errorf("Heartbeat() = %+v, %v, want both claims lost", p, err)
 	}
 	err = q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StagePlan}})
-	wantKind(t, "Report(lost)", err, queue.ClaimLost)
+	_ = wantKind(t, "Report(lost)", err, queue.ClaimLost)
 	if _, err := q.AppendLog(t.Context(), a.ClaimID, 1, []provision.LogChunk{line("late\n")}); err != nil {
 		t.Errorf("AppendLog(lost, newest) = %v, want the late line taken", err)
 	}
@@ -323,9 +323,9 @@ func otherClustersClaimIsLost(t *testing.T, w *World, open Open) {
 	thief := open(t, w, token, NewAgent("two"))
 	mustRegister(t, thief)
 	_, err := thief.AppendLog(t.Context(), a.ClaimID, 1, []provision.LogChunk{line("x")})
-	wantKind(t, "AppendLog(another cluster's claim)", err, queue.ClaimLost)
+	_ = wantKind(t, "AppendLog(another cluster's claim)", err, queue.ClaimLost)
 	err = thief.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Success})
-	wantKind(t, "Report(another cluster's claim)", err, queue.ClaimLost)
+	_ = wantKind(t, "Report(another cluster's claim)", err, queue.ClaimLost)
 	if got, err := thief.Claim(t.Context(), uuid.New()); got != nil || err != nil {
 		t.Errorf("Claim() = %v, %v, want nothing of another cluster's", got, err)
 	}
