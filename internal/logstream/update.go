@@ -1,6 +1,7 @@
 package logstream
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -39,8 +40,8 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("encode report: %w", err)
 	}
-	if len(detail) > provision.MaxDetail {
-		return 0, fmt.Errorf("report of %d bytes is larger than the database takes (%d)", len(detail), provision.MaxDetail)
+	if size := jsonbSize(detail); size > provision.MaxDetail {
+		return 0, fmt.Errorf("report of %d bytes is larger than the database takes (%d)", size, provision.MaxDetail)
 	}
 	record, err := appendUpdate(nil, w.updates+1, ack, report)
 	if err != nil {
@@ -57,6 +58,12 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	w.open = false // an update closes the chunk before it
 	w.ring = true
 	return w.updates, nil
+}
+
+// jsonbSize returns at most how large JSON is as the database measures it:
+// jsonb is printed with a space after each comma and colon.
+func jsonbSize(encoded []byte) int {
+	return len(encoded) + bytes.Count(encoded, []byte(",")) + bytes.Count(encoded, []byte(":"))
 }
 
 // maskDetail hides secrets in what a report says in words and names. Outputs

@@ -272,7 +272,13 @@ func TestWriterRefusesAReportThatIsTooLarge(t *testing.T) {
 	if err := w.Update(report); err == nil {
 		t.Error("Update() = nil, want an error")
 	}
-	report.Detail.ErrorMessage = report.Detail.ErrorMessage[:provision.MaxDetail-100]
+	report.Detail.ErrorMessage = ""
+	report.Detail.Events = make([]provision.Event, 24_000) // 1 MiB only with jsonb's spaces
+	if err := w.Update(report); err == nil {
+		t.Error("Update() with many small parts = nil, want an error")
+	}
+	report.Detail.Events = nil
+	report.Detail.ErrorMessage = strings.Repeat("x", provision.MaxDetail-100)
 	if n, err := w.UpdateAck(report); n != 1 || err != nil {
 		t.Errorf("UpdateAck() = %d, %v, want 1, nil", n, err)
 	}
