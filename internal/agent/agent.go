@@ -60,9 +60,8 @@ func New(o Options) *Agent {
 	return &Agent{options: o, hurry: make(chan struct{}), endMargin: endMargin}
 }
 
-// StopNow ends a drain: what still runs is stopped as if the drain time were
-// over. It does nothing while ctx of Run has not ended, and may be called more
-// than once.
+// StopNow cuts the drain short, whether it has begun or not: what still runs is
+// stopped as if the drain time were over. It may be called more than once.
 func (a *Agent) StopNow() { a.once.Do(func() { close(a.hurry) }) }
 
 // Run claims and supervises until ctx ends, then drains. It returns nil after a

@@ -41,6 +41,10 @@ type setup struct {
 
 const setupEnv = "TENDRIL_TEST_SETUP"
 
+// noRaceSleep keeps a process with the race detector from waiting a second
+// before it ends.
+const noRaceSleep = "GORACE=atexit_sleep_ms=0"
+
 // agentProcess is the main function of an agent process.
 func agentProcess() int {
 	var s setup
@@ -66,7 +70,7 @@ func agentProcess() int {
 			}
 			return &lossyQueue{Queue: q, claims: s.LoseClaims}, nil
 		},
-		Command: command, Env: []string{roleEnv + "=child", "PATH=" + os.Getenv("PATH")},
+		Command: command, Env: []string{roleEnv + "=child", noRaceSleep},
 		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour},
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
@@ -144,7 +148,7 @@ func startAgent(t *testing.T, s setup) *agentUnderTest {
 		t.Fatal(err)
 	}
 	a := &agentUnderTest{cmd: exec.Command(self), done: make(chan struct{})}
-	a.cmd.Env = append(os.Environ(), roleEnv+"=agent", setupEnv+"="+string(encoded))
+	a.cmd.Env = append(os.Environ(), roleEnv+"=agent", setupEnv+"="+string(encoded), noRaceSleep)
 	a.cmd.Stderr, a.cmd.Stdout = &a.log, &a.log
 	a.cmd.WaitDelay = 5 * time.Second
 	if err := a.cmd.Start(); err != nil {

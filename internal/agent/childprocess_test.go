@@ -137,7 +137,7 @@ func (c *scripted) play() int {
 		case "deaf": // reads nothing more and stays
 			select {}
 		case "orphan": // a grandchild in a session of its own
-			cmd := exec.Command("sleep", "1000")
+			cmd := exec.Command("/bin/sleep", "1000")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {

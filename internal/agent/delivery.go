@@ -81,7 +81,10 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 	}
 	defer lines.Close() //nolint:errcheck // only read
 	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
-	o.OnRetry = trouble.met
+	o.OnRetry = func(err error) {
+		trouble.met(err)
+		b.heart.nudge() // it tells of an outage, and of its end
+	}
 	delivered, err := logstream.NewPump(q, s.claim, lines, o).Run(b.delivery, wake, dead)
 	if err == nil {
 		trouble.over()

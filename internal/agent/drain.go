@@ -22,24 +22,22 @@ func (b *boot) work(ctx context.Context) {
 		newPoller(b).run(ctx)
 	}()
 	<-ctx.Done()
-	done := whenDone(claimed, &b.runs)
+	done, childless := whenDone(claimed, &b.runs), whenDone(claimed, &b.children)
 	b.log.Info("draining: nothing more is claimed", "running", len(b.hand.claims()), "at_most", b.options.DrainTimeout)
 
 	limit := time.NewTimer(b.options.DrainTimeout)
 	defer limit.Stop()
 	select {
-	case <-done:
-		b.log.Info("drained")
-		return
+	case <-childless:
 	case <-limit.C:
 		b.log.Warn("the drain time is over: stopping what still runs")
+		b.hand.stopAll(job.StopDrained)
 	case <-b.hurry:
 		b.log.Warn("asked to end at once: stopping what still runs")
+		b.hand.stopAll(job.StopDrained)
 	}
-	b.hand.stopAll(job.StopDrained)
-
 	// Each child ends in its grace, or is killed, so this wait is bounded too.
-	<-whenDone(claimed, &b.children)
+	<-childless
 	last := time.AfterFunc(lastDelivery, b.stopDelivering)
 	defer last.Stop()
 	<-done
