@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -68,7 +69,10 @@ func TestCancelDuringStartForgetsNoProcess(t *testing.T) {
 	for range 60 {
 		ctx, cancel := context.WithCancel(t.Context())
 		timer := time.AfterFunc(rand.N(2*time.Millisecond), cancel)
-		_, _ = r.Apply(ctx, ApplyOptions{PlanFile: "p"})
+		// It would fail by itself, so success means that it never ran.
+		if _, err := r.Apply(ctx, ApplyOptions{PlanFile: "p"}); err == nil {
+			t.Error("Apply() error = nil, want one")
+		}
 		timer.Stop()
 		cancel()
 		// The thread may be another one by now: look at all of ours.
@@ -106,21 +110,24 @@ func childrenOf(t *testing.T, dir string) []int {
 
 func TestGateHoldsCancellationBackUntilTheFirstLook(t *testing.T) {
 	t.Parallel()
-	parent, cancel := context.WithCancel(t.Context())
-	started := false
-	g := newGate(parent, func() { started = true })
-	defer g.close()
-	cancel()
-	if g.fired() {
-		t.Error("fired() = true before the first look, want false")
-	}
-	if err := g.Err(); err != nil || !started {
-		t.Errorf("first Err() = %v, started = %v, want nil, true", err, started)
-	}
-	<-g.Done()
-	if err := g.Err(); !errors.Is(err, context.Canceled) {
-		t.Errorf("later Err() = %v, want %v", err, context.Canceled)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancel(t.Context())
+		started := false
+		g := newGate(parent, func() { started = true })
+		defer g.close()
+		cancel()
+		synctest.Wait()
+		if g.fired() {
+			t.Error("fired() = true before the first look, want false")
+		}
+		if err := g.Err(); err != nil || !started {
+			t.Errorf("first Err() = %v, started = %v, want nil, true", err, started)
+		}
+		<-g.Done()
+		if err := g.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("later Err() = %v, want %v", err, context.Canceled)
+		}
+	})
 }
 
 func TestWorkFinishedDespiteCancelIsSuccess(t *testing.T) {

@@ -78,24 +78,25 @@ func (c *command) instance() (*tfexec.Terraform, error) {
 	if err := tf.SetWaitDelay(r.killAfter); err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", r.engine.Kind, err)
 	}
-	presetVersion(tf, r.engine.Version)
+	if r.version != nil {
+		if err := presetVersion(tf, r.version); err != nil {
+			return nil, err
+		}
+	}
 	return tf, nil
 }
 
 // presetVersion tells terraform-exec the version that we know already. It has
 // no setter, and without it each instance runs `terraform version` first,
-// which costs as much as an empty plan. Should the field ever change its name
-// or type, nothing is set and terraform-exec asks the engine again.
-func presetVersion(tf *tfexec.Terraform, known string) {
-	v, err := version.NewVersion(known)
-	if err != nil {
-		return
-	}
+// which costs as much as an empty plan. The field's type is checked, so a
+// terraform-exec that has changed fails every command and not just some.
+func presetVersion(tf *tfexec.Terraform, known *version.Version) error {
 	field := reflect.ValueOf(tf).Elem().FieldByName("execVersion")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[*version.Version]() {
-		return
+		return errors.New("terraform-exec keeps the engine's version elsewhere than this program was built for")
 	}
-	*(**version.Version)(unsafe.Pointer(field.UnsafeAddr())) = v //nolint:gosec // checked above to be exactly this type
+	*(**version.Version)(unsafe.Pointer(field.UnsafeAddr())) = known //nolint:gosec // checked above to be exactly this type
+	return nil
 }
 
 // explain turns what terraform-exec returned into what the caller gets. The

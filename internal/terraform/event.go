@@ -99,11 +99,8 @@ func parse(line []byte) (message, error) {
 		}
 		if err := json.Unmarshal(part.raw, part.into); err != nil {
 			m.Type = "" // shown by its text alone
-			return m, nil
+			break
 		}
-	}
-	if m.Type == "outputs" && strings.ContainsAny(m.Text, "{=") {
-		m.Text = "Outputs: not readable"
 	}
 	return m, nil
 }

@@ -2,6 +2,7 @@ package terraform
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,11 +44,8 @@ func playVersion() int {
 	if err != nil {
 		version = []byte("1.2.3")
 	}
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(self), "asked"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err == nil {
-		fmt.Fprintln(f, "version")
-		f.Close()
-	}
+	// What a test cannot write to, it does not count.
+	_ = appendLine(filepath.Join(filepath.Dir(self), "asked"), "version")
 	fmt.Printf(`{"terraform_version":%q,"provider_selections":{}}`+"\n", version)
 	return 0
 }
@@ -93,7 +91,7 @@ var fakes = map[string]func() int{
 		leaveGrandchild()
 		fmt.Println(uiVersion)
 		note("pid", strconv.Itoa(os.Getpid()))
-		select {}
+		return sleepLong()
 	},
 	// ends, and leaves a grandchild that holds its stdout
 	"leaves": func() int {
@@ -101,7 +99,7 @@ var fakes = map[string]func() int{
 		leaveGrandchild()
 		return 0
 	},
-	"sleeps": func() int { select {} },
+	"sleeps": func() int { return sleepLong() },
 	"waits": func() int {
 		fmt.Println(uiVersion)
 		note("pid", strconv.Itoa(os.Getpid()))
@@ -151,7 +149,7 @@ var fakes = map[string]func() int{
 	},
 	"is-killed": func() int {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		return sleepLong()
 	},
 	"fails-long": func() int {
 		fmt.Fprintf(os.Stderr, "\nError: Too much\n\n  on main.tf line 3, in resource \"a\" \"b\":\n   3: resource \"a\" \"b\" {\n\n%s\n\nError: Another\n\nMore.\n", strings.Repeat("é", 40<<10))
@@ -163,6 +161,12 @@ var fakes = map[string]func() int{
 		note("environ", strings.Join(env, "\n"))
 		return 0
 	},
+}
+
+// sleepLong outlasts any test, yet not for ever, should a test fail to end it.
+func sleepLong() int {
+	time.Sleep(2 * time.Minute)
+	return 0
 }
 
 func flood(to *os.File) int {
@@ -195,12 +199,18 @@ func note(name, text string) {
 	if dir == "" {
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := appendLine(filepath.Join(dir, name), text); err != nil {
 		panic(err)
 	}
-	defer f.Close()
-	fmt.Fprintln(f, text)
+}
+
+func appendLine(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, text)
+	return errors.Join(err, f.Close())
 }
 
 func released() bool {

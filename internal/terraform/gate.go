@@ -3,7 +3,6 @@ package terraform
 import (
 	"context"
 	"sync"
-	"time"
 )
 
 // gate is the context an engine runs under. It passes the caller's
@@ -12,9 +11,6 @@ import (
 // is one it returns and forgets the engine, which goes on without anybody
 // reading or reaping it. That look is the first call of Err, so Err answers nil
 // then, and Done closes no earlier.
-//
-// Should a later terraform-exec never look, cancellation goes through after
-// startLimit all the same.
 type gate struct {
 	context.Context // the caller's values, without its cancellation
 
@@ -28,9 +24,6 @@ type gate struct {
 	wait   sync.WaitGroup
 	reason error // why, if it was not the caller; read after fired
 }
-
-// startLimit is far longer than a fork takes.
-const startLimit = 5 * time.Second
 
 // newGate returns a gate in front of ctx; close it. onStart is called on the
 // thread that started the engine, as soon as it is started.
@@ -54,11 +47,8 @@ func (g *gate) relay(ctx context.Context) {
 	case <-g.closed:
 		return
 	}
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
 	select {
 	case <-g.started:
-	case <-limit.C:
 	case <-g.closed:
 		return
 	}

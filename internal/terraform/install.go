@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,4 +173,14 @@ func reason(err error) string {
 		return "the signature of its checksums does not match the signing key"
 	}
 	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// redact takes the user information out of a mirror's address.
+func redact(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "the mirror"
+	}
+	parsed.User = nil
+	return parsed.String()
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -63,7 +64,7 @@ func newMirror(t *testing.T) *mirror {
 	index := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, body)
+			_, _ = io.WriteString(w, body)
 		}
 	}
 	mux.HandleFunc("/hashi/terraform/index.json", index(fmt.Sprintf(`{"name":"terraform","versions":{%q:%s}}`, mirrored, version)))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
 
@@ -39,6 +40,7 @@ type Options struct {
 // Runner runs one engine in one directory, a command at a time.
 type Runner struct {
 	engine     Engine
+	version    *version.Version // nil when it is the question
 	dir        string
 	env        map[string]string
 	out        *output
@@ -48,6 +50,19 @@ type Runner struct {
 
 // New returns a Runner for the engine that Locate found.
 func New(engine Engine, opts Options) (*Runner, error) {
+	known, err := version.NewVersion(engine.Version)
+	if err != nil {
+		return nil, fmt.Errorf("version of the engine %s: %w", engine.Path, err)
+	}
+	r, err := newRunner(engine, opts)
+	if err != nil {
+		return nil, err
+	}
+	r.version = known
+	return r, nil
+}
+
+func newRunner(engine Engine, opts Options) (*Runner, error) {
 	if !filepath.IsAbs(engine.Path) {
 		return nil, fmt.Errorf("engine path %q is not absolute", engine.Path)
 	}

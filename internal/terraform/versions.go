@@ -43,7 +43,7 @@ const maxKnownVersions = 100
 // of returns a binary's version. The error completes a sentence that begins
 // with the path.
 func (c *versionCache) of(ctx context.Context, binary string) (string, error) {
-	info, err := os.Stat(binary)
+	info, err := os.Stat(binary) //nolint:gosec // PATH is the agent's own
 	if err != nil {
 		return "", err
 	}
@@ -118,7 +118,7 @@ func askVersion(ctx context.Context, binary string) (string, error) {
 		return "", fmt.Errorf("cannot be asked for its version: %w", err)
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // an empty directory in the temporary one
-	runner, err := New(Engine{Kind: filepath.Base(binary), Path: binary}, Options{
+	runner, err := newRunner(Engine{Kind: filepath.Base(binary), Path: binary}, Options{
 		Dir: dir, Env: []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}, KillAfter: time.Second,
 	})
 	if err != nil {
