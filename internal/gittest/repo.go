@@ -134,7 +134,7 @@ func (r *Repo) Git(args ...string) string {
 
 func initRepo(t testing.TB, dir string) *Repo {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a served repository
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r := &Repo{t: t, Dir: dir}
@@ -154,7 +154,7 @@ func (r *Repo) run(stdin *bytes.Buffer, args ...string) string {
 func (r *Repo) try(args ...string) (string, error) { return r.start(nil, args...) }
 
 func (r *Repo) start(stdin *bytes.Buffer, args ...string) (string, error) {
-	cmd := exec.CommandContext(r.t.Context(), "git", args...) //nolint:gosec // tests choose the arguments
+	cmd := exec.CommandContext(r.t.Context(), "git", args...)
 	cmd.Dir = r.Dir
 	cmd.Env = environment(r.Dir)
 	if stdin != nil {

@@ -90,7 +90,7 @@ func NewServer(t testing.TB, opts ...Option) *Server {
 		s.http = httptest.NewTLSServer(handler)
 		s.CAFile = filepath.Join(t.TempDir(), "ca.pem")
 		block := &pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw}
-		if err := os.WriteFile(s.CAFile, pem.EncodeToMemory(block), 0o644); err != nil { //nolint:gosec // a certificate is public
+		if err := os.WriteFile(s.CAFile, pem.EncodeToMemory(block), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

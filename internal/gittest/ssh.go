@@ -159,7 +159,7 @@ func (s *SSHServer) uploadPack(channel ssh.Channel, command string) uint32 {
 	s.mu.Lock()
 	s.sessions++
 	s.mu.Unlock()
-	cmd := exec.Command(s.program, filepath.Join(s.Root, strings.TrimSuffix(path, "'"))) //nolint:gosec,noctx // ends with its connection
+	cmd := exec.Command(s.program, filepath.Join(s.Root, strings.TrimSuffix(path, "'")))
 	cmd.Env = environment(s.Root)
 	cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
 	stdin, err := cmd.StdinPipe()

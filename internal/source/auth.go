@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,7 +21,7 @@ type authorizer interface {
 	https(address) (githttp.AuthMethod, error)
 	// ssh returns the configuration for hostPort and a function that releases
 	// what it holds, to be called after the handshake.
-	ssh(a address, hostPort string) (*ssh.ClientConfig, func(), error)
+	ssh(ctx context.Context, a address, hostPort string) (*ssh.ClientConfig, func(), error)
 }
 
 // ambient is what the machine offers: nothing over HTTPS; over SSH the keys of
@@ -30,7 +31,7 @@ type ambient struct{}
 
 func (ambient) https(address) (githttp.AuthMethod, error) { return nil, nil }
 
-func (ambient) ssh(a address, hostPort string) (*ssh.ClientConfig, func(), error) {
+func (ambient) ssh(ctx context.Context, a address, hostPort string) (*ssh.ClientConfig, func(), error) {
 	hosts, err := gitssh.NewKnownHostsDb() // SSH_KNOWN_HOSTS, else the user's and the machine's
 	if err != nil {
 		return nil, nil, &hostKeyError{host: a.host, err: err}
@@ -39,12 +40,16 @@ func (ambient) ssh(a address, hostPort string) (*ssh.ClientConfig, func(), error
 	if socket == "" {
 		return nil, nil, errNoSSHKey
 	}
-	conn, err := net.Dial("unix", socket)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket) //nolint:gosec // the agent's own environment names it
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errNoSSHKey, err)
 	}
 	keys := ssh.PublicKeysCallback(agent.NewClient(conn).Signers)
-	return sshConfig(a, hostPort, hosts, keys), func() { _ = conn.Close() }, nil
+	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return sshConfig(a, hostPort, hosts, keys), func() {
+		unhook()
+		_ = conn.Close()
+	}, nil
 }
 
 // sshConfig accepts the keys that hosts lists for a host, and no other.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -139,7 +140,7 @@ func (p passwords) https(address) (githttp.AuthMethod, error) {
 	return &githttp.BasicAuth{Username: p.user, Password: p.password}, nil
 }
 
-func (passwords) ssh(address, string) (*ssh.ClientConfig, func(), error) {
+func (passwords) ssh(context.Context, address, string) (*ssh.ClientConfig, func(), error) {
 	return nil, nil, errNoSSHKey
 }
 

@@ -2,7 +2,7 @@ package source
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // git's checksum
+	"crypto/sha1"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -18,7 +18,7 @@ import (
 func seal(count uint32, body []byte) []byte {
 	pack := append([]byte("PACK\x00\x00\x00\x02"), binary.BigEndian.AppendUint32(nil, count)...)
 	pack = append(pack, body...)
-	sum := sha1.Sum(pack) //nolint:gosec // git's checksum
+	sum := sha1.Sum(pack)
 	return append(pack, sum[:]...)
 }
 

@@ -38,7 +38,7 @@ func (s *Source) openSSH(ctx context.Context, a address) (_ session, err error) 
 		port = "22"
 	}
 	host := net.JoinHostPort(strings.Trim(a.host, "[]"), port)
-	config, done, err := s.auth.ssh(a, host)
+	config, done, err := s.auth.ssh(ctx, a, host)
 	if err != nil {
 		return nil, err
 	}

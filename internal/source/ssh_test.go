@@ -30,7 +30,7 @@ type keyring struct {
 
 func (keyring) https(address) (githttp.AuthMethod, error) { return nil, nil }
 
-func (k keyring) ssh(a address, hostPort string) (*ssh.ClientConfig, func(), error) {
+func (k keyring) ssh(_ context.Context, a address, hostPort string) (*ssh.ClientConfig, func(), error) {
 	hosts, err := gitssh.NewKnownHostsDb(k.knownHosts)
 	if err != nil {
 		return nil, nil, err
@@ -122,8 +122,12 @@ func TestSSHCancelDuringHandshake(t *testing.T) {
 	go func() {
 		conn, err := listener.Accept()
 		if err == nil {
-			accepted <- conn
+			_, err = conn.Read(make([]byte, 1)) // the client introduces itself and waits for us
 		}
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- conn
 		cancel()
 	}()
 	s := sshSource(t, host)

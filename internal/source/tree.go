@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"unicode"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -45,7 +44,6 @@ func malformed(format string, args ...any) error {
 type written struct {
 	templates  []string // directories with a template in them
 	submodules []string
-	links      []string
 	entries    int
 	bytes      int64
 }
@@ -55,7 +53,6 @@ type writer struct {
 	written
 	objects objects
 	limits  limits
-	top     *os.Root
 }
 
 // writeCommit empties dir and writes the tree of commit into it. No path or
@@ -70,15 +67,9 @@ func writeCommit(ctx context.Context, o objects, commit plumbing.Hash, dir strin
 		return nil, fmt.Errorf("empty the work directory %s: %w", dir, err)
 	}
 	defer func() { _ = top.Close() }()
-	w := &writer{objects: o, limits: l, top: top}
+	w := &writer{objects: o, limits: l}
 	if err := w.tree(ctx, top, root, ".", 1); err != nil {
 		return nil, err
-	}
-	// Only now does each link have what it leads to.
-	for _, link := range w.links {
-		if err := w.checkLink(link); err != nil {
-			return nil, err
-		}
 	}
 	return &w.written, nil
 }
@@ -151,7 +142,6 @@ func (w *writer) entry(ctx context.Context, dir *os.Root, entry object.TreeEntry
 	case filemode.Executable:
 		return w.file(dir, entry, 0o755)
 	case filemode.Symlink:
-		w.links = append(w.links, full)
 		return w.link(dir, entry, full)
 	case filemode.Submodule:
 		w.submodules = append(w.submodules, full)
@@ -193,35 +183,30 @@ func (w *writer) link(dir *os.Root, entry object.TreeEntry, full string) error {
 	if err != nil {
 		return err
 	}
-	// Where a target goes up after it went down, the way depends on other
-	// links and on what the template makes later; nobody needs such targets.
-	down := false
-	for segment := range strings.SplitSeq(target.String(), "/") {
-		if segment == ".." && down {
-			return escapes(full, target.String())
-		}
-		down = down || segment != ".." && segment != "." && segment != ""
-	}
-	if path.IsAbs(target.String()) || !filepath.IsLocal(path.Join(path.Dir(full), target.String())) {
-		return escapes(full, target.String())
+	if !staysInside(path.Dir(full), target.String()) {
+		return refusePath("template_source.repo: the symbolic link %s → %s leads out of the checkout; links must stay within the repository",
+			printable(full, 120), printable(target.String(), 120))
 	}
 	return dir.Symlink(target.String(), entry.Name)
 }
 
-// checkLink follows a link as the kernel would, but never out of the work
-// tree. One that leads nowhere, or in circles, does no harm.
-func (w *writer) checkLink(link string) error {
-	_, err := w.top.Stat(link)
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
-		return nil
+// staysInside reports whether a link in directory dir cannot lead out of the
+// work tree, whatever other links there are. Its target may climb first, for
+// above it are only real directories, and then descend: each link on that way
+// obeys the same rule. A target that climbs again after it went down is
+// refused, because from where it climbs depends on what is there by then.
+func staysInside(dir, target string) bool {
+	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
+		return false
 	}
-	target, _ := w.top.Readlink(link)
-	return escapes(link, target)
-}
-
-func escapes(link, target string) error {
-	return refusePath("template_source.repo: the symbolic link %s → %s leads out of the checkout; links must stay within the repository",
-		printable(link, 120), printable(target, 120))
+	down := false
+	for segment := range strings.SplitSeq(target, "/") {
+		if segment == ".." && down {
+			return false
+		}
+		down = down || segment != ".." && segment != "." && segment != ""
+	}
+	return filepath.IsLocal(path.Join(dir, target))
 }
 
 // validEntry refuses names that mean something else to a file system or to

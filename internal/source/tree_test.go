@@ -35,6 +35,7 @@ func TestEscapingLinks(t *testing.T) {
 		"up from below":     {gittest.Files{"a/b/l": gittest.Symlink("../../../x")}, true},
 		"down and up":       {gittest.Files{"l": gittest.Symlink("a/../../x")}, true},
 		"through a link":    {gittest.Files{"s/d": gittest.Symlink(".."), "l": gittest.Symlink("s/d/../x")}, true},
+		"down, up again":    {gittest.Files{"a/l": gittest.Symlink("nowhere/../main.tf")}, true},
 		"the directory":     {gittest.Files{"l": gittest.Symlink("..")}, true},
 		"to the root":       {gittest.Files{"a/l": gittest.Symlink("..")}, false},
 		"to a sibling":      {gittest.Files{"a/l": gittest.Symlink("../main.tf")}, false},
