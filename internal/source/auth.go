@@ -40,7 +40,7 @@ func (ambient) ssh(ctx context.Context, a address, hostPort string) (*ssh.Client
 	if socket == "" {
 		return nil, nil, errNoSSHKey
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket) //nolint:gosec // the agent's own environment names it
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errNoSSHKey, err)
 	}
