@@ -5,8 +5,6 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 
 TOOLS   := $(CURDIR)/.tools
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/tendril-run/tendril/internal/agentcmd.Version=$(VERSION)
 GOLANGCI_VERSION := v2.12.0
 
 export PATH := $(TOOLS):$(PATH)
@@ -25,7 +23,7 @@ demo: build ## Deploy the hello template once, watch it, and stop
 
 .PHONY: build
 build: ## Build bin/tendril and bin/trellis
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/tendril ./cmd/trellis
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
 
 .PHONY: test
 test: deps ## Run every test, with the race detector; installs what they need

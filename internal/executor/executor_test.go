@@ -104,7 +104,7 @@ func TestApply(t *testing.T) {
 // wantNothingLeft fails the test when files with variables are left behind.
 func (s *site) wantNothingLeft() {
 	s.t.Helper()
-	for _, name := range []string{"source", "plan", "variables.tfvars.json", "tmp"} {
+	for _, name := range []string{"source", "plan", "variables.tfvars.json", "ephemeral.tfvars.json", "tmp"} {
 		if _, err := os.Lstat(filepath.Join(s.job.Dirs.Work, name)); err == nil {
 			s.t.Errorf("%s is left in the work directory", name)
 		}
@@ -132,6 +132,20 @@ func TestSecondRunFindsItsState(t *testing.T) {
 			t.Errorf("outputs of a run without changes = %+v, want the same as of the first", o)
 		}
 	}
+}
+
+// A saved plan does not hold ephemeral variables: apply is given them again.
+func TestEphemeralVariables(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": "variable \"token\" {\n  type      = string\n  ephemeral = true\n}\nresource \"terraform_data\" \"a\" {}\n"},
+		map[string]any{"token": "only-for-now"})
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	if strings.Contains(c.text(), "only-for-now") {
+		t.Error("log holds the value of an ephemeral variable")
+	}
+	s.wantNothingLeft()
 }
 
 func TestLinesComeWhileTerraformRuns(t *testing.T) {

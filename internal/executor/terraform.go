@@ -23,6 +23,8 @@ type terraformRun struct {
 	backend backend
 	plan    *tfjson.Plan
 	steps   int
+	// ephemeral is the file of the ephemeral variables, "" without any.
+	ephemeral string
 }
 
 func newTerraformRun(r *provisionRun, dir string) *terraformRun {
@@ -60,6 +62,12 @@ func (t *terraformRun) Validate(vars map[string]json.RawMessage) error {
 	}
 	if err := os.WriteFile(t.run.files.vars, rendered.JSON, 0o600); err != nil {
 		return fmt.Errorf("write the variables: %w", err)
+	}
+	if rendered.Ephemeral != nil {
+		t.ephemeral = t.run.files.ephemeral
+		if err := os.WriteFile(t.ephemeral, rendered.Ephemeral, 0o600); err != nil {
+			return fmt.Errorf("write the ephemeral variables: %w", err)
+		}
 	}
 	t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job)
 	return err
@@ -125,12 +133,15 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 
 // Apply implements provisioner.
 func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error) {
-	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{PlanFile: t.run.files.plan, Steps: t.steps, On: func(e terraform.Event) {
-		t.mask(e.Secrets)
-		if e.Resource != nil {
-			on(*e.Resource, e.Percent())
-		}
-	}})
+	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
+		PlanFile: t.run.files.plan, VarFile: t.ephemeral, Steps: t.steps,
+		On: func(e terraform.Event) {
+			t.mask(e.Secrets)
+			if e.Resource != nil {
+				on(*e.Resource, e.Percent())
+			}
+		},
+	})
 	if err := t.whatEngineSaid(err); err != nil {
 		return nil, t.howFar(ctx, applied, err)
 	}

@@ -15,7 +15,8 @@ import (
 // current run, but for the engine's data, which holds downloaded providers.
 type workDir struct {
 	source, data, temp string
-	vars, plan         string
+	vars, ephemeral    string // files with variables
+	plan               string
 	state              string // the directory of local and rescued state
 	template           string // where the engine runs, once it is known
 }
@@ -26,7 +27,7 @@ const erroredState = "errored.tfstate"
 func prepareWorkDir(dirs job.Dirs) (workDir, error) {
 	w := workDir{
 		source: filepath.Join(dirs.Work, "source"), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, "tmp"),
-		vars: filepath.Join(dirs.Work, "variables.tfvars.json"), plan: filepath.Join(dirs.Work, "plan"),
+		vars: filepath.Join(dirs.Work, "variables.tfvars.json"), ephemeral: filepath.Join(dirs.Work, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Work, "plan"),
 		state: dirs.State,
 	}
 	if err := w.rescueState(); err != nil {
@@ -54,7 +55,7 @@ func prepareWorkDir(dirs job.Dirs) (workDir, error) {
 
 // cleanUp removes what holds variables or is of no more use.
 func (w *workDir) cleanUp() error {
-	for _, path := range []string{w.vars, w.plan, w.temp, w.source} {
+	for _, path := range []string{w.vars, w.ephemeral, w.plan, w.temp, w.source} {
 		if err := os.RemoveAll(path); err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -41,9 +40,9 @@ func fast() map[string]string {
 
 // Main runs the tests of a package, stops the server they shared and fails
 // when goroutines are left over. It does not return.
-func Main(m *testing.M) { os.Exit(run(m)) }
+func Main(m interface{ Run() int }) { os.Exit(run(m)) }
 
-func run(m *testing.M) int {
+func run(m interface{ Run() int }) int {
 	code := m.Run()
 	if err := shared.close(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)

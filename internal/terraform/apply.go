@@ -15,6 +15,9 @@ import (
 type ApplyOptions struct {
 	// PlanFile is what Plan saved, from the same directory.
 	PlanFile string
+	// VarFile gives ephemeral variables again, which a saved plan does not
+	// hold; "" for none.
+	VarFile string
 	// Steps is how many steps the plan has, see Steps. 0 lets the engine say.
 	Steps int
 	// On hears of events, in order, before their lines are printed. It runs
@@ -67,7 +70,11 @@ func (r *Runner) Apply(ctx context.Context, opts ApplyOptions) (Applied, error) 
 		run.gate.interrupt(err)
 	}
 	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {
-		return tf.ApplyJSON(ctx, progress.writer(), tfexec.DirOrPlan(opts.PlanFile))
+		args := []tfexec.ApplyOption{tfexec.DirOrPlan(opts.PlanFile)}
+		if opts.VarFile != "" {
+			args = append(args, tfexec.VarFile(opts.VarFile))
+		}
+		return tf.ApplyJSON(ctx, progress.writer(), args...)
 	})
 	if refused != nil && (err == nil || errors.Is(err, refused)) {
 		err = provision.Fail(provision.CodeEngineMissing, fmt.Sprintf("%s apply was stopped: %s", r.engine.Kind, refused), refused)

@@ -1,13 +1,11 @@
 package pgqueue_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -17,33 +15,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// agentURL returns the world's database as a login role that is in
-// tendril_agent and has nothing else.
-func agentURL(t *testing.T, w *queuetest.World) string {
-	t.Helper()
-	role := "agent_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	w.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'test' IN ROLE tendril_agent")
-	t.Cleanup(func() {
-		conn, err := pgx.Connect(context.Background(), w.URL)
-		if err != nil {
-			t.Errorf("connect: %v", err)
-			return
-		}
-		defer conn.Close(context.Background()) //nolint:errcheck // the test is over
-		if _, err := conn.Exec(context.Background(), "DROP ROLE "+role); err != nil {
-			t.Errorf("drop role: %v", err)
-		}
-	})
-	config, err := pgx.ParseConfig(w.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "postgres://" + role + ":test@/" + config.Database + "?host=" + config.Host
-}
-
 func open(t *testing.T, w *queuetest.World, token string, agent queue.Agent) queue.Queue {
 	t.Helper()
-	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: agentURL(t, w), Token: token, Agent: agent})
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.AgentURL(t), Token: token, Agent: agent})
 	if err != nil {
 		t.Fatalf("pgqueue.New() = %v, want nil", err)
 	}

@@ -7,6 +7,7 @@ package queuetest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -52,6 +53,30 @@ func Populate(t testing.TB, url string) *World {
 	}
 	w.Cluster, w.Token = w.NewCluster(t, "prod")
 	return w
+}
+
+// AgentURL returns the database's URL for a new login role that is in
+// tendril_agent and has nothing else.
+func (w *World) AgentURL(t testing.TB) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(w.URL)
+	if err != nil {
+		t.Fatalf("queuetest: %v", err)
+	}
+	role := "agent_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	w.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'test' IN ROLE tendril_agent")
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), w.URL)
+		if err != nil {
+			t.Errorf("queuetest: connecting: %v", err)
+			return
+		}
+		defer conn.Close(context.Background()) //nolint:errcheck // the test is over
+		if _, err := conn.Exec(context.Background(), "DROP ROLE "+role); err != nil {
+			t.Errorf("queuetest: %v", err)
+		}
+	})
+	return "postgres://" + role + ":test@/" + config.Database + "?host=" + config.Host
 }
 
 // NewCluster adds a cluster and returns its id and first token.
