@@ -25,6 +25,13 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("the data directory %s is in use by %s: stop that one, or choose another data directory", e.Dir, holder)
 }
 
+// unlock gives the lock up. Closing alone would do so only when no child that
+// is just being started holds a copy of the descriptor any more.
+func unlock(lock *os.File) {
+	_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)
+	_ = lock.Close()
+}
+
 // acquire takes the exclusive lock of a data directory. The kernel drops it
 // when the holder dies, so a lock that is free means that nobody manages the
 // directory, although a server may still run in it.

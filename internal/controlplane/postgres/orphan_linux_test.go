@@ -120,7 +120,7 @@ func TestBackendsOfAKilledPostmaster(t *testing.T) {
 	if len(processesOf(s.data())) == 0 {
 		t.Fatal("no backend outlived its postmaster; this test tests nothing")
 	}
-	_ = s.lock.Close() // as when the parent dies too
+	unlock(s.lock) // as when the parent dies too
 	execute(t, start(t, o), "TABLE kept")
 	if err := <-busy; err == nil {
 		t.Error("the busy query ended well")

@@ -67,7 +67,7 @@ type Server struct {
 
 	stopping chan struct{} // closed by the first Stop
 	stop     sync.Once
-	release  sync.Once
+	cleaned  sync.Once
 }
 
 // Start runs the server of o.DataDir, which it initialises when new, and
@@ -204,8 +204,8 @@ func (s *Server) ended(ctx context.Context, sig os.Signal, limit time.Duration) 
 
 // cleanUp gives the directory back. The server must have ended.
 func (s *Server) cleanUp() {
-	s.release.Do(func() {
+	s.cleaned.Do(func() {
 		s.removeSocketDir()
-		_ = s.lock.Close() // and with it goes the flock
+		unlock(s.lock)
 	})
 }

@@ -135,7 +135,7 @@ func TestLongPath(t *testing.T) {
 	// As after a SIGKILL: the next start removes what the link points to.
 	_ = s.process.Kill()
 	<-s.Done()
-	_ = s.lock.Close()
+	unlock(s.lock)
 	again := start(t, options(dir))
 	if exists(short) {
 		t.Errorf("%s, left behind, is still there after the next start", short)
@@ -261,31 +261,37 @@ func TestLostPasswordIsNamed(t *testing.T) {
 // not run and must not hinder the next start.
 func TestStopDuringStart(t *testing.T) {
 	t.Parallel()
+	o := options(newDir(t))
 	for _, step := range []string{"lock", "data.new", "data", "run", logName, "data/postmaster.pid", "run/" + socketName} {
-		t.Run(filepath.Base(step), func(t *testing.T) {
-			t.Parallel()
-			o := options(newDir(t))
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			ended := make(chan struct{})
-			var s *Server
-			var err error
-			go func() {
-				defer close(ended)
-				s, err = Start(ctx, o)
-			}()
-			eventually(t, step, func() bool { return exists(filepath.Join(o.DataDir, step)) })
-			cancel()
-			<-ended
-			if err == nil { // it was ready when the cancel came
-				stop(t, s)
-			} else if !errors.Is(err, context.Canceled) {
-				t.Errorf("Start = %v, want context.Canceled", err)
-			}
-			if pids := processesOf(filepath.Join(o.DataDir, "data")); len(pids) > 0 {
-				t.Errorf("still running: %v", pids)
-			}
-			execute(t, start(t, o), "CREATE TABLE fruit ()")
-		})
+		// Those that a start before left are no sign that this one has come so far.
+		if step == logName {
+			_ = os.Remove(filepath.Join(o.DataDir, step))
+		}
+		if err := cancelAt(t, o, filepath.Join(o.DataDir, step)); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("Start, cancelled at %s = %v, want context.Canceled", step, err)
+		}
+		if pids := processesOf(filepath.Join(o.DataDir, "data")); len(pids) > 0 {
+			t.Errorf("still running after a cancel at %s: %v", step, pids)
+		}
 	}
+	execute(t, start(t, o), "CREATE TABLE fruit ()")
+}
+
+// cancelAt starts a server and cancels the start as soon as a file is there.
+// Where the server was quicker, it is stopped.
+func cancelAt(t *testing.T, o Options, path string) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		s, err := Start(ctx, o)
+		if err == nil {
+			err = s.Stop(context.Background())
+		}
+		ended <- err
+	}()
+	eventually(t, path, func() bool { return exists(path) })
+	cancel()
+	return <-ended
 }
