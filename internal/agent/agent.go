@@ -48,16 +48,22 @@ type Agent struct {
 	options Options
 	hurry   chan struct{}
 	once    sync.Once
+	limits  limits
+}
+
+// limits bound what nobody else does.
+type limits struct {
 	// endMargin is how much longer than its grace a child may take to end
 	// before it is killed: for its last lines, and for killing what ignores it.
 	endMargin time.Duration
+	// lastDelivery is how long an agent that is to end, and whose children have
+	// ended, waits for a database that cannot be reached.
+	lastDelivery time.Duration
 }
-
-const endMargin = 30 * time.Second
 
 // New returns an Agent that does nothing until Run.
 func New(o Options) *Agent {
-	return &Agent{options: o, hurry: make(chan struct{}), endMargin: endMargin}
+	return &Agent{options: o, hurry: make(chan struct{}), limits: limits{endMargin: 30 * time.Second, lastDelivery: 10 * time.Second}}
 }
 
 // StopNow cuts the drain short, whether it has begun or not: what still runs is

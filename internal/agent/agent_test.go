@@ -147,7 +147,9 @@ func TestKilledChild(t *testing.T) {
 func TestSiblingSurvivesASweep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := startAgent(t, w.setup())
+	s := w.setup()
+	s.Beside = true
+	a := startAgent(t, s)
 	sibling := w.deploy(t, "sibling", "orphan grandchild", "touch ready", "hold go", "succeed")
 	w.touched(t, "ready")
 	w.becomes(t, w.deploy(t, "prod", "die"), "FAILED/exec_died")

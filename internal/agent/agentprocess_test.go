@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
@@ -32,9 +33,12 @@ type setup struct {
 	Name                string
 	Slots               int
 	Drain, Grace        time.Duration
-	EndMargin           time.Duration
+	// As in limits.
+	EndMargin, LastDelivery time.Duration
 	// LoseClaims is how many answers to Claim are lost on their way.
 	LoseClaims int
+	// Beside has the process start something of its own before it is an agent.
+	Beside bool
 	// NoChild makes the children's program one that is not there.
 	NoChild bool
 }
@@ -74,9 +78,8 @@ func agentProcess() int {
 		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour},
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
-	if s.EndMargin > 0 {
-		a.endMargin = s.EndMargin
-	}
+	a.limits.endMargin = or(s.EndMargin, a.limits.endMargin)
+	a.limits.lastDelivery = or(s.LastDelivery, a.limits.lastDelivery)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,7 +95,24 @@ func agentProcess() int {
 			}
 		}
 	})
+	var beside *exec.Cmd
+	if s.Beside {
+		beside = exec.Command("/bin/sleep", "1000")
+		if err := beside.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+	}
 	err = a.Run(ctx)
+	if beside != nil {
+		alive := process.Alive(beside.Process.Pid)
+		_ = beside.Process.Kill()
+		_ = beside.Wait()
+		if !alive {
+			fmt.Fprintln(os.Stderr, "what was there before the agent was ended by it")
+			return 4
+		}
+	}
 	close(over)
 	obeying.Wait()
 	signal.Stop(signals)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -18,8 +17,7 @@ type boot struct {
 	dir     *dataDir
 	queue   queue.Queue
 	hurry   <-chan struct{}
-	// endMargin is the Agent's.
-	endMargin time.Duration
+	limits  limits
 
 	hand       hand
 	nursery    *nursery
@@ -37,7 +35,7 @@ type boot struct {
 func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery) *boot {
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
-		hurry: a.hurry, endMargin: a.endMargin,
+		hurry: a.hurry, limits: a.limits,
 		nursery: n, slots: make(chan struct{}, a.options.Slots),
 	}
 	for range a.options.Slots {

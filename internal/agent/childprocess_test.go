@@ -151,6 +151,9 @@ func (c *scripted) play() int {
 			panic("a defect with 0xdeadbeef")
 		case "exit":
 			return n
+		case "nonsense": // a result that the database does not take
+			percent := 500
+			c.report(provision.Success, provision.Detail{Percent: &percent})
 		case "succeed":
 			c.report(provision.Success, provision.Detail{Stage: provision.StageDone})
 		default:

@@ -8,10 +8,6 @@ import (
 	"github.com/tendril-run/tendril/internal/job"
 )
 
-// lastDelivery bounds how long an agent whose children have all ended waits for
-// a database that cannot be reached.
-const lastDelivery = 10 * time.Second
-
 // work claims until ctx ends and returns when all that was claimed is done
 // with: finished, or stopped when the drain time was over. Heartbeats and
 // deliveries go on all the while.
@@ -38,7 +34,7 @@ func (b *boot) work(ctx context.Context) {
 	}
 	// Each child ends in its grace, or is killed, so this wait is bounded too.
 	<-childless
-	last := time.AfterFunc(lastDelivery, b.stopDelivering)
+	last := time.AfterFunc(b.limits.lastDelivery, b.stopDelivering)
 	defer last.Stop()
 	<-done
 	b.log.Info("drained")

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -216,7 +217,9 @@ func TestDatabaseAwayAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorldIn(t, queuetest.Populate(t, server.URL))
-	a := startAgent(t, w.setup())
+	s := w.setup()
+	s.LastDelivery = time.Second
+	a := startAgent(t, s)
 	id := w.deploy(t, "prod", "apply", "touch running", "hold never")
 	w.touched(t, "running")
 	server.Stop(t)
@@ -237,4 +240,52 @@ func TestDatabaseAwayAtTheEnd(t *testing.T) {
 	w.becomes(t, id, "FAILED/agent_drained")
 	b.stops(t)
 	w.wantNothingLeft(t)
+}
+
+func TestResultThatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "print 2", "apply", "nonsense")
+	w.becomes(t, id, "FAILED/internal")
+	a.says(t, "the database does not take the rest of the run")
+	a.stops(t)
+	if got := w.Log(t, id); got != lines(2) {
+		t.Errorf("log = %q, want %q", got, lines(2))
+	}
+	claim := w.Text(t, "SELECT id::text FROM tendril.claims")
+	if got, want := strings.Join(w.left(t, "rejected"), " "), claim+".json "+claim+".ndjson"; got != want {
+		t.Errorf("rejected/ holds %q, want %q", got, want)
+	}
+	if left := w.left(t, "spool"); len(left) > 0 {
+		t.Errorf("spool/ holds %q, want it empty", left)
+	}
+}
+
+func TestLeftoverThatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "print 2", "touch running", "hold never")
+	w.touched(t, "running")
+	a.kill()
+	w.Exec(t, "UPDATE tendril.claims SET state = 'ended', ended_at = now() - interval '2 days' WHERE provision_id = $1", id)
+	b := startAgent(t, w.setup())
+	b.says(t, "the database does not take the rest of the run")
+	w.becomes(t, w.deploy(t, "dev", "succeed"), "SUCCESS")
+	b.stops(t)
+	if left := w.left(t, "rejected"); len(left) != 2 {
+		t.Errorf("rejected/ holds %q, want the refused spool", left)
+	}
+}
+
+func TestForgottenAgentRegistersAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	a.says(t, "registered")
+	w.Exec(t, "DELETE FROM public.agents")
+	a.says(t, "registered again")
+	w.becomes(t, w.deploy(t, "prod", "succeed"), "SUCCESS")
+	a.stops(t)
 }

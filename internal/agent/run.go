@@ -126,7 +126,7 @@ func (r *run) carryOut() {
 // supervise returns when the child has ended, with the outcome of the delivery
 // if that came before.
 func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
-	settings, margin := r.boot.options.Settings, r.boot.endMargin
+	settings, margin := r.boot.options.Settings, r.boot.limits.endMargin
 	limit := time.NewTimer(settings.Timeout + settings.CancelGrace + margin)
 	defer limit.Stop()
 	for {

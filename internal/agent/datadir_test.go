@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+func openTestDir(t *testing.T, path string) *dataDir {
+	t.Helper()
+	d, err := openDataDir(path)
+	if err != nil {
+		t.Fatalf("openDataDir() = %v, want nil", err)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+func TestInstanceOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "deep", "data")
+	first := openTestDir(t, path)
+	first.close()
+	second := openTestDir(t, path)
+	if first.instance == uuid.Nil || second.instance != first.instance {
+		t.Errorf("instances = %s, %s, want the same twice", first.instance, second.instance)
+	}
+}
+
+func TestDataDirectoryIsPrivate(t *testing.T) {
+	t.Parallel()
+	d := openTestDir(t, filepath.Join(t.TempDir(), "data"))
+	a := provision.Assignment{ClaimID: uuid.New(), WorkspaceID: uuid.New()}
+	if _, err := d.workspace(a.WorkspaceID); err != nil {
+		t.Fatal(err)
+	}
+	_, files, err := d.newSpool(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.close()
+	err = filepath.WalkDir(d.root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			t.Errorf("%s has mode %o, want nothing for others", path, mode)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedInstanceIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "instance"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openDataDir(path)
+	if err == nil || !strings.Contains(err.Error(), "holds no instance id") {
+		t.Errorf("openDataDir(empty instance file) = %v, want an error that says so", err)
+	}
+	// The lock was given back: what is wrong can be repaired and tried again.
+	if err := os.Remove(filepath.Join(path, "instance")); err != nil {
+		t.Fatal(err)
+	}
+	openTestDir(t, path)
+}
+
+func TestSpoolsAreFoundAgain(t *testing.T) {
+	t.Parallel()
+	d := openTestDir(t, t.TempDir())
+	a := provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), Number: 7, WorkspaceID: uuid.New(), Workspace: "prod", Snapshot: []byte(`{"secret":1}`)}
+	made, files, err := d.newSpool(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.close()
+	if err := os.WriteFile(d.path("spool", ".tmp-1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, err := d.spools()
+	if err != nil || len(found) != 1 {
+		t.Fatalf("spools() = %v, %v, want one", found, err)
+	}
+	want := spoolAbout{Provision: a.ProvisionID, Number: 7, Workspace: a.WorkspaceID, Name: "prod"}
+	if found[0].claim != a.ClaimID || found[0].about != want {
+		t.Errorf("spools() = %s, %+v, want %s, %+v", found[0].claim, found[0].about, a.ClaimID, want)
+	}
+	if content, err := os.ReadFile(made.path(aboutSuffix)); err != nil || strings.Contains(string(content), "secret") {
+		t.Errorf("CLAIM.json = %s, %v, want nothing of the snapshot", content, err)
+	}
+	if free, err := found[0].free(); free || err != nil {
+		t.Errorf("free() = %v, %v, want false while the lock is held", free, err)
+	}
+	files.close()
+	if free, err := found[0].free(); !free || err != nil {
+		t.Errorf("free() = %v, %v, want true when nobody holds it", free, err)
+	}
+	if _, _, err := d.newSpool(a); err == nil {
+		t.Error("newSpool(same claim) = nil, want an error")
+	}
+}
+
+func TestLockOfAnother(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	openTestDir(t, path)
+	if err := os.Truncate(filepath.Join(path, "lock"), 0); err != nil { // it has not written its pid yet
+		t.Fatal(err)
+	}
+	_, err := openDataDir(path)
+	if err == nil || !strings.Contains(err.Error(), "its process id is not known") {
+		t.Errorf("openDataDir(locked) = %v, want it refused", err)
+	}
+}
