@@ -92,9 +92,10 @@ const columns = `
 // *NotProvisionError when ref is neither, and a *RefusedError (PT404) when there
 // is none that the person may see.
 func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
-	condition, key := "p.number = $1", any(nil)
+	var condition string
+	var key any
 	if number, err := strconv.ParseInt(strings.TrimPrefix(ref, "#"), 10, 64); err == nil {
-		key = number
+		condition, key = "p.number = $1", number
 	} else if id, err := uuid.Parse(ref); err == nil {
 		condition, key = "p.id = $1", id
 	} else {

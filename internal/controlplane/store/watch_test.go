@@ -16,7 +16,7 @@ import (
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-var contract = pgtest.Option(queuetest.Migrated)
+var contract = queuetest.Migrated
 
 func migrate(t *testing.T, url string) error {
 	t.Helper()

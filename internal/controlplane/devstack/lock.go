@@ -1,0 +1,66 @@
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// InUseError says that another Stack runs on the data directory.
+type InUseError struct {
+	Dir string
+	PID int // 0 when not known
+}
+
+func (e *InUseError) Error() string {
+	holder := "another process"
+	if e.PID != 0 {
+		holder = fmt.Sprintf("process %d", e.PID)
+	}
+	return fmt.Sprintf("trellis up runs already on %s (%s): use that one, stop it, or choose another --data-dir", e.Dir, holder)
+}
+
+// makeDataDir makes the directory. As root, others may pass through it:
+// PostgreSQL runs as another user, below.
+func makeDataDir(dir string) error {
+	mode := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	return os.Chmod(dir, mode) // whatever the umask
+}
+
+// lockDataDir takes the directory for this process. The kernel gives it back
+// when the process dies.
+func lockDataDir(dir string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer func() { _ = file.Close() }()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
+		}
+		text, _ := io.ReadAll(io.LimitReader(file, 32))
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		return nil, &InUseError{Dir: dir, PID: pid}
+	}
+	// Padded and written in place: a reader never sees an empty file.
+	if _, err := file.WriteAt(fmt.Appendf(nil, "%-20d\n", os.Getpid()), 0); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	return file, nil
+}

@@ -1,0 +1,100 @@
+package devstack
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/source"
+)
+
+// LocalUser is who asks on a machine where nobody signs in: the same in every
+// data directory, so that a database outlives them.
+var LocalUser = uuid.MustParse("10ca1000-0000-4000-8000-000000000001")
+
+// Defaults of Options.
+const (
+	DefaultListen = "127.0.0.1:8080"
+	DefaultSlots  = 2
+	// ClusterName is the cluster that the local agent belongs to.
+	ClusterName = "local"
+)
+
+// DefaultDataDir is where a Stack lives when it is not told: the current
+// directory's .tendril, and as root a place that PostgreSQL, which refuses
+// root, can reach from an account of its own.
+func DefaultDataDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/tendril"
+	}
+	return ".tendril"
+}
+
+// Options says what to start and where.
+type Options struct {
+	DataDir string // empty: DefaultDataDir
+	Listen  string // host:port of the HTTP server; empty: DefaultListen
+	// DatabaseURL uses that database rather than a private one.
+	DatabaseURL string
+	Slots       int // how many provisions run at once; 0: DefaultSlots
+	// AllowRepos are patterns of repositories that the agent may run besides
+	// the sample templates.
+	AllowRepos []string
+	// AgentCommand runs the agent, to be followed by --config FILE.
+	AgentCommand []string
+	// Version is this program's, for people.
+	Version string
+	// Report is told how the start and the end go.
+	Report Reporter
+}
+
+// Reporter hears how a start or an end goes. Its methods may be called from
+// several goroutines.
+type Reporter interface {
+	// Step says that something begins that may take a while. The function it
+	// returns is called once with what came of it, when it has succeeded.
+	Step(name string) (done func(detail string))
+	// Note says one thing worth reading.
+	Note(text string)
+}
+
+// complete fills in the defaults and refuses what cannot work, before anything
+// is made.
+func (o Options) complete() (Options, error) {
+	o.DataDir = cmp.Or(o.DataDir, DefaultDataDir())
+	o.Listen = cmp.Or(o.Listen, DefaultListen)
+	o.Slots = cmp.Or(o.Slots, DefaultSlots)
+	if o.Slots < 1 || o.Slots > 64 {
+		return o, fmt.Errorf("%d slots: from 1 to 64 are possible", o.Slots)
+	}
+	if len(o.AgentCommand) == 0 || o.Report == nil {
+		return o, errors.New("devstack: AgentCommand and Report are required")
+	}
+	dir, err := filepath.Abs(o.DataDir)
+	if err != nil {
+		return o, fmt.Errorf("find the data directory %s: %w", o.DataDir, err)
+	}
+	o.DataDir = dir
+	if o.DatabaseURL != "" {
+		// The agent gets the same URL with a login of its own in it.
+		if u, err := url.Parse(o.DatabaseURL); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+			return o, errors.New("the database must be given as a URL, postgres://USER:PASSWORD@HOST/DATABASE")
+		}
+	}
+	if _, err := source.ParseAllowlist([]string{o.templatePattern()}, true); err != nil {
+		return o, fmt.Errorf("the data directory %s cannot hold git repositories, for no URL can name it: choose one with plain letters, digits and . _ - in its path", o.DataDir)
+	}
+	if _, err := source.ParseAllowlist(o.AllowRepos, true); err != nil {
+		return o, err
+	}
+	return o, nil
+}
+
+func (o Options) path(names ...string) string {
+	return filepath.Join(append([]string{o.DataDir}, names...)...)
+}

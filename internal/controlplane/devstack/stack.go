@@ -1,0 +1,199 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tendril-run/tendril/internal/controlplane/postgres"
+)
+
+// Stack is everything, running. Whoever started it must call Stop, even when
+// Done says that it has broken.
+type Stack struct {
+	options Options
+	report  Reporter
+
+	lock     *os.File
+	listener net.Listener
+	postgres *postgres.Server // nil with a database of the user's own
+	db       *pgxpool.Pool
+	home     home
+	name     string // the agent's
+	agent    *agentProcess
+	agentLog *agentLog
+	web      *web
+	runtime  Runtime
+
+	background sync.WaitGroup
+	stopBack   context.CancelFunc
+
+	broken   chan struct{}
+	breaking sync.Once
+	cause    error // valid once broken is closed
+
+	stopping sync.Once
+	stopped  error
+}
+
+// Start starts everything and returns when the agent has registered and HTTP is
+// served. The context bounds the start only. What was started is ended again
+// when it fails. The error is an *InUseError when another Stack has the data
+// directory, and a *store.UnreachableError when the database given cannot be
+// reached.
+func Start(ctx context.Context, o Options) (*Stack, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{options: o, report: o.Report, broken: make(chan struct{})}
+	if err := s.start(ctx); err != nil {
+		// Nothing runs yet that would have to finish.
+		now, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		cancel()
+		return nil, errors.Join(err, s.Stop(now))
+	}
+	return s, nil
+}
+
+func (s *Stack) start(ctx context.Context) (err error) {
+	o := s.options
+	if err := makeDataDir(o.DataDir); err != nil {
+		return err
+	}
+	if s.lock, err = lockDataDir(o.DataDir); err != nil {
+		return err
+	}
+	removeRuntime(o.DataDir) // of one that was killed
+	// Before anything that takes long: a port that is taken is a common slip.
+	var listen net.ListenConfig
+	if s.listener, err = listen.Listen(ctx, "tcp", o.Listen); err != nil {
+		return fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Listen, listenCause(err))
+	}
+	databaseURL, err := s.startDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.migrate(ctx, databaseURL); err != nil {
+		return err
+	}
+	queueURL, err := s.furnish(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stopBack = stop
+	s.background.Go(func() { s.reap(background) })
+	if err := s.startAgent(ctx, queueURL); err != nil {
+		return err
+	}
+	s.web = serve(s.listener, s.health, s.fail)
+	s.runtime = Runtime{
+		PID: os.Getpid(), URL: "http://" + s.listener.Addr().String(), DatabaseURL: databaseURL, QueueURL: queueURL,
+		Token: s.home.token, Version: o.Version, StartedAt: time.Now().UTC().Truncate(time.Second),
+	}
+	return s.runtime.write(o.DataDir)
+}
+
+// furnish puts into the database what a deploy needs, and returns the URL that
+// the agent connects with.
+func (s *Stack) furnish(ctx context.Context, databaseURL string) (string, error) {
+	done := s.report.Step("Organisation, cluster and templates")
+	var err error
+	if s.home, err = settle(ctx, s.db, s.options.path("token")); err != nil {
+		return "", err
+	}
+	l, err := ensureLogin(ctx, s.db, s.options.path("agent-login.json"))
+	if err != nil {
+		return "", err
+	}
+	if s.name, err = agentName(l); err != nil {
+		return "", err
+	}
+	samples, err := publish(ctx, s.db, s.options, s.home.org)
+	if err != nil {
+		return "", err
+	}
+	done(fmt.Sprintf("cluster %s, templates %s", ClusterName, strings.Join(samples, ", ")))
+	return l.url(databaseURL)
+}
+
+// Runtime is how to reach the Stack.
+func (s *Stack) Runtime() Runtime { return s.runtime }
+
+// Done is closed when the Stack has broken: its database ended by itself, or
+// HTTP can no longer be served. Err says why.
+func (s *Stack) Done() <-chan struct{} { return s.broken }
+
+// Err says why the Stack has broken, nil while it has not.
+func (s *Stack) Err() error {
+	select {
+	case <-s.broken:
+		return s.cause
+	default:
+		return nil
+	}
+}
+
+func (s *Stack) fail(err error) {
+	s.breaking.Do(func() {
+		s.cause = err
+		close(s.broken)
+	})
+}
+
+// Stop ends everything in reverse and waits for it: the agent first, which may
+// finish what it runs until the context ends and then has to end it at once.
+// PostgreSQL outlives it, so that results arrive. Further calls wait for the
+// first one and return the same.
+func (s *Stack) Stop(ctx context.Context) error {
+	s.stopping.Do(func() { s.stopped = s.stop(ctx) })
+	return s.stopped
+}
+
+func (s *Stack) stop(ctx context.Context) error {
+	var problems []error
+	if s.agent != nil {
+		problems = append(problems, s.agent.stop(ctx))
+		s.agentLog.close()
+	}
+	if s.lock != nil {
+		removeRuntime(s.options.DataDir)
+	}
+	switch {
+	case s.web != nil:
+		s.web.stop()
+	case s.listener != nil:
+		_ = s.listener.Close()
+	}
+	if s.stopBack != nil {
+		s.stopBack()
+	}
+	if s.db != nil {
+		s.db.Close()
+	}
+	if s.postgres != nil {
+		// Its own limits apply: the caller's patience was for the runs.
+		problems = append(problems, s.postgres.Stop(context.WithoutCancel(ctx)))
+	}
+	s.background.Wait()
+	if s.lock != nil {
+		_ = s.lock.Close() // and with it goes the flock
+	}
+	return errors.Join(problems...)
+}
+
+// listenCause leaves out what net repeats.
+func listenCause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
