@@ -59,7 +59,7 @@ func (b *boot) live(ctx context.Context) error {
 	registration, err := b.register(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // asked to end before it had begun
+			return nil // asked to end before it had begun
 		}
 		return err
 	}

@@ -36,4 +36,6 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // jitter spreads d by up to a fifth either way, so that agents which were
 // started, or cut off, together do not call together for ever.
-func jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }
+func jitter(d time.Duration) time.Duration {
+	return d*4/5 + rand.N(d*2/5+1) //nolint:gosec // nobody gains by guessing it
+}
