@@ -34,7 +34,7 @@ func (b *boot) startChild(j job.Job, files spoolFiles) (_ *child, err error) {
 		return nil, fmt.Errorf("make the child's pipes: %w", err)
 	}
 	// Our own program; and its end is its own, not that of a context.
-	cmd := exec.Command(b.options.Command[0], b.options.Command[1:]...) //nolint:gosec,noctx // see above
+	cmd := exec.Command(b.options.Command[0], b.options.Command[1:]...) //nolint:noctx // see above
 	cmd.Env = append([]string{}, b.options.Env...)                      // never nil, which would be all of ours
 	cmd.Dir = j.Dirs.Work
 	cmd.Stdout, cmd.Stderr = p.said.write, p.said.write
