@@ -99,6 +99,18 @@ func (s *site) message(id uuid.UUID) string {
 	return s.Text(s.t, "SELECT coalesce(error_message, '') FROM public.provisions WHERE id = $1", id)
 }
 
+// awaitOutput waits for a text in an agent's own log.
+func (s *site) awaitOutput(a *agent, text string) {
+	s.t.Helper()
+	limit := time.Now().Add(patience)
+	for !strings.Contains(a.out.String(), text) {
+		if time.Now().After(limit) {
+			s.t.Fatalf("agent %s does not say %q", a.name, text)
+		}
+		<-time.After(20 * time.Millisecond) // between two looks
+	}
+}
+
 // agent is one tendril run.
 type agent struct {
 	site   *site

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 const hello = `
@@ -339,16 +337,8 @@ func TestDrainLetsWorkFinish(t *testing.T) {
 		defer close(done)
 		a.terminate()
 	}()
-	s.await("the drain", "SELECT true") // the signal is on its way; what follows must not be claimed
-	late := uuid.Nil
-	limit := time.Now().Add(patience)
-	for !strings.Contains(a.out.String(), "rain") {
-		if time.Now().After(limit) {
-			t.Fatal("the agent does not say that it drains")
-		}
-		<-time.After(20 * time.Millisecond) // between two looks
-	}
-	late = s.deploy(repo, "b", nil)
+	s.awaitOutput(a, "rain")
+	late := s.deploy(repo, "b", nil)
 	release(t, gate)
 	<-done
 	if got := s.Status(t, id); got != "SUCCESS" {
