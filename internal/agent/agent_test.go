@@ -89,9 +89,7 @@ func TestAgentKilledAndStartedAgain(t *testing.T) {
 	a.kill()
 
 	b := startAgent(t, w.setup())
-	// The new boot lives, and waits: nothing of the old child's is settled yet.
-	w.becomes(t, failing, "PROCESSING")
-	eventually(t, "the new boot to register", func() bool { return strings.Contains(b.log.String(), "registered") })
+	b.says(t, "waiting for an earlier run's process to end")
 	later := w.deploy(t, "other", "succeed")
 	if !process.Alive(child) {
 		t.Fatal("the old child is dead, want it to outlive its agent")

@@ -82,6 +82,7 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 	defer lines.Close() //nolint:errcheck // only read
 	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
 	o.OnRetry = func(err error) {
+		log.Debug("delivering again after a failure", "error", err)
 		trouble.met(err)
 		b.heart.nudge() // it tells of an outage, and of its end
 	}

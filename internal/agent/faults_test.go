@@ -65,6 +65,7 @@ func TestRevokedTokenStopsClaimingOnly(t *testing.T) {
 	a.says(t, "nothing is claimed until the token is valid again")
 	waiting := w.deploy(t, "dev", "succeed")
 	w.release(t, "go") // the run goes on; its lines wait
+	a.says(t, "delivering again after a failure")
 	if got := w.Status(t, waiting); got != "QUEUED" {
 		t.Errorf("status = %s, want QUEUED", got)
 	}
@@ -283,7 +284,7 @@ func TestForgottenAgentRegistersAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := startAgent(t, w.setup())
-	a.says(t, "registered")
+	w.becomes(t, w.deploy(t, "prod", "succeed"), "SUCCESS")
 	w.Exec(t, "DELETE FROM public.agents")
 	a.says(t, "registered again")
 	w.becomes(t, w.deploy(t, "prod", "succeed"), "SUCCESS")

@@ -80,7 +80,7 @@ func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
 // no limit: a second child must not touch what the first one may still write.
 func awaitChild(ctx context.Context, s *spool, log *slog.Logger) error {
 	began := time.Now()
-	told := began
+	told := began.Add(-tellOfLock)
 	for {
 		free, err := s.free()
 		if err != nil {
