@@ -73,11 +73,7 @@ func scenarios() map[string]func() error {
 			if err := errors.Join(err, kill(nil), living()); err != nil {
 				return err
 			}
-			exit, ok := errors.AsType[*exec.ExitError](cmd.Wait())
-			if !ok || exit.ExitCode() != 7 {
-				return fmt.Errorf("the child ended as %v, want exit status 7", exit)
-			}
-			return nil
+			return exited(cmd.Wait(), 7)
 		},
 
 		"grandchildren in sessions of their own": func() error {
@@ -172,11 +168,7 @@ func scenarios() map[string]func() error {
 				return named(found, "sleep") == 1 && len(found) == 3 && isZombie(found, waited.Process.Pid)
 			})
 			err = errors.Join(err, kill(func(i Info) bool { return i.PID == waited.Process.Pid }), noneLives(waited.Process.Pid))
-			exit, ok := errors.AsType[*exec.ExitError](waited.Wait())
-			if !ok || exit.ExitCode() != 3 {
-				err = errors.Join(err, fmt.Errorf("the excepted zombie ended as %v, want exit status 3", exit))
-			}
-			return err
+			return errors.Join(err, exited(waited.Wait(), 3))
 		},
 
 		"context that is over": func() error {
@@ -221,6 +213,14 @@ func living() error {
 		}
 	}
 	return nil
+}
+
+// exited checks what os/exec's Wait says about a child.
+func exited(err error, want int) error {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == want {
+		return nil
+	}
+	return fmt.Errorf("the child ended as %w, want exit status %d", err, want)
 }
 
 func killedBySignal(err error) error {

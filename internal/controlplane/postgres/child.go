@@ -15,8 +15,9 @@ import (
 // alone, and an environment without our secrets and without PG* variables,
 // which would change what it does.
 func (a *account) command(path string, args ...string) *exec.Cmd {
-	cmd := exec.Command(path, args...)
-	cmd.Dir = "/" // where we stand may be out of its reach
+	// No CommandContext: it would kill the postmaster with the context of Start.
+	cmd := exec.Command(path, args...) //nolint:noctx,gosec // see above; no shell, and the paths are ours
+	cmd.Dir = "/"                      // where we stand may be out of its reach
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: a.credential()}
 	return cmd

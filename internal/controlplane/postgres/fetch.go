@@ -107,8 +107,9 @@ func transport() *http.Transport {
 // install unpacks an archive beside final and renames, so that final is either
 // whole or not there.
 func install(ctx context.Context, archive []byte, final string) error {
+	const open = 0o755 // others must be able to execute what root unpacks
 	parent := filepath.Dir(final)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	if err := os.MkdirAll(parent, open); err != nil {
 		return err
 	}
 	temp, err := os.MkdirTemp(parent, ".unpack-")
@@ -119,8 +120,8 @@ func install(ctx context.Context, archive []byte, final string) error {
 	if err := unpack(ctx, archive, temp); err != nil {
 		return err
 	}
-	// Others must be able to execute what root unpacks, whatever the umask.
-	if err := errors.Join(os.Chmod(parent, 0o755), os.Chmod(temp, 0o755)); err != nil {
+	// Once more, whatever the umask.
+	if err := errors.Join(os.Chmod(parent, open), os.Chmod(temp, open)); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(final); err != nil {

@@ -31,7 +31,8 @@ func (b binaries) initdb() string   { return filepath.Join(b.dir, "initdb") }
 // Find returns the directory with the newest PostgreSQL server programs,
 // version 15 or later, that are installed on this machine.
 func Find() (string, error) {
-	found, err := find(context.Background(), installed(), 0)
+	ctx := context.Background()
+	found, err := find(ctx, installed(ctx), 0)
 	return found.dir, err
 }
 
@@ -112,7 +113,7 @@ func find(ctx context.Context, dirs []string, major int) (binaries, error) {
 
 // installed lists the directories where systems put the server's programs,
 // which is seldom on PATH.
-func installed() []string {
+func installed(ctx context.Context) []string {
 	var dirs []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		if filepath.IsAbs(dir) {
@@ -120,7 +121,7 @@ func installed() []string {
 		}
 	}
 	if path, err := exec.LookPath("pg_config"); err == nil {
-		if out, err := exec.Command(path, "--bindir").Output(); err == nil {
+		if out, err := exec.CommandContext(ctx, path, "--bindir").Output(); err == nil {
 			dirs = append(dirs, strings.TrimSpace(string(out)))
 		}
 	}

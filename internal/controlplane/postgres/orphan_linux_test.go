@@ -137,11 +137,15 @@ func TestStalePidFile(t *testing.T) {
 
 	// A process of the server's own account is what PostgreSQL itself takes for
 	// a running postmaster.
-	other := account.command("/bin/sleep", "1000")
+	other := account.command("/bin/cat")
+	in, err := other.StdinPipe() // ends it, also when this test dies
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _, _ = other.Process.Kill(), other.Wait() }()
+	defer func() { _, _ = in.Close(), other.Wait() }()
 	dead := account.command("/bin/true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)

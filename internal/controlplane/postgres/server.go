@@ -111,7 +111,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	bin, err := locate(ctx, o, installed(), s.dir, major)
+	bin, err := locate(ctx, o, installed(ctx), s.dir, major)
 	if err != nil {
 		return err
 	}
