@@ -244,6 +244,20 @@ func TestAgentGoneLeavesNoResult(t *testing.T) {
 	}
 }
 
+// A run ends with its work, though its agent neither delivers nor hangs up.
+func TestRunEndsWithoutItsAgent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
+	c := s.start()
+	c.await("Done.")
+	select {
+	case <-c.dead:
+	case <-time.After(20 * time.Second):
+		t.Error("the child waits for its agent after its work is done")
+	}
+}
+
 func TestStubbornProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

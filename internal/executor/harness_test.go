@@ -104,6 +104,7 @@ type child struct {
 	control *os.File
 	cancel  context.CancelFunc
 	over    chan struct{}
+	dead    chan struct{} // the process has ended
 
 	mu      sync.Mutex
 	log     strings.Builder
@@ -152,6 +153,7 @@ func (s *site) start() *child {
 	}
 
 	wake, dead := make(chan struct{}, 1), make(chan struct{})
+	c.dead = dead
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	pump := logstream.NewPump(c, s.job.Assignment.ClaimID, spool, logstream.PumpOptions{Acked: func(n int64, refused *provision.Failure) {

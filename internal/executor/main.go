@@ -42,8 +42,12 @@ func Main() error {
 		return fmt.Errorf("open the doorbell: %w", err)
 	}
 	log := logstream.NewWriter(os.NewFile(job.SpoolFD, "spool"), doorbell)
-	control := os.NewFile(job.ControlFD, "control")
-	return run(control, log)
+	// Non-blocking, so that closing it ends the read that waits on it: a run
+	// ends whether its agent listens or not.
+	if err := syscall.SetNonblock(job.ControlFD, true); err != nil {
+		return fmt.Errorf("open the control pipe: %w", err)
+	}
+	return run(os.NewFile(job.ControlFD, "control"), log)
 }
 
 // run is Main on open files.
@@ -54,8 +58,6 @@ func run(control *os.File, log *logstream.Writer) (err error) {
 		return errors.Join(err, log.Close())
 	}
 	s := newSession(reader, log, j.Settings.Timeout)
-	// The control pipe ends the session's reader only when it is closed: a
-	// blocked read on it does not hear of contexts.
 	defer func() {
 		_ = control.Close()
 		s.wait()
