@@ -77,6 +77,23 @@ func TestClaimPassesOver(t *testing.T) {
 	agent.mustClaim(t) // and without any of these it goes
 }
 
+// A row that an administrator changed or deleted by hand wedges nothing.
+func TestClaimSurvivesMeddling(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	changed, deleted := w.deploy(t, w.operator, snapshot("a")), w.deploy(t, w.operator, snapshot("b"))
+	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'CANCELLED' WHERE id = $1", changed)
+	mustExec(t, w.conn, "DELETE FROM public.provisions WHERE id = $1", deleted)
+	next := w.deploy(t, w.operator, snapshot("a"))
+	if _, got := agent.mustClaim(t); got != next {
+		t.Errorf("claim = %s, want %s", got, next)
+	}
+	if got, err := agent.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("claim = %s, %v, want nothing more", got, err)
+	}
+}
+
 // Eight connections empty a queue: each provision once, never two at once on
 // one workspace.
 func TestClaimConcurrently(t *testing.T) {

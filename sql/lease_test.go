@@ -74,6 +74,27 @@ func TestLeaseLostDuringApplyHoldsTheWorkspace(t *testing.T) {
 	w.log(t, first) // numbered without a gap over agent's and SYSTEM lines
 }
 
+// A reaping that fails takes no heartbeat with it.
+func TestHeartbeatSurvivesFailedReaping(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent, other := w.newAgent(t, "one"), w.newAgent(t, "two")
+	for _, name := range []string{"a", "b"} {
+		w.deploy(t, w.operator, snapshot(name))
+	}
+	mine, _ := agent.mustClaim(t)
+	theirs, _ := other.mustClaim(t)
+	w.expire(t, mine)
+	w.expire(t, theirs)
+	mustExec(t, w.conn, "ALTER TABLE public.provision_logs ADD CHECK (stream_type <> 'SYSTEM')") // reaping writes such a line
+	if _, err := agent.heartbeat(t, mine); err != nil {
+		t.Fatalf("heartbeat = %v, want it to succeed", err)
+	}
+	if got := one[bool](t, w.conn, "SELECT lease_until > clock_timestamp() FROM tendril.claims WHERE id = $1", mine); !got {
+		t.Error("the lease was not renewed")
+	}
+}
+
 func TestHeartbeatRenewsEvenAfterExpiry(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)

@@ -166,7 +166,13 @@ BEGIN
   FROM unnest(p_claims) a (id)
   LEFT JOIN tendril.claims c ON c.id = a.id AND c.cluster_id = v_cluster.id AND c.instance_id = p_instance;
 
-  PERFORM tendril.reap();
+  -- What is wrong with somebody else's run must not cost us our leases.
+  BEGIN
+    PERFORM tendril.reap();
+  EXCEPTION
+    WHEN OTHERS THEN
+      RAISE WARNING 'reaping failed: % (%)', SQLERRM, SQLSTATE;
+  END;
   RETURN v_reply;
 EXCEPTION
   WHEN lock_not_available THEN
@@ -206,23 +212,29 @@ BEGIN
     IF v_cluster.paused_at IS NOT NULL THEN
       RETURN;
     END IF;
-    SELECT * INTO v_workspace FROM public.workspaces w
-    WHERE w.cluster_id = v_cluster.id
-      AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-      AND (w.home_instance IS NULL OR w.home_instance = p_instance)
-    ORDER BY w.head_priority DESC, w.head_number
-    LIMIT 1
-    FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-      RETURN;
-    END IF;
+    LOOP
+      SELECT * INTO v_workspace FROM public.workspaces w
+      WHERE w.cluster_id = v_cluster.id
+        AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
+        AND (w.home_instance IS NULL OR w.home_instance = p_instance)
+      ORDER BY w.head_priority DESC, w.head_number
+      LIMIT 1
+      FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN
+        RETURN;
+      END IF;
+      UPDATE public.provisions SET status = 'PROCESSING', started_at = coalesce(started_at, clock_timestamp())
+      WHERE id = v_workspace.head_id AND status = 'QUEUED';
+      EXIT WHEN FOUND;
+      -- Somebody changed or deleted it by hand: one such row must not stop the
+      -- whole cluster.
+      PERFORM tendril.refresh_head(v_workspace.id);
+    END LOOP;
 
     INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, lease_until)
     VALUES (p_claim_id, v_workspace.head_id, v_workspace.id, v_cluster.id, p_instance, p_boot, v_agent.host,
             clock_timestamp() + (SELECT lease FROM tendril.settings))
     RETURNING * INTO v_claim;
-    UPDATE public.provisions SET status = 'PROCESSING', started_at = coalesce(started_at, clock_timestamp())
-    WHERE id = v_workspace.head_id;
     INSERT INTO public.provision_progress (provision_id, org_id, stage)
     VALUES (v_workspace.head_id, v_workspace.org_id, 'checkout')
     ON CONFLICT (provision_id) DO UPDATE SET stage = 'checkout', percent = NULL, updated_at = clock_timestamp();
