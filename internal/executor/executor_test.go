@@ -34,6 +34,7 @@ resource "terraform_data" "a" {
   }
 }
 output "greeting" { value = "hello ${var.name}" }
+output "later" { value = terraform_data.a.output }
 output "secret" {
   value     = "out-${var.secret}"
   sensitive = true

@@ -13,6 +13,7 @@ import (
 	"github.com/tendril-run/tendril/internal/tfvars"
 
 	tfjson "github.com/hashicorp/terraform-json"
+	"github.com/zclconf/go-cty/cty"
 )
 
 // terraformRun provisions with Terraform or OpenTofu.
@@ -127,8 +128,11 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	t.mask(terraform.SensitiveValues(t.plan))
 	summary := terraform.Summarise(t.plan)
 	t.steps = terraform.Steps(summary)
+	if changes {
+		return planned{summary: summary, changes: true}, nil
+	}
 	outputs, err := plannedOutputs(t.plan)
-	return planned{summary: summary, changes: changes, outputs: outputs}, err
+	return planned{summary: summary, outputs: outputs}, err
 }
 
 // Apply implements provisioner.
@@ -184,7 +188,10 @@ func plannedOutputs(plan *tfjson.Plan) (map[string]provision.Output, error) {
 	for name, o := range plan.PlannedValues.Outputs {
 		output := provision.Output{Sensitive: o.Sensitive}
 		var err error
-		if output.Type, err = json.Marshal(o.Type); err == nil && !o.Sensitive {
+		if o.Type != cty.NilType { // which cty cannot encode
+			output.Type, err = json.Marshal(o.Type)
+		}
+		if err == nil && !o.Sensitive {
 			output.Value, err = json.Marshal(o.Value)
 		}
 		if err != nil {
