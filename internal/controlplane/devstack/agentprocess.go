@@ -88,7 +88,7 @@ func (a *agentProcess) runOnce() error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(a.command[0], a.command[1:]...) //nolint:gosec,noctx // our own program, which stop ends
+	cmd := exec.Command(a.command[0], a.command[1:]...) //nolint:noctx // stop ends it
 	cmd.Env = a.env
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: Ctrl-C in the terminal is for us.

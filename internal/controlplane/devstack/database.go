@@ -99,7 +99,7 @@ func (s *Stack) migrate(ctx context.Context, url string) error {
 	if ran == 0 {
 		done("up to date")
 	} else {
-		done(fmt.Sprintf("%d run", ran))
+		done(fmt.Sprintf("%d applied", ran))
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func (l login) url(database string) (string, error) {
 	query := u.Query()
 	query.Del("user")
 	query.Del("password")
-	u.RawQuery = query.Encode()
+	// Not the "+" that forms have for a blank: libpq takes it as it is.
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 	u.User = url.UserPassword(l.Role, l.Password)
 	return u.String(), nil
 }

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/agentcmd"
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Exit codes, the same for every verb.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // the provision failed or was cancelled, or the request was refused
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitInterrupted = 130 // Ctrl-C, as shells have it
+)
+
+// app is what the verbs share.
+type app struct {
+	program string // as it was called, for commands that people can copy
+	getenv  func(string) string
+	in      io.Reader
+	out     terminal // what was asked for: logs, ids, tables
+	err     terminal // what is said about it
+
+	dataDir     string
+	databaseURL string
+	entered     bool // a verb has begun: what fails from here on is no wrong usage
+}
+
+func newApp(program string, getenv func(string) string, in io.Reader, out, err terminal) *app {
+	return &app{program: program, getenv: getenv, in: in, out: out, err: err}
+}
+
+func (a *app) run(args []string) int {
+	root := a.command()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(context.Background())
+	if isAgentVerb(cmd) {
+		if err != nil {
+			a.say("Error: %s", err)
+		}
+		return agentcmd.ExitCode(err)
+	}
+	return a.exit(cmd, err)
+}
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "trellis",
+		Short: "Deploy Terraform templates through a queue in Postgres, and watch them run",
+		Long: `trellis is Tendril's control plane. "trellis up" runs all of it on this machine;
+the other verbs talk to it, or to any database that has been migrated.
+
+  trellis demo       one command: start everything, deploy a template, watch it run
+  trellis up         start everything and keep it running
+  trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
+
+Exit codes: 0 success, 1 the provision failed or was cancelled (or the request was
+refused), 2 wrong usage, 3 the control plane cannot be reached.`,
+		SilenceUsage:     true,
+		SilenceErrors:    true,
+		Args:             verb,
+		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(*cobra.Command, []string) { a.entered = true },
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.dataDir, "data-dir", devstack.DefaultDataDir(), `directory of "trellis up"`)
+	flags.StringVar(&a.databaseURL, "database-url", "", "database to use rather than that of trellis up, postgres://… (TRELLIS_DATABASE_URL)")
+	root.AddCommand(
+		a.upCommand(), a.demoCommand(), a.migrateCommand(), a.clustersCommand(), a.deployCommand(), a.logsCommand(),
+		a.statusCommand(), a.cancelCommand(), a.envCommand(), a.versionCommand(), a.tendrilCommand(),
+	)
+	return root
+}
+
+// verb refuses a word that is no verb of cmd.
+func verb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			known = append(known, c.Name())
+		}
+	}
+	return wrongUsage("there is no %q%s", cmd.CommandPath()+" "+args[0], provision.DidYouMean(args[0], known))
+}
+
+// one wants one argument, which what names.
+func one(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return wrongUsage("give one argument, %s; there are %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+// outcome is an exit code whose reason has been told already.
+type outcome int
+
+func (o outcome) Error() string { return fmt.Sprintf("exit code %d", int(o)) }
+
+// usageError is a mistake on the command line that a verb found itself.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func wrongUsage(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// exit tells of the error and returns the exit code that belongs to it.
+func (a *app) exit(cmd *cobra.Command, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if told, ok := errors.AsType[outcome](err); ok {
+		return int(told)
+	}
+	a.say("Error: %s", plain(err.Error(), a.err.tty))
+	_, wrong := errors.AsType[*usageError](err)
+	_, notOne := errors.AsType[*store.NotProvisionError](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case !a.entered || wrong || notOne:
+		a.say("Usage: %s\nSee %q.", strings.TrimSpace(cmd.UseLine()), cmd.CommandPath()+" --help")
+		return exitUsage
+	case isBadSnapshot(err):
+		return exitUsage
+	case isUnreachable(err):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+func isUnreachable(err error) bool {
+	_, away := errors.AsType[*store.UnreachableError](err)
+	_, notRunning := errors.AsType[*devstack.NotRunningError](err)
+	return away || notRunning
+}
+
+// isBadSnapshot reports whether what was asked for is wrong in itself.
+func isBadSnapshot(err error) bool {
+	failure, ok := errors.AsType[*provision.Failure](err)
+	return ok && failure.Code == provision.CodeBadSnapshot
+}
+
+// say writes one message to the person.
+func (a *app) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, format+"\n", args...) // nobody is left to tell
+}
+
+// print writes a line of what was asked for.
+func (a *app) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.out, format+"\n", args...)
+	return err
+}
+
+// hint is a command that a person can copy.
+func (a *app) hint(cmd *cobra.Command, verb string) string {
+	command := a.program
+	if cmd.Flags().Changed("data-dir") {
+		command += " --data-dir " + quote(a.dataDir)
+	}
+	return command + " " + verb
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+func (a *app) clustersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "clusters",
+		Short: "Make and list clusters, which agents belong to",
+		Args:  verb,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand())
+	return cmd
+}
+
+func (a *app) clustersCreateCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a cluster and print its agent token, which is shown only once",
+		Long: `Makes a cluster and prints its agent token, which is shown only once. On a
+database that has just been migrated it makes the first organisation as well.`,
+		Example: `  trellis clusters create prod`,
+		Args:    one("the cluster's name"),
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+			made, err := s.CreateCluster(ctx, args[0])
+			if refused, ok := errors.AsType[*store.RefusedError](err); ok && refused.Reason == "org_missing" {
+				made, err = a.createFirst(ctx, s, args[0], err)
+			}
+			if err != nil {
+				return err
+			}
+			if out == "json" {
+				return a.printJSON(made)
+			}
+			a.say("Cluster %s is made (id %s). Its agent token, which is shown only now:", args[0], made.ID)
+			if err := a.print("%s", made.Token); err != nil {
+				return err
+			}
+			a.say("Give it to the agent there as TENDRIL_API_TOKEN, with TENDRIL_QUEUE_URL naming this database.")
+			return nil
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+// createFirst makes the first organisation, and the cluster in it. Where there
+// is one already it returns the refusal.
+func (a *app) createFirst(ctx context.Context, s *store.Store, name string, refused error) (store.NewCluster, error) {
+	url, err := a.database()
+	if err != nil {
+		return store.NewCluster{}, err
+	}
+	switch made, err := store.Bootstrap(ctx, url, devstack.LocalUser); {
+	case err != nil:
+		return store.NewCluster{}, err
+	case !made:
+		return store.NewCluster{}, refused
+	}
+	a.say("This database had no organisation: made the first one, named default.")
+	return s.CreateCluster(ctx, name)
+}
+
+func (a *app) clustersListCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List clusters and their agents",
+		Example: `  trellis clusters list`,
+		Args:    cobra.NoArgs,
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, _ []string) error {
+			clusters, err := s.Clusters(ctx)
+			switch {
+			case err != nil:
+				return err
+			case out == "json":
+				return a.printJSON(clusters)
+			case len(clusters) == 0:
+				a.say("There is no cluster yet.")
+				return nil
+			}
+			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(table, "NAME\tSTATE\tLAST SEEN\tAGENTS") // Flush tells of errors
+			for _, c := range clusters {
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Name, c.Connectivity, lastSeen(c), agents(c))
+			}
+			return table.Flush()
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func lastSeen(c store.Cluster) string {
+	if c.LastSeenAt == nil {
+		return "never"
+	}
+	return seconds(max(0, time.Since(*c.LastSeenAt))) + " ago"
+}
+
+// agents names those that are alive, with their slots.
+func agents(c store.Cluster) string {
+	var alive []string
+	for _, agent := range c.Agents {
+		if agent.Alive {
+			alive = append(alive, fmt.Sprintf("%s (%d slots)", agent.Name, agent.Slots))
+		}
+	}
+	return strings.Join(alive, ", ")
+}

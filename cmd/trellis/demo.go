@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+const (
+	demoWorkspace = "demo/hello"
+	// joinLimit is how long an instance that is still starting is waited for.
+	joinLimit = time.Minute
+	// cancelLimit bounds the last request of a demo that is interrupted.
+	cancelLimit = 5 * time.Second
+)
+
+func (a *app) demoCommand() *cobra.Command {
+	var flags upFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Start everything, deploy the template hello, watch it run, end everything",
+		Long: `Deploys the sample template hello and shows its log while Terraform runs. It uses
+the instance that runs on the data directory, else starts one and ends it
+afterwards. The exit code is the provision's.`,
+		Example: `  trellis demo`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd, flags) },
+	}
+	flags.add(cmd, "127.0.0.1:0") // any free port: nobody has to know it
+	return cmd
+}
+
+func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
+	signals := catchSignals()
+	defer signal.Stop(signals)
+	stack, err := a.startStack(cmd.Context(), signals, flags)
+	var runtime devstack.Runtime
+	if inUse, ok := errors.AsType[*devstack.InUseError](err); ok {
+		a.say("Using the instance that runs on %s (process %d).", a.dataDir, inUse.PID)
+		runtime, err = a.awaitRuntime(cmd.Context())
+	}
+	if err != nil {
+		return err
+	}
+	if stack != nil {
+		runtime = stack.Runtime()
+		defer func() { err = errors.Join(err, a.stopStack(stack, signals)) }()
+	}
+
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-signals:
+			cancel()
+		case <-ended:
+		}
+	}()
+	defer func() {
+		close(ended)
+		<-watched
+	}()
+	s, err := store.Open(ctx, runtime.DatabaseURL, devstack.LocalUser)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return a.deployHello(ctx, cmd, s, stack != nil)
+}
+
+// deployHello deploys and follows. A demo that is interrupted takes its
+// provision with it where the whole instance ends.
+func (a *app) deployHello(ctx context.Context, cmd *cobra.Command, s *store.Store, own bool) error {
+	request := deployRequest{template: "hello", cluster: devstack.ClusterName, workspace: demoWorkspace, by: "trellis demo",
+		vars: map[string]json.RawMessage{"name": jsonText(cmp.Or(a.getenv("USER"), "world"))}}
+	queued, err := a.queue(ctx, s, request)
+	if err != nil {
+		return err
+	}
+	a.say("\nProvision %d: hello on workspace %s\n", queued.Number, queued.Workspace)
+	if !own {
+		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number)
+	}
+	p, err := a.follow(ctx, s, queued.ID)
+	if err != nil && ctx.Err() != nil {
+		a.say("Interrupted: cancelling provision %d.", queued.Number)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
+		defer cancel()
+		_, _ = s.Cancel(last, queued.ID) // it may have ended; the agent ends it in any case
+		return outcome(exitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	return a.conclude(p)
+}
+
+// awaitRuntime waits for an instance that is still starting.
+func (a *app) awaitRuntime(ctx context.Context) (devstack.Runtime, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinLimit)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		runtime, err := devstack.ReadRuntime(a.dataDir)
+		if _, missing := errors.AsType[*devstack.NotRunningError](err); !missing {
+			return runtime, err
+		}
+		select {
+		case <-ctx.Done():
+			return runtime, fmt.Errorf("the instance on %s has not come up within %s", a.dataDir, joinLimit)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// logPage is how many rows are read at once; each has up to 64 KiB.
+const logPage = 100
+
+// follower shows a provision until it has ended.
+type follower struct {
+	app    *app
+	store  *store.Store
+	id     uuid.UUID
+	screen *screen
+	last   int64  // seq of the last row shown
+	told   string // the reason for waiting that was told last
+	now    func() time.Time
+}
+
+// follow shows a provision's log until its end and returns how it ended. When
+// ctx ends first the error is its.
+func (a *app) follow(ctx context.Context, s *store.Store, id uuid.UUID) (ended store.Provision, err error) {
+	f := &follower{app: a, store: s, id: id, screen: newScreen(a.out), now: time.Now}
+	err = s.Watch(ctx, id, func(ctx context.Context) (bool, error) {
+		// The status before the log: once it is final, so is the log.
+		p, err := s.Provision(ctx, id.String())
+		if err != nil {
+			return false, err
+		}
+		ended = p
+		if err := f.page(ctx); err != nil {
+			return false, err
+		}
+		return p.Status.Terminal(), f.progress(p)
+	})
+	return ended, errors.Join(err, f.screen.close())
+}
+
+// page shows the rows that are new.
+func (f *follower) page(ctx context.Context) error {
+	for {
+		rows, err := f.store.Logs(ctx, f.id, f.last, logPage)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if err := f.screen.write(row.Stream, row.Text); err != nil {
+				return fmt.Errorf("write the log: %w", err)
+			}
+			f.last = row.Seq
+		}
+		if len(rows) < logPage {
+			return nil
+		}
+	}
+}
+
+// progress shows how far it has come. Without a TTY only a reason for waiting
+// is told, once.
+func (f *follower) progress(p store.Provision) error {
+	if p.Status.Terminal() {
+		return f.screen.show("")
+	}
+	if !f.screen.tty && p.Waiting != f.told && p.Waiting != "" {
+		f.app.say("Waiting: %s.", p.Waiting)
+	}
+	f.told = p.Waiting
+	return f.screen.show(statusLine(p, f.now()))
+}
+
+// statusLine says in one line how far a provision has come.
+func statusLine(p store.Provision, now time.Time) string {
+	text := fmt.Sprintf("▸ #%d %s · ", p.Number, p.Workspace)
+	since := p.CreatedAt
+	switch {
+	case p.Status == provision.Queued:
+		text += "queued"
+		if p.Waiting != "" {
+			text += ": " + p.Waiting
+		}
+	case p.CancelRequestedAt != nil:
+		text += "stopping"
+	case p.Status == provision.AwaitingApproval:
+		text += "awaits approval"
+	case p.Stage != nil:
+		text += string(*p.Stage)
+		if n := slices.Index(provision.Stages, *p.Stage); n >= 0 && p.Percent == nil {
+			text += fmt.Sprintf(" (%d of %d)", n+1, len(provision.Stages))
+		}
+	}
+	if p.StartedAt != nil {
+		since = *p.StartedAt
+		if p.Percent != nil {
+			text += fmt.Sprintf(" %d %%", *p.Percent)
+		}
+	}
+	return text + " · " + seconds(max(0, now.Sub(since)).Truncate(time.Second))
+}
+
+// followToEnd follows, tells how it ended and returns that as an exit code.
+func (a *app) followToEnd(ctx context.Context, s *store.Store, cmd *cobra.Command, id uuid.UUID, number int64) error {
+	p, err := a.follow(ctx, s, id)
+	if err != nil && ctx.Err() != nil {
+		a.say("Stopped following; provision %d goes on. Stop it with: %s", number, a.hint(cmd, fmt.Sprintf("cancel %d", number)))
+		return outcome(exitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	return a.conclude(p)
+}
+
+// conclude tells how a provision ended and returns the exit code for it.
+func (a *app) conclude(p store.Provision) error {
+	took := ""
+	if p.StartedAt != nil && p.FinishedAt != nil {
+		took = " after " + seconds(p.FinishedAt.Sub(*p.StartedAt))
+	}
+	if p.Status == provision.Success {
+		a.say("%s", a.err.paint(green, fmt.Sprintf("Provision %d succeeded%s.", p.Number, took)))
+		for _, line := range outputLines(p.Outputs) {
+			a.say("  %s", line)
+		}
+		return nil
+	}
+	verb := "failed"
+	if p.Status == provision.Cancelled {
+		verb = "was cancelled"
+	}
+	a.say("%s", a.err.paint(red, fmt.Sprintf("Provision %d %s%s%s", p.Number, verb, took, problemOf(p, a.err.tty))))
+	return outcome(exitFailed)
+}
+
+// problemOf is what went wrong, to follow "failed".
+func problemOf(p store.Provision, tty bool) string {
+	text := "."
+	if p.ErrorMessage != nil && *p.ErrorMessage != "" {
+		text = ": " + plain(*p.ErrorMessage, tty)
+	}
+	if p.ErrorCode != nil && p.Status != provision.Cancelled {
+		text = " (" + *p.ErrorCode + ")" + text
+	}
+	return text
+}

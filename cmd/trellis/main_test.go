@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if program.dir != "" {
+		_ = os.RemoveAll(program.dir)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			_, _ = os.Stderr.WriteString("goleak: " + err.Error() + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// program is trellis, built once for the test process.
+var program struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+func binary(t *testing.T) string {
+	t.Helper()
+	program.once.Do(func() {
+		if program.dir, program.err = os.MkdirTemp("", "trellis-test-"); program.err != nil {
+			return
+		}
+		program.path = filepath.Join(program.dir, "trellis")
+		out, err := exec.CommandContext(context.Background(), "go", "build", "-race", "-o", program.path, ".").CombinedOutput()
+		if err != nil {
+			program.err = errors.New(string(out))
+		}
+	})
+	if program.err != nil {
+		t.Fatalf("build trellis: %v", program.err)
+	}
+	return program.path
+}
+
+// result is what a finished verb said.
+type result struct {
+	code        int
+	out, stderr string
+}
+
+// trellis runs a verb to its end.
+func trellis(t *testing.T, args ...string) result {
+	t.Helper()
+	return trellisEnv(t, nil, args...)
+}
+
+func trellisEnv(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	cmd := command(t, env, args...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatalf("trellis %s: %v", strings.Join(args, " "), err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+}
+
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	cmd.Dir = t.TempDir()
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "TRELLIS_") && !strings.HasPrefix(entry, "TENDRIL_") {
+			cmd.Env = append(cmd.Env, entry)
+		}
+	}
+	cmd.Env = append(cmd.Env, env...)
+	// A signal first, so that nothing is left behind by a test that fails.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 2 * time.Minute
+	return cmd
+}
+
+// session is a verb that goes on: up, demo, or one that follows.
+type session struct {
+	cmd  *exec.Cmd
+	said *watched
+	done chan struct{}
+}
+
+func begin(t *testing.T, args ...string) *session {
+	t.Helper()
+	s := &session{cmd: command(t, nil, args...), said: &watched{}, done: make(chan struct{})}
+	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.done)
+		_ = s.cmd.Wait() // the exit code tells
+	}()
+	t.Cleanup(func() {
+		s.signal(os.Interrupt)
+		<-s.done
+	})
+	return s
+}
+
+func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
+
+// await waits until the session has said something.
+func (s *session) await(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, text, s.said.String, func() bool { return strings.Contains(s.said.String(), text) })
+}
+
+// end waits for the session's end and returns its exit code.
+func (s *session) end(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("it does not end; it said:\n%s", s.said)
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// watched is a buffer that may be read while it is written.
+type watched struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+func eventually(t *testing.T, what string, now func() string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain for %q; there is:\n%s", what, now())
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var limit int
+	var out format
+	cmd := &cobra.Command{
+		Use:   "status [NUMBER|ID]",
+		Short: "List the latest provisions, or show one",
+		Long: `Lists the latest provisions, newest first, or shows one with its outputs and what
+went wrong. The exit code says whether that could be read, not how the provision
+fared: for that, see "trellis logs --follow".`,
+		Example: `  trellis status
+  trellis status 12
+  trellis status 12 -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				p, err := s.Provision(ctx, args[0])
+				if err == nil && out == "json" {
+					return a.printJSON(p)
+				}
+				if err != nil {
+					return err
+				}
+				return a.printProvision(p)
+			}
+			if limit < 1 || limit > 1000 {
+				return wrongUsage("--limit: from 1 to 1000 are possible")
+			}
+			list, err := s.Provisions(ctx, limit)
+			switch {
+			case err != nil:
+				return err
+			case out == "json":
+				return a.printJSON(list)
+			case len(list) == 0:
+				a.say("Nothing has been deployed yet.")
+				return nil
+			}
+			return a.printList(list)
+		}),
+	}
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "how many to list")
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func (a *app) printList(list []store.Provision) error {
+	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "NUMBER\tSTATUS\tWORKSPACE\tTEMPLATE\tAGE\tTOOK\tWHERE") // Flush tells of errors
+	for _, p := range list {
+		name := strings.TrimSuffix(path.Base(path.Join(p.Template.Repo, p.Template.Path)), ".git")
+		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s %s\t%s\t%s\t%s\n", p.Number, p.Status, p.Workspace, name, p.Template.Version,
+			seconds(time.Since(p.CreatedAt)), took(p), where(p))
+	}
+	return table.Flush()
+}
+
+// took is how long a provision has run so far, or ran.
+func took(p store.Provision) string {
+	switch {
+	case p.StartedAt == nil:
+		return "-"
+	case p.FinishedAt == nil:
+		return seconds(time.Since(*p.StartedAt))
+	}
+	return seconds(p.FinishedAt.Sub(*p.StartedAt))
+}
+
+// where is how far a provision has come, or why it came no further.
+func where(p store.Provision) string {
+	switch {
+	case p.Status == provision.Queued:
+		return p.Waiting
+	case p.ErrorCode != nil && p.Status != provision.Cancelled:
+		return *p.ErrorCode
+	case p.Stage == nil || p.Status.Terminal():
+		return ""
+	case p.Percent != nil:
+		return fmt.Sprintf("%s %d %%", *p.Stage, *p.Percent)
+	}
+	return string(*p.Stage)
+}
+
+func (a *app) printProvision(p store.Provision) error {
+	lines := [][2]string{
+		{"id", p.ID.String()},
+		{"workspace", p.Workspace + " on cluster " + p.Cluster},
+		{"template", strings.TrimSpace(p.Template.Repo + " " + p.Template.Version + " " + p.Template.Path)},
+		{"commit", deref(p.Commit)},
+		{"engine", deref(p.Engine)},
+		{"waits", p.Waiting},
+	}
+	if !p.Status.Terminal() && p.Status != provision.Queued {
+		lines = append(lines, [2]string{"stage", where(p)})
+	}
+	if p.Plan != nil {
+		lines = append(lines, [2]string{"plan", fmt.Sprintf("%d to add, %d to change, %d to replace, %d to destroy", p.Plan.Add, p.Plan.Change, p.Plan.Replace, p.Plan.Destroy)})
+	}
+	lines = append(lines, [2]string{"queued", p.CreatedAt.Local().Format(time.DateTime)})
+	if p.StartedAt != nil {
+		lines = append(lines, [2]string{"started", p.StartedAt.Local().Format(time.DateTime)})
+	}
+	if p.FinishedAt != nil {
+		lines = append(lines, [2]string{"finished", fmt.Sprintf("%s (took %s)", p.FinishedAt.Local().Format(time.DateTime), took(p))})
+	}
+	lines = append(lines, [2]string{"error", deref(p.ErrorCode)}, [2]string{"", deref(p.ErrorMessage)})
+
+	var text strings.Builder
+	fmt.Fprintf(&text, "Provision %d: %s\n", p.Number, p.Status)
+	for _, line := range lines {
+		if line[1] != "" {
+			fmt.Fprintf(&text, "  %-10s %s\n", line[0], strings.ReplaceAll(line[1], "\n", "\n             "))
+		}
+	}
+	if len(p.Outputs) > 0 {
+		text.WriteString("  outputs\n")
+		for _, line := range outputLines(p.Outputs) {
+			text.WriteString("    " + line + "\n")
+		}
+	}
+	_, err := fmt.Fprint(a.out, plain(text.String(), a.out.tty))
+	return err
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// outputLines are outputs as NAME = JSON, by name; a sensitive one has no value.
+func outputLines(outputs map[string]provision.Output) []string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(outputs)) {
+		value := string(outputs[name].Value)
+		if outputs[name].Sensitive {
+			value = "(sensitive)"
+		} else if compact, err := json.Marshal(outputs[name].Value); err == nil {
+			value = string(compact)
+		}
+		lines = append(lines, name+" = "+value)
+	}
+	return lines
+}

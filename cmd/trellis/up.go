@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/agentcmd"
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/process"
+)
+
+type upFlags struct {
+	listen string
+	slots  int
+	allow  []string
+}
+
+func (f *upFlags) add(cmd *cobra.Command, listen string) {
+	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server")
+	cmd.Flags().IntVar(&f.slots, "slots", devstack.DefaultSlots, "how many provisions run at once, 1 to 64")
+	cmd.Flags().StringArrayVar(&f.allow, "allow-repo", nil,
+		`repositories that templates may come from besides the samples, such as "https://github.com/acme/**" (repeatable)`)
+}
+
+func (a *app) upCommand() *cobra.Command {
+	var flags upFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything on this machine until Ctrl-C",
+		Long: `Runs everything on this machine: PostgreSQL (one found here, else downloaded), the
+migrations, an organisation, a cluster and its token, the sample templates as git
+repositories, an agent, and an HTTP server with /healthz.
+
+Everything lives in the data directory and survives a restart. Ctrl-C lets
+running provisions finish, then ends everything; a second Ctrl-C ends them at
+once.`,
+		Example: `  trellis up
+  trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
+  trellis up --database-url postgres://me@db.example/tendril`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.up(cmd, flags) },
+	}
+	flags.add(cmd, devstack.DefaultListen)
+	return cmd
+}
+
+func (a *app) up(cmd *cobra.Command, flags upFlags) error {
+	signals := catchSignals()
+	defer signal.Stop(signals)
+	stack, err := a.startStack(cmd.Context(), signals, flags)
+	if err != nil {
+		return err
+	}
+	a.say("\nTendril is up on %s, its data in %s.\n", stack.Runtime().URL, a.dataDir)
+	a.say("In another terminal:\n  %s\n  %s\n  eval \"$(%s)\"   # for scripts, psql and a second agent\n",
+		a.hint(cmd, "deploy --template hello --workspace demo/hello --var name=Ada --follow"), a.hint(cmd, "status"), a.hint(cmd, "env"))
+	a.say("Ctrl-C ends everything.")
+
+	var broken error
+	select {
+	case <-signals:
+	case <-stack.Done():
+		broken = stack.Err()
+		a.say("Error: %v; ending everything else", broken)
+	}
+	if err := a.stopStack(stack, signals); err != nil {
+		return err
+	}
+	if broken != nil {
+		return outcome(exitFailed)
+	}
+	return nil
+}
+
+// catchSignals takes over the signals that ask a program to end. A terminal
+// that goes away is one.
+func catchSignals() chan os.Signal {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	return signals
+}
+
+// startStack starts everything; a signal ends that.
+func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags upFlags) (*devstack.Stack, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program's file: %w", err)
+	}
+	// What an agent leaves behind when it is killed falls to us: see endStragglers.
+	if err := process.Subreaper(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	started, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-signals:
+			cancel()
+		case <-started:
+		}
+	}()
+	report := newSteps(a.err)
+	stack, err := devstack.Start(ctx, devstack.Options{
+		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: a.givenDatabase(), Slots: flags.slots, AllowRepos: flags.allow,
+		AgentCommand: []string{self, "tendril", "run"}, Version: agentcmd.Version(), Report: report,
+	})
+	close(started)
+	<-watched
+	interrupted := ctx.Err() != nil
+	cancel()
+	switch {
+	case err == nil && !interrupted:
+		return stack, nil
+	case err == nil: // between the last step and here
+		err = a.stopStack(stack, signals)
+	}
+	report.close()
+	if interrupted {
+		a.say("Interrupted; everything that was started has ended.")
+		return nil, errors.Join(outcome(exitInterrupted), err)
+	}
+	if _, away := errors.AsType[*store.UnreachableError](err); away && a.databaseURL == "" && a.givenDatabase() != "" {
+		err = fmt.Errorf("%w (it is named by %s; unset that to use a private database)", err, databaseEnv)
+	}
+	return nil, err
+}
+
+// stopStack lets what runs finish; one more signal ends it at once.
+func (a *app) stopStack(stack *devstack.Stack, signals <-chan os.Signal) error {
+	drain, now := context.WithCancel(context.Background())
+	defer now()
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-signals:
+			a.say("Ending what runs now: each is interrupted once and may write its state.")
+			now()
+		case <-ended:
+		}
+	}()
+	if running, err := stack.Running(drain); err == nil && len(running) > 0 {
+		a.say("\nWaiting for what runs to finish: %s. Ctrl-C once more ends it now.", strings.Join(running, ", "))
+	} else {
+		a.say("\nEnding everything.")
+	}
+	err := stack.Stop(drain)
+	close(ended)
+	<-watched
+	return errors.Join(err, endStragglers())
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// up starts everything and returns when it is there.
+func up(t *testing.T, dir string, args ...string) *session {
+	t.Helper()
+	s := begin(t, append([]string{"up", "--data-dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
+	s.await(t, "Ctrl-C ends everything.")
+	return s
+}
+
+func (r result) want(t *testing.T, what string, code int, texts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("%s: exit code %d, want %d\nstdout: %s\nstderr: %s", what, r.code, code, r.out, r.stderr)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.stderr, text) {
+			t.Errorf("%s: no %q\nstdout: %s\nstderr: %s", what, text, r.out, r.stderr)
+		}
+	}
+	if strings.Contains(r.out+r.stderr, "\x1b") {
+		t.Errorf("%s: escape codes although there is no TTY: %q", what, r.out+r.stderr)
+	}
+}
+
+func status(t *testing.T, dir, ref string) store.Provision {
+	t.Helper()
+	r := trellis(t, "status", ref, "-o", "json", "--data-dir", dir)
+	var p store.Provision
+	if err := json.Unmarshal([]byte(r.out), &p); err != nil || r.code != exitOK {
+		t.Fatalf("status %s: exit code %d, %v\n%s%s", ref, r.code, err, r.out, r.stderr)
+	}
+	return p
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args string
+		want string
+	}{
+		{"statu", `did you mean "status"?`},
+		{"clusters crate x", `did you mean "create"?`},
+		{"logs", "give one argument, a provision's number or id"},
+		{"deploy --nope", "unknown flag: --nope"},
+		{"status -o xml", "must be text or json"},
+		{"up extra", "unknown command"},
+	} {
+		r := trellis(t, strings.Fields(tt.args)...)
+		r.want(t, tt.args, exitUsage, tt.want, "--help")
+		if r.out != "" || strings.Count(r.stderr, "\n") > 3 {
+			t.Errorf("%s said %q and %q, want a few lines on stderr only", tt.args, r.out, r.stderr)
+		}
+	}
+	trellis(t).want(t, "trellis", exitOK, "trellis demo")
+	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 1")
+	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
+		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
+	}
+	trellis(t, "tendril", "version").want(t, "tendril version", exitOK, "tendril ")
+	trellis(t, "tendril", "run").want(t, "tendril run without configuration", exitUsage, "queue.url: missing")
+}
+
+func TestNothingRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, verb := range []string{"status", "logs 1", "cancel 1", "env", "migrate", "clusters list", "deploy --template hello --workspace a"} {
+		r := trellis(t, append(strings.Fields(verb), "--data-dir", dir)...)
+		r.want(t, verb, exitUnreachable, "trellis up is not running (looked in "+dir+"); start it with `trellis up`, or set TRELLIS_DATABASE_URL")
+		if r.out != "" || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s said %q and %q, want one line on stderr", verb, r.out, r.stderr)
+		}
+	}
+	for _, verb := range []string{"status", "migrate", "up"} {
+		r := trellisEnv(t, []string{"TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"}, verb, "--data-dir", dir)
+		r.want(t, verb+" without a database", exitUnreachable)
+		if strings.Contains(r.out+r.stderr, "s3cret") {
+			t.Errorf("%s shows the password: %s%s", verb, r.out, r.stderr)
+		}
+	}
+}
+
+// Every verb against one instance, in the order a newcomer meets them.
+func TestVerbs(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(pgtest.Dir(t), "it+is(here)")
+	instance := up(t, dir)
+	at := []string{"--data-dir", dir}
+	run := func(args ...string) result { return trellis(t, append(args, at...)...) }
+
+	trellis(t, "up", "--data-dir", dir, "--listen", "127.0.0.1:0").want(t, "a second up", exitFailed, "trellis up runs already on "+dir)
+	run("status").want(t, "status of nothing", exitOK, "Nothing has been deployed yet.")
+
+	r := run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", `name=O'Neil`, "--var", "steps=2", "--var", "pause_seconds=0.1", "--var", `labels={"team":"core"}`, "--follow")
+	r.want(t, "deploy --follow", exitOK, "step 2 of 2: growing\n", "Provision 1 succeeded", `message = "Hello, O'Neil!"`, `labels = {"team":"core"}`, "token = (sensitive)")
+	if strings.Contains(r.out, "Provision 1") || !strings.Contains(r.out, "growing") {
+		t.Errorf("stdout of deploy --follow = %q, want the log alone", r.out)
+	}
+	if logs := run("logs", "1"); logs.out != r.out || logs.code != exitOK {
+		t.Errorf("logs = %d %q, want what was followed", logs.code, logs.out)
+	}
+	run("logs", "1", "--follow").want(t, "logs --follow of one that has ended", exitOK, "Provision 1 succeeded")
+	run("status").want(t, "status", exitOK, "NUMBER", "SUCCESS", "demo/one", "hello v1")
+	run("status", "#1").want(t, "status #1", exitOK, "Provision 1: SUCCESS", "terraform 1.", "2 to add", "token = (sensitive)")
+
+	run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", "nam=x", "--var", "name=y", "-f").
+		want(t, "deploy of an unknown variable", exitFailed, "Provision 2 failed", "variables_invalid", "nam")
+	run("status").want(t, "status", exitOK, "FAILED", "variables_invalid")
+
+	// One that goes on, followed, let go, and cancelled.
+	queued := run("deploy", "--template", "hello", "--workspace", "demo/long", "--var", "name=Ada", "--var", "steps=1000", "-o", "json")
+	var deployed store.Deployed
+	if err := json.Unmarshal([]byte(queued.out), &deployed); err != nil || deployed.Number != 3 || deployed.Workspace != "demo/long" {
+		t.Fatalf("deploy -o json = %q, %v, want number 3", queued.out, err)
+	}
+	follower := begin(t, append([]string{"logs", "3", "--follow"}, at...)...)
+	follower.await(t, "step 1 of 1000")
+	follower.signal(os.Interrupt)
+	if code := follower.end(t); code != exitInterrupted {
+		t.Errorf("Ctrl-C while following: exit code %d, want %d", code, exitInterrupted)
+	}
+	follower.await(t, "provision 3 goes on. Stop it with: ")
+	if p := status(t, dir, "3"); p.Status != provision.Processing {
+		t.Errorf("a provision that is no longer followed is %s, want PROCESSING", p.Status)
+	}
+	follower = begin(t, append([]string{"logs", deployed.ID.String(), "--follow"}, at...)...)
+	run("cancel", "3").want(t, "cancel", exitOK, "Provision 3 is asked to stop")
+	if code := follower.end(t); code != exitFailed {
+		t.Errorf("following one that is cancelled: exit code %d, want %d", code, exitFailed)
+	}
+	follower.await(t, "Provision 3 was cancelled")
+	run("cancel", "3").want(t, "cancel twice", exitFailed, "CANCELLED already")
+
+	run("deploy", "--template", "fleet", "--workspace", "demo/fleet", "--var", "ships=3", "--var", "pause_seconds=0", "--follow").
+		want(t, "fleet", exitOK, `names = ["ship-001","ship-002","ship-003"]`)
+
+	run("clusters", "list").want(t, "clusters list", exitOK, "local", "ONLINE", "2 slots")
+	run("clusters", "create", "other").want(t, "clusters create", exitOK, "tnd_", "shown only now")
+	run("clusters", "create", "other").want(t, "clusters create twice", exitFailed, "there is a cluster named")
+	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x").want(t, "deploy with two clusters", exitFailed, "say which one with --cluster")
+	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--cluster", "other").want(t, "deploy without an agent", exitOK, "Watch it:  ", "--data-dir '"+dir+"' logs 5 --follow")
+	run("status", "5").want(t, "status of one that waits", exitOK, "no agent of this cluster has ever been heard of")
+	run("cancel", "5").want(t, "cancel of one that waits", exitOK, "Provision 5 is cancelled.")
+	run("migrate").want(t, "migrate", exitOK, "up to date")
+
+	for _, tt := range []struct{ args, want string }{
+		{"deploy", "say what to deploy"},
+		{"deploy --template helo --workspace a --cluster local", `did you mean "hello"?`},
+		{"deploy --template hello --cluster local", "--workspace is missing"},
+		{"deploy --repo https://x/y --workspace a", "--version is missing"},
+		{"deploy --repo http://x/y --version v1 --workspace a --cluster local", "config_snapshot.template_source.repo"},
+		{"deploy --template hello --var-file /nowhere", "/nowhere"},
+		{"deploy --template hello --follow -o json", "does not go with -o json"},
+		{"logs banana", "neither a provision's number nor its id"},
+	} {
+		run(strings.Fields(tt.args)...).want(t, tt.args, exitUsage, tt.want)
+	}
+	run("logs", "99").want(t, "logs of none", exitFailed, "there is no provision 99")
+
+	testEnv(t, dir)
+
+	instance.signal(syscall.SIGTERM)
+	if code := instance.end(t); code != exitOK {
+		t.Errorf("up after SIGTERM: exit code %d, want 0\n%s", code, instance.said)
+	}
+	run("status").want(t, "status after the end", exitUnreachable, "trellis up is not running")
+	nothingLives(t, dir)
+}
+
+// testEnv lets a shell read the exports and asks with them.
+func testEnv(t *testing.T, dir string) {
+	t.Helper()
+	script := `set -eu
+eval "$("$1" env --data-dir "$2")"
+test -n "$TRELLIS_URL" && test -n "$TENDRIL_QUEUE_URL"
+case "$TENDRIL_API_TOKEN" in tnd_*) ;; *) exit 9 ;; esac
+"$1" status --data-dir /nowhere`
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", binary(t), dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "SUCCESS") {
+		t.Errorf("status by what env exports: %v\n%s", err, out)
+	}
+}
+
+// nothingLives looks for processes whose command line names the directory.
+func nothingLives(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		line, err := os.ReadFile(name)
+		if err == nil && strings.Contains(string(line), dir) {
+			t.Errorf("still alive: %s", strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+}
+
+func TestSecondInterruptEndsRunsNow(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	s := up(t, dir)
+	trellis(t, "deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--var", "steps=1000", "--data-dir", dir).want(t, "deploy", exitOK)
+	follower := begin(t, "logs", "1", "--follow", "--data-dir", dir)
+	follower.await(t, "step 1 of 1000")
+	children, err := process.Descendants(s.cmd.Process.Pid)
+	if err != nil || len(children) == 0 {
+		t.Fatalf("Descendants() = %v, %v, want those of up", children, err)
+	}
+	s.signal(os.Interrupt)
+	s.await(t, "Waiting for what runs to finish: #1 a.")
+	s.signal(os.Interrupt)
+	if code := s.end(t); code != exitOK {
+		t.Errorf("up after two interrupts: exit code %d, want 0\n%s", code, s.said)
+	}
+	for _, p := range children {
+		if process.Alive(p.PID) {
+			t.Errorf("process %d (%s) has survived", p.PID, p.Name)
+		}
+	}
+	follower.await(t, "Provision 1 failed")
+
+	up(t, dir)
+	if p := status(t, dir, "1"); p.Status != provision.Failed || *p.ErrorCode != string(provision.CodeAgentDrained) {
+		t.Errorf("after a restart it is %s, want FAILED agent_drained", p.Status)
+	}
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	r := trellis(t, "demo", "--data-dir", dir)
+	r.want(t, "demo", exitOK, "step 8 of 8: growing", "Provision 1 succeeded")
+	nothingLives(t, dir)
+
+	// Joins what runs, and leaves it running.
+	up(t, dir)
+	trellis(t, "demo", "--data-dir", dir).want(t, "demo beside up", exitOK, "Using the instance that runs", "Provision 2 succeeded")
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a demo", exitOK, "demo/hello")
+}
+
+func TestInterruptedDemoCancels(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	s := begin(t, "demo", "--data-dir", dir)
+	s.await(t, "step 1 of 8")
+	s.signal(os.Interrupt)
+	if code := s.end(t); code != exitInterrupted {
+		t.Errorf("demo after an interrupt: exit code %d, want %d\n%s", code, exitInterrupted, s.said)
+	}
+	nothingLives(t, dir)
+	up(t, dir)
+	if p := status(t, dir, "1"); p.Status != provision.Cancelled {
+		t.Errorf("the demo's provision is %s, want CANCELLED", p.Status)
+	}
+}
+
+// A parent that is killed takes everything with it, and the next start goes on.
+func TestKilledUp(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	s := up(t, dir)
+	children, err := process.Descendants(s.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.signal(os.Kill)
+	s.end(t)
+	for _, p := range children {
+		eventually(t, "the end of "+p.Name, func() string { return "" }, func() bool { return !process.Alive(p.PID) })
+	}
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a kill", exitUnreachable, "trellis up is not running")
+	trellis(t, "env", "--data-dir", dir).want(t, "env after a kill", exitUnreachable, "trellis up is not running")
+	up(t, dir)
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a restart", exitOK)
+}
+
+// A database that was migrated by hand, without trellis up.
+func TestMigratedDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.OwnServer(t).URL
+	env := []string{"TRELLIS_DATABASE_URL=" + url}
+	trellisEnv(t, env, "status").want(t, "status before migrate", exitFailed, "trellis migrate")
+	trellisEnv(t, env, "migrate").want(t, "migrate", exitOK, "migrations were applied")
+	trellisEnv(t, env, "migrate").want(t, "migrate twice", exitOK, "up to date.")
+	trellisEnv(t, env, "clusters", "list").want(t, "clusters list", exitOK, "no cluster yet")
+	r := trellisEnv(t, env, "clusters", "create", "prod")
+	r.want(t, "clusters create", exitOK, "made the first one")
+	if !strings.HasPrefix(r.out, "tnd_") || strings.Count(r.out, "\n") != 1 {
+		t.Errorf("stdout of clusters create = %q, want the token alone", r.out)
+	}
+	trellisEnv(t, env, "deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK, "Provision 1 is queued")
+}
