@@ -158,13 +158,16 @@ ca_file = %q
 timeout = "20s"
 [run]
 cancel_grace = "20s"
-pass_env = ["TEST_*"]
+pass_env = ["TEST_*", "GORACE"]
 %s`, name, a.dir, slots, s.git.URL+"/**", s.git.CAFile, extra)
 	if err := os.WriteFile(a.config, []byte(content), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	a.env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.t.TempDir(),
+		// Else each process that the race detector watches sleeps a second at
+		// its end.
+		"GORACE=atexit_sleep_ms=0",
 		"TENDRIL_QUEUE_URL=" + s.url, "TENDRIL_API_TOKEN=" + s.Token,
 	}
 	return a

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // build builds the programs with the race detector on: what races in them ends
 // them with an error.
 func build(dir string) error {
-	cmd := exec.Command("go", "build", "-race", "-o", dir, "./cmd/tendril")
+	cmd := exec.Command("go", "build", "-race", "-o", dir, "./cmd/tendril", "./cmd/trellis")
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

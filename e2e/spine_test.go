@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,18 +116,20 @@ func TestLinesComeWhileTerraformRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var lateness []float64
 	for i, at := range strings.Fields(string(times)) {
 		var late float64
 		if err := s.Conn.QueryRow(t.Context(), `SELECT extract(epoch FROM min(created_at)) - $3::numeric FROM public.provision_logs WHERE provision_id = $1 AND log_chunk LIKE '%' || $2 || '%'`,
 			id, fmt.Sprintf("tick %d.", i+1), at).Scan(&late); err != nil {
 			t.Fatal(err)
 		}
-		// 600 ms is what the contract says; the race detector and parallel
-		// tests on a small machine are given as much again.
-		if late > 1.2 {
-			t.Errorf("tick %d came %.0f ms after it was printed, want at most 600", i+1, late*1000)
-		}
-		t.Logf("tick %d: %.0f ms", i+1, late*1000)
+		lateness = append(lateness, late)
+	}
+	t.Logf("seconds from printed to stored: %.2f", lateness)
+	slices.Sort(lateness)
+	// The worst is given a hiccup of a machine that runs other tests beside.
+	if median, worst := lateness[len(lateness)/2], lateness[len(lateness)-1]; median > 0.6 || worst > 1.2 {
+		t.Errorf("lines came %.2f s after they were printed in the median and %.2f s at worst, want at most 0.6", median, worst)
 	}
 }
 

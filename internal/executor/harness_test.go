@@ -139,7 +139,7 @@ func (s *site) start() *child {
 	}
 	c.cmd = exec.Command(self)
 	// What the agent lets through, and a token that it does not.
-	c.cmd.Env = []string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	c.cmd.Env = []string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
 	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Stderr = &c.stderr

@@ -13,6 +13,7 @@ resource "terraform_data" "ship" {
   }
 
   provisioner "local-exec" {
+    quiet   = true
     command = "sleep \"$PAUSE\"; echo \"$NAME: at berth $BERTH\""
 
     environment = {

@@ -13,6 +13,7 @@ resource "terraform_data" "greeting" {
   # Terraform runs this with /bin/sh -c. Values come through the environment,
   # never pasted into the script: a name with a quote in it stays a name.
   provisioner "local-exec" {
+    quiet   = true # what it prints, not how
     command = <<-SH
       echo "$GREETING, $NAME!"
       step=1
