@@ -105,7 +105,7 @@ func statusLine(p store.Provision, now time.Time) string {
 			text += fmt.Sprintf(" %d %%", *p.Percent)
 		}
 	}
-	return text + " · " + seconds(max(0, now.Sub(since)).Truncate(time.Second))
+	return text + " · " + max(0, now.Sub(since)).Truncate(time.Second).String()
 }
 
 // followToEnd follows, tells how it ended and returns that as an exit code.

@@ -146,10 +146,10 @@ func TestStatusLine(t *testing.T) {
 		p    store.Provision
 		want string
 	}{
-		{store.Provision{Status: provision.Queued, Waiting: "the cluster is paused", CreatedAt: now.Add(time.Hour)}, "▸ #7 w · queued: the cluster is paused · 0.0 s"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (7 of 9) · 1 min 5 s"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply 40 % · 1 min 5 s"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, CancelRequestedAt: &now, CreatedAt: began, StartedAt: &now}, "▸ #7 w · stopping · 0.0 s"},
+		{store.Provision{Status: provision.Queued, Waiting: "the cluster is paused", CreatedAt: now.Add(time.Hour)}, "▸ #7 w · queued: the cluster is paused · 0s"},
+		{store.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (7 of 9) · 1m5s"},
+		{store.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply 40 % · 1m5s"},
+		{store.Provision{Status: provision.Processing, Stage: &stage, CancelRequestedAt: &now, CreatedAt: began, StartedAt: &now}, "▸ #7 w · stopping · 0s"},
 	} {
 		tt.p.Number, tt.p.Workspace = 7, "w"
 		if got := statusLine(tt.p, now); got != tt.want {

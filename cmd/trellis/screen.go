@@ -55,7 +55,7 @@ func (s *screen) write(stream provision.Stream, text string) error {
 
 // show replaces the status line.
 func (s *screen) show(status string) error {
-	if !s.tty {
+	if !s.tty || status == s.status {
 		return nil
 	}
 	s.status = status
