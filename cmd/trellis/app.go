@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ refused), 2 wrong usage, 3 the control plane cannot be reached.`,
 	root.SetErr(a.err)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.dataDir, "data-dir", devstack.DefaultDataDir(), `directory of "trellis up"`)
+	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
 	flags.StringVar(&a.databaseURL, "database-url", "", "database to use rather than that of trellis up, postgres://… (TRELLIS_DATABASE_URL)")
 	root.AddCommand(
 		a.upCommand(), a.demoCommand(), a.migrateCommand(), a.clustersCommand(), a.deployCommand(), a.logsCommand(),

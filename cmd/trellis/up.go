@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type upFlags struct {
 }
 
 func (f *upFlags) add(cmd *cobra.Command, listen string) {
-	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server")
+	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server (TRELLIS_LISTEN)")
 	cmd.Flags().IntVar(&f.slots, "slots", devstack.DefaultSlots, "how many provisions run at once, 1 to 64")
 	cmd.Flags().StringArrayVar(&f.allow, "allow-repo", nil,
 		`repositories that templates may come from besides the samples, such as "https://github.com/acme/**" (repeatable)`)
@@ -48,7 +49,7 @@ once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.up(cmd, flags) },
 	}
-	flags.add(cmd, devstack.DefaultListen)
+	flags.add(cmd, cmp.Or(a.getenv("TRELLIS_LISTEN"), devstack.DefaultListen))
 	return cmd
 }
 
