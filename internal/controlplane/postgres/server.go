@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -140,10 +141,11 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 // password.
 func (s *Server) URL(database string) string {
 	u := url.URL{
-		Scheme:   "postgres",
-		User:     url.UserPassword(superuser, s.password),
-		Path:     "/" + database,
-		RawQuery: url.Values{"host": {s.sockets}, "port": {port}}.Encode(),
+		Scheme: "postgres",
+		User:   url.UserPassword(superuser, s.password),
+		Path:   "/" + database,
+		// A blank as %20: pgx takes the + that Encode writes for a plus.
+		RawQuery: strings.ReplaceAll(url.Values{"host": {s.sockets}, "port": {port}}.Encode(), "+", "%20"),
 	}
 	return u.String()
 }

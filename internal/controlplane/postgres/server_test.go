@@ -149,18 +149,19 @@ func TestLongPath(t *testing.T) {
 
 func TestRelativeAndOddPaths(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(filepath.Dir(newDir(t)), `a "b", c's`)
 	cwd, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	relative, err := filepath.Rel(cwd, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, options(relative))
-	if got := query(t, s, "SELECT 'there'"); got != "there" {
-		t.Errorf("query = %q", got)
+	for _, name := range []string{`a "b", c's`, "my data+more"} {
+		relative, err := filepath.Rel(cwd, filepath.Join(filepath.Dir(newDir(t)), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, options(relative))
+		if got := query(t, s, "SELECT 'there'"); got != "there" {
+			t.Errorf("query in %q = %q", name, got)
+		}
 	}
 }
 
