@@ -41,6 +41,13 @@ func makeDataDir(dir string) error {
 	return os.Chmod(dir, mode) // whatever the umask
 }
 
+// unlockDataDir gives the directory back. Closing alone would do so only when
+// no child that is just being started holds a copy of the descriptor any more.
+func unlockDataDir(lock *os.File) {
+	_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)
+	_ = lock.Close()
+}
+
 // lockDataDir takes the directory for this process. The kernel gives it back
 // when the process dies.
 func lockDataDir(dir string) (*os.File, error) {

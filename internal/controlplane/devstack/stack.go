@@ -185,7 +185,7 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	s.background.Wait()
 	if s.lock != nil {
-		_ = s.lock.Close() // and with it goes the flock
+		unlockDataDir(s.lock)
 	}
 	return errors.Join(problems...)
 }
