@@ -40,6 +40,9 @@ type Dirs struct {
 	Repos string `json:"repos"`
 	// Engines is where engines are installed, shared by all children.
 	Engines string `json:"engines"`
+	// Secrets is for files with variables and for the plan: the agent removes
+	// it when the run is over, however that came about.
+	Secrets string `json:"secrets"`
 }
 
 // Settings is the part of the agent's configuration that a child obeys.
