@@ -3,7 +3,6 @@ package sql_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
@@ -156,9 +155,13 @@ func TestClaimConcurrently(t *testing.T) {
 	if got := one[int](t, w.conn, "SELECT count(*) FROM tendril.claims"); got != provisions {
 		t.Errorf("claims = %d, want %d", got, provisions)
 	}
+	if got := one[int](t, w.conn, `SELECT count(*) FROM tendril.claims a JOIN tendril.claims b USING (workspace_id)
+		WHERE a.number < b.number AND b.created_at < a.ended_at`); got != 0 {
+		t.Errorf("claims that overlap on a workspace = %d, want 0", got)
+	}
 }
 
-// However deep the queue of one workspace, a claim reads a handful of buffers.
+// However deep the queue of one workspace, a claim reads a handful of rows.
 func TestClaimIsIndependentOfQueueLength(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
@@ -168,20 +171,113 @@ func TestClaimIsIndependentOfQueueLength(t *testing.T) {
 	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) SELECT $1, $2 FROM generate_series(1, 5000)", w.cluster, snapshot("busy"))
 	id := w.deploy(t, w.operator, snapshot("idle"))
 	mustExec(t, w.conn, "ANALYZE")
-	rows, err := w.conn.Query(t.Context(), `EXPLAIN (COSTS OFF) SELECT * FROM public.workspaces w
-		WHERE w.cluster_id = $1 AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-		ORDER BY w.head_priority DESC, w.head_number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED`, w.cluster)
+	err := pgx.BeginFunc(t.Context(), w.conn, func(tx pgx.Tx) error {
+		var got uuid.UUID
+		if err := tx.QueryRow(t.Context(), "SELECT provision_id FROM public.fetch_next_provision($1, $2, $3, gen_random_uuid())", w.tokenHash, agent.instance, agent.boot).Scan(&got); err != nil {
+			return err
+		}
+		if got != id {
+			t.Errorf("claim = %s, want the idle workspace's %s", got, id)
+		}
+		var read int
+		if err := tx.QueryRow(t.Context(), "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname IN ('provisions', 'workspaces')").Scan(&read); err != nil {
+			return err
+		}
+		if read == 0 || read > 30 {
+			t.Errorf("rows read of provisions and workspaces by one claim = %d, want a handful of 5,000", read)
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := strings.Join(plan, "\n"); strings.Contains(text, "provisions") {
-		t.Errorf("plan reads provisions:\n%s", text)
-	}
+}
+
+// Numbers are drawn before the workspace is locked: the lower one, committed
+// later, is still first.
+func TestClaimOrderOfConcurrentDeploys(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	mustExec(t, w.conn, "UPDATE public.workspaces SET head_number = head_number + 1") // as if a later number had come first
+	id := one[uuid.UUID](t, w.conn, "INSERT INTO public.provisions (number, cluster_id, config_snapshot) OVERRIDING SYSTEM VALUE VALUES (-5, $1, $2) RETURNING id", w.cluster, snapshot("a"))
 	if _, got := agent.mustClaim(t); got != id {
-		t.Errorf("claim = %s, want the idle workspace's %s", got, id)
+		t.Errorf("claim = %s, want the lower number %s", got, id)
 	}
+}
+
+// The same claim id in two calls at once: the second is told to try again, and
+// then gets what the first got.
+func TestClaimRepeatedWhileInFlight(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, migrated)
+	w := newWorld(t, db.Conn(t))
+	agent := w.newAgent(t, "one")
+	first := w.deploy(t, w.operator, snapshot("a"))
+	w.deploy(t, w.operator, snapshot("b"))
+	claim := uuid.New()
+	tx, err := db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const fetch = "SELECT provision_id FROM public.fetch_next_provision($1, $2, $3, $4)"
+	if _, err := tx.Exec(t.Context(), fetch, w.tokenHash, agent.instance, agent.boot, claim); err != nil {
+		t.Fatal(err)
+	}
+	repeated := make(chan error, 1)
+	go func() {
+		_, err := agent.claim(t, claim)
+		repeated <- err
+	}()
+	blocked := db.Conn(t)
+	for waiting := false; !waiting; {
+		waiting = one[bool](t, blocked, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, <-repeated, "PT503", "busy")
+	if got, err := agent.claim(t, claim); err != nil || got != first {
+		t.Errorf("claim(same id) = %s, %v, want %s", got, err, first)
+	}
+}
+
+// A repeated claim id is only for who chose it.
+func TestClaimIsNotForOthers(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	owner, other := w.newAgent(t, "one"), w.newAgent(t, "two")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := owner.mustClaim(t)
+	_, err := other.claim(t, claim)
+	wantRefusal(t, err, "PT409", "claim_lost")
+
+	foreign := w.foreignAgent(t)
+	_, err = foreign.claim(t, claim)
+	wantRefusal(t, err, "PT409", "claim_lost")
+	before := one[string](t, w.conn, "SELECT lease_until::text FROM tendril.claims WHERE id = $1", claim)
+	for _, a := range []*agent{foreign, other} {
+		p, err := a.heartbeat(t, claim)
+		if err != nil || len(p.Lost) != 1 || len(p.Cancel) != 0 {
+			t.Errorf("heartbeat with another's claim = %+v, %v, want it lost", p, err)
+		}
+	}
+	if after := one[string](t, w.conn, "SELECT lease_until::text FROM tendril.claims WHERE id = $1", claim); after != before {
+		t.Error("another agent has renewed the lease")
+	}
+	// The same instance and host, under another cluster's token.
+	foreign.instance, foreign.host, foreign.name = owner.instance, owner.host, "copy"
+	if err := foreign.register(t); err != nil {
+		t.Fatal(err)
+	}
+	if swept := foreign.sweep(t); len(swept) != 0 {
+		t.Errorf("sweep with another cluster's token = %v, want nothing", swept)
+	}
+	if p, err := foreign.heartbeat(t, claim); err != nil || len(p.Lost) != 1 {
+		t.Errorf("heartbeat with another cluster's token = %+v, %v, want the claim lost", p, err)
+	}
+	_, err = foreign.lines(t, claim, 1, "x\n")
+	wantRefusal(t, err, "PT409", "claim_lost")
+	wantRefusal(t, foreign.report(t, claim, "SUCCESS", `{}`), "PT409", "claim_lost")
 }

@@ -45,6 +45,7 @@ func TestDeployNamesWhatIsWrong(t *testing.T) {
 		"no repo":            {`{"workspace": "w", "template_source": {"version": "v1"}}`, "config_snapshot.template_source.repo: missing"},
 		"no version":         {`{"workspace": "w", "template_source": {"repo": "https://git.example/a/b"}}`, "config_snapshot.template_source.version: missing"},
 		"no workspace":       {`{"template_source": {"repo": "https://git.example/a/b", "version": "v1"}}`, "config_snapshot.workspace: missing"},
+		"slash in a part":    {`{"template_source": {"repo": "https://git.example/a/b", "version": "v1"}, "terraform_vars": {"project_name": "a/b", "environment": "c"}}`, "config_snapshot.workspace: missing"},
 		"half a workspace":   {`{"template_source": {"repo": "https://git.example/a/b", "version": "v1"}, "terraform_vars": {"project_name": "x"}}`, "config_snapshot.workspace: missing"},
 		"unknown key":        {`{"workspace": "w", "template_source": {"repo": "https://git.example/a/b", "version": "v1", "ref": "x"}}`, "config_snapshot.template_source.ref: unknown"},
 		"ext":                {source("ext::sh -c id", "v1", ""), "config_snapshot.template_source.repo"},
@@ -169,7 +170,9 @@ func TestBoundWorkspaceRefusesAnotherTemplate(t *testing.T) {
 	}
 	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"commit": "`+strings.Repeat("b", 40)+`"}`), "PT409", "workspace_bound")
 
-	w.deploy(t, w.operator, strings.Replace(snapshot("web"), "envtempl", "envtempl.git", 1)) // the same one, written otherwise
+	for _, same := range []string{"https://git.example/acme/envtempl.git", "https://GIT.example:443//acme/envtempl/"} {
+		w.deploy(t, w.operator, strings.Replace(snapshot("web"), "https://git.example/acme/envtempl", same, 1))
+	}
 }
 
 func TestRequestIsImmutable(t *testing.T) {

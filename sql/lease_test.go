@@ -33,7 +33,7 @@ func TestLeaseLostBeforeApplyFreesTheWorkspace(t *testing.T) {
 	if _, got := other.mustClaim(t); got != second {
 		t.Errorf("next claim = %s, want %s: the workspace is free", got, second)
 	}
-	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "apply"}`), "PT409", "claim_lost")
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", applying), "PT409", "claim_lost")
 	// Too late: another claim has used the workspace since.
 	wantRefusal(t, agent.report(t, claim, "SUCCESS", `{}`), "PT409", "claim_lost")
 }
@@ -45,7 +45,7 @@ func TestLeaseLostDuringApplyHoldsTheWorkspace(t *testing.T) {
 	first := w.deploy(t, w.operator, snapshot("a"))
 	second := w.deploy(t, w.operator, snapshot("a"))
 	claim, _ := agent.mustClaim(t)
-	agent.mustReport(t, claim, "PROCESSING", `{"stage": "apply"}`)
+	agent.mustReport(t, claim, "PROCESSING", applying)
 	w.expire(t, claim)
 	if n := w.reap(t); n != 1 {
 		t.Fatalf("reap() = %d, want 1", n)
@@ -118,11 +118,11 @@ func TestApplyNeedsALiveLease(t *testing.T) {
 	w.deploy(t, w.operator, snapshot("a"))
 	claim, _ := agent.mustClaim(t)
 	w.expire(t, claim)
-	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "apply"}`), "PT503", "lease_expired")
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", applying), "PT503", "lease_expired")
 	if _, err := agent.heartbeat(t, claim); err != nil {
 		t.Fatal(err)
 	}
-	agent.mustReport(t, claim, "PROCESSING", `{"stage": "apply"}`)
+	agent.mustReport(t, claim, "PROCESSING", applying)
 }
 
 // The database itself was away: nobody's lease is reaped for one lease's time.
@@ -156,7 +156,7 @@ func TestOrphansByBootAndHost(t *testing.T) {
 		claims[i], ids[i] = agent.mustClaim(t)
 	}
 	agent.mustReport(t, claims[0], "PROCESSING", `{"stage": "plan"}`)
-	agent.mustReport(t, claims[1], "PROCESSING", `{"stage": "apply"}`)
+	agent.mustReport(t, claims[1], "PROCESSING", applying)
 	mustExec(t, w.conn, "SELECT public.cancel_provision($1)", ids[2])
 
 	bystander := w.newAgent(t, "two")
@@ -196,7 +196,7 @@ func TestOrphanSweepEndsTheHold(t *testing.T) {
 	agent := w.newAgent(t, "one")
 	w.deploy(t, w.operator, snapshot("a"))
 	claim, id := agent.mustClaim(t)
-	agent.mustReport(t, claim, "PROCESSING", `{"stage": "apply"}`)
+	agent.mustReport(t, claim, "PROCESSING", applying)
 	w.expire(t, claim)
 	w.reap(t)
 	next := w.deploy(t, w.operator, snapshot("a"))
@@ -212,5 +212,94 @@ func TestOrphanSweepEndsTheHold(t *testing.T) {
 	}
 	if _, got := agent.mustClaim(t); got != next {
 		t.Errorf("claim = %s, want %s: the hold has ended", got, next)
+	}
+}
+
+// What a boot on another machine left is not this one's to end.
+func TestOrphansOfAnotherHostAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	_, id := agent.mustClaim(t)
+	mustExec(t, w.conn, "UPDATE public.agents SET last_heartbeat_at = clock_timestamp() - interval '1 minute'")
+	agent.boot, agent.host = uuid.New(), "elsewhere.example"
+	if err := agent.register(t); err != nil {
+		t.Fatal(err)
+	}
+	if swept := agent.sweep(t); len(swept) != 0 || w.status(t, id) != "PROCESSING" {
+		t.Errorf("sweep = %v, status %s, want the other host's run left to its lease", swept, w.status(t, id))
+	}
+}
+
+// A superseded boot cannot come back by registering again.
+func TestSupersededBootCannotReturn(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	old := agent.boot
+	agent.boot = uuid.New()
+	if err := agent.register(t); err != nil {
+		t.Fatal(err)
+	}
+	agent.boot = old
+	wantRefusal(t, agent.register(t), "PT409", "agent_superseded")
+}
+
+// A status set by hand, for a run whose agent is gone, wedges neither reaping
+// nor the workspace.
+func TestReapingSurvivesMeddling(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	ids, claims := make([]uuid.UUID, 3), make([]uuid.UUID, 3)
+	for i, name := range []string{"a", "b", "c"} {
+		w.deploy(t, w.operator, snapshot(name))
+		claims[i], ids[i] = agent.mustClaim(t)
+	}
+	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'CANCELLED' WHERE id = ANY ($1)", ids[:2])
+	w.expire(t, claims[0])
+	w.expire(t, claims[2])
+	if n := w.reap(t); n != 2 {
+		t.Errorf("reap() = %d, want 2", n)
+	}
+	for i, want := range []string{"CANCELLED", "CANCELLED", "FAILED/agent_lost"} {
+		if got := w.statusAndCode(t, ids[i]); got != want {
+			t.Errorf("provision %d = %s, want %s", i, got, want)
+		}
+	}
+	agent.mustReport(t, claims[1], "SUCCESS", `{}`) // the run that somebody has cancelled by hand
+	if got := w.status(t, ids[1]); got != "CANCELLED" {
+		t.Errorf("status set by hand = %s, want it to stay", got)
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.workspaces WHERE running_claim IS NOT NULL"); got != 0 {
+		t.Errorf("workspaces still taken = %d, want 0", got)
+	}
+}
+
+// The state is on another agent: refused, and said where.
+func TestLocalStateElsewhereIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	mustExec(t, w.conn, "UPDATE public.workspaces SET home_instance = gen_random_uuid()")
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"local_state": true}`), "PT409", "workspace_elsewhere")
+}
+
+// Before apply, a lost run frees what it had reserved.
+func TestReapingEndsTheReservation(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, id := agent.mustClaim(t)
+	mustExec(t, w.conn, "UPDATE public.workspaces SET reserved_by = $1", id)
+	next := w.deploy(t, w.operator, snapshot("a"))
+	w.expire(t, claim)
+	w.reap(t)
+	if _, got := agent.mustClaim(t); got != next {
+		t.Errorf("claim = %s, want %s: the reservation has ended", got, next)
 	}
 }

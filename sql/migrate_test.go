@@ -76,30 +76,22 @@ func TestMigrateRefusesNewerDatabase(t *testing.T) {
 // A managed Postgres gives out no superuser.
 func TestMigrateAsCreateroleOnly(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
-	admin := db.Conn(t)
-	role := "owner_" + strings.TrimPrefix(db.Name, "test_")
-	mustExec(t, admin, "CREATE ROLE "+role+" LOGIN CREATEROLE PASSWORD 'pw-for-the-test'")
-	mustExec(t, admin, "GRANT CREATE ON DATABASE "+db.Name+" TO "+role)
-	mustExec(t, admin, "GRANT USAGE, CREATE ON SCHEMA public TO "+role+" WITH GRANT OPTION")
-	t.Cleanup(func() {
-		ctx := context.Background()
-		conn, err := pgx.Connect(ctx, db.URL)
-		if err != nil {
-			t.Errorf("connect: %v", err)
-			return
-		}
-		defer conn.Close(ctx) //nolint:errcheck // the test is over
-		if _, err := conn.Exec(ctx, "DROP OWNED BY "+role+" CASCADE; DROP ROLE "+role); err != nil {
-			t.Errorf("drop %s: %v", role, err)
-		}
-	})
-
-	config, err := pgx.ParseConfig(db.URL)
+	// A server of its own: on a shared one the roles are there already.
+	server := pgtest.OwnServer(t)
+	admin, err := pgx.Connect(t.Context(), server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := "postgres://" + role + ":pw-for-the-test@/" + db.Name + "?host=" + config.Host
+	defer admin.Close(context.Background()) //nolint:errcheck // the test is over
+	const role = "owner"
+	mustExec(t, admin, "CREATE ROLE "+role+" LOGIN CREATEROLE PASSWORD 'pw-for-the-test'")
+	mustExec(t, admin, "GRANT CREATE ON DATABASE postgres TO "+role)
+	mustExec(t, admin, "GRANT USAGE, CREATE ON SCHEMA public TO "+role+" WITH GRANT OPTION")
+	config, err := pgx.ParseConfig(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "postgres://" + role + ":pw-for-the-test@/postgres?host=" + config.Host
 	if _, err := tendrilsql.Migrate(t.Context(), url); err != nil {
 		t.Fatalf("Migrate(as CREATEROLE only) = %v, want nil", err)
 	}

@@ -65,8 +65,9 @@ func TestCancelQueued(t *testing.T) {
 	if status, err := cancel(w.operator); err != nil || status != "CANCELLED" {
 		t.Fatalf("cancel_provision(queued) = %s, %v, want CANCELLED", status, err)
 	}
-	_, err := cancel(w.operator)
-	wantRefusal(t, err, "PT409", "already_ended")
+	if status, err := cancel(w.operator); err != nil || status != "CANCELLED" {
+		t.Errorf("cancel_provision(again) = %s, %v, want CANCELLED: the reply may have been lost", status, err)
+	}
 	if _, got := agent.mustClaim(t); got != second {
 		t.Errorf("claim = %s, want %s: the head moved on", got, second)
 	}
@@ -96,7 +97,7 @@ func TestCancelRunning(t *testing.T) {
 	if err != nil || !slices.Contains(p.Cancel, claim) || len(p.Lost) != 0 {
 		t.Errorf("heartbeat = %+v, %v, want the cancel", p, err)
 	}
-	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "apply"}`), "PT409", "cancel_requested")
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", applying), "PT409", "cancel_requested")
 	agent.mustReport(t, claim, "SUCCESS", `{}`)
 	if got := w.status(t, id); got != "SUCCESS" {
 		t.Errorf("status = %s, want SUCCESS", got)
@@ -175,6 +176,46 @@ func TestLogsAreChecked(t *testing.T) {
 	w.log(t, id)
 }
 
+func TestCancelEnded(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, id := agent.mustClaim(t)
+	agent.mustReport(t, claim, "SUCCESS", `{}`)
+	_, err := w.conn.Exec(t.Context(), "SELECT public.cancel_provision($1)", id)
+	wantRefusal(t, err, "PT409", "already_ended")
+}
+
+// Apply is acknowledged only where the commit was checked, and never for a plan.
+func TestApplyNeedsACommit(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "apply"}`), "PT409", "commit_missing")
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "elsewhere"}`), "PT422", "bad_detail")
+	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, 'plan')", w.cluster, snapshot("b"))
+	plan, _ := agent.mustClaim(t)
+	wantRefusal(t, agent.report(t, plan, "PROCESSING", applying), "PT409", "operation_refused")
+}
+
+// Numbered reports are stored once.
+func TestReportsAreStoredOnce(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, id := agent.mustClaim(t)
+	for _, n := range []int{1, 2, 2, 1, 3} {
+		agent.mustReport(t, claim, "PROCESSING", fmt.Sprintf(`{"n": %d, "events": [{"kind": "resource_started", "at": "2026-01-02T03:04:05Z"}]}`, n))
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.provision_events WHERE provision_id = $1", id); got != 3 {
+		t.Errorf("events = %d, want 3: one for each report", got)
+	}
+}
+
 // Lines are taken for a day after the end, and never by an older claim.
 func TestLateLines(t *testing.T) {
 	t.Parallel()
@@ -189,4 +230,33 @@ func TestLateLines(t *testing.T) {
 	mustExec(t, w.conn, "UPDATE tendril.claims SET ended_at = clock_timestamp() - interval '25 hours'")
 	_, err := agent.lines(t, claim, 2, "too late\n")
 	wantRefusal(t, err, "PT409", "claim_lost")
+}
+
+// A later claim of the same provision has the log; the one before is too late.
+func TestNewerClaimHasTheLog(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	older, id := agent.mustClaim(t)
+	if _, err := agent.lines(t, older, 1, "before\n"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, w.conn, "UPDATE tendril.claims SET state = 'ended', ended_at = clock_timestamp()")
+	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'AWAITING_APPROVAL' WHERE id = $1", id)
+	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'QUEUED' WHERE id = $1", id)
+	mustExec(t, w.conn, "UPDATE public.workspaces SET running_claim = NULL")
+	mustExec(t, w.conn, "SELECT tendril.refresh_head(id) FROM public.workspaces")
+	newer, again := agent.mustClaim(t)
+	if again != id {
+		t.Fatalf("claimed %s, want %s again", again, id)
+	}
+	_, err := agent.lines(t, older, 2, "too late\n")
+	wantRefusal(t, err, "PT409", "claim_lost")
+	if next, err := agent.lines(t, newer, 1, "after\n"); err != nil || next != 2 {
+		t.Errorf("lines of the newer claim = %d, %v, want 2", next, err)
+	}
+	if got := w.log(t, id); got != "1 STDOUT before\n2 STDOUT after\n" {
+		t.Errorf("log = %q, want both claims' lines in one numbering", got)
+	}
 }

@@ -43,6 +43,10 @@ func newWorld(t *testing.T, conn *pgx.Conn) *world {
 	return w
 }
 
+// applying asks for the acknowledgement of the apply, with the commit that it
+// needs.
+const applying = `{"stage": "apply", "commit": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}`
+
 func hashOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -154,6 +158,17 @@ func (w *world) newAgent(t *testing.T, name string) *agent {
 		t.Fatalf("register %s: %v", name, err)
 	}
 	return a
+}
+
+// foreignAgent is an agent of another cluster, in another organisation.
+func (w *world) foreignAgent(t *testing.T) *agent {
+	t.Helper()
+	other := *w
+	w.as(t, "authenticated", w.stranger, func(tx pgx.Tx) error {
+		return tx.QueryRow(t.Context(), "SELECT cluster_id, token FROM public.create_cluster('theirs')").Scan(&other.cluster, &other.token)
+	})
+	other.tokenHash = hashOf(other.token)
+	return other.newAgent(t, "foreign")
 }
 
 func (a *agent) call(t *testing.T, into any, query string, args ...any) error {

@@ -165,7 +165,7 @@ func (c *scripted) play() int {
 
 // apply asks for the acknowledgement.
 func (c *scripted) apply() bool {
-	n, err := c.log.UpdateAck(provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StageApply}})
+	n, err := c.log.UpdateAck(provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40)}})
 	if err != nil {
 		panic(err)
 	}

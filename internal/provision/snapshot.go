@@ -108,6 +108,11 @@ func (s Snapshot) WorkspaceName() (string, error) {
 			return "", Fail(CodeBadSnapshot, "config_snapshot.workspace: missing; "+
 				"give it, or project_name and environment as strings in terraform_vars", nil)
 		}
+		// a/b with c and a with b/c must not become one state.
+		if strings.Contains(parts[i], "/") {
+			return "", Fail(CodeBadSnapshot, "config_snapshot.workspace: missing; "+
+				"project_name and environment cannot stand for it, for one has a \"/\" in it", nil)
+		}
 	}
 	workspace := parts[0] + "/" + parts[1]
 	if problem := checkWorkspace(workspace); problem != "" {

@@ -24,7 +24,13 @@ BEGIN
 
   -- The control plane runs each request as authenticated (SET LOCAL ROLE).
   IF NOT pg_has_role(current_user, 'authenticated', v_need) THEN
-    GRANT authenticated TO CURRENT_USER;
+    BEGIN
+      GRANT authenticated TO CURRENT_USER;
+    EXCEPTION
+      WHEN insufficient_privilege THEN
+        RAISE EXCEPTION 'role % may not act as role authenticated, which somebody else made', current_user
+          USING HINT = format('have a superuser run: GRANT authenticated TO %I', current_user);
+    END;
   END IF;
 END $$;
 -- +goose StatementEnd
@@ -83,10 +89,11 @@ CREATE FUNCTION tendril.is_person() RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT NOT (r.rolsuper OR r.rolbypassrls
-              OR pg_has_role(r.oid, (SELECT nspowner FROM pg_namespace WHERE nspname = 'tendril'), 'MEMBER'))
-  FROM pg_roles r
-  WHERE r.rolname = coalesce(nullif(current_setting('role', true), 'none'), session_user)
+  SELECT coalesce((
+    SELECT NOT (r.rolsuper OR r.rolbypassrls
+                OR pg_has_role(r.oid, (SELECT nspowner FROM pg_namespace WHERE nspname = 'tendril'), 'MEMBER'))
+    FROM pg_roles r
+    WHERE r.rolname = coalesce(nullif(current_setting('role', true), 'none'), session_user)), true)
 $$;
 -- +goose StatementEnd
 
@@ -111,9 +118,10 @@ CREATE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS 'SELECT 1';
 
--- Deny by default, whatever this database's default privileges are. Migrations
--- call it for the objects they add and then grant what is wanted: everything in
--- tendril, and in public the tables and functions named.
+-- Deny by default, whatever this database's default privileges are. Each
+-- migration ends with it, naming what it added to public, so that nothing is
+-- open even between two migrations; everything in tendril is closed again each
+-- time, but for the functions that policies call as the person who asks.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.deny_all(p_public_names text[]) RETURNS void
 LANGUAGE plpgsql
@@ -126,7 +134,7 @@ BEGIN
     SELECT format('REVOKE ALL ON %s %s FROM PUBLIC, anon, authenticated, service_role, tendril_agent',
                   CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'v', 'S')
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
       AND (n.nspname = 'tendril'
            OR n.nspname = 'public' AND (c.relname = ANY (p_public_names)
               -- the sequences behind identity columns of the tables named
@@ -139,5 +147,14 @@ BEGIN
   LOOP
     EXECUTE v_statement;
   END LOOP;
+  -- The schema stays closed: a policy may call these, nobody can name them.
+  FOR v_statement IN
+    SELECT format('GRANT EXECUTE ON FUNCTION %s TO authenticated', p.oid::regprocedure)
+    FROM pg_proc p WHERE p.pronamespace = 'tendril'::regnamespace AND p.proname IN ('current_user_id', 'orgs_with_role')
+  LOOP
+    EXECUTE v_statement;
+  END LOOP;
 END $$;
 -- +goose StatementEnd
+
+SELECT tendril.deny_all('{}');

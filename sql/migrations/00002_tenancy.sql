@@ -59,6 +59,8 @@ CREATE TABLE public.agents (
   slots             int  NOT NULL CHECK (slots BETWEEN 1 AND 64),
   registered_at     timestamptz NOT NULL DEFAULT now(),
   last_heartbeat_at timestamptz NOT NULL DEFAULT now(),
+  -- The last boots that a later one has superseded: none of them may come back.
+  past_boots        uuid[] NOT NULL DEFAULT '{}',
   UNIQUE (cluster_id, instance_id)
 );
 CREATE INDEX agents_name ON public.agents (cluster_id, name);
@@ -111,3 +113,5 @@ $$;
 CREATE FUNCTION tendril.may_act(p_org uuid, p_least text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT coalesce(NOT tendril.is_person() OR p_org = ANY (tendril.orgs_with_role(p_least)), false) $$;
+
+SELECT tendril.deny_all(ARRAY['orgs', 'org_members', 'clusters', 'agents', 'audit_events']);

@@ -61,8 +61,10 @@ CREATE INDEX workspaces_runnable ON public.workspaces (cluster_id, head_priority
 CREATE TABLE public.provisions (
   id                  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
   number              bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
-  org_id              uuid NOT NULL REFERENCES public.orgs,
-  cluster_id          uuid NOT NULL REFERENCES public.clusters,
+  -- The workspace implies both; SQL sets them, and a foreign key would lock
+  -- one shared row at every insert and claim.
+  org_id              uuid NOT NULL,
+  cluster_id          uuid NOT NULL,
   workspace_id        uuid NOT NULL REFERENCES public.workspaces,
   operation           text NOT NULL DEFAULT 'apply' CHECK (operation IN ('plan', 'apply', 'destroy', 'refresh')),
   config_snapshot     jsonb NOT NULL,
@@ -95,7 +97,7 @@ CREATE TABLE tendril.claims (
   number              bigint GENERATED ALWAYS AS IDENTITY,
   provision_id        uuid NOT NULL REFERENCES public.provisions ON DELETE CASCADE,
   workspace_id        uuid NOT NULL REFERENCES public.workspaces,
-  cluster_id          uuid NOT NULL REFERENCES public.clusters,
+  cluster_id          uuid NOT NULL,
   instance_id         uuid NOT NULL,
   boot_id             uuid NOT NULL,
   host                text NOT NULL,
@@ -104,6 +106,7 @@ CREATE TABLE tendril.claims (
   state               text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'lost', 'ended')),
   lease_until         timestamptz NOT NULL,
   next_chunk          bigint NOT NULL DEFAULT 1,
+  last_report         bigint NOT NULL DEFAULT 0, -- the number of the newest report stored
   stage               text,
   apply_begun_at      timestamptz,
   cancel_requested_at timestamptz,
@@ -114,6 +117,8 @@ CREATE TABLE tendril.claims (
 CREATE INDEX claims_provision ON tendril.claims (provision_id, number);
 CREATE INDEX claims_workspace ON tendril.claims (workspace_id, number);
 CREATE INDEX claims_leases    ON tendril.claims (lease_until) WHERE state = 'running';
+-- Whatever else goes wrong: never two at once on a workspace.
+CREATE UNIQUE INDEX claims_one_running ON tendril.claims (workspace_id) WHERE state = 'running';
 CREATE INDEX claims_instance  ON tendril.claims (instance_id) WHERE state <> 'ended';
 
 ALTER TABLE public.workspaces
@@ -125,7 +130,7 @@ ALTER TABLE public.workspaces
 CREATE TABLE public.provision_progress (
   provision_id uuid PRIMARY KEY REFERENCES public.provisions ON DELETE CASCADE,
   org_id       uuid NOT NULL,
-  stage        text NOT NULL,
+  stage        text NOT NULL CHECK (stage IN ('checkout', 'validate', 'engine', 'init', 'plan', 'approval', 'apply', 'outputs', 'done')),
   percent      smallint CHECK (percent BETWEEN 0 AND 100),
   updated_at   timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
@@ -185,3 +190,6 @@ CREATE TABLE tendril.pulse (
   reap_not_before timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 20);
 INSERT INTO tendril.pulse DEFAULT VALUES;
+
+SELECT tendril.deny_all(ARRAY['templates', 'template_pins', 'workspaces', 'provisions', 'provision_progress', 'provision_logs',
+                              'provision_events', 'resources']);

@@ -3,10 +3,18 @@
 
 -- +goose Up
 
--- The same repository written in two ways is one repository.
+-- The same repository written in two ways is one repository: hosts have no
+-- case, https has a port, a path may end in .git and hold empty segments.
 CREATE FUNCTION tendril.plain_repo(p_repo text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT regexp_replace(regexp_replace(p_repo, '/+$', ''), '\.git$', '') $$;
+AS $$
+  SELECT regexp_replace(regexp_replace(CASE
+    WHEN p_repo ~ '^[a-z]+://'
+      THEN regexp_replace(lower(substring(p_repo FROM '^[a-z]+://[^/]*')), '^(https://.*):443$', '\1')
+           || regexp_replace(substring(p_repo FROM '^[a-z]+://[^/]*(.*)$'), '/{2,}', '/', 'g')
+    ELSE lower(split_part(p_repo, ':', 1)) || ':' || substr(p_repo, strpos(p_repo, ':') + 1)
+  END, '/+$', ''), '\.git$', '')
+$$;
 
 CREATE FUNCTION tendril.plain_path(p_path text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
@@ -127,7 +135,10 @@ BEGIN
     v_problems := v_problems || 'config_snapshot.workspace: must be a string'::text;
   ELSE
     v_value := tendril.snapshot_workspace(s);
-    IF coalesce(v_value, '') = '' THEN
+    IF NOT s ? 'workspace' AND (s -> 'terraform_vars' ->> 'project_name' ~ '/' OR s -> 'terraform_vars' ->> 'environment' ~ '/') THEN
+      -- a/b with c and a with b/c must not become one state.
+      v_problems := v_problems || 'config_snapshot.workspace: missing; project_name and environment cannot stand for it, for one has a "/" in it'::text;
+    ELSIF coalesce(v_value, '') = '' THEN
       v_problems := v_problems || 'config_snapshot.workspace: missing; give it, or the variables project_name and environment'::text;
     ELSIF v_value !~ '^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$' OR v_value ~ '\.\.|//' THEN
       v_problems := v_problems || format('config_snapshot.workspace: %s may hold letters, digits and . _ / - only, begin with a letter or digit, and have at most 128 characters', to_json(left(v_value, 200)));
@@ -141,6 +152,7 @@ END $$;
 CREATE FUNCTION tendril.accept_deploy() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
 AS $$
 DECLARE
   v_org       uuid;
@@ -189,6 +201,9 @@ BEGIN
   NEW.started_at := NULL; NEW.finished_at := NULL;
   NEW.cancel_requested_at := NULL; NEW.cancel_requested_by := NULL;
   RETURN NEW;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
 
@@ -212,6 +227,14 @@ END $$;
 CREATE TRIGGER provisions_accept BEFORE INSERT ON public.provisions
   FOR EACH ROW EXECUTE FUNCTION tendril.accept_deploy();
 
+-- Wakes agents if the workspace has something that may run.
+CREATE FUNCTION tendril.wake(p_workspace uuid) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT pg_notify('tendril_work', cluster_id::text) FROM public.workspaces
+  WHERE id = p_workspace AND head_id IS NOT NULL AND running_claim IS NULL AND held_by_claim IS NULL AND locked_at IS NULL
+$$;
+
 -- +goose StatementBegin
 CREATE FUNCTION tendril.queue_deploy() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
@@ -221,9 +244,16 @@ BEGIN
   -- Usually the queue has a head already and nothing is to be done.
   UPDATE public.workspaces SET head_id = NEW.id, head_priority = NEW.priority, head_number = NEW.number
   WHERE id = NEW.workspace_id AND reserved_by IS NULL
-    AND (head_id IS NULL OR head_priority < NEW.priority);
+    AND (head_id IS NULL OR head_priority < NEW.priority
+         -- numbers are drawn before the workspace is locked
+         OR head_priority = NEW.priority AND head_number > NEW.number);
+  -- Also when the head is another: who was woken for it may have passed over
+  -- the workspace because this insert held its lock.
+  PERFORM tendril.wake(NEW.workspace_id);
   RETURN NULL;
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER provisions_queue AFTER INSERT ON public.provisions
   FOR EACH ROW EXECUTE FUNCTION tendril.queue_deploy();
+
+SELECT tendril.deny_all('{}');

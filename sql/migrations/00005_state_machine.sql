@@ -83,7 +83,8 @@ CREATE TRIGGER workspaces_notify AFTER UPDATE ON public.workspaces
              OR OLD.held_by_claim IS NOT NULL OR OLD.locked_at IS NOT NULL))
   EXECUTE FUNCTION tendril.notify_runnable();
 
--- Tells viewers that a provision has changed.
+-- Tells viewers that a provision has changed. Not at the claim: NOTIFY makes
+-- commits wait for each other, and the first stage is told a moment later.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.notify_provision() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -94,7 +95,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER provisions_notify AFTER UPDATE OF status ON public.provisions
-  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status)
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status <> 'PROCESSING')
   EXECUTE FUNCTION tendril.notify_provision();
 
 -- Gives out the next p_count numbers of a provision's log and says where they
@@ -198,9 +199,51 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Gives up one claim if its lease has run out. Before apply had begun the
+-- workspace is free again. After, Terraform may still be running, so the claim
+-- goes on holding it.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.reap_claim(p_claim uuid, p_workspace uuid) RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_claim tendril.claims;
+BEGIN
+  PERFORM FROM public.workspaces WHERE id = p_workspace FOR NO KEY UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  SELECT * INTO v_claim FROM tendril.claims
+  WHERE id = p_claim AND state = 'running' AND lease_until < clock_timestamp()
+  FOR NO KEY UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+
+  UPDATE tendril.claims SET state = 'lost', ended_at = clock_timestamp() WHERE id = p_claim;
+  UPDATE public.workspaces
+  SET running_claim = NULL,
+      held_by_claim = CASE WHEN v_claim.apply_begun_at IS NULL THEN held_by_claim ELSE p_claim END,
+      reserved_by   = CASE WHEN v_claim.apply_begun_at IS NULL AND reserved_by = v_claim.provision_id THEN NULL ELSE reserved_by END
+  WHERE id = p_workspace AND running_claim = p_claim;
+  -- Unless somebody has set another status by hand.
+  IF EXISTS (SELECT FROM public.provisions WHERE id = v_claim.provision_id AND status = 'PROCESSING' FOR NO KEY UPDATE) THEN
+    PERFORM tendril.end_provision(v_claim.provision_id, 'FAILED', 'agent_lost',
+      format('The agent on %s has not been heard of since its lease ran out at %s, in stage %s. %s', v_claim.host,
+             to_char(v_claim.lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'), coalesce(v_claim.stage, 'checkout'),
+             CASE WHEN v_claim.apply_begun_at IS NULL
+                  THEN 'Apply had not begun; deploy again when an agent is online.'
+                  ELSE 'Apply had begun and may still be running: the workspace is held until the agent reports or an admin releases it.' END));
+    PERFORM tendril.system_line(v_claim.provision_id, format('The agent on %s is lost: its lease ran out. Apply had %s.', v_claim.host,
+      CASE WHEN v_claim.apply_begun_at IS NULL THEN 'not begun' ELSE 'begun, so the workspace stays held' END));
+  END IF;
+  PERFORM tendril.refresh_head(p_workspace);
+  RETURN 1;
+END $$;
+-- +goose StatementEnd
+
 -- Gives up claims whose lease ran out, at most p_limit of them, and returns how
--- many. Before apply had begun the workspace is free again. After, Terraform may
--- still be running, so the claim goes on holding it.
+-- many. One that cannot be given up does not keep the others.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.reap(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
@@ -209,7 +252,6 @@ SET lock_timeout = '2s'
 AS $$
 DECLARE
   v_candidate record;
-  v_claim     tendril.claims;
   v_count     int := 0;
 BEGIN
   IF NOT tendril.beat() THEN
@@ -220,28 +262,15 @@ BEGIN
     WHERE state = 'running' AND lease_until < clock_timestamp()
     ORDER BY lease_until LIMIT p_limit
   LOOP
-    PERFORM FROM public.workspaces WHERE id = v_candidate.workspace_id FOR NO KEY UPDATE SKIP LOCKED;
-    CONTINUE WHEN NOT FOUND;
-    SELECT * INTO v_claim FROM tendril.claims
-    WHERE id = v_candidate.id AND state = 'running' AND lease_until < clock_timestamp()
-    FOR NO KEY UPDATE SKIP LOCKED;
-    CONTINUE WHEN NOT FOUND;
-
-    UPDATE tendril.claims SET state = 'lost', ended_at = clock_timestamp() WHERE id = v_claim.id;
-    UPDATE public.workspaces
-    SET running_claim = NULL, held_by_claim = CASE WHEN v_claim.apply_begun_at IS NULL THEN held_by_claim ELSE v_claim.id END
-    WHERE id = v_claim.workspace_id AND running_claim = v_claim.id;
-    PERFORM tendril.end_provision(v_claim.provision_id, 'FAILED', 'agent_lost',
-      format('The agent on %s has not been heard of since its lease ran out at %s, in stage %s. %s', v_claim.host,
-             to_char(v_claim.lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'), coalesce(v_claim.stage, 'checkout'),
-             CASE WHEN v_claim.apply_begun_at IS NULL
-                  THEN 'Apply had not begun; deploy again when an agent is online.'
-                  ELSE 'Apply had begun and may still be running: the workspace is held until the agent reports or an admin releases it.' END));
-    PERFORM tendril.system_line(v_claim.provision_id, format('The agent on %s is lost: its lease ran out. Apply had %s.', v_claim.host,
-      CASE WHEN v_claim.apply_begun_at IS NULL THEN 'not begun' ELSE 'begun, so the workspace stays held' END));
-    PERFORM tendril.refresh_head(v_claim.workspace_id);
-    v_count := v_count + 1;
+    BEGIN
+      v_count := v_count + tendril.reap_claim(v_candidate.id, v_candidate.workspace_id);
+    EXCEPTION
+      WHEN OTHERS THEN
+        RAISE WARNING 'claim % cannot be given up: % (%)', v_candidate.id, SQLERRM, SQLSTATE;
+    END;
   END LOOP;
   RETURN v_count;
 END $$;
 -- +goose StatementEnd
+
+SELECT tendril.deny_all('{}');

@@ -107,11 +107,16 @@ BEGIN
       'a data directory belongs to one agent: do not copy it; start this one with an empty one');
   END IF;
 
-  INSERT INTO public.agents (org_id, cluster_id, instance_id, boot_id, name, host, version, contract, slots)
+  IF EXISTS (SELECT FROM public.agents WHERE cluster_id = v_cluster.id AND instance_id = v_instance AND v_boot = ANY (past_boots)) THEN
+    PERFORM tendril.refuse('PT409', 'agent_superseded', 'this agent was started again since; this earlier start of it may do nothing more');
+  END IF;
+
+  INSERT INTO public.agents AS a (org_id, cluster_id, instance_id, boot_id, name, host, version, contract, slots)
   VALUES (v_cluster.org_id, v_cluster.id, v_instance, v_boot, p_agent ->> 'name', p_agent ->> 'host',
           p_agent ->> 'version', (p_agent ->> 'contract')::int, (p_agent ->> 'slots')::int)
   ON CONFLICT (cluster_id, instance_id) DO UPDATE
-  SET boot_id = EXCLUDED.boot_id, name = EXCLUDED.name, host = EXCLUDED.host, version = EXCLUDED.version,
+  SET past_boots = CASE WHEN a.boot_id = EXCLUDED.boot_id THEN a.past_boots ELSE (a.boot_id || a.past_boots)[1:20] END,
+      boot_id = EXCLUDED.boot_id, name = EXCLUDED.name, host = EXCLUDED.host, version = EXCLUDED.version,
       contract = EXCLUDED.contract, slots = EXCLUDED.slots, registered_at = now(), last_heartbeat_at = clock_timestamp();
   UPDATE public.clusters SET last_seen_at = clock_timestamp() WHERE id = v_cluster.id;
 
@@ -144,8 +149,14 @@ BEGIN
   SELECT * INTO v_settings FROM tendril.settings;
 
   UPDATE public.agents SET last_heartbeat_at = clock_timestamp() WHERE id = v_agent.id;
-  UPDATE public.clusters SET last_seen_at = clock_timestamp()
-  WHERE id = v_cluster.id AND (last_seen_at IS NULL OR last_seen_at < clock_timestamp() - interval '15 seconds');
+  IF v_cluster.last_seen_at IS NULL OR v_cluster.last_seen_at < clock_timestamp() - interval '15 seconds' THEN
+    -- Another agent that stamps it does as well; and register_agent locks in
+    -- the other order.
+    PERFORM FROM public.clusters WHERE id = v_cluster.id FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      UPDATE public.clusters SET last_seen_at = clock_timestamp() WHERE id = v_cluster.id;
+    END IF;
+  END IF;
 
   -- By instance, not by boot: a new boot that is still ending what the earlier
   -- one left keeps those leases alive too. In order of id, so that two never
@@ -193,11 +204,16 @@ AS $$
 #variable_conflict use_column
 DECLARE
   v_cluster   public.clusters := tendril.authenticate(p_token_hash);
-  v_agent     public.agents   := tendril.current_agent(v_cluster.id, p_instance, p_boot);
+  v_agent     public.agents;
   v_claim     tendril.claims;
   v_workspace public.workspaces;
   v_next      record;
 BEGIN
+  -- Locked: a later boot that registers meanwhile waits until this claim can be
+  -- seen by its sweep.
+  PERFORM FROM public.agents WHERE cluster_id = v_cluster.id AND instance_id = p_instance FOR SHARE;
+  v_agent := tendril.current_agent(v_cluster.id, p_instance, p_boot);
+
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id;
   IF FOUND THEN
     -- A repeat after a lost reply, or somebody else's id.
@@ -255,7 +271,8 @@ BEGIN
             AND t.version = p.config_snapshot -> 'template_source' ->> 'version')
   FROM public.provisions p WHERE p.id = v_claim.provision_id;
 EXCEPTION
-  WHEN lock_not_available THEN
+  -- unique_violation: the same claim id, of a call that is not committed yet.
+  WHEN lock_not_available OR unique_violation THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
@@ -333,6 +350,8 @@ BEGIN
   UPDATE tendril.claims SET next_chunk = p_first_chunk + v_count WHERE id = p_claim_id;
   RETURN p_first_chunk + v_count;
 EXCEPTION
+  WHEN data_exception THEN
+    PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', SQLERRM));
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
@@ -354,7 +373,12 @@ DECLARE
 BEGIN
   -- The apply acknowledgement: Terraform applies only after this has said yes.
   IF v_stage = 'apply' AND p_claim.apply_begun_at IS NULL THEN
-    IF p_claim.cancel_requested_at IS NOT NULL THEN
+    IF p_provision.operation = 'plan' THEN
+      PERFORM tendril.refuse('PT409', 'operation_refused', 'a plan is not applied');
+    ELSIF coalesce(v_commit, p_provision.resolved_commit) IS NULL THEN
+      PERFORM tendril.refuse('PT409', 'commit_missing', 'no commit is recorded for this provision, so neither its pin nor its workspace was checked',
+        'report the commit first');
+    ELSIF p_claim.cancel_requested_at IS NOT NULL THEN
       PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; apply must not begin');
     ELSIF p_claim.lease_until < clock_timestamp() THEN
       PERFORM tendril.refuse('PT503', 'lease_expired', 'the claim''s lease has run out; apply must not begin', 'send a heartbeat, then ask again');
@@ -452,6 +476,8 @@ BEGIN
   IF p_status <> 'PROCESSING' AND v_claim.state = 'ended' AND v_provision.status = p_status
      AND v_provision.error_code IS NOT DISTINCT FROM v_detail ->> 'error_code' THEN
     RETURN; -- a repeat after a lost reply
+  ELSIF p_status = 'PROCESSING' AND v_claim.state = 'running' AND (v_detail ->> 'n')::bigint <= v_claim.last_report THEN
+    RETURN; -- likewise: reports are numbered, and come in order
   ELSIF v_claim.state = 'ended' THEN
     PERFORM tendril.claim_lost(p_claim_id, format('has ended: the provision is %s', v_provision.status));
   ELSIF v_claim.state = 'lost' THEN
@@ -463,8 +489,15 @@ BEGIN
     END IF;
   END IF;
 
+  IF v_detail ? 'n' THEN
+    UPDATE tendril.claims SET last_report = (v_detail ->> 'n')::bigint WHERE id = p_claim_id;
+  END IF;
   PERFORM tendril.record_progress(v_claim, v_provision, v_detail);
-  IF p_status <> 'PROCESSING' THEN
+  IF p_status <> 'PROCESSING' AND v_claim.state = 'running' AND v_provision.status <> 'PROCESSING' THEN
+    -- Somebody has set another status by hand: it stays, and the run is over.
+    PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported %s; the provision had been set to %s.', v_claim.host, p_status, v_provision.status));
+    PERFORM tendril.end_claim(p_claim_id, v_workspace);
+  ELSIF p_status <> 'PROCESSING' THEN
     IF v_claim.state = 'lost' THEN
       PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported after all: %s.', v_claim.host, p_status));
     END IF;
@@ -528,3 +561,6 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
+
+SELECT tendril.deny_all(ARRAY['register_agent', 'agent_heartbeat', 'fetch_next_provision', 'insert_provision_log',
+                              'update_provision_status', 'fail_orphaned_provisions']);

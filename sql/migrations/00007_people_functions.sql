@@ -96,6 +96,9 @@ BEGIN
     AND (expires_at IS NULL OR expires_at > clock_timestamp() + p_overlap);
   PERFORM tendril.audit(v_cluster.org_id, 'rotate_cluster_token', 'cluster', p_cluster, jsonb_build_object('overlap', p_overlap));
   RETURN QUERY SELECT t.token_id, t.token FROM tendril.issue_token(p_cluster) t;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
 
@@ -116,6 +119,9 @@ BEGIN
   GET DIAGNOSTICS v_count = ROW_COUNT;
   PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
   RETURN v_count;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
 
@@ -143,12 +149,15 @@ BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE provision_id = p_provision AND state <> 'ended' ORDER BY number DESC LIMIT 1 FOR NO KEY UPDATE;
   SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = p_provision FOR NO KEY UPDATE;
 
-  IF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
+  IF v_provision.status = 'CANCELLED' THEN
+    RETURN 'CANCELLED'; -- a repeat after a lost reply
+  ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
     UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
     PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN 'Cancelled before it began.' ELSE 'Cancelled while it awaited approval.' END);
     PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
     UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
     PERFORM tendril.refresh_head(v_provision.workspace_id);
+    PERFORM tendril.wake(v_provision.workspace_id); -- who passed over it while we held the lock
   ELSIF v_claim.id IS NOT NULL AND (v_provision.status = 'PROCESSING'
         OR EXISTS (SELECT FROM public.workspaces WHERE id = v_provision.workspace_id AND held_by_claim = v_claim.id)) THEN
     IF v_claim.cancel_requested_at IS NULL THEN
@@ -175,3 +184,5 @@ SELECT c.id, c.org_id, c.name, c.labels, c.paused_at, c.last_seen_at, c.created_
             WHEN c.last_seen_at > now() - interval '5 minutes'  THEN 'STALE'
             ELSE 'OFFLINE' END AS connectivity
 FROM public.clusters c;
+
+SELECT tendril.deny_all(ARRAY['cluster_overview', 'create_cluster', 'rotate_cluster_token', 'revoke_cluster_token', 'cancel_provision']);

@@ -90,6 +90,9 @@ func wantKind(t *testing.T, call string, err error, want queue.Kind) *queue.Erro
 	return e
 }
 
+// applying asks for the acknowledgement of the apply.
+var applying = provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40)}
+
 func line(text string) provision.LogChunk {
 	return provision.LogChunk{Stream: provision.Stdout, Text: text, EmittedAt: time.Now()}
 }
@@ -253,7 +256,7 @@ func reportTwiceIsHarmless(t *testing.T, w *World, open Open) {
 	w.Deploy(t, "a")
 	a := mustClaim(t, q)
 	for range 2 {
-		mustReport(t, q, a.ClaimID, provision.Processing, provision.Detail{Stage: provision.StageApply})
+		mustReport(t, q, a.ClaimID, provision.Processing, applying)
 	}
 	for range 2 {
 		mustReport(t, q, a.ClaimID, provision.Failed, provision.Detail{ErrorCode: provision.CodeApplyFailed, ErrorMessage: "no"})
@@ -286,7 +289,7 @@ func cancelComesByHeartbeat(t *testing.T, w *World, open Open) {
 	if err != nil || len(p.Cancel) != 1 || p.Cancel[0] != a.ClaimID || len(p.Lost) != 0 {
 		t.Errorf("Heartbeat() = %+v, %v, want the claim to be cancelled", p, err)
 	}
-	err = q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: provision.StageApply}})
+	err = q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: applying})
 	_ = wantKind(t, "Report(apply after cancel)", err, queue.CancelRequested)
 	mustReport(t, q, a.ClaimID, provision.Cancelled, provision.Detail{ErrorCode: provision.CodeCancelled})
 	if got := w.Status(t, id); got != "CANCELLED/cancelled" {
@@ -337,7 +340,7 @@ func orphansEndAtTheNextStart(t *testing.T, w *World, open Open) {
 	mustRegister(t, q)
 	id := w.Deploy(t, "a")
 	a := mustClaim(t, q)
-	mustReport(t, q, a.ClaimID, provision.Processing, provision.Detail{Stage: provision.StageApply})
+	mustReport(t, q, a.ClaimID, provision.Processing, applying)
 	agent.Boot = uuid.New()
 	next := open(t, w, w.Token, agent)
 	mustRegister(t, next)
