@@ -37,6 +37,8 @@ type setup struct {
 	EndMargin, LastDelivery time.Duration
 	// LoseClaims is how many answers to Claim are lost on their way.
 	LoseClaims int
+	// LoseReports loses the answer to every report; NoReports has none get there.
+	LoseReports, NoReports bool
 	// Beside has the process start something of its own before it is an agent.
 	Beside bool
 	// NoChild makes the children's program one that is not there.
@@ -72,7 +74,7 @@ func agentProcess() int {
 			if err != nil {
 				return nil, err
 			}
-			return &lossyQueue{Queue: q, claims: s.LoseClaims}, nil
+			return &lossyQueue{Queue: q, claims: s.LoseClaims, setup: s}, nil
 		},
 		Command: command, Env: []string{roleEnv + "=child", noRaceSleep},
 		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour},
@@ -127,9 +129,11 @@ func agentProcess() int {
 	return 0
 }
 
-// lossyQueue loses the first answers to Claim that hold an assignment.
+// lossyQueue loses the first answers to Claim that hold an assignment, and
+// reports.
 type lossyQueue struct {
 	queue.Queue
+	setup  setup
 	mu     sync.Mutex
 	claims int
 }
@@ -143,6 +147,18 @@ func (q *lossyQueue) Claim(ctx context.Context, id uuid.UUID) (*provision.Assign
 		return nil, &queue.Error{Kind: queue.Unavailable, Message: "the answer was lost", Err: errors.New("reset by the test")}
 	}
 	return a, err
+}
+
+func (q *lossyQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
+	if !q.setup.LoseReports && !q.setup.NoReports {
+		return q.Queue.Report(ctx, claim, report)
+	}
+	if q.setup.LoseReports {
+		if err := q.Queue.Report(ctx, claim, report); err != nil {
+			return err
+		}
+	}
+	return &queue.Error{Kind: queue.Unavailable, Message: "the report was lost", Err: errors.New("reset by the test")}
 }
 
 // agentUnderTest is an agent process as a test sees it.

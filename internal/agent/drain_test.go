@@ -78,3 +78,30 @@ func TestSignalBeforeAnythingWorks(t *testing.T) {
 	a.says(t, "cannot register")
 	a.stops(t)
 }
+
+func TestDrainEndsWhenAFailedStartCannotBeReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.setup()
+	s.NoChild, s.NoReports, s.LastDelivery = true, true, 100*time.Millisecond
+	a := startAgent(t, s)
+	w.deploy(t, "prod", "succeed")
+	a.says(t, "cannot start")
+	a.stops(t)
+	a.says(t, "the run's end could not be reported")
+}
+
+func TestNextRunOfAWorkspaceDoesNotWaitForADelivery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.setup()
+	// The database has the first one's result, the agent does not know.
+	s.LoseReports, s.LastDelivery = true, 100*time.Millisecond
+	a := startAgent(t, s)
+	w.becomes(t, w.deploy(t, "prod", "succeed"), "SUCCESS")
+	second := w.deploy(t, "prod", "touch second", "succeed")
+	w.touched(t, "second")
+	w.becomes(t, second, "SUCCESS")
+	a.stops(t)
+	a.says(t, "the next start of this agent does it")
+}

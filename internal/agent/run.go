@@ -75,30 +75,24 @@ func (r *run) lost() {
 // begins; when it returns the workspace is free, and the spool is removed or
 // left to the next start.
 func (r *run) carryOut() {
-	ended := sync.OnceFunc(r.boot.children.Done)
-	defer ended()
 	// The database has freed the workspace as soon as it has the result; its
 	// work directory is free when the child before has ended.
 	release := r.boot.workspaces.take(r.assignment.WorkspaceID)
-	defer release()
+	// What has to do with the database may take for ever, so nobody who waits
+	// for the child waits for that too.
+	over := sync.OnceFunc(func() {
+		release()
+		r.boot.children.Done()
+	})
+	defer over()
 
-	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
+	s, c, err := r.launch()
 	if err != nil {
+		over()
 		r.cannotStart(err)
-		return
-	}
-	s, files, err := r.boot.dir.newSpool(r.assignment)
-	if err != nil {
-		r.cannotStart(err)
-		return
-	}
-	c, err := r.boot.startChild(job.Job{
-		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance,
-	}, files)
-	files.close()
-	if err != nil {
-		r.cannotStart(err)
-		r.remove(s)
+		if s != nil {
+			r.remove(s)
+		}
 		return
 	}
 	r.log.Info("started", "pid", c.cmd.Process.Pid)
@@ -109,7 +103,7 @@ func (r *run) carryOut() {
 		r.log.Error("what the run left running could not be ended", "error", err)
 	}
 	said := c.clear()
-	ended()
+	over()
 	close(d.dead)
 	if outcome == nil {
 		outcome = <-d.result
@@ -121,6 +115,24 @@ func (r *run) carryOut() {
 		outcome = r.explain(s, c)
 	}
 	r.settle(s, outcome)
+}
+
+// launch makes what the child needs and starts it. The spool is there from
+// when it was made, error or not.
+func (r *run) launch() (*spool, *child, error) {
+	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, files, err := r.boot.dir.newSpool(r.assignment)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer files.close()
+	c, err := r.boot.startChild(job.Job{
+		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance,
+	}, files)
+	return s, c, err
 }
 
 // supervise returns when the child has ended, with the outcome of the delivery
