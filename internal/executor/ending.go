@@ -1,12 +1,10 @@
 package executor
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -36,11 +34,7 @@ func (s *session) watchEnding(over <-chan struct{}, grace time.Duration) {
 			s.log.System("Still stopping; %s left.", time.Until(deadline).Round(time.Second))
 		case <-limit.C:
 			s.log.System("It did not stop in %s: everything it started is killed now.", grace)
-			killing, cancel := context.WithTimeout(context.Background(), sweepLimit)
-			defer cancel()
-			if err := process.KillDescendants(killing, nil); err != nil {
-				s.log.System("Some processes of this run could not be ended: %v", err)
-			}
+			endDescendants(s.log)
 			return
 		}
 	}

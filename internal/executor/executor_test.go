@@ -105,7 +105,7 @@ func TestApply(t *testing.T) {
 // wantNothingLeft fails the test when files with variables are left behind.
 func (s *site) wantNothingLeft() {
 	s.t.Helper()
-	for _, name := range []string{"source", "plan", "variables.tfvars.json", "ephemeral.tfvars.json", "tmp"} {
+	for _, name := range []string{"source", "secrets", "tmp"} {
 		if _, err := os.Lstat(filepath.Join(s.job.Dirs.Work, name)); err == nil {
 			s.t.Errorf("%s is left in the work directory", name)
 		}
@@ -202,7 +202,7 @@ func TestCancelDuringApply(t *testing.T) {
 	if n := strings.Count(c.text(), "Interrupt received"); n != 1 {
 		t.Errorf("terraform says it was interrupted %d times, want once", n)
 	}
-	if strings.Contains(c.text(), "Two interrupts received") {
+	if strings.Contains(c.text(), "Two interrupts received") { // what it says instead of the one, the second time
 		t.Error("terraform was interrupted twice")
 	}
 	state, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "terraform.tfstate"))
@@ -240,7 +240,7 @@ func TestAgentGoneLeavesNoResult(t *testing.T) {
 	if c.result != nil {
 		t.Errorf("result = %+v, want none: the agent's next start says what became of the run", c.result)
 	}
-	if log := c.text(); !strings.Contains(log, "The agent is gone") || strings.Count(log, "Interrupt received") != 1 {
+	if log := c.text(); !strings.Contains(log, "The agent is gone") || strings.Count(log, "Interrupt received") != 1 || strings.Contains(log, "Two interrupts") {
 		t.Error("log lacks why the run ended, or terraform was not interrupted once")
 	}
 }
@@ -461,12 +461,12 @@ func TestErroredStateIsRescued(t *testing.T) {
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(left, "errored.tfstate"), []byte("precious"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(left, "errored.tfstate"), []byte(`{"version": 4, "serial": 7}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, _ := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
-	if content, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "errored.tfstate")); err != nil || string(content) != "precious" {
+	if content, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "errored.tfstate")); err != nil || string(content) != `{"version": 4, "serial": 7}` {
 		t.Errorf("errored.tfstate = %q, %v, want it kept", content, err)
 	}
 }
@@ -480,5 +480,62 @@ func TestTemplateInheritsNoDescriptor(t *testing.T) {
 	wantEnd(t, got, provision.Success, "")
 	if strings.Contains(c.text(), "/spool") || strings.Contains(c.text(), "/lock") {
 		t.Error("a process of the template has the spool or the lock open")
+	}
+}
+
+// A template may ship a file of that name; it is no state of ours.
+func TestShippedErroredStateIsIgnored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": slow("exit 1"), "errored.tfstate": `{"version": 4}`, "modules/x/errored.tfstate": `{"version": 4}`}, nil)
+	for range 2 {
+		got, _ := s.run()
+		wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	}
+}
+
+// What the template left running could put back what the clean-up removes.
+func TestBackgroundProcessCannotKeepSecrets(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	vars := filepath.Join(s.job.Dirs.Secrets, "variables.tfvars.json")
+	kept := filepath.Join(s.job.Dirs.Work, "source", "kept")
+	s.template(map[string]string{"main.tf": slow("cp " + vars + " $HOME/copy; setsid sh -c 'while :; do mkdir -p " + filepath.Dir(kept) + " && cp $HOME/copy " + kept + "; done' >/dev/null 2>&1 &")}, nil)
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	s.wantNothingLeft()
+}
+
+// Directories without the right to write, as module caches make them.
+func TestReadOnlyDirectoriesAreRemoved(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": slow("mkdir -p cache/mod && touch cache/mod/x && chmod -R a-w cache")}, nil)
+	for range 2 {
+		got, _ := s.run()
+		wantEnd(t, got, provision.Success, "")
+		s.wantNothingLeft()
+	}
+}
+
+func TestLargeOutputsAreOmitted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.template(map[string]string{"main.tf": `output "large" { value = join("", [for i in range(1024) : join("", [for j in range(1024) : "x"])]) }
+output "small" { value = "kept" }
+`}, nil)
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	var outputs map[string]provision.Output
+	for _, r := range c.reports {
+		if r.Detail.Outputs != nil {
+			outputs = r.Detail.Outputs
+		}
+	}
+	if o := outputs["large"]; !o.Omitted || o.Value != nil || string(outputs["small"].Value) != `"kept"` {
+		t.Errorf("outputs = large %d bytes (omitted %t), small %s; want only the large one omitted", len(o.Value), o.Omitted, outputs["small"].Value)
+	}
+	if !strings.Contains(c.text(), "The output large is too large to be recorded") {
+		t.Error("the log does not say that an output was omitted")
 	}
 }

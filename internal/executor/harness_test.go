@@ -63,7 +63,7 @@ func newSite(t *testing.T) *site {
 			CancelGrace: 20 * time.Second,
 			Timeout:     time.Minute,
 		},
-		Dirs: job.Dirs{Work: filepath.Join(dir, "work"), State: filepath.Join(dir, "state"), Repos: filepath.Join(dir, "repos"), Engines: filepath.Join(dir, "engines")},
+		Dirs: job.Dirs{Work: filepath.Join(dir, "work"), Secrets: filepath.Join(dir, "work", "secrets"), State: filepath.Join(dir, "state"), Repos: filepath.Join(dir, "repos"), Engines: filepath.Join(dir, "engines")},
 	}
 	for _, d := range []string{s.job.Dirs.Work, s.job.Dirs.State, s.job.Dirs.Repos, s.job.Dirs.Engines} {
 		if err := os.Mkdir(d, 0o700); err != nil {

@@ -66,6 +66,7 @@ func run(control *os.File, log *logstream.Writer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintf(os.Stderr, "panic: %v\n%s", p, debug.Stack())
+			endDescendants(log)
 			err = errors.Join(fmt.Errorf("panic: %v", p), log.Update(provision.Report{Status: provision.Failed, Detail: provision.Detail{
 				ErrorCode:    provision.CodeInternal,
 				ErrorMessage: "Tendril itself failed on this run. That is a defect; the agent's log has the details.",
@@ -73,15 +74,17 @@ func run(control *os.File, log *logstream.Writer) (err error) {
 		}
 	}()
 
-	runErr := carryOut(s, j)
-	// What the run left running must be gone before anybody is told that it is
-	// over: the workspace is free then.
-	sweep, cancel := context.WithTimeout(context.Background(), sweepLimit)
+	return s.settle(carryOut(s, j))
+}
+
+// endDescendants kills what a run has left running. Nobody is told that the run
+// is over before: its workspace is free then.
+func endDescendants(log *logstream.Writer) {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepLimit)
 	defer cancel()
-	if err := process.KillDescendants(sweep, nil); err != nil {
+	if err := process.KillDescendants(ctx, nil); err != nil {
 		log.System("Some processes of this run could not be ended: %v", err)
 	}
-	return s.settle(runErr)
 }
 
 // sweepLimit bounds how long a run waits for its last killed process.
@@ -94,6 +97,8 @@ func carryOut(s *session, j job.Job) error {
 		return err
 	}
 	defer r.cleanUp()
+	// Before the clean-up: what still ran could put back what it removes.
+	defer endDescendants(s.log)
 	over := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {

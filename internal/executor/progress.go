@@ -11,6 +11,9 @@ import (
 // call to the database, and a large apply has thousands of events.
 const progressEvery = 250 * time.Millisecond
 
+// maxEvents is how many events one report carries; each has at most a few KB.
+const maxEvents = 200
+
 // progress gathers resource events into reports.
 type progress struct {
 	session *session
@@ -59,6 +62,10 @@ func (p *progress) flush() {
 		return
 	}
 	percent := p.percent
+	for len(p.events) > maxEvents {
+		_ = p.session.report(provision.Detail{Events: p.events[:maxEvents]})
+		p.events = p.events[maxEvents:]
+	}
 	// A spool that takes no more is met by the next line and by the result.
 	_ = p.session.report(provision.Detail{Percent: &percent, Events: p.events})
 	p.events, p.last = nil, time.Now()

@@ -88,6 +88,7 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if err != nil {
 		return r.stopOr(ctx, err)
 	}
+	fitPlan(&plan.summary)
 	if err := r.session.report(provision.Detail{Plan: &plan.summary}); err != nil {
 		return err
 	}
@@ -120,6 +121,9 @@ func (r *provisionRun) checkout(ctx context.Context) (templateDir, commit string
 		return "", "", err
 	}
 	r.notice(tree.Notice)
+	if err := r.files.forgetShippedState(); err != nil {
+		return "", "", fmt.Errorf("look through the checkout: %w", err)
+	}
 	r.log.System("Checked out commit %s", resolved.Commit)
 	return tree.Dir, resolved.Commit, nil
 }
@@ -144,6 +148,9 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner) error {
 }
 
 func (r *provisionRun) outputs(outputs map[string]provision.Output) error {
+	for _, name := range fitOutputs(outputs) {
+		r.log.System("The output %s is too large to be recorded; it is in the state.", name)
+	}
 	return r.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: outputs})
 }
 

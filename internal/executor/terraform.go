@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
@@ -93,9 +92,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		// What an engine leaves behind must not keep the run from ending.
 		Stragglers: func() {
 			log.System("%s has ended but processes it started still hold its output; they are killed.", engine.Kind)
-			killing, cancel := context.WithTimeout(context.Background(), sweepLimit)
-			defer cancel()
-			_ = process.KillDescendants(killing, nil) // the sweep at the run's end tells what is left
+			endDescendants(log)
 		},
 	})
 	if err != nil {
@@ -158,7 +155,7 @@ func (t *terraformRun) howFar(ctx context.Context, applied terraform.Applied, er
 		return err
 	}
 	return provision.Fail(provision.CodeApplyFailed, fmt.Sprintf(
-		"Apply was interrupted after %d of %d steps. What was done is in the state; deploy again to finish.", applied.Done, applied.Total), err)
+		"Apply was interrupted after %d of %d steps. What was done is in the state, unless the log says otherwise; deploy again to finish.", applied.Done, applied.Total), err)
 }
 
 // mask hides values that are long enough to be told from ordinary text.

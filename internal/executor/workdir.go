@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,11 +15,11 @@ import (
 // workDir is the workspace's one work directory. Everything in it is of the
 // current run, but for the engine's data, which holds downloaded providers.
 type workDir struct {
-	source, data, temp string
-	vars, ephemeral    string // files with variables
-	plan               string
-	state              string // the directory of local and rescued state
-	template           string // where the engine runs, once it is known
+	source, data, temp    string
+	secrets               string
+	vars, ephemeral, plan string // in secrets
+	state                 string // the directory of local and rescued state
+	template              string // where the engine runs, once it is known
 }
 
 // erroredState is how the engine names a state it could not store.
@@ -27,7 +28,8 @@ const erroredState = "errored.tfstate"
 func prepareWorkDir(dirs job.Dirs) (workDir, error) {
 	w := workDir{
 		source: filepath.Join(dirs.Work, "source"), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, "tmp"),
-		vars: filepath.Join(dirs.Work, "variables.tfvars.json"), ephemeral: filepath.Join(dirs.Work, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Work, "plan"),
+		secrets: dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"),
+		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
 		state: dirs.State,
 	}
 	if err := w.rescueState(); err != nil {
@@ -42,42 +44,76 @@ func prepareWorkDir(dirs job.Dirs) (workDir, error) {
 	}
 	// Modules are fetched anew each time, for their sources may be mutable;
 	// providers are pinned by version and checksum and stay.
-	if err := os.RemoveAll(filepath.Join(w.data, "modules")); err != nil {
+	if err := removeAll(filepath.Join(w.data, "modules")); err != nil {
 		return w, fmt.Errorf("clear the work directory: %w", err)
 	}
-	for _, dir := range []string{w.source, w.data, w.temp} {
+	for _, dir := range []string{w.source, w.data, w.temp, w.secrets} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return w, fmt.Errorf("prepare the work directory: %w", err)
 		}
 	}
-	return w, nil
+	// Files of our own that hold what is secret, such as a backend's
+	// configuration, are made where the agent removes them even after a crash.
+	return w, os.Setenv("TMPDIR", w.secrets)
 }
 
 // cleanUp removes what holds variables or is of no more use.
 func (w *workDir) cleanUp() error {
-	for _, path := range []string{w.vars, w.ephemeral, w.plan, w.temp, w.source} {
-		if err := os.RemoveAll(path); err != nil {
-			return err
-		}
+	var errs []error
+	for _, path := range []string{w.secrets, w.temp, w.source} {
+		errs = append(errs, removeAll(path))
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// removeAll is os.RemoveAll for trees in which a template has made directories
+// read-only, as Go's module cache does.
+func removeAll(path string) error {
+	if err := os.RemoveAll(path); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+		if entry != nil && entry.IsDir() {
+			return os.Chmod(path, 0o700) //nolint:gosec // a directory needs its x
+		}
+		return err
+	})
+	return errors.Join(err, os.RemoveAll(path))
+}
+
+// forgetShippedState removes files of the checkout that would be taken for a
+// state that the engine could not store.
+func (w *workDir) forgetShippedState() error {
+	return w.eachErroredState(os.Remove)
 }
 
 // rescueState looks for a state that a killed run left anywhere in its checkout.
 func (w *workDir) rescueState() error {
+	return w.eachErroredState(func(path string) error {
+		if !isState(path) {
+			return nil
+		}
+		return os.Rename(path, filepath.Join(w.state, erroredState))
+	})
+}
+
+func (w *workDir) eachErroredState(do func(path string) error) error {
 	return filepath.WalkDir(w.source, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			return nil
 		case err != nil:
 			return err
 		case entry.Name() == erroredState && entry.Type().IsRegular():
-			return os.Rename(path, //nolint:gosec // every process of the run that wrote here is dead
-				filepath.Join(w.state, erroredState))
+			return do(path) //nolint:gosec // every process of the run that wrote here is dead
 		}
 		return nil
 	})
 }
+
+// errNotState says that what the engine left is no state: most likely the disk
+// was full.
+var errNotState = errors.New("the file is empty or cut short")
 
 // keepErroredState moves a state that the engine could not store to where the
 // next run finds it, and returns where that is, or "".
@@ -86,8 +122,18 @@ func (w *workDir) keepErroredState() (string, error) {
 	if !exists(left) {
 		return "", nil
 	}
+	if !isState(left) {
+		return "", errNotState
+	}
 	kept := filepath.Join(w.state, erroredState)
 	return kept, os.Rename(left, kept)
+}
+
+// isState reports whether a file holds a whole state.
+func isState(path string) bool {
+	content, err := os.ReadFile(path)
+	var state struct{ Version int }
+	return err == nil && json.Unmarshal(content, &state) == nil && state.Version > 0
 }
 
 func exists(path string) bool {

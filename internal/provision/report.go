@@ -75,6 +75,8 @@ type Output struct {
 	Type      json.RawMessage `json:"type,omitempty"` // Terraform's type, as JSON
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	// Omitted says that the value was too large to be recorded.
+	Omitted bool `json:"omitted,omitempty"`
 }
 
 // Resource is one object that exists in a workspace. It holds no attribute

@@ -105,8 +105,9 @@ func presetVersion(tf *tfexec.Terraform, known *version.Version) error {
 func (c *command) explain(ctx context.Context, err error) error {
 	exit, exited := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil, c.gate.fired() && !exited:
-		// Without an exit error the engine ended well, interrupted or not.
+	case err == nil, c.gate.fired() && !exited && errors.Is(err, context.Canceled):
+		// Without an exit error the engine ended well, interrupted or not; but
+		// one that could not be started has done nothing.
 		if err := c.runner.out.takeErr(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOutput, err)
 		}
