@@ -109,8 +109,46 @@ func TestSpoolsAreFoundAgain(t *testing.T) {
 	if free, err := found[0].free(); !free || err != nil {
 		t.Errorf("free() = %v, %v, want true when nobody holds it", free, err)
 	}
-	if _, _, err := d.newSpool(a); err == nil {
+}
+
+func TestSpoolOfALivingRunIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	d := openTestDir(t, t.TempDir())
+	a := provision.Assignment{ClaimID: uuid.New(), Number: 7, Workspace: "prod"}
+	made, files, err := d.newSpool(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.close()
+	again := a
+	again.Number = 8
+	if _, _, err := d.newSpool(again); err == nil {
 		t.Error("newSpool(same claim) = nil, want an error")
+	}
+	for _, suffix := range []string{linesSuffix, lockSuffix} {
+		if _, err := os.Stat(made.path(suffix)); err != nil {
+			t.Errorf("the living run's file: %v, want it left alone", err)
+		}
+	}
+	if content, err := os.ReadFile(made.path(aboutSuffix)); err != nil || !strings.Contains(string(content), `"number":7`) {
+		t.Errorf("CLAIM.json = %s, %v, want it left alone", content, err)
+	}
+}
+
+func TestSpoolThatCannotBeMadeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	d := openTestDir(t, t.TempDir())
+	a := provision.Assignment{ClaimID: uuid.New()}
+	lines := a.ClaimID.String() + linesSuffix
+	if err := os.Mkdir(d.path("spool", lines), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.newSpool(a); err == nil {
+		t.Error("newSpool(a directory for lines) = nil, want an error")
+	}
+	left, err := os.ReadDir(d.path("spool"))
+	if err != nil || len(left) != 1 || left[0].Name() != lines {
+		t.Errorf("spool/ holds %v, %v, want what was there before only", left, err)
 	}
 }
 

@@ -48,40 +48,47 @@ func (f spoolFiles) close() {
 	_ = f.lock.Close()
 }
 
-// newSpool makes the files of a claim, locked. What it belongs to is on disk
-// before the rest is made.
+// newSpool makes the files of a claim, locked. It leaves alone what is there
+// under that claim already: it may be a living run's.
 func (d *dataDir) newSpool(a provision.Assignment) (*spool, spoolFiles, error) {
 	s := &spool{dir: d, claim: a.ClaimID, about: spoolAbout{
 		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace,
 	}}
 	files, err := s.make()
 	if err != nil {
-		return nil, spoolFiles{}, errors.Join(fmt.Errorf("make the spool: %w", err), s.remove())
+		return nil, spoolFiles{}, fmt.Errorf("make the spool: %w", err)
 	}
 	return s, files, nil
 }
 
+// make makes the lock first: who has made it owns the claim's other files.
 func (s *spool) make() (files spoolFiles, err error) {
-	about, err := json.Marshal(s.about)
-	if err != nil {
-		return files, err
-	}
-	if err := writeFile(s.path(aboutSuffix), append(about, '\n')); err != nil {
-		return files, err
-	}
 	const fresh = os.O_CREATE | os.O_EXCL
 	if files.lock, err = os.OpenFile(s.path(lockSuffix), os.O_RDWR|fresh, 0o600); err != nil {
 		return files, err
 	}
+	made := []string{lockSuffix}
+	defer func() {
+		if err == nil {
+			return
+		}
+		closeAll(files.lock, files.lines)
+		for _, suffix := range made {
+			err = errors.Join(err, os.Remove(s.path(suffix)))
+		}
+	}()
 	if free, err := tryLock(files.lock); err != nil || !free {
-		_ = files.lock.Close()
 		return files, errors.Join(err, fmt.Errorf("%s is locked already", s.path(lockSuffix)))
 	}
 	if files.lines, err = os.OpenFile(s.path(linesSuffix), os.O_WRONLY|os.O_APPEND|fresh, 0o600); err != nil {
-		_ = files.lock.Close()
 		return files, err
 	}
-	return files, nil
+	made = append(made, linesSuffix)
+	about, err := json.Marshal(s.about)
+	if err != nil {
+		return files, err
+	}
+	return files, writeFile(s.path(aboutSuffix), append(about, '\n'))
 }
 
 // spools lists what earlier boots left.
