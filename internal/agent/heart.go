@@ -14,6 +14,9 @@ import (
 // database can send what wakes us.
 const beatSpacing = 100 * time.Millisecond
 
+// beatUnadvised is the time between heartbeats until the database says.
+const beatUnadvised = 5 * time.Second
+
 // heart renews the leases of what is in hand and passes on what comes back.
 type heart struct {
 	boot       *boot
@@ -27,7 +30,7 @@ type heart struct {
 
 func newHeart(b *boot, interval time.Duration, superseded func(error)) *heart {
 	return &heart{
-		boot: b, interval: interval, superseded: superseded, retry: newRetry(),
+		boot: b, interval: advised(interval, beatUnadvised), superseded: superseded, retry: newRetry(),
 		trouble: outage{log: b.log, what: "reach the database"},
 		nudged:  make(chan struct{}, 1), advice: make(chan time.Duration, 1),
 	}
@@ -79,15 +82,13 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 }
 
 func (h *heart) obey(pulse queue.Pulse) {
-	if pulse.Heartbeat > 0 {
-		h.interval = pulse.Heartbeat
-	}
-	if pulse.Poll > 0 {
+	h.interval = advised(pulse.Heartbeat, h.interval)
+	if poll := advised(pulse.Poll, 0); poll > 0 {
 		select { // only the newest counts
 		case <-h.advice:
 		default:
 		}
-		h.advice <- pulse.Poll
+		h.advice <- poll
 	}
 	for _, claim := range pulse.Cancel {
 		if r := h.boot.hand.run(claim); r != nil {

@@ -27,6 +27,8 @@ type idleQueue struct {
 	asked  []uuid.UUID
 	err    error
 	advice time.Duration
+	pulse  time.Duration // advised between heartbeats
+	gives  *provision.Assignment
 }
 
 func newIdleQueue() *idleQueue {
@@ -36,18 +38,22 @@ func newIdleQueue() *idleQueue {
 func (q *idleQueue) Work() <-chan struct{}      { return q.work }
 func (q *idleQueue) Attention() <-chan struct{} { return q.attention }
 
+func (q *idleQueue) Register(context.Context) (queue.Registration, error) {
+	return queue.Registration{}, nil
+}
+
 func (q *idleQueue) Heartbeat(context.Context, []uuid.UUID) (queue.Pulse, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.beats++
-	return queue.Pulse{Poll: q.advice}, q.err
+	return queue.Pulse{Poll: q.advice, Heartbeat: q.pulse}, q.err
 }
 
 func (q *idleQueue) Claim(_ context.Context, id uuid.UUID) (*provision.Assignment, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.asked = append(q.asked, id)
-	return nil, q.err
+	return q.gives, q.err
 }
 
 func (q *idleQueue) fail(err error) {
@@ -68,10 +74,15 @@ func (q *idleQueue) counts() (beats, asked int) {
 // beating runs a heart, and a poller if slots is not 0, in a bubble.
 func beating(t *testing.T, q *idleQueue, slots int) *bytes.Buffer {
 	t.Helper()
+	return beatingEvery(t, q, slots, 10*time.Second)
+}
+
+func beatingEvery(t *testing.T, q *idleQueue, slots int, interval time.Duration) *bytes.Buffer {
+	t.Helper()
 	log := &bytes.Buffer{}
 	a := New(Options{Slots: slots, Log: slog.New(slog.NewTextHandler(log, nil))})
 	b := newBoot(a, nil, q, nil)
-	b.heart = newHeart(b, 10*time.Second, func(error) {})
+	b.heart = newHeart(b, interval, func(error) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { b.heart.run(ctx) })
@@ -156,21 +167,103 @@ func TestClaimIDStaysUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newIdleQueue()
 		beating(t, q, 1)
-		q.fail(errors.New("no answer"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		q.counts()
+		for _, err := range []error{
+			errors.New("no answer"),
+			&queue.Error{Kind: queue.Unauthorized, Message: "no such token"},
+			&queue.Error{Kind: queue.Refused, Message: "no"},
+		} {
+			q.fail(err)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
 		q.mu.Lock()
 		asked := q.asked
 		q.mu.Unlock()
-		if len(asked) < 4 || asked[1] == asked[0] {
-			t.Fatalf("asked %d times, want a new id after an answer", len(asked))
+		if len(asked) < 8 {
+			t.Fatalf("asked %d times in 3 minutes, want more", len(asked))
 		}
-		for i, id := range asked[2:] {
-			if id != asked[1] {
-				t.Errorf("question %d has another id than those before, of which none was answered", i+2)
+		for i, id := range asked {
+			if id != asked[0] {
+				t.Errorf("question %d has another id than the first, which was not answered", i)
 			}
 		}
+		last := asked[0]
+		for _, answer := range []error{&queue.Error{Kind: queue.ClaimLost, Message: "lost"}, nil} {
+			q.fail(answer)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			q.mu.Lock()
+			id := q.asked[len(q.asked)-1]
+			q.mu.Unlock()
+			if id == last {
+				t.Errorf("after the answer %v it asks under the same id, want a new one", answer)
+			}
+			last = id
+		}
 	})
+}
+
+func TestClaimThatWasNotAskedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newIdleQueue()
+		q.gives = &provision.Assignment{ClaimID: uuid.New()} // to carry it out would panic here
+		log := beating(t, q, 1)
+		q.counts()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, asked := q.counts(); asked < 8 || asked > 16 {
+			t.Errorf("questions in a minute = %d, want about 12 as when there is no work", asked)
+		}
+		if !strings.Contains(log.String(), "a claim that was not asked for") {
+			t.Errorf("log:\n%s\nwant it told", log)
+		}
+	})
+}
+
+func TestAdviceIsKeptWithinBounds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name            string
+		registered, now time.Duration
+		least, most     int // calls in 10 minutes
+	}{
+		{"negative", -time.Hour, -time.Hour, 90, 160},
+		{"none", 0, 0, 90, 160},
+		{"too short", 1, 1, 2400, 6001},
+		{"too long", 1 << 62, 1 << 62, 8, 14},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q := newIdleQueue()
+				q.pulse, q.advice = c.now, c.now
+				beatingEvery(t, q, 1, c.registered)
+				q.counts()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				beats, asked := q.counts()
+				if beats < c.least || beats > c.most {
+					t.Errorf("heartbeats in 10 minutes = %d, want %d to %d", beats, c.least, c.most)
+				}
+				if asked < c.least || asked > c.most {
+					t.Errorf("questions in 10 minutes = %d, want %d to %d", asked, c.least, c.most)
+				}
+			})
+		})
+	}
+}
+
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{-1 << 63, -1, 0, 1, 5, time.Minute, 1 << 62} {
+		for range 100 {
+			if got := jitter(d); got < max(d, 0)/5*4 || got < 0 {
+				t.Errorf("jitter(%d) = %d, want no less than four fifths", d, got)
+			}
+		}
+	}
 }
 
 func TestPollFollowsAdvice(t *testing.T) {

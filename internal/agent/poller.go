@@ -28,7 +28,9 @@ type poller struct {
 	every time.Duration
 	// claim is the id to ask with. An answer uses it up; without one it stays,
 	// for the database may have given us work under it.
-	claim   uuid.UUID
+	claim uuid.UUID
+	// pending says that a question under that id got no answer at all.
+	pending bool
 	trouble outage
 }
 
@@ -65,10 +67,7 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 	for ctx.Err() == nil {
 		// Not cut short: a claim whose answer is not waited for is work that
 		// nobody does until its lease has run out.
-		assignment, err := p.boot.queue.Claim(context.WithoutCancel(ctx), p.claim)
-		if err == nil || queue.KindOf(err) != queue.Unavailable {
-			p.claim = uuid.New()
-		}
+		assignment, err := p.ask(context.WithoutCancel(ctx))
 		switch {
 		case assignment != nil:
 			p.trouble.over()
@@ -80,12 +79,35 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 		default:
 			p.trouble.met(err)
 			p.boot.heart.nudge() // it tells of an outage, and of its end
-			if !wait(ctx, retry.NextBackOff()) && queue.KindOf(err) == queue.Unavailable {
+			if !wait(ctx, retry.NextBackOff()) && p.pending {
 				return p.resolve(ctx)
 			}
 		}
 	}
 	return nil
+}
+
+// ask asks once. A refusal says nothing of an earlier question whose answer was
+// lost (the token may have been revoked in between), so the id stays then too.
+func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
+	asked := p.claim
+	assignment, err := p.boot.queue.Claim(ctx, asked)
+	switch {
+	case err == nil || queue.KindOf(err) == queue.ClaimLost:
+		p.claim, p.pending = uuid.New(), false
+	case queue.KindOf(err) == queue.Unavailable:
+		p.pending = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	if assignment != nil && assignment.ClaimID != asked {
+		// It may be the claim of a run that lives.
+		p.boot.log.Error("the database answered with a claim that was not asked for; it is not carried out",
+			"asked", asked, "answered", assignment.ClaimID, "provision", assignment.Number)
+		return nil, nil
+	}
+	return assignment, nil
 }
 
 // idle waits until there may be something to claim.
@@ -120,12 +142,13 @@ func (p *poller) resolve(ctx context.Context) *provision.Assignment {
 	defer cancel()
 	retry := newRetry()
 	for {
-		assignment, err := p.boot.queue.Claim(ctx, p.claim)
-		if err == nil || queue.KindOf(err) != queue.Unavailable {
+		claim := p.claim
+		assignment, err := p.ask(ctx)
+		if err == nil {
 			return assignment
 		}
-		if !wait(ctx, retry.NextBackOff()) {
-			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", p.claim, "error", err)
+		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, retry.NextBackOff()) {
+			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", claim, "error", err)
 			return nil
 		}
 	}

@@ -34,8 +34,24 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// The bounds of the intervals that a database may advise.
+const (
+	leastInterval = 100 * time.Millisecond
+	mostInterval  = time.Minute
+)
+
+// advised keeps an interval that came from the database within bounds. None, or
+// nonsense, is no advice.
+func advised(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return min(max(d, leastInterval), mostInterval)
+}
+
 // jitter spreads d by up to a fifth either way, so that agents which were
 // started, or cut off, together do not call together for ever.
 func jitter(d time.Duration) time.Duration {
-	return d*4/5 + rand.N(d*2/5+1) //nolint:gosec // nobody gains by guessing it
+	d = max(d, 0)
+	return d - d/5 + rand.N(d/5*2+1) //nolint:gosec // nobody gains by guessing it
 }
