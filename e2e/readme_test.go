@@ -165,7 +165,7 @@ func TestReadmeHasTheConfigurationReference(t *testing.T) {
 	}
 	var updated bytes.Buffer
 	updated.WriteString(before + begin + config.Reference() + end + after)
-	if err := os.WriteFile(path, updated.Bytes(), 0o644); err != nil { //nolint:gosec // a README is public
+	if err := os.WriteFile(path, updated.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

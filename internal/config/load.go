@@ -25,7 +25,7 @@ const (
 
 // Invalid is a configuration's error: all that is wrong with it, for the person
 // who wrote it. It holds no secret.
-type Invalid struct{ Problems []string }
+type Invalid struct{ Problems []string } //nolint:errname // config.Invalid reads as what it is
 
 func (e *Invalid) Error() string {
 	return "the agent's configuration is not valid:\n  " + strings.Join(e.Problems, "\n  ")

@@ -105,7 +105,7 @@ func (w *workDir) eachErroredState(do func(path string) error) error {
 		case err != nil:
 			return err
 		case entry.Name() == erroredState && entry.Type().IsRegular():
-			return do(path) //nolint:gosec // every process of the run that wrote here is dead
+			return do(path)
 		}
 		return nil
 	})

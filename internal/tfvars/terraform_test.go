@@ -71,7 +71,7 @@ var verdicts = []struct {
 	{`type = object({ a = optional(object({ b = optional(string, "d") }), {}) })`, `{}`, true},
 	{`type = list(object({ name = string, min_size = optional(number) }))`, `[{"name": "a"}, {"name": "b", "min_size": "2"}]`, true},
 	{`type = list(object({ name = string, min_size = optional(number) }))`, `[{"name": "a", "min_size": "two"}]`, false},
-	{`type = list(object({ name = string }))`, `[{"nmae": "a"}]`, false},
+	{`type = list(object({ name = string }))`, `[{"nome": "a"}]`, false},
 	{"type = string\n  nullable = false", `null`, false},
 	{"type = string\n  default = \"d\"\n  nullable = false", `null`, true},
 	{"type = string\n  default = \"d\"", `null`, true},

@@ -139,7 +139,7 @@ func (v *variable) settle() hcl.Diagnostics {
 	if v.fallback == cty.NilVal {
 		return nil
 	}
-	problem := ""
+	var problem string
 	value, err := v.convert(v.fallback)
 	switch {
 	case err != nil:
