@@ -47,16 +47,35 @@ func (s *secrets) add(values ...string) bool {
 	return true
 }
 
+// minLine is the fewest bytes a line of a secret must have to be hidden on its
+// own: "}" and the like would blot out half a log.
+const minLine = 4
+
 // forms returns the ways a secret is written in a log: as it is, and inside a
 // JSON string with and without the escaping of <, > and & (Terraform's
-// jsonencode escapes them). White space around it is no part of the secret: a
-// file's last newline is seldom printed with it.
+// jsonencode escapes them); and each of its lines in these ways, because what
+// prints it may indent every line or put a name before it. White space around
+// it is no part of the secret: a file's last newline is seldom printed with it.
 func forms(value string) []string {
 	value = strings.TrimSpace(cleanString(value))
 	if value == "" {
 		return nil
 	}
-	return []string{value, jsonForm(value, false), jsonForm(value, true)}
+	out := writings(value)
+	lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })
+	if len(lines) < 2 {
+		return out
+	}
+	for _, line := range lines {
+		if line = strings.TrimSpace(line); len(line) >= minLine {
+			out = append(out, writings(line)...)
+		}
+	}
+	return out
+}
+
+func writings(text string) []string {
+	return []string{text, jsonForm(text, false), jsonForm(text, true)}
 }
 
 func jsonForm(value string, escapeHTML bool) string {

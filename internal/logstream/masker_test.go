@@ -75,10 +75,14 @@ func TestMask(t *testing.T) {
 		"overlapping itself": {[]string{"aba"}, "ababa", "***"},
 		"in JSON":            {[]string{"a\"b\n<c>"}, `x"a\"b\n<c>"a\"b\n\u003cc\u003e`, `x"***"***`},
 		"raw lines":          {[]string{"-----BEGIN\nxyz\n"}, "-----BEGIN\nxyz\n", "***\n"},
-		"white space only":   {[]string{"", " ", "\n"}, "a \n", "a \n"},
-		"not ASCII":          {[]string{"gehëim"}, "ë gehëim ë", "ë *** ë"},
-		"not UTF-8":          {[]string{"a\xffb"}, "a\xffb", "***"},
-		"NUL":                {[]string{"hunter2"}, "hunter2\x00", "***\ufffd"},
+		"line by line": {[]string{"-----BEGIN KEY-----\r\n  bGluZSBvbmU=\nxyz\n-----END KEY-----\n"},
+			"local_file.key (local-exec): -----BEGIN KEY-----\nlocal_file.key (local-exec): bGluZSBvbmU=\nlocal_file.key (local-exec): xyz\n> -----END KEY-----\n",
+			"local_file.key (local-exec): ***\nlocal_file.key (local-exec): ***\nlocal_file.key (local-exec): xyz\n> ***\n"},
+		"line by line in JSON": {[]string{"{\n  \"key\": \"<a&b>\"\n}"}, `"{" "\"key\": \"<a&b>\"" "\"key\": \"\u003ca\u0026b\u003e\"" "}"`, `"{" "***" "***" "}"`},
+		"white space only":     {[]string{"", " ", "\n"}, "a \n", "a \n"},
+		"not ASCII":            {[]string{"gehëim"}, "ë gehëim ë", "ë *** ë"},
+		"not UTF-8":            {[]string{"a\xffb"}, "a\xffb", "***"},
+		"NUL":                  {[]string{"hunter2"}, "hunter2\x00", "***\ufffd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

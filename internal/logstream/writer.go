@@ -132,9 +132,10 @@ func (w *Writer) system(line string) error {
 	return w.append(provision.System, []byte(line))
 }
 
-// Mask hides the given values in all that is written later. Every value is
-// hidden wherever it occurs, so the caller leaves out what is too short or too
-// common to be a secret; empty ones and white space are ignored.
+// Mask hides the given values in all that is written later, and each line of
+// minLine bytes or more of a value that has several. Every value is hidden
+// wherever it occurs, so the caller leaves out what is too short or too common
+// to be a secret; empty ones and white space are ignored.
 func (w *Writer) Mask(values ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
