@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 
@@ -13,7 +14,8 @@ import (
 // Update appends a report in its place among the lines. With a final status
 // the text still held goes before it; otherwise the possible start of a secret
 // stays held, for half of it must not become readable because a report came
-// in between.
+// in between. A detail larger than the database takes is not written: the error
+// is then a *TooLargeError.
 func (w *Writer) Update(report provision.Report) error {
 	_, err := w.update(report, false)
 	return err
@@ -26,8 +28,18 @@ func (w *Writer) UpdateAck(report provision.Report) (int64, error) {
 	return w.update(report, true)
 }
 
-// update appends a report. One that the database would not take for its size
-// is not written: the error says so, and the caller may shorten it.
+// TooLargeError says that a report was not written because the database would
+// not take it. The Writer is none the worse for it: a shorter one may follow.
+type TooLargeError struct {
+	Bytes int // the report's detail, as the database measures it
+	Limit int // provision.MaxDetail
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("report of %d bytes is larger than the database takes (%d)", e.Bytes, e.Limit)
+}
+
+// update appends a report; its error may be a *TooLargeError.
 func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,13 +48,10 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 		return 0, os.ErrClosed
 	}
 	report.Detail = w.secrets.maskDetail(report.Detail)
-	detail, err := json.Marshal(report.Detail)
-	if err != nil {
-		return 0, fmt.Errorf("encode report: %w", err)
+	if err := fits(report.Detail); err != nil {
+		return 0, err
 	}
-	if size := jsonbSize(detail); size > provision.MaxDetail {
-		return 0, fmt.Errorf("report of %d bytes is larger than the database takes (%d)", size, provision.MaxDetail)
-	}
+	report.Detail.Number = 0 // the Pump's to give
 	record, err := appendUpdate(nil, w.updates+1, ack, report)
 	if err != nil {
 		return 0, fmt.Errorf("encode report: %w", err)
@@ -58,6 +67,20 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	w.open = false // an update closes the chunk before it
 	w.ring = true
 	return w.updates, nil
+}
+
+// fits returns a *TooLargeError for a detail that would be too large with the
+// number which the Pump gives it.
+func fits(d provision.Detail) error {
+	d.Number = math.MaxInt64
+	encoded, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	if size := jsonbSize(encoded); size > provision.MaxDetail {
+		return &TooLargeError{Bytes: size, Limit: provision.MaxDetail}
+	}
+	return nil
 }
 
 // jsonbSize returns at most how large JSON is as the database measures it:

@@ -269,15 +269,20 @@ func TestWriterRefusesAReportThatIsTooLarge(t *testing.T) {
 	w := NewWriter(spool, nil)
 	report := ended(provision.Failed)
 	report.Detail.ErrorMessage = strings.Repeat("x", provision.MaxDetail)
-	if err := w.Update(report); err == nil {
-		t.Error("Update() = nil, want an error")
+	wantTooLarge := func(what string) {
+		t.Helper()
+		err := w.Update(report)
+		if e, ok := errors.AsType[*TooLargeError](err); !ok || e.Bytes <= e.Limit || e.Limit != provision.MaxDetail {
+			t.Errorf("Update() with %s = %v, want a *TooLargeError", what, err)
+		}
 	}
+	wantTooLarge("a long message")
 	report.Detail.ErrorMessage = ""
 	report.Detail.Events = make([]provision.Event, 24_000) // 1 MiB only with jsonb's spaces
-	if err := w.Update(report); err == nil {
-		t.Error("Update() with many small parts = nil, want an error")
-	}
+	wantTooLarge("many small parts")
 	report.Detail.Events = nil
+	report.Detail.ErrorMessage = strings.Repeat("x", provision.MaxDetail-len(`{"error_message": ""}`))
+	wantTooLarge("no room for its number")
 	report.Detail.ErrorMessage = strings.Repeat("x", provision.MaxDetail-100)
 	if n, err := w.UpdateAck(report); n != 1 || err != nil {
 		t.Errorf("UpdateAck() = %d, %v, want 1, nil", n, err)

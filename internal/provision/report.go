@@ -16,6 +16,10 @@ type Report struct {
 // Detail is the p_detail of update_provision_status; at most MaxDetail bytes
 // as JSON.
 type Detail struct {
+	// Number numbers the reports of a claim from 1; the database ignores a
+	// repeat. 0: not numbered.
+	Number int64 `json:"n,omitempty"`
+
 	Stage   Stage `json:"stage,omitempty"`
 	Percent *int  `json:"percent,omitempty"` // 0…100
 
