@@ -136,8 +136,13 @@ func (c *scripted) play() int {
 			c.awaitFile(arg, nil)
 		case "deaf": // reads nothing more and stays
 			select {}
+		case "secret": // a file with a secret
+			if err := os.WriteFile(filepath.Join(c.job.Dirs.Secrets, arg), []byte("hunter2"), 0o600); err != nil {
+				panic(err)
+			}
 		case "orphan": // a grandchild in a session of its own
 			cmd := exec.Command("/bin/sleep", "1000")
+			cmd.Env = []string{"TF_DATA_DIR=" + filepath.Join(c.job.Dirs.Work, "data")}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {

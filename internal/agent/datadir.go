@@ -22,7 +22,7 @@ import (
 //	instance      the instance id
 //	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson for each claim in hand
 //	rejected/     spools that the database would not take
-//	work/ID/      the work directory of a workspace
+//	work/ID/      the work directory of a workspace; secrets/ in it is a run's
 //	state/ID/     its local state, if it has one
 //	repos/        git mirrors
 //	engines/      installed engines
@@ -68,18 +68,49 @@ func (d *dataDir) path(names ...string) string {
 // close gives the lock up.
 func (d *dataDir) close() { _ = d.lock.Close() }
 
-// workspace makes the directories of a workspace.
+// secretsName is the directory for secrets in a work directory.
+const secretsName = "secrets"
+
+// workspace makes the directories of a workspace; that for secrets is empty.
 func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
+	work := d.path("work", id.String())
 	dirs := job.Dirs{
-		Work: d.path("work", id.String()), State: d.path("state", id.String()),
-		Repos: d.path("repos"), Engines: d.path("engines"),
+		Work: work, State: d.path("state", id.String()),
+		Repos: d.path("repos"), Engines: d.path("engines"), Secrets: filepath.Join(work, secretsName),
 	}
-	for _, dir := range []string{dirs.Work, dirs.State} {
+	if err := d.removeSecrets(id.String()); err != nil {
+		return job.Dirs{}, err
+	}
+	for _, dir := range []string{dirs.Work, dirs.State, dirs.Secrets} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return job.Dirs{}, fmt.Errorf("make the workspace's directory: %w", err)
 		}
 	}
 	return dirs, nil
+}
+
+// removeSecrets removes what a run of the workspace left that is secret. None
+// of its processes may live.
+func (d *dataDir) removeSecrets(workspace string) error {
+	if err := os.RemoveAll(d.path("work", workspace, secretsName)); err != nil {
+		return fmt.Errorf("remove the secrets of a run: %w", err)
+	}
+	return nil
+}
+
+// removeAllSecrets does that for every workspace.
+func (d *dataDir) removeAllSecrets() error {
+	entries, err := os.ReadDir(d.path("work"))
+	if err != nil {
+		return fmt.Errorf("look for secrets of earlier runs: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		if entry.IsDir() {
+			errs = append(errs, d.removeSecrets(entry.Name()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // lockDataDir locks root for this process and leaves its pid for whoever comes
@@ -94,7 +125,7 @@ func lockDataDir(root string) (*os.File, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("lock the data directory %s: %w", root, err)
 	case !free:
-		holder, _ := os.ReadFile(file.Name()) // without it the message is a little poorer
+		holder, _ := readFile(file.Name()) // without it the message is a little poorer
 		_ = file.Close()
 		return nil, fmt.Errorf("the data directory %s is in use by another agent (%s): stop that one, or give this one a data directory of its own",
 			root, describeHolder(holder))
@@ -137,7 +168,7 @@ func tryLock(file *os.File) (bool, error) {
 // instanceID reads the id in the file, or makes one. A file that holds no id is
 // an error: a new id would abandon what the old one has in the database.
 func instanceID(path string) (uuid.UUID, error) {
-	content, err := os.ReadFile(path)
+	content, err := readFile(path)
 	switch {
 	case err == nil:
 		id, err := uuid.ParseBytes(bytes.TrimSpace(content))

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
@@ -19,17 +21,22 @@ const (
 	tellOfLock = 10 * time.Second
 )
 
-// settleLeftovers waits for the children of earlier boots, delivers what they
-// left, and has the database end what has no result. It ends early with ctx;
-// the next start goes on then.
+// settleLeftovers waits for the children of earlier boots, ends what they left
+// running, delivers what they left to tell, and has the database end what has
+// no result. It ends early with ctx; the next start goes on then.
 func (b *boot) settleLeftovers(ctx context.Context, leftovers []*spool) error {
 	// Side by side: one that takes long does not keep the others' lines.
-	errs := make([]error, len(leftovers))
-	var all sync.WaitGroup
+	errs := make([]error, len(leftovers)+1)
+	var childless, all sync.WaitGroup
 	stop := context.AfterFunc(ctx, b.stopDelivering)
+	childless.Add(len(leftovers))
 	for i, s := range leftovers {
-		all.Go(func() { errs[i] = b.settleLeftover(ctx, s) })
+		all.Go(func() { errs[i] = b.settleLeftover(ctx, s, childless.Done) })
 	}
+	all.Go(func() {
+		childless.Wait()
+		errs[len(leftovers)] = b.clearAway(ctx)
+	})
 	all.Wait()
 	if stopped := stop(); !stopped {
 		return ctx.Err()
@@ -46,24 +53,28 @@ func (b *boot) settleLeftovers(ctx context.Context, leftovers []*spool) error {
 	})
 }
 
-// settleLeftover delivers one spool.
-func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
+// settleLeftover delivers one spool, once its child has ended. What is wrong
+// with a spool is no reason not to start.
+func (b *boot) settleLeftover(ctx context.Context, s *spool, ended func()) error {
 	log := b.log.With("provision", s.about.Number, "workspace", s.about.Name, "claim", s.claim)
-	if err := awaitChild(ctx, s, log); err != nil {
-		return err
+	err := awaitChild(ctx, s, log)
+	ended()
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		reject(s, log, err)
+		b.hand.release(s.claim)
+		return nil
 	}
 	o := b.resume(s, log)
 	switch {
 	case o.err == nil:
 		log.Info("delivered what an earlier start left", "lines", o.Lines, "with_result", o.Result != nil)
-		if err := s.remove(); err != nil {
-			return fmt.Errorf("remove a delivered spool: %w", err)
-		}
+		removeOrReject(s, log)
 	case errors.Is(o.err, fs.ErrNotExist):
 		// The start before ended between making one file and the next.
-		if err := s.remove(); err != nil {
-			return fmt.Errorf("remove an empty spool: %w", err)
-		}
+		removeOrReject(s, log)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case queue.KindOf(o.err) == queue.Superseded:
@@ -72,6 +83,43 @@ func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
 		reject(s, log, o.err)
 	}
 	b.hand.release(s.claim)
+	return nil
+}
+
+func removeOrReject(s *spool, log *slog.Logger) {
+	if err := s.remove(); err != nil {
+		reject(s, log, err)
+	}
+}
+
+// clearAway ends what runs of earlier boots left running where child and agent
+// were both killed, and removes their secrets. An engine and all below it can
+// be told by where its data is; like their parents, they are waited for without
+// a limit.
+func (b *boot) clearAway(ctx context.Context) error {
+	engines := "TF_DATA_DIR=" + b.dir.path("work") + string(filepath.Separator)
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, tellOfLock)
+		found, err := process.KillByEnvironment(limited, engines)
+		over := limited.Err() != nil
+		cancel()
+		for _, p := range found {
+			b.log.Warn("ended a process that a run of an earlier start left running", "pid", p.PID, "name", p.Name)
+		}
+		if err == nil {
+			break
+		}
+		if !over {
+			return fmt.Errorf("look for what earlier runs left running: %w", err)
+		}
+		b.log.Warn("waiting for what earlier runs left running to end before anything is claimed", "error", err)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // an old child may live and use them
+	}
+	if err := b.dir.removeAllSecrets(); err != nil {
+		b.log.Error("variables of earlier runs may be left in the data directory", "error", err)
+	}
 	return nil
 }
 

@@ -68,11 +68,15 @@ func (r *run) remove(s *spool) {
 	}
 }
 
-// reject keeps a spool that the database will not take, for people.
+// reject keeps for people a spool that cannot be delivered.
 func reject(s *spool, log *slog.Logger, why error) {
 	path, err := s.reject()
 	if err != nil {
 		log.Error("the spool could not be moved", "error", err, "refused", why)
+		return
+	}
+	if _, answered := errors.AsType[*queue.Error](why); !answered {
+		log.Error("what is left of the run cannot be used; it is kept", "file", path, "error", why)
 		return
 	}
 	log.Warn("the database does not take the rest of the run; it is kept", "file", path, "refused", why)

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -107,7 +105,7 @@ func (d *dataDir) spools() ([]*spool, error) {
 		s := &spool{dir: d, claim: claim}
 		// A crash may have come before it was written. The lines are delivered
 		// by their claim; the rest is for the log.
-		if about, err := os.ReadFile(s.path(aboutSuffix)); err == nil {
+		if about, err := readFile(s.path(aboutSuffix)); err == nil {
 			_ = json.Unmarshal(about, &s.about)
 		}
 		found = append(found, s)
@@ -119,12 +117,12 @@ func (s *spool) path(suffix string) string { return s.dir.path("spool", s.claim.
 
 // open opens the lines, for reading, or to append to them as well.
 func (s *spool) open(flag int) (*os.File, error) {
-	return os.OpenFile(s.path(linesSuffix), flag|unix.O_NOFOLLOW, 0)
+	return openRegular(s.path(linesSuffix), flag)
 }
 
 // free reports whether no child holds the lock.
 func (s *spool) free() (bool, error) {
-	lock, err := os.OpenFile(s.path(lockSuffix), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	lock, err := openRegular(s.path(lockSuffix), os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil // no child was ever started
 	}
@@ -146,13 +144,18 @@ func (s *spool) remove() error {
 	return errors.Join(errs...)
 }
 
-// reject moves the files out of the way and returns where the lines are now.
+// reject moves the files out of the way and returns where the lines are now. A
+// lock is of no use there, but may be something that only moving gets away.
 func (s *spool) reject() (string, error) {
-	to := s.dir.path("rejected", filepath.Base(s.path(linesSuffix)))
-	for _, suffix := range []string{linesSuffix, aboutSuffix} {
-		if err := os.Rename(s.path(suffix), s.dir.path("rejected", s.claim.String()+suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
+	to := func(suffix string) string { return s.dir.path("rejected", s.claim.String()+suffix) }
+	var errs []error
+	for _, suffix := range []string{linesSuffix, lockSuffix, aboutSuffix} {
+		if suffix == lockSuffix && os.Remove(s.path(suffix)) == nil {
+			continue
+		}
+		if err := os.Rename(s.path(suffix), to(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
-	return to, s.remove()
+	return to(linesSuffix), errors.Join(errs...)
 }
