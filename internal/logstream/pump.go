@@ -47,7 +47,9 @@ type Pump struct {
 	// resumedTo is the chunk the database expected when delivery was resumed.
 	resumedTo int64
 	reported  int64 // the last update that needs no report any more
-	out       Delivered
+	// final is the final report that nothing has followed yet.
+	final *Record
+	out   Delivered
 }
 
 // Delivered is what a Pump has done.
@@ -61,6 +63,9 @@ type Delivered struct {
 	NextChunk int64
 	// Skipped counts lines of the spool that were no record.
 	Skipped int
+	// Forged counts final reports that do not count because records follow
+	// them: no child writes after its own.
+	Forged int
 	// Refused counts updates the database did not take, other than those the
 	// child waited for; Refusal is the last such answer.
 	Refused int
@@ -99,10 +104,15 @@ func NewPump(q Queue, claim uuid.UUID, spool *os.File, options PumpOptions) *Pum
 	}
 }
 
-// Run delivers what the spool holds and what is appended to it. It returns
-// when a final report is accepted, or when done, which says that the child is
-// dead, is closed and all is delivered. wake says that the spool has grown; it
-// may be nil, and is only a hint.
+// Run delivers what the spool holds and what is appended to it, until done,
+// which says that the child and all it started are dead, is closed and all is
+// delivered. wake says that the spool has grown; it may be nil, and is only a
+// hint.
+//
+// A final report frees the workspace, and a template that runs under the
+// child's uid might append one while its engine is at work. So it counts only
+// as the last record of a child that is dead: it is reported then, and not
+// before.
 //
 // An unreachable database is waited for until ctx ends. An answer that makes
 // delivery impossible (the claim is lost, the token is not valid, another boot
@@ -133,7 +143,7 @@ func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
 			p.reader.Final()
 		}
 		before := p.reader.offset
-		if err := p.deliver(ctx, dead); err != nil || dead || p.out.Result != nil {
+		if err := p.deliver(ctx, dead); err != nil || dead {
 			return err
 		}
 		if p.reader.offset != before || wake == nil {
@@ -166,39 +176,54 @@ func (p *Pump) childDead() bool {
 
 // deliver sends all that the spool holds now.
 func (p *Pump) deliver(ctx context.Context, dead bool) error {
-	for p.out.Result == nil {
+	for {
 		r, err := p.reader.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			if dead {
 				p.chunks.close()
 			}
-			if sent, err := p.send(ctx); sent || err != nil {
-				return err
-			}
-		case err != nil:
-			return err
-		case r.Update == 0:
-			p.chunks.add(r)
-			if !p.chunks.full() {
-				continue
-			}
-			if _, err := p.send(ctx); err != nil {
-				return err
-			}
-		default:
-			p.chunks.close()
 			if sent, err := p.send(ctx); err != nil {
 				return err
 			} else if !sent {
-				continue // the reader starts again and will come back to it
+				continue // the reader starts again
 			}
-			if err := p.update(ctx, r); err != nil {
-				return err
+			if dead && p.final != nil {
+				return p.update(ctx, *p.final)
 			}
+			return nil
+		case err != nil:
+			return err
+		}
+		if p.final != nil {
+			p.final = nil
+			p.out.Forged++
+		}
+		if err := p.take(ctx, r); err != nil {
+			return err
 		}
 	}
-	return nil
+}
+
+// take sends a record, or puts it where it waits for those that follow.
+func (p *Pump) take(ctx context.Context, r Record) error {
+	if r.Update == 0 {
+		p.chunks.add(r)
+		if !p.chunks.full() {
+			return nil
+		}
+		_, err := p.send(ctx)
+		return err
+	}
+	p.chunks.close()
+	if sent, err := p.send(ctx); err != nil || !sent {
+		return err // if it is not sent, the reader starts again and will come back to it
+	}
+	if r.Report.Status.Terminal() {
+		p.final = &r // an update has no text that the reader could overwrite
+		return nil
+	}
+	return p.update(ctx, r)
 }
 
 // send stores the batch. It reports false when the database lacks chunks from
@@ -218,6 +243,7 @@ func (p *Pump) send(ctx context.Context) (sent bool, err error) {
 		case next < first:
 			p.reader.Rewind()
 			p.chunks.rewind(next)
+			p.final, p.out.Forged = nil, 0 // they are met again
 		}
 		// The database has taken nothing of what it was given. Ask again, but
 		// not as fast as it answers.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 type live struct {
 	t       *testing.T
 	q       *memQueue
+	spool   *os.File
 	w       *Writer
 	wake    chan struct{}
 	done    chan struct{}
@@ -45,7 +47,7 @@ func (r ringer) Write(p []byte) (int, error) {
 func goLive(t *testing.T, fault func(string) error, resume bool) *live {
 	t.Helper()
 	spool := newSpool(t)
-	l := &live{t: t, q: &memQueue{fault: fault}, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
+	l := &live{t: t, q: &memQueue{fault: fault}, spool: spool, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
 	l.w = NewWriter(spool, ringer(l.wake))
 	p := NewPump(l.q, uuid.New(), spool, PumpOptions{
 		Resume: resume,
@@ -122,7 +124,7 @@ func TestPumpDeliversAtOnce(t *testing.T) {
 		l.happened("chunk 1, chunk 2, chunk 3, report plan, report apply")
 		write(t, l.w, provision.Stdout, "e\n")
 		l.update(ended(provision.Success))
-		<-l.ended // the child lives on: what counts is the report
+		l.die()
 		l.happened("chunk 1, chunk 2, chunk 3, report plan, report apply, chunk 4, report SUCCESS")
 		if l.err != nil || l.got.Result == nil || l.got.Result.Status != provision.Success {
 			t.Errorf("Run() = %+v, %v, want SUCCESS", l.got, l.err)
@@ -133,7 +135,6 @@ func TestPumpDeliversAtOnce(t *testing.T) {
 		if want := "[2]"; fmt.Sprint(l.acks) != want {
 			t.Errorf("acks = %v, want %v", l.acks, want)
 		}
-		l.die()
 	})
 }
 
@@ -245,12 +246,11 @@ func TestPumpIsQuickAgainAfterAnOutage(t *testing.T) {
 				l.q.fault = once("report SUCCESS", errAway)
 				l.q.mu.Unlock()
 				l.update(ended(provision.Success))
-				time.Sleep(2 * retrySoon)
-				synctest.Wait()
-				if l.got.Result == nil {
-					t.Error("one failure long after an outage takes as long as the outage's last")
-				}
+				start := time.Now()
 				l.die()
+				if took := time.Since(start); l.got.Result == nil || took > 2*retrySoon {
+					t.Errorf("one failure long after an outage takes %v, as long as the outage's last", took)
+				}
 			})
 		})
 	}
@@ -268,8 +268,10 @@ func TestPumpRepeatsWhatMayBeLost(t *testing.T) {
 					l.update(processing(provision.StagePlan))
 					write(t, l.w, provision.Stdout, "b\n")
 					l.updateAck(processing(provision.StageApply))
+					time.Sleep(2 * retrySoon) // the child waits for its answer
+					synctest.Wait()
 					l.update(ended(provision.Success))
-					<-l.ended
+					l.die()
 					want := "chunk 1, report plan, chunk 2, report apply, report SUCCESS"
 					if errors.Is(fault, errLostReply) && strings.HasPrefix(call, "report") {
 						want = strings.Replace(want, call, call+", "+call, 1)
@@ -278,7 +280,6 @@ func TestPumpRepeatsWhatMayBeLost(t *testing.T) {
 					if l.err != nil || l.got.Result == nil || l.retries != 1 {
 						t.Errorf("Run() = %+v, %v after %d retries, want SUCCESS after 1", l.got, l.err, l.retries)
 					}
-					l.die()
 				})
 			})
 		}
@@ -308,12 +309,11 @@ func TestPumpTellsTheChildWhatIsRefused(t *testing.T) {
 				}
 				write(t, l.w, provision.Stdout, "it goes on\n")
 				l.update(ended(provision.Failed))
-				<-l.ended
+				l.die()
 				l.happened("chunk 1, report FAILED")
 				if l.got.Refused != 0 {
 					t.Errorf("Refused = %d, want 0: the child was told", l.got.Refused)
 				}
-				l.die()
 			})
 		})
 	}
@@ -357,7 +357,7 @@ func TestPumpOnAnswersThatRepeatingDoesNotChange(t *testing.T) {
 				l.update(processing(provision.StagePlan))
 				write(t, l.w, provision.Stdout, "b\n")
 				l.update(ended(provision.Success))
-				<-l.ended
+				l.die()
 				l.happened(tt.stored)
 				switch {
 				case tt.ends && (!errors.Is(l.err, tt.err) || l.got.Result != nil):
@@ -368,7 +368,6 @@ func TestPumpOnAnswersThatRepeatingDoesNotChange(t *testing.T) {
 				if l.retries != 0 {
 					t.Errorf("%d retries, want 0", l.retries)
 				}
-				l.die()
 			})
 		})
 	}
@@ -392,7 +391,7 @@ func TestPumpGoesBackWhenTheDatabaseLacksChunks(t *testing.T) {
 		l.q.mu.Unlock()
 		write(t, l.w, provision.Stdout, "the last line\n")
 		l.update(ended(provision.Success))
-		<-l.ended
+		l.die()
 		if got := l.q.text(); got != want+"the last line\n" {
 			t.Errorf("stored %q, want %q", got, want+"the last line\n")
 		}
@@ -402,7 +401,6 @@ func TestPumpGoesBackWhenTheDatabaseLacksChunks(t *testing.T) {
 		if l.err != nil || l.got.Result == nil || l.got.NextChunk != 12 {
 			t.Errorf("Run() = %+v, %v, want SUCCESS, next chunk 12", l.got, l.err)
 		}
-		l.die()
 	})
 }
 
@@ -468,8 +466,7 @@ func TestPumpResumes(t *testing.T) {
 				q.chunks = append(q.chunks, provision.LogChunk{Stream: provision.Stdout, Text: "x"})
 			}
 			acked := func(n int64, _ *provision.Failure) { t.Errorf("Acked(%d), want no call: no one waits", n) }
-			// Not known to be dead: resuming alone says that no one waits.
-			d, err := NewPump(q, uuid.New(), spool, PumpOptions{Resume: true, Acked: acked}).Run(t.Context(), nil, nil)
+			d, err := NewPump(q, uuid.New(), spool, PumpOptions{Resume: true, Acked: acked}).Run(t.Context(), nil, closed())
 			if err != nil {
 				t.Fatalf("Run() = %v", err)
 			}
@@ -502,7 +499,7 @@ func TestPumpSkipsWhatTheDatabaseHas(t *testing.T) {
 			time.Sleep(provision.FlushAfter)
 		}
 		l.update(ended(provision.Success))
-		<-l.ended
+		l.die()
 		l.happened("chunk 11, report SUCCESS")
 		if got := l.q.carried(); got != 2 {
 			t.Errorf("%d chunks were sent, want 2: the first, and the one that was not there", got)
@@ -510,7 +507,6 @@ func TestPumpSkipsWhatTheDatabaseHas(t *testing.T) {
 		if l.err != nil || l.got.NextChunk != 12 {
 			t.Errorf("Run() = %+v, %v, want next chunk 12", l.got, l.err)
 		}
-		l.die()
 	})
 }
 

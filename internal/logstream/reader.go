@@ -12,8 +12,9 @@ import (
 const readBlock = 128 << 10
 
 // Reader reads the records of a spool in order while it is still being
-// written. Lines that are no record, are too long for one, or are out of order
-// are skipped and counted. Its memory is bounded whatever the file holds. Its methods are for
+// written. Lines that are no record, are too long for one, or end no chunk are
+// skipped and counted; the records are numbered in the order of the file (see
+// sequence). Its memory is bounded whatever the file holds. Its methods are for
 // one goroutine at a time.
 type Reader struct {
 	spool   io.ReaderAt
@@ -56,7 +57,7 @@ func (r *Reader) Next() (Record, error) {
 		}
 		record, text, err := decode(line, r.text)
 		r.text = text
-		if err == nil && r.order.take(record) {
+		if err == nil && r.order.take(&record) {
 			return record, nil
 		}
 		r.skipped++

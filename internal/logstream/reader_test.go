@@ -65,15 +65,18 @@ func TestReader(t *testing.T) {
 		"a line without end":  {lineA + strings.Repeat("x", 3*maxRecord) + "\n" + lineC, `1:STDOUT"a\n" 2:STDERR"c\n"`, 1},
 		"ends in such a line": {lineA + strings.Repeat("x", 3*maxRecord), `1:STDOUT"a\n"`, 1},
 		"empty lines":         {"\n\n" + lineA + "\n", `1:STDOUT"a\n"`, 0},
-		"twice":               {lineA + lineB + lineA + lineD + lineD, `1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"! #1?`, 2},
+		"numbers taken":       {lineA + lineB + lineA + lineD + lineD, `1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"! 2:STDOUT"a\n" #1? #2?`, 0},
 		"out of order": {lineA + lineB + lineC + lineA + `{"c":1,"end":true}` + "\n",
-			`1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"! 2:STDERR"c\n"`, 2},
+			`1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"! 2:STDERR"c\n" 3:STDOUT"a\n" 3:!`, 0},
+		"an end of no chunk": {lineA + `{"c":2,"end":true}` + "\n" + lineB + `{"c":1,"end":true}` + "\n", `1:STDOUT"a\n" 1:STDOUT"b\u001b[0m\n"!`, 2},
+		"numbers left out": {lineA + strings.Replace(lineC, `"c":2`, `"c":4`, 1) + strings.Replace(lineD, `"n":1`, `"n":3`, 1),
+			`1:STDOUT"a\n" 4:STDERR"c\n" #3?`, 0},
 		"no such stream": {strings.Replace(lineA, "STDOUT", "STDLOG", 1), "", 1},
 		"NUL":            {strings.Replace(lineA, `"d":"a`, `"d":"\u0000`, 1), "", 1},
 		"not UTF-8 is made so": {strings.Replace(lineA, `"a\n`, "\"\xff\\n", 1),
 			`1:STDOUT"` + "\ufffd" + `\n"`, 0},
 		"numbers that cannot be": {`{"c":0,"end":true}` + "\n" + `{"c":-1,"end":true}` + "\n" + `{"c":7,"end":true}` + "\n" +
-			strings.Replace(lineA, `"c":1`, `"c":9223372036854775807`, 1) + `{"n":-1,"report":{}}` + "\n" + `{"n":1}` + "\n" + lineA, `1:STDOUT"a\n"`, 6},
+			strings.Replace(lineA, `"c":1`, `"c":9223372036854775807`, 1) + `{"n":-1,"report":{}}` + "\n" + `{"n":1}` + "\n" + lineA, `1:STDOUT"a\n" 2:STDOUT"a\n"`, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,8 +24,10 @@ type Record struct {
 
 	// Update is the number of the update, from 1.
 	Update int64
-	// Ack says that the child waits for the database's answer.
+	// Ack says that the child waits for the database's answer, which it knows
+	// by the number Asked: the one in the spool, whatever Update has become.
 	Ack    bool
+	Asked  int64
 	Report *provision.Report
 }
 

@@ -20,7 +20,7 @@ func (p *Pump) update(ctx context.Context, r Record) error {
 		return nil
 	}
 	for {
-		err := p.report(ctx, *r.Report)
+		err := p.report(ctx, r)
 		if err != nil && queue.KindOf(err) == queue.Unavailable {
 			if err := p.pause(ctx, fmt.Errorf("report: %w", err)); err != nil {
 				return err
@@ -55,7 +55,7 @@ func (p *Pump) answered(r Record, err error) error {
 		if err != nil {
 			refused = refusal(err)
 		}
-		p.options.Acked(r.Update, refused)
+		p.options.Acked(r.Asked, refused)
 	}
 	switch {
 	case r.Report.Status.Terminal() && err == nil:
@@ -79,9 +79,13 @@ func fatal(err error) bool {
 	return kind == queue.Unauthorized || kind == queue.Superseded
 }
 
-func (p *Pump) report(ctx context.Context, report provision.Report) error {
+// report tells the database of an update, by a number that is the same however
+// often and by whomever it is told.
+func (p *Pump) report(ctx context.Context, r Record) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	report := *r.Report
+	report.Detail.Number = r.Update
 	return p.queue.Report(ctx, p.claim, report)
 }
 
