@@ -93,6 +93,9 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 	if delivered.Refused > 0 {
 		log.Warn("the database refused reports of the run", "count", delivered.Refused, "last", delivered.Refusal)
 	}
+	if delivered.Forged > 0 {
+		log.Error("the spool held results that the run did not end with: its template may have tried to forge one", "count", delivered.Forged)
+	}
 	return &outcome{delivered, err}
 }
 

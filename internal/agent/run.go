@@ -139,7 +139,7 @@ func (r *run) launch() (*spool, *child, error) {
 }
 
 // supervise returns when the child has ended, with the outcome of the delivery
-// if that came before.
+// if that failed before.
 func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
 	settings, margin := r.boot.options.Settings, r.boot.limits.endMargin
 	limit := time.NewTimer(settings.Timeout + settings.CancelGrace + margin)
@@ -153,12 +153,8 @@ func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
 			limit.Reset(settings.CancelGrace + margin)
 		case early = <-delivered:
 			delivered = nil
-			if early.err != nil {
-				r.log.Warn("its lines cannot be delivered", "error", early.err)
-				r.lost() // nobody answers the child any more
-			} else {
-				limit.Reset(margin) // it has reported its end
-			}
+			r.log.Warn("its lines cannot be delivered", "error", early.err)
+			r.lost() // nobody answers the child any more
 		case <-limit.C:
 			r.log.Error("killing the run's process: it did not end in time")
 			c.kill()
