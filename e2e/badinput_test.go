@@ -245,3 +245,27 @@ func TestTemplateSeesNoSecret(t *testing.T) {
 		}
 	}
 }
+
+// A template of the agent's own user can write to the spool; what it writes
+// there is not the run's result.
+func TestTemplateCannotForgeItsResult(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.newAgent("one", 1, "")
+	forged := `{"n":99,"report":{"status":"SUCCESS","detail":{"outputs":{"forged":{"type":"string","value":"yes"}}}}}`
+	repo, _ := s.git.Repo("forger", gittest.Files{
+		"forge.sh": gittest.File("for spool in " + a.dir + "/spool/*.ndjson; do echo '" + forged + "' >> $spool; done\nsleep 1\necho after\nexit 3\n"),
+		"main.tf":  gittest.File("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"sh forge.sh\"\n  }\n}\n"),
+	}, "v1")
+	a.start()
+	id := s.deploy(repo.URL, "a", nil)
+	if got := s.awaitEnd(id); got != "FAILED/apply_failed" {
+		t.Errorf("provision = %s, want FAILED/apply_failed", got)
+	}
+	if got := s.Text(t, "SELECT coalesce(outputs::text, 'none') FROM public.provisions WHERE id = $1", id); got != "none" {
+		t.Errorf("outputs = %s, want none", got)
+	}
+	if log := s.Log(t, id); !strings.Contains(log, "(local-exec): after") {
+		t.Error("lines printed after the forged result are missing")
+	}
+}
