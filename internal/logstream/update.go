@@ -44,7 +44,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
-	if w.closed {
+	if w.closed || w.ended {
 		return 0, os.ErrClosed
 	}
 	report.Detail = w.secrets.maskDetail(report.Detail)
@@ -64,6 +64,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 		return 0, err
 	}
 	w.updates++
+	w.ended = report.Status.Terminal()
 	w.open = false // an update closes the chunk before it
 	w.ring = true
 	return w.updates, nil

@@ -20,6 +20,9 @@ const maxBlock = 64 << 10
 // safe for concurrent use. Nothing is kept in memory but the beginning of a
 // rune and what may be the start of a secret.
 //
+// After a final report it takes nothing more, as if it were closed: a report
+// that anything follows does not count (see Pump.Run).
+//
 // When the spool cannot be written (a full disk), the text at hand is lost.
 // Writes to streams return that error from then on, so that the run can be
 // ended; System and the updates are still tried, and the first that succeeds
@@ -33,6 +36,7 @@ type Writer struct {
 	streams []*stream
 	updates int64 // the number of the last update
 	closed  bool
+	ended   bool // the final report is written: anything after it would undo it
 
 	chunk    int64 // the number of the last chunk
 	open     bool  // whether the last chunk is
@@ -95,13 +99,13 @@ type stream struct {
 }
 
 // Write takes bytes as a process printed them. It fails only when the spool
-// cannot be written or the Writer is closed.
+// cannot be written, or the Writer is closed or has written the final report.
 func (s *stream) Write(p []byte) (int, error) {
 	w := s.writer
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
-	if w.closed {
+	if w.closed || w.ended {
 		return 0, os.ErrClosed
 	}
 	for done := 0; done < len(p); {
@@ -122,7 +126,7 @@ func (w *Writer) System(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
-	if !w.closed {
+	if !w.closed && !w.ended {
 		_ = w.system(fmt.Sprintf(format, args...)) // kept in w.file.err
 	}
 }

@@ -293,6 +293,27 @@ func TestWriterRefusesAReportThatIsTooLarge(t *testing.T) {
 	}
 }
 
+// TestWriterWritesNothingAfterTheEnd: what came late would undo the result.
+func TestWriterWritesNothingAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	spool := newSpool(t)
+	w := NewWriter(spool, nil)
+	if err := w.Update(ended(provision.Success)); err != nil {
+		t.Fatal(err)
+	}
+	w.System("too late")
+	if _, err := w.Stream(provision.Stdout).Write([]byte("x")); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Write() after the end = %v, want %v", err, os.ErrClosed)
+	}
+	if err := w.Update(ended(provision.Failed)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Update() after the end = %v, want %v", err, os.ErrClosed)
+	}
+	closeWriter(t, w)
+	if got, want := shape(spooled(t, spool)), "#1"; got != want {
+		t.Errorf("spool = %s, want %s", got, want)
+	}
+}
+
 func TestWriterIsClosedOnce(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(newSpool(t), nil)
