@@ -101,7 +101,9 @@ func TestCancelQueued(t *testing.T) {
 	if status := must[provision.Status](t, "Cancel()")(w.operator.Cancel(t.Context(), d.ID)); status != provision.Cancelled {
 		t.Errorf("Cancel() = %s, want CANCELLED", status)
 	}
-	wantRefused(t, "Cancel twice", second(w.operator.Cancel(t.Context(), d.ID)), "PT409", "already_ended")
+	if status := must[provision.Status](t, "Cancel()")(w.operator.Cancel(t.Context(), d.ID)); status != provision.Cancelled {
+		t.Errorf("Cancel() twice = %s, want CANCELLED: the reply may have been lost", status)
+	}
 	logs := must[[]store.LogRow](t, "Logs()")(w.operator.Logs(t.Context(), d.ID, 0, 10))
 	if len(logs) != 1 || logs[0].Stream != provision.System || logs[0].Seq != 1 {
 		t.Errorf("Logs() = %+v, want one SYSTEM row", logs)
