@@ -40,7 +40,7 @@ func FuzzCut(f *testing.F) {
 	f.Add("x", uint16(40000), uint16(0))
 	f.Fuzz(func(t *testing.T, unit string, times, size uint16) {
 		if len(unit) > 100 {
-			t.Skip("large")
+			return // too slow to be worth a fuzzer's time
 		}
 		text := []byte(strings.Repeat(cleanString(unit), int(times)))
 		at := int(size) % provision.ChunkTarget
