@@ -344,7 +344,7 @@ func TestDrainLetsWorkFinish(t *testing.T) {
 		defer close(done)
 		a.terminate()
 	}()
-	s.awaitOutput(a, "rain")
+	s.awaitOutput(a, "nothing more is claimed")
 	late := s.deploy(repo, "b", nil)
 	release(t, gate)
 	<-done

@@ -16,10 +16,13 @@ func (b *boot) work(ctx context.Context) {
 	go func() {
 		defer close(claimed)
 		newPoller(b).run(ctx)
+		// Only now: a question that was under way is waited for, and what it
+		// was answered with is run.
+		b.log.Info("nothing more is claimed")
 	}()
 	<-ctx.Done()
 	done, childless := whenDone(claimed, &b.runs), whenDone(claimed, &b.children)
-	b.log.Info("draining: nothing more is claimed", "running", len(b.hand.claims()), "at_most", b.options.DrainTimeout)
+	b.log.Info("draining", "running", len(b.hand.claims()), "at_most", b.options.DrainTimeout)
 
 	limit := time.NewTimer(b.options.DrainTimeout)
 	defer limit.Stop()

@@ -12,7 +12,7 @@ func TestDrainLetsARunFinish(t *testing.T) {
 	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 1", "succeed")
 	w.touched(t, "running")
 	a.term(t)
-	a.says(t, "draining")
+	a.says(t, "nothing more is claimed")
 	waiting := w.deploy(t, "dev", "succeed")
 	w.release(t, "go")
 	w.becomes(t, id, "SUCCESS")
