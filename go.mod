@@ -59,4 +59,5 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	gopkg.in/warnings.v0 v0.1.2 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )

@@ -29,6 +29,10 @@ type Detail struct {
 	// LocalState binds the workspace to this agent's instance, because its
 	// state is a file in the agent's data directory.
 	LocalState bool `json:"local_state,omitempty"`
+	// StateUnsaved says whether this agent keeps a state of the workspace that
+	// an engine could not store. While it does, only this agent may run the
+	// workspace. Nil says nothing.
+	StateUnsaved *bool `json:"state_unsaved,omitempty"`
 
 	Plan      *PlanSummary      `json:"plan,omitempty"`
 	Outputs   map[string]Output `json:"outputs,omitempty"`
