@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/gittest"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 const tiny = "variable \"n\" {\n  type    = number\n  default = 1\n}\nresource \"terraform_data\" \"a\" { input = var.n }\n"
@@ -17,34 +19,34 @@ const tiny = "variable \"n\" {\n  type    = number\n  default = 1\n}\nresource \
 // line, and leaves the workspace free.
 func TestRefusedProvisions(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	repo, _ := s.git.Repo("tiny", gittest.Text(map[string]string{"main.tf": tiny}), "v1")
-	links, _ := s.git.Repo("links", gittest.Files{"main.tf": gittest.File(tiny), "out": gittest.Symlink("../../../etc")}, "v1")
-	broken := s.template("broken", map[string]string{"main.tf": "resource \"terraform_data\" {"})
+	s := site.New(t)
+	repo, _ := s.Git.Repo("tiny", gittest.Text(map[string]string{"main.tf": tiny}), "v1")
+	links, _ := s.Git.Repo("links", gittest.Files{"main.tf": gittest.File(tiny), "out": gittest.Symlink("../../../etc")}, "v1")
+	broken := s.Template("broken", map[string]string{"main.tf": "resource \"terraform_data\" {"})
 	local := gittest.NewRepo(t)
 	local.Tag("v1", local.Commit(gittest.Text(map[string]string{"main.tf": tiny})))
-	s.newAgent("one", 2, "").start()
+	s.NewAgent("one", 2, "").Start()
 
 	with := func(old, replacement string) string {
-		return strings.Replace(snapshotOf(repo.URL, "w", nil), old, replacement, 1)
+		return strings.Replace(site.SnapshotOf(repo.URL, "w", nil), old, replacement, 1)
 	}
 	for name, test := range map[string]struct{ snapshot, code, says string }{
-		"unknown variable":  {snapshotOf(repo.URL, "w1", map[string]any{"m": 1}), "variables_invalid", "terraform_vars.m"},
-		"ill-typed":         {snapshotOf(repo.URL, "w2", map[string]any{"n": []int{1}}), "variables_invalid", "terraform_vars.n"},
+		"unknown variable":  {site.SnapshotOf(repo.URL, "w1", map[string]any{"m": 1}), "variables_invalid", "terraform_vars.m"},
+		"ill-typed":         {site.SnapshotOf(repo.URL, "w2", map[string]any{"n": []int{1}}), "variables_invalid", "terraform_vars.n"},
 		"not allowed":       {strings.Replace(with(`"w"`, `"w3"`), repo.URL, "https://elsewhere.example/x", 1), "repo_refused", "[policy] repos"},
 		"file":              {strings.Replace(with(`"w"`, `"w4"`), repo.URL, local.FileURL(), 1), "repo_refused", "allow_file"},
 		"no such tag":       {strings.Replace(with(`"w"`, `"w5"`), `"v1"`, `"v9"`, 1), "version_not_found", "v9"},
 		"a branch":          {strings.Replace(with(`"w"`, `"w6"`), `"v1"`, `"main"`, 1), "version_not_found", "branch"},
-		"out by symlink":    {strings.Replace(snapshotOf(links.URL, "w7", nil), `"version"`, `"path":"out","version"`, 1), "path_refused", "out"},
+		"out by symlink":    {strings.Replace(site.SnapshotOf(links.URL, "w7", nil), `"version"`, `"path":"out","version"`, 1), "path_refused", "out"},
 		"no such directory": {strings.Replace(with(`"w"`, `"w8"`), `"version"`, `"path":"nowhere","version"`, 1), "path_refused", "nowhere"},
-		"does not parse":    {snapshotOf(broken, "w9", nil), "template_invalid", "main.tf"},
-		"no such server":    {strings.Replace(with(`"w"`, `"w10"`), repo.URL, s.git.URL+"/absent.git", 1), "checkout_failed", "absent"},
+		"does not parse":    {site.SnapshotOf(broken, "w9", nil), "template_invalid", "main.tf"},
+		"no such server":    {strings.Replace(with(`"w"`, `"w10"`), repo.URL, s.Git.URL+"/absent.git", 1), "checkout_failed", "absent"},
 	} {
 		id := s.DeploySnapshot(t, test.snapshot)
-		if got := s.awaitEnd(id); got != "FAILED/"+test.code {
-			t.Errorf("%s: provision = %s: %s, want FAILED/%s", name, got, s.message(id), test.code)
+		if got := s.AwaitEnd(id); got != "FAILED/"+test.code {
+			t.Errorf("%s: provision = %s: %s, want FAILED/%s", name, got, s.Message(id), test.code)
 		}
-		if got := s.message(id); !strings.Contains(got, test.says) {
+		if got := s.Message(id); !strings.Contains(got, test.says) {
 			t.Errorf("%s: message = %q, want it to name %q", name, got, test.says)
 		}
 		if log := s.Log(t, id); !strings.Contains(log, "Failed ("+test.code+")") {
@@ -58,43 +60,43 @@ func TestRefusedProvisions(t *testing.T) {
 
 func TestMovedTagIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	repo, _ := s.git.Repo("tiny", gittest.Text(map[string]string{"main.tf": tiny}), "v1")
-	s.newAgent("one", 1, "").start()
-	if got := s.awaitEnd(s.deploy(repo.URL, "a", nil)); got != "SUCCESS" {
+	s := site.New(t)
+	repo, _ := s.Git.Repo("tiny", gittest.Text(map[string]string{"main.tf": tiny}), "v1")
+	s.NewAgent("one", 1, "").Start()
+	if got := s.AwaitEnd(s.DeployTemplate(repo.URL, "a", nil)); got != "SUCCESS" {
 		t.Fatalf("first use = %s, want SUCCESS", got)
 	}
 	repo.Tag("v1", repo.Commit(gittest.Text(map[string]string{"main.tf": tiny + "# moved\n"})))
 	// By the agent that knows the tag, and by one that never saw it.
-	ids := []uuid.UUID{s.deploy(repo.URL, "a", nil)}
-	if got := s.awaitEnd(ids[0]); got != "FAILED/tag_moved" {
-		t.Errorf("moved tag = %s: %s, want FAILED/tag_moved", got, s.message(ids[0]))
+	ids := []uuid.UUID{s.DeployTemplate(repo.URL, "a", nil)}
+	if got := s.AwaitEnd(ids[0]); got != "FAILED/tag_moved" {
+		t.Errorf("moved tag = %s: %s, want FAILED/tag_moved", got, s.Message(ids[0]))
 	}
-	fresh := s.newAgent("two", 1, "").start()
+	fresh := s.NewAgent("two", 1, "").Start()
 	s.Exec(t, "UPDATE public.workspaces SET home_instance = (SELECT instance_id FROM public.agents WHERE name = 'two')")
-	s.await("agent two", "SELECT EXISTS (SELECT FROM public.agents WHERE name = 'two')")
+	s.Await("agent two", "SELECT EXISTS (SELECT FROM public.agents WHERE name = 'two')")
 	s.Exec(t, "UPDATE public.workspaces SET home_instance = (SELECT instance_id FROM public.agents WHERE name = 'two')")
-	id := s.deploy(repo.URL, "a", nil)
-	if got := s.awaitEnd(id); got != "FAILED/tag_moved" {
-		t.Errorf("moved tag on an agent without memory = %s: %s, want FAILED/tag_moved", got, s.message(id))
+	id := s.DeployTemplate(repo.URL, "a", nil)
+	if got := s.AwaitEnd(id); got != "FAILED/tag_moved" {
+		t.Errorf("moved tag on an agent without memory = %s: %s, want FAILED/tag_moved", got, s.Message(id))
 	}
-	if got := s.Text(t, "SELECT a.name FROM tendril.claims c JOIN public.agents a USING (instance_id) WHERE c.provision_id = $1", id); got != fresh.name {
-		t.Errorf("the last one was run by %s, want %s", got, fresh.name)
+	if got := s.Text(t, "SELECT a.name FROM tendril.claims c JOIN public.agents a USING (instance_id) WHERE c.provision_id = $1", id); got != fresh.Name {
+		t.Errorf("the last one was run by %s, want %s", got, fresh.Name)
 	}
 }
 
 func TestTagMayBeUsedAgain(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	repo, _ := s.git.Repo("tiny", gittest.Text(map[string]string{"main.tf": tiny}), "v1")
-	s.newAgent("one", 1, "").start()
+	s := site.New(t)
+	repo, _ := s.Git.Repo("tiny", gittest.Text(map[string]string{"main.tf": tiny}), "v1")
+	s.NewAgent("one", 1, "").Start()
 	for range 2 {
-		id := s.deploy(repo.URL, "a", nil)
-		if got := s.awaitEnd(id); got != "SUCCESS" {
-			t.Fatalf("provision = %s: %s", got, s.message(id))
+		id := s.DeployTemplate(repo.URL, "a", nil)
+		if got := s.AwaitEnd(id); got != "SUCCESS" {
+			t.Fatalf("provision = %s: %s", got, s.Message(id))
 		}
 	}
-	if r := s.git.Requests(); r.Packs != 1 {
+	if r := s.Git.Requests(); r.Packs != 1 {
 		t.Errorf("packs fetched for one commit deployed twice = %d, want 1", r.Packs)
 	}
 }
@@ -102,52 +104,52 @@ func TestTagMayBeUsedAgain(t *testing.T) {
 // A workspace whose state is a file belongs to the agent that has it.
 func TestLocalStateStaysAtHome(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	repo := s.template("tiny", map[string]string{"main.tf": tiny})
-	home := s.newAgent("home", 1, "").start()
-	if got := s.awaitEnd(s.deploy(repo, "a", nil)); got != "SUCCESS" {
+	s := site.New(t)
+	repo := s.Template("tiny", map[string]string{"main.tf": tiny})
+	home := s.NewAgent("home", 1, "").Start()
+	if got := s.AwaitEnd(s.DeployTemplate(repo, "a", nil)); got != "SUCCESS" {
 		t.Fatalf("first use = %s, want SUCCESS", got)
 	}
-	home.terminate()
-	s.newAgent("other", 1, "").start()
-	other := s.deploy(repo, "b", nil) // proves that the other agent works
-	waiting := s.deploy(repo, "a", nil)
-	if got := s.awaitEnd(other); got != "SUCCESS" {
+	home.Terminate()
+	s.NewAgent("other", 1, "").Start()
+	other := s.DeployTemplate(repo, "b", nil) // proves that the other agent works
+	waiting := s.DeployTemplate(repo, "a", nil)
+	if got := s.AwaitEnd(other); got != "SUCCESS" {
 		t.Errorf("another workspace = %s, want SUCCESS", got)
 	}
 	if got := s.Status(t, waiting); got != "QUEUED" {
 		t.Errorf("the workspace of the agent that is away = %s, want QUEUED", got)
 	}
-	home.start()
-	if got := s.awaitEnd(waiting); got != "SUCCESS" {
+	home.Start()
+	if got := s.AwaitEnd(waiting); got != "SUCCESS" {
 		t.Errorf("the same when it is back = %s, want SUCCESS", got)
 	}
 }
 
 func TestAgentsThatCannotStart(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	running := s.newAgent("running", 1, "").start()
-	s.await("the running agent", "SELECT EXISTS (SELECT FROM public.agents WHERE name = 'running')")
+	s := site.New(t)
+	running := s.NewAgent("running", 1, "").Start()
+	s.Await("the running agent", "SELECT EXISTS (SELECT FROM public.agents WHERE name = 'running')")
 	for name, test := range map[string]struct {
-		change func(*agent)
+		change func(*site.Agent)
 		code   int
 		says   []string
 	}{
-		"wrong token":         {func(a *agent) { a.set("TENDRIL_API_TOKEN", "tnd_"+strings.Repeat("x", 43)) }, 1, []string{"TENDRIL_API_TOKEN", "revoked"}},
-		"no token":            {func(a *agent) { a.set("TENDRIL_API_TOKEN", "") }, 2, []string{"TENDRIL_API_TOKEN"}},
-		"no queue":            {func(a *agent) { a.set("TENDRIL_QUEUE_URL", "") }, 2, []string{"TENDRIL_QUEUE_URL"}},
-		"unknown key":         {func(a *agent) { a.append("[polcy]\nrepos = []\n") }, 2, []string{"polcy", "policy"}},
-		"bad value":           {func(a *agent) { a.set("TENDRIL_SLOTS", "many") }, 2, []string{"TENDRIL_SLOTS", "many"}},
-		"same name":           {func(a *agent) { a.set("TENDRIL_NAME", "running") }, 1, []string{"running", "another name"}},
-		"same data directory": {func(a *agent) { a.set("TENDRIL_DATA_DIR", running.dir) }, 1, []string{running.dir}},
+		"wrong token":         {func(a *site.Agent) { a.Set("TENDRIL_API_TOKEN", "tnd_"+strings.Repeat("x", 43)) }, 1, []string{"TENDRIL_API_TOKEN", "revoked"}},
+		"no token":            {func(a *site.Agent) { a.Set("TENDRIL_API_TOKEN", "") }, 2, []string{"TENDRIL_API_TOKEN"}},
+		"no queue":            {func(a *site.Agent) { a.Set("TENDRIL_QUEUE_URL", "") }, 2, []string{"TENDRIL_QUEUE_URL"}},
+		"unknown key":         {func(a *site.Agent) { a.Configure("[polcy]\nrepos = []\n") }, 2, []string{"polcy", "policy"}},
+		"bad value":           {func(a *site.Agent) { a.Set("TENDRIL_SLOTS", "many") }, 2, []string{"TENDRIL_SLOTS", "many"}},
+		"same name":           {func(a *site.Agent) { a.Set("TENDRIL_NAME", "running") }, 1, []string{"running", "another name"}},
+		"same data directory": {func(a *site.Agent) { a.Set("TENDRIL_DATA_DIR", running.Dir) }, 1, []string{running.Dir}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			site := *s
-			site.t = t
-			a := site.newAgent(strings.ReplaceAll(name, " ", "-"), 1, "")
+			own := *s
+			own.T = t
+			a := own.NewAgent(strings.ReplaceAll(name, " ", "-"), 1, "")
 			test.change(a)
-			code, out := a.start().exit()
+			code, out := a.Start().Exit()
 			if code != test.code {
 				t.Errorf("exit code = %d, want %d:\n%s", code, test.code, out)
 			}
@@ -163,47 +165,34 @@ func TestAgentsThatCannotStart(t *testing.T) {
 	}
 }
 
-func (a *agent) set(key, value string) { a.env = append(a.env, key+"="+value) }
-
-func (a *agent) append(text string) {
-	a.site.t.Helper()
-	content, err := os.ReadFile(a.config)
-	if err == nil {
-		err = os.WriteFile(a.config, append(content, text...), 0o600)
-	}
-	if err != nil {
-		a.site.t.Fatal(err)
-	}
-}
-
 // A revoked token stops the claiming; running work is not lost.
 func TestRevokedTokenLosesNothing(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := site.New(t)
 	gate := t.TempDir()
-	repo := s.template("slow", map[string]string{"main.tf": slowApply(gate)})
-	a := s.newAgent("one", 2, "").start()
-	id := s.deploy(repo, "a", nil)
-	s.awaitLine(id, "applying")
+	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
+	a := s.NewAgent("one", 2, "").Start()
+	id := s.DeployTemplate(repo, "a", nil)
+	s.AwaitLine(id, "applying")
 	s.Exec(t, "SELECT public.revoke_cluster_token($1)", s.Cluster)
-	later := s.deploy(repo, "b", nil)
+	later := s.DeployTemplate(repo, "b", nil)
 	release(t, gate)
-	s.awaitOutput(a, "revoked")
+	a.AwaitOutput("revoked")
 	if got := s.Status(t, later); got != "QUEUED" {
 		t.Errorf("the one queued after the revocation = %s, want QUEUED", got)
 	}
 	// With a valid token, what was kept is delivered.
-	a.terminate()
+	a.Terminate()
 	token := s.Text(t, "SELECT token FROM public.rotate_cluster_token($1)", s.Cluster)
-	a.set("TENDRIL_API_TOKEN", token)
-	a.start()
-	if got := s.awaitEnd(id); got != "SUCCESS" {
-		t.Errorf("the run of the time of the revocation = %s: %s, want SUCCESS", got, s.message(id))
+	a.Set("TENDRIL_API_TOKEN", token)
+	a.Start()
+	if got := s.AwaitEnd(id); got != "SUCCESS" {
+		t.Errorf("the run of the time of the revocation = %s: %s, want SUCCESS", got, s.Message(id))
 	}
 	if log := s.Log(t, id); !strings.Contains(log, "released") || !strings.HasSuffix(log, "Done.\n") {
 		t.Error("lines of the time of the revocation are missing")
 	}
-	if got := s.awaitEnd(later); got != "SUCCESS" {
+	if got := s.AwaitEnd(later); got != "SUCCESS" {
 		t.Errorf("the next = %s, want SUCCESS", got)
 	}
 }
@@ -212,23 +201,23 @@ func TestRevokedTokenLosesNothing(t *testing.T) {
 // its arguments, nor those of any process.
 func TestTemplateSeesNoSecret(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := site.New(t)
 	found := filepath.Join(t.TempDir(), "found")
-	repo, _ := s.git.Repo("nosy", gittest.Files{
+	repo, _ := s.Git.Repo("nosy", gittest.Files{
 		"look.sh": gittest.File("env\nfor p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null\n"),
 		"main.tf": gittest.File("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"sh look.sh > " + found + "\"\n  }\n}\n"),
 	}, "v1")
-	a := s.newAgent("one", 1, "")
-	secrets := []string{s.Token, s.url, "supabase-s3cret", "postgres-s3cret", "unrelated-s3cret"}
-	a.set("SUPABASE_ANON_KEY", "supabase-s3cret")
-	a.set("PGPASSWORD", "postgres-s3cret")
-	a.set("UNRELATED", "unrelated-s3cret")
-	a.set("AWS_REGION", "eu-central-1")
-	a.set("TEST_PASSED", "passed-by-policy")
-	a.start()
-	id := s.deploy(repo.URL, "a", nil)
-	if got := s.awaitEnd(id); got != "SUCCESS" {
-		t.Fatalf("provision = %s: %s", got, s.message(id))
+	a := s.NewAgent("one", 1, "")
+	secrets := []string{s.Token, s.QueueURL, "supabase-s3cret", "postgres-s3cret", "unrelated-s3cret"}
+	a.Set("SUPABASE_ANON_KEY", "supabase-s3cret")
+	a.Set("PGPASSWORD", "postgres-s3cret")
+	a.Set("UNRELATED", "unrelated-s3cret")
+	a.Set("AWS_REGION", "eu-central-1")
+	a.Set("TEST_PASSED", "passed-by-policy")
+	a.Start()
+	id := s.DeployTemplate(repo.URL, "a", nil)
+	if got := s.AwaitEnd(id); got != "SUCCESS" {
+		t.Fatalf("provision = %s: %s", got, s.Message(id))
 	}
 	content, err := os.ReadFile(found)
 	if err != nil {
@@ -250,16 +239,16 @@ func TestTemplateSeesNoSecret(t *testing.T) {
 // there is not the run's result.
 func TestTemplateCannotForgeItsResult(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	a := s.newAgent("one", 1, "")
+	s := site.New(t)
+	a := s.NewAgent("one", 1, "")
 	forged := `{"n":99,"report":{"status":"SUCCESS","detail":{"outputs":{"forged":{"type":"string","value":"yes"}}}}}`
-	repo, _ := s.git.Repo("forger", gittest.Files{
-		"forge.sh": gittest.File("for spool in " + a.dir + "/spool/*.ndjson; do echo '" + forged + "' >> $spool; done\nsleep 1\necho after\nexit 3\n"),
+	repo, _ := s.Git.Repo("forger", gittest.Files{
+		"forge.sh": gittest.File("for spool in " + a.Dir + "/spool/*.ndjson; do echo '" + forged + "' >> $spool; done\nsleep 1\necho after\nexit 3\n"),
 		"main.tf":  gittest.File("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"sh forge.sh\"\n  }\n}\n"),
 	}, "v1")
-	a.start()
-	id := s.deploy(repo.URL, "a", nil)
-	if got := s.awaitEnd(id); got != "FAILED/apply_failed" {
+	a.Start()
+	id := s.DeployTemplate(repo.URL, "a", nil)
+	if got := s.AwaitEnd(id); got != "FAILED/apply_failed" {
 		t.Errorf("provision = %s, want FAILED/apply_failed", got)
 	}
 	if got := s.Text(t, "SELECT coalesce(outputs::text, 'none') FROM public.provisions WHERE id = $1", id); got != "none" {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 // nobody is an ordinary user that every Linux has.
@@ -56,7 +58,7 @@ func demo(t *testing.T, uid int, dir string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program("trellis"), "demo")
+	cmd := exec.CommandContext(ctx, site.Program("trellis"), "demo")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TRELLIS_DATA_DIR=" + filepath.Join(dir, "data"), "GORACE=atexit_sleep_ms=0"}
 	cmd.Dir = dir
 	if uid != os.Getuid() {
@@ -100,9 +102,9 @@ func TestUpWithoutPostgres(t *testing.T) {
 	// In a mount namespace of its own the installed one can be hidden; without
 	// the right to make one, an empty PATH hides what PATH would find.
 	script := "mount -t tmpfs none /usr/lib/postgresql && exec \"$0\" up --listen 127.0.0.1:0"
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", script, program("trellis"))
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", script, site.Program("trellis"))
 	if os.Getuid() != 0 {
-		cmd = exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, program("trellis"))
+		cmd = exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, site.Program("trellis"))
 	}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + dir, "TRELLIS_DATA_DIR=" + filepath.Join(dir, "data"), "TENDRIL_POSTGRES_REPOSITORY=http://127.0.0.1:1"}
 	out, err := cmd.CombinedOutput()

@@ -14,6 +14,8 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/pgtest"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 // command is one shell block of the README.
@@ -111,7 +113,7 @@ func shell(t *testing.T, env []string, text string) string {
 // has it end with the test by what Ctrl-C sends.
 func terminal(t *testing.T, env []string, c command) {
 	t.Helper()
-	out := &lockedBuffer{}
+	out := &site.Output{}
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", c.text)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "..", env, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -127,7 +129,7 @@ func terminal(t *testing.T, env []string, c command) {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(site.Patience):
 			t.Errorf("%q does not end on Ctrl-C:\n%s", c.text, out)
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			<-done

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 const hello = `
@@ -35,13 +37,13 @@ output "secret" {
 // A row inserted by hand is a whole deploy.
 func TestInsertIsAWholeDeploy(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	repo := s.template("hello", map[string]string{"main.tf": hello})
-	s.newAgent("one", 1, "").start()
-	id := s.deploy(repo, "acme/prod", map[string]any{"name": "world"})
-	s.await("the claim", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", id)
-	if got := s.awaitEnd(id); got != "SUCCESS" {
-		t.Fatalf("provision = %s: %s", got, s.message(id))
+	s := site.New(t)
+	repo := s.Template("hello", map[string]string{"main.tf": hello})
+	s.NewAgent("one", 1, "").Start()
+	id := s.DeployTemplate(repo, "acme/prod", map[string]any{"name": "world"})
+	s.Await("the claim", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", id)
+	if got := s.AwaitEnd(id); got != "SUCCESS" {
+		t.Fatalf("provision = %s: %s", got, s.Message(id))
 	}
 
 	log := s.Log(t, id) // also checks that rows are numbered 1…n
@@ -61,32 +63,32 @@ func TestInsertIsAWholeDeploy(t *testing.T) {
 	if want := "40 terraform 1 hello world 4 true f"; got != want {
 		t.Errorf("recorded = %q, want %q", got, want)
 	}
-	if dump := s.dump(); strings.Contains(dump, "s3cret") {
+	if dump := dump(s); strings.Contains(dump, "s3cret") {
 		t.Error("the database holds the secret somewhere")
 	}
 }
 
 // dump is every row of every table of ours as text.
-func (s *site) dump() string {
-	s.t.Helper()
+func dump(s *site.Site) string {
+	s.T.Helper()
 	var all strings.Builder
-	rows, err := s.Conn.Query(s.t.Context(), "SELECT format('SELECT coalesce(string_agg(x::text, E''\\n''), '''') FROM %s x', c.oid::regclass) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname IN ('public', 'tendril') AND c.relkind = 'r'")
+	rows, err := s.Conn.Query(s.T.Context(), "SELECT format('SELECT coalesce(string_agg(x::text, E''\\n''), '''') FROM %s x', c.oid::regclass) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname IN ('public', 'tendril') AND c.relkind = 'r'")
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	var queries []string
 	for rows.Next() {
 		var q string
 		if err := rows.Scan(&q); err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		queries = append(queries, q)
 	}
 	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	for _, q := range queries {
-		all.WriteString(s.Text(s.t, q))
+		all.WriteString(s.Text(s.T, q))
 	}
 	return all.String()
 }
@@ -95,22 +97,22 @@ func (s *site) dump() string {
 // The template writes down itself when it prints.
 func TestLinesComeWhileTerraformRuns(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := site.New(t)
 	printed := filepath.Join(t.TempDir(), "printed")
-	repo := s.template("ticker", map[string]string{"main.tf": fmt.Sprintf(`resource "terraform_data" "a" {
+	repo := s.Template("ticker", map[string]string{"main.tf": fmt.Sprintf(`resource "terraform_data" "a" {
   provisioner "local-exec" {
     command = "for i in 1 2 3 4 5 6 7 8 9; do date +\"%%s.%%N\" >> %s; echo \"tick $i.\"; sleep 0.4; done"
   }
 }
 `, printed)})
-	s.newAgent("one", 1, "").start()
-	id := s.deploy(repo, "ticker", nil)
-	s.awaitLine(id, "tick 1.")
+	s.NewAgent("one", 1, "").Start()
+	id := s.DeployTemplate(repo, "ticker", nil)
+	s.AwaitLine(id, "tick 1.")
 	if got := s.Status(t, id); got != "PROCESSING" {
 		t.Errorf("status when the first line is here = %s, want PROCESSING", got)
 	}
-	if got := s.awaitEnd(id); got != "SUCCESS" {
-		t.Fatalf("provision = %s: %s", got, s.message(id))
+	if got := s.AwaitEnd(id); got != "SUCCESS" {
+		t.Fatalf("provision = %s: %s", got, s.Message(id))
 	}
 	times, err := os.ReadFile(printed)
 	if err != nil {
@@ -138,9 +140,9 @@ func TestLinesComeWhileTerraformRuns(t *testing.T) {
 func TestTwoAgentsShareAQueue(t *testing.T) {
 	t.Parallel()
 	const provisions, workspaces = 200, 20
-	s := newSite(t)
+	s := site.New(t)
 	journal := filepath.Join(t.TempDir(), "journal")
-	repo := s.template("fleet", map[string]string{"main.tf": fmt.Sprintf(`variable "n" { type = number }
+	repo := s.Template("fleet", map[string]string{"main.tf": fmt.Sprintf(`variable "n" { type = number }
 variable "workspace" { type = string }
 resource "terraform_data" "a" {
   triggers_replace = var.n
@@ -152,10 +154,10 @@ resource "terraform_data" "a" {
 `, journal)})
 	for i := range provisions {
 		workspace := fmt.Sprintf("w%d", i%workspaces)
-		s.deploy(repo, workspace, map[string]any{"n": i, "workspace": workspace})
+		s.DeployTemplate(repo, workspace, map[string]any{"n": i, "workspace": workspace})
 	}
 	for _, name := range []string{"one", "two"} {
-		s.newAgent(name, 4, s.shared()).start()
+		s.NewAgent(name, 4, s.SharedState()).Start()
 	}
 	limit := time.Now().Add(6 * time.Minute)
 	for left := -1; left != 0; {
@@ -232,21 +234,21 @@ func release(t *testing.T, dir string) {
 // kill -9 of the agent mid-apply, then a start.
 func TestKilledAgentComesBack(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := site.New(t)
 	gate, siblingGate := t.TempDir(), t.TempDir()
-	repo := s.template("slow", map[string]string{"main.tf": slowApply(gate)})
-	siblingRepo := s.template("sibling", map[string]string{"main.tf": slowApply(siblingGate)})
+	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
+	siblingRepo := s.Template("sibling", map[string]string{"main.tf": slowApply(siblingGate)})
 
-	victim := s.newAgent("victim", 1, "").start()
-	id := s.deploy(repo, "a", nil)
-	s.awaitLine(id, "applying")
-	s.newAgent("sibling", 1, "").start()
-	other := s.deploy(siblingRepo, "b", nil)
-	s.awaitLine(other, "applying")
+	victim := s.NewAgent("victim", 1, "").Start()
+	id := s.DeployTemplate(repo, "a", nil)
+	s.AwaitLine(id, "applying")
+	s.NewAgent("sibling", 1, "").Start()
+	other := s.DeployTemplate(siblingRepo, "b", nil)
+	s.AwaitLine(other, "applying")
 
-	victim.kill()
-	victim.start()
-	if got := s.awaitEnd(id); got != "FAILED/agent_restarted" {
+	victim.Kill()
+	victim.Start()
+	if got := s.AwaitEnd(id); got != "FAILED/agent_restarted" {
 		t.Errorf("provision = %s, want FAILED/agent_restarted", got)
 	}
 	log := s.Log(t, id)
@@ -261,7 +263,7 @@ func TestKilledAgentComesBack(t *testing.T) {
 	if got := s.Text(t, "SELECT stream_type FROM public.provision_logs WHERE provision_id = $1 ORDER BY seq DESC LIMIT 1", id); got != "SYSTEM" {
 		t.Errorf("last line is of %s, want SYSTEM", got)
 	}
-	if spools := s.spools(victim); len(spools) != 0 {
+	if spools := victim.Spools(); len(spools) != 0 {
 		t.Errorf("spools left after the delivery: %v", spools)
 	}
 
@@ -269,40 +271,31 @@ func TestKilledAgentComesBack(t *testing.T) {
 		t.Errorf("the sibling's provision = %s, want it to go on undisturbed", got)
 	}
 	release(t, siblingGate)
-	if got := s.awaitEnd(other); got != "SUCCESS" {
+	if got := s.AwaitEnd(other); got != "SUCCESS" {
 		t.Errorf("the sibling's provision = %s, want SUCCESS", got)
 	}
 	// The workspace is free and its state was written: the next run finishes.
 	release(t, gate)
-	again := s.deploy(repo, "a", nil)
-	if got := s.awaitEnd(again); got != "SUCCESS" {
-		t.Errorf("the next run = %s: %s", got, s.message(again))
+	again := s.DeployTemplate(repo, "a", nil)
+	if got := s.AwaitEnd(again); got != "SUCCESS" {
+		t.Errorf("the next run = %s: %s", got, s.Message(again))
 	}
 	if got := s.Text(t, "SELECT plan_summary ->> 'add' || ' ' || (plan_summary ->> 'replace') FROM public.provisions WHERE id = $1", again); got != "0 1" {
 		t.Errorf("the next run adds and replaces %s, want 0 1: the first resource was in the state, the interrupted one tainted", got)
 	}
 }
 
-func (s *site) spools(a *agent) []string {
-	s.t.Helper()
-	found, err := filepath.Glob(filepath.Join(a.dir, "spool", "*"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return found
-}
-
 func TestCancelMidApply(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := site.New(t)
 	gate := t.TempDir()
-	repo := s.template("slow", map[string]string{"main.tf": slowApply(gate)})
-	s.newAgent("one", 1, s.shared()).start()
-	id := s.deploy(repo, "a", nil)
-	s.awaitLine(id, "applying")
+	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
+	s.NewAgent("one", 1, s.SharedState()).Start()
+	id := s.DeployTemplate(repo, "a", nil)
+	s.AwaitLine(id, "applying")
 	asked := time.Now()
 	s.Exec(t, "SELECT public.cancel_provision($1)", id)
-	if got := s.awaitEnd(id); got != "CANCELLED/cancelled" {
+	if got := s.AwaitEnd(id); got != "CANCELLED/cancelled" {
 		t.Errorf("provision = %s, want CANCELLED/cancelled", got)
 	}
 	t.Logf("the cancel took %s", time.Since(asked))
@@ -316,36 +309,36 @@ func TestCancelMidApply(t *testing.T) {
 		t.Error("terraform was interrupted twice")
 	}
 	workspace := s.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", id)
-	state, err := os.ReadFile(s.statePath(workspace))
+	state, err := os.ReadFile(s.StatePath(workspace))
 	if err != nil || !strings.Contains(string(state), `"before"`) {
 		t.Errorf("state has %d bytes, %v, want the resource made before the cancel in it", len(state), err)
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(s.statePath(workspace)), ".terraform.tfstate.lock.info")); err == nil {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(s.StatePath(workspace)), ".terraform.tfstate.lock.info")); err == nil {
 		t.Error("the state's lock is still there")
 	}
 	release(t, gate)
-	again := s.deploy(repo, "a", nil)
-	if got := s.awaitEnd(again); got != "SUCCESS" {
-		t.Errorf("the run after the cancel = %s: %s", got, s.message(again))
+	again := s.DeployTemplate(repo, "a", nil)
+	if got := s.AwaitEnd(again); got != "SUCCESS" {
+		t.Errorf("the run after the cancel = %s: %s", got, s.Message(again))
 	}
 }
 
 // SIGTERM lets running work finish.
 func TestDrainLetsWorkFinish(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := site.New(t)
 	gate := t.TempDir()
-	repo := s.template("slow", map[string]string{"main.tf": slowApply(gate)})
-	a := s.newAgent("one", 2, "").start()
-	id := s.deploy(repo, "a", nil)
-	s.awaitLine(id, "applying")
+	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
+	a := s.NewAgent("one", 2, "").Start()
+	id := s.DeployTemplate(repo, "a", nil)
+	s.AwaitLine(id, "applying")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.terminate()
+		a.Terminate()
 	}()
-	s.awaitOutput(a, "nothing more is claimed")
-	late := s.deploy(repo, "b", nil)
+	a.AwaitOutput("nothing more is claimed")
+	late := s.DeployTemplate(repo, "b", nil)
 	release(t, gate)
 	<-done
 	if got := s.Status(t, id); got != "SUCCESS" {
@@ -354,7 +347,7 @@ func TestDrainLetsWorkFinish(t *testing.T) {
 	if got := s.Status(t, late); got != "QUEUED" {
 		t.Errorf("the one queued during the drain = %s, want QUEUED", got)
 	}
-	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := a.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the agent's exit code = %d, want 0", code)
 	}
 }

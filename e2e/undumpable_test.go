@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 // Agent and exec make themselves unreadable before they have read any secret:
@@ -19,7 +21,7 @@ func TestProcessesAreUnreadable(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
 			dir := pgtest.Dir(t)
-			cmd := exec.Command(program("tendril"), verb)
+			cmd := exec.Command(site.Program("tendril"), verb)
 			// A queue that cannot be reached keeps the agent waiting, a control
 			// pipe on which nothing comes keeps exec waiting.
 			cmd.Env = []string{"HOME=" + dir, "TENDRIL_DATA_DIR=" + dir + "/data", "TENDRIL_QUEUE_URL=postgres://x@127.0.0.1:1/x", "TENDRIL_API_TOKEN=tnd_x"}
@@ -45,7 +47,7 @@ func TestProcessesAreUnreadable(t *testing.T) {
 				_ = cmd.Process.Kill()
 				_ = cmd.Wait() // killed
 			}()
-			limit := time.Now().Add(patience)
+			limit := time.Now().Add(site.Patience)
 			for owner(t, cmd.Process.Pid) != 0 {
 				if time.Now().After(limit) {
 					t.Fatalf("/proc/PID/environ of tendril %s belongs to its user, want it unreadable", verb)

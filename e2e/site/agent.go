@@ -1,0 +1,187 @@
+package site
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Agent is one tendril run.
+type Agent struct {
+	Site   *Site
+	Name   string
+	Dir    string   // its data directory
+	Config string   // its TOML file
+	Env    []string // all of its environment
+	// Wrap is put before its command line, such as unshare with options.
+	Wrap []string
+
+	Cmd *exec.Cmd
+	Out *Output
+	// Done is closed when the process has ended.
+	Done chan struct{}
+}
+
+// Output is what a process says, for several goroutines.
+type Output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *Output) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *Output) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// NewAgent configures an agent; extra is TOML that goes to the end of its file.
+func (s *Site) NewAgent(name string, slots int, extra string) *Agent {
+	s.T.Helper()
+	a := &Agent{Site: s, Name: name, Dir: filepath.Join(s.T.TempDir(), "data")}
+	a.Config = filepath.Join(s.T.TempDir(), "tendril.toml")
+	content := fmt.Sprintf(`name = %q
+data_dir = %q
+slots = %d
+[queue]
+poll_interval = "1s"
+[policy]
+repos = [%q]
+[git]
+ca_file = %q
+timeout = "20s"
+[run]
+cancel_grace = "20s"
+pass_env = ["TEST_*", "GORACE"]
+%s`, name, a.Dir, slots, s.Git.URL+"/**", s.Git.CAFile, extra)
+	if err := os.WriteFile(a.Config, []byte(content), 0o600); err != nil {
+		s.T.Fatal(err)
+	}
+	a.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + s.T.TempDir(),
+		// Else each process that the race detector watches sleeps a second at
+		// its end.
+		"GORACE=atexit_sleep_ms=0",
+		"TENDRIL_QUEUE_URL=" + s.QueueURL, "TENDRIL_API_TOKEN=" + s.Token,
+	}
+	return a
+}
+
+// Start starts the agent and ends it with the test.
+func (a *Agent) Start() *Agent {
+	t := a.Site.T
+	t.Helper()
+	a.Out = &Output{}
+	argv := append(append([]string{}, a.Wrap...), Program("tendril"), "run", "--config", a.Config)
+	a.Cmd = exec.Command(argv[0], argv[1:]...)
+	a.Cmd.Env, a.Cmd.Stdout, a.Cmd.Stderr = a.Env, a.Out, a.Out
+	a.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := a.Cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cmd, done, out := a.Cmd, make(chan struct{}), a.Out
+	a.Done = done
+	go func() {
+		_ = cmd.Wait() // the exit code is read from cmd.ProcessState
+		close(done)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the second: now
+		select {
+		case <-done:
+		case <-time.After(Patience):
+			t.Errorf("agent %s does not end", a.Name)
+			_ = cmd.Process.Kill()
+			<-done
+		}
+		if t.Failed() {
+			t.Logf("log of agent %s:\n%s", a.Name, out.String())
+		}
+		if strings.Contains(out.String(), "DATA RACE") {
+			t.Errorf("agent %s has a data race:\n%s", a.Name, out.String())
+		}
+	})
+	return a
+}
+
+// Kill is kill -9.
+func (a *Agent) Kill() {
+	a.Site.T.Helper()
+	if err := a.Cmd.Process.Kill(); err != nil {
+		a.Site.T.Fatal(err)
+	}
+	<-a.Done
+}
+
+// Terminate sends SIGTERM and waits for the end.
+func (a *Agent) Terminate() {
+	a.Site.T.Helper()
+	if err := a.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		a.Site.T.Fatal(err)
+	}
+	select {
+	case <-a.Done:
+	case <-time.After(Patience):
+		a.Site.T.Fatalf("agent %s does not end on SIGTERM", a.Name)
+	}
+}
+
+// Exit waits for an agent that ends by itself and returns its exit code and output.
+func (a *Agent) Exit() (int, string) {
+	a.Site.T.Helper()
+	select {
+	case <-a.Done:
+	case <-time.After(Patience):
+		a.Site.T.Fatalf("agent %s goes on, want it to end by itself:\n%s", a.Name, a.Out)
+	}
+	return a.Cmd.ProcessState.ExitCode(), a.Out.String()
+}
+
+// AwaitOutput waits for a text in the agent's own log.
+func (a *Agent) AwaitOutput(text string) {
+	a.Site.T.Helper()
+	limit := time.Now().Add(Patience)
+	for !strings.Contains(a.Out.String(), text) {
+		if time.Now().After(limit) {
+			a.Site.T.Fatalf("agent %s does not say %q", a.Name, text)
+		}
+		<-time.After(20 * time.Millisecond) // between two looks
+	}
+}
+
+// Set sets a variable of the agent's environment.
+func (a *Agent) Set(key, value string) { a.Env = append(a.Env, key+"="+value) }
+
+// Configure appends TOML to the agent's configuration.
+func (a *Agent) Configure(text string) {
+	a.Site.T.Helper()
+	content, err := os.ReadFile(a.Config)
+	if err == nil {
+		err = os.WriteFile(a.Config, append(content, text...), 0o600)
+	}
+	if err != nil {
+		a.Site.T.Fatal(err)
+	}
+}
+
+// Spools lists the files of claims that the agent has not done with.
+func (a *Agent) Spools() []string {
+	a.Site.T.Helper()
+	found, err := filepath.Glob(filepath.Join(a.Dir, "spool", "*"))
+	if err != nil {
+		a.Site.T.Fatal(err)
+	}
+	return found
+}

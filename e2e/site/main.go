@@ -1,0 +1,67 @@
+package site
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// programs is the directory with the built tendril and trellis. A test process
+// is the one place where such a thing cannot be handed down: testing.M passes
+// nothing to tests.
+var programs string
+
+// Main builds the programs, runs the tests of a package and removes the
+// programs. It does not return.
+func Main(m *testing.M) {
+	// As an environment variable it reaches the tests even in processes that
+	// they start; the directory is readable for whatever uid those have.
+	dir, err := os.MkdirTemp("", "tendril-e2e-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // other uids run what is in it
+	}
+	if err == nil {
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: building the programs:", err)
+		os.Exit(1)
+	}
+	programs = dir
+	pgtest.Main(cleanup{m, dir})
+}
+
+// build builds the programs with the race detector on: what races in them ends
+// them with an error.
+func build(dir string) error {
+	cmd := exec.Command("go", "build", "-race", "-o", dir, "./cmd/tendril", "./cmd/trellis")
+	cmd.Dir = root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// root is the directory of the module, whichever package's tests run.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// cleanup removes the programs when the tests have run.
+type cleanup struct {
+	m   *testing.M
+	dir string
+}
+
+func (c cleanup) Run() int {
+	defer os.RemoveAll(c.dir) //nolint:errcheck // a leftover in the temporary directory
+	return c.m.Run()
+}
+
+func Program(name string) string { return filepath.Join(programs, name) }

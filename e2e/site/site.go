@@ -1,0 +1,121 @@
+// Package site gives whole-system tests a place to run in: a database with one
+// cluster, a git server, and agents as processes of the built program.
+//
+// It must not know what is tested: it claims nothing about how a run ends.
+package site
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+)
+
+// Patience is how long a test waits for what must happen.
+const Patience = 90 * time.Second
+
+// Site is one database with one cluster, and a git server.
+type Site struct {
+	*queuetest.World
+	T   *testing.T
+	Git *gittest.Server
+	// QueueURL is the database for agents.
+	QueueURL string
+	// Keep is a directory for what agents share.
+	Keep string
+}
+
+// New makes a site in a database of the test's own on the shared server.
+func New(t *testing.T) *Site {
+	t.Helper()
+	return On(t, queuetest.NewWorld(t))
+}
+
+// On makes a site in a world that is there.
+func On(t *testing.T, w *queuetest.World) *Site {
+	t.Helper()
+	return &Site{World: w, T: t, Git: gittest.NewServer(t), QueueURL: w.AgentURL(t), Keep: t.TempDir()}
+}
+
+// Template serves files as a repository tagged v1 and returns its URL.
+func (s *Site) Template(name string, files map[string]string) (url string) {
+	s.T.Helper()
+	repo, _ := s.Git.Repo(name, gittest.Text(files), "v1")
+	return repo.URL
+}
+
+// SnapshotOf is a snapshot of version v1 of a repository.
+func SnapshotOf(repo, workspace string, vars map[string]any) string {
+	snapshot := map[string]any{
+		"template_source": map[string]any{"repo": repo, "version": "v1"}, "workspace": workspace,
+	}
+	if vars != nil {
+		snapshot["terraform_vars"] = vars
+	}
+	text, err := json.Marshal(snapshot)
+	if err != nil {
+		panic(err) // maps of strings and numbers always encode
+	}
+	return string(text)
+}
+
+// DeployTemplate inserts the row that is a whole deploy.
+func (s *Site) DeployTemplate(repo, workspace string, vars map[string]any) uuid.UUID {
+	s.T.Helper()
+	return s.DeploySnapshot(s.T, SnapshotOf(repo, workspace, vars))
+}
+
+// Await waits until the query, which answers one boolean, says true.
+func (s *Site) Await(what, query string, args ...any) {
+	s.T.Helper()
+	limit := time.Now().Add(Patience)
+	for {
+		var yes bool
+		if err := s.Conn.QueryRow(s.T.Context(), query, args...).Scan(&yes); err != nil {
+			s.T.Fatalf("waiting for %s: %v", what, err)
+		}
+		if yes {
+			return
+		}
+		if time.Now().After(limit) {
+			s.T.Fatalf("timed out waiting for %s", what)
+		}
+		<-time.After(20 * time.Millisecond) // between two looks
+	}
+}
+
+// AwaitEnd waits for a provision's end and answers its Status.
+func (s *Site) AwaitEnd(id uuid.UUID) string {
+	s.T.Helper()
+	s.Await("the provision's end", "SELECT status IN ('SUCCESS', 'FAILED', 'CANCELLED') FROM public.provisions WHERE id = $1", id)
+	return s.Status(s.T, id)
+}
+
+// AwaitLine waits until a provision's log has the text in one chunk.
+func (s *Site) AwaitLine(id uuid.UUID, text string) {
+	s.T.Helper()
+	s.Await(fmt.Sprintf("the line %q", text), "SELECT EXISTS (SELECT FROM public.provision_logs WHERE provision_id = $1 AND log_chunk LIKE '%' || $2 || '%')", id, text)
+}
+
+// Message is a provision's error message.
+func (s *Site) Message(id uuid.UUID) string {
+	s.T.Helper()
+	return s.Text(s.T, "SELECT coalesce(error_message, '') FROM public.provisions WHERE id = $1", id)
+}
+
+// SharedState is agent configuration that keeps all state in one place, so that
+// any agent may run any workspace.
+func (s *Site) SharedState() string {
+	return fmt.Sprintf("[state]\nbackend = \"local\"\n[state.config.local]\npath = %q\n", s.StatePath("{workspace_id}"))
+}
+
+// StatePath is where SharedState keeps a workspace's state.
+func (s *Site) StatePath(workspaceID string) string {
+	return filepath.Join(s.Keep, workspaceID, "terraform.tfstate")
+}
