@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"testing"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
@@ -18,7 +17,7 @@ var programs string
 
 // Main builds the programs, runs the tests of a package and removes the
 // programs. It does not return.
-func Main(m *testing.M) {
+func Main(m interface{ Run() int }) {
 	// As an environment variable it reaches the tests even in processes that
 	// they start; the directory is readable for whatever uid those have.
 	dir, err := os.MkdirTemp("", "tendril-e2e-")
@@ -55,7 +54,7 @@ func root() string {
 
 // cleanup removes the programs when the tests have run.
 type cleanup struct {
-	m   *testing.M
+	m   interface{ Run() int }
 	dir string
 }
 

@@ -1,0 +1,30 @@
+package chaos
+
+import (
+	"os"
+	"testing"
+
+	"github.com/tendril-run/tendril/e2e/site"
+)
+
+func TestMain(m *testing.M) { site.Main(told{m}) }
+
+// told prints what was injected and compared when the tests have run.
+type told struct{ m *testing.M }
+
+func (r told) Run() int {
+	code := r.m.Run()
+	counted.print(os.Stdout)
+	return code
+}
+
+// full says that the whole suite is wanted, not the short one.
+func full() bool { return os.Getenv("TENDRIL_CHAOS") == "full" }
+
+// times is how often a fault is injected.
+func times(short, whole int) int {
+	if full() {
+		return whole
+	}
+	return short
+}

@@ -1,0 +1,150 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/e2e/site"
+)
+
+// worker is a template whose apply writes down each line before it prints it,
+// and holds a lock of its workspace that no second apply can have.
+const worker = `
+variable "n" { type = number }
+variable "workspace" { type = string }
+variable "lines" { type = number }
+variable "pause" { type = string }
+resource "terraform_data" "first" { input = var.n }
+resource "terraform_data" "work" {
+  depends_on       = [terraform_data.first]
+  input            = var.n
+  triggers_replace = var.n
+  provisioner "local-exec" {
+    command     = "exec sh ${path.module}/work.sh"
+    environment = { N = var.n, W = var.workspace, LINES_WANTED = var.lines, PAUSE = var.pause }
+  }
+}
+output "n" { value = var.n }
+`
+
+const workScript = `
+exec 9>>"$TEST_JOURNAL/lock.$W"
+flock -n 9 || echo "$N began in $W while another apply was at work" >> "$TEST_JOURNAL/violations"
+i=1
+while [ "$i" -le "$LINES_WANTED" ]; do
+  echo "$(date +%s%N) $i" >> "$TEST_JOURNAL/$N"
+  echo "n=$N line $i."
+  i=$((i + 1))
+  sleep "$PAUSE"
+done
+echo finished >> "$TEST_JOURNAL/$N.finished"
+`
+
+// works is a site with the worker template, and all that was deployed of it.
+type works struct {
+	*site.Site
+	journal string
+	repo    string
+	runs    []*workRun
+}
+
+// workRun is one provision of the worker template.
+type workRun struct {
+	id        uuid.UUID
+	n         int
+	workspace string
+	lines     int
+	// killed is when something was killed that this run may have lost its last
+	// lines to; zero if nothing was.
+	killed time.Time
+}
+
+func newWorks(s *site.Site) *works {
+	s.T.Helper()
+	w := &works{Site: s, journal: s.T.TempDir()}
+	w.repo = s.Template("worker", map[string]string{"main.tf": worker, "work.sh": workScript})
+	return w
+}
+
+// agent configures an agent that knows the journal.
+func (w *works) agent(name string, slots int, extra string) *site.Agent {
+	w.T.Helper()
+	a := w.NewAgent(name, slots, extra)
+	a.Set("TEST_JOURNAL", w.journal)
+	return a
+}
+
+// deploy queues a run that prints lines with a pause between two.
+func (w *works) deploy(workspace string, lines int, pause time.Duration) *workRun {
+	w.T.Helper()
+	r := &workRun{n: len(w.runs) + 1, workspace: workspace, lines: lines}
+	r.id = w.DeployTemplate(w.repo, workspace, map[string]any{
+		"n": r.n, "workspace": workspace, "lines": lines, "pause": fmt.Sprintf("%.3f", pause.Seconds()),
+	})
+	w.runs = append(w.runs, r)
+	counted.add("provisions run", 1)
+	return r
+}
+
+// printed is what a run has written down: when it printed each line.
+func (w *works) printed(r *workRun) []time.Time {
+	w.T.Helper()
+	text, err := os.ReadFile(filepath.Join(w.journal, strconv.Itoa(r.n)))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	var at []time.Time
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		stamp, number, _ := strings.Cut(line, " ")
+		nanos, err := strconv.ParseInt(stamp, 10, 64)
+		if err != nil || number != strconv.Itoa(i+1) {
+			w.T.Fatalf("journal of run %d, line %d: %q", r.n, i+1, line)
+		}
+		at = append(at, time.Unix(0, nanos))
+	}
+	return at
+}
+
+// awaitPrinted waits until a run has printed that many lines.
+func (w *works) awaitPrinted(r *workRun, lines int) {
+	w.T.Helper()
+	await(w.T, fmt.Sprintf("line %d of run %d", lines, r.n), func() bool { return len(w.printed(r)) >= lines })
+}
+
+// awaitAll waits until all that was deployed has ended.
+func (w *works) awaitAll() {
+	w.T.Helper()
+	limit := time.Now().Add(5 * time.Minute)
+	await := func() string {
+		return w.Text(w.T, `SELECT coalesce(string_agg(format('%s in %s', p.status, w.name), ', '), '') FROM public.provisions p
+			JOIN public.workspaces w ON w.id = p.workspace_id WHERE p.status IN ('QUEUED', 'PROCESSING')`)
+	}
+	for left := await(); left != ""; left = await() {
+		if time.Now().After(limit) {
+			w.T.Fatalf("provisions are stuck: %s", left)
+		}
+		<-time.After(100 * time.Millisecond) // between two looks
+	}
+}
+
+// await waits until a condition holds.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	limit := time.Now().Add(site.Patience)
+	for !holds() {
+		if time.Now().After(limit) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+		<-time.After(10 * time.Millisecond) // between two looks
+	}
+}
