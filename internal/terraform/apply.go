@@ -2,6 +2,7 @@ package terraform
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,7 +58,19 @@ type Applied struct {
 	// ids ("" if the engine did not say), Destroyed lists what is gone.
 	Changed   map[string]string
 	Destroyed []string
+	// State is what the engine printed because it could store its state nowhere,
+	// neither where it belongs nor in a file; nil if it did not. It holds
+	// secrets. At most MaxState bytes.
+	State []byte
+	// StateBytes is how large the printed state was; beyond MaxState it is not
+	// in State.
+	StateBytes int
 }
+
+// MaxState is the largest printed state that is held, in bytes. An engine has
+// many times a state's size in memory by itself, and few backends take that
+// much. While the event is decoded it is in memory twice.
+const MaxState = 64 << 20
 
 // Apply carries out a saved plan. What it returns is valid with an error, too.
 // Fails with CodeApplyFailed or CodeStateLocked.
@@ -97,17 +110,24 @@ func (p *progress) writer() io.Writer { return writerFunc(p.line) }
 // line takes one line of the engine's stdout; terraform-exec hands over whole
 // lines.
 func (p *progress) line(raw []byte) {
-	out := p.command.runner.out
+	out := p.command.out
 	m, err := parse(raw)
 	switch {
 	case errors.Is(err, errNotEvent):
-		out.write(toStdout, raw)
+		text, event := splitEvent(raw)
+		out.write(toStdout, text)
+		if event != nil {
+			p.line(event)
+		}
 		return
 	case err != nil:
 		out.write(toStderr, fmt.Appendf(nil, "(%d bytes of the engine's output are damaged and not shown)\n", len(raw)))
 		return
 	}
 	p.follow(m)
+	if m.dump != nil {
+		p.dumped(m.dump)
+	}
 	sink, text := m.render()
 	out.write(sink, []byte(text))
 }
@@ -138,6 +158,15 @@ func (p *progress) follow(m message) {
 	}
 	event.Done, event.Total = p.applied.Done, p.applied.Total
 	p.on(event)
+}
+
+// dumped keeps a state that the engine printed: the last one, for the engine
+// prints it at its end.
+func (p *progress) dumped(state json.RawMessage) {
+	p.applied.State, p.applied.StateBytes = nil, len(state)
+	if len(state) <= MaxState {
+		p.applied.State = state
+	}
 }
 
 func (p *progress) summarised(s summary) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/hashicorp/go-version"
@@ -23,14 +24,17 @@ import (
 // reach into the next, and a show would print secrets into the log.
 type command struct {
 	runner *Runner
-	name   string         // as typed: init, plan, show, apply
+	name   string         // as typed: init, plan, show, apply, state push
 	code   provision.Code // what a failure is called
 	diags  *diagnostics   // what went wrong, as far as the engine said
 	gate   *gate
+	// The runner's, unless the command has its own.
+	out       *output
+	killAfter time.Duration
 }
 
 func (r *Runner) command(name string, code provision.Code) *command {
-	return &command{runner: r, name: name, code: code, diags: new(diagnostics)}
+	return &command{runner: r, name: name, code: code, diags: new(diagnostics), out: r.out, killAfter: r.killAfter}
 }
 
 // do runs the engine and explains how it ended. Nil stdout discards.
@@ -42,11 +46,11 @@ func (c *command) do(ctx context.Context, stdout io.Writer, call func(context.Co
 	if err != nil {
 		return err
 	}
-	_ = c.runner.out.takeErr() // an earlier command's, reported or overtaken by its failure
+	_ = c.out.takeErr() // an earlier command's, reported or overtaken by its failure
 	if stdout != nil {
 		tf.SetStdout(stdout)
 	}
-	stderr := &stderrReader{out: c.runner.out, diags: c.diags}
+	stderr := &stderrReader{out: c.out, diags: c.diags}
 	tf.SetStderr(stderr)
 
 	// terraform-exec asks the kernel to SIGKILL the engine when the thread
@@ -75,7 +79,7 @@ func (c *command) instance() (*tfexec.Terraform, error) {
 	if err := tf.SetEnv(r.env); err != nil {
 		return nil, fmt.Errorf("prepare the environment of %s: %w", r.engine.Kind, err)
 	}
-	if err := tf.SetWaitDelay(r.killAfter); err != nil {
+	if err := tf.SetWaitDelay(c.killAfter); err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", r.engine.Kind, err)
 	}
 	if r.version != nil {
@@ -108,7 +112,7 @@ func (c *command) explain(ctx context.Context, err error) error {
 	case err == nil, c.gate.fired() && !exited && errors.Is(err, context.Canceled):
 		// Without an exit error the engine ended well, interrupted or not; but
 		// one that could not be started has done nothing.
-		if err := c.runner.out.takeErr(); err != nil {
+		if err := c.out.takeErr(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOutput, err)
 		}
 		return nil

@@ -24,6 +24,9 @@ type message struct {
 	changes summary
 	diag    diagnostic
 	outputs map[string]outputValue
+	// dump is the whole state, printed because it could be stored nowhere. It
+	// is the one part of an event that must never be shown.
+	dump json.RawMessage
 }
 
 // hook is what happened to which resource.
@@ -63,7 +66,9 @@ var errNotEvent = errors.New("not an event")
 var errTorn = errors.New("torn event")
 
 // parse reads one line. An event whose payload cannot be read keeps its text,
-// which Terraform writes for people and which holds no values of outputs.
+// which Terraform writes for people and which holds no values of outputs. What
+// looks like an event and cannot be read may be the half of one that holds
+// secrets: of outputs, or a whole state.
 func parse(line []byte) (message, error) {
 	line = bytes.TrimSpace(line)
 	if !bytes.HasPrefix(line, []byte("{")) {
@@ -76,17 +81,19 @@ func parse(line []byte) (message, error) {
 		Changes    json.RawMessage `json:"changes"`
 		Diagnostic json.RawMessage `json:"diagnostic"`
 		Outputs    json.RawMessage `json:"outputs"`
+		State      json.RawMessage `json:"state"`
 	}
 	err := json.Unmarshal(line, &raw)
 	switch {
-	case err == nil && raw.Type == "" && raw.Level == "" && raw.Outputs == nil:
+	case err == nil && raw.Type == "" && raw.Level == "" && raw.Outputs == nil && raw.State == nil:
 		return message{}, errNotEvent // some other program's JSON
-	case err != nil && !bytes.Contains(line, []byte(`"@`)) && !bytes.Contains(line, []byte(`"outputs"`)):
+	case err != nil && !mayBeEvent(line):
 		return message{}, errNotEvent
 	case err != nil:
 		return message{}, errTorn
 	}
 	m := raw.message
+	m.dump = raw.State
 	for _, part := range []struct {
 		raw  json.RawMessage
 		into any
@@ -103,6 +110,30 @@ func parse(line []byte) (message, error) {
 		}
 	}
 	return m, nil
+}
+
+// splitEvent splits a line that is no event where one begins within it: some
+// process printed into the engine's output without ending its line. Without
+// one, all of the line is text.
+func splitEvent(line []byte) (text, event []byte) {
+	at := bytes.Index(line, []byte(`{"@`))
+	if at <= 0 {
+		return line, nil
+	}
+	if _, err := parse(line[at:]); errors.Is(err, errNotEvent) {
+		return line, nil
+	}
+	return append(line[:at:at], '\n'), line[at:]
+}
+
+// mayBeEvent reports whether a line that cannot be read may be part of an event.
+func mayBeEvent(line []byte) bool {
+	for _, key := range []string{`"@`, `"outputs"`, `"state"`} {
+		if bytes.Contains(line, []byte(key)) {
+			return true
+		}
+	}
+	return false
 }
 
 // time is when the engine says it happened; now if it does not say.

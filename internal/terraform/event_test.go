@@ -35,6 +35,7 @@ func TestParseAndRender(t *testing.T) {
 		{"log", strings.Replace(event("log", "careful", ""), `"info"`, `"warn"`, 1), toStderr, "careful\n"},
 		{"unknown kind", event("ephemeral_op_start", "a.b: Opening...", ""), toStdout, "a.b: Opening...\n"},
 		{"payload of another shape", event("apply_start", "a.b: Creating...", `,"hook":[1]`), toStdout, "a.b: Creating...\n"},
+		{"state dump", strings.TrimSuffix(event("log", "Emergency state dump", ""), "}") + `,"state":{"version":4,"outputs":{"p":{"value":"hunter2"}}}}`, toStderr, "Emergency state dump: 49 bytes, not shown\n"},
 		{"outputs of another shape", event("outputs", "Outputs: 1", `,"outputs":["hunter2"]`), toStdout, "Outputs: 1\n"},
 	}
 	for _, test := range tests {
@@ -54,11 +55,12 @@ func TestParseAndRender(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]error{
-		"plain text\n":         errNotEvent,
-		"":                     errNotEvent,
-		`{"a":1}`:              errNotEvent,
-		`{"a":`:                errNotEvent,
-		`{"@level":"info","@m`: errTorn,
+		`{"state":{"version":4,"lineage":"x`: errTorn,
+		"plain text\n":                       errNotEvent,
+		"":                                   errNotEvent,
+		`{"a":1}`:                            errNotEvent,
+		`{"a":`:                              errNotEvent,
+		`{"@level":"info","@m`:               errTorn,
 		`{"outputs":{"p":{"sensitive":true,"value":"hun`: errTorn,
 		`{"@level":5}`: errTorn,
 	} {
@@ -97,6 +99,7 @@ func FuzzLine(f *testing.F) {
 		`{"@level":"info","type":"outputs","outputs":{"a":{"sensitive":false,"value":{"b":[1,null]}}}}`,
 		`{"@level":"error","type":"diagnostic","diagnostic":{"severity":"error","summary":"Error acquiring the state lock","detail":"Lock Info:\n  ID: 1\n"}}`,
 		`{"@level":"info","type":"planned_change","change":{"action":"replace"}}`,
+		stateDump, "text" + stateDump, stateDump[:len(stateDump)/2], `{"state":null}`, `{"@level":"info","type":"log","state":"text"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -108,7 +111,8 @@ func FuzzLine(f *testing.F) {
 		p := &progress{command: run, on: func(e Event) { told = append(told, e) }, refuse: func(error) {}}
 		p.line(raw)
 		_ = run.diags.failure(Terraform, "apply", "", nil)
-		if _, err := parse(raw); errors.Is(err, errNotEvent) && printed.String() != string(raw) {
+		_, within := splitEvent(raw)
+		if _, err := parse(raw); errors.Is(err, errNotEvent) && within == nil && printed.String() != string(raw) {
 			t.Errorf("line(%q) printed %q, want it unchanged", raw, printed.String())
 		}
 		for name, output := range p.applied.Outputs {
@@ -120,4 +124,59 @@ func FuzzLine(f *testing.F) {
 			t.Errorf("events of %q cannot be encoded: %v", raw, err)
 		}
 	})
+}
+
+// stateDump is what Terraform 1.11 prints when it can store a state nowhere.
+const stateDump = `{"@level":"info","@message":"Emergency state dump","@module":"terraform.ui","@timestamp":"2026-01-02T03:04:05.678900Z",` +
+	`"state":{"version":4,"terraform_version":"1.11.4","serial":3,"lineage":"1f","outputs":{"password":{"value":"` + dumped + `","type":"string","sensitive":true}},` +
+	`"resources":[{"mode":"managed","type":"terraform_data","name":"a","instances":[{"attributes":{"input":{"value":"` + dumped + `","type":"string"}}}]}],"check_results":null},"type":"log"}`
+
+// dumped is a secret in stateDump.
+const dumped = "hunter2-in-the-state"
+
+// FuzzStateDump puts anything before a state that is dumped and cuts it
+// anywhere: nothing of the state is ever printed, and where the event is whole
+// and a line of its own, or comes after mere text, the state is caught as it is.
+func FuzzStateDump(f *testing.F) {
+	for _, before := range []string{"", " ", "text ", "text\n", `{"a":1}`, `{"@`, `{"@level":"info","x":`, `{"@level":"info","type":"diagnostic"}`, `[1,`, `"`, "\x00\xff{"} {
+		f.Add([]byte(before), uint16(len(stateDump)))
+		f.Add([]byte(before), uint16(len(stateDump)/2))
+		f.Add([]byte(before), uint16(len(stateDump)-1))
+	}
+	var event struct {
+		State json.RawMessage `json:"state"`
+	}
+	if err := json.Unmarshal([]byte(stateDump), &event); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, before []byte, cut uint16) {
+		var printed strings.Builder
+		r := &Runner{engine: Engine{Kind: Terraform}, out: newOutput(&printed, &printed)}
+		var told []Event
+		p := &progress{command: r.command("apply", ""), on: func(e Event) { told = append(told, e) }, refuse: func(error) {}}
+		whole := int(cut) >= len(stateDump)
+		for line := range strings.Lines(string(before) + stateDump[:min(int(cut), len(stateDump))] + "\n") {
+			p.line([]byte(line))
+		}
+		failure := p.command.diags.failure(Terraform, "apply", "", nil)
+		if said := printed.String() + failure.Message + fmt.Sprint(told); strings.Contains(said, dumped) {
+			t.Errorf("after %q the dump cut at %d was shown: %s", before, cut, said)
+		}
+		if whole && !strings.Contains(string(before), "{") && string(p.applied.State) != string(event.State) {
+			t.Errorf("after %q the state is %s, want it as it was dumped", before, p.applied.State)
+		}
+		if !whole && p.applied.State != nil {
+			t.Errorf("half a dump gave the state %s", p.applied.State)
+		}
+	})
+}
+
+func TestHugeStateIsNotHeld(t *testing.T) {
+	t.Parallel()
+	r := &Runner{engine: Engine{Kind: Terraform}, out: newOutput(nil, nil)}
+	p := &progress{command: r.command("apply", "")}
+	p.line([]byte(`{"@level":"info","type":"log","state":{"version":4,"x":"` + strings.Repeat("x", MaxState) + `"}}`))
+	if got := p.applied; got.State != nil || got.StateBytes <= MaxState {
+		t.Errorf("State has %d bytes, StateBytes = %d, want none of it held and its size", len(got.State), got.StateBytes)
+	}
 }

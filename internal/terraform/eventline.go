@@ -33,6 +33,9 @@ func (m message) render() (sink int, text string) {
 	case "apply_errored":
 		return toStderr, line(m.Text)
 	}
+	if m.dump != nil {
+		return toStderr, fmt.Sprintf("%s: %d bytes, not shown\n", m.Text, len(m.dump))
+	}
 	if m.Level == "error" || m.Level == "warn" {
 		return toStderr, line(m.Text)
 	}

@@ -42,6 +42,7 @@ func (d *diagnostics) add(diag diagnostic) {
 
 // addStderr notes a line of stderr.
 func (d *diagnostics) addStderr(line []byte) {
+	line = colour.ReplaceAll(line, nil)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.block) > 0 || strings.HasPrefix(plain(string(line[:min(len(line), 64)])), "Error: ") {
@@ -50,6 +51,10 @@ func (d *diagnostics) addStderr(line []byte) {
 	d.tail = append(d.tail, line[max(0, len(line)-maxTailText):]...)
 	d.tail = append(d.tail[:0], d.tail[max(0, len(d.tail)-maxTailText):]...)
 }
+
+// colour is what terminals turn into colours: there are commands that
+// terraform-exec cannot tell to leave it out.
+var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // failure is the error of a command that ended badly.
 func (d *diagnostics) failure(kind, command string, code provision.Code, cause error) *provision.Failure {

@@ -27,6 +27,11 @@ func TestFailureFromStderr(t *testing.T) {
 			provision.CodePlanFailed, "terraform plan failed: Error acquiring the state lock: Error message: AccessDenied"},
 		{"lock text in another error", "Error: local-exec provisioner error\n\nLock Info:\n  ID: 1\n",
 			provision.CodePlanFailed, "terraform plan failed: local-exec provisioner error: Lock Info:\n  ID: 1"},
+		{"coloured", "\x1b[31m╷\x1b[0m\n\x1b[31m│\x1b[0m \x1b[1mError: \x1b[0mBad thing\n\x1b[31m│\x1b[0m\n\x1b[31m│\x1b[0m Do it better.\n",
+			provision.CodePlanFailed, "terraform plan failed: Bad thing: Do it better."},
+		{"lock of the http backend", "Error: Error acquiring the state lock\n\nError message: HTTP remote state already locked: ID=theirs\nLock Info:\n  ID:        ours\n  Who:       us\n",
+			provision.CodeStateLocked, "terraform plan could not begin: the state is locked by somebody unknown, lock id theirs. " +
+				"If that run is still going, wait for it and try again. If it is dead for certain, release the lock with `terraform force-unlock theirs` and try again."},
 		{"lock with little said", "Error: Error acquiring the state lock\n\nLock Info:\n  ID:        7\n  Path:      \n  Created:   yesterday\n",
 			provision.CodeStateLocked, "terraform plan could not begin: the state is locked by somebody unknown since yesterday, lock id 7. " +
 				"If that run is still going, wait for it and try again. If it is dead for certain, release the lock with `terraform force-unlock 7` and try again."},

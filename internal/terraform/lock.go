@@ -15,6 +15,12 @@ type stateLock struct {
 
 var lockField = regexp.MustCompile(`^\s*(ID|Path|Operation|Who|Created):[ \t]*(.*?)\s*$`)
 
+// The http backend puts who asked for the lock where others put who holds it,
+// and says no more of the holder than the lock's id.
+const httpLocked = "HTTP remote state already locked"
+
+var httpHolder = regexp.MustCompile(httpLocked + `: ID=(\S+)`)
+
 // parseLock returns the holder if d says that the lock is held. A backend that
 // cannot lock for another reason has the same summary but no lock id.
 func parseLock(d diagnostic) *stateLock {
@@ -33,6 +39,12 @@ func parseLock(d diagnostic) *stateLock {
 	for line := range strings.Lines(block) {
 		if m := lockField.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && *fields[m[1]] == "" {
 			*fields[m[1]] = truncate(m[2], 512)
+		}
+	}
+	if strings.Contains(d.Detail, httpLocked) {
+		lock = stateLock{}
+		if m := httpHolder.FindStringSubmatch(d.Detail); m != nil {
+			lock.ID = truncate(m[1], 512)
 		}
 	}
 	if lock.ID == "" {
