@@ -26,7 +26,7 @@ var (
 	memberTables = []string{"orgs", "org_members", "clusters", "agents", "audit_events", "templates", "template_pins", "workspaces",
 		"provisions", "provision_progress", "provision_logs", "provision_events", "resources", "cluster_overview"}
 	agentFunctions  = []string{"register_agent", "agent_heartbeat", "fetch_next_provision", "insert_provision_log", "update_provision_status", "fail_orphaned_provisions"}
-	peopleFunctions = []string{"create_cluster", "rotate_cluster_token", "revoke_cluster_token", "cancel_provision"}
+	peopleFunctions = []string{"create_cluster", "rotate_cluster_token", "revoke_cluster_token", "cancel_provision", "release_workspace"}
 	policyFunctions = []string{"tendril.orgs_with_role", "tendril.current_user_id"}
 )
 

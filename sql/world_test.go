@@ -1,6 +1,8 @@
 package sql_test
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,12 +10,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 // world is an organisation with one person of each role, a cluster and its
@@ -149,6 +153,7 @@ type agent struct {
 	w              *world
 	instance, boot uuid.UUID
 	name, host     string
+	contract       int // 0: this program's own
 }
 
 func (w *world) newAgent(t *testing.T, name string) *agent {
@@ -186,7 +191,7 @@ func (a *agent) register(t *testing.T) error {
 	t.Helper()
 	var reply json.RawMessage
 	about, err := json.Marshal(map[string]any{
-		"instance_id": a.instance, "boot_id": a.boot, "name": a.name, "host": a.host, "version": "test", "contract": 1, "slots": 2,
+		"instance_id": a.instance, "boot_id": a.boot, "name": a.name, "host": a.host, "version": "test", "contract": cmp.Or(a.contract, queue.Contract), "slots": 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -269,6 +274,18 @@ func (w *world) expire(t *testing.T, claim uuid.UUID) {
 	t.Helper()
 	mustExec(t, w.conn, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1", claim)
 	mustExec(t, w.conn, "UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity'")
+}
+
+// notification is the payload of the next NOTIFY that the connection listens for.
+func (w *world) notification(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	n, err := w.conn.WaitForNotification(ctx)
+	if err != nil {
+		t.Fatalf("waiting for a notification: %v", err)
+	}
+	return n.Payload
 }
 
 func mustExec(t *testing.T, conn *pgx.Conn, query string, args ...any) {
