@@ -57,7 +57,7 @@ func (s *Store) Clusters(ctx context.Context) ([]Cluster, error) {
 		SELECT c.id, c.name, c.connectivity, c.paused_at, c.last_seen_at, c.created_at,
 		       coalesce((SELECT jsonb_agg(jsonb_build_object(
 		                   'name', a.name, 'host', a.host, 'version', a.version, 'slots', a.slots,
-		                   'alive', a.last_heartbeat_at > now() - interval '45 seconds',
+		                   'alive', a.last_heartbeat_at BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds',
 		                   'last_heartbeat_at', a.last_heartbeat_at) ORDER BY a.name)
 		                 FROM public.agents a
 		                 WHERE a.cluster_id = c.id AND a.last_heartbeat_at > now() - interval '1 day'), '[]') AS agents

@@ -65,20 +65,20 @@ func (e *NotProvisionError) Error() string {
 const columns = `
 	p.id, p.number, c.name AS cluster, w.name AS workspace, p.operation, p.status,
 	CASE WHEN p.status <> 'QUEUED' THEN ''
-	     WHEN w.held_by_claim IS NOT NULL THEN 'the workspace is held: an agent was lost while it applied there'
+	     WHEN w.held_by_claim IS NOT NULL THEN 'the workspace is held: an agent was lost while it applied there (should it not come back, an admin ends that: trellis release)'
 	     WHEN w.locked_at IS NOT NULL THEN 'the workspace is locked: ' || w.lock_reason
 	     WHEN w.running_claim IS NOT NULL THEN 'another provision runs in this workspace'
 	     WHEN w.reserved_by <> p.id THEN 'another provision in this workspace awaits approval'
 	     WHEN w.head_id <> p.id THEN 'other provisions in this workspace come first'
 	     WHEN c.paused_at IS NOT NULL THEN 'the cluster is paused'
 	     WHEN c.last_seen_at IS NULL THEN 'no agent of this cluster has ever been heard of'
-	     WHEN c.last_seen_at < now() - interval '45 seconds' THEN 'no agent of this cluster has been heard of since '
+	     WHEN c.last_seen_at NOT BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds' THEN 'no agent of this cluster has been heard of since '
 	          || to_char(c.last_seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
-	     WHEN w.home_instance IS NOT NULL AND NOT EXISTS (
-	            SELECT FROM public.agents a WHERE a.cluster_id = c.id AND a.instance_id = w.home_instance
-	            AND a.last_heartbeat_at > now() - interval '45 seconds')
-	          THEN 'the workspace''s state is on an agent that is away'
-	     ELSE '' END AS waiting,
+	     WHEN coalesce(w.unsaved_state_on, w.home_instance) IS NULL
+	          OR a.last_heartbeat_at BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds' THEN ''
+	     WHEN w.unsaved_state_on IS NOT NULL THEN 'a state that could not be stored is kept by an agent that is away'
+	          || coalesce(', ' || a.name || ' on ' || a.host, '') || ' (should it not come back, an admin gives that state up: trellis release)'
+	     ELSE 'the workspace''s state is on an agent that is away' || coalesce(', ' || a.name || ' on ' || a.host, '') END AS waiting,
 	g.stage, g.percent, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
 	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_summary AS plan, p.outputs,
 	p.error_code, p.error_message, p.requested_by, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
@@ -86,7 +86,9 @@ const columns = `
 	FROM public.provisions p
 	JOIN public.clusters c ON c.id = p.cluster_id
 	JOIN public.workspaces w ON w.id = p.workspace_id
-	LEFT JOIN public.provision_progress g ON g.provision_id = p.id`
+	LEFT JOIN public.provision_progress g ON g.provision_id = p.id
+	-- The only agent that may run it, where there is but one.
+	LEFT JOIN public.agents a ON a.cluster_id = p.cluster_id AND a.instance_id = coalesce(w.unsaved_state_on, w.home_instance)`
 
 // Provision returns the provision of that id or number. The error is an
 // *NotProvisionError when ref is neither, and a *RefusedError (PT404) when there

@@ -37,6 +37,8 @@ func Run(t *testing.T, open Open) {
 		"OtherClustersClaimIsLost":  otherClustersClaimIsLost,
 		"OrphansEndAtTheNextStart":  orphansEndAtTheNextStart,
 		"SensitiveOutputHasNoValue": sensitiveOutputHasNoValue,
+		"UnsavedStateIsKept":        unsavedStateIsKept,
+		"OlderContractIsServed":     olderContractIsServed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -368,4 +370,34 @@ func sensitiveOutputHasNoValue(t *testing.T, w *World, open Open) {
 	if strings.Contains(got, "hunter22") || !strings.Contains(got, "https://x") {
 		t.Errorf("outputs = %s, want the sensitive value dropped by SQL and the other kept", got)
 	}
+}
+
+func unsavedStateIsKept(t *testing.T, w *World, open Open) {
+	keeper, other := registered(t, w, open, "one"), registered(t, w, open, "two")
+	w.Deploy(t, "a")
+	a := mustClaim(t, keeper)
+	yes, no := true, false
+	mustReport(t, keeper, a.ClaimID, provision.Failed, provision.Detail{ErrorCode: provision.CodeStateUnsaved, StateUnsaved: &yes})
+	id := w.Deploy(t, "a")
+	if got, err := other.Claim(t.Context(), uuid.New()); got != nil || err != nil {
+		t.Errorf("Claim() by another agent = %v, %v, want nothing", got, err)
+	}
+	a = mustClaim(t, keeper)
+	if a.ProvisionID != id {
+		t.Errorf("Claim() = %s, want %s", a.ProvisionID, id)
+	}
+	mustReport(t, keeper, a.ClaimID, provision.Success, provision.Detail{StateUnsaved: &no})
+	w.Deploy(t, "a")
+	mustClaim(t, other)
+}
+
+func olderContractIsServed(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	agent.Contract = queue.Contract - 1
+	q := open(t, w, w.Token, agent)
+	if r := mustRegister(t, q); r.Contract != queue.Contract {
+		t.Errorf("Register() tells contract %d, want the database's own, %d", r.Contract, queue.Contract)
+	}
+	w.Deploy(t, "a")
+	mustReport(t, q, mustClaim(t, q).ClaimID, provision.Success, provision.Detail{})
 }

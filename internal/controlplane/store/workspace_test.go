@@ -1,0 +1,102 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// lose gives up the claim of an agent that has begun to apply.
+func (w *world) lose(t *testing.T) {
+	t.Helper()
+	q, a := w.agent(t)
+	if err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing,
+		Detail: provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40)}}); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second'")
+	w.Exec(t, "SELECT tendril.reap()")
+}
+
+func (w *world) waiting(t *testing.T, id uuid.UUID) string {
+	t.Helper()
+	return must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), id.String())).Waiting
+}
+
+func TestReleaseOfAHeldWorkspace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.deploy(t)
+	w.lose(t)
+	next := w.deploy(t)
+	if got := w.waiting(t, next.ID); !strings.Contains(got, "the workspace is held") || !strings.Contains(got, "trellis release") {
+		t.Errorf("Waiting = %q, want the hold and what ends it", got)
+	}
+	found := must[store.Workspace](t, "FindWorkspace()")(w.viewer.FindWorkspace(t.Context(), "a"))
+	for name, s := range map[string]*store.Store{"viewer": w.viewer, "operator": w.operator, "stranger": w.stranger} {
+		wantRefused(t, "Release as "+name, s.Release(t.Context(), found.ID, ""), "PT404", "workspace_not_found")
+	}
+	if err := w.admin.Release(t.Context(), found.ID, "the node is gone"); err != nil {
+		t.Fatalf("Release() = %v, want nil", err)
+	}
+	if got := w.waiting(t, next.ID); got != "" {
+		t.Errorf("Waiting after the release = %q, want nothing in the way", got)
+	}
+	wantRefused(t, "Release twice", w.admin.Release(t.Context(), found.ID, ""), "PT409", "workspace_not_held")
+}
+
+func TestWaitingForTheAgentThatKeepsTheState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.deploy(t)
+	q, a := w.agent(t)
+	unsaved := true
+	if err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Failed,
+		Detail: provision.Detail{ErrorCode: provision.CodeStateUnsaved, StateUnsaved: &unsaved}}); err != nil {
+		t.Fatal(err)
+	}
+	next := w.deploy(t)
+	if got := w.waiting(t, next.ID); got != "" {
+		t.Errorf("Waiting = %q, want nothing: the agent is there", got)
+	}
+	for seen, online := range map[string]bool{"now()": true, "now() - interval '1 minute'": false, "now() + interval '1 hour'": false} {
+		w.Exec(t, "UPDATE public.agents SET last_heartbeat_at = "+seen)
+		got := w.waiting(t, next.ID)
+		if told := strings.Contains(got, "one on one.example") && strings.Contains(got, "trellis release"); told == online {
+			t.Errorf("Waiting while the agent was heard of at %s = %q, want the agent named: %t", seen, got, !online)
+		}
+		if clusters := must[[]store.Cluster](t, "Clusters()")(w.viewer.Clusters(t.Context())); clusters[0].Agents[0].Alive != online {
+			t.Errorf("Alive of an agent heard of at %s = %t, want %t", seen, !online, online)
+		}
+	}
+}
+
+func TestFindWorkspace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.deploy(t)
+	found := must[store.Workspace](t, "FindWorkspace(a)")(w.viewer.FindWorkspace(t.Context(), "a"))
+	if found.Name != "a" || found.Cluster != "prod" {
+		t.Errorf("FindWorkspace(a) = %+v, want a on cluster prod", found)
+	}
+	byID := must[store.Workspace](t, "FindWorkspace(id)")(w.viewer.FindWorkspace(t.Context(), strings.ToUpper(found.ID.String())))
+	if byID != found {
+		t.Errorf("FindWorkspace(id) = %+v, want %+v", byID, found)
+	}
+	wantRefused(t, "FindWorkspace(b)", second(w.viewer.FindWorkspace(t.Context(), "b")), "PT404", "workspace_not_found")
+	wantRefused(t, "FindWorkspace as a stranger", second(w.stranger.FindWorkspace(t.Context(), "a")), "PT404", "workspace_not_found")
+
+	cluster, _ := w.NewCluster(t, "other")
+	if _, err := w.operator.Deploy(t.Context(), cluster, []byte(snapshot)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.viewer.FindWorkspace(t.Context(), "a")
+	wantRefused(t, "FindWorkspace of two", err, "PT422", "workspace_ambiguous")
+	if err == nil || !strings.Contains(err.Error(), found.ID.String()+" on cluster prod") {
+		t.Errorf("error = %v, want the ids to choose from", err)
+	}
+}
