@@ -5,6 +5,7 @@ set -euo pipefail
 
 tools=$1
 terraform_version=1.11.4
+provider_version=v0.14.2
 missing=()
 
 apt() {
@@ -35,6 +36,14 @@ if ! command -v terraform >/dev/null; then
   mkdir -p "$tools"
   go run github.com/hashicorp/hc-install/cmd/hc-install@v0.9.5 install -version "$terraform_version" -path "$tools" terraform >/dev/null ||
     missing+=("Terraform: https://developer.hashicorp.com/terraform/install, put on PATH")
+fi
+
+# A real provider, served to the tests by a mirror of their own.
+if [ ! -x "$tools/terraform-provider-time" ]; then
+  echo "building terraform-provider-time $provider_version into $tools, once" >&2
+  mkdir -p "$tools"
+  CGO_ENABLED=0 GOBIN=$tools go install -trimpath -ldflags '-s -w' "github.com/hashicorp/terraform-provider-time@$provider_version" ||
+    missing+=("the provider hashicorp/time: CGO_ENABLED=0 GOBIN=$tools go install github.com/hashicorp/terraform-provider-time@$provider_version")
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then

@@ -26,6 +26,7 @@ import (
 //	state/ID/     its local state, if it has one
 //	repos/        git mirrors
 //	engines/      installed engines
+//	providers/    provider packages
 type dataDir struct {
 	root     string
 	instance uuid.UUID
@@ -50,7 +51,7 @@ func openDataDir(path string) (_ *dataDir, err error) {
 			d.close()
 		}
 	}()
-	for _, name := range []string{"spool", "rejected", "work", "state", "repos", "engines"} {
+	for _, name := range []string{"spool", "rejected", "work", "state", "repos", "engines", "providers"} {
 		if err := os.MkdirAll(d.path(name), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}
@@ -76,7 +77,7 @@ func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
 	work := d.path("work", id.String())
 	dirs := job.Dirs{
 		Work: work, State: d.path("state", id.String()),
-		Repos: d.path("repos"), Engines: d.path("engines"), Secrets: filepath.Join(work, secretsName),
+		Repos: d.path("repos"), Engines: d.path("engines"), Providers: d.path("providers"), Secrets: filepath.Join(work, secretsName),
 	}
 	if err := d.removeSecrets(id.String()); err != nil {
 		return job.Dirs{}, err

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
+	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
@@ -23,6 +25,7 @@ type terraformRun struct {
 	backend backend
 	plan    *tfjson.Plan
 	steps   int
+	cache   *providers.Cache
 	// ephemeral is the file of the ephemeral variables, "" without any.
 	ephemeral string
 }
@@ -84,6 +87,10 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	if err != nil {
 		return provision.Detail{}, err
 	}
+	t.cache = providers.New(providers.Options{
+		Store: t.run.job.Dirs.Providers, Private: filepath.Join(t.run.job.Dirs.Work, "providers"), Template: t.dir,
+		Notice: func(text string) { log.System("%s", text) },
+	})
 	t.runner, err = terraform.New(engine, terraform.Options{
 		Dir:    t.dir,
 		Env:    t.environment(),
@@ -105,12 +112,14 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 // environment is this process's own, which the agent has scrubbed, with what
 // belongs to the run.
 func (t *terraformRun) environment() []string {
-	return append(os.Environ(), "TF_DATA_DIR="+t.run.files.data, "TMPDIR="+t.run.files.temp)
+	return append(append(os.Environ(), "TF_DATA_DIR="+t.run.files.data, "TMPDIR="+t.run.files.temp), t.cache.Env()...)
 }
 
 // Prepare implements provisioner.
 func (t *terraformRun) Prepare(ctx context.Context) error {
-	return t.whatEngineSaid(t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config}))
+	return t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
+		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config})
+	}))
 }
 
 // Plan implements provisioner.

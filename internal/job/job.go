@@ -40,6 +40,8 @@ type Dirs struct {
 	Repos string `json:"repos"`
 	// Engines is where engines are installed, shared by all children.
 	Engines string `json:"engines"`
+	// Providers is the store of provider packages, shared by all children.
+	Providers string `json:"providers"`
 	// Secrets is for files with variables and for the plan: the agent removes
 	// it when the run is over, however that came about.
 	Secrets string `json:"secrets"`

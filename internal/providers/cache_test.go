@@ -1,0 +1,260 @@
+package providers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/providers/providertest"
+)
+
+const newest = providertest.Version
+
+func TestWorkspacesShareOneDownload(t *testing.T) {
+	t.Parallel()
+	for name, lockedTo := range map[string]string{"with a lock file": newest, "without a lock file": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			first, second := s.workspace(lockedTo), s.workspace(lockedTo)
+			s.run(first)
+			s.wantStored(newest)
+			s.run(second)
+			s.run(first) // its data directory has links of the first time
+			s.wantDownloads(1)
+			s.wantStored(newest)
+			program, err := filepath.EvalSymlinks(filepath.Join(second, "data", "providers", "registry.terraform.io",
+				"hashicorp", "time", newest, platform, providertest.ProgramName(newest)))
+			if err != nil || filepath.Dir(program) != s.path(newest) {
+				t.Errorf("the workspace runs %s, %v, want the program in %s", program, err, s.path(newest))
+			}
+		})
+	}
+}
+
+// A locked and an unlocked template, and two versions, meet in one store.
+func TestVersionsLiveSideBySide(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "0.14.1", newest)
+	dir := s.workspace("0.14.1")
+	s.run(dir)
+	s.run(s.workspace("")) // takes the newest, not the one that is cached
+	s.wantStored("0.14.1", newest)
+	s.run(s.workspace(newest))
+	s.wantDownloads(2)
+
+	// The workspace moves on; its data directory knows the older version.
+	if err := os.Remove(filepath.Join(dir, "source", lockFileName)); err != nil {
+		t.Fatal(err)
+	}
+	s.run(dir)
+	s.wantDownloads(2)
+	s.wantStored("0.14.1", newest)
+}
+
+func TestDamageIsNoticedAndMended(t *testing.T) {
+	t.Parallel()
+	damages := map[string]func(program string) error{
+		"a flipped byte": func(program string) error { return flip(program) },
+		"a program cut short": func(program string) error {
+			return os.Truncate(program, 1<<20)
+		},
+		"an empty program, as a power cut leaves it": func(program string) error { return os.Truncate(program, 0) },
+		"a program removed":                          os.Remove,
+		"a file removed":                             func(program string) error { return os.Remove(filepath.Join(filepath.Dir(program), "LICENSE.txt")) },
+		"a file added": func(program string) error {
+			return os.WriteFile(filepath.Join(filepath.Dir(program), "more"), nil, 0o600)
+		},
+		"nothing left": func(program string) error {
+			dir := filepath.Dir(program)
+			return firstOf(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
+		},
+	}
+	for name, damage := range damages {
+		for kind, lockedTo := range map[string]string{"locked": newest, "lockless": ""} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t)
+				known := s.workspace(lockedTo)
+				s.run(known)
+				if err := damage(filepath.Join(s.path(newest), providertest.ProgramName(newest))); err != nil {
+					t.Fatal(err)
+				}
+				s.run(s.workspace(lockedTo))
+				s.wantDownloads(2)
+				s.wantStored(newest)
+				s.run(known)
+				s.wantDownloads(2)
+			})
+		}
+	}
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flip changes one byte of a file where it stands.
+func flip(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 1)
+	_, err = file.ReadAt(b, 1000)
+	b[0] ^= 1
+	_, wrote := file.WriteAt(b, 1000)
+	return firstOf(err, wrote, file.Close())
+}
+
+// Why links to anything else than accepted packages must never be there: this
+// is what the engine does with one, in its own use of a cache.
+func TestTheEngineWritesThroughLinks(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := s.workspace("")
+	shared := filepath.Join(t.TempDir(), "shared")
+	s.mirror.Unpack(t, newest, shared)
+	program := filepath.Join(shared, providertest.ProgramName(newest))
+	if err := flip(program); err != nil {
+		t.Fatal(err)
+	}
+	before := identity(t, program)
+	at, _ := newSlot("registry.terraform.io/hashicorp/time", newest)
+	cache := New(Options{Store: s.store.dir, Private: filepath.Join(dir, "providers"), Template: filepath.Join(dir, "source")})
+	link := at.in(cache.private)
+	if err := firstOf(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(shared, link)); err != nil {
+		t.Fatal(err)
+	}
+	terraformInit(t, dir, append(s.env(), "TF_PLUGIN_CACHE_DIR="+cache.private))
+	if after := identity(t, program); after == before {
+		t.Error("the engine left alone what the link leads to, want it written: the rules of this package could be simpler")
+	}
+}
+
+// The same with this package between them: a package of that version which the
+// lock file does not accept.
+func TestNothingIsWrittenThroughALink(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	at, _ := newSlot("registry.terraform.io/hashicorp/time", newest)
+	other := filepath.Join(t.TempDir(), "other")
+	s.mirror.Unpack(t, newest, other)
+	if err := flip(filepath.Join(other, providertest.ProgramName(newest))); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := hashPackage(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := firstOf(os.MkdirAll(s.store.dir, 0o700), s.store.publish(t.Context(), other, at, sum)); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(s.store.path(at, sum), providertest.ProgramName(newest))
+	before := identity(t, program)
+	s.run(s.workspace(newest))
+	if after := identity(t, program); after != before {
+		t.Errorf("a package that is not locked was changed: %+v, want %+v", after, before)
+	}
+	if got, err := hashPackage(s.store.path(at, sum)); err != nil || got != sum {
+		t.Errorf("hashPackage() = %s, %v, want %s", got, err, sum)
+	}
+	s.wantDownloads(1)
+	if got := s.packages(); len(got) != 2 {
+		t.Errorf("the store holds %v, want both packages", got)
+	}
+}
+
+// identity tells whether a file was touched. Its change time cannot be set.
+func identity(t *testing.T, path string) [4]int64 {
+	t.Helper()
+	var info syscall.Stat_t
+	if err := syscall.Stat(path, &info); err != nil {
+		t.Fatal(err)
+	}
+	return [4]int64{int64(info.Ino), info.Size, info.Ctim.Nano(), info.Mtim.Nano()} //nolint:gosec // compared only
+}
+
+func TestPackageFilesAreReadOnly(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.run(s.workspace(newest))
+	info, err := os.Stat(filepath.Join(s.path(newest), providertest.ProgramName(newest)))
+	if err != nil || info.Mode().Perm() != 0o555 {
+		t.Errorf("mode = %v, %v, want 0555", info.Mode(), err)
+	}
+}
+
+// An earlier run's template may have put anything into the directory that its
+// engine used.
+func TestWhatARunPlantedIsNotStored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := s.workspace("")
+	at, _ := newSlot("registry.terraform.io/hashicorp/time", newest)
+	planted := at.in(filepath.Join(dir, "providers"))
+	s.mirror.Unpack(t, newest, planted)
+	if err := flip(filepath.Join(planted, providertest.ProgramName(newest))); err != nil {
+		t.Fatal(err)
+	}
+	s.run(dir)
+	s.wantDownloads(1)
+	s.wantStored(newest)
+}
+
+// A mirror on this machine is linked by the engine itself: it is not ours.
+func TestOperatorsFilesystemMirror(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	root := t.TempDir()
+	at, _ := newSlot("registry.terraform.io/hashicorp/time", newest)
+	s.mirror.Unpack(t, newest, at.in(root))
+	config := "provider_installation {\n  filesystem_mirror { path = \"" + root + "\" }\n}\n"
+	if err := os.WriteFile(s.mirror.ConfigFile(), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s.run(s.workspace(newest))
+		s.run(s.workspace(""))
+	}
+	s.wantDownloads(0)
+	if got := s.packages(); len(got) != 0 {
+		t.Errorf("the store holds %v, want nothing", got)
+	}
+	if sum, err := hashPackage(at.in(root)); err != nil || !strings.HasSuffix(s.path(newest), string(sum)) {
+		t.Errorf("the mirror's package hashes to %s, %v, want it unchanged", sum, err)
+	}
+}
+
+func TestTemplateWithoutProviders(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := t.TempDir()
+	s.checkOut(dir, map[string]string{"main.tf": `resource "terraform_data" "x" {}`})
+	s.run(dir)
+	s.wantDownloads(0)
+	if got := s.packages(); len(got) != 0 {
+		t.Errorf("the store holds %v, want nothing", got)
+	}
+}
+
+// Without a usable store the runs go on as if there were none.
+func TestBrokenStore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if err := os.WriteFile(s.store.dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	notices := s.run(s.workspace(newest))
+	if got := strings.Join(notices, "\n"); !strings.Contains(got, "The provider cache cannot be used") {
+		t.Errorf("notices = %q, want one that says so", got)
+	}
+	s.wantDownloads(1)
+}

@@ -1,0 +1,234 @@
+package providers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/providers/providertest"
+)
+
+// childEnv makes the test binary carry out one run in a directory.
+const childEnv = "TENDRIL_TEST_PROVIDERS_CHILD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		if err := runIn(context.Background(), dir, os.Getenv("TENDRIL_TEST_STORE"), os.Environ(), nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// runIn does what a run does with providers: init and apply of the template in
+// dir/source.
+func runIn(ctx context.Context, dir, store string, env []string, notice func(string)) error {
+	template := filepath.Join(dir, "source")
+	cache := New(Options{Store: store, Private: filepath.Join(dir, "providers"), Template: template, Notice: notice})
+	env = append(slices.Clone(env), cache.Env()...)
+	env = append(env, "TF_DATA_DIR="+filepath.Join(dir, "data"), "CHECKPOINT_DISABLE=1")
+	terraform := func(ctx context.Context, args ...string) error {
+		cmd := exec.CommandContext(ctx, "terraform", args...)
+		cmd.Dir, cmd.Env = template, env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("terraform %s: %w\n%s", args[0], err, out)
+		}
+		return nil
+	}
+	args := []string{"init", "-input=false", "-no-color"}
+	if !cache.lockless {
+		args = append(args, "-lockfile=readonly")
+	}
+	if err := cache.Init(ctx, func(ctx context.Context) error { return terraform(ctx, args...) }); err != nil {
+		return err
+	}
+	return terraform(ctx, "apply", "-auto-approve", "-input=false", "-no-color")
+}
+
+// site is one machine: a store and a mirror to fill it from.
+type site struct {
+	t      testing.TB
+	mirror *providertest.Mirror
+	store  store
+}
+
+func newSite(t testing.TB, versions ...string) *site {
+	t.Helper()
+	return &site{t: t, mirror: providertest.NewMirror(t, versions...), store: store{filepath.Join(t.TempDir(), "store")}}
+}
+
+// h1 is the checksum of a version's package, as a lock file has it.
+func (s *site) h1(version string) string {
+	s.t.Helper()
+	return s.mirror.Unpack(s.t, version, s.t.TempDir())
+}
+
+// whole is the path of a version's package in the store.
+func (s *site) path(version string) string {
+	s.t.Helper()
+	sum, ok := parseChecksum(s.h1(version))
+	at, sane := newSlot("registry.terraform.io/hashicorp/time", version)
+	if !ok || !sane {
+		s.t.Fatal("no checksum or no slot")
+	}
+	return s.store.path(at, sum)
+}
+
+const plainTemplate = `
+terraform {
+  required_providers {
+    time = { source = "hashicorp/time" }
+  }
+}
+resource "time_static" "now" {}
+`
+
+// workspace makes a work directory with a template; it is locked to a version,
+// unless that is "".
+func (s *site) workspace(version string) string {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	files := map[string]string{"main.tf": plainTemplate}
+	if version != "" {
+		files[lockFileName] = fmt.Sprintf("provider \"registry.terraform.io/hashicorp/time\" {\n  version = %q\n  hashes = [%q]\n}\n", version, s.h1(version))
+	}
+	s.checkOut(dir, files)
+	return dir
+}
+
+// checkOut replaces the template of a work directory.
+func (s *site) checkOut(dir string, files map[string]string) {
+	s.t.Helper()
+	source := filepath.Join(dir, "source")
+	for name, content := range files {
+		if err := os.MkdirAll(source, 0o700); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(source, name), []byte(content), 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *site) env() []string {
+	return append(s.mirror.Env(), "PATH="+os.Getenv("PATH"), "HOME="+s.t.TempDir())
+}
+
+// run carries out a run here and returns what the log was told.
+func (s *site) run(dir string) (notices []string) {
+	s.t.Helper()
+	err := runIn(s.t.Context(), dir, s.store.dir, s.env(), func(text string) { notices = append(notices, text) })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return notices
+}
+
+// start carries out a run in a process of its own, which leads its group.
+func (s *site) start(dir string) *exec.Cmd {
+	s.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(s.env(), childEnv+"="+dir, "TENDRIL_TEST_STORE="+s.store.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			s.kill(cmd)
+		}
+		if s.t.Failed() {
+			s.t.Logf("%s said: %s", dir, said.String())
+		}
+	})
+	return cmd
+}
+
+// kill ends a run and everything it started.
+func (s *site) kill(cmd *exec.Cmd) {
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+	_ = cmd.Wait()
+}
+
+// await returns when path exists, or when the run has ended.
+func (s *site) await(path string) {
+	s.t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		if _, err := os.Lstat(path); err == nil {
+			return
+		}
+		select {
+		case <-limit:
+			s.t.Fatalf("timed out waiting for %s", path)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// packages lists what is in the store.
+func (s *site) packages() []string {
+	s.t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.store.dir, "*", "*", "*", "*", "*", "*"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return found
+}
+
+// wantStored fails unless the store holds exactly the packages of these
+// versions, undamaged, and nothing that is being removed.
+func (s *site) wantStored(versions ...string) {
+	s.t.Helper()
+	var want []string
+	for _, v := range versions {
+		want = append(want, s.path(v))
+	}
+	slices.Sort(want)
+	got := s.packages()
+	if !slices.Equal(got, want) {
+		s.t.Fatalf("the store holds %v, want %v", got, want)
+	}
+	for _, path := range got {
+		if sum, err := hashPackage(path); err != nil || string(sum) != filepath.Base(path) {
+			s.t.Errorf("hashPackage(%s) = %s, %v, want its name", path, sum, err)
+		}
+	}
+	if trash, err := filepath.Glob(filepath.Join(s.store.dir, trashPrefix+"*")); err != nil || trash != nil {
+		s.t.Errorf("left in the store: %v, %v, want nothing", trash, err)
+	}
+}
+
+func (s *site) wantDownloads(n int) {
+	s.t.Helper()
+	if got := s.mirror.Downloads(); got != n {
+		s.t.Errorf("%d packages were downloaded, want %d", got, n)
+	}
+}
+
+func terraformInit(t testing.TB, dir string, env []string) {
+	t.Helper()
+	cmd := exec.Command("terraform", "init", "-input=false", "-no-color")
+	cmd.Dir = filepath.Join(dir, "source")
+	cmd.Env = append(env, "TF_DATA_DIR="+filepath.Join(dir, "data"), "CHECKPOINT_DISABLE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("terraform init: %v\n%s", err, out)
+	}
+}

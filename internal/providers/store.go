@@ -1,0 +1,180 @@
+package providers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// store is the directory that all workspaces share. Its methods, but for use
+// and prune, need the lock that use takes.
+type store struct{ dir string }
+
+// The store's own files begin with a dot, which no host does.
+const (
+	// useLock is held shared from the look for packages until the packages of
+	// that init are marked as used, and exclusively to prune.
+	useLock = ".use"
+	// changeLock is held to add or remove a package.
+	changeLock = ".change"
+	// trashPrefix marks a package that is being removed.
+	trashPrefix = ".trash-"
+)
+
+// lockPoll is how often a lock that somebody else has is tried.
+const lockPoll = 20 * time.Millisecond
+
+// use keeps the store from being pruned until done is called.
+func (s store) use(ctx context.Context) (done func(), err error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock := flock.New(filepath.Join(s.dir, useLock))
+	if _, err := lock.TryRLockContext(ctx, lockPoll); err != nil {
+		return nil, fmt.Errorf("wait for the provider cache to be pruned: %w", err)
+	}
+	return func() { _ = lock.Unlock() }, nil // closing the file, which ends the lock, has no other way to fail
+}
+
+// change runs do while nobody else adds or removes a package.
+func (s store) change(ctx context.Context, do func() error) error {
+	lock := flock.New(filepath.Join(s.dir, changeLock))
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return err
+	}
+	defer lock.Unlock() //nolint:errcheck // see use
+	return do()
+}
+
+// path is where a package is, or would be.
+func (s store) path(at slot, sum checksum) string { return filepath.Join(at.in(s.dir), string(sum)) }
+
+// newest lists, for each slot of this platform, the newest package. They are
+// not verified.
+func (s store) newest() map[slot]checksum {
+	pattern := filepath.Join(s.dir, "*", "*", "*", "*", platform, "*")
+	found, err := filepath.Glob(pattern) // which reports a malformed pattern only
+	if err != nil {
+		return nil
+	}
+	newest, times := map[slot]checksum{}, map[slot]time.Time{}
+	for _, path := range found {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() || !hasProgram(path) {
+			continue
+		}
+		relative, err := filepath.Rel(s.dir, filepath.Dir(path))
+		if err != nil {
+			continue
+		}
+		at := slot(filepath.ToSlash(relative))
+		if _, seen := newest[at]; !seen || info.ModTime().After(times[at]) {
+			newest[at], times[at] = checksum(filepath.Base(path)), info.ModTime()
+		}
+	}
+	return newest
+}
+
+// hasProgram reports whether a package holds what the engine fails without
+// rather than downloads again.
+func hasProgram(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), "terraform-provider-")
+	})
+}
+
+// verified returns the first of the packages that is there and undamaged.
+// Those that are damaged are removed.
+func (s store) verified(ctx context.Context, at slot, sums []checksum) (checksum, bool) {
+	for _, sum := range sums {
+		path := s.path(at, sum)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		if got, err := hashPackage(path); err == nil && got == sum {
+			return sum, true
+		}
+		_ = s.removeDamaged(ctx, at, sum) // it is not used, removed or not
+	}
+	return "", false
+}
+
+// removeDamaged removes a package unless it is whole, which it may have become
+// since it was looked at: somebody else has replaced it then.
+func (s store) removeDamaged(ctx context.Context, at slot, sum checksum) error {
+	return s.change(ctx, func() error {
+		path := s.path(at, sum)
+		if got, err := hashPackage(path); err == nil && got == sum {
+			return nil
+		}
+		return s.discard(path)
+	})
+}
+
+// discard makes a package vanish at once, and then removes it.
+func (s store) discard(path string) error {
+	trash, err := os.MkdirTemp(s.dir, trashPrefix)
+	if err != nil {
+		return err
+	}
+	err = os.Rename(path, filepath.Join(trash, "package"))
+	return cmp.Or(os.RemoveAll(trash), ignoreMissing(err))
+}
+
+// publish moves a package into the store. If it is there already and whole, the
+// one given is removed. The directory must be on the store's file system.
+func (s store) publish(ctx context.Context, dir string, at slot, sum checksum) error {
+	if err := readOnly(dir); err != nil {
+		return err
+	}
+	return s.change(ctx, func() error {
+		path := s.path(at, sum)
+		if _, err := os.Lstat(path); err == nil {
+			if got, err := hashPackage(path); err == nil && got == sum {
+				return os.RemoveAll(dir)
+			}
+			if err := s.discard(path); err != nil {
+				return err
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		return os.Rename(dir, path)
+	})
+}
+
+// readOnly takes the right to write from a package's files, so that an engine
+// that is not root cannot change them in place. Directories stay as they are:
+// whoever removes the data directory needs them so.
+func readOnly(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		return os.Chmod(path, 0o555) //nolint:gosec // a program; the directory above is private
+	})
+}
+
+// touch marks a package as used now.
+func (s store) touch(at slot, sum checksum) {
+	now := time.Now()
+	_ = os.Chtimes(s.path(at, sum), now, now) // at worst it is downloaded again in a month
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
