@@ -97,11 +97,7 @@ func (a *Agent) Start() *Agent {
 		close(done)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Process.Signal(syscall.SIGTERM) // the second: now
-		select {
-		case <-done:
-		case <-time.After(Patience):
+		if !end(cmd, done) {
 			t.Errorf("agent %s does not end", a.Name)
 			_ = cmd.Process.Kill()
 			<-done
@@ -114,6 +110,24 @@ func (a *Agent) Start() *Agent {
 		}
 	})
 	return a
+}
+
+// end sends SIGTERM until the process has ended: the second means at once, and
+// two that come together count as one.
+func end(cmd *exec.Cmd, done <-chan struct{}) bool {
+	again := time.NewTicker(500 * time.Millisecond)
+	defer again.Stop()
+	limit := time.After(Patience)
+	for {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // one that has ended needs none
+		select {
+		case <-done:
+			return true
+		case <-again.C:
+		case <-limit:
+			return false
+		}
+	}
 }
 
 // Kill is kill -9.
