@@ -18,6 +18,9 @@ type backend struct {
 	local bool
 }
 
+// localState is the name of a state that is a file of this agent's.
+const localState = "terraform.tfstate"
+
 // workspaceID stands for the workspace's id in configured values.
 const workspaceID = "{workspace_id}"
 
@@ -50,7 +53,7 @@ func chooseBackend(dir, kind string, j job.Job) (backend, error) {
 	}
 	switch declared.Type {
 	case "local":
-		path := filepath.Join(j.Dirs.State, "terraform.tfstate")
+		path := filepath.Join(j.Dirs.State, localState)
 		return backend{local: true}, terraform.Override(dir, "local", map[string]string{"path": path})
 	case "cloud", "remote":
 		return backend{}, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(

@@ -34,6 +34,7 @@ func (s *session) watchEnding(over <-chan struct{}, grace time.Duration) {
 			s.log.System("Still stopping; %s left.", time.Until(deadline).Round(time.Second))
 		case <-limit.C:
 			s.log.System("It did not stop in %s: everything it started is killed now.", grace)
+			s.graceEnd()
 			endDescendants(s.log)
 			return
 		}
@@ -67,15 +68,28 @@ func (s *session) settle(err error) error {
 		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone}})
 	case reason == job.StopAgentGone:
 		s.log.System("Stopped: %s", provision.AsFailure(err).Message)
+		if s.unsaved {
+			s.keeps(true) // before the agent's next start lets others at the workspace
+		}
 		return nil // the agent's next start says what became of it
 	}
 	report := provision.Report{Status: provision.Failed}
 	failure := provision.AsFailure(err)
-	if code, status, ok := stoppedAs(reason); ok {
+	if s.told {
+		report.Detail.StateUnsaved = &s.unsaved
+	}
+	switch code, status, ok := stoppedAs(reason); {
+	case ok && failure.Code == provision.CodeStateUnsaved:
+		// What a person must know of, however the run came to it.
+		failure = provision.Fail(failure.Code, stopSentence(reason)+" "+sentence(failure.Message), err)
+	case ok:
 		report.Status = status
 		failure = provision.Fail(code, stopSentence(reason)+" "+sentence(failure.Message), err)
 	}
 	report.Detail.ErrorCode, report.Detail.ErrorMessage = failure.Code, failure.Message
+	if s.unsaved && failure.Code != provision.CodeStateUnsaved {
+		s.log.System("The state of an earlier run is still kept on this agent; the next run stores it before anything else.")
+	}
 	if report.Status == provision.Cancelled {
 		s.log.System("Cancelled. %s", failure.Message)
 	} else {

@@ -396,12 +396,17 @@ func TestBadInput(t *testing.T) {
 		"plan fails": {func(s *site) {
 			s.template(map[string]string{"main.tf": "output \"x\" { value = file(\"absent\") }"}, nil)
 		}, provision.CodePlanFailed, []string{"main.tf"}},
-		"state unsaved": {func(s *site) {
+		"kept state that is none": {func(s *site) {
 			s.template(map[string]string{"main.tf": ok}, nil)
+			s.patience = time.Second
 			if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "errored.tfstate"), []byte("{}"), 0o600); err != nil {
 				s.t.Fatal(err)
 			}
 		}, provision.CodeStateUnsaved, []string{"errored.tfstate", "state push"}},
+		"errored.tfstate is a link": {func(s *site) {
+			repo, _ := s.git.Repo("links", gittest.Files{"main.tf": gittest.File(ok), "errored.tfstate": gittest.Symlink("main.tf")}, "v1")
+			s.ask(repo.URL, "v1", "", nil)
+		}, provision.CodeTemplateInvalid, []string{"errored.tfstate"}},
 		"backend without key": {func(s *site) {
 			s.template(map[string]string{"main.tf": "terraform {\n  backend \"http\" {\n    address = \"https://x.example\"\n  }\n}"}, nil)
 		}, provision.CodeTemplateInvalid, []string{"{workspace_id}", "[state.config.http]"}},
@@ -452,7 +457,7 @@ func TestPolicyBackend(t *testing.T) {
 }
 
 // A state that a killed run could not store is found before the work directory
-// is cleared.
+// is cleared, and stored before anything else is done.
 func TestErroredStateIsRescued(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -461,14 +466,18 @@ func TestErroredStateIsRescued(t *testing.T) {
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(left, "errored.tfstate"), []byte(`{"version": 4, "serial": 7}`), 0o600); err != nil {
+	const state = `{"version":4,"terraform_version":"1.11.4","serial":7,"lineage":"l","outputs":{"left":{"value":"by a killed run","type":"string"}},"resources":[]}`
+	if err := os.WriteFile(filepath.Join(left, "errored.tfstate"), []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, _ := s.run()
-	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
-	if content, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "errored.tfstate")); err != nil || string(content) != `{"version": 4, "serial": 7}` {
-		t.Errorf("errored.tfstate = %q, %v, want it kept", content, err)
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	wantSaid(t, c, true, true, false)
+	backup, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "terraform.tfstate.backup"))
+	if err != nil || !strings.Contains(string(backup), "by a killed run") {
+		t.Errorf("the state before this run's = %q, %v, want the one that was left", backup, err)
 	}
+	s.wantKept(0)
 }
 
 // No descriptor of the child's reaches the template.

@@ -26,10 +26,17 @@ import (
 // childEnv makes the test binary a child: tendril exec, and nothing else.
 const childEnv = "TENDRIL_TEST_EXECUTOR_CHILD"
 
+// patienceEnv is how long the child tries to store a state.
+const patienceEnv = "TENDRIL_TEST_PATIENCE"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		_ = os.Unsetenv(childEnv)
-		if err := executor.Main(); err != nil {
+		main := executor.Main
+		if patience, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
+			main = func() error { return executor.MainWithPatience(patience) }
+		}
+		if err := main(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -45,6 +52,8 @@ type site struct {
 	git  *gittest.Server
 	job  job.Job
 	dirs string
+	// patience is how long a run tries to store a state; 0: as it is.
+	patience time.Duration
 }
 
 func newSite(t *testing.T) *site {
@@ -130,6 +139,13 @@ func (s *site) start() *child {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var tail logstream.Tail
+	for i := range tail {
+		if tail[i], err = os.OpenFile(filepath.Join(t.TempDir(), "tail"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tail[i].Close() })
+	}
 	controlRead, controlWrite := pipe(t)
 	bellRead, bellWrite := pipe(t)
 	c := &child{t: t, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
@@ -140,7 +156,10 @@ func (s *site) start() *child {
 	c.cmd = exec.Command(self)
 	// What the agent lets through, and a token that it does not.
 	c.cmd.Env = []string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
-	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite}
+	if s.patience > 0 {
+		c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String())
+	}
+	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1]}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Stderr = &c.stderr
 	if err := c.cmd.Start(); err != nil {
@@ -156,7 +175,7 @@ func (s *site) start() *child {
 	c.dead = dead
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	pump := logstream.NewPump(c, s.job.Assignment.ClaimID, spool, logstream.PumpOptions{Acked: func(n int64, refused *provision.Failure) {
+	pump := logstream.NewPump(c, s.job.Assignment.ClaimID, spool, logstream.PumpOptions{Tail: tail, Acked: func(n int64, refused *provision.Failure) {
 		_ = job.Write(controlWrite, job.Control{Ack: n, Refused: refused}) // a child that is gone needs no answer
 	}})
 	c.pumping.Go(func() { logstream.Listen(bellRead, wake) })

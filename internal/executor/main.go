@@ -19,13 +19,15 @@ import (
 // Main runs the provision handed down on the inherited descriptors (see package
 // job) and returns when its result is in the spool and none of its processes
 // lives. An error means that there may be no result; it is for the agent's log.
-func Main() error {
+func Main() error { return start(pushPatience) }
+
+func start(patience time.Duration) error {
 	// Before anything is read: no process of this uid may look into us.
 	if err := process.Undumpable(); err != nil {
 		return fmt.Errorf("prepare the process: %w", err)
 	}
 	// No template may reach the spool, the lock or the control pipe.
-	if err := process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD); err != nil {
+	if err := process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1); err != nil {
 		return fmt.Errorf("exec is started by the agent, with its descriptors, not by hand: %w", err)
 	}
 	if err := process.Subreaper(); err != nil {
@@ -47,17 +49,20 @@ func Main() error {
 	if err := syscall.SetNonblock(job.ControlFD, true); err != nil {
 		return fmt.Errorf("open the control pipe: %w", err)
 	}
-	return run(os.NewFile(job.ControlFD, "control"), log)
+	return run(os.NewFile(job.ControlFD, "control"), log, patience)
 }
 
-// run is Main on open files.
-func run(control *os.File, log *logstream.Writer) (err error) {
+// run is start on open files.
+func run(control *os.File, log *logstream.Writer, patience time.Duration) (err error) {
 	reader := job.NewReader(control)
 	j, err := reader.Job()
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	s := newSession(reader, log, j.Settings.Timeout)
+	if limit := j.Settings.LogLimit; limit > 0 {
+		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
+	}
+	s := newSession(reader, log, j.Settings.Timeout, patience)
 	defer func() {
 		_ = control.Close()
 		s.wait()

@@ -8,8 +8,8 @@ import (
 )
 
 // provisioner is one way to turn a checked-out template into infrastructure.
-// Its methods are called once each, in this order, and not after one failed.
-// They end soon after ctx does.
+// Its methods up to Apply are called once each, in this order, and not after one
+// failed. They end soon after ctx does.
 type provisioner interface {
 	// Validate checks the template and the variables without running anything
 	// of the template.
@@ -22,6 +22,14 @@ type provisioner interface {
 	Plan(ctx context.Context) (planned, error)
 	// Apply does exactly what was planned, and reports resources as they change.
 	Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error)
+
+	// KeepState looks, after a failed Apply, for a state that could not be
+	// stored, and has it among the kept states when it returns true without an
+	// error. The room is what was reserved for it.
+	KeepState(room ballast) (left bool, err error)
+	// StoreState stores a kept state. It may be called after Prepare, at any
+	// time and any number of times. again is whether another try may help.
+	StoreState(ctx context.Context, path string) (again bool, err error)
 }
 
 // planned is what a plan came to.
@@ -29,6 +37,8 @@ type planned struct {
 	summary provision.PlanSummary
 	// changes is whether there is anything to apply, outputs included.
 	changes bool
+	// room is how many bytes the state may have after the apply, as a guess.
+	room int64
 	// outputs as they are now, for when there is nothing to apply.
 	outputs map[string]provision.Output
 }

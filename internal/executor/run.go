@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,8 +40,17 @@ func newRun(s *session, j job.Job) (*provisionRun, error) {
 		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
 			"this agent carries out apply only, not %q", op), nil)
 	}
-	files, err := prepareWorkDir(j.Dirs)
-	if err != nil {
+	files, rescueErr := newWorkDir(j.Dirs)
+	kept, err := files.kept.list()
+	if rescueErr != nil || len(kept) > 0 {
+		// Also without a run that gets as far as telling it: a killed run may
+		// have left the state.
+		s.keeps(true)
+	}
+	if err := errors.Join(rescueErr, err); err != nil {
+		return nil, err
+	}
+	if err := files.prepare(); err != nil {
 		return nil, err
 	}
 	return &provisionRun{session: s, log: s.log, job: j, snapshot: snapshot, files: files}, nil
@@ -73,12 +83,21 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	// From here on the template's own code runs, so here the database must have
 	// agreed: to the commit, to the template on this workspace, to the state's
 	// place.
-	engine.Stage, engine.Commit = provision.StageInit, commit
+	kept := r.session.unsaved
+	engine.Stage, engine.Commit, engine.StateUnsaved = provision.StageInit, commit, &kept
 	if err := r.session.reportAndWait(ctx, engine); err != nil {
 		return r.stopOr(ctx, err)
 	}
 	if err := p.Prepare(ctx); err != nil {
 		return r.stopOr(ctx, err)
+	}
+	if kept {
+		if err := r.storeKept(ctx, p); err != nil {
+			return r.stopOr(ctx, err)
+		}
+		if err := r.session.reportAndWait(ctx, provision.Detail{StateUnsaved: new(false)}); err != nil {
+			return r.stopOr(ctx, err)
+		}
 	}
 
 	if err := r.session.report(provision.Detail{Stage: provision.StagePlan}); err != nil {
@@ -96,7 +115,7 @@ func (r *provisionRun) stages(ctx context.Context) error {
 		r.log.System("No changes: the infrastructure is as the template says.")
 		return r.outputs(plan.outputs)
 	}
-	return r.apply(ctx, p)
+	return r.apply(ctx, p, plan.room)
 }
 
 // checkout resolves the version, has it recorded, and writes its files.
@@ -129,7 +148,12 @@ func (r *provisionRun) checkout(ctx context.Context) (templateDir, commit string
 }
 
 // apply asks the database, and applies the plan once it has said yes.
-func (r *provisionRun) apply(ctx context.Context, p provisioner) error {
+func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) error {
+	room, err := reserve(r.files.kept.dir, size)
+	if err != nil {
+		return err
+	}
+	defer room.release()
 	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply}); err != nil {
 		return r.stopOr(ctx, err)
 	}
@@ -137,12 +161,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner) error {
 	outputs, err := p.Apply(ctx, progress.on)
 	progress.close()
 	if err != nil {
-		if kept, keepErr := r.files.keepErroredState(); keepErr != nil {
-			r.log.System("The engine left a state that it could not store, and it could not be kept: %v", keepErr)
-		} else if kept != "" {
-			r.log.System("The engine could not store its state; it is kept in %s. Push it before anything else happens in this workspace.", kept)
-		}
-		return r.stopOr(ctx, err)
+		return r.saveState(ctx, p, room, r.stopOr(ctx, err))
 	}
 	return r.outputs(outputs)
 }

@@ -18,8 +18,17 @@ type session struct {
 	log    *logstream.Writer
 	ctx    context.Context // ends when the run is to stop, with a *stopped as cause
 	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	done   chan struct{} // the control pipe has ended
+	// grace ends when the grace period of a run that is being stopped is over:
+	// nothing is begun any more.
+	grace    context.Context
+	graceEnd context.CancelFunc
+	patience time.Duration // for storing a state
+	timer    *time.Timer
+	done     chan struct{} // the control pipe has ended
+
+	// unsaved is whether a state of the workspace is kept here; told is whether
+	// a report has said anything about it. Both belong to the run's goroutine.
+	unsaved, told bool
 
 	mu      sync.Mutex
 	answers map[int64]chan job.Control
@@ -31,8 +40,9 @@ type stopped struct{ reason job.StopReason }
 func (s *stopped) Error() string { return "stopped: " + string(s.reason) }
 
 // newSession reads controls until the pipe ends. A timeout of 0 is none.
-func newSession(controls *job.Reader, log *logstream.Writer, timeout time.Duration) *session {
-	s := &session{log: log, done: make(chan struct{}), answers: map[int64]chan job.Control{}}
+func newSession(controls *job.Reader, log *logstream.Writer, timeout, patience time.Duration) *session {
+	s := &session{log: log, patience: patience, done: make(chan struct{}), answers: map[int64]chan job.Control{}}
+	s.grace, s.graceEnd = context.WithCancel(context.Background())
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if timeout > 0 {
 		s.timer = time.AfterFunc(timeout, func() { s.stop(job.StopTimedOut) })
@@ -49,6 +59,7 @@ func (s *session) wait() {
 	}
 	<-s.done
 	s.cancel(nil)
+	s.graceEnd()
 }
 
 func (s *session) stop(reason job.StopReason) { s.cancel(&stopped{reason}) }
@@ -90,9 +101,16 @@ func (s *session) report(detail provision.Detail) error {
 	return nil
 }
 
-// patience is how long an acknowledgement may take before the log says that it
+// keeps tells whether a state of the workspace is kept here. Where the spool
+// does not take it, the result says it again.
+func (s *session) keeps(unsaved bool) {
+	s.unsaved, s.told = unsaved, true
+	_ = s.report(provision.Detail{StateUnsaved: &unsaved})
+}
+
+// ackPatience is how long an acknowledgement may take before the log says that it
 // is waited for.
-const patience = 3 * time.Second
+const ackPatience = 3 * time.Second
 
 // reportAndWait tells of progress and waits until the database has said yes.
 func (s *session) reportAndWait(ctx context.Context, detail provision.Detail) error {
@@ -100,9 +118,11 @@ func (s *session) reportAndWait(ctx context.Context, detail provision.Detail) er
 	if err != nil {
 		return fmt.Errorf("write to the spool: %w", err)
 	}
-	slow := time.AfterFunc(patience, func() {
-		s.log.System("Waiting for the database to acknowledge stage %s.", detail.Stage)
-	})
+	what := "that the state is stored"
+	if detail.Stage != "" {
+		what = "stage " + string(detail.Stage)
+	}
+	slow := time.AfterFunc(ackPatience, func() { s.log.System("Waiting for the database to acknowledge %s.", what) })
 	defer slow.Stop()
 	select {
 	case c := <-s.answer(n):

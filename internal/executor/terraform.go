@@ -26,12 +26,16 @@ type terraformRun struct {
 	plan    *tfjson.Plan
 	steps   int
 	cache   *providers.Cache
+	base    terraform.PlanBase
+	// dumped is a state that the engine printed as it could store it nowhere,
+	// and how large that was.
+	dumped      []byte
+	dumpedBytes int
 	// ephemeral is the file of the ephemeral variables, "" without any.
 	ephemeral string
 }
 
 func newTerraformRun(r *provisionRun, dir string) *terraformRun {
-	r.files.template = dir
 	return &terraformRun{run: r, dir: dir}
 }
 
@@ -117,6 +121,14 @@ func (t *terraformRun) environment() []string {
 
 // Prepare implements provisioner.
 func (t *terraformRun) Prepare(ctx context.Context) error {
+	if t.run.session.unsaved {
+		if err := t.setTornAside(); err != nil {
+			return err
+		}
+	}
+	if err := t.makeErroredState(); err != nil {
+		return err
+	}
 	return t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
 		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config})
 	}))
@@ -135,7 +147,9 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	summary := terraform.Summarise(t.plan)
 	t.steps = terraform.Steps(summary)
 	if changes {
-		return planned{summary: summary, changes: true}, nil
+		// An encrypted plan, which OpenTofu can make, does without.
+		t.base, _ = terraform.ReadPlanBase(t.run.files.plan)
+		return planned{summary: summary, changes: true, room: t.base.Room}, nil
 	}
 	outputs, err := plannedOutputs(t.plan)
 	return planned{summary: summary, outputs: outputs}, err
@@ -152,6 +166,7 @@ func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int))
 			}
 		},
 	})
+	t.dumped, t.dumpedBytes = applied.State, applied.StateBytes
 	if err := t.whatEngineSaid(err); err != nil {
 		return nil, t.howFar(ctx, applied, err)
 	}

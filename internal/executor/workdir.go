@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // workDir is the workspace's one work directory. Everything in it is of the
@@ -18,50 +16,53 @@ type workDir struct {
 	source, data, temp    string
 	secrets               string
 	vars, ephemeral, plan string // in secrets
-	state                 string // the directory of local and rescued state
-	template              string // where the engine runs, once it is known
+	kept                  keptStates
+	// leaveSource has the checkout survive the run, for there is a state in it.
+	leaveSource bool
 }
 
-// erroredState is how the engine names a state it could not store.
-const erroredState = "errored.tfstate"
-
-func prepareWorkDir(dirs job.Dirs) (workDir, error) {
+// newWorkDir finds the workspace's work directory and rescues a state that an
+// earlier run left in it. Nothing else is touched.
+func newWorkDir(dirs job.Dirs) (workDir, error) {
 	w := workDir{
 		source: filepath.Join(dirs.Work, "source"), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, "tmp"),
 		secrets: dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"),
 		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
-		state: dirs.State,
+		kept: keptStates{dirs.State},
 	}
 	if err := w.rescueState(); err != nil {
 		return w, fmt.Errorf("keep the state that an earlier run left behind: %w", err)
 	}
-	if kept := filepath.Join(w.state, erroredState); exists(kept) {
-		return w, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
-			"an earlier run in this workspace could not store its state, which is kept in %s on this agent: push it with \"terraform state push\", remove the file, then deploy again", kept), nil)
-	}
+	return w, nil
+}
+
+// prepare clears the work directory for a run.
+func (w *workDir) prepare() error {
 	if err := w.cleanUp(); err != nil {
-		return w, fmt.Errorf("clear the work directory: %w", err)
+		return fmt.Errorf("clear the work directory: %w", err)
 	}
 	// Modules are fetched anew each time, for their sources may be mutable;
 	// providers are pinned by version and checksum and stay.
 	if err := removeAll(filepath.Join(w.data, "modules")); err != nil {
-		return w, fmt.Errorf("clear the work directory: %w", err)
+		return fmt.Errorf("clear the work directory: %w", err)
 	}
 	for _, dir := range []string{w.source, w.data, w.temp, w.secrets} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return w, fmt.Errorf("prepare the work directory: %w", err)
+			return fmt.Errorf("prepare the work directory: %w", err)
 		}
 	}
 	// Files of our own that hold what is secret, such as a backend's
 	// configuration, are made where the agent removes them even after a crash.
-	return w, os.Setenv("TMPDIR", w.secrets)
+	return os.Setenv("TMPDIR", w.secrets)
 }
 
 // cleanUp removes what holds variables or is of no more use.
 func (w *workDir) cleanUp() error {
 	var errs []error
 	for _, path := range []string{w.secrets, w.temp, w.source} {
-		errs = append(errs, removeAll(path))
+		if path != w.source || !w.leaveSource {
+			errs = append(errs, removeAll(path))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -93,7 +94,7 @@ func (w *workDir) rescueState() error {
 		if !isState(path) {
 			return nil
 		}
-		return os.Rename(path, filepath.Join(w.state, erroredState))
+		return w.kept.take(path)
 	})
 }
 
@@ -109,34 +110,4 @@ func (w *workDir) eachErroredState(do func(path string) error) error {
 		}
 		return nil
 	})
-}
-
-// errNotState says that what the engine left is no state: most likely the disk
-// was full.
-var errNotState = errors.New("the file is empty or cut short")
-
-// keepErroredState moves a state that the engine could not store to where the
-// next run finds it, and returns where that is, or "".
-func (w *workDir) keepErroredState() (string, error) {
-	left := filepath.Join(w.template, erroredState)
-	if !exists(left) {
-		return "", nil
-	}
-	if !isState(left) {
-		return "", errNotState
-	}
-	kept := filepath.Join(w.state, erroredState)
-	return kept, os.Rename(left, kept)
-}
-
-// isState reports whether a file holds a whole state.
-func isState(path string) bool {
-	content, err := os.ReadFile(path)
-	var state struct{ Version int }
-	return err == nil && json.Unmarshal(content, &state) == nil && state.Version > 0
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

@@ -51,7 +51,8 @@ func Follow(state []byte, base StateHeader) ([]byte, error) {
 type PlanBase struct {
 	State StateHeader
 	// Room is how many bytes the state may have after the apply, as a guess:
-	// what it has now and what the plan would write into it, twice.
+	// twice what it has now, and four times the plan, for what is planned may
+	// come back as more than one attribute.
 	Room int64
 }
 
@@ -72,7 +73,7 @@ func ReadPlanBase(planFile string) (PlanBase, error) {
 				return PlanBase{}, err
 			}
 		case "tfplan":
-			base.Room += 2 * int64(entry.UncompressedSize64)
+			base.Room += 4 * int64(entry.UncompressedSize64)
 		}
 	}
 	return base, nil
