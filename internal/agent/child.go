@@ -38,7 +38,7 @@ func (b *boot) startChild(j job.Job, files spoolFiles) (_ *child, err error) {
 	cmd.Env = append([]string{}, b.options.Env...)                      // never nil, which would be all of ours
 	cmd.Dir = j.Dirs.Work
 	cmd.Stdout, cmd.Stderr = p.said.write, p.said.write
-	cmd.ExtraFiles = []*os.File{p.control.read, files.lines, files.lock, p.doorbell.write}
+	cmd.ExtraFiles = []*os.File{p.control.read, files.lines, files.lock, p.doorbell.write, files.tail[0], files.tail[1]}
 	// A session of its own: a signal to our terminal is for us. No Pdeathsig:
 	// when we die the child still has an ending to see to.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -29,7 +29,7 @@ type script struct {
 // the protocol of package job as the executor does.
 func childProcess() int {
 	_ = process.Subreaper()
-	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD)
+	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1)
 	bell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -53,6 +53,9 @@ func childProcess() int {
 		return 2
 	}
 	c.script, c.job = snapshot.Vars, j
+	if limit := j.Settings.LogLimit; limit > 0 {
+		c.log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
+	}
 	go c.listen(reader)
 	code := c.play()
 	if err := c.log.Close(); err != nil {

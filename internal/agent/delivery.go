@@ -80,6 +80,10 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 		return &outcome{err: fmt.Errorf("open the spool: %w", err)}
 	}
 	defer lines.Close() //nolint:errcheck // only read
+	if o.Tail, err = s.openTail(os.O_RDONLY); err != nil {
+		return &outcome{err: fmt.Errorf("open the tail of the log: %w", err)}
+	}
+	defer closeAll(o.Tail[:]...)
 	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
 	o.OnRetry = func(err error) {
 		log.Debug("delivering again after a failure", "error", err)

@@ -27,7 +27,12 @@ func (r *run) writeEnd(s *spool, how string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lines.Close()) }()
-	w, err := logstream.Resume(lines)
+	tail, err := s.openTail(os.O_RDWR | os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	defer closeAll(tail[:]...)
+	w, err := logstream.Resume(lines, tail)
 	if err != nil {
 		return err
 	}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// spool is the three files of one claim. They are made by the agent and handed
+// spool is the files of one claim. They are made by the agent and handed
 // down open, so that nobody needs their paths.
 type spool struct {
 	dir   *dataDir
@@ -38,13 +39,16 @@ const (
 	linesSuffix = ".ndjson"
 )
 
-// spoolFiles are a spool's files as a child inherits them.
-type spoolFiles struct{ lines, lock *os.File }
+// tailSuffixes are those of the two files that keep the end of a long log.
+var tailSuffixes = [...]string{".tail0.ndjson", ".tail1.ndjson"}
 
-func (f spoolFiles) close() {
-	_ = f.lines.Close()
-	_ = f.lock.Close()
+// spoolFiles are a spool's files as a child inherits them.
+type spoolFiles struct {
+	lines, lock *os.File
+	tail        logstream.Tail
 }
+
+func (f spoolFiles) close() { closeAll(f.lines, f.lock, f.tail[0], f.tail[1]) }
 
 // newSpool makes the files of a claim, locked. It leaves alone what is there
 // under that claim already: it may be a living run's.
@@ -70,7 +74,7 @@ func (s *spool) make() (files spoolFiles, err error) {
 		if err == nil {
 			return
 		}
-		closeAll(files.lock, files.lines)
+		files.close()
 		for _, suffix := range made {
 			err = errors.Join(err, os.Remove(s.path(suffix)))
 		}
@@ -82,6 +86,15 @@ func (s *spool) make() (files spoolFiles, err error) {
 		return files, err
 	}
 	made = append(made, linesSuffix)
+	for i, suffix := range tailSuffixes {
+		if files.tail[i], err = os.OpenFile(s.path(suffix), os.O_RDWR|os.O_APPEND|fresh, 0o600); err != nil {
+			return files, err
+		}
+		made = append(made, suffix)
+	}
+	if err := files.tail.Reserve(); err != nil {
+		return files, fmt.Errorf("set room aside for the end of the run: %w", err)
+	}
 	about, err := json.Marshal(s.about)
 	if err != nil {
 		return files, err
@@ -120,6 +133,24 @@ func (s *spool) open(flag int) (*os.File, error) {
 	return openRegular(s.path(linesSuffix), flag)
 }
 
+// openTail opens the files of the tail, for reading, or to append to them as
+// well. An agent that ended while it made them may have left none.
+func (s *spool) openTail(flag int) (tail logstream.Tail, err error) {
+	for i, suffix := range tailSuffixes {
+		if tail[i], err = openRegular(s.path(suffix), flag); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			closeAll(tail[:]...)
+			return logstream.Tail{}, err
+		}
+	}
+	return tail, nil
+}
+
+// suffixes are those of all its files, in the order in which they go: what they
+// belong to goes last.
+func suffixes() []string {
+	return []string{linesSuffix, tailSuffixes[0], tailSuffixes[1], lockSuffix, aboutSuffix}
+}
+
 // free reports whether no child holds the lock.
 func (s *spool) free() (bool, error) {
 	lock, err := openRegular(s.path(lockSuffix), os.O_RDWR)
@@ -133,10 +164,10 @@ func (s *spool) free() (bool, error) {
 	return tryLock(lock)
 }
 
-// remove removes the files; what they belong to goes last.
+// remove removes the files.
 func (s *spool) remove() error {
 	var errs []error
-	for _, suffix := range []string{linesSuffix, lockSuffix, aboutSuffix} {
+	for _, suffix := range suffixes() {
 		if err := os.Remove(s.path(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -145,12 +176,17 @@ func (s *spool) remove() error {
 }
 
 // reject moves the files out of the way and returns where the lines are now. A
-// lock is of no use there, but may be something that only moving gets away.
+// lock or an unused tail is of no use there, but may be something that only
+// moving gets away.
 func (s *spool) reject() (string, error) {
+	tail, err := s.openTail(os.O_RDONLY)
+	unused := err == nil && !tail.Used()
+	closeAll(tail[:]...)
 	to := func(suffix string) string { return s.dir.path("rejected", s.claim.String()+suffix) }
 	var errs []error
-	for _, suffix := range []string{linesSuffix, lockSuffix, aboutSuffix} {
-		if suffix == lockSuffix && os.Remove(s.path(suffix)) == nil {
+	for _, suffix := range suffixes() {
+		useless := suffix == lockSuffix || unused && slices.Contains(tailSuffixes[:], suffix)
+		if useless && os.Remove(s.path(suffix)) == nil {
 			continue
 		}
 		if err := os.Rename(s.path(suffix), to(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -46,7 +47,7 @@ func TestKeysCoverTheStruct(t *testing.T) {
 			tag := field.Tag.Get("toml")
 			switch {
 			case tag == "-":
-			case field.Type.Kind() == reflect.Struct && field.Type != reflect.TypeFor[Duration]():
+			case field.Type.Kind() == reflect.Struct && !reflect.PointerTo(field.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 				walk(prefix+tag+".", field.Type)
 			default:
 				tagged = append(tagged, prefix+tag)
@@ -72,6 +73,7 @@ func TestReference(t *testing.T) {
 		"| key | environment | default | what it is |\n|---|---|---|---|\n",
 		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. Must be a number from 1 to 64. |\n",
 		"| `run.timeout` | `TENDRIL_RUN_TIMEOUT` | `2h` |", "| `drain_timeout` | `TENDRIL_DRAIN_TIMEOUT` | `10m` |",
+		"| `run.log_limit` | `TENDRIL_RUN_LOG_LIMIT` | `64MiB` |",
 		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `apply` |",
 		"| `engine.install` | `TENDRIL_ENGINE_INSTALL` | `true` |", "| `queue.url` | `TENDRIL_QUEUE_URL` |  |", "`TENDRIL_API_TOKEN`",
 	} {

@@ -122,6 +122,9 @@ func keys() []key {
 		{name: "run.cancel_grace", allowed: "a duration from 1s to 1h",
 			about: "How long an engine that is told to end may take before it is killed.",
 			field: func(c *Config) any { return &c.Run.CancelGrace }, check: func(c Config) bool { return c.Run.CancelGrace.within(time.Second, time.Hour) }},
+		{name: "run.log_limit", allowed: "a size from 1MiB to 4GiB",
+			about: "The most text kept of a provision's log. Up to half of it nothing is left out; of what is printed beyond that, samples while the run goes on and, whole, the end.",
+			field: func(c *Config) any { return &c.Run.LogLimit }, check: func(c Config) bool { return c.Run.LogLimit.within(1<<20, 4<<30) }},
 		{name: "run.pass_env", allowed: "names of environment variables, with * at most at the end; never " + neverPassed,
 			about: "Variables handed to Terraform besides the usual ones (cloud credentials, proxies, `PATH`, `HOME`).",
 			field: func(c *Config) any { return &c.Run.PassEnv }, check: func(c Config) bool { return every(c.Run.PassEnv, passable) }},
@@ -163,6 +166,8 @@ func (k key) text(c Config) string {
 		return strings.Join(*field, ",")
 	case *Duration:
 		return shortDuration(*field)
+	case *Size:
+		return field.String()
 	case *slog.Level:
 		return strings.ToLower(field.String())
 	default:

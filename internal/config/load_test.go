@@ -88,6 +88,7 @@ key = "{workspace_id}/terraform.tfstate"
 [run]
 timeout = "1h"
 cancel_grace = "1m"
+log_limit = "1GiB"
 pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 `, 0o644)
 	dir := filepath.Dir(path)
@@ -119,7 +120,7 @@ pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 		State: State{Backend: "s3", Config: map[string]map[string]string{
 			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
 		}},
-		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}},
+		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -135,7 +136,7 @@ pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
 		},
 		State:       job.State{Backend: "s3", Config: want.State.Config},
-		CancelGrace: time.Minute, Timeout: time.Hour,
+		CancelGrace: time.Minute, Timeout: time.Hour, LogLimit: 1 << 30,
 	}
 	if !reflect.DeepEqual(settings, wantSettings) {
 		t.Errorf("Settings() = %+v, want %+v", settings, wantSettings)
@@ -158,7 +159,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
-		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_PASS_ENV=A,B_*",
+		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*",
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
 	}
@@ -175,7 +176,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		State: State{Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
 		}},
-		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, PassEnv: []string{"A", "B_*"}},
+		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -257,6 +258,9 @@ func TestLoadRefusesWrongTypes(t *testing.T) {
 		"slots = \"many\"":                  `:1: slots: must be a number from 1 to 64`,
 		"\ndrain_timeout = 10":              `: drain_timeout = 10: must be a duration from 0s to 24h, in quotes`,
 		"[git]\ntimeout = 1.5":              `: git.timeout = 1.5: must be a duration from 1s to 1h, in quotes`,
+		"[run]\nlog_limit = 67108864":       `: run.log_limit = 67108864: must be a size from 1MiB to 4GiB, in quotes`,
+		"[run]\nlog_limit = \"64 MB\"":      `:2: run.log_limit: must be a size from 1MiB to 4GiB`,
+		"[run]\nlog_limit = \"-1MiB\"":      `:2: run.log_limit: must be a size from 1MiB to 4GiB`,
 		"drain_timeout = \"10\"":            `:1: drain_timeout: must be a duration from 0s to 24h`,
 		"log_level = \"loud\"":              `:1: log_level: must be debug, info, warn or error`,
 		"[policy]\nrepos = \"x\"":           `:2: policy.repos: must be patterns of repository URLs without white space`,
@@ -303,6 +307,7 @@ secret = "hunter2"
 [run]
 timeout = "0s"
 cancel_grace = "0s"
+log_limit = "1023KiB"
 pass_env = ["ACME_*", "TF_VAR_x"]
 `, 0o600)
 	_, err := Load(path, []string{"HOME=/home/ada"})
@@ -328,6 +333,7 @@ pass_env = ["ACME_*", "TF_VAR_x"]
 		`state.config: must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
 		`run.timeout = "0s": must be a duration from 1s to 168h`,
 		`run.cancel_grace = "0s": must be a duration from 1s to 1h`,
+		`run.log_limit = "1023KiB": must be a size from 1MiB to 4GiB`,
 		`run.pass_env = "ACME_*,TF_VAR_x": must be names of environment variables, with * at most at the end; never `+neverPassed,
 		`queue.token_file = "/does/not/exist": cannot be read: stat /does/not/exist: no such file or directory`,
 	)

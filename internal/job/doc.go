@@ -6,6 +6,8 @@
 //	fd 4  spool     child → agent   O_APPEND; the records of package logstream
 //	fd 5  lock      held by flock for as long as the child lives
 //	fd 6  doorbell  child → agent   a byte when the spool has grown; content means nothing
+//	fd 7  tail      child → agent   O_APPEND; the end of a log that is beyond its limit,
+//	fd 8  tail                      in two files that are written in turn
 //
 // The child marks all of them close-on-exec before it starts anything, so no
 // template can reach them. Package job must not know how either side works.

@@ -18,6 +18,9 @@ const (
 	SpoolFD    = 4
 	LockFD     = 5
 	DoorbellFD = 6
+	// The two files of the log's tail.
+	TailFD0 = 7
+	TailFD1 = 8
 )
 
 // Job is the first message on the control pipe: all a child needs to know.
@@ -57,6 +60,8 @@ type Settings struct {
 	CancelGrace time.Duration `json:"cancel_grace"`
 	// Timeout ends a run like a cancel does.
 	Timeout time.Duration `json:"timeout"`
+	// LogLimit is the most text of a log that is kept, in bytes; 0 is no limit.
+	LogLimit int64 `json:"log_limit,omitempty"`
 }
 
 // Policy is what this agent consents to, whatever the database says.

@@ -61,7 +61,7 @@ func disaster(t *testing.T, seed uint64, r *rand.Rand) {
 		}
 		kill(t, r, NewPump(q, claim, spool, PumpOptions{Resume: true}), nil, done)
 	}
-	resumed, err := Resume(spool)
+	resumed, err := Resume(spool, Tail{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestPumpBelievesTheAgentAboutADeadChild(t *testing.T) {
 	t.Parallel()
 	spool := newSpool(t)
 	forge(t, spool, lineA+forgedEnd+strings.Replace(lineC, `"c":2`, `"c":900`, 1)+forgedEnd)
-	w, err := Resume(spool)
+	w, err := Resume(spool, Tail{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,8 @@ type PumpOptions struct {
 	// Acked hears the answer to the update n that the child waits for: nil, or
 	// why the database refuses it.
 	Acked func(n int64, refused *provision.Failure)
+	// Tail is what a log beyond its limit ends with; the files may be nil.
+	Tail Tail
 	// OnRetry hears each failure after which a call is repeated.
 	OnRetry func(error)
 }
@@ -48,8 +50,9 @@ type Pump struct {
 	resumedTo int64
 	reported  int64 // the last update that needs no report any more
 	// final is the final report that nothing has followed yet.
-	final *Record
-	out   Delivered
+	final       *Record
+	tailSkipped int
+	out         Delivered
 }
 
 // Delivered is what a Pump has done.
@@ -122,7 +125,7 @@ func (p *Pump) Run(ctx context.Context, wake, done <-chan struct{}) (Delivered, 
 	p.done = done
 	err := p.run(ctx, wake)
 	p.out.NextChunk = p.chunks.first()
-	p.out.Skipped = p.reader.Skipped()
+	p.out.Skipped = p.reader.Skipped() + p.tailSkipped
 	return p.out, err
 }
 
@@ -188,7 +191,15 @@ func (p *Pump) deliver(ctx context.Context, dead bool) error {
 			} else if !sent {
 				continue // the reader starts again
 			}
-			if dead && p.final != nil {
+			if !dead {
+				return nil
+			}
+			if sent, err := p.deliverTail(ctx); err != nil {
+				return err
+			} else if !sent {
+				continue
+			}
+			if p.final != nil {
 				return p.update(ctx, *p.final)
 			}
 			return nil

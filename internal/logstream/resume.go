@@ -4,14 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 )
 
 // Resume returns a Writer that goes on with a dead child's spool, so that the
-// agent can say what became of the run. The file must be open for reading as
+// agent can say what became of the run. The files must be open for reading as
 // well as for appending. The Writer begins a chunk of its own: the child's last
-// one may have been delivered already.
-func Resume(spool *os.File) (*Writer, error) {
+// one may have been delivered already. So may the tail, if there is one: then
+// SYSTEM lines go to its end.
+func Resume(spool *os.File, tail Tail) (*Writer, error) {
 	r := NewReader(spool)
 	r.Final()
 	for {
@@ -27,7 +29,12 @@ func Resume(spool *os.File) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)
 	}
-	w := newWriter(spoolFile{file: spool, torn: torn}, nil)
+	end, err := resumeTail(tail)
+	if err != nil {
+		return nil, fmt.Errorf("resume: %w", err)
+	}
+	w := newWriter(spoolFile{file: spool, spare: end.yield, torn: torn}, nil)
+	w.limit = &limit{total: math.MaxInt64, begun: end.head.Segment > 0, tail: end}
 	w.chunk, w.updates = r.order.chunk, r.order.update
 	return w, nil
 }

@@ -17,7 +17,7 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := read(t, spool)
-		w, err := Resume(spool)
+		w, err := Resume(spool, Tail{})
 		if err != nil {
 			t.Fatalf("Resume() = %v", err)
 		}
@@ -51,7 +51,7 @@ func TestResumeOfAFileThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if _, err := Resume(f); err == nil {
+	if _, err := Resume(f, Tail{}); err == nil {
 		t.Error("Resume() of a file open for writing only = nil, want an error")
 	}
 }

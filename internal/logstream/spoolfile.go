@@ -1,8 +1,10 @@
 package logstream
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"syscall"
 )
 
 // spoolFile appends records to a spool and knows what became of them.
@@ -11,36 +13,57 @@ type spoolFile struct {
 		io.Writer
 		Sync() error
 	}
-	torn bool  // the file may not end with a newline
-	err  error // the first failure; never forgotten
-	lost bool  // text was lost since, and the log does not say so yet
-	line []byte
+	// spare makes room on a full disk and reports whether there was any to be
+	// made; it may be nil.
+	spare func() bool
+	torn  bool  // the file may not end with a newline
+	err   error // the first failure; never forgotten
+	lost  bool  // text was lost since, and the log does not say so yet
+	line  []byte
 }
 
 // append writes one record, which ends with a newline, by one write. After a
 // record that was cut short the line is ended first, so that what is left of
-// it is a line no one can read.
-func (f *spoolFile) append(record []byte) error {
+// it is a line no one can read. For a vital record on a full disk the spare
+// room is given up.
+func (f *spoolFile) append(record []byte, vital bool) error {
+	missing, err := f.write(record)
+	if vital && missing > 1 && full(err) && f.spare != nil && f.spare() {
+		missing, err = f.write(record)
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("write the spool: %w", err)
+	f.lose(err)
+	if missing == 1 {
+		return nil // all of the record is there but its newline: it counts
+	}
+	return err
+}
+
+// write returns how many bytes at the end of the record are not in the file.
+func (f *spoolFile) write(record []byte) (missing int, err error) {
 	out := record
 	if f.torn {
 		f.line = append(append(f.line[:0], '\n'), record...)
 		out = f.line
 	}
 	n, err := f.file.Write(out)
-	if err == nil {
-		f.torn = false
-		return nil
-	}
-	err = fmt.Errorf("write the spool: %w", err)
+	f.torn = err != nil // an empty line too many does no harm
+	return len(out) - n, err
+}
+
+// lose notes that text was lost.
+func (f *spoolFile) lose(err error) {
 	if f.err == nil {
 		f.err = err
 	}
-	f.torn, f.lost = true, true // an empty line too many does no harm
-	if n == len(out)-1 {
-		return nil // all of the record is there but its newline: it counts
-	}
-	return err
+	f.lost = true
 }
+
+// full reports whether an error says that the disk, or the user's part of it, is.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 func (f *spoolFile) sync() {
 	if err := f.file.Sync(); err != nil && f.err == nil {

@@ -2,7 +2,8 @@ package logstream
 
 import "time"
 
-// closeOnTime closes chunks that nothing else closed. It is the Writer's own
+// closeOnTime closes chunks that nothing else closed, and shows samples that are
+// due. It is the Writer's own
 // goroutine: Close ends it and waits for it.
 func (w *Writer) closeOnTime() {
 	defer close(w.stopped)
@@ -17,12 +18,11 @@ func (w *Writer) closeOnTime() {
 	}
 }
 
-// arm makes closeOnTime look after d. One look at a time is under way: chunks
-// may come by the thousand in a second, and each is looked after in its turn.
-func (w *Writer) arm(d time.Duration) {
-	if !w.armed {
-		w.armed = true
-		w.timer.Reset(d)
+// look makes closeOnTime look at a time, or before.
+func (w *Writer) look(at time.Time) {
+	if w.looking.IsZero() || at.Before(w.looking) {
+		w.looking = at
+		w.timer.Reset(time.Until(at))
 	}
 }
 
@@ -30,15 +30,23 @@ func (w *Writer) closeDue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
-	w.armed = false
-	if !w.open {
+	w.looking = time.Time{}
+	now := time.Now()
+	switch {
+	case !w.open:
+	case now.Before(w.due):
+		w.look(w.due)
+	default:
+		w.closeChunk()
+	}
+	if l := w.limit; l == nil || !l.recent.pending() || w.closed || w.ended {
+		return // after the end least of all: what follows a result undoes it
+	}
+	if now.Before(w.limit.pace.next) {
+		w.look(w.limit.pace.next)
 		return
 	}
-	if left := time.Until(w.due); left > 0 {
-		w.arm(left)
-		return
-	}
-	w.closeChunk()
+	_ = w.sample(now) // kept in w.file.err
 }
 
 // closeChunk writes that the open chunk is complete.
@@ -47,7 +55,7 @@ func (w *Writer) closeChunk() {
 		return
 	}
 	w.line = appendClose(w.line[:0], w.chunk)
-	if w.file.append(w.line) == nil { // else the next record closes it, or the end of the file
+	if w.file.append(w.line, false) == nil { // else the next record closes it, or the end of the file
 		w.ring = true
 	}
 	w.open = false

@@ -60,7 +60,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 		w.flush()
 	}
 	_ = w.confess() // the report may fit where the line did not
-	if err := w.file.append(record); err != nil {
+	if err := w.file.append(record, true); err != nil {
 		return 0, err
 	}
 	w.updates++

@@ -25,8 +25,9 @@ const maxBlock = 64 << 10
 //
 // When the spool cannot be written (a full disk), the text at hand is lost.
 // Writes to streams return that error from then on, so that the run can be
-// ended; System and the updates are still tried, and the first that succeeds
-// is preceded by a SYSTEM line which says that lines are missing.
+// ended; System and the updates are still tried, with the room that the Tail
+// has set aside, and the first that succeeds is preceded by a SYSTEM line which
+// says that lines are missing.
 type Writer struct {
 	doorbell io.Writer
 
@@ -45,8 +46,10 @@ type Writer struct {
 	due      time.Time // when the open chunk is to be closed
 	lastText time.Time
 
+	limit *limit // nil: none
+
 	timer   *time.Timer
-	armed   bool
+	looking time.Time // when the timer goes off; zero if it does not
 	stop    chan struct{}
 	stopped chan struct{}
 
@@ -132,8 +135,16 @@ func (w *Writer) System(format string, args ...any) {
 }
 
 func (w *Writer) system(line string) error {
-	line = strings.TrimRight(w.secrets.maskString(line), "\n") + "\n"
-	return w.append(provision.System, []byte(line))
+	text := []byte(strings.TrimRight(w.secrets.maskString(line), "\n") + "\n")
+	now := time.Now()
+	if w.limit.epilogue() {
+		return w.limit.tail.append(provision.System, now, text)
+	}
+	if w.limit != nil && w.limit.begun {
+		// The tail is to read as a whole, and to end with what was said last.
+		_ = w.limit.tail.append(provision.System, now, text) // it is in the spool as well
+	}
+	return w.put(provision.System, text, now)
 }
 
 // Mask hides the given values in all that is written later, and each line of
@@ -172,6 +183,9 @@ func (w *Writer) Close() error {
 	w.flush()
 	w.closeChunk()
 	w.file.sync()
+	if w.limit != nil && w.limit.begun {
+		w.limit.tail.sync(&w.file)
+	}
 	err := w.file.err
 	w.bell()
 	w.mu.Unlock()
@@ -189,47 +203,73 @@ func (w *Writer) flush() {
 	}
 }
 
-// append writes clean, masked text, cut into chunks.
+// append writes what a stream prints, clean and masked.
 func (w *Writer) append(name provision.Stream, text []byte) error {
 	for len(text) > 0 {
-		if err := w.confess(); err != nil {
+		if w.limit != nil && w.limit.reached() {
+			return w.beyond(name, text)
+		}
+		n, err := w.putChunk(name, text, time.Now())
+		if err != nil {
 			return err
 		}
-		now := time.Now()
-		if w.open && w.of != name {
-			w.open = false // the number of the record to come says so
-			w.ring = true
-		}
-		chunk, size := w.chunk, w.size
-		if !w.open {
-			chunk, size = w.chunk+1, 0
-		}
-		n, full := cut(text, size)
-		end := full || !w.open && now.Sub(w.lastText) >= provision.FlushAfter
-		w.line = appendText(w.line[:0], chunk, name, now, text[:n], end)
-		if err := w.file.append(w.line); err != nil {
-			return err
-		}
-		if !w.open && !end {
-			w.due = now.Add(provision.FlushAfter)
-			w.arm(provision.FlushAfter)
-		}
-		w.chunk, w.of, w.size, w.open = chunk, name, size+n, !end
-		w.ring = w.ring || end
-		w.lastText = now
 		text = text[n:]
 	}
 	return nil
 }
 
+// put writes clean, masked text to the spool.
+func (w *Writer) put(name provision.Stream, text []byte, now time.Time) error {
+	for len(text) > 0 {
+		n, err := w.putChunk(name, text, now)
+		if err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// putChunk writes as much of a text as goes into one chunk, and returns that.
+func (w *Writer) putChunk(name provision.Stream, text []byte, now time.Time) (int, error) {
+	if err := w.confess(); err != nil {
+		return 0, err
+	}
+	if w.open && w.of != name {
+		w.open = false // the number of the record to come says so
+		w.ring = true
+	}
+	chunk, size := w.chunk, w.size
+	if !w.open {
+		chunk, size = w.chunk+1, 0
+	}
+	n, full := cut(text, size)
+	end := full || !w.open && now.Sub(w.lastText) >= provision.FlushAfter
+	w.line = appendText(w.line[:0], chunk, name, now, text[:n], end)
+	if err := w.file.append(w.line, name == provision.System); err != nil {
+		return 0, err
+	}
+	if !w.open && !end {
+		w.due = now.Add(provision.FlushAfter)
+		w.look(w.due)
+	}
+	if w.limit != nil {
+		w.limit.passed(name, text[:n], w.line)
+	}
+	w.chunk, w.of, w.size, w.open = chunk, name, size+n, !end
+	w.ring = w.ring || end
+	w.lastText = now
+	return n, nil
+}
+
 // confess says, once the spool can be written again, that lines are missing.
 func (w *Writer) confess() error {
-	if !w.file.lost {
+	if !w.file.lost || w.limit.epilogue() {
 		return nil
 	}
 	line := "Lines are missing here: " + w.file.err.Error() + "\n"
 	w.line = appendText(w.line[:0], w.chunk+1, provision.System, time.Now(), []byte(line), true)
-	if err := w.file.append(w.line); err != nil {
+	if err := w.file.append(w.line, true); err != nil {
 		return err
 	}
 	w.file.lost = false
