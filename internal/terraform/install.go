@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,8 +11,6 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/hashicorp/hc-install/product"
-	"github.com/hashicorp/hc-install/releases"
 )
 
 // vendorURL is where hc-install downloads from unless it is told otherwise.
@@ -85,16 +81,19 @@ func (s *search) download(ctx context.Context, home string, progress func(string
 	}
 	progress(fmt.Sprintf("Installing %s from %s", name, redact(from)))
 	binary, err := s.fetch(ctx, staging)
+	if err == nil {
+		err = publishable(staging, binary)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return Engine{}, fmt.Errorf("install %s: %w", name, context.Cause(ctx))
 		}
+		if full := probe(staging); full != nil { // which explains whatever else is wrong
+			return Engine{}, s.missing(fmt.Sprintf("it cannot be installed in %s: %s. Make room there and deploy again", home, full), nil)
+		}
 		return Engine{}, s.missing(fmt.Sprintf(
 			"downloading it from %s failed: %s. Install it, put the binary into the agent's engine directory, or set a mirror that the agent can reach",
-			redact(from), truncate(strings.ReplaceAll(reason(err), from, redact(from)), 512)), nil)
-	}
-	if err := publishable(staging, binary); err != nil {
-		return Engine{}, fmt.Errorf("install %s: %w", name, err)
+			redact(from), truncate(strings.ReplaceAll(s.reason(err), from, redact(from)), 512)), nil)
 	}
 	said, err := askVersion(ctx, binary)
 	if err != nil {
@@ -114,65 +113,6 @@ func (s *search) download(ctx context.Context, home string, progress func(string
 	}
 	progress(fmt.Sprintf("Installed %s %s", s.kind, said))
 	return engine, nil
-}
-
-// fetch has hc-install download, verify and unpack.
-func (s *search) fetch(ctx context.Context, dir string) (string, error) {
-	var key string
-	if s.cfg.PublicKeyFile != "" {
-		armoured, err := os.ReadFile(s.cfg.PublicKeyFile)
-		if err != nil {
-			return "", fmt.Errorf("the signing key cannot be read: %w", err)
-		}
-		key = string(armoured)
-	}
-	mirror := strings.TrimRight(s.cfg.MirrorURL, "/")
-	var source interface {
-		SetLogger(*log.Logger)
-		Install(context.Context) (string, error)
-	} = &releases.LatestVersion{
-		Product: product.Terraform, InstallDir: dir, Timeout: installTimeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
-	}
-	if s.want != nil {
-		source = &releases.ExactVersion{
-			Product: product.Terraform, Version: s.want, InstallDir: dir, Timeout: installTimeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
-		}
-	}
-	var heard strings.Builder
-	source.SetLogger(log.New(&heard, "", 0))
-	binary, err := source.Install(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		// hc-install loses every error of the download itself, a wrong checksum
-		// among them, and stumbles over the missing binary. (In a directory
-		// that had one, it would call that a success.) Its log knows better.
-		if strings.Contains(heard.String(), "checksum does not match") {
-			return "", errors.New("the archive's checksum is not the signed one, so it was damaged or exchanged on its way")
-		}
-		return "", errors.New("the archive is incomplete or damaged")
-	}
-	return binary, err
-}
-
-// publishable makes an installed engine executable for every user, since
-// provisions may run as users of their own, and puts it on disk before a
-// rename makes it count.
-func publishable(dir, binary string) error {
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(binary, 0o755)); err != nil { //nolint:gosec // see above
-		return err
-	}
-	file, err := os.OpenFile(binary, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
-}
-
-// reason is an installer's error in one line.
-func reason(err error) string {
-	if strings.Contains(err.Error(), "unable to verify checksums signature") {
-		return "the signature of its checksums does not match the signing key"
-	}
-	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
 // redact takes the user information out of a mirror's address.

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,8 +35,11 @@ type mirror struct {
 	cfg       job.Engine
 	key       *openpgp.Entity
 	downloads atomic.Int32
-	files     map[string][]byte // by the path's last element
-	hold      chan struct{}     // the archive waits until it is closed
+	server    *httptest.Server
+
+	mu    sync.Mutex        // the race detector sees no order between processes
+	files map[string][]byte // by the path's last element
+	hold  chan struct{}     // the archive waits until it is closed
 }
 
 const (
@@ -47,15 +52,7 @@ func newMirror(t *testing.T) *mirror {
 	t.Helper()
 	m := &mirror{key: newKey(t), files: make(map[string][]byte), hold: make(chan struct{})}
 	close(m.hold)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.publish(t, zipOf(t, binary))
+	m.publish(t, zipOf(t, testBinary(t)))
 
 	version := fmt.Sprintf(`{"name":"terraform","version":%q,"shasums":%q,"shasums_signature":%q,"builds":[
 		{"name":"terraform","version":%q,"os":%q,"arch":%q,"filename":%q,"url":"https://releases.hashicorp.com/terraform/%s/%s"}]}`,
@@ -70,12 +67,14 @@ func newMirror(t *testing.T) *mirror {
 	mux.HandleFunc("/hashi/terraform/index.json", index(fmt.Sprintf(`{"name":"terraform","versions":{%q:%s}}`, mirrored, version)))
 	mux.HandleFunc("/hashi/terraform/"+mirrored+"/index.json", index(version))
 	mux.HandleFunc("/hashi/terraform/"+mirrored+"/{file}", func(w http.ResponseWriter, r *http.Request) {
-		content := m.files[r.PathValue("file")]
+		m.mu.Lock()
+		content, hold := m.files[r.PathValue("file")], m.hold
+		m.mu.Unlock()
 		if r.PathValue("file") == archiveName {
 			m.downloads.Add(1)
 			w.Header().Set("Content-Type", "application/zip")
 			select {
-			case <-m.hold:
+			case <-hold:
 			case <-r.Context().Done():
 				return
 			}
@@ -83,12 +82,12 @@ func newMirror(t *testing.T) *mirror {
 		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 		_, _ = w.Write(content)
 	})
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
+	m.server = httptest.NewServer(mux)
+	t.Cleanup(m.server.Close)
 
 	keyFile := filepath.Join(t.TempDir(), "key.asc")
 	writeKey(t, keyFile, m.key)
-	m.cfg = job.Engine{Install: true, MirrorURL: server.URL + "/hashi/", PublicKeyFile: keyFile}
+	m.cfg = job.Engine{Install: true, MirrorURL: m.server.URL + "/hashi/", PublicKeyFile: keyFile}
 	return m
 }
 
@@ -100,7 +99,18 @@ func (m *mirror) publish(t *testing.T, archive []byte) {
 	if err := openpgp.DetachSign(&signature, m.key, bytes.NewReader(sums), nil); err != nil {
 		t.Fatal(err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.files[archiveName], m.files[checksumName], m.files[checksumName+".sig"] = archive, sums, signature.Bytes()
+}
+
+// holdArchive lets nobody have the archive until release is called.
+func (m *mirror) holdArchive() (release func()) {
+	hold := make(chan struct{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hold = hold
+	return func() { close(hold) }
 }
 
 func newKey(t *testing.T) *openpgp.Entity {
@@ -124,17 +134,37 @@ func writeKey(t *testing.T, path string, key *openpgp.Entity) {
 	}
 }
 
+// testBinary is the fake engine's program, which is this one.
+func testBinary(t *testing.T) []byte {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
 // zipOf packs a release of the fake engine.
 func zipOf(t *testing.T, binary []byte) []byte {
 	t.Helper()
+	return zipWith(t, map[string][]byte{"fake-version": []byte(mirrored), "LICENSE.txt": []byte("text"), "terraform": binary})
+}
+
+// zipWith packs files in the order of their names.
+func zipWith(t *testing.T, files map[string][]byte) []byte {
+	t.Helper()
 	var packed bytes.Buffer
 	w := zip.NewWriter(&packed)
-	for name, content := range map[string][]byte{"terraform": binary, "fake-version": []byte(mirrored), "LICENSE.txt": []byte("text")} {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		f, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write(content); err != nil {
+		if _, err := f.Write(files[name]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +284,7 @@ func TestConcurrentInstallsDownloadOnce(t *testing.T) {
 func TestCancelledInstall(t *testing.T) {
 	t.Setenv("PATH", "")
 	m, dir := newMirror(t), t.TempDir()
-	m.hold = make(chan struct{})
+	m.holdArchive() // for ever
 	ctx, cancel := context.WithCancelCause(t.Context())
 	errs := make(chan error, 2)
 	for range cap(errs) { // one downloads, one waits for the lock

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-version"
 
@@ -73,12 +74,13 @@ type search struct {
 	kind       string
 	want       *version.Version // nil: any
 	installDir string
+	timeout    time.Duration // of one download
 	versions   *versionCache
 	passed     []string // what was found and why it does not serve
 }
 
 func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
-	s := &search{cfg: cfg, installDir: installDir, versions: newVersionCache(installDir)}
+	s := &search{cfg: cfg, installDir: installDir, timeout: installTimeout, versions: newVersionCache(installDir)}
 	s.kind = first(want.Kind, cfg.Kind, Terraform)
 	if s.kind != Terraform && s.kind != OpenTofu {
 		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(

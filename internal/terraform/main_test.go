@@ -17,5 +17,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fakeMode) != "" || name == Terraform || name == OpenTofu || strings.HasPrefix(name, Terraform+"_") {
 		syscall.Exit(playEngine()) // os.Exit would wait a second for the race detector
 	}
+	if os.Getenv(installerEnv) != "" {
+		syscall.Exit(playInstaller())
+	}
 	goleak.VerifyTestMain(m)
 }
