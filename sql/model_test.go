@@ -1,0 +1,190 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"pgregory.net/rapid"
+)
+
+// TestModel drives the agents' and the people's functions through random
+// sequences of calls. A model in Go says what each call answers and what the
+// tables hold afterwards; and after each step the rules of the contract are
+// checked on the tables themselves, whatever the model thinks.
+//
+// -rapid.checks (or RAPID_CHECKS) says how many sequences, -rapid.steps how
+// long they are on average.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	setModelSize(t)
+	w := newContract(t)
+	other := *w
+	w.as(t, "authenticated", w.adminID, func(tx pgx.Tx) error {
+		return tx.QueryRow(t.Context(), "SELECT cluster_id, token FROM public.create_cluster('second')").Scan(&other.cluster, &other.token)
+	})
+	clusters := []modelCluster{{w.cluster, w.tokenHash}, {other.cluster, hashOf(other.token)}}
+	seen := map[string]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(t.Context(), rt, w.conn, clusters, seen)
+		rt.Repeat(m.actions())
+	})
+	t.Logf("sequences, steps and what happened in them: %v", seen)
+	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "swept", "clock set back"} {
+		if seen[needed] == 0 {
+			t.Errorf("not once %s in %d steps: the test does not reach what it is for", needed, seen["steps"])
+		}
+	}
+}
+
+type modelCluster struct {
+	id        uuid.UUID
+	tokenHash string
+}
+
+// model is what the database should hold.
+type model struct {
+	//nolint:containedctx // rapid's actions have no other way to it
+	ctx      context.Context
+	conn     *pgx.Conn
+	clusters []modelCluster
+	seen     map[string]int // how often what happened, over all sequences
+
+	state  *contractState
+	before *contractState // as the database was a step ago
+
+	agents     []*modelAgent
+	workspaces []uuid.UUID
+	provisions []uuid.UUID // in the order in which they were made
+	claims     []uuid.UUID // likewise
+	answers    map[uuid.UUID]string
+	released   map[uuid.UUID]bool // claims whose hold an admin has ended
+
+	pulse  stamp
+	putOff bool // reaping waits for one lease
+	sent   int  // lines so far, so that no two texts are alike
+}
+
+// stamp is when something was stamped.
+type stamp int
+
+const (
+	fresh  stamp = iota
+	stale        // long ago
+	future       // the clock was ahead
+)
+
+// modelAgent is one agent instance, with all its boots; the last one counts.
+type modelAgent struct {
+	cluster    int
+	instance   uuid.UUID
+	boots      []uuid.UUID
+	name, host string
+	heard      stamp
+}
+
+func (a *modelAgent) boot() uuid.UUID { return a.boots[len(a.boots)-1] }
+
+// newModel empties the tables and begins with two agents of one cluster, one of
+// another, and something queued for each workspace.
+func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []modelCluster, seen map[string]int) *model {
+	m := &model{
+		ctx: ctx, conn: conn, clusters: clusters, seen: seen, state: newContractState(),
+		answers: map[uuid.UUID]string{}, released: map[uuid.UUID]bool{},
+	}
+	m.exec(rt, `SET session_replication_role = replica;
+		DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs;
+		DELETE FROM public.provision_events; DELETE FROM public.provisions; DELETE FROM public.workspaces; DELETE FROM public.agents;
+		SET session_replication_role = origin;
+		UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity';`)
+	for _, a := range []struct {
+		cluster int
+		name    string
+	}{{0, "one"}, {0, "two"}, {1, "three"}} {
+		m.agents = append(m.agents, &modelAgent{cluster: a.cluster, instance: uuid.New(), boots: []uuid.UUID{uuid.New()}, name: a.name, host: a.name + ".example"})
+		want(rt, "register", m.register(rt, m.agents[len(m.agents)-1]), "")
+	}
+	for i := range modelWorkspaces {
+		m.insert(rt, i, 0)
+	}
+	seen["sequences"]++
+	return m
+}
+
+// actions are what may happen, the number telling how often.
+func (m *model) actions() map[string]func(*rapid.T) {
+	actions := map[string]func(*rapid.T){
+		"": func(rt *rapid.T) {
+			m.seen["steps"]++
+			m.compare(rt)
+		},
+	}
+	// rapid draws the first of them more often, by their names.
+	all := []struct {
+		name  string
+		often int
+		do    func(*rapid.T)
+	}{
+		{"claim", 6, m.claimNew}, {"progress", 6, m.progress}, {"lose", 5, m.lose}, {"settle", 4, m.settle}, {"heartbeat", 3, m.heartbeat},
+		{"sweep", 3, m.sweep}, {"restart", 3, m.restart}, {"deploy", 3, m.deploy}, {"log", 3, m.log}, {"release", 2, m.release},
+		{"time passes", 2, m.timePasses}, {"cancel", 1, m.cancel}, {"claim again", 1, m.claimAgain}, {"await approval", 1, m.await},
+		{"approve", 1, m.approve}, {"register again", 1, m.registerAgain}, {"register a name twice", 1, m.registerName}, {"fall silent", 1, m.fallSilent},
+	}
+	for i, action := range all {
+		for n := range action.often {
+			actions[fmt.Sprintf("%d.%02d %s", n, i, action.name)] = func(rt *rapid.T) {
+				action.do(rt)
+				m.seen[action.name]++
+			}
+		}
+	}
+	return actions
+}
+
+// setModelSize makes the test short, unless somebody wants it longer.
+func setModelSize(t *testing.T) {
+	t.Helper()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]string{"rapid.checks": "20", "rapid.steps": "150"} {
+		if _, env := os.LookupEnv(strings.ToUpper(strings.ReplaceAll(name, ".", "_"))); env || given[name] {
+			continue
+		}
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// call makes one call and returns the reason of its refusal, "" for none.
+func (m *model) call(rt *rapid.T, into any, query string, args ...any) string {
+	err := m.conn.QueryRow(m.ctx, query, args...).Scan(into)
+	pg, refused := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case err == nil || errors.Is(err, pgx.ErrNoRows):
+		return ""
+	case !refused || len(pg.Code) != 5 || pg.Code[:2] != "PT" || pg.Detail == "":
+		rt.Fatalf("%s %v: %v, want an answer or a refusal with its reason", query, args, err)
+	}
+	return pg.Detail
+}
+
+func (m *model) exec(rt *rapid.T, query string, args ...any) {
+	if _, err := m.conn.Exec(m.ctx, query, args...); err != nil {
+		rt.Fatalf("%s: %v", query, err)
+	}
+}
+
+func want[T comparable](rt *rapid.T, what string, got, want T) {
+	rt.Helper()
+	if got != want {
+		rt.Fatalf("%s = %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,88 @@
+package sql_test
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+// lose lets a lease run out, and often somebody see it: the timer, or another
+// agent's heartbeat.
+func (m *model) lose(rt *rapid.T) {
+	applying := rapid.Bool().Draw(rt, "one that applies")
+	id := m.drawClaim(rt, func(c *claimRow) bool { return c.State == "running" && (c.ApplyBegun || !applying) })
+	m.exec(rt, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1", id)
+	m.state.Claims[id].Expired = true
+	if !rapid.Bool().Draw(rt, "is seen") {
+		return
+	}
+	var n int
+	want(rt, "reap", m.call(rt, &n, "SELECT tendril.reap()"), "")
+	want(rt, "claims given up", n, m.reap())
+}
+
+// timePasses moves the stamps, for a test cannot move the clock.
+func (m *model) timePasses(rt *rapid.T) {
+	switch rapid.IntRange(0, 3).Draw(rt, "how") {
+	case 0: // the database was away
+		m.exec(rt, "UPDATE tendril.pulse SET stamped_at = clock_timestamp() - interval '1 hour'")
+		m.pulse = stale
+	case 1: // the clock was an hour ahead and is put right
+		m.seen["clock set back"]++
+		m.exec(rt, fmt.Sprintf(`UPDATE tendril.pulse SET stamped_at = clock_timestamp() + %s;
+			UPDATE tendril.claims SET lease_until = lease_until + %[1]s WHERE state = 'running';
+			UPDATE public.agents SET last_heartbeat_at = last_heartbeat_at + %[1]s`, ahead))
+		m.pulse = future
+		for _, a := range m.agents {
+			a.heard = future
+		}
+		for _, c := range m.state.Claims {
+			c.Expired = false
+		}
+	default: // the lease for which reaping was put off
+		m.exec(rt, "UPDATE tendril.pulse SET reap_not_before = '-infinity'")
+		m.putOff = false
+	}
+}
+
+// beat is the pulse: it says whether leases may be reaped.
+func (m *model) beat() bool {
+	if m.pulse == fresh {
+		return !m.putOff
+	}
+	m.pulse, m.putOff = fresh, true
+	for _, a := range m.agents {
+		if a.heard == future {
+			a.heard = fresh
+		}
+	}
+	return false
+}
+
+// reap gives up the claims whose lease has run out and counts them.
+func (m *model) reap() (n int) {
+	if !m.beat() {
+		return 0
+	}
+	for id, c := range m.state.Claims {
+		if !c.Expired {
+			continue
+		}
+		n++
+		c.State, c.Expired = "lost", false
+		w := m.state.Workspaces[c.Workspace]
+		w.Running = uuid.Nil
+		if c.ApplyBegun {
+			w.Held = id
+			m.seen["lost while applying"]++
+		} else {
+			m.endReservation(c.Workspace, c.Provision)
+		}
+		p := m.state.Provisions[c.Provision]
+		p.Status, p.Code = "FAILED", "agent_lost"
+		m.systemLine(c.Provision, "is lost: its lease ran out")
+		m.refreshHead(c.Workspace)
+	}
+	return n
+}

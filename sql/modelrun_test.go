@@ -1,0 +1,239 @@
+package sql_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+func (m *model) heartbeat(rt *rapid.T) {
+	a, boot := m.drawAgent(rt)
+	claims := []uuid.UUID{}
+	for _, id := range m.claims {
+		if c := m.state.Claims[id]; c.State != "ended" && rapid.IntRange(0, 3).Draw(rt, "left out") < 3 || c.State == "ended" && rapid.IntRange(0, 7).Draw(rt, "named") == 7 {
+			claims = append(claims, id)
+		}
+	}
+	var reply []byte
+	reason := m.call(rt, &reply, "SELECT public.agent_heartbeat($1, $2, $3, $4)", m.clusters[a.cluster].tokenHash, a.instance, boot, claims)
+	if boot != a.boot() {
+		want(rt, "heartbeat of an old boot", reason, "agent_superseded")
+		return
+	}
+	want(rt, "heartbeat", reason, "")
+	var p pulse
+	if err := json.Unmarshal(reply, &p); err != nil {
+		rt.Fatalf("heartbeat = %s: %v", reply, err)
+	}
+	a.heard = fresh
+	for _, id := range claims {
+		c := m.state.Claims[id]
+		mine := c.Instance == a.instance
+		want(rt, fmt.Sprintf("claim %s told lost", id), slices.Contains(p.Lost, id), !mine || c.State != "running")
+		want(rt, fmt.Sprintf("claim %s told to be cancelled", id), slices.Contains(p.Cancel, id), mine && c.Cancel && c.State != "ended")
+		if mine {
+			c.Expired = false
+		}
+	}
+	m.reap()
+}
+
+// log sends lines, some of them stored before or too early.
+func (m *model) log(rt *rapid.T) {
+	id := m.drawAnyClaim(rt)
+	c := m.state.Claims[id]
+	first := max(1, c.NextChunk+rapid.IntRange(-2, 1).Draw(rt, "from"))
+	chunks := make([]map[string]any, rapid.IntRange(0, 4).Draw(rt, "chunks"))
+	for i := range chunks {
+		m.sent++ // a chunk that is sent again has another text, and must not be stored
+		stream := []string{"STDOUT", "STDERR"}[m.sent%2]
+		chunks[i] = map[string]any{"stream": stream, "text": fmt.Sprintf("line %d\n", m.sent), "at": "2026-01-02T03:04:05Z"}
+	}
+	encoded, err := json.Marshal(chunks)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	cluster := m.drawCluster(rt, id)
+	var next int
+	reason := m.call(rt, &next, "SELECT public.insert_provision_log($1, $2, $3, $4)", m.clusters[cluster].tokenHash, id, first, encoded)
+	followed := slices.ContainsFunc(m.claims, func(o uuid.UUID) bool {
+		return m.state.Claims[o].Provision == c.Provision && m.state.Claims[o].Number > c.Number
+	})
+	if cluster != m.clusterOf(id) || c.State != "running" && followed {
+		want(rt, "lines", reason, "claim_lost")
+		return
+	}
+	want(rt, "lines", reason, "")
+	if skip := c.NextChunk - first; skip >= 0 && skip < len(chunks) {
+		for _, chunk := range chunks[skip:] {
+			m.addLine(c.Provision, chunk["stream"].(string), chunk["text"].(string))
+		}
+		c.NextChunk = first + len(chunks)
+	}
+	want(rt, "chunk expected next", next, c.NextChunk)
+}
+
+// drawCluster is usually the claim's own.
+func (m *model) drawCluster(rt *rapid.T, claim uuid.UUID) int {
+	own := m.clusterOf(claim)
+	if rapid.IntRange(0, 15).Draw(rt, "another cluster") == 15 {
+		return 1 - own
+	}
+	return own
+}
+
+// report sends a report with what detail has, and sometimes with its number
+// and a word on the state.
+func (m *model) report(rt *rapid.T, id uuid.UUID, status string, detail map[string]any) (reason string, ownCluster bool) {
+	if n := m.state.Claims[id].LastReport + rapid.IntRange(-1, 2).Draw(rt, "report"); n > 0 && rapid.Bool().Draw(rt, "numbered") {
+		detail["n"] = n
+	}
+	if rapid.IntRange(0, 3).Draw(rt, "tells of the state") == 3 {
+		detail["state_unsaved"] = rapid.Bool().Draw(rt, "unsaved")
+	}
+	cluster := m.drawCluster(rt, id)
+	encoded, err := json.Marshal(detail)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	var void any
+	reason = m.call(rt, &void, "SELECT public.update_provision_status($1, $2, $3, $4)::text", m.clusters[cluster].tokenHash, id, status, encoded)
+	return reason, cluster == m.clusterOf(id)
+}
+
+// take records what a report that was accepted says.
+func (m *model) take(c *claimRow, detail map[string]any) {
+	if n, ok := detail["n"].(int); ok {
+		c.LastReport = n
+	}
+	w := m.state.Workspaces[c.Workspace]
+	switch unsaved, told := detail["state_unsaved"].(bool); {
+	case told && unsaved:
+		w.Unsaved = c.Instance
+		m.seen["state unsaved"]++
+	case told && w.Unsaved == c.Instance:
+		w.Unsaved = uuid.Nil
+	}
+}
+
+func (m *model) progress(rt *rapid.T) {
+	id := m.drawAnyClaim(rt)
+	c := m.state.Claims[id]
+	detail := map[string]any{}
+	applies := rapid.IntRange(0, 3).Draw(rt, "only tells") < 3
+	if applies {
+		detail["stage"], detail["commit"] = "apply", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	}
+	reason, own := m.report(rt, id, "PROCESSING", detail)
+	n, numbered := detail["n"].(int)
+	_, told := detail["state_unsaved"]
+	holds := told && m.state.Workspaces[c.Workspace].Held == id // looked at only where it matters
+	if applies {
+		holds = m.state.Workspaces[c.Workspace].Held == id // commit binds the workspace
+	}
+	begins := applies && !c.ApplyBegun
+	switch {
+	case !own:
+		want(rt, "progress by another cluster", reason, "claim_lost")
+	case numbered && n <= c.LastReport && (c.State == "running" || holds):
+		want(rt, "progress told again", reason, "")
+	case c.State == "ended", c.State == "lost" && (!holds || !told || applies):
+		want(rt, "progress of a claim that is "+c.State, reason, "claim_lost")
+	case begins && c.Cancel:
+		want(rt, "apply", reason, "cancel_requested")
+	case begins && c.Expired:
+		want(rt, "apply", reason, "lease_expired")
+	default:
+		want(rt, "progress", reason, "")
+		if begins {
+			c.ApplyBegun = true
+			m.seen["apply begun"]++
+		}
+		m.take(c, detail)
+	}
+}
+
+// settle reports how a run has ended.
+func (m *model) settle(rt *rapid.T) {
+	id := m.drawAnyClaim(rt)
+	c := m.state.Claims[id]
+	status := rapid.SampledFrom([]string{"SUCCESS", "FAILED", "CANCELLED"}).Draw(rt, "status")
+	detail, code := map[string]any{}, map[string]string{"FAILED": "apply_failed", "CANCELLED": "cancelled"}[status]
+	if code != "" {
+		detail["error_code"] = code
+	}
+	reason, own := m.report(rt, id, status, detail)
+	p, w := m.state.Provisions[c.Provision], m.state.Workspaces[c.Workspace]
+	switch {
+	case !own:
+		want(rt, "result from another cluster", reason, "claim_lost")
+		return
+	case c.State == "ended" && p.Status == status && p.Code == code:
+		want(rt, "result told again", reason, "")
+		return
+	case c.State == "ended", c.State == "lost" && !m.state.newest(id):
+		want(rt, "result of a claim that is "+c.State, reason, "claim_lost")
+		return
+	}
+	want(rt, "result", reason, "")
+	if c.State == "lost" {
+		m.seen["settled late"]++
+		m.systemLine(c.Provision, "reported after all: "+status)
+		if m.released[id] {
+			delete(detail, "state_unsaved")
+			m.seen["settled after a release"]++
+		}
+	}
+	m.take(c, detail)
+	p.Status, p.Code = status, code
+	m.endClaim(id, w)
+}
+
+func (m *model) endClaim(id uuid.UUID, w *workspaceRow) {
+	c := m.state.Claims[id]
+	c.State, c.Expired = "ended", false
+	if w.Running == id {
+		w.Running = uuid.Nil
+	}
+	if w.Held == id {
+		w.Held = uuid.Nil
+	}
+	m.endReservation(c.Workspace, c.Provision)
+	m.refreshHead(c.Workspace)
+}
+
+func (m *model) sweep(rt *rapid.T) {
+	a, boot := m.drawAgent(rt)
+	var swept []uuid.UUID
+	reason := m.call(rt, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3) s",
+		m.clusters[a.cluster].tokenHash, a.instance, boot)
+	if boot != a.boot() {
+		want(rt, "sweep by an old boot", reason, "agent_superseded")
+		return
+	}
+	want(rt, "sweep", reason, "")
+	expected := 0
+	for _, id := range m.claims {
+		c := m.state.Claims[id]
+		if c.State == "ended" || c.Instance != a.instance || c.Boot == boot || c.Host != a.host {
+			continue
+		}
+		m.seen["swept"]++
+		if p := m.state.Provisions[c.Provision]; c.State == "running" {
+			expected++
+			want(rt, fmt.Sprintf("provision %s swept", c.Provision), slices.Contains(swept, c.Provision), true)
+			if c.Cancel && !c.ApplyBegun {
+				p.Status, p.Code = "CANCELLED", "cancelled"
+				m.systemLine(c.Provision, "Cancelled: the agent was restarted")
+			} else {
+				p.Status, p.Code = "FAILED", "agent_restarted"
+				m.systemLine(c.Provision, "was restarted during stage")
+			}
+		}
+		m.endClaim(id, m.state.Workspaces[c.Workspace])
+	}
+	want(rt, "provisions swept", len(swept), expected)
+}

@@ -1,0 +1,188 @@
+package sql_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+// contractState is what the tables hold: the model's idea of it, or as it was
+// read. Ids are uuid.Nil where the table has null; numbers count from 1 in
+// their order.
+type contractState struct {
+	Workspaces map[uuid.UUID]*workspaceRow `json:"workspaces"`
+	Provisions map[uuid.UUID]*provisionRow `json:"provisions"`
+	Claims     map[uuid.UUID]*claimRow     `json:"claims"`
+	Logs       map[uuid.UUID][]logRow      `json:"logs"`
+}
+
+type workspaceRow struct {
+	Cluster  uuid.UUID `json:"cluster"`
+	Running  uuid.UUID `json:"running"`
+	Held     uuid.UUID `json:"held"`
+	Reserved uuid.UUID `json:"reserved"`
+	Head     uuid.UUID `json:"head"`
+	Unsaved  uuid.UUID `json:"unsaved"`
+}
+
+type provisionRow struct {
+	Workspace uuid.UUID `json:"workspace"`
+	Number    int       `json:"number"`
+	Priority  int       `json:"priority"`
+	Status    string    `json:"status"`
+	Code      string    `json:"code"`
+}
+
+type claimRow struct {
+	Number     int       `json:"number"`
+	Provision  uuid.UUID `json:"provision"`
+	Workspace  uuid.UUID `json:"workspace"`
+	Instance   uuid.UUID `json:"instance"`
+	Boot       uuid.UUID `json:"boot"`
+	Host       string    `json:"host"`
+	State      string    `json:"state"`
+	ApplyBegun bool      `json:"apply_begun"`
+	Cancel     bool      `json:"cancel"`
+	Expired    bool      `json:"expired"` // running, and its lease has run out
+	NextChunk  int       `json:"next_chunk"`
+	LastReport int       `json:"last_report"`
+}
+
+// logRow is a row of a provision's log. Of a SYSTEM line the model knows a few
+// words only.
+type logRow struct {
+	Seq    int    `json:"seq"`
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+}
+
+func newContractState() *contractState {
+	return &contractState{
+		Workspaces: map[uuid.UUID]*workspaceRow{}, Provisions: map[uuid.UUID]*provisionRow{},
+		Claims: map[uuid.UUID]*claimRow{}, Logs: map[uuid.UUID][]logRow{},
+	}
+}
+
+const readState = `SELECT jsonb_build_object(
+	'workspaces', (SELECT jsonb_object_agg(id, jsonb_build_object('cluster', cluster_id, 'running', running_claim, 'held', held_by_claim,
+		'reserved', reserved_by, 'head', head_id, 'unsaved', unsaved_state_on)) FROM public.workspaces),
+	'provisions', (SELECT jsonb_object_agg(id, jsonb_build_object('workspace', workspace_id, 'number', rank, 'priority', priority,
+		'status', status, 'code', coalesce(error_code, ''))) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
+	'claims', (SELECT jsonb_object_agg(id, jsonb_build_object('number', rank, 'provision', provision_id, 'workspace', workspace_id,
+		'instance', instance_id, 'boot', boot_id, 'host', host, 'state', state, 'apply_begun', apply_begun_at IS NOT NULL,
+		'cancel', cancel_requested_at IS NOT NULL, 'expired', state = 'running' AND lease_until < clock_timestamp(),
+		'next_chunk', next_chunk, 'last_report', last_report)) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM tendril.claims) c),
+	'logs', (SELECT jsonb_object_agg(provision_id, rows) FROM (
+		SELECT provision_id, jsonb_agg(jsonb_build_object('seq', seq, 'stream', stream_type, 'text', log_chunk) ORDER BY seq) AS rows
+		FROM public.provision_logs GROUP BY provision_id) l))`
+
+// compare reads the tables and holds them to the rules and to the model.
+func (m *model) compare(rt *rapid.T) {
+	now := newContractState()
+	var data []byte
+	if err := m.conn.QueryRow(m.ctx, readState).Scan(&data); err != nil {
+		rt.Fatalf("read the tables: %v", err)
+	}
+	if err := json.Unmarshal(data, now); err != nil {
+		rt.Fatalf("read the tables: %v", err)
+	}
+	for _, broken := range m.brokenRules(now) {
+		rt.Errorf("rule broken: %s", broken)
+	}
+	for id, rows := range now.Logs {
+		m.recogniseSystemLines(id, rows)
+	}
+	differ(rt, "workspace", now.Workspaces, m.state.Workspaces)
+	differ(rt, "provision", now.Provisions, m.state.Provisions)
+	differ(rt, "claim", now.Claims, m.state.Claims)
+	differ(rt, "log of", now.Logs, m.state.Logs)
+	m.before = now
+}
+
+// recogniseSystemLines leaves of each SYSTEM line the words that the model
+// wants to see in it.
+func (m *model) recogniseSystemLines(provision uuid.UUID, rows []logRow) {
+	for i, want := range m.state.Logs[provision] {
+		if i < len(rows) && want.Stream == "SYSTEM" && strings.Contains(rows[i].Text, want.Text) {
+			rows[i].Text = want.Text
+		}
+	}
+}
+
+func differ[T any](rt *rapid.T, what string, got, want map[uuid.UUID]T) {
+	rt.Helper()
+	for id := range got {
+		if _, known := want[id]; !known {
+			rt.Errorf("%s %s = %+v, want none", what, id, got[id])
+		}
+	}
+	for id := range want {
+		if !reflect.DeepEqual(got[id], want[id]) {
+			rt.Errorf("%s %s = %s, want %s", what, id, encoded(got[id]), encoded(want[id]))
+		}
+	}
+}
+
+func encoded(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// systemLine is a line that the database should have written.
+func (m *model) systemLine(provision uuid.UUID, words string) { m.addLine(provision, "SYSTEM", words) }
+
+func (m *model) addLine(provision uuid.UUID, stream, text string) {
+	rows := m.state.Logs[provision]
+	m.state.Logs[provision] = append(rows, logRow{len(rows) + 1, stream, text})
+}
+
+// head is what a workspace should run next: of what is queued, and may run, the
+// most urgent, then the oldest.
+func (s *contractState) head(workspace uuid.UUID) (head uuid.UUID) {
+	reserved := s.Workspaces[workspace].Reserved
+	for id, p := range s.Provisions {
+		if p.Workspace != workspace || p.Status != "QUEUED" || reserved != uuid.Nil && reserved != id {
+			continue
+		}
+		if head == uuid.Nil || before(p, s.Provisions[head]) {
+			head = id
+		}
+	}
+	return head
+}
+
+// before is the order of the queue.
+func before(a, b *provisionRow) bool {
+	if a.Priority != b.Priority {
+		return a.Priority > b.Priority
+	}
+	return a.Number < b.Number
+}
+
+// newest reports whether no later claim has begun on the claim's workspace.
+func (s *contractState) newest(claim uuid.UUID) bool {
+	for _, c := range s.Claims {
+		if c.Workspace == s.Claims[claim].Workspace && c.Number > s.Claims[claim].Number {
+			return false
+		}
+	}
+	return true
+}
+
+// claimsOf are a workspace's claims, oldest first.
+func (s *contractState) claimsOf(workspace uuid.UUID) (claims []uuid.UUID) {
+	for id, c := range s.Claims {
+		if c.Workspace == workspace {
+			claims = append(claims, id)
+		}
+	}
+	slices.SortFunc(claims, func(a, b uuid.UUID) int { return s.Claims[a].Number - s.Claims[b].Number })
+	return claims
+}
