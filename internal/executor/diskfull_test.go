@@ -109,6 +109,18 @@ func TestFullDiskLosesNoState(t *testing.T) {
 	}
 }
 
+// hog writes to a file, whatever becomes of it.
+func hog(path string) {
+	file, err := os.Create(path)
+	if err != nil {
+		panic(err)
+	}
+	block := make([]byte, 4096)
+	for began := time.Now(); time.Since(began) < time.Minute; {
+		_, _ = file.Write(block)
+	}
+}
+
 // The same with a program that takes every byte that becomes free: the state is
 // kept all the same, for its room is never given back, and stored when there
 // is room again.
@@ -118,8 +130,8 @@ func TestDiskThatStaysFullKeepsTheState(t *testing.T) {
 	disk := s.smallDisk("size=8m", &s.job.Dirs.Work, &s.job.Dirs.State)
 	fill := filepath.Join(disk, "fill")
 	s.patience = time.Second
-	hog := "sh -c 'while :; do cat /dev/zero; done' >> " + fill + " 2>/dev/null </dev/null"
-	s.template(map[string]string{"main.tf": filling("setsid " + hog + " & until ! echo x 2>/dev/null >> " + filepath.Join(disk, "probe") + "; do :; done")}, nil)
+	hog := fmt.Sprintf("%s='hog %s' setsid %s >/dev/null 2>&1 </dev/null", roleEnv, fill, must(os.Executable()))
+	s.template(map[string]string{"main.tf": filling(hog + " & while echo x 2>/dev/null >> " + filepath.Join(disk, "probe") + "; do :; done; true")}, nil)
 	got, first := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
 	wantMessage(t, got, "no space left on device")
