@@ -57,6 +57,7 @@ type site struct {
 	dirs string
 	// patience is how long a run tries to store a state; 0: as it is.
 	patience time.Duration
+	env      []string // beside what every child gets
 }
 
 func newSite(t *testing.T) *site {
@@ -75,7 +76,7 @@ func newSite(t *testing.T) *site {
 			CancelGrace: 20 * time.Second,
 			Timeout:     time.Minute,
 		},
-		Dirs: job.Dirs{Work: filepath.Join(dir, "work"), Secrets: filepath.Join(dir, "work", "secrets"), State: filepath.Join(dir, "state"), Repos: filepath.Join(dir, "repos"), Engines: filepath.Join(dir, "engines")},
+		Dirs: job.Dirs{Work: filepath.Join(dir, "work"), Secrets: filepath.Join(dir, "work", "secrets"), State: filepath.Join(dir, "state"), Repos: filepath.Join(dir, "repos"), Engines: filepath.Join(dir, "engines"), Providers: filepath.Join(dir, "providers")},
 	}
 	for _, d := range []string{s.job.Dirs.Work, s.job.Dirs.State, s.job.Dirs.Repos, s.job.Dirs.Engines} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -158,7 +159,7 @@ func (s *site) start() *child {
 	}
 	c.cmd = exec.Command(self)
 	// What the agent lets through, and a token that it does not.
-	c.cmd.Env = []string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
+	c.cmd.Env = append([]string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, s.env...)
 	if s.patience > 0 {
 		c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String())
 	}

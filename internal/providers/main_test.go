@@ -61,20 +61,24 @@ type site struct {
 	t      testing.TB
 	mirror *providertest.Mirror
 	store  store
+	h1s    map[string]string
 }
 
 func newSite(t testing.TB, versions ...string) *site {
 	t.Helper()
-	return &site{t: t, mirror: providertest.NewMirror(t, versions...), store: store{filepath.Join(t.TempDir(), "store")}}
+	return &site{t: t, mirror: providertest.NewMirror(t, versions...), store: store{filepath.Join(t.TempDir(), "store")}, h1s: map[string]string{}}
 }
 
 // h1 is the checksum of a version's package, as a lock file has it.
 func (s *site) h1(version string) string {
 	s.t.Helper()
-	return s.mirror.Unpack(s.t, version, s.t.TempDir())
+	if s.h1s[version] == "" {
+		s.h1s[version] = s.mirror.Unpack(s.t, version, s.t.TempDir())
+	}
+	return s.h1s[version]
 }
 
-// whole is the path of a version's package in the store.
+// path is the path of a version's package in the store.
 func (s *site) path(version string) string {
 	s.t.Helper()
 	sum, ok := parseChecksum(s.h1(version))
@@ -167,7 +171,7 @@ func (s *site) kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// await returns when path exists, or when the run has ended.
+// await returns when path exists.
 func (s *site) await(path string) {
 	s.t.Helper()
 	limit := time.After(time.Minute)

@@ -1,0 +1,169 @@
+package providers
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/providers/providertest"
+)
+
+// stock puts the packages of two versions into the store, used so long ago.
+func (s *site) stock(ages map[string]time.Duration) {
+	s.t.Helper()
+	for version, age := range ages {
+		dir := filepath.Join(s.t.TempDir(), version)
+		sum, ok := parseChecksum(s.mirror.Unpack(s.t, version, dir))
+		at, sane := newSlot("registry.terraform.io/hashicorp/time", version)
+		if !ok || !sane {
+			s.t.Fatal("no checksum or no slot")
+		}
+		if err := s.store.publish(s.t.Context(), dir, at, sum); err != nil {
+			s.t.Fatal(err)
+		}
+		used := time.Now().Add(-age)
+		if err := os.Chtimes(s.store.path(at, sum), used, used); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// pruned sets how long ago the store was looked through.
+func (s *site) pruned(ago time.Duration) {
+	s.t.Helper()
+	then := time.Now().Add(-ago)
+	path := filepath.Join(s.store.dir, useLock)
+	if err := firstOf(os.MkdirAll(s.store.dir, 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, then, then)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	tests := []struct {
+		name  string
+		last  time.Duration
+		inUse bool
+		want  []string
+	}{
+		{"what is unused for a month goes", 2 * day, false, []string{newest}},
+		{"looked through an hour ago", time.Hour, false, []string{"0.14.1", newest}},
+		{"an init is going on", 2 * day, true, []string{"0.14.1", newest}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "0.14.1", newest)
+			s.pruned(test.last)
+			s.stock(map[string]time.Duration{"0.14.1": 31 * day, newest: 29 * day})
+			if test.inUse {
+				done, err := s.store.use(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer done()
+			}
+			s.store.prune(time.Now())
+			s.wantStored(test.want...)
+			gone := filepath.Join(s.store.dir, "registry.terraform.io", "hashicorp", "time", "0.14.1")
+			if _, err := os.Stat(gone); os.IsNotExist(err) == slices.Contains(test.want, "0.14.1") {
+				t.Errorf("Stat(%s) error = %v, want the directory to go with its package", gone, err)
+			}
+		})
+	}
+}
+
+func TestPruneSweepsTrash(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.pruned(48 * time.Hour)
+	if err := os.MkdirAll(filepath.Join(s.store.dir, trashPrefix+"1", "package"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.store.prune(time.Now())
+	s.wantStored()
+}
+
+// A run marks what it uses, and prunes the rest when its time has come. What
+// was pruned, a workspace downloads again.
+func TestRunsPrune(t *testing.T) {
+	t.Parallel()
+	for name, lockedTo := range map[string]string{"locked": newest, "lockless": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "0.14.1", newest)
+			old := s.workspace("0.14.1")
+			s.run(old)
+			s.stock(map[string]time.Duration{"0.14.1": 40 * 24 * time.Hour, newest: 40 * 24 * time.Hour})
+			aged := time.Now().Add(-40 * 24 * time.Hour)
+			if err := os.Chtimes(s.path("0.14.1"), aged, aged); err != nil {
+				t.Fatal(err)
+			}
+			s.pruned(48 * time.Hour)
+			s.run(s.workspace(lockedTo))
+			s.wantStored(newest)
+			s.wantDownloads(1)
+			s.run(old)
+			s.wantStored("0.14.1", newest)
+			s.wantDownloads(2)
+		})
+	}
+}
+
+// What the cache costs a template that needs no provider.
+func BenchmarkNoProvider(b *testing.B) {
+	dir := b.TempDir()
+	c := New(Options{Store: filepath.Join(dir, "store"), Private: filepath.Join(dir, "private"), Template: b.TempDir()})
+	for b.Loop() {
+		if err := c.Init(b.Context(), func(context.Context) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// One init of a template with a provider.
+func BenchmarkInit(b *testing.B) {
+	s := newSite(b)
+	bench := func(name, lockedTo string, shared, fresh bool) {
+		b.Run(name, func(b *testing.B) {
+			dir := s.workspace(lockedTo)
+			for b.Loop() {
+				if fresh {
+					dir = s.workspace(lockedTo)
+				}
+				if lockedTo == "" {
+					_ = os.Remove(filepath.Join(dir, "source", lockFileName)) // a new checkout
+				}
+				options := Options{Store: s.store.dir, Private: filepath.Join(dir, "providers"), Template: filepath.Join(dir, "source")}
+				if !shared {
+					options.Store = ""
+				}
+				c := New(options)
+				if err := c.Init(b.Context(), func(context.Context) error {
+					terraformInit(b, dir, append(s.env(), c.Env()...))
+					return nil
+				}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	for _, lockedTo := range []string{newest, ""} {
+		kind := map[bool]string{true: "lockless", false: "locked"}[lockedTo == ""]
+		bench(kind+"/without/new_workspace", lockedTo, false, true)
+		bench(kind+"/without/again", lockedTo, false, false)
+		bench(kind+"/with/new_workspace", lockedTo, true, true)
+		bench(kind+"/with/again", lockedTo, true, false)
+	}
+	b.Run("hash", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := hashPackage(s.path(providertest.Version)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
