@@ -23,11 +23,13 @@ const (
 	maxBallast = 64 << 20
 )
 
+func ballastIn(dir string) ballast { return ballast{filepath.Join(dir, ".ballast")} }
+
 // reserve makes a ballast in dir for a state of size bytes. A disk without that
 // much room is an error; a file system that cannot reserve is none, the file is
 // then empty.
 func reserve(dir string, size int64) (ballast, error) {
-	b := ballast{filepath.Join(dir, ".ballast")}
+	b := ballastIn(dir)
 	size = min(max(size, minBallast), maxBallast)
 	file, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
@@ -83,7 +85,7 @@ func (b ballast) fill(content []byte) error {
 // release gives the room back. Without a ballast it does nothing.
 func (b ballast) release() {
 	if b.path != "" {
-		_ = os.Remove(b.path) // the next run truncates what is left
+		_ = os.Remove(b.path) // the next run tries again
 	}
 }
 

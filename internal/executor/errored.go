@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
@@ -72,11 +73,15 @@ func (t *terraformRun) StoreState(ctx context.Context, file string) (again bool,
 
 // setTornAside moves a local state that is cut short out of the way. Terraform
 // truncates the file before it writes, so a full disk leaves half a state,
-// which neither init nor a push gets past. It is called only while a state is
-// kept, and that one is what was to be written.
+// which neither init nor a push gets past. What was to be written is the state
+// that is kept: without a whole one, nothing is moved.
 func (t *terraformRun) setTornAside() error {
 	if !t.backend.local {
 		return nil
+	}
+	kept, err := t.run.files.kept.list()
+	if err != nil || !slices.ContainsFunc(kept, isState) {
+		return err // half a state is better than none
 	}
 	path := filepath.Join(t.run.files.kept.dir, localState)
 	info, err := os.Stat(path)

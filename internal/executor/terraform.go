@@ -121,10 +121,8 @@ func (t *terraformRun) environment() []string {
 
 // Prepare implements provisioner.
 func (t *terraformRun) Prepare(ctx context.Context) error {
-	if t.run.session.unsaved {
-		if err := t.setTornAside(); err != nil {
-			return err
-		}
+	if err := t.setTornAside(); err != nil {
+		return err
 	}
 	if err := t.makeErroredState(); err != nil {
 		return err

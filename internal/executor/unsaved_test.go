@@ -179,12 +179,16 @@ func TestHoldEndsByHand(t *testing.T) {
 	}
 	server.replace(string(state))
 	server.breaks(0)
-	if err := os.Remove(s.kept()[0]); err != nil {
+	// And room that a killed run had reserved.
+	if err := os.Rename(s.kept()[0], filepath.Join(s.job.Dirs.State, ".ballast")); err != nil {
 		t.Fatal(err)
 	}
 	got, c := s.run()
 	wantEnd(t, got, provision.Success, "")
 	wantSaid(t, c, false)
+	if left := must(os.ReadDir(s.job.Dirs.State)); len(left) > 0 {
+		t.Errorf("%s is left in the state's directory", left[0].Name())
+	}
 }
 
 // What somebody else has stored meanwhile is never overwritten.
@@ -334,5 +338,31 @@ resource "terraform_data" "wait" {
 				t.Errorf("result says StateUnsaved = %v, want true", u)
 			}
 		})
+	}
+}
+
+// Half a local state is no reason to do without it: only a whole state that is
+// kept may take its place.
+func TestHalfAStateStays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.patience = time.Second
+	s.template(map[string]string{"main.tf": three}, nil)
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	half := s.localState()[:200]
+	path := filepath.Join(s.job.Dirs.State, "terraform.tfstate")
+	for file, content := range map[string]string{path: half, filepath.Join(s.job.Dirs.State, "errored.tfstate"): half[:100]} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, c := s.run()
+	wantEnd(t, got, provision.Failed, provision.CodeInitFailed)
+	if s.localState() != half {
+		t.Error("the state file has changed, want it left alone")
+	}
+	if u := got.Detail.StateUnsaved; u == nil || !*u || !strings.Contains(c.text(), "still kept on this agent") {
+		t.Errorf("result says StateUnsaved = %v, want true, and the log that the state is still kept", u)
 	}
 }

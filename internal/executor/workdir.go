@@ -38,6 +38,7 @@ func newWorkDir(dirs job.Dirs) (workDir, error) {
 
 // prepare clears the work directory for a run.
 func (w *workDir) prepare() error {
+	ballastIn(w.kept.dir).release() // of a run that was killed
 	if err := w.cleanUp(); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}
