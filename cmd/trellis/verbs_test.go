@@ -68,7 +68,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	trellis(t).want(t, "trellis", exitOK, "trellis demo")
-	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 1")
+	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 2")
 	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
 		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
 	}
@@ -79,7 +79,7 @@ func TestUsage(t *testing.T) {
 func TestNothingRuns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, verb := range []string{"status", "logs 1", "cancel 1", "env", "migrate", "clusters list", "deploy --template hello --workspace a"} {
+	for _, verb := range []string{"status", "logs 1", "cancel 1", "release a/b", "env", "migrate", "clusters list", "deploy --template hello --workspace a"} {
 		r := trellis(t, append(strings.Fields(verb), "--data-dir", dir)...)
 		r.want(t, verb, exitUnreachable, "trellis up is not running (looked in "+dir+"); start it with `trellis up`, or set TRELLIS_DATABASE_URL")
 		if r.out != "" || strings.Count(r.stderr, "\n") != 1 {

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+func (a *app) releaseCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "release WORKSPACE",
+		Short: "Free a workspace whose agent will not come back",
+		Long: `Frees a workspace that an agent holds although it runs nothing there: the agent was
+lost while it applied, or it keeps a state that it could not store. Both end by
+themselves when that agent comes back; this is for one that will not.
+
+Make sure first that its Terraform no longer runs: whatever is queued for the
+workspace starts at once, and a state that only the lost agent has is given up.
+Should the agent come back after all it is told to stop, and its result is
+recorded unless the workspace has been used since.`,
+		Example: `  trellis release acme/prod --reason "the node is gone"`,
+		Args:    one("a workspace's name or id"),
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+			w, err := s.FindWorkspace(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := s.Release(ctx, w.ID, reason); err != nil {
+				return err
+			}
+			return a.print("Workspace %s on cluster %s is released; what is queued there may start.", w.Name, w.Cluster)
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log and the audit")
+	return cmd
+}
