@@ -205,8 +205,20 @@ func (m *model) endClaim(id uuid.UUID, w *workspaceRow) {
 	m.refreshHead(c.Workspace)
 }
 
+// leftBehind reports whether an agent's start should sweep a claim.
+func leftBehind(c *claimRow, a *modelAgent, boot uuid.UUID) bool {
+	return c.State != "ended" && c.Instance == a.instance && c.Boot != boot && c.Host == a.host
+}
+
 func (m *model) sweep(rt *rapid.T) {
 	a, boot := m.drawAgent(rt)
+	for _, other := range m.agents { // rather one that has something to sweep
+		for _, c := range m.state.Claims {
+			if leftBehind(c, other, other.boot()) {
+				a, boot = other, other.boot()
+			}
+		}
+	}
 	var swept []uuid.UUID
 	reason := m.call(rt, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3) s",
 		m.clusters[a.cluster].tokenHash, a.instance, boot)
@@ -218,7 +230,7 @@ func (m *model) sweep(rt *rapid.T) {
 	expected := 0
 	for _, id := range m.claims {
 		c := m.state.Claims[id]
-		if c.State == "ended" || c.Instance != a.instance || c.Boot == boot || c.Host != a.host {
+		if !leftBehind(c, a, boot) {
 			continue
 		}
 		m.seen["swept"]++
