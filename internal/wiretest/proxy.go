@@ -1,0 +1,202 @@
+package wiretest
+
+import (
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// mode is what happens to all traffic.
+type mode int
+
+const (
+	passing mode = iota
+	refusing
+	stalling
+	swallowing
+)
+
+// Proxy passes connections on to a PostgreSQL server, as long as it is let.
+type Proxy struct {
+	listener net.Listener
+	server   string // path of its socket
+	working  sync.WaitGroup
+
+	mu      sync.Mutex
+	mode    mode
+	changed chan struct{} // closed at each change of mode
+	closed  bool
+	latency time.Duration
+	rate    int // bytes a second each way; 0: no limit
+	judge   func(Call) Fate
+	links   map[*link]struct{}
+	delayed []func() // each delivers one request and waits until it is done
+}
+
+// New starts a proxy for the server of a URL whose host is the directory of the
+// server's socket. It ends with the test.
+func New(t testing.TB, serverURL string) *Proxy {
+	t.Helper()
+	config, err := pgx.ParseConfig(serverURL)
+	if err != nil {
+		t.Fatalf("wiretest.New: %v", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("wiretest.New: %v", err)
+	}
+	p := &Proxy{
+		listener: listener, server: filepath.Join(config.Host, ".s.PGSQL.5432"),
+		changed: make(chan struct{}), links: map[*link]struct{}{},
+	}
+	p.working.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+// URL is the same database and role by way of the proxy.
+func (p *Proxy) URL(direct string) string {
+	u, err := url.Parse(direct)
+	if err != nil {
+		panic(err) // a test's own URL, which it has connected with
+	}
+	u.Host, u.RawQuery = p.listener.Addr().String(), "sslmode=disable"
+	return u.String()
+}
+
+// Judge has every call's fate decided, from several goroutines; nil delivers all.
+func (p *Proxy) Judge(judge func(Call) Fate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judge = judge
+}
+
+// Pass lets new connections work, and goes on with those that were stalled.
+// What is in a black hole stays there.
+func (p *Proxy) Pass() {
+	p.turn(passing)
+	p.Slow(0, 0)
+}
+
+// Slow puts off what is passed on, each way, and bounds it to bytes a second
+// (0: unbounded) on each connection.
+func (p *Proxy) Slow(latency time.Duration, rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency, p.rate = latency, rate
+}
+
+// Cut breaks all connections and returns how many there were. New ones work.
+func (p *Proxy) Cut() int {
+	links := p.all()
+	for _, l := range links {
+		l.cut()
+	}
+	return len(links)
+}
+
+// Refuse breaks all connections, and each new one at once.
+func (p *Proxy) Refuse() {
+	p.turn(refusing)
+	p.Cut()
+}
+
+// Stall holds up all that is sent, both ways, until Pass; new connections are
+// accepted. What was held up is delivered then, whether or not the client waits.
+func (p *Proxy) Stall() { p.turn(stalling) }
+
+// BlackHole swallows all that is sent, both ways, and tells neither side of the
+// other's end, as a router does that has lost its table. New connections are
+// accepted and swallowed too until Pass; those of before stay lost.
+func (p *Proxy) BlackHole() {
+	p.turn(swallowing)
+	for _, l := range p.all() {
+		l.lost.Store(true)
+	}
+}
+
+// DeliverDelayed sends the server what was delayed, one by one, waits until it
+// is done and returns how many calls that were. What the server answers, error
+// or not, nobody reads. A connection that was cut delivers nothing any more.
+func (p *Proxy) DeliverDelayed() int {
+	p.mu.Lock()
+	delayed := p.delayed
+	p.delayed = nil
+	p.mu.Unlock()
+	for _, deliver := range delayed {
+		deliver()
+	}
+	return len(delayed)
+}
+
+func (p *Proxy) turn(m mode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = m
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// now answers the mode, and what is closed when it changes.
+func (p *Proxy) now() (m mode, changed <-chan struct{}, over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mode, p.changed, p.closed
+}
+
+// pace answers how long a number of bytes is on its way.
+func (p *Proxy) pace(bytes int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.latency
+	if p.rate > 0 {
+		d += time.Duration(bytes) * time.Second / time.Duration(p.rate)
+	}
+	return d
+}
+
+func (p *Proxy) fate(c Call) Fate {
+	p.mu.Lock()
+	judge := p.judge
+	p.mu.Unlock()
+	if judge == nil {
+		return Deliver
+	}
+	return judge(c)
+}
+
+func (p *Proxy) all() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	links := make([]*link, 0, len(p.links))
+	for l := range p.links {
+		links = append(links, l)
+	}
+	return links
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.working.Go(func() { p.serve(client) })
+	}
+}
+
+// close breaks everything and waits for it.
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.turn(passing)
+	_ = p.listener.Close()
+	p.Cut()
+	p.working.Wait()
+}
