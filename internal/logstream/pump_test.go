@@ -22,6 +22,7 @@ type live struct {
 	t       *testing.T
 	q       *memQueue
 	spool   *os.File
+	tail    Tail
 	w       *Writer
 	wake    chan struct{}
 	done    chan struct{}
@@ -47,10 +48,11 @@ func (r ringer) Write(p []byte) (int, error) {
 func goLive(t *testing.T, fault func(string) error, resume bool) *live {
 	t.Helper()
 	spool := newSpool(t)
-	l := &live{t: t, q: &memQueue{fault: fault}, spool: spool, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
+	l := &live{t: t, q: &memQueue{fault: fault}, spool: spool, tail: newTail(t), wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
 	l.w = NewWriter(spool, ringer(l.wake))
 	p := NewPump(l.q, uuid.New(), spool, PumpOptions{
 		Resume: resume,
+		Tail:   l.tail,
 		Acked: func(n int64, refused *provision.Failure) {
 			if refused == nil {
 				l.acks = append(l.acks, fmt.Sprint(n))

@@ -116,7 +116,7 @@ func (t *tailWriter) append(stream provision.Stream, at time.Time, text []byte) 
 		}
 		n, _ := cut(text, 0)
 		t.line = appendText(t.line[:0], t.number, stream, at, text[:n], false)
-		if err := t.out[t.head.Segment%2].append(t.line, t.dead); err != nil {
+		if err := t.out[t.head.Segment%2].append(t.line, stream == provision.System); err != nil {
 			return err
 		}
 		t.size += weight(n, len(t.line))

@@ -140,11 +140,12 @@ func (w *Writer) system(line string) error {
 	if w.limit.epilogue() {
 		return w.limit.tail.append(provision.System, now, text)
 	}
+	err := w.put(provision.System, text, now)
 	if w.limit != nil && w.limit.begun {
 		// The tail is to read as a whole, and to end with what was said last.
 		_ = w.limit.tail.append(provision.System, now, text) // it is in the spool as well
 	}
-	return w.put(provision.System, text, now)
+	return err
 }
 
 // Mask hides the given values in all that is written later, and each line of
