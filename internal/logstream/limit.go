@@ -62,30 +62,28 @@ func (l *limit) reached() bool {
 // the chunks that the spool's next ones would be are the tail's.
 func (l *limit) epilogue() bool { return l != nil && l.begun && l.tail.dead }
 
-// beyond takes text that the spool has no room for.
-func (w *Writer) beyond(name provision.Stream, text []byte) error {
+// beyond takes text that the spool has no room for, and returns how much of it.
+func (w *Writer) beyond(name provision.Stream, text []byte) (int, error) {
 	l, now := w.limit, time.Now()
 	if !l.begun {
-		l.begun = true
-		l.pace.next = now.Add(sampleEvery)
 		if err := w.put(provision.System, fmt.Appendf(nil, "This log has grown to half of its limit of %s. "+
 			"From here on only samples of it are shown; its end follows whole when the run is over.\n", size(l.total)), now); err != nil {
-			return err
+			return 0, err
 		}
+		l.begun = true
+		l.pace.next = now.Add(sampleEvery)
 	}
-	if err := l.tail.append(name, now, text); err != nil {
-		w.file.lose(err)
-		return err
-	}
-	if l.epilogue() {
-		return nil
+	n, err := l.tail.append(name, now, text)
+	if err != nil || l.epilogue() {
+		return n, err
 	}
 	l.recent.add(name, text)
 	if now.Before(l.pace.next) {
 		w.look(l.pace.next)
-		return nil
+		return n, nil
 	}
-	return w.sample(now)
+	_ = w.sample(now) // the tail has the text
+	return n, nil
 }
 
 // sample shows the newest of what came since the last sample.

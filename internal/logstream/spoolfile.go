@@ -25,21 +25,16 @@ type spoolFile struct {
 // append writes one record, which ends with a newline, by one write. After a
 // record that was cut short the line is ended first, so that what is left of
 // it is a line no one can read. For a vital record on a full disk the spare
-// room is given up.
+// room is given up. What an error means is for the caller to say; see lose.
 func (f *spoolFile) append(record []byte, vital bool) error {
 	missing, err := f.write(record)
 	if vital && missing > 1 && full(err) && f.spare != nil && f.spare() {
 		missing, err = f.write(record)
 	}
-	if err == nil {
-		return nil
+	if err == nil || missing == 1 && full(err) {
+		return nil // all of the record is there, or all but its newline: it counts
 	}
-	err = fmt.Errorf("write the spool: %w", err)
-	f.lose(err)
-	if missing == 1 {
-		return nil // all of the record is there but its newline: it counts
-	}
-	return err
+	return fmt.Errorf("write the spool: %w", err)
 }
 
 // write returns how many bytes at the end of the record are not in the file.

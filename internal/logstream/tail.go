@@ -106,18 +106,18 @@ func resumeTail(files Tail) (*tailWriter, error) {
 	return t, nil
 }
 
-// append writes clean, masked text as of a time.
-func (t *tailWriter) append(stream provision.Stream, at time.Time, text []byte) error {
+// append writes clean, masked text as of a time, and returns how much of it.
+func (t *tailWriter) append(stream provision.Stream, at time.Time, text []byte) (done int, err error) {
 	for len(text) > 0 {
 		if t.head.Segment == 0 || t.size >= t.most && (t.whole || t.size >= t.most+lineSlack) {
 			if err := t.turn(); err != nil {
-				return err
+				return done, err
 			}
 		}
 		n, _ := cut(text, 0)
 		t.line = appendText(t.line[:0], t.number, stream, at, text[:n], false)
 		if err := t.out[t.head.Segment%2].append(t.line, stream == provision.System); err != nil {
-			return err
+			return done, err
 		}
 		t.size += weight(n, len(t.line))
 		if stream != provision.System {
@@ -125,9 +125,9 @@ func (t *tailWriter) append(stream provision.Stream, at time.Time, text []byte) 
 			t.bytes += int64(n)
 			t.whole = text[n-1] == '\n'
 		}
-		text = text[n:]
+		text, done = text[n:], done+n
 	}
-	return nil
+	return done, nil
 }
 
 // turn empties the file that is not being written and goes on there.

@@ -3,8 +3,7 @@ package logstream
 import "time"
 
 // closeOnTime closes chunks that nothing else closed, and shows samples that are
-// due. It is the Writer's own
-// goroutine: Close ends it and waits for it.
+// due. It is the Writer's own goroutine: Close ends it and waits for it.
 func (w *Writer) closeOnTime() {
 	defer close(w.stopped)
 	defer w.timer.Stop()
@@ -46,7 +45,7 @@ func (w *Writer) closeDue() {
 		w.look(w.limit.pace.next)
 		return
 	}
-	_ = w.sample(now) // kept in w.file.err
+	_ = w.sample(now) // the tail has the text
 }
 
 // closeChunk writes that the open chunk is complete.

@@ -61,6 +61,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	}
 	_ = w.confess() // the report may fit where the line did not
 	if err := w.file.append(record, true); err != nil {
+		w.file.lose(err)
 		return 0, err
 	}
 	w.updates++

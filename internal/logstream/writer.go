@@ -54,6 +54,7 @@ type Writer struct {
 	stopped chan struct{}
 
 	ring bool // there is something new to deliver
+	room room
 	line []byte
 }
 
@@ -96,6 +97,7 @@ func (w *Writer) Stream(name provision.Stream) io.Writer {
 // stream is what a Writer knows of one stream; the Writer's mutex guards it.
 type stream struct {
 	writer  *Writer
+	turn    sync.Mutex // one Write at a time
 	name    provision.Stream
 	cleaner cleaner
 	masker  masker
@@ -105,6 +107,8 @@ type stream struct {
 // cannot be written, or the Writer is closed or has written the final report.
 func (s *stream) Write(p []byte) (int, error) {
 	w := s.writer
+	s.turn.Lock() // also while it waits for room, in which others may speak
+	defer s.turn.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
@@ -116,7 +120,7 @@ func (s *stream) Write(p []byte) (int, error) {
 			return done, w.file.err
 		}
 		block := p[done:min(len(p), done+maxBlock)]
-		if err := w.append(s.name, s.masker.mask(s.cleaner.clean(block))); err != nil {
+		if err := s.append(s.masker.mask(s.cleaner.clean(block))); err != nil {
 			return done, err
 		}
 		done += len(block)
@@ -138,12 +142,16 @@ func (w *Writer) system(line string) error {
 	text := []byte(strings.TrimRight(w.secrets.maskString(line), "\n") + "\n")
 	now := time.Now()
 	if w.limit.epilogue() {
-		return w.limit.tail.append(provision.System, now, text)
+		_, err := w.limit.tail.append(provision.System, now, text)
+		return err
 	}
 	err := w.put(provision.System, text, now)
+	if err != nil {
+		w.file.lose(err)
+	}
 	if w.limit != nil && w.limit.begun {
 		// The tail is to read as a whole, and to end with what was said last.
-		_ = w.limit.tail.append(provision.System, now, text) // it is in the spool as well
+		_, _ = w.limit.tail.append(provision.System, now, text) // it is in the spool as well
 	}
 	return err
 }
@@ -199,24 +207,31 @@ func (w *Writer) Close() error {
 // flush writes what the streams hold: nothing more comes that could complete it.
 func (w *Writer) flush() {
 	for _, s := range w.streams {
-		_ = w.append(s.name, s.masker.mask(s.cleaner.flush())) // kept in w.file.err
-		_ = w.append(s.name, s.masker.flush())
+		_, err := w.append(s.name, s.masker.mask(s.cleaner.flush()))
+		if _, flushed := w.append(s.name, s.masker.flush()); err == nil {
+			err = flushed
+		}
+		if err != nil {
+			w.file.lose(err)
+		}
 	}
 }
 
-// append writes what a stream prints, clean and masked.
-func (w *Writer) append(name provision.Stream, text []byte) error {
-	for len(text) > 0 {
+// append writes what a stream prints, clean and masked, and returns how much of
+// it was written. What was not is for the caller to try again or to give up.
+func (w *Writer) append(name provision.Stream, text []byte) (done int, err error) {
+	for done < len(text) {
+		var n int
 		if w.limit != nil && w.limit.reached() {
-			return w.beyond(name, text)
+			n, err = w.beyond(name, text[done:])
+		} else {
+			n, err = w.putChunk(name, text[done:], time.Now())
 		}
-		n, err := w.putChunk(name, text, time.Now())
-		if err != nil {
-			return err
+		if done += n; err != nil {
+			return done, err
 		}
-		text = text[n:]
 	}
-	return nil
+	return done, nil
 }
 
 // put writes clean, masked text to the spool.
