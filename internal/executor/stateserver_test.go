@@ -17,14 +17,14 @@ type stateServer struct {
 
 	mu     sync.Mutex
 	state  []byte
-	lock   string        // the id of who holds it
-	broken int           // so many writes fail; -1: all
-	failed chan struct{} // gets a token for each that did
+	lock   string // the id of who holds it
+	broken int    // so many writes fail; -1: all
+	hangs  bool   // writes are not answered
 }
 
 func newStateServer(t *testing.T) *stateServer {
 	t.Helper()
-	s := &stateServer{t: t, failed: make(chan struct{}, 100)}
+	s := &stateServer{t: t}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -59,9 +59,14 @@ func (s *stateServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if id := r.URL.Query().Get("ID"); id == "" || id != s.lock {
 			s.t.Errorf("POST under the lock %q, and %q holds it", id, s.lock)
 		}
+		if s.hangs {
+			s.mu.Unlock()
+			<-r.Context().Done()
+			s.mu.Lock()
+			return
+		}
 		if s.broken != 0 {
 			s.broken--
-			s.failed <- struct{}{}
 			http.Error(w, "no", http.StatusInternalServerError)
 			return
 		}
@@ -80,6 +85,12 @@ func (s *stateServer) breaks(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = writes
+}
+
+func (s *stateServer) hang(hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
 }
 
 func (s *stateServer) holdLock(id string) {

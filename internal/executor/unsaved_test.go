@@ -366,3 +366,24 @@ func TestHalfAStateStays(t *testing.T) {
 		t.Errorf("result says StateUnsaved = %v, want true, and the log that the state is still kept", u)
 	}
 }
+
+// A push does not heed the interrupt: one that hangs is killed.
+func TestPushThatHangsEnds(t *testing.T) {
+	t.Parallel()
+	s, server := remote(t, "output \"x\" { value = \"1\" }\n")
+	s.patience, s.job.Settings.CancelGrace = time.Second, time.Second
+	const state = `{"version":4,"terraform_version":"1.11.4","serial":1,"lineage":"l","outputs":{"x":{"value":"1","type":"string"}},"resources":[]}`
+	if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "errored.tfstate"), []byte(state), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server.hang(true)
+	got, _ := s.run()
+	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
+	wantMessage(t, got, "the backend did not answer within 1s")
+	s.wantKept(1)
+	server.hang(false)
+	server.holdLock("") // the killed push left it
+	got, _ = s.run()
+	wantEnd(t, got, provision.Success, "")
+	s.wantKept(0)
+}
