@@ -2,12 +2,11 @@ package providers
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -18,6 +17,9 @@ type Cache struct {
 	lockFile string
 	// lockless: the template ships no lock file.
 	lockless bool
+	// selected is a copy of the lock file that the workspace's last init made,
+	// empty if it made none.
+	selected string
 	notice   func(string)
 }
 
@@ -26,9 +28,9 @@ type Cache struct {
 type Options struct {
 	// Store is shared by all runs of this machine's agent.
 	Store string
-	// Private is this run's own. It is emptied by each init, and must stay
+	// Private is the workspace's own. It is emptied by each init, and must stay
 	// where it is as long as the engine's data directory is used, which has
-	// links to it.
+	// links to it. A file PRIVATE.lock.hcl is kept beside it.
 	Private string
 	// Template is the root module, as checked out.
 	Template string
@@ -44,7 +46,7 @@ func New(options Options) *Cache {
 	}
 	c := &Cache{
 		store: store{options.Store}, private: options.Private,
-		lockFile: filepath.Join(options.Template, lockFileName), notice: options.Notice,
+		lockFile: filepath.Join(options.Template, lockFileName), selected: options.Private + ".lock.hcl", notice: options.Notice,
 	}
 	if c.notice == nil {
 		c.notice = func(string) {}
@@ -109,14 +111,18 @@ func (c *Cache) Init(ctx context.Context, init func(context.Context) error) erro
 	return nil
 }
 
-// empty makes the private directory anew: what an earlier run's template may
-// have put there must not reach the store.
+// empty makes the private directory, or empties it: what an earlier run's
+// template may have put there must not reach the store.
 func (c *Cache) empty() error {
-	if err := os.RemoveAll(c.private); err != nil {
-		return fmt.Errorf("clear the workspace's provider directory: %w", err)
-	}
 	if err := os.MkdirAll(c.private, 0o700); err != nil {
 		return fmt.Errorf("make the workspace's provider directory: %w", err)
+	}
+	entries, err := os.ReadDir(c.private)
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(c.private, entry.Name())))
+	}
+	if err != nil {
+		return fmt.Errorf("clear the workspace's provider directory: %w", err)
 	}
 	return nil
 }
@@ -127,8 +133,10 @@ func (c *Cache) open(ctx context.Context) error {
 		return err
 	}
 	if c.lockless {
-		for at, sum := range c.store.newest() {
-			c.link(at, sum)
+		for _, provider := range c.likely() {
+			for at, sum := range c.store.newest(provider) {
+				c.link(at, sum)
+			}
 		}
 		return nil
 	}
@@ -138,6 +146,21 @@ func (c *Cache) open(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// likely lists the providers that a template without a lock file may need:
+// those it needed last time, or any. A link costs about 0.1 ms; what one is
+// missing for is downloaded once more.
+func (c *Cache) likely() []string {
+	content, err := os.ReadFile(c.selected)
+	if err != nil {
+		return []string{"*/*/*"}
+	}
+	var providers []string
+	for at := range parseLockFile(content) {
+		providers = append(providers, path.Dir(path.Dir(string(at))))
+	}
+	return providers
 }
 
 // locked reads the lock file; nil if there is none, for a template that needs
@@ -152,68 +175,8 @@ func (c *Cache) locked() locked {
 
 // link gives the engine a package of the store. Without the link it downloads.
 func (c *Cache) link(at slot, sum checksum) {
-	path := at.in(c.private)
-	if os.MkdirAll(filepath.Dir(path), 0o700) == nil {
-		_ = os.Symlink(c.store.path(at, sum), path)
+	place := at.in(c.private)
+	if os.MkdirAll(filepath.Dir(place), 0o700) == nil {
+		_ = os.Symlink(c.store.path(at, sum), place)
 	}
-}
-
-// settle stores what init downloaded and marks what it used. It reports whether
-// all packages that came from the store are what the engine says they are.
-func (c *Cache) settle(ctx context.Context) (whole bool) {
-	whole = true
-	for at, sums := range c.locked() {
-		path := at.in(c.private)
-		info, err := os.Lstat(path)
-		if err != nil {
-			continue // came from elsewhere, a mirror on this machine for one
-		}
-		switch info.Mode().Type() {
-		case fs.ModeSymlink:
-			sum, ok := c.linked(path)
-			switch {
-			case !ok:
-			case slices.Contains(sums, sum):
-				c.store.touch(at, sum)
-			default:
-				_ = c.store.removeDamaged(ctx, at, sum) // the engine is not given it again, removed or not
-				whole = false
-			}
-		case fs.ModeDir:
-			if err := c.keep(ctx, path, at, sums); err != nil {
-				c.notice(fmt.Sprintf("The provider package %s was not added to this agent's cache: %v", at, err))
-			}
-		}
-	}
-	return whole
-}
-
-// linked returns which package of the store a link leads to, if to any.
-func (c *Cache) linked(path string) (checksum, bool) {
-	target, err := os.Readlink(path)
-	if err != nil || !strings.HasPrefix(target, c.store.dir+string(filepath.Separator)) {
-		return "", false
-	}
-	return checksum(filepath.Base(target)), true
-}
-
-// keep moves a downloaded package to the store and leaves a link, so that what
-// the engine's data directory has stays valid. One that the lock file does not
-// know by this checksum stays private.
-func (c *Cache) keep(ctx context.Context, path string, at slot, sums []checksum) error {
-	sum, err := hashPackage(path)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(sums, sum) {
-		return nil
-	}
-	if err := c.store.publish(ctx, path, at, sum); err != nil {
-		return err
-	}
-	c.store.touch(at, sum)
-	if err := os.Symlink(c.store.path(at, sum), path); err != nil {
-		return fmt.Errorf("link it: %w", err)
-	}
-	return nil
 }

@@ -254,6 +254,38 @@ func TestTemplateWithoutProviders(t *testing.T) {
 	}
 }
 
+// A template without a lock file is given what it needed the last time.
+func TestWhatALocklessTemplateIsGiven(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.run(s.workspace(""))
+	dir := t.TempDir()
+	at, _ := newSlot("registry.terraform.io/hashicorp/time", newest)
+	steps := []struct {
+		name      string
+		template  string
+		linked    bool
+		downloads int
+	}{
+		{"nothing is known of it: anything", `resource "terraform_data" "x" {}`, true, 1},
+		{"it needs nothing", `resource "terraform_data" "x" {}`, false, 1},
+		{"it needs a provider now, which is not stored twice", plainTemplate, true, 2},
+		{"it needed that provider", plainTemplate, true, 2},
+	}
+	for _, step := range steps {
+		_ = os.Remove(filepath.Join(dir, "source", lockFileName)) // of the checkout before
+		s.checkOut(dir, map[string]string{"main.tf": step.template})
+		s.run(dir)
+		if _, err := os.Lstat(at.in(filepath.Join(dir, "providers"))); (err == nil) != step.linked {
+			t.Errorf("%s: Lstat(link) error = %v, want a link: %v", step.name, err, step.linked)
+		}
+		if got := s.mirror.Downloads(); got != step.downloads {
+			t.Errorf("%s: %d downloads, want %d", step.name, got, step.downloads)
+		}
+		s.wantStored(newest)
+	}
+}
+
 // Without a usable store the runs go on as if there were none.
 func TestBrokenStore(t *testing.T) {
 	t.Parallel()

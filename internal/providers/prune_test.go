@@ -1,14 +1,11 @@
 package providers
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 )
 
 // stock puts the packages of two versions into the store, used so long ago.
@@ -112,58 +109,4 @@ func TestRunsPrune(t *testing.T) {
 			s.wantDownloads(2)
 		})
 	}
-}
-
-// What the cache costs a template that needs no provider.
-func BenchmarkNoProvider(b *testing.B) {
-	dir := b.TempDir()
-	c := New(Options{Store: filepath.Join(dir, "store"), Private: filepath.Join(dir, "private"), Template: b.TempDir()})
-	for b.Loop() {
-		if err := c.Init(b.Context(), func(context.Context) error { return nil }); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// One init of a template with a provider.
-func BenchmarkInit(b *testing.B) {
-	s := newSite(b)
-	bench := func(name, lockedTo string, shared, fresh bool) {
-		b.Run(name, func(b *testing.B) {
-			dir := s.workspace(lockedTo)
-			for b.Loop() {
-				if fresh {
-					dir = s.workspace(lockedTo)
-				}
-				if lockedTo == "" {
-					_ = os.Remove(filepath.Join(dir, "source", lockFileName)) // a new checkout
-				}
-				options := Options{Store: s.store.dir, Private: filepath.Join(dir, "providers"), Template: filepath.Join(dir, "source")}
-				if !shared {
-					options.Store = ""
-				}
-				c := New(options)
-				if err := c.Init(b.Context(), func(context.Context) error {
-					terraformInit(b, dir, append(s.env(), c.Env()...))
-					return nil
-				}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	for _, lockedTo := range []string{newest, ""} {
-		kind := map[bool]string{true: "lockless", false: "locked"}[lockedTo == ""]
-		bench(kind+"/without/new_workspace", lockedTo, false, true)
-		bench(kind+"/without/again", lockedTo, false, false)
-		bench(kind+"/with/new_workspace", lockedTo, true, true)
-		bench(kind+"/with/again", lockedTo, true, false)
-	}
-	b.Run("hash", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := hashPackage(s.path(providertest.Version)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

@@ -58,10 +58,10 @@ func (s store) change(ctx context.Context, do func() error) error {
 // path is where a package is, or would be.
 func (s store) path(at slot, sum checksum) string { return filepath.Join(at.in(s.dir), string(sum)) }
 
-// newest lists, for each slot of this platform, the newest package. They are
-// not verified.
-func (s store) newest() map[slot]checksum {
-	pattern := filepath.Join(s.dir, "*", "*", "*", "*", platform, "*")
+// newest lists, for each version of the provider (HOST/NAMESPACE/TYPE, or a
+// pattern), the newest package. They are not verified.
+func (s store) newest(provider string) map[slot]checksum {
+	pattern := filepath.Join(s.dir, filepath.FromSlash(provider), "*", platform, "*")
 	found, err := filepath.Glob(pattern) // which reports a malformed pattern only
 	if err != nil {
 		return nil
