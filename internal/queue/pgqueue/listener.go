@@ -2,12 +2,14 @@ package pgqueue
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Reconnecting starts after reconnectMin and is put off up to reconnectMax.
@@ -16,11 +18,16 @@ const (
 	reconnectMax = 10 * time.Second
 )
 
+// silence is how many times as long as a call may take a session may hear
+// nothing before it is tried.
+const silence = 2
+
 // listener keeps one session that LISTENs, and turns notifications into wakes.
 // Any role can send them, so a wake says no more than: look again. A cluster id
 // that is not ours is passed over, to keep other clusters' work from waking us.
 type listener struct {
 	config          *pgx.ConnConfig
+	timeout         time.Duration // for each thing asked of the database
 	work, attention chan struct{}
 
 	mu      sync.Mutex
@@ -30,10 +37,10 @@ type listener struct {
 	done   chan struct{}
 }
 
-func startListener(config *pgx.ConnConfig) *listener {
+func startListener(config *pgx.ConnConfig, timeout time.Duration) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listener{
-		config: config, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
+		config: config, timeout: timeout, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.run(ctx)
@@ -80,14 +87,14 @@ func (l *listener) session(ctx context.Context) (begun bool) {
 		defer cancel()
 		_ = conn.Close(closing) // it may be broken already
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN tendril_work; LISTEN tendril_attention"); err != nil {
+	if err := l.ask(ctx, conn, "LISTEN tendril_work; LISTEN tendril_attention"); err != nil {
 		return false
 	}
 	// What was sent while nobody listened is lost: look at everything once.
 	wake(l.work)
 	wake(l.attention)
 	for {
-		n, err := conn.WaitForNotification(ctx)
+		n, err := l.next(ctx, conn)
 		if err != nil {
 			return true
 		}
@@ -100,6 +107,31 @@ func (l *listener) session(ctx context.Context) (begun bool) {
 			wake(l.work)
 		case n.Channel == "tendril_attention":
 			wake(l.attention)
+		}
+	}
+}
+
+// ask runs a statement without an answer.
+func (l *listener) ask(ctx context.Context, conn *pgx.Conn, statement string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	_, err := conn.Exec(ctx, statement)
+	return err
+}
+
+// next waits for a notification. After a silence the database is asked whether
+// it is there: a session that only listens would never learn that what stands
+// between has forgotten it.
+func (l *listener) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	for {
+		waiting, cancel := context.WithTimeout(ctx, silence*l.timeout)
+		n, err := conn.WaitForNotification(waiting)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return n, err
+		}
+		if err := l.ask(ctx, conn, "-- still there?"); err != nil {
+			return nil, err
 		}
 	}
 }

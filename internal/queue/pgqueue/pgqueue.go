@@ -6,6 +6,7 @@
 package pgqueue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -65,15 +67,14 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	// server's log, and a pooler in transaction mode may stand between.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	config.ConnConfig.RuntimeParams["application_name"] = "tendril " + o.Agent.Name
+	timeout := cmp.Or(o.CallTimeout, 15*time.Second)
+	boundConnect(config.ConnConfig, timeout)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
 	sum := sha256.Sum256([]byte(o.Token))
-	q := &Queue{pool: pool, hash: hex.EncodeToString(sum[:]), agent: o.Agent, timeout: o.CallTimeout}
-	if q.timeout == 0 {
-		q.timeout = 15 * time.Second
-	}
+	q := &Queue{pool: pool, hash: hex.EncodeToString(sum[:]), agent: o.Agent, timeout: timeout}
 	if o.ListenURL != "off" {
 		listenConfig := config.ConnConfig.Copy()
 		if o.ListenURL != "" {
@@ -81,10 +82,20 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 				pool.Close()
 				return nil, fmt.Errorf("queue listen URL: %w", err)
 			}
+			boundConnect(listenConfig, timeout)
 		}
-		q.listener = startListener(listenConfig)
+		q.listener = startListener(listenConfig, timeout)
 	}
 	return q, nil
+}
+
+// boundConnect has making a connection take no longer than a call. The pool
+// goes on with it when the caller has given up, and nobody else may have its
+// place meanwhile.
+func boundConnect(config *pgx.ConnConfig, timeout time.Duration) {
+	if config.ConnectTimeout == 0 || config.ConnectTimeout > timeout {
+		config.ConnectTimeout = timeout
+	}
 }
 
 // Close implements queue.Queue.
@@ -208,6 +219,11 @@ func (q *Queue) call(ctx context.Context, doing string, reply any, statement str
 	if err := row.Scan(reply); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return err
+		}
+		if _, answered := errors.AsType[*pgconn.PgError](err); !answered {
+			// What has become of this connection may have become of all: the
+			// next call is not to find out one by one.
+			q.pool.Reset()
 		}
 		return translate(doing, err)
 	}
