@@ -168,7 +168,7 @@ func TestClaimIsIndependentOfQueueLength(t *testing.T) {
 	agent := w.newAgent(t, "one")
 	w.deploy(t, w.operator, snapshot("busy"))
 	agent.mustClaim(t)
-	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) SELECT $1, $2 FROM generate_series(1, 5000)", w.cluster, snapshot("busy"))
+	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) SELECT $1, $2 FROM generate_series(1, 2000)", w.cluster, snapshot("busy"))
 	id := w.deploy(t, w.operator, snapshot("idle"))
 	mustExec(t, w.conn, "ANALYZE")
 	err := pgx.BeginFunc(t.Context(), w.conn, func(tx pgx.Tx) error {
@@ -184,7 +184,7 @@ func TestClaimIsIndependentOfQueueLength(t *testing.T) {
 			return err
 		}
 		if read == 0 || read > 30 {
-			t.Errorf("rows read of provisions and workspaces by one claim = %d, want a handful of 5,000", read)
+			t.Errorf("rows read of provisions and workspaces by one claim = %d, want a handful of 2,000", read)
 		}
 		return nil
 	})

@@ -156,7 +156,7 @@ func setModelSize(t *testing.T) {
 	t.Helper()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]string{"rapid.checks": "20", "rapid.steps": "150"} {
+	for name, value := range map[string]string{"rapid.checks": "15", "rapid.steps": "150"} {
 		if _, env := os.LookupEnv(strings.ToUpper(strings.ReplaceAll(name, ".", "_"))); env || given[name] {
 			continue
 		}

@@ -1,12 +1,14 @@
 package sql_test
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 )
 
@@ -80,14 +82,19 @@ const readState = `SELECT jsonb_build_object(
 		SELECT provision_id, jsonb_agg(jsonb_build_object('seq', seq, 'stream', stream_type, 'text', log_chunk) ORDER BY seq) AS rows
 		FROM public.provision_logs GROUP BY provision_id) l))`
 
+func readContractState(ctx context.Context, conn *pgx.Conn) (*contractState, error) {
+	state := newContractState()
+	var data []byte
+	if err := conn.QueryRow(ctx, readState).Scan(&data); err != nil {
+		return nil, err
+	}
+	return state, json.Unmarshal(data, state)
+}
+
 // compare reads the tables and holds them to the rules and to the model.
 func (m *model) compare(rt *rapid.T) {
-	now := newContractState()
-	var data []byte
-	if err := m.conn.QueryRow(m.ctx, readState).Scan(&data); err != nil {
-		rt.Fatalf("read the tables: %v", err)
-	}
-	if err := json.Unmarshal(data, now); err != nil {
+	now, err := readContractState(m.ctx, m.conn)
+	if err != nil {
 		rt.Fatalf("read the tables: %v", err)
 	}
 	for _, broken := range m.brokenRules(now) {

@@ -1,0 +1,138 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// crowd is several connections that call whatever they like at once.
+type crowd struct {
+	w      *world
+	agents []*agent
+
+	mu     sync.Mutex
+	boots  map[uuid.UUID]uuid.UUID
+	claims []uuid.UUID
+}
+
+// Everything at once, on two workspaces: no call deadlocks or breaks on a
+// constraint, and the tables agree with each other in the end.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	const connections, calls = 6, 150
+	db := pgtest.New(t, migrated)
+	c := &crowd{w: newWorld(t, db.Conn(t)), boots: map[uuid.UUID]uuid.UUID{}}
+	for _, name := range []string{"one", "two", "three"} {
+		a := c.w.newAgent(t, name)
+		c.agents, c.boots[a.instance] = append(c.agents, a), a.boot
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, connections)
+	for i := range connections {
+		conn, dice := db.Conn(t), rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // dice, not secrets
+		wg.Go(func() {
+			for range calls {
+				if errs[i] = c.step(t.Context(), conn, dice); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	now, err := readContractState(t.Context(), c.w.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model{released: map[uuid.UUID]bool{}}
+	for _, id := range one[[]uuid.UUID](t, c.w.conn, "SELECT coalesce(array_agg((detail ->> 'held_by_claim')::uuid), '{}') FROM public.audit_events WHERE action = 'release_workspace' AND detail ->> 'held_by_claim' IS NOT NULL") {
+		m.released[id] = true
+	}
+	for _, broken := range m.brokenRules(now) {
+		t.Errorf("rule broken: %s", broken)
+	}
+	if len(now.Claims) < 20 {
+		t.Errorf("only %d claims were made: the calls hardly met", len(now.Claims))
+	}
+}
+
+// step makes one call. A refusal is an answer; any other error is not.
+func (c *crowd) step(ctx context.Context, conn *pgx.Conn, dice *rand.Rand) error {
+	a := c.agents[dice.IntN(len(c.agents))]
+	c.mu.Lock()
+	boot, claim := c.boots[a.instance], uuid.New()
+	if n := len(c.claims); n > 0 {
+		claim = c.claims[max(0, n-1-dice.IntN(6))]
+	}
+	c.mu.Unlock()
+	query, args := "", []any{}
+	switch dice.IntN(14) {
+	case 0, 1:
+		query, args = "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", []any{c.w.cluster, snapshot(fmt.Sprintf("w%d", dice.IntN(2)))}
+	case 2, 3, 4:
+		claim = uuid.New()
+		query, args = "SELECT * FROM public.fetch_next_provision($1, $2, $3, $4)", []any{c.w.tokenHash, a.instance, boot, claim}
+	case 5:
+		query, args = "SELECT public.update_provision_status($1, $2, 'PROCESSING', $3)", []any{c.w.tokenHash, claim, applying}
+	case 6:
+		query, args = "SELECT public.update_provision_status($1, $2, 'PROCESSING', '{\"state_unsaved\": true}')", []any{c.w.tokenHash, claim}
+	case 7:
+		query, args = "SELECT public.update_provision_status($1, $2, 'SUCCESS', '{\"state_unsaved\": false}')", []any{c.w.tokenHash, claim}
+	case 8:
+		query, args = "SELECT public.cancel_provision(provision_id) FROM tendril.claims WHERE id = $1", []any{claim}
+	case 9:
+		query = "SELECT public.release_workspace(id) FROM public.workspaces WHERE held_by_claim IS NOT NULL OR unsaved_state_on IS NOT NULL LIMIT 1"
+	case 10: // the lease runs out, or the clock goes back
+		query, args = "UPDATE tendril.claims SET lease_until = clock_timestamp() + $2 * interval '1 hour' WHERE id = $1 AND state = 'running'", []any{claim, 1 - 2*dice.IntN(2)}
+	case 11:
+		query, args = "SELECT public.agent_heartbeat($1, $2, $3, $4)", []any{c.w.tokenHash, a.instance, boot, []uuid.UUID{}}
+	case 12:
+		query, args = "SELECT public.insert_provision_log($1, $2, 1, '[{\"stream\": \"STDOUT\", \"text\": \"x\", \"at\": \"2026-01-01T00:00:00Z\"}]')", []any{c.w.tokenHash, claim}
+	case 13:
+		return c.restart(ctx, conn, a)
+	}
+	tag, err := conn.Exec(ctx, query, args...)
+	if err == nil && strings.Contains(query, "fetch_next") && tag.RowsAffected() == 1 {
+		c.mu.Lock()
+		c.claims = append(c.claims, claim)
+		c.mu.Unlock()
+	}
+	return unlessRefused(query, err)
+}
+
+// restart registers a new boot and sweeps what the earlier ones left.
+func (c *crowd) restart(ctx context.Context, conn *pgx.Conn, a *agent) error {
+	boot := uuid.New()
+	about := fmt.Sprintf(`{"instance_id": %q, "boot_id": %q, "name": %q, "host": %q, "version": "test", "contract": 2, "slots": 2}`, a.instance, boot, a.name, a.host)
+	if _, err := conn.Exec(ctx, "SELECT public.register_agent($1, $2)", c.w.tokenHash, about); err != nil {
+		return unlessRefused("register", err)
+	}
+	c.mu.Lock()
+	c.boots[a.instance] = boot
+	c.mu.Unlock()
+	_, err := conn.Exec(ctx, "SELECT public.fail_orphaned_provisions($1, $2, $3)", c.w.tokenHash, a.instance, boot)
+	return unlessRefused("sweep", err)
+}
+
+func unlessRefused(what string, err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pg.Code, "PT") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
