@@ -35,6 +35,8 @@ type setup struct {
 	Drain, Grace        time.Duration
 	// As in limits.
 	EndMargin, LastDelivery time.Duration
+	// LogLimit is as in job.Settings.
+	LogLimit int64
 	// LoseClaims is how many answers to Claim are lost on their way.
 	LoseClaims int
 	// LoseReports loses the answer to every report; NoReports has none get there.
@@ -77,7 +79,7 @@ func agentProcess() int {
 			return &lossyQueue{Queue: q, claims: s.LoseClaims, setup: s}, nil
 		},
 		Command: command, Env: []string{roleEnv + "=child", noRaceSleep},
-		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour},
+		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour, LogLimit: s.LogLimit},
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	a.limits.endMargin = or(s.EndMargin, a.limits.endMargin)

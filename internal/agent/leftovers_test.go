@@ -26,9 +26,9 @@ func TestOddFilesDoNotKeepAnAgentFromStarting(t *testing.T) {
 		"link":           func(path string) error { return os.Symlink("/dev/zero", path) },
 	}
 	for name, put := range odd {
-		for _, suffix := range []string{linesSuffix, lockSuffix, aboutSuffix} {
+		for _, suffix := range suffixes() {
 			path := filepath.Join(spool, uuid.NewString())
-			for _, other := range []string{linesSuffix, lockSuffix, aboutSuffix} {
+			for _, other := range suffixes() {
 				err := os.WriteFile(path+other, nil, 0o600)
 				if other == suffix {
 					_ = os.Remove(path + other)
