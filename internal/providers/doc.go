@@ -22,7 +22,8 @@
 //     their content was hashed. The engine accepts those.
 //   - Without one, the engine is told to accept whatever is in the cache
 //     (TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE), and the newest package
-//     of each version is linked. It hashes the ones it selects, and writes the
+//     of each version is linked, for the providers that the workspace needed
+//     last time. The engine hashes the ones it selects, and writes the
 //     checksums into the lock file it makes: they must be those of the store,
 //     or the package goes and init runs again. What the flag spoils is that
 //     lock file, which is thrown away with the checkout.
