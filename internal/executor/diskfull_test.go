@@ -78,15 +78,36 @@ func TestFullDiskLosesNoState(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	disk := s.smallDisk("size=8m", &s.job.Dirs.Work, &s.job.Dirs.State)
+	first := s.fillsDisk(disk)
+	if !strings.Contains(first.text(), "Emergency state dump: ") {
+		t.Error("Terraform did not dump its state: this test shows nothing")
+	}
+	if n := wantCreatedIn(t, first, s.localState()); n == 0 {
+		t.Error("the first run created nothing, want something before the disk was full")
+	}
+}
+
+// The same with the spool on that disk, as an agent has it: the run can tell
+// neither lines nor reports until the reserved room is given back.
+func TestFullDiskUnderTheSpoolLosesNoState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	disk := s.smallDisk("size=8m", &s.job.Dirs.Work, &s.job.Dirs.State)
+	s.spoolDir = disk
+	s.fillsDisk(disk)
+}
+
+// fillsDisk has a run fill the disk in the middle of its apply, and another one
+// finish the work when there is room again. It returns the first.
+func (s *site) fillsDisk(disk string) *child {
+	t := s.t
+	t.Helper()
 	fill := filepath.Join(disk, "fill")
 	s.patience = time.Second
 	s.template(map[string]string{"main.tf": filling("cat /dev/zero >> " + fill + " || true")}, nil)
 	got, first := s.run()
 	if got.Status != provision.Failed {
 		t.Fatalf("run ended %s, want FAILED: the disk is full", got.Status)
-	}
-	if !strings.Contains(first.text(), "Emergency state dump: ") {
-		t.Error("Terraform did not dump its state: this test shows nothing")
 	}
 	if strings.Contains(first.text(), "secret-in-the-state") {
 		t.Error("log holds what is in the state")
@@ -100,13 +121,11 @@ func TestFullDiskLosesNoState(t *testing.T) {
 	got, second := s.run()
 	wantEnd(t, got, provision.Success, "")
 	s.wantKept(0)
-	if n := wantCreatedIn(t, first, s.localState()); n == 0 {
-		t.Error("the first run created nothing, want something before the disk was full")
-	}
 	wantCreatedIn(t, second, s.localState())
 	if strings.Contains(second.text(), "terraform_data.before: Creating") {
 		t.Error("the second run creates once more what the first has created")
 	}
+	return first
 }
 
 // hog writes to a file, whatever becomes of it.

@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,6 +58,7 @@ type site struct {
 	dirs string
 	// patience is how long a run tries to store a state; 0: as it is.
 	patience time.Duration
+	spoolDir string   // where spools are; "": a directory for each
 	env      []string // beside what every child gets
 }
 
@@ -135,7 +137,8 @@ type child struct {
 func (s *site) start() *child {
 	s.t.Helper()
 	t := s.t
-	spool, err := os.OpenFile(filepath.Join(t.TempDir(), "spool"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	spoolDir := cmp.Or(s.spoolDir, t.TempDir())
+	spool, err := os.OpenFile(filepath.Join(spoolDir, "spool-"+uuid.NewString()), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
