@@ -3,7 +3,11 @@ package pgtest
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,12 +25,28 @@ type Own struct {
 	server  *postgres.Server
 }
 
-// OwnServer starts a server for this test alone, empty and as durable as
-// shared ones, that is: not across a crash of the machine. It is stopped when
-// the test is over.
-func OwnServer(t testing.TB) *Own {
+// OwnOption says how a server of a test's own is to run.
+type OwnOption func(*postgres.Options)
+
+// Durable has the server keep what was committed, however it is stopped; not
+// across a crash of the machine.
+func Durable() OwnOption {
+	return func(o *postgres.Options) { o.Settings["synchronous_commit"] = "on" }
+}
+
+// WithPrograms runs the server by the programs in a directory.
+func WithPrograms(dir string) OwnOption {
+	return func(o *postgres.Options) { o.BinDir = dir }
+}
+
+// OwnServer starts a server for this test alone, empty and no more durable than
+// shared ones unless it is asked to be. It is stopped when the test is over.
+func OwnServer(t testing.TB, opts ...OwnOption) *Own {
 	t.Helper()
 	o := &Own{options: postgres.Options{DataDir: Dir(t), BinDir: os.Getenv(binEnv), Settings: fast()}}
+	for _, opt := range opts {
+		opt(&o.options)
+	}
 	t.Cleanup(func() { o.Stop(t) })
 	o.Start(t)
 	return o
@@ -72,4 +92,39 @@ func (o *Own) Stop(t testing.TB) {
 		t.Errorf("pgtest: stopping a server: %v", err)
 	}
 	o.server = nil
+}
+
+// Crash stops the server as pg_ctl -m immediate does: it writes nothing more,
+// and recovers when it is started again.
+func (o *Own) Crash(t testing.TB) {
+	t.Helper()
+	o.mu.Lock()
+	server := o.server
+	o.mu.Unlock()
+	if server == nil {
+		t.Fatal("pgtest: Crash of a server that does not run")
+	}
+	if err := syscall.Kill(o.postmaster(t), syscall.SIGQUIT); err != nil {
+		t.Fatalf("pgtest: stopping a server at once: %v", err)
+	}
+	select {
+	case <-server.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("pgtest: a server does not end on SIGQUIT")
+	}
+	o.Stop(t)
+}
+
+// postmaster is the server's process.
+func (o *Own) postmaster(t testing.TB) (pid int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(o.options.DataDir, "data", "postmaster.pid"))
+	if err == nil {
+		first, _, _ := strings.Cut(string(text), "\n")
+		pid, err = strconv.Atoi(first)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: finding the server's process: %v", err)
+	}
+	return pid
 }

@@ -99,6 +99,30 @@ func TestOwnServerKeepsDataAndURL(t *testing.T) {
 	}
 }
 
+func TestDurableServerKeepsCommitsAcrossACrash(t *testing.T) {
+	t.Parallel()
+	own := pgtest.OwnServer(t, pgtest.Durable())
+	run := func(statement string) error {
+		conn, err := pgx.Connect(t.Context(), own.URL)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), statement)
+		return errors.Join(err, conn.Close(t.Context()))
+	}
+	if err := run("CREATE TABLE kept ()"); err != nil {
+		t.Fatal(err)
+	}
+	own.Crash(t)
+	if err := run("SELECT FROM kept"); err == nil {
+		t.Error("a crashed server answers")
+	}
+	own.Start(t)
+	if err := run("SELECT FROM kept"); err != nil {
+		t.Errorf("after a crash: %v", err)
+	}
+}
+
 func TestPoolIsClosedBeforeTheDatabaseIsDropped(t *testing.T) {
 	t.Parallel()
 	var n int

@@ -1,0 +1,106 @@
+package chaos
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	tendrilsql "github.com/tendril-run/tendril/sql"
+)
+
+// ownWorks is works on a server of the test's own.
+func ownWorks(t *testing.T, opts ...pgtest.OwnOption) (*works, *pgtest.Own) {
+	t.Helper()
+	own := pgtest.OwnServer(t, opts...)
+	if _, err := tendrilsql.Migrate(t.Context(), own.URL); err != nil {
+		t.Fatal(err)
+	}
+	return newWorks(site.On(t, queuetest.Populate(t, own.URL))), own
+}
+
+// reconnect replaces the test's own connection, which an outage has cut.
+func (w *works) reconnect() {
+	w.T.Helper()
+	_ = w.Conn.Close(w.T.Context()) // it is broken
+	conn, err := pgx.Connect(w.T.Context(), w.URL)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.Conn = conn
+}
+
+// outage takes the server away while runs are in apply, before it, and queued.
+// It comes back when the run in apply has printed that many lines, 10 ms apart.
+func (w *works) outage(own *pgtest.Own, stop func(testing.TB), lines int) time.Duration {
+	w.T.Helper()
+	applying := w.deploy("a", lines+100, 10*time.Millisecond)
+	w.awaitPrinted(applying, 5)
+	early := w.deploy("b", 20, 10*time.Millisecond)
+	w.Await("a run before its apply", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", early.id)
+	if w.applied(early) {
+		w.T.Fatal("the second run applies already; this test wants it before")
+	}
+	w.deploy("a", 5, time.Millisecond)
+	w.deploy("c", 5, time.Millisecond)
+	began := time.Now()
+	stop(w.T)
+	w.awaitPrinted(applying, lines)
+	away := time.Since(began)
+	own.Start(w.T)
+	w.reconnect()
+	back := time.Now()
+	w.awaitAll()
+	w.T.Logf("database away for %s, all had ended %s later", away.Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
+	return away
+}
+
+// nobodyLost fails the test if a run was given up on the way.
+func (w *works) nobodyLost() {
+	w.T.Helper()
+	for _, r := range w.runs {
+		if log := w.Log(w.T, r.id); strings.Contains(log, "is lost") || strings.Contains(log, "reported after all") {
+			w.T.Errorf("run %d was given up:\n%s", r.n, log)
+		}
+	}
+}
+
+// Postgres goes away in the middle of everything, for shorter and for longer
+// than the lease. Whoever is back first must not reap the other: the database
+// itself was away.
+func TestPostgresStopped(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second // see shortLeases
+	for name, longer := range map[string]bool{"shorter than the lease": false, "longer than the lease": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, own := ownWorks(t, pgtest.Durable())
+			w.shortLeases()
+			one := w.agent("one", 2, w.SharedState()).Start()
+			two := w.agent("two", 2, w.SharedState()).Start()
+			lines := 100
+			if longer {
+				lines = 480
+			}
+			for range times(1, 8) {
+				if away := w.outage(own, own.Crash, lines); away > lease != longer {
+					t.Errorf("the database was away for %s; this test wants longer than %s: %v", away, lease, longer)
+				}
+				counted.add("faults: Postgres stopped at once, "+name, 1)
+				if full() {
+					w.outage(own, own.Stop, lines)
+					counted.add("faults: Postgres stopped in order, "+name, 1)
+				}
+			}
+			w.nobodyLost()
+			one.Terminate()
+			two.Terminate()
+			w.countLeftovers(one)
+			w.count(two, "SUCCESS")
+		})
+	}
+}
