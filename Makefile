@@ -29,6 +29,10 @@ build: ## Build bin/tendril and bin/trellis
 test: deps ## Run every test, with the race detector; installs what they need
 	@go test -race -timeout 20m $(TESTARGS) ./...
 
+.PHONY: chaos
+chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left
+	@TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos | grep -Ev '^(=== |    agent.go)'
+
 .PHONY: deps
 deps: ## Install what the tests need: PostgreSQL, git, Terraform
 	@scripts/test-deps.sh $(TOOLS)

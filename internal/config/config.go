@@ -73,6 +73,7 @@ type State struct {
 type Run struct {
 	Timeout     Duration `toml:"timeout"`
 	CancelGrace Duration `toml:"cancel_grace"`
+	DiskWait    Duration `toml:"disk_wait"`
 	LogLimit    Size     `toml:"log_limit"`
 	PassEnv     []string `toml:"pass_env"`
 }
@@ -97,7 +98,7 @@ func defaults(env environment) Config {
 		Policy:       Policy{Operations: []string{string(provision.OperationApply)}},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
-		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, LogLimit: Size{64 << 20}},
+		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}},
 	}
 }
 
@@ -133,6 +134,7 @@ func (c Config) Settings() job.Settings {
 		},
 		State:       job.State{Backend: c.State.Backend, Config: c.State.Config},
 		CancelGrace: c.Run.CancelGrace.Duration,
+		DiskWait:    c.Run.DiskWait.Duration,
 		Timeout:     c.Run.Timeout.Duration,
 		LogLimit:    c.Run.LogLimit.Bytes,
 	}

@@ -88,6 +88,7 @@ key = "{workspace_id}/terraform.tfstate"
 [run]
 timeout = "1h"
 cancel_grace = "1m"
+disk_wait = "45s"
 log_limit = "1GiB"
 pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 `, 0o644)
@@ -120,7 +121,7 @@ pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 		State: State{Backend: "s3", Config: map[string]map[string]string{
 			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
 		}},
-		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}},
+		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -136,7 +137,7 @@ pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
 		},
 		State:       job.State{Backend: "s3", Config: want.State.Config},
-		CancelGrace: time.Minute, Timeout: time.Hour, LogLimit: 1 << 30,
+		CancelGrace: time.Minute, Timeout: time.Hour, DiskWait: 45 * time.Second, LogLimit: 1 << 30,
 	}
 	if !reflect.DeepEqual(settings, wantSettings) {
 		t.Errorf("Settings() = %+v, want %+v", settings, wantSettings)
@@ -159,7 +160,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
-		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*",
+		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*",
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
 	}
@@ -176,7 +177,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		State: State{Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
 		}},
-		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}},
+		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)

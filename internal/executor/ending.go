@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +22,7 @@ func (s *session) watchEnding(over <-chan struct{}, grace time.Duration) {
 		return
 	case <-s.ctx.Done():
 	}
-	s.log.System("%s The run is interrupted and has %s to stop by itself.", stopSentence(s.stopReason()), grace)
+	s.log.System("%s The run is interrupted and has %s to stop by itself.", s.stopSentence(), grace)
 	deadline := time.Now().Add(grace)
 	tick := time.NewTicker(countdownEvery)
 	defer tick.Stop()
@@ -41,8 +43,16 @@ func (s *session) watchEnding(over <-chan struct{}, grace time.Duration) {
 	}
 }
 
-func stopSentence(reason job.StopReason) string {
-	switch reason {
+func (s *session) stopSentence() string {
+	why, ok := errors.AsType[*stopped](context.Cause(s.ctx))
+	if !ok {
+		return ""
+	}
+	return why.sentence()
+}
+
+func (s *stopped) sentence() string {
+	switch s.reason {
 	case job.StopCancelled:
 		return "Cancel requested."
 	case job.StopDrained:
@@ -53,8 +63,10 @@ func stopSentence(reason job.StopReason) string {
 		return "The time limit for a run is reached."
 	case job.StopAgentGone:
 		return "The agent is gone."
+	case job.StopSpoolFailed:
+		return fmt.Sprintf("The disk of the agent's data directory does not take what the run prints (%v); lines are lost.", s.err)
 	default:
-		return fmt.Sprintf("Stopped (%s).", reason)
+		return fmt.Sprintf("Stopped (%s).", s.reason)
 	}
 }
 
@@ -81,10 +93,10 @@ func (s *session) settle(err error) error {
 	switch code, status, ok := stoppedAs(reason); {
 	case ok && failure.Code == provision.CodeStateUnsaved:
 		// What a person must know of, however the run came to it.
-		failure = provision.Fail(failure.Code, stopSentence(reason)+" "+sentence(failure.Message), err)
+		failure = provision.Fail(failure.Code, s.stopSentence()+" "+sentence(failure.Message), err)
 	case ok:
 		report.Status = status
-		failure = provision.Fail(code, stopSentence(reason)+" "+sentence(failure.Message), err)
+		failure = provision.Fail(code, s.stopSentence()+" "+sentence(failure.Message), err)
 	}
 	report.Detail.ErrorCode, report.Detail.ErrorMessage = failure.Code, failure.Message
 	if s.unsaved && failure.Code != provision.CodeStateUnsaved {
@@ -109,6 +121,8 @@ func stoppedAs(reason job.StopReason) (provision.Code, provision.Status, bool) {
 		return provision.CodeAgentLost, provision.Failed, true
 	case job.StopTimedOut:
 		return provision.CodeTimedOut, provision.Failed, true
+	case job.StopSpoolFailed:
+		return provision.CodeSpoolFailed, provision.Failed, true
 	default:
 		return "", "", false
 	}

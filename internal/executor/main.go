@@ -63,6 +63,7 @@ func run(control *os.File, log *logstream.Writer, patience time.Duration) (err e
 		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
 	}
 	s := newSession(reader, log, j.Settings.Timeout, patience)
+	log.WaitForRoom(j.Settings.DiskWait, s.ctx.Done(), s.spoolFailed)
 	defer func() {
 		_ = control.Close()
 		s.wait()

@@ -35,7 +35,10 @@ type session struct {
 }
 
 // stopped is why a run ends before its time.
-type stopped struct{ reason job.StopReason }
+type stopped struct {
+	reason job.StopReason
+	err    error // what brought it about; nil where somebody asked for it
+}
 
 func (s *stopped) Error() string { return "stopped: " + string(s.reason) }
 
@@ -62,7 +65,10 @@ func (s *session) wait() {
 	s.graceEnd()
 }
 
-func (s *session) stop(reason job.StopReason) { s.cancel(&stopped{reason}) }
+func (s *session) stop(reason job.StopReason) { s.cancel(&stopped{reason: reason}) }
+
+// spoolFailed is told when what the run prints is lost.
+func (s *session) spoolFailed(err error) { s.cancel(&stopped{job.StopSpoolFailed, err}) }
 
 func (s *session) listen(controls *job.Reader) {
 	defer close(s.done)

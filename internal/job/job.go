@@ -60,6 +60,9 @@ type Settings struct {
 	CancelGrace time.Duration `json:"cancel_grace"`
 	// Timeout ends a run like a cancel does.
 	Timeout time.Duration `json:"timeout"`
+	// DiskWait is how long a run whose output does not fit on a full disk waits
+	// for room.
+	DiskWait time.Duration `json:"disk_wait"`
 	// LogLimit is the most text of a log that is kept, in bytes; 0 is no limit.
 	LogLimit int64 `json:"log_limit,omitempty"`
 }
@@ -121,13 +124,15 @@ type Control struct {
 type StopReason string
 
 // The reasons an agent gives. AgentGone is what a child tells itself when the
-// control pipe ends.
+// control pipe ends, SpoolFailed when its output cannot be written.
 const (
 	StopCancelled StopReason = "cancelled" // a person asked for it
 	StopDrained   StopReason = "drained"   // the agent's drain time ran out
 	StopLost      StopReason = "lost"      // the claim is no longer this agent's
 	StopTimedOut  StopReason = "timed_out"
 	StopAgentGone StopReason = "agent_gone"
+
+	StopSpoolFailed StopReason = "spool_failed"
 )
 
 // Write puts one message, a Job or a Control, on the pipe.

@@ -12,6 +12,7 @@ const (
 	CodeAgentRestarted Code = "agent_restarted" // SQL: the agent came back without the run
 	CodeAgentDrained   Code = "agent_drained"   // the drain time ran out
 	CodeExecDied       Code = "exec_died"       // the child process died without a result
+	CodeSpoolFailed    Code = "spool_failed"    // the agent's disk did not take what the run printed
 	CodeInternal       Code = "internal"        // a defect or an exhausted machine, not the user's doing
 
 	CodeCancelled   Code = "cancelled"
