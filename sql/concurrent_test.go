@@ -40,7 +40,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	errs := make([]error, connections)
 	for i := range connections {
-		conn, dice := db.Conn(t), rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // dice, not secrets
+		conn, dice := db.Conn(t), rand.New(rand.NewPCG(uint64(i), 1))
 		wg.Go(func() {
 			for range calls {
 				if errs[i] = c.step(t.Context(), conn, dice); errs[i] != nil {

@@ -54,8 +54,7 @@ type modelCluster struct {
 
 // model is what the database should hold.
 type model struct {
-	//nolint:containedctx // rapid's actions have no other way to it
-	ctx      context.Context
+	ctx      context.Context // rapid's actions have no other way to it
 	conn     *pgx.Conn
 	clusters []modelCluster
 	seen     map[string]int // how often what happened, over all sequences
