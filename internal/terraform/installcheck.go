@@ -51,7 +51,7 @@ func whole(binary string) error {
 		return errors.New("the program in it is cut short")
 	}
 	for _, section := range program.Sections {
-		if section.Type != elf.SHT_NOBITS && section.Offset+section.FileSize > uint64(info.Size()) { //nolint:gosec // a size is not negative
+		if section.Type != elf.SHT_NOBITS && section.Offset+section.FileSize > uint64(info.Size()) {
 			return errors.New("the program in it is cut short")
 		}
 	}
