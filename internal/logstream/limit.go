@@ -35,7 +35,7 @@ func (w *Writer) Limit(total int64, tail Tail) {
 		recent: recent{size: size},
 		pace:   pace{budget: total / 4, left: total / 4, size: int64(size)},
 	}
-	w.file.spare = w.limit.tail.yield
+	w.file.spare = w.limit.tail
 }
 
 // weight is what a record counts against a limit: its text, or a quarter of
@@ -74,10 +74,13 @@ func (w *Writer) beyond(name provision.Stream, text []byte) (int, error) {
 		l.pace.next = now.Add(sampleEvery)
 	}
 	n, err := l.tail.append(name, now, text)
-	if err != nil || l.epilogue() {
+	if n == 0 || l.epilogue() {
 		return n, err
 	}
-	l.recent.add(name, text)
+	l.recent.add(name, text[:n])
+	if err != nil {
+		return n, err
+	}
 	if now.Before(l.pace.next) {
 		w.look(l.pace.next)
 		return n, nil

@@ -33,7 +33,7 @@ func Resume(spool *os.File, tail Tail) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)
 	}
-	w := newWriter(spoolFile{file: spool, spare: end.yield, torn: torn}, nil)
+	w := newWriter(spoolFile{file: spool, spare: end, torn: torn}, nil)
 	w.limit = &limit{total: math.MaxInt64, begun: end.head.Segment > 0, tail: end}
 	w.chunk, w.updates = r.order.chunk, r.order.update
 	return w, nil

@@ -32,25 +32,24 @@ func (w *Writer) WaitForRoom(most time.Duration, stop <-chan struct{}, gaveUp fu
 // need be.
 func (s *stream) append(text []byte) error {
 	w := s.writer
-	began := time.Now()
-	waited := false
+	var began time.Time // of the wait; zero while there is none
 	for {
 		n, err := w.append(s.name, text)
 		text = text[n:]
 		if err == nil {
-			if waited {
+			if !began.IsZero() {
 				_ = w.system(fmt.Sprintf("The disk of the agent's data directory was full: the run waited %s for room.", time.Since(began).Round(time.Second))) // kept in w.file.err
 			}
 			return nil
 		}
-		if !waited { // the masker's next text would overwrite it
-			text = append([]byte{}, text...)
+		if began.IsZero() {
+			began = time.Now()
+			text = append([]byte{}, text...) // the masker's next text would overwrite it
 		}
 		if !full(err) || time.Since(began) >= w.room.most || !w.waitForRoom() || w.closed || w.ended {
 			w.giveUp(err)
 			return err
 		}
-		waited = true
 	}
 }
 

@@ -102,3 +102,36 @@ func TestStreamGivesUpWaitingForRoom(t *testing.T) {
 		})
 	}
 }
+
+// What is said while a stream waits takes the room set aside, and that does not
+// become room for the stream: it waits on, and the end of the story fits.
+func TestReservedRoomIsNotForWhatWaits(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "2M")
+	spool, tail := openOn(t, dir, "spool"), Tail{openOn(t, dir, "tail0"), openOn(t, dir, "tail1")}
+	if err := tail.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	w := NewWriter(spool, nil)
+	w.Limit(64<<20, tail)
+	w.WaitForRoom(3*lookForRoom, nil, nil)
+	fill(t, dir)
+	wrote := make(chan error)
+	go func() {
+		_, err := io.Copy(w.Stream(provision.Stdout), io.LimitReader(endless{}, 1<<20))
+		wrote <- err
+	}()
+	for i := 0; i < 50; i++ {
+		w.System("said meanwhile %d", i)
+	}
+	if err := <-wrote; !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Copy() = %v, want %v", err, syscall.ENOSPC)
+	}
+	if err := w.Update(ended(provision.Failed)); err != nil {
+		t.Errorf("Update() = %v, want room for it", err)
+	}
+	_ = w.Close() // ENOSPC again
+	if text := spooledText(t, spool); strings.Count(text, "said meanwhile") != 50 || len(text) > 64<<10 {
+		t.Errorf("the spool holds %d bytes of text, want what was said and next to nothing else", len(text))
+	}
+}

@@ -13,22 +13,35 @@ type spoolFile struct {
 		io.Writer
 		Sync() error
 	}
-	// spare makes room on a full disk and reports whether there was any to be
-	// made; it may be nil.
-	spare func() bool
-	torn  bool  // the file may not end with a newline
-	err   error // the first failure; never forgotten
-	lost  bool  // text was lost since, and the log does not say so yet
+	spare spareRoom // may be nil
+	torn  bool      // the file may not end with a newline
+	err   error     // the first failure; never forgotten
+	lost  bool      // text was lost since, and the log does not say so yet
 	line  []byte
+}
+
+// spareRoom is room on the disk that is set aside for what matters most.
+type spareRoom interface {
+	// yield gives it up and reports whether there was any.
+	yield() bool
+	// restore sets it aside again where it was given up. Until it can be, the
+	// disk has no room for anything else.
+	restore() error
 }
 
 // append writes one record, which ends with a newline, by one write. After a
 // record that was cut short the line is ended first, so that what is left of
 // it is a line no one can read. For a vital record on a full disk the spare
-// room is given up. What an error means is for the caller to say; see lose.
+// room is given up, and until there is as much again others find the disk full.
+// What an error means is for the caller to say; see lose.
 func (f *spoolFile) append(record []byte, vital bool) error {
+	if !vital && f.spare != nil {
+		if err := f.spare.restore(); err != nil {
+			return fmt.Errorf("write the spool: %w", err)
+		}
+	}
 	missing, err := f.write(record)
-	if vital && missing > 1 && full(err) && f.spare != nil && f.spare() {
+	if vital && missing > 1 && full(err) && f.spare != nil && f.spare.yield() {
 		missing, err = f.write(record)
 	}
 	if err == nil || missing == 1 && full(err) {

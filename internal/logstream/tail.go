@@ -34,8 +34,10 @@ const (
 
 // Reserve sets room on the disk aside, in a Tail that is still empty. A Writer
 // gives it up when the disk is full, for a SYSTEM line or an update.
-func (t Tail) Reserve() error {
-	err := unix.Fallocate(int(t[reserved].Fd()), 0, 0, reserve)
+func (t Tail) Reserve() error { return setAside(t[reserved]) }
+
+func setAside(file *os.File) error {
+	err := unix.Fallocate(int(file.Fd()), 0, 0, reserve)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return nil // not every file system can
 	}
@@ -73,12 +75,14 @@ type tailWriter struct {
 	lines  int64 // printed beyond the limit until now
 	bytes  int64
 	line   []byte
+	// yielded is the file that gave up its room and has not got it back.
+	yielded *os.File
 }
 
 func newTailWriter(files Tail, most int64) *tailWriter {
 	t := &tailWriter{files: files, most: most}
 	for i, file := range files {
-		t.out[i] = spoolFile{file: file, spare: t.yield}
+		t.out[i] = spoolFile{file: file, spare: t}
 	}
 	return t
 }
@@ -141,24 +145,47 @@ func (t *tailWriter) turn() error {
 	if err := t.files[i].Truncate(0); err != nil {
 		return fmt.Errorf("empty the log's tail: %w", err)
 	}
+	if t.yielded == t.files[i] {
+		t.yielded = nil // it holds a part of the log now, which can be given up as well
+	}
 	t.out[i].torn = false
+	if err := t.out[i].append(append(line, '\n'), false); err != nil {
+		return err // not begun, so it is begun again when there is room
+	}
 	t.head, t.number, t.size = next, next.Segment, 0
-	return t.out[i].append(append(line, '\n'), false)
+	return nil
 }
 
 // yield gives up room for what matters more, and reports whether there was any:
 // what is reserved, or the older segment while the child lives and nobody has
 // delivered that.
 func (t *tailWriter) yield() bool {
-	older := t.files[(t.head.Segment+1)%2]
+	i := (t.head.Segment + 1) % 2
 	if t.head.Segment == 0 {
-		older = t.files[reserved]
+		i = reserved
 	}
+	older := t.files[i]
 	if _, _, used := readHead(older); used && t.dead {
 		return false
 	}
 	info, err := older.Stat()
-	return err == nil && info.Size() > 0 && older.Truncate(0) == nil
+	if err != nil || info.Size() == 0 || older.Truncate(0) != nil {
+		return false
+	}
+	t.yielded = older
+	return true
+}
+
+// restore implements spareRoom.
+func (t *tailWriter) restore() error {
+	if t.yielded == nil {
+		return nil
+	}
+	if err := setAside(t.yielded); err != nil {
+		return err
+	}
+	t.yielded = nil
+	return nil
 }
 
 // sync waits until the disk has it all, and leaves an error with the spool.
