@@ -40,7 +40,7 @@ func TestPumpFarBehindFillsItsCalls(t *testing.T) {
 		spool := newSpool(t)
 		w := NewWriter(spool, nil)
 		block := []byte(strings.Repeat(line, 1+60_000/len(line)))
-		for written := 0; written < 8<<20; written += len(block) {
+		for written := 0; written < 3<<20; written += len(block) {
 			if _, err := w.Stream(provision.Stdout).Write(block); err != nil {
 				t.Fatal(err)
 			}

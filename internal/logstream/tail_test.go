@@ -1,11 +1,14 @@
 package logstream
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,5 +254,48 @@ func TestTailIsDamaged(t *testing.T) {
 	}
 	if !strings.HasSuffix(q.text(), "line 1999 "+strings.Repeat("x", 88)+"\n") {
 		t.Error("what is behind the damage is not delivered")
+	}
+}
+
+// TestTailTurnsWhenThereIsRoomAgain: a disk is full just when the other file is
+// to be begun. What is printed when there is room must be found again.
+func TestTailTurnsWhenThereIsRoomAgain(t *testing.T) {
+	t.Parallel()
+	tail := newTail(t)
+	w := newTailWriter(tail, 1000)
+	line := []byte(strings.Repeat("x", 99) + "\n")
+	for range 10 {
+		if _, err := w.append(provision.Stdout, time.Now(), line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := (w.head.Segment + 1) % 2
+	small := &disk{File: tail[next], room: 7}
+	w.out[next].file = small
+	last := []byte("the last line\n")
+	for range 3 { // it is tried again and again
+		if n, err := w.append(provision.Stderr, time.Now(), last); n != 0 || !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("append() on a full disk = %d, %v, want 0, %v", n, err, syscall.ENOSPC)
+		}
+	}
+	small.room = -1
+	if n, err := w.append(provision.Stderr, time.Now(), last); n != len(last) || err != nil {
+		t.Fatalf("append() = %d, %v, want %d, nil", n, err, len(last))
+	}
+	var got strings.Builder
+	for r := newTailReader(tail, 0); ; {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record.Stream != provision.System {
+			got.Write(record.Text)
+		}
+	}
+	if want := strings.Repeat(string(line), 10) + string(last); got.String() != want {
+		t.Errorf("the tail holds %d bytes, want %d", got.Len(), len(want))
 	}
 }
