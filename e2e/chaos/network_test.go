@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/wiretest"
+)
+
+// wired configures an agent that reaches its database by way of a proxy.
+func (w *works) wired(name string, slots int) (*site.Agent, *wiretest.Proxy) {
+	w.T.Helper()
+	wire := wiretest.New(w.T, w.URL)
+	a := w.agent(name, slots, w.SharedState())
+	a.Set("TENDRIL_QUEUE_URL", wire.URL(w.QueueURL))
+	return a, wire
+}
+
+// The connections break again and again, are refused for a while, and stall.
+func TestConnectionCutAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	a, wire := w.wired("one", 3)
+	a.Start()
+	a.AwaitOutput("registered")
+	for i := range times(20, 200) {
+		w.keepBusy(4)
+		switch i % 4 {
+		case 0:
+			wire.Refuse()
+			counted.add("faults: connections refused for a while", 1)
+		case 1:
+			wire.Stall()
+			counted.add("faults: connections stalled for a while", 1)
+		default:
+			counted.add("faults: connections cut", wire.Cut())
+		}
+		<-time.After(rand.N(600 * time.Millisecond)) //nolint:gosec // nobody gains by guessing it
+		wire.Pass()
+	}
+	w.awaitAll()
+	a.Terminate()
+	w.nobodyLost()
+	w.count(a, "SUCCESS")
+}
+
+// A bad line: a tenth of a second each way, and 32 KB a second.
+func TestConnectionSlow(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	a, wire := w.wired("one", 3)
+	wire.Slow(100*time.Millisecond, 32<<10)
+	a.Start()
+	for i := range times(6, 60) {
+		w.deploy(fmt.Sprintf("w%d", i%4), 100, time.Millisecond)
+		counted.add("faults: runs over a slow connection", 1)
+	}
+	w.awaitAll()
+	a.Terminate()
+	w.nobodyLost()
+	w.count(a, "SUCCESS")
+}
+
+// The agent's connections lead nowhere for longer than its lease, while another
+// agent is there that reaps, and would run what is queued on the workspace.
+func TestBlackHoleForLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	w.shortLeases()
+	lone, wire := w.wired("lone", 1)
+	lone.Start()
+	witness := w.agent("witness", 2, w.SharedState())
+	for range times(1, 5) {
+		lost := w.deploy("a", 300, 10*time.Millisecond)
+		w.awaitPrinted(lost, 5)
+		witness.Start()
+		wire.BlackHole()
+		began := time.Now()
+		counted.add("faults: connections into a black hole for longer than the lease", 1)
+		next := w.deploy("a", 10, 10*time.Millisecond)
+		if got := w.AwaitEnd(lost.id); got != "FAILED/agent_lost" {
+			t.Fatalf("the run of an agent that cannot be heard = %s, want FAILED/agent_lost", got)
+		}
+		w.waits(next)
+		w.awaitPrinted(lost, lost.lines) // nobody stopped it
+		if got := w.Status(t, next.id); got != "QUEUED" {
+			t.Errorf("what is queued behind a lost apply = %s, want QUEUED", got)
+		}
+		if full() { // else its calls are still waiting for their answers
+			lone.AwaitOutput("cannot reach the database")
+			t.Logf("the agent noticed the black hole after %s", time.Since(began).Round(time.Millisecond))
+		}
+		wire.Pass()
+		back := time.Now()
+		w.Await("the late settlement", "SELECT status = 'SUCCESS' FROM public.provisions WHERE id = $1", lost.id)
+		t.Logf("settled %s after the black hole, %s after it began", time.Since(back).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		if got := w.AwaitEnd(next.id); got != "SUCCESS" {
+			t.Errorf("what was queued behind it = %s, want SUCCESS", got)
+		}
+		witness.Terminate()
+	}
+	wire.Cut() // else the agent takes leave of what does not answer
+	lone.Terminate()
+	w.countLeftovers(lone)
+	w.count(witness, "SUCCESS")
+}
