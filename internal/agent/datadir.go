@@ -90,30 +90,6 @@ func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
 	return dirs, nil
 }
 
-// removeSecrets removes what a run of the workspace left that is secret. None
-// of its processes may live.
-func (d *dataDir) removeSecrets(workspace string) error {
-	if err := os.RemoveAll(d.path("work", workspace, secretsName)); err != nil {
-		return fmt.Errorf("remove the secrets of a run: %w", err)
-	}
-	return nil
-}
-
-// removeAllSecrets does that for every workspace.
-func (d *dataDir) removeAllSecrets() error {
-	entries, err := os.ReadDir(d.path("work"))
-	if err != nil {
-		return fmt.Errorf("look for secrets of earlier runs: %w", err)
-	}
-	var errs []error
-	for _, entry := range entries {
-		if entry.IsDir() {
-			errs = append(errs, d.removeSecrets(entry.Name()))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // lockDataDir locks root for this process and leaves its pid for whoever comes
 // second.
 func lockDataDir(root string) (*os.File, error) {

@@ -79,6 +79,8 @@ func (b *boot) settleLeftover(ctx context.Context, s *spool, ended func()) error
 		return ctx.Err()
 	case queue.KindOf(o.err) == queue.Superseded:
 		return o.err
+	case queue.KindOf(o.err) == queue.ClaimLost:
+		dismiss(s, log, o)
 	default:
 		reject(s, log, o.err)
 	}
@@ -117,8 +119,8 @@ func (b *boot) clearAway(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // an old child may live and use them
 	}
-	if err := b.dir.removeAllSecrets(); err != nil {
-		b.log.Error("variables of earlier runs may be left in the data directory", "error", err)
+	if err := b.dir.clearAll(); err != nil {
+		b.log.Error("files of earlier runs, with variables, may be left in the data directory", "error", err)
 	}
 	return nil
 }

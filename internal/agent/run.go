@@ -81,8 +81,8 @@ func (r *run) carryOut() {
 	// What has to do with the database may take for ever, so nobody who waits
 	// for the child waits for that too.
 	over := sync.OnceFunc(func() {
-		if err := r.boot.dir.removeSecrets(r.assignment.WorkspaceID.String()); err != nil {
-			r.log.Error("variables of the run may be left in the data directory", "error", err)
+		if err := r.boot.dir.clear(r.assignment.WorkspaceID.String()); err != nil {
+			r.log.Error("files of the run, with variables, may be left in the data directory", "error", err)
 		}
 		release()
 		r.boot.children.Done()

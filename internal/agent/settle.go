@@ -18,7 +18,7 @@ func (r *run) settle(s *spool, o *outcome) {
 	case r.boot.delivery.Err() != nil:
 		r.log.Warn("its last lines and its result could not be delivered; the next start of this agent does it", "spool", s.path(linesSuffix))
 	case queue.KindOf(o.err) == queue.ClaimLost:
-		reject(s, r.log, o.err)
+		dismiss(s, r.log, o)
 	default:
 		// The database or the disk will say the same again. The provision must
 		// not stay PROCESSING for that.
@@ -60,6 +60,17 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// dismiss deals with a spool whose claim is lost. A result that comes too late
+// to count is told of and no more, for all its lines are stored.
+func dismiss(s *spool, log *slog.Logger, o *outcome) {
+	if o.Unwanted == nil {
+		reject(s, log, o.err)
+		return
+	}
+	log.Warn("its result came too late to count", "status", o.Unwanted.Status, "error_code", o.Unwanted.Detail.ErrorCode, "refused", o.err)
+	removeOrReject(s, log)
 }
 
 func (r *run) remove(s *spool) {

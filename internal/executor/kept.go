@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -26,7 +27,7 @@ const (
 	erroredStem = "errored"
 	stateSuffix = ".tfstate"
 	// erroredState is how the engine names a state it could not store.
-	erroredState = erroredStem + stateSuffix
+	erroredState = job.UnsavedState
 )
 
 // list returns the paths of the kept states, the oldest first.

@@ -25,7 +25,7 @@ type workDir struct {
 // earlier run left in it. Nothing else is touched.
 func newWorkDir(dirs job.Dirs) (workDir, error) {
 	w := workDir{
-		source: filepath.Join(dirs.Work, "source"), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, "tmp"),
+		source: filepath.Join(dirs.Work, job.SourceName), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, job.TempName),
 		secrets: dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"),
 		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
 		kept: keptStates{dirs.State},

@@ -50,6 +50,18 @@ type Dirs struct {
 	Secrets string `json:"secrets"`
 }
 
+// The directories in Dirs.Work that are of one run only. A child removes them at
+// its end, and for one that was killed the agent does, unless UnsavedState is in
+// one of them: that is for the next run to keep.
+const (
+	SourceName = "source"
+	TempName   = "tmp"
+)
+
+// UnsavedState is the file in which an engine leaves a state that it could not
+// store. An empty one is none.
+const UnsavedState = "errored.tfstate"
+
 // Settings is the part of the agent's configuration that a child obeys.
 type Settings struct {
 	Policy Policy `json:"policy"`

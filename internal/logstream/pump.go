@@ -73,6 +73,9 @@ type Delivered struct {
 	// child waited for; Refusal is the last such answer.
 	Refused int
 	Refusal error
+	// Unwanted is the final report where the database refused it, though it has
+	// taken every line before it.
+	Unwanted *provision.Report
 }
 
 // The intervals at which a Pump looks at the spool without being woken. The

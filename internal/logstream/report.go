@@ -62,6 +62,7 @@ func (p *Pump) answered(r Record, err error) error {
 		p.out.Result = r.Report
 	case err == nil:
 	case r.Report.Status.Terminal():
+		p.out.Unwanted = r.Report
 		return fmt.Errorf("report the end (%s): %w", r.Report.Status, err)
 	case fatal(err):
 		return fmt.Errorf("report: %w", err)
