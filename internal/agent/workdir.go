@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tendril-run/tendril/internal/job"
+)
+
+// removeSecrets removes what a run of the workspace left that is secret. None
+// of its processes may live.
+func (d *dataDir) removeSecrets(workspace string) error {
+	if err := os.RemoveAll(d.path("work", workspace, secretsName)); err != nil {
+		return fmt.Errorf("remove the secrets of a run: %w", err)
+	}
+	return nil
+}
+
+// clear removes all that is left of a run of the workspace, as the run does
+// itself where it is not killed: what is secret, and what is of one run only,
+// unless a state is in it that could not be stored. None of its processes may
+// live.
+func (d *dataDir) clear(workspace string) error {
+	errs := []error{d.removeSecrets(workspace)}
+	for _, name := range []string{job.SourceName, job.TempName} {
+		dir := d.path("work", workspace, name)
+		if unsaved, err := holdsState(dir); err != nil || unsaved {
+			errs = append(errs, err)
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			errs = append(errs, fmt.Errorf("clear a work directory: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clearAll does that for every workspace.
+func (d *dataDir) clearAll() error {
+	entries, err := os.ReadDir(d.path("work"))
+	if err != nil {
+		return fmt.Errorf("look for what earlier runs left: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		if entry.IsDir() {
+			errs = append(errs, d.clear(entry.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// errFound ends a walk that has found what it looks for.
+var errFound = errors.New("found")
+
+// holdsState reports whether a state that could not be stored is in dir or
+// below. What cannot be read may hold one.
+func holdsState(dir string) (bool, error) {
+	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.Name() != job.UnsavedState || !entry.Type().IsRegular():
+			return nil
+		}
+		if info, err := entry.Info(); err != nil || info.Size() > 0 {
+			return errors.Join(err, errFound)
+		}
+		return nil
+	})
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, errFound):
+		return true, nil
+	default:
+		return false, fmt.Errorf("look for a state that could not be stored: %w", err)
+	}
+}
