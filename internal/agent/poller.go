@@ -26,8 +26,10 @@ const (
 type poller struct {
 	boot  *boot
 	every time.Duration
-	// claim is the id to ask with. An answer uses it up; without one it stays,
-	// for the database may have given us work under it.
+	// claim is the id to ask with. Work uses it up. Without an answer it stays,
+	// for the database may have given us work under it; and so it does when
+	// there is nothing to do, for an earlier question that was given up may
+	// still arrive, and be given work under it.
 	claim uuid.UUID
 	// pending says that a question under that id got no answer at all.
 	pending bool
@@ -93,8 +95,10 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	asked := p.claim
 	assignment, err := p.boot.queue.Claim(ctx, asked)
 	switch {
-	case err == nil || queue.KindOf(err) == queue.ClaimLost:
+	case assignment != nil || queue.KindOf(err) == queue.ClaimLost:
 		p.claim, p.pending = uuid.New(), false
+	case err == nil:
+		p.pending = false
 	case queue.KindOf(err) == queue.Unavailable:
 		p.pending = true
 	}
