@@ -38,6 +38,10 @@ func FuzzCut(f *testing.F) {
 	f.Add("line\n", uint16(5000), uint16(100))
 	f.Add("é😀", uint16(3000), uint16(10239))
 	f.Add("x", uint16(40000), uint16(0))
+	f.Add("\n", uint16(65535), uint16(1))
+	f.Add("\x00\xff", uint16(20000), uint16(10000))
+	f.Add(strings.Repeat("x", 99)+"\n", uint16(500), uint16(10238))
+	f.Add("😀", uint16(5000), uint16(10237))
 	f.Fuzz(func(t *testing.T, unit string, times, size uint16) {
 		if len(unit) > 100 {
 			return // too slow to be worth a fuzzer's time

@@ -195,6 +195,10 @@ func FuzzMask(f *testing.F) {
 	f.Add("aba", "b", "aa", "ababaaab", []byte{2, 2, 2})
 	f.Add("é", "\xc3", "a\"b", "é\xc3\xa9 a\\\"b \x00", []byte{1, 1, 1, 1})
 	f.Add("<s>", "\n", " x ", "\\u003cs\\u003e<s> x\n", []byte{5})
+	f.Add("-----BEGIN\nkey one\nkey two\n", "two", "", "x: -----BEGIN\nx: key one\r\nx: key two \\nkey one\\n", []byte{4, 4, 4, 9})
+	f.Add("aaaa", "aaab", "baaa", "aaaaaaabaaaab", []byte{1, 2, 1, 2, 1, 2})
+	f.Add("***", "*", "a***", "a****a*", []byte{1})
+	f.Add("\xf0\x9f", "\x98\x80", "😀", "😀\xf0\x9f😀\x98\x80", []byte{1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, s1, s2, s3, text string, cuts []byte) {
 		if len(s1)+len(s2)+len(s3) > maxPattern/6 || len(text) > 10_000 {
 			return // too slow to be worth a fuzzer's time

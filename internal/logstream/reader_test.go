@@ -137,12 +137,19 @@ func TestReaderReturnsTheFilesError(t *testing.T) {
 }
 
 // FuzzReader: whatever is in the file, and however it grows, the Reader ends,
-// and yields only what the queue takes, in order.
+// yields only what the queue takes, in order, and finds the record behind it.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(lineA+lineB+lineC+lineD), uint16(50))
 	f.Add([]byte(lineA+lineB[:30]+"\n"+lineC+`{"c":2,"end":true}`), uint16(1))
 	f.Add([]byte(`{"c":1,"s":"SYSTEM","at":"2026-01-02T03:04:05Z","d":"\ud83d\ude00\\"}`), uint16(70))
+	f.Add([]byte(lineA+lineB+lineC[:len(lineC)-1]), uint16(200))                      // whole but for its end of line
+	f.Add([]byte(lineA+lineB+lineD[:len(lineD)-3]), uint16(300))                      // torn
+	f.Add([]byte(lineA+lineB[:20]+lineC+lineD), uint16(130))                          // torn and run over
+	f.Add(append([]byte(lineA), make([]byte, 3000)...), uint16(1000))                 // what a crash of the machine leaves
+	f.Add([]byte(strings.Repeat(lineA, 900)+strings.Repeat("{", 900)), uint16(65535)) // more than a chunk, and garbage
+	f.Add([]byte(forgedEnd+lineA+forgedEnd+`{"n":-1,"report":{}}`+"\n[]\nnull\n1"), uint16(90))
 	f.Fuzz(func(t *testing.T, content []byte, there uint16) {
+		content = append(content, ("\n" + strings.Replace(lineC, "c\\n", "the last", 1))...)
 		g := &growing{content: string(content), there: min(int(there), len(content))}
 		r := NewReader(g)
 		got := readOn(t, r)
@@ -166,6 +173,9 @@ func FuzzReader(f *testing.F) {
 				t.Errorf("chunk %d after %d, text %.40q", w.Chunk, chunk, w.Text)
 			}
 			chunk = w.Chunk
+		}
+		if len(got) == 0 || got[len(got)-1].Text != "the last" {
+			t.Error("the record behind it is not found")
 		}
 	})
 }

@@ -46,8 +46,8 @@ func setAside(file *os.File) error {
 
 // Used reports whether the files hold a part of a log.
 func (t Tail) Used() bool {
-	for _, file := range t {
-		if _, _, used := readHead(file); used {
+	for i := range t {
+		if _, _, used := t.head(i); used {
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func resumeTail(files Tail) (*tailWriter, error) {
 	t := newTailWriter(files, math.MaxInt64)
 	t.dead = true
 	for i, file := range files {
-		head, _, used := readHead(file)
+		head, _, used := files.head(i)
 		if !used || head.Segment <= t.head.Segment {
 			continue
 		}
@@ -165,7 +165,7 @@ func (t *tailWriter) yield() bool {
 		i = reserved
 	}
 	older := t.files[i]
-	if _, _, used := readHead(older); used && t.dead {
+	if _, _, used := t.files.head(int(i)); used && t.dead {
 		return false
 	}
 	info, err := older.Stat()
@@ -198,14 +198,14 @@ func (t *tailWriter) sync(spool *spoolFile) {
 	}
 }
 
-// readHead reads the first line of a tail file, if the file is in use, and
-// returns how long that is.
-func readHead(file *os.File) (head segmentHead, length int64, used bool) {
+// head reads the first line of a file, if the file is in use, and returns how
+// long that is.
+func (t Tail) head(i int) (head segmentHead, length int64, used bool) {
 	start := make([]byte, 256)
-	n, _ := file.ReadAt(start, 0) // what cannot be read is not used
+	n, _ := t[i].ReadAt(start, 0) // what cannot be read is not used
 	end := bytes.IndexByte(start[:n], '\n') + 1
 	if end == 0 || json.Unmarshal(start[:end], &head) != nil {
 		return segmentHead{}, 0, false
 	}
-	return head, int64(end), head.Segment > 0 && head.Lines >= 0 && head.Bytes >= 0
+	return head, int64(end), head.Segment > 0 && head.Segment%2 == int64(i) && head.Lines >= 0 && head.Bytes >= 0
 }

@@ -1,6 +1,7 @@
 package logstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,12 +34,12 @@ type tailSegment struct {
 // newTailReader returns a tailReader that begins after the given chunk.
 func newTailReader(tail Tail, chunk int64) *tailReader {
 	t := &tailReader{chunk: chunk}
-	for _, file := range tail {
-		if head, length, used := readHead(file); used {
+	for i, file := range tail {
+		if head, length, used := tail.head(i); used {
 			t.segments = append(t.segments, tailSegment{head, &Reader{spool: file, offset: length, final: true}})
 		}
 	}
-	slices.SortFunc(t.segments, func(a, b tailSegment) int { return int(a.Segment - b.Segment) })
+	slices.SortFunc(t.segments, func(a, b tailSegment) int { return cmp.Compare(a.Segment, b.Segment) })
 	return t
 }
 
