@@ -3,10 +3,12 @@
 // when either process dies.
 //
 //	child   bytes → Writer: clean → mask → chunk → spool (a record a line)
+//	        … beyond the log's limit: samples → spool, all of it → Tail
 //	agent   spool → Reader → Pump: batches of closed chunks, updates in their place → queue
+//	        … when the child is dead: Tail → Pump, then the final report
 //
 // The spool's format and the rules of chunk numbering stand in
-// docs/ARCHITECTURE.md, "From the child to the database". Chunks are numbered
+// docs/ARCHITECTURE.md, "From the child to the database", the limit's below it. Chunks are numbered
 // by the Writer alone: whoever delivers the file, and however often, cuts the
 // same chunks.
 //
