@@ -21,6 +21,9 @@ type Agent struct {
 	Env    []string // all of its environment
 	// Wrap is put before its command line, such as unshare with options.
 	Wrap []string
+	// Binary is the program; the one that watches for races unless a test
+	// wants another.
+	Binary string
 
 	Cmd *exec.Cmd
 	Out *Output
@@ -49,7 +52,7 @@ func (b *Output) String() string {
 // NewAgent configures an agent; extra is TOML that goes to the end of its file.
 func (s *Site) NewAgent(name string, slots int, extra string) *Agent {
 	s.T.Helper()
-	a := &Agent{Site: s, Name: name, Dir: filepath.Join(s.T.TempDir(), "data")}
+	a := &Agent{Site: s, Name: name, Dir: filepath.Join(s.T.TempDir(), "data"), Binary: Program("tendril")}
 	a.Config = filepath.Join(s.T.TempDir(), "tendril.toml")
 	content := fmt.Sprintf(`name = %q
 data_dir = %q
@@ -83,7 +86,7 @@ func (a *Agent) Start() *Agent {
 	t := a.Site.T
 	t.Helper()
 	a.Out = &Output{}
-	argv := append(append([]string{}, a.Wrap...), Program("tendril"), "run", "--config", a.Config)
+	argv := append(append([]string{}, a.Wrap...), a.Binary, "run", "--config", a.Config)
 	a.Cmd = exec.Command(argv[0], argv[1:]...)
 	a.Cmd.Env, a.Cmd.Stdout, a.Cmd.Stderr = a.Env, a.Out, a.Out
 	a.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

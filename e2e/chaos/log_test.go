@@ -1,0 +1,180 @@
+package chaos
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tendril-run/tendril/e2e/site"
+)
+
+// odd prints what no log should have, between lines that say where. Of what a
+// provisioner prints Terraform drops lines of 64 KB and more, and ends one at a
+// carriage return too; not so with what it prints itself.
+const odd = `
+resource "terraform_data" "a" {
+  provisioner "local-exec" {
+    command = "exec sh ${path.module}/odd.sh"
+  }
+}
+output "long" { value = file("${path.module}/long") }
+`
+
+const oddScript = `
+echo "case 1 begins"
+head -c 60000 /dev/zero | tr '\0' x
+echo
+echo "case 2 begins"
+printf 'a\0b\0\0c\n'
+echo "case 3 begins"
+printf 'a\377b\303(c\355\240\200d\n'
+echo "case 4 begins"
+printf 'a\033[31mred\033[0m\n'
+echo "case 5 begins"
+printf 'no newline at the end'
+`
+
+// Lines of a megabyte, NUL and invalid UTF-8 by way of the real engine.
+func TestOddLines(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	long := strings.Repeat("0123456789", 100_000)
+	repo := w.Template("odd", map[string]string{"main.tf": odd, "odd.sh": oddScript, "long": long})
+	a := w.agent("one", 1, w.SharedState()).Start()
+	id := w.DeployTemplate(repo, "a", nil)
+	if got := w.AwaitEnd(id); got != "SUCCESS" {
+		t.Fatalf("provision = %s (%s), want SUCCESS", got, w.Message(id))
+	}
+	log := w.Log(t, id)
+	parts := strings.Split(log, "terraform_data.a (local-exec): ")
+	for i, want := range []string{
+		strings.Repeat("x", 60_000), "a\uFFFDb\uFFFD\uFFFDc", "a\uFFFDb\uFFFD(c\uFFFD\uFFFD\uFFFDd", "a\x1b[31mred\x1b[0m", "no newline at the end",
+	} {
+		begins := fmt.Sprintf("case %d begins\n", i+1)
+		at := slices.Index(parts, begins)
+		if at < 0 || at+1 >= len(parts) {
+			t.Errorf("the log does not have %q", begins)
+			continue
+		}
+		if got := parts[at+1]; !strings.HasPrefix(got, want+"\n") {
+			t.Errorf("case %d: %d bytes, %.80q, want %d bytes, %.80q", i+1, len(got), got, len(want), want)
+		}
+	}
+	if _, end, _ := strings.Cut(log, "Outputs:"); !strings.Contains(end, "long = \""+long+"\"\n") {
+		t.Errorf("the log does not end with a line of %d bytes", len(long))
+	}
+	counted.add("faults: lines of a megabyte", 1)
+	counted.add("faults: NUL and invalid UTF-8", 2)
+	a.Terminate()
+	w.count(a)
+}
+
+// rawText is n lines of any bytes with a line that is known before each.
+func rawText(n int) []byte {
+	var b bytes.Buffer
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // nobody gains by guessing it
+	for i := range n {
+		fmt.Fprintf(&b, "known %d\n", i+1)
+		line := make([]byte, random.IntN(200))
+		for j := range line {
+			if line[j] = byte(random.IntN(256)); line[j] == '\n' {
+				line[j] = 0
+			}
+		}
+		b.Write(append(line, '\n'))
+	}
+	return b.Bytes()
+}
+
+// cleaned is what becomes of bytes that are no text.
+func cleaned(raw []byte) string {
+	var b strings.Builder
+	for len(raw) > 0 {
+		r, size := utf8.DecodeRune(raw)
+		if r == 0 {
+			r = utf8.RuneError
+		}
+		b.WriteRune(r)
+		raw = raw[size:]
+	}
+	return b.String()
+}
+
+// Any bytes, as an engine prints them that does not encode what it prints.
+func TestAnyBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	raw := rawText(times(2_000, 50_000))
+	if err := os.WriteFile(rawIn(w.journal), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := w.agent("one", 1, w.SharedState())
+	a.Set("TENDRIL_ENGINE_DIR", engineDir(t))
+	a.Set(torrentEnv, torrent{Lines: 1, Bytes: 20}.String())
+	a.Start()
+	id := w.DeployTemplate(w.repo, "a", map[string]any{"n": 1, "workspace": "a", "lines": 1, "pause": "0"})
+	if got := w.AwaitEnd(id); got != "SUCCESS" {
+		t.Fatalf("provision = %s (%s), want SUCCESS", got, w.Message(id))
+	}
+	want := cleaned(raw)
+	_, after, _ := strings.Cut(w.Log(t, id), "known 1\n")
+	got := "known 1\n" + after
+	got = got[:min(len(got), len(want))]
+	for i, line := range strings.SplitAfter(want, "\n") {
+		if !strings.HasPrefix(got, line) {
+			t.Fatalf("line %d of the log is %.100q, want %.100q", i+1, got, line)
+		}
+		got = got[len(line):]
+		counted.add("lines compared", 1)
+	}
+	counted.add("faults: NUL and invalid UTF-8", bytes.Count(raw, []byte("\n"))/2)
+	a.Terminate()
+	w.count(a)
+}
+
+// An engine that prints nothing for several leases keeps its run, though
+// another agent is there that gives up what has no lease; and what it prints
+// then is there at once.
+func TestSilentEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	w.Exec(t, "UPDATE tendril.settings SET lease = '2 s', heartbeat = '300 ms', agent_alive = '2 s', poll = '300 ms'")
+	a := w.agent("one", 1, w.SharedState()).Start()
+	// Every 10 s Terraform itself says that it goes on: two silences of three
+	// leases each, the second broken by that.
+	const pause = 6 * time.Second
+	r := w.deploy("a", times(3, 20), pause)
+	w.awaitPrinted(r, 1)
+	witness := w.agent("witness", 1, w.SharedState()).Start()
+	w.deploy("b", 3, 10*time.Millisecond)
+	if got := w.AwaitEnd(r.id); got != "SUCCESS" {
+		t.Errorf("the silent run = %s (%s), want SUCCESS", got, w.Message(r.id))
+	}
+	var late []time.Duration
+	for i, at := range w.printed(r)[1:] {
+		var stored time.Time
+		err := w.Conn.QueryRow(t.Context(), "SELECT created_at FROM public.provision_logs WHERE provision_id = $1 AND log_chunk LIKE '%' || $2 || '%'",
+			r.id, fmt.Sprintf("n=%d line %d.", r.n, i+2)).Scan(&stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late = append(late, stored.Sub(at))
+	}
+	t.Logf("after a silence of %s, with a lease of 2 s, the first line was stored after %v", pause, late)
+	// Not all, for what Terraform says may have come just before.
+	if best := slices.Min(late); best > 400*time.Millisecond {
+		t.Errorf("the first line after a silence was stored after %s, want it at once", best)
+	}
+	counted.add("faults: engine silent for several leases", len(late))
+	a.Terminate()
+	witness.Terminate()
+	w.nobodyLost()
+	w.countLeftovers(a)
+	w.count(witness, "SUCCESS")
+}

@@ -1,0 +1,28 @@
+package site
+
+import (
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// plain builds tendril as it ships, once, where the other programs are.
+var plain = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(programs, "plain", "tendril")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/tendril")
+	cmd.Dir = root()
+	out, err := cmd.CombinedOutput()
+	return path + string(out), err
+})
+
+// Plain is a tendril without the race detector, which multiplies memory and
+// time: for tests that measure one of them.
+func Plain(t testing.TB) string {
+	t.Helper()
+	path, err := plain()
+	if err != nil {
+		t.Fatalf("building tendril: %v: %s", err, path)
+	}
+	return path
+}
