@@ -7,10 +7,10 @@
 //	agent   spool → Reader → Pump: batches of closed chunks, updates in their place → queue
 //	        … when the child is dead: Tail → Pump, then the final report
 //
-// The spool's format and the rules of chunk numbering stand in
-// docs/ARCHITECTURE.md, "From the child to the database", the limit's below it. Chunks are numbered
-// by the Writer alone: whoever delivers the file, and however often, cuts the
-// same chunks.
+// The spool's format, the rules of chunk numbering and what becomes of a log
+// beyond its limit stand in docs/ARCHITECTURE.md, "From the child to the
+// database". A chunk's number depends on nothing but the files: whoever delivers
+// them, and however often, cuts the same chunks.
 //
 // The package must not know processes, SQL, HTTP or Terraform, nor which
 // values are secret: it is told.
