@@ -31,6 +31,11 @@ command -v gcc >/dev/null || command -v cc >/dev/null || apt gcc libc6-dev ||
 have_postgres || apt postgresql ||
   missing+=("PostgreSQL 15 or newer: apt-get install postgresql, dnf install postgresql-server, or set TENDRIL_TEST_POSTGRES_BIN to its bin directory")
 
+have_faketime() { compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null; }
+
+have_faketime || apt libfaketime ||
+  missing+=("libfaketime, to step PostgreSQL's clock: apt-get install libfaketime, or dnf install libfaketime")
+
 if ! command -v terraform >/dev/null; then
   echo "installing terraform $terraform_version into $tools" >&2
   mkdir -p "$tools"
