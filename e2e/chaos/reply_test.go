@@ -119,7 +119,7 @@ func TestEveryReplyLostOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
 	a, wire := w.wired("one", 1)
-	for range times(1, 15) {
+	for range times(1, 8) {
 		first := newMisfortune(t, wiretest.LoseReply, wiretest.LoseRequest, wiretest.Delay)
 		wire.Judge(first.judge)
 		done, long := w.deploy("a", 40, 10*time.Millisecond), w.deploy("b", 100_000, 10*time.Millisecond)
