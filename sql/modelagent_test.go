@@ -161,6 +161,11 @@ func (m *model) claimNew(rt *rapid.T) {
 		rt.Fatalf("claim = %q, want provision %s", answer, w.Head)
 	}
 	m.seen["claimed"]++
+	for _, other := range m.state.Claims { // can never settle now
+		if other.Workspace == next && other.State == "lost" {
+			other.State, other.Expired = "ended", false
+		}
+	}
 	m.claims = append(m.claims, id)
 	m.answers[id] = answer
 	m.state.Claims[id] = &claimRow{

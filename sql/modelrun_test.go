@@ -129,18 +129,14 @@ func (m *model) progress(rt *rapid.T) {
 	}
 	reason, own := m.report(rt, id, "PROCESSING", detail)
 	n, numbered := detail["n"].(int)
-	_, told := detail["state_unsaved"]
-	holds := told && m.state.Workspaces[c.Workspace].Held == id // looked at only where it matters
-	if applies {
-		holds = m.state.Workspaces[c.Workspace].Held == id // commit binds the workspace
-	}
+	holds := m.state.Workspaces[c.Workspace].Held == id
 	begins := applies && !c.ApplyBegun
 	switch {
 	case !own:
 		want(rt, "progress by another cluster", reason, "claim_lost")
 	case numbered && n <= c.LastReport && (c.State == "running" || holds):
 		want(rt, "progress told again", reason, "")
-	case c.State == "ended", c.State == "lost" && (!holds || !told || applies):
+	case c.State == "ended", c.State == "lost" && (!c.ApplyBegun || applies || !m.state.newest(id)):
 		want(rt, "progress of a claim that is "+c.State, reason, "claim_lost")
 	case begins && c.Cancel:
 		want(rt, "apply", reason, "cancel_requested")
@@ -151,6 +147,9 @@ func (m *model) progress(rt *rapid.T) {
 		if begins {
 			c.ApplyBegun = true
 			m.seen["apply begun"]++
+		}
+		if c.State == "lost" && !holds {
+			delete(detail, "state_unsaved") // the workspace was released
 		}
 		m.take(c, detail)
 	}

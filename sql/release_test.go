@@ -99,8 +99,8 @@ func TestLateSettlementAfterRelease(t *testing.T) {
 	if err != nil || !slices.Contains(p.Lost, h.claim) || !slices.Contains(p.Cancel, h.claim) {
 		t.Errorf("heartbeat = %+v, %v, want the claim lost and to be stopped", p, err)
 	}
-	wantRefusal(t, h.agent.report(t, h.claim, "PROCESSING", `{"state_unsaved": true}`), "PT409", "claim_lost")
 	before := one[json.RawMessage](t, h.conn, "SELECT to_jsonb(w) FROM public.workspaces w WHERE id = $1", h.workspace)
+	h.agent.mustReport(t, h.claim, "PROCESSING", `{"state_unsaved": true, "local_state": true, "outputs": {"a": {"value": 1}}}`)
 	h.agent.mustReport(t, h.claim, "SUCCESS", `{"state_unsaved": true, "local_state": true}`)
 	if got := h.statusAndCode(t, h.provision); got != "SUCCESS" {
 		t.Errorf("status = %s, want SUCCESS", got)

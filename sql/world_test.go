@@ -262,8 +262,14 @@ func (a *agent) lines(t *testing.T, claim uuid.UUID, first int64, texts ...strin
 
 func (a *agent) sweep(t *testing.T) []uuid.UUID {
 	t.Helper()
+	return a.sweepBut(t)
+}
+
+// sweepBut leaves claims out.
+func (a *agent) sweepBut(t *testing.T, except ...uuid.UUID) []uuid.UUID {
+	t.Helper()
 	var swept []uuid.UUID
-	if err := a.call(t, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3) s", a.w.tokenHash, a.instance, a.boot); err != nil {
+	if err := a.call(t, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3, $4) s", a.w.tokenHash, a.instance, a.boot, except); err != nil {
 		t.Fatalf("fail_orphaned_provisions: %v", err)
 	}
 	return swept

@@ -90,12 +90,25 @@ func TestAgentKilledAndStartedAgain(t *testing.T) {
 
 	b := startAgent(t, w.setup())
 	b.says(t, "waiting for an earlier run's process to end")
-	later := w.deploy(t, "other", "succeed")
+	// The old child keeps one of the two slots, and its workspace; the other
+	// slot is used.
+	first, second := w.deploy(t, "other", "touch first", "hold first", "succeed"), w.deploy(t, "third", "succeed")
+	same := w.deploy(t, "dev", "succeed")
+	w.touched(t, "first")
 	if !process.Alive(child) {
 		t.Fatal("the old child is dead, want it to outlive its agent")
 	}
+	if got := w.Status(t, second); got != "QUEUED" {
+		t.Errorf("a second run beside the old child = %s, want QUEUED: both slots are taken", got)
+	}
+	w.release(t, "first")
+	w.becomes(t, first, "SUCCESS")
+	w.becomes(t, second, "SUCCESS")
+	if got := w.Status(t, same); got != "QUEUED" {
+		t.Errorf("a run in the old child's workspace = %s, want QUEUED", got)
+	}
 	w.release(t, "go")
-	w.becomes(t, later, "SUCCESS")
+	w.becomes(t, same, "SUCCESS")
 
 	w.becomes(t, failing, "FAILED/agent_restarted")
 	got := w.Log(t, failing)
@@ -107,8 +120,8 @@ func TestAgentKilledAndStartedAgain(t *testing.T) {
 		t.Errorf("log = %q, want %q", got, want)
 	}
 	const order = `SELECT (a.created_at > b.ended_at)::text FROM tendril.claims a, tendril.claims b WHERE a.provision_id = $1 AND b.provision_id = $2`
-	if w.Text(t, order, later, finishing) != "true" {
-		t.Error("the new boot claimed before the old child had ended")
+	if w.Text(t, order, same, finishing) != "true" {
+		t.Error("the new boot claimed on the workspace before the old child had ended")
 	}
 	b.stops(t)
 	w.wantNothingLeft(t)

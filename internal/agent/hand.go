@@ -43,6 +43,18 @@ func (h *hand) claims() []uuid.UUID {
 	return slices.Collect(maps.Keys(h.runs))
 }
 
+// leftovers are the claims of earlier boots that are still in hand.
+func (h *hand) leftovers() (claims []uuid.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for claim, r := range h.runs {
+		if r == nil {
+			claims = append(claims, claim)
+		}
+	}
+	return claims
+}
+
 // run returns the run of a claim, nil if there is none in this boot.
 func (h *hand) run(claim uuid.UUID) *run {
 	h.mu.Lock()
@@ -71,23 +83,31 @@ type locks struct {
 // take waits until the key is free and returns what frees it again.
 func (l *locks) take(key uuid.UUID) (release func()) {
 	for {
-		l.mu.Lock()
-		taken, busy := l.held[key]
-		if !busy {
-			if l.held == nil {
-				l.held = map[uuid.UUID]chan struct{}{}
-			}
-			mine := make(chan struct{})
-			l.held[key] = mine
-			l.mu.Unlock()
-			return func() {
-				l.mu.Lock()
-				delete(l.held, key)
-				l.mu.Unlock()
-				close(mine)
-			}
+		release, taken := l.tryTake(key)
+		if release != nil {
+			return release
 		}
-		l.mu.Unlock()
 		<-taken
 	}
+}
+
+// tryTake takes the key if it is free. Else it returns what is closed when it
+// may be.
+func (l *locks) tryTake(key uuid.UUID) (release func(), taken <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if taken, busy := l.held[key]; busy {
+		return nil, taken
+	}
+	if l.held == nil {
+		l.held = map[uuid.UUID]chan struct{}{}
+	}
+	mine := make(chan struct{})
+	l.held[key] = mine
+	return func() {
+		l.mu.Lock()
+		delete(l.held, key)
+		l.mu.Unlock()
+		close(mine)
+	}, nil
 }

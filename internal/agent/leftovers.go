@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,22 +22,28 @@ const (
 	tellOfLock = 10 * time.Second
 )
 
-// settleLeftovers waits for the children of earlier boots, ends what they left
-// running, delivers what they left to tell, and has the database end what has
-// no result. It ends early with ctx; the next start goes on then.
+// settleLeftovers delivers what children of earlier boots left to tell, ends what
+// they left running, and has the database end what has no result. One that still
+// lives keeps its slot and its workspace, and is dealt with when it has ended.
+// It ends early with ctx; the next start goes on then.
 func (b *boot) settleLeftovers(ctx context.Context, leftovers []*spool) error {
-	// Side by side: one that takes long does not keep the others' lines.
-	errs := make([]error, len(leftovers)+1)
-	var childless, all sync.WaitGroup
-	stop := context.AfterFunc(ctx, b.stopDelivering)
-	childless.Add(len(leftovers))
-	for i, s := range leftovers {
-		all.Go(func() { errs[i] = b.settleLeftover(ctx, s, childless.Done) })
-	}
-	all.Go(func() {
-		childless.Wait()
-		errs[len(leftovers)] = b.clearAway(ctx)
+	dead, living := slices.Clone(leftovers), []*spool{}
+	dead = slices.DeleteFunc(dead, func(s *spool) bool {
+		free, err := s.free()
+		lives := err == nil && !free
+		if lives {
+			living = append(living, s)
+		}
+		return lives
 	})
+	// Side by side: one that takes long does not keep the others' lines.
+	errs := make([]error, len(dead)+1)
+	var all sync.WaitGroup
+	stop := context.AfterFunc(ctx, b.stopDelivering)
+	for i, s := range dead {
+		all.Go(func() { errs[i] = b.settleLeftover(ctx, s) })
+	}
+	all.Go(func() { errs[len(dead)] = b.clearAway(ctx, living) })
 	all.Wait()
 	if stopped := stop(); !stopped {
 		return ctx.Err()
@@ -44,8 +51,20 @@ func (b *boot) settleLeftovers(ctx context.Context, leftovers []*spool) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if err := b.sweep(ctx); err != nil {
+		return err
+	}
+	for _, s := range living {
+		b.outlive(ctx, s)
+	}
+	return nil
+}
+
+// sweep has the database end what earlier boots left without a result, but for
+// what is still in hand.
+func (b *boot) sweep(ctx context.Context) error {
 	return persist(ctx, func(ctx context.Context) error {
-		orphans, err := b.queue.FailOrphans(ctx)
+		orphans, err := b.queue.FailOrphans(ctx, b.hand.leftovers())
 		for _, provision := range orphans {
 			b.log.Warn("ended a provision that an earlier start of this agent left without a result", "provision_id", provision)
 		}
@@ -53,12 +72,47 @@ func (b *boot) settleLeftovers(ctx context.Context, leftovers []*spool) error {
 	})
 }
 
+// outlive deals with a child of an earlier boot that still lives, when it has
+// ended. Until then neither its slot nor its workspace is used.
+func (b *boot) outlive(ctx context.Context, s *spool) {
+	slot := false
+	select {
+	case <-b.slots:
+		slot = true
+	default: // there were more slots before
+	}
+	release, _ := b.workspaces.tryTake(s.about.Workspace) // two of one workspace share it
+	b.runs.Go(func() {
+		defer func() {
+			if release != nil {
+				release()
+			}
+			if slot {
+				b.slots <- struct{}{}
+			}
+		}()
+		err := awaitChild(ctx, s, b.leftoverLog(s))
+		if err == nil {
+			err = b.endEngines(ctx, "TF_DATA_DIR="+b.dir.path("work", s.about.Workspace.String())+string(filepath.Separator))
+		}
+		if err == nil {
+			err = errors.Join(b.dir.clear(s.about.Workspace.String()), b.settleLeftover(ctx, s), b.sweep(ctx))
+		}
+		if err != nil && ctx.Err() == nil {
+			b.leftoverLog(s).Error("what an earlier start left could not be settled", "error", err)
+		}
+	})
+}
+
+func (b *boot) leftoverLog(s *spool) *slog.Logger {
+	return b.log.With("provision", s.about.Number, "workspace", s.about.Name, "claim", s.claim)
+}
+
 // settleLeftover delivers one spool, once its child has ended. What is wrong
 // with a spool is no reason not to start.
-func (b *boot) settleLeftover(ctx context.Context, s *spool, ended func()) error {
-	log := b.log.With("provision", s.about.Number, "workspace", s.about.Name, "claim", s.claim)
+func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
+	log := b.leftoverLog(s)
 	err := awaitChild(ctx, s, log)
-	ended()
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -95,34 +149,55 @@ func removeOrReject(s *spool, log *slog.Logger) {
 }
 
 // clearAway ends what runs of earlier boots left running where child and agent
-// were both killed, and removes their secrets. An engine and all below it can
-// be told by where its data is; like their parents, they are waited for without
-// a limit.
-func (b *boot) clearAway(ctx context.Context) error {
-	engines := "TF_DATA_DIR=" + b.dir.path("work") + string(filepath.Separator)
+// were both killed, and removes their secrets; it leaves alone what still lives.
+func (b *boot) clearAway(ctx context.Context, living []*spool) error {
+	lives := func(workspace string) bool {
+		return slices.ContainsFunc(living, func(s *spool) bool { return s.about.Workspace.String() == workspace })
+	}
+	workspaces, err := b.dir.workspaces()
+	if err != nil {
+		return err
+	}
+	var engines []string
+	for _, workspace := range workspaces {
+		if !lives(workspace) {
+			engines = append(engines, "TF_DATA_DIR="+b.dir.path("work", workspace)+string(filepath.Separator))
+		}
+	}
+	if err := b.endEngines(ctx, engines...); err != nil {
+		return err
+	}
+	for _, workspace := range workspaces {
+		if lives(workspace) {
+			continue
+		}
+		if err := b.dir.clear(workspace); err != nil {
+			b.log.Error("files of earlier runs, with variables, may be left in the data directory", "error", err)
+		}
+	}
+	return nil
+}
+
+// endEngines ends engines and all below them. They can be told by where their
+// data is; like their parents, they are waited for without a limit.
+func (b *boot) endEngines(ctx context.Context, engines ...string) error {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, tellOfLock)
-		found, err := process.KillByEnvironment(limited, engines)
+		found, err := process.KillByEnvironment(limited, engines...)
 		over := limited.Err() != nil
 		cancel()
 		for _, p := range found {
 			b.log.Warn("ended a process that a run of an earlier start left running", "pid", p.PID, "name", p.Name)
 		}
 		if err == nil {
-			break
+			return nil
 		}
 		if !over {
 			return fmt.Errorf("look for what earlier runs left running: %w", err)
 		}
-		b.log.Warn("waiting for what earlier runs left running to end before anything is claimed", "error", err)
+		b.log.Warn("waiting for what earlier runs left running to end", "error", err)
 	}
-	if ctx.Err() != nil {
-		return ctx.Err() // an old child may live and use them
-	}
-	if err := b.dir.clearAll(); err != nil {
-		b.log.Error("files of earlier runs, with variables, may be left in the data directory", "error", err)
-	}
-	return nil
+	return ctx.Err() // an old child may live and use its files
 }
 
 // awaitChild waits until the child of an earlier boot has ended. Its lifeline
@@ -141,7 +216,7 @@ func awaitChild(ctx context.Context, s *spool, log *slog.Logger) error {
 		}
 		if time.Since(told) >= tellOfLock {
 			told = time.Now()
-			log.Warn("waiting for an earlier run's process to end before anything is claimed",
+			log.Warn("waiting for an earlier run's process to end; its slot and its workspace are not used until then",
 				"since", time.Since(began).Round(time.Second), "lock", s.path(lockSuffix))
 		}
 		if !wait(ctx, lookAtLock) {

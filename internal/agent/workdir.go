@@ -38,19 +38,18 @@ func (d *dataDir) clear(workspace string) error {
 	return errors.Join(errs...)
 }
 
-// clearAll does that for every workspace.
-func (d *dataDir) clearAll() error {
+// workspaces lists those that have a work directory.
+func (d *dataDir) workspaces() (names []string, err error) {
 	entries, err := os.ReadDir(d.path("work"))
 	if err != nil {
-		return fmt.Errorf("look for what earlier runs left: %w", err)
+		return nil, fmt.Errorf("look for what earlier runs left: %w", err)
 	}
-	var errs []error
 	for _, entry := range entries {
 		if entry.IsDir() {
-			errs = append(errs, d.clear(entry.Name()))
+			names = append(names, entry.Name())
 		}
 	}
-	return errors.Join(errs...)
+	return names, nil
 }
 
 // errFound ends a walk that has found what it looks for.

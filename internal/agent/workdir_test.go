@@ -44,8 +44,8 @@ func TestClearLeavesWhatIsNeeded(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := d.clearAll(); err != nil {
-				t.Errorf("clearAll() = %v", err)
+			if err := d.clear(workspace); err != nil {
+				t.Errorf("clear() = %v", err)
 			}
 			left, err := filepath.Glob(d.path("work", workspace, "*"))
 			if err != nil {

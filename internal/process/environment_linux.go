@@ -1,23 +1,24 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // KillByEnvironment sends SIGKILL to every process that was started with an
-// environment entry of that beginning, such as "DIR=/var/lib/x/", again and
-// again until none lives, and returns those it found. It reaches what is no
+// environment entry of one of those beginnings, such as "DIR=/var/lib/x/", again
+// and again until none lives, and returns those it found. It reaches what is no
 // descendant: a process whose parents have died takes its environment along.
 //
 // This process and its ancestors are left alone, and so is what cannot be read
 // (another user's, or one that is undumpable). The environment is the one at
 // the last execve: a process that has overwritten it is not found. When the
 // context ends first, the error names what is left.
-func KillByEnvironment(ctx context.Context, beginning string) (found []Info, err error) {
+func KillByEnvironment(ctx context.Context, beginnings ...string) (found []Info, err error) {
 	k := killer{self: os.Getpid(), known: map[key]bool{}, refused: map[key]error{}}
 	pause := firstPause
 	// Two looks must find nothing: a process shows no environment in the
@@ -27,7 +28,7 @@ func KillByEnvironment(ctx context.Context, beginning string) (found []Info, err
 		if err != nil {
 			return found, err
 		}
-		living := withEnvironment(infos, k.self, []byte(beginning))
+		living := withEnvironment(infos, k.self, beginnings)
 		if clean++; len(living) > 0 {
 			clean = 0
 		}
@@ -57,7 +58,7 @@ func KillByEnvironment(ctx context.Context, beginning string) (found []Info, err
 }
 
 // withEnvironment picks what lives and has such an entry.
-func withEnvironment(infos []Info, self int, beginning []byte) (found []Info) {
+func withEnvironment(infos []Info, self int, beginnings []string) (found []Info) {
 	spared := ancestors(infos, self)
 	for _, info := range infos {
 		if info.Zombie || spared[info.PID] {
@@ -67,8 +68,8 @@ func withEnvironment(infos []Info, self int, beginning []byte) (found []Info) {
 		if err != nil {
 			continue // gone, or not for us to read
 		}
-		for entry := range bytes.SplitSeq(environ, []byte{0}) {
-			if bytes.HasPrefix(entry, beginning) {
+		for entry := range strings.SplitSeq(string(environ), "\x00") {
+			if slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(entry, b) }) {
 				found = append(found, info)
 				break
 			}

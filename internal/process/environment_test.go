@@ -66,7 +66,7 @@ func TestKillByEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := withEnvironment(infos, os.Getpid(), []byte("DIR="+dir+"/mine/")); len(left) > 0 {
+	if left := withEnvironment(infos, os.Getpid(), []string{"DIR=" + dir + "/mine/"}); len(left) > 0 {
 		t.Errorf("after KillByEnvironment() there live %+v, want none", left)
 	}
 	for _, other := range spared {

@@ -70,8 +70,9 @@ type Queue interface {
 	// Report stores progress or the end of a run.
 	Report(ctx context.Context, claimID uuid.UUID, report provision.Report) error
 	// FailOrphans ends what earlier boots of this instance left without a
-	// result and returns those provisions.
-	FailOrphans(ctx context.Context) ([]uuid.UUID, error)
+	// result and returns those provisions. The claims in except, at most 1000,
+	// are left out: their children still live.
+	FailOrphans(ctx context.Context, except []uuid.UUID) ([]uuid.UUID, error)
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
 	// late or wrong, and several may arrive as one.

@@ -15,6 +15,8 @@ AS 'SELECT 2';
 -- run the workspace: its next run stores that state before anything else.
 ALTER TABLE public.workspaces ADD COLUMN unsaved_state_on uuid;
 
+CREATE INDEX claims_lost ON tendril.claims (workspace_id) WHERE state = 'lost';
+
 CREATE OR REPLACE TRIGGER workspaces_notify AFTER UPDATE ON public.workspaces
   FOR EACH ROW
   WHEN (NEW.head_id IS NOT NULL AND NEW.running_claim IS NULL AND NEW.held_by_claim IS NULL AND NEW.locked_at IS NULL
@@ -97,6 +99,7 @@ END $$;
 -- +goose StatementEnd
 
 -- As before, and: a workspace whose state an agent keeps is for that one only.
+-- A claim that was lost ends when another begins on its workspace.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION public.fetch_next_provision(p_token_hash text, p_instance uuid, p_boot uuid, p_claim_id uuid)
 RETURNS TABLE (claim_id uuid, provision_id uuid, number bigint, workspace_id uuid, workspace_name text,
@@ -156,6 +159,9 @@ BEGIN
     VALUES (p_claim_id, v_workspace.head_id, v_workspace.id, v_cluster.id, p_instance, p_boot, v_agent.host,
             clock_timestamp() + (SELECT lease FROM tendril.settings))
     RETURNING * INTO v_claim;
+    -- What was lost here before can never settle now.
+    UPDATE tendril.claims SET state = 'ended'
+    WHERE id IN (SELECT id FROM tendril.claims WHERE workspace_id = v_workspace.id AND state = 'lost' FOR NO KEY UPDATE SKIP LOCKED);
     INSERT INTO public.provision_progress (provision_id, org_id, stage)
     VALUES (v_workspace.head_id, v_workspace.org_id, 'checkout')
     ON CONFLICT (provision_id) DO UPDATE SET stage = 'checkout', percent = NULL, updated_at = clock_timestamp();
@@ -182,7 +188,9 @@ EXCEPTION
 END $$;
 -- +goose StatementEnd
 
--- Stores progress (p_status PROCESSING) or the end of a run.
+-- Stores progress (p_status PROCESSING) or the end of a run. One that was lost
+-- during apply goes on telling what it does until it settles: its outputs and
+-- events come before its end.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION public.update_provision_status(p_token_hash text, p_claim_id uuid, p_status text, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
@@ -217,7 +225,8 @@ BEGIN
   END IF;
   SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim_id FOR NO KEY UPDATE;
   SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_claim.provision_id FOR NO KEY UPDATE;
-  v_holds := coalesce(v_workspace.held_by_claim = p_claim_id, false);
+  -- Whoever ends the hold waits for the claim's lock.
+  v_holds := v_claim.state = 'lost' AND EXISTS (SELECT FROM public.workspaces WHERE id = v_id AND held_by_claim = p_claim_id);
   v_as_left := CASE v_claim.state WHEN 'running' THEN v_provision.status = 'PROCESSING'
                                   ELSE v_provision.status = 'FAILED' AND v_provision.error_code IS NOT DISTINCT FROM 'agent_lost' END;
 
@@ -229,17 +238,18 @@ BEGIN
   ELSIF v_claim.state = 'ended' THEN
     PERFORM tendril.claim_lost(p_claim_id, format('has ended: the provision is %s', v_provision.status));
   ELSIF v_claim.state = 'lost' THEN
-    IF p_status = 'PROCESSING' THEN
-      IF NOT v_holds OR v_detail ->> 'state_unsaved' IS NULL OR v_detail ->> 'stage' = 'apply' THEN
-        PERFORM tendril.claim_lost(p_claim_id, 'has lost its lease');
-      END IF;
-      -- Of a run that was given up, where its state is matters, and no more.
-      v_detail := jsonb_strip_nulls(jsonb_build_object('n', v_detail -> 'n', 'state_unsaved', v_detail -> 'state_unsaved'));
+    IF p_status = 'PROCESSING' AND (v_claim.apply_begun_at IS NULL OR v_detail ->> 'stage' = 'apply') THEN
+      PERFORM tendril.claim_lost(p_claim_id, 'has lost its lease');
     ELSIF NOT v_holds AND NOT v_as_left
           OR EXISTS (SELECT FROM tendril.claims c WHERE c.workspace_id = v_id AND c.number > v_claim.number) THEN
       PERFORM tendril.claim_lost(p_claim_id, 'has lost its lease, and the workspace has been used since');
+    ELSIF NOT v_as_left THEN
+      -- Somebody has set another status by hand: where the state is still
+      -- matters, and no more.
+      v_detail := jsonb_strip_nulls(jsonb_build_object('n', v_detail -> 'n', 'state_unsaved', v_detail -> 'state_unsaved'));
     ELSIF NOT v_holds AND v_claim.apply_begun_at IS NOT NULL THEN
-      -- An admin has released the workspace: the result is recorded, no more.
+      -- An admin has released the workspace: what the run tells is recorded, no
+      -- more.
       v_detail := v_detail - ARRAY['state_unsaved', 'local_state'];
     END IF;
   END IF;
@@ -432,7 +442,61 @@ EXCEPTION
 END $$;
 -- +goose StatementEnd
 
--- Likewise: an agent seen in the future was not seen just now.
+-- As before, and: what children of earlier boots still run is left out. Those
+-- are p_except, at most 1000; the agent asks again when they have ended.
+DROP FUNCTION public.fail_orphaned_provisions(text, uuid, uuid);
+-- +goose StatementBegin
+CREATE FUNCTION public.fail_orphaned_provisions(p_token_hash text, p_instance uuid, p_boot uuid, p_except uuid[] DEFAULT '{}') RETURNS SETOF uuid
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_agent     public.agents   := tendril.current_agent(v_cluster.id, p_instance, p_boot);
+  v_candidate record;
+  v_claim     tendril.claims;
+  v_provision public.provisions;
+  v_apply     text;
+BEGIN
+  IF cardinality(p_except) > 1000 THEN
+    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in p_except, more than the 1000 allowed', cardinality(p_except)));
+  END IF;
+  FOR v_candidate IN
+    SELECT c.id, c.workspace_id FROM tendril.claims c
+    WHERE c.instance_id = p_instance AND c.cluster_id = v_cluster.id AND c.state <> 'ended' AND c.boot_id <> p_boot AND c.host = v_agent.host
+      AND c.id <> ALL (coalesce(p_except, '{}'))
+    ORDER BY c.number
+  LOOP
+    PERFORM FROM public.workspaces WHERE id = v_candidate.workspace_id FOR NO KEY UPDATE;
+    SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = v_candidate.id FOR NO KEY UPDATE;
+    CONTINUE WHEN v_claim.state = 'ended';
+    SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_claim.provision_id FOR NO KEY UPDATE;
+
+    IF v_provision.status = 'PROCESSING' AND v_claim.state = 'running' THEN
+      IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
+        PERFORM tendril.system_line(v_provision.id, format('Cancelled: the agent was restarted in stage %s, before apply had begun.', coalesce(v_claim.stage, 'checkout')));
+        PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
+      ELSE
+        v_apply := CASE WHEN v_claim.apply_begun_at IS NULL
+                        THEN 'Apply had not begun, so nothing was changed.'
+                        ELSE 'Apply had begun: some resources may exist that the state does not know of. Look at the log and the infrastructure, then deploy again.' END;
+        PERFORM tendril.system_line(v_provision.id, format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));
+        PERFORM tendril.end_provision(v_provision.id, 'FAILED', 'agent_restarted',
+          format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));
+      END IF;
+      RETURN NEXT v_provision.id;
+    END IF;
+    -- What was given up as lost already keeps its verdict; only the hold ends.
+    PERFORM tendril.end_claim(v_claim.id, v_claim.workspace_id);
+  END LOOP;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- An agent seen in the future was not seen just now.
 CREATE OR REPLACE VIEW public.cluster_overview WITH (security_invoker = true) AS
 SELECT c.id, c.org_id, c.name, c.labels, c.paused_at, c.last_seen_at, c.created_at,
        CASE WHEN c.last_seen_at BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds' THEN 'ONLINE'
@@ -440,7 +504,8 @@ SELECT c.id, c.org_id, c.name, c.labels, c.paused_at, c.last_seen_at, c.created_
             ELSE 'OFFLINE' END AS connectivity
 FROM public.clusters c;
 
-SELECT tendril.deny_all(ARRAY['release_workspace']);
+SELECT tendril.deny_all(ARRAY['release_workspace', 'fail_orphaned_provisions']);
 GRANT EXECUTE ON FUNCTION public.release_workspace(uuid, text) TO authenticated;
+GRANT EXECUTE ON FUNCTION public.fail_orphaned_provisions(text, uuid, uuid, uuid[]) TO anon, tendril_agent;
 
 NOTIFY pgrst, 'reload schema';

@@ -203,10 +203,13 @@ func (q *Queue) Report(ctx context.Context, claimID uuid.UUID, report provision.
 }
 
 // FailOrphans implements queue.Queue.
-func (q *Queue) FailOrphans(ctx context.Context) ([]uuid.UUID, error) {
+func (q *Queue) FailOrphans(ctx context.Context, except []uuid.UUID) ([]uuid.UUID, error) {
+	if except == nil {
+		except = []uuid.UUID{} // not NULL
+	}
 	var orphans []uuid.UUID
 	err := q.call(ctx, "end what an earlier start left behind", &orphans,
-		"SELECT coalesce(array_agg(f), '{}') FROM public.fail_orphaned_provisions($1, $2, $3) f", q.hash, q.agent.Instance, q.agent.Boot)
+		"SELECT coalesce(array_agg(f), '{}') FROM public.fail_orphaned_provisions($1, $2, $3, $4) f", q.hash, q.agent.Instance, q.agent.Boot, except)
 	return orphans, err
 }
 

@@ -346,7 +346,7 @@ func orphansEndAtTheNextStart(t *testing.T, w *World, open Open) {
 	agent.Boot = uuid.New()
 	next := open(t, w, w.Token, agent)
 	mustRegister(t, next)
-	orphans, err := next.FailOrphans(t.Context())
+	orphans, err := next.FailOrphans(t.Context(), nil)
 	if err != nil || len(orphans) != 1 || orphans[0] != id {
 		t.Fatalf("FailOrphans() = %v, %v, want [%s]", orphans, err, id)
 	}
