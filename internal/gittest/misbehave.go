@@ -1,8 +1,11 @@
 package gittest
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 )
@@ -19,6 +22,24 @@ func HTML() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = io.WriteString(w, "<!DOCTYPE html><title>Please sign in</title>")
+	})
+}
+
+// Reset breaks every connection that asks for something, as a firewall does
+// that has lost its memory.
+func Reset() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if secure, ok := conn.(*tls.Conn); ok {
+			conn = secure.NetConn()
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // so that closing it resets it
+		}
+		_ = conn.Close()
 	})
 }
 
@@ -71,6 +92,47 @@ func (s *Server) CutPack(n int) {
 		cancel()
 		s.backend.ServeHTTP(&hangingWriter{ResponseWriter: w, left: n, gone: cut, started: func() {}}, r)
 		panic(http.ErrAbortHandler)
+	}))
+}
+
+// SpoilPack serves references, and of each pack changes the byte n of the
+// answer, as faulty memory on its way does.
+func (s *Server) SpoilPack(n int) {
+	s.Override(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w = &spoilingWriter{ResponseWriter: w, at: n}
+		}
+		s.backend.ServeHTTP(w, r)
+	}))
+}
+
+// spoilingWriter changes one byte.
+type spoilingWriter struct {
+	http.ResponseWriter
+	at int // in what is still to be written
+}
+
+func (w *spoilingWriter) Write(p []byte) (int, error) {
+	if w.at >= 0 && w.at < len(p) {
+		p = bytes.Clone(p)
+		p[w.at] ^= 0x20
+	}
+	w.at -= len(p)
+	return w.ResponseWriter.Write(p)
+}
+
+// OnlyWhole refuses to serve commits without their history.
+func (s *Server) OnlyWhole() {
+	s.Override(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			body, err := io.ReadAll(r.Body)
+			if err != nil || bytes.Contains(body, []byte("deepen ")) {
+				http.Error(w, "no shallow clones here", http.StatusForbidden)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		s.backend.ServeHTTP(w, r)
 	}))
 }
 

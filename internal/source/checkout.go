@@ -47,7 +47,7 @@ func (s *Source) Checkout(ctx context.Context, req Request, commit, dir string) 
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+			return Tree{}, fmt.Errorf("checkout of %s at %s was interrupted: %w", a, commit, context.Cause(ctx))
 		}
 		return Tree{}, fmt.Errorf("checkout of %s at %s: %w", a, commit, err)
 	}

@@ -88,7 +88,7 @@ func (s *Source) explain(ctx, limited context.Context, a address, err error) err
 		return nil
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("checkout of %s: %w", a, context.Cause(ctx))
+		return fmt.Errorf("checkout of %s was interrupted: %w", a, context.Cause(ctx))
 	}
 	if _, ok := errors.AsType[*provision.Failure](err); ok {
 		return err
@@ -142,6 +142,8 @@ func (s *Source) explain(ctx, limited context.Context, a address, err error) err
 		return failed("%v: more than %d MB", errTooManyRefs, s.limits.refs>>20)
 	case errors.Is(cause, errPackTooLarge):
 		return failed("%v", cause)
+	case errors.Is(cause, errBadPack):
+		return failed("%s; it may have been damaged on its way: try again, and if it stays so, have the repository checked (git fsck)", printable(cause.Error(), 200))
 	case isNetwork(cause):
 		return &unreachableError{failed("cannot reach the server: %s", printable(networkReason(cause), 200))}
 	}
