@@ -70,7 +70,7 @@ func TestDiskFullUnderTheSpoolForAWhile(t *testing.T) {
 	smallDisk(t, filepath.Join(a.Dir, "spool"), 8<<20)
 	a.Start()
 	for range times(1, 10) {
-		full := w.deploy("a", 4000, 0)
+		full := w.deploy("a", 1500, 0)
 		w.awaitPrinted(full, 20)
 		empty := fill(t, filepath.Join(a.Dir, "spool"))
 		await(t, "the engine to wait", w.still(full))

@@ -56,6 +56,9 @@ func openDataDir(path string) (_ *dataDir, err error) {
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}
 	}
+	if err := d.removeHalves(); err != nil {
+		return nil, err
+	}
 	if d.instance, err = instanceID(d.path("instance")); err != nil {
 		return nil, err
 	}
@@ -163,10 +166,33 @@ func instanceID(path string) (uuid.UUID, error) {
 	return id, nil
 }
 
+// tempPrefix begins the names of files that are being written.
+const tempPrefix = ".tmp-"
+
+// removeHalves removes files of which an agent that was killed had written a
+// part.
+func (d *dataDir) removeHalves() error {
+	for _, dir := range []string{d.root, d.path("spool")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return fmt.Errorf("look through the data directory: %w", err)
+		}
+		for _, entry := range entries {
+			if !strings.HasPrefix(entry.Name(), tempPrefix) {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
+				return fmt.Errorf("remove a file that was not finished: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
 // writeFile writes a file that is there either whole or not at all, also after
 // the machine has crashed.
 func writeFile(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	file, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
 	if err != nil {
 		return err
 	}

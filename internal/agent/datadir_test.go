@@ -164,3 +164,29 @@ func TestLockOfAnother(t *testing.T) {
 		t.Errorf("openDataDir(locked) = %v, want it refused", err)
 	}
 }
+
+func TestHalfWrittenFilesGo(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	d, err := openDataDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	for _, path := range []string{d.path(tempPrefix + "1"), d.path("spool", tempPrefix+"2")} {
+		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, err = openDataDir(root); err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	left, err := filepath.Glob(d.path("spool", ".*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("spool/ holds %v, %v, want nothing", left, err)
+	}
+	if _, err := os.Stat(d.path(tempPrefix + "1")); !os.IsNotExist(err) {
+		t.Errorf("Stat() = %v, want the half-written file gone", err)
+	}
+}
