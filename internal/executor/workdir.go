@@ -11,7 +11,8 @@ import (
 )
 
 // workDir is the workspace's one work directory. Everything in it is of the
-// current run, but for the engine's data, which holds downloaded providers.
+// current run, but for the engine's data, which holds links to what the
+// provider cache has.
 type workDir struct {
 	source, data, temp    string
 	secrets               string
@@ -43,7 +44,7 @@ func (w *workDir) prepare() error {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}
 	// Modules are fetched anew each time, for their sources may be mutable;
-	// providers are pinned by version and checksum and stay.
+	// the links to providers, which init verifies, stay.
 	if err := removeAll(filepath.Join(w.data, "modules")); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}

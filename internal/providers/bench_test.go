@@ -48,7 +48,7 @@ func BenchmarkInit(b *testing.B) {
 					dir = s.workspace(lockedTo)
 				}
 				if lockedTo == "" {
-					_ = os.Remove(filepath.Join(dir, "source", lockFileName)) // a new checkout
+					_ = os.Remove(filepath.Join(dir, "source", LockFileName)) // a new checkout
 				}
 				options := Options{Store: s.store.dir, Private: filepath.Join(dir, "providers"), Template: filepath.Join(dir, "source")}
 				if !shared {

@@ -14,9 +14,11 @@ import (
 type Cache struct {
 	store    store
 	private  string
-	lockFile string
+	template string
 	// lockless: the template ships no lock file.
 	lockless bool
+	// shipped is what the template's own lock file accepts.
+	shipped map[slot][]checksum
 	// selected is a copy of the lock file that the workspace's last init made,
 	// empty if it made none.
 	selected string
@@ -46,12 +48,12 @@ func New(options Options) *Cache {
 	}
 	c := &Cache{
 		store: store{options.Store}, private: options.Private,
-		lockFile: filepath.Join(options.Template, lockFileName), selected: options.Private + ".lock.hcl", notice: options.Notice,
+		template: options.Template, selected: options.Private + ".lock.hcl", notice: options.Notice,
 	}
 	if c.notice == nil {
 		c.notice = func(string) {}
 	}
-	_, err := os.Lstat(c.lockFile)
+	_, err := os.Lstat(c.lockFile())
 	c.lockless = err != nil
 	return c
 }
@@ -98,7 +100,7 @@ func (c *Cache) Init(ctx context.Context, init func(context.Context) error) erro
 	}
 	// Only without a lock file, so the one that is there is the engine's.
 	c.notice("A provider package in this agent's cache was damaged. It is downloaded again.")
-	if err := os.Remove(c.lockFile); err != nil {
+	if err := os.Remove(c.lockFile()); err != nil {
 		return fmt.Errorf("forget a damaged provider package: %w", err)
 	}
 	if err := c.empty(); err != nil {
@@ -140,7 +142,8 @@ func (c *Cache) open(ctx context.Context) error {
 		}
 		return nil
 	}
-	for at, sums := range c.locked() {
+	c.shipped = c.locked()
+	for at, sums := range c.shipped {
 		if sum, ok := c.store.verified(ctx, at, sums); ok {
 			c.link(at, sum)
 		}
@@ -152,26 +155,32 @@ func (c *Cache) open(ctx context.Context) error {
 // those it needed last time, or any. A link costs about 0.1 ms; what one is
 // missing for is downloaded once more.
 func (c *Cache) likely() []string {
+	var lock Lock
 	content, err := os.ReadFile(c.selected)
+	if err == nil {
+		lock, err = parseLock(content)
+	}
 	if err != nil {
 		return []string{"*/*/*"}
 	}
 	var providers []string
-	for at := range parseLockFile(content) {
+	for at := range lock.packages() {
 		providers = append(providers, path.Dir(path.Dir(string(at))))
 	}
 	return providers
 }
 
 // locked reads the lock file; nil if there is none, for a template that needs
-// no provider.
-func (c *Cache) locked() locked {
-	content, err := os.ReadFile(c.lockFile)
+// no provider, or one that nobody can read, which the engine is not run with.
+func (c *Cache) locked() map[slot][]checksum {
+	lock, err := ReadLock(c.template)
 	if err != nil {
 		return nil
 	}
-	return parseLockFile(content)
+	return lock.packages()
 }
+
+func (c *Cache) lockFile() string { return filepath.Join(c.template, LockFileName) }
 
 // link gives the engine a package of the store. Without the link it downloads.
 func (c *Cache) link(at slot, sum checksum) {

@@ -47,7 +47,7 @@ func TestVersionsLiveSideBySide(t *testing.T) {
 	s.wantDownloads(2)
 
 	// The workspace moves on; its data directory knows the older version.
-	if err := os.Remove(filepath.Join(dir, "source", lockFileName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, "source", LockFileName)); err != nil {
 		t.Fatal(err)
 	}
 	s.run(dir)
@@ -273,7 +273,7 @@ func TestWhatALocklessTemplateIsGiven(t *testing.T) {
 		{"it needed that provider", plainTemplate, true, 2},
 	}
 	for _, step := range steps {
-		_ = os.Remove(filepath.Join(dir, "source", lockFileName)) // of the checkout before
+		_ = os.Remove(filepath.Join(dir, "source", LockFileName)) // of the checkout before
 		s.checkOut(dir, map[string]string{"main.tf": step.template})
 		s.run(dir)
 		if _, err := os.Lstat(at.in(filepath.Join(dir, "providers"))); (err == nil) != step.linked {

@@ -19,7 +19,9 @@
 // it from finding such a link:
 //
 //   - With a lock file, only packages whose checksum is locked are linked, after
-//     their content was hashed. The engine accepts those.
+//     their content was hashed. The engine accepts those. A lock file without
+//     the checksum of this platform's package has the engine download it and
+//     verify the archive, each time.
 //   - Without one, the engine is told to accept whatever is in the cache
 //     (TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE), and the newest package
 //     of each version is linked, for the providers that the workspace needed

@@ -1,6 +1,8 @@
 package providers
 
 import (
+	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -11,14 +13,89 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// lockFileName is the engine's lock file, beside the root module.
-const lockFileName = ".terraform.lock.hcl"
+// LockFileName is the engine's lock file, beside the root module.
+const LockFileName = ".terraform.lock.hcl"
+
+// maxLockFile is the size of a lock file that is read, in bytes. A provider
+// takes about two thousand.
+const maxLockFile = 1 << 20
+
+// Lock is what a lock file says: the providers that it names, by address
+// (HOST/NAMESPACE/TYPE).
+type Lock map[string]Locked
+
+// Locked is what a lock file accepts of a provider.
+type Locked struct {
+	Version string
+	Hashes  []string // as written, "h1:…" of an unpacked package and "zh:…" of an archive
+}
+
+// ReadLock reads the lock file of a root module. Without one the error is
+// fs.ErrNotExist. A symbolic link, which the engine would replace, and more
+// than 1 MiB are refused.
+func ReadLock(dir string) (Lock, error) {
+	path := filepath.Join(dir, LockFileName)
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no ordinary file (%s); commit the file itself, not a link", LockFileName, info.Mode().Type())
+	case info.Size() > maxLockFile:
+		return nil, fmt.Errorf("%s has %d bytes, and more than %d are not read; make it anew", LockFileName, info.Size(), maxLockFile)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseLock(content)
+}
+
+func parseLock(content []byte) (Lock, error) {
+	file, diags := hclsyntax.ParseConfig(content, LockFileName, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	var written struct {
+		Providers []struct {
+			Address string   `hcl:"address,label"`
+			Version string   `hcl:"version"`
+			Hashes  []string `hcl:"hashes,optional"`
+			Rest    hcl.Body `hcl:",remain"`
+		} `hcl:"provider,block"`
+		Rest hcl.Body `hcl:",remain"`
+	}
+	if diags := gohcl.DecodeBody(file.Body, nil, &written); diags.HasErrors() {
+		return nil, diags
+	}
+	lock := make(Lock, len(written.Providers))
+	for _, p := range written.Providers {
+		lock[p.Address] = Locked{p.Version, p.Hashes}
+	}
+	return lock, nil
+}
 
 // platform is the last element of a package's path.
 const platform = runtime.GOOS + "_" + runtime.GOARCH
 
-// locked says, by slot, which checksums a lock file accepts.
-type locked map[slot][]checksum
+// packages says, by slot, which h1 checksums the lock accepts. What the engine
+// will refuse is left out.
+func (l Lock) packages() map[slot][]checksum {
+	accepted := make(map[slot][]checksum, len(l))
+	for address, p := range l {
+		at, ok := newSlot(address, p.Version)
+		if !ok {
+			continue
+		}
+		accepted[at] = []checksum{}
+		for _, h := range p.Hashes {
+			if sum, ok := parseChecksum(h); ok {
+				accepted[at] = append(accepted[at], sum)
+			}
+		}
+	}
+	return accepted
+}
 
 // slot is the place of a package in the engine's layout, relative and with
 // slashes: HOST/NAMESPACE/TYPE/VERSION/OS_ARCH.
@@ -42,38 +119,3 @@ const slotDepth = 5
 
 // in is the slot's path in a directory.
 func (s slot) in(dir string) string { return filepath.Join(dir, filepath.FromSlash(string(s))) }
-
-// parseLockFile reads a lock file. Of one that the engine will refuse, it
-// returns what it understands.
-func parseLockFile(content []byte) locked {
-	file, diags := hclsyntax.ParseConfig(content, lockFileName, hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil
-	}
-	var lock struct {
-		Providers []struct {
-			Address string   `hcl:"address,label"`
-			Version string   `hcl:"version"`
-			Hashes  []string `hcl:"hashes,optional"`
-			Rest    hcl.Body `hcl:",remain"`
-		} `hcl:"provider,block"`
-		Rest hcl.Body `hcl:",remain"`
-	}
-	if gohcl.DecodeBody(file.Body, nil, &lock).HasErrors() {
-		return nil
-	}
-	accepted := make(locked, len(lock.Providers))
-	for _, p := range lock.Providers {
-		s, ok := newSlot(p.Address, p.Version)
-		if !ok {
-			continue
-		}
-		accepted[s] = []checksum{}
-		for _, h := range p.Hashes {
-			if sum, ok := parseChecksum(h); ok {
-				accepted[s] = append(accepted[s], sum)
-			}
-		}
-	}
-	return accepted
-}

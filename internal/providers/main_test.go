@@ -46,11 +46,8 @@ func runIn(ctx context.Context, dir, store string, env []string, notice func(str
 		}
 		return nil
 	}
-	args := []string{"init", "-input=false", "-no-color"}
-	if !cache.lockless {
-		args = append(args, "-lockfile=readonly")
-	}
-	if err := cache.Init(ctx, func(ctx context.Context) error { return terraform(ctx, args...) }); err != nil {
+	init := func(ctx context.Context) error { return terraform(ctx, "init", "-input=false", "-no-color") }
+	if err := cache.Init(ctx, init); err != nil {
 		return err
 	}
 	return terraform(ctx, "apply", "-auto-approve", "-input=false", "-no-color")
@@ -105,7 +102,7 @@ func (s *site) workspace(version string) string {
 	dir := s.t.TempDir()
 	files := map[string]string{"main.tf": plainTemplate}
 	if version != "" {
-		files[lockFileName] = fmt.Sprintf("provider \"registry.terraform.io/hashicorp/time\" {\n  version = %q\n  hashes = [%q]\n}\n", version, s.h1(version))
+		files[LockFileName] = fmt.Sprintf("provider \"registry.terraform.io/hashicorp/time\" {\n  version = %q\n  hashes = [%q]\n}\n", version, s.h1(version))
 	}
 	s.checkOut(dir, files)
 	return dir

@@ -65,6 +65,9 @@ func (c *Cache) keep(ctx context.Context, dir string, at slot, sums []checksum) 
 	if !slices.Contains(sums, sum) {
 		return nil
 	}
+	if !c.lockless && !slices.Contains(c.shipped[at], sum) {
+		c.notice(fmt.Sprintf("The lock file has no checksum of %s, so each run downloads it again. \"terraform providers lock -platform=%s\" adds it.", at, platform))
+	}
 	if err := c.store.publish(ctx, dir, at, sum); err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (c *Cache) keep(ctx context.Context, dir string, at slot, sums []checksum) 
 
 // remember keeps what likely reads.
 func (c *Cache) remember() {
-	content, err := os.ReadFile(c.lockFile)
+	content, err := os.ReadFile(c.lockFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}

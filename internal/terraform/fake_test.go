@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/providers"
 )
 
 // What a fake engine is told through its environment.
@@ -157,6 +159,20 @@ var fakes = map[string]func() int{
 	"fails-long": func() int {
 		fmt.Fprintf(os.Stderr, "\nError: Too much\n\n  on main.tf line 3, in resource \"a\" \"b\":\n   3: resource \"a\" \"b\" {\n\n%s\n\nError: Another\n\nMore.\n", strings.Repeat("é", 40<<10))
 		return 1
+	},
+	// leaves the lock file that the test has put beside the notes, if any
+	"locks": func() int {
+		content, err := os.ReadFile(filepath.Join(os.Getenv(fakeDir), "lock"))
+		if err == nil {
+			err = os.WriteFile(providers.LockFileName, content, 0o600)
+		} else {
+			err = os.Remove(providers.LockFileName)
+		}
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("done")
+		return 0
 	},
 	"environment": func() int {
 		env := os.Environ()

@@ -86,24 +86,6 @@ func TestVersionIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-func TestLockFileOfTheTemplateIsObeyed(t *testing.T) {
-	t.Parallel()
-	f, r := newFake(t, "environment", Options{})
-	if err := r.Init(t.Context(), InitOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(r.dir, lockFile), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Init(t.Context(), InitOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	without, with, _ := strings.Cut(strings.TrimSpace(f.read("calls")), "\n")
-	if strings.Contains(without, "-lockfile") || !strings.HasSuffix(with, " -lockfile=readonly") {
-		t.Errorf("init calls = %q and %q, want only the second to end with -lockfile=readonly", without, with)
-	}
-}
-
 func TestBackendConfigStaysOutOfArguments(t *testing.T) {
 	t.Parallel()
 	f, r := newFake(t, "environment", Options{})

@@ -88,11 +88,16 @@ type InitOptions struct {
 	BackendConfig map[string]string
 }
 
-// Init prepares the directory. A lock file that is there already is obeyed and
-// not changed (-lockfile=readonly), so the directory must hold the checkout
-// and nothing from an earlier run. A backend recorded by an earlier init is
-// replaced (-reconfigure), never migrated. Fails with CodeInitFailed.
+// Init prepares the directory. A lock file that is there already is obeyed: it
+// may gain checksums of this platform, and Init fails if the engine had to
+// change it otherwise. So the directory must hold the checkout and nothing from
+// an earlier run. A backend recorded by an earlier init is replaced
+// (-reconfigure), never migrated. Fails with CodeInitFailed.
 func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
+	lock, err := r.readProviderLock()
+	if err != nil {
+		return err
+	}
 	args := []tfexec.InitOption{tfexec.Upgrade(false), tfexec.Reconfigure(true)}
 	if len(opts.BackendConfig) > 0 {
 		file, err := writeBackendConfig(opts.BackendConfig)
@@ -102,20 +107,18 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		defer os.Remove(file) //nolint:errcheck // a leftover in the private temporary directory does no harm
 		args = append(args, tfexec.BackendConfig(file))
 	}
-	if _, err := os.Lstat(filepath.Join(r.dir, lockFile)); err == nil {
-		// terraform-exec has no option for this flag, and refuses
-		// TF_CLI_ARGS_init. What Dir is given becomes the last argument, which
-		// is all a flag needs.
-		args = append(args, tfexec.Dir("-lockfile=readonly"))
-	}
 	run := r.command("init", provision.CodeInitFailed)
-	return run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
+	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
 		return tf.Init(ctx, args...)
 	})
+	if err != nil && !errors.Is(err, ErrOutput) {
+		return err
+	}
+	if refused := lock.check(r); refused != nil {
+		return refused
+	}
+	return err
 }
-
-// lockFile pins the providers of a template.
-const lockFile = ".terraform.lock.hcl"
 
 // PlanOptions belong to Plan.
 type PlanOptions struct {

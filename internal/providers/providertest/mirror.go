@@ -6,6 +6,7 @@ package providertest
 import (
 	"archive/zip"
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -226,4 +227,9 @@ func (m *Mirror) Unpack(t testing.TB, version, dir string) string {
 		t.Fatal(err)
 	}
 	return h1
+}
+
+// ArchiveHash is the checksum of a version's archive, as a lock file has it.
+func (m *Mirror) ArchiveHash(version string) string {
+	return fmt.Sprintf("zh:%x", sha256.Sum256(m.archives[version]))
 }
