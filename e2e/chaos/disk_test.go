@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/pgtest"
 )
 
 // smallDisk mounts a disk of that size on a directory, which it makes.
@@ -170,6 +171,57 @@ func TestDiskFullUnderTheWorkMidApply(t *testing.T) {
 	empty()
 	a.Terminate()
 	w.count(a, "SUCCESS")
+}
+
+// The disk under Postgres is full in the middle of an apply: the run goes on, its
+// lines wait in the spool, and all is stored when there is room again.
+func TestDiskFullUnderPostgres(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	smallDisk(t, dir, 256<<20)
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // Postgres has a uid of its own
+		t.Fatal(err)
+	}
+	w, own := ownWorks(t, pgtest.Durable(), pgtest.In(filepath.Join(dir, "data")))
+	a := w.agent("one", 2, w.SharedState())
+	a.Start()
+	for range times(1, 5) {
+		applying := w.deploy("a", 400, 10*time.Millisecond)
+		w.awaitPrinted(applying, 20)
+		early := w.deploy("b", 20, 10*time.Millisecond)
+		w.Await("a run before its apply", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", early.id)
+		empty := fill(t, dir)
+		w.untilFull(own)
+		w.awaitPrinted(applying, applying.lines)
+		empty()
+		if ended(own) { // without room for its journal it may give up
+			own.Stop(t)
+			own.Start(t)
+		}
+		w.reconnect()
+		w.awaitAll()
+	}
+	a.Terminate()
+	w.count(a, "SUCCESS")
+}
+
+// untilFull waits until the server has refused a write for want of room, or has
+// given up.
+func (w *works) untilFull(own *pgtest.Own) {
+	w.T.Helper()
+	await(w.T, "Postgres to meet the full disk", func() bool {
+		_, err := w.Conn.Exec(w.T.Context(), "CREATE TABLE IF NOT EXISTS public.filler AS SELECT repeat('x', 1000) FROM generate_series(1, 100000)")
+		return err != nil || ended(own)
+	})
+}
+
+func ended(own *pgtest.Own) bool {
+	select {
+	case <-own.Server().Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // A data directory that cannot be written is refused at the start.

@@ -39,6 +39,11 @@ func WithPrograms(dir string) OwnOption {
 	return func(o *postgres.Options) { o.BinDir = dir }
 }
 
+// In has the server keep its data in a directory of the test's.
+func In(dir string) OwnOption {
+	return func(o *postgres.Options) { o.DataDir = dir }
+}
+
 // OwnServer starts a server for this test alone, empty and no more durable than
 // shared ones unless it is asked to be. It is stopped when the test is over.
 func OwnServer(t testing.TB, opts ...OwnOption) *Own {
