@@ -77,7 +77,7 @@ func (s *session) settle(err error) error {
 	case err == nil:
 		// Also when a stop came too late to matter: the work is done.
 		s.log.System("Done.")
-		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone, Outputs: s.outputs}})
+		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone}})
 	case reason == job.StopAgentGone:
 		s.log.System("Stopped: %s", provision.AsFailure(err).Message)
 		if s.unsaved {

@@ -170,8 +170,7 @@ func (r *provisionRun) outputs(outputs map[string]provision.Output) error {
 	for _, name := range fitOutputs(outputs) {
 		r.log.System("The output %s is too large to be recorded; it is in the state.", name)
 	}
-	r.session.outputs = outputs
-	return r.session.report(provision.Detail{Stage: provision.StageOutputs})
+	return r.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: outputs})
 }
 
 // stopOr returns what became of a run that was asked to stop, and err for one

@@ -27,11 +27,8 @@ type session struct {
 	done     chan struct{} // the control pipe has ended
 
 	// unsaved is whether a state of the workspace is kept here; told is whether
-	// a report has said anything about it. These belong to the run's goroutine.
+	// a report has said anything about it. Both belong to the run's goroutine.
 	unsaved, told bool
-	// outputs go with the result: of a run that was given up, and settles late,
-	// the database takes nothing else.
-	outputs map[string]provision.Output
 
 	mu      sync.Mutex
 	answers map[int64]chan job.Control
