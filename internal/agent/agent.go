@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -78,10 +77,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := errors.Join(process.Undumpable(), process.Subreaper()); err != nil {
 		return fmt.Errorf("prepare the process: %w", err)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("find this machine's name: %w", err)
-	}
 	nursery, err := newNursery()
 	if err != nil {
 		return err
@@ -91,8 +86,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer dir.close()
+	place, err := dir.place()
+	if err != nil {
+		return err
+	}
 	q, err := a.options.Open(queue.Agent{
-		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: host,
+		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place,
 		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots,
 	})
 	if err != nil {

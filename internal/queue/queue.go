@@ -22,12 +22,14 @@ type Agent struct {
 	// Instance lives in the agent's data directory and outlives restarts.
 	Instance uuid.UUID `json:"instance_id"`
 	// Boot is new at each start; a later one supersedes all before it.
-	Boot     uuid.UUID `json:"boot_id"`
-	Name     string    `json:"name"`
-	Host     string    `json:"host"`
-	Version  string    `json:"version"`
-	Contract int       `json:"contract"`
-	Slots    int       `json:"slots"`
+	Boot uuid.UUID `json:"boot_id"`
+	Name string    `json:"name"`
+	// Host is where the agent is, as far as another place makes it another
+	// agent: the machine's name and what else tells two of one machine apart.
+	Host     string `json:"host"`
+	Version  string `json:"version"`
+	Contract int    `json:"contract"`
+	Slots    int    `json:"slots"`
 }
 
 // Registration is the database's answer to Register.
