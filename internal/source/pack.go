@@ -9,9 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/go-git/go-git/v5/plumbing/format/idxfile"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 const (
@@ -51,7 +48,7 @@ func (m mirror) receive(r io.Reader) (err error) {
 	if err != nil || checksum == nil {
 		return err
 	}
-	index, err := indexPack(pack)
+	index, err := indexPack(pack, checksum)
 	if err != nil {
 		return err
 	}
@@ -97,42 +94,12 @@ func checkPack(pack *os.File) ([]byte, error) {
 	case !bytes.Equal(sum.Sum(nil), trailer[:]):
 		return nil, fmt.Errorf("%w: its checksum is wrong", errBadPack)
 	case count > size/minObject:
-		// go-git would allocate for as many as are claimed.
+		// go-git would allocate index entries for as many as are claimed.
 		return nil, fmt.Errorf("%w: it claims %d objects in %d bytes", errBadPack, count, size)
 	case count == 0:
 		return nil, nil
 	}
 	return trailer[:], nil
-}
-
-// indexPack computes the id of every object of a pack and returns an index.
-func indexPack(pack *os.File) (_ []byte, err error) {
-	defer func() {
-		// What a stranger sent must not end this process with a stack trace.
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", errBadPack, p)
-		}
-	}()
-	if _, err := pack.Seek(0, io.SeekStart); err != nil {
-		return nil, &localError{err}
-	}
-	writer := new(idxfile.Writer)
-	parser, err := packfile.NewParser(packfile.NewScanner(pack), writer)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
-	}
-	if _, err := parser.Parse(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
-	}
-	index, err := writer.Index()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
-	}
-	var encoded bytes.Buffer
-	if _, err := idxfile.NewEncoder(&encoded).Encode(index); err != nil {
-		return nil, fmt.Errorf("index pack: %w", err)
-	}
-	return encoded.Bytes(), nil
 }
 
 // countdown fails once more than left bytes were read.
