@@ -14,9 +14,11 @@ import (
 // the moment it has them until all of theirs is delivered. The zero value is
 // an empty hand.
 type hand struct {
-	mu   sync.Mutex
-	runs map[uuid.UUID]*run // nil: an earlier boot's, of which only the spool is left
-	over job.StopReason     // set when all are stopped, also those that come late
+	mu sync.Mutex
+	// nil: an earlier boot's, of which only the spool is left, or one that was
+	// asked for and may be ours.
+	runs map[uuid.UUID]*run
+	over job.StopReason // set when all are stopped, also those that come late
 }
 
 func (h *hand) hold(claim uuid.UUID, r *run) {

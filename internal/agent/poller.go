@@ -96,11 +96,14 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	assignment, err := p.boot.queue.Claim(ctx, asked)
 	switch {
 	case assignment != nil || queue.KindOf(err) == queue.ClaimLost:
-		p.claim, p.pending = uuid.New(), false
+		p.answered()
+		p.claim = uuid.New()
 	case err == nil:
-		p.pending = false
+		p.answered()
 	case queue.KindOf(err) == queue.Unavailable:
+		// It may be ours, so its lease is renewed until we know.
 		p.pending = true
+		p.boot.hand.hold(asked, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -112,6 +115,12 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 		return nil, nil
 	}
 	return assignment, nil
+}
+
+// answered notes that it is known what became of the id.
+func (p *poller) answered() {
+	p.pending = false
+	p.boot.hand.release(p.claim)
 }
 
 // idle waits until there may be something to claim.
@@ -152,6 +161,7 @@ func (p *poller) resolve(ctx context.Context) *provision.Assignment {
 			return assignment
 		}
 		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, retry.NextBackOff()) {
+			p.boot.hand.release(claim)
 			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", claim, "error", err)
 			return nil
 		}
