@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func TestBlackHoleForLongerThanTheLease(t *testing.T) {
 	lone, wire := w.wired("lone", 1)
 	lone.Start()
 	witness := w.agent("witness", 2, w.SharedState())
-	for range times(1, 5) {
+	for i := range times(1, 5) {
 		lost := w.deploy("a", 300, 10*time.Millisecond)
 		w.awaitPrinted(lost, 5)
 		witness.Start()
@@ -90,7 +91,7 @@ func TestBlackHoleForLongerThanTheLease(t *testing.T) {
 			t.Errorf("what is queued behind a lost apply = %s, want QUEUED", got)
 		}
 		if full() { // else its calls are still waiting for their answers
-			lone.AwaitOutput("cannot reach the database")
+			await(t, "the agent to notice", func() bool { return strings.Count(lone.Out.String(), "cannot reach the database") > i })
 			t.Logf("the agent noticed the black hole after %s", time.Since(began).Round(time.Millisecond))
 		}
 		wire.Pass()
