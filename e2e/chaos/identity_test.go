@@ -60,7 +60,7 @@ func TestOthersWithTheSameIdentity(t *testing.T) {
 	w := newWorks(site.New(t))
 	w.shortLeases()
 	first := onHost(t, w.agent("first", 2, w.SharedState()), "machine-1").Start()
-	for round := range times(1, 20) {
+	for round := range times(1, 10) {
 		a, b := w.deploy("a", 1000, 10*time.Millisecond), w.deploy("b", 1000, 10*time.Millisecond)
 		w.awaitPrinted(a, 5)
 		w.awaitPrinted(b, 5)

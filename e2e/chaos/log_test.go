@@ -156,6 +156,9 @@ func TestSilentEngine(t *testing.T) {
 	if got := w.AwaitEnd(r.id); got != "SUCCESS" {
 		t.Errorf("the silent run = %s (%s), want SUCCESS", got, w.Message(r.id))
 	}
+	if got := w.Text(t, "SELECT (c.lease_until > p.finished_at)::text FROM tendril.claims c JOIN public.provisions p ON p.id = c.provision_id WHERE p.id = $1", r.id); got != "true" {
+		t.Error("the silent run's lease had run out before its end")
+	}
 	var late []time.Duration
 	for i, at := range w.printed(r)[1:] {
 		var stored time.Time

@@ -43,7 +43,7 @@ func TestIndexIsGits(t *testing.T) {
 	for name, config := range map[string][]string{
 		"bases by offset": {"-c", "repack.useDeltaBaseOffset=true"},
 		"bases by id":     {"-c", "repack.useDeltaBaseOffset=false"},
-		"long chains":     {"-c", "pack.depth=200"},
+		"any depth":       {"-c", "pack.depth=200"},
 		"no differences":  {"-c", "pack.window=0"},
 	} {
 		t.Run(name, func(t *testing.T) { // one after the other: they repack the same repository
