@@ -104,3 +104,36 @@ func TestPostgresStopped(t *testing.T) {
 		})
 	}
 }
+
+// The agent is told to end while the database is away, and is started again
+// before it is back: what the run had to tell is told by the next start.
+func TestAgentRestartedWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	w, own := ownWorks(t, pgtest.Durable())
+	w.shortLeases()
+	a := w.agent("one", 1, w.SharedState())
+	for range times(1, 5) {
+		a.Start()
+		during := w.deploy("a", 200, 10*time.Millisecond)
+		w.awaitPrinted(during, 5)
+		next := w.deploy("a", 5, time.Millisecond)
+		own.Crash(t)
+		counted.add("faults: agent restarted while Postgres was stopped", 1)
+		a.Terminate()
+		if printed := len(w.printed(during)); printed != during.lines {
+			t.Errorf("the run printed %d lines of %d before its agent ended, want all of them", printed, during.lines)
+		}
+		a.Start()
+		a.AwaitOutput("cannot register with the database")
+		own.Start(t)
+		w.reconnect()
+		for _, r := range []*workRun{during, next} {
+			if got := w.AwaitEnd(r.id); got != "SUCCESS" {
+				t.Errorf("run %d = %s, want SUCCESS", r.n, got)
+			}
+		}
+		a.Terminate()
+	}
+	w.nobodyLost()
+	w.count(a, "SUCCESS")
+}
