@@ -52,7 +52,7 @@ func newClock(t testing.TB) (*clock, pgtest.OwnOption) {
 			fakeTime(t), c.file),
 	} {
 		script := fmt.Sprintf("#!/bin/sh\nexec env %s %s \"$@\"\n", environment, filepath.Join(bin, program))
-		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755); err != nil { //nolint:gosec // another account runs it
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +63,7 @@ func newClock(t testing.TB) (*clock, pgtest.OwnOption) {
 func (c *clock) set(offset time.Duration) {
 	c.t.Helper()
 	next := c.file + ".next"
-	err := os.WriteFile(next, fmt.Appendf(nil, "%+d\n", int(offset.Seconds())), 0o644) //nolint:gosec // another account reads it
+	err := os.WriteFile(next, fmt.Appendf(nil, "%+d\n", int(offset.Seconds())), 0o644)
 	if err == nil {
 		err = os.Rename(next, c.file) // never half of it
 	}

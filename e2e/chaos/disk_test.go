@@ -179,7 +179,7 @@ func TestDiskFullUnderPostgres(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	smallDisk(t, dir, 256<<20)
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // Postgres has a uid of its own
+	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	w, own := ownWorks(t, pgtest.Durable(), pgtest.In(filepath.Join(dir, "data")))

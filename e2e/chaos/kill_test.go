@@ -20,7 +20,7 @@ func (w *works) keepBusy(workspaces int) {
 		waiting := w.Text(w.T, `SELECT count(*)::text FROM public.provisions p JOIN public.workspaces w ON w.id = p.workspace_id
 			WHERE w.name = $1 AND p.status IN ('QUEUED', 'PROCESSING')`, name)
 		if len(waiting) == 1 && waiting < "3" {
-			w.deploy(name, 5+rand.N(40), 5*time.Millisecond) //nolint:gosec // nobody gains by guessing it
+			w.deploy(name, 5+rand.N(40), 5*time.Millisecond)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (w *works) running(at time.Time) (stages []string) {
 }
 
 // aMoment lets a random time pass in which a run goes through all its stages.
-func aMoment() { <-time.After(rand.N(1500 * time.Millisecond)) } //nolint:gosec // nobody gains by guessing it
+func aMoment() { <-time.After(rand.N(1500 * time.Millisecond)) }
 
 // The agent is killed at random moments, and started again each time.
 func TestAgentKilledAtAnyMoment(t *testing.T) {

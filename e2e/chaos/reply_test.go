@@ -163,7 +163,7 @@ func TestRepliesLostAtRandom(t *testing.T) {
 	a, wire := w.wired("one", 3)
 	wire.Judge(func(c wiretest.Call) wiretest.Fate {
 		fate := wiretest.Deliver
-		switch dice := rand.N(100); { //nolint:gosec // nobody gains by guessing it
+		switch dice := rand.N(100); {
 		case dice < 20:
 			fate = wiretest.LoseReply
 		case dice < 26:
@@ -177,7 +177,7 @@ func TestRepliesLostAtRandom(t *testing.T) {
 	a.Start()
 	for range times(1, 12) {
 		for i := range 8 {
-			w.deploy(fmt.Sprintf("w%d", i%4), 5+rand.N(80), 5*time.Millisecond) //nolint:gosec // nobody gains by guessing it
+			w.deploy(fmt.Sprintf("w%d", i%4), 5+rand.N(80), 5*time.Millisecond)
 		}
 		await(t, "all to end", func() bool {
 			wire.DeliverDelayed()

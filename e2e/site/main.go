@@ -63,4 +63,5 @@ func (c cleanup) Run() int {
 	return c.m.Run()
 }
 
+// Program returns the path of a built program.
 func Program(name string) string { return filepath.Join(programs, name) }

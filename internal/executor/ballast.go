@@ -6,8 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tendril-run/tendril/internal/provision"
 	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // ballast is a file that holds room on a disk. A state that can be stored

@@ -286,7 +286,7 @@ func fillBut(t *testing.T, path string, spare int64) {
 		t.Error(err)
 		return
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // only read
 	var size int64
 	for block := make([]byte, 64<<10); err == nil; {
 		var n int

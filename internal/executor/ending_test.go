@@ -105,7 +105,7 @@ func (s *site) fakeEngine() string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer from.Close()
+	defer from.Close() //nolint:errcheck // only read
 	to, err := os.OpenFile(filepath.Join(dir, "terraform"), os.O_WRONLY|os.O_CREATE, 0o700)
 	if err != nil {
 		s.t.Fatal(err)

@@ -121,7 +121,7 @@ func TestReservedRoomIsNotForWhatWaits(t *testing.T) {
 		_, err := io.Copy(w.Stream(provision.Stdout), io.LimitReader(endless{}, 1<<20))
 		wrote <- err
 	}()
-	for i := 0; i < 50; i++ {
+	for i := range 50 {
 		w.System("said meanwhile %d", i)
 	}
 	if err := <-wrote; !errors.Is(err, syscall.ENOSPC) {

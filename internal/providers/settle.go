@@ -87,5 +87,5 @@ func (c *Cache) remember() {
 	if known, err := os.ReadFile(c.selected); err == nil && bytes.Equal(known, content) {
 		return
 	}
-	_ = os.WriteFile(c.selected, content, 0o600) // at worst too much is linked, or downloaded, next time
+	_ = os.WriteFile(c.selected, content, 0o600) //nolint:gosec // our own path; at worst too much is linked, or downloaded, next time
 }

@@ -154,7 +154,7 @@ func (x *indexer) scan() error {
 
 // found enters an object into the index.
 func (x *indexer) found(id plumbing.Hash, d delta) {
-	x.writer.Add(id, uint64(d.offset), d.crc) //nolint:gosec // offsets are not negative
+	x.writer.Add(id, uint64(d.offset), d.crc)
 	x.resolved++
 }
 

@@ -137,7 +137,7 @@ func TestKilledInstallerLeavesNothingToFind(t *testing.T) {
 			t.Errorf("Locate(%+v) = %+v, want nothing: no installation was finished", want, engine)
 			continue
 		}
-		wantCode(t, err, provision.CodeEngineMissing)
+		_ = wantCode(t, err, provision.CodeEngineMissing)
 	}
 
 	m.publish(t, zipOf(t, testBinary(t)))

@@ -86,7 +86,7 @@ func TestLockFileIsCheckedOnAFullDisk(t *testing.T) {
 	if err := os.WriteFile(lock, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, r.Init(t.Context(), InitOptions{}), provision.CodeInitFailed)
+	_ = wantCode(t, r.Init(t.Context(), InitOptions{}), provision.CodeInitFailed)
 }
 
 // The engine is not run with a lock file that cannot be compared afterwards.

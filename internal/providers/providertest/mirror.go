@@ -67,7 +67,7 @@ func NewMirror(t testing.TB, versions ...string) *Mirror {
 
 func (m *Mirror) write(t testing.TB, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(content), 0o644); err != nil { //nolint:gosec // nothing secret
+	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
