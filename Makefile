@@ -31,7 +31,8 @@ test: deps ## Run every test, with the race detector; installs what they need
 
 .PHONY: chaos
 chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left
-	@TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos | grep -Ev '^(=== |    agent.go)'
+	@RAPID_CHECKS=300 go test -race -count=1 -timeout 20m -run 'TestModel|TestEverything' ./sql
+	@TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: deps
 deps: ## Install what the tests need: PostgreSQL, git, Terraform
