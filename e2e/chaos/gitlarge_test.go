@@ -38,10 +38,11 @@ func largeRepo(t *testing.T, w *works, unit int) (repo *gittest.Repo, second str
 	t.Helper()
 	random := rand.NewChaCha8([32]byte{1})
 	repo, _ = w.Git.Repo("large", gittest.Text(map[string]string{"main.tf": "# nothing\n"}), "")
-	repo.Git("config", "core.bigFileThreshold", "1m") // what is larger is noise: git need not look for differences
+	repo.Git("config", "core.bigFileThreshold", "250k") // what is larger is noise: git need not look for differences
+	repo.Git("config", "core.compression", "0")
 	dir := t.TempDir()
 	git := func(args ...string) string {
-		return repo.Git(append([]string{"-c", "core.bare=false", "-c", "core.compression=0", "--work-tree=" + dir}, args...)...)
+		return repo.Git(append([]string{"-c", "core.bare=false", "--work-tree=" + dir}, args...)...)
 	}
 	noise(t, random, filepath.Join(dir, "assets/one"), 20*unit)
 	for i := range 40 {

@@ -146,10 +146,12 @@ func TestSilentEngine(t *testing.T) {
 	w := newWorks(site.New(t))
 	w.Exec(t, "UPDATE tendril.settings SET lease = '2 s', heartbeat = '300 ms', agent_alive = '2 s', poll = '300 ms'")
 	a := w.agent("one", 1, w.SharedState()).Start()
-	// Every 10 s Terraform itself says that it goes on: two silences of three
-	// leases each, the second broken by that.
-	const pause = 6 * time.Second
-	r := w.deploy("a", times(3, 20), pause)
+	// Every 10 s Terraform itself says that it goes on.
+	pause := 4800 * time.Millisecond
+	if full() {
+		pause = 9 * time.Second
+	}
+	r := w.deploy("a", times(3, 8), pause)
 	w.awaitPrinted(r, 1)
 	witness := w.agent("witness", 1, w.SharedState()).Start()
 	w.deploy("b", 3, 10*time.Millisecond)
