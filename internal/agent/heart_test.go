@@ -279,3 +279,21 @@ func TestPollFollowsAdvice(t *testing.T) {
 		}
 	})
 }
+
+// After a failure the database is asked again as soon as it lets hear of itself.
+func TestPollerAsksAgainWhenWoken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newIdleQueue()
+		a := New(Options{Slots: 1, Log: slog.New(slog.DiscardHandler)})
+		p := newPoller(newBoot(a, nil, q, nil))
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { q.work <- struct{}{} })
+		if !p.pause(t.Context(), time.Minute) {
+			t.Error("pause() = false, want true")
+		}
+		if took := time.Since(began); took != time.Second+retrySoon {
+			t.Errorf("pause() took %s, want %s after it was woken", took, retrySoon)
+		}
+	})
+}

@@ -81,12 +81,27 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 		default:
 			p.trouble.met(err)
 			p.boot.heart.nudge() // it tells of an outage, and of its end
-			if !wait(ctx, retry.NextBackOff()) && p.pending {
+			if !p.pause(ctx, retry.NextBackOff()) && p.pending {
 				return p.resolve(ctx)
 			}
 		}
 	}
 	return nil
+}
+
+// pause waits before it is asked again after a failure, less long when the
+// database lets hear of itself; false when ctx ends first.
+func (p *poller) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-p.boot.queue.Work():
+		return wait(ctx, min(d, retrySoon)) // any role of the database can send what wakes us
+	}
 }
 
 // ask asks once. A refusal says nothing of an earlier question whose answer was
