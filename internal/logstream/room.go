@@ -18,8 +18,8 @@ type room struct {
 
 // WaitForRoom lets streams that meet a full disk wait for room: Write returns
 // when there is some, so a process that prints into it waits as well, and no
-// line is lost. After most, or when stop is closed, the wait is over and text is
-// lost. gaveUp hears once of the first text that is, whatever kept it from being
+// line is lost; and so with updates that are large. After most, or when stop is
+// closed, the wait is over and text is lost. gaveUp hears once of the first text that is, whatever kept it from being
 // written; it must not call the Writer. Call WaitForRoom before anything is
 // written.
 func (w *Writer) WaitForRoom(most time.Duration, stop <-chan struct{}, gaveUp func(error)) {
@@ -44,9 +44,8 @@ func (s *stream) append(text []byte) error {
 		}
 		if began.IsZero() {
 			began = time.Now()
-			text = append([]byte{}, text...) // the masker's next text would overwrite it
 		}
-		if !full(err) || time.Since(began) >= w.room.most || !w.waitForRoom() || w.closed || w.ended {
+		if !full(err) || !w.waitForRoom(began) {
 			w.giveUp(err)
 			return err
 		}
@@ -54,25 +53,34 @@ func (s *stream) append(text []byte) error {
 }
 
 // waitForRoom lets others have the Writer for a while. It reports false when
-// the wait is over for good.
-func (w *Writer) waitForRoom() bool {
+// the wait is over: it has been long enough, the run is to stop, or text was
+// given up before.
+func (w *Writer) waitForRoom(began time.Time) bool {
+	if w.room.already || time.Since(began) >= w.room.most {
+		return false
+	}
 	w.mu.Unlock()
-	defer w.mu.Lock()
 	look := time.NewTimer(lookForRoom)
-	defer look.Stop()
+	stopped := false
 	select {
 	case <-w.room.stop:
-		return false
+		stopped = true
 	case <-look.C:
-		return true
 	}
+	look.Stop()
+	w.mu.Lock()
+	return !stopped && !w.closed && !w.ended
 }
 
-// giveUp notes that text of a stream is lost.
+// giveUp notes that text, or an update, is lost. What comes after it is tried
+// once each, without waiting.
 func (w *Writer) giveUp(err error) {
 	w.file.lose(err)
-	if w.room.gaveUp != nil && !w.room.already {
-		w.room.already = true
+	if w.room.already {
+		return
+	}
+	w.room.already = true
+	if w.room.gaveUp != nil {
 		w.room.gaveUp(err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -133,5 +135,93 @@ func TestReservedRoomIsNotForWhatWaits(t *testing.T) {
 	_ = w.Close() // ENOSPC again
 	if text := spooledText(t, spool); strings.Count(text, "said meanwhile") != 50 || len(text) > 64<<10 {
 		t.Errorf("the spool holds %d bytes of text, want what was said and next to nothing else", len(text))
+	}
+}
+
+// A large update waits for room like text, and leaves the room set aside to the
+// end of the story; without room it fails, and the run hears of it.
+func TestLargeUpdateLeavesRoomForTheEnd(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "2M")
+	spool, tail := openOn(t, dir, "spool"), Tail{openOn(t, dir, "tail0"), openOn(t, dir, "tail1")}
+	if err := tail.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	w := NewWriter(spool, nil)
+	w.Limit(64<<20, tail)
+	gaveUp := 0
+	w.WaitForRoom(2*lookForRoom, nil, func(error) { gaveUp++ })
+	fill(t, dir)
+	large := provision.Report{Status: provision.Processing, Detail: provision.Detail{Outputs: map[string]provision.Output{
+		"x": {Value: []byte(`"` + strings.Repeat("a", 400<<10) + `"`)},
+	}}}
+	if err := w.Update(large); !errors.Is(err, syscall.ENOSPC) || gaveUp != 1 {
+		t.Errorf("Update() = %v, told %d times that it gave up; want %v, once", err, gaveUp, syscall.ENOSPC)
+	}
+	w.System("why it ended")
+	if err := w.Update(ended(provision.Failed)); err != nil {
+		t.Errorf("Update() of the end = %v, want room for it", err)
+	}
+	_ = w.Close() // ENOSPC again
+	if text := spooledText(t, spool); !strings.HasSuffix(text, "why it ended\n") {
+		t.Errorf("the spool's text = %q, want why the run ended", text)
+	}
+}
+
+// What comes after lost text is tried again, at once: an interrupted engine
+// still says what it did.
+func TestTextAfterLostTextIsTried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		spool := newSpool(t)
+		d := &disk{File: spool}
+		w := newWriter(spoolFile{file: d}, nil)
+		w.WaitForRoom(time.Second, nil, nil)
+		if _, err := io.WriteString(w.Stream(provision.Stdout), "lost\n"); err == nil {
+			t.Fatal("Write() = nil, want an error")
+		}
+		began := time.Now()
+		if _, err := io.WriteString(w.Stream(provision.Stdout), "lost too\n"); err == nil || time.Since(began) > 0 {
+			t.Errorf("Write() = %v after %s, want an error at once", err, time.Since(began))
+		}
+		d.room = -1
+		write(t, w, provision.Stdout, "kept\n")
+		_ = w.Close() // the first error
+		if text := spooledText(t, spool); !strings.HasSuffix(text, "no space left on device\nkept\n") || strings.Contains(text, "lost") {
+			t.Errorf("the spool's text = %q, want that lines are missing, and what came when there was room", text)
+		}
+	})
+}
+
+// The agent may tell the end of a run whose log is beyond its limit on a full
+// disk: what it makes room with must not be a part of the tail.
+func TestDeliveredTailIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "3M")
+	spool, tail := openOn(t, dir, "spool"), Tail{openOn(t, dir, "tail0"), openOn(t, dir, "tail1")}
+	w := NewWriter(spool, nil)
+	w.Limit(leastLimit, tail)
+	for range 12000 { // both segments are in use
+		write(t, w, provision.Stdout, strings.Repeat("x", 99)+"\n")
+	}
+	_ = w.Close() // the child dies without a result
+	q := &memQueue{}
+	_ = run(t, NewPump(q, uuid.New(), spool, PumpOptions{Tail: tail}))
+	before := q.text()
+	fill(t, dir)
+	again, err := Resume(spool, tail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.System("the agent says how it ended")
+	_ = again.Close() // there is no room
+	_ = run(t, NewPump(q, uuid.New(), spool, PumpOptions{Resume: true, Tail: tail}))
+	if text := q.text(); !strings.HasPrefix(text, before) {
+		t.Errorf("delivered again, the log has %d bytes and is not what it was (%d bytes) with something after it", len(text), len(before))
+	}
+	fresh := &memQueue{}
+	_ = run(t, NewPump(fresh, uuid.New(), spool, PumpOptions{Tail: tail}))
+	if text := fresh.text(); !strings.HasPrefix(text, before) {
+		t.Errorf("the files hold %d bytes of log, want the %d from before still", len(text), len(before))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -52,16 +53,12 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 		return 0, err
 	}
 	report.Detail.Number = 0 // the Pump's to give
-	record, err := appendUpdate(nil, w.updates+1, ack, report)
-	if err != nil {
-		return 0, fmt.Errorf("encode report: %w", err)
-	}
 	if report.Status.Terminal() {
 		w.flush()
 	}
 	_ = w.confess() // the report may fit where the line did not
-	if err := w.file.append(record, true); err != nil {
-		w.file.lose(err)
+	if err := w.putUpdate(ack, report); err != nil {
+		w.giveUp(err)
 		return 0, err
 	}
 	w.updates++
@@ -69,6 +66,28 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	w.open = false // an update closes the chunk before it
 	w.ring = true
 	return w.updates, nil
+}
+
+// maxVital is how large an update may be, in bytes, for which the room that is
+// set aside is given up: there must be enough for the end. A larger one waits
+// for room as text does.
+const maxVital = 32 << 10
+
+// putUpdate writes the next update to the spool.
+func (w *Writer) putUpdate(ack bool, report provision.Report) error {
+	for began := time.Now(); ; {
+		record, err := appendUpdate(nil, w.updates+1, ack, report) // another may have come in between
+		if err != nil {
+			return fmt.Errorf("encode report: %w", err)
+		}
+		vital := report.Status.Terminal() || len(record) <= maxVital
+		if err = w.file.append(record, vital); err == nil {
+			return nil
+		}
+		if vital || !full(err) || !w.waitForRoom(began) {
+			return err
+		}
+	}
 }
 
 // fits returns a *TooLargeError for a detail that would be too large with the

@@ -116,9 +116,6 @@ func (s *stream) Write(p []byte) (int, error) {
 		return 0, os.ErrClosed
 	}
 	for done := 0; done < len(p); {
-		if w.file.err != nil {
-			return done, w.file.err
-		}
 		block := p[done:min(len(p), done+maxBlock)]
 		if err := s.append(s.masker.mask(s.cleaner.clean(block))); err != nil {
 			return done, err
@@ -184,9 +181,10 @@ func (w *Writer) MaskString(text string) string {
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if w.closed {
+		err := w.file.err
 		w.mu.Unlock()
 		<-w.stopped
-		return w.file.err
+		return err
 	}
 	w.closed = true
 	w.flush()
