@@ -62,8 +62,8 @@ type Applied struct {
 	// neither where it belongs nor in a file; nil if it did not. It holds
 	// secrets. At most MaxState bytes.
 	State []byte
-	// StateBytes is how large the printed state was; beyond MaxState it is not
-	// in State.
+	// StateBytes is how much of a state the engine printed. Without a State it is
+	// lost: it was larger than MaxState, or the engine ended while it printed.
 	StateBytes int
 }
 
@@ -121,6 +121,9 @@ func (p *progress) line(raw []byte) {
 		}
 		return
 	case err != nil:
+		if mayBeDump(raw) && p.applied.State == nil {
+			p.applied.StateBytes = len(raw)
+		}
 		out.write(toStderr, fmt.Appendf(nil, "(%d bytes of the engine's output are damaged and not shown)\n", len(raw)))
 		return
 	}

@@ -136,6 +136,11 @@ func mayBeEvent(line []byte) bool {
 	return false
 }
 
+// mayBeDump reports whether a torn event may be a part of a state.
+func mayBeDump(line []byte) bool {
+	return bytes.Contains(line, []byte("Emergency state dump")) || bytes.Contains(line, []byte(`"state":{`))
+}
+
 // time is when the engine says it happened; now if it does not say.
 func (m message) time() time.Time {
 	at, err := time.Parse(time.RFC3339, m.Time)

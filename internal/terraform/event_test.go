@@ -180,3 +180,29 @@ func TestHugeStateIsNotHeld(t *testing.T) {
 		t.Errorf("State has %d bytes, StateBytes = %d, want none of it held and its size", len(got.State), got.StateBytes)
 	}
 }
+
+// An engine that is killed while it prints its state has stored it nowhere.
+func TestTornDumpIsALostState(t *testing.T) {
+	t.Parallel()
+	at := strings.Index(stateDump, `"state"`)
+	for name, test := range map[string]struct {
+		line string
+		lost bool
+	}{
+		"cut in the state":          {stateDump[:len(stateDump)/2], true},
+		"cut before the state":      {stateDump[:at], true},
+		"its beginning is missing":  {`{"@` + stateDump[at:len(stateDump)-1], true},
+		"behind text":               {"text" + stateDump[:len(stateDump)/2], true},
+		"another event that is cut": {uiDone[:len(uiDone)-3], false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &Runner{engine: Engine{Kind: Terraform}, out: newOutput(nil, nil)}
+			p := &progress{command: r.command("apply", "")}
+			p.line([]byte(test.line + "\n"))
+			if got := p.applied; got.State != nil || got.StateBytes > 0 != test.lost {
+				t.Errorf("State has %d bytes, StateBytes = %d, want none held and a loss told: %t", len(got.State), got.StateBytes, test.lost)
+			}
+		})
+	}
+}

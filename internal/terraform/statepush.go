@@ -3,6 +3,7 @@ package terraform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -26,9 +27,10 @@ type PushOptions struct {
 // PushState stores the state in file where Init has said, under the state's
 // lock, and never by force: a state of another lineage, a newer one, or another
 // one with the same serial stays, and the error has ErrStateConflict in its
-// chain. Pushing what is stored already succeeds. Nothing is printed; all that
-// the engine says is in the error. Fails with CodeStateUnsaved or
-// CodeStateLocked.
+// chain. Pushing again what is stored already succeeds, though the engine
+// refuses that: it stores a state under the next serial, and in an empty backend
+// under another lineage. Nothing is printed; all that the engine says is in the
+// error. Fails with CodeStateUnsaved or CodeStateLocked.
 func (r *Runner) PushState(ctx context.Context, file string, opts PushOptions) error {
 	run := r.command("state push", provision.CodeStateUnsaved)
 	run.out = newOutput(nil, nil)
@@ -36,10 +38,21 @@ func (r *Runner) PushState(ctx context.Context, file string, opts PushOptions) e
 	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {
 		return tf.StatePush(ctx, file, tfexec.Lock(true)) // terraform-exec's default is false
 	})
-	if failure, ok := errors.AsType[*provision.Failure](err); ok && conflicts(failure.Message) {
-		failure.Err = errors.Join(ErrStateConflict, failure.Err)
+	failure, ok := errors.AsType[*provision.Failure](err)
+	if !ok || !conflicts(failure.Message) {
+		return err
 	}
-	return err
+	stored, unknown := r.stores(ctx, file, opts)
+	switch {
+	case unknown != nil:
+		// Whether it is a conflict is not known, so another try may help.
+		return provision.Fail(failure.Code, fmt.Sprintf("%s. Whether that is the same state could not be found out: %s",
+			strings.TrimRight(failure.Message, ".\n"), unknown), errors.Join(failure.Err, unknown))
+	case stored:
+		return nil
+	}
+	failure.Err = errors.Join(ErrStateConflict, failure.Err)
+	return failure
 }
 
 // conflicts reports whether the engine refused a push because of what the

@@ -83,6 +83,9 @@ func TestPushState(t *testing.T) {
 		{"an older state", with(header.Serial-1, header.Lineage), true},
 		{"a state of another lineage", with(header.Serial+1, "another"), true},
 		{"a newer state", with(header.Serial+1, header.Lineage), false},
+		{"that again", with(header.Serial+1, header.Lineage), false},
+		{"the same with the serial of what it replaced", with(header.Serial, header.Lineage), false},
+		{"the same, as an empty backend would store it", with(1, "another"), false},
 	} {
 		err := r.PushState(t.Context(), stateFile(t, test.push), PushOptions{})
 		if (err != nil) != test.conflict || errors.Is(err, ErrStateConflict) != test.conflict {
@@ -98,6 +101,37 @@ func TestPushState(t *testing.T) {
 	}
 	if after := log.String(); after != before {
 		t.Errorf("the pushes printed %q, want nothing", strings.TrimPrefix(after, before))
+	}
+}
+
+func TestSameState(t *testing.T) {
+	t.Parallel()
+	const state = `{"version":4,"serial":3,"lineage":"l","terraform_version":"1.11.4","outputs":{},"resources":[{"instances":[{"attributes":{"id":12345678901234567890}}]}],"check_results":null}`
+	for other, want := range map[string]bool{
+		state: true,
+		`{"terraform_version":"1.9.0", "version":4,"serial":9,"lineage":"m","outputs":{},"resources":[{"instances":[{"attributes":{"id":12345678901234567890}}]}]}`: true,
+		strings.Replace(state, "890}", "891}", 1):               false,
+		strings.Replace(state, `"outputs":{},`, "", 1):          false,
+		strings.Replace(state, `"version":4`, `"version":3`, 1): false,
+		state[:len(state)-1]:                                    false,
+		"":                                                      false,
+	} {
+		if got := sameState([]byte(state), []byte(other)); got != want {
+			t.Errorf("sameState(%s, %s) = %t, want %t", state, other, got, want)
+		}
+	}
+}
+
+// More than is held in memory ends the pull: it is not taken for the same.
+func TestHugePullIsRefused(t *testing.T) {
+	t.Parallel()
+	told := 0
+	w := &limitWriter{left: 3, exceeded: func(error) { told++ }}
+	if _, err := w.Write([]byte("abc")); err != nil || told != 0 {
+		t.Errorf("Write(3 of 3 bytes) = %v, told %d times, want neither", err, told)
+	}
+	if _, err := w.Write([]byte("d")); !errors.Is(err, errStateTooLarge) || told != 1 {
+		t.Errorf("Write(the 4th byte) = %v, told %d times, want an error told once", err, told)
 	}
 }
 
