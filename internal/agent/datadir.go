@@ -42,6 +42,10 @@ func openDataDir(path string) (_ *dataDir, err error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
+	// One spelling for the same directory, by which what runs in it is known.
+	if root, err = filepath.EvalSymlinks(root); err != nil {
+		return nil, fmt.Errorf("find the data directory: %w", err)
+	}
 	d := &dataDir{root: root}
 	if d.lock, err = lockDataDir(root); err != nil {
 		return nil, err
@@ -178,8 +182,8 @@ func (d *dataDir) removeHalves() error {
 			return fmt.Errorf("look through the data directory: %w", err)
 		}
 		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), tempPrefix) {
-				continue
+			if !strings.HasPrefix(entry.Name(), tempPrefix) || !entry.Type().IsRegular() {
+				continue // none of ours
 			}
 			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
 				return fmt.Errorf("remove a file that was not finished: %w", err)

@@ -30,7 +30,7 @@ func (b *boot) settleLeftovers(ctx context.Context, leftovers []*spool) error {
 	dead, living := slices.Clone(leftovers), []*spool{}
 	dead = slices.DeleteFunc(dead, func(s *spool) bool {
 		free, err := s.free()
-		lives := err == nil && !free
+		lives := !free && !errors.Is(err, errOdd)
 		if lives {
 			living = append(living, s)
 		}
@@ -73,7 +73,8 @@ func (b *boot) sweep(ctx context.Context) error {
 }
 
 // outlive deals with a child of an earlier boot that still lives, when it has
-// ended. Until then neither its slot nor its workspace is used.
+// ended. Until then neither its slot nor its workspace is used; if that is not
+// in this boot, they are not used in this boot.
 func (b *boot) outlive(ctx context.Context, s *spool) {
 	slot := false
 	select {
@@ -81,27 +82,37 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 		slot = true
 	default: // there were more slots before
 	}
-	release, _ := b.workspaces.tryTake(s.about.Workspace) // two of one workspace share it
+	// There is no second one in the workspace: its run would have waited.
+	release, _ := b.workspaces.tryTake(s.about.Workspace)
 	b.runs.Go(func() {
-		defer func() {
-			if release != nil {
-				release()
-			}
-			if slot {
-				b.slots <- struct{}{}
-			}
-		}()
-		err := awaitChild(ctx, s, b.leftoverLog(s))
-		if err == nil {
-			err = b.endEngines(ctx, "TF_DATA_DIR="+b.dir.path("work", s.about.Workspace.String())+string(filepath.Separator))
+		log := b.leftoverLog(s)
+		err := awaitChild(ctx, s, log)
+		if err == nil || errors.Is(err, errOdd) { // without its engine a child ends as well
+			err = b.endEngines(ctx, b.enginesOf(s.about.Workspace.String()))
 		}
-		if err == nil {
-			err = errors.Join(b.dir.clear(s.about.Workspace.String()), b.settleLeftover(ctx, s), b.sweep(ctx))
+		if err != nil {
+			b.workspaces.abandon(s.about.Workspace) // something may still be at work there
+			if ctx.Err() == nil {
+				log.Error("what an earlier start left running cannot be ended; its workspace is not used until the next start", "error", err)
+			}
+			return
 		}
-		if err != nil && ctx.Err() == nil {
-			b.leftoverLog(s).Error("what an earlier start left could not be settled", "error", err)
+		b.clear(s.about.Workspace, log)
+		if err := errors.Join(b.settleLeftover(ctx, s), b.sweep(ctx)); err != nil && ctx.Err() == nil {
+			log.Error("what an earlier start left could not be settled", "error", err)
+		}
+		if release != nil {
+			release()
+		}
+		if slot {
+			b.slots <- struct{}{}
 		}
 	})
+}
+
+// enginesOf is how the environment of a workspace's engines begins.
+func (b *boot) enginesOf(workspace string) string {
+	return "TF_DATA_DIR=" + b.dir.path("work", workspace) + string(filepath.Separator)
 }
 
 func (b *boot) leftoverLog(s *spool) *slog.Logger {
@@ -125,6 +136,9 @@ func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
 	switch {
 	case o.err == nil:
 		log.Info("delivered what an earlier start left", "lines", o.Lines, "with_result", o.Result != nil)
+		if o.Result == nil {
+			b.tellUnsaved(ctx, s, log)
+		}
 		removeOrReject(s, log)
 	case errors.Is(o.err, fs.ErrNotExist):
 		// The start before ended between making one file and the next.
@@ -161,7 +175,7 @@ func (b *boot) clearAway(ctx context.Context, living []*spool) error {
 	var engines []string
 	for _, workspace := range workspaces {
 		if !lives(workspace) {
-			engines = append(engines, "TF_DATA_DIR="+b.dir.path("work", workspace)+string(filepath.Separator))
+			engines = append(engines, b.enginesOf(workspace))
 		}
 	}
 	if err := b.endEngines(ctx, engines...); err != nil {
@@ -203,21 +217,22 @@ func (b *boot) endEngines(ctx context.Context, engines ...string) error {
 // awaitChild waits until the child of an earlier boot has ended. Its lifeline
 // is cut, so it is ending; how long that takes is up to what it runs. There is
 // no limit: a second child must not touch what the first one may still write.
+// Besides the end of ctx, only a lock that is no file any more is an error.
 func awaitChild(ctx context.Context, s *spool, log *slog.Logger) error {
 	began := time.Now()
 	told := began.Add(-tellOfLock)
 	for {
 		free, err := s.free()
-		if err != nil {
-			return fmt.Errorf("look whether an earlier run's process lives: %w", err)
-		}
-		if free {
+		switch {
+		case free:
 			return nil
+		case errors.Is(err, errOdd):
+			return fmt.Errorf("look whether an earlier run's process lives: %w", err)
 		}
 		if time.Since(told) >= tellOfLock {
 			told = time.Now()
 			log.Warn("waiting for an earlier run's process to end; its slot and its workspace are not used until then",
-				"since", time.Since(began).Round(time.Second), "lock", s.path(lockSuffix))
+				"since", time.Since(began).Round(time.Second), "lock", s.path(lockSuffix), "error", err)
 		}
 		if !wait(ctx, lookAtLock) {
 			return ctx.Err()

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"path/filepath"
 )
 
 // maxPlace is the longest place that the database takes, in characters.
@@ -20,12 +19,8 @@ func (d *dataDir) place() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find this machine's name: %w", err)
 	}
-	root, err := filepath.EvalSymlinks(d.root) // a second name of the directory is no second directory
-	if err != nil {
-		return "", fmt.Errorf("find the data directory: %w", err)
-	}
-	if place := host + ":" + root; len(place) <= maxPlace {
+	if place := host + ":" + d.root; len(place) <= maxPlace {
 		return place, nil
 	}
-	return fmt.Sprintf("%s:%x", host, sha256.Sum256([]byte(root))), nil
+	return fmt.Sprintf("%s:%x", host, sha256.Sum256([]byte(d.root))), nil
 }

@@ -9,7 +9,9 @@ import (
 
 func placeOf(t *testing.T, root string) string {
 	t.Helper()
-	place, err := (&dataDir{root: root}).place()
+	d := openTestDir(t, root)
+	defer d.close()
+	place, err := d.place()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,13 +77,17 @@ func (r *run) lost() {
 func (r *run) carryOut() {
 	// The database has freed the workspace as soon as it has the result; its
 	// work directory is free when the child before has ended.
-	release := r.boot.workspaces.take(r.assignment.WorkspaceID)
+	release, stopped := r.awaitWorkspace()
+	if release == nil {
+		r.boot.children.Done()
+		r.end(neverStarted(stopped))
+		return
+	}
+	unsaved := false
 	// What has to do with the database may take for ever, so nobody who waits
 	// for the child waits for that too.
 	over := sync.OnceFunc(func() {
-		if err := r.boot.dir.clear(r.assignment.WorkspaceID.String()); err != nil {
-			r.log.Error("files of the run, with variables, may be left in the data directory", "error", err)
-		}
+		unsaved = r.boot.clear(r.assignment.WorkspaceID, r.log)
 		release()
 		r.boot.children.Done()
 	})
@@ -115,9 +119,23 @@ func (r *run) carryOut() {
 		r.log.Warn("the run's process said", "output", said)
 	}
 	if outcome.err == nil && outcome.Result == nil {
-		outcome = r.explain(s, c)
+		outcome = r.explain(s, c, unsaved)
 	}
 	r.settle(s, outcome)
+}
+
+// tellOfWorkspace is how long a run waits for its workspace before the log says
+// so: ordinarily it is free in an instant.
+const tellOfWorkspace = 5 * time.Second
+
+// awaitWorkspace waits until no process of an earlier run uses the workspace and
+// returns what frees it again, or why the run is to stop before.
+func (r *run) awaitWorkspace() (release func(), stopped job.StopReason) {
+	slow := time.AfterFunc(tellOfWorkspace, func() {
+		r.log.Warn("waiting for an earlier run's process to end; it still has the workspace's directory")
+	})
+	defer slow.Stop()
+	return r.boot.workspaces.take(r.assignment.WorkspaceID, r.stops)
 }
 
 // launch makes what the child needs and starts it. The spool is there from

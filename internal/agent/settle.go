@@ -22,8 +22,7 @@ func (r *run) settle(s *spool, o *outcome) {
 	default:
 		// The database or the disk will say the same again. The provision must
 		// not stay PROCESSING for that.
-		r.end(provision.Fail(provision.CodeInternal,
-			"The run has ended, but its result could not be stored. The agent's log has the details.", o.err))
+		r.end(failed("The run has ended, but its result could not be stored. The agent's log has the details."))
 		reject(s, r.log, o.err)
 	}
 }
@@ -31,21 +30,24 @@ func (r *run) settle(s *spool, o *outcome) {
 // cannotStart ends a provision for which there is no child.
 func (r *run) cannotStart(err error) {
 	r.log.Error("cannot start", "error", err)
-	r.end(provision.Fail(provision.CodeInternal,
-		"The agent could not start the run; nothing was changed. The agent's log has the details.", err))
+	r.end(failed("The agent could not start the run; nothing was changed. The agent's log has the details."))
 }
 
-// end reports a failure without a spool, however often it takes.
-func (r *run) end(failure *provision.Failure) {
-	report := provision.Report{Status: provision.Failed, Detail: provision.Detail{
-		ErrorCode: failure.Code, ErrorMessage: failure.Message,
-	}}
+// end reports how a run ended without a spool, however often it takes.
+func (r *run) end(report provision.Report) {
 	err := persist(r.boot.delivery, func(ctx context.Context) error {
 		return patiently(r.boot.queue.Report(ctx, r.assignment.ClaimID, report))
 	})
 	if err != nil {
 		r.log.Error("the run's end could not be reported", "error", err)
 	}
+}
+
+// failed is the report of a run that Tendril itself failed on.
+func failed(message string) provision.Report {
+	return provision.Report{Status: provision.Failed, Detail: provision.Detail{
+		ErrorCode: provision.CodeInternal, ErrorMessage: message,
+	}}
 }
 
 // persist repeats a call for as long as the database cannot be reached.
