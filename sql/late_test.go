@@ -28,6 +28,36 @@ func TestHeldRunGoesOnTelling(t *testing.T) {
 	}
 }
 
+// So does one that an admin has released, and nothing of it is stored twice.
+func TestReleasedRunTellsOnce(t *testing.T) {
+	t.Parallel()
+	h := newHeld(t)
+	h.mustRelease(t, h.workspace)
+	for range 2 { // the second after a lost reply
+		h.agent.mustReport(t, h.claim, "PROCESSING", `{"n": 6, "events": [{"kind": "resource_finished", "at": "2026-01-01T00:00:00Z", "address": "a.b"}]}`)
+	}
+	if got := one[int](t, h.conn, "SELECT count(*) FROM public.provision_events WHERE kind = 'resource_finished'"); got != 1 {
+		t.Errorf("events = %d, want 1", got)
+	}
+}
+
+// An agent cut off for more than a day still has what ends its hold to tell. One
+// that holds nothing is too late.
+func TestLinesOfMoreThanADayAgo(t *testing.T) {
+	t.Parallel()
+	h := newHeld(t)
+	mustExec(t, h.conn, "UPDATE tendril.claims SET ended_at = clock_timestamp() - interval '25 hours'")
+	if next, err := h.agent.lines(t, h.claim, 1, "done\n"); err != nil || next != 2 {
+		t.Errorf("line of a claim that holds its workspace = %d, %v, want 2", next, err)
+	}
+	h.agent.mustReport(t, h.claim, "SUCCESS", `{"n": 6}`)
+	if got := h.status(t, h.provision); got != "SUCCESS" {
+		t.Errorf("status = %s, want SUCCESS", got)
+	}
+	_, err := h.agent.lines(t, h.claim, 2, "more\n")
+	wantRefusal(t, err, "PT409", "claim_lost")
+}
+
 // A lost claim that another follows on its workspace has nothing more to settle.
 func TestLostClaimEndsWithTheNext(t *testing.T) {
 	t.Parallel()
@@ -72,7 +102,9 @@ func TestSweepLeavesOutWhatStillRuns(t *testing.T) {
 	if got := w.statusAndCode(t, waiting); got != "PROCESSING" {
 		t.Errorf("status of what was left out = %s, want PROCESSING", got)
 	}
-	if got := agent.sweep(t); !slices.Equal(got, []uuid.UUID{waiting}) {
-		t.Errorf("sweep = %v, want %s", got, waiting)
+	var swept []uuid.UUID
+	err := agent.call(t, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3, '{NULL}') s", w.tokenHash, agent.instance, agent.boot)
+	if err != nil || !slices.Equal(swept, []uuid.UUID{waiting}) {
+		t.Errorf("sweep but a null = %v, %v, want %s", swept, err, waiting)
 	}
 }

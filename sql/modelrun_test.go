@@ -33,7 +33,10 @@ func (m *model) heartbeat(rt *rapid.T) {
 		c := m.state.Claims[id]
 		mine := c.Instance == a.instance
 		want(rt, fmt.Sprintf("claim %s told lost", id), slices.Contains(p.Lost, id), !mine || c.State != "running")
-		want(rt, fmt.Sprintf("claim %s told to be cancelled", id), slices.Contains(p.Cancel, id), mine && c.Cancel && c.State != "ended")
+		want(rt, fmt.Sprintf("claim %s told to be cancelled", id), slices.Contains(p.Cancel, id), mine && c.Cancel)
+		if m.released[id] && c.State == "ended" && mine {
+			m.seen["told to stop after the next claim"]++
+		}
 		if mine {
 			c.Expired = false
 		}
@@ -134,14 +137,14 @@ func (m *model) progress(rt *rapid.T) {
 	switch {
 	case !own:
 		want(rt, "progress by another cluster", reason, "claim_lost")
-	case numbered && n <= c.LastReport && (c.State == "running" || holds):
-		want(rt, "progress told again", reason, "")
 	case c.State == "ended", c.State == "lost" && (!c.ApplyBegun || applies || !m.state.newest(id)):
 		want(rt, "progress of a claim that is "+c.State, reason, "claim_lost")
-	case begins && c.Cancel:
+	case applies && c.Cancel:
 		want(rt, "apply", reason, "cancel_requested")
-	case begins && c.Expired:
+	case applies && c.Expired:
 		want(rt, "apply", reason, "lease_expired")
+	case numbered && n <= c.LastReport:
+		want(rt, "progress told again", reason, "")
 	default:
 		want(rt, "progress", reason, "")
 		if begins {
@@ -206,7 +209,7 @@ func (m *model) endClaim(id uuid.UUID, w *workspaceRow) {
 
 // leftBehind reports whether an agent's start should sweep a claim.
 func leftBehind(c *claimRow, a *modelAgent, boot uuid.UUID) bool {
-	return c.State != "ended" && c.Instance == a.instance && c.Boot != boot && c.Host == a.host
+	return c.State != "ended" && c.Instance == a.instance && c.Boot != boot && samePlace(c.Host, a.host)
 }
 
 func (m *model) sweep(rt *rapid.T) {
@@ -218,9 +221,18 @@ func (m *model) sweep(rt *rapid.T) {
 			}
 		}
 	}
+	except := []*uuid.UUID{}
+	for _, id := range m.claims { // children that still live
+		if rapid.IntRange(0, 3).Draw(rt, "left out") == 0 {
+			except = append(except, &id)
+		}
+	}
+	if rapid.IntRange(0, 7).Draw(rt, "null in it") == 0 {
+		except = append(except, nil)
+	}
 	var swept []uuid.UUID
-	reason := m.call(rt, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3) s",
-		m.clusters[a.cluster].tokenHash, a.instance, boot)
+	reason := m.call(rt, &swept, "SELECT coalesce(array_agg(s), '{}') FROM public.fail_orphaned_provisions($1, $2, $3, $4) s",
+		m.clusters[a.cluster].tokenHash, a.instance, boot, except)
 	if boot != a.boot() {
 		want(rt, "sweep by an old boot", reason, "agent_superseded")
 		return
@@ -230,6 +242,10 @@ func (m *model) sweep(rt *rapid.T) {
 	for _, id := range m.claims {
 		c := m.state.Claims[id]
 		if !leftBehind(c, a, boot) {
+			continue
+		}
+		if slices.ContainsFunc(except, func(e *uuid.UUID) bool { return e != nil && *e == id }) {
+			m.seen["left out of a sweep"]++
 			continue
 		}
 		m.seen["swept"]++

@@ -75,7 +75,7 @@ const readState = `SELECT jsonb_build_object(
 	'provisions', (SELECT jsonb_object_agg(id, jsonb_build_object('workspace', workspace_id, 'number', rank, 'priority', priority,
 		'status', status, 'code', coalesce(error_code, ''))) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
 	'claims', (SELECT jsonb_object_agg(id, jsonb_build_object('number', rank, 'provision', provision_id, 'workspace', workspace_id,
-		'instance', instance_id, 'boot', boot_id, 'host', host, 'state', state, 'apply_begun', apply_begun_at IS NOT NULL,
+		'instance', instance_id, 'boot', boot_id, 'host', concat_ws(':', host, directory), 'state', state, 'apply_begun', apply_begun_at IS NOT NULL,
 		'cancel', cancel_requested_at IS NOT NULL, 'expired', state = 'running' AND lease_until < clock_timestamp(),
 		'next_chunk', next_chunk, 'last_report', last_report)) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM tendril.claims) c),
 	'logs', (SELECT jsonb_object_agg(provision_id, rows) FROM (

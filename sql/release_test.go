@@ -83,6 +83,10 @@ func TestReleaseFreesAHeldWorkspace(t *testing.T) {
 	if _, got := h.newAgent(t, "two").mustClaim(t); got != next {
 		t.Errorf("claim after the release = %s, want %s", got, next)
 	}
+	p, err := h.agent.heartbeat(t, h.claim)
+	if err != nil || !slices.Contains(p.Lost, h.claim) || !slices.Contains(p.Cancel, h.claim) {
+		t.Errorf("heartbeat = %+v, %v, want the claim lost and to be stopped although another has begun", p, err)
+	}
 	wantRefusal(t, h.agent.report(t, h.claim, "SUCCESS", `{}`), "PT409", "claim_lost")
 	if got := h.statusAndCode(t, h.provision); got != "FAILED/agent_lost" {
 		t.Errorf("status = %s, want FAILED/agent_lost: newer work has begun", got)
@@ -114,6 +118,17 @@ func TestLateSettlementAfterRelease(t *testing.T) {
 	next := h.deploy(t, h.operator, snapshot("a"))
 	if _, got := h.newAgent(t, "two").mustClaim(t); got != next {
 		t.Errorf("claim = %s, want %s", got, next)
+	}
+}
+
+// An agent that listens is told to stop at once.
+func TestReleaseCallsTheAgent(t *testing.T) {
+	t.Parallel()
+	h := newHeld(t)
+	mustExec(t, h.conn, "LISTEN tendril_attention")
+	h.mustRelease(t, h.workspace)
+	if got, want := h.notification(t), h.cluster.String(); got != want {
+		t.Errorf("notification = %s, want %s: the cluster's agents called", got, want)
 	}
 }
 

@@ -2,8 +2,9 @@
 -- lost during apply, and a state that an engine could not store and its agent
 -- keeps. And clocks that step back.
 --
--- Contract 2: p_detail of update_provision_status may say state_unsaved. An
--- agent of contract 1 never says it, and finds all else as it was.
+-- Contract 2: p_detail of update_provision_status may say state_unsaved, and
+-- the host of an agent may have its data directory behind a colon. An agent of
+-- contract 1 says neither, and finds all else as it was.
 
 -- +goose Up
 
@@ -14,6 +15,11 @@ AS 'SELECT 2';
 -- The agent instance that keeps a state which could not be stored. Only it may
 -- run the workspace: its next run stores that state before anything else.
 ALTER TABLE public.workspaces ADD COLUMN unsaved_state_on uuid;
+
+-- Tells a data directory from a copy of it on the same host. NULL: an agent of
+-- contract 1, which may be the same one before its upgrade.
+ALTER TABLE public.agents ADD COLUMN directory text;
+ALTER TABLE tendril.claims ADD COLUMN directory text;
 
 CREATE INDEX claims_lost ON tendril.claims (workspace_id) WHERE state = 'lost';
 
@@ -80,6 +86,7 @@ BEGIN
   ORDER BY number DESC LIMIT 1 FOR NO KEY UPDATE;
   UPDATE tendril.claims SET cancel_requested_at = clock_timestamp()
   WHERE id = v_workspace.held_by_claim AND cancel_requested_at IS NULL;
+  PERFORM pg_notify('tendril_attention', v_workspace.cluster_id::text);
   PERFORM tendril.system_line(v_claim.provision_id, 'An admin released the workspace'
     || CASE WHEN v_reason = '' THEN '.' ELSE format(' (%s).', v_reason) END
     || CASE WHEN v_workspace.unsaved_state_on IS NULL THEN '' ELSE format(' A state that was not stored may be left on the agent on %s.', v_claim.host) END);
@@ -155,8 +162,8 @@ BEGIN
       PERFORM tendril.refresh_head(v_workspace.id);
     END LOOP;
 
-    INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, lease_until)
-    VALUES (p_claim_id, v_workspace.head_id, v_workspace.id, v_cluster.id, p_instance, p_boot, v_agent.host,
+    INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, directory, lease_until)
+    VALUES (p_claim_id, v_workspace.head_id, v_workspace.id, v_cluster.id, p_instance, p_boot, v_agent.host, v_agent.directory,
             clock_timestamp() + (SELECT lease FROM tendril.settings))
     RETURNING * INTO v_claim;
     -- What was lost here before can never settle now.
@@ -184,6 +191,139 @@ BEGIN
 EXCEPTION
   -- unique_violation: the same claim id, of a call that is not committed yet.
   WHEN lock_not_available OR unique_violation THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- As before, and: a claim that has ended is told to stop as well. An agent names
+-- only what it still runs: the one whose workspace was released, and used since.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION public.agent_heartbeat(p_token_hash text, p_instance uuid, p_boot uuid, p_claims uuid[]) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster  public.clusters := tendril.authenticate(p_token_hash);
+  v_agent    public.agents   := tendril.current_agent(v_cluster.id, p_instance, p_boot);
+  v_settings tendril.settings;
+  v_reply    jsonb;
+BEGIN
+  IF cardinality(p_claims) > 1000 THEN
+    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat, more than the 1000 allowed', cardinality(p_claims)));
+  END IF;
+  SELECT * INTO v_settings FROM tendril.settings;
+
+  UPDATE public.agents SET last_heartbeat_at = clock_timestamp() WHERE id = v_agent.id;
+  IF v_cluster.last_seen_at IS NULL OR v_cluster.last_seen_at < clock_timestamp() - interval '15 seconds' THEN
+    -- Another agent that stamps it does as well; and register_agent locks in
+    -- the other order.
+    PERFORM FROM public.clusters WHERE id = v_cluster.id FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      UPDATE public.clusters SET last_seen_at = clock_timestamp() WHERE id = v_cluster.id;
+    END IF;
+  END IF;
+
+  -- By instance, not by boot: a new boot that is still ending what the earlier
+  -- one left keeps those leases alive too. In order of id, so that two never
+  -- wait for each other.
+  PERFORM FROM tendril.claims
+  WHERE id = ANY (p_claims) AND cluster_id = v_cluster.id AND instance_id = p_instance AND state = 'running'
+  ORDER BY id FOR NO KEY UPDATE;
+  UPDATE tendril.claims SET lease_until = clock_timestamp() + v_settings.lease
+  WHERE id = ANY (p_claims) AND cluster_id = v_cluster.id AND instance_id = p_instance AND state = 'running';
+
+  SELECT jsonb_build_object(
+    'cancel', coalesce(jsonb_agg(c.id) FILTER (WHERE c.cancel_requested_at IS NOT NULL), '[]'),
+    'lost',   coalesce(jsonb_agg(a.id) FILTER (WHERE c.id IS NULL OR c.state <> 'running'), '[]'),
+    'poll_seconds', extract(epoch FROM v_settings.poll),
+    'heartbeat_seconds', extract(epoch FROM v_settings.heartbeat),
+    'newest_agent', v_settings.newest_agent)
+  INTO v_reply
+  FROM unnest(p_claims) a (id)
+  LEFT JOIN tendril.claims c ON c.id = a.id AND c.cluster_id = v_cluster.id AND c.instance_id = p_instance;
+
+  -- What is wrong with somebody else's run must not cost us our leases.
+  BEGIN
+    PERFORM tendril.reap();
+  EXCEPTION
+    WHEN OTHERS THEN
+      RAISE WARNING 'reaping failed: % (%)', SQLERRM, SQLSTATE;
+  END;
+  RETURN v_reply;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- As before, and: a claim that holds its workspace may add lines however late,
+-- for its result, which ends the hold, comes after them.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION public.insert_provision_log(p_token_hash text, p_claim_id uuid, p_first_chunk bigint, p_chunks jsonb) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+  v_claim   tendril.claims;
+  v_count   int := 0;
+  v_skip    bigint;
+  v_bytes   bigint;
+  v_largest int;
+  v_bad     boolean;
+  v_seq     bigint;
+BEGIN
+  SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id AND cluster_id = v_cluster.id FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    PERFORM tendril.claim_lost(p_claim_id, 'is not known here');
+  END IF;
+  IF v_claim.state <> 'running' THEN
+    IF v_claim.ended_at < clock_timestamp() - (SELECT late_log FROM tendril.settings)
+       AND NOT EXISTS (SELECT FROM public.workspaces WHERE id = v_claim.workspace_id AND held_by_claim = p_claim_id) THEN
+      PERFORM tendril.claim_lost(p_claim_id, 'ended too long ago to add lines to its log');
+    ELSIF EXISTS (SELECT FROM tendril.claims c WHERE c.provision_id = v_claim.provision_id AND c.number > v_claim.number) THEN
+      PERFORM tendril.claim_lost(p_claim_id, 'was followed by a newer one, which has the log now');
+    END IF;
+  END IF;
+
+  IF p_chunks IS NOT NULL THEN
+    IF jsonb_typeof(p_chunks) <> 'array' OR p_first_chunk IS NULL OR p_first_chunk < 1 THEN
+      PERFORM tendril.refuse('PT422', 'bad_chunks', 'p_chunks must be an array and p_first_chunk a number from 1');
+    END IF;
+    v_count := jsonb_array_length(p_chunks);
+    IF v_count > 128 THEN
+      PERFORM tendril.refuse('PT413', 'too_many_chunks', format('%s chunks in one call, more than the 128 allowed', v_count));
+    END IF;
+  END IF;
+  v_skip := v_claim.next_chunk - p_first_chunk;
+  IF v_count = 0 OR v_skip < 0 OR v_skip >= v_count THEN
+    RETURN v_claim.next_chunk;
+  END IF;
+
+  SELECT sum(octet_length(c.text)), max(octet_length(c.text)),
+         bool_or(c.text IS NULL OR c.at IS NULL OR c.stream IS NULL OR c.stream NOT IN ('STDOUT', 'STDERR', 'SYSTEM'))
+  INTO v_bytes, v_largest, v_bad
+  FROM jsonb_to_recordset(p_chunks) AS c (stream text, text text, at timestamptz);
+  IF v_bad THEN
+    PERFORM tendril.refuse('PT422', 'bad_chunks', 'each chunk needs text, at (a time) and stream (STDOUT, STDERR or SYSTEM)');
+  ELSIF v_largest > 65536 OR v_bytes > 1048576 THEN
+    PERFORM tendril.refuse('PT413', 'chunks_too_large',
+      format('the largest chunk has %s bytes (65536 allowed), the call %s (1048576 allowed)', v_largest, v_bytes));
+  END IF;
+
+  v_seq := tendril.take_seq(v_claim.provision_id, (v_count - v_skip)::int, v_bytes);
+  INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
+  SELECT v_claim.provision_id, v_seq + t.ord - 1 - v_skip, v_cluster.org_id, t.stream, t.text, t.at
+  FROM ROWS FROM (jsonb_to_recordset(p_chunks) AS (stream text, text text, at timestamptz)) WITH ORDINALITY AS t (stream, text, at, ord)
+  WHERE t.ord > v_skip;
+  UPDATE tendril.claims SET next_chunk = p_first_chunk + v_count WHERE id = p_claim_id;
+  RETURN p_first_chunk + v_count;
+EXCEPTION
+  WHEN data_exception THEN
+    PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', SQLERRM));
+  WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
@@ -233,8 +373,6 @@ BEGIN
   IF p_status <> 'PROCESSING' AND v_claim.state = 'ended' AND v_provision.status = p_status
      AND v_provision.error_code IS NOT DISTINCT FROM v_detail ->> 'error_code' THEN
     RETURN; -- a repeat after a lost reply
-  ELSIF p_status = 'PROCESSING' AND (v_claim.state = 'running' OR v_holds) AND (v_detail ->> 'n')::bigint <= v_claim.last_report THEN
-    RETURN; -- likewise: reports are numbered, and come in order
   ELSIF v_claim.state = 'ended' THEN
     PERFORM tendril.claim_lost(p_claim_id, format('has ended: the provision is %s', v_provision.status));
   ELSIF v_claim.state = 'lost' THEN
@@ -252,6 +390,17 @@ BEGIN
       -- more.
       v_detail := v_detail - ARRAY['state_unsaved', 'local_state'];
     END IF;
+  ELSIF p_status = 'PROCESSING' AND v_detail ->> 'stage' = 'apply' THEN
+    -- Also when it is asked again: the first answer was lost, so the apply has
+    -- not begun.
+    IF v_claim.cancel_requested_at IS NOT NULL THEN
+      PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; apply must not begin');
+    ELSIF v_claim.lease_until < clock_timestamp() THEN
+      PERFORM tendril.refuse('PT503', 'lease_expired', 'the claim''s lease has run out; apply must not begin', 'send a heartbeat, then ask again');
+    END IF;
+  END IF;
+  IF p_status = 'PROCESSING' AND (v_detail ->> 'n')::bigint <= v_claim.last_report THEN
+    RETURN; -- a repeat as well: reports are numbered, and come in order
   END IF;
 
   IF p_status <> 'PROCESSING' AND v_detail ->> 'stage' = 'apply' THEN
@@ -362,7 +511,8 @@ END $$;
 
 -- As before, and: a heartbeat that lies in the future tells nothing. An agent
 -- that lives stamps it anew within seconds; one that is gone would keep its
--- name for as long as the clock was ahead.
+-- name for as long as the clock was ahead. And host is "host" or
+-- "host:directory".
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION public.register_agent(p_token_hash text, p_agent jsonb) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
@@ -370,18 +520,20 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster  public.clusters := tendril.authenticate(p_token_hash);
-  v_settings tendril.settings;
-  v_instance uuid;
-  v_boot     uuid;
-  v_other    public.agents;
+  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_settings  tendril.settings;
+  v_instance  uuid;
+  v_boot      uuid;
+  v_other     public.agents;
+  v_host      text := split_part(p_agent ->> 'host', ':', 1);
+  v_directory text := nullif(substr(p_agent ->> 'host', length(v_host) + 2), '');
 BEGIN
   BEGIN
     v_instance := (p_agent ->> 'instance_id')::uuid;
     v_boot     := (p_agent ->> 'boot_id')::uuid;
     IF v_instance IS NULL OR v_boot IS NULL
        OR length(coalesce(p_agent ->> 'name', '')) NOT BETWEEN 1 AND 200
-       OR length(coalesce(p_agent ->> 'host', '')) NOT BETWEEN 1 AND 300
+       OR coalesce(v_host, '') = '' OR length(p_agent ->> 'host') > 300
        OR length(coalesce(p_agent ->> 'version', '')) NOT BETWEEN 1 AND 100
        OR coalesce((p_agent ->> 'contract')::int, 0) < 1
        OR coalesce((p_agent ->> 'slots')::int, 0) NOT BETWEEN 1 AND 64 THEN
@@ -411,11 +563,11 @@ BEGIN
       'give this agent another name, or stop the other one');
   END IF;
   SELECT * INTO v_other FROM public.agents
-  WHERE cluster_id = v_cluster.id AND instance_id = v_instance AND host <> p_agent ->> 'host'
+  WHERE cluster_id = v_cluster.id AND instance_id = v_instance AND (host <> v_host OR directory <> v_directory)
     AND last_heartbeat_at BETWEEN clock_timestamp() - v_settings.agent_alive AND clock_timestamp() + v_settings.agent_alive;
   IF FOUND THEN
     PERFORM tendril.refuse('PT409', 'agent_instance_elsewhere',
-      format('this agent''s data directory is in use on %s, where it was heard of %s s ago', v_other.host,
+      format('this agent''s data directory is in use on %s, where it was heard of %s s ago', concat_ws(':', v_other.host, v_other.directory),
              greatest(0, round(extract(epoch FROM clock_timestamp() - v_other.last_heartbeat_at)))),
       'a data directory belongs to one agent: do not copy it; start this one with an empty one');
   END IF;
@@ -424,12 +576,12 @@ BEGIN
     PERFORM tendril.refuse('PT409', 'agent_superseded', 'this agent was started again since; this earlier start of it may do nothing more');
   END IF;
 
-  INSERT INTO public.agents AS a (org_id, cluster_id, instance_id, boot_id, name, host, version, contract, slots)
-  VALUES (v_cluster.org_id, v_cluster.id, v_instance, v_boot, p_agent ->> 'name', p_agent ->> 'host',
+  INSERT INTO public.agents AS a (org_id, cluster_id, instance_id, boot_id, name, host, directory, version, contract, slots)
+  VALUES (v_cluster.org_id, v_cluster.id, v_instance, v_boot, p_agent ->> 'name', v_host, v_directory,
           p_agent ->> 'version', (p_agent ->> 'contract')::int, (p_agent ->> 'slots')::int)
   ON CONFLICT (cluster_id, instance_id) DO UPDATE
   SET past_boots = CASE WHEN a.boot_id = EXCLUDED.boot_id THEN a.past_boots ELSE (a.boot_id || a.past_boots)[1:20] END,
-      boot_id = EXCLUDED.boot_id, name = EXCLUDED.name, host = EXCLUDED.host, version = EXCLUDED.version,
+      boot_id = EXCLUDED.boot_id, name = EXCLUDED.name, host = EXCLUDED.host, directory = EXCLUDED.directory, version = EXCLUDED.version,
       contract = EXCLUDED.contract, slots = EXCLUDED.slots, registered_at = now(), last_heartbeat_at = clock_timestamp();
   UPDATE public.clusters SET last_seen_at = clock_timestamp() WHERE id = v_cluster.id;
 
@@ -464,8 +616,8 @@ BEGIN
   END IF;
   FOR v_candidate IN
     SELECT c.id, c.workspace_id FROM tendril.claims c
-    WHERE c.instance_id = p_instance AND c.cluster_id = v_cluster.id AND c.state <> 'ended' AND c.boot_id <> p_boot AND c.host = v_agent.host
-      AND c.id <> ALL (coalesce(p_except, '{}'))
+    WHERE c.instance_id = p_instance AND c.cluster_id = v_cluster.id AND c.state <> 'ended' AND c.boot_id <> p_boot AND c.host = v_agent.host AND coalesce(c.directory = v_agent.directory, true)
+      AND c.id <> ALL (array_remove(coalesce(p_except, '{}'), NULL))
     ORDER BY c.number
   LOOP
     PERFORM FROM public.workspaces WHERE id = v_candidate.workspace_id FOR NO KEY UPDATE;

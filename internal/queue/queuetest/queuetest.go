@@ -39,6 +39,7 @@ func Run(t *testing.T, open Open) {
 		"SensitiveOutputHasNoValue": sensitiveOutputHasNoValue,
 		"UnsavedStateIsKept":        unsavedStateIsKept,
 		"OlderContractIsServed":     olderContractIsServed,
+		"UpgradeKeepsTheAgent":      upgradeKeepsTheAgent,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -400,4 +401,20 @@ func olderContractIsServed(t *testing.T, w *World, open Open) {
 	}
 	w.Deploy(t, "a")
 	mustReport(t, q, mustClaim(t, q).ClaimID, provision.Success, provision.Detail{})
+}
+
+// The next program says its data directory with its host, and is the same agent.
+func upgradeKeepsTheAgent(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	agent.Contract = queue.Contract - 1
+	q := open(t, w, w.Token, agent)
+	mustRegister(t, q)
+	id := w.Deploy(t, "a")
+	mustClaim(t, q)
+	agent.Contract, agent.Boot, agent.Host = queue.Contract, uuid.New(), agent.Host+":/var/lib/tendril"
+	next := open(t, w, w.Token, agent)
+	mustRegister(t, next)
+	if orphans, err := next.FailOrphans(t.Context(), nil); err != nil || len(orphans) != 1 || orphans[0] != id {
+		t.Errorf("FailOrphans() = %v, %v, want [%s]", orphans, err, id)
+	}
 }
