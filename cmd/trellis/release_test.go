@@ -26,7 +26,7 @@ func TestRelease(t *testing.T) {
 	run("migrate").want(t, "migrate", exitOK)
 	token := strings.TrimSpace(run("clusters", "create", "prod").out)
 	deploy()
-	loseDuringApply(t, url, token)
+	loseDuringApply(t, url, token, false)
 	deploy()
 
 	run("status", "2").want(t, "status of what waits", exitOK, "the workspace is held", "trellis release")
@@ -40,7 +40,24 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-func loseDuringApply(t *testing.T, url, token string) {
+// What is queued waits for the agent that has the state, released or not: an
+// admin is not told that it may start.
+func TestReleaseOfALocalState(t *testing.T) {
+	t.Parallel()
+	url := pgtest.OwnServer(t).URL
+	run := func(args ...string) result { return trellisEnv(t, []string{"TRELLIS_DATABASE_URL=" + url}, args...) }
+	run("migrate").want(t, "migrate", exitOK)
+	token := strings.TrimSpace(run("clusters", "create", "prod").out)
+	run("deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK)
+	loseDuringApply(t, url, token, true)
+	r := run("release", "a/b")
+	r.want(t, "release", exitOK, "Workspace a/b on cluster prod is released. Its state is a file on agent one on one.example; only that agent can run it.")
+	if strings.Contains(r.out, "may start") {
+		t.Errorf("release says %q, want nothing of a start", r.out)
+	}
+}
+
+func loseDuringApply(t *testing.T, url, token string, localState bool) {
 	t.Helper()
 	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: url, ListenURL: "off", Token: token, Agent: queuetest.NewAgent("one")})
 	if err != nil {
@@ -54,7 +71,7 @@ func loseDuringApply(t *testing.T, url, token string) {
 	if err != nil || a == nil {
 		t.Fatalf("Claim() = %v, %v, want an assignment", a, err)
 	}
-	apply := provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40)}
+	apply := provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40), LocalState: localState}
 	if err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: apply}); err != nil {
 		t.Fatalf("Report(apply) = %v, want nil", err)
 	}

@@ -75,6 +75,27 @@ func TestWaitingForTheAgentThatKeepsTheState(t *testing.T) {
 	}
 }
 
+// A state that is a local file is told with the agent that has it.
+func TestFindWorkspaceTellsItsHome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.deploy(t)
+	q, a := w.agent(t)
+	local := provision.Report{Status: provision.Processing, Detail: provision.Detail{LocalState: true}}
+	if err := q.Report(t.Context(), a.ClaimID, local); err != nil {
+		t.Fatal(err)
+	}
+	found := must[store.Workspace](t, "FindWorkspace(a)")(w.viewer.FindWorkspace(t.Context(), "a"))
+	if want := "one on one.example"; found.Home != want {
+		t.Errorf("Home = %q, want %q", found.Home, want)
+	}
+	w.Exec(t, "DELETE FROM public.agents")
+	found = must[store.Workspace](t, "FindWorkspace(a)")(w.viewer.FindWorkspace(t.Context(), "a"))
+	if want := w.Text(t, "SELECT home_instance::text FROM public.workspaces"); found.Home != want {
+		t.Errorf("Home on an agent that is not known = %q, want its instance, %q", found.Home, want)
+	}
+}
+
 func TestFindWorkspace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -86,6 +107,15 @@ func TestFindWorkspace(t *testing.T) {
 	byID := must[store.Workspace](t, "FindWorkspace(id)")(w.viewer.FindWorkspace(t.Context(), strings.ToUpper(found.ID.String())))
 	if byID != found {
 		t.Errorf("FindWorkspace(id) = %+v, want %+v", byID, found)
+	}
+	// A workspace may be named like another's id.
+	named := strings.Replace(snapshot, `"workspace": "a"`, `"workspace": "`+found.ID.String()+`"`, 1)
+	if _, err := w.operator.Deploy(t.Context(), w.Cluster, []byte(named)); err != nil {
+		t.Fatal(err)
+	}
+	byID = must[store.Workspace](t, "FindWorkspace(id and name)")(w.viewer.FindWorkspace(t.Context(), found.ID.String()))
+	if byID != found {
+		t.Errorf("FindWorkspace(id and name) = %+v, want %+v: the id counts", byID, found)
 	}
 	wantRefused(t, "FindWorkspace(b)", second(w.viewer.FindWorkspace(t.Context(), "b")), "PT404", "workspace_not_found")
 	wantRefused(t, "FindWorkspace as a stranger", second(w.stranger.FindWorkspace(t.Context(), "a")), "PT404", "workspace_not_found")
