@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 // backend is where the run's state lives.
 type backend struct {
 	config map[string]string // completes what the template declares
+	place  string            // in words, for people
 	// local: a file in this agent's data directory, so that the workspace
 	// belongs to this agent.
 	local bool
@@ -45,7 +47,7 @@ func chooseBackend(dir, kind string, j job.Job) (backend, error) {
 		if err != nil {
 			return backend{}, err
 		}
-		return backend{config: config}, terraform.Override(dir, forced, nil)
+		return backend{config: config, place: statePlace(forced, config)}, terraform.Override(dir, forced, nil)
 	}
 	declared, err := terraform.ReadBackend(dir, kind)
 	if err != nil {
@@ -54,14 +56,29 @@ func chooseBackend(dir, kind string, j job.Job) (backend, error) {
 	switch declared.Type {
 	case "local":
 		path := filepath.Join(j.Dirs.State, localState)
-		return backend{local: true}, terraform.Override(dir, "local", map[string]string{"path": path})
+		return backend{local: true, place: path}, terraform.Override(dir, "local", map[string]string{"path": path})
 	case "cloud", "remote":
 		return backend{}, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
 			"%s: the template runs in somebody else's cloud (%s block), where Tendril cannot supervise it: remove the block, or set [state] backend in the agent's configuration",
 			declared.File, declared.Type), nil)
 	}
 	config, err := stateConfig(declared.Type, j)
-	return backend{config: config}, err
+	return backend{config: config, place: statePlace(declared.Type, config)}, err
+}
+
+// statePlace says where a backend has the workspace's state. Of what is
+// configured it shows what holds no secret.
+func statePlace(backendType string, config map[string]string) string {
+	argument := stateKeys[backendType].argument
+	value := config[argument]
+	if at, err := url.Parse(config["address"]); backendType == "http" && err == nil {
+		at.User, at.RawQuery = nil, ""
+		argument, value = "address", at.String()
+	}
+	if value == "" {
+		return fmt.Sprintf("the %s backend", backendType)
+	}
+	return fmt.Sprintf("the %s backend (%s %s)", backendType, argument, value)
 }
 
 // stateConfig is what the agent's configuration says about a type of backend,

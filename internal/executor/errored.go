@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,27 +34,44 @@ func (t *terraformRun) erroredState() string { return filepath.Join(t.dir, error
 
 // KeepState implements provisioner.
 func (t *terraformRun) KeepState(room ballast) (bool, error) {
-	left := t.erroredState()
-	state, err := os.ReadFile(left)
-	switch _, torn := terraform.ReadStateHeader(state); {
-	case err == nil && torn == nil:
-		if t.keepFollowing(state, room) == nil {
-			// It is kept: a leftover would at most be pushed a second time.
-			_ = os.Remove(left)
-			return true, nil
-		}
-		return true, t.run.files.kept.take(left)
-	case t.dumped != nil:
-		return true, t.keepFollowing(t.dumped, room)
-	case t.dumpedBytes > 0:
-		return true, fmt.Errorf("the engine printed %d bytes of it, and no more than %d are held", t.dumpedBytes, terraform.MaxState)
-	case err == nil && len(state) > 0:
-		return true, errors.New("errored.tfstate is cut short, and the engine did not print the state either")
+	left, kept := t.erroredState(), t.run.files.kept
+	state, err := terraform.ReadStateFile(left)
+	nothing := errors.Is(err, fs.ErrNotExist) || err == nil && len(state) == 0
+	odd := err != nil && !errors.Is(err, terraform.ErrStateTooLarge)
+	if _, torn := terraform.ReadStateHeader(state); torn != nil {
+		state = t.dumped
 	}
-	return false, nil
+	if t.keepFollowing(state, room) == nil {
+		// A leftover would at most be pushed a second time.
+		_ = os.Remove(left)
+		return true, nil
+	}
+	switch {
+	case nothing && t.dumpedBytes == 0:
+		return false, nil
+	case nothing || odd:
+		t.run.log.System("%s", t.lost(err))
+		return true, kept.markLost()
+	default: // whole or not
+		return true, kept.take(left)
+	}
 }
 
-// keepFollowing keeps a state with a serial that the backend will accept.
+// lost says what is known of a state that is neither stored nor kept.
+func (t *terraformRun) lost(err error) string {
+	switch {
+	case t.dumpedBytes > terraform.MaxState:
+		return fmt.Sprintf("The engine printed a state of %d bytes, and no more than %d are held: it is lost.", t.dumpedBytes, terraform.MaxState)
+	case t.dumped != nil:
+		return "The engine printed its state, and this agent's disk does not take it: it is lost."
+	case t.dumpedBytes > 0:
+		return "The engine was ended while it printed its state: it is lost."
+	default:
+		return fmt.Sprintf("%s, where the engine puts a state that it cannot store, is no file any more (%s): whether there was one is not known.", erroredState, reason(err))
+	}
+}
+
+// keepFollowing keeps a whole state with a serial that the backend will accept.
 func (t *terraformRun) keepFollowing(state []byte, room ballast) error {
 	state, err := terraform.Follow(state, t.base.State)
 	if err != nil {
@@ -67,8 +85,33 @@ func (t *terraformRun) StoreState(ctx context.Context, file string) (again bool,
 	if err := t.setTornAside(); err != nil {
 		return false, err
 	}
+	file, err = t.following(file)
+	if err != nil {
+		return true, err
+	}
 	err = t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
-	return !errors.Is(err, terraform.ErrStateConflict), err
+	if errors.Is(err, terraform.ErrStateConflict) {
+		return false, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
+			"%s There is another state in %s, so pushing the kept one by hand is refused as well. Compare the two (terraform state pull shows the stored one), and bring over what only the kept one has (terraform import).",
+			sentence(provision.AsFailure(err).Message), t.backend.place), err)
+	}
+	return true, err
+}
+
+// following returns the file to push for a kept state: itself, or a copy with
+// a serial that the backend will accept. A state that a killed run left, or one
+// for whose copy there was no room, has it as the engine wrote it.
+func (t *terraformRun) following(file string) (string, error) {
+	state, err := terraform.ReadStateFile(file)
+	if err != nil {
+		return "", err
+	}
+	next, err := terraform.Follow(state, t.run.files.kept.began())
+	if err != nil || bytes.Equal(next, state) {
+		return file, err
+	}
+	pushed := filepath.Join(t.run.files.secrets, erroredState)
+	return pushed, os.WriteFile(pushed, next, 0o600)
 }
 
 // setTornAside moves a local state that is cut short out of the way. Terraform

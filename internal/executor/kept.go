@@ -20,7 +20,8 @@ import (
 // the directory dir: errored.tfstate, errored-2.tfstate and so on, in the order
 // in which they were kept. While there is one, nothing else happens on the
 // workspace. A second one comes only from a run that was killed between two
-// steps; none is overwritten by another.
+// steps; none is overwritten by another. What is no whole state is never
+// stored, and stays until a person has removed it.
 type keptStates struct{ dir string }
 
 const (
@@ -38,7 +39,7 @@ func (k keptStates) list() ([]string, error) {
 	}
 	var numbers []int
 	for _, entry := range entries {
-		if n := keptNumber(entry.Name()); n > 0 {
+		if n := keptNumber(entry.Name()); n > 0 && entry.Type().IsRegular() {
 			numbers = append(numbers, n)
 		}
 	}
@@ -88,7 +89,11 @@ func (k keptStates) take(from string) error {
 	if err != nil {
 		return err
 	}
-	if err := syncPath(from); err != nil {
+	file, err := terraform.OpenStateFile(from)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	err = os.Rename(from, to)
@@ -98,7 +103,7 @@ func (k keptStates) take(from string) error {
 	if !errors.Is(err, unix.EXDEV) {
 		return err
 	}
-	content, err := os.ReadFile(from)
+	content, err := terraform.ReadStateFile(from)
 	if err != nil {
 		return err
 	}
@@ -135,7 +140,7 @@ func (k keptStates) remove(paths ...string) error {
 func newestOf(paths []string) iter.Seq2[string, []string] {
 	headers := make([]terraform.StateHeader, len(paths))
 	for i, path := range paths {
-		headers[i], _ = readHeader(path) // for one that is no state the engine says so
+		headers[i], _ = readHeader(path) // each is whole, see undecided
 	}
 	older := func(a, b int) bool {
 		return headers[a].Lineage != "" && headers[a].Lineage == headers[b].Lineage && headers[a].Serial < headers[b].Serial
@@ -164,7 +169,7 @@ func isState(path string) bool {
 }
 
 func readHeader(path string) (terraform.StateHeader, error) {
-	content, err := os.ReadFile(path)
+	content, err := terraform.ReadStateFile(path)
 	if err != nil {
 		return terraform.StateHeader{}, err
 	}

@@ -64,6 +64,9 @@ func (r *provisionRun) cleanUp() {
 
 // stages carries the run from checkout to outputs.
 func (r *provisionRun) stages(ctx context.Context) error {
+	if err := r.undecided(); err != nil {
+		return err
+	}
 	templateDir, commit, err := r.checkout(ctx)
 	if err != nil {
 		return r.stopOr(ctx, err)
@@ -158,11 +161,18 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 		return r.stopOr(ctx, err)
 	}
 	progress := newProgress(r.session)
+	r.files.applying = true // should this process panic
+	defer func() {
+		if !r.files.applying {
+			r.files.kept.settled()
+		}
+	}()
 	outputs, err := p.Apply(ctx, progress.on)
 	progress.close()
 	if err != nil {
 		return r.saveState(ctx, p, room, r.stopOr(ctx, err))
 	}
+	r.files.applying = false
 	return r.outputs(outputs)
 }
 

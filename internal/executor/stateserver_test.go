@@ -19,6 +19,7 @@ type stateServer struct {
 	state  []byte
 	lock   string // the id of who holds it
 	broken int    // so many writes fail; -1: all
+	loses  int    // so many writes are stored and answered by an error
 	hangs  bool   // writes are not answered
 }
 
@@ -71,6 +72,10 @@ func (s *stateServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.state = body
+		if s.loses > 0 {
+			s.loses--
+			http.Error(w, "the reply is lost", http.StatusBadGateway)
+		}
 	}
 }
 
@@ -85,6 +90,13 @@ func (s *stateServer) breaks(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = writes
+}
+
+// lose lets so many writes be stored without the writer hearing of it.
+func (s *stateServer) lose(replies int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loses = replies
 }
 
 func (s *stateServer) hang(hangs bool) {
@@ -109,4 +121,7 @@ func (s *stateServer) replace(state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = []byte(state)
+	if state == "" {
+		s.state = nil
+	}
 }

@@ -28,7 +28,7 @@ type terraformRun struct {
 	cache   *providers.Cache
 	base    terraform.PlanBase
 	// dumped is a state that the engine printed as it could store it nowhere,
-	// and how large that was.
+	// and how much of it was printed.
 	dumped      []byte
 	dumpedBytes int
 	// ephemeral is the file of the ephemeral variables, "" without any.
@@ -155,6 +155,9 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 
 // Apply implements provisioner.
 func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error) {
+	if err := t.run.files.kept.begin(t.base.State); err != nil {
+		return nil, fmt.Errorf("nothing was applied: note in %s from which state: %w", t.run.files.kept.dir, err)
+	}
 	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
 		PlanFile: t.run.files.plan, VarFile: t.ephemeral, Steps: t.steps,
 		On: func(e terraform.Event) {

@@ -204,7 +204,8 @@ func TestConflictingStateStays(t *testing.T) {
 	}
 	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
-	wantMessage(t, got, "lineage", "by hand")
+	wantMessage(t, got, "lineage", "pushing the kept one by hand is refused as well", "terraform state pull",
+		"the http backend (address "+server.url+"/"+s.job.Assignment.WorkspaceID.String()+")", "Removing the file ends the hold")
 	wantSaid(t, c, true, true, true)
 	if strings.Contains(c.text(), "Try 2") {
 		t.Error("a conflict was tried again, want once")
@@ -358,13 +359,12 @@ func TestHalfAStateStays(t *testing.T) {
 		}
 	}
 	got, c := s.run()
-	wantEnd(t, got, provision.Failed, provision.CodeInitFailed)
+	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
+	wantMessage(t, got, "errored.tfstate on this agent is no whole state")
 	if s.localState() != half {
 		t.Error("the state file has changed, want it left alone")
 	}
-	if u := got.Detail.StateUnsaved; u == nil || !*u || !strings.Contains(c.text(), "still kept on this agent") {
-		t.Errorf("result says StateUnsaved = %v, want true, and the log that the state is still kept", u)
-	}
+	wantSaid(t, c, true, true)
 }
 
 // A push does not heed the interrupt: one that hangs is killed.

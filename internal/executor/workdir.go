@@ -18,8 +18,9 @@ type workDir struct {
 	secrets               string
 	vars, ephemeral, plan string // in secrets
 	kept                  keptStates
-	// leaveSource has the checkout survive the run, for there is a state in it.
-	leaveSource bool
+	// applying is whether an apply has begun of which it is not known yet what
+	// it left: a state in the checkout has the checkout survive the run then.
+	applying bool
 }
 
 // newWorkDir finds the workspace's work directory and rescues a state that an
@@ -40,6 +41,7 @@ func newWorkDir(dirs job.Dirs) (workDir, error) {
 // prepare clears the work directory for a run.
 func (w *workDir) prepare() error {
 	ballastIn(w.kept.dir).release() // of a run that was killed
+	w.kept.settled()
 	if err := w.cleanUp(); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}
@@ -62,11 +64,24 @@ func (w *workDir) prepare() error {
 func (w *workDir) cleanUp() error {
 	var errs []error
 	for _, path := range []string{w.secrets, w.temp, w.source} {
-		if path != w.source || !w.leaveSource {
-			errs = append(errs, removeAll(path))
+		if path == w.source && w.applying {
+			if found, err := w.holdsState(); found || err != nil {
+				errs = append(errs, err)
+				continue
+			}
 		}
+		errs = append(errs, removeAll(path))
 	}
 	return errors.Join(errs...)
+}
+
+// holdsState reports whether a state, or a part of one, is in the checkout.
+func (w *workDir) holdsState() (found bool, err error) {
+	err = w.eachErroredState(func(_ string, size int64) error {
+		found = found || size > 0
+		return nil
+	})
+	return found, err
 }
 
 // removeAll is os.RemoveAll for trees in which a template has made directories
@@ -87,29 +102,34 @@ func removeAll(path string) error {
 // forgetShippedState removes files of the checkout that would be taken for a
 // state that the engine could not store.
 func (w *workDir) forgetShippedState() error {
-	return w.eachErroredState(os.Remove)
+	return w.eachErroredState(func(path string, _ int64) error { return os.Remove(path) })
 }
 
 // rescueState looks for a state that a killed run left anywhere in its checkout.
+// One that is cut short is kept as well: it may be the only record there is.
 func (w *workDir) rescueState() error {
-	return w.eachErroredState(func(path string) error {
-		if !isState(path) {
+	return w.eachErroredState(func(path string, size int64) error {
+		if size == 0 {
 			return nil
 		}
 		return w.kept.take(path)
 	})
 }
 
-func (w *workDir) eachErroredState(do func(path string) error) error {
+func (w *workDir) eachErroredState(do func(path string, size int64) error) error {
 	return filepath.WalkDir(w.source, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			return nil
 		case err != nil:
 			return err
-		case entry.Name() == erroredState && entry.Type().IsRegular():
-			return do(path)
+		case entry.Name() != erroredState || !entry.Type().IsRegular():
+			return nil
 		}
-		return nil
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return do(path, info.Size())
 	})
 }

@@ -13,8 +13,8 @@ import (
 // It is held in memory, some ten times its size where two are compared.
 const MaxStateFile = 256 << 20
 
-// errStateTooLarge is met where a state has more than MaxStateFile bytes.
-var errStateTooLarge = fmt.Errorf("a state of more than %d MiB", MaxStateFile>>20)
+// ErrStateTooLarge is met where a state has more than MaxStateFile bytes.
+var ErrStateTooLarge = fmt.Errorf("a state of more than %d MiB", MaxStateFile>>20)
 
 // ErrNoStateFile is met where something else than a regular file has taken the
 // place of a state: a link, a pipe, a directory. A template may have put it there.
@@ -52,7 +52,7 @@ func ReadStateFile(path string) ([]byte, error) {
 	defer file.Close() //nolint:errcheck // only read
 	state, err := io.ReadAll(io.LimitReader(file, MaxStateFile+1))
 	if err == nil && len(state) > MaxStateFile {
-		err = fmt.Errorf("read %s: %w", path, errStateTooLarge)
+		err = fmt.Errorf("read %s: %w", path, ErrStateTooLarge)
 	}
 	return state, err
 }

@@ -27,7 +27,7 @@ func TestReadStateFileRefuses(t *testing.T) {
 	}
 	for name, want := range map[string]error{
 		"fifo": ErrNoStateFile, "directory": ErrNoStateFile, "link": ErrNoStateFile, "zero": ErrNoStateFile,
-		"large": errStateTooLarge, "none": os.ErrNotExist,
+		"large": ErrStateTooLarge, "none": os.ErrNotExist,
 	} {
 		if _, err := ReadStateFile(in(name)); !errors.Is(err, want) {
 			t.Errorf("ReadStateFile(%s) error = %v, want %v", name, err, want)

@@ -130,7 +130,7 @@ func TestHugePullIsRefused(t *testing.T) {
 	if _, err := w.Write([]byte("abc")); err != nil || told != 0 {
 		t.Errorf("Write(3 of 3 bytes) = %v, told %d times, want neither", err, told)
 	}
-	if _, err := w.Write([]byte("d")); !errors.Is(err, errStateTooLarge) || told != 1 {
+	if _, err := w.Write([]byte("d")); !errors.Is(err, ErrStateTooLarge) || told != 1 {
 		t.Errorf("Write(the 4th byte) = %v, told %d times, want an error told once", err, told)
 	}
 }

@@ -37,7 +37,7 @@ func (r *Runner) pullState(ctx context.Context, opts PushOptions) (state string,
 		return err
 	})
 	if err == nil && limit.left < 0 {
-		err = errStateTooLarge
+		err = ErrStateTooLarge
 	}
 	return state, err
 }
@@ -51,8 +51,8 @@ type limitWriter struct {
 
 func (l *limitWriter) Write(p []byte) (int, error) {
 	if l.left -= len(p); l.left < 0 {
-		l.exceeded(errStateTooLarge)
-		return 0, errStateTooLarge
+		l.exceeded(ErrStateTooLarge)
+		return 0, ErrStateTooLarge
 	}
 	return len(p), nil
 }
