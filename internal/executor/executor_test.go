@@ -402,7 +402,7 @@ func TestBadInput(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "errored.tfstate"), []byte("{}"), 0o600); err != nil {
 				s.t.Fatal(err)
 			}
-		}, provision.CodeStateUnsaved, []string{"errored.tfstate", "state push"}},
+		}, provision.CodeStateUnsaved, []string{"errored.tfstate", "a person must decide"}},
 		"errored.tfstate is a link": {func(s *site) {
 			repo, _ := s.git.Repo("links", gittest.Files{"main.tf": gittest.File(ok), "errored.tfstate": gittest.Symlink("main.tf")}, "v1")
 			s.ask(repo.URL, "v1", "", nil)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +96,41 @@ func TestKilledAfterPush(t *testing.T) {
 			wantEnd(t, got, provision.Success, "")
 			s.wantKept(0)
 		})
+	}
+}
+
+// A run is killed while its engine has left a state that still has the serial
+// of the stored one: the next run finds it and stores it all the same.
+func TestRescuedStateGetsTheNextSerial(t *testing.T) {
+	t.Parallel()
+	s, server := remote(t, three)
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	first := s.job.Assignment.Snapshot
+	s.template2("terraform {\n  backend \"http\" {}\n}\n" + three + `
+resource "terraform_data" "wait" {
+  provisioner "local-exec" { command = "echo waiting; while kill -0 $PPID; do sleep 0.1; done 2>/dev/null" }
+}`)
+	c := s.start()
+	c.await("(local-exec): waiting")
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.over
+	server.holdLock("")
+	left := filepath.Join(s.job.Dirs.Work, "source", "errored.tfstate")
+	if err := os.WriteFile(left, changedState(t, server.stored(), 0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.job.Assignment.Snapshot = first
+	got, c = s.run()
+	wantEnd(t, got, provision.Success, "")
+	wantSaid(t, c, true, true, false)
+	if !strings.Contains(c.text(), "The state is stored, and the file is removed.") {
+		t.Error("the log does not say that the state is stored")
+	}
+	if files := must(os.ReadDir(s.job.Dirs.State)); len(files) > 0 {
+		t.Errorf("%s is left in the state's directory", files[0].Name())
 	}
 }
 
