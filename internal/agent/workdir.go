@@ -20,11 +20,14 @@ func (d *dataDir) removeSecrets(workspace string) error {
 }
 
 // clear removes all that is left of a run of the workspace, as the run does
-// itself where it is not killed: what is secret, and what is of one run only,
-// unless a state is in it that could not be stored. None of its processes may
-// live.
+// itself where it is not killed: what is secret, the room it reserved, and what is
+// of one run only, unless a state is in it that could not be stored. None of its
+// processes may live.
 func (d *dataDir) clear(workspace string) error {
 	errs := []error{d.removeSecrets(workspace)}
+	if err := os.Remove(d.path("state", workspace, job.BallastName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, fmt.Errorf("give back the room that a run reserved: %w", err))
+	}
 	for _, name := range []string{job.SourceName, job.TempName} {
 		dir := d.path("work", workspace, name)
 		if unsaved, err := holdsState(dir); err != nil || unsaved {

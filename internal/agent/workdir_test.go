@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +37,10 @@ func TestClearLeavesWhatIsNeeded(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			ballast := d.path("state", workspace, job.BallastName)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(ballast), 0o700), os.WriteFile(ballast, []byte("room"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
 			content := test.state
 			if content == "empty" {
 				content = ""
@@ -46,6 +52,9 @@ func TestClearLeavesWhatIsNeeded(t *testing.T) {
 			}
 			if err := d.clear(workspace); err != nil {
 				t.Errorf("clear() = %v", err)
+			}
+			if _, err := os.Lstat(ballast); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("Lstat(the room that the run reserved) error = %v, want it given back", err)
 			}
 			left, err := filepath.Glob(d.path("work", workspace, "*"))
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -24,7 +25,7 @@ const (
 	maxBallast = 64 << 20
 )
 
-func ballastIn(dir string) ballast { return ballast{filepath.Join(dir, ".ballast")} }
+func ballastIn(dir string) ballast { return ballast{filepath.Join(dir, job.BallastName)} }
 
 // reserve makes a ballast in dir for a state of size bytes. A disk without that
 // much room is an error; a file system that cannot reserve is none, the file is

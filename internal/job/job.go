@@ -62,6 +62,10 @@ const (
 // store. An empty one is none.
 const UnsavedState = "errored.tfstate"
 
+// BallastName is the file in Dirs.State that holds room on the disk while an
+// apply goes on. That of a killed child is removed by the agent.
+const BallastName = ".ballast"
+
 // Settings is the part of the agent's configuration that a child obeys.
 type Settings struct {
 	Policy Policy `json:"policy"`
