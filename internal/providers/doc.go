@@ -33,4 +33,10 @@
 // After an init that succeeded, new packages move to the store and are replaced
 // by links. A killed init leaves nothing there, and a torn package is noticed
 // by its checksum, so nothing needs to be synced to disk.
+//
+// A checksum tells damage, not who made a package. The runs of an agent have
+// one uid, so a template can put a package of its own making into the store,
+// under its true checksum, and a workspace without a lock file is given it and
+// runs it. Under one uid only a lock file protects a workspace from another
+// one's template.
 package providers
