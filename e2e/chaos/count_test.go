@@ -63,12 +63,33 @@ func (w *works) countLines(r *workRun) {
 	if w.Status(w.T, r.id) == "SUCCESS" && logged != r.lines {
 		w.T.Errorf("log of run %d, which succeeded, has %d of its %d lines", r.n, logged, r.lines)
 	}
+	w.countUnrepeated(r)
 	safe := len(printed)
 	if !r.killed.IsZero() {
 		safe = slices.IndexFunc(append(printed, r.killed), func(at time.Time) bool { return !at.Before(r.killed.Add(-onItsWay)) })
 	}
 	if logged < safe {
 		w.T.Errorf("log of run %d ends with line %d, it had printed %d long enough before", r.n, logged, safe)
+	}
+}
+
+// once are lines that the agent, the engine and the database write once in a
+// run, whichever way it goes: doubled chunks without a line of the template's
+// show by them.
+var once = []string{
+	"Checking out ", "Checked out commit ", "Using terraform ", "Initializing the backend", "has been successfully initialized",
+	"Terraform will perform the following actions", "Plan: ", "terraform_data.first: Creation complete", "Apply complete!", "Done.\n",
+	"was restarted during stage", "is lost: its lease ran out", "reported after all",
+}
+
+// countUnrepeated looks for lines that a run's log has twice.
+func (w *works) countUnrepeated(r *workRun) {
+	w.T.Helper()
+	log := w.Log(w.T, r.id)
+	for _, text := range once {
+		if n := strings.Count(log, text); n > 1 {
+			w.T.Errorf("log of run %d says %q %d times, want once", r.n, text, n)
+		}
 	}
 }
 
