@@ -30,9 +30,12 @@ type crowd struct {
 // constraint, and the tables agree with each other in the end.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	const connections, calls = 6, 150
+	const connections, calls = 8, 400
 	db := pgtest.New(t, migrated)
-	c := &crowd{w: newWorld(t, db.Conn(t)), boots: map[uuid.UUID]uuid.UUID{}}
+	own := db.Conn(t)
+	countCalls(t, own, "cut_future_stamps(timestamptz, interval)", "void")
+	countCalls(t, own, "reap_claim(uuid, uuid)", "int")
+	c := &crowd{w: newWorld(t, own), boots: map[uuid.UUID]uuid.UUID{}}
 	for _, name := range []string{"one", "two", "three"} {
 		a := c.w.newAgent(t, name)
 		c.agents, c.boots[a.instance] = append(c.agents, a), a.boot
@@ -40,8 +43,9 @@ func TestEverythingAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	errs := make([]error, connections)
 	for i := range connections {
-		conn, dice := db.Conn(t), rand.New(rand.NewPCG(uint64(i), 1))
+		conn, dice := impatient(t, db.URL), rand.New(rand.NewPCG(uint64(i), 1))
 		wg.Go(func() {
+			defer conn.Close(t.Context()) //nolint:errcheck // it has said what it had to
 			for range calls {
 				if errs[i] = c.step(t.Context(), conn, dice); errs[i] != nil {
 					return
@@ -52,6 +56,14 @@ func TestEverythingAtOnce(t *testing.T) {
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
+	}
+	if n := deadlocks(t, own); n != 0 {
+		t.Errorf("%d deadlocks, want none, in what only warns of them neither", n)
+	}
+	for _, function := range []string{"cut_future_stamps", "reap_claim"} {
+		if n := calledTimes(t, own, function); n < 3 {
+			t.Errorf("%s ran %d times: it hardly met the other calls", function, n)
+		}
 	}
 	now, err := readContractState(t.Context(), c.w.conn)
 	if err != nil {
@@ -79,7 +91,7 @@ func (c *crowd) step(ctx context.Context, conn *pgx.Conn, dice *rand.Rand) error
 	}
 	c.mu.Unlock()
 	query, args := "", []any{}
-	switch dice.IntN(14) {
+	switch dice.IntN(18) {
 	case 0, 1:
 		query, args = "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", []any{c.w.cluster, snapshot(fmt.Sprintf("w%d", dice.IntN(2)))}
 	case 2, 3, 4:
@@ -101,7 +113,11 @@ func (c *crowd) step(ctx context.Context, conn *pgx.Conn, dice *rand.Rand) error
 		query, args = "SELECT public.agent_heartbeat($1, $2, $3, $4)", []any{c.w.tokenHash, a.instance, boot, []uuid.UUID{}}
 	case 12:
 		query, args = "SELECT public.insert_provision_log($1, $2, 1, '[{\"stream\": \"STDOUT\", \"text\": \"x\", \"at\": \"2026-01-01T00:00:00Z\"}]')", []any{c.w.tokenHash, claim}
-	case 13:
+	case 13, 14: // the pulse is due, or lies in the future
+		query = "UPDATE tendril.pulse SET stamped_at = clock_timestamp() + CASE WHEN random() < 0.1 THEN 1 ELSE -1 END * interval '20 seconds', reap_not_before = '-infinity'"
+	case 15, 16:
+		query, args = "SELECT public.agent_heartbeat($1, $2, $3, $4)", []any{c.w.tokenHash, a.instance, boot, []uuid.UUID{claim}}
+	case 17:
 		return c.restart(ctx, conn, a)
 	}
 	tag, err := conn.Exec(ctx, query, args...)

@@ -40,7 +40,7 @@ func TestModel(t *testing.T) {
 	if seen["sequences"] < 100 {
 		return // too few for chance to bring about everything
 	}
-	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after the next claim", "left out of a sweep", "swept", "state unsaved", "clock set back"} {
+	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back"} {
 		if seen[needed] == 0 {
 			t.Errorf("not once %s in %d steps: the test does not reach what it is for", needed, seen["steps"])
 		}
