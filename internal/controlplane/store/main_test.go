@@ -62,7 +62,9 @@ func (w *world) deploy(t *testing.T) store.Deployed {
 // agent is a registered agent that has claimed what is next.
 func (w *world) agent(t *testing.T) (queue.Queue, *provision.Assignment) {
 	t.Helper()
-	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.URL, ListenURL: "off", Token: w.Token, Agent: queuetest.NewAgent("one")})
+	one := queuetest.NewAgent("one")
+	one.Host += ":/srv/a" // as an agent says it; people are told the host
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.URL, ListenURL: "off", Token: w.Token, Agent: one})
 	if err != nil {
 		t.Fatal(err)
 	}
