@@ -92,9 +92,9 @@ func TestAgentKilledAndStartedAgain(t *testing.T) {
 	b.says(t, "waiting for an earlier run's process to end")
 	// The old child keeps one of the two slots, and its workspace; the other
 	// slot is used.
-	first, second := w.deploy(t, "other", "touch first", "hold first", "succeed"), w.deploy(t, "third", "succeed")
+	first, second := w.deploy(t, "other", "touch running", "hold first", "succeed"), w.deploy(t, "third", "succeed")
 	same := w.deploy(t, "dev", "succeed")
-	w.touched(t, "first")
+	w.touched(t, "running")
 	if !process.Alive(child) {
 		t.Fatal("the old child is dead, want it to outlive its agent")
 	}

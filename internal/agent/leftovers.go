@@ -231,8 +231,12 @@ func awaitChild(ctx context.Context, s *spool, log *slog.Logger) error {
 		}
 		if time.Since(told) >= tellOfLock {
 			told = time.Now()
-			log.Warn("waiting for an earlier run's process to end; its slot and its workspace are not used until then",
-				"since", time.Since(began).Round(time.Second), "lock", s.path(lockSuffix), "error", err)
+			trouble := log
+			if err != nil {
+				trouble = log.With("error", err)
+			}
+			trouble.Warn("waiting for an earlier run's process to end; its slot and its workspace are not used until then",
+				"since", time.Since(began).Round(time.Second), "lock", s.path(lockSuffix))
 		}
 		if !wait(ctx, lookAtLock) {
 			return ctx.Err()

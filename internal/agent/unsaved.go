@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/google/uuid"
 
@@ -15,14 +16,13 @@ import (
 // store is on this agent: left by a run that was killed, or kept by one. What
 // cannot be read may be one.
 func (d *dataDir) unsaved(workspace string) (bool, error) {
-	for _, dir := range []string{
-		d.path("work", workspace, job.SourceName), d.path("work", workspace, job.TempName), d.path("state", workspace),
-	} {
-		if found, err := holdsState(dir); found || err != nil {
+	for _, name := range []string{job.SourceName, job.TempName} {
+		if found, err := holdsState(d.path("work", workspace, name)); found || err != nil {
 			return true, err
 		}
 	}
-	return false, nil
+	kept, err := filepath.Glob(d.path("state", workspace, job.KeptStates))
+	return len(kept) > 0, err
 }
 
 // clear removes what a run left in the workspace's directory and reports whether

@@ -62,6 +62,10 @@ const (
 // store. An empty one is none.
 const UnsavedState = "errored.tfstate"
 
+// KeptStates matches the names under which such states are kept in Dirs.State
+// until they are stored.
+const KeptStates = "errored*.tfstate"
+
 // BallastName is the file in Dirs.State that holds room on the disk while an
 // apply goes on. That of a killed child is removed by the agent.
 const BallastName = ".ballast"
