@@ -41,8 +41,20 @@ func (w *works) running(at time.Time) (stages []string) {
 	return stages
 }
 
-// aMoment lets a random time pass in which a run goes through all its stages.
-func aMoment() { <-time.After(rand.N(1500 * time.Millisecond)) }
+// aMoment waits until a run is in a stage chosen at random, and a little longer.
+// A stage too short to be met is not waited for beyond a few seconds.
+func (w *works) aMoment() {
+	w.T.Helper()
+	stages := []string{"checkout", "init", "plan", "apply", "apply", "outputs"}
+	stage := stages[rand.N(len(stages))]
+	for limit := time.Now().Add(3 * time.Second); time.Now().Before(limit); {
+		if w.Text(w.T, "SELECT EXISTS (SELECT FROM tendril.claims WHERE state = 'running' AND coalesce(stage, 'checkout') = $1)::text", stage) == "true" {
+			break
+		}
+		<-time.After(2 * time.Millisecond) // between two looks
+	}
+	<-time.After(rand.N(200 * time.Millisecond))
+}
 
 // The agent is killed at random moments, and started again each time.
 func TestAgentKilledAtAnyMoment(t *testing.T) {
@@ -52,7 +64,7 @@ func TestAgentKilledAtAnyMoment(t *testing.T) {
 	kills := times(15, 200)
 	for range kills {
 		w.keepBusy(4)
-		aMoment()
+		w.aMoment()
 		at := time.Now()
 		a.Kill()
 		for _, stage := range w.running(at) {
@@ -74,7 +86,7 @@ func TestExecKilledAtAnyMoment(t *testing.T) {
 	kills := times(10, 60)
 	for killed := 0; killed < kills; {
 		w.keepBusy(4)
-		aMoment()
+		w.aMoment()
 		children, err := process.Descendants(a.Cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
