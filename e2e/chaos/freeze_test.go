@@ -18,7 +18,7 @@ func (w *works) shortLeases() {
 
 // freeze stops an agent's process, and what it started where tree is set.
 // Nothing of it runs until the returned function is called.
-func freeze(t *testing.T, a *site.Agent, tree bool) (thaw func()) {
+func freeze(t testing.TB, a *site.Agent, tree bool) (thaw func()) {
 	t.Helper()
 	pids := []int{a.Cmd.Process.Pid}
 	if tree {

@@ -118,7 +118,7 @@ func (w *works) torrentAgent(f torrent) *site.Agent {
 }
 
 // engineDir is a directory with a copy of this program as the engine.
-func engineDir(t *testing.T) string {
+func engineDir(t testing.TB) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

@@ -23,7 +23,7 @@ const Patience = 90 * time.Second
 // Site is one database with one cluster, and a git server.
 type Site struct {
 	*queuetest.World
-	T   *testing.T
+	T   testing.TB
 	Git *gittest.Server
 	// QueueURL is the database for agents.
 	QueueURL string
@@ -32,13 +32,13 @@ type Site struct {
 }
 
 // New makes a site in a database of the test's own on the shared server.
-func New(t *testing.T) *Site {
+func New(t testing.TB) *Site {
 	t.Helper()
 	return On(t, queuetest.NewWorld(t))
 }
 
 // On makes a site in a world that is there.
-func On(t *testing.T, w *queuetest.World) *Site {
+func On(t testing.TB, w *queuetest.World) *Site {
 	t.Helper()
 	return &Site{World: w, T: t, Git: gittest.NewServer(t), QueueURL: w.AgentURL(t), Keep: t.TempDir()}
 }
