@@ -42,6 +42,9 @@ func TestLongLogDeliveredByTheNextStart(t *testing.T) {
 	if p.agent > floodMemory || p.agent == 0 {
 		t.Errorf("%s, want at most %d MB of the agent", p, floodMemory>>20)
 	}
+	// Told to end before it knows that the result is stored, it would leave the
+	// spool to its next start.
+	await(t, "the spool to be removed", func() bool { return len(a.Spools()) == 0 })
 	a.Terminate()
 	w.count(a)
 	flood{w, f, id, p}.whole()

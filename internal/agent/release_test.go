@@ -31,8 +31,9 @@ func TestReleasedApplyIsAskedToStop(t *testing.T) {
 	})
 	w.release(t, "go")
 	w.becomes(t, next, "SUCCESS")
-	if got := w.Status(t, first); got != "FAILED/agent_lost" {
-		t.Errorf("the released run = %s, want FAILED/agent_lost: another has begun since", got)
+	// It hears of the release at once: it may settle before the next begins.
+	if got := w.Status(t, first); got != "FAILED/agent_lost" && got != "CANCELLED/cancelled" {
+		t.Errorf("the released run = %s, want it cancelled, or lost where another has begun since", got)
 	}
 	a.stops(t)
 	b.stops(t)
