@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -21,6 +22,7 @@ import (
 // it connects.
 type sshSession struct {
 	client  *ssh.Client
+	run     *ssh.Session
 	unhook  func() bool
 	maxRefs int64
 
@@ -72,6 +74,7 @@ func (s *sshSession) start(path string) error {
 	if err != nil {
 		return fmt.Errorf("ssh: %w", err)
 	}
+	s.run = run
 	if s.stdin, err = run.StdinPipe(); err != nil {
 		return err
 	}
@@ -90,6 +93,9 @@ func (s *sshSession) start(path string) error {
 	return nil
 }
 
+// lastWords is how long a server that has ended its answer may take to say why.
+const lastWords = 5 * time.Second
+
 func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error) {
 	refs := packp.NewAdvRefs()
 	err := refs.Decode(s.stdout)
@@ -97,8 +103,11 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 	case errors.Is(err, packp.ErrEmptyAdvRefs):
 		return nil, transport.ErrEmptyRemoteRepository
 	case errors.Is(err, packp.ErrEmptyInput):
-		// The far side said why on stderr; it has ended, so Wait's copying of
-		// stderr ends too.
+		// The far side says why on stderr, which may come after the end of its
+		// stdout: its end is waited for, but not for ever.
+		late := time.AfterFunc(lastWords, func() { _ = s.client.Close() })
+		_ = s.run.Wait()
+		late.Stop()
 		_ = s.client.Close()
 		_ = s.client.Wait()
 		return nil, &remoteError{said: s.stderr.String()}
