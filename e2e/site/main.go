@@ -15,9 +15,18 @@ import (
 // nothing to tests.
 var programs string
 
-// Main builds the programs, runs the tests of a package and removes the
-// programs. It does not return.
-func Main(m interface{ Run() int }) {
+// Main builds the programs with the race detector on (what races in them ends
+// them with an error), runs the tests of a package and removes the programs. It
+// does not return.
+func Main(m interface{ Run() int }) { run(m, []string{"-race"}) }
+
+// MainShipped is Main for benchmarks: the programs are what "make build" makes,
+// and PostgreSQL keeps what it has committed.
+func MainShipped(m interface{ Run() int }) {
+	run(m, []string{"-trimpath", "-ldflags", "-s -w"}, pgtest.AsInstalled())
+}
+
+func run(m interface{ Run() int }, flags []string, server ...pgtest.OwnOption) {
 	// As an environment variable it reaches the tests even in processes that
 	// they start; the directory is readable for whatever uid those have.
 	dir, err := os.MkdirTemp("", "tendril-e2e-")
@@ -25,20 +34,18 @@ func Main(m interface{ Run() int }) {
 		err = os.Chmod(dir, 0o755) // other uids run what is in it
 	}
 	if err == nil {
-		err = build(dir)
+		err = build(dir, flags)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: building the programs:", err)
 		os.Exit(1)
 	}
 	programs = dir
-	pgtest.Main(cleanup{m, dir})
+	pgtest.Main(cleanup{m, dir}, server...)
 }
 
-// build builds the programs with the race detector on: what races in them ends
-// them with an error.
-func build(dir string) error {
-	cmd := exec.Command("go", "build", "-race", "-o", dir, "./cmd/tendril", "./cmd/trellis")
+func build(dir string, flags []string) error {
+	cmd := exec.Command("go", append(append([]string{"build", "-o", dir}, flags...), "./cmd/tendril", "./cmd/trellis")...)
 	cmd.Dir = root()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

@@ -25,13 +25,19 @@ type Own struct {
 	server  *postgres.Server
 }
 
-// OwnOption says how a server of a test's own is to run.
+// OwnOption says how a server is to run.
 type OwnOption func(*postgres.Options)
 
 // Durable has the server keep what was committed, however it is stopped; not
 // across a crash of the machine.
 func Durable() OwnOption {
 	return func(o *postgres.Options) { o.Settings["synchronous_commit"] = "on" }
+}
+
+// AsInstalled has the server run with the settings that PostgreSQL comes with,
+// for benchmarks: every commit is on the disk before it is answered.
+func AsInstalled() OwnOption {
+	return func(o *postgres.Options) { o.Settings = map[string]string{"max_connections": "400"} }
 }
 
 // WithPrograms runs the server by the programs in a directory.

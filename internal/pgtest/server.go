@@ -19,6 +19,7 @@ var shared server
 // server is a lazily started PostgreSQL and the templates made on it.
 type server struct {
 	mu        sync.Mutex
+	options   []OwnOption
 	closed    bool
 	dir       string
 	running   *postgres.Server
@@ -39,8 +40,12 @@ func fast() map[string]string {
 }
 
 // Main runs the tests of a package, stops the server they shared and fails
-// when goroutines are left over. It does not return.
-func Main(m interface{ Run() int }) { os.Exit(run(m)) }
+// when goroutines are left over. The options are that server's. It does not
+// return.
+func Main(m interface{ Run() int }, opts ...OwnOption) {
+	shared.options = opts
+	os.Exit(run(m))
+}
 
 func run(m interface{ Run() int }) int {
 	code := m.Run()
@@ -74,9 +79,11 @@ func (s *server) get() (*postgres.Server, error) {
 	// Not a test's context: the server outlives the test that starts it.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	s.running, s.err = postgres.Start(ctx, postgres.Options{
-		DataDir: s.dir, BinDir: os.Getenv(binEnv), Settings: fast(), Log: os.Stderr,
-	})
+	o := postgres.Options{DataDir: s.dir, BinDir: os.Getenv(binEnv), Settings: fast(), Log: os.Stderr}
+	for _, opt := range s.options {
+		opt(&o)
+	}
+	s.running, s.err = postgres.Start(ctx, o)
 	return s.running, s.err
 }
 
