@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/e2e/site"
+)
+
+// one is a template of one resource, of the engine's built-in provider: next to
+// nothing is left but what each run costs.
+const one = `variable "n" { type = number }
+resource "terraform_data" "it" { input = var.n }
+output "n" { value = terraform_data.it.output }
+`
+
+// bareCommands are what a person would type. CHECKPOINT_DISABLE is what Tendril
+// sets as well.
+const bareCommands = `terraform init -input=false -no-color &&
+terraform plan -input=false -no-color -out=plan &&
+terraform show -json plan > shown &&
+terraform apply -input=false -json plan`
+
+// bareRun runs the commands in a directory of its own, with the state of its
+// last run.
+type bareRun struct {
+	b   *testing.B
+	dir string
+}
+
+func newBareRun(b *testing.B) *bareRun {
+	b.Helper()
+	dir := b.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(one), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return &bareRun{b, dir}
+}
+
+func (r *bareRun) run(n int) time.Duration {
+	r.b.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, "terraform.tfvars"), []byte("n = "+strconv.Itoa(n)), 0o600); err != nil {
+		r.b.Fatal(err)
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(r.b.Context(), "sh", "-c", bareCommands)
+	cmd.Dir = r.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.b.Fatalf("%v\n%s", err, out)
+	}
+	return time.Since(began)
+}
+
+// deploy inserts a row and waits until its SUCCESS is seen.
+func deploy(s *site.Site, ends *listener, repo, workspace string, n int) time.Duration {
+	began := time.Now()
+	id := s.DeployTemplate(repo, workspace, map[string]any{"n": n})
+	return ends.ended("SUCCESS", id).Sub(began)
+}
+
+// BenchmarkDeploy is the time from when a row is about to be inserted until a
+// listener sees its SUCCESS. Bare is the same Terraform commands, no more: no
+// checkout, no log kept.
+//
+// warm deploys another value to the same workspace; cold is the first deploy of
+// an agent that has been installed just now.
+func BenchmarkDeploy(b *testing.B) {
+	b.Run("warm", func(b *testing.B) {
+		const deploys = 20
+		s := site.New(b)
+		s.NewAgent("one", 2, "").Start().AwaitOutput("registered")
+		repo, ends, bare := s.Template("one", map[string]string{"main.tf": one}), listen(b, s.URL, "tendril_provision"), newBareRun(b)
+		n := 0
+		bare.run(n)
+		deploy(s, ends, repo, "one", n)
+		var ours, limit series
+		for b.Loop() {
+			for range deploys {
+				n++
+				limit.add(bare.run(n))
+				ours.add(deploy(s, ends, repo, "one", n))
+			}
+		}
+		reportDeploys(b, ours, limit)
+	})
+	b.Run("cold", func(b *testing.B) {
+		const deploys = 5
+		var ours, limit series
+		for b.Loop() {
+			for range deploys {
+				limit.add(newBareRun(b).run(1))
+				s := site.New(b)
+				agent := s.NewAgent("one", 2, "").Start()
+				agent.AwaitOutput("registered")
+				repo := s.Template("one", map[string]string{"main.tf": one})
+				ours.add(deploy(s, listen(b, s.URL, "tendril_provision"), repo, "one", 1))
+				agent.Terminate()
+			}
+		}
+		reportDeploys(b, ours, limit)
+	})
+}
+
+func reportDeploys(b *testing.B, ours, bare series) {
+	b.Helper()
+	var over series
+	for i := range ours {
+		over.add(ours[i] - bare[i])
+	}
+	bare.report(b, "bare-", 50, 90)
+	ours.report(b, "", 50, 90)
+	b.ReportMetric(milliseconds(over.percentile(50)), "over-ms")
+	only(b)
+}
+
+// BenchmarkFleet is 20 provisions, each on a workspace of its own, queued at
+// once for an agent of five slots. Bare is five shells at a time that run the
+// same Terraform commands in 20 directories.
+func BenchmarkFleet(b *testing.B) {
+	const runs, slots = 20, 5
+	s := site.New(b)
+	s.NewAgent("one", slots, "").Start().AwaitOutput("registered")
+	repo, ends := s.Template("one", map[string]string{"main.tf": one}), listen(b, s.URL, "tendril_provision")
+	bare := make([]*bareRun, runs)
+	for i := range bare {
+		bare[i] = newBareRun(b)
+	}
+	ours := func(n int) time.Duration {
+		began := time.Now()
+		ids := make([]uuid.UUID, runs)
+		for i := range ids {
+			ids[i] = s.DeployTemplate(repo, fmt.Sprint("w", i), map[string]any{"n": n})
+		}
+		return ends.ended("SUCCESS", ids...).Sub(began)
+	}
+	loops := func(n int) time.Duration {
+		began := time.Now()
+		next := make(chan *bareRun)
+		var shells sync.WaitGroup
+		for range slots {
+			shells.Go(func() {
+				for r := range next {
+					r.run(n)
+				}
+			})
+		}
+		for _, r := range bare {
+			next <- r
+		}
+		close(next)
+		shells.Wait()
+		return time.Since(began)
+	}
+	loops(0)
+	ours(0)
+	var with, without series
+	n := 0
+	for b.Loop() {
+		for range 3 {
+			n++
+			without.add(loops(n))
+			with.add(ours(n))
+		}
+	}
+	perSecond := func(s series) float64 { return runs / s.percentile(50).Seconds() }
+	b.ReportMetric(perSecond(without), "bare-runs-/s")
+	b.ReportMetric(perSecond(with), "runs-/s")
+	only(b)
+}
