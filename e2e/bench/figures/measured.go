@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+)
+
+// round is what one line of the output says: the metrics of one benchmark, run
+// once. Ours and the bare limit of one round were measured in turn, so they are
+// compared within it.
+type round map[string]float64
+
+// measured is all that an output says.
+type measured struct {
+	rounds    map[string][]round // by the benchmark's name, without "Benchmark" and without the number of CPUs
+	settings  map[string]string  // "cpu", "date" …
+	malformed []string           // lines that cannot be read
+	failed    []string           // what go test says went wrong
+}
+
+var failure = regexp.MustCompile(`(?m)^(--- FAIL: .*|FAIL\t.*|panic: .*)$`)
+
+// read takes an output apart. Whatever is not a benchmark's line is passed over:
+// what agents print stands between them.
+func read(name string, text []byte) (*measured, error) {
+	m := &measured{rounds: map[string][]round{}, settings: map[string]string{}}
+	for _, line := range failure.FindAll(text, -1) {
+		m.failed = append(m.failed, strings.Join(strings.Fields(string(line)), " "))
+	}
+	lines := benchfmt.NewReader(bytes.NewReader(text), name)
+	for lines.Scan() {
+		switch r := lines.Result().(type) {
+		case *benchfmt.SyntaxError:
+			m.malformed = append(m.malformed, r.Error())
+		case *benchfmt.Result:
+			m.add(r)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading the benchmarks' output: %w", err)
+	}
+	if len(m.rounds) == 0 {
+		return nil, fmt.Errorf("%s has no benchmark's line", name)
+	}
+	return m, nil
+}
+
+func (m *measured) add(r *benchfmt.Result) {
+	for _, c := range r.Config {
+		m.settings[c.Key] = string(c.Value)
+	}
+	base, parts := r.Name.Parts()
+	name := string(base)
+	for _, p := range parts {
+		if p[0] == '/' {
+			name += string(p)
+		}
+	}
+	metrics := round{}
+	for _, v := range r.Values {
+		if v.OrigUnit != "" { // the reader makes B of MB
+			v.Value, v.Unit = v.OrigValue, v.OrigUnit
+		}
+		metrics[v.Unit] = v.Value
+	}
+	m.rounds[name] = append(m.rounds[name], metrics)
+}
+
+// values are a metric's, one for each round that has it.
+func (m *measured) values(bench, metric string) spread {
+	return m.compared(bench, func(r round) (float64, bool) {
+		v, ok := r[metric]
+		return v, ok
+	})
+}
+
+// compared is what f makes of each round.
+func (m *measured) compared(bench string, f func(round) (float64, bool)) spread {
+	var s spread
+	for _, r := range m.rounds[bench] {
+		if v, ok := f(r); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
+			s = append(s, v)
+		}
+	}
+	slices.Sort(s)
+	return s
+}
+
+// spread is one figure of several rounds, sorted.
+type spread []float64
+
+// median is the middle one, or the mean of the two in the middle.
+func (s spread) median() float64 {
+	half := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[half]
+	}
+	return (s[half-1] + s[half]) / 2
+}
+
+func (s spread) min() float64 { return s[0] }
+func (s spread) max() float64 { return s[len(s)-1] }

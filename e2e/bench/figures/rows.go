@@ -1,0 +1,116 @@
+package main
+
+import "fmt"
+
+// The lines' benchmarks, which a chart is drawn of as well.
+const (
+	afterSilence = "LineLatency/after-silence"
+	steady       = "LineLatency/steady=10"
+	fast         = "LineLatency/steady=1000"
+)
+
+// groups are all figures. A benchmark whose figures should be seen needs a row.
+var groups = []group{
+	{"Deploys", []row{
+		{figure: "row inserted → claimed, p50", bench: "ClaimLatency", metric: "p50-ms", bare: "bare-p50-ms", compare: difference,
+			targets: []target{atMost(4)}, peer: "OTF 11 ms"},
+		{figure: "row inserted → claimed, p99", bench: "ClaimLatency", metric: "p99-ms", bare: "bare-p99-ms", compare: difference,
+			targets: []target{atMost(20)}},
+		{figure: "inserted → SUCCESS, warm, p50", bench: "Deploy/warm", metric: "p50-ms", bare: "bare-p50-ms", compare: difference, over: "over-ms",
+			targets: []target{atMostOver(60), atMost(otfDeploy)}, peer: "OTF 307 ms, +99 ms and 1.46× over its own commands"},
+		{figure: "inserted → SUCCESS, warm, p90", bench: "Deploy/warm", metric: "p90-ms", bare: "bare-p90-ms", compare: difference},
+		{figure: "inserted → SUCCESS, cold, p50", bench: "Deploy/cold", metric: "p50-ms", bare: "bare-p50-ms", compare: difference, over: "over-ms"},
+		{figure: "20 provisions at once, 5 slots, 20 workspaces", bench: "Fleet", metric: "runs-/s", bare: "bare-runs-/s", compare: ratio,
+			targets: []target{atLeastPart(0.85)}, peer: "OTF 6.3/s"},
+	}},
+	{"Lines", []row{
+		{figure: "line printed → row committed, after silence, p50", bench: afterSilence, metric: "p50-ms", targets: []target{atMost(30)},
+			peer: "Coder 250 ms, Buildkite 1 s, OTF one POST a line"},
+		{figure: "line printed → row committed, after silence, p99", bench: afterSilence, metric: "p99-ms"},
+		{figure: "line printed → row committed, 10 lines a second, p50", bench: steady, metric: "p50-ms", targets: []target{atMost(300)}},
+		{figure: "line printed → row committed, 10 lines a second, p99", bench: steady, metric: "p99-ms", targets: []target{atMost(600)}},
+		{figure: "line printed → row committed, 1,000 lines a second, p50", bench: fast, metric: "p50-ms", targets: []target{atMost(300)}},
+		{figure: "line printed → row committed, 1,000 lines a second, p99", bench: fast, metric: "p99-ms", targets: []target{atMost(600)}},
+	}},
+	{"Log throughput", concat(throughput(1), throughput(4), throughput(8), []row{
+		{figure: "throughput of engine events (apply), 1 provision", bench: "LogThroughput/events", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
+		{figure: "agent's peak memory with engine events", bench: "LogThroughput/events", metric: "agent-MB", targets: []target{atMost(64)}},
+		{figure: "delivery of a spool of 1 GB", bench: "SpoolDelivery", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
+		{figure: "agent's peak memory delivering that spool", bench: "SpoolDelivery", metric: "agent-MB", targets: []target{atMost(64)}},
+		{figure: "log inserts, 8 writers, NOTIFY on", bench: "LogInsert/writers=8", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
+	})},
+	{"Queue", concat(claims("1k"), claims("100k"), claims("1M"), []row{
+		{figure: "an empty poll, processor time in PostgreSQL for 1,000", bench: "EmptyPoll", metric: "cpu-s", bare: "bare-cpu-s", compare: difference,
+			targets: []target{atMost(0.15)}},
+		{figure: "1,000 idle agents over HTTPS: trellis and PostgreSQL", bench: "IdleAgents", metric: "cpu-%",
+			targets: []target{atMost(30)}, absent: "the HTTPS transport does not exist yet"},
+	})},
+	{"Agent", []row{
+		{figure: "idle, memory (RSS)", bench: "AgentIdle", metric: "rss-MB", bare: "bare-rss-MB", compare: difference,
+			targets: []target{atMost(20)}, peer: "otf-agent 27 MB, buildkite-agent 35 MB"},
+		{figure: "of it the process's own (anonymous)", bench: "AgentIdle", metric: "anon-MB", bare: "bare-anon-MB", compare: difference},
+		{figure: "idle, processor, of one core", bench: "AgentIdle", metric: "cpu-%", bare: "bare-cpu-%", compare: difference},
+		{figure: "idle, threads", bench: "AgentIdle", metric: "threads", bare: "bare-threads", compare: difference},
+		{figure: "idle after a run, memory (RSS)", bench: "AgentIdle", metric: "after-rss-MB"},
+		{figure: "idle after a run, processor", bench: "AgentIdle", metric: "after-cpu-%"},
+		{figure: "start → registered, p50", bench: "AgentStart", metric: "registered-p50-ms", bare: "bare-p50-ms", compare: difference},
+		{figure: "start → first claim, p50", bench: "AgentStart", metric: "claimed-p50-ms", bare: "bare-p50-ms", compare: difference},
+		{figure: "`tendril exec`: start → end of a refused job, p50", bench: "ExecStart", metric: "p50-ms", bare: "bare-p50-ms", compare: difference},
+		{figure: "`tendril exec`: peak memory of a run", bench: "AgentIdle", metric: "exec-peak-MB"},
+		{figure: "binary, tendril", bench: "BinarySize", metric: "tendril-MB", bare: "bare-tendril-MB", compare: difference},
+		{figure: "binary, trellis", bench: "BinarySize", metric: "trellis-MB", bare: "bare-hello-MB", compare: difference},
+	}},
+	{"Checkout", []row{
+		{figure: "100 MB repository, first", bench: "CheckoutLarge", metric: "first-ms", bare: "bare-first-ms", compare: ratio},
+		{figure: "100 MB repository, the same commit again", bench: "CheckoutLarge", metric: "again-ms", bare: "bare-again-ms", compare: ratio},
+		{figure: "100 MB repository, the next tag", bench: "CheckoutLarge", metric: "next-ms", bare: "bare-next-ms", compare: ratio},
+		{figure: "what the next tag fetches", bench: "CheckoutLarge", metric: "next-fetched-MB"},
+		{figure: "small template, the same commit again, p50", bench: "CheckoutSmall", metric: "p50-ms", bare: "bare-p50-ms", compare: ratio},
+	}},
+}
+
+// otfDeploy is what OTF takes for the warm deploy, in ms, and otfRuns how many
+// of the fleet it ends in a second.
+const (
+	otfDeploy = 307
+	otfRuns   = 6.3
+)
+
+func concat(parts ...[]row) []row {
+	var all []row
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func throughput(provisions int) []row {
+	bench := fmt.Sprint("LogThroughput/provisions=", provisions)
+	rows := []row{
+		{figure: fmt.Sprintf("child's stdout → committed rows, %d at once", provisions), bench: bench, metric: "MB/s", bare: "bare-MB/s", compare: ratio},
+		{figure: fmt.Sprintf("agent's peak memory, %d at once", provisions), bench: bench, metric: "agent-MB", targets: []target{atMost(64)}},
+		{figure: fmt.Sprintf("a child's peak memory, %d at once", provisions), bench: bench, metric: "child-MB"},
+	}
+	if provisions == 1 {
+		rows[0].targets = []target{atLeastPart(0.6)}
+	}
+	return rows
+}
+
+// claims are those of one number of finished rows. The target is for 1 M, by
+// eight connections.
+func claims(finished string) []row {
+	var rows []row
+	for _, conns := range []int{1, 8, 32} {
+		bench := fmt.Sprintf("Claims/finished=%s/conns=%d", finished, conns)
+		rate := row{figure: fmt.Sprintf("claims, %s finished, %d connections", finished, conns),
+			bench: bench, metric: "claims-/s", bare: "bare-claims-/s", compare: ratio}
+		tail := row{figure: fmt.Sprintf("claim's time, %s finished, %d connections, p99", finished, conns), bench: bench, metric: "p99-ms", bare: "bare-p99-ms", compare: difference}
+		if finished == "1M" && conns == 8 {
+			rate.targets, rate.peer = []target{atLeast(3000)}, "River, batched no-op jobs: 22,800/s"
+			tail.targets = []target{atMost(10)}
+		}
+		rows = append(rows, rate, tail)
+	}
+	return rows
+}
