@@ -10,7 +10,7 @@
 // The mirror is a cache and may be deleted at any time; what must outlive it,
 // the commits that tags meant, lies beside it:
 //
-//	REPOS/<sha256 of the address>/git         bare mirror: packs of single commits where possible
+//	REPOS/<sha256 of the address>/git         bare mirror: packs of single commits, or of what is new in one
 //	REPOS/<sha256 of the address>/tags.json   tag → commit, as first seen
 //	REPOS/<sha256 of the address>/fetch.lock  held while a pack is fetched
 //	REPOS/<sha256 of the address>/use.lock    shared by readers; exclusive to delete the mirror

@@ -40,7 +40,7 @@ func (s *Source) fetch(ctx context.Context, a address, m mirror, commit plumbing
 		return err
 	}
 	err = s.fetchOnce(ctx, a, m, commit, tag)
-	if _, corrupt := errors.AsType[*corruptError](err); corrupt {
+	if isCorrupt(err) {
 		// Either the mirror was damaged before or the server did not send what
 		// it should; a fresh mirror tells which.
 		if err := m.remove(ctx); err != nil {
@@ -61,17 +61,26 @@ func (s *Source) fetchOnce(ctx context.Context, a address, m mirror, commit plum
 	if err := m.prepare(ctx, s.limits.packs); err != nil {
 		return err
 	}
+	have, err := m.newest(maxHave)
+	if err != nil {
+		return err
+	}
 	advertised := false
-	err := s.download(ctx, a, m, func(refs *packp.AdvRefs) wish {
+	alone := func(refs *packp.AdvRefs) wish {
 		var want plumbing.Hash
 		if want, advertised = advertisedAs(refs, commit, tag); !advertised {
 			want = commit
 		}
-		return wish{want: []plumbing.Hash{want}, shallow: true}
-	})
+		return wish{want: []plumbing.Hash{want}, shallow: true, have: have}
+	}
+	err = s.download(ctx, a, m, alone)
+	if len(have) > 0 && theirs(ctx, err) && !isCorrupt(err) {
+		have = nil // it may make nothing of what is here
+		err = s.download(ctx, a, m, alone)
+	}
 	// Whether a server gives out a commit that no reference names is its own
 	// affair, and so is how it declines.
-	if _, unreachable := errors.AsType[*unreachableError](err); err != nil && !advertised && !unreachable && ctx.Err() == nil && !isLocal(err) {
+	if !advertised && theirs(ctx, err) {
 		err = s.download(ctx, a, m, func(refs *packp.AdvRefs) wish {
 			return wish{want: tips(refs)}
 		})
@@ -97,16 +106,27 @@ func (s *Source) fetchOnce(ctx context.Context, a address, m mirror, commit plum
 	return m.markComplete(commit)
 }
 
-// isLocal reports whether err is a fault on this side.
-func isLocal(err error) bool {
+// theirs reports whether err is a server's answer, which another question may
+// change.
+func theirs(ctx context.Context, err error) bool {
+	_, unreachable := errors.AsType[*unreachableError](err)
 	_, local := errors.AsType[*localError](err)
-	return local
+	return err != nil && !unreachable && !local && ctx.Err() == nil
 }
+
+func isCorrupt(err error) bool {
+	_, corrupt := errors.AsType[*corruptError](err)
+	return corrupt
+}
+
+// maxHave is of how many commits a server is told that they are here.
+const maxHave = 16
 
 // wish is what to ask a server for.
 type wish struct {
 	want    []plumbing.Hash
 	shallow bool // without the history
+	have    []plumbing.Hash
 }
 
 // download asks for a pack and puts it into the mirror.
@@ -136,9 +156,9 @@ func (s *Source) download(ctx context.Context, a address, m mirror, choose func(
 	})
 }
 
-// request asks for the wish and says nothing of what is here already: servers
-// take that into account for a commit without history only in thin packs, which
-// go-git cannot read.
+// request asks for the wish. What is here already is told of as commits without
+// history, which is how most came; servers then leave out what these hold if
+// they may send differences to it (a thin pack), and else send everything.
 func request(refs *packp.AdvRefs, w wish) (*packp.UploadPackRequest, error) {
 	req := packp.NewUploadPackRequestFromCapabilities(refs.Capabilities)
 	req.Wants = w.want
@@ -149,6 +169,12 @@ func request(refs *packp.AdvRefs, w wish) (*packp.UploadPackRequest, error) {
 	if w.shallow && refs.Capabilities.Supports(capability.Shallow) {
 		err = errors.Join(err, req.Capabilities.Set(capability.Shallow))
 		req.Depth = packp.DepthCommits(1)
+		if len(w.have) > 0 {
+			// go-git does not tell whether it is advertised. Servers that know
+			// of commits without history know of it as well.
+			err = errors.Join(err, req.Capabilities.Set(capability.ThinPack))
+			req.Shallows, req.Haves = w.have, w.have
+		}
 	}
 	return req, err
 }

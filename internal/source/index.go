@@ -50,10 +50,13 @@ type indexer struct {
 	byOffset map[int64][]delta
 	byID     map[plumbing.Hash][]delta
 	resolved int
+	thin     completion
 }
 
-// indexPack returns an index of a pack whose checksum is right.
-func indexPack(pack *os.File, checksum []byte) (_ []byte, err error) {
+// indexPack returns an index of a pack whose checksum is right, and the
+// checksum. Objects of the mirror to which the pack holds differences are added
+// to it, which gives it another checksum.
+func indexPack(pack *os.File, checksum []byte, have objects) (_, _ []byte, err error) {
 	defer func() {
 		// What a stranger sent must not end this process with a stack trace.
 		if p := recover(); p != nil {
@@ -61,31 +64,42 @@ func indexPack(pack *os.File, checksum []byte) (_ []byte, err error) {
 		}
 	}()
 	if _, err := pack.Seek(0, io.SeekStart); err != nil {
-		return nil, &localError{err}
+		return nil, nil, &localError{err}
 	}
 	x := &indexer{
 		scanner: packfile.NewScanner(pack), writer: new(idxfile.Writer),
 		byOffset: map[int64][]delta{}, byID: map[plumbing.Hash][]delta{},
+		thin: completion{pack: pack, have: have},
 	}
-	index, err := x.index(plumbing.Hash(checksum))
+	if err := x.resolveAll(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errBadPack, err)
+	}
+	if checksum, err = x.thin.seal(len(x.offsets), checksum); err != nil {
+		return nil, nil, err
+	}
+	if err := x.writer.OnFooter(plumbing.Hash(checksum)); err != nil {
+		return nil, nil, fmt.Errorf("index pack: %w", err)
+	}
+	index, err := x.writer.Index()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
+		return nil, nil, fmt.Errorf("index pack: %w", err)
 	}
 	var encoded bytes.Buffer
 	if _, err := idxfile.NewEncoder(&encoded).Encode(index); err != nil {
-		return nil, fmt.Errorf("index pack: %w", err)
+		return nil, nil, fmt.Errorf("index pack: %w", err)
 	}
-	return encoded.Bytes(), nil
+	return encoded.Bytes(), checksum, nil
 }
 
-func (x *indexer) index(checksum plumbing.Hash) (*idxfile.MemoryIndex, error) {
+// resolveAll computes the id of every object.
+func (x *indexer) resolveAll() error {
 	_, count, err := x.scanner.Header()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for range count {
 		if err := x.scan(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, base := range x.bases {
@@ -95,23 +109,39 @@ func (x *indexer) index(checksum plumbing.Hash) (*idxfile.MemoryIndex, error) {
 		}
 		header, err := x.scanner.SeekObjectHeader(base.offset)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		content, err := x.read(header.Length)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := x.resolve(header.Type, content, deltas, 1); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if x.resolved != len(x.offsets) {
-		return nil, fmt.Errorf("%d of its objects have no base", len(x.offsets)-x.resolved)
+	// What is left has its base in the mirror, or nowhere.
+	for id := range x.byID {
+		if x.thin.have.has(id) {
+			if err := x.resolveThin(id); err != nil {
+				return err
+			}
+		}
 	}
-	if err := x.writer.OnFooter(checksum); err != nil {
-		return nil, err
+	if x.resolved != len(x.offsets)+x.thin.added {
+		return fmt.Errorf("%d of its objects have no base", len(x.offsets)+x.thin.added-x.resolved)
 	}
-	return x.writer.Index()
+	return nil
+}
+
+// resolveThin adds a base from the mirror to the pack and computes what has
+// differences to it.
+func (x *indexer) resolveThin(id plumbing.Hash) error {
+	kind, content, added, err := x.thin.add(id)
+	if err != nil {
+		return err
+	}
+	x.found(id, added)
+	return x.resolve(kind, content, x.take(added.offset, id), 1)
 }
 
 // scan reads the next object: hashes one that is stored whole, and remembers a

@@ -61,7 +61,7 @@ func TestIndexIsGits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := indexPack(pack, checksum)
+			got, _, err := indexPack(pack, checksum, objects{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,6 +24,15 @@ func (m mirror) objects() (objects, error) { return objects{m.storage()}, nil }
 
 func (o objects) close() { _ = o.storage.Close() }
 
+// kind returns what an object is.
+func (o objects) kind(hash plumbing.Hash) (plumbing.ObjectType, error) {
+	raw, err := o.storage.EncodedObject(plumbing.AnyObject, hash)
+	if err != nil {
+		return plumbing.InvalidObject, &corruptError{fmt.Errorf("%s: %w", hash, err)}
+	}
+	return raw.Type(), nil
+}
+
 func (o objects) has(hash plumbing.Hash) bool { return o.storage.HasEncodedObject(hash) == nil }
 
 // root returns the tree of a commit.

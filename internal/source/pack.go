@@ -48,7 +48,12 @@ func (m mirror) receive(r io.Reader) (err error) {
 	if err != nil || checksum == nil {
 		return err
 	}
-	index, err := indexPack(pack, checksum)
+	have, err := m.objects()
+	if err != nil {
+		return err
+	}
+	defer have.close()
+	index, checksum, err := indexPack(pack, checksum, have)
 	if err != nil {
 		return err
 	}
