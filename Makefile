@@ -11,7 +11,7 @@ export PATH := $(TOOLS):$(PATH)
 
 .PHONY: help
 help: ## List what make can do
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 .PHONY: up
 up: build ## Run all of Tendril on this machine: Postgres, console, agent (Ctrl-C ends it)
@@ -47,8 +47,18 @@ fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
 	@$< fmt ./...
 
 .PHONY: bench
-bench: deps ## Run the benchmarks
-	@go test -run '^$$' -bench . -benchmem ./...
+bench: deps ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt
+	@mkdir -p dist
+	@go build -o dist/figures ./e2e/bench/figures
+	@{ dist/figures -environment; go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout 120m ./e2e/bench; } | tee dist/bench.txt | dist/figures
+
+.PHONY: bench-docs
+bench-docs: ## Write dist/bench.txt into docs/PERFORMANCE.md and its charts, beside the kept output BEFORE (none)
+	@go run ./e2e/bench/figures -input dist/bench.txt $(if $(BEFORE),-before '$(BEFORE)') -docs docs/PERFORMANCE.md -write docs/img
+
+.PHONY: bench-go
+bench-go: deps ## Run the packages' own benchmarks, of one function each
+	@go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /e2e)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 30s)

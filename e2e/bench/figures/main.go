@@ -61,7 +61,7 @@ func run(ctx context.Context, o options, stdin io.Reader, stdout, progress io.Wr
 			return err
 		}
 	}
-	if _, err := fmt.Fprint(stdout, now.where(), "\n", tables(groups, now, before), "\nMissed:\n\n", missed(groups, now)); err != nil {
+	if _, err := fmt.Fprint(stdout, now.where(), "\n", tables(groups, now, before), "\nMissed or not measured:\n\n", missed(groups, now)); err != nil {
 		return err
 	}
 	for _, line := range now.malformed {
