@@ -33,6 +33,7 @@ func (f frame) InnerHeight() int { return f.Height - 2 }
 func draw(name string, data any) (string, error) {
 	t, err := template.New(name).Funcs(template.FuncMap{
 		"c":   func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) },
+		"neg": func(v float64) float64 { return -v },
 		"add": func(a, b float64) float64 { return a + b },
 	}).ParseFS(drawings, "chart.svg.tmpl", name)
 	if err != nil {

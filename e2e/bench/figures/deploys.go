@@ -102,10 +102,9 @@ func (g *deploys) place(y, scale float64) float64 {
 	for i := range g.Bars {
 		b := &g.Bars[i]
 		b.Y, b.Height = y, 24
-		switch b.Kind {
-		case "peer":
+		if b.Kind == "peer" {
 			b.Peer, b.Text = scale*b.ours, fmt.Sprintf("OTF %.0f ms", b.ours)
-		default:
+		} else {
 			b.Bare, b.Ours = scale*min(b.bare, b.ours), scale*max(0, b.ours-b.bare)
 			b.Text = strings.TrimSpace(fmt.Sprintf("%.0f %s ms %s", b.bare, added(b.ours-b.bare), b.Kind))
 		}

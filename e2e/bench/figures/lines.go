@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -25,7 +26,7 @@ func linesChart(now, _ *measured) (string, error) {
 		{Name: "10 lines a second", Kind: "steady", bench: steady},
 		{Name: "1,000 lines a second", Kind: "fast", bench: fast},
 	}
-	plane := plane{left: chart.Left, right: chartWidth - margin, top: chart.Top, bottom: chart.Bottom, from: 1, to: 1500}
+	plane := plane{left: chart.Left, right: chartWidth - margin, top: chart.Top, bottom: chart.Bottom, from: 1, to: 2000}
 	for i := range curves {
 		if err := curves[i].measure(now); err != nil {
 			return "", err
@@ -35,13 +36,10 @@ func linesChart(now, _ *measured) (string, error) {
 	for i, c := range curves {
 		c.Points, c.LegendY = plane.points(c.times), 92+26*float64(i)
 		chart.Curves = append(chart.Curves, c)
-	}
-	for _, t := range []struct {
-		kind    string
-		percent int
-		ms      float64
-	}{{"silence", 50, 30}, {"steady", 50, 300}, {"steady", 99, 600}} {
-		chart.Targets = append(chart.Targets, diamond{t.kind, plane.x(t.ms), plane.y(t.percent)})
+		for _, t := range targets(c.bench) {
+			// The first on top and the smallest, for two may be at one place.
+			chart.Targets = slices.Insert(chart.Targets, 0, diamond{c.Kind, plane.x(t.ms), plane.y(t.percent), float64(7 + 3*i)})
+		}
 	}
 	for _, percent := range []int{0, 25, 50, 75, 100} {
 		chart.Rows = append(chart.Rows, mark{plane.y(percent), fmt.Sprint(percent, " %")})
@@ -51,15 +49,33 @@ func linesChart(now, _ *measured) (string, error) {
 			chart.Ticks = append(chart.Ticks, mark{plane.x(ms), timeText(ms)})
 		}
 	}
-	chart.Peers = []mark{{plane.x(250), "Coder"}, {plane.x(1000), "Buildkite"}}
-	chart.Frame = frame{"From a printed line to its row", chart.Subtitle + ": " + inWords(chart.Curves) + "; Coder 250 ms, Buildkite 1 s.", chartWidth, 516}
+	chart.Peers = []mark{{plane.x(coderSends), "Coder"}, {plane.x(buildkiteSends), "Buildkite"}}
+	chart.Frame = frame{"From a printed line to its row", fmt.Sprintf("%s: %s; Coder sends every %s, Buildkite every %s.",
+		chart.Subtitle, inWords(chart.Curves), timeText(coderSends), timeText(buildkiteSends)), chartWidth, 516}
 	return draw("lines.svg.tmpl", chart)
 }
 
 // diamond is a target.
 type diamond struct {
-	Kind string
-	X, Y float64
+	Kind       string
+	X, Y, Size float64
+}
+
+// targets are when which part of a benchmark's lines should be there.
+func targets(bench string) []timed {
+	var all []timed
+	for _, g := range groups {
+		for _, r := range g.rows {
+			var percent int
+			if n, _ := fmt.Sscanf(r.metric, "p%d-ms", &percent); n == 0 || r.bench != bench {
+				continue
+			}
+			for _, t := range r.targets {
+				all = append(all, timed{percent, t.limit})
+			}
+		}
+	}
+	return all
 }
 
 // plane turns times and percents into coordinates; times logarithmically, for a

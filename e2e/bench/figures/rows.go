@@ -9,6 +9,14 @@ const (
 	fast         = "LineLatency/steady=1000"
 )
 
+// What peers took, measured before on such a machine.
+const (
+	otfDeploy      = 307  // ms, the warm deploy
+	otfRuns        = 6.3  // of the fleet, in a second
+	coderSends     = 250  // ms, how often it sends lines
+	buildkiteSends = 1000 // ms
+)
+
 // groups are all figures. A benchmark whose figures should be seen needs a row.
 var groups = []group{
 	{"Deploys", []row{
@@ -68,13 +76,6 @@ var groups = []group{
 		{figure: "small template, the same commit again, p50", bench: "CheckoutSmall", metric: "p50-ms", bare: "bare-p50-ms", compare: ratio},
 	}},
 }
-
-// otfDeploy is what OTF takes for the warm deploy, in ms, and otfRuns how many
-// of the fleet it ends in a second.
-const (
-	otfDeploy = 307
-	otfRuns   = 6.3
-)
 
 func concat(parts ...[]row) []row {
 	var all []row
