@@ -68,6 +68,13 @@ func (a *assembler) full() bool {
 // first returns the number of the batch's first chunk.
 func (a *assembler) first() int64 { return a.want - int64(len(a.batch)) }
 
+// handOver gives the batch away; the next one begins where it ends.
+func (a *assembler) handOver(next []provision.LogChunk) []provision.LogChunk {
+	batch := a.batch
+	a.batch, a.bytes = next[:0], 0
+	return batch
+}
+
 // stored drops what the database has: all before next.
 func (a *assembler) stored(next int64) {
 	n := min(max(next-a.first(), 0), int64(len(a.batch)))

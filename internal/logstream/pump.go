@@ -3,10 +3,8 @@ package logstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -37,13 +35,16 @@ type PumpOptions struct {
 }
 
 // Pump delivers one spool to the queue: chunks and updates in the order of the
-// file, each chunk once. It keeps no more in memory than one batch.
+// file, each chunk once. It keeps no more in memory than two batches: one on its
+// way and the next.
 type Pump struct {
 	queue   Queue
 	claim   uuid.UUID
 	options PumpOptions
 	reader  *Reader
 	chunks  assembler
+	flight  *flight // nil: none
+	spare   []provision.LogChunk
 	retry   *backoff.ExponentialBackOff
 	done    <-chan struct{}
 	// resumedTo is the chunk the database expected when delivery was resumed.
@@ -126,8 +127,13 @@ func NewPump(q Queue, claim uuid.UUID, spool *os.File, options PumpOptions) *Pum
 // refused final report. Run is called once.
 func (p *Pump) Run(ctx context.Context, wake, done <-chan struct{}) (Delivered, error) {
 	p.done = done
-	err := p.run(ctx, wake)
+	flying, cancel := context.WithCancel(ctx)
+	err := p.run(flying, wake)
+	cancel()
 	p.out.NextChunk = p.chunks.first()
+	if p.flight != nil {
+		p.out.NextChunk = p.abort()
+	}
 	p.out.Skipped = p.reader.Skipped() + p.tailSkipped
 	return p.out, err
 }
@@ -222,11 +228,7 @@ func (p *Pump) deliver(ctx context.Context, dead bool) error {
 // take sends a record, or puts it where it waits for those that follow.
 func (p *Pump) take(ctx context.Context, r Record) error {
 	if r.Update == 0 {
-		p.chunks.add(r)
-		if !p.chunks.full() {
-			return nil
-		}
-		_, err := p.send(ctx)
+		_, err := p.add(ctx, r)
 		return err
 	}
 	p.chunks.close()
@@ -238,41 +240,4 @@ func (p *Pump) take(ctx context.Context, r Record) error {
 		return nil
 	}
 	return p.update(ctx, r)
-}
-
-// send stores the batch. It reports false when the database lacks chunks from
-// before the batch: then the reader starts again.
-func (p *Pump) send(ctx context.Context) (sent bool, err error) {
-	for len(p.chunks.batch) > 0 {
-		first := p.chunks.first()
-		next, err := p.appendLog(ctx, first, p.chunks.batch)
-		switch {
-		case err != nil:
-			return false, err
-		case next > first:
-			p.count(next - first)
-			p.chunks.stored(next)
-			p.retry.Reset()
-			continue
-		case next < first:
-			p.reader.Rewind()
-			p.chunks.rewind(next)
-			p.final, p.out.Forged = nil, 0 // they are met again
-		}
-		// The database has taken nothing of what it was given. Ask again, but
-		// not as fast as it answers.
-		err = p.pause(ctx, fmt.Errorf("store log chunks from %d: the database expects %d", first, next))
-		if err != nil || next < first {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// count notes how much of the batch this call has stored.
-func (p *Pump) count(chunks int64) {
-	for _, c := range p.chunks.batch[:min(chunks, int64(len(p.chunks.batch)))] {
-		p.out.Bytes += int64(len(c.Text))
-		p.out.Lines += int64(strings.Count(c.Text, "\n"))
-	}
 }

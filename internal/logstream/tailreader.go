@@ -120,11 +120,7 @@ func (p *Pump) deliverTail(ctx context.Context) (sent bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		p.chunks.add(r)
-		if !p.chunks.full() {
-			continue
-		}
-		if sent, err := p.send(ctx); err != nil || !sent {
+		if sent, err := p.add(ctx, r); err != nil || !sent {
 			return false, err
 		}
 	}
