@@ -36,7 +36,7 @@ func forbidden(name string) bool {
 // passable reports whether a pattern of pass_env can match anything that may
 // be passed on.
 func passable(pattern string) bool {
-	if !envPattern.MatchString(pattern) {
+	if !envPattern(pattern) {
 		return false
 	}
 	return pattern == engineConfig || !forbidden(strings.TrimSuffix(pattern, "*"))

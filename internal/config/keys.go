@@ -36,7 +36,7 @@ func keys() []key {
 	return []key{
 		{name: "name", allowed: "1 to 100 letters, digits, and . _ -, a letter or digit first",
 			about: "What the agent calls itself in the console and in logs.", usually: "the host's name",
-			field: func(c *Config) any { return &c.Name }, check: func(c Config) bool { return agentName.MatchString(c.Name) }},
+			field: func(c *Config) any { return &c.Name }, check: func(c Config) bool { return agentName(c.Name) }},
 		{name: "data_dir", allowed: "a path that does not begin with ~", path: true,
 			about:   "Spools, work directories, caches and local state. Two agents never share one.",
 			usually: "`/var/lib/tendril` as root, else `$XDG_STATE_HOME/tendril` or `~/.local/state/tendril`",
@@ -108,12 +108,12 @@ func keys() []key {
 
 		{name: "state.backend", allowed: "the name of a Terraform backend, or nothing",
 			about: "Replaces whatever backend a template declares.",
-			field: func(c *Config) any { return &c.State.Backend }, check: func(c Config) bool { return c.State.Backend == "" || backendName.MatchString(c.State.Backend) }},
+			field: func(c *Config) any { return &c.State.Backend }, check: func(c Config) bool { return c.State.Backend == "" || backendName(c.State.Backend) }},
 		{name: "state.config", allowed: "tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…", hidden: true,
 			about: "`[state.config.TYPE]` completes a backend of that type; `{workspace_id}` stands for the workspace's id.",
 			field: func(c *Config) any { return &c.State.Config },
 			check: func(c Config) bool {
-				return every(slices.Collect(maps.Keys(c.State.Config)), backendName.MatchString)
+				return every(slices.Collect(maps.Keys(c.State.Config)), backendName)
 			}},
 
 		{name: "run.timeout", allowed: "a duration from 1s to 168h",

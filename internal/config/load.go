@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -180,7 +179,7 @@ func undecodable(wrong *toml.DecodeError) string {
 
 // serviceLink matches what Kubernetes puts into the environment of a pod for
 // each Service beside it, one called tendril-… included.
-var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_.+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+var serviceLink = matching(`_SERVICE_HOST$|_SERVICE_PORT(_.+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
 func (l *loader) readEnv() {
 	known := []string{tokenEnv, fileEnv}
@@ -198,7 +197,7 @@ func (l *loader) readEnv() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.env)) {
 		if strings.HasPrefix(name, "TENDRIL_") && !strings.HasPrefix(name, "TENDRIL_TEST_") &&
-			!slices.Contains(known, name) && !serviceLink.MatchString(name) {
+			!slices.Contains(known, name) && !serviceLink(name) {
 			l.problem("%s: unknown environment variable%s", name, provision.DidYouMean(name, known))
 		}
 	}
