@@ -95,7 +95,7 @@ func TestMalformedLinesAreNotCounted(t *testing.T) {
 	if err := run(t.Context(), options{}, strings.NewReader(input), &out, &progress); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "| 4.00 ms | 3.50…4.50 |") {
+	if !strings.Contains(out.String(), "| 4 ms | 3.50…4.50 |") {
 		t.Errorf("output = %s, want the median of two rounds", out.String())
 	}
 	if n := strings.Count(progress.String(), "figures: not counted: standard input:"); n != 2 {

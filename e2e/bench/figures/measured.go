@@ -104,5 +104,11 @@ func (s spread) median() float64 {
 	return (s[half-1] + s[half]) / 2
 }
 
-func (s spread) min() float64 { return s[0] }
-func (s spread) max() float64 { return s[len(s)-1] }
+// ends are the least and the greatest.
+func (s spread) ends(write func(float64) string) string {
+	least, most := write(s[0]), write(s[len(s)-1])
+	if least == most {
+		return least
+	}
+	return least + "…" + most
+}

@@ -15,7 +15,7 @@ func unit(metric string) string {
 func plain(v float64) string {
 	digits := 2
 	switch a := math.Abs(v); {
-	case a >= 99.95 || a == 0:
+	case a >= 99.95 || math.Abs(a-math.Round(a)) < 1e-9:
 		digits = 0
 	case a >= 9.995:
 		digits = 1

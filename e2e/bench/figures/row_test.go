@@ -16,21 +16,21 @@ BenchmarkZero 1 5 n 0 bare-n
 		row                        row
 		ours, beside, aim, verdict string
 	}{
-		{row{metric: "p50-ms"}, "60.0 ms", "", "", ""},
-		{row{metric: "p50-ms", targets: []target{atMost(60)}}, "60.0 ms", "", "≤ 60 ms", "met"},
-		{row{metric: "p50-ms", targets: []target{atMost(40)}}, "60.0 ms", "", "≤ 40 ms", "**missed by 20.0 ms (50 %)**"},
+		{row{metric: "p50-ms"}, "60 ms", "", "", ""},
+		{row{metric: "p50-ms", targets: []target{atMost(60)}}, "60 ms", "", "≤ 60 ms", "met"},
+		{row{metric: "p50-ms", targets: []target{atMost(40)}}, "60 ms", "", "≤ 40 ms", "**missed by 20 ms (50 %)**"},
 		{row{metric: "p50-ms", bare: "bare-p50-ms", compare: difference, targets: []target{atMostOver(45), atMost(100)}},
-			"60.0 ms", "+50.0 ms (+40.0…+60.0)", "≤ 45 ms over bare, ≤ 100 ms", "**missed by 5.00 ms (11 %)** (1 of 2 met)"},
+			"60 ms", "+50 ms (+40…+60)", "≤ 45 ms over bare, ≤ 100 ms", "**missed by 5 ms (11 %)** (1 of 2 met)"},
 		{row{metric: "p50-ms", bare: "bare-p50-ms", compare: difference, over: "over-ms", targets: []target{atMostOver(45)}},
-			"60.0 ms", "+30.0 ms (+20.0…+100)", "≤ 45 ms over bare", "met"},
+			"60 ms", "+30 ms (+20…+100)", "≤ 45 ms over bare", "met"},
 		{row{metric: "MB/s", bare: "bare-MB/s", compare: ratio, targets: []target{atLeastPart(0.6)}},
-			"58.0 MB/s", "58.0 % (50.0…62.0)", "≥ 60 % of bare", "**missed by 2.00 percentage points**"},
+			"58 MB/s", "58 % (50…62)", "≥ 60 % of bare", "**missed by 2.00 percentage points**"},
 		{row{metric: "MB/s", bare: "bare-gone", compare: ratio, targets: []target{atLeastPart(0.6)}},
-			"58.0 MB/s", "", "≥ 60 % of bare", "**not comparable: no bare limit in this run**"},
+			"58 MB/s", "", "≥ 60 % of bare", "**not comparable: no bare limit in this run**"},
 		{row{metric: "claims-/s", targets: []target{atLeast(3500)}}, "3,000/s", "", "≥ 3,500/s", "**missed by 500/s (14 %)**"},
 		{row{metric: "gone-ms", targets: []target{atMost(1)}}, "not measured", "", "≤ 1 ms", ""},
 		{row{metric: "gone-ms", absent: "no such thing"}, "not measured: no such thing", "", "", ""},
-		{row{bench: "Zero", metric: "n", bare: "bare-n", compare: ratio}, "5.00 n", "", "", ""},
+		{row{bench: "Zero", metric: "n", bare: "bare-n", compare: ratio}, "5 n", "", "", ""},
 	} {
 		r := test.row
 		if r.bench == "" {

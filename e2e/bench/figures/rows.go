@@ -4,9 +4,9 @@ import "fmt"
 
 // The lines' benchmarks, which a chart is drawn of as well.
 const (
-	afterSilence = "LineLatency/after-silence"
-	steady       = "LineLatency/steady=10"
-	fast         = "LineLatency/steady=1000"
+	afterSilence = "LineToRow/after-silence"
+	steady       = "LineToRow/steady=10"
+	fast         = "LineToRow/steady=1000"
 )
 
 // What peers took, measured before on such a machine.
@@ -32,13 +32,13 @@ var groups = []group{
 			targets: []target{atLeastPart(0.85)}, peer: "OTF 6.3/s"},
 	}},
 	{"Lines", []row{
-		{figure: "line printed → row committed, after silence, p50", bench: afterSilence, metric: "p50-ms", targets: []target{atMost(30)},
+		{figure: "line printed → row committed, after silence, p50", bench: afterSilence, metric: "p50-ms", bare: "bare-p50-ms", compare: difference, targets: []target{atMost(30)},
 			peer: "Coder 250 ms, Buildkite 1 s, OTF one POST a line"},
-		{figure: "line printed → row committed, after silence, p99", bench: afterSilence, metric: "p99-ms"},
-		{figure: "line printed → row committed, 10 lines a second, p50", bench: steady, metric: "p50-ms", targets: []target{atMost(300)}},
-		{figure: "line printed → row committed, 10 lines a second, p99", bench: steady, metric: "p99-ms", targets: []target{atMost(600)}},
-		{figure: "line printed → row committed, 1,000 lines a second, p50", bench: fast, metric: "p50-ms", targets: []target{atMost(300)}},
-		{figure: "line printed → row committed, 1,000 lines a second, p99", bench: fast, metric: "p99-ms", targets: []target{atMost(600)}},
+		{figure: "line printed → row committed, after silence, p99", bench: afterSilence, metric: "p99-ms", bare: "bare-p99-ms", compare: difference},
+		{figure: "line printed → row committed, 10 lines a second, p50", bench: steady, metric: "p50-ms", bare: "bare-p50-ms", compare: difference, targets: []target{atMost(300)}},
+		{figure: "line printed → row committed, 10 lines a second, p99", bench: steady, metric: "p99-ms", bare: "bare-p99-ms", compare: difference, targets: []target{atMost(600)}},
+		{figure: "line printed → row committed, 1,000 lines a second, p50", bench: fast, metric: "p50-ms", bare: "bare-p50-ms", compare: difference, targets: []target{atMost(300)}},
+		{figure: "line printed → row committed, 1,000 lines a second, p99", bench: fast, metric: "p99-ms", bare: "bare-p99-ms", compare: difference, targets: []target{atMost(600)}},
 	}},
 	{"Log throughput", concat(throughput(1), throughput(4), throughput(8), []row{
 		{figure: "throughput of engine events (apply), 1 provision", bench: "LogThroughput/events", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
@@ -104,9 +104,9 @@ func claims(finished string) []row {
 	var rows []row
 	for _, conns := range []int{1, 8, 32} {
 		bench := fmt.Sprintf("Claims/finished=%s/conns=%d", finished, conns)
-		rate := row{figure: fmt.Sprintf("claims, %s finished, %d connections", finished, conns),
+		rate := row{figure: fmt.Sprintf("claims, %s finished rows, %s", finished, connections(conns)),
 			bench: bench, metric: "claims-/s", bare: "bare-claims-/s", compare: ratio}
-		tail := row{figure: fmt.Sprintf("claim's time, %s finished, %d connections, p99", finished, conns), bench: bench, metric: "p99-ms", bare: "bare-p99-ms", compare: difference}
+		tail := row{figure: fmt.Sprintf("a claim's time, %s finished rows, %s, p99", finished, connections(conns)), bench: bench, metric: "p99-ms", bare: "bare-p99-ms", compare: difference}
 		if finished == "1M" && conns == 8 {
 			rate.targets, rate.peer = []target{atLeast(3000)}, "River, batched no-op jobs: 22,800/s"
 			tail.targets = []target{atMost(10)}
@@ -114,4 +114,11 @@ func claims(finished string) []row {
 		rows = append(rows, rate, tail)
 	}
 	return rows
+}
+
+func connections(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprint(n, " connections")
 }

@@ -57,7 +57,7 @@ func spreadCell(r row, now, _ *measured) string {
 	if len(s) < 2 {
 		return ""
 	}
-	return plain(s.min()) + "…" + plain(s.max())
+	return s.ends(plain)
 }
 
 func comparedCell(r row, now, _ *measured) string {
@@ -76,7 +76,7 @@ func withSpread(text string, s spread, write func(float64) string) string {
 	if len(s) < 2 {
 		return text
 	}
-	return fmt.Sprintf("%s (%s…%s)", text, write(s.min()), write(s.max()))
+	return fmt.Sprintf("%s (%s)", text, s.ends(write))
 }
 
 func verdictCell(r row, now, _ *measured) string {
@@ -140,9 +140,12 @@ func missed(groups []group, now *measured) string {
 			}
 			for _, t := range r.targets {
 				if miss := r.miss(t, now); miss != "" {
-					one := r
+					one, got := r, median(ours, unit(r.metric))
 					one.targets = []target{t}
-					fmt.Fprintf(&b, "- %s: %s, where %s was the target, %s.\n", r.figure, median(ours, unit(r.metric)), one.aim(), miss)
+					if t.of == compared {
+						got += ", beside bare " + comparedCell(r, now, nil)
+					}
+					fmt.Fprintf(&b, "- %s: %s, where %s was the target, %s.\n", r.figure, got, one.aim(), miss)
 				}
 			}
 		}
