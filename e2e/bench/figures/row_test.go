@@ -24,7 +24,7 @@ BenchmarkZero 1 5 n 0 bare-n
 		{row{metric: "p50-ms", bare: "bare-p50-ms", compare: difference, over: "over-ms", targets: []target{atMostOver(45)}},
 			"60 ms", "+30 ms (+20…+100)", "≤ 45 ms over bare", "met"},
 		{row{metric: "MB/s", bare: "bare-MB/s", compare: ratio, targets: []target{atLeastPart(0.6)}},
-			"58 MB/s", "58 % (50…62)", "≥ 60 % of bare", "**missed by 2.00 percentage points**"},
+			"58 MB/s", "58 % (50…62)", "≥ 60 % of bare", "**missed by 2 percentage points**"},
 		{row{metric: "MB/s", bare: "bare-gone", compare: ratio, targets: []target{atLeastPart(0.6)}},
 			"58 MB/s", "", "≥ 60 % of bare", "**not comparable: no bare limit in this run**"},
 		{row{metric: "claims-/s", targets: []target{atLeast(3500)}}, "3,000/s", "", "≥ 3,500/s", "**missed by 500/s (14 %)**"},
