@@ -23,6 +23,9 @@ func Main(m interface{ Run() int }) { run(m, []string{"-race"}) }
 // MainShipped is Main for benchmarks: the programs are what "make build" makes,
 // and PostgreSQL keeps what it has committed.
 func MainShipped(m interface{ Run() int }) {
+	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
+		panic(err) // a name and a value that are always valid
+	}
 	run(m, []string{"-trimpath", "-ldflags", "-s -w"}, pgtest.AsInstalled())
 }
 
