@@ -1,6 +1,12 @@
 package process
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
 
 // Alive reports whether pid is a process that has not ended; a zombie has.
 func Alive(pid int) bool {
@@ -43,4 +49,32 @@ func below(pid int, infos []Info) []Info {
 		}
 	}
 	return found
+}
+
+// childrenOf returns the children of pid, zombies included, as the kernel lists
+// them by the thread that has them. A child whose thread ends while the list is
+// read may be missing; so may, beside another that ends just then, any but the
+// first. That there is none is certain. An error where the kernel has no such
+// list (CONFIG_PROC_CHILDREN).
+func childrenOf(pid int) ([]int, error) {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return nil, fmt.Errorf("listing the threads of process %d: %w", pid, err)
+	}
+	var children []int
+	for _, thread := range threads {
+		list, err := os.ReadFile(tasks + "/" + thread.Name() + "/children")
+		if err != nil {
+			return nil, fmt.Errorf("listing the children of process %d: %w", pid, err)
+		}
+		for _, field := range strings.Fields(string(list)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, fmt.Errorf("listing the children of process %d: unexpected list %q", pid, list)
+			}
+			children = append(children, child)
+		}
+	}
+	return children, nil
 }

@@ -37,7 +37,7 @@ func KillDescendants(ctx context.Context, except func(Info) bool) error {
 	k := killer{self: os.Getpid(), except: except, known: map[key]bool{}, refused: map[key]error{}}
 	pause := firstPause
 	for {
-		if childless() {
+		if k.nothing() {
 			return nil
 		}
 		infos, err := all()
@@ -65,10 +65,31 @@ func KillDescendants(ctx context.Context, except func(Info) bool) error {
 	}
 }
 
+// nothing reports whether there is no descendant to end. The kernel knows at
+// once what takes a walk through /proc otherwise, which costs the more the more
+// processes the machine has, and most runs leave nothing behind.
+func (k *killer) nothing() bool {
+	if childless() {
+		return true
+	}
+	if k.except == nil {
+		return false
+	}
+	children, err := childrenOf(k.self)
+	if err != nil {
+		return false
+	}
+	for _, pid := range children {
+		child, err := read(pid)
+		if err != nil || !k.except(child) {
+			return false
+		}
+	}
+	return true
+}
+
 // childless reports whether this process has no child at all, living or
-// zombie, and so no descendant. The kernel knows at once what takes a walk
-// through /proc otherwise, and most runs leave nothing behind. Nothing is
-// reaped by asking (WNOWAIT).
+// zombie, and so no descendant. Nothing is reaped by asking (WNOWAIT).
 func childless() bool {
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
