@@ -20,6 +20,7 @@ type provisionRun struct {
 	job      job.Job
 	snapshot provision.Snapshot
 	files    workDir
+	commit   string // of the template, once it is checked out
 }
 
 func newRun(s *session, j job.Job) (*provisionRun, error) {
@@ -71,6 +72,7 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if err != nil {
 		return r.stopOr(ctx, err)
 	}
+	r.commit = commit
 	if err := r.session.report(provision.Detail{Stage: provision.StageValidate}); err != nil {
 		return err
 	}

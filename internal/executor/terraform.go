@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -33,6 +34,9 @@ type terraformRun struct {
 	dumpedBytes int
 	// ephemeral is the file of the ephemeral variables, "" without any.
 	ephemeral string
+	note      initialised
+	// reused says that an earlier run's init serves this one.
+	reused bool
 }
 
 func newTerraformRun(r *provisionRun, dir string) *terraformRun {
@@ -109,6 +113,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	if err != nil {
 		return provision.Detail{}, err
 	}
+	t.note = initialised{filepath.Join(t.run.job.Dirs.Work, "initialised"), t.mark(engine)}
 	log.System("Using %s %s", engine.Kind, engine.Version)
 	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
 }
@@ -127,15 +132,41 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 	if err := t.makeErroredState(); err != nil {
 		return err
 	}
-	return t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
+	if t.reused = t.note.take(time.Now()) && !t.run.session.unsaved; t.reused {
+		t.run.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", t.kind())
+		return nil
+	}
+	return t.init(ctx)
+}
+
+// init fetches modules and providers. Modules are fetched anew each time, for
+// their sources may be mutable; the links to providers, which init verifies,
+// stay.
+func (t *terraformRun) init(ctx context.Context) error {
+	if err := removeAll(t.run.files.modules()); err != nil {
+		return fmt.Errorf("clear the work directory: %w", err)
+	}
+	lock, lockErr := providers.ReadLock(t.dir)
+	err := t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
 		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config})
 	}))
+	if err != nil || lockErr != nil && !errors.Is(lockErr, os.ErrNotExist) || !t.repeatable(lock) {
+		t.note.of = ""
+	}
+	return err
 }
 
 // Plan implements provisioner.
 func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
-	changes, err := t.runner.Plan(ctx, terraform.PlanOptions{VarFile: t.run.files.vars, Out: t.run.files.plan})
-	if err := t.whatEngineSaid(err); err != nil {
+	changes, err := t.makePlan(ctx)
+	if t.reused && terraform.WantsInit(err) {
+		t.run.log.System("What an earlier %s init made does not serve any more.", t.kind())
+		if err := t.init(ctx); err != nil {
+			return planned{}, err
+		}
+		changes, err = t.makePlan(ctx)
+	}
+	if err != nil {
 		return planned{}, err
 	}
 	if t.plan, err = t.runner.ShowPlan(ctx, t.run.files.plan); err != nil {
@@ -149,8 +180,14 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 		t.base, _ = terraform.ReadPlanBase(t.run.files.plan)
 		return planned{summary: summary, changes: true, room: t.base.Room}, nil
 	}
+	t.note.put()
 	outputs, err := plannedOutputs(t.plan)
 	return planned{summary: summary, outputs: outputs}, err
+}
+
+func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
+	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{VarFile: t.run.files.vars, Out: t.run.files.plan})
+	return changes, t.whatEngineSaid(err)
 }
 
 // Apply implements provisioner.
@@ -171,6 +208,7 @@ func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int))
 	if err := t.whatEngineSaid(err); err != nil {
 		return nil, t.howFar(ctx, applied, err)
 	}
+	t.note.put()
 	return applied.Outputs, nil
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // workDir is the workspace's one work directory. Everything in it is of the
-// current run, but for the engine's data, which holds links to what the
-// provider cache has.
+// current run, but for the engine's data, which holds what init made of the
+// template, and links to what the provider cache has.
 type workDir struct {
 	source, data, temp    string
 	secrets               string
@@ -45,11 +45,6 @@ func (w *workDir) prepare() error {
 	if err := w.cleanUp(); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}
-	// Modules are fetched anew each time, for their sources may be mutable;
-	// the links to providers, which init verifies, stay.
-	if err := removeAll(filepath.Join(w.data, "modules")); err != nil {
-		return fmt.Errorf("clear the work directory: %w", err)
-	}
 	for _, dir := range []string{w.source, w.data, w.temp, w.secrets} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare the work directory: %w", err)
@@ -59,6 +54,9 @@ func (w *workDir) prepare() error {
 	// configuration, are made where the agent removes them even after a crash.
 	return os.Setenv("TMPDIR", w.secrets)
 }
+
+// modules is where the engine has the template's modules.
+func (w *workDir) modules() string { return filepath.Join(w.data, "modules") }
 
 // cleanUp removes what holds variables or is of no more use.
 func (w *workDir) cleanUp() error {

@@ -31,10 +31,11 @@ type command struct {
 	// The runner's, unless the command has its own.
 	out       *output
 	killAfter time.Duration
+	env       map[string]string
 }
 
 func (r *Runner) command(name string, code provision.Code) *command {
-	return &command{runner: r, name: name, code: code, diags: new(diagnostics), out: r.out, killAfter: r.killAfter}
+	return &command{runner: r, name: name, code: code, diags: new(diagnostics), out: r.out, killAfter: r.killAfter, env: r.env}
 }
 
 // do runs the engine and explains how it ended. Nil stdout discards.
@@ -76,7 +77,7 @@ func (c *command) instance() (*tfexec.Terraform, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", r.engine.Kind, err)
 	}
-	if err := tf.SetEnv(r.env); err != nil {
+	if err := tf.SetEnv(c.env); err != nil {
 		return nil, fmt.Errorf("prepare the environment of %s: %w", r.engine.Kind, err)
 	}
 	if err := tf.SetWaitDelay(c.killAfter); err != nil {

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"maps"
 	"os"
 	"strings"
 
@@ -27,5 +28,18 @@ func engineEnv(environ []string) map[string]string {
 	// The engine must not call its vendor. TF_IN_AUTOMATION and an empty
 	// TF_LOG are added by terraform-exec itself.
 	env["CHECKPOINT_DISABLE"] = "1"
+	return env
+}
+
+// alone is the environment of a command that starts no provider. Such an engine
+// needs little memory and ends soon, and a third of its time goes into
+// collecting garbage unless it is told not to hurry. Providers would inherit
+// that and could take some times the memory they need otherwise.
+func alone(env map[string]string) map[string]string {
+	if _, set := env["GOGC"]; set {
+		return env
+	}
+	env = maps.Clone(env)
+	env["GOGC"] = "400"
 	return env
 }

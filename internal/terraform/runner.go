@@ -108,6 +108,7 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		args = append(args, tfexec.BackendConfig(file))
 	}
 	run := r.command("init", provision.CodeInitFailed)
+	run.env = alone(r.env)
 	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
 		return tf.Init(ctx, args...)
 	})
