@@ -123,42 +123,44 @@ func reportDeploys(b *testing.B, ours, bare series) {
 }
 
 // BenchmarkFleet is 20 provisions, each on a workspace of its own, queued at
-// once for an agent of five slots. Bare is five shells at a time that run the
-// same Terraform commands in 20 directories.
+// once for an agent of five slots: new workspaces, or the same ones again. Bare
+// is five shells at a time that run the same Terraform commands in 20
+// directories, new or the same.
 func BenchmarkFleet(b *testing.B) {
-	const runs, slots = 20, 5
+	b.Run("new", func(b *testing.B) { benchmarkFleet(b, false) })
+	b.Run("again", func(b *testing.B) { benchmarkFleet(b, true) })
+}
+
+// A fleet is runs provisions, at most slots at a time.
+const runs, slots = 20, 5
+
+func benchmarkFleet(b *testing.B, again bool) {
 	s := site.New(b)
 	s.NewAgent("one", slots, "").Start().AwaitOutput("registered")
 	repo, ends := s.Template("one", map[string]string{"main.tf": one}), listen(b, s.URL, "tendril_provision")
-	bare := make([]*bareRun, runs)
-	for i := range bare {
-		bare[i] = newBareRun(b)
+	name := func(n, i int) string {
+		if again {
+			n = 0
+		}
+		return fmt.Sprintf("w%d-%d", n, i)
 	}
 	ours := func(n int) time.Duration {
 		began := time.Now()
 		ids := make([]uuid.UUID, runs)
 		for i := range ids {
-			ids[i] = s.DeployTemplate(repo, fmt.Sprint("w", i), map[string]any{"n": n})
+			ids[i] = s.DeployTemplate(repo, name(n, i), map[string]any{"n": n})
 		}
 		return ends.ended("SUCCESS", ids...).Sub(began)
 	}
+	var bare []*bareRun
 	loops := func(n int) time.Duration {
-		began := time.Now()
-		next := make(chan *bareRun)
-		var shells sync.WaitGroup
-		for range slots {
-			shells.Go(func() {
-				for r := range next {
-					r.run(n)
-				}
-			})
+		if bare == nil || !again {
+			bare = make([]*bareRun, runs)
+			for i := range bare {
+				bare[i] = newBareRun(b)
+			}
 		}
-		for _, r := range bare {
-			next <- r
-		}
-		close(next)
-		shells.Wait()
-		return time.Since(began)
+		return shells(bare, n)
 	}
 	loops(0)
 	ours(0)
@@ -175,4 +177,25 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(perSecond(without), "bare-runs-/s")
 	b.ReportMetric(perSecond(with), "runs-/s")
 	only(b)
+}
+
+// shells runs the commands in each directory, in as many shells as an agent has
+// slots.
+func shells(bare []*bareRun, n int) time.Duration {
+	began := time.Now()
+	next := make(chan *bareRun)
+	var shells sync.WaitGroup
+	for range slots {
+		shells.Go(func() {
+			for r := range next {
+				r.run(n)
+			}
+		})
+	}
+	for _, r := range bare {
+		next <- r
+	}
+	close(next)
+	shells.Wait()
+	return time.Since(began)
 }
