@@ -26,11 +26,15 @@ func (w *Writer) look(at time.Time) {
 }
 
 func (w *Writer) closeDue() {
+	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
 	w.looking = time.Time{}
 	now := time.Now()
+	if w.gatherer.Load() != nil && !w.closed && !w.ended {
+		w.look(now.Add(gatherFor)) // it could not be settled, or is new
+	}
 	switch {
 	case !w.open:
 	case now.Before(w.due):

@@ -42,9 +42,13 @@ func (e *TooLargeError) Error() string {
 
 // update appends a report; its error may be a *TooLargeError.
 func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
+	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
+	if report.Status.Terminal() {
+		w.awaitSettled()
+	}
 	if w.closed || w.ended {
 		return 0, os.ErrClosed
 	}

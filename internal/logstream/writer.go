@@ -6,19 +6,16 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// maxBlock is how much of one write is worked on at a time, in bytes; it
-// bounds the Writer's buffers.
-const maxBlock = 64 << 10
-
 // Writer writes a spool: what a run prints, masked and in numbered chunks, and
 // what it reports, in the order in which it was called. All of its methods are
 // safe for concurrent use. Nothing is kept in memory but the beginning of a
-// rune and what may be the start of a secret.
+// rune, what may be the start of a secret, and what is gathered (see Gather).
 //
 // After a final report it takes nothing more, as if it were closed: a report
 // that anything follows does not count (see Pump.Run).
@@ -53,6 +50,11 @@ type Writer struct {
 	stop    chan struct{}
 	stopped chan struct{}
 
+	gather   bool
+	gatherer atomic.Pointer[stream] // the stream that has gathered text; nil: none
+	settling int
+	settled  sync.Cond
+
 	ring bool // there is something new to deliver
 	room room
 	line []byte
@@ -74,6 +76,7 @@ func newWriter(file spoolFile, doorbell io.Writer) *Writer {
 		stop:     make(chan struct{}),
 		stopped:  make(chan struct{}),
 	}
+	w.settled.L = &w.mu
 	w.timer.Stop()
 	go w.closeOnTime()
 	return w
@@ -94,39 +97,9 @@ func (w *Writer) Stream(name provision.Stream) io.Writer {
 	return s
 }
 
-// stream is what a Writer knows of one stream; the Writer's mutex guards it.
-type stream struct {
-	writer  *Writer
-	turn    sync.Mutex // one Write at a time
-	name    provision.Stream
-	cleaner cleaner
-	masker  masker
-}
-
-// Write takes bytes as a process printed them. It fails only when the spool
-// cannot be written, or the Writer is closed or has written the final report.
-func (s *stream) Write(p []byte) (int, error) {
-	w := s.writer
-	s.turn.Lock() // also while it waits for room, in which others may speak
-	defer s.turn.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	defer w.bell()
-	if w.closed || w.ended {
-		return 0, os.ErrClosed
-	}
-	for done := 0; done < len(p); {
-		block := p[done:min(len(p), done+maxBlock)]
-		if err := s.append(s.masker.mask(s.cleaner.clean(block))); err != nil {
-			return done, err
-		}
-		done += len(block)
-	}
-	return len(p), nil
-}
-
 // System writes a line of Tendril's own.
 func (w *Writer) System(format string, args ...any) {
+	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
@@ -158,6 +131,7 @@ func (w *Writer) system(line string) error {
 // wherever it occurs, so the caller leaves out what is too short or too common
 // to be a secret; empty ones and white space are ignored.
 func (w *Writer) Mask(values ...string) {
+	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.secrets.add(values...) {
@@ -179,7 +153,9 @@ func (w *Writer) MaskString(text string) string {
 // all. It returns the first error the spool met since the Writer was made. The
 // spool itself stays open.
 func (w *Writer) Close() error {
+	w.settle()
 	w.mu.Lock()
+	w.awaitSettled()
 	if w.closed {
 		err := w.file.err
 		w.mu.Unlock()
@@ -205,7 +181,10 @@ func (w *Writer) Close() error {
 // flush writes what the streams hold: nothing more comes that could complete it.
 func (w *Writer) flush() {
 	for _, s := range w.streams {
-		_, err := w.append(s.name, s.masker.mask(s.cleaner.flush()))
+		_, err := w.append(s.name, s.masker.mask(s.cleaner.clean(s.takeGathered())))
+		if err == nil {
+			_, err = w.append(s.name, s.masker.mask(s.cleaner.flush()))
+		}
 		if _, flushed := w.append(s.name, s.masker.flush()); err == nil {
 			err = flushed
 		}
