@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -55,7 +56,7 @@ func (p *Pump) launch(ctx context.Context) {
 	}
 	f := &flight{first: p.chunks.first(), landed: make(chan struct{})}
 	f.chunks = p.chunks.handOver(p.spare)
-	p.spare, p.flight = nil, f
+	p.spare, p.flight, p.launched = nil, f, time.Now()
 	go func() {
 		defer close(f.landed)
 		f.next, f.err = p.appendLog(ctx, f.first, f.chunks)

@@ -45,8 +45,10 @@ type Pump struct {
 	chunks  assembler
 	flight  *flight // nil: none
 	spare   []provision.LogChunk
-	retry   *backoff.ExponentialBackOff
-	done    <-chan struct{}
+	// launched is when the last one began.
+	launched time.Time
+	retry    *backoff.ExponentialBackOff
+	done     <-chan struct{}
 	// resumedTo is the chunk the database expected when delivery was resumed.
 	resumedTo int64
 	reported  int64 // the last update that needs no report any more
@@ -85,6 +87,12 @@ const (
 	lookSoon   = 100 * time.Millisecond
 	lookSeldom = time.Second
 )
+
+// rest is the least time between two calls that carry less than a whole batch,
+// so that a stream of lines costs the database 50 commits a second and not one
+// for each chunk. What comes after a longer silence, updates and all that stands
+// before them go at once.
+const rest = 20 * time.Millisecond
 
 // The waits between repeated calls. An outage lasts as long as it lasts: a
 // Pump gives up only when its context ends.
@@ -163,7 +171,11 @@ func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
 		} else {
 			every = min(2*every, lookSeldom)
 		}
-		look.Reset(every)
+		if wait := p.resting(); wait > 0 {
+			look.Reset(wait)
+		} else {
+			look.Reset(every)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -177,6 +189,14 @@ func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
 	}
 }
 
+// resting returns how long chunks that are at hand are still to wait for more.
+func (p *Pump) resting() time.Duration {
+	if len(p.chunks.batch) == 0 {
+		return 0
+	}
+	return rest - time.Since(p.launched)
+}
+
 func (p *Pump) childDead() bool {
 	select {
 	case <-p.done:
@@ -186,7 +206,7 @@ func (p *Pump) childDead() bool {
 	}
 }
 
-// deliver sends all that the spool holds now.
+// deliver sends all that the spool holds now, but for what rests.
 func (p *Pump) deliver(ctx context.Context, dead bool) error {
 	for {
 		r, err := p.reader.Next()
@@ -194,6 +214,8 @@ func (p *Pump) deliver(ctx context.Context, dead bool) error {
 		case errors.Is(err, io.EOF):
 			if dead {
 				p.chunks.close()
+			} else if p.resting() > 0 {
+				return nil
 			}
 			if sent, err := p.send(ctx); err != nil {
 				return err
