@@ -19,9 +19,9 @@ func deploysChart(now, before *measured) (string, error) {
 	}
 	most := 0.0
 	for _, g := range []deploys{
-		{Name: "First deploy of a new agent", bench: "Deploy/cold"},
-		{Name: "Next deploy to the same workspace", bench: "Deploy/warm", peer: otfDeploy},
-		{Name: "20 at once on 5 slots, time for each", bench: "Fleet", peer: 1000 / otfRuns},
+		{Name: "First deploy of a new agent", bench: cold},
+		{Name: "Next deploy to the same workspace", bench: warm, peer: otfDeploy},
+		{Name: "20 at once on 5 slots, time for each", bench: fleet, peer: 1000 / otfRuns},
 	} {
 		if err := g.measure(now, before); err != nil {
 			return "", err

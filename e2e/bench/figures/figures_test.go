@@ -82,7 +82,7 @@ func TestEveryRowIsTold(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(missed(groups, m), "20 provisions at once, 5 slots, 20 workspaces (≥ 85 % of bare): not measured") {
+	if !strings.Contains(missed(groups, m), "20 provisions at once, 5 slots, 20 new workspaces (≥ 85 % of bare): not measured") {
 		t.Errorf("missed = %s, want it to tell of what was not measured", missed(groups, m))
 	}
 }
@@ -135,7 +135,7 @@ func TestCharts(t *testing.T) {
 			}
 		}
 	}
-	for _, bench := range []string{"Deploy/cold", steady} {
+	for _, bench := range []string{cold, steady} {
 		some := recorded(t, "bench.txt")
 		delete(some.rounds, bench)
 		err := errors.Join(chartError(deploysChart(some, nil)), chartError(linesChart(some, nil)))
