@@ -17,10 +17,13 @@ func output() []byte {
 }
 
 func BenchmarkWriter(b *testing.B) {
-	for name, block := range map[string][]byte{"blocks": output(), "lines": output()[:87]} {
+	for name, block := range map[string][]byte{"blocks": output(), "lines": output()[:87], "gathered": output()[:87]} {
 		b.Run(name, func(b *testing.B) {
 			spool := newSpool(b)
 			w := NewWriter(spool, nil)
+			if name == "gathered" {
+				w.Gather()
+			}
 			w.Mask("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "correct horse battery staple")
 			stdout := w.Stream(provision.Stdout)
 			b.SetBytes(int64(len(block)))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -93,20 +94,19 @@ func intern(name []byte) provision.Stream {
 // unescape undoes appendEscaped. Escapes that appendEscaped does not write are
 // not ok.
 func unescape(in, out []byte) ([]byte, bool) {
-	start := 0
-	for i := 0; i < len(in); i++ {
-		b := in[i]
-		if plain(b) {
-			continue
+	for {
+		n := plainRun(in)
+		out = append(out, in[:n]...)
+		if in = in[n:]; len(in) == 0 {
+			return out, true
 		}
-		out = append(out, in[start:i]...)
-		i++
-		if b != '\\' || i == len(in) {
+		if in[0] != '\\' || len(in) == 1 {
 			return out, false
 		}
-		switch in[i] {
+		length := 2
+		switch in[1] {
 		case '"', '\\':
-			out = append(out, in[i])
+			out = append(out, in[1])
 		case 'n':
 			out = append(out, '\n')
 		case 'r':
@@ -114,19 +114,17 @@ func unescape(in, out []byte) ([]byte, bool) {
 		case 't':
 			out = append(out, '\t')
 		case 'u':
-			if i+5 > len(in) || in[i+1] != '0' || in[i+2] != '0' {
+			if length = 6; len(in) < length || in[2] != '0' || in[3] != '0' {
 				return out, false
 			}
-			high, low := bytes.IndexByte([]byte(hex), in[i+3]), bytes.IndexByte([]byte(hex), in[i+4])
+			high, low := strings.IndexByte(hex, in[4]), strings.IndexByte(hex, in[5])
 			if high < 0 || high > 1 || low < 0 {
 				return out, false
 			}
 			out = append(out, byte(high<<4|low))
-			i += 4
 		default:
 			return out, false
 		}
-		start = i + 1
+		in = in[length:]
 	}
-	return append(out, in[start:]...), true
 }

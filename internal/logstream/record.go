@@ -1,6 +1,7 @@
 package logstream
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -100,14 +101,13 @@ const hex = "0123456789abcdef"
 
 // appendEscaped appends valid UTF-8 as the inside of a JSON string.
 func appendEscaped(line, text []byte) []byte {
-	start := 0
-	for i, b := range text {
-		if plain(b) {
-			continue
+	for {
+		n := plainRun(text)
+		line = append(line, text[:n]...)
+		if n == len(text) {
+			return line
 		}
-		line = append(line, text[start:i]...)
-		start = i + 1
-		switch b {
+		switch b := text[n]; b {
 		case '"', '\\':
 			line = append(line, '\\', b)
 		case '\n':
@@ -119,12 +119,31 @@ func appendEscaped(line, text []byte) []byte {
 		default:
 			line = append(line, '\\', 'u', '0', '0', hex[b>>4], hex[b&15])
 		}
+		text = text[n+1:]
 	}
-	return append(line, text[start:]...)
 }
 
 // plain reports whether a byte stands for itself in a JSON string.
 func plain(b byte) bool { return b >= ' ' && b != '"' && b != '\\' }
+
+// plainRun returns how many bytes at the start of p do. It looks at eight at a
+// time: of a word, each byte less than ' ', and each that becomes 0 by XOR with
+// what is looked for, borrows from its top bit.
+func plainRun(p []byte) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(p); i += 8 {
+		word := binary.LittleEndian.Uint64(p[i:])
+		quote, slash := word^ones*'"', word^ones*'\\'
+		if ((word-ones*' ')&^word|(quote-ones)&^quote|(slash-ones)&^slash)&tops != 0 {
+			break
+		}
+	}
+	for i < len(p) && plain(p[i]) {
+		i++
+	}
+	return i
+}
 
 // withoutNUL replaces each \u0000 in JSON, which the database's jsonb refuses,
 // by \ufffd, in place.
