@@ -6,9 +6,11 @@ import (
 	"strings"
 )
 
-// unit is what a metric is counted in: what follows its last hyphen.
+// unit is what a metric is counted in: what follows its last hyphen. For how many
+// it was counted ("s/1000polls") is for the figure's text to say.
 func unit(metric string) string {
-	return metric[strings.LastIndexByte(metric, '-')+1:]
+	unit, _, _ := strings.Cut(metric[strings.LastIndexByte(metric, '-')+1:], "/1000")
+	return unit
 }
 
 // plain writes a number with about three digits that mean something.

@@ -57,6 +57,17 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	for metric, want := range map[string]string{
+		"p50-ms": "ms", "claims-/s": "/s", "MB/s": "MB/s", "bare-MB/s": "MB/s", "cpu-s/1000polls": "s", "core-%": "%", "threads": "threads",
+	} {
+		if got := unit(metric); got != want {
+			t.Errorf("unit(%q) = %q, want %q", metric, got, want)
+		}
+	}
+}
+
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -50,14 +50,12 @@ var groups = []group{
 		{figure: "agent's peak memory with engine events", bench: "LogThroughput/events", metric: "agent-MB", targets: []target{atMost(64)}},
 		{figure: "delivery of a spool of 1 GB", bench: "SpoolDelivery", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
 		{figure: "agent's peak memory delivering that spool", bench: "SpoolDelivery", metric: "agent-MB", targets: []target{atMost(64)}},
-		{figure: "log inserts, 8 writers, NOTIFY on", bench: "LogInsert/writers=8", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
-	})},
-	{"Queue", concat(claims("1k", 8), claims("100k", 8), claims("1M", 1, 2, 4, 8, 16, 32), []row{
-		{figure: "an empty poll, processor time in PostgreSQL for 1,000", bench: "EmptyPoll", metric: "cpu-s", bare: "bare-cpu-s", compare: difference,
-			targets: []target{atMost(0.15)}},
-		{figure: "1,000 idle agents over HTTPS: trellis and PostgreSQL", bench: "IdleAgents", metric: "cpu-%",
-			targets: []target{atMost(30)}, absent: "the HTTPS transport does not exist yet"},
-	})},
+	}, inserts(1, 20), inserts(8, 20), inserts(1, 1), inserts(8, 1))},
+	{"Queue", concat(claims("1k", 8), claims("100k", 8), claims("1M", 1, 2, 4, 8, 16, 32), idle("empty", "nothing queued"),
+		idle("busy", "20,000 queued on busy workspaces"), idle("elsewhere", "8,000 queued for agents that are away"), []row{
+			{figure: "1,000 idle agents over HTTPS: trellis and PostgreSQL", bench: "IdleAgents", metric: "cpu-%",
+				targets: []target{atMost(30)}, absent: "the HTTPS transport does not exist yet"},
+		})},
 	{"Agent", []row{
 		{figure: "idle, memory (RSS)", bench: "AgentIdle", metric: "rss-MB", bare: "bare-rss-MB", compare: difference,
 			targets: []target{atMost(20)}, peer: "otf-agent 27 MB, buildkite-agent 35 MB"},
@@ -117,6 +115,35 @@ func claims(finished string, numbers ...int) []row {
 			tail.targets = []target{atMost(10)}
 		}
 		rows = append(rows, rate, tail)
+	}
+	return rows
+}
+
+// inserts are those of log chunks by so many writers, who send some chunks a call.
+func inserts(writers, chunks int) []row {
+	name := fmt.Sprintf("log inserts, NOTIFY on, %d writers", writers)
+	if writers == 1 {
+		name = "log inserts, NOTIFY on, 1 writer"
+	}
+	name += fmt.Sprintf(", %d × 10 KB a call", chunks)
+	bench := fmt.Sprintf("LogInsert/writers=%d/chunks=%d", writers, chunks)
+	return []row{
+		{figure: name, bench: bench, metric: "MB/s", bare: "bare-MB/s", compare: ratio},
+		{figure: name + ", p99 of a call", bench: bench, metric: "p99-ms", bare: "bare-p99-ms", compare: difference},
+	}
+}
+
+// idle is what agents with nothing to do cost. The target is for a queue that
+// has nothing.
+func idle(queue, text string) []row {
+	bench := "Idle/queue=" + queue
+	rows := []row{
+		{figure: "1,000 empty polls, processor time in PostgreSQL, " + text, bench: bench, metric: "cpu-s/1000polls", bare: "bare-cpu-s/1000polls", compare: difference},
+		{figure: "1,000 heartbeats, " + text, bench: bench, metric: "cpu-s/1000beats", bare: "bare-cpu-s/1000beats", compare: difference},
+		{figure: "1,000 idle agents, direct: PostgreSQL, of one core, " + text, bench: bench, metric: "core-%", bare: "bare-core-%", compare: difference},
+	}
+	if queue == "empty" {
+		rows[0].targets = []target{atMost(0.15)}
 	}
 	return rows
 }
