@@ -24,9 +24,13 @@ func (s *httpsSession) Close() error {
 }
 
 func (s *Source) openHTTPS(a address) (session, error) {
+	roots, err := s.roots()
+	if err != nil {
+		return nil, &localError{err}
+	}
 	base := &http.Transport{
 		Proxy:             http.ProxyFromEnvironment,
-		TLSClientConfig:   &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2: true,
 	}
 	client := &http.Client{

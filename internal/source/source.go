@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -58,9 +59,10 @@ type Source struct {
 	allow   Allowlist
 	repos   string
 	timeout time.Duration
-	roots   *x509.CertPool // nil: the system's
-	auth    authorizer
-	limits  limits
+	// roots returns whom to trust, nil for the system's authorities alone.
+	roots  func() (*x509.CertPool, error)
+	auth   authorizer
+	limits limits
 }
 
 // New returns a Source. It fails when a pattern of the policy or the CA file
@@ -73,6 +75,7 @@ func New(opts Options) (*Source, error) {
 	s := &Source{
 		allow: allow, repos: opts.ReposDir, timeout: opts.Git.Timeout,
 		auth: ambient{}, limits: defaultLimits,
+		roots: func() (*x509.CertPool, error) { return nil, nil },
 	}
 	if s.timeout <= 0 {
 		s.timeout = defaultTimeout
@@ -85,20 +88,24 @@ func New(opts Options) (*Source, error) {
 	return s, nil
 }
 
-// readRoots returns the system's certificate authorities and those of a file.
-func readRoots(file string) (*x509.CertPool, error) {
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read the system's certificates: %w", err)
-	}
+// readRoots returns what answers the certificate authorities of a file and the
+// system's. Those take 10 ms to read, and a commit that is here needs none.
+func readRoots(file string) (func() (*x509.CertPool, error), error) {
 	bundle, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	if !roots.AppendCertsFromPEM(bundle) {
+	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
 		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
 	}
-	return roots, nil
+	return sync.OnceValues(func() (*x509.CertPool, error) {
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("read the system's certificates: %w", err)
+		}
+		roots.AppendCertsFromPEM(bundle)
+		return roots, nil
+	}), nil
 }
 
 // Resolve says which commit a version means. A full commit costs no network; a
