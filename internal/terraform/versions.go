@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
@@ -108,6 +109,10 @@ func (c *versionCache) save(known map[string]knownVersion) {
 // askTimeout is how long a binary may take to say its version.
 const askTimeout = 30 * time.Second
 
+// busyPause is how long is waited at first for a file that is still open for
+// writing elsewhere.
+const busyPause = 5 * time.Millisecond
+
 // askVersion runs `BINARY version`, with nothing in its environment and in a
 // directory without a template.
 func askVersion(ctx context.Context, binary string) (string, error) {
@@ -125,14 +130,26 @@ func askVersion(ctx context.Context, binary string) (string, error) {
 		return "", err
 	}
 	var said string
-	run := runner.command("version", "")
-	err = run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {
-		v, _, err := tf.Version(ctx, true)
-		if err == nil {
-			said = v.String()
+	ask := func() error {
+		return runner.command("version", "").do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {
+			v, _, err := tf.Version(ctx, true)
+			if err == nil {
+				said = v.String()
+			}
+			return err
+		})
+	}
+	err = ask()
+	// A process that we started while the file was written has it open for
+	// writing until its own execve (golang.org/issue/22315).
+	for pause := busyPause; errors.Is(err, syscall.ETXTBSY) && pause < time.Second; pause *= 2 {
+		select {
+		case <-time.After(pause):
+			err = ask()
+		case <-ctx.Done():
+			return "", fmt.Errorf("does not say its version: %w", context.Cause(ctx))
 		}
-		return err
-	})
+	}
 	if err != nil {
 		return "", fmt.Errorf("does not say its version: %s", truncate(strings.TrimSpace(err.Error()), 512))
 	}
