@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -68,12 +67,12 @@ func decodeText(line, buf []byte) (Record, []byte, bool) {
 	var r Record
 	var err1, err2 error
 	r.Chunk, err1 = strconv.ParseInt(string(number), 10, 64)
-	r.At, err2 = time.Parse(time.RFC3339Nano, string(at))
+	err2 = r.At.UnmarshalText(at) // as strict as for encoding/json
 	r.Stream = intern(stream)
 	if rest, r.End = bytes.CutSuffix(rest, []byte(afterLast)); !r.End {
 		rest, ok = bytes.CutSuffix(rest, []byte(afterText))
 	}
-	if !ok || err1 != nil || err2 != nil {
+	if !ok || r.Stream == "" || err1 != nil || err2 != nil || number[0] < '1' || number[0] > '9' {
 		return Record{}, buf, false
 	}
 	buf, ok = unescape(rest, buf)
