@@ -68,6 +68,7 @@ func TestStorm(t *testing.T) {
 	spool := newSpool(t)
 	wake, dead := make(chan struct{}, 1), make(chan struct{})
 	w := NewWriter(spool, ringer(wake))
+	w.Gather()
 	q := &memQueue{}
 	var delivered Delivered
 	var failed error

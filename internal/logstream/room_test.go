@@ -115,6 +115,7 @@ func TestReservedRoomIsNotForWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := NewWriter(spool, nil)
+	w.Gather()
 	w.Limit(64<<20, tail)
 	w.WaitForRoom(3*lookForRoom, nil, nil)
 	fill(t, dir)
@@ -148,6 +149,7 @@ func TestLargeUpdateLeavesRoomForTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := NewWriter(spool, nil)
+	w.Gather()
 	w.Limit(64<<20, tail)
 	gaveUp := 0
 	w.WaitForRoom(2*lookForRoom, nil, func(error) { gaveUp++ })
@@ -200,6 +202,7 @@ func TestDeliveredTailIsNotGivenUp(t *testing.T) {
 	dir := smallDisk(t, "3M")
 	spool, tail := openOn(t, dir, "spool"), Tail{openOn(t, dir, "tail0"), openOn(t, dir, "tail1")}
 	w := NewWriter(spool, nil)
+	w.Gather()
 	w.Limit(leastLimit, tail)
 	for range 12000 { // both segments are in use
 		write(t, w, provision.Stdout, strings.Repeat("x", 99)+"\n")
