@@ -72,6 +72,13 @@ func peakMemory(pid int) int64 {
 	return kib << 10
 }
 
+// isRun reports whether a process is a run's. Between fork and exec it is still
+// as large as the agent.
+func isRun(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(line), "\x00exec\x00")
+}
+
 // watchChildren looks at the memory of an agent's children, not at that of
 // engines, until stop is called, which answers the largest. The kernel keeps
 // the peaks, so only what one takes at its very end can be missed.
@@ -86,7 +93,7 @@ func watchChildren(agent int) (stop func() int64) {
 				return // the agent has ended
 			}
 			for _, p := range below {
-				if p.Parent == agent {
+				if p.Parent == agent && isRun(p.PID) {
 					most = max(most, peakMemory(p.PID))
 				}
 			}
