@@ -54,7 +54,7 @@ func openDisk(path string) (storer.Storer, error) {
 	for _, dir := range []string{path, filepath.Join(path, ".git"), path + ".git"} {
 		if _, err := os.Stat(filepath.Join(dir, "objects")); err == nil {
 			return filesystem.NewStorageWithOptions(osfs.New(dir), cache.NewObjectLRU(objectCache),
-				filesystem.Options{LargeObjectThreshold: largeObject}), nil
+				filesystem.Options{LargeObjectThreshold: maxPatched}), nil
 		}
 	}
 	return nil, transport.ErrRepositoryNotFound

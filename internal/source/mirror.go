@@ -21,8 +21,10 @@ import (
 const (
 	// objectCache is how much go-git may keep of what it has inflated.
 	objectCache = 8 * cache.MiByte
-	// largeObject is the size in bytes from which a blob is streamed.
-	largeObject = 4 << 20
+	// streamFrom is the size in bytes from which go-git streams an object, and
+	// maxPatched that up to which we do not let it; see objects.reader.
+	streamFrom = 64 << 10
+	maxPatched = 4 << 20
 	// lockPoll is how often a lock that somebody else holds is tried again.
 	lockPoll = 20 * time.Millisecond
 )
@@ -180,7 +182,7 @@ func (m mirror) newest(n int) ([]plumbing.Hash, error) {
 // storage opens the mirror for go-git, with little memory.
 func (m mirror) storage() *filesystem.Storage {
 	return filesystem.NewStorageWithOptions(osfs.New(m.git()), cache.NewObjectLRU(objectCache),
-		filesystem.Options{LargeObjectThreshold: largeObject, KeepDescriptors: true})
+		filesystem.Options{LargeObjectThreshold: streamFrom, KeepDescriptors: true})
 }
 
 // remember returns the commit that tag meant when this agent first saw it,

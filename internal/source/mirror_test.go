@@ -228,3 +228,31 @@ func garble(content []byte) []byte {
 func half(content []byte) []byte { return content[:len(content)/2] }
 
 func nothing([]byte) []byte { return nil }
+
+// Objects of every size, whole and as differences to each other, in order and
+// out of order, come out as they went in.
+func TestObjectsOfEverySize(t *testing.T) {
+	t.Parallel()
+	server := gittest.NewServer(t)
+	files := gittest.Text(map[string]string{"main.tf": "# root\n"})
+	for _, size := range []int{10 << 10, 100 << 10, 1 << 20, 5 << 20} {
+		content := noise(size)
+		half := len(content) / 2
+		files[fmt.Sprintf("%d/a", size)] = gittest.File(content)
+		files[fmt.Sprintf("%d/b", size)] = gittest.File(content + "and more\n")
+		files[fmt.Sprintf("%d/c", size)] = gittest.File(content[half:] + content[:half])
+	}
+	repo, _ := server.Repo("acme/app", files, "v1.0.0")
+	repo.Git("repack", "-adfq", "--depth=50")
+	s := newSource(t, options(t, server))
+	_, tree := checkout(t, s, Request{Repo: repo.URL, Version: "v1.0.0"})
+	for name := range files {
+		got, err := os.ReadFile(filepath.Join(tree.Dir, name))
+		if err != nil || string(got) != files.Content(name) {
+			t.Errorf("%s has %d bytes, %v, want its %d", name, len(got), err, len(files.Content(name)))
+		}
+	}
+	if info, err := os.Stat(glob(t, mirrorOf(t, s, repo.URL), "*.pack")[0]); err != nil || info.Size() > 8<<20 {
+		t.Errorf("the pack = %d bytes, %v, want differences in it", info.Size(), err)
+	}
+}

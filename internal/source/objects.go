@@ -92,7 +92,7 @@ func (o objects) copy(w io.Writer, kind plumbing.ObjectType, hash plumbing.Hash,
 			err = corrupt(fmt.Errorf("%v", p))
 		}
 	}()
-	raw, err := o.storage.EncodedObject(plumbing.AnyObject, hash)
+	raw, whole, err := o.find(hash)
 	if err != nil {
 		return 0, corrupt(err)
 	}
@@ -102,7 +102,7 @@ func (o objects) copy(w io.Writer, kind plumbing.ObjectType, hash plumbing.Hash,
 	if raw.Size() > limit {
 		return 0, errTooLarge
 	}
-	r, err := raw.Reader()
+	r, err := o.reader(raw, whole)
 	if err != nil {
 		return 0, corrupt(err)
 	}
@@ -123,6 +123,58 @@ func (o objects) copy(w io.Writer, kind plumbing.ObjectType, hash plumbing.Hash,
 		return size, corrupt(errors.New("its content is another's"))
 	}
 	return size, nil
+}
+
+// find returns an object, and whether the mirror holds it whole or as the
+// difference to another.
+func (o objects) find(hash plumbing.Hash) (raw plumbing.EncodedObject, whole bool, err error) {
+	raw, err = o.storage.DeltaObject(plumbing.AnyObject, hash)
+	if err != nil {
+		return nil, false, err
+	}
+	if _, delta := raw.(plumbing.DeltaObject); !delta {
+		return raw, true, nil
+	}
+	raw, err = o.storage.EncodedObject(plumbing.AnyObject, hash)
+	return raw, false, err
+}
+
+// reader reads an object. go-git streams what is larger than streamFrom, which
+// is well for what is whole. From differences it does so with a goroutine for
+// each, which reads its base again for each step back: so those are put together
+// in memory, up to a size.
+func (o objects) reader(raw plumbing.EncodedObject, whole bool) (io.ReadCloser, error) {
+	if whole || raw.Size() <= streamFrom || raw.Size() > maxPatched {
+		return raw.Reader()
+	}
+	content, err := o.patched(raw.Hash(), 0)
+	return io.NopCloser(bytes.NewReader(content)), err
+}
+
+// patched puts an object together.
+func (o objects) patched(hash plumbing.Hash, depth int) ([]byte, error) {
+	if depth > maxChain {
+		return nil, fmt.Errorf("a chain of more than %d differences", maxChain)
+	}
+	raw, err := o.storage.DeltaObject(plumbing.AnyObject, hash)
+	if err != nil {
+		return nil, err
+	}
+	r, err := raw.Reader()
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(r, maxDeltified))
+	_ = r.Close() // it has been read
+	delta, ok := raw.(plumbing.DeltaObject)
+	if err != nil || !ok {
+		return content, err
+	}
+	base, err := o.patched(delta.BaseHash(), depth+1)
+	if err != nil {
+		return nil, err
+	}
+	return patch(base, content)
 }
 
 // verify walks everything that commit holds; nil means that all of it is here.
