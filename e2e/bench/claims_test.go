@@ -52,7 +52,6 @@ func claims(b *testing.B, w *queuetest.World, conns int) {
 	}
 	var with, without series
 	var took, bareTook time.Duration
-	asked := 0
 	for b.Loop() {
 		requeue(b, w)
 		atOnce(b, conns, 10, bare, nil) // plans are made once
@@ -61,7 +60,7 @@ func claims(b *testing.B, w *queuetest.World, conns int) {
 			bareTook += atOnce(b, conns, each, bare, &without)
 			took += atOnce(b, conns, each, ours, &with)
 		}
-		asked = conns * (rounds*each + 10)
+		asked := conns * (rounds*each + 10)
 		if got := w.Text(b, "SELECT count(DISTINCT workspace_id)::text FROM tendril.claims WHERE state = 'running'"); got != strconv.Itoa(asked+1) {
 			b.Fatalf("%s workspaces run, want %d and the busy one", got, asked)
 		}
