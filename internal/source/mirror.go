@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -152,31 +151,6 @@ func (m mirror) markComplete(commit plumbing.Hash) error {
 		return fmt.Errorf("mark commit as complete: %w", err)
 	}
 	return nil
-}
-
-// newest returns up to n of the commits that are complete, the latest first.
-func (m mirror) newest(n int) ([]plumbing.Hash, error) {
-	entries, err := os.ReadDir(m.marks())
-	if err != nil {
-		return nil, fmt.Errorf("read what is in the mirror: %w", err)
-	}
-	type mark struct {
-		commit plumbing.Hash
-		made   time.Time
-	}
-	marks := make([]mark, 0, len(entries))
-	for _, entry := range entries {
-		commit, ok := asCommit(entry.Name())
-		if info, err := entry.Info(); ok && err == nil {
-			marks = append(marks, mark{commit, info.ModTime()})
-		}
-	}
-	slices.SortFunc(marks, func(a, b mark) int { return b.made.Compare(a.made) })
-	commits := make([]plumbing.Hash, 0, n)
-	for _, mark := range marks[:min(n, len(marks))] {
-		commits = append(commits, mark.commit)
-	}
-	return commits, nil
 }
 
 // storage opens the mirror for go-git, with little memory.

@@ -6,9 +6,12 @@ import (
 	"crypto/sha1" //nolint:gosec // git's checksum, not a signature; objects are checked apart
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 )
@@ -82,6 +85,31 @@ func (c *completion) seal(count int, checksum []byte) ([]byte, error) {
 		return nil, &localError{err}
 	}
 	return checksum, nil
+}
+
+// newest returns up to n of the commits that are complete, the latest first.
+func (m mirror) newest(n int) ([]plumbing.Hash, error) {
+	entries, err := os.ReadDir(m.marks())
+	if err != nil {
+		return nil, fmt.Errorf("read what is in the mirror: %w", err)
+	}
+	type mark struct {
+		commit plumbing.Hash
+		made   time.Time
+	}
+	marks := make([]mark, 0, len(entries))
+	for _, entry := range entries {
+		commit, ok := asCommit(entry.Name())
+		if info, err := entry.Info(); ok && err == nil {
+			marks = append(marks, mark{commit, info.ModTime()})
+		}
+	}
+	slices.SortFunc(marks, func(a, b mark) int { return b.made.Compare(a.made) })
+	commits := make([]plumbing.Hash, 0, n)
+	for _, mark := range marks[:min(n, len(marks))] {
+		commits = append(commits, mark.commit)
+	}
+	return commits, nil
 }
 
 // objectHeader is what stands before an object in a pack: its kind, and its
