@@ -208,6 +208,7 @@ DECLARE
   v_at      record;
   v_running uuid[];
   v_cancel  uuid[];
+  v_reaped  int := 0;
 BEGIN
   IF cardinality(p_claims) > 1000 THEN
     PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat, more than the 1000 allowed', cardinality(p_claims)));
@@ -242,12 +243,13 @@ BEGIN
   v_now := clock_timestamp(); -- after the read: nobody has stamped later than this
   IF v_at.first_lease_until < v_now OR v_at.stamped_at NOT BETWEEN v_now - v_at.lease * 0.05 AND v_now OR v_at.reap_not_before > v_now + v_at.lease THEN
     BEGIN
-      PERFORM tendril.reap();
+      v_reaped := tendril.reap();
     EXCEPTION
       WHEN OTHERS THEN
         RAISE WARNING 'reaping failed: % (%)', SQLERRM, SQLSTATE;
     END;
-  ELSIF p_claims = '{}' THEN
+  END IF;
+  IF p_claims = '{}' AND v_reaped = 0 THEN
     -- A stamp that a crash of the server takes back is made again soon: nobody
     -- need wait until it is on the disk.
     PERFORM set_config('synchronous_commit', 'off', true);
