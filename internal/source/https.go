@@ -1,7 +1,6 @@
 package source
 
 import (
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,17 +23,9 @@ func (s *httpsSession) Close() error {
 }
 
 func (s *Source) openHTTPS(a address) (session, error) {
-	roots, err := s.roots()
-	if err != nil {
-		return nil, &localError{err}
-	}
-	base := &http.Transport{
-		Proxy:             http.ProxyFromEnvironment,
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2: true,
-	}
+	trust := newTrust(s.authorities)
 	client := &http.Client{
-		Transport: &guard{next: base, maxRefs: s.limits.refs},
+		Transport: &guard{next: trust, maxRefs: s.limits.refs},
 		// GitLab redirects to the name with .git, GitHub to a repository's new
 		// name: fine, where the policy allows the target as well.
 		CheckRedirect: func(req *http.Request, _ []*http.Request) error {
@@ -63,7 +54,7 @@ func (s *Source) openHTTPS(a address) (session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &httpsSession{inner, base.CloseIdleConnections}, nil
+	return &httpsSession{inner, trust.closeIdle}, nil
 }
 
 // guard turns answers that are not git's into errors that say what they are,

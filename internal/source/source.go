@@ -2,12 +2,9 @@ package source
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -59,10 +56,10 @@ type Source struct {
 	allow   Allowlist
 	repos   string
 	timeout time.Duration
-	// roots returns whom to trust, nil for the system's authorities alone.
-	roots  func() (*x509.CertPool, error)
-	auth   authorizer
-	limits limits
+	// authorities are the certificates of a ca_file, nil without one.
+	authorities []byte
+	auth        authorizer
+	limits      limits
 }
 
 // New returns a Source. It fails when a pattern of the policy or the CA file
@@ -75,37 +72,14 @@ func New(opts Options) (*Source, error) {
 	s := &Source{
 		allow: allow, repos: opts.ReposDir, timeout: opts.Git.Timeout,
 		auth: ambient{}, limits: defaultLimits,
-		roots: func() (*x509.CertPool, error) { return nil, nil },
 	}
 	if s.timeout <= 0 {
 		s.timeout = defaultTimeout
 	}
-	if opts.Git.CAFile != "" {
-		if s.roots, err = readRoots(opts.Git.CAFile); err != nil {
-			return nil, fmt.Errorf("[git] ca_file: %w", err)
-		}
+	if s.authorities, err = readAuthorities(opts.Git.CAFile); err != nil {
+		return nil, fmt.Errorf("[git] ca_file: %w", err)
 	}
 	return s, nil
-}
-
-// readRoots returns what answers the certificate authorities of a file and the
-// system's. Those take 10 ms to read, and a commit that is here needs none.
-func readRoots(file string) (func() (*x509.CertPool, error), error) {
-	bundle, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
-	}
-	return sync.OnceValues(func() (*x509.CertPool, error) {
-		roots, err := x509.SystemCertPool()
-		if err != nil {
-			return nil, fmt.Errorf("read the system's certificates: %w", err)
-		}
-		roots.AppendCertsFromPEM(bundle)
-		return roots, nil
-	}), nil
 }
 
 // Resolve says which commit a version means. A full commit costs no network; a
