@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"runtime/debug"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -46,8 +47,16 @@ func (h *heart) nudge() {
 
 // run beats until ctx ends.
 func (h *heart) run(ctx context.Context) {
+	busy := true
 	for {
 		next, alive := h.beat(ctx)
+		// Go keeps what it has had of the system's memory for long; an agent
+		// with nothing to do needs a third of it.
+		idle := len(h.boot.hand.claims()) == 0
+		if idle && busy {
+			debug.FreeOSMemory()
+		}
+		busy = !idle
 		if !alive || !wait(ctx, beatSpacing) {
 			return
 		}
