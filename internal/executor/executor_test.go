@@ -456,6 +456,24 @@ func TestPolicyBackend(t *testing.T) {
 	}
 }
 
+// The engine takes -backend-config=FILE for a value when there is another equals
+// sign in it.
+func TestDataDirectoryWithAnEqualsSign(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.job.Dirs.Work = filepath.Join(s.dirs, "owner=acme", "work")
+	s.job.Dirs.Secrets = filepath.Join(s.job.Dirs.Work, "secrets")
+	if err := os.MkdirAll(s.job.Dirs.Work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.job.Settings.State = job.State{Backend: "local", Config: map[string]map[string]string{
+		"local": {"path": filepath.Join(t.TempDir(), "{workspace_id}.tfstate")},
+	}}
+	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+}
+
 // A state that a killed run could not store is found before the work directory
 // is cleared, and stored before anything else is done.
 func TestErroredStateIsRescued(t *testing.T) {

@@ -1,11 +1,13 @@
 package terraform
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -62,6 +64,23 @@ func writeBackendConfig(config map[string]string) (string, error) {
 		return "", fmt.Errorf("write the backend's configuration: %w", err)
 	}
 	return out.Name(), nil
+}
+
+// asBackendConfig is the argument for such a file. The engine takes one with an
+// equals sign for a value, so a path through a directory of such a name is told
+// from where the engine runs.
+func (r *Runner) asBackendConfig(file string) (string, error) {
+	if !strings.Contains(file, "=") {
+		return file, nil
+	}
+	relative, err := filepath.Rel(r.dir, file)
+	if err == nil && strings.Contains(relative, "=") {
+		err = errors.New("it contains an equals sign, which the engine takes for a value's; use another directory for the agent's data")
+	}
+	if err != nil {
+		return "", fmt.Errorf("name the backend's configuration %s: %w", file, err)
+	}
+	return relative, nil
 }
 
 // setStrings sets arguments, quoted so that nothing in a value is evaluated.

@@ -105,7 +105,11 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 			return err
 		}
 		defer os.Remove(file) //nolint:errcheck // a leftover in the private temporary directory does no harm
-		args = append(args, tfexec.BackendConfig(file))
+		argument, err := r.asBackendConfig(file)
+		if err != nil {
+			return err
+		}
+		args = append(args, tfexec.BackendConfig(argument))
 	}
 	run := r.command("init", provision.CodeInitFailed)
 	run.env = alone(r.env)
