@@ -44,6 +44,7 @@ func start(patience time.Duration) error {
 		return fmt.Errorf("open the doorbell: %w", err)
 	}
 	log := logstream.NewWriter(os.NewFile(job.SpoolFD, "spool"), doorbell)
+	log.Gather()
 	// Non-blocking, so that closing it ends the read that waits on it: a run
 	// ends whether its agent listens or not.
 	if err := syscall.SetNonblock(job.ControlFD, true); err != nil {
