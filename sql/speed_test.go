@@ -194,3 +194,40 @@ func TestMigrateWithoutLZ4(t *testing.T) {
 		t.Errorf("compression where lz4 is there (%t) = %q, want l", has, got)
 	}
 }
+
+// Keys begin with the time they were made, or each new row's entry in an index
+// goes to a page of its own, and with that page to the WAL.
+func TestKeysBeginWithTheTime(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	var before, after int64
+	ids := map[string][]uuid.UUID{}
+	const clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+	if err := w.conn.QueryRow(t.Context(), clock).Scan(&before); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		var provision, workspace uuid.UUID
+		if err := w.conn.QueryRow(t.Context(), "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2) RETURNING id, workspace_id",
+			w.cluster, snapshot(name)).Scan(&provision, &workspace); err != nil {
+			t.Fatal(err)
+		}
+		ids["provisions"], ids["workspaces"] = append(ids["provisions"], provision), append(ids["workspaces"], workspace)
+	}
+	if err := w.conn.QueryRow(t.Context(), clock).Scan(&after); err != nil {
+		t.Fatal(err)
+	}
+	for table, made := range ids {
+		for _, id := range made {
+			seconds, nanoseconds := id.Time().UnixTime()
+			at := seconds*1000 + nanoseconds/1e6
+			if id.Version() != 7 || id.Variant() != uuid.RFC4122 || at < before-1 || at > after+1 {
+				t.Errorf("id in %s = %s (version %d, %s, made at %d), want version 7 of between %d and %d",
+					table, id, id.Version(), id.Variant(), at, before, after)
+			}
+		}
+		if made[0] == made[1] {
+			t.Errorf("two ids in %s = %s, want different ones", table, made[0])
+		}
+	}
+}

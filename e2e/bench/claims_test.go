@@ -44,7 +44,7 @@ func claims(b *testing.B, w *queuetest.World, conns int) {
 	const rounds = 2
 	each := max(20, 1600/conns)
 	workers, others := newWorkers(b, w, conns), connections(b, w.URL, conns)
-	ours := func(i int) error { return workers[i].claim(b.Context(), uuid.New()) }
+	ours := func(i int) error { return workers[i].claim(b.Context(), uuid.Must(uuid.NewV7())) }
 	bare := func(i int) error {
 		var id int64
 		var snapshot []byte

@@ -37,7 +37,7 @@ type poller struct {
 }
 
 func newPoller(b *boot) *poller {
-	p := &poller{boot: b, every: pollUnadvised, claim: uuid.New(), trouble: outage{
+	p := &poller{boot: b, every: pollUnadvised, claim: newClaimID(), trouble: outage{
 		log: b.log, what: "ask the queue for work", patience: 30 * time.Second,
 	}}
 	if b.options.Poll > 0 {
@@ -45,6 +45,10 @@ func newPoller(b *boot) *poller {
 	}
 	return p
 }
+
+// newClaimID makes an id that begins with the time, as the database's own do:
+// what is claimed together lies together there.
+func newClaimID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // run claims until ctx ends.
 func (p *poller) run(ctx context.Context) {
@@ -112,7 +116,7 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	switch {
 	case assignment != nil || queue.KindOf(err) == queue.ClaimLost:
 		p.answered()
-		p.claim = uuid.New()
+		p.claim = newClaimID()
 	case err == nil:
 		p.answered()
 	case queue.KindOf(err) == queue.Unavailable:
