@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ type boot struct {
 	workspaces locks
 	heart      *heart
 	slots      chan struct{} // a token is a free slot
+	noteKey    []byte        // see job.Job
 
 	runs     sync.WaitGroup // until nothing of a run is left to do
 	children sync.WaitGroup // until its child has ended
@@ -36,8 +38,9 @@ func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery) *boot {
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
 		hurry: a.hurry, limits: a.limits,
-		nursery: n, slots: make(chan struct{}, a.options.Slots),
+		nursery: n, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32),
 	}
+	_, _ = rand.Read(b.noteKey) // never fails
 	for range a.options.Slots {
 		b.slots <- struct{}{}
 	}

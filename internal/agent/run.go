@@ -151,7 +151,7 @@ func (r *run) launch() (*spool, *child, error) {
 	}
 	defer files.close()
 	c, err := r.boot.startChild(job.Job{
-		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance,
+		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
 	}, files)
 	return s, c, err
 }

@@ -89,6 +89,13 @@ func (t *terraformRun) StoreState(ctx context.Context, file string) (again bool,
 	if err != nil {
 		return true, err
 	}
+	if !t.note.intact() {
+		// A template that ran the engine itself has left the record of another
+		// backend, and the state would go there.
+		if err := t.init(ctx); err != nil {
+			return true, err
+		}
+	}
 	err = t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
 	if errors.Is(err, terraform.ErrStateConflict) {
 		return false, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(

@@ -68,7 +68,7 @@ func newSite(t *testing.T) *site {
 	dir := t.TempDir()
 	s := &site{t: t, git: git, dirs: dir}
 	s.job = job.Job{
-		Instance: uuid.New(),
+		Instance: uuid.New(), NoteKey: []byte("of the agent"),
 		Assignment: provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), Number: 1, WorkspaceID: uuid.New(),
 			Workspace: "acme/test", Operation: provision.OperationApply},
 		Settings: job.Settings{

@@ -1,11 +1,13 @@
 package executor_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
@@ -76,6 +78,14 @@ func TestInitIsReused(t *testing.T) {
 			}
 		}
 	}
+	damage := func(content string, parts ...string) func(*initTest) {
+		return func(i *initTest) {
+			if err := os.WriteFile(filepath.Join(append([]string{i.job.Dirs.Work, "data"}, parts...)...), []byte(content), 0o600); err != nil {
+				i.t.Fatal(err)
+			}
+		}
+	}
+	anew := []string{initPrints}
 	tests := []struct {
 		name    string
 		arrange func(*initTest) // before the first run
@@ -87,24 +97,29 @@ func TestInitIsReused(t *testing.T) {
 		{name: "the same", want: []string{initReused}, not: initPrints},
 		{name: "local module", arrange: module("./m"), want: []string{initReused}, not: initPrints},
 		{name: "provider of the lock file", arrange: locked, want: []string{initReused}, not: initPrints},
-		{name: "provider without a lock file", arrange: func(i *initTest) { i.files["main.tf"] = numbered + withProvider },
-			want: []string{initPrints}, not: initReused},
-		{name: "another version", version: "v2", want: []string{initPrints}, not: initReused},
-		{name: "another backend", want: []string{initPrints}, not: initReused, between: func(i *initTest) {
+		{name: "providers' directory lost", arrange: locked, between: remove("providers"), want: []string{initReused, initStale, initPrints}},
+		{name: "providers lost", arrange: locked, between: remove("data", "providers"), want: []string{initReused, initStale, initPrints}},
+		{name: "provider without a lock file", arrange: func(i *initTest) { i.files["main.tf"] = numbered + withProvider }, want: anew, not: initReused},
+		{name: "another version", version: "v2", want: anew, not: initReused},
+		{name: "another backend", want: anew, not: initReused, between: func(i *initTest) {
 			i.job.Settings.State = job.State{Backend: "local", Config: map[string]map[string]string{
 				"local": {"path": filepath.Join(i.dirs, "{workspace_id}.tfstate")},
 			}}
 		}},
-		{name: "backend data lost", between: remove("data", "terraform.tfstate"), want: []string{initReused, initStale, initPrints}},
-		{name: "modules lost", arrange: module("./m"), between: remove("data", "modules"), want: []string{initReused, initStale, initPrints}},
-		{name: "providers lost", arrange: locked, between: remove("data", "providers"), want: []string{initReused, initStale, initPrints}},
-		{name: "old", want: []string{initPrints}, not: initReused, between: func(i *initTest) {
-			long := time.Now().Add(-8 * 24 * time.Hour)
-			if err := os.Chtimes(filepath.Join(i.job.Dirs.Work, "initialised"), long, long); err != nil {
+		{name: "another start of the agent", between: func(i *initTest) { i.job.NoteKey = []byte("another") }, want: anew, not: initReused},
+		{name: "backend's record lost", between: remove("data", "terraform.tfstate"), want: anew, not: initReused},
+		{name: "backend's record damaged", between: damage("{\"vers", "terraform.tfstate"), want: anew, not: initReused},
+		{name: "backend's record of another engine", between: damage(`{"version":99}`, "terraform.tfstate"), want: anew, not: initReused},
+		{name: "modules lost", arrange: module("./m"), between: remove("data", "modules"), want: anew, not: initReused},
+		{name: "modules damaged", arrange: module("./m"), between: damage("", "modules", "modules.json"), want: anew, not: initReused},
+		{name: "workspace selected", between: damage("other", "environment"), want: anew, not: initReused},
+		{name: "pipe in the note's place", want: anew, not: initReused, between: func(i *initTest) {
+			path := filepath.Join(i.job.Dirs.Work, "initialised")
+			if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
 				i.t.Fatal(err)
 			}
 		}},
-		{name: "after a failure", want: []string{initPrints}, not: initReused, between: func(i *initTest) {
+		{name: "after a failure", want: anew, not: initReused, between: func(i *initTest) {
 			i.ask(i.repo, "v1", "", map[string]any{"n": "no number"})
 			got, _ := i.run()
 			wantEnd(i.t, got, provision.Failed, provision.CodeVariablesInvalid)
@@ -172,5 +187,101 @@ func TestModulesAreFetchedAnew(t *testing.T) {
 	wantEnd(t, got, provision.Success, "")
 	if !strings.Contains(c.text(), initPrints) || !strings.Contains(c.text(), "n: 2") && !strings.Contains(c.text(), "n = 2") {
 		t.Error("the second run has the module as it was, want it fetched anew")
+	}
+}
+
+// A template's commands inherit TF_DATA_DIR. What a terraform that they run
+// leaves there is not what the next run works with.
+func TestTemplateRunsTerraformItself(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]string{
+		"another backend":   "cd nested && terraform init -input=false -reconfigure -backend-config=path=%s && terraform apply -auto-approve -input=false",
+		"another workspace": "terraform workspace new other",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.job.Settings.State = job.State{Backend: "local", Config: map[string]map[string]string{
+				"local": {"path": filepath.Join(s.dirs, "outer-{workspace_id}.tfstate")},
+			}}
+			if strings.Contains(command, "%s") {
+				command = fmt.Sprintf(command, filepath.Join(s.dirs, "nested.tfstate"))
+			}
+			repo := s.template(map[string]string{"main.tf": fmt.Sprintf(`variable "n" { type = number }
+resource "terraform_data" "outer" {
+  input = var.n
+  provisioner "local-exec" { command = %q }
+}
+`, command), "nested/main.tf": `terraform {
+  backend "local" {}
+}
+resource "terraform_data" "nested" {}
+`}, map[string]any{"n": 1})
+			got, _ := s.run()
+			wantEnd(t, got, provision.Success, "")
+			s.ask(repo.URL, "v1", "", map[string]any{"n": 2})
+			got, c := s.run()
+			wantEnd(t, got, provision.Success, "")
+			if log := c.text(); strings.Contains(log, "terraform_data.nested") || !strings.Contains(log, "0 added, 1 changed, 0 destroyed") {
+				t.Errorf("the second run worked with another state:\n%s", log)
+			}
+		})
+	}
+}
+
+// What a commit writes where the next run looks does not outlive it.
+func TestCommitLeavesNoModule(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	repo := s.template(map[string]string{
+		"main.tf": "module \"m\" { source = \"./m\" }\noutput \"who\" { value = module.m.who }\n", "m/main.tf": `output "who" { value = "good" }`,
+	}, nil)
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	note, err := os.ReadFile(filepath.Join(s.job.Dirs.Work, "initialised"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad, _ := s.git.Repo("bad", gittest.Text(map[string]string{"main.tf": fmt.Sprintf(`resource "terraform_data" "e" {
+  provisioner "local-exec" {
+    command = <<-E
+      w=%s; mkdir -p $w/data/bad $w/data/modules; echo 'output "who" { value = "bad" }' > $w/data/bad/main.tf
+      echo '{"Modules":[{"Key":"","Source":"","Dir":"."},{"Key":"m","Source":"./m","Dir":"'$w'/data/bad"}]}' > $w/data/modules/modules.json
+      printf %%s '%s' > $w/initialised; exit 1
+    E
+  }
+}`, s.job.Dirs.Work, note)}), "v1")
+	s.ask(bad.URL, "v1", "", nil)
+	got, _ = s.run()
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	s.ask(repo.URL, "v1", "", nil)
+	got, c := s.run()
+	wantEnd(t, got, provision.Success, "")
+	if log := c.text(); strings.Contains(log, "bad") || strings.Contains(log, initReused) {
+		t.Errorf("the run after a bad commit was not of its own making:\n%s", log)
+	}
+}
+
+// A template may speak of init itself: its error is told once.
+func TestOwnErrorSpeaksOfInit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	repo := s.template(map[string]string{"main.tf": `variable "n" { type = number }
+resource "terraform_data" "x" {
+  input = var.n
+  lifecycle {
+    precondition {
+      condition     = var.n < 2
+      error_message = "Required plugins are not installed: run terraform init in bootstrap/ first."
+    }
+  }
+}`}, map[string]any{"n": 1})
+	got, _ := s.run()
+	wantEnd(t, got, provision.Success, "")
+	s.ask(repo.URL, "v1", "", map[string]any{"n": 2})
+	got, c := s.run()
+	wantEnd(t, got, provision.Failed, provision.CodePlanFailed)
+	if n := strings.Count(c.text(), "Error: Resource precondition failed"); n != 1 || !strings.Contains(c.text(), initReused) {
+		t.Errorf("the log has the error %d times, want 1 after init was reused:\n%s", n, c.text())
 	}
 }

@@ -113,7 +113,9 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	if err != nil {
 		return provision.Detail{}, err
 	}
-	t.note = initialised{filepath.Join(t.run.job.Dirs.Work, "initialised"), t.mark(engine)}
+	t.note = initialised{
+		path: filepath.Join(t.run.job.Dirs.Work, "initialised"), data: t.run.files.data, key: t.run.job.NoteKey, of: t.mark(engine),
+	}
 	log.System("Using %s %s", engine.Kind, engine.Version)
 	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
 }
@@ -134,25 +136,30 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 	}
 	if t.reused = t.note.take(time.Now()) && !t.run.session.unsaved; t.reused {
 		t.run.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", t.kind())
-		return nil
+		return t.cache.Reuse()
 	}
 	return t.init(ctx)
 }
 
-// init fetches modules and providers. Modules are fetched anew each time, for
-// their sources may be mutable; the links to providers, which init verifies,
-// stay.
+// init fetches modules and providers and records the backend, beginning with
+// nothing: modules' sources may be mutable, and what the engine believes of a
+// record may not be of its own making. The links to providers stay, for init
+// verifies them.
 func (t *terraformRun) init(ctx context.Context) error {
-	if err := removeAll(t.run.files.modules()); err != nil {
-		return fmt.Errorf("clear the work directory: %w", err)
+	for _, name := range []string{modulesName, backendRecord, selectedWorkspace} {
+		if err := removeAll(filepath.Join(t.run.files.data, name)); err != nil {
+			return fmt.Errorf("clear the work directory: %w", err)
+		}
 	}
+	began := time.Now()
 	lock, lockErr := providers.ReadLock(t.dir)
 	err := t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
-		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config})
+		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config, KillAfter: t.run.job.Settings.CancelGrace})
 	}))
 	if err != nil || lockErr != nil && !errors.Is(lockErr, os.ErrNotExist) || !t.repeatable(lock) {
 		t.note.of = ""
 	}
+	t.note.made, t.note.since = whatInitMade(t.note.data), began
 	return err
 }
 

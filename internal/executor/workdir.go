@@ -55,8 +55,15 @@ func (w *workDir) prepare() error {
 	return os.Setenv("TMPDIR", w.secrets)
 }
 
+// What the engine keeps in its data directory beside providers.
+const (
+	modulesName       = "modules"
+	backendRecord     = "terraform.tfstate" // of the backend; no state
+	selectedWorkspace = "environment"
+)
+
 // modules is where the engine has the template's modules.
-func (w *workDir) modules() string { return filepath.Join(w.data, "modules") }
+func (w *workDir) modules() string { return filepath.Join(w.data, modulesName) }
 
 // cleanUp removes what holds variables or is of no more use.
 func (w *workDir) cleanUp() error {

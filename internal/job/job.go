@@ -31,6 +31,9 @@ type Job struct {
 	Dirs       Dirs                 `json:"dirs"`
 	// Instance is the agent's, part of what names local state.
 	Instance uuid.UUID `json:"instance"`
+	// NoteKey authenticates what a run notes for the next one where a template
+	// could write: a key of the agent's, new at each of its starts.
+	NoteKey []byte `json:"note_key"`
 }
 
 // Dirs are the directories a child may write to. All exist, mode 0700.

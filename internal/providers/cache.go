@@ -113,6 +113,18 @@ func (c *Cache) Init(ctx context.Context, init func(context.Context) error) erro
 	return nil
 }
 
+// Reuse makes ready for commands after an earlier run's init, whose links are in
+// the engine's data directory: the engine wants its cache directory to be there.
+func (c *Cache) Reuse() error {
+	if c == nil {
+		return nil
+	}
+	if err := os.MkdirAll(c.private, 0o700); err != nil {
+		return fmt.Errorf("make the workspace's provider directory: %w", err)
+	}
+	return nil
+}
+
 // empty makes the private directory, or empties it: what an earlier run's
 // template may have put there must not reach the store.
 func (c *Cache) empty() error {

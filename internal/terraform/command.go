@@ -47,6 +47,7 @@ func (r *Runner) command(name string, code provision.Code) *command {
 // /proc: left to the exit of this process, where all threads end at once, that
 // costs the agent 5 ms of CPU for each run when it reaps us.
 func (c *command) do(ctx context.Context, stdout io.Writer, call func(context.Context, *tfexec.Terraform) error) (err error) {
+	err = errors.New("the call of the engine did not return") // runtime.Goexit
 	var crash any
 	over := make(chan struct{})
 	go func() {

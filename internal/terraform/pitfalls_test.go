@@ -2,6 +2,7 @@ package terraform
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -290,4 +294,51 @@ func TestEngineThatCannotStart(t *testing.T) {
 	}
 	err = r.Init(t.Context(), InitOptions{})
 	wantContains(t, "message", wantCode(t, err, provision.CodeEngineMissing).Message, path, "exec format error")
+}
+
+// A call that never returns is no success, and a panic in it is the caller's.
+func TestCallThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	_, r := newFake(t, "environment", Options{})
+	run := func(call func()) error {
+		return r.command("plan", provision.CodePlanFailed).do(t.Context(), nil, func(context.Context, *tfexec.Terraform) error {
+			call()
+			return nil
+		})
+	}
+	if err := run(runtime.Goexit); err == nil {
+		t.Error("do() of a call that did not return = nil, want an error")
+	}
+	defer func() {
+		if p := fmt.Sprint(recover()); !strings.Contains(p, "out of order") || !strings.Contains(p, "pitfalls_test.go") {
+			t.Errorf("panic = %s, want that of the call, with where it was", p)
+		}
+	}()
+	_ = run(func() { panic("out of order") })
+}
+
+// A program that is still open for writing, in a process that was started while
+// it was written, is asked again.
+func TestBusyProgramIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(realEngine(t).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), Terraform)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	time.AfterFunc(100*time.Millisecond, func() { closed <- file.Close() })
+	if got, err := askVersion(t.Context(), path); err != nil || got == "" {
+		t.Errorf("askVersion(a program still open for writing) = %q, %v, want its version", got, err)
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,8 @@ type InitOptions struct {
 	// BackendConfig completes a partial backend. It reaches the engine in a
 	// file that only this user can read, never in an argument.
 	BackendConfig map[string]string
+	// KillAfter is the Runner's, for this command; 0 takes the Runner's.
+	KillAfter time.Duration
 }
 
 // Init prepares the directory. A lock file that is there already is obeyed: it
@@ -112,7 +115,7 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		args = append(args, tfexec.BackendConfig(argument))
 	}
 	run := r.command("init", provision.CodeInitFailed)
-	run.env = alone(r.env)
+	run.env, run.killAfter = alone(r.env), cmp.Or(opts.KillAfter, r.killAfter)
 	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
 		return tf.Init(ctx, args...)
 	})
