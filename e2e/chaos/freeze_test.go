@@ -120,7 +120,7 @@ func TestAgentLostBeforeApply(t *testing.T) {
 	w.shortLeases()
 	frozen := w.agent("frozen", 1, w.SharedState()).Start()
 	lost := w.deploy("a", 20, 10*time.Millisecond)
-	w.Await("the claim", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", lost.id)
+	frozen.AwaitOutput("started") // or the answer to the claim may not have come
 	thaw := freeze(t, frozen, false)
 	if got := w.Text(t, "SELECT (apply_begun_at IS NULL)::text FROM tendril.claims"); got != "true" {
 		t.Fatal("the agent was stopped after apply had begun; this test wants it before")
