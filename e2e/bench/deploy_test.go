@@ -137,7 +137,7 @@ const runs, slots = 20, 5
 func benchmarkFleet(b *testing.B, again bool) {
 	s := site.New(b)
 	s.NewAgent("one", slots, "").Start().AwaitOutput("registered")
-	repo, ends := s.Template("one", map[string]string{"main.tf": one}), listen(b, s.URL, "tendril_provision")
+	repo := s.Template("one", map[string]string{"main.tf": one})
 	name := func(n, i int) string {
 		if again {
 			n = 0
@@ -150,7 +150,7 @@ func benchmarkFleet(b *testing.B, again bool) {
 		for i := range ids {
 			ids[i] = s.DeployTemplate(repo, name(n, i), map[string]any{"n": n})
 		}
-		return ends.ended("SUCCESS", ids...).Sub(began)
+		return allEnded(s, "SUCCESS", ids).Sub(began)
 	}
 	var bare []*bareRun
 	loops := func(n int) time.Duration {

@@ -42,30 +42,35 @@ func (l *listener) next() (payload string) {
 	return n.Payload
 }
 
-// ended waits until provisions have ended, one notification at a time, and
-// returns when the last was seen to. Each must have ended as want says.
-func (l *listener) ended(want string, ids ...uuid.UUID) time.Time {
+// ended waits until a provision has ended and returns when it was seen to. It
+// must have ended as want says.
+func (l *listener) ended(want string, provision uuid.UUID) time.Time {
 	l.b.Helper()
-	open := make(map[uuid.UUID]bool, len(ids))
-	for _, id := range ids {
-		open[id] = true
-	}
-	for len(open) > 0 {
-		id, err := uuid.Parse(l.next())
-		if err != nil || !open[id] {
+	for {
+		if l.next() != provision.String() {
 			continue
 		}
 		var status string
-		err = l.conn.QueryRow(l.b.Context(), "SELECT status || coalesce('/' || error_code, '') FROM public.provisions WHERE id = $1", id).Scan(&status)
+		err := l.conn.QueryRow(l.b.Context(), "SELECT status || coalesce('/' || error_code, '') FROM public.provisions WHERE id = $1", provision).Scan(&status)
 		switch {
 		case err != nil:
 			l.b.Fatal(err)
-		case status == "QUEUED", status == "PROCESSING":
-		case status != want:
-			l.b.Fatalf("provision %s ended as %s, want %s", id, status, want)
-		default:
-			delete(open, id)
+		case status == want:
+			return time.Now()
+		case status != "QUEUED" && status != "PROCESSING":
+			l.b.Fatalf("provision %s ended as %s, want %s", provision, status, want)
 		}
 	}
-	return time.Now()
+}
+
+// allEnded is ended for many. It asks now and then: who looks at each of their
+// notifications takes a part of the machine that is measured.
+func allEnded(s *site.Site, want string, provisions []uuid.UUID) time.Time {
+	s.T.Helper()
+	s.Await("the end of all", "SELECT bool_and(status NOT IN ('QUEUED', 'PROCESSING')) FROM public.provisions WHERE id = ANY($1)", provisions)
+	end := time.Now()
+	if got := s.Text(s.T, "SELECT string_agg(DISTINCT status || coalesce('/' || error_code, ''), ' ') FROM public.provisions WHERE id = ANY($1)", provisions); got != want {
+		s.T.Fatalf("provisions ended as %s, want %s", got, want)
+	}
+	return end
 }
