@@ -68,10 +68,20 @@ func (a *assembler) full() bool {
 // first returns the number of the batch's first chunk.
 func (a *assembler) first() int64 { return a.want - int64(len(a.batch)) }
 
-// handOver gives the batch away; the next one begins where it ends.
+// handOver gives away as much of the batch as a call may carry: where numbers
+// are missing it grows beyond that. The next one, in the memory of next, begins
+// where that ends.
 func (a *assembler) handOver(next []provision.LogChunk) []provision.LogChunk {
-	batch := a.batch
-	a.batch, a.bytes = next[:0], 0
+	n, bytes := 0, 0
+	for ; n < min(len(a.batch), provision.MaxBatchChunks); n++ {
+		if bytes += len(a.batch[n].Text); bytes > provision.MaxBatch {
+			bytes -= len(a.batch[n].Text)
+			break
+		}
+	}
+	batch, rest := a.batch[:n], a.batch[n:]
+	a.batch, a.bytes = append(next[:0], rest...), a.bytes-bytes
+	clear(rest) // let go of the text
 	return batch
 }
 

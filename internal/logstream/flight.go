@@ -21,17 +21,17 @@ type flight struct {
 	err  error
 }
 
-// add takes a text or close record, and sends the batch when it is full. It
-// reports false when the reader starts again.
+// add takes a text or close record, and sends the batch when it is full, which
+// it may be again where numbers are missing. It reports false when the reader
+// starts again.
 func (p *Pump) add(ctx context.Context, r Record) (sent bool, err error) {
 	p.chunks.add(r)
-	if !p.chunks.full() {
-		return true, nil
+	for p.chunks.full() {
+		if landed, err := p.land(ctx); err != nil || !landed {
+			return false, err
+		}
+		p.launch(ctx)
 	}
-	if landed, err := p.land(ctx); err != nil || !landed {
-		return false, err
-	}
-	p.launch(ctx)
 	return true, nil
 }
 
@@ -124,8 +124,11 @@ func (p *Pump) retire() {
 func (p *Pump) abort() int64 {
 	f := p.flight
 	<-f.landed
-	if f.err == nil && f.next > f.first {
+	if f.err != nil {
+		return f.first
+	}
+	if f.next > f.first {
 		p.count(f)
 	}
-	return f.first
+	return f.next // less than the first, if it was restored from a backup
 }

@@ -30,7 +30,8 @@ type PumpOptions struct {
 	Acked func(n int64, refused *provision.Failure)
 	// Tail is what a log beyond its limit ends with; the files may be nil.
 	Tail Tail
-	// OnRetry hears each failure after which a call is repeated.
+	// OnRetry hears each failure after which a call is repeated: one at a time,
+	// before Run returns, but not always on the goroutine that Run was called on.
 	OnRetry func(error)
 }
 
