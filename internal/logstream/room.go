@@ -18,10 +18,11 @@ type room struct {
 
 // WaitForRoom lets streams that meet a full disk wait for room: Write returns
 // when there is some, so a process that prints into it waits as well, and no
-// line is lost; and so with updates that are large. After most, or when stop is
-// closed, the wait is over and text is lost. gaveUp hears once of the first text that is, whatever kept it from being
-// written; it must not call the Writer. Call WaitForRoom before anything is
-// written.
+// line is lost; and so with updates that are large, and with whatever comes
+// after gathered text that waits (see Gather). After most, or when stop is
+// closed, the wait is over and text is lost. gaveUp hears once of the first text
+// that is, whatever kept it from being written; it must not call the Writer.
+// Call WaitForRoom before anything is written.
 func (w *Writer) WaitForRoom(most time.Duration, stop <-chan struct{}, gaveUp func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,12 +18,25 @@ import (
 // order, and the log says that the run waited.
 func TestStreamWaitsForRoom(t *testing.T) {
 	t.Parallel()
-	length := len(`{"c":2,"s":"STDOUT","at":"2000-01-01T00:00:00Z","d":"b\n"}` + "\n")
+	streamWaitsForRoom(t, "2000-01-01T00:00:00Z", func(*Writer) {})
+}
+
+// So does what is gathered, of which the Writer has said that it is written.
+func TestGatheredWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	streamWaitsForRoom(t, "2000-01-01T00:00:00.001Z", (*Writer).Gather)
+}
+
+// streamWaitsForRoom fills the disk at each byte of a record written at a time.
+func streamWaitsForRoom(t *testing.T, at string, gather func(*Writer)) {
+	t.Helper()
+	length := len(`{"c":2,"s":"STDOUT","at":"` + at + `","d":"b\n"}` + "\n")
 	for room := range length {
 		synctest.Test(t, func(t *testing.T) {
 			spool := newSpool(t)
 			d := &disk{File: spool, room: -1}
 			w := newWriter(spoolFile{file: d}, nil)
+			gather(w)
 			w.WaitForRoom(time.Minute, nil, func(err error) { t.Errorf("gave up: %v", err) })
 			write(t, w, provision.Stdout, "a\n")
 			d.room = room

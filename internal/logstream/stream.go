@@ -23,9 +23,10 @@ const (
 // wait that long for more, and writes what has come as one record. A process
 // that floods its output is handed over line by line: to write each to the file
 // takes several times as long as all else that is done with it. A line that
-// comes by itself is in the file when Write returns, as without Gather; so is
-// all that came before a SYSTEM line, an update or text of another stream. Call
-// it before anything is written.
+// comes by itself is in the file when Write returns, as without Gather. What is
+// gathered stands before all that is said after its Write returned, by whomever:
+// a SYSTEM line, an update or text of another stream waits while it waits for
+// room. Call it before anything is written.
 func (w *Writer) Gather() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,21 +48,21 @@ type stream struct {
 // cannot be written, or the Writer is closed or has written the final report.
 func (s *stream) Write(p []byte) (int, error) {
 	w := s.writer
-	if g := w.gatherer.Load(); g != nil && g != s {
-		w.settle()
-	}
 	s.turn.Lock() // also while it waits for room, in which others may speak
 	defer s.turn.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
+	if w.gatherer != s {
+		_ = w.settle() // another stream's; kept in w.file.err
+	}
 	if w.closed || w.ended {
 		return 0, os.ErrClosed
 	}
 	if w.gather && s.collect(p) {
 		return len(p), nil
 	}
-	if _, err := s.write(s.takeGathered()); err != nil {
+	if err := w.settle(); err != nil {
 		return 0, err
 	}
 	return s.write(p)
@@ -78,8 +79,8 @@ func (s *stream) write(p []byte) (done int, err error) {
 	return len(p), nil
 }
 
-// collect gathers p and reports whether it did. Once text was lost nothing is
-// gathered: who writes is to hear of it.
+// collect gathers p and reports whether it did; no other stream has gathered
+// any. Once text was lost nothing is gathered: who writes is to hear of it.
 func (s *stream) collect(p []byte) bool {
 	w, now := s.writer, time.Now()
 	quick := now.Sub(s.last) < gatherFor
@@ -87,52 +88,33 @@ func (s *stream) collect(p []byte) bool {
 	if !quick || len(s.gathered)+len(p) > maxGather || w.room.already {
 		return false
 	}
-	switch w.gatherer.Load() {
-	case nil:
-		w.gatherer.Store(s)
+	if w.gatherer == nil {
+		w.gatherer = s
 		w.look(now.Add(gatherFor))
-	case s:
-	default:
-		return false // another stream's is older
 	}
 	s.gathered = append(s.gathered, p...)
 	return true
 }
 
-// takeGathered returns what is gathered, for who holds the stream's turn or ends
-// the log. It lives until the stream gathers again.
-func (s *stream) takeGathered() []byte {
-	p := s.gathered
-	s.gathered = s.gathered[:0]
-	s.writer.gatherer.CompareAndSwap(s, nil)
-	return p
-}
-
 // settle writes what is gathered, so that it stands before what the caller has
-// to say. If its stream is being written to at the same time, that has no order.
-func (w *Writer) settle() {
-	s := w.gatherer.Load()
-	if s == nil || !s.turn.TryLock() {
-		return
-	}
-	defer s.turn.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	defer w.bell()
-	if w.closed || w.ended {
-		return
-	}
-	w.settling++
-	_, _ = s.write(s.takeGathered()) // kept in w.file.err
-	if w.settling--; w.settling == 0 {
-		w.settled.Broadcast()
-	}
-}
-
-// awaitSettled waits for what is being settled: it may have to wait for room,
-// and nobody else waits for it. The caller has the mutex.
-func (w *Writer) awaitSettled() {
-	for w.settling > 0 {
+// to say: when it returns, nothing is. The caller has the mutex; others may have
+// had it while what is gathered waited for room, but whoever writes or speaks
+// waits here then, no longer than that.
+func (w *Writer) settle() error {
+	for w.settling {
 		w.settled.Wait()
 	}
+	s := w.gatherer
+	if s == nil {
+		return nil
+	}
+	w.gatherer, w.settling = nil, true
+	defer func() { // also after a panic: the final report is still to come
+		w.settling = false
+		w.settled.Broadcast()
+	}()
+	p := s.gathered
+	s.gathered = p[:0] // nobody gathers meanwhile
+	_, err := s.write(p)
+	return err
 }

@@ -1,9 +1,7 @@
 package logstream
 
 import (
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,46 +81,40 @@ func TestGatherClose(t *testing.T) {
 	}
 }
 
-// Streams, SYSTEM lines and updates at the same time: each keeps its order, and
-// nothing is lost or there twice.
-func TestGatherTogether(t *testing.T) {
+// What is gathered is masked by what was known when it was printed, and a secret
+// is found over any number of gathered writes.
+func TestGatherMasks(t *testing.T) {
 	t.Parallel()
-	const lines = 5000
-	w, records := gathering(t)
-	var writers sync.WaitGroup
-	for _, s := range []provision.Stream{provision.Stdout, provision.Stderr} {
-		writers.Go(func() {
-			for i := range lines {
-				write(t, w, s, fmt.Sprintf("%d\n", i))
-			}
+	for name, test := range map[string]struct {
+		print []string
+		then  string // masked before it is printed
+		want  string
+	}{
+		"before it was known":   {[]string{"x\n", "hunter2\n"}, "y\n", "x\nhunter2\ny\n"},
+		"after it was known":    {[]string{"x\n", "y\n"}, "hunter2\n", "x\ny\n***\n"},
+		"half of it before":     {[]string{"x\n", "hunt"}, "er2 hunter2\n", "x\nhunter2 ***\n"},
+		"over gathered writes":  {[]string{"a secret\n", "s", "esa", "me", " ses", "ame\n"}, "sesame\n", "a secret\n*** ***\n***\n"},
+		"held at the end":       {[]string{"x\n", "ses"}, "am", "x\nsesam"},
+		"a rune over many":      {[]string{"x\n", "\xf0", "\x9f", "\xa4"}, "\x96\n", "x\n🤖\n"},
+		"half a rune at an end": {[]string{"x\n", "\xf0", "\x9f"}, "", "x\n\ufffd\ufffd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, records := gathering(t)
+				w.Mask("sesame")
+				for _, text := range test.print {
+					write(t, w, provision.Stdout, text)
+				}
+				w.Mask("hunter2")
+				if test.then != "" {
+					write(t, w, provision.Stdout, test.then)
+				}
+				closeWriter(t, w)
+				if got := textOf(records(), ""); got != test.want {
+					t.Errorf("the spool holds %q, want %q", got, test.want)
+				}
+			})
 		})
-	}
-	writers.Go(func() {
-		for i := range lines / 10 {
-			w.System("%d", i)
-			if err := w.Update(provision.Report{Status: provision.Processing}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	writers.Wait()
-	closeWriter(t, w)
-	text := map[provision.Stream]*strings.Builder{provision.Stdout: {}, provision.Stderr: {}, provision.System: {}}
-	for _, r := range records() {
-		if r.Stream != "" {
-			text[r.Stream].WriteString(r.Text)
-		}
-	}
-	for s, b := range text {
-		n := 0
-		for line := range strings.Lines(b.String()) {
-			if want := fmt.Sprintf("%d\n", n); line != want {
-				t.Fatalf("line %d of %s is %q, want %q", n+1, s, line, want)
-			}
-			n++
-		}
-		if want := map[bool]int{true: lines / 10, false: lines}[s == provision.System]; n != want {
-			t.Errorf("%s has %d lines, want %d", s, n, want)
-		}
 	}
 }

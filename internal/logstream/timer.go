@@ -4,12 +4,12 @@ import "time"
 
 // closeOnTime closes chunks that nothing else closed, and shows samples that are
 // due. It is the Writer's own goroutine: Close ends it and waits for it.
-func (w *Writer) closeOnTime() {
+func (w *Writer) closeOnTime(stop <-chan struct{}) {
 	defer close(w.stopped)
 	defer w.timer.Stop()
 	for {
 		select {
-		case <-w.stop:
+		case <-stop:
 			return
 		case <-w.timer.C:
 			w.closeDue()
@@ -26,15 +26,12 @@ func (w *Writer) look(at time.Time) {
 }
 
 func (w *Writer) closeDue() {
-	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
 	w.looking = time.Time{}
+	_ = w.settle() // kept in w.file.err
 	now := time.Now()
-	if w.gatherer.Load() != nil && !w.closed && !w.ended {
-		w.look(now.Add(gatherFor)) // it could not be settled, or is new
-	}
 	switch {
 	case !w.open:
 	case now.Before(w.due):

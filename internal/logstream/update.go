@@ -42,13 +42,10 @@ func (e *TooLargeError) Error() string {
 
 // update appends a report; its error may be a *TooLargeError.
 func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
-	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
-	if report.Status.Terminal() {
-		w.awaitSettled()
-	}
+	_ = w.settle() // kept in w.file.err
 	if w.closed || w.ended {
 		return 0, os.ErrClosed
 	}

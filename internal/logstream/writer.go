@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -47,13 +46,13 @@ type Writer struct {
 
 	timer   *time.Timer
 	looking time.Time // when the timer goes off; zero if it does not
-	stop    chan struct{}
+	stop    func()
 	stopped chan struct{}
 
 	gather   bool
-	gatherer atomic.Pointer[stream] // the stream that has gathered text; nil: none
-	settling int
-	settled  sync.Cond
+	gatherer *stream   // the stream that has gathered text; nil: none
+	settling bool      // gathered text is being written, and may wait for room
+	settled  sync.Cond // it is not any more
 
 	ring bool // there is something new to deliver
 	room room
@@ -73,12 +72,13 @@ func newWriter(file spoolFile, doorbell io.Writer) *Writer {
 		doorbell: doorbell,
 		file:     file,
 		timer:    time.NewTimer(time.Hour),
-		stop:     make(chan struct{}),
 		stopped:  make(chan struct{}),
 	}
+	stop := make(chan struct{})
+	w.stop = sync.OnceFunc(func() { close(stop) })
 	w.settled.L = &w.mu
 	w.timer.Stop()
-	go w.closeOnTime()
+	go w.closeOnTime(stop)
 	return w
 }
 
@@ -99,10 +99,10 @@ func (w *Writer) Stream(name provision.Stream) io.Writer {
 
 // System writes a line of Tendril's own.
 func (w *Writer) System(format string, args ...any) {
-	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.bell()
+	_ = w.settle() // kept in w.file.err
 	if !w.closed && !w.ended {
 		_ = w.system(fmt.Sprintf(format, args...)) // kept in w.file.err
 	}
@@ -131,9 +131,10 @@ func (w *Writer) system(line string) error {
 // wherever it occurs, so the caller leaves out what is too short or too common
 // to be a secret; empty ones and white space are ignored.
 func (w *Writer) Mask(values ...string) {
-	w.settle()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer w.bell()
+	_ = w.settle() // kept in w.file.err; it was printed before
 	if !w.secrets.add(values...) {
 		return
 	}
@@ -153,38 +154,34 @@ func (w *Writer) MaskString(text string) string {
 // all. It returns the first error the spool met since the Writer was made. The
 // spool itself stays open.
 func (w *Writer) Close() error {
-	w.settle()
-	w.mu.Lock()
-	w.awaitSettled()
-	if w.closed {
-		err := w.file.err
-		w.mu.Unlock()
-		<-w.stopped
-		return err
-	}
-	w.closed = true
-	w.flush()
-	w.closeChunk()
-	w.file.sync()
-	if w.limit != nil && w.limit.begun {
-		w.limit.tail.sync(&w.file)
-	}
-	err := w.file.err
-	w.bell()
-	w.mu.Unlock()
-
-	close(w.stop)
+	err := w.end()
+	w.stop()
 	<-w.stopped
 	return err
 }
 
+func (w *Writer) end() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.bell()
+	_ = w.settle() // kept in w.file.err
+	if !w.closed {
+		w.closed = true
+		w.flush()
+		w.closeChunk()
+		w.file.sync()
+		if w.limit != nil && w.limit.begun {
+			w.limit.tail.sync(&w.file)
+		}
+	}
+	return w.file.err
+}
+
 // flush writes what the streams hold: nothing more comes that could complete it.
+// Nothing is gathered.
 func (w *Writer) flush() {
 	for _, s := range w.streams {
-		_, err := w.append(s.name, s.masker.mask(s.cleaner.clean(s.takeGathered())))
-		if err == nil {
-			_, err = w.append(s.name, s.masker.mask(s.cleaner.flush()))
-		}
+		_, err := w.append(s.name, s.masker.mask(s.cleaner.flush()))
 		if _, flushed := w.append(s.name, s.masker.flush()); err == nil {
 			err = flushed
 		}
