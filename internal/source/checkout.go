@@ -49,7 +49,7 @@ func (s *Source) Checkout(ctx context.Context, req Request, commit, dir string) 
 		if ctx.Err() != nil {
 			return Tree{}, fmt.Errorf("checkout of %s at %s was interrupted: %w", a, commit, context.Cause(ctx))
 		}
-		return Tree{}, fmt.Errorf("checkout of %s at %s: %w", a, commit, err)
+		return Tree{}, fmt.Errorf("checkout of %s at %s: %w", a, commit, stillCorrupt(a, id, err))
 	}
 	if err := checkTemplate(dir, path, written); err != nil {
 		return Tree{}, err

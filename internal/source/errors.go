@@ -19,6 +19,7 @@ import (
 
 var (
 	errTimeout     = errors.New("the time for one exchange with the git server ran out")
+	errSilence     = errors.New("the git server does not answer to what is here")
 	errTooManyRefs = errors.New("the server lists too many references")
 )
 
@@ -102,6 +103,7 @@ func (s *Source) explain(ctx, limited context.Context, a address, err error) err
 			fmt.Sprintf("template_source.repo: %s: ", a)+fmt.Sprintf(format, args...), err)
 	}
 	if limited.Err() != nil {
+		err = errors.Join(context.Cause(limited), err)
 		return &unreachableError{failed("no answer within %v; the git server hangs or the repository is too large for that time (timeout under [git] in the agent's configuration)", s.timeout)}
 	}
 	if e, ok := errors.AsType[*statusError](cause); ok {

@@ -2,7 +2,9 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -168,5 +170,16 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := New(Options{Git: job.Git{CAFile: file}}); err == nil || !strings.Contains(err.Error(), "ca_file") {
 			t.Errorf("New with CA file %s = %v, want the setting named", file, err)
 		}
+	}
+}
+
+// What is wrong with a mirror that was made a moment ago is the server's fault.
+func TestFreshMirrorThatIsDamagedFailsTheCheckout(t *testing.T) {
+	t.Parallel()
+	a := address{scheme: "https", host: "git.example.com"}
+	err := stillCorrupt(a, blob("x"), fmt.Errorf("checkout: %w", &corruptError{errors.New("its content is another's")}))
+	wantFailure(t, err, provision.CodeCheckoutFailed, "did not send all of commit "+blob("x").String(), "its content is another's")
+	if err := stillCorrupt(a, blob("x"), io.EOF); !errors.Is(err, io.EOF) {
+		t.Errorf("stillCorrupt(%v) = %v, want it as it was", io.EOF, err)
 	}
 }

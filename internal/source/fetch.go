@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -48,6 +49,11 @@ func (s *Source) fetch(ctx context.Context, a address, m mirror, commit plumbing
 		}
 		err = s.fetchOnce(ctx, a, m, commit, tag)
 	}
+	return stillCorrupt(a, commit, err)
+}
+
+// stillCorrupt blames the server for what is wrong with a fresh mirror.
+func stillCorrupt(a address, commit plumbing.Hash, err error) error {
 	if corrupt, ok := errors.AsType[*corruptError](err); ok {
 		return provision.Fail(provision.CodeCheckoutFailed,
 			fmt.Sprintf("template_source.repo: %s: the server did not send all of commit %s: %s", a, commit, printable(corrupt.err.Error(), 200)), err)
@@ -65,8 +71,9 @@ func (s *Source) fetchOnce(ctx context.Context, a address, m mirror, commit plum
 	if err != nil {
 		return err
 	}
-	advertised := false
+	asked, advertised := false, false
 	alone := func(refs *packp.AdvRefs) wish {
+		asked = true
 		var want plumbing.Hash
 		if want, advertised = advertisedAs(refs, commit, tag); !advertised {
 			want = commit
@@ -74,13 +81,13 @@ func (s *Source) fetchOnce(ctx context.Context, a address, m mirror, commit plum
 		return wish{want: []plumbing.Hash{want}, shallow: true, have: have}
 	}
 	err = s.download(ctx, a, m, alone)
-	if len(have) > 0 && theirs(ctx, err) && !isCorrupt(err) {
+	if len(have) > 0 && asked && maybeOfHave(ctx, err) {
 		have = nil // it may make nothing of what is here
 		err = s.download(ctx, a, m, alone)
 	}
 	// Whether a server gives out a commit that no reference names is its own
 	// affair, and so is how it declines.
-	if !advertised && theirs(ctx, err) {
+	if asked && !advertised && theirs(ctx, err) && !isCorrupt(err) {
 		err = s.download(ctx, a, m, func(refs *packp.AdvRefs) wish {
 			return wish{want: tips(refs)}
 		})
@@ -114,13 +121,26 @@ func theirs(ctx context.Context, err error) bool {
 	return err != nil && !unreachable && !local && ctx.Err() == nil
 }
 
+// maybeOfHave reports whether a fetch may have failed because the server was
+// told what is here: some break off, or say nothing at all. One that ran out of
+// time in the middle of an answer had understood.
+func maybeOfHave(ctx context.Context, err error) bool {
+	_, local := errors.AsType[*localError](err)
+	return err != nil && !local && !isCorrupt(err) && !errors.Is(err, errTimeout) && ctx.Err() == nil
+}
+
 func isCorrupt(err error) bool {
 	_, corrupt := errors.AsType[*corruptError](err)
 	return corrupt
 }
 
-// maxHave is of how many commits a server is told that they are here.
-const maxHave = 16
+const (
+	// maxHave is of how many commits a server is told that they are here.
+	maxHave = 16
+	// silenceShare is the part of the time for an exchange within which its
+	// answer to that must begin, so that most is left for asking without.
+	silenceShare = 4
+)
 
 // wish is what to ask a server for.
 type wish struct {
@@ -131,6 +151,8 @@ type wish struct {
 
 // download asks for a pack and puts it into the mirror.
 func (s *Source) download(ctx context.Context, a address, m mirror, choose func(*packp.AdvRefs) wish) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	return s.exchange(ctx, a, func(ctx context.Context, conn session, refs *packp.AdvRefs) error {
 		w := choose(refs)
 		if len(w.want) == 0 {
@@ -140,7 +162,13 @@ func (s *Source) download(ctx context.Context, a address, m mirror, choose func(
 		if err != nil {
 			return err
 		}
+		began := func() {}
+		if len(w.have) > 0 {
+			silence := time.AfterFunc(s.timeout/silenceShare, func() { giveUp(errSilence) })
+			began = func() { silence.Stop() }
+		}
 		res, err := conn.UploadPack(ctx, req)
+		began()
 		if err != nil {
 			return err
 		}

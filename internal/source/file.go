@@ -16,6 +16,9 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
+// streamServed is the size in bytes from which go-git streams what it serves.
+const streamServed = 4 << 20
+
 // openFile serves a repository on this disk from within the process. git's
 // own upload-pack is not used: it may be missing, and it refuses repositories
 // that belong to another user.
@@ -54,7 +57,7 @@ func openDisk(path string) (storer.Storer, error) {
 	for _, dir := range []string{path, filepath.Join(path, ".git"), path + ".git"} {
 		if _, err := os.Stat(filepath.Join(dir, "objects")); err == nil {
 			return filesystem.NewStorageWithOptions(osfs.New(dir), cache.NewObjectLRU(objectCache),
-				filesystem.Options{LargeObjectThreshold: maxPatched}), nil
+				filesystem.Options{LargeObjectThreshold: streamServed}), nil
 		}
 	}
 	return nil, transport.ErrRepositoryNotFound

@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +112,37 @@ func wantRequests(t *testing.T, server *gittest.Server, refs, packs int) {
 	if got := server.Requests(); got.Refs != refs || got.Packs != packs {
 		t.Errorf("requests = %d listings and %d packs, want %d and %d", got.Refs, got.Packs, refs, packs)
 	}
+}
+
+// peakHeap returns the most memory in use while f runs. No other test may run
+// by then.
+func peakHeap(t *testing.T, f func()) uint64 {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	live := func() uint64 {
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	runtime.GC()
+	before, peak := live(), make(chan uint64)
+	done := make(chan struct{})
+	go func() {
+		var highest uint64
+		for {
+			highest = max(highest, live())
+			select {
+			case <-done:
+				peak <- highest
+				return
+			default:
+				runtime.Gosched()
+			}
+		}
+	}()
+	f()
+	close(done)
+	return max(<-peak, before) - before
 }
 
 // noise is n bytes that do not compress, the same each time.

@@ -20,10 +20,8 @@ import (
 const (
 	// objectCache is how much go-git may keep of what it has inflated.
 	objectCache = 8 * cache.MiByte
-	// streamFrom is the size in bytes from which go-git streams an object, and
-	// maxPatched that up to which we do not let it; see objects.reader.
+	// streamFrom is the size in bytes from which go-git streams an object.
 	streamFrom = 64 << 10
-	maxPatched = 4 << 20
 	// lockPoll is how often a lock that somebody else holds is tried again.
 	lockPoll = 20 * time.Millisecond
 )

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
@@ -102,16 +103,12 @@ func (o objects) copy(w io.Writer, kind plumbing.ObjectType, hash plumbing.Hash,
 	if raw.Size() > limit {
 		return 0, errTooLarge
 	}
-	r, err := o.reader(raw, whole)
+	r, err := o.reader(hash, raw, whole)
 	if err != nil {
 		return 0, corrupt(err)
 	}
 	defer func() { _ = r.Close() }()
-	// go-git's hash also looks for collisions made on purpose, which takes
-	// twice as long. Those were looked for when the object came (see indexPack);
-	// now it may have been damaged.
-	sum := plumbing.Hasher{Hash: sha1.New()} //nolint:gosec // see above
-	_, _ = fmt.Fprintf(sum, "%s %d\x00", kind, raw.Size())
+	sum := newSum(kind, raw.Size())
 	source := &rememberError{r: r}
 	size, err = io.Copy(io.MultiWriter(w, sum), io.LimitReader(source, limit+1))
 	switch {
@@ -123,6 +120,15 @@ func (o objects) copy(w io.Writer, kind plumbing.ObjectType, hash plumbing.Hash,
 		return size, corrupt(errors.New("its content is another's"))
 	}
 	return size, nil
+}
+
+// newSum computes the id of an object. go-git's also looks for collisions made
+// on purpose, which takes twice as long. Those were looked for when the object
+// came (see indexPack); now it may have been damaged.
+func newSum(kind plumbing.ObjectType, size int64) plumbing.Hasher {
+	sum := plumbing.Hasher{Hash: sha1.New()} //nolint:gosec // see above
+	_, _ = fmt.Fprintf(sum, "%s %d\x00", kind, size)
+	return sum
 }
 
 // find returns an object, and whether the mirror holds it whole or as the
@@ -141,40 +147,72 @@ func (o objects) find(hash plumbing.Hash) (raw plumbing.EncodedObject, whole boo
 
 // reader reads an object. go-git streams what is larger than streamFrom, which
 // is well for what is whole. From differences it does so with a goroutine for
-// each, which reads its base again for each step back: so those are put together
-// in memory, up to a size.
-func (o objects) reader(raw plumbing.EncodedObject, whole bool) (io.ReadCloser, error) {
-	if whole || raw.Size() <= streamFrom || raw.Size() > maxPatched {
+// each, which reads its base again for each step back, and gets wrong what then
+// goes forward: so those are put together here, in memory. What is smaller it
+// puts together well and keeps, unless it streams its base.
+func (o objects) reader(hash plumbing.Hash, raw plumbing.EncodedObject, whole bool) (io.ReadCloser, error) {
+	if whole {
 		return raw.Reader()
 	}
-	content, err := o.patched(raw.Hash(), 0)
+	if raw.Size() <= streamFrom {
+		if content, err := readAll(raw, streamFrom+1); err == nil {
+			sum := newSum(raw.Type(), int64(len(content)))
+			if _, _ = sum.Write(content); sum.Sum() == hash {
+				return io.NopCloser(bytes.NewReader(content)), nil
+			}
+		}
+	}
+	content, err := o.patched(hash)
 	return io.NopCloser(bytes.NewReader(content)), err
 }
 
-// patched puts an object together.
-func (o objects) patched(hash plumbing.Hash, depth int) ([]byte, error) {
-	if depth > maxChain {
-		return nil, fmt.Errorf("a chain of more than %d differences", maxChain)
+// patched puts an object together. Of the differences it holds one at a time.
+func (o objects) patched(hash plumbing.Hash) ([]byte, error) {
+	var chain []plumbing.Hash // of differences, from the object to what is whole
+	for {
+		raw, err := o.storage.DeltaObject(plumbing.AnyObject, hash)
+		if err != nil {
+			return nil, err
+		}
+		delta, ok := raw.(plumbing.DeltaObject)
+		if !ok {
+			break
+		}
+		if chain = append(chain, hash); len(chain) > maxChain {
+			return nil, fmt.Errorf("a chain of more than %d differences", maxChain)
+		}
+		hash = delta.BaseHash()
 	}
+	content, err := o.stored(hash)
+	for _, hash := range slices.Backward(chain) {
+		if err != nil {
+			return nil, err
+		}
+		var difference []byte
+		if difference, err = o.stored(hash); err == nil {
+			content, err = patch(content, difference)
+		}
+	}
+	return content, err
+}
+
+// stored returns what the mirror holds of an object: its content, or the
+// difference to another.
+func (o objects) stored(hash plumbing.Hash) ([]byte, error) {
 	raw, err := o.storage.DeltaObject(plumbing.AnyObject, hash)
 	if err != nil {
 		return nil, err
 	}
+	return readAll(raw, maxDeltified)
+}
+
+func readAll(raw plumbing.EncodedObject, limit int64) ([]byte, error) {
 	r, err := raw.Reader()
 	if err != nil {
 		return nil, err
 	}
-	content, err := io.ReadAll(io.LimitReader(r, maxDeltified))
-	_ = r.Close() // it has been read
-	delta, ok := raw.(plumbing.DeltaObject)
-	if err != nil || !ok {
-		return content, err
-	}
-	base, err := o.patched(delta.BaseHash(), depth+1)
-	if err != nil {
-		return nil, err
-	}
-	return patch(base, content)
+	defer func() { _ = r.Close() }() // it has been read
+	return io.ReadAll(io.LimitReader(r, limit))
 }
 
 // verify walks everything that commit holds; nil means that all of it is here.

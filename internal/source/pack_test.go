@@ -112,17 +112,22 @@ func TestReceiveRefuses(t *testing.T) {
 
 // Whatever a server sends either is a pack that can be read or leaves nothing.
 func FuzzReceive(f *testing.F) {
-	pack := realPack(f)
+	pack, here := realPack(f), blobPack(f, strings.Repeat("x", 100))
 	f.Add(pack[12:len(pack)-20], binary.BigEndian.Uint32(pack[8:]))
+	thin := thinPack(blob(strings.Repeat("x", 100)))
+	f.Add(thin[12:len(thin)-20], uint32(1))
 	f.Add([]byte("rubbish"), uint32(1))
 	f.Fuzz(func(t *testing.T, body []byte, count uint32) {
 		m := emptyMirror(t)
+		if err := m.receive(bytes.NewReader(here)); err != nil {
+			t.Fatal(err)
+		}
 		err := m.receive(bytes.NewReader(seal(count, body)))
 		names := packFiles(t, m)
-		if err != nil && len(names) > 0 {
+		if err != nil && len(names) > 2 {
 			t.Fatalf("receive = %v, but left %q", err, names)
 		}
-		if err == nil && len(names) == 2 {
+		if err == nil && len(names) == 4 {
 			storage := m.storage()
 			defer func() { _ = storage.Close() }()
 			_ = objects{storage}.has([20]byte{})

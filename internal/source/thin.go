@@ -26,6 +26,11 @@ type completion struct {
 	added int
 }
 
+// maxThinBase is the largest object of the mirror, in bytes, that a pack is
+// completed with, for it is held in memory. With a difference to a larger one
+// the pack is refused, and the server asked for everything: that is streamed.
+const maxThinBase = 32 << 20
+
 // add puts an object of the mirror at the end of the pack, where its checksum
 // was.
 func (c *completion) add(id plumbing.Hash) (kind plumbing.ObjectType, content []byte, at delta, err error) {
@@ -33,7 +38,7 @@ func (c *completion) add(id plumbing.Hash) (kind plumbing.ObjectType, content []
 		return kind, nil, delta{}, err
 	}
 	var buffer bytes.Buffer
-	if _, err := c.have.copy(&buffer, kind, id, maxDeltified); err != nil {
+	if _, err := c.have.copy(&buffer, kind, id, maxThinBase); err != nil {
 		return kind, nil, delta{}, err
 	}
 	if c.added == 0 {
