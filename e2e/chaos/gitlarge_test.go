@@ -119,3 +119,33 @@ func TestLargeRepository(t *testing.T) {
 	a.Terminate()
 	w.count(a)
 }
+
+// The next version of a large file: up to a size it comes as the difference to
+// the one that is here, which is held in memory for it; beyond, all of it does.
+func TestNextVersionOfALargeFile(t *testing.T) {
+	t.Parallel()
+	w := newWorks(site.New(t))
+	a := w.agent("one", 1, w.SharedState())
+	a.Binary = site.Plain(t)
+	a.Start()
+	for name, size := range map[string]int{"held": 15 << 20, "streamed": 40 << 20} {
+		content := make([]byte, size)
+		_, _ = rand.NewChaCha8([32]byte{2}).Read(content) // never fails
+		files := gittest.Files{
+			"main.tf":      gittest.File("resource \"terraform_data\" \"a\" {}\n"),
+			"assets/large": gittest.File(string(content)),
+		}
+		repo, _ := w.Git.Repo(name, files, "v1")
+		copy(content[size/2:], "changed")
+		files["assets/large"] = gittest.File(string(content))
+		repo.Tag("v2", repo.Commit(files))
+		w.checkoutOf(a, repo.URL, name, "v1")
+		w.checkoutOf(a, repo.URL, name, "v2")
+		if got := w.Git.Requests().Bytes; (got < 1<<20) != (name == "held") {
+			t.Errorf("%d bytes fetched of a file of %d that is to be %s", got, size, name)
+		}
+		counted.add("faults: repository of very many MB", 1)
+	}
+	a.Terminate()
+	w.count(a)
+}

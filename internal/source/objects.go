@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
@@ -26,13 +25,13 @@ func (m mirror) objects() (objects, error) { return objects{m.storage()}, nil }
 
 func (o objects) close() { _ = o.storage.Close() }
 
-// kind returns what an object is.
-func (o objects) kind(hash plumbing.Hash) (plumbing.ObjectType, error) {
+// kind returns what an object is, and how large.
+func (o objects) kind(hash plumbing.Hash) (plumbing.ObjectType, int64, error) {
 	raw, err := o.storage.EncodedObject(plumbing.AnyObject, hash)
 	if err != nil {
-		return plumbing.InvalidObject, &corruptError{fmt.Errorf("%s: %w", hash, err)}
+		return plumbing.InvalidObject, 0, &corruptError{fmt.Errorf("%s: %w", hash, err)}
 	}
-	return raw.Type(), nil
+	return raw.Type(), raw.Size(), nil
 }
 
 func (o objects) has(hash plumbing.Hash) bool { return o.storage.HasEncodedObject(hash) == nil }
@@ -129,90 +128,6 @@ func newSum(kind plumbing.ObjectType, size int64) plumbing.Hasher {
 	sum := plumbing.Hasher{Hash: sha1.New()} //nolint:gosec // see above
 	_, _ = fmt.Fprintf(sum, "%s %d\x00", kind, size)
 	return sum
-}
-
-// find returns an object, and whether the mirror holds it whole or as the
-// difference to another.
-func (o objects) find(hash plumbing.Hash) (raw plumbing.EncodedObject, whole bool, err error) {
-	raw, err = o.storage.DeltaObject(plumbing.AnyObject, hash)
-	if err != nil {
-		return nil, false, err
-	}
-	if _, delta := raw.(plumbing.DeltaObject); !delta {
-		return raw, true, nil
-	}
-	raw, err = o.storage.EncodedObject(plumbing.AnyObject, hash)
-	return raw, false, err
-}
-
-// reader reads an object. go-git streams what is larger than streamFrom, which
-// is well for what is whole. From differences it does so with a goroutine for
-// each, which reads its base again for each step back, and gets wrong what then
-// goes forward: so those are put together here, in memory. What is smaller it
-// puts together well and keeps, unless it streams its base.
-func (o objects) reader(hash plumbing.Hash, raw plumbing.EncodedObject, whole bool) (io.ReadCloser, error) {
-	if whole {
-		return raw.Reader()
-	}
-	if raw.Size() <= streamFrom {
-		if content, err := readAll(raw, streamFrom+1); err == nil {
-			sum := newSum(raw.Type(), int64(len(content)))
-			if _, _ = sum.Write(content); sum.Sum() == hash {
-				return io.NopCloser(bytes.NewReader(content)), nil
-			}
-		}
-	}
-	content, err := o.patched(hash)
-	return io.NopCloser(bytes.NewReader(content)), err
-}
-
-// patched puts an object together. Of the differences it holds one at a time.
-func (o objects) patched(hash plumbing.Hash) ([]byte, error) {
-	var chain []plumbing.Hash // of differences, from the object to what is whole
-	for {
-		raw, err := o.storage.DeltaObject(plumbing.AnyObject, hash)
-		if err != nil {
-			return nil, err
-		}
-		delta, ok := raw.(plumbing.DeltaObject)
-		if !ok {
-			break
-		}
-		if chain = append(chain, hash); len(chain) > maxChain {
-			return nil, fmt.Errorf("a chain of more than %d differences", maxChain)
-		}
-		hash = delta.BaseHash()
-	}
-	content, err := o.stored(hash)
-	for _, hash := range slices.Backward(chain) {
-		if err != nil {
-			return nil, err
-		}
-		var difference []byte
-		if difference, err = o.stored(hash); err == nil {
-			content, err = patch(content, difference)
-		}
-	}
-	return content, err
-}
-
-// stored returns what the mirror holds of an object: its content, or the
-// difference to another.
-func (o objects) stored(hash plumbing.Hash) ([]byte, error) {
-	raw, err := o.storage.DeltaObject(plumbing.AnyObject, hash)
-	if err != nil {
-		return nil, err
-	}
-	return readAll(raw, maxDeltified)
-}
-
-func readAll(raw plumbing.EncodedObject, limit int64) ([]byte, error) {
-	r, err := raw.Reader()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = r.Close() }() // it has been read
-	return io.ReadAll(io.LimitReader(r, limit))
 }
 
 // verify walks everything that commit holds; nil means that all of it is here.

@@ -29,16 +29,17 @@ type completion struct {
 // maxThinBase is the largest object of the mirror, in bytes, that a pack is
 // completed with, for it is held in memory. With a difference to a larger one
 // the pack is refused, and the server asked for everything: that is streamed.
-const maxThinBase = 32 << 20
+const maxThinBase = 16 << 20
 
 // add puts an object of the mirror at the end of the pack, where its checksum
 // was.
 func (c *completion) add(id plumbing.Hash) (kind plumbing.ObjectType, content []byte, at delta, err error) {
-	if kind, err = c.have.kind(id); err != nil {
+	kind, size, err := c.have.kind(id)
+	if err != nil {
 		return kind, nil, delta{}, err
 	}
-	var buffer bytes.Buffer
-	if _, err := c.have.copy(&buffer, kind, id, maxThinBase); err != nil {
+	buffer := bytes.NewBuffer(make([]byte, 0, min(size, maxThinBase)))
+	if _, err := c.have.copy(buffer, kind, id, maxThinBase); err != nil {
 		return kind, nil, delta{}, err
 	}
 	if c.added == 0 {

@@ -136,7 +136,6 @@ func TestReadOfLargeDifferencesTakesLittleMemory(t *testing.T) {
 	if err := m.receive(bytes.NewReader(deltaPack(t, strings.Repeat("x", 100), differences...))); err != nil {
 		t.Fatal(err)
 	}
-	differences = nil
 	have, err := m.objects()
 	if err != nil {
 		t.Fatal(err)
