@@ -128,7 +128,7 @@ func TestNextVersionOfALargeFile(t *testing.T) {
 	a := w.agent("one", 1, w.SharedState())
 	a.Binary = site.Plain(t)
 	a.Start()
-	for name, size := range map[string]int{"held": 15 << 20, "streamed": 40 << 20} {
+	for name, size := range map[string]int{"held": 15 << 20, "streamed": 20 << 20} {
 		content := make([]byte, size)
 		_, _ = rand.NewChaCha8([32]byte{2}).Read(content) // never fails
 		files := gittest.Files{
