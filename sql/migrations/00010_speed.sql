@@ -3,6 +3,28 @@
 
 -- +goose Up
 
+-- All locks at once, or none: the functions that run meanwhile take them in
+-- orders of their own, and who reads for long (a dump) must not have every agent
+-- queue behind us.
+-- +goose StatementBegin
+DO $$
+BEGIN
+  PERFORM set_config('lock_timeout', '200ms', true);
+  FOR i IN 1..150 LOOP
+    BEGIN
+      LOCK TABLE public.clusters, public.agents, public.workspaces, tendril.claims, public.provisions, public.provision_logs, public.resources
+        IN ACCESS EXCLUSIVE MODE;
+      PERFORM set_config('lock_timeout', '0', true);
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM pg_sleep(0.1);
+    END;
+  END LOOP;
+  RAISE EXCEPTION 'the tables could not be locked within 45 seconds: a transaction that has been open for long reads or writes them'
+    USING HINT = 'find it in pg_stat_activity (xact_start) and end it, then migrate again';
+END $$;
+-- +goose StatementEnd
+
 -- A plan is kept, and a partial index that is empty when it is made looks
 -- cheaper than any other, the primary key included. It is read from end to end
 -- when it has grown: every running claim by each heartbeat, the whole queue by
@@ -18,6 +40,9 @@ CREATE UNIQUE INDEX claims_one_running ON tendril.claims (workspace_id) WHERE CA
 ALTER TABLE public.workspaces ADD COLUMN only_instance uuid NOT NULL GENERATED ALWAYS AS (
   CASE WHEN home_instance <> unsaved_state_on THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'
        ELSE coalesce(home_instance, unsaved_state_on, '00000000-0000-0000-0000-000000000000') END) STORED;
+
+ALTER TABLE public.agents ADD CONSTRAINT agents_instance_is_one
+  CHECK (instance_id NOT IN ('00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff')) NOT VALID;
 
 -- So that nobody reads past what is not for them.
 DROP INDEX public.workspaces_runnable;
@@ -81,6 +106,10 @@ BEGIN
     WHERE t.digest = v_digest AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp());
   END IF;
   IF agent_id IS NULL THEN
+    IF p_boot IS NULL THEN
+      PERFORM tendril.authenticate(p_token_hash);
+      PERFORM tendril.refuse('PT422', 'bad_agent', 'p_boot: missing');
+    END IF;
     PERFORM tendril.current_agent((tendril.authenticate(p_token_hash)).id, p_instance, p_boot);
     PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
   END IF;
@@ -101,9 +130,10 @@ AS $$
 DECLARE
   v_caller    record := tendril.caller(p_token_hash, p_instance, p_boot);
   v_claim     tendril.claims;
-  v_workspace record;
-  v_fors      uuid[];
-  v_for       uuid;
+  v_workspace public.workspaces;
+  v_found     public.workspaces;
+  v_group     record;
+  v_passed    uuid;
   v_provision uuid;
 BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id;
@@ -119,9 +149,11 @@ BEGIN
     RETURN;
   END IF;
   WHILE v_provision IS NULL LOOP
-    -- Whose work is most urgent: anybody's, or what only this agent may do?
-    v_fors := ARRAY(
-      SELECT u.only_instance FROM (
+    v_workspace := NULL;
+    v_passed := NULL;
+    -- The most urgent of what anybody may do, and of what only this agent may.
+    FOR v_group IN
+      SELECT u.only_instance, u.head_priority, u.head_number FROM (
         (SELECT w.only_instance, w.head_priority, w.head_number FROM public.workspaces w
          WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = '00000000-0000-0000-0000-000000000000'
            AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
@@ -131,26 +163,33 @@ BEGIN
          WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = p_instance
            AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
          ORDER BY w.head_priority DESC, w.head_number LIMIT 1)) u
-      ORDER BY u.head_priority DESC, u.head_number);
-    IF v_fors = '{}' THEN
-      RETURN;
-    END IF;
-    -- Locked: a later boot that registers meanwhile waits until this claim can
-    -- be seen by its sweep.
-    PERFORM FROM public.agents WHERE id = v_caller.agent_id AND boot_id = p_boot FOR SHARE;
-    IF NOT FOUND THEN
-      PERFORM tendril.current_agent(v_caller.cluster_id, p_instance, p_boot);
-      PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
-    END IF;
-    FOREACH v_for IN ARRAY v_fors LOOP
-      SELECT w.id, w.org_id, w.head_id, w.reserved_by INTO v_workspace FROM public.workspaces w
-      WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_for
+      ORDER BY u.head_priority DESC, u.head_number
+    LOOP
+      -- Usually the first group's first is free, and goes before all of the second.
+      EXIT WHEN (v_workspace.head_priority, v_group.head_number) > (v_group.head_priority, v_workspace.head_number);
+      -- Locked: a later boot that registers meanwhile waits until this claim can
+      -- be seen by its sweep.
+      PERFORM FROM public.agents WHERE id = v_caller.agent_id AND boot_id = p_boot FOR SHARE;
+      IF NOT FOUND THEN
+        PERFORM tendril.current_agent(v_caller.cluster_id, p_instance, p_boot);
+        PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
+      END IF;
+      SELECT * INTO v_found FROM public.workspaces w
+      WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;
-      EXIT WHEN FOUND;
+      CONTINUE WHEN NOT FOUND;
+      IF v_workspace.id IS NULL OR (v_found.head_priority, v_workspace.head_number) > (v_workspace.head_priority, v_found.head_number) THEN
+        v_passed := v_workspace.id;
+        v_workspace := v_found;
+      ELSE
+        v_passed := v_found.id;
+      END IF;
     END LOOP;
+    -- Locked for nothing until we commit: who passed over it is told.
+    PERFORM tendril.wake(v_passed) WHERE v_passed IS NOT NULL;
     IF v_workspace.id IS NULL THEN
       RETURN; -- others claim it, or deploy to it and wake us then
     END IF;
@@ -217,6 +256,7 @@ DECLARE
   v_running uuid[];
   v_cancel  uuid[];
   v_reaped  int := 0;
+  v_alone   boolean := pg_current_xact_id_if_assigned() IS NULL;
 BEGIN
   IF cardinality(p_claims) > 1000 THEN
     PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat, more than the 1000 allowed', cardinality(p_claims)));
@@ -239,12 +279,16 @@ BEGIN
     -- By instance, not by boot: a new boot that is still ending what the earlier
     -- one left keeps those leases alive too. In order of id, so that two never
     -- wait for each other.
-    SELECT array_agg(c.id) FILTER (WHERE c.state = 'running'), array_agg(c.id) FILTER (WHERE c.cancel_requested_at IS NOT NULL)
-    INTO v_running, v_cancel
-    FROM (SELECT id, state, cancel_requested_at FROM tendril.claims
+    SELECT array_agg(c.id) INTO v_running
+    FROM (SELECT id FROM tendril.claims
           WHERE id = ANY (p_claims) AND cluster_id = v_caller.cluster_id AND instance_id = p_instance
+            AND CASE state WHEN 'running' THEN true ELSE false END
           ORDER BY id FOR NO KEY UPDATE) c;
     UPDATE tendril.claims SET lease_until = clock_timestamp() + v_at.lease WHERE id = ANY (v_running);
+    -- Not locked: what is lost is somebody else's business, and must not cost
+    -- the others their leases.
+    SELECT array_agg(id) INTO v_cancel FROM tendril.claims
+    WHERE id = ANY (p_claims) AND cluster_id = v_caller.cluster_id AND instance_id = p_instance AND cancel_requested_at IS NOT NULL;
   END IF;
 
   -- What is wrong with somebody else's run must not cost us our leases.
@@ -257,7 +301,7 @@ BEGIN
         RAISE WARNING 'reaping failed: % (%)', SQLERRM, SQLSTATE;
     END;
   END IF;
-  IF p_claims = '{}' AND v_reaped = 0 THEN
+  IF p_claims = '{}' AND v_reaped = 0 AND v_alone THEN
     -- A stamp that a crash of the server takes back is made again soon: nobody
     -- need wait until it is on the disk.
     PERFORM set_config('synchronous_commit', 'off', true);
