@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -120,10 +121,12 @@ func TestRestartEndsWhatTheDeadLeft(t *testing.T) {
 	if err != nil || len(children) == 0 {
 		t.Fatalf("children = %v, %v", children, err)
 	}
-	for _, pid := range []int{a.Cmd.Process.Pid, children[0].PID} {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+	child := children[0].PID
+	if err := errors.Join(
+		syscall.Kill(child, syscall.SIGSTOP), // else it may end the run before it is killed
+		syscall.Kill(a.Cmd.Process.Pid, syscall.SIGKILL), syscall.Kill(child, syscall.SIGKILL),
+	); err != nil {
+		t.Fatal(err)
 	}
 	<-a.Done
 	if !process.Alive(orphan) {
