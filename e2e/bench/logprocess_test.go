@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/process"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 // tick is the unit of times in /proc: USER_HZ is 100 on every Linux.
@@ -54,24 +56,6 @@ func usageBelow(b *testing.B, pid int) time.Duration {
 	return sum
 }
 
-// peakMemory is the most resident memory a process has had, 0 for one that is
-// not there.
-func peakMemory(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, after, ok := strings.Cut(string(text), "VmHWM:")
-	if !ok {
-		return 0 // a zombie has none
-	}
-	kib, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return kib << 10
-}
-
 // isRun reports whether a process is a run's. Between fork and exec it is still
 // as large as the agent.
 func isRun(pid int) bool {
@@ -94,7 +78,7 @@ func watchChildren(agent int) (stop func() int64) {
 			}
 			for _, p := range below {
 				if p.Parent == agent && isRun(p.PID) {
-					most = max(most, peakMemory(p.PID))
+					most = max(most, site.PeakMemory(p.PID))
 				}
 			}
 			select {

@@ -45,7 +45,7 @@ func BenchmarkSpoolDelivery(b *testing.B) {
 		ours.time += time.Since(began)
 		ours.postgres += usageBelow(b, w.postgres) - postgres
 		ours.agent += usageOf(b, w.agent.Cmd.Process.Pid).own
-		memory = max(memory, peakMemory(w.agent.Cmd.Process.Pid))
+		memory = max(memory, site.PeakMemory(w.agent.Cmd.Process.Pid))
 		ours.bytes += w.storedBytes(b, id)
 		w.agent.Terminate()
 		if want := spoolSize / 2; ours.bytes < want {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/e2e/site"
 )
 
 // How much the runs of a round print together, about 90 bytes a line.
@@ -50,7 +52,7 @@ func throughput(b *testing.B, runs int, p printing) {
 	b.ReportMetric(ours.rate(), "MB/s")
 	b.ReportMetric(bare.rate(), "bare-MB/s")
 	b.ReportMetric(100*ours.rate()/bare.rate(), "of-bare-%")
-	b.ReportMetric(float64(peakMemory(pid))/(1<<20), "agent-MB")
+	b.ReportMetric(float64(site.PeakMemory(pid))/(1<<20), "agent-MB")
 	b.ReportMetric(float64(stop())/(1<<20), "child-MB")
 	// Processor time for 100 MB, so that it can be compared.
 	b.ReportMetric(ours.per100MB(ours.agent), "agent-cpu-s")

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,14 +48,14 @@ func watch(a *site.Agent) (stop func() peaks) {
 
 func (p *peaks) look(a *site.Agent) {
 	pid := a.Cmd.Process.Pid
-	p.agent = max(p.agent, peakMemory(pid))
+	p.agent = max(p.agent, site.PeakMemory(pid))
 	below, err := process.Descendants(pid)
 	if err != nil {
 		return // the agent has ended
 	}
 	for _, child := range below {
 		if child.Parent == pid {
-			p.child = max(p.child, peakMemory(child.PID))
+			p.child = max(p.child, site.PeakMemory(child.PID))
 		}
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "spool", "*")) // the pattern is well formed
@@ -68,22 +66,4 @@ func (p *peaks) look(a *site.Agent) {
 		}
 	}
 	p.spool = max(p.spool, spool)
-}
-
-// peakMemory is the most resident memory a process has had, 0 for one that is
-// not there.
-func peakMemory(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, after, ok := strings.Cut(string(text), "VmHWM:")
-	if !ok {
-		return 0 // a zombie has none
-	}
-	kib, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return kib << 10
 }
