@@ -6,12 +6,14 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Call is one call of an SQL function.
+// Call is one call of an SQL function, however it is sent.
 type Call struct {
 	Function string
 	// Args are the parameters as they were sent: text, or PostgreSQL's binary
 	// form where the client chose that (UUIDs, for one).
 	Args []string
+	// Named are they by name, as text or JSON, where the protocol names them.
+	Named map[string]string
 }
 
 // Fate is what becomes of a call.
@@ -47,19 +49,18 @@ func callOf(sql string) Call {
 }
 
 // read takes a client's message and answers the call it makes, if any.
-func (c *calls) read(m frame) (Call, bool, error) {
-	var made Call
+func (c *calls) read(m frame) (made Call, err error) {
 	switch m.kind() {
 	case 'P':
 		var parse pgproto3.Parse
 		if err := parse.Decode(m.body()); err != nil {
-			return made, false, err
+			return made, err
 		}
 		c.statements[parse.Name] = callOf(parse.Query)
 	case 'B':
 		var bind pgproto3.Bind
 		if err := bind.Decode(m.body()); err != nil {
-			return made, false, err
+			return made, err
 		}
 		portal := Call{Function: c.statements[bind.PreparedStatement].Function}
 		for _, value := range bind.Parameters {
@@ -69,15 +70,15 @@ func (c *calls) read(m frame) (Call, bool, error) {
 	case 'E':
 		var execute pgproto3.Execute
 		if err := execute.Decode(m.body()); err != nil {
-			return made, false, err
+			return made, err
 		}
 		made = c.portals[execute.Portal]
 	case 'Q':
 		var query pgproto3.Query
 		if err := query.Decode(m.body()); err != nil {
-			return made, false, err
+			return made, err
 		}
 		made = callOf(query.String)
 	}
-	return made, made.Function != "", nil
+	return made, nil
 }

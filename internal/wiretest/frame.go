@@ -1,11 +1,9 @@
 package wiretest
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
 )
 
 // frame is one message as it is on the wire: a kind, a length that counts
@@ -47,32 +45,11 @@ func readRest(r io.Reader, head, length []byte) (frame, error) {
 	return whole, err
 }
 
-// The requests that a client may begin with instead of a start-up message.
-const (
-	cancelRequest = 80877102
-	sslRequest    = 80877103
-	gssRequest    = 80877104
-)
-
-// readOpening reads the first message of a connection, which has no kind, and
-// says no to encryption before it. A request to cancel is followed by nothing.
-func readOpening(r *bufio.Reader, client net.Conn) (opening []byte, cancels bool, err error) {
-	for {
-		head := make([]byte, 4)
-		if _, err := io.ReadFull(r, head); err != nil {
-			return nil, false, err
-		}
-		whole, err := readRest(r, head, head)
-		if err != nil || len(whole) < 8 {
-			return nil, false, fmt.Errorf("wiretest: a connection begins with %d bytes: %w", len(whole), err)
-		}
-		switch code := binary.BigEndian.Uint32(whole[4:8]); code {
-		case sslRequest, gssRequest:
-			if _, err := client.Write([]byte{'N'}); err != nil {
-				return nil, false, err
-			}
-		default:
-			return whole, code == cancelRequest, nil
-		}
+// readOpening reads the first message of a connection, which has no kind.
+func readOpening(r io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
 	}
+	return readRest(r, head, head)
 }

@@ -2,6 +2,7 @@ package wiretest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
+	speech         speech
 	ended          chan struct{}
 	once           sync.Once
 	lost           atomic.Bool // in a black hole, for good
@@ -20,7 +22,7 @@ type link struct {
 
 // serve carries one connection until it ends.
 func (p *Proxy) serve(client net.Conn) {
-	l := &link{proxy: p, client: client, ended: make(chan struct{})}
+	l := &link{proxy: p, client: client, speech: p.speak(), ended: make(chan struct{})}
 	defer l.cut()
 	if !p.enter(l) {
 		return
@@ -49,7 +51,7 @@ func (p *Proxy) enter(l *link) bool {
 		l.lost.Store(true)
 	default:
 		var err error
-		if l.server, err = net.Dial("unix", p.server); err != nil {
+		if l.server, err = p.dial(); err != nil {
 			return false
 		}
 	}
@@ -65,6 +67,9 @@ func (p *Proxy) leave(l *link) {
 
 // abort breaks a connection so that the other side gets a reset.
 func abort(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn() // no farewell
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // else it ends in order
 	}
@@ -85,26 +90,22 @@ func (l *link) cut() {
 // fromClient passes on requests, each as a whole.
 func (l *link) fromClient() {
 	r := bufio.NewReader(l.client)
-	out, cancels, err := readOpening(r, l.client)
-	if err != nil || !l.send(l.server, out) || cancels {
+	out, last, err := l.speech.opening(r, l.client)
+	if err != nil || !l.send(l.server, out) || last {
 		return
 	}
 	out = nil
-	calls, fate := newCalls(), Deliver
+	fate := Deliver
 	for {
-		m, err := readFrame(r)
+		m, err := l.speech.request(r)
 		if err != nil {
 			return
 		}
-		out = append(out, m...)
-		call, made, err := calls.read(m)
-		if err != nil {
-			return
+		out = append(out, m.bytes...)
+		if m.call.Function != "" && fate == Deliver {
+			fate = l.proxy.fate(m.call)
 		}
-		if made && fate == Deliver {
-			fate = l.proxy.fate(call)
-		}
-		if m.midway() {
+		if m.midway {
 			continue
 		}
 		switch fate {
@@ -133,7 +134,7 @@ func (l *link) fromServer() {
 	r := bufio.NewReader(l.server)
 	var out []byte
 	for {
-		m, err := readFrame(r)
+		m, done, err := l.speech.reply(r)
 		if err != nil {
 			if !l.lost.Load() {
 				l.cut()
@@ -143,7 +144,7 @@ func (l *link) fromServer() {
 		switch {
 		case !l.swallow.Load():
 			out = append(out, m...)
-		case m.kind() == 'Z': // done and committed
+		case done:
 			l.cut()
 			return
 		}

@@ -1,6 +1,7 @@
 package wiretest
 
 import (
+	"crypto/tls"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -21,10 +22,12 @@ const (
 	swallowing
 )
 
-// Proxy passes connections on to a PostgreSQL server, as long as it is let.
+// Proxy passes connections on to a server, as long as it is let.
 type Proxy struct {
 	listener net.Listener
-	server   string // path of its socket
+	dial     func() (net.Conn, error)
+	speak    func() speech
+	secure   *tls.Config // nil: its clients do not encrypt
 	working  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -46,26 +49,34 @@ func New(t testing.TB, serverURL string) *Proxy {
 	if err != nil {
 		t.Fatalf("wiretest.New: %v", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("wiretest.New: %v", err)
+	return start(t, &Proxy{
+		dial:  func() (net.Conn, error) { return net.Dial("unix", filepath.Join(config.Host, ".s.PGSQL.5432")) },
+		speak: func() speech { return postgres{newCalls()} },
+	})
+}
+
+func start(t testing.TB, p *Proxy) *Proxy {
+	t.Helper()
+	var err error
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatalf("wiretest: %v", err)
 	}
-	p := &Proxy{
-		listener: listener, server: filepath.Join(config.Host, ".s.PGSQL.5432"),
-		changed: make(chan struct{}), links: map[*link]struct{}{},
-	}
+	p.changed, p.links = make(chan struct{}), map[*link]struct{}{}
 	p.working.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
 }
 
-// URL is the same database and role by way of the proxy.
+// URL is a URL of the server by way of the proxy.
 func (p *Proxy) URL(direct string) string {
 	u, err := url.Parse(direct)
 	if err != nil {
 		panic(err) // a test's own URL, which it has connected with
 	}
-	u.Host, u.RawQuery = p.listener.Addr().String(), "sslmode=disable"
+	u.Host = p.listener.Addr().String()
+	if p.secure == nil {
+		u.RawQuery = "sslmode=disable"
+	}
 	return u.String()
 }
 
@@ -185,6 +196,9 @@ func (p *Proxy) accept() {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return // closed
+		}
+		if p.secure != nil {
+			client = tls.Server(client, p.secure)
 		}
 		p.working.Go(func() { p.serve(client) })
 	}
