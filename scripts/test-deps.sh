@@ -78,6 +78,23 @@ if [ ! -x "$tools/terraform-provider-time" ]; then
     missing+=("the provider hashicorp/time: CGO_ENABLED=0 GOBIN=$tools go install github.com/hashicorp/terraform-provider-time@$provider_version")
 fi
 
+# The official JavaScript client, which the RPC gateway is tested with.
+js=internal/controlplane/rpcgateway/testdata/postgrest-js
+have_node() { command -v npm >/dev/null && [ "$(node -p 'process.versions.node.split(".")[0]' 2>/dev/null || echo 0)" -ge 18 ]; }
+
+if ! have_node && ! { apt nodejs npm && have_node; }; then
+  missing+=("Node.js 18 or newer with npm: apt-get install nodejs npm, or dnf install nodejs npm")
+elif ! cmp -s "$js/package-lock.json" "$tools/postgrest-js/package-lock.json"; then
+  echo "installing @supabase/postgrest-js into $tools" >&2
+  # Moved when it is complete, so that a part of it is never taken for all.
+  rm -rf "$tools/postgrest-js" "$tools/postgrest-js.part" && mkdir -p "$tools/postgrest-js.part" && cp "$js"/package*.json "$tools/postgrest-js.part/"
+  if npm ci --prefix "$tools/postgrest-js.part" --ignore-scripts --no-audit --no-fund --silent >/dev/null; then
+    mv "$tools/postgrest-js.part" "$tools/postgrest-js"
+  else
+    missing+=("@supabase/postgrest-js, from the npm registry: npm ci --prefix $tools/postgrest-js with the package*.json of $js in it")
+  fi
+fi
+
 if [ ${#missing[@]} -gt 0 ]; then
   echo "The tests cannot run yet. Please install:" >&2
   printf '  - %s\n' "${missing[@]}" >&2
