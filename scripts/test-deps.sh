@@ -88,10 +88,10 @@ elif ! cmp -s "$js/package-lock.json" "$tools/postgrest-js/package-lock.json"; t
   echo "installing @supabase/postgrest-js into $tools" >&2
   # Moved when it is complete, so that a part of it is never taken for all.
   rm -rf "$tools/postgrest-js" "$tools/postgrest-js.part" && mkdir -p "$tools/postgrest-js.part" && cp "$js"/package*.json "$tools/postgrest-js.part/"
-  if npm ci --prefix "$tools/postgrest-js.part" --ignore-scripts --no-audit --no-fund --silent >/dev/null; then
+  if (cd "$tools/postgrest-js.part" && npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null); then
     mv "$tools/postgrest-js.part" "$tools/postgrest-js"
   else
-    missing+=("@supabase/postgrest-js, from the npm registry: npm ci --prefix $tools/postgrest-js with the package*.json of $js in it")
+    missing+=("@supabase/postgrest-js, from the npm registry: npm ci in $tools/postgrest-js, with the package*.json of $js there")
   fi
 fi
 
