@@ -76,12 +76,15 @@ func pemFile(path string) bool {
 // postgresURL goes by the scheme alone: what else is in it is up to the driver,
 // which knows more forms than net/url.
 func postgresURL(text string) bool {
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+	if strings.ContainsFunc(text, notVisible) {
 		return false
 	}
 	scheme, rest, ok := strings.Cut(text, "://")
 	return ok && oneOf(scheme, "postgres", "postgresql") && rest != ""
 }
+
+// notVisible finds what is in no URL and in no key.
+func notVisible(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 func webURL(text string) bool {
 	parsed, err := url.Parse(text)

@@ -32,9 +32,14 @@ type Config struct {
 // Queue is how the queue is reached.
 type Queue struct {
 	// URL and ListenURL may hold a password: do not log them.
-	URL          string   `toml:"url"`
-	ListenURL    string   `toml:"listen_url"`
-	TokenFile    string   `toml:"token_file"`
+	URL       string `toml:"url"`
+	ListenURL string `toml:"listen_url"`
+	// APIKey, CAFile and AllowHTTP go with a URL over HTTPS.
+	APIKey    string `toml:"api_key"`
+	CAFile    string `toml:"ca_file"`
+	AllowHTTP bool   `toml:"allow_http"`
+	TokenFile string `toml:"token_file"`
+	// PollInterval is 0 where the database's advice is to be followed.
 	PollInterval Duration `toml:"poll_interval"`
 	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
 	Token Secret `toml:"-"`
@@ -94,7 +99,6 @@ func defaults(env environment) Config {
 		DrainTimeout: Duration{10 * time.Minute},
 		LogFormat:    "text",
 		LogLevel:     slog.LevelInfo,
-		Queue:        Queue{PollInterval: Duration{5 * time.Second}},
 		Policy:       Policy{Operations: []string{string(provision.OperationApply)}},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},

@@ -48,7 +48,7 @@ func newEnvironment(environ []string) environment {
 // directory. What is wrong comes back as one *Invalid; only a file that cannot
 // be read is another error.
 func Load(path string, environ []string) (Config, error) {
-	l := &loader{env: newEnvironment(environ), fromEnv: map[string]bool{}}
+	l := &loader{env: newEnvironment(environ), fromEnv: map[string]string{}}
 	l.config = defaults(l.env)
 	if path != "" {
 		if err := l.readFile(path); err != nil {
@@ -59,8 +59,10 @@ func Load(path string, environ []string) (Config, error) {
 		return Config{}, &Invalid{Problems: l.problems}
 	}
 	l.readEnv()
+	l.readSupabase()
 	l.absolute("")
 	l.check()
+	l.checkQueue()
 	l.readToken()
 	if len(l.problems) > 0 {
 		return Config{}, &Invalid{Problems: l.problems}
@@ -71,7 +73,7 @@ func Load(path string, environ []string) (Config, error) {
 type loader struct {
 	env      environment
 	config   Config
-	fromEnv  map[string]bool // names of keys that the environment has set
+	fromEnv  map[string]string // keys that the environment has set, by which variable
 	problems []string
 	// broken is true when the file could be read in part only: to check the
 	// rest would complain of what stands in the other part.
@@ -189,7 +191,7 @@ func (l *loader) readEnv() {
 		if !ok {
 			continue
 		}
-		l.fromEnv[k.name] = true
+		l.fromEnv[k.name] = k.env()
 		if err := k.set(&l.config, text); err != nil {
 			l.problem("%s: must be %s", l.describe(k, text), k.allowed)
 			k.reset(&l.config, l.env) // one complaint is enough

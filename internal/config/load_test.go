@@ -64,6 +64,7 @@ log_level = "debug"
 [queue]
 url = "postgresql://db/tendril"
 listen_url = "postgres://db:6543/tendril"
+allow_http = false
 token_file = "token"
 poll_interval = "250ms"
 [policy]
@@ -154,6 +155,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_NAME=env", "TENDRIL_DATA_DIR=" + dir, "TENDRIL_SLOTS=64", "TENDRIL_DRAIN_TIMEOUT=1m30s",
 		"TENDRIL_LOG_FORMAT=json", "TENDRIL_LOG_LEVEL=warn",
 		"TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_LISTEN_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=/none",
+		"TENDRIL_QUEUE_API_KEY=", "TENDRIL_QUEUE_CA_FILE=", "TENDRIL_QUEUE_ALLOW_HTTP=false",
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_ALLOW_FILE=1",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
@@ -200,6 +202,9 @@ func TestLoadDefaults(t *testing.T) {
 	want.DataDir = defaultDataDir(environment{"HOME": "/home/ada"}, os.Geteuid())
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load(nothing) = %+v, want %+v", got, want)
+	}
+	if got.Queue.PollInterval.Duration != 0 {
+		t.Errorf("Load(nothing) poll interval = %s, want none: what the database advises counts then", got.Queue.PollInterval)
 	}
 }
 
@@ -318,9 +323,9 @@ pass_env = ["ACME_*", "TF_VAR_x"]
 		`slots = "0": must be a number from 1 to 64`,
 		`drain_timeout = "-1s": must be a duration from 0s to 24h`,
 		`log_format = "xml": must be text or json`,
-		`queue.url: must be postgres://USER:PASSWORD@HOST/DATABASE`,
+		`queue.url: must be `+queueURLs,
 		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, or nothing`,
-		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m`,
+		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m, or 0s for what the database advises`,
 		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
 		`policy.operations = "apply,explode": must be some of plan, apply, destroy and refresh`,
 		`git.ca_file = "/does/not/exist": must be a readable file of PEM certificates, or nothing`,
@@ -355,7 +360,7 @@ func TestLoadTellsAllOfTheEnvironment(t *testing.T) {
 		`drain_timeout (TENDRIL_DRAIN_TIMEOUT="soon"): must be a duration from 0s to 24h`,
 		`policy.allow_file (TENDRIL_POLICY_ALLOW_FILE="perhaps"): must be true or false`,
 		`state.config (TENDRIL_STATE_CONFIG): must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
-		`queue.url (TENDRIL_QUEUE_URL): a queue over HTTPS is not supported yet; it must be postgres://USER:PASSWORD@HOST/DATABASE`,
+		`queue.url (TENDRIL_QUEUE_URL): must be `+queueURLs,
 		`git.timeout (TENDRIL_GIT_TIMEOUT="0s"): must be a duration from 1s to 1h`,
 		`state.backend: managed state is not supported yet; name a Terraform backend, or none`,
 		`TENDRIL_API_TOKEN: does not hold a cluster's token, which begins with tnd_ and is one word`,
@@ -366,7 +371,7 @@ func TestLoadAsksForWhatHasNoDefault(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{"HOME=/home/ada", "TENDRIL_NAME=a"})
 	wantProblems(t, "Load(nothing)", err,
-		"queue.url: missing; set it, or TENDRIL_QUEUE_URL, to postgres://USER:PASSWORD@HOST/DATABASE",
+		"queue.url: missing; set it, or TENDRIL_QUEUE_URL, to "+queueURLs,
 		"queue.token_file: missing; name a file that holds the cluster's token, or set TENDRIL_API_TOKEN",
 	)
 }

@@ -17,11 +17,11 @@ func (k key) reset(c *Config, env environment) {
 // describe names a key with its value and where that came from, and leaves out
 // what may be a secret.
 func (l *loader) describe(k key, value string) string {
-	switch {
-	case l.fromEnv[k.name] && k.hidden:
-		return k.name + " (" + k.env() + ")"
-	case l.fromEnv[k.name]:
-		return fmt.Sprintf("%s (%s=%s)", k.name, k.env(), strconv.Quote(value))
+	switch variable := l.fromEnv[k.name]; {
+	case variable != "" && k.hidden:
+		return k.name + " (" + variable + ")"
+	case variable != "":
+		return fmt.Sprintf("%s (%s=%s)", k.name, variable, strconv.Quote(value))
 	case k.hidden:
 		return k.name
 	default:
@@ -39,8 +39,6 @@ func (l *loader) check() {
 		switch text := k.text(c); {
 		case k.name == "queue.url" && text == "":
 			l.problem("queue.url: missing; set it, or %s, to %s", k.env(), k.allowed)
-		case k.name == "queue.url" && (strings.HasPrefix(text, "https://") || strings.HasPrefix(text, "http://")):
-			l.problem("%s: a queue over HTTPS is not supported yet; it must be %s", l.describe(k, text), k.allowed)
 		default:
 			l.problem("%s: must be %s", l.describe(k, text), k.allowed)
 		}

@@ -1,0 +1,117 @@
+package config
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net"
+	"net/url"
+	"strings"
+)
+
+// queueURLs is, in words, what names a queue.
+const queueURLs = "postgres://USER:PASSWORD@HOST/DATABASE, or https://HOST of a Supabase project or of trellis serve"
+
+// The names that Supabase gives to a project's address and public key. They
+// count where our own are not set, for other programs read them, too.
+const (
+	supabaseURL = "SUPABASE_URL"
+	supabaseKey = "SUPABASE_ANON_KEY"
+)
+
+// OverHTTP reports whether the queue is reached by HTTPS RPC rather than
+// straight.
+func (q Queue) OverHTTP() bool { return !postgresURL(q.URL) }
+
+// rpcURL accepts an address without anything that may be a secret: it is shown
+// in errors.
+func rpcURL(text string) bool {
+	if !webURL(text) || strings.ContainsFunc(text, notVisible) || strings.ContainsAny(text, "?#") {
+		return false
+	}
+	parsed, err := url.Parse(text)
+	return err == nil && parsed.User == nil && parsed.Opaque == "" && parsed.Hostname() != ""
+}
+
+// readSupabase takes from the names of Supabase's what is not set by ours.
+func (l *loader) readSupabase() {
+	q := &l.config.Queue
+	if address := l.env[supabaseURL]; q.URL == "" && address != "" {
+		q.URL, l.fromEnv["queue.url"] = address, supabaseURL
+	}
+	if apiKey := l.env[supabaseKey]; q.APIKey == "" && apiKey != "" && rpcURL(q.URL) {
+		q.APIKey, l.fromEnv["queue.api_key"] = apiKey, supabaseKey
+	}
+}
+
+// checkQueue finds settings that do not go together.
+func (l *loader) checkQueue() {
+	q := l.config.Queue
+	switch {
+	case rpcURL(q.URL):
+		l.checkRPC(q)
+	case postgresURL(q.URL):
+		for _, wrong := range []struct {
+			set  bool
+			name string
+			hint string
+		}{
+			{q.APIKey != "", "queue.api_key", ""},
+			{q.CAFile != "", "queue.ca_file", "; for Postgres put sslrootcert=FILE into the URL"},
+			{q.AllowHTTP, "queue.allow_http", ""},
+		} {
+			if wrong.set {
+				l.problem("%s: goes with an https:// queue.url only, and that is postgres://%s", wrong.name, wrong.hint)
+			}
+		}
+	}
+}
+
+func (l *loader) checkRPC(q Queue) {
+	address, err := url.Parse(q.URL)
+	if err != nil {
+		return // rpcURL has parsed it
+	}
+	if address.Scheme == "http" && !q.AllowHTTP && !loopback(address.Hostname()) {
+		l.problem("queue.url: http:// would send the cluster's credential in the clear; use https://, or set queue.allow_http where nobody can listen in")
+	}
+	if q.ListenURL != "" {
+		l.problem("queue.listen_url: goes with a postgres:// queue.url only, and that is %s://", address.Scheme)
+	}
+	if other := l.env[supabaseURL]; other != "" && strings.TrimRight(other, "/") != strings.TrimRight(q.URL, "/") && l.fromEnv["queue.api_key"] == supabaseKey {
+		l.problem("queue.api_key: %s is the key of %s, and queue.url says another address; set TENDRIL_QUEUE_API_KEY to that one's, or unset one of the two", supabaseKey, supabaseURL)
+	}
+	switch role := keyRole(q.APIKey); {
+	case q.APIKey == "" && (strings.HasSuffix(address.Hostname(), ".supabase.co") || strings.HasSuffix(address.Hostname(), ".supabase.in")):
+		l.problem("queue.api_key: missing; set it, or %s, to the project's publishable (anon) key", supabaseKey)
+	case strings.HasPrefix(q.APIKey, "sb_secret_"), role == "service_role":
+		l.problem("queue.api_key: is a secret key, which may do everything in the project; an agent needs its publishable (anon) key only")
+	case strings.HasPrefix(q.APIKey, tokenPrefix):
+		l.problem("queue.api_key: is a cluster's token, which belongs into %s or queue.token_file; the API key is the project's publishable (anon) key", tokenEnv)
+	}
+}
+
+// keyRole is the role that a legacy API key, a JWT, was made for; "" if it is
+// none.
+func keyRole(apiKey string) string {
+	parts := strings.Split(apiKey, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var said struct {
+		Role string `json:"role"`
+	}
+	if json.Unmarshal(claims, &said) != nil {
+		return ""
+	}
+	return said.Role
+}
+
+// loopback reports whether a host is this machine whatever a resolver says.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
