@@ -56,6 +56,7 @@ type Policy struct {
 type Git struct {
 	CAFile  string   `toml:"ca_file"`
 	Timeout Duration `toml:"timeout"`
+	Hosts   GitHosts `toml:"hosts"`
 }
 
 // Engine is which terraform or tofu runs, and where it comes from.

@@ -98,6 +98,9 @@ func keys() []key {
 		{name: "git.timeout", allowed: "a duration from 1s to 1h",
 			about: "The longest that one exchange with a git server may take.",
 			field: func(c *Config) any { return &c.Git.Timeout }, check: func(c Config) bool { return c.Git.Timeout.within(time.Second, time.Hour) }},
+		{name: "git.hosts", allowed: "tables named after hosts, with values in quotes, or in the environment HOST.KEY=VALUE,…",
+			about: "`[git.hosts.\"HOST\"]` has the credentials for that git server: " + gitHostKeys + ".",
+			field: func(c *Config) any { return &c.Git.Hosts }},
 
 		{name: "engine.kind", allowed: "terraform or tofu",
 			about: "The engine for snapshots that name none.",

@@ -210,13 +210,24 @@ func (l *loader) readEnv() {
 func (l *loader) absolute(directory string) {
 	for _, k := range keys() {
 		field, ok := k.field(&l.config).(*string)
-		if !ok || !k.path || *field == "" || filepath.IsAbs(*field) || strings.HasPrefix(*field, "~") {
+		if !ok || !k.path {
 			continue
 		}
-		if directory != "" {
-			*field = filepath.Join(directory, *field)
-		} else if path, err := filepath.Abs(*field); err == nil {
-			*field = path
-		}
+		*field = below(directory, *field)
 	}
+	l.config.Git.Hosts.absolute(directory)
+}
+
+// below makes a relative path start at directory, "" being the current one.
+func below(directory, path string) string {
+	if path == "" || filepath.IsAbs(path) || strings.HasPrefix(path, "~") {
+		return path
+	}
+	if directory != "" {
+		return filepath.Join(directory, path)
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		return absolute
+	}
+	return path
 }

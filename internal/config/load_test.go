@@ -74,6 +74,16 @@ allow_file = true
 [git]
 ca_file = "ca.pem"
 timeout = "30s"
+[git.hosts."github.com"]
+app_id = "Iv1.23"
+app_installation_id = "45"
+app_key_file = "token"
+[git.hosts."git.example:8443"]
+token_file = "token"
+username = "oauth2"
+ssh_key_file = "token"
+known_hosts_file = "ca.pem"
+repos = ["https://git.example:8443/modules/*"]
 [engine]
 kind = "tofu"
 version = "1.9.0"
@@ -114,7 +124,13 @@ pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
 			Operations: []string{"plan", "apply", "destroy", "refresh"}, AllowFile: true,
 		},
-		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}},
+		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}, Hosts: GitHosts{
+			"github.com": {AppID: "Iv1.23", AppInstallationID: "45", AppKeyFile: filepath.Join(dir, "token")},
+			"git.example:8443": {
+				TokenFile: filepath.Join(dir, "token"), Username: "oauth2", SSHKeyFile: filepath.Join(dir, "token"),
+				KnownHostsFile: filepath.Join(dir, "ca.pem"), Repos: []string{"https://git.example:8443/modules/*"},
+			},
+		}},
 		Engine: Engine{
 			Kind: "tofu", Version: "1.9.0", Dir: dir,
 			MirrorURL: "https://mirror.example.com/releases", PublicKeyFile: filepath.Join(dir, "ca.pem"),
@@ -159,6 +175,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_ALLOW_FILE=1",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
+		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://a/*,git.example:8443.repos=https://b/*,github.com.ssh_key_file=" + path,
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
@@ -174,7 +191,9 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		Name: "env", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
 		Queue:  Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, AllowFile: true},
-		Git:    Git{Timeout: Duration{5 * time.Second}},
+		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
+			"git.example:8443": {TokenFile: path, Repos: []string{"https://a/*", "https://b/*"}}, "github.com": {SSHKeyFile: path},
+		}},
 		Engine: Engine{Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: "http://m", PublicKeyFile: path},
 		State: State{Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},

@@ -43,6 +43,7 @@ func (l *loader) check() {
 			l.problem("%s: must be %s", l.describe(k, text), k.allowed)
 		}
 	}
+	l.checkGitHosts()
 	if c.State.Backend == "managed" {
 		l.problem("state.backend: managed state is not supported yet; name a Terraform backend, or none")
 	}
@@ -61,7 +62,7 @@ func (l *loader) readToken() {
 			return
 		}
 		var err error
-		if text, err = readTokenFile(path); err != nil {
+		if text, err = ReadPrivate(path); err != nil {
 			l.problem("queue.token_file = %q: %v", path, err)
 			return
 		}
@@ -75,9 +76,9 @@ func (l *loader) readToken() {
 	l.config.Queue.Token = NewSecret(token)
 }
 
-// readTokenFile refuses a file that everybody on the machine may read, for
-// Terraform, and so every template, runs on it.
-func readTokenFile(path string) (string, error) {
+// ReadPrivate reads a secret's file and refuses one that everybody on the
+// machine may read, for Terraform, and so every template, runs on it.
+func ReadPrivate(path string) (string, error) {
 	info, err := os.Stat(path) // through links: Kubernetes mounts secrets as such
 	if err != nil {
 		return "", fmt.Errorf("cannot be read: %w", err)
@@ -93,7 +94,7 @@ func readTokenFile(path string) (string, error) {
 		return "", fmt.Errorf("cannot be read: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	const longest = 4 << 10 // a token has some 50 bytes
+	const longest = 64 << 10 // a token has some 50 bytes, a private key some thousand
 	data, err := io.ReadAll(io.LimitReader(file, longest))
 	if err != nil {
 		return "", fmt.Errorf("cannot be read: %w", err)

@@ -107,6 +107,31 @@ type Git struct {
 	CAFile string `json:"ca_file,omitempty"`
 	// Timeout bounds one exchange with a git server.
 	Timeout time.Duration `json:"timeout"`
+	// Hosts are the credentials, as the agent read them when the run began.
+	Hosts []GitHost `json:"hosts,omitempty"`
+}
+
+// GitHost is how a run identifies itself to one git server. It holds secrets:
+// it goes down the control pipe and nowhere else.
+type GitHost struct {
+	// Host is as in a URL: lower case, with the port if it is not the scheme's.
+	Host string `json:"host"`
+	// Username and Token are for HTTPS; without a Token there is none.
+	Username string `json:"username,omitempty"`
+	Token    string `json:"token,omitempty"`
+	// Key is a private key in PEM, for SSH; without one there is none.
+	Key string `json:"key,omitempty"`
+	// KnownHosts is the text of KnownHostsFile, which is named in messages.
+	// Without a file the user's and the machine's are asked.
+	KnownHosts     string `json:"known_hosts,omitempty"`
+	KnownHostsFile string `json:"known_hosts_file,omitempty"`
+	// Repos are patterns, as in Policy.Repos, of what the credentials may be
+	// used for beside those: modules' sources.
+	Repos []string `json:"repos,omitempty"`
+	// TokenProblem and KeyProblem say why a credential that is configured is
+	// not here, for whoever would have needed it. They hold no secret.
+	TokenProblem string `json:"token_problem,omitempty"`
+	KeyProblem   string `json:"key_problem,omitempty"`
 }
 
 // Engine is which terraform (or tofu) runs and where it may come from.
