@@ -32,6 +32,9 @@ command -v gcc >/dev/null || command -v cc >/dev/null || apt gcc libc6-dev ||
 have_postgres || apt postgresql ||
   missing+=("PostgreSQL 15 or newer: apt-get install postgresql, dnf install postgresql-server, or set TENDRIL_TEST_POSTGRES_BIN to its bin directory")
 
+command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || apt pgbouncer ||
+  missing+=("PgBouncer: apt-get install pgbouncer, or dnf install pgbouncer")
+
 have_faketime() { compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null; }
 
 have_faketime || apt libfaketime ||

@@ -68,7 +68,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 	a := agent.New(agent.Options{
 		DataDir: settings.DataDir, Name: settings.Name, Version: Version(), Slots: settings.Slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
-		Open:    opener(settings),
+		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
 		Settings: settings.Settings(), Log: log,
 	})
@@ -92,12 +92,12 @@ func (f runFlags) environ(cmd *cobra.Command) []string {
 	return set
 }
 
-func opener(c config.Config) func(queue.Agent) (queue.Queue, error) {
+func opener(c config.Config, log *slog.Logger) func(queue.Agent) (queue.Queue, error) {
 	return func(a queue.Agent) (queue.Queue, error) {
 		// Not the run's context: the queue is needed until the drain is over,
 		// and closed by the agent.
 		return pgqueue.New(context.Background(), pgqueue.Options{
-			URL: c.Queue.URL, ListenURL: c.Queue.ListenURL, Token: c.Queue.Token.Reveal(), Agent: a,
+			URL: c.Queue.URL, ListenURL: c.Queue.ListenURL, Token: c.Queue.Token.Reveal(), Agent: a, Log: log,
 		})
 	}
 }

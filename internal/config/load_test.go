@@ -343,7 +343,7 @@ pass_env = ["ACME_*", "TF_VAR_x"]
 		`drain_timeout = "-1s": must be a duration from 0s to 24h`,
 		`log_format = "xml": must be text or json`,
 		`queue.url: must be `+queueURLs,
-		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, or nothing`,
+		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, off, or nothing`,
 		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m, or 0s for what the database advises`,
 		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
 		`policy.operations = "apply,explode": must be some of plan, apply, destroy and refresh`,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -50,6 +51,9 @@ func Open(ctx context.Context, url string, user uuid.UUID) (*Store, error) {
 	// Without named statements: a pooler in transaction mode may stand between.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	config.ConnConfig.RuntimeParams["application_name"] = "trellis"
+	// A pooler may lend these connections one that somebody else has left
+	// listening. They would keep what arrives for ever.
+	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, translate("open the database", err)

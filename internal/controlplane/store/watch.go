@@ -73,7 +73,9 @@ func (s *Store) listen(ctx context.Context, id string, changed chan<- struct{}) 
 }
 
 func (s *Store) listenOnce(ctx context.Context, id string, changed chan<- struct{}) {
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	config := s.pool.Config().ConnConfig
+	config.OnNotification = nil // this one is to keep them
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return
 	}

@@ -11,9 +11,15 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
+// deafHint is what to do about errDeaf.
+const deafHint = `set queue.listen_url to a connection that keeps its session, past the pooler or through one in session mode (Supabase: port 5432), or to "off" where polling will do`
+
 // translate turns what pgx returns into a queue.Error. doing says what was
 // tried, for messages that are not the database's own.
 func translate(doing string, err error) error {
+	if errors.Is(err, errDeaf) {
+		return &queue.Error{Kind: queue.Unavailable, Message: err.Error(), Hint: deafHint, Err: err}
+	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -32,6 +38,8 @@ func translate(doing string, err error) error {
 			e.Kind, e.Hint = queue.Refused, "the login role must be a member of tendril_agent"
 		case strings.HasPrefix(pg.Code, "28"):
 			e.Kind, e.Hint = queue.Refused, "check the user and password in the queue URL"
+		case strings.Contains(pg.Message, "unsupported startup parameter"):
+			e.Kind, e.Hint = queue.Refused, "a pooler stands between and refuses what the queue URL sets: remove that from the URL and set it on the role, by ALTER ROLE … SET"
 		case pg.Code == "3D000":
 			e.Kind, e.Hint = queue.Refused, "check the database name in the queue URL"
 		}

@@ -3,6 +3,7 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 // Reconnecting starts after reconnectMin and is put off up to reconnectMax.
@@ -17,6 +20,10 @@ const (
 	reconnectMin = 100 * time.Millisecond
 	reconnectMax = 10 * time.Second
 )
+
+// untoldFailures is how many sessions in a row may come to nothing before that
+// is said: a database that starts again refuses a few.
+const untoldFailures = 8
 
 // silence is how many times as long as a call may take a session may hear
 // nothing before it is tried.
@@ -28,7 +35,14 @@ const silence = 2
 type listener struct {
 	config          *pgx.ConnConfig
 	timeout         time.Duration // for each thing asked of the database
+	send            sender        // by way of the pool
+	log             *slog.Logger
 	work, attention chan struct{}
+
+	// These belong to run.
+	heard  bool // a session has heard what the pool sent
+	failed int  // sessions that came to nothing, one after the other
+	told   bool // the log says that no wake comes
 
 	mu      sync.Mutex
 	cluster string // "" until registered: everything wakes
@@ -37,10 +51,10 @@ type listener struct {
 	done   chan struct{}
 }
 
-func startListener(config *pgx.ConnConfig, timeout time.Duration) *listener {
+func startListener(config *pgx.ConnConfig, timeout time.Duration, send sender, log *slog.Logger) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listener{
-		config: config, timeout: timeout, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
+		config: config, timeout: timeout, send: send, log: log, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.run(ctx)
@@ -62,8 +76,17 @@ func (l *listener) run(ctx context.Context) {
 	defer close(l.done)
 	wait := reconnectMin
 	for ctx.Err() == nil {
-		if l.session(ctx) {
+		begun, err := l.session(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case begun:
 			wait = reconnectMin
+		default:
+			l.failed++
+			l.tell(err)
+			if l.deaf(err) {
+				wait = deafRetry
+			}
 		}
 		timer := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter, not a secret
 		select {
@@ -75,28 +98,54 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// session listens until the connection breaks and reports whether it had begun.
-// Its errors are not told: the pool meets the same ones, and polling goes on.
-func (l *listener) session(ctx context.Context) (begun bool) {
+// deaf reports whether it is certain: a database that stalls for some seconds
+// does not look like a deaf session twice.
+func (l *listener) deaf(err error) bool { return errors.Is(err, errDeaf) && l.failed > 1 }
+
+// tell logs, once until it is over, that no wake comes. Of a database that is
+// away for a moment it says nothing: what is asked of it meets the same.
+func (l *listener) tell(err error) {
+	refused := !errors.Is(err, errDeaf) && queue.KindOf(translate("listen", err)) == queue.Refused
+	lasting := l.deaf(err) || refused || l.failed >= untoldFailures
+	if l.told || !lasting {
+		return
+	}
+	l.told = true
+	l.log.Warn("the database's notifications do not arrive; the queue is polled instead", "error", translate("listen for them", err))
+}
+
+// session listens until the connection breaks and reports whether it had begun,
+// or why not.
+func (l *listener) session(ctx context.Context) (begun bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closing) // it may be broken already
 	}()
-	if err := l.ask(ctx, conn, "LISTEN tendril_work; LISTEN tendril_attention"); err != nil {
-		return false
+	if !l.heard {
+		if err := hears(ctx, conn, l.send, l.timeout); err != nil {
+			return false, err
+		}
+		l.heard = true
 	}
+	if err := l.ask(ctx, conn, "LISTEN tendril_work; LISTEN tendril_attention"); err != nil {
+		return false, err
+	}
+	if l.told {
+		l.log.Info("the database's notifications arrive again")
+	}
+	l.failed, l.told = 0, false
 	// What was sent while nobody listened is lost: look at everything once.
 	wake(l.work)
 	wake(l.attention)
 	for {
 		n, err := l.next(ctx, conn)
 		if err != nil {
-			return true
+			return true, nil
 		}
 		l.mu.Lock()
 		ours := l.cluster == "" || n.Payload == l.cluster

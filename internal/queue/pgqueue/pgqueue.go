@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +37,9 @@ type Options struct {
 	Agent queue.Agent
 	// CallTimeout bounds each call; 15 s when zero.
 	CallTimeout time.Duration
+	// Log is told when LISTEN does not work, which no call would notice. May be
+	// nil.
+	Log *slog.Logger
 }
 
 // maxConns is what one agent needs at the most: heartbeat, claim and two
@@ -69,6 +73,10 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	config.ConnConfig.RuntimeParams["application_name"] = "tendril " + o.Agent.Name
 	timeout := cmp.Or(o.CallTimeout, 15*time.Second)
 	boundConnect(config.ConnConfig, timeout)
+	listenConfig := config.ConnConfig.Copy()
+	// A pooler may lend these connections one that somebody else has left
+	// listening. They would keep what arrives for ever.
+	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
@@ -76,7 +84,6 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	sum := sha256.Sum256([]byte(o.Token))
 	q := &Queue{pool: pool, hash: hex.EncodeToString(sum[:]), agent: o.Agent, timeout: timeout}
 	if o.ListenURL != "off" {
-		listenConfig := config.ConnConfig.Copy()
 		if o.ListenURL != "" {
 			if listenConfig, err = pgx.ParseConfig(o.ListenURL); err != nil {
 				pool.Close()
@@ -84,7 +91,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 			}
 			boundConnect(listenConfig, timeout)
 		}
-		q.listener = startListener(listenConfig, timeout)
+		q.listener = startListener(listenConfig, timeout, q.send, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	}
 	return q, nil
 }
@@ -96,6 +103,12 @@ func boundConnect(config *pgx.ConnConfig, timeout time.Duration) {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > timeout {
 		config.ConnectTimeout = timeout
 	}
+}
+
+// send sends a notification.
+func (q *Queue) send(ctx context.Context, channel string) error {
+	_, err := q.pool.Exec(ctx, "SELECT pg_notify($1, '')", channel)
+	return err
 }
 
 // Close implements queue.Queue.

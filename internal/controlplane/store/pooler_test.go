@@ -1,0 +1,60 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+)
+
+// Two people of two organisations share one connection of a pooler in
+// transaction mode: neither's role and claims may outlast a transaction.
+func TestStoreThroughAPooler(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	url := pgbouncer.Start(t, w.URL, map[string]string{"default_pool_size": "1"}).URL(t, w.URL)
+	open := func(user uuid.UUID) *store.Store {
+		s, err := store.Open(t.Context(), url, user)
+		if err != nil {
+			t.Fatalf("Open() = %v, want nil", err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	operator, stranger := uuid.New(), uuid.New()
+	w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'operator')", w.Org, operator)
+	ours, theirs := open(operator), open(stranger)
+	d, err := ours.Deploy(t.Context(), w.Cluster, json.RawMessage(snapshot))
+	if err != nil {
+		t.Fatalf("Deploy() = %v, want nil", err)
+	}
+	var both sync.WaitGroup
+	for range 20 {
+		both.Go(func() {
+			if p, err := ours.Provision(t.Context(), d.ID.String()); err != nil || p.ID != d.ID {
+				t.Errorf("Provision() by its operator = %+v, %v, want it", p, err)
+			}
+		})
+		both.Go(func() {
+			if clusters, err := theirs.Clusters(t.Context()); err != nil || len(clusters) != 0 {
+				t.Errorf("Clusters() by a stranger = %+v, %v, want none", clusters, err)
+			}
+		})
+	}
+	both.Wait()
+	// LISTEN comes to nothing here; looking each second has to do.
+	looks := 0
+	err = ours.Watch(t.Context(), d.ID, func(context.Context) (bool, error) {
+		looks++
+		return looks == 3, nil
+	})
+	if err != nil {
+		t.Errorf("Watch() = %v, want nil", err)
+	}
+}
