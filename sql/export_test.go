@@ -3,7 +3,23 @@ package sql
 import (
 	"context"
 	stdsql "database/sql"
+	"strings"
+	"testing"
 )
+
+// MigrationTexts is all of the migrations.
+func MigrationTexts(t *testing.T) string {
+	t.Helper()
+	all, err := read(migrations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, m := range all {
+		b.WriteString(m.text)
+	}
+	return b.String()
+}
 
 // MigrateTo runs the migrations up to a version and returns how many it ran.
 func MigrateTo(ctx context.Context, databaseURL string, version int64) (int, error) {

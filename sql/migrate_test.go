@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/tendril-run/tendril/internal/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
@@ -70,39 +68,5 @@ func TestMigrateRefusesNewerDatabase(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "trellis") {
 		t.Errorf("error = %q, want it to name the version and what to do", err)
-	}
-}
-
-// A managed Postgres gives out no superuser.
-func TestMigrateAsCreateroleOnly(t *testing.T) {
-	t.Parallel()
-	// A server of its own: on a shared one the roles are there already.
-	server := pgtest.OwnServer(t)
-	admin, err := pgx.Connect(t.Context(), server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close(context.Background()) //nolint:errcheck // the test is over
-	const role = "owner"
-	mustExec(t, admin, "CREATE ROLE "+role+" LOGIN CREATEROLE PASSWORD 'pw-for-the-test'")
-	mustExec(t, admin, "GRANT CREATE ON DATABASE postgres TO "+role)
-	mustExec(t, admin, "GRANT USAGE, CREATE ON SCHEMA public TO "+role+" WITH GRANT OPTION")
-	config, err := pgx.ParseConfig(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "postgres://" + role + ":pw-for-the-test@/postgres?host=" + config.Host
-	if _, err := tendrilsql.Migrate(t.Context(), url); err != nil {
-		t.Fatalf("Migrate(as CREATEROLE only) = %v, want nil", err)
-	}
-	owner, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close(context.Background()) //nolint:errcheck // the test is over
-	w := newWorld(t, owner)
-	id := w.deploy(t, w.operator, snapshot("hello"))
-	if got := w.status(t, id); got != "QUEUED" {
-		t.Errorf("status of a deploy there = %s, want QUEUED", got)
 	}
 }

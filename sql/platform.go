@@ -1,0 +1,82 @@
+package sql
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Left is a statement that only another role may run.
+type Left struct {
+	RunAs     string // a role's name, or "a superuser"
+	Statement string
+}
+
+// UsePlatform has a database that is up to date use what its platform offers
+// (Supabase's Realtime, pg_cron), and returns what is left for others to do.
+func UsePlatform(ctx context.Context, databaseURL string) ([]Left, error) {
+	conn, err := connect(ctx, databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return usePlatform(ctx, conn)
+}
+
+func usePlatform(ctx context.Context, conn interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) ([]Left, error) {
+	rows, err := conn.Query(ctx, "SELECT run_as, statement FROM tendril.fit_platform()")
+	if err != nil {
+		return nil, fmt.Errorf("use what the database's platform offers: %w", err)
+	}
+	left, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Left])
+	if err != nil {
+		return nil, fmt.Errorf("use what the database's platform offers: %w", err)
+	}
+	return left, nil
+}
+
+// Pending is what a database still needs.
+type Pending struct {
+	Version int64  // the migration that it is at; 0: none has been run
+	Script  string // of Script; "" when it is up to date
+	Left    []Left // as of UsePlatform, when it is up to date
+}
+
+// Inspect says what a database still needs, and changes nothing in it.
+func Inspect(ctx context.Context, databaseURL string) (Pending, error) {
+	var p Pending
+	conn, err := connect(ctx, databaseURL)
+	if err != nil {
+		return p, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var begun bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&begun)
+	if err == nil && begun {
+		err = conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&p.Version)
+	}
+	if err != nil {
+		return p, fmt.Errorf("read the database's migration version: %w", err)
+	}
+	if p.Script, err = Script(p.Version); err != nil || p.Script != "" {
+		return p, err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return p, fmt.Errorf("ask what the database's platform offers: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it was only to see what is left
+	p.Left, err = usePlatform(ctx, tx)
+	return p, err
+}
+
+func connect(ctx context.Context, databaseURL string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("reach the database: %w", err)
+	}
+	return conn, nil
+}
