@@ -106,7 +106,7 @@ BEGIN
     %[6]s;
     INSERT INTO %[5]s (version_id, is_applied) VALUES (0, true);
   END IF;
-  SELECT max(version_id) INTO v_version FROM %[5]s WHERE is_applied;
+  SELECT coalesce(max(version_id), 0) INTO v_version FROM %[5]s WHERE is_applied;
   IF v_version > %[2]d THEN
     RAISE EXCEPTION 'the database is at migration %%, this script knows only up to %[2]d', v_version
       USING HINT = 'print the script with a trellis at least as new as the one that migrated the database last';

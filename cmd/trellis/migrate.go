@@ -14,20 +14,37 @@ import (
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	return &cobra.Command{
+	var printed bool
+	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a database up to this program's schema",
 		Long: `Brings a database (PostgreSQL 15 or later, a Supabase project included) up to this
 program's schema. Running it again is harmless; a database that is newer than
-this program is left as it is.`,
-		Example: `  trellis migrate --database-url postgres://me@db.example/tendril`,
-		Args:    cobra.NoArgs,
+this program is left as it is.
+
+It also has the database use what its platform offers: tables are added to the
+publication of Supabase's Realtime, and pg_cron, where it is installed, gives up
+runs whose agent is gone. What only another role may do is named.
+
+--print writes SQL instead of running it, for an editor such as Supabase's: what
+the database given by --database-url or TRELLIS_DATABASE_URL still needs (nothing
+in it is changed), or everything when none is given. The script does all or
+nothing, and does nothing to a database that has had it.`,
+		Example: `  trellis migrate --database-url postgres://me@db.example/tendril
+  trellis migrate --print > tendril.sql
+  trellis migrate --print --database-url postgres://me@db.example/tendril | less`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			if printed {
+				return a.printMigrations(ctx)
+			}
 			return a.migrate(ctx)
 		},
 	}
+	cmd.Flags().BoolVar(&printed, "print", false, "write what is still to run as SQL, and run nothing")
+	return cmd
 }
 
 func (a *app) migrate(ctx context.Context) error {
@@ -36,14 +53,64 @@ func (a *app) migrate(ctx context.Context) error {
 		return err
 	}
 	ran, err := sql.Migrate(ctx, url)
-	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
-		return &store.UnreachableError{Doing: "migrate the database", Err: err}
+	if err != nil {
+		return unreached("migrate the database", err)
 	}
-	switch {
-	case err != nil:
+	left, err := sql.UsePlatform(ctx, url)
+	if err != nil {
+		return unreached("migrate the database", err)
+	}
+	switch ran {
+	case 0:
+		err = a.print("The database is up to date.")
+	case 1:
+		err = a.print("The database is up to date; 1 migration was applied.")
+	default:
+		err = a.print("The database is up to date; %d migrations were applied.", ran)
+	}
+	for _, l := range left {
+		a.say("Only %s may run this; then migrate again:\n  %s;", l.RunAs, l.Statement)
+	}
+	return err
+}
+
+// useOffers is the end of each script: its rows are what an editor shows.
+const useOffers = `
+-- Uses what the platform offers (Realtime, pg_cron), and shows what only another
+-- role may run. To be run again when it has come to offer more.
+SELECT run_as, statement FROM tendril.fit_platform();`
+
+func (a *app) printMigrations(ctx context.Context) error {
+	url := a.givenDatabase()
+	if url == "" {
+		script, err := sql.Script(0)
+		if err != nil {
+			return err
+		}
+		return a.print("%s%s", script, useOffers)
+	}
+	pending, err := sql.Inspect(ctx, url)
+	if err != nil {
+		return unreached("ask the database what it needs", err)
+	}
+	if pending.Script != "" {
+		return a.print("%s%s", pending.Script, useOffers)
+	}
+	if err := a.print("-- The database is at migration %d, the newest that this program has.\n%s", pending.Version, useOffers); err != nil {
 		return err
-	case ran == 0:
-		return a.print("The database is up to date.")
 	}
-	return a.print("The database is up to date; %d migrations were applied.", ran)
+	for _, l := range pending.Left {
+		if err := a.print("\n-- Only %s may run this:\n%s;", l.RunAs, l.Statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unreached tells a database that is away from one that refuses.
+func unreached(doing string, err error) error {
+	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
+		return &store.UnreachableError{Doing: doing, Err: err}
+	}
+	return err
 }
