@@ -1,0 +1,16 @@
+// Package rpcgateway answers agents as PostgREST would: the agent functions, and
+// only those, by POST under /rest/v1/rpc/. An agent that is set up for Supabase
+// runs against it unchanged.
+//
+// A request goes through these steps, and is answered where one refuses it:
+//
+//	address (rate) ─ key ─ path, method, media types ─ body ─ catalogue ─ call ─ answer
+//
+// Which arguments a function has, and of which types, is read from the
+// database, so a migration needs no new gateway. Each call is one transaction
+// as role anon: what it may do is decided in SQL. It is sent in one round trip,
+// by the extended protocol, with every value as a bound parameter, so that no
+// input becomes SQL, and neither values nor token hashes get into a log.
+//
+// The package must not know what the functions do, nor who may call them.
+package rpcgateway

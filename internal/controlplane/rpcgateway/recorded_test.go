@@ -1,0 +1,64 @@
+package rpcgateway_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/postgrest/recorded"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+)
+
+// What PostgREST's documentation shows, asked of the gateway, which is told to
+// serve the documentation's functions.
+func TestDocumentedExchanges(t *testing.T) {
+	t.Parallel()
+	exchanges, functions := recorded.Documented(t)
+	db := pgtest.New(t, queuetest.Migrated)
+	conn := db.Conn(t)
+	mustExec(t, conn, functions)
+	rows, err := conn.Query(t.Context(), "SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND NOT prosecdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || !slices.Contains(served, "sayhello") {
+		t.Fatalf("functions = %v, %v, want those of the documentation", served, err)
+	}
+	// What a migration does for ours.
+	mustExec(t, conn, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO anon")
+	url := serve(t, rpcgateway.Options{DatabaseURL: db.URL, Functions: served})
+	for _, e := range exchanges {
+		t.Run(e.Name, func(t *testing.T) {
+			check(t, send(t, url, e.Request), e.Response)
+		})
+	}
+}
+
+// One agent's story, call by call.
+func TestAgentExchanges(t *testing.T) {
+	t.Parallel()
+	exchanges, world := recorded.Agent(t)
+	db := pgtest.New(t, queuetest.Migrated)
+	mustExec(t, db.Conn(t), world)
+	url := serve(t, rpcgateway.Options{DatabaseURL: db.URL})
+	for _, e := range exchanges {
+		t.Run(e.Name, func(t *testing.T) {
+			e.Response.Body = bytes.Replace(e.Response.Body, []byte(`"contract": 2`), fmt.Appendf(nil, `"contract": %d`, queue.Contract), 1)
+			check(t, send(t, url, e.Request), e.Response)
+		})
+	}
+}
+
+func mustExec(t testing.TB, conn *pgx.Conn, statement string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%.200s: %v", statement, err)
+	}
+}
