@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -56,10 +57,13 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 }
 
 func patiently(err error) error {
-	if err == nil || queue.KindOf(err) != queue.Unauthorized {
+	refused, ok := errors.AsType[*queue.Error](err)
+	if !ok || refused.Kind != queue.Unauthorized {
 		return err
 	}
-	return &queue.Error{Kind: queue.Unavailable, Message: err.Error(), Err: err}
+	patient := *refused
+	patient.Kind = queue.Unavailable
+	return &patient
 }
 
 // deliver starts to deliver a run's spool.

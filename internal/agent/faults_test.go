@@ -62,7 +62,7 @@ func TestRevokedTokenStopsClaimingOnly(t *testing.T) {
 	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 3", "succeed")
 	w.touched(t, "running")
 	w.Exec(t, "UPDATE tendril.cluster_tokens SET revoked_at = now()")
-	a.says(t, "nothing is claimed until the token is valid again")
+	a.says(t, "nothing is claimed until that is mended")
 	waiting := w.deploy(t, "dev", "succeed")
 	w.release(t, "go") // the run goes on; its lines wait
 	a.says(t, "delivering again after a failure")

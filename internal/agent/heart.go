@@ -125,5 +125,5 @@ func (h *heart) failed(ctx context.Context, err error) (time.Duration, bool) {
 		}
 	}
 	h.trouble.met(err)
-	return min(h.retry.NextBackOff(), h.interval), true
+	return queue.Wait(err, min(h.retry.NextBackOff(), h.interval)), true
 }

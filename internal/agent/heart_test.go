@@ -289,7 +289,7 @@ func TestPollerAsksAgainWhenWoken(t *testing.T) {
 		p := newPoller(newBoot(a, nil, q, nil))
 		began := time.Now()
 		time.AfterFunc(time.Second, func() { q.work <- struct{}{} })
-		if !p.pause(t.Context(), time.Minute) {
+		if !p.pause(t.Context(), nil, time.Minute) {
 			t.Error("pause() = false, want true")
 		}
 		if took := time.Since(began); took != time.Second+retrySoon {

@@ -38,7 +38,7 @@ func (o *outage) met(err error) {
 	case queue.Unavailable:
 		o.log.Warn("cannot "+o.what+"; trying again until it works", "error", err)
 	case queue.Unauthorized:
-		o.log.Error("cannot "+o.what+": nothing is claimed until the token is valid again; what runs goes on", "error", err)
+		o.log.Error("cannot "+o.what+": nothing is claimed until that is mended; what runs goes on", "error", err)
 	default:
 		o.log.Error("cannot "+o.what, "error", err)
 	}

@@ -85,7 +85,7 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 		default:
 			p.trouble.met(err)
 			p.boot.heart.nudge() // it tells of an outage, and of its end
-			if !p.pause(ctx, retry.NextBackOff()) && p.pending {
+			if !p.pause(ctx, err, retry.NextBackOff()) && p.pending {
 				return p.resolve(ctx)
 			}
 		}
@@ -95,8 +95,8 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 
 // pause waits before it is asked again after a failure, less long when the
 // database lets hear of itself; false when ctx ends first.
-func (p *poller) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
+func (p *poller) pause(ctx context.Context, after error, d time.Duration) bool {
+	timer := time.NewTimer(queue.Wait(after, d))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -104,7 +104,7 @@ func (p *poller) pause(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	case <-p.boot.queue.Work():
-		return wait(ctx, min(d, retrySoon)) // any role of the database can send what wakes us
+		return wait(ctx, queue.Wait(after, min(d, retrySoon))) // any role of the database can send what wakes us
 	}
 }
 
@@ -179,7 +179,7 @@ func (p *poller) resolve(ctx context.Context) *provision.Assignment {
 		if err == nil {
 			return assignment
 		}
-		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, retry.NextBackOff()) {
+		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, queue.Wait(err, retry.NextBackOff())) {
 			p.boot.hand.release(claim)
 			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", claim, "error", err)
 			return nil

@@ -21,7 +21,7 @@ func (b *boot) register(ctx context.Context) (queue.Registration, error) {
 			return queue.Registration{}, err
 		}
 		trouble.met(err)
-		if !wait(ctx, retry.NextBackOff()) {
+		if !wait(ctx, queue.Wait(err, retry.NextBackOff())) {
 			return queue.Registration{}, ctx.Err()
 		}
 	}

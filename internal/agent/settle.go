@@ -58,7 +58,7 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 		if err == nil || queue.KindOf(err) != queue.Unavailable {
 			return err
 		}
-		if !wait(ctx, retry.NextBackOff()) {
+		if !wait(ctx, queue.Wait(err, retry.NextBackOff())) {
 			return errors.Join(ctx.Err(), err)
 		}
 	}

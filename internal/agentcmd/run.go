@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 )
 
 type runFlags struct {
@@ -94,6 +95,11 @@ func (f runFlags) environ(cmd *cobra.Command) []string {
 
 func opener(c config.Config, log *slog.Logger) func(queue.Agent) (queue.Queue, error) {
 	return func(a queue.Agent) (queue.Queue, error) {
+		if c.Queue.OverHTTP() {
+			return rpcqueue.New(rpcqueue.Options{
+				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), Agent: a,
+			})
+		}
 		// Not the run's context: the queue is needed until the drain is over,
 		// and closed by the agent.
 		return pgqueue.New(context.Background(), pgqueue.Options{

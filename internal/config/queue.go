@@ -74,7 +74,7 @@ func (l *loader) checkRPC(q Queue) {
 	if address.Scheme == "http" && !q.AllowHTTP && !loopback(address.Hostname()) {
 		l.problem("queue.url: http:// would send the cluster's credential in the clear; use https://, or set queue.allow_http where nobody can listen in")
 	}
-	if q.ListenURL != "" {
+	if q.ListenURL != "" && q.ListenURL != "off" {
 		l.problem("queue.listen_url: goes with a postgres:// queue.url only, and that is %s://", address.Scheme)
 	}
 	if other := l.env[supabaseURL]; other != "" && strings.TrimRight(other, "/") != strings.TrimRight(q.URL, "/") && l.fromEnv["queue.api_key"] == supabaseKey {

@@ -121,7 +121,7 @@ func (p *Pump) pause(ctx context.Context, why error) error {
 	if p.options.OnRetry != nil {
 		p.options.OnRetry(why)
 	}
-	wait := time.NewTimer(p.retry.NextBackOff())
+	wait := time.NewTimer(queue.Wait(why, p.retry.NextBackOff()))
 	defer wait.Stop()
 	select {
 	case <-ctx.Done():

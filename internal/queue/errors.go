@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind is what an error means for the caller.
@@ -34,7 +35,9 @@ type Error struct {
 	Reason  string // a stable word, such as tag_moved; the DETAIL of the SQL error
 	Message string // for people
 	Hint    string // what to do; may be empty
-	Err     error  // the transport's own error; may be nil
+	// RetryAfter is how long the other side asks to be left alone; 0: it does not.
+	RetryAfter time.Duration
+	Err        error // the transport's own error; may be nil
 }
 
 func (e *Error) Error() string {
@@ -55,9 +58,35 @@ func KindOf(err error) Kind {
 	return Unavailable
 }
 
+// Wait returns how long to wait before a call that ended in err is repeated: d,
+// or longer where the answer asked for it.
+func Wait(err error, d time.Duration) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return max(d, e.RetryAfter)
+	}
+	return d
+}
+
+// NoContract is what to do where the functions of the contract are missing.
+const NoContract = "this database has no Tendril contract, or an older one: run \"trellis migrate\" against it"
+
+// Answer makes an Error of an SQL error, the same on every transport. doing says
+// what was tried, for messages that are not the contract's own.
+func Answer(doing, state, message, detail, hint string) *Error {
+	e := &Error{Kind: KindOfState(state, detail), Code: state, Reason: detail, Message: message, Hint: hint}
+	if strings.HasPrefix(state, "PT") {
+		return e
+	}
+	e.Message, e.Reason = fmt.Sprintf("could not %s: %s (SQLSTATE %s)", doing, message, state), ""
+	if state == "42883" || state == "3F000" {
+		e.Kind, e.Hint = Refused, NoContract
+	}
+	return e
+}
+
 // KindOfState maps a SQLSTATE and the stable word that comes with it, the same
-// on every transport. The contract's own refusals (PT4xx) are final, and so is
-// what a statement will meet again (bad data, violated constraints, missing
+// on every transport. The contract's own refusals (PT4xx) are final, but for being
+// slow or too many, and so is what a statement will meet again (bad data, violated constraints, missing
 // objects or privileges: classes 22, 23, 42). The rest (shutting down, out of
 // connections, deadlock) passes.
 func KindOfState(state, reason string) Kind {
@@ -70,6 +99,8 @@ func KindOfState(state, reason string) Kind {
 		return ClaimLost
 	case state == "PT409" && reason == "cancel_requested":
 		return CancelRequested
+	case state == "PT408", state == "PT429":
+		return Unavailable
 	case strings.HasPrefix(state, "PT4"), strings.HasPrefix(state, "22"), strings.HasPrefix(state, "23"), strings.HasPrefix(state, "42"):
 		return Refused
 	default:

@@ -27,22 +27,17 @@ func translate(doing string, err error) error {
 		}
 		return &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}
 	}
-	e := &queue.Error{Kind: queue.KindOfState(pg.Code, pg.Detail), Code: pg.Code, Reason: pg.Detail, Message: pg.Message, Hint: pg.Hint, Err: err}
-	if !strings.HasPrefix(pg.Code, "PT") {
-		// Not one of the contract's own: say what it was about.
-		e.Message, e.Reason = fmt.Sprintf("could not %s: %s (SQLSTATE %s)", doing, pg.Message, pg.Code), ""
-		switch {
-		case pg.Code == "42883" || pg.Code == "3F000":
-			e.Kind, e.Hint = queue.Refused, "this database has no Tendril contract, or an older one: run \"trellis migrate\" against it"
-		case pg.Code == "42501":
-			e.Kind, e.Hint = queue.Refused, "the login role must be a member of tendril_agent"
-		case strings.HasPrefix(pg.Code, "28"):
-			e.Kind, e.Hint = queue.Refused, "check the user and password in the queue URL"
-		case strings.Contains(pg.Message, "unsupported startup parameter"):
-			e.Kind, e.Hint = queue.Refused, "a pooler stands between and refuses what the queue URL sets: remove that from the URL and set it on the role, by ALTER ROLE … SET"
-		case pg.Code == "3D000":
-			e.Kind, e.Hint = queue.Refused, "check the database name in the queue URL"
-		}
+	e := queue.Answer(doing, pg.Code, pg.Message, pg.Detail, pg.Hint)
+	e.Err = err
+	switch {
+	case pg.Code == "42501":
+		e.Kind, e.Hint = queue.Refused, "the login role must be a member of tendril_agent"
+	case strings.HasPrefix(pg.Code, "28"):
+		e.Kind, e.Hint = queue.Refused, "check the user and password in the queue URL"
+	case strings.Contains(pg.Message, "unsupported startup parameter"):
+		e.Kind, e.Hint = queue.Refused, "a pooler stands between and refuses what the queue URL sets: remove that from the URL and set it on the role, by ALTER ROLE … SET"
+	case pg.Code == "3D000":
+		e.Kind, e.Hint = queue.Refused, "check the database name in the queue URL"
 	}
 	return e
 }

@@ -1,0 +1,87 @@
+package rpcqueue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// lines are the arguments of insert_provision_log. Without chunks p_chunks is
+// null: a question only.
+type lines struct {
+	Hash   string               `json:"p_token_hash"`
+	Claim  uuid.UUID            `json:"p_claim_id"`
+	First  int64                `json:"p_first_chunk"`
+	Chunks []provision.LogChunk `json:"p_chunks"`
+}
+
+// AppendLog implements queue.Queue. Where a body is too large for what stands
+// between, the chunks go in several calls.
+func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
+	for {
+		part := q.fitting(chunks)
+		body, err := encode(lines{q.hash, claimID, first, part})
+		if err != nil {
+			return 0, err
+		}
+		var next chunkNumber
+		err = q.send(ctx, "store log lines", "insert_provision_log", body, &next)
+		if len(part) > 1 && tooLarge(err) {
+			q.mostBody.Store(int64(len(body) / 2))
+			continue
+		}
+		sent := first + int64(len(part))
+		if err != nil || len(part) == len(chunks) || int64(next) < sent {
+			return int64(next), err
+		}
+		first, chunks = sent, chunks[len(part):]
+	}
+}
+
+// perChunk is about what a chunk takes beside its text.
+const perChunk = 80
+
+// fitting returns as many of the chunks as are let pass, one at least.
+func (q *Queue) fitting(chunks []provision.LogChunk) []provision.LogChunk {
+	most := q.mostBody.Load()
+	if most == 0 {
+		return chunks
+	}
+	size := int64(0)
+	for i, c := range chunks {
+		if size += int64(len(c.Text)) + perChunk; size > most && i > 0 {
+			return chunks[:i]
+		}
+	}
+	return chunks
+}
+
+// tooLarge reports whether something refused a call for its size, other than the
+// database itself.
+func tooLarge(err error) bool {
+	e, ok := errors.AsType[*queue.Error](err)
+	return ok && e.Reason == reasonBodyTooLarge
+}
+
+// encode is json.Marshal without escapes that only HTML needs, and in one piece
+// of memory: this is on the way of every byte that is logged.
+func encode(l lines) ([]byte, error) {
+	size := 256
+	for _, c := range l.Chunks {
+		size += len(c.Text) + len(c.Text)/16 + perChunk
+	}
+	body := bytes.NewBuffer(make([]byte, 0, size))
+	encoder := json.NewEncoder(body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(l); err != nil {
+		return nil, fmt.Errorf("encode log lines: %w", err)
+	}
+	return body.Bytes(), nil
+}

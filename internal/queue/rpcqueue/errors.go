@@ -1,0 +1,170 @@
+package rpcqueue
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/tendril-run/tendril/internal/postgrest"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// The reasons of errors that are not the database's.
+const (
+	reasonAPIKey       = "api_key_refused"
+	reasonBodyTooLarge = "body_too_large"
+)
+
+// unanswered is a try without a whole answer.
+func (q *Queue) unanswered(ctx context.Context, doing string, err error) *trouble {
+	// What has become of this connection may have become of all: the next call
+	// is not to find out one by one.
+	q.transport.CloseIdleConnections()
+	e := &queue.Error{Kind: queue.Unavailable, Err: err}
+	_, distrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		e.Message = fmt.Sprintf("could not %s: %s did not answer in time", doing, q.host)
+	case distrusted:
+		e.Message = fmt.Sprintf("could not %s: %s: %v", doing, q.host, err)
+		e.Hint = "if an authority of your own has signed its certificate, name that one's by queue.ca_file or SSL_CERT_FILE"
+	default:
+		e.Message = q.secrets.Replace(fmt.Sprintf("could not %s: %s: %v", doing, q.host, err))
+	}
+	return &trouble{e, ctx.Err() == nil && !distrusted}
+}
+
+// explain says what an answer means that is no result.
+func (q *Queue) explain(doing string, a answer) *trouble {
+	said := a.said()
+	var e *queue.Error
+	switch {
+	case a.status < 300:
+		e = q.stranger(doing, a)
+	case strings.HasPrefix(said.Code, "PGRST"):
+		e = q.fromPostgREST(doing, a, said)
+	case len(said.Code) == 5:
+		e = queue.Answer(doing, said.Code, said.Message, text(said.Details), text(said.Hint))
+		if said.Code == "42501" {
+			e.Kind, e.Hint = queue.Refused, "the API key must be the project's public (publishable or anon) one, and \"trellis migrate\" run against the database"
+		}
+	case a.status == http.StatusUnauthorized && said.Message != "":
+		e = q.badAPIKey(said.Message)
+	default:
+		e = q.stranger(doing, a)
+	}
+	e.Message, e.Hint = q.secrets.Replace(e.Message), q.secrets.Replace(e.Hint)
+	if a.mayPass() {
+		e.RetryAfter = retryAfter(a.header)
+	}
+	return &trouble{e, a.mayPass()}
+}
+
+// said is the body of an error: PostgREST's own has a code, that of something
+// before it has none.
+func (a answer) said() postgrest.Error {
+	var said postgrest.Error
+	if json.Unmarshal(a.body, &said) != nil {
+		return postgrest.Error{}
+	}
+	return said
+}
+
+func text(nullable *string) string {
+	if nullable == nil {
+		return ""
+	}
+	return *nullable
+}
+
+// mayPass reports whether the same request may be answered otherwise in a
+// moment.
+func (a answer) mayPass() bool {
+	return a.status == http.StatusRequestTimeout || a.status == http.StatusTooManyRequests || a.status >= 500
+}
+
+// fromPostgREST is an error of PostgREST's own, with a code by its groups: 0 it
+// has no connection, 1 the request, 2 the schema, 3 the key.
+func (q *Queue) fromPostgREST(doing string, a answer, said postgrest.Error) *queue.Error {
+	e := &queue.Error{Kind: queue.Refused, Code: said.Code, Hint: text(said.Hint),
+		Message: fmt.Sprintf("could not %s: %s (%s)", doing, said.Message, said.Code)}
+	switch {
+	case said.Code == postgrest.CodeNoFunction:
+		e.Hint = queue.NoContract
+	case said.Code == postgrest.CodeNoSuchProfile:
+		e.Hint = "expose the schema public in the settings of the API"
+	case strings.HasPrefix(said.Code, "PGRST3"):
+		return q.badAPIKey(said.Message)
+	case a.status >= 500:
+		e.Kind = queue.Unavailable
+	}
+	return e
+}
+
+// badAPIKey is what has nothing to do with the cluster's token.
+func (q *Queue) badAPIKey(said string) *queue.Error {
+	return &queue.Error{
+		Kind: queue.Unauthorized, Reason: reasonAPIKey,
+		Message: fmt.Sprintf("%s does not accept the API key: %s", q.host, said),
+		Hint:    "set queue.api_key, or SUPABASE_ANON_KEY, to the project's publishable (anon) key; the cluster's token was not looked at",
+	}
+}
+
+// stranger is an answer that PostgREST does not give. Nothing is known of what
+// the database would say, so lines must not be given up for it; but what is too
+// large stays too large.
+func (q *Queue) stranger(doing string, a answer) *queue.Error {
+	e := &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %s answered %s%s", doing, q.host, a.title(), a.gist())}
+	switch location := a.header.Get("Location"); {
+	case a.endless:
+		e.Message = fmt.Sprintf("could not %s: the answer of %s is larger than %d bytes", doing, q.host, mostAnswer)
+	case a.status == http.StatusRequestEntityTooLarge:
+		e.Kind, e.Reason = queue.Refused, reasonBodyTooLarge
+		e.Hint = "what stands before the database must let bodies of 2 MB pass"
+	case a.status == 540:
+		e.Hint = "the Supabase project is paused: restore it in its dashboard"
+	case a.status/100 == 3 && location != "":
+		e.Message = fmt.Sprintf("could not %s: %s sends to another address, which is not followed with the cluster's credential", doing, q.host)
+		e.Hint = "set queue.url to the address that it ends at"
+	case !a.mayPass():
+		e.Hint = "this is not how PostgREST answers: check queue.url, and what stands between"
+	}
+	return e
+}
+
+// title is the status for people.
+func (a answer) title() string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", a.status, http.StatusText(a.status)))
+}
+
+// gist is what an answer that nobody expected says: its message, the title of a
+// page, else the beginning of the text.
+func (a answer) gist() string {
+	const longest = 200
+	text := a.body[:min(len(a.body), 64<<10)]
+	if said := a.said().Message; said != "" {
+		text = []byte(said)
+	} else if title := regexp.MustCompile(`(?is)<title[^>]*>([^<]+)`).FindSubmatch(text); title != nil {
+		text = title[1]
+	} else if bytes.HasPrefix(text, []byte("<")) {
+		text = regexp.MustCompile(`(?s)<[^>]*>`).ReplaceAll(text, []byte(" "))
+	}
+	line := strings.Join(strings.FieldsFunc(html.UnescapeString(strings.ToValidUTF8(string(text), "")), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	if line == "" {
+		return ""
+	}
+	if runes := []rune(line); len(runes) > longest {
+		line = string(runes[:longest]) + "…"
+	}
+	return ": " + line
+}
