@@ -1,0 +1,76 @@
+package sql_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+	tendrilsql "github.com/tendril-run/tendril/sql"
+)
+
+type cronJob struct{ Name, Schedule, Command, Username, Database string }
+
+// pg_cron comes after the migrations, as somebody else's.
+func TestCron(t *testing.T) {
+	t.Parallel()
+	server := withPlugins(t, pgtest.WithSetting("shared_preload_libraries", "pg_cron"), pgtest.WithSetting("cron.use_background_workers", "on"))
+	admin := open(t, server.URL)
+	mustExec(t, admin, `CREATE ROLE owner LOGIN CREATEROLE PASSWORD 'pw-for-the-test'; GRANT CREATE ON DATABASE postgres TO owner;
+		GRANT ALL ON SCHEMA public TO owner WITH GRANT OPTION`)
+	url := asRole(t, server, "owner", "postgres")
+	if _, err := tendrilsql.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	if one[bool](t, admin, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_cron')") {
+		t.Error("the migrations have installed pg_cron, want it left to its owner")
+	}
+	mustExec(t, admin, "CREATE EXTENSION pg_cron; REVOKE USAGE ON SCHEMA cron FROM PUBLIC")
+	left, err := tendrilsql.UsePlatform(t.Context(), url)
+	if want := []tendrilsql.Left{{RunAs: "a superuser", Statement: "GRANT USAGE ON SCHEMA cron TO owner"}}; err != nil || !slices.Equal(left, want) {
+		t.Fatalf("UsePlatform(without a right to cron) = %v, %v, want %v", left, err, want)
+	}
+	mustExec(t, admin, left[0].Statement)
+	if p, err := tendrilsql.Inspect(t.Context(), url); err != nil || len(p.Left) > 0 {
+		t.Errorf("Inspect() = %v, %v, want nothing left", p.Left, err)
+	}
+	wantJobs(t, admin)
+	reap := cronJob{"tendril-reap", "* * * * *", "SELECT tendril.reap()", "owner", "postgres"}
+	for range 2 {
+		if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
+			t.Errorf("UsePlatform() = %v, %v, want nothing left", left, err)
+		}
+		wantJobs(t, admin, reap)
+	}
+
+	// What was changed by hand stays.
+	mustExec(t, admin, "UPDATE cron.job SET schedule = '*/2 * * * *'")
+	if _, err := tendrilsql.UsePlatform(t.Context(), url); err != nil {
+		t.Error(err)
+	}
+	reap.Schedule = "*/2 * * * *"
+	wantJobs(t, admin, reap)
+
+	// Its role may do what it says.
+	w := newWorld(t, admin)
+	agent := w.newAgent(t, "one")
+	id := w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	w.expire(t, claim)
+	mustExec(t, open(t, asRole(t, server, reap.Username, reap.Database)), reap.Command)
+	if got := w.statusAndCode(t, id); got != "FAILED/agent_lost" {
+		t.Errorf("status after the job = %s, want FAILED/agent_lost", got)
+	}
+}
+
+func wantJobs(t *testing.T, conn *pgx.Conn, want ...cronJob) {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), "SELECT jobname, schedule, command, username, database FROM cron.job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[cronJob]); err != nil || !slices.Equal(got, want) {
+		t.Errorf("cron.job = %v, %v, want %v", got, err, want)
+	}
+}
