@@ -18,6 +18,10 @@ const beatSpacing = 100 * time.Millisecond
 // beatUnadvised is the time between heartbeats until the database says.
 const beatUnadvised = 5 * time.Second
 
+// attentive is how many times as often as advised a heartbeat is sent while
+// something runs and nothing can wake us: a cancel is heard of by asking then.
+const attentive = 5
+
 // heart renews the leases of what is in hand and passes on what comes back.
 type heart struct {
 	boot       *boot
@@ -87,6 +91,9 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	h.trouble.over()
 	h.retry.Reset()
 	h.obey(pulse)
+	if h.boot.queue.Attention() == nil && len(h.boot.hand.claims()) > 0 {
+		return jitter(h.interval / attentive), true
+	}
 	return jitter(h.interval), true
 }
 

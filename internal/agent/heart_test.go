@@ -112,6 +112,62 @@ func TestHeartBeatsAtOnceAndThenRegularly(t *testing.T) {
 	})
 }
 
+// Nothing wakes an agent over HTTPS, and people wait for a cancel.
+func TestHeartBeatsOftenWhileSomethingRunsUnwoken(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		wakes, runs bool
+		least, most int // heartbeats in 100 s
+	}{
+		{wakes: true, runs: true, least: 8, most: 13},
+		{wakes: false, runs: false, least: 8, most: 13},
+		{wakes: false, runs: true, least: 40, most: 65},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newIdleQueue()
+			if !c.wakes {
+				q.attention = nil
+			}
+			a := New(Options{Log: slog.New(slog.DiscardHandler)})
+			b := newBoot(a, nil, q, nil)
+			if c.runs {
+				b.hand.hold(uuid.New(), nil)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+			defer cancel()
+			newHeart(b, 10*time.Second, func(error) {}).run(ctx)
+			if n, _ := q.counts(); n < c.least || n > c.most {
+				t.Errorf("heartbeats in 100 s with wakes %t and a run %t = %d, want %d to %d", c.wakes, c.runs, n, c.least, c.most)
+			}
+		})
+	}
+}
+
+// A server that is overloaded says when to come back: the agent does not come
+// before.
+func TestRetryAfterIsObeyed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newIdleQueue()
+		beating(t, q, 1)
+		q.fail(&queue.Error{Kind: queue.Unavailable, Message: "too many requests", RetryAfter: 30 * time.Second})
+		time.Sleep(time.Minute) // all have heard of it
+		q.counts()
+		for range 600 { // in 10 minutes; hints change nothing
+			select {
+			case q.work <- struct{}{}:
+			default:
+			}
+			time.Sleep(time.Second)
+		}
+		// A question that failed has a heartbeat sent at once, and no more.
+		beats, asked := q.counts()
+		if beats < 18 || beats > 42 || asked < 9 || asked > 21 {
+			t.Errorf("heartbeats, questions in 10 minutes = %d, %d, want about 20 each, and one of the first for each of the second at the most", beats, asked)
+		}
+	})
+}
+
 func TestForgedWakesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

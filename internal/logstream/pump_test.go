@@ -227,6 +227,26 @@ func TestPumpRetriesUntilItsContextEnds(t *testing.T) {
 	}
 }
 
+// A server that is overloaded says when to come back: nothing comes before.
+func TestPumpComesBackWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"append 1", "report plan"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := goLive(t, always(call, &queue.Error{Kind: queue.Unavailable, Message: "too many requests", RetryAfter: 30 * time.Second}), false)
+			write(t, l.w, provision.Stdout, "a\n")
+			l.update(processing(provision.StagePlan))
+			time.Sleep(10*time.Minute - time.Second)
+			synctest.Wait()
+			if l.retries != 20 {
+				t.Errorf("%s failed %d times in 10 minutes, want 20: once in 30 s", call, l.retries)
+			}
+			l.back()
+			l.update(ended(provision.Success))
+			l.die()
+		})
+	}
+}
+
 // TestPumpIsQuickAgainAfterAnOutage: a call that succeeds ends the long waits.
 func TestPumpIsQuickAgainAfterAnOutage(t *testing.T) {
 	t.Parallel()
