@@ -21,6 +21,19 @@ func MigrationTexts(t *testing.T) string {
 	return b.String()
 }
 
+// Versions lists the migrations there are, in their order.
+func Versions(t *testing.T) (versions []int64) {
+	t.Helper()
+	all, err := read(migrations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		versions = append(versions, m.version)
+	}
+	return versions
+}
+
 // MigrateTo runs the migrations up to a version and returns how many it ran.
 func MigrateTo(ctx context.Context, databaseURL string, version int64) (int, error) {
 	db, err := stdsql.Open("pgx", databaseURL)

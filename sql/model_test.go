@@ -40,7 +40,7 @@ func TestModel(t *testing.T) {
 	if seen["sequences"] < 100 {
 		return // too few for chance to bring about everything
 	}
-	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back"} {
+	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back", "approved", "rejected", "retried"} {
 		if seen[needed] == 0 {
 			t.Errorf("not once %s in %d steps: the test does not reach what it is for", needed, seen["steps"])
 		}
@@ -137,7 +137,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		{"claim", 6, m.claimNew}, {"progress", 6, m.progress}, {"lose", 5, m.lose}, {"settle", 4, m.settle}, {"heartbeat", 3, m.heartbeat},
 		{"sweep", 3, m.sweep}, {"restart", 3, m.restart}, {"deploy", 3, m.deploy}, {"log", 3, m.log}, {"release", 2, m.release},
 		{"time passes", 2, m.timePasses}, {"cancel", 1, m.cancel}, {"claim again", 1, m.claimAgain}, {"await approval", 2, m.await},
-		{"approve", 3, m.approve}, {"register again", 1, m.registerAgain}, {"register a name twice", 1, m.registerName}, {"fall silent", 1, m.fallSilent},
+		{"approve", 3, m.approve}, {"reject", 1, m.reject}, {"retry", 1, m.retry},
+		{"lock", 1, m.lock}, {"unlock", 3, m.unlock}, {"register again", 1, m.registerAgain}, {"register a name twice", 1, m.registerName}, {"fall silent", 1, m.fallSilent},
 	}
 	for i, action := range all {
 		for n := range action.often {

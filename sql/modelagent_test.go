@@ -140,7 +140,7 @@ func (m *model) fetch(rt *rapid.T, a *modelAgent, boot, claim uuid.UUID) (answer
 func (m *model) next(a *modelAgent) (next uuid.UUID) {
 	for id, w := range m.state.Workspaces {
 		if w.Cluster != m.clusters[a.cluster].id || w.Head == uuid.Nil || w.Running != uuid.Nil || w.Held != uuid.Nil ||
-			w.Unsaved != uuid.Nil && w.Unsaved != a.instance {
+			w.Unsaved != uuid.Nil && w.Unsaved != a.instance || w.Locked != "" {
 			continue
 		}
 		if next == uuid.Nil || before(m.state.Provisions[w.Head], m.state.Provisions[m.state.Workspaces[next].Head]) {

@@ -3,6 +3,7 @@ package sql_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
@@ -110,15 +111,18 @@ func (m *model) release(rt *rapid.T) {
 	m.refreshHead(id)
 }
 
-// await does what the end of a plan does that wants approval.
+// await is the end of a plan that wants approval.
 func (m *model) await(rt *rapid.T) {
 	id := m.drawClaim(rt, func(c *claimRow) bool { return c.State == "running" && !c.ApplyBegun })
 	c := m.state.Claims[id]
-	m.exec(rt, fmt.Sprintf(`BEGIN; UPDATE public.provisions SET status = 'AWAITING_APPROVAL' WHERE id = '%s';
-		UPDATE public.workspaces SET reserved_by = '%s' WHERE id = '%s';
-		UPDATE public.workspaces SET running_claim = NULL WHERE id = '%[3]s';
-		UPDATE tendril.claims SET state = 'ended', ended_at = clock_timestamp() WHERE id = '%[4]s';
-		SELECT tendril.refresh_head('%[3]s'); COMMIT`, c.Provision, c.Provision, c.Workspace, id))
+	var void any
+	reason := m.call(rt, &void, "SELECT tendril.await_approval($1, $2)::text", id, aPlan)
+	if c.Cancel {
+		want(rt, "await approval", reason, "cancel_requested")
+		return
+	}
+	want(rt, "await approval", reason, "")
+	m.systemLine(c.Provision, "The plan awaits approval.")
 	m.state.Provisions[c.Provision].Status = "AWAITING_APPROVAL"
 	w := m.state.Workspaces[c.Workspace]
 	w.Running, w.Reserved = uuid.Nil, c.Provision
@@ -126,15 +130,105 @@ func (m *model) await(rt *rapid.T) {
 	m.refreshHead(c.Workspace)
 }
 
-// approve does what an approval does.
-func (m *model) approve(rt *rapid.T) {
-	waiting := slices.DeleteFunc(slices.Clone(m.provisions), func(p uuid.UUID) bool { return m.state.Provisions[p].Status != "AWAITING_APPROVAL" })
-	if len(waiting) == 0 {
-		rt.Skip("nothing awaits approval")
+// drawProvision draws one that rather is of some status.
+func (m *model) drawProvision(rt *rapid.T, rather ...string) uuid.UUID {
+	fitting := slices.DeleteFunc(slices.Clone(m.provisions), func(p uuid.UUID) bool { return !slices.Contains(rather, m.state.Provisions[p].Status) })
+	if len(fitting) == 0 || rapid.IntRange(0, 7).Draw(rt, "any") == 7 {
+		fitting = m.provisions
 	}
-	id := rapid.SampledFrom(waiting).Draw(rt, "provision")
+	return rapid.SampledFrom(fitting).Draw(rt, "provision")
+}
+
+// approve approves the plan that awaits it, or another one.
+func (m *model) approve(rt *rapid.T) {
+	id := m.drawProvision(rt, "AWAITING_APPROVAL")
+	p, plan := m.state.Provisions[id], aPlan
+	if rapid.IntRange(0, 7).Draw(rt, "another plan") == 7 {
+		plan = strings.Repeat("e", 64)
+	}
+	var answer string
+	reason := m.call(rt, &answer, "SELECT public.approve_provision($1, $2)", id, plan)
+	switch {
+	case p.Status != "AWAITING_APPROVAL" && p.Approved && plan == aPlan:
+		want(rt, "approve again", reason, "")
+		want(rt, "approve again", answer, p.Status)
+	case p.Status != "AWAITING_APPROVAL":
+		want(rt, "approve", reason, "not_awaiting_approval")
+	case plan != aPlan:
+		want(rt, "approve another plan", reason, "plan_changed")
+	default:
+		want(rt, "approve", reason, "")
+		m.seen["approved"]++
+		m.systemLine(id, "The plan was approved.")
+		p.Status, p.Approved = "QUEUED", true
+		m.refreshHead(p.Workspace)
+	}
+}
+
+func (m *model) reject(rt *rapid.T) {
+	id := m.drawProvision(rt, "AWAITING_APPROVAL")
 	p := m.state.Provisions[id]
-	m.exec(rt, fmt.Sprintf("BEGIN; UPDATE public.provisions SET status = 'QUEUED' WHERE id = '%s'; SELECT tendril.refresh_head('%s'); COMMIT", id, p.Workspace))
-	p.Status = "QUEUED"
+	var answer string
+	reason := m.call(rt, &answer, "SELECT public.reject_provision($1, 'a reason')", id)
+	switch {
+	case p.Status == "CANCELLED" && p.Code == "rejected":
+		want(rt, "reject again", reason, "")
+	case p.Status != "AWAITING_APPROVAL":
+		want(rt, "reject", reason, "not_awaiting_approval")
+	default:
+		want(rt, "reject", reason, "")
+		m.seen["rejected"]++
+		m.systemLine(id, "The plan was rejected (a reason).")
+		p.Status, p.Code = "CANCELLED", "rejected"
+		m.endReservation(p.Workspace, id)
+		m.refreshHead(p.Workspace)
+	}
+}
+
+func (m *model) retry(rt *rapid.T) {
+	id := m.drawProvision(rt, "FAILED", "CANCELLED")
+	p := m.state.Provisions[id]
+	var answer uuid.UUID
+	reason := m.call(rt, &answer, "SELECT public.retry_provision($1)", id)
+	if !ended(p) {
+		want(rt, "retry", reason, "not_ended")
+		return
+	}
+	want(rt, "retry", reason, "")
+	for _, other := range m.provisions {
+		if o := m.state.Provisions[other]; o.RetryOf == id && !ended(o) {
+			want(rt, "retry again", answer, other)
+			return
+		}
+	}
+	m.seen["retried"]++
+	m.provisions = append(m.provisions, answer)
+	m.state.Provisions[answer] = &provisionRow{Workspace: p.Workspace, Number: len(m.provisions), Priority: p.Priority, Status: "QUEUED", RetryOf: id}
 	m.refreshHead(p.Workspace)
+}
+
+func ended(p *provisionRow) bool {
+	return slices.Contains([]string{"SUCCESS", "FAILED", "CANCELLED"}, p.Status)
+}
+
+// lock locks a workspace, or repeats that.
+func (m *model) lock(rt *rapid.T) {
+	id := rapid.SampledFrom(m.workspaces).Draw(rt, "workspace")
+	why := rapid.SampledFrom([]string{"a reason", "another reason"}).Draw(rt, "reason")
+	w := m.state.Workspaces[id]
+	var void any
+	reason := m.call(rt, &void, "SELECT public.lock_workspace($1, $2)::text", id, why)
+	if w.Locked != "" && w.Locked != why {
+		want(rt, "lock what is locked", reason, "workspace_locked")
+		return
+	}
+	want(rt, "lock", reason, "")
+	w.Locked = why
+}
+
+func (m *model) unlock(rt *rapid.T) {
+	id := rapid.SampledFrom(m.workspaces).Draw(rt, "workspace")
+	var void any
+	want(rt, "unlock", m.call(rt, &void, "SELECT public.unlock_workspace($1)::text", id), "")
+	m.state.Workspaces[id].Locked = ""
 }

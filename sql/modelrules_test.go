@@ -100,7 +100,7 @@ func (m *model) claimRules(now *contractState, id uuid.UUID, fail failing) {
 	}
 	was := m.before.Claims[id]
 	if was == nil {
-		if w := m.before.Workspaces[c.Workspace]; w.Running != uuid.Nil || w.Held != uuid.Nil || w.Unsaved != uuid.Nil && w.Unsaved != c.Instance {
+		if w := m.before.Workspaces[c.Workspace]; w.Running != uuid.Nil || w.Held != uuid.Nil || w.Unsaved != uuid.Nil && w.Unsaved != c.Instance || w.Locked != "" || w.Reserved != uuid.Nil && w.Reserved != c.Provision {
 			fail("claim %s began on a workspace that was taken: %+v", id, w)
 		}
 		return

@@ -29,6 +29,7 @@ type workspaceRow struct {
 	Reserved uuid.UUID `json:"reserved"`
 	Head     uuid.UUID `json:"head"`
 	Unsaved  uuid.UUID `json:"unsaved"`
+	Locked   string    `json:"locked"` // a person's reason
 }
 
 type provisionRow struct {
@@ -37,6 +38,8 @@ type provisionRow struct {
 	Priority  int       `json:"priority"`
 	Status    string    `json:"status"`
 	Code      string    `json:"code"`
+	Approved  bool      `json:"approved"`
+	RetryOf   uuid.UUID `json:"retry_of"`
 }
 
 type claimRow struct {
@@ -71,9 +74,9 @@ func newContractState() *contractState {
 
 const readState = `SELECT jsonb_build_object(
 	'workspaces', (SELECT jsonb_object_agg(id, jsonb_build_object('cluster', cluster_id, 'running', running_claim, 'held', held_by_claim,
-		'reserved', reserved_by, 'head', head_id, 'unsaved', unsaved_state_on)) FROM public.workspaces),
+		'reserved', reserved_by, 'head', head_id, 'unsaved', unsaved_state_on, 'locked', coalesce(lock_reason, ''))) FROM public.workspaces),
 	'provisions', (SELECT jsonb_object_agg(id, jsonb_build_object('workspace', workspace_id, 'number', rank, 'priority', priority,
-		'status', status, 'code', coalesce(error_code, ''))) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
+		'status', status, 'code', coalesce(error_code, ''), 'approved', approved_plan IS NOT NULL, 'retry_of', retry_of)) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
 	'claims', (SELECT jsonb_object_agg(id, jsonb_build_object('number', rank, 'provision', provision_id, 'workspace', workspace_id,
 		'instance', instance_id, 'boot', boot_id, 'host', concat_ws(':', host, directory), 'state', state, 'apply_begun', apply_begun_at IS NOT NULL,
 		'cancel', cancel_requested_at IS NOT NULL, 'expired', state = 'running' AND lease_until < clock_timestamp(),

@@ -20,15 +20,18 @@ func TestStatusMachine(t *testing.T) {
 	all := []provision.Status{provision.Queued, provision.Processing, provision.AwaitingApproval, provision.Success, provision.Failed, provision.Cancelled}
 	for _, from := range all {
 		for _, to := range all {
-			for _, code := range []string{"apply_failed", "agent_lost"} {
-				// Late settlement is the one arrow that depends on more than the states.
-				late := from == provision.Failed && code == "agent_lost" && to.Terminal()
-				allowed := from == to || from.CanBecome(to) || late
+			for _, with := range []struct{ code, plan, approved string }{{code: "apply_failed"}, {code: "agent_lost"}, {plan: aPlan}, {plan: aPlan, approved: aPlan}, {plan: aPlan, approved: "another"}} {
+				// These arrows depend on more than the states.
+				late := from == provision.Failed && with.code == "agent_lost" && to.Terminal()
+				unplanned := from == provision.Processing && to == provision.AwaitingApproval && with.plan == ""
+				unapproved := from == provision.AwaitingApproval && to == provision.Queued && with.approved != aPlan
+				allowed := from == to || from.CanBecome(to) && !unplanned && !unapproved || late
 				err := pgx.BeginFunc(t.Context(), w.conn, func(tx pgx.Tx) error {
 					if _, err := tx.Exec(t.Context(), "SET LOCAL session_replication_role = replica"); err != nil { // to get to the state at all
 						return err
 					}
-					if _, err := tx.Exec(t.Context(), "UPDATE public.provisions SET status = $2, error_code = $3 WHERE id = $1", id, from, code); err != nil {
+					if _, err := tx.Exec(t.Context(), "UPDATE public.provisions SET status = $2, error_code = nullif($3, ''), plan_digest = nullif($4, ''), approved_plan = nullif($5, '') WHERE id = $1",
+						id, from, with.code, with.plan, with.approved); err != nil {
 						return err
 					}
 					if _, err := tx.Exec(t.Context(), "SET LOCAL session_replication_role = origin"); err != nil {
@@ -38,7 +41,7 @@ func TestStatusMachine(t *testing.T) {
 					return err
 				})
 				if (err == nil) != allowed {
-					t.Errorf("%s (%s) → %s: error %v, want allowed %t", from, code, to, err, allowed)
+					t.Errorf("%s (%+v) → %s: error %v, want allowed %t", from, with, to, err, allowed)
 				} else if err != nil {
 					wantRefusal(t, err, "PT409", "illegal_transition")
 				}
@@ -109,10 +112,8 @@ func TestAwaitingApprovalReservesTheWorkspace(t *testing.T) {
 	w := newContract(t)
 	agent := w.newAgent(t, "one")
 	id := w.deploy(t, w.operator, snapshot("a"))
-	agent.mustClaim(t)
-	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'AWAITING_APPROVAL' WHERE id = $1", id)
-	mustExec(t, w.conn, "UPDATE public.workspaces SET running_claim = NULL, reserved_by = $1", id)
-	mustExec(t, w.conn, "UPDATE tendril.claims SET state = 'ended', ended_at = now()")
+	claim, _ := agent.mustClaim(t)
+	mustExec(t, w.conn, "SELECT tendril.await_approval($1, $2)", claim, aPlan)
 	other := w.deploy(t, w.operator, snapshot("a"))
 	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, 100)", w.cluster, snapshot("a"))
 	if got, err := agent.claim(t, uuid.New()); err != nil || got != uuid.Nil {
@@ -242,11 +243,8 @@ func TestNewerClaimHasTheLog(t *testing.T) {
 	if _, err := agent.lines(t, older, 1, "before\n"); err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, w.conn, "UPDATE tendril.claims SET state = 'ended', ended_at = clock_timestamp()")
-	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'AWAITING_APPROVAL' WHERE id = $1", id)
-	mustExec(t, w.conn, "UPDATE public.provisions SET status = 'QUEUED' WHERE id = $1", id)
-	mustExec(t, w.conn, "UPDATE public.workspaces SET running_claim = NULL")
-	mustExec(t, w.conn, "SELECT tendril.refresh_head(id) FROM public.workspaces")
+	mustExec(t, w.conn, "SELECT tendril.await_approval($1, $2)", older, aPlan)
+	mustExec(t, w.conn, "SELECT public.approve_provision($1, $2)", id, aPlan)
 	newer, again := agent.mustClaim(t)
 	if again != id {
 		t.Fatalf("claimed %s, want %s again", again, id)
@@ -256,7 +254,7 @@ func TestNewerClaimHasTheLog(t *testing.T) {
 	if next, err := agent.lines(t, newer, 1, "after\n"); err != nil || next != 2 {
 		t.Errorf("lines of the newer claim = %d, %v, want 2", next, err)
 	}
-	if got := w.log(t, id); got != "1 STDOUT before\n2 STDOUT after\n" {
+	if got := w.log(t, id); got != "1 STDOUT before\n2 SYSTEM The plan awaits approval.\n3 SYSTEM The plan was approved.\n4 STDOUT after\n" {
 		t.Errorf("log = %q, want both claims' lines in one numbering", got)
 	}
 }

@@ -10,6 +10,7 @@ type Code string
 const (
 	CodeAgentLost      Code = "agent_lost"      // SQL: the lease ran out
 	CodeAgentRestarted Code = "agent_restarted" // SQL: the agent came back without the run
+	CodeRejected       Code = "rejected"        // SQL: a person turned its plan down
 	CodeAgentDrained   Code = "agent_drained"   // the drain time ran out
 	CodeExecDied       Code = "exec_died"       // the child process died without a result
 	CodeSpoolFailed    Code = "spool_failed"    // the agent's disk did not take what the run printed

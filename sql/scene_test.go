@@ -1,0 +1,152 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// aPlan is a digest of a plan.
+var aPlan = strings.Repeat("d", 64)
+
+// scene is a world in which something of everything is there, for two
+// organisations.
+type scene struct {
+	*world
+	agent                           *agent
+	running, held                   uuid.UUID // claims
+	queued, awaiting, ended, taking uuid.UUID // provisions
+	workspaces                      map[string]uuid.UUID
+	other                           uuid.UUID // the stranger's organisation
+}
+
+func newScene(t *testing.T, conn *pgx.Conn) *scene {
+	t.Helper()
+	s := &scene{world: newWorld(t, conn), workspaces: map[string]uuid.UUID{}}
+	s.agent = s.newAgent(t, "one")
+	s.ended = s.deploy(t, s.operator, snapshot("ended"))
+	claim, _ := s.agent.mustClaim(t)
+	s.agent.mustReport(t, claim, "FAILED", `{"error_code": "plan_failed"}`)
+	s.awaiting = s.deploy(t, s.operator, snapshot("awaiting"))
+	claim, _ = s.agent.mustClaim(t)
+	mustExec(t, conn, "SELECT tendril.await_approval($1, $2)", claim, aPlan)
+	s.deploy(t, s.operator, snapshot("held"))
+	s.held, _ = s.agent.mustClaim(t)
+	s.agent.mustReport(t, s.held, "PROCESSING", applying)
+	s.expire(t, s.held)
+	s.reap(t)
+	s.taking = s.deploy(t, s.operator, snapshot("running"))
+	s.running, _ = s.agent.mustClaim(t)
+	s.queued = s.deploy(t, s.operator, snapshot("queued"))
+
+	s.other = one[uuid.UUID](t, conn, "SELECT org_id FROM public.org_members WHERE user_id = $1", s.stranger)
+	theirs := s.foreignAgent(t)
+	mustExec(t, conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", theirs.w.cluster, snapshot("theirs"))
+	claim, _ = theirs.mustClaim(t)
+	for agent, claim := range map[*agent]uuid.UUID{s.agent: s.running, theirs: claim} {
+		if _, err := agent.lines(t, claim, 1, "a line\n"); err != nil {
+			t.Fatal(err)
+		}
+		agent.mustReport(t, claim, "PROCESSING", `{"stage": "plan", "commit": "`+strings.Repeat("a", 40)+`"}`)
+	}
+	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
+	mustExec(t, conn, "INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT id, 'a.b', org_id, 'a' FROM public.workspaces")
+
+	rows, err := conn.Query(t.Context(), "SELECT name, id FROM public.workspaces")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	var id uuid.UUID
+	if _, err := pgx.ForEachRow(rows, []any{&name, &id}, func() error {
+		s.workspaces[name] = id
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// actor is somebody who connects.
+type actor struct {
+	name   string
+	role   string // what they are in the database …
+	dbRole string // … and the role of the contract that it is one of
+	claims string
+	org    uuid.UUID
+	member string // the role there
+
+	reads    bool // may read tables, whatever is found there
+	deploys  bool // may insert provisions
+	platform bool // bypasses RLS
+
+	malformed bool // the claims are
+}
+
+// everybody there is. Supabase's service_role bypasses RLS; that of another
+// PostgreSQL does not.
+func (s *scene) everybody(t *testing.T) []actor {
+	t.Helper()
+	platform := "platform_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	mustExec(t, s.conn, "CREATE ROLE "+platform+" BYPASSRLS IN ROLE service_role")
+	t.Cleanup(func() {
+		if _, err := s.conn.Exec(context.Background(), "DROP ROLE "+platform); err != nil {
+			t.Error(err)
+		}
+	})
+	person := func(name string, user, org uuid.UUID, member string) actor {
+		return actor{name: name, role: "authenticated", dbRole: "authenticated", claims: fmt.Sprintf(`{"sub": %q}`, user), org: org, member: member, reads: true, deploys: true}
+	}
+	all := []actor{
+		{name: "anon", role: "anon", dbRole: "anon"},
+		{name: "anon with an admin's name", role: "anon", dbRole: "anon", claims: fmt.Sprintf(`{"sub": %q}`, s.adminID)},
+		{name: "tendril_agent", role: "tendril_agent", dbRole: "tendril_agent"},
+		{name: "service_role", role: "service_role", dbRole: "service_role", claims: `{"role": "service_role"}`, reads: true, deploys: true},
+		{name: "service_role on Supabase", role: platform, dbRole: "service_role", claims: `{"role": "service_role"}`, reads: true, deploys: true, platform: true},
+		person("viewer", s.viewer, s.org, "viewer"), person("operator", s.operator, s.org, "operator"),
+		person("admin", s.adminID, s.org, "admin"), person("stranger", s.stranger, s.other, "admin"),
+		person("nobody", uuid.New(), uuid.Nil, ""),
+	}
+	for _, claims := range malformedClaims {
+		all = append(all, actor{name: fmt.Sprintf("claims %.40q", claims), role: "authenticated", dbRole: "authenticated", claims: claims, reads: true, deploys: true, malformed: true})
+	}
+	return all
+}
+
+// malformedClaims name nobody.
+var malformedClaims = []string{
+	"", "not json", "{", "[]", `"x"`, "7", "null", "{}", `{"sub": null}`, `{"sub": ""}`, `{"sub": 7}`, `{"sub": {}}`, `{"sub": "admin"}`,
+	`{"sub": "00000000-0000-0000-0000-00000000000"}`, `{"sub": "\u0000"}`, `{"SUB": "x"}`, strings.Repeat("[", 100_000),
+}
+
+func atLeast(member, least string) bool {
+	order := []string{"viewer", "operator", "admin"}
+	return slices.Index(order, member) >= slices.Index(order, least)
+}
+
+// errUndo ends an attempt that went well.
+var errUndo = errors.New("undo")
+
+// attempt does something as an actor and undoes it.
+func (s *scene) attempt(t *testing.T, a actor, do func(pgx.Tx) error) error {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), s.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SELECT set_config('request.jwt.claims', $1, true), set_config('role', $2, true)", a.claims, a.role); err != nil {
+			t.Fatal(err)
+		}
+		if err := do(tx); err != nil {
+			return err
+		}
+		return errUndo
+	})
+	if errors.Is(err, errUndo) {
+		return nil
+	}
+	return err
+}
