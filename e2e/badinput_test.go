@@ -169,7 +169,7 @@ func TestAgentsThatCannotStart(t *testing.T) {
 func TestRevokedTokenLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	gate := t.TempDir()
+	gate := site.Meeting(t)
 	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
 	a := s.NewAgent("one", 2, "").Start()
 	id := s.DeployTemplate(repo, "a", nil)
@@ -202,7 +202,7 @@ func TestRevokedTokenLosesNothing(t *testing.T) {
 func TestTemplateSeesNoSecret(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	found := filepath.Join(t.TempDir(), "found")
+	found := filepath.Join(site.Meeting(t), "found")
 	repo, _ := s.Git.Repo("nosy", gittest.Files{
 		"look.sh": gittest.File("env\nfor p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null\n"),
 		"main.tf": gittest.File("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"sh look.sh > " + found + "\"\n  }\n}\n"),
@@ -240,7 +240,7 @@ func TestTemplateSeesNoSecret(t *testing.T) {
 func TestTemplateCannotForgeItsResult(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	a := s.NewAgent("one", 1, "")
+	a := s.NewAgent("one", 1, `uids = "off"`)
 	forged := `{"n":99,"report":{"status":"SUCCESS","detail":{"outputs":{"forged":{"type":"string","value":"yes"}}}}}`
 	repo, _ := s.Git.Repo("forger", gittest.Files{
 		"forge.sh": gittest.File("for spool in " + a.Dir + "/spool/*.ndjson; do echo '" + forged + "' >> $spool; done\nsleep 1\necho after\nexit 3\n"),

@@ -98,7 +98,7 @@ func dump(s *site.Site) string {
 func TestLinesComeWhileTerraformRuns(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	printed := filepath.Join(t.TempDir(), "printed")
+	printed := filepath.Join(site.Meeting(t), "printed")
 	repo := s.Template("ticker", map[string]string{"main.tf": fmt.Sprintf(`resource "terraform_data" "a" {
   provisioner "local-exec" {
     command = "for i in 1 2 3 4 5 6 7 8 9; do date +\"%%s.%%N\" >> %s; echo \"tick $i.\"; sleep 0.4; done"
@@ -141,7 +141,7 @@ func TestTwoAgentsShareAQueue(t *testing.T) {
 	t.Parallel()
 	const provisions, workspaces = 200, 20
 	s := site.New(t)
-	journal := filepath.Join(t.TempDir(), "journal")
+	journal := filepath.Join(site.Meeting(t), "journal")
 	repo := s.Template("fleet", map[string]string{"main.tf": fmt.Sprintf(`variable "n" { type = number }
 variable "workspace" { type = string }
 resource "terraform_data" "a" {
@@ -235,7 +235,7 @@ func release(t *testing.T, dir string) {
 func TestKilledAgentComesBack(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	gate, siblingGate := t.TempDir(), t.TempDir()
+	gate, siblingGate := site.Meeting(t), site.Meeting(t)
 	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
 	siblingRepo := s.Template("sibling", map[string]string{"main.tf": slowApply(siblingGate)})
 
@@ -288,7 +288,7 @@ func TestKilledAgentComesBack(t *testing.T) {
 func TestCancelMidApply(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	gate := t.TempDir()
+	gate := site.Meeting(t)
 	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
 	s.NewAgent("one", 1, s.SharedState()).Start()
 	id := s.DeployTemplate(repo, "a", nil)
@@ -327,7 +327,7 @@ func TestCancelMidApply(t *testing.T) {
 func TestDrainLetsWorkFinish(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	gate := t.TempDir()
+	gate := site.Meeting(t)
 	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
 	a := s.NewAgent("one", 2, "").Start()
 	id := s.DeployTemplate(repo, "a", nil)

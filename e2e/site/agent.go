@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
 )
 
 // Agent is one tendril run.
@@ -52,7 +54,7 @@ func (b *Output) String() string {
 // NewAgent configures an agent; extra is TOML that goes to the end of its file.
 func (s *Site) NewAgent(name string, slots int, extra string) *Agent {
 	s.T.Helper()
-	a := &Agent{Site: s, Name: name, Dir: filepath.Join(s.T.TempDir(), "data"), Binary: Program("tendril")}
+	a := &Agent{Site: s, Name: name, Dir: filepath.Join(pgtest.Dir(s.T), "data"), Binary: Program("tendril")}
 	a.Config = filepath.Join(s.T.TempDir(), "tendril.toml")
 	content := fmt.Sprintf(`name = %q
 data_dir = %q

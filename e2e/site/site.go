@@ -6,7 +6,9 @@ package site
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
 
@@ -31,6 +34,19 @@ type Site struct {
 	Keep string
 }
 
+// Meeting makes a directory in which a test and its templates meet, whoever
+// they run as.
+func Meeting(t testing.TB) string {
+	t.Helper()
+	// Below one that lists nothing to others, so it is not among what a run may
+	// have left behind anywhere.
+	dir := filepath.Join(pgtest.Dir(t), "meeting")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)); err != nil { //nolint:gosec // meant
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // New makes a site in a database of the test's own on the shared server.
 func New(t testing.TB) *Site {
 	t.Helper()
@@ -40,7 +56,7 @@ func New(t testing.TB) *Site {
 // On makes a site in a world that is there.
 func On(t testing.TB, w *queuetest.World) *Site {
 	t.Helper()
-	return &Site{World: w, T: t, Git: gittest.NewServer(t), QueueURL: w.AgentURL(t), Keep: t.TempDir()}
+	return &Site{World: w, T: t, Git: gittest.NewServer(t), QueueURL: w.AgentURL(t), Keep: Meeting(t)}
 }
 
 // Template serves files as a repository tagged v1 and returns its URL.
@@ -110,9 +126,9 @@ func (s *Site) Message(id uuid.UUID) string {
 }
 
 // SharedState is agent configuration that keeps all state in one place, so that
-// any agent may run any workspace.
+// any agent may run any workspace. One uid writes it, whichever agent it is.
 func (s *Site) SharedState() string {
-	return fmt.Sprintf("[state]\nbackend = \"local\"\n[state.config.local]\npath = %q\n", s.StatePath("{workspace_id}"))
+	return fmt.Sprintf("uids = \"off\"\n[state]\nbackend = \"local\"\n[state.config.local]\npath = %q\n", s.StatePath("{workspace_id}"))
 }
 
 // StatePath is where SharedState keeps a workspace's state.

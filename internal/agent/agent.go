@@ -32,7 +32,11 @@ type Options struct {
 	Poll time.Duration
 	// Open opens the queue. It is called once, with a boot id that is new.
 	Open func(queue.Agent) (queue.Queue, error)
-	// Command is the argv of a child, such as {"/usr/bin/tendril", "exec"}.
+	// UIDs is "auto", or the first of the uids that runs have, for an agent that
+	// is root; "" or "off" where runs have the agent's.
+	UIDs string
+	// Command is the argv of a child, such as {"/usr/bin/tendril", "exec"}. Where
+	// runs have uids of their own it gets "--as CACHE:RUN" as well.
 	Command []string
 	// Env is the whole environment of a child.
 	Env []string
@@ -86,6 +90,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer dir.close()
+	if err := dir.isolate(a.options.UIDs); err != nil {
+		return err
+	}
 	place, err := dir.place()
 	if err != nil {
 		return err

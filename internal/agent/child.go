@@ -28,7 +28,7 @@ type child struct {
 
 // startChild starts the command with the descriptors of package job. The
 // files stay the caller's; the child has copies.
-func (b *boot) startChild(j job.Job, files spoolFiles) (_ *child, err error) {
+func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err error) {
 	p, err := newPipes()
 	if err != nil {
 		return nil, fmt.Errorf("make the child's pipes: %w", err)
@@ -39,6 +39,7 @@ func (b *boot) startChild(j job.Job, files spoolFiles) (_ *child, err error) {
 	cmd.Dir = j.Dirs.Work
 	cmd.Stdout, cmd.Stderr = p.said.write, p.said.write
 	cmd.ExtraFiles = []*os.File{p.control.read, files.lines, files.lock, p.doorbell.write, files.tail[0], files.tail[1]}
+	b.dir.uids.dress(cmd, j.Dirs, uid)
 	// A session of its own: a signal to our terminal is for us. No Pdeathsig:
 	// when we die the child still has an ending to see to.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -16,7 +16,7 @@ import (
 )
 
 // dataDir is the directory that belongs to one agent instance. Everything in it
-// is 0700 or 0600.
+// is 0700 or 0600, unless runs have uids of their own, see ownership.go.
 //
 //	lock          flock; holds the pid of the process that has it
 //	instance      the instance id
@@ -27,10 +27,12 @@ import (
 //	repos/        git mirrors
 //	engines/      installed engines
 //	providers/    provider packages
+//	checkouts/ID/ a template on its way from the caches' uid to the run's
 type dataDir struct {
 	root     string
 	instance uuid.UUID
 	lock     *os.File
+	uids     *uids // nil where runs have the agent's uid
 }
 
 // openDataDir makes and locks the directory and reads, or makes, the instance id.
@@ -55,7 +57,7 @@ func openDataDir(path string) (_ *dataDir, err error) {
 			d.close()
 		}
 	}()
-	for _, name := range []string{"spool", "rejected", "work", "state", "repos", "engines", "providers"} {
+	for _, name := range []string{"spool", "rejected", "work", "state", "repos", "engines", "providers", "checkouts"} {
 		if err := os.MkdirAll(d.path(name), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}
@@ -89,7 +91,12 @@ func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
 	if err := d.removeSecrets(id.String()); err != nil {
 		return job.Dirs{}, err
 	}
-	for _, dir := range []string{dirs.Work, dirs.State, dirs.Secrets} {
+	made := []string{dirs.Work, dirs.State, dirs.Secrets}
+	if d.uids != nil {
+		made = made[:2] // the run makes what is its own
+		dirs.Checkout = d.path("checkouts", id.String())
+	}
+	for _, dir := range made {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return job.Dirs{}, fmt.Errorf("make the workspace's directory: %w", err)
 		}

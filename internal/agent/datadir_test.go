@@ -39,7 +39,7 @@ func TestDataDirectoryIsPrivate(t *testing.T) {
 	if _, err := d.workspace(a.WorkspaceID); err != nil {
 		t.Fatal(err)
 	}
-	_, files, err := d.newSpool(a)
+	_, files, err := d.newSpool(a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestSpoolsAreFoundAgain(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, t.TempDir())
 	a := provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), Number: 7, WorkspaceID: uuid.New(), Workspace: "prod", Snapshot: []byte(`{"secret":1}`)}
-	made, files, err := d.newSpool(a)
+	made, files, err := d.newSpool(a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,15 +115,15 @@ func TestSpoolOfALivingRunIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, t.TempDir())
 	a := provision.Assignment{ClaimID: uuid.New(), Number: 7, Workspace: "prod"}
-	made, files, err := d.newSpool(a)
+	made, files, err := d.newSpool(a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.close()
 	again := a
 	again.Number = 8
-	if _, _, err := d.newSpool(again); err == nil {
-		t.Error("newSpool(same claim) = nil, want an error")
+	if _, _, err := d.newSpool(again, 0); err == nil {
+		t.Error("newSpool(same claim) = nil, want an error", 0)
 	}
 	for _, suffix := range []string{linesSuffix, lockSuffix} {
 		if _, err := os.Stat(made.path(suffix)); err != nil {
@@ -143,8 +143,8 @@ func TestSpoolThatCannotBeMadeLeavesNothing(t *testing.T) {
 	if err := os.Mkdir(d.path("spool", lines), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.newSpool(a); err == nil {
-		t.Error("newSpool(a directory for lines) = nil, want an error")
+	if _, _, err := d.newSpool(a, 0); err == nil {
+		t.Error("newSpool(a directory for lines) = nil, want an error", 0)
 	}
 	left, err := os.ReadDir(d.path("spool"))
 	if err != nil || len(left) != 1 || left[0].Name() != lines {

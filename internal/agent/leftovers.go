@@ -181,11 +181,14 @@ func (b *boot) clearAway(ctx context.Context, living []*spool) error {
 	if err := b.endEngines(ctx, engines...); err != nil {
 		return err
 	}
+	if err := b.endUIDs(ctx, living); err != nil {
+		return err
+	}
 	for _, workspace := range workspaces {
 		if lives(workspace) {
 			continue
 		}
-		if err := b.dir.clear(workspace); err != nil {
+		if err := errors.Join(b.dir.clear(workspace), b.dir.shutFor(workspace)); err != nil {
 			b.log.Error("files of earlier runs, with variables, may be left in the data directory", "error", err)
 		}
 	}
@@ -193,11 +196,17 @@ func (b *boot) clearAway(ctx context.Context, living []*spool) error {
 }
 
 // endEngines ends engines and all below them. They can be told by where their
-// data is; like their parents, they are waited for without a limit.
+// data is.
 func (b *boot) endEngines(ctx context.Context, engines ...string) error {
+	return b.end(ctx, func(ctx context.Context) ([]process.Info, error) { return process.KillByEnvironment(ctx, engines...) })
+}
+
+// end has kill end what earlier runs left running. Like their parents, they are
+// waited for without a limit.
+func (b *boot) end(ctx context.Context, kill func(context.Context) ([]process.Info, error)) error {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, tellOfLock)
-		found, err := process.KillByEnvironment(limited, engines...)
+		found, err := kill(limited)
 		over := limited.Err() != nil
 		cancel()
 		for _, p := range found {

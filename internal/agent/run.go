@@ -108,6 +108,7 @@ func (r *run) carryOut() {
 	outcome := r.supervise(c, d.result)
 	if err := r.boot.nursery.sweep(); err != nil {
 		r.log.Error("what the run left running could not be ended", "error", err)
+		r.boot.dir.uids.abandon(r.assignment.WorkspaceID)
 	}
 	said := c.clear()
 	over()
@@ -145,14 +146,18 @@ func (r *run) launch() (*spool, *child, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, files, err := r.boot.dir.newSpool(r.assignment)
+	uid, err := r.boot.dir.open(r.assignment.WorkspaceID)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, files, err := r.boot.dir.newSpool(r.assignment, uid)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer files.close()
 	c, err := r.boot.startChild(job.Job{
 		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-	}, files)
+	}, files, uid)
 	return s, c, err
 }
 

@@ -30,6 +30,8 @@ type spoolAbout struct {
 	Number    int64     `json:"number"`
 	Workspace uuid.UUID `json:"workspace_id"`
 	Name      string    `json:"workspace_name"`
+	// UID is what the run runs as, where runs have uids of their own.
+	UID int `json:"uid,omitempty"`
 }
 
 // The suffixes of a spool's files.
@@ -52,9 +54,9 @@ func (f spoolFiles) close() { closeAll(f.lines, f.lock, f.tail[0], f.tail[1]) }
 
 // newSpool makes the files of a claim, locked. It leaves alone what is there
 // under that claim already: it may be a living run's.
-func (d *dataDir) newSpool(a provision.Assignment) (*spool, spoolFiles, error) {
+func (d *dataDir) newSpool(a provision.Assignment, uid int) (*spool, spoolFiles, error) {
 	s := &spool{dir: d, claim: a.ClaimID, about: spoolAbout{
-		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace,
+		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, UID: uid,
 	}}
 	files, err := s.make()
 	if err != nil {

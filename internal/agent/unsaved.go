@@ -16,7 +16,7 @@ import (
 // store is on this agent: left by a run that was killed, or kept by one. What
 // cannot be read may be one.
 func (d *dataDir) unsaved(workspace string) (bool, error) {
-	for _, name := range []string{job.SourceName, job.TempName} {
+	for _, name := range []string{job.SourceName, job.TempName, job.HomeName} {
 		if found, err := holdsState(d.path("work", workspace, name)); found || err != nil {
 			return true, err
 		}
@@ -31,6 +31,9 @@ func (b *boot) clear(workspace uuid.UUID, log *slog.Logger) (unsaved bool) {
 	unsaved, err := b.dir.unsaved(workspace.String())
 	if err := errors.Join(err, b.dir.clear(workspace.String())); err != nil {
 		log.Error("files of the run, with variables, may be left in the data directory", "error", err)
+	}
+	if err := b.dir.shut(workspace); err != nil {
+		log.Error("the run's directories could not be shut to others; its uid is not used again before the next start", "error", err)
 	}
 	if unsaved {
 		log.Warn("a state that the engine could not store is kept; the next run in the workspace stores it before anything else",

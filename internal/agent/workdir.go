@@ -28,7 +28,10 @@ func (d *dataDir) clear(workspace string) error {
 	if err := os.Remove(d.path("state", workspace, job.BallastName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, fmt.Errorf("give back the room that a run reserved: %w", err))
 	}
-	for _, name := range []string{job.SourceName, job.TempName} {
+	if err := os.RemoveAll(d.path("checkouts", workspace)); err != nil {
+		errs = append(errs, fmt.Errorf("remove a checkout: %w", err))
+	}
+	for _, name := range []string{job.SourceName, job.TempName, job.HomeName} {
 		dir := d.path("work", workspace, name)
 		if unsaved, err := holdsState(dir); err != nil || unsaved {
 			errs = append(errs, err)

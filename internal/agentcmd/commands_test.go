@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
 
@@ -54,7 +55,7 @@ func TestRunRefusesABadConfiguration(t *testing.T) {
 func TestRunWithAWrongToken(t *testing.T) {
 	t.Parallel()
 	w := queuetest.NewWorld(t)
-	out, code := tendril(t, []string{"TENDRIL_QUEUE_URL=" + w.URL, "TENDRIL_API_TOKEN=tnd_" + strings.Repeat("x", 43)}, "run", "--data-dir", t.TempDir())
+	out, code := tendril(t, []string{"TENDRIL_QUEUE_URL=" + w.URL, "TENDRIL_API_TOKEN=tnd_" + strings.Repeat("x", 43)}, "run", "--data-dir", pgtest.Dir(t)+"/data")
 	if code != ExitFailure || !strings.Contains(out, "Error: the agent token is unknown, revoked or expired") {
 		t.Errorf("tendril run = %d, %q, want 1 and what is wrong with the token", code, out)
 	}
@@ -81,7 +82,7 @@ func TestRunStartsItselfForAProvision(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd, out := command(t, []string{"TENDRIL_QUEUE_URL=" + w.URL, "TENDRIL_API_TOKEN=" + w.Token, "TENDRIL_CONFIG=" + config},
-				append(mount, "run", "--data-dir", t.TempDir(), "--slots", "3")...)
+				append(mount, "run", "--data-dir", pgtest.Dir(t)+"/data", "--slots", "3")...)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

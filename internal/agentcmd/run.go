@@ -71,7 +71,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
-		Settings: settings.Settings(), Log: log,
+		Settings: settings.Settings(), Log: log, UIDs: uidsOf(settings),
 	})
 	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
 	defer stop()
@@ -79,6 +79,14 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		return failure{err, ExitFailure}
 	}
 	return nil
+}
+
+// uidsOf is what runs run as: only root can give them uids of their own.
+func uidsOf(c config.Config) string {
+	if os.Geteuid() != 0 {
+		return "off"
+	}
+	return c.Run.UIDs
 }
 
 // environ says what the flags say as the environment would, which the

@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -102,3 +103,12 @@ func knownOperation(name string) bool {
 }
 
 func exactOrNone(version string) bool { return version == "" || provision.ExactVersion(version) }
+
+// uidRange leaves out the uids of the system, and room at the end for a block.
+func uidRange(text string) bool {
+	if text == "auto" || text == "off" {
+		return true
+	}
+	first, err := strconv.ParseUint(text, 10, 32)
+	return err == nil && 1000 <= first && first <= 4_294_000_000
+}

@@ -82,6 +82,8 @@ type Run struct {
 	DiskWait    Duration `toml:"disk_wait"`
 	LogLimit    Size     `toml:"log_limit"`
 	PassEnv     []string `toml:"pass_env"`
+	// UIDs is "auto", "off" or the first of the uids that runs have.
+	UIDs string `toml:"uids"`
 }
 
 // Default is the configuration of an agent that is told nothing. It lacks what
@@ -103,7 +105,7 @@ func defaults(env environment) Config {
 		Policy:       Policy{Operations: []string{string(provision.OperationApply)}},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
-		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}},
+		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
 	}
 }
 

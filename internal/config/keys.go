@@ -147,6 +147,9 @@ func keys() []key {
 		{name: "run.pass_env", allowed: "names of environment variables, with * at most at the end; never " + neverPassed,
 			about: "Variables handed to Terraform besides the usual ones (cloud credentials, proxies, `PATH`, `HOME`).",
 			field: func(c *Config) any { return &c.Run.PassEnv }, check: func(c Config) bool { return every(c.Run.PassEnv, passable) }},
+		{name: "run.uids", allowed: "auto, off, or a number from 1000 to 4294000000",
+			about: "For an agent started as root: the first of 65 uids that no user of the machine has, of which runs get one each; `auto` finds them. `off` runs templates as root, with everything that root can read.",
+			field: func(c *Config) any { return &c.Run.UIDs }, check: func(c Config) bool { return uidRange(c.Run.UIDs) }},
 	}
 }
 

@@ -102,6 +102,7 @@ cancel_grace = "1m"
 disk_wait = "45s"
 log_limit = "1GiB"
 pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
+uids = "off"
 `, 0o644)
 	dir := filepath.Dir(path)
 	for name, content := range map[string]string{"ca.pem": certificate, "token": "  " + testToken + "\n"} {
@@ -138,7 +139,7 @@ pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
 		State: State{Backend: "s3", Config: map[string]map[string]string{
 			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
 		}},
-		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}},
+		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}, UIDs: "off"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -179,7 +180,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
-		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*",
+		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000",
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
 	}
@@ -198,7 +199,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		State: State{Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
 		}},
-		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}},
+		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -334,6 +335,7 @@ timeout = "0s"
 cancel_grace = "0s"
 log_limit = "1023KiB"
 pass_env = ["ACME_*", "TF_VAR_x"]
+uids = "0"
 `, 0o600)
 	_, err := Load(path, []string{"HOME=/home/ada"})
 	wantProblems(t, "Load()", err,
@@ -360,6 +362,7 @@ pass_env = ["ACME_*", "TF_VAR_x"]
 		`run.cancel_grace = "0s": must be a duration from 1s to 1h`,
 		`run.log_limit = "1023KiB": must be a size from 1MiB to 4GiB`,
 		`run.pass_env = "ACME_*,TF_VAR_x": must be names of environment variables, with * at most at the end; never `+neverPassed,
+		`run.uids = "0": must be auto, off, or a number from 1000 to 4294000000`,
 		`queue.token_file = "/does/not/exist": cannot be read: stat /does/not/exist: no such file or directory`,
 	)
 	if strings.Contains(err.Error(), "hunter2") {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(childEnv) != "" {
 		_ = os.Unsetenv(childEnv)
-		main := executor.Main
+		main := func() error { return executor.Main("") }
 		if patience, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
 			main = func() error { return executor.MainWithPatience(patience) }
 		}

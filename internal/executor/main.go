@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/process"
@@ -19,11 +20,16 @@ import (
 // Main runs the provision handed down on the inherited descriptors (see package
 // job) and returns when its result is in the spool and none of its processes
 // lives. An error means that there may be no result; it is for the agent's log.
-func Main() error { return start(pushPatience) }
+//
+// As is "" or, for an agent that runs as root, the uids that this process has
+// from then on, see isolation.ParseIDs.
+func Main(as string) error { return start(as, pushPatience) }
 
-func start(patience time.Duration) error {
-	// Before anything is read: no process of this uid may look into us.
-	if err := process.Undumpable(); err != nil {
+func start(as string, patience time.Duration) error {
+	// Before anything is read: no process of this uid may look into us, and
+	// nothing that others made is looked at by root.
+	id, err := becomeUnprivileged(as)
+	if err := errors.Join(err, process.Undumpable()); err != nil {
 		return fmt.Errorf("prepare the process: %w", err)
 	}
 	// No template may reach the spool, the lock or the control pipe.
@@ -50,11 +56,25 @@ func start(patience time.Duration) error {
 	if err := syscall.SetNonblock(job.ControlFD, true); err != nil {
 		return fmt.Errorf("open the control pipe: %w", err)
 	}
-	return run(os.NewFile(job.ControlFD, "control"), log, patience)
+	return run(id, os.NewFile(job.ControlFD, "control"), log, patience)
+}
+
+// becomeUnprivileged gives up root, if we are to. The lock on the uids stays
+// ours as long as something runs below us.
+func becomeUnprivileged(as string) (*isolation.Identity, error) {
+	if as == "" {
+		return nil, nil
+	}
+	ids, err := isolation.ParseIDs(as)
+	if err != nil {
+		return nil, err
+	}
+	id, err := isolation.Drop(ids)
+	return id, errors.Join(err, process.CloseOnExec(job.UIDLockFD))
 }
 
 // run is start on open files.
-func run(control *os.File, log *logstream.Writer, patience time.Duration) (err error) {
+func run(id *isolation.Identity, control *os.File, log *logstream.Writer, patience time.Duration) (err error) {
 	reader := job.NewReader(control)
 	j, err := reader.Job()
 	if err != nil {
@@ -81,7 +101,7 @@ func run(control *os.File, log *logstream.Writer, patience time.Duration) (err e
 		}
 	}()
 
-	return s.settle(carryOut(s, j))
+	return s.settle(carryOut(s, j, id))
 }
 
 // endDescendants kills what a run has left running. Nobody is told that the run
@@ -98,8 +118,8 @@ func endDescendants(log *logstream.Writer) {
 const sweepLimit = 10 * time.Second
 
 // carryOut runs the stages with the ending watched over.
-func carryOut(s *session, j job.Job) error {
-	r, err := newRun(s, j)
+func carryOut(s *session, j job.Job, id *isolation.Identity) error {
+	r, err := newRun(s, j, id)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/source"
 )
 
 // provisionRun is one provision on its way through the stages.
@@ -21,9 +21,10 @@ type provisionRun struct {
 	snapshot provision.Snapshot
 	files    workDir
 	commit   string // of the template, once it is checked out
+	id       *isolation.Identity
 }
 
-func newRun(s *session, j job.Job) (*provisionRun, error) {
+func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error) {
 	snapshot, err := provision.ParseSnapshot(j.Assignment.Snapshot)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func newRun(s *session, j job.Job) (*provisionRun, error) {
 	if err := files.prepare(); err != nil {
 		return nil, err
 	}
-	return &provisionRun{session: s, log: s.log, job: j, snapshot: snapshot, files: files}, nil
+	return &provisionRun{session: s, log: s.log, job: j, snapshot: snapshot, files: files, id: id}, nil
 }
 
 func (r *provisionRun) cleanUp() {
@@ -96,6 +97,10 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if err := p.Prepare(ctx); err != nil {
 		return r.stopOr(ctx, err)
 	}
+	// A plan runs what the template and its providers bring along.
+	if err := r.settleIdentity(); err != nil {
+		return err
+	}
 	if kept {
 		if err := r.storeKept(ctx, p); err != nil {
 			return r.stopOr(ctx, err)
@@ -121,35 +126,6 @@ func (r *provisionRun) stages(ctx context.Context) error {
 		return r.outputs(plan.outputs)
 	}
 	return r.apply(ctx, p, plan.room)
-}
-
-// checkout resolves the version, has it recorded, and writes its files.
-func (r *provisionRun) checkout(ctx context.Context) (templateDir, commit string, err error) {
-	ts := r.snapshot.TemplateSource
-	src, err := source.New(source.Options{Policy: r.job.Settings.Policy, Git: r.job.Settings.Git, ReposDir: r.job.Dirs.Repos})
-	if err != nil {
-		return "", "", err
-	}
-	request := source.Request{Repo: ts.Repo, Version: ts.Version, Path: ts.Path, PinnedCommit: r.job.Assignment.PinnedCommit}
-	r.log.System("Checking out %s %s%s", ts.Repo, ts.Version, inPath(ts.Path))
-	resolved, err := src.Resolve(ctx, request)
-	if err != nil {
-		return "", "", err
-	}
-	r.notice(resolved.Notice)
-	if err := r.session.report(provision.Detail{Stage: provision.StageCheckout, Commit: resolved.Commit}); err != nil {
-		return "", "", err
-	}
-	tree, err := src.Checkout(ctx, request, resolved.Commit, r.files.source)
-	if err != nil {
-		return "", "", err
-	}
-	r.notice(tree.Notice)
-	if err := r.files.forgetShippedState(); err != nil {
-		return "", "", fmt.Errorf("look through the checkout: %w", err)
-	}
-	r.log.System("Checked out commit %s", resolved.Commit)
-	return tree.Dir, resolved.Commit, nil
 }
 
 // apply asks the database, and applies the plan once it has said yes.
@@ -201,13 +177,6 @@ func (r *provisionRun) notice(text string) {
 	if text != "" {
 		r.log.System("%s", text)
 	}
-}
-
-func inPath(path string) string {
-	if path == "" {
-		return ""
-	}
-	return ", path " + path
 }
 
 // sentence begins with a capital and ends with a full stop.

@@ -90,13 +90,21 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	}
 	log, settings := t.run.log, t.run.job.Settings
 	want := terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version}
-	engine, err := terraform.Locate(ctx, settings.Engine, want, t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })
+	var engine terraform.Engine
+	err := t.run.asCache(func() (err error) {
+		engine, err = terraform.Locate(ctx, settings.Engine, want, t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })
+		return err
+	})
 	if err != nil {
 		return provision.Detail{}, err
 	}
+	if err := t.run.id.CanRun(engine.Path); err != nil {
+		return provision.Detail{}, provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
+			"%s %s is on this agent, but the unprivileged user that runs templates may not use it (%s): let others read and execute the file and pass through the directories above it", engine.Kind, engine.Version, err), err)
+	}
 	t.cache = providers.New(providers.Options{
 		Store: t.run.job.Dirs.Providers, Private: filepath.Join(t.run.job.Dirs.Work, "providers"), Template: t.dir,
-		Notice: func(text string) { log.System("%s", text) },
+		AsStore: t.asStore(), Notice: func(text string) { log.System("%s", text) },
 	})
 	t.runner, err = terraform.New(engine, terraform.Options{
 		Dir:    t.dir,
@@ -108,6 +116,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 			log.System("%s has ended but processes it started still hold its output; they are killed.", engine.Kind)
 			endDescendants(log)
 		},
+		Confine: t.run.id.Confine,
 	})
 	if err != nil {
 		return provision.Detail{}, err
@@ -117,6 +126,14 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	}
 	log.System("Using %s %s", engine.Kind, engine.Version)
 	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
+}
+
+// asStore is how the provider store is written to, see providers.Options.
+func (t *terraformRun) asStore() func(func() error) error {
+	if t.run.id == nil {
+		return nil
+	}
+	return t.run.id.AsCache
 }
 
 // environment is this process's own, which the agent has scrubbed, with what

@@ -14,7 +14,8 @@ import (
 // current run, but for the engine's data, which holds what init made of the
 // template, and links to what the provider cache has.
 type workDir struct {
-	source, data, temp    string
+	source, data          string
+	temp, home            string
 	secrets               string
 	vars, ephemeral, plan string // in secrets
 	kept                  keptStates
@@ -27,7 +28,7 @@ type workDir struct {
 // earlier run left in it. Nothing else is touched.
 func newWorkDir(dirs job.Dirs) (workDir, error) {
 	w := workDir{
-		source: filepath.Join(dirs.Work, job.SourceName), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, job.TempName),
+		source: filepath.Join(dirs.Work, job.SourceName), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, job.TempName), home: filepath.Join(dirs.Work, job.HomeName),
 		secrets: dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"),
 		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
 		kept: keptStates{dirs.State},
@@ -45,7 +46,7 @@ func (w *workDir) prepare() error {
 	if err := w.cleanUp(); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}
-	for _, dir := range []string{w.source, w.data, w.temp, w.secrets} {
+	for _, dir := range []string{w.source, w.data, w.temp, w.home, w.secrets} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("prepare the work directory: %w", err)
 		}
@@ -68,7 +69,7 @@ func (w *workDir) modules() string { return filepath.Join(w.data, modulesName) }
 // cleanUp removes what holds variables or is of no more use.
 func (w *workDir) cleanUp() error {
 	var errs []error
-	for _, path := range []string{w.secrets, w.temp, w.source} {
+	for _, path := range []string{w.secrets, w.temp, w.home, w.source} {
 		if path == w.source && w.applying {
 			if found, err := w.holdsState(); found || err != nil {
 				errs = append(errs, err)

@@ -88,7 +88,11 @@ func NewServer(t testing.TB, opts ...Option) *Server {
 		s.http = httptest.NewServer(handler)
 	} else {
 		s.http = httptest.NewTLSServer(handler)
+		// Whoever fetches may be another user than the test.
 		s.CAFile = filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.Chmod(filepath.Dir(filepath.Dir(s.CAFile)), 0o711); err != nil {
+			t.Fatal(err)
+		}
 		block := &pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw}
 		if err := os.WriteFile(s.CAFile, pem.EncodeToMemory(block), 0o644); err != nil {
 			t.Fatal(err)

@@ -21,6 +21,8 @@ const (
 	// The two files of the log's tail.
 	TailFD0 = 7
 	TailFD1 = 8
+	// The lock on the uids, where runs have uids of their own.
+	UIDLockFD = 9
 )
 
 // Job is the first message on the control pipe: all a child needs to know.
@@ -36,7 +38,10 @@ type Job struct {
 	NoteKey []byte `json:"note_key"`
 }
 
-// Dirs are the directories a child may write to. All exist, mode 0700.
+// Dirs are the directories a child may write to. All exist, mode 0700, but for
+// Secrets, which a child makes where runs have uids of their own. Work and State
+// belong to the run's uid then, Repos, Engines, Providers and Checkout to that
+// of the caches.
 type Dirs struct {
 	// Work is the one work directory of the workspace.
 	Work string `json:"work"`
@@ -48,6 +53,9 @@ type Dirs struct {
 	Engines string `json:"engines"`
 	// Providers is the store of provider packages, shared by all children.
 	Providers string `json:"providers"`
+	// Checkout is where the caches' uid leaves the template for the run's; ""
+	// where there is one uid for both.
+	Checkout string `json:"checkout,omitempty"`
 	// Secrets is for files with variables and for the plan: the agent removes
 	// it when the run is over, however that came about.
 	Secrets string `json:"secrets"`
@@ -59,6 +67,8 @@ type Dirs struct {
 const (
 	SourceName = "source"
 	TempName   = "tmp"
+	// HomeName is HOME where runs have uids of their own.
+	HomeName = "home"
 )
 
 // UnsavedState is the file in which an engine leaves a state that it could not

@@ -19,6 +19,11 @@ import (
 // the last execve: a process that has overwritten it is not found. When the
 // context ends first, the error names what is left.
 func KillByEnvironment(ctx context.Context, beginnings ...string) (found []Info, err error) {
+	return killAll(ctx, func(infos []Info, self int) []Info { return withEnvironment(infos, self, beginnings) })
+}
+
+// killAll ends what pick picks, as KillByEnvironment says.
+func killAll(ctx context.Context, pick func(infos []Info, self int) []Info) (found []Info, err error) {
 	k := killer{self: os.Getpid(), known: map[key]bool{}, refused: map[key]error{}}
 	pause := firstPause
 	// Two looks must find nothing: a process shows no environment in the
@@ -28,7 +33,7 @@ func KillByEnvironment(ctx context.Context, beginnings ...string) (found []Info,
 		if err != nil {
 			return found, err
 		}
-		living := withEnvironment(infos, k.self, beginnings)
+		living := pick(infos, k.self)
 		if clean++; len(living) > 0 {
 			clean = 0
 		}

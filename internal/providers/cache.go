@@ -36,6 +36,9 @@ type Options struct {
 	Private string
 	// Template is the root module, as checked out.
 	Template string
+	// AsStore does something with the right to write to the store, where that
+	// belongs to another uid; nil where it does not.
+	AsStore func(do func() error) error
 	// Notice hears of what a person should know; it may be nil.
 	Notice func(string)
 }
@@ -47,7 +50,7 @@ func New(options Options) *Cache {
 		return nil
 	}
 	c := &Cache{
-		store: store{options.Store}, private: options.Private,
+		store: store{options.Store, options.AsStore}, private: options.Private,
 		template: options.Template, selected: options.Private + ".lock.hcl", notice: options.Notice,
 	}
 	if c.notice == nil {
@@ -119,7 +122,7 @@ func (c *Cache) Reuse() error {
 	if c == nil {
 		return nil
 	}
-	if err := os.MkdirAll(c.private, 0o700); err != nil {
+	if err := os.MkdirAll(c.private, publicDir); err != nil {
 		return fmt.Errorf("make the workspace's provider directory: %w", err)
 	}
 	return nil
@@ -128,7 +131,7 @@ func (c *Cache) Reuse() error {
 // empty makes the private directory, or empties it: what an earlier run's
 // template may have put there must not reach the store.
 func (c *Cache) empty() error {
-	if err := os.MkdirAll(c.private, 0o700); err != nil {
+	if err := os.MkdirAll(c.private, publicDir); err != nil {
 		return fmt.Errorf("make the workspace's provider directory: %w", err)
 	}
 	entries, err := os.ReadDir(c.private)
@@ -197,7 +200,7 @@ func (c *Cache) lockFile() string { return filepath.Join(c.template, LockFileNam
 // link gives the engine a package of the store. Without the link it downloads.
 func (c *Cache) link(at slot, sum checksum) {
 	place := at.in(c.private)
-	if os.MkdirAll(filepath.Dir(place), 0o700) == nil {
+	if os.MkdirAll(filepath.Dir(place), publicDir) == nil {
 		_ = os.Symlink(c.store.path(at, sum), place)
 	}
 }

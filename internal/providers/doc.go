@@ -34,9 +34,9 @@
 // by links. A killed init leaves nothing there, and a torn package is noticed
 // by its checksum, so nothing needs to be synced to disk.
 //
-// A checksum tells damage, not who made a package. The runs of an agent have
-// one uid, so a template can put a package of its own making into the store,
-// under its true checksum, and a workspace without a lock file is given it and
-// runs it. Under one uid only a lock file protects a workspace from another
-// one's template.
+// A checksum tells damage, not who made a package. What a template could have
+// made is therefore not stored: packages it ships, and, where runs have uids of
+// their own, anything after its first command has run (Options.AsStore fails
+// then). Where runs share one uid a template can write here, and a workspace
+// without a lock file is given what it finds: only a lock file protects it then.
 package providers

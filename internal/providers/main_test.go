@@ -63,7 +63,7 @@ type site struct {
 
 func newSite(t testing.TB, versions ...string) *site {
 	t.Helper()
-	return &site{t: t, mirror: providertest.NewMirror(t, versions...), store: store{filepath.Join(t.TempDir(), "store")}, h1s: map[string]string{}}
+	return &site{t: t, mirror: providertest.NewMirror(t, versions...), store: store{dir: filepath.Join(t.TempDir(), "store")}, h1s: map[string]string{}}
 }
 
 // h1 is the checksum of a version's package, as a lock file has it.

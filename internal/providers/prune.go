@@ -20,6 +20,13 @@ const (
 // init uses the store: the next one will do it. The lock's file has the time of
 // the last pruning.
 func (s store) prune(now time.Time) {
+	_ = s.asOwner(func() error { // who cannot leaves it to the next one
+		s.pruneAsOwner(now)
+		return nil
+	})
+}
+
+func (s store) pruneAsOwner(now time.Time) {
 	path := filepath.Join(s.dir, useLock)
 	if info, err := os.Stat(path); err != nil || now.Sub(info.ModTime()) < pruneEvery {
 		return
@@ -43,11 +50,13 @@ func (s store) prune(now time.Time) {
 			parent = filepath.Dir(parent)
 		}
 	}
-	leftovers, err := filepath.Glob(filepath.Join(s.dir, trashPrefix+"*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range leftovers {
-		_ = os.RemoveAll(dir) // tried again tomorrow
+	for _, prefix := range []string{trashPrefix, newPrefix} {
+		leftovers, err := filepath.Glob(filepath.Join(s.dir, prefix+"*"))
+		if err != nil {
+			return
+		}
+		for _, dir := range leftovers {
+			_ = os.RemoveAll(dir) // tried again tomorrow
+		}
 	}
 }

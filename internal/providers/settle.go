@@ -37,12 +37,23 @@ func (c *Cache) settle(ctx context.Context) (whole bool) {
 				whole = false
 			}
 		case fs.ModeDir:
+			if c.shipsPackages() {
+				continue
+			}
 			if err := c.keep(ctx, place, at, sums); err != nil {
 				c.notice(fmt.Sprintf("The provider package %s was not added to this agent's cache: %v", at, err))
 			}
 		}
 	}
 	return whole
+}
+
+// shipsPackages reports whether the template has a mirror of its own, where the
+// engine looks first (terraform.d/plugins). What is from there has the names
+// that the template gave it, and is nobody else's to run.
+func (c *Cache) shipsPackages() bool {
+	_, err := os.Lstat(filepath.Join(c.template, "terraform.d", "plugins"))
+	return err == nil
 }
 
 // linked returns which package of the store a link leads to, if to any.

@@ -16,8 +16,20 @@ import (
 )
 
 // store is the directory that all workspaces share. Its methods, but for use
-// and prune, need the lock that use takes.
-type store struct{ dir string }
+// and prune, need the lock that use takes. Those that write do so as its owner,
+// who may be another uid than the one that runs the engine.
+type store struct {
+	dir string
+	as  func(func() error) error // see Options.AsStore; nil where it is one uid
+}
+
+// asOwner does what needs the right to write here.
+func (s store) asOwner(do func() error) error {
+	if s.as == nil {
+		return do()
+	}
+	return s.as(do)
+}
 
 // The store's own files begin with a dot, which no host does.
 const (
@@ -28,31 +40,45 @@ const (
 	changeLock = ".change"
 	// trashPrefix marks a package that is being removed.
 	trashPrefix = ".trash-"
+	// newPrefix marks a package that is being copied here.
+	newPrefix = ".new-"
 )
+
+// publicDir is the mode of the store's directories: each run reads them, and
+// whoever is not to is kept out above.
+const publicDir = 0o755
 
 // lockPoll is how often a lock that somebody else has is tried.
 const lockPoll = 20 * time.Millisecond
 
 // use keeps the store from being pruned until done is called.
 func (s store) use(ctx context.Context) (done func(), err error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, err
-	}
 	lock := flock.New(filepath.Join(s.dir, useLock))
-	if _, err := lock.TryRLockContext(ctx, lockPoll); err != nil {
-		return nil, fmt.Errorf("wait for the provider cache to be pruned: %w", err)
+	err = s.asOwner(func() error {
+		if err := os.MkdirAll(s.dir, publicDir); err != nil {
+			return err
+		}
+		if _, err := lock.TryRLockContext(ctx, lockPoll); err != nil {
+			return fmt.Errorf("wait for the provider cache to be pruned: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return func() { _ = lock.Unlock() }, nil // closing the file, which ends the lock, has no other way to fail
 }
 
 // change runs do while nobody else adds or removes a package.
 func (s store) change(ctx context.Context, do func() error) error {
-	lock := flock.New(filepath.Join(s.dir, changeLock))
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return err
-	}
-	defer lock.Unlock() //nolint:errcheck // see use
-	return do()
+	return s.asOwner(func() error {
+		lock := flock.New(filepath.Join(s.dir, changeLock))
+		if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+			return err
+		}
+		defer lock.Unlock() //nolint:errcheck // see use
+		return do()
+	})
 }
 
 // path is where a package is, or would be.
@@ -131,27 +157,50 @@ func (s store) discard(path string) error {
 	return cmp.Or(os.RemoveAll(trash), ignoreMissing(err))
 }
 
-// publish moves a package into the store. If it is there already and whole, the
-// one given is removed. The directory must be on the store's file system.
+// publish puts a package into the store, unless it is there already and whole,
+// and removes the one given. Where the store has an owner of its own the package
+// is copied, for a file stays its maker's, and checked after that. Else it is
+// moved: it must be on the store's file system.
 func (s store) publish(ctx context.Context, dir string, at slot, sum checksum) error {
-	if err := readOnly(dir); err != nil {
-		return err
-	}
-	return s.change(ctx, func() error {
+	err := s.change(ctx, func() error {
 		path := s.path(at, sum)
 		if _, err := os.Lstat(path); err == nil {
 			if got, err := hashPackage(path); err == nil && got == sum {
-				return os.RemoveAll(dir)
+				return nil
 			}
 			if err := s.discard(path); err != nil {
 				return err
 			}
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), publicDir); err != nil {
 			return err
 		}
-		return os.Rename(dir, path)
+		if s.as == nil {
+			return errors.Join(readOnly(dir), os.Rename(dir, path))
+		}
+		return s.copy(dir, path, sum)
 	})
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// copy makes a package of its own from one that another uid has made.
+func (s store) copy(from, to string, sum checksum) error {
+	half, err := os.MkdirTemp(s.dir, newPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(half) //nolint:errcheck // swept when the store is pruned
+	made := filepath.Join(half, "package")
+	if err := os.CopyFS(made, os.DirFS(from)); err != nil {
+		return fmt.Errorf("copy it: %w", err)
+	}
+	if got, err := hashPackage(made); err != nil || got != sum {
+		return fmt.Errorf("copy it: the copy has another checksum (%v)", err)
+	}
+	return errors.Join(readOnly(made), os.Rename(made, to))
 }
 
 // readOnly takes the right to write from a package's files, so that an engine
@@ -169,7 +218,7 @@ func readOnly(dir string) error {
 // touch marks a package as used now.
 func (s store) touch(at slot, sum checksum) {
 	now := time.Now()
-	_ = os.Chtimes(s.path(at, sum), now, now) // at worst it is downloaded again in a month
+	_ = s.asOwner(func() error { return os.Chtimes(s.path(at, sum), now, now) }) // at worst it is downloaded again in a month
 }
 
 func ignoreMissing(err error) error {

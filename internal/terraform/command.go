@@ -71,6 +71,11 @@ func (c *command) onThisThread(ctx context.Context, stdout io.Writer, call func(
 	if ctx.Err() != nil {
 		return c.interrupted(ctx)
 	}
+	if confine := c.runner.confine; confine != nil {
+		if err := confine(); err != nil {
+			return fmt.Errorf("prepare %s: %w", c.runner.engine.Kind, err)
+		}
+	}
 	tf, err := c.instance()
 	if err != nil {
 		return err

@@ -36,6 +36,10 @@ type Options struct {
 	// seconds later, another process still holds its output. Until the caller
 	// ends that process, the call does not return. Linux only.
 	Stragglers func()
+	// Confine, if set, is called before each command on the thread that starts
+	// the engine, and that ends with it: what it changes there the engine
+	// inherits, and nothing else does.
+	Confine func() error
 }
 
 // Runner runs one engine in one directory, a command at a time.
@@ -47,6 +51,7 @@ type Runner struct {
 	out        *output
 	killAfter  time.Duration
 	stragglers func()
+	confine    func() error
 }
 
 // New returns a Runner for the engine that Locate found.
@@ -79,6 +84,7 @@ func newRunner(engine Engine, opts Options) (*Runner, error) {
 		out:        newOutput(opts.Stdout, opts.Stderr),
 		killAfter:  opts.KillAfter,
 		stragglers: opts.Stragglers,
+		confine:    opts.Confine,
 	}, nil
 }
 

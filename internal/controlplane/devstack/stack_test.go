@@ -261,7 +261,7 @@ func TestDatabaseDeathBreaksTheStack(t *testing.T) {
 func TestDatabaseOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	o, _ := options(t, t.TempDir())
+	o, _ := options(t, pgtest.Dir(t))
 	o.DatabaseURL = db.URL
 	s := start(t, o)
 	if got := s.Runtime().DatabaseURL; got != db.URL {
@@ -273,7 +273,7 @@ func TestDatabaseOfOnesOwn(t *testing.T) {
 	first := s.Runtime().Token
 	stop(t, s)
 
-	o, _ = options(t, t.TempDir())
+	o, _ = options(t, pgtest.Dir(t))
 	o.DatabaseURL = db.URL
 	s = start(t, o)
 	if s.Runtime().Token == first {

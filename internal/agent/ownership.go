@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/isolation"
+	"github.com/tendril-run/tendril/internal/process"
+)
+
+// isolate has runs get uids of their own, if setting says so, and sees to it
+// that the directories belong to whom they are to.
+func (d *dataDir) isolate(setting string) error {
+	if setting == "" || setting == "off" {
+		return nil
+	}
+	first := 0
+	if setting != "auto" {
+		var err error
+		if first, err = strconv.Atoi(setting); err != nil {
+			return fmt.Errorf("run.uids: %q is neither auto nor off nor a uid", setting)
+		}
+	}
+	block, err := isolation.Take(isolation.LockDir, d.instance.String(), first, isolation.Owner(d.path("repos")))
+	if err != nil {
+		return err
+	}
+	d.uids = &uids{block: block, users: map[int]uuid.UUID{}, last: map[int]uuid.UUID{}, lost: map[int]bool{}}
+	if err := d.own(); err != nil {
+		return fmt.Errorf("give the data directory's parts to those who use them: %w", err)
+	}
+	return nil
+}
+
+// own makes the directories what uids describes, whoever had them before: an
+// agent that was an ordinary user, or one whose runs had its uid. Caches that
+// templates could write to then are made anew, for nobody can tell what is in
+// them.
+func (d *dataDir) own() error {
+	for name, mode := range map[string]fs.FileMode{"": 0o711, "spool": 0o700, "rejected": 0o700, "work": 0o711, "state": 0o711} {
+		if err := errors.Join(os.Lchown(d.path(name), 0, 0), os.Chmod(d.path(name), mode)); err != nil {
+			return err
+		}
+	}
+	if err := d.ownFiles(); err != nil {
+		return err
+	}
+	cache := d.uids.block.Cache
+	for name, mode := range map[string]fs.FileMode{"repos": 0o700, "engines": 0o755, "providers": 0o755, "checkouts": 0o711} {
+		dir := d.path(name)
+		if isolation.Owner(dir) != cache {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(os.Lchown(dir, cache, cache), os.Chmod(dir, mode)); err != nil {
+			return err
+		}
+	}
+	return d.reachable()
+}
+
+// ownFiles has root own its files, of which another user may have been the owner.
+func (d *dataDir) ownFiles() error {
+	for _, dir := range []string{d.root, d.path("spool"), d.path("rejected")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if !entry.Type().IsRegular() {
+				continue
+			}
+			file, err := os.OpenFile(filepath.Join(dir, entry.Name()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(file.Chown(0, 0), file.Chmod(0o600), file.Close()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reachable is an error if an unprivileged user cannot pass to the data
+// directory.
+func (d *dataDir) reachable() error {
+	for dir := d.root; dir != "/"; {
+		dir = filepath.Dir(dir)
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return fmt.Errorf("%s lets no other user through, and runs have uids of their own: allow it (chmod o+x %s), choose another data_dir, or let runs be root (run.uids = \"off\")", dir, dir)
+		}
+	}
+	return nil
+}
+
+// open chooses the uid for a run of the workspace and gives it the directories.
+// Nothing of an earlier run may live.
+func (d *dataDir) open(workspace uuid.UUID) (uid int, err error) {
+	if d.uids == nil {
+		return 0, nil
+	}
+	work, state := d.path("work", workspace.String()), d.path("state", workspace.String())
+	uid, fresh, err := d.uids.take(workspace, isolation.Group(work))
+	if err != nil {
+		return 0, err
+	}
+	if fresh {
+		err = isolation.Forget(uid)
+	}
+	err = errors.Join(err, d.uids.block.HandOver(work, uid, 0o750), d.uids.block.HandOver(state, uid, 0o700))
+	return uid, err
+}
+
+// shut takes the directories back, and then the uid.
+func (d *dataDir) shut(workspace uuid.UUID) error {
+	if d.uids == nil {
+		return nil
+	}
+	if err := d.shutFor(workspace.String()); err != nil {
+		d.uids.abandon(workspace)
+		return err
+	}
+	d.uids.give(workspace)
+	return nil
+}
+
+func (d *dataDir) shutFor(workspace string) error {
+	if d.uids == nil {
+		return nil
+	}
+	return errors.Join(isolation.Shut(d.path("work", workspace)), isolation.Shut(d.path("state", workspace)))
+}
+
+// endUIDs ends whatever runs with a uid of ours, unless it is a run of an
+// earlier start, which keeps its uid.
+func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
+	u := b.dir.uids
+	if u == nil {
+		return nil
+	}
+	for _, s := range living {
+		u.keep(s.about.UID, s.about.Workspace)
+	}
+	return b.end(ctx, func(ctx context.Context) ([]process.Info, error) {
+		return process.KillByUID(ctx, u.free)
+	})
+}

@@ -1,0 +1,254 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// roleEnv makes the test binary a process of its own: a drop of root cannot be
+// taken back.
+const roleEnv = "TENDRIL_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := roles()[role](); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// play runs a role in a directory that is everybody's.
+func play(t *testing.T, role, dir string) {
+	t.Helper()
+	needRoot(t)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Dir = dir
+	cmd.Env = []string{roleEnv + "=" + role}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", role, err, out)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has uids to give; the tests of CI run as root")
+	}
+}
+
+func everybodys(t *testing.T) string {
+	t.Helper()
+	dir := pgtest.Dir(t)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var testIDs = IDs{Cache: 60706, Run: 60707}
+
+func roles() map[string]func() error {
+	return map[string]func() error{
+		"both": func() error {
+			id, err := Drop(testIDs)
+			if err != nil {
+				return err
+			}
+			err = errors.Join(
+				made("run", testIDs.Run),
+				id.AsCache(func() error {
+					return errors.Join(made("cache", testIDs.Cache), id.AsCache(func() error { return made("nested", testIDs.Cache) }), made("after-nested", testIDs.Cache))
+				}),
+				made("run-again", testIDs.Run),
+			)
+			if syscall.Setuid(0) == nil || syscall.Setresuid(-1, 0, -1) == nil {
+				err = errors.Join(err, errors.New("root can be had back"))
+			}
+			// What is started has one uid, in all its forms, and one group.
+			out, startErr := exec.Command("/bin/sh", "-c", "grep -E '^(Uid|Gid|Groups|CapPrm)' /proc/self/status").Output()
+			got := strings.Join(strings.Fields(string(out)), " ")
+			if want := "Uid: 60707 60707 60707 60707 Gid: 60707 60707 60707 60707 Groups: CapPrm: 0000000000000000"; startErr != nil || got != want {
+				err = errors.Join(err, startErr, fmt.Errorf("a child has %s, want %s", got, want))
+			}
+			return err
+		},
+		"settled": func() error {
+			id, err := Drop(testIDs)
+			if err != nil {
+				return err
+			}
+			if err := id.Settle(); err != nil {
+				return err
+			}
+			if err := id.AsCache(func() error { return nil }); !errors.Is(err, errSettled) {
+				return fmt.Errorf("AsCache() after Settle() = %w, want errSettled", err)
+			}
+			if syscall.Setresuid(-1, testIDs.Cache, -1) == nil {
+				return errors.New("the caches' uid can be had back")
+			}
+			return made("run", testIDs.Run)
+		},
+		"leaves": func() error {
+			if _, err := Drop(testIDs); err != nil {
+				return err
+			}
+			for _, dir := range []string{"/tmp", "/dev/shm"} {
+				if err := os.MkdirAll(dir+"/left-by-60707/deep", 0o700); err != nil {
+					return err
+				}
+			}
+			_, _, errno := unix.Syscall(unix.SYS_SHMGET, 0x7e4d, 4096, 0o600|unix.IPC_CREAT)
+			if errno != 0 {
+				return errno
+			}
+			return nil
+		},
+	}
+}
+
+func made(name string, want int) error {
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		return err
+	}
+	var stat syscall.Stat_t
+	if err := syscall.Stat(name, &stat); err != nil {
+		return err
+	}
+	if int(stat.Uid) != want || int(stat.Gid) != testIDs.Run {
+		return fmt.Errorf("the file %s belongs to %d:%d, want %d:%d", name, stat.Uid, stat.Gid, want, testIDs.Run)
+	}
+	return nil
+}
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	play(t, "both", everybodys(t))
+	play(t, "settled", everybodys(t))
+}
+
+func TestForget(t *testing.T) {
+	play(t, "leaves", everybodys(t))
+	left := func() (there []string) {
+		for _, path := range []string{"/tmp/left-by-60707", "/dev/shm/left-by-60707"} {
+			if _, err := os.Lstat(path); err == nil {
+				there = append(there, path)
+			}
+		}
+		ids, err := objects("/proc/sysvipc/shm", "shmid", testIDs.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			there = append(there, fmt.Sprint("shm ", id))
+		}
+		return there
+	}
+	if got := left(); len(got) != 3 {
+		t.Fatalf("before Forget() there are %v, want all three", got)
+	}
+	if err := Forget(testIDs.Run); err != nil {
+		t.Errorf("Forget() = %v", err)
+	}
+	if got := left(); len(got) != 0 {
+		t.Errorf("after Forget() there are %v, want none", got)
+	}
+}
+
+func TestParseIDs(t *testing.T) {
+	t.Parallel()
+	if got, err := ParseIDs(testIDs.String()); got != testIDs || err != nil {
+		t.Errorf("ParseIDs(%s) = %v, %v, want the same", testIDs, got, err)
+	}
+	for _, text := range []string{"", "1", "0:1", "1:0", "1:1", "1:2:3", "a:b", "-1:2"} {
+		if got, err := ParseIDs(text); err == nil {
+			t.Errorf("ParseIDs(%q) = %v, want an error", text, got)
+		}
+	}
+}
+
+// A directory changes hands; what another user has a second name for does not.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	dir := t.TempDir()
+	work, roots := filepath.Join(dir, "work"), filepath.Join(dir, "shadow")
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(work, "data", "deep"), 0o700),
+		os.WriteFile(filepath.Join(work, "data", "file"), nil, 0o600),
+		os.WriteFile(roots, nil, 0o600),
+		os.Link(roots, filepath.Join(work, "hard")),
+		os.Symlink(roots, filepath.Join(work, "soft")),
+		os.Symlink(dir, filepath.Join(work, "data", "up")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Block{Cache: testIDs.Cache}
+	for _, uid := range []int{60707, 60708} {
+		if err := errors.Join(b.HandOver(work, uid, 0o750), Shut(work)); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string][2]int{
+			"work": {0, uid}, "work/data": {uid, uid}, "work/data/deep": {uid, uid}, "work/data/file": {uid, uid},
+			"work/soft": {uid, uid}, "work/data/up": {uid, uid}, "shadow": {0, 0}, ".": {0, 0},
+		} {
+			var stat syscall.Stat_t
+			if err := syscall.Lstat(filepath.Join(dir, name), &stat); err != nil {
+				t.Fatal(err)
+			}
+			if got := [2]int{int(stat.Uid), int(stat.Gid)}; got != want {
+				t.Errorf("after HandOver(%d), %s belongs to %v, want %v", uid, name, got, want)
+			}
+		}
+	}
+	if info, err := os.Stat(work); err != nil || info.Mode().Perm() != 0o700 || Group(work) != 60708 {
+		t.Errorf("a shut directory is %v of group %d, want 0700 and the last run's", info.Mode(), Group(work))
+	}
+}
+
+// Two agents do not share uids, and an agent gets along with its own old runs.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	one, err := Take(dir, "one", 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Take(dir, "two", 0, one.Cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.Has(two.Cache) || two.Has(one.Cache) || one.Cache == two.Cache || two.Has(one.Cache+1) {
+		t.Errorf("Take() = blocks from %d and %d on, want two that share nothing", one.Cache, two.Cache)
+	}
+	if _, err := Take(dir, "two", one.Cache, -1); err == nil || !strings.Contains(err.Error(), "another agent") || !strings.Contains(err.Error(), "run.uids") {
+		t.Errorf("Take(one's) = %v, want an error that says whose they are and what to do", err)
+	}
+	again, err := Take(dir, "one", 0, one.Cache) // while a run of the earlier start has the lock
+	if err != nil || again.Cache != one.Cache || again.Hold() {
+		t.Fatalf("Take() of the same agent = %+v, %v, want its block without the lock", again, err)
+	}
+	_ = one.Close() // only a lock
+	if !again.Hold() {
+		t.Error("Hold() = false when the old run has ended, want true")
+	}
+	if _, err := Take(dir, "three", 1, -1); err == nil { // daemon's, bin's and others'
+		t.Error("Take(from 1 on) = nil, want an error: users have them")
+	}
+	for _, b := range []*Block{two, again} {
+		_ = b.Close() // only a lock
+	}
+}

@@ -1,0 +1,126 @@
+package isolation
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// commonDirs are where anybody may write on an ordinary machine. What is not
+// there is passed over.
+func commonDirs() []string {
+	return []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/lock"}
+}
+
+// Forget removes what a uid has left where anybody may write, and its System V
+// shared memory, semaphores and message queues. None of its processes may live.
+func Forget(uid int) error {
+	var errs []error
+	for _, dir := range commonDirs() {
+		errs = append(errs, forgetFiles(dir, uid))
+	}
+	return errors.Join(append(errs, forgetIPC(uid))...)
+}
+
+// forgetFiles looks through a directory and those below it that anybody may
+// write to.
+func forgetFiles(dir string, uid int) error {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for what uid %d left: %w", uid, err)
+	}
+	defer root.Close() //nolint:errcheck // only looked at
+	var errs []error
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // gone meanwhile, or of a file system that root cannot read
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil //nolint:nilerr // gone meanwhile
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid && name != "." {
+			errs = append(errs, root.RemoveAll(name))
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if entry.IsDir() && info.Mode().Perm()&0o002 == 0 {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// forgetIPC removes System V objects.
+func forgetIPC(uid int) error {
+	var errs []error
+	for _, kind := range []struct {
+		file, id string
+		remove   func(id uintptr) unix.Errno
+	}{
+		{"shm", "shmid", func(id uintptr) unix.Errno { return control(unix.SYS_SHMCTL, id, unix.IPC_RMID, 0) }},
+		{"sem", "semid", func(id uintptr) unix.Errno { return control(unix.SYS_SEMCTL, id, 0, unix.IPC_RMID) }},
+		{"msg", "msqid", func(id uintptr) unix.Errno { return control(unix.SYS_MSGCTL, id, unix.IPC_RMID, 0) }},
+	} {
+		ids, err := objects(path.Join("/proc/sysvipc", kind.file), kind.id, uid)
+		errs = append(errs, err)
+		for _, id := range ids {
+			if errno := kind.remove(id); errno != 0 && errno != unix.EINVAL && errno != unix.EIDRM {
+				errs = append(errs, fmt.Errorf("remove what uid %d left (%s %d): %w", uid, kind.id, id, errno))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func control(call, id, second, third uintptr) unix.Errno {
+	_, _, errno := unix.Syscall(call, id, second, third)
+	return errno
+}
+
+// objects reads a table of /proc/sysvipc. Its first line names the columns.
+func objects(table, idColumn string, uid int) (ids []uintptr, err error) {
+	file, err := os.Open(table)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a kernel without System V IPC
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	lines := bufio.NewScanner(file)
+	id, owner, creator := -1, -1, -1
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if id < 0 {
+			id, owner, creator = slices.Index(fields, idColumn), slices.Index(fields, "uid"), slices.Index(fields, "cuid")
+			if id < 0 || owner < 0 || creator < 0 {
+				return nil, fmt.Errorf("%s has not the columns expected: %q", table, lines.Text())
+			}
+			continue
+		}
+		text := strconv.Itoa(uid)
+		if len(fields) <= max(id, owner, creator) || fields[owner] != text && fields[creator] != text {
+			continue
+		}
+		if number, err := strconv.ParseUint(fields[id], 10, 31); err == nil {
+			ids = append(ids, uintptr(number))
+		}
+	}
+	return ids, lines.Err()
+}
