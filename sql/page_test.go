@@ -1,0 +1,235 @@
+package sql_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// page is testdata/page.mjs at work.
+type page struct {
+	in  *json.Encoder
+	out *bufio.Scanner
+}
+
+// said is one answer of the page's.
+type said struct {
+	Rows []struct {
+		Seq      int
+		LogChunk string `json:"log_chunk"`
+	}
+	Ended, Error string
+	Deployed     struct {
+		ID     uuid.UUID
+		Number int
+		Status string
+	}
+	Refused struct {
+		Message, Reason string
+		Retry           bool
+	}
+}
+
+// newPage runs the files that docs/SUPABASE.md holds.
+func newPage(t *testing.T, s *rest) *page {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile("../docs/SUPABASE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range regexp.MustCompile("(?s)```js\n// ([a-z-]+)\\.js\n(.*?)```").FindAllSubmatch(text, -1) {
+		if err := os.WriteFile(filepath.Join(dir, string(file[1])+".mjs"), file[2], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script, err := os.ReadFile("testdata/page.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "page.mjs"), script, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "page.mjs"), client(t), server.URL)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("running node: %v; make deps installs it", err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait() // what it did has been looked at
+	})
+	return &page{json.NewEncoder(in), bufio.NewScanner(out)}
+}
+
+// client is the directory that the official client is installed in.
+func client(t *testing.T) string {
+	t.Helper()
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		found := filepath.Join(dir, "postgrest-js")
+		if _, err := os.Stat(filepath.Join(found, "node_modules")); err == nil {
+			return found
+		}
+	}
+	t.Fatal("no directory on PATH has postgrest-js: run `make deps`, and the tests by `make test` or with .tools on PATH")
+	return ""
+}
+
+func (p *page) do(t *testing.T, command ...any) {
+	t.Helper()
+	if err := p.in.Encode(command); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// next is the page's next answer.
+func (p *page) next(t *testing.T) (s said) {
+	t.Helper()
+	if !p.out.Scan() {
+		t.Fatalf("the page has ended: %v", p.out.Err())
+	}
+	if err := json.Unmarshal(p.out.Bytes(), &s); err != nil {
+		t.Fatalf("%s: %v", p.out.Text(), err)
+	}
+	return s
+}
+
+func newRest(t *testing.T) (*world, *rest) {
+	t.Helper()
+	db := pgtest.New(t, migrated)
+	w := newWorld(t, db.Conn(t))
+	return w, &rest{pool: db.Pool(t), user: w.operator, maxRows: 2}
+}
+
+func TestDeployButton(t *testing.T) {
+	t.Parallel()
+	w, s := newRest(t)
+	p := newPage(t, s)
+	id := uuid.New()
+	for range 2 { // the second time after a lost reply
+		p.do(t, "deploy", w.cluster, json.RawMessage(snapshot("a")), id)
+		if got := p.next(t); got.Deployed.ID != id || got.Deployed.Number != 1 || got.Deployed.Status != "QUEUED" {
+			t.Errorf("deploy() = %+v, want provision 1 %s, QUEUED", got, id)
+		}
+	}
+	p.do(t, "deploy", w.cluster, map[string]any{"template_source": map[string]string{"repo": "https://git.example/a"}, "workspace": "b"})
+	if got := p.next(t).Refused; got.Reason != "bad_snapshot" || !strings.HasPrefix(got.Message, "config_snapshot.template_source.version: missing") || got.Retry {
+		t.Errorf("deploy(no version) = %+v, want bad_snapshot with the path", got)
+	}
+	p.do(t, "deploy", uuid.New(), json.RawMessage(snapshot("a")))
+	if got := p.next(t).Refused; got.Reason != "cluster_not_found" || !strings.Contains(got.Message, "\ncheck the id") || got.Retry {
+		t.Errorf("deploy(no such cluster) = %+v, want cluster_not_found with the hint", got)
+	}
+	s.failing.Store(true)
+	p.do(t, "deploy", w.cluster, json.RawMessage(snapshot("a")))
+	if got := p.next(t).Refused; !got.Retry {
+		t.Errorf("deploy(not reached) = %+v, want it to be tried again", got)
+	}
+}
+
+// A viewer whose events are lost, late, or too many shows each row once.
+func TestLogViewer(t *testing.T) {
+	t.Parallel()
+	w, s := newRest(t)
+	agent := w.newAgent(t, "one")
+	id := w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	written := int64(0)
+	write := func(n int) {
+		t.Helper()
+		for range n {
+			if _, err := agent.lines(t, claim, written+1, "line\n"); err != nil {
+				t.Fatal(err)
+			}
+			written++
+		}
+	}
+	p := newPage(t, s)
+	shown := 0
+	until := func(what string, enough func(said) bool) {
+		t.Helper()
+		for {
+			answer := p.next(t)
+			for _, row := range answer.Rows {
+				if shown++; row.Seq != shown {
+					t.Fatalf("%s: row %d was handed over as no. %d", what, row.Seq, shown)
+				}
+			}
+			if enough(answer) {
+				return
+			}
+		}
+	}
+	all := func(said) bool { return shown == int(written) }
+
+	write(5) // more than one answer holds, before anybody looks
+	p.do(t, "follow", id, 3_600_000)
+	until("what was there", all)
+	write(3)
+	p.do(t, "events", 1) // one for three
+	until("an event", all)
+	write(1)
+	p.do(t, "events", 50)
+	write(4)
+	p.do(t, "events", 50) // late, and many
+	until("a storm of events", all)
+	s.failing.Store(true)
+	p.do(t, "events", 1)
+	until("a request that failed", func(answer said) bool { return answer.Error != "" })
+	write(1)
+	p.do(t, "events", 1)
+	until("the one after it", all)
+	agent.mustReport(t, claim, "FAILED", `{"error_code": "apply_failed"}`)
+	p.do(t, "events", 2)
+	until("the end", func(answer said) bool { return answer.Ended == "FAILED" })
+
+	// Without any event the clock is enough, and what is there already is read
+	// before the end is told.
+	shown = 0
+	p.do(t, "follow", id, 5)
+	until("an ended run", func(answer said) bool { return answer.Ended == "FAILED" })
+	if !all(said{}) {
+		t.Errorf("rows shown of an ended run = %d, want %d", shown, written)
+	}
+}
+
+// A tick is enough where no event comes.
+func TestLogViewerWithoutEvents(t *testing.T) {
+	t.Parallel()
+	w, s := newRest(t)
+	agent := w.newAgent(t, "one")
+	id := w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	p := newPage(t, s)
+	p.do(t, "follow", id, 10)
+	for n := int64(1); n <= 3; n++ {
+		if _, err := agent.lines(t, claim, n, "line\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.next(t); len(got.Rows) != 1 || got.Rows[0].Seq != int(n) {
+			t.Errorf("the page says %+v, want row %d", got, n)
+		}
+	}
+}
