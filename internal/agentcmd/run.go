@@ -40,11 +40,24 @@ waits in the data directory and is delivered at the next start.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, flags) },
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "TOML file with the configuration (TENDRIL_CONFIG)")
-	cmd.Flags().StringVar(&flags.dataDir, "data-dir", "", "directory that belongs to this agent alone (TENDRIL_DATA_DIR)")
-	cmd.Flags().StringVar(&flags.name, "name", "", "name of this agent, unique in its cluster (TENDRIL_NAME)")
-	cmd.Flags().IntVar(&flags.slots, "slots", 0, "how many provisions run at once (TENDRIL_SLOTS)")
+	flags.add(cmd)
 	return cmd
+}
+
+// add gives a command the flags that say which agent is meant.
+func (f *runFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.config, "config", "c", "", "TOML file with the configuration (TENDRIL_CONFIG)")
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "directory that belongs to this agent alone (TENDRIL_DATA_DIR)")
+	cmd.Flags().StringVar(&f.name, "name", "", "name of this agent, unique in its cluster (TENDRIL_NAME)")
+	cmd.Flags().IntVar(&f.slots, "slots", 0, "how many provisions run at once (TENDRIL_SLOTS)")
+}
+
+// file is the configuration file, "" for none.
+func (f *runFlags) file() string {
+	if f.config != "" {
+		return f.config
+	}
+	return os.Getenv("TENDRIL_CONFIG")
 }
 
 func run(cmd *cobra.Command, flags runFlags) error {
@@ -53,11 +66,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		return failure{err, ExitFailure}
 	}
 	environ := os.Environ()
-	path := flags.config
-	if path == "" {
-		path = os.Getenv("TENDRIL_CONFIG")
-	}
-	settings, err := config.Load(path, append(environ, flags.environ(cmd)...))
+	settings, err := config.Load(flags.file(), append(environ, flags.environ(cmd)...))
 	if err != nil {
 		return failure{err, ExitUsage}
 	}

@@ -57,3 +57,40 @@ func hears(ctx context.Context, conn *pgx.Conn, send sender, timeout time.Durati
 	}
 	return nil
 }
+
+// Hears finds out whether an agent with these options would be woken: nil if it
+// would. What it returns is a queue.Error.
+func Hears(ctx context.Context, o Options) error {
+	listen, calls := o.ListenURL, o
+	calls.ListenURL = "off" // for a session of our own
+	q, err := New(ctx, calls)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	config := q.pool.Config().ConnConfig
+	config.OnNotification = nil // this one is to keep them
+	if listen != "" {
+		if config, err = pgx.ParseConfig(listen); err != nil {
+			return fmt.Errorf("queue listen URL: %w", err)
+		}
+		boundConnect(config, q.timeout)
+	}
+	if err := hearsOnce(ctx, config, q.send, q.timeout); err != nil {
+		return translate("listen for notifications", err)
+	}
+	return nil
+}
+
+func hearsOnce(ctx context.Context, config *pgx.ConnConfig, send sender, timeout time.Duration) error {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing) // nothing is lost with it
+	}()
+	return hears(ctx, conn, send, timeout)
+}

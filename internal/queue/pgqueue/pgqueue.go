@@ -161,6 +161,17 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 	}, nil
 }
 
+// Standing asks how the agent stands, and changes nothing.
+func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
+	about, err := json.Marshal(q.agent)
+	if err != nil {
+		return queue.Standing{}, fmt.Errorf("encode the agent's description: %w", err)
+	}
+	var s queue.Standing
+	err = q.call(ctx, "ask how the agent stands", &s, "SELECT public.check_agent($1, $2::text::jsonb)", q.hash, string(about))
+	return s, err
+}
+
 // Heartbeat implements queue.Queue.
 func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
 	if claims == nil {

@@ -1,0 +1,109 @@
+package agentcmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/doctor"
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/process"
+)
+
+type doctorFlags struct {
+	run    runFlags
+	output string
+	repos  []string
+}
+
+func doctorCommand() *cobra.Command {
+	var flags doctorFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look at everything an agent needs and say what is wrong",
+		Long: `Looks at everything an agent needs: its configuration, data directory and disk,
+the queue and its token, the clocks, the engine, the git servers, where states
+are kept, and what a template could read here. Each thing that is wrong is
+explained in a sentence, with what to do.
+
+It takes less than 15 seconds and changes nothing, so it may run beside an agent
+at work. Run it as the same user, with the same environment.
+
+The exit code is 0 when nothing failed (there may be warnings), 1 when something
+did. -o json prints one object:
+
+  status    ok, warn or fail: the worst there is
+  version   of this program
+  checks    in order, each with name, status (ok, warn, fail, skipped), message,
+            and action where there is something to do
+
+Names of checks: configuration, data_dir, disk, queue, token, contract, clock,
+name, wakes, engine, allowlist, git, backend, secrets, templates, metadata.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, flags) },
+	}
+	flags.run.add(cmd)
+	cmd.Flags().StringVarP(&flags.output, "output", "o", "text", "text or json")
+	cmd.Flags().StringArrayVar(&flags.repos, "repo", nil, "a repository to try, beside those that policy.repos names whole; may be repeated")
+	return cmd
+}
+
+func examine(cmd *cobra.Command, flags doctorFlags) error {
+	if flags.output != "text" && flags.output != "json" {
+		return fmt.Errorf("invalid argument %q for \"-o, --output\": it is text or json", flags.output)
+	}
+	// Before the token is read, as the agent does it.
+	if err := process.Undumpable(); err != nil {
+		return failure{err, ExitFailure}
+	}
+	path, environ := flags.run.file(), os.Environ()
+	settings, err := config.Load(path, append(environ, flags.run.environ(cmd)...))
+	silent := settings
+	silent.Queue.ListenURL = "off" // it is asked only
+	report := doctor.Examine(cmd.Context(), doctor.Options{
+		Version: Version(), File: path, Config: settings, ConfigErr: err,
+		Open: opener(silent, slog.New(slog.DiscardHandler)), Environ: environ, Repos: flags.repos,
+		Git: func(context.Context) (job.Git, error) { return settings.Settings().Git, nil },
+	})
+	if err := writeReport(cmd.OutOrStdout(), report, flags.output); err != nil {
+		return failure{fmt.Errorf("write the report: %w", err), ExitFailure}
+	}
+	if report.Failed() {
+		return failure{fmt.Errorf("%d of %d checks failed", report.Count(doctor.Fail), len(report.Checks)), ExitFailure}
+	}
+	return nil
+}
+
+func writeReport(w io.Writer, report doctor.Report, output string) error {
+	if output == "json" {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(report)
+	}
+	return report.WriteText(w, style(w))
+}
+
+// style suits what is written to. Away from a terminal lines stay whole, for
+// grep.
+func style(w io.Writer) doctor.Style {
+	file, is := w.(*os.File)
+	if !is {
+		return doctor.Style{}
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return doctor.Style{}
+	}
+	return doctor.Style{
+		Width:  int(size.Col),
+		Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+	}
+}

@@ -1,0 +1,37 @@
+package doctor
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tendril-run/tendril/internal/source"
+)
+
+func (d *doctor) allowlist(context.Context) verdict {
+	policy := d.Config.Policy
+	if _, err := source.ParseAllowlist(policy.Repos, policy.AllowFile); err != nil {
+		return fail("correct policy.repos", "%v", err)
+	}
+	if len(policy.Repos) == 0 {
+		return fail("list the repositories that templates may come from in policy.repos",
+			"policy.repos is empty, so the agent refuses every provision")
+	}
+	may := strings.Join(policy.Operations, ", ")
+	for _, pattern := range policy.Repos {
+		if everybodys(pattern) {
+			return warn("name the owner: HOST/OWNER/**", "%s lets whoever may push anywhere on that host run code here (%s)", pattern, may)
+		}
+	}
+	return ok("%s may run here (%s)", counted(len(policy.Repos), "pattern of repositories", "patterns of repositories"), may)
+}
+
+// everybodys reports whether a pattern leaves open whose repository it is.
+func everybodys(pattern string) bool {
+	_, rest, found := strings.Cut(pattern, "://")
+	if !found || strings.HasPrefix(pattern, "file:") {
+		return false
+	}
+	_, path, _ := strings.Cut(rest, "/")
+	owner, _, _ := strings.Cut(path, "/")
+	return strings.Contains(owner, "*")
+}

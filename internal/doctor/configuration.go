@@ -1,0 +1,23 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tendril-run/tendril/internal/config"
+)
+
+func (d *doctor) configuration(context.Context) verdict {
+	from := "the environment"
+	if d.File != "" {
+		from = d.File + " and the environment"
+	}
+	if invalid, isInvalid := errors.AsType[*config.Invalid](d.ConfigErr); isInvalid {
+		return fail("correct it; each key is described in the reference", "%s: %s", from, strings.Join(invalid.Problems, "; "))
+	}
+	if d.ConfigErr != nil {
+		return fail("name the right file by --config or TENDRIL_CONFIG", "%v", d.ConfigErr)
+	}
+	return ok("%s, agent %q, slots %d", from, d.Config.Name, d.Config.Slots)
+}

@@ -1,0 +1,77 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// Options say what to look at.
+type Options struct {
+	// Version is the program's.
+	Version string
+	// File is the configuration file, "" without one.
+	File string
+	// Config is the agent's configuration, and ConfigErr why there is none.
+	Config    config.Config
+	ConfigErr error
+	// Open opens the queue as an agent does.
+	Open func(queue.Agent) (queue.Queue, error)
+	// Git is how repositories are reached, credentials included.
+	Git func(context.Context) (job.Git, error)
+	// Repos are repositories to try beside those that the policy names whole.
+	Repos []string
+	// Environ is the agent's environment.
+	Environ []string
+	// Now is the clock; nil is this machine's.
+	Now func() time.Time
+}
+
+// doctor is one examination.
+type doctor struct {
+	Options
+	uid int
+
+	// standing is what the database answered; set by the check "token".
+	standing *queue.Standing
+	// skew is how far this clock is ahead of the database's, give or take doubt.
+	skew, doubt time.Duration
+	// agentRuns: the data directory is locked; set by the check "data_dir".
+	agentRuns bool
+}
+
+// Examine looks at everything. It takes less than 15 s, whatever hangs.
+func Examine(ctx context.Context, o Options) Report {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	d := &doctor{Options: o, uid: os.Geteuid()}
+	return newReport(o.Version, d.scrub(runAll(ctx, d.checks())))
+}
+
+// checks lists them in the order of the report.
+func (d *doctor) checks() []check {
+	configured := func(more ...string) []string { return append([]string{"configuration"}, more...) }
+	return []check{
+		{"configuration", nil, d.configuration},
+		{"data_dir", configured(), d.dataDir},
+		{"disk", configured(), d.disk},
+		{"queue", configured(), d.queueReachable},
+		{"token", configured("queue"), d.token},
+		{"contract", configured("token"), d.contract},
+		{"clock", configured("token"), d.clock},
+		{"name", configured("data_dir", "token"), d.name},
+		{"wakes", configured("queue"), d.wakes},
+		{"engine", configured(), d.engine},
+		{"allowlist", configured(), d.allowlist},
+		{"git", configured(), d.git},
+		{"backend", configured(), d.backend},
+		{"secrets", configured(), d.secrets},
+		{"templates", configured(), d.templates},
+		{"metadata", configured(), d.metadata},
+	}
+}

@@ -1,0 +1,97 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/terraform"
+)
+
+// vendorURL is where Terraform comes from without a mirror.
+const vendorURL = "https://releases.hashicorp.com"
+
+// engine says which engine would run, or whether it can be had.
+func (d *doctor) engine(ctx context.Context) verdict {
+	look := d.Config.Settings().Engine
+	look.Install = false // not now
+	installed := filepath.Join(d.Config.DataDir, "engines")
+	if _, err := os.Stat(installed); err != nil {
+		installed = ""
+	}
+	found, err := terraform.Locate(ctx, look, terraform.Want{}, installed, nil)
+	wanted := strings.TrimSpace(d.Config.Engine.Kind + " " + d.Config.Engine.Version)
+	switch {
+	case err == nil:
+		return d.runs(ctx, found)
+	case provision.AsFailure(err).Code != provision.CodeEngineMissing || !d.Config.Engine.Install || d.Config.Engine.Kind != terraform.Terraform:
+		return fail("install it, or set engine.dir to where it is", "%s", provision.AsFailure(err).Message)
+	}
+	from, err := d.mirror(ctx)
+	if err != nil {
+		return fail("install it, or set engine.mirror_url to a mirror that this machine can reach", "%s is not here, and cannot be downloaded: %v", wanted, err)
+	}
+	return ok("%s is not here yet; the first run downloads it from %s", wanted, from)
+}
+
+// runs starts the engine: its version may be known from before.
+func (d *doctor) runs(ctx context.Context, engine terraform.Engine) verdict {
+	cmd := exec.CommandContext(ctx, engine.Path, "version") //nolint:gosec // the agent's own engine
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "CHECKPOINT_DISABLE=1"}
+	cmd.Dir = "/"
+	cmd.WaitDelay = grace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		return fail("install it again", "%s does not run: %v: %.200s", engine.Path, err, first)
+	}
+	if d.Config.Engine.Install && d.Config.Engine.MirrorURL != "" {
+		if _, err := d.mirror(ctx); err != nil {
+			return warn("correct engine.mirror_url", "%s %s runs (%s), but other versions that templates ask for cannot be downloaded: %v",
+				engine.Kind, engine.Version, engine.Path, err)
+		}
+	}
+	return ok("%s %s runs (%s)", engine.Kind, engine.Version, engine.Path)
+}
+
+// mirror asks where engines are downloaded from for the list of them.
+func (d *doctor) mirror(ctx context.Context) (from string, err error) {
+	base := d.Config.Engine.MirrorURL
+	if base == "" {
+		base = vendorURL
+	}
+	at, err := url.Parse(base)
+	if err != nil {
+		return "", fmt.Errorf("engine.mirror_url is no URL")
+	}
+	at = at.JoinPath("terraform", d.Config.Engine.Version, "index.json")
+	client, _ := d.client(at, nil)
+	client.CheckRedirect = nil
+	client.Timeout = each - time.Second
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return "", fmt.Errorf("engine.mirror_url is no URL")
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("%s does not answer: %w", at.Host, lastError(err))
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s answers %s to %s", at.Host, res.Status, at.Path)
+	}
+	return at.Host, nil
+}

@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// secretFiles are the files in which the configuration keeps secrets, by key.
+func (d *doctor) secretFiles() map[string]string {
+	files := map[string]string{}
+	if d.Config.Queue.TokenFile != "" {
+		files["queue.token_file"] = d.Config.Queue.TokenFile
+	}
+	if d.File != "" && d.secretsInside() {
+		files["the configuration"] = d.File
+	}
+	for host, at := range d.Config.Git.Hosts {
+		for key, path := range map[string]string{"token_file": at.TokenFile, "ssh_key_file": at.SSHKeyFile, "app_key_file": at.AppKeyFile} {
+			if path != "" {
+				files[fmt.Sprintf("git.hosts.%q.%s", host, key)] = path
+			}
+		}
+	}
+	return files
+}
+
+// secretsInside reports whether a secret may stand in the configuration file
+// itself: it cannot be told from here whether it does or the environment has it.
+func (d *doctor) secretsInside() bool {
+	content, err := os.ReadFile(d.File)
+	return err == nil && slices.ContainsFunc(d.secretValues(), func(value string) bool {
+		return value != "" && strings.Contains(string(content), value)
+	})
+}
+
+// secrets says who else may read the files that hold secrets.
+func (d *doctor) secrets(context.Context) verdict {
+	files := d.secretFiles()
+	var open, chmod []string
+	for key, path := range files {
+		info, err := os.Stat(path) // through links: Kubernetes mounts secrets as such
+		if errors.Is(err, fs.ErrNotExist) || err != nil {
+			return fail("correct the path, or let the agent's user read it", "%s: %s cannot be read: %v", key, path, errors.Unwrap(err))
+		}
+		if mode := info.Mode().Perm(); mode&0o007 != 0 {
+			open = append(open, fmt.Sprintf("%s (%s, mode %04o)", key, path, mode))
+			chmod = append(chmod, strconv.Quote(path))
+		}
+	}
+	if len(open) > 0 {
+		slices.Sort(open)
+		slices.Sort(chmod)
+		return fail("run: chmod o= "+strings.Join(chmod, " "), "everybody on this machine can read %s, templates included", strings.Join(open, ", "))
+	}
+	if len(files) == 0 {
+		return ok("no file of the configuration holds a secret")
+	}
+	return ok("%s with secrets cannot be read by others", counted(len(files), "file", "files"))
+}
+
+// templates says what the code that templates bring can look at here.
+func (d *doctor) templates(context.Context) verdict {
+	if d.uid == 0 {
+		return ok("the agent runs as root, so each slot gets an unprivileged uid: a template can read neither the agent's files nor another slot's")
+	}
+	sees := []string{"the data directory with local states"}
+	for _, path := range d.secretFiles() {
+		if readable(path) {
+			sees = append(sees, path)
+		}
+	}
+	slices.Sort(sees[1:])
+	return warn("let only templates you trust alike share this agent, start it as root, or run a pod per provision",
+		"templates run under the agent's own uid, %d, and can read what it can: %s", d.uid, strings.Join(sees, ", "))
+}
+
+func readable(path string) bool {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return err == nil && file.Close() == nil
+}
+
+// metadataAddress is where the large clouds tell a machine who it is, its
+// credentials included.
+const metadataAddress = "169.254.169.254:80"
+
+func (d *doctor) metadata(ctx context.Context) verdict {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", metadataAddress)
+	if err != nil {
+		return ok("there is no cloud metadata service that templates could ask for the machine's role")
+	}
+	_ = conn.Close()
+	return ok("templates can ask the cloud's metadata service (%s) for this machine's role: give it no more than they need", metadataAddress)
+}
+
+// counted writes a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,102 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// reachHTTP asks for nothing in particular: any answer shows that the way is
+// open, and the token's check asks the rest.
+func (d *doctor) reachHTTP(ctx context.Context) verdict {
+	base, err := url.Parse(d.Config.Queue.URL)
+	if err != nil {
+		return fail("correct queue.url", "queue.url cannot be read as a URL")
+	}
+	roots, err := authorities(d.Config.Queue.CAFile)
+	if err != nil {
+		return fail("name a readable file of PEM certificates", "queue.ca_file: %v", err)
+	}
+	client, proxy := d.client(base, roots)
+	defer client.CloseIdleConnections()
+	by := ""
+	if proxy != "" {
+		by = " by way of the proxy " + proxy
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base.String(), "/")+"/rest/v1/", nil)
+	if err != nil {
+		return fail("correct queue.url", "queue.url cannot be read as a URL")
+	}
+	req.Header.Set("apikey", d.Config.Queue.APIKey)
+	began := time.Now()
+	res, err := client.Do(req)
+	if err != nil {
+		return d.httpRefused(base.Host, proxy, err)
+	}
+	_ = res.Body.Close()
+	switch {
+	case res.StatusCode >= http.StatusInternalServerError:
+		return fail("see whether it is up (Supabase: whether the project is paused)", "HTTP: %s answers with status %s%s", base.Host, res.Status, by)
+	case res.StatusCode >= 300 && res.StatusCode < 400:
+		return fail("set queue.url to where it leads, if that is yours", "HTTP: %s redirects elsewhere (status %s)%s", base.Host, res.Status, by)
+	}
+	return ok("%s answers within %s%s", base.Host, since(began), by)
+}
+
+// client returns one that reaches an address as the agent does, and the proxy it
+// goes through.
+func (d *doctor) client(to *url.URL, roots *x509.CertPool) (client *http.Client, proxy string) {
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+	}
+	if by, err := http.ProxyFromEnvironment(&http.Request{URL: to}); err == nil && by != nil {
+		proxy = by.Host
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}, proxy
+}
+
+func (d *doctor) httpRefused(host, proxy string, err error) verdict {
+	if op, is := errors.AsType[*net.OpError](err); is && op.Op == "proxyconnect" || proxy != "" && proxyTrouble(err) {
+		return fail("check HTTPS_PROXY and NO_PROXY in the agent's environment", "proxy: %s does not serve: %v", proxy, lastError(err))
+	}
+	if v, is := unreached(host, err); is {
+		return v
+	}
+	return fail("check that queue.url is a Supabase project or a trellis serve", "HTTP: %s does not answer as a web server does: %v", host, lastError(err))
+}
+
+// proxyTrouble: with a proxy, the machine connects to nothing else.
+func proxyTrouble(err error) bool {
+	_, name := errors.AsType[*net.DNSError](err)
+	op, is := errors.AsType[*net.OpError](err)
+	return name || is && op.Op == "dial"
+}
+
+// authorities are the system's and those of a file.
+func authorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // the system's
+	}
+	bundle, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(bundle) {
+		return nil, errors.New("it holds no certificate")
+	}
+	return roots, nil
+}
