@@ -57,6 +57,7 @@ var functions = map[string]callers{
 	"register_agent": forAgents{func(s *scene) []any {
 		return []any{fmt.Sprintf(`{"instance_id": %q, "boot_id": %q, "name": "new", "host": "h", "version": "1", "contract": 1, "slots": 1}`, uuid.New(), uuid.New())}
 	}},
+	"check_agent":              forAgents{func(s *scene) []any { return []any{`{"name": "new"}`} }},
 	"agent_heartbeat":          forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{s.running}} }},
 	"fetch_next_provision":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, uuid.New()} }},
 	"insert_provision_log":     forAgents{func(s *scene) []any { return []any{s.running, 1, `[]`} }},

@@ -13,11 +13,6 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
-// stander is a queue that can be asked without registering.
-type stander interface {
-	Standing(ctx context.Context) (queue.Standing, error)
-}
-
 // token asks the database how an agent with this token and name would stand. It
 // must not register: that would end the agent which runs here.
 func (d *doctor) token(ctx context.Context) verdict {
@@ -26,12 +21,8 @@ func (d *doctor) token(ctx context.Context) verdict {
 		return fail("correct the queue's settings", "the queue cannot be opened: %v", err)
 	}
 	defer q.Close()
-	asked, can := q.(stander)
-	if !can {
-		return skipped("this way to the queue cannot be asked without registering")
-	}
 	before := d.Now()
-	standing, err := asked.Standing(ctx)
+	standing, err := q.Standing(ctx)
 	after := d.Now()
 	if missing(err) {
 		return d.tokenOnly(ctx, q)

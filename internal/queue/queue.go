@@ -60,6 +60,9 @@ type Queue interface {
 	// Register introduces the agent's current boot. ErrConflict when the name
 	// or the instance is alive elsewhere.
 	Register(ctx context.Context) (Registration, error)
+	// Standing asks how this agent would stand, without registering: whoever
+	// runs under the same identity goes on undisturbed.
+	Standing(ctx context.Context) (Standing, error)
 	// Heartbeat renews the leases of the given claims.
 	Heartbeat(ctx context.Context, claims []uuid.UUID) (Pulse, error)
 	// Claim takes at most one provision under a claim id of the caller's

@@ -6,8 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Standing is how an agent stands with the database, asked without registering:
-// whoever runs under the same identity goes on undisturbed.
+// Standing is the database's answer to how an agent would stand with it.
 type Standing struct {
 	ClusterID   uuid.UUID `json:"cluster_id"`
 	ClusterName string    `json:"cluster_name"`

@@ -52,7 +52,7 @@ type Options struct {
 // agentFunctions are what an agent may call.
 func agentFunctions() []string {
 	return []string{
-		"register_agent", "agent_heartbeat", "fetch_next_provision",
+		"check_agent", "register_agent", "agent_heartbeat", "fetch_next_provision",
 		"insert_provision_log", "update_provision_status", "fail_orphaned_provisions",
 	}
 }

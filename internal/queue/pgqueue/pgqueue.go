@@ -161,7 +161,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 	}, nil
 }
 
-// Standing asks how the agent stands, and changes nothing.
+// Standing implements queue.Queue.
 func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
 	about, err := json.Marshal(q.agent)
 	if err != nil {

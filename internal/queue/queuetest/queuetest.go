@@ -40,6 +40,7 @@ func Run(t *testing.T, open Open) {
 		"UnsavedStateIsKept":        unsavedStateIsKept,
 		"OlderContractIsServed":     olderContractIsServed,
 		"UpgradeKeepsTheAgent":      upgradeKeepsTheAgent,
+		"StandingDisturbsNobody":    standingDisturbsNobody,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 // answer is what came back over HTTP, from whomever.
@@ -45,6 +46,11 @@ type registration struct {
 }
 
 func (r *registration) valid() bool { return r.ClusterID != uuid.Nil && r.Contract > 0 }
+
+// standing is what check_agent answers.
+type standing queue.Standing
+
+func (s *standing) valid() bool { return s.ClusterID != uuid.Nil && s.Contract > 0 && !s.Now.IsZero() }
 
 // pulse is what agent_heartbeat answers.
 type pulse struct {

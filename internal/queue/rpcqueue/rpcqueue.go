@@ -118,6 +118,16 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 	}, nil
 }
 
+// Standing implements queue.Queue.
+func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
+	var reply standing
+	err := q.call(ctx, "ask how the agent stands", "check_agent", struct {
+		Hash  string      `json:"p_token_hash"`
+		Agent queue.Agent `json:"p_agent"`
+	}{q.hash, q.agent}, &reply)
+	return queue.Standing(reply), err
+}
+
 // caller begins the arguments of what an agent asks in its own name.
 type caller struct {
 	Hash     string    `json:"p_token_hash"`
