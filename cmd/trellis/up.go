@@ -38,7 +38,8 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "Run everything on this machine until Ctrl-C",
 		Long: `Runs everything on this machine: PostgreSQL (one found here, else downloaded), the
 migrations, an organisation, a cluster and its token, the sample templates as git
-repositories, an agent, and an HTTP server with /healthz.
+repositories, an agent, and an HTTP server with /healthz and, for further agents,
+what "trellis serve" serves.
 
 Everything lives in the data directory and survives a restart. Ctrl-C lets
 running provisions finish, then ends everything; a second Ctrl-C ends them at
@@ -63,6 +64,7 @@ func (a *app) up(cmd *cobra.Command, flags upFlags) error {
 	a.say("\nTendril is up on %s, its data in %s.\n", stack.Runtime().URL, a.dataDir)
 	a.say("In another terminal:\n  %s\n  %s\n  eval \"$(%s)\"   # for scripts, psql and a second agent\n",
 		a.hint(cmd, "deploy --template hello --workspace demo/hello --var name=Ada --follow"), a.hint(cmd, "status"), a.hint(cmd, "env"))
+	a.say("Agents may come over HTTP, too, with queue.url = %q and the token of %s.\n", stack.Runtime().URL, a.hint(cmd, "env"))
 	a.say("Ctrl-C ends everything.")
 
 	var broken error

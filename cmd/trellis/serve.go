@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tendril-run/tendril/internal/agentcmd"
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/serve"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
+)
+
+// serveFlags are those that are not options as they stand.
+type serveFlags struct {
+	proxies   []string
+	keyFile   string
+	logFormat string
+	accessLog string
+	maxBody   int64
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var o serve.Options
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve agents over HTTPS from your own PostgreSQL, until stopped",
+		Long: `Serves the agent functions of a migrated database under /rest/v1/rpc/, and only
+those, as PostgREST serves them on Supabase: agents then need no access to the
+database. /healthz tells whether the database answers. Leases of agents that are
+not heard of any more are ended, too.
+
+An agent reaches it by queue.url = "https://HOST", with its cluster's token and
+nothing else. Without --tls-cert, have a proxy speak TLS before it, and name that
+proxy by --trusted-proxy, so that limits count its clients and not itself.
+
+The database is named by --database-url, as the role that "trellis migrate" ran
+as. At most --database-connections + 2 connections are made to it, whatever the
+number of agents. Each flag can be set by the variable that is named with it.`,
+		Example: `  trellis serve --database-url postgres://me@db.example/tendril --listen :443 --tls-cert tls.crt --tls-key tls.key
+  TRELLIS_DATABASE_URL=postgres://… trellis serve --trusted-proxy 10.0.0.0/8`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.Flags()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, o, f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.Listen, "listen", devstack.DefaultListen, "address to listen on")
+	flags.StringVar(&o.CertFile, "tls-cert", "", "certificate with its chain, PEM; read again when it is renewed")
+	flags.StringVar(&o.KeyFile, "tls-key", "", "key of the certificate, PEM")
+	flags.StringVar(&f.keyFile, "api-key-file", "", "file with the API key that clients must send; default: none is asked for")
+	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "address or network of proxies whose X-Forwarded-For counts (repeatable, or with commas)")
+	flags.Float64Var(&o.Gateway.Rate, "rate", rpcgateway.DefaultRate, "requests a second from one address, in bursts of twice as many; below 0: no limit")
+	flags.Int64Var(&f.maxBody, "max-body", rpcgateway.DefaultMaxBody, "bytes of one request's body")
+	flags.IntVar(&o.Limits.MaxHeader, "max-header", web.DefaultMaxHeader, "bytes of one request's header")
+	flags.IntVar(&o.Limits.MaxConnections, "max-connections", web.DefaultMaxConnections, "open connections of all clients together")
+	flags.IntVar(&o.Gateway.MaxCalls, "max-calls", rpcgateway.DefaultMaxCalls, "calls under way at once; further ones are asked to come back")
+	flags.DurationVar(&o.Limits.ReadTimeout, "read-timeout", web.DefaultReadTimeout, "how long a request may take to arrive")
+	flags.DurationVar(&o.Limits.WriteTimeout, "write-timeout", web.DefaultWriteTimeout, "how long an answer may take, the call included")
+	flags.DurationVar(&o.Limits.IdleTimeout, "idle-timeout", web.DefaultIdleTimeout, "how long a connection is kept between two requests")
+	flags.IntVar(&o.Gateway.MaxConns, "database-connections", rpcgateway.DefaultMaxConns, "connections for calls to the database")
+	flags.DurationVar(&o.Gateway.StatementTimeout, "statement-timeout", rpcgateway.DefaultStatementTimeout, "how long a call may take in the database")
+	flags.DurationVar(&o.Gateway.LockTimeout, "lock-timeout", rpcgateway.DefaultLockTimeout, "how long a call may wait for a lock there")
+	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused")
+	flags.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
+	flags.VisitAll(func(flag *pflag.Flag) { flag.Usage += " (" + envOf(flag) + ")" })
+	return cmd
+}
+
+// envOf is a flag's twin in the environment.
+func envOf(flag *pflag.Flag) string {
+	return "TRELLIS_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+}
+
+// fromEnvironment sets the verb's own flags that the command line does not.
+func (a *app) fromEnvironment(flags *pflag.FlagSet) (err error) {
+	flags.VisitAll(func(flag *pflag.Flag) {
+		value := a.getenv(envOf(flag))
+		if err != nil || flag.Changed || value == "" || !strings.HasSuffix(flag.Usage, "("+envOf(flag)+")") {
+			return
+		}
+		if setErr := flag.Value.Set(value); setErr != nil {
+			err = wrongUsage("%s: %v", envOf(flag), setErr)
+		}
+	})
+	return err
+}
+
+func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
+	url := a.givenDatabase()
+	if url == "" {
+		return wrongUsage("--database-url is missing: the database to serve (or %s)", databaseEnv)
+	}
+	if err := f.apply(&o); err != nil {
+		return err
+	}
+	var handler slog.Handler = slog.NewTextHandler(a.err, nil)
+	if f.logFormat == "json" {
+		handler = slog.NewJSONHandler(a.err, nil)
+	}
+	log := slog.New(handler)
+	o.Gateway.DatabaseURL, o.Gateway.Log, o.Version = url, log, agentcmd.Version()
+	o.Started = func(url string, contract int) {
+		log.Info("serving agents", "url", url, "contract", contract, "version", o.Version)
+		if o.CertFile == "" && !loopback(o.Listen) {
+			log.Warn("this is plain HTTP: have a proxy speak TLS before it, or give --tls-cert, for tokens are sent")
+		}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := serve.Run(ctx, o)
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
+}
+
+// apply checks what flags say, and puts it into the options.
+func (f serveFlags) apply(o *serve.Options) error {
+	for _, proxy := range f.proxies {
+		network, err := network(strings.TrimSpace(proxy))
+		if err != nil {
+			return wrongUsage("--trusted-proxy %q: must be an address or a network, such as 10.0.0.0/8", proxy)
+		}
+		o.Gateway.TrustedProxies = append(o.Gateway.TrustedProxies, network)
+	}
+	if f.keyFile != "" {
+		key, err := os.ReadFile(f.keyFile)
+		if err != nil {
+			return fmt.Errorf("read the API key: %w", err)
+		}
+		if o.Gateway.APIKey = strings.TrimSpace(string(key)); o.Gateway.APIKey == "" {
+			return fmt.Errorf("the API key's file %s is empty", f.keyFile)
+		}
+	}
+	o.Gateway.MaxBody, o.Gateway.LogAll = f.maxBody, f.accessLog == "all"
+	for _, rule := range []struct {
+		broken bool
+		says   string
+	}{
+		{(o.CertFile == "") != (o.KeyFile == ""), "--tls-cert and --tls-key: give both, or neither"},
+		{f.accessLog != "all" && f.accessLog != "refused", "--access-log must be all or refused"},
+		{f.logFormat != "text" && f.logFormat != "json", "--log-format must be text or json"},
+		{o.Gateway.Rate == 0, "--rate must not be 0: below 0 means no limit"},
+		{min(f.maxBody, int64(o.Limits.MaxHeader), int64(o.Limits.MaxConnections), int64(o.Gateway.MaxCalls), int64(o.Gateway.MaxConns)) < 1, "--max-body, --max-header, --max-connections, --max-calls and --database-connections must be above 0"},
+		{min(o.Limits.ReadTimeout, o.Limits.WriteTimeout, o.Limits.IdleTimeout, o.Gateway.StatementTimeout, o.Gateway.LockTimeout) <= 0, "time-outs must be above 0"},
+	} {
+		if rule.broken {
+			return &usageError{rule.says}
+		}
+	}
+	return nil
+}
+
+func network(text string) (netip.Prefix, error) {
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		return prefix, nil
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return address.Prefix(address.BitLen())
+}
+
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	address, parseErr := netip.ParseAddr(cmp.Or(host, "::"))
+	return err == nil && (host == "localhost" || parseErr == nil && address.IsLoopback())
+}

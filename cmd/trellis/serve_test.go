@@ -1,0 +1,86 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+func TestServeUsage(t *testing.T) {
+	t.Parallel()
+	const database = "postgres://nobody@127.0.0.1:1/none"
+	for _, tt := range []struct {
+		env, args string
+		code      int
+		want      string
+	}{
+		{"", "serve", exitUsage, "--database-url is missing"},
+		{"", "serve --database-url " + database, exitUnreachable, "could not reach the database"},
+		{"TRELLIS_DATABASE_URL=" + database, "serve", exitUnreachable, "could not reach the database"},
+		{"", "serve --database-url " + database + " --tls-cert x", exitUsage, "give both, or neither"},
+		{"", "serve --database-url " + database + " --trusted-proxy 10.0.0.0/8,nonsense", exitUsage, `"nonsense": must be an address or a network`},
+		{"", "serve --database-url " + database + " --rate 0", exitUsage, "--rate must not be 0"},
+		{"", "serve --database-url " + database + " --max-body 0", exitUsage, "must be above 0"},
+		{"TRELLIS_RATE=0", "serve --database-url " + database, exitUsage, "--rate must not be 0"},
+		{"TRELLIS_RATE=fast", "serve --database-url " + database, exitUsage, "TRELLIS_RATE: "},
+		{"TRELLIS_RATE=0", "serve --database-url " + database + " --rate 1", exitUnreachable, "could not reach the database"},
+		{"", "serve --database-url " + database + " --api-key-file /dev/null", exitFailed, "/dev/null is empty"},
+		{"", "serve --help", exitOK, "(TRELLIS_STATEMENT_TIMEOUT) (default 5s)"},
+	} {
+		trellisEnv(t, strings.Fields(tt.env), strings.Fields(tt.args)...).want(t, tt.env+" "+tt.args, tt.code, tt.want)
+	}
+}
+
+// Both up and serve answer agents; serve ends at a SIGTERM.
+func TestServeBesideUp(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(pgtest.Dir(t), "data")
+	stack := up(t, dir)
+	runtime, err := devstack.ReadRuntime(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(stack.said.String(), `queue.url = "`+runtime.URL+`"`) {
+		t.Errorf("up says %s, want the URL that agents can use", stack.said)
+	}
+	wantCall(t, runtime.URL)
+
+	s := begin(t, "serve", "--database-url", runtime.DatabaseURL, "--listen", "127.0.0.1:0")
+	s.await(t, "serving agents")
+	wantCall(t, regexp.MustCompile(`http://[0-9.:]+`).FindString(s.said.String()))
+	s.await(t, "function=agent_heartbeat status=401")
+	s.signal(syscall.SIGTERM)
+	if code := s.end(t); code != exitOK || !strings.Contains(s.said.String(), "msg=stopped") {
+		t.Errorf("serve ended with %d, want 0; it said:\n%s", code, s.said)
+	}
+	if text := s.said.String(); strings.Contains(text, strings.Repeat("ab", 32)) {
+		t.Errorf("the log has the token's hash:\n%s", text)
+	}
+}
+
+// wantCall calls a function with a token that nobody has, and wants SQL's no.
+func wantCall(t *testing.T, url string) {
+	t.Helper()
+	body := `{"p_token_hash":"` + strings.Repeat("ab", 32) + `","p_instance":"a6000000-0000-4000-8000-000000000001","p_boot":"b0000000-0000-4000-8000-000000000001","p_claims":[]}`
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/rest/v1/rpc/agent_heartbeat", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusUnauthorized || !strings.Contains(string(answer), "token_invalid") {
+		t.Errorf("agent_heartbeat of a stranger at %s = %d %s, %v, want 401 token_invalid", url, response.StatusCode, answer, err)
+	}
+}

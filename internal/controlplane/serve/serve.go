@@ -1,0 +1,98 @@
+// Package serve is `trellis serve`: a control plane that runs for long, on a
+// database of the user's own. It mounts handlers on one HTTP server and does on
+// a timer what nobody may be there to cause.
+//
+// The package must know nothing of terminals and flags, and nothing of what its
+// handlers answer.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// Options say what to serve, and where.
+type Options struct {
+	Listen            string // host:port
+	CertFile, KeyFile string // empty: plain HTTP
+	Limits            web.Limits
+	// Gateway brings the database's URL and the log as well.
+	Gateway rpcgateway.Options
+	Version string // this program's, for /healthz
+	// Started is told the address when it answers.
+	Started func(url string, contract int)
+}
+
+// Run serves until the context ends, then lets open requests finish. The error
+// is a *rpcgateway.NotReadyError when the database is not migrated, and a
+// *store.UnreachableError when it cannot be reached.
+func Run(ctx context.Context, o Options) (err error) {
+	var certificate *web.Certificate
+	if o.CertFile != "" {
+		if certificate, err = web.LoadCertificate(o.CertFile, o.KeyFile, o.Gateway.Log); err != nil {
+			return err
+		}
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Listen, cause(err))
+	}
+	defer func() { _ = listener.Close() }() // the server has, once it runs
+	contract, err := rpcgateway.Prepare(ctx, o.Gateway.DatabaseURL, queue.Contract)
+	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
+		return &store.UnreachableError{Doing: "reach the database", Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	gateway, err := rpcgateway.New(ctx, o.Gateway)
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	k, err := newKeeper(ctx, o.Gateway.DatabaseURL, o.Gateway.Log)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel(nil) // before waiting for it
+	background.Go(func() { k.reap(ctx) })
+	server := web.Start(listener, web.Routes{RPC: gateway, Health: k.health(o.Version)}, o.Limits, certificate, func(err error) { cancel(err) })
+	defer server.Stop()
+	if o.Started != nil {
+		scheme := "http://"
+		if certificate != nil {
+			scheme = "https://"
+		}
+		o.Started(scheme+listener.Addr().String(), contract)
+	}
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// cause leaves out what net repeats.
+func cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
