@@ -49,6 +49,15 @@ func (h *heart) nudge() {
 	}
 }
 
+// began has heartbeats come more often from now on, if nothing can wake us.
+func (h *heart) began() {
+	if h.unwoken() {
+		h.nudge()
+	}
+}
+
+func (h *heart) unwoken() bool { return h.boot.queue.Attention() == nil }
+
 // run beats until ctx ends.
 func (h *heart) run(ctx context.Context) {
 	busy := true
@@ -91,7 +100,7 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	h.trouble.over()
 	h.retry.Reset()
 	h.obey(pulse)
-	if h.boot.queue.Attention() == nil && len(h.boot.hand.claims()) > 0 {
+	if h.unwoken() && len(h.boot.hand.claims()) > 0 {
 		return jitter(h.interval / attentive), true
 	}
 	return jitter(h.interval), true

@@ -143,6 +143,31 @@ func TestHeartBeatsOftenWhileSomethingRunsUnwoken(t *testing.T) {
 	}
 }
 
+// What begins just after a heartbeat is not left without one until the next.
+func TestHeartBeatsWhenSomethingBegins(t *testing.T) {
+	t.Parallel()
+	for _, wakes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newIdleQueue()
+			if !wakes {
+				q.attention = nil
+			}
+			b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), nil, q, nil)
+			b.heart = newHeart(b, 10*time.Second, func(error) {})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			time.AfterFunc(time.Second, func() {
+				b.hand.hold(uuid.New(), nil)
+				b.heart.began()
+			})
+			b.heart.run(ctx)
+			if n, _ := q.counts(); wakes && n != 1 || !wakes && n < 3 {
+				t.Errorf("heartbeats in 5 s with wakes %t = %d, want 1 with and 3 or more without", wakes, n)
+			}
+		})
+	}
+}
+
 // A server that is overloaded says when to come back: the agent does not come
 // before.
 func TestRetryAfterIsObeyed(t *testing.T) {

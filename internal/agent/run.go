@@ -36,6 +36,7 @@ func newRun(b *boot, a provision.Assignment) *run {
 func (b *boot) start(a provision.Assignment) {
 	r := newRun(b, a)
 	b.hand.hold(a.ClaimID, r)
+	b.heart.began()
 	b.children.Add(1)
 	b.runs.Go(func() {
 		r.carryOut()

@@ -97,6 +97,10 @@ func (s *session) settle(err error) error {
 	case ok:
 		report.Status = status
 		failure = provision.Fail(code, s.stopSentence()+" "+sentence(failure.Message), err)
+	case failure.Code == provision.CodeCancelled:
+		// The database told of the cancel first, when it was asked for the apply.
+		report.Status = provision.Cancelled
+		failure = provision.Fail(failure.Code, "Cancel requested. "+sentence(failure.Message), err)
 	}
 	report.Detail.ErrorCode, report.Detail.ErrorMessage = failure.Code, failure.Message
 	if s.unsaved && failure.Code != provision.CodeStateUnsaved {

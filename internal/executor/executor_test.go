@@ -335,7 +335,7 @@ func TestDatabaseRefusesTheApply(t *testing.T) {
 	}
 	c.mu.Unlock()
 	got := c.end()
-	wantEnd(t, got, provision.Failed, provision.CodeCancelled)
+	wantEnd(t, got, provision.Cancelled, provision.CodeCancelled)
 	if _, err := os.Lstat(marker); err == nil {
 		t.Error("the apply ran without the database's consent")
 	}
