@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -34,7 +35,16 @@ func TestServeUsage(t *testing.T) {
 		{"", "serve --database-url " + database + " --api-key-file /dev/null", exitFailed, "/dev/null is empty"},
 		{"", "serve --help", exitOK, "(TRELLIS_STATEMENT_TIMEOUT) (default 5s)"},
 	} {
-		trellisEnv(t, strings.Fields(tt.env), strings.Fields(tt.args)...).want(t, tt.env+" "+tt.args, tt.code, tt.want)
+		var out, err bytes.Buffer
+		name, value, _ := strings.Cut(tt.env, "=")
+		getenv := func(asked string) string {
+			if name != "" && asked == name {
+				return value
+			}
+			return ""
+		}
+		code := newApp("trellis", getenv, strings.NewReader(""), terminal{Writer: &out}, terminal{Writer: &err}).run(strings.Fields(tt.args))
+		result{code, out.String(), err.String()}.want(t, tt.env+" "+tt.args, tt.code, tt.want)
 	}
 }
 
