@@ -86,13 +86,14 @@ func TestMigrateOnPlainPostgres(t *testing.T) {
 			managed := open(t, server.Server().URL("managed"))
 			mustExec(t, managed, "GRANT CREATE ON DATABASE managed TO owner")
 			mustExec(t, managed, "GRANT USAGE, CREATE ON SCHEMA public TO owner WITH GRANT OPTION")
-			for who, url := range map[string]string{"CREATEROLE": asRole(t, server, "owner", "managed"), "superuser": server.Server().URL("own")} {
+			// The superuser comes second, or the roles would be its own.
+			for _, url := range []string{asRole(t, server, "owner", "managed"), server.Server().URL("own")} {
 				if _, err := tendrilsql.Migrate(t.Context(), url); err != nil {
-					t.Fatalf("Migrate(as %s) = %v, want nil", who, err)
+					t.Fatalf("Migrate(%s) = %v, want nil", url, err)
 				}
 				left, err := tendrilsql.UsePlatform(t.Context(), url)
 				if err != nil || len(left) > 0 {
-					t.Errorf("UsePlatform(as %s) = %v, %v, want nothing left", who, left, err)
+					t.Errorf("UsePlatform(%s) = %v, %v, want nothing left", url, left, err)
 				}
 				mustExec(t, open(t, url), "GRANT anon TO CURRENT_USER") // to act as PostgREST does
 				deploysThere(t, url)
