@@ -2,7 +2,9 @@ package site
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +28,9 @@ type Agent struct {
 	// Binary is the program; the one that watches for races unless a test
 	// wants another.
 	Binary string
+
+	// uid is whom the agent runs as, 0 for the test's own user.
+	uid uint32
 
 	Cmd *exec.Cmd
 	Out *Output
@@ -92,6 +97,9 @@ func (a *Agent) Start() *Agent {
 	a.Cmd = exec.Command(argv[0], argv[1:]...)
 	a.Cmd.Env, a.Cmd.Stdout, a.Cmd.Stderr = a.Env, a.Out, a.Out
 	a.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if a.uid != 0 {
+		a.Cmd.SysProcAttr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.uid}
+	}
 	if err := a.Cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +141,29 @@ func end(cmd *exec.Cmd, done <-chan struct{}) bool {
 			return false
 		}
 	}
+}
+
+// RunAs has the agent run as another user, to whom its files are given. It is
+// called by root, before Start and after what configures the agent.
+func (a *Agent) RunAs(uid int) {
+	t := a.Site.T
+	t.Helper()
+	home := filepath.Dir(a.Dir)
+	config, err := os.ReadFile(a.Config)
+	if err == nil {
+		a.Config = filepath.Join(home, "tendril.toml")
+		err = os.WriteFile(a.Config, config, 0o600)
+	}
+	if err == nil {
+		err = filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, uid, uid))
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.uid = uint32(uid) //nolint:gosec // a uid
+	a.Set("HOME", home)
 }
 
 // Kill is kill -9.
