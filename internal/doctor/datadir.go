@@ -20,6 +20,10 @@ func (d *doctor) dataDir(context.Context) verdict {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if parent := shut(existing(dir)); parent != "" && d.isolates() {
+			return fail(fmt.Sprintf("run: chmod o+x %s, or choose another data_dir", strconv.Quote(parent)),
+				"%s is not there yet, and %s lets no other user through to it, which runs with uids of their own need", dir, parent)
+		}
 		return creatable(dir)
 	case err != nil:
 		return fail("let the agent's user reach it, or set data_dir to another place", "cannot be looked at: %v", err)
@@ -33,6 +37,10 @@ func (d *doctor) dataDir(context.Context) verdict {
 	if owner != d.uid && d.uid != 0 {
 		return fail(fmt.Sprintf("run this as the user that the agent runs as, or: chown %d %s", d.uid, strconv.Quote(dir)),
 			"%s belongs to uid %d, and this runs as uid %d", dir, owner, d.uid)
+	}
+	if parent := shut(filepath.Dir(dir)); parent != "" && d.isolates() {
+		return fail(fmt.Sprintf("run: chmod o+x %s, or choose another data_dir", strconv.Quote(parent)),
+			"%s lets no other user through to the data directory, and runs have uids of their own", parent)
 	}
 	if err := syncs(dir); err != nil {
 		return fail("make the file system writable, or set data_dir to another place", "%s does not take a file: %v", dir, err)
@@ -51,6 +59,24 @@ func (d *doctor) dataDir(context.Context) verdict {
 	}
 	return ok("%s%s", dir, in)
 }
+
+// shut returns the topmost directory on the way that other users may not pass;
+// "" for none.
+func shut(dir string) string {
+	if parent := filepath.Dir(dir); parent != dir {
+		if found := shut(parent); found != "" {
+			return found
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm()&0o001 != 0 {
+		return ""
+	}
+	return dir
+}
+
+// isolates reports whether runs get uids of their own.
+func (d *doctor) isolates() bool { return d.uid == 0 && d.Config.Run.UIDs != "off" }
 
 // creatable says whether a directory that is not there can be made.
 func creatable(dir string) verdict {

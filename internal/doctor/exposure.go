@@ -69,10 +69,13 @@ func (d *doctor) secrets(context.Context) verdict {
 
 // templates says what the code that templates bring can look at here.
 func (d *doctor) templates(context.Context) verdict {
-	if d.uid == 0 {
-		return ok("the agent runs as root, so each slot gets an unprivileged uid: a template can read neither the agent's files nor another slot's")
+	switch {
+	case d.isolates():
+		return ok("the agent runs as root, so each run gets an unprivileged uid: a template can read neither the agent's files nor another run's")
+	case d.uid == 0:
+		return warn("set run.uids to auto", "templates run as root (run.uids is off) and can read, and change, everything on this machine")
 	}
-	sees := []string{"the data directory with local states"}
+	sees := []string{"local states and the work of other runs"}
 	for _, path := range d.secretFiles() {
 		if readable(path) {
 			sees = append(sees, path)

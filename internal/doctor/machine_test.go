@@ -68,7 +68,7 @@ func small(t *testing.T, p *patient, size int) {
 func TestDataDirectoryAndDisk(t *testing.T) {
 	t.Parallel()
 	faults{
-		"not there yet": {func(_ *testing.T, p *patient) { p.Config.DataDir += "/a/b" }, "data_dir", doctor.OK, []string{"not there yet"}},
+		"not there yet": {func(_ *testing.T, p *patient) { p.Config.DataDir = filepath.Dir(p.Config.DataDir) + "/a/b" }, "data_dir", doctor.OK, []string{"not there yet"}},
 		"a file": {func(t *testing.T, p *patient) { p.Config.DataDir = write(t, p.Config.DataDir+"/file", "", 0o600) },
 			"data_dir", doctor.Fail, []string{"not a directory"}},
 		"below a file": {func(t *testing.T, p *patient) {
@@ -80,6 +80,16 @@ func TestDataDirectoryAndDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "data_dir", doctor.Warn, []string{"0755", "chmod"}},
+		"below what is shut to others": {func(t *testing.T, p *patient) {
+			if os.Geteuid() != 0 {
+				t.Skip("only an agent of root's has runs of other uids")
+			}
+			shut := filepath.Join(p.Config.DataDir, "shut")
+			p.Config.DataDir = filepath.Join(shut, "data")
+			if err := os.MkdirAll(p.Config.DataDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, "data_dir", doctor.Fail, []string{"lets no other user through", "chmod o+x"}},
 		"in use": {func(t *testing.T, p *patient) {
 			lock, err := os.Create(filepath.Join(p.Config.DataDir, "lock"))
 			if err != nil {

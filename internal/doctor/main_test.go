@@ -48,7 +48,7 @@ func machine(t *testing.T) *patient {
 	p := &patient{World: &queuetest.World{Token: "tnd_" + strings.Repeat("m", 43)}, repos: gittest.NewServer(t)}
 	p.repos.Repo("template", gittest.Text(map[string]string{"main.tf": ""}), "v1")
 	c := config.Default()
-	c.Name, c.DataDir = "one", filepath.Join(t.TempDir(), "data")
+	c.Name, c.DataDir = "one", filepath.Join(pgtest.Dir(t), "data")
 	if err := os.Mkdir(c.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}

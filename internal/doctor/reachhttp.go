@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -66,20 +65,16 @@ func (d *doctor) client(to *url.URL, roots *x509.CertPool) (client *http.Client,
 }
 
 func (d *doctor) httpRefused(host, proxy string, err error) verdict {
-	if op, is := errors.AsType[*net.OpError](err); is && op.Op == "proxyconnect" || proxy != "" && proxyTrouble(err) {
-		return fail("check HTTPS_PROXY and NO_PROXY in the agent's environment", "proxy: %s does not serve: %v", proxy, lastError(err))
+	if v, is := untrusted(host, err); is {
+		return v
+	}
+	if proxy != "" {
+		return fail("check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the agent's environment", "proxy: %s does not lead to %s: %v", proxy, host, lastError(err))
 	}
 	if v, is := unreached(host, err); is {
 		return v
 	}
 	return fail("check that queue.url is a Supabase project or a trellis serve", "HTTP: %s does not answer as a web server does: %v", host, lastError(err))
-}
-
-// proxyTrouble: with a proxy, the machine connects to nothing else.
-func proxyTrouble(err error) bool {
-	_, name := errors.AsType[*net.DNSError](err)
-	op, is := errors.AsType[*net.OpError](err)
-	return name || is && op.Op == "dial"
 }
 
 // authorities are the system's and those of a file.

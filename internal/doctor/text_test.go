@@ -1,0 +1,55 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestWriteText(t *testing.T) {
+	t.Parallel()
+	report := newReport("test", []Result{
+		{Name: "configuration", Status: OK, Message: "the environment"},
+		{Name: "disk", Status: Warn, Message: "/data has 1.0 GiB free; 2.0 GiB or more lets several runs and their providers fit", Action: "make room, or set data_dir to a larger file system"},
+		{Name: "queue", Status: Fail, Message: "TCP: \x1b[31mdb.example:5432 says\r\nno", Action: "check it"},
+		{Name: "token", Status: Skipped, Message: "not looked at: it needs queue"},
+	})
+	const narrow = `ok    configuration  the environment
+warn  disk           /data has 1.0 GiB free; 2.0
+                     GiB or more lets several runs
+                     and their providers fit
+                     → make room, or set data_dir
+                       to a larger file system
+FAIL  queue          TCP: ?[31mdb.example:5432
+                     says no
+                     → check it
+skip  token          not looked at: it needs queue
+
+1 ok, 1 warning, 1 failed, 1 not looked at
+`
+	write := func(s Style) string {
+		var b strings.Builder
+		if err := report.WriteText(&b, s); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got := write(Style{Width: 50}); got != narrow {
+		t.Errorf("WriteText(50 columns) =\n%s\nwant\n%s", got, narrow)
+	}
+	whole := write(Style{})
+	if strings.Count(whole, "\n") != 8 || strings.Contains(whole, "\x1b") {
+		t.Errorf("WriteText(no terminal) =\n%s\nwant a line for each sentence, and no colour", whole)
+	}
+	coloured := write(Style{Colour: true})
+	for _, colour := range []string{"\x1b[32mok  \x1b[0m", "\x1b[33mwarn\x1b[0m", "\x1b[1;31mFAIL\x1b[0m"} {
+		if !strings.Contains(coloured, colour) {
+			t.Errorf("WriteText(colour) =\n%q\nwant %q in it", coloured, colour)
+		}
+	}
+	for _, code := range []string{"\x1b[32m", "\x1b[33m", "\x1b[1;31m", "\x1b[2m", "\x1b[0m"} {
+		coloured = strings.ReplaceAll(coloured, code, "")
+	}
+	if coloured != whole {
+		t.Errorf("WriteText(colour) without its colours =\n%s\nwant\n%s", coloured, whole)
+	}
+}
