@@ -3,6 +3,8 @@ package sql_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,8 +45,10 @@ const supabaseDatabase = `
 	CREATE SCHEMA realtime AUTHORIZATION supabase_realtime_admin;
 	CREATE SCHEMA auth AUTHORIZATION supabase_auth_admin;
 	GRANT USAGE ON SCHEMA auth, storage, realtime TO postgres, anon, authenticated, service_role;
-	CREATE TABLE auth.users (id uuid PRIMARY KEY);
+	CREATE TABLE auth.users (id uuid PRIMARY KEY, email text);
 	ALTER TABLE auth.users OWNER TO supabase_auth_admin;
+	GRANT ALL ON auth.users TO postgres;
+	INSERT INTO auth.users VALUES (gen_random_uuid(), 'ada@example.com');
 	CREATE FUNCTION auth.uid() RETURNS uuid LANGUAGE sql STABLE AS
 	  $f$ SELECT (current_setting('request.jwt.claims', true)::jsonb ->> 'sub')::uuid $f$;
 	ALTER FUNCTION auth.uid() OWNER TO supabase_auth_admin;
@@ -170,6 +174,7 @@ func TestMigrateOnSupabase(t *testing.T) {
 					} else if l.want == nil && (len(got) < 13 || one[int](t, admin, "SELECT count(*)::int FROM pg_publication_rel") > 0) {
 						t.Errorf("published = %v, want all, and none added by name", got)
 					}
+					documentedSQL(t, open(t, url))
 					deploysThere(t, url)
 					if l.left != "" { // whoever may runs it
 						mustExec(t, admin, l.left)
@@ -195,6 +200,25 @@ func wantLeft(t *testing.T, url, want string) {
 	p, err := tendrilsql.Inspect(context.WithoutCancel(t.Context()), url)
 	if err != nil || !slices.Equal(p.Left, left) {
 		t.Errorf("Inspect().Left = %v, %v, want %v", p.Left, err, left)
+	}
+}
+
+// documentedSQL runs what docs/SUPABASE.md has people run.
+func documentedSQL(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/SUPABASE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllSubmatch(page, -1) {
+		if err := send(t.Context(), conn, string(block[1])); err != nil {
+			t.Errorf("%s: %v", block[1], err)
+		}
+	}
+	got := one[string](t, conn, `SELECT concat_ws(' ', o.name, u.email, m.role, c.name, (SELECT count(*) FROM tendril.cluster_tokens WHERE cluster_id = c.id))
+		FROM public.orgs o JOIN public.org_members m ON m.org_id = o.id JOIN auth.users u ON u.id = m.user_id JOIN public.clusters c ON c.org_id = o.id`)
+	if want := "acme ada@example.com admin prod 1"; got != want {
+		t.Errorf("what the documented SQL makes = %s, want %s", got, want)
 	}
 }
 

@@ -5,25 +5,7 @@
 
 -- +goose Up
 
--- Not behind somebody who reads for long (a dump): every agent would queue up
--- behind us.
--- +goose StatementBegin
-DO $$
-BEGIN
-  PERFORM set_config('lock_timeout', '200ms', true);
-  FOR i IN 1..150 LOOP
-    BEGIN
-      LOCK TABLE tendril.claims IN ACCESS EXCLUSIVE MODE;
-      PERFORM set_config('lock_timeout', '0', true);
-      RETURN;
-    EXCEPTION WHEN lock_not_available THEN
-      PERFORM pg_sleep(0.1);
-    END;
-  END LOOP;
-  RAISE EXCEPTION 'table tendril.claims could not be locked within 45 seconds: a transaction that has been open for long reads or writes it'
-    USING HINT = 'find it in pg_stat_activity (xact_start) and end it, then migrate again';
-END $$;
--- +goose StatementEnd
+SELECT tendril.lock_tables('tendril.claims');
 
 -- How far the run is, while viewers are not told yet.
 ALTER TABLE tendril.claims ADD COLUMN percent_due smallint CHECK (percent_due BETWEEN 0 AND 100);
