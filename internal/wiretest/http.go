@@ -26,7 +26,7 @@ func NewHTTPS(t testing.TB, address string) *Proxy {
 		secure: &tls.Config{Certificates: certificates, NextProtos: []string{"http/1.1"}},
 		dial: func() (net.Conn, error) {
 			// The client has checked whom it speaks to: the test.
-			return tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) //nolint:gosec // a test's own server
+			return tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 		},
 		speak: func() speech { return web{} },
 	})
@@ -72,6 +72,7 @@ func (web) reply(r *bufio.Reader) (out []byte, done bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	defer answer.Body.Close() //nolint:errcheck // it has been read
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return nil, false, err
