@@ -17,36 +17,69 @@ import (
 // by UPDATE … SKIP LOCKED. Either time ends with the clock of the database in
 // the claiming statement, before its commit.
 func BenchmarkClaimLatency(b *testing.B) {
-	const deploys = 100
-	s := site.New(b)
-	a := s.NewAgent("one", 2, "").Start()
-	a.AwaitOutput("registered")
-	bare := newBareQueue(b, s)
-	ends := listen(b, s.URL, "tendril_provision")
-	snapshot := site.SnapshotOf("https://git.example/not/allowed", "here", nil)
-
-	claim := func() time.Duration {
-		began := time.Now()
-		id := s.DeploySnapshot(b, snapshot)
-		ends.ended("FAILED/repo_refused", id)
-		var at time.Time
-		if err := s.Conn.QueryRow(b.Context(), "SELECT created_at FROM tendril.claims WHERE provision_id = $1", id).Scan(&at); err != nil {
-			b.Fatal(err)
-		}
-		return at.Sub(began)
-	}
-	claim() // connections and plans are made once
+	ours := newClaimer(b, site.New(b))
+	bare := newBareQueue(b, ours.Site)
+	ours.claim() // connections and plans are made once
 	bare.claim()
-	var ours, limit series
+	var times, limit series
 	for b.Loop() {
-		for range deploys {
+		for range claimDeploys {
 			limit.add(bare.claim())
-			ours.add(claim())
+			times.add(ours.claim())
 		}
 	}
 	limit.report(b, "bare-", 50, 99)
-	ours.report(b, "", 50, 99)
+	times.report(b, "", 50, 99)
 	only(b)
+}
+
+// BenchmarkClaimLatencyHTTPS is that of an agent that reaches the queue through
+// trellis serve, beside one with a connection to the database.
+func BenchmarkClaimLatencyHTTPS(b *testing.B) {
+	far := site.New(b)
+	far.Serve()
+	ours, direct := newClaimer(b, far), newClaimer(b, site.New(b))
+	ours.claim()
+	direct.claim()
+	var times, limit series
+	for b.Loop() {
+		for range claimDeploys {
+			limit.add(direct.claim())
+			times.add(ours.claim())
+		}
+	}
+	limit.report(b, "direct-", 50, 99)
+	times.report(b, "", 50, 99)
+	only(b)
+}
+
+// claimDeploys is how many rows one round inserts, one after the other.
+const claimDeploys = 100
+
+// claimer is a site whose agent is idle.
+type claimer struct {
+	*site.Site
+	b    *testing.B
+	ends *listener
+}
+
+func newClaimer(b *testing.B, s *site.Site) *claimer {
+	b.Helper()
+	s.NewAgent("one", 2, "").Start().AwaitOutput("registered")
+	return &claimer{Site: s, b: b, ends: listen(b, s.URL, "tendril_provision")}
+}
+
+// claim answers how long a row waited.
+func (c *claimer) claim() time.Duration {
+	c.b.Helper()
+	began := time.Now()
+	id := c.DeploySnapshot(c.b, site.SnapshotOf("https://git.example/not/allowed", "here", nil))
+	c.ends.ended("FAILED/repo_refused", id)
+	var at time.Time
+	if err := c.Conn.QueryRow(c.b.Context(), "SELECT created_at FROM tendril.claims WHERE provision_id = $1", id).Scan(&at); err != nil {
+		c.b.Fatal(err)
+	}
+	return at.Sub(began)
 }
 
 // bareQueue is the least that a queue in PostgreSQL can be.

@@ -31,7 +31,12 @@ type printers struct {
 // newPrinters configures an agent, which is not started.
 func newPrinters(b *testing.B, slots int, p printing) *printers {
 	b.Helper()
-	s := site.New(b)
+	return printersAt(b, site.New(b), slots, p)
+}
+
+// printersAt is newPrinters at a site that is there.
+func printersAt(b *testing.B, s *site.Site, slots int, p printing) *printers {
+	b.Helper()
 	w := &printers{Site: s, journal: journal(b.TempDir())}
 	w.repo = s.Template("printer", map[string]string{"main.tf": ""})
 	w.agent = s.NewAgent("one", slots, s.SharedState())

@@ -29,6 +29,42 @@ func BenchmarkLogThroughput(b *testing.B) {
 	})
 }
 
+// BenchmarkLogThroughputHTTPS is that of an agent that reaches the queue through
+// trellis serve, beside one with connections to the database.
+func BenchmarkLogThroughputHTTPS(b *testing.B) {
+	for _, runs := range []int{1, 4} {
+		b.Run(fmt.Sprintf("provisions=%d", runs), func(b *testing.B) {
+			throughputHTTPS(b, runs, printing{During: "plan", Lines: throughputLines / runs})
+		})
+	}
+}
+
+func throughputHTTPS(b *testing.B, runs int, p printing) {
+	far := site.New(b)
+	gateway := far.Serve().Cmd.Process.Pid
+	ours, direct := printersAt(b, far, runs, p), newPrinters(b, runs, p)
+	ours.agent.Start()
+	direct.agent.Start()
+	var through, straight costs
+	var serving time.Duration
+	for b.Loop() {
+		for range 2 {
+			direct.round(b, &straight, runs, p)
+			before := cpuOf(b, gateway)
+			ours.round(b, &through, runs, p)
+			serving += cpuOf(b, gateway) - before
+		}
+	}
+	b.ReportMetric(through.rate(), "MB/s")
+	b.ReportMetric(straight.rate(), "direct-MB/s")
+	b.ReportMetric(float64(site.PeakMemory(ours.agent.Cmd.Process.Pid))/(1<<20), "agent-MB")
+	b.ReportMetric(float64(site.PeakMemory(gateway))/(1<<20), "gateway-MB")
+	b.ReportMetric(through.per100MB(through.agent), "agent-cpu-s")
+	b.ReportMetric(straight.per100MB(straight.agent), "direct-agent-cpu-s")
+	b.ReportMetric(through.per100MB(serving), "gateway-cpu-s")
+	only(b)
+}
+
 // costs are what rounds took: bytes, time and processor time, by whom.
 type costs struct {
 	bytes                                    int

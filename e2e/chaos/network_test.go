@@ -11,10 +11,15 @@ import (
 	"github.com/tendril-run/tendril/internal/wiretest"
 )
 
-// wired configures an agent that reaches its database by way of a proxy.
+// wired configures an agent that reaches its queue by way of a proxy.
 func (w *works) wired(name string, slots int) (*site.Agent, *wiretest.Proxy) {
 	w.T.Helper()
-	wire := wiretest.New(w.T, w.URL)
+	var wire *wiretest.Proxy
+	if w.Gateway != nil {
+		wire = wiretest.NewHTTPS(w.T, w.Gateway.Address)
+	} else {
+		wire = wiretest.New(w.T, w.URL)
+	}
 	a := w.agent(name, slots, w.SharedState())
 	a.Set("TENDRIL_QUEUE_URL", wire.URL(w.QueueURL))
 	return a, wire

@@ -20,12 +20,16 @@ func kindOf(t *testing.T, c wiretest.Call) string {
 	if c.Function != "update_provision_status" {
 		return c.Function
 	}
+	status, told := c.Named["p_status"], c.Named["p_detail"] // over HTTPS
+	if len(c.Args) == 4 {
+		status, told = c.Args[2], c.Args[3]
+	}
 	var detail struct{ Stage, Commit string }
-	if len(c.Args) != 4 || json.Unmarshal([]byte(c.Args[3]), &detail) != nil {
-		t.Errorf("a report that cannot be read: %q", c.Args)
+	if json.Unmarshal([]byte(told), &detail) != nil {
+		t.Errorf("a report that cannot be read: %+v", c)
 	}
 	switch {
-	case c.Args[2] != "PROCESSING":
+	case status != "PROCESSING":
 		return "update_provision_status, the result"
 	case detail.Stage == "apply":
 		return "update_provision_status, may apply begin"

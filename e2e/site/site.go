@@ -28,8 +28,10 @@ type Site struct {
 	*queuetest.World
 	T   testing.TB
 	Git *gittest.Server
-	// QueueURL is the database for agents.
+	// QueueURL is where agents reach the queue: the database, or the gateway.
 	QueueURL string
+	// Gateway is nil where agents reach the database itself.
+	Gateway *Gateway
 	// Keep is a directory for what agents share.
 	Keep string
 }
@@ -56,7 +58,13 @@ func New(t testing.TB) *Site {
 // On makes a site in a world that is there.
 func On(t testing.TB, w *queuetest.World) *Site {
 	t.Helper()
-	return &Site{World: w, T: t, Git: gittest.NewServer(t), QueueURL: w.AgentURL(t), Keep: Meeting(t)}
+	s := &Site{World: w, T: t, Git: gittest.NewServer(t), Keep: Meeting(t)}
+	if overHTTPS() {
+		s.Serve()
+	} else {
+		s.QueueURL = w.AgentURL(t)
+	}
+	return s
 }
 
 // Template serves files as a repository tagged v1 and returns its URL.

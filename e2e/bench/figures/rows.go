@@ -27,6 +27,8 @@ var groups = []group{
 			targets: []target{atMost(4)}, peer: "OTF 11 ms"},
 		{figure: "row inserted → claimed, p99", bench: "ClaimLatency", metric: "p99-ms", bare: "bare-p99-ms", compare: difference,
 			targets: []target{atMost(20)}},
+		{figure: "row inserted → claimed over HTTPS, p50 (beside it: direct)", bench: "ClaimLatencyHTTPS", metric: "p50-ms", bare: "direct-p50-ms", compare: difference},
+		{figure: "row inserted → claimed over HTTPS, p99 (beside it: direct)", bench: "ClaimLatencyHTTPS", metric: "p99-ms", bare: "direct-p99-ms", compare: difference},
 		{figure: "inserted → SUCCESS, warm, p50", bench: warm, metric: "p50-ms", bare: "bare-p50-ms", compare: difference, over: "over-ms",
 			targets: []target{atMostOver(60), atMost(otfDeploy)}, peer: "OTF 307 ms, +99 ms and 1.46× over its own commands"},
 		{figure: "inserted → SUCCESS, warm, p90", bench: warm, metric: "p90-ms", bare: "bare-p90-ms", compare: difference},
@@ -45,7 +47,7 @@ var groups = []group{
 		{figure: "line printed → row committed, 1,000 lines a second, p50", bench: fast, metric: "p50-ms", bare: "bare-p50-ms", compare: difference, targets: []target{atMost(300)}},
 		{figure: "line printed → row committed, 1,000 lines a second, p99", bench: fast, metric: "p99-ms", bare: "bare-p99-ms", compare: difference, targets: []target{atMost(600)}},
 	}},
-	{"Log throughput", concat(throughput(1), throughput(4), throughput(8), []row{
+	{"Log throughput", concat(throughput(1), throughput(4), throughput(8), throughputHTTPS(1), throughputHTTPS(4), []row{
 		{figure: "throughput of engine events (apply), 1 provision", bench: "LogThroughput/events", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
 		{figure: "agent's peak memory with engine events", bench: "LogThroughput/events", metric: "agent-MB", targets: []target{atMost(64)}},
 		{figure: "delivery of a spool of 1 GB", bench: "SpoolDelivery", metric: "MB/s", bare: "bare-MB/s", compare: ratio},
@@ -53,8 +55,11 @@ var groups = []group{
 	}, inserts(1, 20), inserts(8, 20), inserts(1, 1), inserts(8, 1))},
 	{"Queue", concat(claims("1k", 8), claims("100k", 8), claims("1M", 1, 2, 4, 8, 16, 32), idle("empty", "nothing queued"),
 		idle("busy", "20,000 queued on busy workspaces"), idle("elsewhere", "8,000 queued for agents that are away"), []row{
-			{figure: "1,000 idle agents over HTTPS: trellis and PostgreSQL", bench: "IdleAgents", metric: "cpu-%",
-				targets: []target{atMost(30)}, absent: "the HTTPS transport does not exist yet"},
+			{figure: "1,000 idle agents over HTTPS: trellis and PostgreSQL, of one core", bench: "IdleAgents", metric: "cpu-%", targets: []target{atMost(30)}},
+			{figure: "of it trellis", bench: "IdleAgents", metric: "trellis-cpu-%"},
+			{figure: "of it PostgreSQL", bench: "IdleAgents", metric: "postgres-cpu-%"},
+			{figure: "1,000 idle agents over HTTPS: connections to PostgreSQL", bench: "IdleAgents", metric: "connections", targets: []target{atMost(20)}},
+			{figure: "1,000 idle agents over HTTPS: memory of trellis", bench: "IdleAgents", metric: "trellis-MB"},
 		})},
 	{"Agent", []row{
 		{figure: "idle, memory (RSS)", bench: "AgentIdle", metric: "rss-MB", bare: "bare-rss-MB", compare: difference,
@@ -99,6 +104,15 @@ func throughput(provisions int) []row {
 		rows[0].targets = []target{atLeastPart(0.6)}
 	}
 	return rows
+}
+
+func throughputHTTPS(provisions int) []row {
+	bench := fmt.Sprint("LogThroughputHTTPS/provisions=", provisions)
+	return []row{
+		{figure: fmt.Sprintf("child's stdout → committed rows over HTTPS, %d at once (beside it: direct)", provisions), bench: bench, metric: "MB/s", bare: "direct-MB/s", compare: ratio},
+		{figure: fmt.Sprintf("agent's peak memory over HTTPS, %d at once", provisions), bench: bench, metric: "agent-MB", targets: []target{atMost(64)}},
+		{figure: fmt.Sprintf("memory of trellis meanwhile, %d at once", provisions), bench: bench, metric: "gateway-MB"},
+	}
 }
 
 // claims are those of one number of finished rows, by so many connections. The
