@@ -26,13 +26,14 @@ build: ## Build bin/tendril and bin/trellis
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
 
 .PHONY: test
-test: deps ## Run every test, with the race detector; installs what they need
+test: deps ## Run every test, with the race detector, the faults over HTTPS too; installs what they need
 	@go test -race -timeout 20m $(TESTARGS) ./...
+	@TENDRIL_TEST_QUEUE=https go test -race -timeout 20m $(TESTARGS) ./e2e/chaos
 
 .PHONY: chaos
-chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left
+chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https: by way of trellis serve
 	@RAPID_CHECKS=300 go test -race -count=1 -timeout 20m -run 'TestModel|TestEverything' ./sql
-	@TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
+	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: deps
 deps: ## Install what the tests need: PostgreSQL, git, Terraform

@@ -4,5 +4,6 @@
 // reported, and nothing left behind.
 //
 // A short suite runs with all other tests; TENDRIL_CHAOS=full (make chaos)
-// injects many more faults. It has no code of its own to ship.
+// injects many more faults, and with TENDRIL_TEST_QUEUE=https the agents reach the
+// queue by way of trellis serve. It has no code of its own to ship.
 package chaos

@@ -85,6 +85,9 @@ pass_env = ["TEST_*", "GORACE"]
 		"GORACE=atexit_sleep_ms=0",
 		"TENDRIL_QUEUE_URL=" + s.QueueURL, "TENDRIL_API_TOKEN=" + s.Token,
 	}
+	if s.Gateway != nil {
+		a.Set("TENDRIL_QUEUE_CA_FILE", s.Git.CAFile) // the same certificate
+	}
 	return a
 }
 

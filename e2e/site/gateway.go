@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -21,6 +22,10 @@ type Gateway struct {
 	Address string
 	Cmd     *exec.Cmd
 	Out     *Output
+	T       testing.TB
+
+	database, home, certificate, key string
+	done                             chan struct{}
 }
 
 // overHTTPS says that agents reach the queue by way of a gateway, in all tests
@@ -38,40 +43,45 @@ func (s *Site) Serve() *Gateway {
 
 func serve(t testing.TB, databaseURL string) *Gateway {
 	t.Helper()
-	certificate, key := serverCertificate(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Gateway{Address: listener.Addr().String(), Out: &Output{}}
+	g := &Gateway{T: t, Address: listener.Addr().String(), Out: &Output{}, database: databaseURL, home: t.TempDir()}
 	g.URL = "https://" + g.Address
 	_ = listener.Close() // the address is free again
-	g.Cmd = exec.Command(Program("trellis"), "serve", "--listen", g.Address, "--tls-cert", certificate, "--tls-key", key)
-	g.Cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0", "TRELLIS_DATABASE_URL=" + databaseURL}
-	g.Cmd.Stdout, g.Cmd.Stderr = g.Out, g.Out
-	if err := g.Cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		_ = g.Cmd.Wait() // its output tells
-		close(done)
-	}()
+	g.certificate, g.key = serverCertificate(t)
 	t.Cleanup(func() {
-		if !end(g.Cmd, done) {
+		if !end(g.Cmd, g.done) {
 			t.Error("the gateway does not end")
 		}
 		if t.Failed() {
 			t.Logf("log of the gateway:\n%s", g.Out)
 		}
+		if strings.Contains(g.Out.String(), "DATA RACE") {
+			t.Errorf("the gateway has a data race:\n%s", g.Out)
+		}
 	})
-	g.await(t, done)
+	g.Start()
 	return g
 }
 
-// await waits until the gateway answers.
-func (g *Gateway) await(t testing.TB, done <-chan struct{}) {
-	t.Helper()
+// Start starts it, again after Kill.
+func (g *Gateway) Start() {
+	g.T.Helper()
+	// All agents of a test have one address.
+	g.Cmd = exec.Command(Program("trellis"), "serve", "--listen", g.Address, "--tls-cert", g.certificate, "--tls-key", g.key, "--rate", "-1")
+	g.Cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.home, "GORACE=atexit_sleep_ms=0", "TRELLIS_DATABASE_URL=" + g.database}
+	g.Cmd.Stdout, g.Cmd.Stderr = g.Out, g.Out
+	if err := g.Cmd.Start(); err != nil {
+		g.T.Fatal(err)
+	}
+	cmd, done := g.Cmd, make(chan struct{})
+	g.done = done
+	go func() {
+		_ = cmd.Wait() // its output tells
+		close(done)
+	}()
 	limit := time.After(Patience)
 	for {
 		if conn, err := net.Dial("tcp", g.Address); err == nil {
@@ -80,12 +90,30 @@ func (g *Gateway) await(t testing.TB, done <-chan struct{}) {
 		}
 		select {
 		case <-done:
-			t.Fatalf("the gateway ended:\n%s", g.Out)
+			g.T.Fatalf("the gateway ended:\n%s", g.Out)
 		case <-limit:
-			t.Fatalf("the gateway does not answer:\n%s", g.Out)
+			g.T.Fatalf("the gateway does not answer:\n%s", g.Out)
 		case <-time.After(20 * time.Millisecond): // between two looks
 		}
 	}
+}
+
+// Kill is kill -9.
+func (g *Gateway) Kill() {
+	g.T.Helper()
+	if err := g.Cmd.Process.Kill(); err != nil {
+		g.T.Fatal(err)
+	}
+	<-g.done
+}
+
+// Replace ends it in order, and starts another.
+func (g *Gateway) Replace() {
+	g.T.Helper()
+	if !end(g.Cmd, g.done) {
+		g.T.Fatal("the gateway does not end")
+	}
+	g.Start()
 }
 
 // serverCertificate writes the certificate and the key that all servers of

@@ -1,0 +1,56 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/e2e/site"
+)
+
+// The gateway is killed again and again, in the middle of calls.
+func TestGatewayKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	if s.Gateway == nil {
+		s.Serve()
+	}
+	w := newWorks(s)
+	a := w.agent("one", 3, w.SharedState()).Start()
+	a.AwaitOutput("registered")
+	for range times(6, 60) {
+		w.keepBusy(4)
+		<-time.After(rand.N(300 * time.Millisecond))
+		w.Gateway.Kill()
+		counted.add("faults: gateway killed", 1)
+		<-time.After(rand.N(time.Second))
+		w.Gateway.Start()
+	}
+	w.awaitAll()
+	a.Terminate()
+	w.nobodyLost()
+	w.count(a, "SUCCESS")
+}
+
+// A gateway that is told to end answers what it is doing first, so an agent
+// that is served by the next one notices nothing.
+func TestGatewayReplaced(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	if s.Gateway == nil {
+		s.Serve()
+	}
+	w := newWorks(s)
+	a := w.agent("one", 2, w.SharedState()).Start()
+	for i := range times(4, 40) {
+		w.deploy(fmt.Sprintf("w%d", i%2), 60, 5*time.Millisecond)
+		w.Gateway.Replace()
+		counted.add("faults: gateway replaced", 1)
+	}
+	w.awaitAll()
+	a.Terminate()
+	w.nobodyLost()
+	w.countOnce()
+	w.count(a, "SUCCESS")
+}
