@@ -1,0 +1,104 @@
+package sql_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// calls are one call of each function in public that would do something, by
+// somebody who may, and a deploy.
+func (s *scene) calls() map[string]func(tx pgx.Tx) error {
+	all := map[string]func(tx pgx.Tx) error{
+		"a deploy": func(tx pgx.Tx) error {
+			_, err := tx.Exec(context.Background(), "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", s.cluster, snapshot("queued"))
+			return err
+		},
+	}
+	for name, f := range functions {
+		query, args := "SELECT public."+name+"(%s)", []any{}
+		switch f := f.(type) {
+		case forAgents:
+			args = append([]any{s.tokenHash}, f.args(s)...)
+		case forPeople:
+			args = append(args, f.of(s))
+			if f.rest != nil {
+				args = append(args, f.rest(s)...)
+			}
+			if f.query != "" {
+				query = f.query
+			}
+		case forThePlatform:
+			args = append(args, "new", uuid.New())
+		}
+		list := make([]string, len(args))
+		for i := range args {
+			list[i] = fmt.Sprintf("$%d", i+1)
+		}
+		if strings.Contains(query, "%s") {
+			query = fmt.Sprintf(query, strings.Join(list, ", "))
+		}
+		all[name] = func(tx pgx.Tx) error {
+			_, err := tx.Exec(context.Background(), query, args...)
+			return err
+		}
+	}
+	return all
+}
+
+// caller is who makes such a call.
+func (s *scene) caller(name string) actor {
+	switch functions[name].(type) {
+	case forAgents:
+		return actor{name: "anon", role: "anon"}
+	case forThePlatform:
+		return actor{name: "owner", role: "none"}
+	default:
+		return actor{name: "admin", role: "authenticated", claims: fmt.Sprintf(`{"sub": %q}`, s.adminID)}
+	}
+}
+
+// Whoever meets a lock is told within two seconds to try again, by PT503 and
+// nothing else.
+func TestWhoWaitsIsToldToTryAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, migrated)
+	s := newScene(t, db.Conn(t))
+	if got := one[string](t, s.conn, `SELECT coalesce(string_agg(p.oid::regprocedure::text, ', '), '') FROM pg_proc p
+		WHERE (p.pronamespace = 'public'::regnamespace OR p.oid = 'tendril.accept_deploy'::regproc) AND NOT coalesce(p.proconfig @> ARRAY['lock_timeout=2s'], false)`); got != "" {
+		t.Errorf("functions without lock_timeout = 2s: %s", got)
+	}
+	// Shorter, for a test.
+	mustExec(t, s.conn, `DO $$ DECLARE f regprocedure; BEGIN
+		FOR f IN SELECT oid FROM pg_proc WHERE proconfig @> ARRAY['lock_timeout=2s'] LOOP EXECUTE format('ALTER FUNCTION %s SET lock_timeout = ''10ms''', f); END LOOP; END $$`)
+	const list = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class WHERE relnamespace IN ('public'::regnamespace, 'tendril'::regnamespace) AND relkind = 'r'"
+	every := one[string](t, s.conn, list)
+	// An INSERT waits for its own table before any function of ours is called.
+	butProvisions := one[string](t, s.conn, list+" AND relname <> 'provisions'")
+	for name, call := range s.calls() {
+		lock := every
+		if name == "a deploy" {
+			lock = butProvisions
+		}
+		other := db.Conn(t)
+		mustExec(t, other, "BEGIN; LOCK TABLE "+lock+" IN ACCESS EXCLUSIVE MODE")
+		a := s.caller(name)
+		s.wantAnswer(t, a, name+", the tables locked", s.attempt(t, a, call), "PT503 busy")
+		// Of the rows not everybody needs one; who does is told the same.
+		mustExec(t, other, "ROLLBACK; BEGIN")
+		for _, table := range strings.Split(every, ", ") {
+			mustExec(t, other, "SELECT FROM "+table+" FOR UPDATE")
+		}
+		if err := s.attempt(t, a, call); err != nil {
+			s.wantAnswer(t, a, name+", the rows locked", err, "PT503 busy")
+		}
+		mustExec(t, other, "ROLLBACK")
+		s.wantAnswer(t, a, name+", nothing locked", s.attempt(t, a, call), "ok")
+	}
+}
