@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -103,7 +104,7 @@ func TestForeignClaimsLookLikeNone(t *testing.T) {
 		"insert_provision_log":    {there, none},
 		"update_provision_status": {thief.report(t, s.running, "SUCCESS", `{}`), thief.report(t, absent, "SUCCESS", `{}`)},
 	} {
-		got, want := strings.ReplaceAll(errs[0].Error(), s.running.String(), "ID"), strings.ReplaceAll(errs[1].Error(), absent.String(), "ID")
+		got, want := strings.ReplaceAll(fmt.Sprint(errs[0]), s.running.String(), "ID"), strings.ReplaceAll(fmt.Sprint(errs[1]), absent.String(), "ID")
 		if got != want {
 			t.Errorf("%s: %q for another cluster's claim, %q for none, want one answer", call, got, want)
 		}
