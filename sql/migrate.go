@@ -47,14 +47,14 @@ func Migrate(ctx context.Context, databaseURL string) (int, error) {
 	}
 	current, target, err := provider.GetVersions(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read the database's migration version: %w", err)
+		return 0, fmt.Errorf("read the database's migration version: %w", withRole(err))
 	}
 	if current > target {
 		return 0, &TooNewError{Database: current, Program: target}
 	}
 	results, err := provider.Up(ctx)
 	if err != nil {
-		return len(results), fmt.Errorf("migrate from version %d to %d: %w", current, target, err)
+		return len(results), fmt.Errorf("migrate from version %d to %d: %w", current, target, withRole(err))
 	}
 	return len(results), nil
 }
@@ -86,19 +86,33 @@ func newProvider(db *stdsql.DB) (*goose.Provider, error) {
 // in, which goose needs before the first migration.
 func prepare(ctx context.Context, db *stdsql.DB) error {
 	var version int
-	if err := db.QueryRowContext(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+	var made bool
+	err := db.QueryRowContext(ctx, "SELECT current_setting('server_version_num')::int, to_regnamespace('tendril') IS NOT NULL").Scan(&version, &made)
+	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
 	}
 	if version < minServer {
 		return fmt.Errorf("this PostgreSQL is version %d; %d or newer is needed", version/10000, minServer/10000)
 	}
-	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tendril")
+	if made { // by somebody who may have had a right to do that which we need not have
+		return nil
+	}
+	_, err = db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tendril")
 	// IF NOT EXISTS does not help against another session doing the same now.
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (pg.Code == "23505" || pg.Code == "42P06") {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("create schema tendril: %w", err)
+		return fmt.Errorf("create schema tendril: %w", withRole(err))
 	}
 	return nil
+}
+
+// withRole adds what role it takes, where the server only says that this one
+// may not.
+func withRole(err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "42501" {
+		return err
+	}
+	return fmt.Errorf("%w; the first migration needs a role with CREATEROLE and CREATE on the database, later ones the role that ran the first", err)
 }

@@ -29,11 +29,11 @@ func usePlatform(ctx context.Context, conn interface {
 }) ([]Left, error) {
 	rows, err := conn.Query(ctx, "SELECT run_as, statement FROM tendril.fit_platform()")
 	if err != nil {
-		return nil, fmt.Errorf("use what the database's platform offers: %w", err)
+		return nil, fmt.Errorf("use what the database's platform offers: %w", withRole(err))
 	}
 	left, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Left])
 	if err != nil {
-		return nil, fmt.Errorf("use what the database's platform offers: %w", err)
+		return nil, fmt.Errorf("use what the database's platform offers: %w", withRole(err))
 	}
 	return left, nil
 }
@@ -59,7 +59,7 @@ func Inspect(ctx context.Context, databaseURL string) (Pending, error) {
 		err = conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&p.Version)
 	}
 	if err != nil {
-		return p, fmt.Errorf("read the database's migration version: %w", err)
+		return p, fmt.Errorf("read the database's migration version: %w", withRole(err))
 	}
 	if p.Script, err = Script(p.Version); err != nil || p.Script != "" {
 		return p, err

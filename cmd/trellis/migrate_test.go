@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -50,6 +51,11 @@ func TestMigratePrint(t *testing.T) {
 		t.Errorf("migrate after all has been run says %q, want nothing more", r.stderr)
 	}
 
+	run("CREATE ROLE weak LOGIN PASSWORD 'pw-for-the-test'")
+	weak := []string{strings.Replace(env[0], "//owner:", "//weak:", 1)}
+	for _, verb := range [][]string{{"migrate"}, {"migrate", "--print"}} {
+		trellisEnv(t, weak, verb...).want(t, strings.Join(verb, " ")+" as somebody else", exitFailed, "permission denied", "later ones the role that ran the first")
+	}
 	run("INSERT INTO tendril.schema_migrations (version_id, is_applied) VALUES (9999, true)")
 	trellisEnv(t, env, "migrate", "--print").want(t, "migrate --print of a newer database", exitFailed, "the database is at migration 9999")
 	trellisEnv(t, []string{"TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"}, "migrate", "--print").want(t, "migrate --print without a server", exitUnreachable, "could not ask the database")
