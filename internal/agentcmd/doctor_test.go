@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
@@ -154,6 +155,30 @@ func TestDoctorBesideAnAgentAtWork(t *testing.T) {
 	}
 }
 
+// Over HTTPS each thing is asked as an agent there asks it.
+func TestDoctorOverHTTPS(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	gateway := gatewaytest.Serve(t, w)
+	env := func(key, token string) []string {
+		return []string{"SUPABASE_URL=" + gateway.URL, "SUPABASE_ANON_KEY=" + key, "TENDRIL_API_TOKEN=" + token, "TENDRIL_QUEUE_CA_FILE=" + gateway.CAFile,
+			"TENDRIL_DATA_DIR=" + pgtest.Dir(t), "TENDRIL_POLICY_REPOS=https://git.example/else/*"}
+	}
+	found, code := inspect(t, env(gateway.APIKey, w.Token))
+	for name, word := range map[string]string{"queue": "answers within", "token": `"prod"`, "contract": "both speak", "clock": "clock", "name": "no other", "wakes": "polled"} {
+		wantCheck(t, found, name, "ok", word)
+	}
+	if code != ExitOK {
+		t.Errorf("tendril doctor = %d, want %d: %v", code, ExitOK, found)
+	}
+	found, _ = inspect(t, env(gateway.APIKey, "tnd_"+strings.Repeat("x", 43)))
+	wantCheck(t, found, "token", "fail", "unknown, revoked or expired")
+	wantCheck(t, found, "clock", "skipped", "token")
+	w.Exec(t, "DROP FUNCTION public.check_agent")
+	found, _ = inspect(t, env(gateway.APIKey, w.Token))
+	wantCheck(t, found, "token", "ok", "older")
+}
+
 // An ordinary user's agent shares its uid with templates, which is said.
 func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 	t.Parallel()
@@ -174,7 +199,7 @@ func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(cmd.Path, program, 0o755); err != nil { //nolint:gosec // it is to be run by others
+		if err := os.WriteFile(cmd.Path, program, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		for _, path := range []string{secret, data} {

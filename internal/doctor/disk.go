@@ -25,7 +25,7 @@ func (d *doctor) disk(context.Context) verdict {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return fail("set data_dir to another place", "the file system of %s does not say how full it is: %v", dir, err)
 	}
-	free := s.Bavail * uint64(s.Bsize) //nolint:gosec // a block's size is not negative
+	free := s.Bavail * uint64(s.Bsize)
 	// Some file systems (btrfs) make inodes as they need them and count none.
 	limited := s.Files > 0
 	const action = "make room, or set data_dir to a larger file system"

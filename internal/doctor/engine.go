@@ -24,11 +24,14 @@ const vendorURL = "https://releases.hashicorp.com"
 func (d *doctor) engine(ctx context.Context) verdict {
 	look := d.Config.Settings().Engine
 	look.Install = false // not now
-	installed := filepath.Join(d.Config.DataDir, "engines")
-	if _, err := os.Stat(installed); err != nil {
-		installed = ""
+	// Not in the directory of those that agents installed: there, Locate would
+	// keep what it learns, and start as root what is an unprivileged user's.
+	found, err := terraform.Locate(ctx, look, terraform.Want{}, "", nil)
+	if err != nil {
+		if installed, is := d.installed(); is {
+			return d.runs(ctx, installed)
+		}
 	}
-	found, err := terraform.Locate(ctx, look, terraform.Want{}, installed, nil)
 	wanted := strings.TrimSpace(d.Config.Engine.Kind + " " + d.Config.Engine.Version)
 	switch {
 	case err == nil:
@@ -43,13 +46,37 @@ func (d *doctor) engine(ctx context.Context) verdict {
 	return ok("%s is not here yet; the first run downloads it from %s", wanted, from)
 }
 
-// runs starts the engine: its version may be known from before.
+// installed is the engine that an agent has downloaded before.
+func (d *doctor) installed() (terraform.Engine, bool) {
+	kind, version := d.Config.Engine.Kind, d.Config.Engine.Version
+	if version == "" {
+		version = "*"
+	}
+	found, err := filepath.Glob(filepath.Join(d.Config.DataDir, "engines", kind, version, kind))
+	if err != nil || len(found) == 0 {
+		return terraform.Engine{}, false
+	}
+	path := found[len(found)-1]
+	return terraform.Engine{Kind: kind, Path: path, Version: filepath.Base(filepath.Dir(path))}, true
+}
+
+// nobody has no rights that a run would not have.
+const nobody = 65534
+
+// runs starts the engine as a run would: as an unprivileged user, if they do.
 func (d *doctor) runs(ctx context.Context, engine terraform.Engine) verdict {
-	cmd := exec.CommandContext(ctx, engine.Path, "version") //nolint:gosec // the agent's own engine
+	if d.isolates() && !everybodyRuns(engine.Path) {
+		return fail("install it where every user may run it, such as /usr/local/bin, and set engine.dir to that",
+			"%s can be run by root alone, and runs have uids of their own", engine.Path)
+	}
+	cmd := exec.CommandContext(ctx, engine.Path, "version")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "CHECKPOINT_DISABLE=1"}
 	cmd.Dir = "/"
 	cmd.WaitDelay = grace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if d.isolates() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -64,6 +91,14 @@ func (d *doctor) runs(ctx context.Context, engine terraform.Engine) verdict {
 		}
 	}
 	return ok("%s %s runs (%s)", engine.Kind, engine.Version, engine.Path)
+}
+
+// everybodyRuns reports whether a user who has nothing in particular may run a
+// program. What the agent installed itself, its runs may: the way to it is
+// looked at with the data directory.
+func everybodyRuns(program string) bool {
+	info, err := os.Stat(program)
+	return err == nil && info.Mode().Perm()&0o005 == 0o005 && shut(filepath.Dir(program)) == ""
 }
 
 // mirror asks where engines are downloaded from for the list of them.

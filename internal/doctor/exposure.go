@@ -64,7 +64,7 @@ func (d *doctor) secrets(context.Context) verdict {
 	if len(files) == 0 {
 		return ok("no file of the configuration holds a secret")
 	}
-	return ok("%s with secrets cannot be read by others", counted(len(files), "file", "files"))
+	return ok("others cannot read the %s with secrets", counted(len(files), "file", "files"))
 }
 
 // templates says what the code that templates bring can look at here.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -76,7 +77,7 @@ func TestDataDirectoryAndDisk(t *testing.T) {
 		},
 			"data_dir", doctor.Fail, []string{"not a directory"}},
 		"open to others": {func(t *testing.T, p *patient) {
-			if err := os.Chmod(p.Config.DataDir, 0o755); err != nil { //nolint:gosec // on purpose
+			if err := os.Chmod(p.Config.DataDir, 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}, "data_dir", doctor.Warn, []string{"0755", "chmod"}},
@@ -137,11 +138,56 @@ func TestEngine(t *testing.T) {
 			p.Config.Engine.Install, p.Config.Engine.MirrorURL = true, "http://user:s3cret-word@127.0.0.1:1"
 		},
 			"engine", doctor.Warn, []string{"runs", "cannot be downloaded", "127.0.0.1:1"}},
+		"installed before": {func(t *testing.T, p *patient) {
+			engine(t, p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
+			open(t, p.Config.DataDir)
+			p.Config.Engine.Version = "0.0.1"
+		}, "engine", doctor.OK, []string{"terraform 0.0.1 runs", "/engines/terraform/0.0.1/terraform"}},
+		"damaged": {func(t *testing.T, p *patient) {
+			engine(t, p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
+			open(t, p.Config.DataDir)
+			if err := os.Truncate(p.Config.DataDir+"/engines/terraform/0.0.1/terraform", 1<<20); err != nil {
+				t.Fatal(err)
+			}
+			p.Config.Engine.Version = "0.0.1"
+		}, "engine", doctor.Fail, []string{"does not run"}},
+		"root's alone": {func(t *testing.T, p *patient) {
+			if os.Geteuid() != 0 {
+				t.Skip("only an agent of root's has runs of other uids")
+			}
+			p.Config.Engine.Dir = t.TempDir()
+			engine(t, p.Config.Engine.Dir, 0o700)
+		}, "engine", doctor.Fail, []string{"by root alone"}},
 		"a script": {func(t *testing.T, p *patient) {
 			p.Config.Engine.Version, p.Config.Engine.Dir = "0.0.1", t.TempDir()
 			write(t, p.Config.Engine.Dir+"/terraform", "#!/bin/sh\necho Terraform v0.0.1\n", 0o755)
 		}, "engine", doctor.Fail, []string{"is a script"}},
 	}.run(t, machine)
+}
+
+// engine copies the machine's to a directory.
+func engine(t *testing.T, dir string, mode os.FileMode) {
+	t.Helper()
+	found, err := exec.LookPath("terraform")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/terraform", string(program), mode)
+}
+
+// open lets others pass, as a root's agent does with its data directory.
+func open(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestRepositories(t *testing.T) {

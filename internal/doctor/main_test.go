@@ -37,7 +37,7 @@ func healthy(t *testing.T) *patient {
 	t.Helper()
 	p := machine(t)
 	p.World = queuetest.NewWorld(t)
-	wire := wiretest.New(t, p.World.URL)
+	wire := wiretest.New(t, p.URL)
 	p.Config.Queue.URL, p.Config.Queue.Token = wire.URL(p.AgentURL(t)), config.NewSecret(p.Token)
 	return p
 }

@@ -58,7 +58,7 @@ func TestQueueIsNotReached(t *testing.T) {
 		}, []string{"Postgres", "user and password"}},
 		"no such database": {func(t *testing.T, p *patient) { p.change(t, func(u *url.URL) { u.Path = "/nothing" }) }, []string{"Postgres", `"nothing"`}},
 		"a setting that a pooler refuses": {func(t *testing.T, p *patient) {
-			p.Config.Queue.URL = pgbouncer.Start(t, p.World.URL, nil).URL(t, p.AgentURL(t)) + "&statement_timeout=9"
+			p.Config.Queue.URL = pgbouncer.Start(t, p.URL, nil).URL(t, p.AgentURL(t)) + "&statement_timeout=9"
 		}, []string{"pooler", "statement_timeout", "ALTER ROLE"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestDatabaseSaysNo(t *testing.T) {
 			}
 		}, "name", doctor.Fail, []string{"one.example", "another name"}},
 		"deaf": {func(t *testing.T, p *patient) {
-			p.Config.Queue.URL = pgbouncer.Start(t, p.World.URL, nil).URL(t, p.AgentURL(t))
+			p.Config.Queue.URL = pgbouncer.Start(t, p.URL, nil).URL(t, p.AgentURL(t))
 		}, "wakes", doctor.Warn, []string{"transaction mode", "queue.listen_url"}},
 		"told not to listen": {func(_ *testing.T, p *patient) { p.Config.Queue.ListenURL = "off" }, "wakes", doctor.OK, []string{"polled"}},
 	}.run(t, healthy)

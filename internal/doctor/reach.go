@@ -29,7 +29,7 @@ func unreached(host string, err error) (verdict, bool) {
 		return v, true
 	}
 	if op, is := errors.AsType[*net.OpError](err); is && (op.Op == "dial" || op.Op == "connect") {
-		return fail("check host and port in queue.url, and the firewalls between", "TCP: %s does not accept a connection: %v", host, op.Err), true
+		return fail("check host and port in queue.url, and the firewalls between", "TCP: %s does not accept a connection: %v", host, lastError(op.Err)), true
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fail("check host and port in queue.url, and the firewalls between", "%s does not answer in time", host), true

@@ -46,6 +46,9 @@ func (d *doctor) reachHTTP(ctx context.Context) verdict {
 	case res.StatusCode >= 300 && res.StatusCode < 400:
 		return fail("set queue.url to where it leads, if that is yours", "HTTP: %s redirects elsewhere (status %s)%s", base.Host, res.Status, by)
 	}
+	if base.Scheme == "http" && overNetwork(base.Hostname()) {
+		return warn("let it be reached by https", "%s answers within %s%s, but not encrypted: whoever reads the traffic has the cluster's credential", base.Host, since(began), by)
+	}
 	return ok("%s answers within %s%s", base.Host, since(began), by)
 }
 
