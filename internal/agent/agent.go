@@ -43,6 +43,9 @@ type Options struct {
 	// Settings are handed to each child. A child that outlives their Timeout by
 	// more than their CancelGrace and half a minute is killed.
 	Settings job.Settings
+	// GitHosts reads the credentials that a run gets; nil gives none. It is
+	// called when a run begins and soon returns.
+	GitHosts func(context.Context) []job.GitHost
 	Log      *slog.Logger
 }
 

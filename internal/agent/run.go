@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -156,8 +157,12 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer files.close()
+	settings := r.boot.options.Settings
+	if read := r.boot.options.GitHosts; read != nil {
+		settings.Git.Hosts = read(context.Background())
+	}
 	c, err := r.boot.startChild(job.Job{
-		Assignment: r.assignment, Settings: r.boot.options.Settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
+		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
 	}, files, uid)
 	return s, c, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/agent"
 	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/githosts"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
@@ -80,7 +81,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
-		Settings: settings.Settings(), Log: log, UIDs: uidsOf(settings),
+		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Log: log, UIDs: uidsOf(settings),
 	})
 	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
 	defer stop()
