@@ -130,6 +130,16 @@ func (s *Server) Override(h http.Handler) {
 	s.override = h
 }
 
+// Git is what serves repositories, for an override that does more.
+func (s *Server) Git() http.Handler { return s.backend }
+
+// Anyone may ask from now on, whatever BasicAuth has said.
+func (s *Server) Anyone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.user = ""
+}
+
 func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -146,9 +156,10 @@ func (s *Server) handler() http.Handler {
 		if s.override != nil {
 			next = s.override
 		}
+		user := s.user
 		s.mu.Unlock()
 
-		if s.user != "" && !authorised(r, s.user, s.password) {
+		if user != "" && !authorised(r, user, s.password) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="gittest"`)
 			http.Error(w, "who are you?", http.StatusUnauthorized)
 			return

@@ -3,6 +3,7 @@ package gittest
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 )
 
 // SSHServer serves repositories by git-upload-pack over SSH to whoever has
@@ -25,8 +27,12 @@ type SSHServer struct {
 	HostKey ssh.PublicKey
 	// ClientKey is the one key accepted.
 	ClientKey ssh.Signer
-	// ClientPrivate is the same key, for an ssh-agent.
+	// ClientPrivate is the same key, for an ssh-agent, and ClientPEM as it stands
+	// in a file.
 	ClientPrivate ed25519.PrivateKey
+	ClientPEM     string
+	// KnownHosts is a file of known hosts with this one in it.
+	KnownHosts string
 	// Root holds the bare repositories.
 	Root string
 
@@ -64,6 +70,12 @@ func NewSSHServer(t testing.TB) *SSHServer {
 		t.Fatal(err)
 	}
 	s.listener, s.Addr = listener, listener.Addr().String()
+	s.KnownHosts = knownhosts.Line([]string{knownhosts.Normalize(s.Addr)}, s.HostKey) + "\n"
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ClientPEM = string(pem.EncodeToMemory(block))
 	s.serving.Go(s.accept)
 	t.Cleanup(s.close)
 	return s

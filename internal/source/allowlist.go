@@ -28,11 +28,19 @@ type pattern struct {
 // Scheme, user, host and port have no wildcards. A trailing ".git" means
 // nothing. allowFile admits file:// URLs, which must match a pattern too.
 func ParseAllowlist(patterns []string, allowFile bool) (Allowlist, error) {
+	list, err := parsePatterns(patterns, allowFile)
+	if err != nil {
+		return Allowlist{}, fmt.Errorf("[policy] repos: %w", err)
+	}
+	return list, nil
+}
+
+func parsePatterns(patterns []string, allowFile bool) (Allowlist, error) {
 	list := Allowlist{allowFile: allowFile}
 	for _, raw := range patterns {
 		p, err := parsePattern(raw)
 		if err != nil {
-			return Allowlist{}, fmt.Errorf("[policy] repos: pattern %q: %w", redact(raw), err)
+			return Allowlist{}, fmt.Errorf("pattern %q: %w", redact(raw), err)
 		}
 		list.patterns = append(list.patterns, p)
 	}

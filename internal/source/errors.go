@@ -50,15 +50,6 @@ func (e *remoteError) Error() string {
 	return "the server says: " + printable(strings.TrimSpace(e.said), 300)
 }
 
-// hostKeyError is an SSH host that cannot be recognised.
-type hostKeyError struct {
-	host string
-	err  error
-}
-
-func (e *hostKeyError) Error() string { return "host key of " + e.host + ": " + e.err.Error() }
-func (e *hostKeyError) Unwrap() error { return e.err }
-
 // localError is a fault on this side, such as a full disk; the server is not to
 // blame.
 type localError struct{ err error }
@@ -108,10 +99,8 @@ func (s *Source) explain(ctx, limited context.Context, a address, err error) err
 	}
 	if e, ok := errors.AsType[*statusError](cause); ok {
 		switch {
-		case e.code == http.StatusUnauthorized || e.code == http.StatusForbidden:
-			return failed("the server refused our credentials (%v): the repository is private or does not exist", e)
-		case e.code == http.StatusNotFound || e.code == http.StatusGone:
-			return failed("not found (%v): check the URL; a private repository looks like this as well", e)
+		case e.code == http.StatusUnauthorized, e.code == http.StatusForbidden, e.code == http.StatusNotFound, e.code == http.StatusGone:
+			return failed("%s", s.refusedStatus(a, e))
 		case e.code >= 500:
 			return &unreachableError{failed("the server is out of order (%v); try again later", e)}
 		}
@@ -125,21 +114,24 @@ func (s *Source) explain(ctx, limited context.Context, a address, err error) err
 			fmt.Sprintf("template_source.repo: %s redirects to %s, which this agent refuses ([policy] repos in the agent's configuration); use a URL that needs no such redirect, or allow that one", a, e.to), err)
 	}
 	if e, ok := errors.AsType[*hostKeyError](cause); ok {
-		return failed("its host key is not trusted: %s; add the host to the agent's known_hosts after checking its fingerprint", printable(e.err.Error(), 200))
+		return failed("%s", e.advice(s.hosts.of(a)))
 	}
 	if e, ok := errors.AsType[*remoteError](cause); ok {
 		return failed("%v", e)
+	}
+	if e, ok := errors.AsType[*noKeyError](cause); ok {
+		return failed("no key to identify this agent by: %v", e)
 	}
 	if isTLS(cause) {
 		return failed("the secure connection failed: %s; if its certificate comes from a CA of your own, name that in ca_file under [git] in the agent's configuration", printable(tlsReason(cause), 200))
 	}
 	switch {
 	case errors.Is(cause, errNoSSHKey):
-		return failed("no key to identify this agent by: %v", cause)
+		return failed("no key to identify this agent by: %v; set ssh_key_file under %s in the agent's configuration", cause, table(a.hostPort()))
 	case errors.Is(cause, transport.ErrRepositoryNotFound):
 		return failed("not found: there is no git repository")
 	case strings.Contains(cause.Error(), "ssh: unable to authenticate"):
-		return failed("the server refused our credentials: none of the ssh-agent's keys is accepted")
+		return failed("%s", s.refusedKey(a))
 	case errors.Is(cause, errTooManyRefs):
 		return failed("%v: more than %d MB", errTooManyRefs, s.limits.refs>>20)
 	case errors.Is(cause, errPackTooLarge):

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
@@ -25,8 +21,8 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		answer http.Handler
 		parts  []string
 	}{
-		"401":    {gittest.Status(401), []string{"refused our credentials", "401"}},
-		"403":    {gittest.Status(403), []string{"refused our credentials", "403"}},
+		"401":    {gittest.Status(401), []string{"asks for credentials", "401"}},
+		"403":    {gittest.Status(403), []string{"asks for credentials", "403"}},
 		"404":    {gittest.Status(404), []string{"not found", "private"}},
 		"429":    {gittest.Status(429), []string{"429"}},
 		"500":    {gittest.Status(500), []string{"out of order", "500"}},
@@ -133,32 +129,6 @@ func TestUnresolvableHost(t *testing.T) {
 	s := newSource(t, Options{Policy: job.Policy{Repos: []string{"https://" + addr + "/**"}}, ReposDir: t.TempDir()})
 	_, err = s.Resolve(t.Context(), Request{Repo: "https://" + addr + "/acme/app", Version: "v1"})
 	wantFailure(t, err, provision.CodeCheckoutFailed, "cannot reach the server", "refused")
-}
-
-// passwords is an authorizer for HTTPS: the seam that credentials will use.
-type passwords struct{ user, password string }
-
-func (p passwords) https(address) (githttp.AuthMethod, error) {
-	return &githttp.BasicAuth{Username: p.user, Password: p.password}, nil
-}
-
-func (passwords) ssh(context.Context, address, string) (*ssh.ClientConfig, func(), error) {
-	return nil, nil, errNoSSHKey
-}
-
-func TestPrivateRepository(t *testing.T) {
-	t.Parallel()
-	server := gittest.NewServer(t, gittest.BasicAuth("bob", "secret"))
-	repo, _ := server.Repo("acme/app", hello(), "v1.0.0")
-	s := newSource(t, options(t, server))
-	req := Request{Repo: repo.URL, Version: "v1.0.0"}
-	_, err := s.Resolve(t.Context(), req)
-	wantFailure(t, err, provision.CodeCheckoutFailed, "refused our credentials")
-	s.auth = passwords{"bob", "wrong"}
-	_, err = s.Resolve(t.Context(), req)
-	wantFailure(t, err, provision.CodeCheckoutFailed, "refused our credentials")
-	s.auth = passwords{"bob", "secret"}
-	checkout(t, s, req)
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -112,7 +112,7 @@ func TestNextVersionOfWhatIsForbiddenIsAskedForOnce(t *testing.T) {
 	server.Override(gittest.Status(http.StatusUnauthorized))
 	server.Reset()
 	err := tryCheckout(t.Context(), t, s, Request{Repo: repo.URL, Version: repo.Git("rev-parse", "v2^{commit}")})
-	wantFailure(t, err, provision.CodeCheckoutFailed, "refused our credentials")
+	wantFailure(t, err, provision.CodeCheckoutFailed, "asks for credentials")
 	wantRequests(t, server, 1, 0)
 }
 

@@ -25,15 +25,13 @@ func (s *httpsSession) Close() error {
 func (s *Source) openHTTPS(a address) (session, error) {
 	trust := newTrust(s.authorities)
 	client := &http.Client{
-		Transport: &guard{next: trust, maxRefs: s.limits.refs},
+		Transport: &guard{next: &identify{trust, s}, maxRefs: s.limits.refs},
 		// GitLab redirects to the name with .git, GitHub to a repository's new
 		// name: fine, where the policy allows the target as well.
 		CheckRedirect: func(req *http.Request, _ []*http.Request) error {
-			target := *req.URL
-			target.RawQuery = ""
-			target.Path, target.RawPath = strings.TrimSuffix(target.Path, "/info/refs"), ""
-			if _, err := s.allow.permit(target.String()); err != nil {
-				return &redirectError{to: redact(target.String()), refusal: err}
+			target := repositoryOf(req.URL)
+			if _, err := s.allow.permit(target); err != nil {
+				return &redirectError{to: redact(target), refusal: err}
 			}
 			return nil
 		},
@@ -46,11 +44,7 @@ func (s *Source) openHTTPS(a address) (session, error) {
 		}
 		endpoint.Port = port
 	}
-	auth, err := s.auth.https(a)
-	if err != nil {
-		return nil, err
-	}
-	inner, err := githttp.NewClientWithOptions(client, nil).NewUploadPackSession(endpoint, auth)
+	inner, err := githttp.NewClientWithOptions(client, nil).NewUploadPackSession(endpoint, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -104,6 +105,28 @@ func wantFile(t *testing.T, name, want string) {
 	}
 	if string(got) != want {
 		t.Errorf("%s = %q, want %q", name, got, want)
+	}
+}
+
+// wantNowhere looks through the files below dir.
+func wantNowhere(t *testing.T, dir string, secrets ...string) {
+	t.Helper()
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		files++
+		content, err := os.ReadFile(path)
+		for _, secret := range secrets {
+			if strings.Contains(string(content), secret) {
+				t.Errorf("%s holds %q", path, secret)
+			}
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Fatalf("looked through %d files in %s: %v", files, dir, err)
 	}
 }
 

@@ -22,7 +22,7 @@ type session interface {
 // is global, and its clients follow redirects anywhere and cannot be cancelled
 // while they connect.
 func (s *Source) open(ctx context.Context, a address) (session, error) {
-	switch a.scheme {
+	switch a = s.hosts.overHTTPS(a); a.scheme {
 	case "https":
 		return s.openHTTPS(a)
 	case "ssh":

@@ -58,12 +58,11 @@ type Source struct {
 	timeout time.Duration
 	// authorities are the certificates of a ca_file, nil without one.
 	authorities []byte
-	auth        authorizer
+	hosts       credentials
 	limits      limits
 }
 
-// New returns a Source. It fails when a pattern of the policy or the CA file
-// cannot be read.
+// New returns a Source. It fails when a pattern or the CA file cannot be read.
 func New(opts Options) (*Source, error) {
 	allow, err := ParseAllowlist(opts.Policy.Repos, opts.Policy.AllowFile)
 	if err != nil {
@@ -71,7 +70,10 @@ func New(opts Options) (*Source, error) {
 	}
 	s := &Source{
 		allow: allow, repos: opts.ReposDir, timeout: opts.Git.Timeout,
-		auth: ambient{}, limits: defaultLimits,
+		limits: defaultLimits,
+	}
+	if s.hosts, err = newCredentials(opts.Git.Hosts); err != nil {
+		return nil, err
 	}
 	if s.timeout <= 0 {
 		s.timeout = defaultTimeout

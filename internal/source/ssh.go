@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,39 +35,41 @@ type sshSession struct {
 
 // openSSH connects, checks the host's key and starts git-upload-pack. When ctx
 // ends the connection is closed, which ends whatever waits for it.
-func (s *Source) openSSH(ctx context.Context, a address) (_ session, err error) {
-	port := a.port
-	if port == "" {
-		port = "22"
-	}
-	host := net.JoinHostPort(strings.Trim(a.host, "[]"), port)
-	config, done, err := s.auth.ssh(ctx, a, host)
+func (s *Source) openSSH(ctx context.Context, a address) (session, error) {
+	client, unhook, err := s.dialSSH(ctx, a)
 	if err != nil {
 		return nil, err
+	}
+	session := &sshSession{client: client, unhook: unhook, maxRefs: s.limits.refs}
+	if err := session.start(a.dialPath); err != nil {
+		unhook()
+		_ = client.Close()
+		return nil, err
+	}
+	return session, nil
+}
+
+// dialSSH connects, checks the host's key and identifies this agent. Until
+// unhook is called the connection ends with ctx.
+func (s *Source) dialSSH(ctx context.Context, a address) (_ *ssh.Client, unhook func() bool, err error) {
+	host := net.JoinHostPort(strings.Trim(a.host, "[]"), cmp.Or(a.port, "22"))
+	config, done, err := s.sshConfig(ctx, a, host)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer done()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer func() {
-		if err != nil {
-			unhook()
-			_ = conn.Close()
-		}
-	}()
+	unhook = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	inner, channels, requests, err := ssh.NewClientConn(conn, host, config)
 	if err != nil {
-		return nil, fmt.Errorf("ssh: %w", err)
+		unhook()
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("ssh: %w", err)
 	}
-	session := &sshSession{client: ssh.NewClient(inner, channels, requests), unhook: unhook, maxRefs: s.limits.refs}
-	defer func() {
-		if err != nil {
-			_ = session.client.Close()
-		}
-	}()
-	return session, session.start(a.dialPath)
+	return ssh.NewClient(inner, channels, requests), unhook, nil
 }
 
 func (s *sshSession) start(path string) error {

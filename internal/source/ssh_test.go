@@ -3,16 +3,16 @@ package source
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/pem"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
-	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 	"golang.org/x/crypto/ssh/knownhosts"
@@ -22,41 +22,20 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// keyring is an authorizer with one SSH key and one file of known hosts.
-type keyring struct {
-	signer     ssh.Signer
-	knownHosts string
-}
-
-func (keyring) https(address) (githttp.AuthMethod, error) { return nil, nil }
-
-func (k keyring) ssh(_ context.Context, a address, hostPort string) (*ssh.ClientConfig, func(), error) {
-	hosts, err := gitssh.NewKnownHostsDb(k.knownHosts)
-	if err != nil {
-		return nil, nil, err
-	}
-	return sshConfig(a, hostPort, hosts, ssh.PublicKeys(k.signer)), func() {}, nil
-}
-
+// sshSource has the key that host accepts, and host in its known_hosts.
 func sshSource(t *testing.T, host *gittest.SSHServer) *Source {
 	t.Helper()
-	s := newSource(t, Options{
-		Policy:   job.Policy{Repos: []string{"ssh://git@" + host.Addr + "/**"}},
-		Git:      job.Git{Timeout: time.Minute},
-		ReposDir: t.TempDir(),
-	})
-	s.auth = keyring{host.ClientKey, knownHosts(t, host.Addr, host.HostKey)}
-	return s
+	return sshSourceWith(t, host, job.GitHost{Key: host.ClientPEM, KnownHosts: host.KnownHosts, KnownHostsFile: "/etc/tendril/known_hosts"})
 }
 
-func knownHosts(t *testing.T, addr string, key ssh.PublicKey) string {
+func sshSourceWith(t *testing.T, host *gittest.SSHServer, auth job.GitHost) *Source {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "known_hosts")
-	line := knownhosts.Line([]string{knownhosts.Normalize(addr)}, key)
-	if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	auth.Host = host.Addr
+	return newSource(t, Options{
+		Policy:   job.Policy{Repos: []string{"ssh://git@" + host.Addr + "/**"}},
+		Git:      job.Git{Timeout: time.Minute, Hosts: []job.GitHost{auth}},
+		ReposDir: t.TempDir(),
+	})
 }
 
 func TestSSH(t *testing.T) {
@@ -78,19 +57,26 @@ func TestSSH(t *testing.T) {
 	wantFailure(t, err, provision.CodeCheckoutFailed, "does not appear to be a git repository")
 }
 
+// A host is recognised by its key or not at all, and the message says which key
+// it offers and what to write down.
 func TestSSHTrustsNoUnknownHost(t *testing.T) {
 	t.Parallel()
 	host, other := gittest.NewSSHServer(t), gittest.NewSSHServer(t)
 	repo, _ := host.Repo("acme/app", hello(), "v1.0.0")
-	for name, file := range map[string]string{
-		"unknown": knownHosts(t, other.Addr, other.HostKey),
-		"changed": knownHosts(t, host.Addr, other.HostKey),
+	offered := ssh.FingerprintSHA256(host.HostKey)
+	for name, c := range map[string]struct {
+		hosts string
+		want  []string
+	}{
+		"unknown": {other.KnownHosts, []string{"nothing in /etc/tendril/known_hosts", "ssh-ed25519 key " + offered, "add this line there: " + strings.TrimSpace(host.KnownHosts)}},
+		"none":    {"", []string{"nothing in /etc/tendril/known_hosts", offered}},
+		"changed": {knownhosts.Line([]string{knownhosts.Normalize(host.Addr)}, other.HostKey), []string{offered, "has another", "somebody stands between"}},
+		"rubbish": {"not a line", []string{"known_hosts cannot be read", "/etc/tendril/known_hosts"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := sshSource(t, host)
-			s.auth = keyring{host.ClientKey, file}
+			s := sshSourceWith(t, host, job.GitHost{Key: host.ClientPEM, KnownHosts: c.hosts, KnownHostsFile: "/etc/tendril/known_hosts"})
 			_, err := s.Resolve(t.Context(), Request{Repo: repo.URL, Version: "v1.0.0"})
-			wantFailure(t, err, provision.CodeCheckoutFailed, "host key", "known_hosts")
+			wantFailure(t, err, provision.CodeCheckoutFailed, append(c.want, "host key")...)
 		})
 	}
 	if got := host.Sessions(); got != 0 {
@@ -102,10 +88,30 @@ func TestSSHKeyRefused(t *testing.T) {
 	t.Parallel()
 	host, other := gittest.NewSSHServer(t), gittest.NewSSHServer(t)
 	repo, _ := host.Repo("acme/app", hello(), "v1.0.0")
-	s := sshSource(t, host)
-	s.auth = keyring{other.ClientKey, knownHosts(t, host.Addr, host.HostKey)}
-	_, err := s.Resolve(t.Context(), Request{Repo: repo.URL, Version: "v1.0.0"})
-	wantFailure(t, err, provision.CodeCheckoutFailed, "refused our credentials")
+	block, err := ssh.MarshalPrivateKeyWithPassphrase(host.ClientPrivate, "", []byte("hunter2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		auth job.GitHost
+		want []string
+	}{
+		"another's":  {job.GitHost{Key: other.ClientPEM}, []string{"refused the credentials", ssh.FingerprintSHA256(other.ClientKey.PublicKey()), "deploy key"}},
+		"passphrase": {job.GitHost{Key: string(pem.EncodeToMemory(block))}, []string{"ssh_key_file of", "has a passphrase"}},
+		"no key":     {job.GitHost{Key: "hunter2"}, []string{"ssh_key_file of", "holds no private key"}},
+		"missing":    {job.GitHost{KeyProblem: "ssh_key_file of [git.hosts.\"h\"]: /k cannot be read"}, []string{"/k cannot be read"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.auth.KnownHosts, c.auth.KnownHostsFile = host.KnownHosts, "/etc/tendril/known_hosts"
+			s := sshSourceWith(t, host, c.auth)
+			_, err := s.Resolve(t.Context(), Request{Repo: repo.URL, Version: "v1.0.0"})
+			wantFailure(t, err, provision.CodeCheckoutFailed, c.want...)
+			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "PRIVATE KEY") {
+				t.Errorf("message = %q, with the key in it", err)
+			}
+		})
+	}
 }
 
 // A host that accepts and then says nothing must not outlive a cancel.
@@ -138,6 +144,7 @@ func TestSSHCancelDuringHandshake(t *testing.T) {
 	if s.allow, err = ParseAllowlist([]string{"ssh://git@" + addr + "/**"}, false); err != nil {
 		t.Fatal(err)
 	}
+	s.hosts[addr] = s.hosts[host.Addr]
 	_, err = s.Resolve(ctx, Request{Repo: "ssh://git@" + addr + "/acme/app", Version: "v1.0.0"})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Resolve = %v, want %v", err, context.Canceled)
@@ -149,8 +156,7 @@ func TestSSHCancelDuringHandshake(t *testing.T) {
 func TestSSHAgent(t *testing.T) {
 	host := gittest.NewSSHServer(t)
 	repo, _ := host.Repo("acme/app", hello(), "v1.0.0")
-	s := sshSource(t, host)
-	s.auth = ambient{}
+	s := sshSourceWith(t, host, job.GitHost{})
 	req := Request{Repo: repo.URL, Version: "v1.0.0"}
 
 	t.Setenv("SSH_AUTH_SOCK", "")
@@ -158,7 +164,11 @@ func TestSSHAgent(t *testing.T) {
 	_, err := s.Resolve(t.Context(), req)
 	wantFailure(t, err, provision.CodeCheckoutFailed, "known_hosts")
 
-	t.Setenv("SSH_KNOWN_HOSTS", knownHosts(t, host.Addr, host.HostKey))
+	file := filepath.Join(t.TempDir(), "known_hosts")
+	if err := os.WriteFile(file, []byte(host.KnownHosts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSH_KNOWN_HOSTS", file)
 	_, err = s.Resolve(t.Context(), req)
 	wantFailure(t, err, provision.CodeCheckoutFailed, "SSH_AUTH_SOCK")
 
