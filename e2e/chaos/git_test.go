@@ -31,7 +31,7 @@ func gitFaults() []gitFault {
 		return func(s *gittest.Server) { s.Override(gittest.Status(code)) }
 	}
 	return []gitFault{
-		{"answers 401", answers(401), []string{"refused our credentials", "401", "private or does not exist"}, false},
+		{"answers 401", answers(401), []string{"asks for credentials", "401", "private or does not exist"}, false},
 		{"answers 404", answers(404), []string{"not found", "404", "check the URL"}, false},
 		{"answers 500", answers(500), []string{"out of order", "500", "try again later"}, true},
 		{"answers HTML", func(s *gittest.Server) { s.Override(gittest.HTML()) }, []string{"not as a git server", "text/html", "login page"}, false},
