@@ -17,7 +17,7 @@ const (
 
 // Commands returns the agent's verbs, to be mounted under any command.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{runCommand(), doctorCommand(), execCommand(), versionCommand()}
+	return []*cobra.Command{runCommand(), doctorCommand(), execCommand(), gitHelperCommand(), gitHelperCommand(), versionCommand()}
 }
 
 // Main is the program tendril: it carries out args (without the program's

@@ -1,6 +1,9 @@
 package agentcmd
 
 import (
+	"fmt"
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/executor"
@@ -15,8 +18,12 @@ func execCommand() *cobra.Command {
 		Short:  "Carry out one provision for an agent that started this process",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := executor.Main(as); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return failure{fmt.Errorf("find this program's file: %w", err), ExitFailure}
+			}
+			if err := executor.Main(as, append([]string{self}, sibling(cmd, "git-helper")...)); err != nil {
 				return failure{err, ExitFailure}
 			}
 			return nil

@@ -41,6 +41,7 @@ func (r *provisionRun) fetch(ctx context.Context) (dir, templateDir, commit stri
 	if err != nil {
 		return "", "", "", err
 	}
+	r.source = src
 	request := source.Request{Repo: ts.Repo, Version: ts.Version, Path: ts.Path, PinnedCommit: r.job.Assignment.PinnedCommit}
 	r.log.System("Checking out %s %s%s", ts.Repo, ts.Version, inPath(ts.Path))
 	resolved, err := src.Resolve(ctx, request)

@@ -3,4 +3,6 @@ package executor
 import "time"
 
 // MainWithPatience is Main with another time for storing a state.
-func MainWithPatience(patience time.Duration) error { return start("", patience) }
+func MainWithPatience(gitHelper []string, patience time.Duration) error {
+	return start("", gitHelper, patience)
+}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/executor"
+	"github.com/tendril-run/tendril/internal/githelper"
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
@@ -30,15 +31,26 @@ const childEnv = "TENDRIL_TEST_EXECUTOR_CHILD"
 // patienceEnv is how long the child tries to store a state.
 const patienceEnv = "TENDRIL_TEST_PATIENCE"
 
+// gitHelperArg makes the test binary what git starts.
+const gitHelperArg = "git-helper"
+
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == gitHelperArg {
+		syscall.Exit(githelper.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
 	if playRole() {
 		syscall.Exit(0) // os.Exit would wait a second for the race detector
 	}
 	if os.Getenv(childEnv) != "" {
 		_ = os.Unsetenv(childEnv)
-		main := func() error { return executor.Main("") }
+		self, err := os.Executable()
+		if err != nil {
+			panic(err)
+		}
+		helper := []string{self, gitHelperArg}
+		main := func() error { return executor.Main("", helper) }
 		if patience, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
-			main = func() error { return executor.MainWithPatience(patience) }
+			main = func() error { return executor.MainWithPatience(helper, patience) }
 		}
 		if err := main(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/source"
 )
 
 // Main runs the provision handed down on the inherited descriptors (see package
@@ -22,10 +23,11 @@ import (
 // lives. An error means that there may be no result; it is for the agent's log.
 //
 // As is "" or, for an agent that runs as root, the uids that this process has
-// from then on, see isolation.ParseIDs.
-func Main(as string) error { return start(as, pushPatience) }
+// from then on, see isolation.ParseIDs. GitHelper is the argv that reaches
+// githelper.Main.
+func Main(as string, gitHelper []string) error { return start(as, gitHelper, pushPatience) }
 
-func start(as string, patience time.Duration) error {
+func start(as string, gitHelper []string, patience time.Duration) error {
 	// Before anything is read: no process of this uid may look into us, and
 	// nothing that others made is looked at by root.
 	id, err := becomeUnprivileged(as)
@@ -56,7 +58,7 @@ func start(as string, patience time.Duration) error {
 	if err := syscall.SetNonblock(job.ControlFD, true); err != nil {
 		return fmt.Errorf("open the control pipe: %w", err)
 	}
-	return run(id, os.NewFile(job.ControlFD, "control"), log, patience)
+	return run(id, gitHelper, os.NewFile(job.ControlFD, "control"), log, patience)
 }
 
 // becomeUnprivileged gives up root, if we are to. The lock on the uids stays
@@ -74,12 +76,13 @@ func becomeUnprivileged(as string) (*isolation.Identity, error) {
 }
 
 // run is start on open files.
-func run(id *isolation.Identity, control *os.File, log *logstream.Writer, patience time.Duration) (err error) {
+func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logstream.Writer, patience time.Duration) (err error) {
 	reader := job.NewReader(control)
 	j, err := reader.Job()
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
+	log.Mask(source.Secrets(j.Settings.Git.Hosts)...)
 	if limit := j.Settings.LogLimit; limit > 0 {
 		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
 	}
@@ -101,7 +104,7 @@ func run(id *isolation.Identity, control *os.File, log *logstream.Writer, patien
 		}
 	}()
 
-	return s.settle(carryOut(s, j, id))
+	return s.settle(carryOut(s, j, id, gitHelper))
 }
 
 // endDescendants kills what a run has left running. Nobody is told that the run
@@ -118,11 +121,12 @@ func endDescendants(log *logstream.Writer) {
 const sweepLimit = 10 * time.Second
 
 // carryOut runs the stages with the ending watched over.
-func carryOut(s *session, j job.Job, id *isolation.Identity) error {
+func carryOut(s *session, j job.Job, id *isolation.Identity, gitHelper []string) error {
 	r, err := newRun(s, j, id)
 	if err != nil {
 		return err
 	}
+	r.gitHelper = gitHelper
 	defer r.cleanUp()
 	// Before the clean-up: what still ran could put back what it removes.
 	defer endDescendants(s.log)

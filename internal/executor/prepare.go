@@ -39,8 +39,14 @@ func (t *terraformRun) init(ctx context.Context) error {
 	}
 	began := time.Now()
 	lock, lockErr := providers.ReadLock(t.dir)
-	err := t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
-		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config, KillAfter: t.run.job.Settings.CancelGrace})
+	// Modules may be private. No code of the template runs during init.
+	env, done, err := t.run.source.Lend(ctx, t.environment(), t.run.gitHelper, t.run.files.temp)
+	if err != nil {
+		return err
+	}
+	defer done()
+	err = t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
+		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config, KillAfter: t.run.job.Settings.CancelGrace, Env: env})
 	}))
 	if err != nil || lockErr != nil && !errors.Is(lockErr, os.ErrNotExist) || !t.repeatable(lock) {
 		t.note.of = ""

@@ -11,6 +11,7 @@ import (
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/source"
 )
 
 // provisionRun is one provision on its way through the stages.
@@ -22,6 +23,9 @@ type provisionRun struct {
 	files    workDir
 	commit   string // of the template, once it is checked out
 	id       *isolation.Identity
+	source   *source.Source
+	// gitHelper is the argv that reaches githelper.Main.
+	gitHelper []string
 }
 
 func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error) {

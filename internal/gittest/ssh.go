@@ -156,17 +156,22 @@ func (s *SSHServer) session(channel ssh.Channel, requests <-chan *ssh.Request) {
 		}
 		var payload struct{ Command string }
 		_ = ssh.Unmarshal(request.Payload, &payload)
-		status := struct{ Code uint32 }{s.uploadPack(channel, payload.Command)}
-		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(status))
+		s.uploadPack(channel, payload.Command)
 		_ = channel.Close()
 	}
 }
 
-func (s *SSHServer) uploadPack(channel ssh.Channel, command string) uint32 {
+// exit tells how the command ended.
+func exit(channel ssh.Channel, status uint32) {
+	_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{status}))
+}
+
+func (s *SSHServer) uploadPack(channel ssh.Channel, command string) {
 	path, ok := strings.CutPrefix(command, "git-upload-pack '")
 	if !ok {
 		_, _ = fmt.Fprintf(channel.Stderr(), "unknown command %q\n", command)
-		return 127
+		exit(channel, 127)
+		return
 	}
 	s.mu.Lock()
 	s.sessions++
@@ -175,25 +180,25 @@ func (s *SSHServer) uploadPack(channel ssh.Channel, command string) uint32 {
 	cmd.Env = environment(s.Root)
 	cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return 1
+	if err == nil {
+		err = cmd.Start()
 	}
-	if err := cmd.Start(); err != nil {
-		return 1
+	if err != nil {
+		exit(channel, 1)
+		return
 	}
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
 		_, _ = io.Copy(stdin, channel)
 		_ = stdin.Close()
 	})
-	err = cmd.Wait()
-	_ = channel.CloseWrite()
-	defer feeding.Wait()
-	defer func() { _ = channel.Close() }()
-	if err != nil {
-		return 128
+	if cmd.Wait() != nil {
+		exit(channel, 128)
+	} else {
+		exit(channel, 0)
 	}
-	return 0
+	_ = channel.Close() // which ends what feeds it
+	feeding.Wait()
 }
 
 func newKey(t testing.TB) (ed25519.PrivateKey, ssh.Signer) {

@@ -95,6 +95,8 @@ type InitOptions struct {
 	BackendConfig map[string]string
 	// KillAfter is the Runner's, for this command; 0 takes the Runner's.
 	KillAfter time.Duration
+	// Env is the Runner's, for this command; nil takes the Runner's.
+	Env []string
 }
 
 // Init prepares the directory. A lock file that is there already is obeyed: it
@@ -121,7 +123,10 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		args = append(args, tfexec.BackendConfig(argument))
 	}
 	run := r.command("init", provision.CodeInitFailed)
-	run.env, run.killAfter = alone(r.env), cmp.Or(opts.KillAfter, r.killAfter)
+	if opts.Env != nil {
+		run.env = engineEnv(opts.Env)
+	}
+	run.env, run.killAfter = alone(run.env), cmp.Or(opts.KillAfter, r.killAfter)
 	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
 		return tf.Init(ctx, args...)
 	})
