@@ -68,6 +68,7 @@ var functions = map[string]callers{
 	"rotate_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"revoke_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"pause_cluster":        forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
+	"set_cluster_key":      forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{"age1" + strings.Repeat("q", 58)} }},
 
 	"cancel_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }},
 	"approve_provision": forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }, rest: func(*scene) []any { return []any{aPlan} }},

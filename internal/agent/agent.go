@@ -35,6 +35,9 @@ type Options struct {
 	// UIDs is "auto", or the first of the uids that runs have, for an agent that
 	// is root; "" or "off" where runs have the agent's.
 	UIDs string
+	// Identity has the private keys to which variables are sealed, which all
+	// agents of a cluster share; the zero value is for one of this agent's own.
+	Identity Identity
 	// Command is the argv of a child, such as {"/usr/bin/tendril", "exec"}. Where
 	// runs have uids of their own it gets "--as CACHE:RUN" as well.
 	Command []string
@@ -48,6 +51,9 @@ type Options struct {
 	GitHosts func(context.Context) []job.GitHost
 	Log      *slog.Logger
 }
+
+// Identity is the text of a file of age identities, the current one first.
+type Identity struct{ File, Text string }
 
 // Agent is one agent process.
 type Agent struct {
@@ -96,17 +102,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := dir.isolate(a.options.UIDs); err != nil {
 		return err
 	}
+	own, err := dir.loadIdentities(a.options.Identity)
+	if err != nil {
+		return err
+	}
 	place, err := dir.place()
 	if err != nil {
 		return err
 	}
 	q, err := a.options.Open(queue.Agent{
 		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place,
-		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots,
+		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: own.public(),
 	})
 	if err != nil {
 		return err
 	}
 	defer q.Close()
-	return newBoot(a, dir, q, nursery).live(ctx)
+	return newBoot(a, dir, q, nursery, own).live(ctx)
 }

@@ -26,6 +26,7 @@ type boot struct {
 	heart      *heart
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
+	identities identities
 
 	runs     sync.WaitGroup // until nothing of a run is left to do
 	children sync.WaitGroup // until its child has ended
@@ -34,11 +35,11 @@ type boot struct {
 	stopDelivering context.CancelFunc
 }
 
-func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery) *boot {
+func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, own identities) *boot {
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
 		hurry: a.hurry, limits: a.limits,
-		nursery: n, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32),
+		nursery: n, identities: own, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32),
 	}
 	_, _ = rand.Read(b.noteKey) // never fails
 	for range a.options.Slots {
@@ -68,6 +69,7 @@ func (b *boot) live(ctx context.Context) error {
 	}
 	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root)
+	b.identities.compare(registration.ClusterKey, b.log)
 
 	// Outlives ctx: leases are renewed and lines delivered until the drain is over.
 	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))

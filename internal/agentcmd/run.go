@@ -75,13 +75,19 @@ func run(cmd *cobra.Command, flags runFlags) error {
 	if err != nil {
 		return failure{fmt.Errorf("find this program's file: %w", err), ExitFailure}
 	}
+	identity := agent.Identity{File: settings.IdentityFile}
+	if identity.File != "" {
+		if identity.Text, err = config.ReadPrivate(identity.File); err != nil {
+			return failure{fmt.Errorf("identity_file = %q: %w", identity.File, err), ExitUsage}
+		}
+	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	a := agent.New(agent.Options{
 		DataDir: settings.DataDir, Name: settings.Name, Version: Version(), Slots: settings.Slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
-		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Log: log, UIDs: uidsOf(settings),
+		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Log: log, UIDs: uidsOf(settings), Identity: identity,
 	})
 	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
 	defer stop()

@@ -18,6 +18,7 @@ type Config struct {
 	DataDir      string     `toml:"data_dir"`
 	Slots        int        `toml:"slots"`
 	DrainTimeout Duration   `toml:"drain_timeout"`
+	IdentityFile string     `toml:"identity_file"`
 	LogFormat    string     `toml:"log_format"`
 	LogLevel     slog.Level `toml:"log_level"`
 

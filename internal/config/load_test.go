@@ -61,6 +61,7 @@ slots = 8
 drain_timeout = "90s"
 log_format = "json"
 log_level = "debug"
+identity_file = "/identity"
 [queue]
 url = "postgresql://db/tendril"
 listen_url = "postgres://db:6543/tendril"
@@ -116,7 +117,7 @@ uids = "off"
 	}
 	want := Config{
 		Name: "agent-7", DataDir: filepath.Join(dir, "data"), Slots: 8, DrainTimeout: Duration{90 * time.Second},
-		LogFormat: "json", LogLevel: slog.LevelDebug,
+		LogFormat: "json", LogLevel: slog.LevelDebug, IdentityFile: "/identity",
 		Queue: Queue{
 			URL: "postgresql://db/tendril", ListenURL: "postgres://db:6543/tendril",
 			TokenFile: filepath.Join(dir, "token"), PollInterval: Duration{250 * time.Millisecond}, Token: NewSecret(testToken),
@@ -180,7 +181,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
-		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000",
+		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000", "TENDRIL_IDENTITY_FILE=/identity",
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
 	}
@@ -189,7 +190,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		t.Fatalf("Load() error: %v", err)
 	}
 	want := Config{
-		Name: "env", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
+		Name: "env", IdentityFile: "/identity", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
 		Queue:  Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, AllowFile: true},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{

@@ -30,6 +30,9 @@ type Agent struct {
 	Version  string `json:"version"`
 	Contract int    `json:"contract"`
 	Slots    int    `json:"slots"`
+	// AgePublicKey is the public half of the identity to which variables are
+	// sealed.
+	AgePublicKey string `json:"age_public_key,omitempty"`
 }
 
 // Registration is the database's answer to Register.
@@ -39,6 +42,10 @@ type Registration struct {
 	Contract    int
 	Heartbeat   time.Duration
 	Lease       time.Duration
+	// ClusterKey is to what variables are sealed for this cluster: what the
+	// first of its agents said, or what a person has set since. "" where the
+	// database is of an older version.
+	ClusterKey string
 }
 
 // Pulse is the database's answer to a heartbeat.

@@ -147,6 +147,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 		Contract    int       `json:"contract"`
 		Heartbeat   float64   `json:"heartbeat_seconds"`
 		Lease       float64   `json:"lease_seconds"`
+		ClusterKey  string    `json:"age_public_key"`
 	}
 	if err := q.call(ctx, "register with the database", &reply,
 		"SELECT public.register_agent($1, $2::text::jsonb)", q.hash, string(about)); err != nil {
@@ -157,7 +158,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 	}
 	return queue.Registration{
 		ClusterID: reply.ClusterID, ClusterName: reply.ClusterName, Contract: reply.Contract,
-		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease),
+		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease), ClusterKey: reply.ClusterKey,
 	}, nil
 }
 

@@ -19,6 +19,7 @@ type Open func(t *testing.T, w *World, token string, agent queue.Agent) queue.Qu
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*testing.T, *World, Open){
 		"RegisterTellsTheCluster":   registerTellsTheCluster,
+		"ClusterKeyIsTold":          clusterKeyIsTold,
 		"WrongTokenIsUnauthorized":  wrongTokenIsUnauthorized,
 		"RevokedTokenEndsCalls":     revokedTokenEndsCalls,
 		"NameInUseIsRefused":        nameInUseIsRefused,
@@ -46,6 +47,17 @@ func Run(t *testing.T, open Open) {
 			t.Parallel()
 			test(t, NewWorld(t), open)
 		})
+	}
+}
+
+// An agent tells its public key, and hears which one is the cluster's.
+func clusterKeyIsTold(t *testing.T, w *World, open Open) {
+	for i, key := range []string{"q", "p"} {
+		about := NewAgent(key)
+		about.AgePublicKey = "age1" + strings.Repeat(key, 58)
+		if got := mustRegister(t, open(t, w, w.Token, about)); got.ClusterKey != "age1"+strings.Repeat("q", 58) {
+			t.Errorf("Register() of agent %d = cluster's key %q, want the first one's", i+1, got.ClusterKey)
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ type registration struct {
 	Contract    int       `json:"contract"`
 	Heartbeat   float64   `json:"heartbeat_seconds"`
 	Lease       float64   `json:"lease_seconds"`
+	ClusterKey  string    `json:"age_public_key"`
 }
 
 func (r *registration) valid() bool { return r.ClusterID != uuid.Nil && r.Contract > 0 }

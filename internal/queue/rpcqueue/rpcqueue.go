@@ -114,7 +114,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 	}
 	return queue.Registration{
 		ClusterID: reply.ClusterID, ClusterName: reply.ClusterName, Contract: reply.Contract,
-		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease),
+		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease), ClusterKey: reply.ClusterKey,
 	}, nil
 }
 
