@@ -9,12 +9,14 @@
 CREATE FUNCTION public.check_agent(p_token_hash text, p_agent jsonb DEFAULT '{}') RETURNS jsonb
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
 AS $$
 DECLARE
   v_cluster public.clusters := tendril.authenticate(p_token_hash);
-  v_alive   interval := (SELECT s.agent_alive FROM tendril.settings s);
+  v_alive   interval;
   v_other   text;
 BEGIN
+  SELECT s.agent_alive INTO STRICT v_alive FROM tendril.settings s;
   SELECT a.host INTO v_other FROM public.agents a
   WHERE a.cluster_id = v_cluster.id AND a.name = p_agent ->> 'name' AND a.instance_id::text IS DISTINCT FROM p_agent ->> 'instance_id'
     AND a.last_heartbeat_at BETWEEN clock_timestamp() - v_alive AND clock_timestamp() + v_alive
@@ -22,6 +24,9 @@ BEGIN
   RETURN jsonb_build_object(
     'cluster_id', v_cluster.id, 'cluster_name', v_cluster.name, 'contract', tendril.contract_version(),
     'now', clock_timestamp(), 'paused', v_cluster.paused_at IS NOT NULL, 'name_taken_on', coalesce(v_other, ''));
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 -- +goose StatementEnd
 
