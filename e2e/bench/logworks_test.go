@@ -45,7 +45,7 @@ func printersAt(b *testing.B, s *site.Site, slots int, p printing) *printers {
 	w.agent.Set("TEST_JOURNAL", string(w.journal))
 	w.agent.Set(printEnv, p.String())
 	s.Exec(b, "CREATE TABLE public.bare (LIKE public.provision_logs INCLUDING ALL)")
-	w.postgres = w.postmaster(b)
+	w.postgres = serverPID(b, s)
 	return w
 }
 
@@ -106,9 +106,10 @@ func (w *printers) connect(b *testing.B, n int) []*pgx.Conn {
 	return conns
 }
 
-func (w *printers) postmaster(b *testing.B) int {
+// serverPID is PostgreSQL's process, which has started all the others.
+func serverPID(b *testing.B, s *site.Site) int {
 	b.Helper()
-	text := w.Text(b, "SELECT pg_read_file('postmaster.pid')")
+	text := s.Text(b, "SELECT pg_read_file('postmaster.pid')")
 	first, _, _ := strings.Cut(text, "\n")
 	pid, err := strconv.Atoi(first)
 	if err != nil {

@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/agent"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+)
+
+// BenchmarkIdleAgents is what a thousand agents with nothing to do cost trellis
+// serve and PostgreSQL, at the intervals that agents are told. They are those of
+// "tendril run", all in this process, each with a connection of its own.
+func BenchmarkIdleAgents(b *testing.B) {
+	const (
+		agents  = 1000
+		watched = 20 * time.Second
+	)
+	s := site.New(b)
+	gateway := s.Serve().Cmd.Process.Pid
+	startAgents(b, s, agents)
+	postgres := serverPID(b, s)
+	var serving, storing, whole time.Duration
+	for b.Loop() {
+		began, trellis, database := time.Now(), cpuOf(b, gateway), usageBelow(b, postgres)
+		<-time.After(watched) // the agents work
+		whole, serving, storing = whole+time.Since(began), serving+cpuOf(b, gateway)-trellis, storing+usageBelow(b, postgres)-database
+	}
+	if got := s.Text(b, "SELECT count(*)::text FROM public.agents WHERE last_heartbeat_at > now() - interval '30 s'"); got != fmt.Sprint(agents) {
+		b.Fatalf("%s agents of %d are alive", got, agents)
+	}
+	percent := func(t time.Duration) float64 { return 100 * t.Seconds() / whole.Seconds() }
+	b.ReportMetric(percent(serving+storing), "cpu-%")
+	b.ReportMetric(percent(serving), "trellis-cpu-%")
+	b.ReportMetric(percent(storing), "postgres-cpu-%")
+	b.ReportMetric(float64(site.PeakMemory(gateway))/(1<<20), "trellis-MB")
+	var conns int
+	if err := s.Conn.QueryRow(b.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()").Scan(&conns); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(conns), "connections")
+	only(b)
+}
+
+// startAgents starts so many and returns when all are registered. They end with
+// the benchmark.
+func startAgents(b *testing.B, s *site.Site, n int) {
+	b.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	b.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	dir := b.TempDir()
+	for i := range n {
+		a := agent.New(agent.Options{
+			DataDir: filepath.Join(dir, fmt.Sprint(i)), Name: fmt.Sprint("idle-", i), Version: "bench", Slots: 1, UIDs: "off",
+			Open: func(self queue.Agent) (queue.Queue, error) {
+				return rpcqueue.New(rpcqueue.Options{URL: s.Gateway.URL, CAFile: s.Git.CAFile, Token: s.Token, Agent: self})
+			},
+			Log: slog.New(slog.DiscardHandler),
+		})
+		running.Go(func() {
+			if err := a.Run(ctx); err != nil {
+				b.Errorf("agent %d: %v", i, err)
+			}
+		})
+	}
+	s.Await("all agents to register", "SELECT count(*) = $1 FROM public.agents", n)
+}
