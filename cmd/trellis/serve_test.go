@@ -88,7 +88,7 @@ func wantCall(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusUnauthorized || !strings.Contains(string(answer), "token_invalid") {
 		t.Errorf("agent_heartbeat of a stranger at %s = %d %s, %v, want 401 token_invalid", url, response.StatusCode, answer, err)

@@ -97,7 +97,7 @@ func do(t testing.TB, request *http.Request) answer {
 	if err != nil {
 		t.Fatalf("%s %s: %v", request.Method, request.URL, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatalf("%s %s: reading the answer: %v", request.Method, request.URL, err)

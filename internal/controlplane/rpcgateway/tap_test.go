@@ -71,7 +71,7 @@ func (tp *tap) carry(client, server net.Conn) {
 		_ = client.Close()
 	})
 	sides.Go(func() {
-		defer read.Close()
+		defer func() { _ = read.Close() }()
 		if err := tp.readAlong(read); err != nil {
 			tp.mu.Lock()
 			defer tp.mu.Unlock()
@@ -94,11 +94,11 @@ func (tp *tap) readAlong(r io.Reader) error {
 			head = head[1:]
 		}
 		if _, err := io.ReadFull(r, head); err != nil {
-			return nil // the connection has ended
+			return nil //nolint:nilerr // the connection has ended
 		}
 		body := make([]byte, binary.BigEndian.Uint32(head[len(head)-4:])-4)
 		if _, err := io.ReadFull(r, body); err != nil {
-			return nil
+			return nil //nolint:nilerr // likewise
 		}
 		switch {
 		case !opened:

@@ -92,7 +92,7 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 	if err != nil {
 		t.Fatalf("GET %s: %v", url, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestServesAgentsAndHealth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response.Body.Close()
+	_ = response.Body.Close()
 	if response.StatusCode != http.StatusNotFound {
 		t.Errorf("a path with .. = %d, want 404", response.StatusCode)
 	}
@@ -247,7 +247,7 @@ func post(t *testing.T, url, body string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	text, _ := io.ReadAll(response.Body)
 	return response.StatusCode, string(text)
 }
@@ -259,7 +259,7 @@ func TestPortThatIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 	o, _ := options("postgres://nobody@127.0.0.1:1/none")
 	o.Listen = taken.Addr().String()
 	if err := serve.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "choose another address with --listen") {

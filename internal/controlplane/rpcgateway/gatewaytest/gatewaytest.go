@@ -50,7 +50,7 @@ func Serve(t testing.TB, w *queuetest.World) Gateway {
 	})
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if err := os.WriteFile(file, block, 0o644); err != nil { // also for agents of another uid
+	if err := os.WriteFile(file, block, 0o644); err != nil { //nolint:gosec // also for agents of another uid
 		t.Fatalf("gatewaytest: %v", err)
 	}
 	return Gateway{URL: server.URL, Address: server.Listener.Addr().String(), CAFile: file, APIKey: apiKey}
