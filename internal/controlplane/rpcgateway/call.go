@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,6 +39,8 @@ type caller struct {
 	pool           *pgxpool.Pool
 	limits         [][]byte // of statement and lock, for asAnon
 	statementLimit time.Duration
+	// unnamed: a pooler stands between that does not keep prepared statements.
+	unnamed atomic.Bool
 }
 
 func openPool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
@@ -84,23 +87,33 @@ func (c *caller) call(ctx context.Context, f *function, fields map[string]json.R
 	defer conn.Release()
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), c.statementLimit+silentFor)
 	defer cancel()
-	answer, err := run(ctx, conn.Conn(), c.limits, f.statement(given), values)
+	answer, err := c.run(ctx, conn.Conn(), f.statement(given), values)
 	return c.answer(f, answer, err)
+}
+
+// run has statements prepared when a connection first needs them, which saves a
+// third of a call. A pooler in transaction mode cannot have that: it says that
+// a name is taken, or unknown, before anything is done, and from then on
+// statements have none. default_query_exec_mode in the URL tells it beforehand.
+func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, values [][]byte) (json.RawMessage, error) {
+	named := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && !c.unnamed.Load()
+	answer, err := run(ctx, conn, c.limits, statement, values, named)
+	if pg, answered := errors.AsType[*pgconn.PgError](err); named && answered && (pg.Code == "42P05" || pg.Code == "26000") {
+		c.unnamed.Store(true)
+		return run(ctx, conn, c.limits, statement, values, false)
+	}
+	return answer, err
 }
 
 // run sends both statements at once. They are one transaction, for nothing but
 // their end is marked; that it was committed is known when both are read.
-//
-// They are prepared when a connection first needs them, which saves a third of
-// a call. A pooler that cannot have that is told of as pgx has it, by
-// default_query_exec_mode in the URL.
-func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte) (json.RawMessage, error) {
+func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte, named bool) (json.RawMessage, error) {
 	batch := &pgconn.Batch{}
 	for _, one := range []struct {
 		sql    string
 		values [][]byte
 	}{{asAnon, limits}, {statement, values}} {
-		if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		if !named {
 			batch.ExecParams(one.sql, one.values, nil, nil, nil)
 			continue
 		}
