@@ -119,6 +119,12 @@ func begin(t *testing.T, extra string, asOrdinary bool) (h *hunt, ids [2]uuid.UU
 	if err := os.Remove(filepath.Join(h.gate, "go")); err != nil {
 		t.Fatal(err)
 	}
+	identity, err := os.ReadFile(filepath.Join(h.agent.Dir, "identity"))
+	_, private, found := strings.Cut(string(identity), "AGE-SECRET-KEY-1")
+	if err != nil || !found {
+		t.Fatalf("the agent's identity: %v", err)
+	}
+	h.agents["identity"] = strings.TrimSpace(private)
 	ids[0] = s.DeployTemplate(templates[0], "victim", vars)
 	s.AwaitLine(ids[0], "waiting")
 	h.note(h.agent.Cmd.Process.Pid)

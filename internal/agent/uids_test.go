@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/isolation"
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+func newUIDs() *uids {
+	lock, err := os.Open(os.DevNull)
+	if err != nil {
+		panic(err) // every Linux has it
+	}
+	return &uids{block: &isolation.Block{Cache: 1_900_000_000, Lock: lock}, users: map[int]uuid.UUID{}, last: map[int]uuid.UUID{}, lost: map[int]bool{}}
+}
+
+func TestUIDsAreOfOneRunEach(t *testing.T) {
+	t.Parallel()
+	u := newUIDs()
+	defer u.block.Close() //nolint:errcheck // only read
+	var taken []int
+	for range isolation.MaxRuns {
+		uid, fresh, err := u.take(uuid.New(), 0)
+		if err != nil || slices.Contains(taken, uid) || !u.block.Has(uid) || !fresh {
+			t.Fatalf("take() = %d, %v, %v, want one of the block that none of %v is", uid, fresh, err, taken)
+		}
+		taken = append(taken, uid)
+	}
+	if uid, _, err := u.take(uuid.New(), 0); err == nil {
+		t.Errorf("take() = %d when all are taken, want an error", uid)
+	}
+}
+
+func TestUIDsComeBack(t *testing.T) {
+	t.Parallel()
+	u := newUIDs()
+	defer u.block.Close() //nolint:errcheck // only read
+	one, other := uuid.New(), uuid.New()
+	take := func(workspace uuid.UUID, before int) (int, bool) {
+		t.Helper()
+		uid, fresh, err := u.take(workspace, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uid, fresh
+	}
+	first, _ := take(one, 0)
+	if uid, _ := take(other, first); uid == first {
+		t.Errorf("take(other workspace) = %d, which a run has", uid)
+	}
+	u.give(one)
+	u.give(other)
+	if uid, fresh := take(one, first); uid != first || fresh {
+		t.Errorf("take(same workspace) = %d, %v, want %d with nothing to forget", uid, fresh, first)
+	}
+	u.give(one)
+	if uid, fresh := take(other, first); uid != first || !fresh {
+		t.Errorf("take(other workspace) = %d, %v, want %d with something to forget", uid, fresh, first)
+	}
+	// Something may still run as it.
+	u.abandon(other)
+	u.give(other)
+	if uid, _ := take(other, first); uid == first {
+		t.Errorf("take() = %d, which was abandoned", uid)
+	}
+	u.give(other)
+	u.keep(1_900_000_005, one) // a run of an earlier start
+	if uid, _ := take(other, 1_900_000_005); uid == 1_900_000_005 || u.free(1_900_000_005) {
+		t.Errorf("take() = %d, which a run of an earlier start has", uid)
+	}
+}
+
+// What templates could write to before is given to nobody as it is.
+func TestOlderDataDirIsTakenOver(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives directories to others")
+	}
+	const user = 59991
+	root, outside := filepath.Join(pgtest.Dir(t), "data"), t.TempDir()
+	workspace := uuid.New()
+	work, state := filepath.Join(root, "work", workspace.String()), filepath.Join(root, "state", workspace.String())
+	secret := filepath.Join(outside, "secret")
+	var errs []error
+	for _, dir := range []string{filepath.Join(root, "engines", "terraform"), filepath.Join(root, "spool"), filepath.Join(work, "data"), state} {
+		errs = append(errs, os.MkdirAll(dir, 0o700))
+	}
+	for _, file := range []string{secret, filepath.Join(root, "engines", "terraform", "planted"), filepath.Join(root, "instance"), filepath.Join(state, "terraform.tfstate"), filepath.Join(work, "data", "record")} {
+		errs = append(errs, os.WriteFile(file, []byte(uuid.NewString()), 0o600))
+	}
+	errs = append(errs, os.Symlink(secret, filepath.Join(work, "data", "soft")), os.Link(secret, filepath.Join(work, "data", "hard")), os.Symlink(outside, filepath.Join(root, "repos")))
+	errs = append(errs, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if filepath.Base(path) == "hard" {
+			return err
+		}
+		return errors.Join(err, os.Lchown(path, user, user))
+	}))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+
+	d := &dataDir{root: root, uids: newUIDs()}
+	defer d.uids.block.Close() //nolint:errcheck // only read
+	for _, name := range []string{"rejected", "providers", "checkouts"} {
+		if err := os.MkdirAll(d.path(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.own(); err != nil {
+		t.Fatal(err)
+	}
+	uid, err := d.open(workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := d.uids.block.Cache
+	for path, want := range map[string]int{
+		root: 0, d.path("spool"): 0, d.path("instance"): 0, d.path("repos"): cache, d.path("engines"): cache, d.path("providers"): cache,
+		work: uid, filepath.Join(work, "data", "record"): uid, filepath.Join(state, "terraform.tfstate"): uid, secret: 0, outside: 0,
+	} {
+		var stat syscall.Stat_t
+		if err := syscall.Lstat(path, &stat); err != nil || int(stat.Uid) != want || stat.Mode&0o022 != 0 {
+			t.Errorf("%s belongs to %d with mode %o, %v, want %d and no right to write for others", strings.TrimPrefix(path, root), stat.Uid, stat.Mode, err, want)
+		}
+	}
+	if _, err := os.Stat(d.path("engines", "terraform", "planted")); err == nil {
+		t.Error("a cache that templates could write to is kept")
+	}
+	if info, err := os.Lstat(d.path("repos")); err != nil || !info.IsDir() {
+		t.Errorf("repos is %v, %v, want a directory in place of the link", info.Mode(), err)
+	}
+	if _, err := os.Stat(secret); err != nil {
+		t.Errorf("what a link led to is gone: %v", err)
+	}
+	if err := d.shut(workspace); err != nil || isolation.Owner(work) != 0 || isolation.Owner(state) != 0 {
+		t.Errorf("after shut() work and state belong to %d and %d, %v, want root", isolation.Owner(work), isolation.Owner(state), err)
+	}
+}
+
+func TestUnreachableDataDirIsRefused(t *testing.T) {
+	t.Parallel()
+	above := filepath.Join(pgtest.Dir(t), "private")
+	root := filepath.Join(above, "data")
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := (&dataDir{root: root}).reachable()
+	if err == nil || !strings.Contains(err.Error(), "chmod o+x "+above) {
+		t.Errorf("reachable() = %v, want an error that says what to do about %s", err, above)
+	}
+	if err := os.Chmod(above, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&dataDir{root: root}).reachable(); err != nil {
+		t.Errorf("reachable() = %v when all may pass, want nil", err)
+	}
+}
