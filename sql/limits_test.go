@@ -40,23 +40,24 @@ func TestSizes(t *testing.T) {
 		state  string
 		limits []string
 	}{
-		"snapshot":            {deploy(with(`"` + strings.Repeat("x", 300_000) + `"`)), "PT422", []string{"262144", "300"}},
-		"a vast number":       {deploy(with("1e131071")), "PT422", []string{"1e400"}},
-		"a vast fraction":     {deploy(with("[{\"y\": 1e-16000}]")), "PT422", []string{"400"}},
-		"many zeros":          {deploy(with("0e-16000")), "PT422", []string{"400"}},
-		"priority":            {w.does(t, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, 101)", w.cluster, snapshot("b")), "PT422", []string{"100", "101"}},
-		"chunks of a call":    {chunks(129, 1), "PT413", []string{"128", "129"}},
-		"a chunk":             {chunks(1, 65_537), "PT413", []string{"65536", "65537"}},
-		"bytes of a call":     {chunks(20, 60_000), "PT413", []string{"1048576", "1200000"}},
-		"detail":              {agent.report(t, claim, "PROCESSING", `{"error_message": "`+strings.Repeat("x", 1<<20)+`"}`), "PT413", []string{"1048576", "10485"}},
-		"claims of a beat":    {beaten, "PT413", []string{"1000", "1001"}},
-		"claims of a sweep":   {agent.call(t, &any, "SELECT public.fail_orphaned_provisions($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, claims), "PT413", []string{"1000", "1001"}},
-		"labels":              {create(`{"x": "`+strings.Repeat("x", 8192)+`"}`, nil), "PT422", []string{"8192"}},
-		"a number in labels":  {create(`{"x": 1e131071}`, nil), "PT422", []string{"8192"}},
-		"key":                 {create("{}", strings.Repeat("x", 201)), "PT422", []string{"200", "201"}},
-		"name":                {w.does(t, w.adminID, "SELECT public.create_cluster($1)", strings.Repeat("x", 64)), "PT422", []string{"63"}},
-		"reason of a lock":    {w.does(t, w.operator, "SELECT public.lock_workspace(id, $1) FROM public.workspaces", strings.Repeat("x", 1001)), "PT422", []string{"1000", "1001"}},
-		"reason of a release": {w.does(t, w.adminID, "SELECT public.release_workspace(id, $1) FROM public.workspaces", strings.Repeat("x", 1001)), "PT422", []string{"1000", "1001"}},
+		"snapshot":             {deploy(with(`"` + strings.Repeat("x", 300_000) + `"`)), "PT422", []string{"262144", "300"}},
+		"a vast number":        {deploy(with("1e131071")), "PT422", []string{"1e400"}},
+		"a vast fraction":      {deploy(with("[{\"y\": 1e-16000}]")), "PT422", []string{"400"}},
+		"many zeros":           {deploy(with("0e-16000")), "PT422", []string{"400"}},
+		"priority":             {w.does(t, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, 101)", w.cluster, snapshot("b")), "PT422", []string{"100", "101"}},
+		"chunks of a call":     {chunks(129, 1), "PT413", []string{"128", "129"}},
+		"a chunk":              {chunks(1, 65_537), "PT413", []string{"65536", "65537"}},
+		"bytes of a call":      {chunks(20, 60_000), "PT413", []string{"1048576", "1200000"}},
+		"detail":               {agent.report(t, claim, "PROCESSING", `{"error_message": "`+strings.Repeat("x", 1<<20)+`"}`), "PT413", []string{"1048576", "10485"}},
+		"a number in a detail": {agent.report(t, claim, "PROCESSING", `{"outputs": {"x": {"value": [1e131071]}}}`), "PT422", []string{"1e400"}},
+		"claims of a beat":     {beaten, "PT413", []string{"1000", "1001"}},
+		"claims of a sweep":    {agent.call(t, &any, "SELECT public.fail_orphaned_provisions($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, claims), "PT413", []string{"1000", "1001"}},
+		"labels":               {create(`{"x": "`+strings.Repeat("x", 8192)+`"}`, nil), "PT422", []string{"8192"}},
+		"a number in labels":   {create(`{"x": 1e131071}`, nil), "PT422", []string{"8192"}},
+		"key":                  {create("{}", strings.Repeat("x", 201)), "PT422", []string{"p_age_public_key"}},
+		"name":                 {w.does(t, w.adminID, "SELECT public.create_cluster($1)", strings.Repeat("x", 64)), "PT422", []string{"63"}},
+		"reason of a lock":     {w.does(t, w.operator, "SELECT public.lock_workspace(id, $1) FROM public.workspaces", strings.Repeat("x", 1001)), "PT422", []string{"1000", "1001"}},
+		"reason of a release":  {w.does(t, w.adminID, "SELECT public.release_workspace(id, $1) FROM public.workspaces", strings.Repeat("x", 1001)), "PT422", []string{"1000", "1001"}},
 	} {
 		got := wantRefusal(t, test.err, test.state, "")
 		for _, limit := range test.limits {
@@ -197,6 +198,32 @@ func TestLogLimitHolds(t *testing.T) {
 			t.Errorf("%+v: the log says %d times that it is cut, want once", test, got)
 		}
 		agent.mustReport(t, claim, "FAILED", `{"error_code": "apply_failed"}`)
+	}
+}
+
+// Of a run's events no more are kept than the limit, the log says so once, and
+// the run goes on to its end.
+func TestEventLimit(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	mustExec(t, w.conn, "UPDATE tendril.settings SET event_limit = 500")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, id := agent.mustClaim(t)
+	for n := range 10 {
+		for range 2 { // the second is a repeat after a lost reply
+			agent.mustReport(t, claim, "PROCESSING", fmt.Sprintf(`{"n": %d, "events": [{"kind": "resource_started", "address": %q, "at": "2026-01-01T00:00:00Z"}]}`, n+1, strings.Repeat("x", 40)))
+		}
+	}
+	agent.mustReport(t, claim, "SUCCESS", `{"n": 11, "commit": "`+strings.Repeat("a", 40)+`", "events": [{"kind": "resource_finished", "at": "2026-01-01T00:00:00Z"}]}`)
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.provision_events WHERE provision_id = $1 AND kind LIKE 'resource%'", id); got != 4 {
+		t.Errorf("events stored = %d, want the 4 that fit into 500 bytes", got)
+	}
+	if got := strings.Count(w.log(t, id), "This run has reported 500 bytes of events"); got != 1 {
+		t.Errorf("the log says %d times that events are left out, want once", got)
+	}
+	if got := one[string](t, w.conn, "SELECT status || length(resolved_commit) FROM public.provisions WHERE id = $1", id); got != "SUCCESS40" {
+		t.Errorf("status and commit = %s, want SUCCESS and all else that was reported", got)
 	}
 }
 

@@ -242,7 +242,7 @@ EXCEPTION
 END $$;
 -- +goose StatementEnd
 
--- As before, and: labels and key have a limit, and who waits for a lock is told
+-- As before, and: labels have a limit, the key is one, and who waits for a lock is told
 -- to try again.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION public.create_cluster(p_name text, p_org uuid DEFAULT NULL, p_labels jsonb DEFAULT '{}', p_age_public_key text DEFAULT NULL)
@@ -271,8 +271,8 @@ BEGIN
   END IF;
   IF tendril.has_vast_number(p_labels) OR octet_length(p_labels::text) > 8192 THEN
     PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_labels: more than the 8192 bytes allowed');
-  ELSIF octet_length(p_age_public_key) > 200 THEN
-    PERFORM tendril.refuse('PT422', 'bad_cluster', format('p_age_public_key: %s bytes, more than the 200 allowed', octet_length(p_age_public_key)));
+  ELSIF p_age_public_key !~ tendril.age_key_pattern() THEN
+    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_age_public_key: no age recipient (age1…)');
   END IF;
 
   INSERT INTO public.clusters (org_id, name, labels, age_public_key, created_by)
