@@ -38,6 +38,9 @@ func Migrate(ctx context.Context, databaseURL string) (int, error) {
 		return 0, fmt.Errorf("open the database: %w", err)
 	}
 	defer db.Close() //nolint:errcheck // nothing was written that Close could lose
+	if err := refusePooler(ctx, db); err != nil {
+		return 0, err
+	}
 	if err := prepare(ctx, db); err != nil {
 		return 0, err
 	}

@@ -102,8 +102,8 @@ func (c *catalogue) read(ctx context.Context) error {
 	// For all who wait, not for who happens to ask.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
 	defer cancel()
-	c.readAt = time.Now() // of a failure as well: the next one waits
-	rows, err := c.pool.Query(ctx, readFunctions, c.names)
+	c.readAt = time.Now()                                                                  // of a failure as well: the next one waits
+	rows, err := c.pool.Query(ctx, readFunctions, pgx.QueryExecModeCacheDescribe, c.names) // a pooler may stand between
 	if err != nil {
 		return fmt.Errorf("read the functions: %w", err)
 	}

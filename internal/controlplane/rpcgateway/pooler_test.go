@@ -20,6 +20,11 @@ func TestGatewayThroughAPooler(t *testing.T) {
 	t.Parallel()
 	w := queuetest.NewWorld(t)
 	pooler := pgbouncer.Start(t, w.URL, map[string]string{"default_pool_size": "2"})
+	for range 3 { // as it starts
+		if version, err := rpcgateway.Prepare(t.Context(), pooler.URL(t, w.URL), 1); err != nil || version == 0 {
+			t.Fatalf("Prepare() = %d, %v, want the version", version, err)
+		}
+	}
 	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{
 		DatabaseURL: pooler.URL(t, w.Login(t, "anon")), Rate: -1, Log: slog.New(slog.DiscardHandler),
 	})

@@ -31,7 +31,12 @@ LEFT JOIN pg_roles a ON a.rolname = 'anon'`
 func Prepare(ctx context.Context, databaseURL string, contract int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, databaseURL)
+	config, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return 0, fmt.Errorf("database URL: %w", err) // pgx redacts the password in this error
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler may stand between
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return 0, fmt.Errorf("reach the database: %w", err)
 	}

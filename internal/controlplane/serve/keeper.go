@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -30,6 +31,7 @@ func newKeeper(ctx context.Context, url string, log *slog.Logger) (*keeper, erro
 		return nil, fmt.Errorf("database URL: %w", err) // pgx redacts the password in this error
 	}
 	config.MaxConns = 1
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler may stand between
 	config.ConnConfig.RuntimeParams["application_name"] = "trellis serve"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

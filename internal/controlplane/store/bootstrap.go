@@ -15,7 +15,12 @@ func Bootstrap(ctx context.Context, url string, user uuid.UUID) (made bool, err 
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	const doing = "make the first organisation"
-	conn, err := pgx.Connect(ctx, url)
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return false, translate(doing, err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler may stand between
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return false, translate(doing, err)
 	}
