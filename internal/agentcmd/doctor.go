@@ -3,6 +3,7 @@ package agentcmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
+	"github.com/tendril-run/tendril/internal/githosts"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 )
@@ -70,7 +72,7 @@ func examine(cmd *cobra.Command, flags doctorFlags) error {
 	report := doctor.Examine(cmd.Context(), doctor.Options{
 		Version: Version(), File: path, Config: settings, ConfigErr: err,
 		Open: opener(silent, slog.New(slog.DiscardHandler)), Environ: environ, Repos: flags.repos,
-		Git: func(context.Context) (job.Git, error) { return settings.Settings().Git, nil },
+		Git: func(ctx context.Context) (job.Git, error) { return gitWithHosts(ctx, settings) },
 	})
 	if err := writeReport(cmd.OutOrStdout(), report, flags.output); err != nil {
 		return failure{fmt.Errorf("write the report: %w", err), ExitFailure}
@@ -106,4 +108,20 @@ func style(w io.Writer) doctor.Style {
 		Width:  int(size.Col),
 		Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}
+}
+
+// gitWithHosts is how a run that began now would reach git servers. It is an
+// error if a credential that is configured cannot be had.
+func gitWithHosts(ctx context.Context, c config.Config) (job.Git, error) {
+	git := c.Settings().Git
+	git.Hosts = githosts.New(c.Git).Read(ctx)
+	var problems []error
+	for _, host := range git.Hosts {
+		for _, problem := range []string{host.TokenProblem, host.KeyProblem} {
+			if problem != "" {
+				problems = append(problems, errors.New(problem))
+			}
+		}
+	}
+	return git, errors.Join(problems...)
 }

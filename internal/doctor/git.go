@@ -13,10 +13,6 @@ import (
 	"github.com/tendril-run/tendril/internal/source"
 )
 
-// noTag is a version that no repository has: a server that says so has been
-// reached and has let us in.
-const noTag = "tendril-doctor-looks-whether-you-answer"
-
 // git lists the references of the repositories that are known by name.
 func (d *doctor) git(ctx context.Context) verdict {
 	repos := slices.Clone(d.Repos)
@@ -25,25 +21,22 @@ func (d *doctor) git(ctx context.Context) verdict {
 			repos = append(repos, pattern)
 		}
 	}
-	if len(repos) == 0 {
-		return skipped("not looked at: policy.repos names no repository whole; name one by --repo")
-	}
 	probe, remove, err := d.source(ctx)
 	if err != nil {
 		return fail("correct [git] and [policy]", "%v", err)
 	}
 	defer remove()
+	if len(repos) == 0 {
+		return skipped("not looked at: policy.repos names no repository whole; name one by --repo")
+	}
 	problems := make([]string, len(repos))
 	var all sync.WaitGroup
 	for i, repo := range repos {
 		all.Go(func() {
-			_, err := probe.Resolve(ctx, source.Request{Repo: repo, Version: noTag})
-			f, is := errors.AsType[*provision.Failure](err)
-			switch {
-			case is && f.Code == provision.CodeVersionNotFound:
-			case is:
+			err := probe.Probe(ctx, repo)
+			if f, is := errors.AsType[*provision.Failure](err); is {
 				problems[i] = strings.TrimPrefix(f.Message, "template_source.repo: ")
-			default:
+			} else if err != nil {
 				problems[i] = fmt.Sprintf("no answer within %s", each)
 			}
 		})

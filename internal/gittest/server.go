@@ -133,12 +133,15 @@ func (s *Server) Override(h http.Handler) {
 // Git is what serves repositories, for an override that does more.
 func (s *Server) Git() http.Handler { return s.backend }
 
-// Anyone may ask from now on, whatever BasicAuth has said.
-func (s *Server) Anyone() {
+// Expect has the server answer to these from now on, in place of BasicAuth's.
+func (s *Server) Expect(user, password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.user = ""
+	s.user, s.password = user, password
 }
+
+// Anyone may ask from now on, whatever BasicAuth has said.
+func (s *Server) Anyone() { s.Expect("", "") }
 
 func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -156,10 +159,10 @@ func (s *Server) handler() http.Handler {
 		if s.override != nil {
 			next = s.override
 		}
-		user := s.user
+		user, password := s.user, s.password
 		s.mu.Unlock()
 
-		if user != "" && !authorised(r, user, s.password) {
+		if user != "" && !authorised(r, user, password) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="gittest"`)
 			http.Error(w, "who are you?", http.StatusUnauthorized)
 			return

@@ -77,6 +77,20 @@ func TestPrivateRepository(t *testing.T) {
 	}
 }
 
+// Probe says of a repository what a checkout would.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	server, opts := private(t, job.GitHost{Username: "bob", Token: testToken})
+	repo, _ := server.Repo("acme/app", hello(), "v1.0.0")
+	if err := newSource(t, opts).Probe(t.Context(), repo.URL); err != nil {
+		t.Errorf("Probe(%s) = %v, want nil", repo.URL, err)
+	}
+	wantRequests(t, server, 1, 0)
+	opts.Git.Hosts[0].Token = "ghp_wrongwrong"
+	wantFailure(t, newSource(t, opts).Probe(t.Context(), repo.URL), provision.CodeCheckoutFailed, "refused the credentials")
+	wantFailure(t, newSource(t, opts).Probe(t.Context(), "https://elsewhere/acme/app"), provision.CodeRepoRefused, "[policy] repos")
+}
+
 // A credential that cannot be read stops only what needs it.
 func TestMissingCredentialThatNobodyNeeds(t *testing.T) {
 	t.Parallel()

@@ -59,6 +59,17 @@ func (s *Source) list(ctx context.Context, a address) (listing, error) {
 	return l, err
 }
 
+// Probe asks for a repository's references, as a checkout begins, and nothing
+// more: that it can be reached and may be read. Failures are those of Resolve.
+func (s *Source) Probe(ctx context.Context, repo string) error {
+	a, err := s.allow.permit(repo)
+	if err != nil {
+		return err
+	}
+	_, err = s.list(ctx, a)
+	return err
+}
+
 // exchange opens a session, reads the references and has use go on with it,
 // all within Git.Timeout. An empty repository has no references. Errors are
 // translated.
