@@ -322,6 +322,14 @@ func TestEnvironment(t *testing.T) {
 			t.Fatalf("git ls-remote %s ran a program of the template's or the user's: %s", url, out)
 		}
 	}
+	for url, want := range map[string]string{
+		"git@h:acme/app.git": "https://h/acme/app.git\n", "ssh://git@h/acme/app": "https://h/acme/app\n",
+		"git@other:acme/app": "git@other:acme/app\n", "ssh://git@h:22/acme/app": "ssh://git@h:22/acme/app\n",
+	} {
+		if got := git("ls-remote", "--get-url", url); got != want {
+			t.Errorf("git ls-remote --get-url %s = %q, want %q", url, got, want)
+		}
+	}
 	for key, want := range map[string]string{
 		"credential.useHttpPath": "true\n", "core.hooksPath": os.DevNull + "\n", "url.https://h/.insteadOf": "git@h:\nssh://git@h/\n",
 		"credential.helper": "\n!" + shell([]string{"env", "QUOTED=it's", os.Args[0], helperArg, asCredential, s.name}) + "\n",
