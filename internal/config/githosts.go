@@ -127,7 +127,7 @@ func (l *loader) checkGitHosts() {
 			wrong("app_id", "must be the App's id or its client id")
 		case app && !digits(host.AppInstallationID):
 			wrong("app_installation_id", "must be a number, the last part of the installation's URL")
-		case host.AppAPIURL != "" && !(webURL(host.AppAPIURL) && strings.HasPrefix(host.AppAPIURL, "https://")):
+		case host.AppAPIURL != "" && (!webURL(host.AppAPIURL) || !strings.HasPrefix(host.AppAPIURL, "https://")):
 			wrong("app_api_url", "must be an https:// URL")
 		}
 		if strings.ContainsFunc(host.Username, func(r rune) bool { return r <= ' ' || r == ':' || r == 0x7f }) {
