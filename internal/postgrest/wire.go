@@ -29,11 +29,6 @@ const (
 	// ContentProfile and AcceptProfile name the schema, of a POST and of a GET.
 	ContentProfile = "Content-Profile"
 	AcceptProfile  = "Accept-Profile"
-	// Prefer and PreferenceApplied are RFC 7240's. "wait=N" is ours: how many
-	// seconds fetch_next_provision may wait for work. PostgREST ignores it, and
-	// who does not answer with Preference-Applied has not waited.
-	Prefer            = "Prefer"
-	PreferenceApplied = "Preference-Applied"
 )
 
 // Schema is the only one that is served.

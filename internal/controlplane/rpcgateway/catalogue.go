@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/tendril-run/tendril/internal/postgrest"
 )
@@ -19,7 +20,7 @@ const (
 	// what is not in it.
 	rereadAfter = time.Second
 	// readLimit bounds the reading.
-	readLimit = 5 * time.Second
+	readLimit = 4 * time.Second
 )
 
 // function is one that can be called, as the database describes it.
@@ -57,12 +58,14 @@ ORDER BY p.oid`
 // catalogue is what the database says of the functions, read again when asked
 // for what is not in it.
 type catalogue struct {
-	pool  *pgxpool.Pool
-	names []string
+	pool    *pgxpool.Pool
+	names   []string
+	reading singleflight.Group
 
 	mu        sync.Mutex
 	functions map[string]*function // nil: not read yet
-	readAt    time.Time
+	triedAt   time.Time
+	failed    bool // the last attempt
 	stale     bool
 }
 
@@ -73,21 +76,20 @@ func (c *catalogue) changed() {
 	c.stale = true
 }
 
-// find returns the function that takes these arguments. Otherwise the error
-// tells the client; unavailable that nothing could be read at all.
+// find returns the function that takes these arguments, else what the client
+// is told.
 func (c *catalogue) find(ctx context.Context, name string, given []string) (*function, *refusal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !slices.Contains(c.names, name) {
 		// Nobody can make the database be asked for what is never served.
 		return nil, noFunction(name, given, c.nearest(name))
 	}
-	f := c.functions[name]
-	if c.stale || (f == nil || !f.takes(given)) && time.Since(c.readAt) > rereadAfter {
-		if err := c.read(ctx); err != nil && c.functions == nil {
+	f, unsure := c.look(name, given)
+	if unsure {
+		// All who wait share one reading, and its failure.
+		if _, err, _ := c.reading.Do("", func() (any, error) { return nil, c.read(ctx) }); err != nil && !c.known() {
 			return nil, unavailable(postgrest.CodeNoSchema, "Could not query the database for the schema cache. Retrying.", err)
 		}
-		f = c.functions[name]
+		f, _ = c.look(name, given)
 	}
 	switch {
 	case f == nil:
@@ -98,35 +100,69 @@ func (c *catalogue) find(ctx context.Context, name string, given []string) (*fun
 	return f, nil
 }
 
+// look returns what was read of a function, and whether it should be read again:
+// it has changed, or does not take the arguments. What was read just now takes no
+// others, and what failed just now fails again.
+func (c *catalogue) look(name string, given []string) (f *function, unsure bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f = c.functions[name]
+	justNow := time.Since(c.triedAt) < rereadAfter
+	switch {
+	case c.functions == nil:
+		return nil, true
+	case c.stale:
+		return f, !(c.failed && justNow)
+	default:
+		return f, (f == nil || !f.takes(given)) && !justNow
+	}
+}
+
+func (c *catalogue) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.functions != nil
+}
+
 func (c *catalogue) read(ctx context.Context) error {
 	// For all who wait, not for who happens to ask.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
 	defer cancel()
-	c.readAt = time.Now()                                                                  // of a failure as well: the next one waits
-	rows, err := c.pool.Query(ctx, readFunctions, pgx.QueryExecModeCacheDescribe, c.names) // a pooler may stand between
-	if err != nil {
+	c.mu.Lock()
+	c.triedAt, c.stale = time.Now(), false // what changes from here on is not in it
+	c.mu.Unlock()
+	found, err := c.describe(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed = err != nil; c.failed {
+		c.stale = true
 		return fmt.Errorf("read the functions: %w", err)
 	}
-	found := map[string]*function{}
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+	c.functions = found
+	return nil
+}
+
+func (c *catalogue) describe(ctx context.Context) (map[string]*function, error) {
+	rows, err := c.pool.Query(ctx, readFunctions, pgx.QueryExecModeCacheDescribe, c.names) // a pooler may stand between
+	if err != nil {
+		return nil, err
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*function, error) {
 		var f function
 		var names, types []string
 		var arrays, jsons []bool
 		var required int
-		if err := row.Scan(&f.name, &f.set, &f.void, &names, &types, &arrays, &jsons, &required, &f.row); err != nil {
-			return struct{}{}, err
-		}
+		err := row.Scan(&f.name, &f.set, &f.void, &names, &types, &arrays, &jsons, &required, &f.row)
 		for i := range names {
 			f.args = append(f.args, argument{name: names[i], typ: types[i], array: arrays[i], json: jsons[i], optional: i >= required})
 		}
-		found[f.name] = &f
-		return struct{}{}, nil
+		return &f, err
 	})
-	if err != nil {
-		return fmt.Errorf("read the functions: %w", err)
+	found := map[string]*function{}
+	for _, f := range all {
+		found[f.name] = f
 	}
-	c.functions, c.stale = found, false
-	return nil
+	return found, err
 }
 
 // takes reports whether the function can be called with these arguments.

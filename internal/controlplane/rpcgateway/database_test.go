@@ -54,6 +54,21 @@ func TestDatabaseAway(t *testing.T) {
 	wire.Refuse()
 	wire.Cut()
 	wantAway("connections that were cut", "PGRST000", "PGRST001")
+	// They wait side by side, not one after the other.
+	wire.BlackHole()
+	began := time.Now()
+	var calls sync.WaitGroup
+	for range 60 {
+		calls.Go(func() {
+			if got := post(t, url, "agent_heartbeat", heartbeat); got.status != http.StatusServiceUnavailable && got.status != http.StatusGatewayTimeout {
+				t.Errorf("a call beside others = %d %s, want 503 or 504", got.status, got.body)
+			}
+		})
+	}
+	calls.Wait()
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("60 calls at once were answered after %s, want some seconds", took)
+	}
 }
 
 func await(t *testing.T, what string, condition func() bool) {

@@ -90,6 +90,8 @@ func (g *Gateway) log(r *http.Request, status int, function, address string, too
 		attrs = append(attrs, slog.Any("error", no.cause))
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelWarn
+	case status == http.StatusTooManyRequests:
+		level = slog.LevelDebug // they are many by their nature
 	}
 	if no != nil {
 		attrs = append(attrs, slog.String("code", no.code()))

@@ -44,10 +44,21 @@ func TestDocumentedExchanges(t *testing.T) {
 // One agent's story, call by call.
 func TestAgentExchanges(t *testing.T) {
 	t.Parallel()
+	tellAgentStory(t, "")
+}
+
+// The same where a pooler stands between that cannot have prepared statements.
+func TestAgentExchangesUnprepared(t *testing.T) {
+	t.Parallel()
+	tellAgentStory(t, "&default_query_exec_mode=exec")
+}
+
+func tellAgentStory(t *testing.T, settings string) {
+	t.Helper()
 	exchanges, world := recorded.Agent(t)
 	db := pgtest.New(t, queuetest.Migrated)
 	mustExec(t, db.Conn(t), world)
-	url := serve(t, rpcgateway.Options{DatabaseURL: db.URL})
+	url := serve(t, rpcgateway.Options{DatabaseURL: db.URL + settings})
 	for _, e := range exchanges {
 		t.Run(e.Name, func(t *testing.T) {
 			e.Response.Body = bytes.Replace(e.Response.Body, []byte(`"contract": 2`), fmt.Appendf(nil, `"contract": %d`, queue.Contract), 1)
