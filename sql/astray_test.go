@@ -27,7 +27,7 @@ BEGIN
   FOR v IN
     SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS args, pg_get_function_result(p.oid) AS result FROM pg_proc p
     WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND p.proname ~ '^[a-z_0-9]+$'
-      AND EXISTS (SELECT FROM pg_proc o WHERE o.pronamespace IN ('public'::regnamespace, 'tendril'::regnamespace) AND o.prosrc ~ ('\m' || p.proname || '\('))
+      AND p.proname = ANY (ARRAY(SELECT (regexp_matches(o.prosrc, '([a-z_0-9]+)\(', 'g'))[1] FROM pg_proc o WHERE o.pronamespace IN ('public'::regnamespace, 'tendril'::regnamespace)))
       AND NOT EXISTS (SELECT FROM unnest(p.proargtypes || p.prorettype) a JOIN pg_type t ON t.oid = a WHERE t.typtype = 'p' AND t.typname !~ '^any(element|array)$')
   LOOP
     BEGIN

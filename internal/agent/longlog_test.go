@@ -51,6 +51,26 @@ func TestEndOfALongLogOutlivesTheAgent(t *testing.T) {
 	w.wantNothingLeft(t)
 }
 
+// TestLogBeyondTheDatabasesLimit: an agent whose limit is higher than what the
+// database keeps of a log goes on and reports its result; the log has what fits,
+// and says that more was printed.
+func TestLogBeyondTheDatabasesLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec(t, "UPDATE tendril.settings SET log_limit = 100000")
+	s := w.setup()
+	s.LogLimit = 1 << 20
+	a := startAgent(t, s)
+	id := w.deploy(t, "prod", "print "+strconv.Itoa(manyLines), "succeed")
+	w.becomes(t, id, "SUCCESS")
+	head, rest, cut := strings.Cut(w.Log(t, id), "This log has reached ")
+	if want := lines(strings.Count(head, "\n")); !cut || head != want || len(head) < 50_000 || strings.Contains(rest, "This log has reached") {
+		t.Errorf("the log begins with %d bytes, then says %.300q, want the first 100000 bytes and one line that says what is missing", len(head), rest)
+	}
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
 // wantLongLog wants the lines from the first on, and those up to the last, once,
 // behind a line that says how many are left out.
 func wantLongLog(t *testing.T, log string) {
