@@ -33,6 +33,7 @@ and the cluster's token:
 
   export TENDRIL_QUEUE_URL=postgres://agent@db.example/tendril
   export TENDRIL_API_TOKEN=tnd_…
+  tendril doctor
   tendril run
 
 Everything else has a default, and may stand in a file (--config) or in the

@@ -38,7 +38,7 @@ func TestGatewayThroughAPooler(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for range 20 {
-				res, err := http.Post(server.URL+"/rest/v1/rpc/check_agent", "application/json", strings.NewReader(`{"p_token_hash": "x"}`)) //nolint:noctx // ends with the server
+				res, err := http.Post(server.URL+"/rest/v1/rpc/check_agent", "application/json", strings.NewReader(`{"p_token_hash": "x"}`))
 				if err != nil {
 					t.Error(err)
 					return
