@@ -26,9 +26,8 @@ const (
 	// APIKey carries the project's public key. Supabase's own front door asks
 	// for it, before PostgREST sees the request.
 	APIKey = "Apikey"
-	// ContentProfile and AcceptProfile name the schema, of a POST and of a GET.
+	// ContentProfile names the schema of a POST.
 	ContentProfile = "Content-Profile"
-	AcceptProfile  = "Accept-Profile"
 )
 
 // Schema is the only one that is served.

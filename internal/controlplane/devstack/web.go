@@ -69,6 +69,6 @@ func (s *Stack) serve(ctx context.Context, databaseURL string) error {
 	s.web = web.Start(s.listener, web.Routes{RPC: s.gateway, Health: func(r *http.Request) (any, bool) {
 		h := s.health(r.Context())
 		return h, h.Status == "ok"
-	}}, web.Limits{}, nil, s.fail)
+	}}, web.Limits{}, nil, log, s.fail)
 	return nil
 }

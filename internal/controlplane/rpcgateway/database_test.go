@@ -23,7 +23,7 @@ func TestDatabaseAway(t *testing.T) {
 	db := pgtest.New(t, queuetest.Migrated)
 	mustExec(t, db.Conn(t), world)
 	wire := wiretest.New(t, db.URL)
-	url := serve(t, rpcgateway.Options{DatabaseURL: wire.URL(db.URL), StatementTimeout: 100 * time.Millisecond})
+	url := serve(t, rpcgateway.Options{DatabaseURL: wire.URL(db.URL) + "&connect_timeout=1", StatementTimeout: 100 * time.Millisecond})
 	wantAway := func(when string, codes ...string) {
 		t.Helper()
 		began := time.Now()

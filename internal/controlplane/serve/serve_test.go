@@ -273,12 +273,18 @@ func TestTLS(t *testing.T) {
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	pool := writeCertificate(t, cert, key)
 	db := pgtest.New(t, queuetest.Migrated)
-	o, _ := options(db.URL)
+	o, said := options(db.URL)
 	o.CertFile, o.KeyFile = cert, key
 	url := start(t, o)
+	if _, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/healthz"); err == nil {
+		t.Error("a client that does not know the certificate is served")
+	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	if status, body := get(t, client, url+"/healthz"); status != http.StatusOK || !strings.HasPrefix(url, "https://") {
 		t.Errorf("GET %s/healthz = %d %s, want 200 by https", url, status, body)
+	}
+	if strings.Contains(said.String(), "handshake") {
+		t.Errorf("the log is %q, want no line for a handshake that fails", said)
 	}
 	o.KeyFile = cert
 	if err := serve.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), cert) {

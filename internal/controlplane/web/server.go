@@ -10,9 +10,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -47,8 +48,8 @@ type Server struct {
 }
 
 // Start answers on the listener until Stop; with a certificate by TLS. It calls
-// broken when it cannot go on.
-func Start(listener net.Listener, handler http.Handler, limits Limits, certificate *Certificate, broken func(error)) *Server {
+// broken when it cannot go on, and logs the panics of handlers.
+func Start(listener net.Listener, handler http.Handler, limits Limits, certificate *Certificate, logger *slog.Logger, broken func(error)) *Server {
 	s := &Server{done: make(chan struct{}), server: &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: DefaultHeaderTimeout,
@@ -56,8 +57,7 @@ func Start(listener net.Listener, handler http.Handler, limits Limits, certifica
 		WriteTimeout:      cmp.Or(limits.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       cmp.Or(limits.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    cmp.Or(limits.MaxHeader, DefaultMaxHeader),
-		// It tells of each client whose handshake fails: scanners, mostly.
-		ErrorLog: log.New(discard{}, "", 0),
+		ErrorLog:          slog.NewLogLogger(&withoutHandshakes{logger.Handler()}, slog.LevelError),
 	}}
 	listener = netutil.LimitListener(listener, cmp.Or(limits.MaxConnections, DefaultMaxConnections))
 	go func() {
@@ -86,7 +86,14 @@ func (s *Server) Stop() {
 	<-s.done
 }
 
-type discard struct{}
+// withoutHandshakes leaves out each client whose handshake fails: scanners,
+// mostly.
+type withoutHandshakes struct{ slog.Handler }
 
-// Write implements io.Writer.
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
+// Handle implements slog.Handler.
+func (h *withoutHandshakes) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
