@@ -34,7 +34,7 @@ func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, c
 		var next chunkNumber
 		err = q.send(ctx, "store log lines", "insert_provision_log", body, &next)
 		if len(part) > 1 && tooLarge(err) {
-			q.mostBody.Store(int64(len(body) / 2))
+			q.mostText.Store(sizeOf(part) / 2)
 			continue
 		}
 		sent := first + int64(len(part))
@@ -48,19 +48,25 @@ func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, c
 // perChunk is about what a chunk takes beside its text.
 const perChunk = 80
 
+// sizeOf is about how large chunks are, before their texts are escaped.
+func sizeOf(chunks []provision.LogChunk) (size int64) {
+	for _, c := range chunks {
+		size += int64(len(c.Text)) + perChunk
+	}
+	return size
+}
+
 // fitting returns as many of the chunks as are let pass, one at least.
 func (q *Queue) fitting(chunks []provision.LogChunk) []provision.LogChunk {
-	most := q.mostBody.Load()
+	most := q.mostText.Load()
 	if most == 0 {
 		return chunks
 	}
-	size := int64(0)
-	for i, c := range chunks {
-		if size += int64(len(c.Text)) + perChunk; size > most && i > 0 {
-			return chunks[:i]
-		}
+	n := len(chunks)
+	for n > 1 && sizeOf(chunks[:n]) > most {
+		n--
 	}
-	return chunks
+	return chunks[:n]
 }
 
 // tooLarge reports whether something refused a call for its size, other than the
@@ -70,12 +76,14 @@ func tooLarge(err error) bool {
 	return ok && e.Reason == reasonBodyTooLarge
 }
 
-// encode is json.Marshal without escapes that only HTML needs, and in one piece
-// of memory: this is on the way of every byte that is logged.
+// encode is json.Marshal without escapes that only HTML needs, and into one piece
+// of memory, with room for a coloured log's escapes: this is on the way of every
+// byte that is logged. (Escapes written by hand save a sixth of its time, and that
+// is a hundredth of what a batch takes.)
 func encode(l lines) ([]byte, error) {
 	size := 256
 	for _, c := range l.Chunks {
-		size += len(c.Text) + len(c.Text)/16 + perChunk
+		size += len(c.Text) + len(c.Text)/4 + perChunk
 	}
 	body := bytes.NewBuffer(make([]byte, 0, size))
 	encoder := json.NewEncoder(body)

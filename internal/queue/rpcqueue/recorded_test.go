@@ -167,20 +167,20 @@ func meant(t *testing.T, exchange recorded.Exchange) any {
 	switch exchange.Call {
 	case "Register":
 		r := read[struct {
-			Cluster   uuid.UUID     `json:"cluster_id"`
-			Name      string        `json:"cluster_name"`
-			Contract  int           `json:"contract"`
-			Heartbeat time.Duration `json:"heartbeat_seconds"`
-			Lease     time.Duration `json:"lease_seconds"`
+			Cluster   uuid.UUID `json:"cluster_id"`
+			Name      string    `json:"cluster_name"`
+			Contract  int       `json:"contract"`
+			Heartbeat seconds   `json:"heartbeat_seconds"`
+			Lease     seconds   `json:"lease_seconds"`
 		}](t, body)
-		return queue.Registration{ClusterID: r.Cluster, ClusterName: r.Name, Contract: r.Contract, Heartbeat: r.Heartbeat * time.Second, Lease: r.Lease * time.Second}
+		return queue.Registration{ClusterID: r.Cluster, ClusterName: r.Name, Contract: r.Contract, Heartbeat: r.Heartbeat.duration(), Lease: r.Lease.duration()}
 	case "Heartbeat":
 		r := read[struct {
 			Cancel, Lost []uuid.UUID
-			Poll         time.Duration `json:"poll_seconds"`
-			Heartbeat    time.Duration `json:"heartbeat_seconds"`
+			Poll         seconds `json:"poll_seconds"`
+			Heartbeat    seconds `json:"heartbeat_seconds"`
 		}](t, body)
-		return queue.Pulse{Cancel: r.Cancel, Lost: r.Lost, Poll: r.Poll * time.Second, Heartbeat: r.Heartbeat * time.Second}
+		return queue.Pulse{Cancel: r.Cancel, Lost: r.Lost, Poll: r.Poll.duration(), Heartbeat: r.Heartbeat.duration()}
 	case "Claim":
 		if rows := read[[]provision.Assignment](t, body); len(rows) > 0 {
 			return &rows[0]
@@ -193,6 +193,10 @@ func meant(t *testing.T, exchange recorded.Exchange) any {
 	}
 	return nil
 }
+
+type seconds int
+
+func (s seconds) duration() time.Duration { return time.Duration(s) * time.Second }
 
 func read[T any](t *testing.T, body []byte) T {
 	t.Helper()

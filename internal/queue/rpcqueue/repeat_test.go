@@ -229,6 +229,35 @@ func TestLinesThatAreTooLargeGoInParts(t *testing.T) {
 	}
 }
 
+// A proxy that has seen the size says no, reads nothing of the body and hangs
+// up: that is heard, also of chunks that are small until they are escaped.
+func TestLinesThatAreNotEvenRead(t *testing.T) {
+	t.Parallel()
+	q := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength <= 1<<20 {
+			var args arguments
+			decode(t, r, &args)
+			_, _ = w.Write([]byte(strconv.FormatInt(args.First+int64(len(args.Chunks)), 10)))
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = conn.Write([]byte("HTTP/1.1 413 Request Entity Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"))
+		_ = conn.Close() // with what was sent unread, which breaks the connection
+	})
+	var chunks []provision.LogChunk
+	for range 50 {
+		chunks = append(chunks, provision.LogChunk{Stream: provision.Stdout, Text: strings.Repeat("\x01", 10_000), EmittedAt: time.Now()})
+	}
+	next, err := q.AppendLog(t.Context(), uuid.New(), 1, chunks)
+	if err != nil || next != 51 {
+		t.Fatalf("AppendLog() = %d, %v, want 51", next, err)
+	}
+}
+
 // One chunk cannot be parted, and a report neither: that would fail for ever.
 func TestTooLargeForAnything(t *testing.T) {
 	t.Parallel()

@@ -61,9 +61,9 @@ type Queue struct {
 	secrets *strings.Replacer
 	// away is set while calls are not answered as the database would.
 	away atomic.Bool
-	// mostBody is the largest body that what stands between lets pass, as far as
-	// it has said; 0: it has not.
-	mostBody atomic.Int64
+	// mostText is how large the chunks of one call may be, by sizeOf, for what
+	// stands between to let them pass, as far as it has said; 0: it has not.
+	mostText atomic.Int64
 }
 
 var _ queue.Queue = (*Queue)(nil)
