@@ -2,12 +2,15 @@ package agentcmd
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -184,14 +187,15 @@ func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	secret := filepath.Join(dir, "token")
-	if err := os.WriteFile(secret, []byte("tnd_"+strings.Repeat("x", 43)), 0o600); err != nil {
+	token := "tnd_" + rand.Text()
+	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	data := filepath.Join(dir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd, _ := command(t, []string{"TENDRIL_QUEUE_URL=postgres://127.0.0.1:1/none", "TENDRIL_QUEUE_TOKEN_FILE=" + secret, "TENDRIL_DATA_DIR=" + data}, "doctor", "-o", "json")
+	cmd, _ := command(t, []string{"TENDRIL_QUEUE_URL=postgres://127.0.0.1:1/none", "TENDRIL_QUEUE_TOKEN_FILE=" + secret, "TENDRIL_DATA_DIR=" + data, "AWS_SECRET_ACCESS_KEY=s3cret-word"}, "doctor", "-o", "json")
 	if os.Geteuid() == 0 {
 		const nobody = 65534
 		cmd.Path = filepath.Join(dir, "tendril") // where it can get at it
@@ -210,6 +214,13 @@ func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
+	// What starts an agent may show the token that the agent hides.
+	starter := exec.Command("sleep", "60")
+	starter.Env, starter.SysProcAttr = []string{"TENDRIL_API_TOKEN=" + token}, cmd.SysProcAttr
+	if err := starter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = starter.Process.Kill(); _ = starter.Wait() }()
 	cmd.Stdout = nil
 	out, _ := cmd.Output() // the queue is away
 	var r inspection
@@ -220,7 +231,7 @@ func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 	for _, check := range r.Checks {
 		found[check.Name] = check.Status + "|" + check.Message
 	}
-	wantCheck(t, found, "templates", "warn", "own uid", secret)
+	wantCheck(t, found, "templates", "warn", "own uid", secret, fmt.Sprintf("environment of process %d", starter.Process.Pid), "AWS_SECRET_ACCESS_KEY")
 	wantCheck(t, found, "data_dir", "ok", data)
 }
 

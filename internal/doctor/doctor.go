@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/config"
@@ -42,6 +43,10 @@ type doctor struct {
 	skew, doubt time.Duration
 	// agentRuns: the data directory is locked; set by the check "data_dir".
 	agentRuns bool
+
+	mu sync.Mutex
+	// read are secrets that a check has read; what hangs may read them late.
+	read []string
 }
 
 // Examine looks at everything. It takes less than 15 s, whatever hangs.

@@ -1,12 +1,15 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,21 +72,56 @@ func (d *doctor) secrets(context.Context) verdict {
 
 // templates says what the code that templates bring can look at here.
 func (d *doctor) templates(context.Context) verdict {
+	given := ""
+	if names := d.givenSecrets(); len(names) > 0 {
+		given = "; it is given " + strings.Join(names, ", ")
+	}
 	switch {
 	case d.isolates():
-		return ok("the agent runs as root, so each run gets an unprivileged uid: a template can read neither the agent's files nor another run's")
+		return ok("the agent runs as root, so each run gets an unprivileged uid: a template can read neither the agent's files nor another run's%s", given)
 	case d.uid == 0:
 		return warn("set run.uids to auto", "templates run as root (run.uids is off) and can read, and change, everything on this machine")
 	}
 	sees := []string{"local states and the work of other runs"}
-	for _, path := range d.secretFiles() {
+	for _, path := range append(slices.Collect(maps.Values(d.secretFiles())), filepath.Join(d.Config.DataDir, "identity")) {
 		if readable(path) {
 			sees = append(sees, path)
 		}
 	}
 	slices.Sort(sees[1:])
+	if pid := shownBy(d.Config.Queue.Token.Reveal()); pid != "" {
+		sees = append(sees, "the token in the environment of process "+pid)
+	}
 	return warn("let only templates you trust alike share this agent, start it as root, or run a pod per provision",
-		"templates run under the agent's own uid, %d, and can read what it can: %s", d.uid, strings.Join(sees, ", "))
+		"templates run under the agent's own uid, %d, and can read what it can: %s%s", d.uid, strings.Join(sees, ", "), given)
+}
+
+// givenSecrets names variables that every template is given, on purpose, and
+// that look as if they held a secret.
+func (d *doctor) givenSecrets() (names []string) {
+	for _, entry := range d.Config.ChildEnv(d.Environ) {
+		name, _, _ := strings.Cut(entry, "=")
+		if slices.ContainsFunc([]string{"SECRET", "TOKEN", "PASSWORD", "PRIVATE", "API_KEY"}, func(part string) bool { return strings.Contains(name, part) }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// shownBy returns a process whose environment shows the token to this uid: not
+// an agent, which hides its own, but what started one.
+func shownBy(token string) (pid string) {
+	environments, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil || token == "" {
+		return ""
+	}
+	for _, path := range environments {
+		if content, err := os.ReadFile(path); err == nil && bytes.Contains(content, []byte(token)) {
+			return filepath.Base(filepath.Dir(path))
+		}
+	}
+	return ""
 }
 
 func readable(path string) bool {

@@ -58,6 +58,9 @@ func (d *doctor) source(ctx context.Context) (_ *source.Source, remove func(), e
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, host := range git.Hosts {
+		d.hide(host.Token, host.Key)
+	}
 	git.Timeout = min(git.Timeout, each-grace)
 	dir, err := os.MkdirTemp("", "tendril-doctor-*")
 	if err != nil {

@@ -27,9 +27,18 @@ func (d *doctor) scrub(results []Result) []Result {
 	return results
 }
 
+// hide adds secrets to those that are hidden.
+func (d *doctor) hide(secrets ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.read = append(d.read, secrets...)
+}
+
 func (d *doctor) secretValues() []string {
 	token := d.Config.Queue.Token.Reveal()
-	secrets := []string{d.Config.Queue.APIKey}
+	d.mu.Lock()
+	secrets := append([]string{d.Config.Queue.APIKey}, d.read...)
+	d.mu.Unlock()
 	if token != "" {
 		sum := sha256.Sum256([]byte(token))
 		secrets = append(secrets, token, hex.EncodeToString(sum[:]))

@@ -129,7 +129,7 @@ func (d *doctor) clock(context.Context) verdict {
 		return fail(action, "this machine's clock is %s %s the database's: clouds refuse what it signs", off.Round(time.Second), direction)
 	case certain > skewWarn:
 		return warn(action, "this machine's clock is %s %s the database's: logs show wrong times", off.Round(time.Second), direction)
-	case off < 100*time.Millisecond:
+	case certain < 100*time.Millisecond:
 		return ok("this machine's clock and the database's agree")
 	}
 	return ok("this machine's clock is %.1f s %s the database's", off.Seconds(), direction)
