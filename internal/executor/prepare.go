@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/providers"
+	"github.com/tendril-run/tendril/internal/source"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -39,8 +40,7 @@ func (t *terraformRun) init(ctx context.Context) error {
 	}
 	began := time.Now()
 	lock, lockErr := providers.ReadLock(t.dir)
-	// Modules may be private. No code of the template runs during init.
-	env, done, err := t.run.source.Lend(ctx, t.environment(), t.run.gitHelper, t.run.files.temp)
+	env, done, err := t.lend(ctx)
 	if err != nil {
 		return err
 	}
@@ -53,4 +53,17 @@ func (t *terraformRun) init(ctx context.Context) error {
 	}
 	t.note.made, t.note.since = whatInitMade(t.note.data), began
 	return err
+}
+
+// lend gives init's git what opens private modules. No code of the template has
+// run by then, unless a plan began with what an earlier init had made, which is
+// so only where each module is a directory of the template: then there is
+// nothing to lend for, and somebody who would take it.
+func (t *terraformRun) lend(ctx context.Context) (env []string, done func(), err error) {
+	if t.reused {
+		return nil, func() {}, nil
+	}
+	return t.run.source.Lend(ctx, source.Engine{
+		Environ: t.environment(), Helper: t.run.gitHelper, Temp: t.run.files.temp, Above: filepath.Dir(t.run.files.source),
+	})
 }

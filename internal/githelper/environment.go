@@ -18,6 +18,10 @@ type Git struct {
 	OverHTTPS []string
 	// CAFile is a bundle that replaces the system's; "" leaves that.
 	CAFile string
+	// Above is a directory in which, and above which, git looks for no
+	// repository: an earlier run's template may have left one there, with a
+	// configuration of its own.
+	Above string
 }
 
 // Environment is environ for an engine whose git is to ask this server: its own
@@ -40,6 +44,9 @@ func (s *Server) Environment(environ []string, g Git) []string {
 	)
 	if g.CAFile != "" {
 		env = append(env, "GIT_SSL_CAINFO="+g.CAFile)
+	}
+	if g.Above != "" {
+		env = append(env, "GIT_CEILING_DIRECTORIES="+g.Above)
 	}
 	settings := [][2]string{
 		// A template that is laid out like a bare repository is none: its

@@ -289,37 +289,50 @@ func TestRubbishIsNotAnswered(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &lender{})
-	home, template := t.TempDir(), t.TempDir()
+	home, work := t.TempDir(), t.TempDir()
+	template, plain := filepath.Join(work, "template"), filepath.Join(work, "plain")
 	mark := filepath.Join(home, "ran")
 	hostile := fmt.Sprintf("[core]\n\tbare = true\n\tsshCommand = touch %[1]s\n\tfsmonitor = touch %[1]s\n[credential]\n\thelper = !touch %[1]s\n[url \"ext::touch %[1]s\"]\n\tinsteadOf = https://\n", mark)
-	for _, dir := range []string{"objects", "refs"} {
-		if err := os.Mkdir(filepath.Join(template, dir), 0o755); err != nil {
+	for _, dir := range []string{
+		filepath.Join(template, "objects"), filepath.Join(template, "refs"), filepath.Join(work, ".git", "objects"), filepath.Join(work, ".git", "refs"), plain,
+	} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, text := range map[string]string{filepath.Join(home, ".gitconfig"): hostile, filepath.Join(template, "config"): hostile, filepath.Join(template, "HEAD"): "ref: refs/heads/main\n"} {
+	for path, text := range map[string]string{
+		filepath.Join(home, ".gitconfig"): hostile,
+		filepath.Join(template, "config"): hostile, filepath.Join(template, "HEAD"): "ref: refs/heads/main\n",
+		filepath.Join(work, ".git", "config"): hostile, filepath.Join(work, ".git", "HEAD"): "ref: refs/heads/main\n",
+	} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	env := s.Environment([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_SSH_COMMAND=touch " + mark, "GIT_ASKPASS=touch", "SSH_AUTH_SOCK=/x"},
-		Git{Command: []string{"env", "QUOTED=it's", os.Args[0], helperArg}, OverHTTPS: []string{"h"}})
+		Git{Command: []string{"env", "QUOTED=it's", os.Args[0], helperArg}, OverHTTPS: []string{"h"}, Above: work})
 	for _, not := range []string{"GIT_SSH_COMMAND=touch", "GIT_ASKPASS=", "SSH_AUTH_SOCK="} {
 		if slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, not) }) {
 			t.Errorf("Environment() = %q, with %q", env, not)
 		}
 	}
+	in := template
 	git := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir, cmd.Env = template, env
+		cmd.Dir, cmd.Env = in, env
 		out, _ := cmd.CombinedOutput() // most of them fail, as there is no such host
 		return string(out)
 	}
-	for _, url := range []string{"https://127.0.0.1:1/a", "ssh://git@127.0.0.1:1/a", "ext::touch " + mark, "file:///etc", "git://127.0.0.1/a", "http://127.0.0.1:1/a"} {
-		out := git("ls-remote", "--", url)
-		if _, err := os.Stat(mark); err == nil {
-			t.Fatalf("git ls-remote %s ran a program of the template's or the user's: %s", url, out)
+	for _, in = range []string{template, plain} {
+		for _, url := range []string{"https://127.0.0.1:1/a", "ssh://git@127.0.0.1:1/a", "ext::touch " + mark, "file:///etc", "git://127.0.0.1/a", "http://127.0.0.1:1/a"} {
+			out := git("ls-remote", "--", url)
+			if _, err := os.Stat(mark); err == nil {
+				t.Fatalf("git ls-remote %s ran a program of the template's or the user's: %s", url, out)
+			}
+		}
+		if got := git("config", "--get-all", "core.sshCommand"); got != "" {
+			t.Errorf("git in %s obeys a configuration that is not ours: core.sshCommand = %q", in, got)
 		}
 	}
 	for url, want := range map[string]string{

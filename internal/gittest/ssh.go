@@ -197,6 +197,7 @@ func (s *SSHServer) uploadPack(channel ssh.Channel, command string) {
 	} else {
 		exit(channel, 0)
 	}
+	_ = channel.CloseWrite()
 	_ = channel.Close() // which ends what feeds it
 	feeding.Wait()
 }

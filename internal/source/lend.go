@@ -12,29 +12,40 @@ import (
 	"github.com/tendril-run/tendril/internal/githelper"
 )
 
+// Engine is what starts git.
+type Engine struct {
+	Environ []string
+	// Helper is the argv that reaches githelper.Main.
+	Helper []string
+	// Temp is where the engine may read a file of certificates.
+	Temp string
+	// Above is the directory above the template's files.
+	Above string
+}
+
 // Lend has a git that others start, an engine's, use the credentials of this
 // Source until done is called: for repositories that the policy allows and those
-// that a host's own table names. It returns the environment for that engine.
-// command is the argv of the helper; certificates may be written to dir.
+// that a host's own table names. It returns the environment for that engine. No
+// code of a template may run meanwhile.
 //
 // A template that is allowed to run names modules as it likes: public ones are
 // fetched as anybody could fetch them. That is not for the policy to refuse, for
 // modules come from registries and archives as well, of which git knows nothing.
-func (s *Source) Lend(ctx context.Context, environ, command []string, dir string) (env []string, done func(), err error) {
-	git := githelper.Git{Command: command, AllowFile: s.allow.allowFile}
+func (s *Source) Lend(ctx context.Context, to Engine) (env []string, done func(), err error) {
+	git := githelper.Git{Command: to.Helper, AllowFile: s.allow.allowFile, Above: to.Above}
 	for host, c := range s.hosts {
 		if c.tokenOnly() && !strings.ContainsAny(host, ":[") {
 			git.OverHTTPS = append(git.OverHTTPS, host)
 		}
 	}
-	if git.CAFile, err = s.bundle(dir); err != nil {
+	if git.CAFile, err = s.bundle(to.Temp); err != nil {
 		return nil, nil, err
 	}
 	server, err := githelper.Serve(ctx, lender{s})
 	if err != nil {
 		return nil, nil, err
 	}
-	return server.Environment(environ, git), server.Close, nil
+	return server.Environment(to.Environ, git), server.Close, nil
 }
 
 // lender is what a helper of git may ask.

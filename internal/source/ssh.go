@@ -126,17 +126,25 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 
 func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	s.asked = true
+	unsent := s.ask(req)
+	res := packp.NewUploadPackResponse(req)
+	err := res.Decode(io.NopCloser(s.stdout))
+	// A server that refuses may be gone before it has heard all; why it does
+	// tells more than that.
+	if err != nil && unsent != nil && isNetwork(err) {
+		err = unsent
+	}
+	return res, err
+}
+
+func (s *sshSession) ask(req *packp.UploadPackRequest) error {
 	if err := req.UploadRequest.Encode(s.stdin); err != nil {
-		return nil, err
+		return err
 	}
 	if err := req.UploadHaves.Encode(s.stdin, false); err != nil {
-		return nil, err
+		return err
 	}
-	if err := pktline.NewEncoder(s.stdin).EncodeString("done\n"); err != nil {
-		return nil, err
-	}
-	res := packp.NewUploadPackResponse(req)
-	return res, res.Decode(io.NopCloser(s.stdout))
+	return pktline.NewEncoder(s.stdin).EncodeString("done\n")
 }
 
 func (s *sshSession) Close() error {
