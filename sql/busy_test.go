@@ -64,6 +64,16 @@ func (s *scene) caller(name string) actor {
 	}
 }
 
+// functionsWorkThere calls every function where the role that has migrated, and
+// so owns them, may be no superuser.
+func functionsWorkThere(t *testing.T, url string) {
+	t.Helper()
+	s := newScene(t, open(t, url))
+	for name, call := range s.calls() {
+		s.wantAnswer(t, s.caller(name), name, s.attempt(t, s.caller(name), call), "ok")
+	}
+}
+
 // Whoever meets a lock is told within two seconds to try again, by PT503 and
 // nothing else.
 func TestWhoWaitsIsToldToTryAgain(t *testing.T) {

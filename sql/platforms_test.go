@@ -97,6 +97,7 @@ func TestMigrateOnPlainPostgres(t *testing.T) {
 				}
 				mustExec(t, open(t, url), "GRANT anon TO CURRENT_USER") // to act as PostgREST does
 				deploysThere(t, url)
+				functionsWorkThere(t, url)
 			}
 		})
 	}
