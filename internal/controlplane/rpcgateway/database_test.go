@@ -104,6 +104,10 @@ func TestMigrationNeedsNoNewGateway(t *testing.T) {
 	}
 	mustExec(t, conn, "NOTIFY pgrst, 'reload schema'")
 	await(t, "the new argument", func() bool { return string(post(t, url, "probe", `{"p_a":"x","p_b":3}`).body) == `"x3"` })
+	// What answers a set now could still be called as before: only the notice tells.
+	mustExec(t, conn, `BEGIN; DROP FUNCTION public.probe; CREATE FUNCTION public.probe(p_a text, p_b int) RETURNS SETOF text LANGUAGE sql AS 'SELECT p_a || p_b';
+		GRANT EXECUTE ON FUNCTION public.probe TO anon; NOTIFY pgrst, 'reload schema'; COMMIT`)
+	await(t, "the notice", func() bool { return string(post(t, url, "probe", `{"p_a":"x","p_b":3}`).body) == `["x3"]` })
 	if got := post(t, url, "later", `{}`); got.status != http.StatusNotFound {
 		t.Errorf("a function that is not there yet = %d, want 404", got.status)
 	}
