@@ -36,6 +36,9 @@ and the cluster's token:
   tendril doctor
   tendril run
 
+Where the agent may not reach the database, the URL is https://… of a Supabase
+project (with SUPABASE_ANON_KEY, its public key) or of trellis serve.
+
 Everything else has a default, and may stand in a file (--config) or in the
 environment.`,
 		SilenceUsage:  true,

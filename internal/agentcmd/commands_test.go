@@ -3,6 +3,8 @@ package agentcmd
 import (
 	"bytes"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,6 +60,27 @@ func TestRunWithAWrongToken(t *testing.T) {
 	out, code := tendril(t, []string{"TENDRIL_QUEUE_URL=" + w.URL, "TENDRIL_API_TOKEN=tnd_" + strings.Repeat("x", 43)}, "run", "--data-dir", pgtest.Dir(t)+"/data")
 	if code != ExitFailure || !strings.Contains(out, "Error: the agent token is unknown, revoked or expired") {
 		t.Errorf("tendril run = %d, %q, want 1 and what is wrong with the token", code, out)
+	}
+}
+
+// The scheme decides how the queue is reached, and a wrong key of the project is
+// not taken for a wrong token.
+func TestRunWithAWrongAPIKey(t *testing.T) {
+	t.Parallel()
+	paths := make(chan string, 8)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths <- r.URL.Path
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"message":"Invalid API key"}`)) // as Supabase answers
+	}))
+	defer server.Close()
+	out, code := tendril(t, []string{"SUPABASE_URL=" + server.URL, "SUPABASE_ANON_KEY=sb_publishable_hidden", "TENDRIL_API_TOKEN=tnd_hidden"},
+		"run", "--data-dir", pgtest.Dir(t)+"/data")
+	if code != ExitFailure || !strings.Contains(out, "does not accept the API key: Invalid API key") || strings.Contains(out, "hidden") {
+		t.Errorf("tendril run = %d, %q, want 1 and that it is the key", code, out)
+	}
+	if got := <-paths; got != "/rest/v1/rpc/register_agent" || len(paths) > 0 {
+		t.Errorf("requests = %s and %d more, want one to register", got, len(paths))
 	}
 }
 
