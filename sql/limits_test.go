@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -107,6 +108,29 @@ func TestQueueLimit(t *testing.T) {
 	// Whether there is such a workspace, and how busy, is not told to strangers.
 	_, err = w.tryDeploy(t, w.stranger, snapshot("a"))
 	wantRefusal(t, err, "PT404", "cluster_not_found")
+}
+
+// To see whether a queue is full costs nothing, however much has run there, by a
+// plan that was made when nothing had.
+func TestQueueLimitReadsLittle(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	mustExec(t, w.conn, "SET plan_cache_mode = force_generic_plan")
+	w.deploy(t, w.operator, snapshot("a"))
+	mustExec(t, w.conn, "SET session_replication_role = replica")
+	mustExec(t, w.conn, `INSERT INTO public.provisions (org_id, cluster_id, workspace_id, config_snapshot, status)
+		SELECT org_id, cluster_id, id, '{}', 'SUCCESS' FROM public.workspaces, generate_series(1, 3000)`)
+	mustExec(t, w.conn, "SET session_replication_role = origin")
+	read, _ := w.reading(t, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT set_config('request.jwt.claims', $1, true), set_config('role', 'authenticated', true)", fmt.Sprintf(`{"sub": %q}`, w.operator))
+		if err == nil {
+			_, err = tx.Exec(t.Context(), "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", w.cluster, snapshot("a"))
+		}
+		return err
+	})
+	if read > 20 {
+		t.Errorf("a deploy read %d rows, want a handful of 3,000", read)
+	}
 }
 
 // send stores chunks of a stream and says what the database expects next.

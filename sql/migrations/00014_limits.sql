@@ -97,7 +97,9 @@ BEGIN
   IF v_person THEN
     -- A script, or a model, that deploys in a loop stops here.
     v_most := (SELECT queue_limit FROM tendril.settings);
-    PERFORM FROM public.provisions WHERE workspace_id = v_workspace.id AND status = 'QUEUED' OFFSET v_most - 1 LIMIT 1;
+    -- In the order of the queue's index, so that no plan reads another one.
+    PERFORM FROM public.provisions WHERE workspace_id = v_workspace.id AND status = 'QUEUED'
+    ORDER BY priority DESC, number OFFSET v_most - 1 LIMIT 1;
     IF FOUND THEN
       PERFORM tendril.refuse('PT429', 'queue_full',
         format('%s provisions are queued in workspace %s, which is the most', v_most, to_json(v_workspace.name)),
