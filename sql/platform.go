@@ -74,7 +74,12 @@ func Inspect(ctx context.Context, databaseURL string) (Pending, error) {
 }
 
 func connect(ctx context.Context, databaseURL string) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, databaseURL)
+	config, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database's URL: %w", err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may keep prepared statements from us
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the database: %w", err)
 	}

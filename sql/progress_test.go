@@ -98,7 +98,8 @@ func TestLastPercentIsNotLost(t *testing.T) {
 			a.mustReport(t, claim, "FAILED", `{"error_code": "apply_failed"}`)
 		}, "apply 40"},
 		"the agent's loss": {func(t *testing.T, a *agent, claim uuid.UUID) {
-			mustExec(t, a.w.conn, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second'; UPDATE tendril.pulse SET reap_not_before = '-infinity'; SELECT tendril.reap()")
+			a.w.expire(t, claim)
+			mustExec(t, a.w.conn, "SELECT tendril.reap()")
 		}, "apply 40"},
 	} {
 		t.Run(name, func(t *testing.T) {
