@@ -186,7 +186,7 @@ func (h *hunt) bring(ids [2]uuid.UUID) (brought haul) {
 		},
 	})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(h.gate, "order.new"), order, 0o644) //nolint:gosec // for the hunter
+		err = os.WriteFile(filepath.Join(h.gate, "order.new"), order, 0o644)
 	}
 	if err == nil {
 		err = os.Rename(filepath.Join(h.gate, "order.new"), filepath.Join(h.gate, "order"))

@@ -165,7 +165,7 @@ func (a *Agent) RunAs(uid int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.uid = uint32(uid) //nolint:gosec // a uid
+	a.uid = uint32(uid)
 	a.Set("HOME", home)
 }
 

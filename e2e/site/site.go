@@ -43,7 +43,7 @@ func Meeting(t testing.TB) string {
 	// Below one that lists nothing to others, so it is not among what a run may
 	// have left behind anywhere.
 	dir := filepath.Join(pgtest.Dir(t), "meeting")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)); err != nil { //nolint:gosec // meant
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -119,7 +119,7 @@ func (d *dataDir) open(workspace uuid.UUID) (uid int, err error) {
 		return 0, err
 	}
 	if fresh {
-		err = isolation.Forget(uid)
+		err = isolation.Forget(func(owner int) bool { return owner == uid })
 	}
 	err = errors.Join(err, d.uids.block.HandOver(work, uid, 0o750), d.uids.block.HandOver(state, uid, 0o700))
 	return uid, err
@@ -145,8 +145,8 @@ func (d *dataDir) shutFor(workspace string) error {
 	return errors.Join(isolation.Shut(d.path("work", workspace)), isolation.Shut(d.path("state", workspace)))
 }
 
-// endUIDs ends whatever runs with a uid of ours, unless it is a run of an
-// earlier start, which keeps its uid.
+// endUIDs ends whatever runs with a uid of ours and removes what it left, unless
+// it is a run of an earlier start, which keeps its uid.
 func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
 	u := b.dir.uids
 	if u == nil {
@@ -155,7 +155,14 @@ func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
 	for _, s := range living {
 		u.keep(s.about.UID, s.about.Workspace)
 	}
-	return b.end(ctx, func(ctx context.Context) ([]process.Info, error) {
+	err := b.end(ctx, func(ctx context.Context) ([]process.Info, error) {
 		return process.KillByUID(ctx, u.free)
 	})
+	if err != nil {
+		return err
+	}
+	if err := isolation.Forget(u.free); err != nil {
+		return fmt.Errorf("remove what earlier runs left: %w", err)
+	}
+	return nil
 }

@@ -54,7 +54,7 @@ func (u *uids) take(workspace uuid.UUID, before int) (uid int, fresh bool, err e
 		}
 	}
 	u.users[before] = workspace
-	fresh = u.last[before] != workspace
+	fresh = u.last[before] != uuid.Nil && u.last[before] != workspace
 	u.last[before] = workspace
 	return before, fresh, nil
 }
@@ -66,7 +66,7 @@ func (u *uids) keep(uid int, workspace uuid.UUID) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.users[uid] = workspace
+	u.users[uid], u.last[uid] = workspace, workspace
 }
 
 // give has the uid of a workspace's run used again.

@@ -30,7 +30,7 @@ func TestUIDsAreOfOneRunEach(t *testing.T) {
 	var taken []int
 	for range isolation.MaxRuns {
 		uid, fresh, err := u.take(uuid.New(), 0)
-		if err != nil || slices.Contains(taken, uid) || !u.block.Has(uid) || !fresh {
+		if err != nil || slices.Contains(taken, uid) || !u.block.Has(uid) || fresh {
 			t.Fatalf("take() = %d, %v, %v, want one of the block that none of %v is", uid, fresh, err, taken)
 		}
 		taken = append(taken, uid)

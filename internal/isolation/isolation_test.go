@@ -141,13 +141,14 @@ func TestIdentity(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	play(t, "leaves", everybodys(t))
+	ours := func(uid int) bool { return uid == testIDs.Run }
 	left := func() (there []string) {
 		for _, path := range []string{"/tmp/left-by-60707", "/dev/shm/left-by-60707"} {
 			if _, err := os.Lstat(path); err == nil {
 				there = append(there, path)
 			}
 		}
-		ids, err := objects("/proc/sysvipc/shm", "shmid", testIDs.Run)
+		ids, err := objects("/proc/sysvipc/shm", "shmid", ours)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,7 @@ func TestForget(t *testing.T) {
 	if got := left(); len(got) != 3 {
 		t.Fatalf("before Forget() there are %v, want all three", got)
 	}
-	if err := Forget(testIDs.Run); err != nil {
+	if err := Forget(ours); err != nil {
 		t.Errorf("Forget() = %v", err)
 	}
 	if got := left(); len(got) != 0 {

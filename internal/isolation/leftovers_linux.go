@@ -21,25 +21,25 @@ func commonDirs() []string {
 	return []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/lock"}
 }
 
-// Forget removes what a uid has left where anybody may write, and its System V
-// shared memory, semaphores and message queues. None of its processes may live.
-func Forget(uid int) error {
+// Forget removes what uids have left where anybody may write, and their System V
+// shared memory, semaphores and message queues. None of their processes may live.
+func Forget(owned func(uid int) bool) error {
 	var errs []error
 	for _, dir := range commonDirs() {
-		errs = append(errs, forgetFiles(dir, uid))
+		errs = append(errs, forgetFiles(dir, owned))
 	}
-	return errors.Join(append(errs, forgetIPC(uid))...)
+	return errors.Join(append(errs, forgetIPC(owned))...)
 }
 
 // forgetFiles looks through a directory and those below it that anybody may
 // write to.
-func forgetFiles(dir string, uid int) error {
+func forgetFiles(dir string, owned func(uid int) bool) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for what uid %d left: %w", uid, err)
+		return fmt.Errorf("look for what runs left: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // only looked at
 	var errs []error
@@ -51,7 +51,7 @@ func forgetFiles(dir string, uid int) error {
 		if err != nil {
 			return nil //nolint:nilerr // gone meanwhile
 		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid && name != "." {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && name != "." && owned(int(stat.Uid)) {
 			errs = append(errs, root.RemoveAll(name))
 			if entry.IsDir() {
 				return fs.SkipDir
@@ -67,7 +67,7 @@ func forgetFiles(dir string, uid int) error {
 }
 
 // forgetIPC removes System V objects.
-func forgetIPC(uid int) error {
+func forgetIPC(owned func(uid int) bool) error {
 	var errs []error
 	for _, kind := range []struct {
 		file, id string
@@ -77,11 +77,11 @@ func forgetIPC(uid int) error {
 		{"sem", "semid", func(id uintptr) unix.Errno { return control(unix.SYS_SEMCTL, id, 0, unix.IPC_RMID) }},
 		{"msg", "msqid", func(id uintptr) unix.Errno { return control(unix.SYS_MSGCTL, id, unix.IPC_RMID, 0) }},
 	} {
-		ids, err := objects(path.Join("/proc/sysvipc", kind.file), kind.id, uid)
+		ids, err := objects(path.Join("/proc/sysvipc", kind.file), kind.id, owned)
 		errs = append(errs, err)
 		for _, id := range ids {
 			if errno := kind.remove(id); errno != 0 && errno != unix.EINVAL && errno != unix.EIDRM {
-				errs = append(errs, fmt.Errorf("remove what uid %d left (%s %d): %w", uid, kind.id, id, errno))
+				errs = append(errs, fmt.Errorf("remove what a run left (%s %d): %w", kind.id, id, errno))
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func control(call, id, second, third uintptr) unix.Errno {
 }
 
 // objects reads a table of /proc/sysvipc. Its first line names the columns.
-func objects(table, idColumn string, uid int) (ids []uintptr, err error) {
+func objects(table, idColumn string, owned func(uid int) bool) (ids []uintptr, err error) {
 	file, err := os.Open(table)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // a kernel without System V IPC
@@ -114,8 +114,7 @@ func objects(table, idColumn string, uid int) (ids []uintptr, err error) {
 			}
 			continue
 		}
-		text := strconv.Itoa(uid)
-		if len(fields) <= max(id, owner, creator) || fields[owner] != text && fields[creator] != text {
+		if len(fields) <= max(id, owner, creator) || !of(fields[owner], owned) && !of(fields[creator], owned) {
 			continue
 		}
 		if number, err := strconv.ParseUint(fields[id], 10, 31); err == nil {
@@ -123,4 +122,9 @@ func objects(table, idColumn string, uid int) (ids []uintptr, err error) {
 		}
 	}
 	return ids, lines.Err()
+}
+
+func of(text string, owned func(uid int) bool) bool {
+	uid, err := strconv.Atoi(text)
+	return err == nil && owned(uid)
 }

@@ -197,8 +197,11 @@ func (s store) copy(from, to string, sum checksum) error {
 	if err := os.CopyFS(made, os.DirFS(from)); err != nil {
 		return fmt.Errorf("copy it: %w", err)
 	}
-	if got, err := hashPackage(made); err != nil || got != sum {
-		return fmt.Errorf("copy it: the copy has another checksum (%v)", err)
+	switch got, err := hashPackage(made); {
+	case err != nil:
+		return fmt.Errorf("check its copy: %w", err)
+	case got != sum:
+		return errors.New("its copy has another checksum")
 	}
 	return errors.Join(readOnly(made), os.Rename(made, to))
 }
