@@ -22,6 +22,9 @@ func (d *dataDir) isolate(setting string) error {
 	if setting == "" || setting == "off" {
 		return nil
 	}
+	if err := isolation.Capable(); err != nil {
+		return err
+	}
 	first := 0
 	if setting != "auto" {
 		var err error

@@ -62,15 +62,48 @@ func Drop(ids IDs) (*Identity, error) {
 		return nil, fmt.Errorf("become the unprivileged uid %d: %w", ids.Run, err)
 	}
 	// Securebits can have the kernel leave capabilities with an ordinary uid.
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return nil, fmt.Errorf("look which capabilities are left: %w", err)
+	data, err := capabilities()
+	if err != nil {
+		return nil, err
 	}
 	if data[0].Permitted|data[1].Permitted != 0 {
 		return nil, fmt.Errorf("the uid %d has capabilities left (%#x %#x): the agent was started with securebits that keep them", ids.Run, data[1].Permitted, data[0].Permitted)
 	}
 	return &Identity{ids: ids}, process.Undumpable() // which a change of the uid may end
+}
+
+func capabilities() (data [2]unix.CapUserData, err error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return data, fmt.Errorf("look which capabilities this process has: %w", err)
+	}
+	return data, nil
+}
+
+// Capable is an error if this process is root in name only, as in a container
+// that has been denied its capabilities.
+func Capable() error {
+	data, err := capabilities()
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, c := range []struct {
+		bit  int
+		name string
+	}{
+		{unix.CAP_CHOWN, "CAP_CHOWN"}, {unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"}, {unix.CAP_FOWNER, "CAP_FOWNER"},
+		{unix.CAP_KILL, "CAP_KILL"}, {unix.CAP_SETGID, "CAP_SETGID"}, {unix.CAP_SETUID, "CAP_SETUID"},
+	} {
+		if data[0].Effective&(1<<c.bit) == 0 {
+			missing = append(missing, c.name)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("this root may not give runs uids of their own: it lacks %s. Give it that, start the agent as an ordinary user, or let runs be root (run.uids = \"off\")",
+		strings.Join(missing, ", "))
 }
 
 // errSettled is met where the caches are to be written and cannot be any more.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,6 +86,25 @@ func roles() map[string]func() error {
 			}
 			return err
 		},
+		"root in name": func() error {
+			runtime.LockOSThread() // capabilities are a thread's
+			if err := Capable(); err != nil {
+				return err
+			}
+			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			data, err := capabilities()
+			if err != nil {
+				return err
+			}
+			data[0].Effective &^= 1 << unix.CAP_SETUID
+			if err := unix.Capset(&header, &data[0]); err != nil {
+				return err
+			}
+			if err := Capable(); err == nil || !strings.Contains(err.Error(), "lacks CAP_SETUID.") {
+				return fmt.Errorf("Capable() without CAP_SETUID = %w, want an error that names it", err)
+			}
+			return nil
+		},
 		"settled": func() error {
 			id, err := Drop(testIDs)
 			if err != nil {
@@ -137,6 +157,7 @@ func TestIdentity(t *testing.T) {
 	t.Parallel()
 	play(t, "both", everybodys(t))
 	play(t, "settled", everybodys(t))
+	play(t, "root in name", everybodys(t))
 }
 
 func TestForget(t *testing.T) {

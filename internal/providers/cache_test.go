@@ -299,3 +299,97 @@ func TestBrokenStore(t *testing.T) {
 	}
 	s.wantDownloads(1)
 }
+
+// A template that ships a mirror chooses what its packages are called, so they
+// are nobody else's.
+func TestShippedPackagesAreNotShared(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := s.workspace("")
+	shipped := filepath.Join(dir, "source", "terraform.d", "plugins")
+	if err := os.MkdirAll(shipped, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.run(dir)
+	if stored, err := filepath.Glob(filepath.Join(s.store.dir, "*", "*", "*", "*", "*", "*")); err != nil || len(stored) != 0 {
+		t.Errorf("stored = %v, %v, want none of a template that ships packages", stored, err)
+	}
+	if err := os.RemoveAll(filepath.Dir(shipped)); err != nil {
+		t.Fatal(err)
+	}
+	s.run(dir)
+	if stored, err := filepath.Glob(filepath.Join(s.store.dir, "*", "*", "*", "*", "*", "*")); err != nil || len(stored) != 1 {
+		t.Errorf("stored = %v, %v, want the package of a template that ships none", stored, err)
+	}
+}
+
+// Where the store has an owner of its own, nothing in it is a file that the
+// engine has made.
+func TestPublishCopiesForAnotherOwner(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	depth, calls := 0, 0
+	s.store.as = func(do func() error) error {
+		calls++
+		depth++
+		defer func() { depth-- }()
+		return do()
+	}
+	at, sane := newSlot("registry.terraform.io/hashicorp/time", providertest.Version)
+	sum, ok := parseChecksum(s.h1(providertest.Version))
+	if !sane || !ok {
+		t.Fatal("no checksum or no slot")
+	}
+	dir := filepath.Join(t.TempDir(), "package")
+	s.mirror.Unpack(t, providertest.Version, dir)
+	program := filepath.Join(dir, providertest.ProgramName(providertest.Version))
+	held, err := os.OpenFile(program, os.O_RDWR, 0) // as whoever made it could
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close() //nolint:errcheck // what is written is not wanted
+	done, err := s.store.use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if err := s.store.publish(t.Context(), dir, at, sum); err != nil {
+		t.Fatal(err)
+	}
+	if calls == 0 || depth != 0 {
+		t.Errorf("the owner was asked %d times, want each change to be the owner's", calls)
+	}
+	if _, err := held.WriteAt([]byte("hostile"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := hashPackage(s.store.path(at, sum)); err != nil || got != sum {
+		t.Errorf("what its maker writes to reaches the store: checksum %s, %v, want %s", got, err, sum)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the package that was copied is still there")
+	}
+}
+
+func TestPublishChecksTheCopy(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.store.as = func(do func() error) error { return do() }
+	at, _ := newSlot("registry.terraform.io/hashicorp/time", providertest.Version)
+	sum, _ := parseChecksum(s.h1(providertest.Version))
+	dir := filepath.Join(t.TempDir(), "package")
+	s.mirror.Unpack(t, providertest.Version, dir)
+	if err := os.WriteFile(filepath.Join(dir, "more"), []byte("made by a template"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.store.use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if err := s.store.publish(t.Context(), dir, at, sum); err == nil {
+		t.Error("publish(something else under that checksum) = nil, want an error")
+	}
+	if _, err := os.Stat(s.store.path(at, sum)); err == nil {
+		t.Error("what has another checksum is in the store")
+	}
+}

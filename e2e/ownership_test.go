@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/providers/providertest"
+
+	"github.com/tendril-run/tendril/e2e/site"
+)
+
+const timed = `
+terraform {
+  required_providers {
+    time = { source = "hashicorp/time" }
+  }
+}
+resource "time_static" "now" {}
+resource "terraform_data" "who" {
+  provisioner "local-exec" { command = "echo \"ran as $(id -u) in $HOME\"; touch /tmp/$MARK-$(id -u)" }
+}
+`
+
+// Two workspaces of an agent that is root share packages that neither can
+// change, each under a uid of its own.
+func TestSharedProvidersBelongToNoRun(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has uids to give; the tests of CI run as root")
+	}
+	s := site.New(t)
+	mirror := providertest.NewMirror(t)
+	if err := os.Chmod(filepath.Dir(filepath.Dir(mirror.ConfigFile())), 0o711); err != nil { //nolint:gosec // other users read what is in it
+		t.Fatal(err)
+	}
+	mark := filepath.Base(filepath.Dir(site.Meeting(t))) // nobody else's
+	t.Cleanup(func() {
+		left, err := filepath.Glob("/tmp/" + mark + "-*")
+		for _, path := range left {
+			err = errors.Join(err, os.Remove(path))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	a := s.NewAgent("one", 2, "")
+	a.Set("TENDRIL_RUN_PASS_ENV", "GORACE,TF_CLI_CONFIG_FILE,SSL_CERT_FILE,MARK")
+	a.Env = append(a.Env, mirror.Env()...)
+	a.Set("MARK", mark)
+	a.Start()
+	repo := s.Template("timed", map[string]string{"main.tf": timed})
+	uids := map[string]string{}
+	for _, workspace := range []string{"a", "b", "a"} {
+		id := s.DeployTemplate(repo, workspace, nil)
+		if got := s.AwaitEnd(id); got != "SUCCESS" {
+			t.Fatalf("provision = %s: %s", got, s.Message(id))
+		}
+		said := regexp.MustCompile(`ran as (\d+) in (\S+)`).FindStringSubmatch(s.Log(t, id))
+		if said == nil {
+			continue // nothing to do the second time
+		}
+		if said[1] == "0" || !strings.HasPrefix(said[2], a.Dir+"/work/") {
+			t.Errorf("a template runs as %s with HOME %s, want an unprivileged uid and a home of its own", said[1], said[2])
+		}
+		uids[workspace] = said[1]
+	}
+	if len(uids) != 2 || uids["a"] == uids["b"] {
+		t.Errorf("uids = %v, want one for each workspace while there are enough", uids)
+	}
+	if got := mirror.Downloads(); got != 1 {
+		t.Errorf("%d downloads by two workspaces, want 1", got)
+	}
+	cache := ownerOf(t, filepath.Join(a.Dir, "providers"))
+	packages := 0
+	err := filepath.WalkDir(filepath.Join(a.Dir, "providers"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if owner := ownerOf(t, path); owner != cache || owner == 0 || info.Mode().Perm()&0o022 != 0 {
+			t.Errorf("%s belongs to %d with mode %v, want the caches' uid %d alone to write there", path, owner, info.Mode(), cache)
+		}
+		if strings.HasPrefix(entry.Name(), "terraform-provider-") {
+			packages++
+		}
+		return nil
+	})
+	if err != nil || packages != 1 {
+		t.Errorf("the store has %d packages, %v, want 1", packages, err)
+	}
+	// What a run leaves in /tmp is gone with the next start, at the latest.
+	for _, uid := range uids {
+		if _, err := os.Lstat("/tmp/" + mark + "-" + uid); err != nil {
+			t.Errorf("what the run of uid %s left is not there (%v), so the test shows nothing", uid, err)
+		}
+	}
+	a.Terminate()
+	a.Start().AwaitOutput("registered")
+	again := s.DeployTemplate(repo, "c", nil)
+	if got := s.AwaitEnd(again); got != "SUCCESS" {
+		t.Fatalf("provision = %s: %s", got, s.Message(again))
+	}
+	for _, uid := range uids {
+		if _, err := os.Lstat("/tmp/" + mark + "-" + uid); err == nil && !strings.Contains(s.Log(t, again), "ran as "+uid+" ") {
+			t.Errorf("what the run of uid %s left in /tmp is still there after a start", uid)
+		}
+	}
+}
+
+func ownerOf(t *testing.T, path string) uint32 {
+	t.Helper()
+	var stat syscall.Stat_t
+	if err := syscall.Lstat(path, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Uid
+}
