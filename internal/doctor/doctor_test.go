@@ -1,6 +1,10 @@
 package doctor_test
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -9,6 +13,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
+	"github.com/tendril-run/tendril/internal/job"
 )
 
 func TestNothingIsWrong(t *testing.T) {
@@ -83,4 +88,20 @@ func TestFileThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = writer.Close()
+}
+
+// What others say may hold a secret: a library that shows the URL it was given,
+// a server that repeats a header.
+func TestSecretsInOthersWords(t *testing.T) {
+	t.Parallel()
+	p := machine(t)
+	sum := sha256.Sum256([]byte(p.Token))
+	p.Config.Queue.APIKey = "s3cret-key"
+	p.Config.State.Config = map[string]map[string]string{"pg": {"conn_str": "s3cret-state"}}
+	p.secrets = []string{"s3cret/word", "s3cret-key", "s3cret-state", hex.EncodeToString(sum[:])}
+	p.Config.Queue.ListenURL = "postgres://x:s3cret%2Fword@db.example/x"
+	p.Git = func(context.Context) (job.Git, error) {
+		return job.Git{}, errors.New(strings.Join(append(p.secrets, p.Token), " "))
+	}
+	want(t, p.examine(t), "git", doctor.Fail, "[hidden] [hidden] [hidden]")
 }
