@@ -2,6 +2,7 @@ package sql_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -128,6 +129,36 @@ func TestDeployTellsStrangersNothing(t *testing.T) {
 			t.Errorf("%s: existing cluster %q, absent %q, want the same answer", name, real, none)
 		}
 		insert(user, w.cluster, `{}`) // refused for the role, before the snapshot is read
+	}
+}
+
+// Nor does the work that goes before the answer, and so the time, tell of it.
+func TestDeployTakesStrangersAsLong(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	mustExec(t, w.conn, "SET track_functions = 'all'")
+	called := func(cluster uuid.UUID) (calls string) {
+		const counted = "SELECT coalesce(jsonb_object_agg(funcname, calls), '{}') FROM pg_stat_xact_user_functions WHERE funcname <> 'current_user_id'" // the planner calls that as well
+		var before, after map[string]int
+		w.as(t, "authenticated", w.stranger, func(tx pgx.Tx) error {
+			if err := tx.QueryRow(t.Context(), counted).Scan(&before); err != nil {
+				return err
+			}
+			err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", cluster, snapshot("w"))
+				return err
+			})
+			wantRefusal(t, err, "PT404", "cluster_not_found")
+			return tx.QueryRow(t.Context(), counted).Scan(&after)
+		})
+		for name := range before {
+			after[name] -= before[name]
+		}
+		maps.DeleteFunc(after, func(_ string, n int) bool { return n == 0 })
+		return fmt.Sprint(after)
+	}
+	if real, none := called(w.cluster), called(uuid.New()); real != none || !strings.Contains(real, "orgs_with_role") {
+		t.Errorf("functions called for an existing cluster: %s, for none: %s, want the same", real, none)
 	}
 }
 

@@ -62,8 +62,9 @@ BEGIN
   -- First who asks, and one answer for "no such cluster" and "not yours":
   -- WITH CHECK runs only after triggers, and an error text must not tell a
   -- stranger what exists.
+  -- Nor must the time that the answer takes: memberships are looked up for both.
   SELECT org_id INTO v_org FROM public.clusters WHERE id = NEW.cluster_id;
-  IF v_org IS NULL OR NOT tendril.may_act(v_org, 'operator') THEN
+  IF NOT tendril.may_act(v_org, 'operator') OR v_org IS NULL THEN
     PERFORM tendril.refuse('PT404', 'cluster_not_found',
       format('there is no cluster %s that you may deploy to', NEW.cluster_id),
       'check the id, and that you are an operator of its organisation');
