@@ -112,7 +112,7 @@ func (c *catalogue) look(name string, given []string) (f *function, unsure bool)
 	case c.functions == nil:
 		return nil, true
 	case c.stale:
-		return f, !(c.failed && justNow)
+		return f, !c.failed || !justNow
 	default:
 		return f, (f == nil || !f.takes(given)) && !justNow
 	}

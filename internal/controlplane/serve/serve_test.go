@@ -276,7 +276,8 @@ func TestTLS(t *testing.T) {
 	o, said := options(db.URL)
 	o.CertFile, o.KeyFile = cert, key
 	url := start(t, o)
-	if _, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/healthz"); err == nil {
+	if response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/healthz"); err == nil {
+		_ = response.Body.Close()
 		t.Error("a client that does not know the certificate is served")
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
