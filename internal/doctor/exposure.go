@@ -67,14 +67,14 @@ func (d *doctor) secrets(context.Context) verdict {
 	if len(files) == 0 {
 		return ok("no file of the configuration holds a secret")
 	}
-	return ok("others cannot read the %s with secrets", counted(len(files), "file", "files"))
+	return ok("others cannot read %s", counted(len(files), "file that holds a secret", "files that hold secrets"))
 }
 
 // templates says what the code that templates bring can look at here.
 func (d *doctor) templates(context.Context) verdict {
 	given := ""
 	if names := d.givenSecrets(); len(names) > 0 {
-		given = "; it is given " + strings.Join(names, ", ")
+		given = "; they are given " + strings.Join(names, ", ")
 	}
 	switch {
 	case d.isolates():

@@ -242,7 +242,7 @@ func TestFilesWithSecrets(t *testing.T) {
 		"closed token": {func(t *testing.T, p *patient) {
 			p.Config.Queue.TokenFile = write(t, t.TempDir()+"/token", p.Token, 0o600)
 		},
-			"secrets", doctor.OK, []string{"1 file"}},
+			"secrets", doctor.OK, []string{"others cannot read 1 file"}},
 		"no token": {func(t *testing.T, p *patient) { p.Config.Queue.TokenFile = t.TempDir() + "/nothing" }, "secrets", doctor.Fail, []string{"no such file"}},
 		"open configuration": {func(t *testing.T, p *patient) {
 			p.Config.State.Config = map[string]map[string]string{"pg": {"conn_str": "postgres://x:s3cret-word@db.example/x"}}
