@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/providers/providertest"
 
 	"github.com/tendril-run/tendril/e2e/site"
@@ -123,4 +125,61 @@ func ownerOf(t *testing.T, path string) uint32 {
 		t.Fatal(err)
 	}
 	return stat.Uid
+}
+
+// containersRights are those that root has in a container unless somebody asks
+// for more: it cannot look into processes of other uids.
+const containersRights = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+setfcap,+mknod,+net_bind_service,+sys_chroot,+audit_write"
+
+// Agent and exec are both killed; what they leave runs with a uid that only the
+// next start knows to be its own.
+func TestRestartInAContainerEndsWhatARunLeft(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has uids to give; the tests of CI run as root")
+	}
+	s := site.New(t)
+	gate := site.Meeting(t)
+	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
+	a := s.NewAgent("one", 1, "")
+	a.Wrap = []string{"setpriv", "--bounding-set", containersRights}
+	a.Start()
+	id := s.DeployTemplate(repo, "a", nil)
+	s.AwaitLine(id, "(local-exec): applying")
+	said := regexp.MustCompile(`: applying (\d+)`).FindStringSubmatch(s.Log(t, id))
+	if said == nil {
+		t.Fatalf("the template does not say its process:\n%s", s.Log(t, id))
+	}
+	left, err := strconv.Atoi(said[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := process.Descendants(a.Cmd.Process.Pid)
+	if err == nil {
+		err = a.Cmd.Process.Signal(syscall.SIGSTOP) // or it would see to what exec leaves
+	}
+	for _, child := range below {
+		if child.Parent == a.Cmd.Process.Pid {
+			err = errors.Join(err, syscall.Kill(child.PID, syscall.SIGKILL))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Kill()
+	if !process.Alive(left) {
+		t.Fatal("nothing of the run is left, so the test shows nothing")
+	}
+	a.Start()
+	if got := s.AwaitEnd(id); got != "FAILED/agent_restarted" {
+		t.Errorf("provision = %s, want FAILED/agent_restarted", got)
+	}
+	if process.Alive(left) {
+		t.Errorf("process %d of the dead run lives on", left)
+	}
+	release(t, gate)
+	again := s.DeployTemplate(repo, "a", nil)
+	if got := s.AwaitEnd(again); got != "SUCCESS" {
+		t.Errorf("the next run = %s: %s", got, s.Message(again))
+	}
 }

@@ -88,7 +88,7 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 		log := b.leftoverLog(s)
 		err := awaitChild(ctx, s, log)
 		if err == nil || errors.Is(err, errOdd) { // without its engine a child ends as well
-			err = b.endEngines(ctx, b.enginesOf(s.about.Workspace.String()))
+			err = errors.Join(b.endEngines(ctx, b.enginesOf(s.about.Workspace.String())), b.endUID(ctx, s.about.UID))
 		}
 		if err != nil {
 			b.workspaces.abandon(s.about.Workspace) // something may still be at work there

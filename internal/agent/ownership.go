@@ -169,3 +169,14 @@ func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
 	}
 	return nil
 }
+
+// endUID ends what a run of an earlier start left running as its uid. A root
+// without CAP_SYS_PTRACE, as in most containers, cannot tell it otherwise.
+func (b *boot) endUID(ctx context.Context, uid int) error {
+	if b.dir.uids == nil || !b.dir.uids.block.Has(uid) {
+		return nil
+	}
+	return b.end(ctx, func(ctx context.Context) ([]process.Info, error) {
+		return process.KillByUID(ctx, func(other int) bool { return other == uid })
+	})
+}
