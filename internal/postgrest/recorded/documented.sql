@@ -14,9 +14,9 @@ CREATE FUNCTION public.test_empty_rowset() RETURNS SETOF int LANGUAGE sql AS 'SE
 CREATE FUNCTION public.multi_column_table_return() RETURNS TABLE (a text, b text) LANGUAGE sql AS $$SELECT 'A', 'B'$$;
 CREATE FUNCTION public.many_out_params(OUT my_json json, OUT num int, OUT str text) LANGUAGE sql AS $$SELECT '{"a": 1, "b": "two"}'::json, 3, 'four'$$;
 CREATE FUNCTION public.json_argument(arg json) RETURNS text LANGUAGE sql AS 'SELECT json_typeof(arg)';
-CREATE FUNCTION public.varied_arguments(double double precision, "varchar" varchar, "boolean" boolean, date date, arr text[], "integer" integer, json json, jsonb jsonb)
+CREATE FUNCTION public.varied_arguments(double double precision, "varchar" varchar, "boolean" boolean, date date, arr text[], "integer" integer, "json" json, jsonb jsonb)
 RETURNS json LANGUAGE sql AS $$
-  SELECT json_build_object('double', double, 'varchar', "varchar", 'boolean', "boolean", 'date', date, 'arr', arr, 'integer', "integer", 'json', json, 'jsonb', jsonb)
+  SELECT json_build_object('double', double, 'varchar', "varchar", 'boolean', "boolean", 'date', date, 'arr', arr, 'integer', "integer", 'json', "json", 'jsonb', jsonb)
 $$;
 CREATE FUNCTION public.just_fail() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'I refuse!' USING DETAIL = 'Pretty simple', HINT = 'There is nothing you can do.'; END $$;
