@@ -20,7 +20,7 @@ import (
 // that the directories belong to whom they are to.
 func (d *dataDir) isolate(setting string) error {
 	if setting == "" || setting == "off" {
-		return nil
+		return d.disown()
 	}
 	if err := isolation.Capable(); err != nil {
 		return err
@@ -39,6 +39,30 @@ func (d *dataDir) isolate(setting string) error {
 	d.uids = &uids{block: block, users: map[int]uuid.UUID{}, last: map[int]uuid.UUID{}, lost: map[int]bool{}}
 	if err := d.own(); err != nil {
 		return fmt.Errorf("give the data directory's parts to those who use them: %w", err)
+	}
+	return nil
+}
+
+// disown remembers, by who owns them, that templates could write to all of it: a
+// start that has uids for runs again finds what own says.
+func (d *dataDir) disown() error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	dirs := []string{d.path("repos"), d.path("engines"), d.path("providers"), d.path("checkouts")}
+	for _, name := range []string{"work", "state"} {
+		entries, err := os.ReadDir(d.path(name))
+		if err != nil {
+			return fmt.Errorf("look through the data directory: %w", err)
+		}
+		for _, entry := range entries {
+			dirs = append(dirs, d.path(name, entry.Name()))
+		}
+	}
+	for _, dir := range dirs {
+		if err := os.Lchown(dir, 0, 0); err != nil {
+			return fmt.Errorf("take the data directory's parts back: %w", err)
+		}
 	}
 	return nil
 }

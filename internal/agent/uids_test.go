@@ -146,6 +146,52 @@ func TestOlderDataDirIsTakenOver(t *testing.T) {
 	}
 }
 
+// Templates that were root could write anywhere.
+func TestCachesAreMadeAnewAfterATimeWithoutUIDs(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives directories to others")
+	}
+	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	workspace := uuid.New()
+	planted, record := d.path("engines", "planted"), d.path("work", workspace.String(), "record")
+	isolated := func() {
+		t.Helper()
+		d.uids = newUIDs()
+		t.Cleanup(func() { _ = d.uids.block.Close() }) // only read
+		_, err := d.workspace(workspace)
+		if err := errors.Join(err, d.own()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.open(workspace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	isolated()
+	if err := errors.Join(d.shut(workspace), os.WriteFile(planted, nil, 0o600), d.own()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(planted); err != nil {
+		t.Errorf("a start with uids has thrown the caches of the last one away: %v", err)
+	}
+	d.uids = nil
+	if err := errors.Join(d.isolate("off"), os.WriteFile(record, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	isolated()
+	if _, err := os.Stat(planted); err == nil {
+		t.Error("a cache that templates could write to as root is kept")
+	}
+	var stat syscall.Stat_t
+	if err := syscall.Stat(record, &stat); err != nil || !d.uids.block.Has(int(stat.Uid)) {
+		t.Errorf("what a run without a uid left belongs to %d, %v, want the next run", stat.Uid, err)
+	}
+}
+
 func TestUnreachableDataDirIsRefused(t *testing.T) {
 	t.Parallel()
 	above := filepath.Join(pgtest.Dir(t), "private")

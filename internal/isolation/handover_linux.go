@@ -9,9 +9,10 @@ import (
 )
 
 // HandOver gives a run's uid a directory and all in it. No process of another
-// run may be in there. What is not that run's to have stays as it is: a file
-// with a second name belongs to whoever has the other one, and a template that
-// can name a file of root's could have it this way.
+// run may be in there. What no run has made stays as it is: where the kernel does
+// not forbid it, a template can give a file of root's a second name in there.
+// In a directory that no run of ours had before, whatever has one name only is
+// given.
 //
 // The group of a directory that is at rest says whose its content is, so the
 // same uid gets it back in one step.
@@ -23,7 +24,7 @@ func (b *Block) HandOver(dir string, uid int, mode fs.FileMode) error {
 	defer root.Close() //nolint:errcheck // only looked at
 	info, err := root.Stat(".")
 	if err == nil && groupOf(info) != uid {
-		err = b.handOverContent(root, uid)
+		err = b.handOverContent(root, uid, b.Has(groupOf(info)))
 	}
 	// Last of all: what was interrupted is done again.
 	err = errors.Join(err, root.Chown(".", uid, uid), root.Chmod(".", mode))
@@ -33,7 +34,7 @@ func (b *Block) HandOver(dir string, uid int, mode fs.FileMode) error {
 	return nil
 }
 
-func (b *Block) handOverContent(root *os.Root, uid int) error {
+func (b *Block) handOverContent(root *os.Root, uid int, hadRuns bool) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || name == "." {
 			return err
@@ -46,7 +47,8 @@ func (b *Block) handOverContent(root *os.Root, uid int) error {
 		switch {
 		case !ok, info.Mode()&(fs.ModeDevice|fs.ModeCharDevice) != 0:
 			return nil
-		case info.Mode().IsRegular() && stat.Nlink > 1 && !b.Has(int(stat.Uid)):
+		case b.Has(int(stat.Uid)):
+		case hadRuns, info.Mode().IsRegular() && stat.Nlink > 1:
 			return nil
 		}
 		return root.Lchown(name, uid, uid)

@@ -220,6 +220,11 @@ func TestHandOver(t *testing.T) {
 	}
 	b := &Block{Cache: testIDs.Cache}
 	for _, uid := range []int{60707, 60708} {
+		if uid == 60708 { // as if its first name were gone by now
+			if err := os.WriteFile(filepath.Join(work, "roots"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := errors.Join(b.HandOver(work, uid, 0o750), Shut(work)); err != nil {
 			t.Fatal(err)
 		}
@@ -235,6 +240,9 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("after HandOver(%d), %s belongs to %v, want %v", uid, name, got, want)
 			}
 		}
+	}
+	if info, err := os.Stat(filepath.Join(work, "roots")); err != nil || groupOf(info) != 0 {
+		t.Errorf("a file that no run has made is of group %d, want it left alone", groupOf(info))
 	}
 	if info, err := os.Stat(work); err != nil || info.Mode().Perm() != 0o700 || Group(work) != 60708 {
 		t.Errorf("a shut directory is %v of group %d, want 0700 and the last run's", info.Mode(), Group(work))
