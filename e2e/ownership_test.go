@@ -38,7 +38,7 @@ func TestSharedProvidersBelongToNoRun(t *testing.T) {
 	}
 	s := site.New(t)
 	mirror := providertest.NewMirror(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(mirror.ConfigFile())), 0o711); err != nil { //nolint:gosec // other users read what is in it
+	if err := os.Chmod(filepath.Dir(filepath.Dir(mirror.ConfigFile())), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	mark := filepath.Base(filepath.Dir(site.Meeting(t))) // nobody else's
