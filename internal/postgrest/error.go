@@ -17,6 +17,11 @@ const (
 	CodeNoTable        = "PGRST205" // no table of that name
 )
 
+// BodyTooLarge is the details of what refuses a body for its size before anything
+// is known of it: the gateway's answer, and what an agent makes of a proxy's.
+// The database's own limits have words of their own.
+const BodyTooLarge = "body_too_large"
+
 // Error is the body of every answer that is no success.
 type Error struct {
 	// Code is a SQLSTATE or one of the codes above. Supabase's front door

@@ -37,7 +37,8 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte,
 
 func tooLarge(limit int64) *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, header: map[string]string{"Connection": "close"},
-		body: postgrest.NewError("PT413", fmt.Sprintf("the request has more than the %d bytes allowed", limit), "request_too_large", "")}
+		body: postgrest.NewError("PT413", fmt.Sprintf("the request has more than the %d bytes allowed", limit), postgrest.BodyTooLarge,
+			"have trellis serve take larger ones: --max-body")}
 }
 
 var errBudget = errors.New("the budget for bodies is used up")

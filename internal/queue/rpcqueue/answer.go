@@ -63,11 +63,22 @@ type pulse struct {
 
 func (p *pulse) valid() bool { return p.Cancel != nil && p.Lost != nil }
 
-// assignments are the rows that fetch_next_provision answers, one at most.
-type assignments []provision.Assignment
+// assignments are the rows that fetch_next_provision answers, one at most. There
+// is room for no more: a slice of what "{}" becomes a hundred thousand times is
+// more memory than an agent has.
+type assignments struct {
+	row  [1]provision.Assignment
+	none bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *assignments) UnmarshalJSON(text []byte) error {
+	a.none = string(text) == "[]"
+	return json.Unmarshal(text, &a.row)
+}
 
 func (a *assignments) valid() bool {
-	return *a != nil && (len(*a) == 0 || (*a)[0].ClaimID != uuid.Nil && (*a)[0].ProvisionID != uuid.Nil)
+	return a.none || a.row[0].ClaimID != uuid.Nil && a.row[0].ProvisionID != uuid.Nil
 }
 
 // ids are what fail_orphaned_provisions answers.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/postgrest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -73,7 +74,7 @@ func (q *Queue) fitting(chunks []provision.LogChunk) []provision.LogChunk {
 // database itself.
 func tooLarge(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
-	return ok && e.Reason == reasonBodyTooLarge
+	return ok && e.Reason == postgrest.BodyTooLarge
 }
 
 // encode is json.Marshal without escapes that only HTML needs, and into one piece

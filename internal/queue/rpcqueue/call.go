@@ -22,9 +22,13 @@ const (
 	patience   = time.Second
 )
 
-// mostAnswer is the largest answer that is read. A snapshot is the largest thing
-// in one.
-const mostAnswer = 8 << 20
+// mostAnswer is the largest answer that is read, and mostHeader the largest
+// header of one. A snapshot is the largest thing that is answered, and the
+// database takes none above 256 KiB.
+const (
+	mostAnswer = 1 << 20
+	mostHeader = 64 << 10
+)
 
 // reply is what a function answers, once it has been read.
 type reply interface {

@@ -17,11 +17,8 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
-// The reasons of errors that are not the database's.
-const (
-	reasonAPIKey       = "api_key_refused"
-	reasonBodyTooLarge = "body_too_large"
-)
+// reasonAPIKey is the reason of an error that is not the database's.
+const reasonAPIKey = "api_key_refused"
 
 // unanswered is a try without a whole answer.
 func (q *Queue) unanswered(ctx context.Context, doing string, err error) *trouble {
@@ -34,10 +31,10 @@ func (q *Queue) unanswered(ctx context.Context, doing string, err error) *troubl
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		e.Message = fmt.Sprintf("could not %s: %s did not answer in time", doing, q.host)
 	case distrusted:
-		e.Message = fmt.Sprintf("could not %s: %s: %v", doing, q.host, err)
+		e.Message = fmt.Sprintf("could not %s: %s: %s", doing, q.host, q.legible(err.Error(), mostMessage))
 		e.Hint = "if an authority of your own has signed its certificate, name that one's by queue.ca_file or SSL_CERT_FILE"
 	default:
-		e.Message = q.secrets.Replace(fmt.Sprintf("could not %s: %s: %v", doing, q.host, err))
+		e.Message = fmt.Sprintf("could not %s: %s: %s", doing, q.host, q.legible(err.Error(), mostMessage))
 	}
 	return &trouble{e, ctx.Err() == nil && !distrusted}
 }
@@ -45,14 +42,16 @@ func (q *Queue) unanswered(ctx context.Context, doing string, err error) *troubl
 // explain says what an answer means that is no result.
 func (q *Queue) explain(doing string, a answer) *trouble {
 	said := a.said()
+	said.Message = q.legible(said.Message, mostMessage)
+	hint := q.legible(text(said.Hint), mostMessage)
 	var e *queue.Error
 	switch {
 	case a.status < 300:
 		e = q.stranger(doing, a)
 	case strings.HasPrefix(said.Code, "PGRST"):
-		e = q.fromPostgREST(doing, a, said)
+		e = q.fromPostgREST(doing, a, said, hint)
 	case len(said.Code) == 5:
-		e = queue.Answer(doing, said.Code, said.Message, text(said.Details), text(said.Hint))
+		e = queue.Answer(doing, said.Code, said.Message, text(said.Details), hint)
 		if said.Code == "42501" {
 			e.Kind, e.Hint = queue.Refused, "the API key must be the project's public (publishable or anon) one, and \"trellis migrate\" run against the database"
 		}
@@ -61,7 +60,6 @@ func (q *Queue) explain(doing string, a answer) *trouble {
 	default:
 		e = q.stranger(doing, a)
 	}
-	e.Message, e.Hint = q.secrets.Replace(e.Message), q.secrets.Replace(e.Hint)
 	if a.mayPass() {
 		e.RetryAfter = retryAfter(a.header)
 	}
@@ -93,8 +91,8 @@ func (a answer) mayPass() bool {
 
 // fromPostgREST is an error of PostgREST's own, with a code by its groups: 0 it
 // has no connection, 1 the request, 2 the schema, 3 the key.
-func (q *Queue) fromPostgREST(doing string, a answer, said postgrest.Error) *queue.Error {
-	e := &queue.Error{Kind: queue.Refused, Code: said.Code, Hint: text(said.Hint),
+func (q *Queue) fromPostgREST(doing string, a answer, said postgrest.Error, hint string) *queue.Error {
+	e := &queue.Error{Kind: queue.Refused, Code: said.Code, Hint: hint,
 		Message: fmt.Sprintf("could not %s: %s (%s)", doing, said.Message, said.Code)}
 	switch {
 	case said.Code == postgrest.CodeNoFunction:
@@ -122,12 +120,12 @@ func (q *Queue) badAPIKey(said string) *queue.Error {
 // the database would say, so lines must not be given up for it; but what is too
 // large stays too large.
 func (q *Queue) stranger(doing string, a answer) *queue.Error {
-	e := &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %s answered %s%s", doing, q.host, a.title(), a.gist())}
+	e := &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %s answered %s%s", doing, q.host, a.title(), q.gist(a))}
 	switch location := a.header.Get("Location"); {
 	case a.endless:
 		e.Message = fmt.Sprintf("could not %s: the answer of %s is larger than %d bytes", doing, q.host, mostAnswer)
 	case a.status == http.StatusRequestEntityTooLarge:
-		e.Kind, e.Reason = queue.Refused, reasonBodyTooLarge
+		e.Kind, e.Reason = queue.Refused, postgrest.BodyTooLarge
 		e.Hint = "what stands before the database must let bodies of 2 MB pass"
 	case a.status == 540:
 		e.Hint = "the Supabase project is paused: restore it in its dashboard"
@@ -147,8 +145,7 @@ func (a answer) title() string {
 
 // gist is what an answer that nobody expected says: its message, the title of a
 // page, else the beginning of the text.
-func (a answer) gist() string {
-	const longest = 200
+func (q *Queue) gist(a answer) string {
 	text := a.body[:min(len(a.body), 64<<10)]
 	if said := a.said().Message; said != "" {
 		text = []byte(said)
@@ -157,14 +154,24 @@ func (a answer) gist() string {
 	} else if bytes.HasPrefix(text, []byte("<")) {
 		text = regexp.MustCompile(`(?s)<[^>]*>`).ReplaceAll(text, []byte(" "))
 	}
-	line := strings.Join(strings.FieldsFunc(html.UnescapeString(strings.ToValidUTF8(string(text), "")), func(r rune) bool {
+	if line := q.legible(html.UnescapeString(string(text)), mostGist); line != "" {
+		return ": " + line
+	}
+	return ""
+}
+
+// How many characters of what others say are shown: of an error's message or
+// hint, and of what is none.
+const mostMessage, mostGist = 2000, 200
+
+// legible is one line of a text that anybody may have written. Secrets are taken
+// out first: a part of one that was cut short would be left.
+func (q *Queue) legible(text string, longest int) string {
+	line := strings.Join(strings.FieldsFunc(strings.ToValidUTF8(q.secrets.Replace(text), ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}), " ")
-	if line == "" {
-		return ""
-	}
 	if runes := []rune(line); len(runes) > longest {
 		line = string(runes[:longest]) + "…"
 	}
-	return ": " + line
+	return line
 }

@@ -88,7 +88,7 @@ func TestStrangersAreNotTheDatabase(t *testing.T) {
 		{"a permanent redirect", 308, "Location: /elsewhere", "", "sends to another address"},
 		{"control characters", 500, "", "a\x1b[31m\x00b\r\nc", "answered 500 Internal Server Error: a [31m b c"},
 		{"a long page", 500, "", strings.Repeat("é", 5000), "answered 500 Internal Server Error: " + strings.Repeat("é", 200) + "…"},
-		{"a huge answer", 200, "", strings.Repeat(" ", 9<<20), "is larger than 8388608 bytes"},
+		{"a huge answer", 200, "", strings.Repeat(" ", 2<<20), "is larger than 1048576 bytes"},
 	} {
 		t.Run(strings.ReplaceAll(tc.about, " ", "_"), func(t *testing.T) {
 			t.Parallel()

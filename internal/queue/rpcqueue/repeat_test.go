@@ -3,9 +3,11 @@ package rpcqueue_test
 import (
 	"bufio"
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
@@ -255,6 +258,25 @@ func TestLinesThatAreNotEvenRead(t *testing.T) {
 	next, err := q.AppendLog(t.Context(), uuid.New(), 1, chunks)
 	if err != nil || next != 51 {
 		t.Fatalf("AppendLog() = %d, %v, want 51", next, err)
+	}
+}
+
+// The gateway's own limit is met likewise. No database is behind this one, so
+// what gets past the limit is unavailable.
+func TestLinesThatAreTooLargeForTheGateway(t *testing.T) {
+	t.Parallel()
+	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{
+		DatabaseURL: "postgres://nobody@127.0.0.1:1/none", MaxBody: 100_000, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gateway.Close)
+	q := serve(t, gateway.ServeHTTP)
+	chunk := provision.LogChunk{Stream: provision.Stdout, Text: strings.Repeat("x", 10_000), EmittedAt: time.Now()}
+	_, err = q.AppendLog(t.Context(), uuid.New(), 1, slices.Repeat([]provision.LogChunk{chunk}, 50))
+	if e := asError(t, err); e.Kind != queue.Unavailable {
+		t.Errorf("AppendLog() = %v, want the parts to get past the limit", e)
 	}
 }
 

@@ -152,15 +152,15 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
-	var rows assignments
+	var answered assignments
 	err := q.call(ctx, "ask for the next provision", "fetch_next_provision", struct {
 		caller
 		Claim uuid.UUID `json:"p_claim_id"`
-	}{q.caller(), claimID}, &rows)
-	if err != nil || len(rows) == 0 {
+	}{q.caller(), claimID}, &answered)
+	if err != nil || answered.none {
 		return nil, err
 	}
-	return &rows[0], nil
+	return &answered.row[0], nil
 }
 
 // Report implements queue.Queue.

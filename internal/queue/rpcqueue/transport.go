@@ -61,7 +61,8 @@ func newTransport(o Options, timeout time.Duration) (*http.Transport, error) {
 		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2:   true,
 		MaxIdleConns:        idleConns, MaxIdleConnsPerHost: idleConns,
-		IdleConnTimeout: 90 * time.Second,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: mostHeader,
 		// All calls share one connection, so nobody else finds out that what
 		// stands between has forgotten it.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout / 2, PingTimeout: timeout / 2},
