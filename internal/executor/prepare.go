@@ -45,14 +45,28 @@ func (t *terraformRun) init(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	err = t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
-		return t.runner.Init(ctx, terraform.InitOptions{BackendConfig: t.backend.config, KillAfter: t.run.job.Settings.CancelGrace, Env: env})
-	}))
+	options := terraform.InitOptions{BackendConfig: t.backend.config, KillAfter: t.run.job.Settings.CancelGrace, Env: env}
+	if env != nil && len(t.run.job.Settings.Git.Hosts) > 0 && t.initRunsCode() {
+		err := t.whatEngineSaid(t.runner.Get(ctx, options))
+		if done(); err != nil {
+			return err
+		}
+	}
+	err = t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error { return t.runner.Init(ctx, options) }))
 	if err != nil || lockErr != nil && !errors.Is(lockErr, os.ErrNotExist) || !t.repeatable(lock) {
 		t.note.of = ""
 	}
 	t.note.made, t.note.since = whatInitMade(t.note.data), began
 	return err
+}
+
+// initRunsCode reports whether init may run programs that the template names, as
+// a backend does to get credentials (a kubeconfig's exec, AWS's
+// credential_process), and OpenTofu for the keys of an encrypted state. Modules
+// are then fetched in a step of their own, so that nobody is lent anything while
+// such a program runs.
+func (t *terraformRun) initRunsCode() bool {
+	return !t.backend.local || t.kind() != terraform.Terraform
 }
 
 // lend gives init's git what opens private modules. No code of the template has

@@ -7,8 +7,8 @@
 // So no credential is in a URL, an argument, the environment or a file. A
 // password passes through the helper to git; of SSH the helper hands over its
 // descriptors, and no key leaves the run's process. The socket is there for as
-// long as init runs, answers only to processes that this one has started, by
-// what the kernel says of them, and nothing but git works with it.
+// long as modules are fetched, answers only to processes that this one has
+// started, by what the kernel says of them, and nothing but git works with it.
 //
 // The package must not know which credentials there are, nor for what.
 package githelper

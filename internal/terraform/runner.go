@@ -122,12 +122,7 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		}
 		args = append(args, tfexec.BackendConfig(argument))
 	}
-	run := r.command("init", provision.CodeInitFailed)
-	if opts.Env != nil {
-		run.env = engineEnv(opts.Env)
-	}
-	run.env, run.killAfter = alone(run.env), cmp.Or(opts.KillAfter, r.killAfter)
-	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
+	err = r.initCommand("init", opts).do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
 		return tf.Init(ctx, args...)
 	})
 	if err != nil && !errors.Is(err, ErrOutput) {
@@ -137,6 +132,25 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		return refused
 	}
 	return err
+}
+
+// Get fetches the modules that a configuration names, and does nothing else of
+// what Init does: no backend and no provider is asked anything. An Init after it
+// finds them there. Fails with CodeInitFailed.
+func (r *Runner) Get(ctx context.Context, opts InitOptions) error {
+	return r.initCommand("get", opts).do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
+		return tf.Get(ctx)
+	})
+}
+
+// initCommand is one of those that prepare the directory.
+func (r *Runner) initCommand(name string, opts InitOptions) *command {
+	run := r.command(name, provision.CodeInitFailed)
+	if opts.Env != nil {
+		run.env = engineEnv(opts.Env)
+	}
+	run.env, run.killAfter = alone(run.env), cmp.Or(opts.KillAfter, r.killAfter)
+	return run
 }
 
 // PlanOptions belong to Plan.
