@@ -2,6 +2,7 @@ package pgqueue_test
 
 import (
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,39 +16,55 @@ import (
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
 
-// Every case again, by way of a pooler in transaction mode.
+// Every case again, by way of a pooler in transaction mode that has one
+// connection for everybody. The agents of a case poll, and listen past the
+// pooler, in turn.
 func TestConformanceThroughAPooler(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		settings map[string]string
-		listen   func(agentURL string) string
-	}{
-		"polling, one connection for everybody": {map[string]string{"default_pool_size": "1"}, func(string) string { return "off" }},
-		"LISTEN past the pooler":                {map[string]string{"default_pool_size": "2"}, func(direct string) string { return direct }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pooler := pgbouncer.Start(t, pgtest.New(t).URL, c.settings)
-			var roles sync.Map // one for all agents of a case: a pool is for one role
-			queuetest.Run(t, func(t *testing.T, w *queuetest.World, token string, agent queue.Agent) queue.Queue {
-				t.Helper()
-				url, ok := roles.Load(w)
-				if !ok {
-					url = w.AgentURL(t)
-					roles.Store(w, url)
-				}
-				direct := url.(string)
-				q, err := pgqueue.New(t.Context(), pgqueue.Options{
-					URL: pooler.URL(t, direct), ListenURL: c.listen(direct), Token: token, Agent: agent,
-				})
-				if err != nil {
-					t.Fatalf("pgqueue.New() = %v, want nil", err)
-				}
-				t.Cleanup(q.Close)
-				return q
-			})
+	pooler := pgbouncer.Start(t, pgtest.New(t).URL, map[string]string{"default_pool_size": "1"})
+	var roles sync.Map // one for all agents of a case: a pool is for one role
+	var opened atomic.Int32
+	queuetest.Run(t, func(t *testing.T, w *queuetest.World, token string, agent queue.Agent) queue.Queue {
+		t.Helper()
+		url, ok := roles.Load(w)
+		if !ok {
+			url = w.AgentURL(t)
+			roles.Store(w, url)
+		}
+		direct := url.(string)
+		listen := "off"
+		if opened.Add(1)%2 == 0 {
+			listen = direct
+		}
+		q, err := pgqueue.New(t.Context(), pgqueue.Options{
+			URL: pooler.URL(t, direct), ListenURL: listen, Token: token, Agent: agent,
 		})
+		if err != nil {
+			t.Fatalf("pgqueue.New() = %v, want nil", err)
+		}
+		t.Cleanup(q.Close)
+		return q
+	})
+}
+
+// A session for LISTEN of its own wakes an agent whose calls go through a pooler.
+func TestDeployWakesPastThePooler(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	direct := w.AgentURL(t)
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{
+		URL: pgbouncer.Start(t, w.URL, nil).URL(t, direct), ListenURL: direct, Token: w.Token, Agent: queuetest.NewAgent("one"),
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(q.Close)
+	if _, err := q.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, q.Work(), "the wake that every new LISTEN session gives")
+	w.Deploy(t, "a")
+	await(t, q.Work(), "a wake for the deploy")
 }
 
 // An agent that nobody told of the pooler: LISTEN is accepted, so nothing but
@@ -130,8 +147,14 @@ func TestServerConnectionsDieBehindThePooler(t *testing.T) {
 	t.Parallel()
 	w := queuetest.NewWorld(t)
 	pooler := pgbouncer.Start(t, w.URL, map[string]string{"default_pool_size": "2"})
+	direct := w.AgentURL(t)
+	at, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := at.User.Username()
 	q, err := pgqueue.New(t.Context(), pgqueue.Options{
-		URL: pooler.URL(t, w.AgentURL(t)), ListenURL: "off", Token: w.Token, Agent: queuetest.NewAgent("one"),
+		URL: pooler.URL(t, direct), ListenURL: "off", Token: w.Token, Agent: queuetest.NewAgent("one"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -161,9 +184,13 @@ func TestServerConnectionsDieBehindThePooler(t *testing.T) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for range 20 {
+	const rounds = 20
+	ended := 0
+	for range rounds {
 		before := answered.Load()
-		w.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'agent_%' AND datname = current_database()")
+		if w.Text(t, "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity WHERE usename = $1 AND datname = current_database()", role) != "0" {
+			ended++
+		}
 		for limit := time.Now().Add(15 * time.Second); answered.Load() < before+8; <-tick.C {
 			if time.Now().After(limit) {
 				t.Fatal("no call was answered for 15 s after the connections had ended")
@@ -172,6 +199,9 @@ func TestServerConnectionsDieBehindThePooler(t *testing.T) {
 	}
 	close(done)
 	calls.Wait()
+	if ended < rounds/2 { // now and then the pooler is about to make one
+		t.Errorf("connections were ended in %d of %d rounds, want most", ended, rounds)
+	}
 }
 
 // logged hands out what is logged, a line at a time.
