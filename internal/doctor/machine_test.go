@@ -139,14 +139,14 @@ func TestEngine(t *testing.T) {
 		},
 			"engine", doctor.Warn, []string{"runs", "cannot be downloaded", "127.0.0.1:1"}},
 		"installed before": {func(t *testing.T, p *patient) {
-			engine(t, p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
+			engine(t, "true", p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
 			open(t, p.Config.DataDir)
 			p.Config.Engine.Version = "0.0.1"
 		}, "engine", doctor.OK, []string{"terraform 0.0.1 runs", "/engines/terraform/0.0.1/terraform"}},
 		"damaged": {func(t *testing.T, p *patient) {
-			engine(t, p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
+			engine(t, "true", p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
 			open(t, p.Config.DataDir)
-			if err := os.Truncate(p.Config.DataDir+"/engines/terraform/0.0.1/terraform", 1<<20); err != nil {
+			if err := os.Truncate(p.Config.DataDir+"/engines/terraform/0.0.1/terraform", 1<<10); err != nil {
 				t.Fatal(err)
 			}
 			p.Config.Engine.Version = "0.0.1"
@@ -156,7 +156,7 @@ func TestEngine(t *testing.T) {
 				t.Skip("only an agent of root's has runs of other uids")
 			}
 			p.Config.Engine.Dir = t.TempDir()
-			engine(t, p.Config.Engine.Dir, 0o700)
+			engine(t, "terraform", p.Config.Engine.Dir, 0o700)
 		}, "engine", doctor.Fail, []string{"by root alone"}},
 		"a script": {func(t *testing.T, p *patient) {
 			p.Config.Engine.Version, p.Config.Engine.Dir = "0.0.1", t.TempDir()
@@ -165,10 +165,11 @@ func TestEngine(t *testing.T) {
 	}.run(t, machine)
 }
 
-// engine copies the machine's to a directory.
-func engine(t *testing.T, dir string, mode os.FileMode) {
+// engine copies a program of the machine's to a directory. Where nobody asks for
+// its version, one that says nothing does.
+func engine(t *testing.T, name, dir string, mode os.FileMode) {
 	t.Helper()
-	found, err := exec.LookPath("terraform")
+	found, err := exec.LookPath(name)
 	if err != nil {
 		t.Fatal(err)
 	}

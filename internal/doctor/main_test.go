@@ -42,6 +42,14 @@ func healthy(t *testing.T) *patient {
 	return p
 }
 
+// again is another patient with the same parts, for faults that leave them as
+// they are.
+func (p *patient) again(*testing.T) *patient {
+	c := *p
+	c.Open, c.Git = c.open, c.git
+	return &c
+}
+
 // machine is a patient that is healthy apart from its queue.
 func machine(t *testing.T) *patient {
 	t.Helper()

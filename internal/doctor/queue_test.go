@@ -39,6 +39,7 @@ func param(name, value string) func(*url.URL) {
 // Each step on the way to the database fails in its own words.
 func TestQueueIsNotReached(t *testing.T) {
 	t.Parallel()
+	whole := healthy(t)
 	for name, c := range map[string]struct {
 		breaks func(*testing.T, *patient)
 		says   []string
@@ -63,7 +64,7 @@ func TestQueueIsNotReached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := healthy(t)
+			p := whole.again(t)
 			p.secrets = []string{"s3cret-word"}
 			c.breaks(t, p)
 			report := p.examine(t)
@@ -138,14 +139,7 @@ func bouncer(t *testing.T) string {
 // What the database says of the token, the contract, the clock and the name.
 func TestDatabaseSaysNo(t *testing.T) {
 	t.Parallel()
-	ahead := func(by time.Duration) func(*testing.T, *patient) {
-		return func(_ *testing.T, p *patient) { p.Now = func() time.Time { return time.Now().Add(by) } }
-	}
 	faults{
-		"unknown token": {func(_ *testing.T, p *patient) {
-			p.Config.Queue.Token = config.NewSecret("tnd_" + strings.Repeat("x", 43))
-		},
-			"token", doctor.Fail, []string{"unknown, revoked or expired", "TENDRIL_API_TOKEN"}},
 		"revoked token": {func(t *testing.T, p *patient) { p.Exec(t, "SELECT public.revoke_cluster_token($1)", p.Cluster) },
 			"token", doctor.Fail, []string{"unknown, revoked or expired"}},
 		"paused":         {func(t *testing.T, p *patient) { p.Exec(t, "UPDATE public.clusters SET paused_at = now()") }, "token", doctor.Warn, []string{"paused"}},
@@ -159,15 +153,6 @@ func TestDatabaseSaysNo(t *testing.T) {
 		"newer contract": {func(t *testing.T, p *patient) {
 			p.Exec(t, "CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 9'")
 		}, "contract", doctor.OK, []string{"9"}},
-		"older database":            {func(t *testing.T, p *patient) { p.Exec(t, "DROP FUNCTION public.check_agent") }, "token", doctor.OK, []string{"valid", "older"}},
-		"older database's contract": {func(t *testing.T, p *patient) { p.Exec(t, "DROP FUNCTION public.check_agent") }, "contract", doctor.Warn, []string{"trellis migrate"}},
-		"older database, unknown token": {func(t *testing.T, p *patient) {
-			p.Exec(t, "DROP FUNCTION public.check_agent")
-			p.Config.Queue.Token = config.NewSecret("tnd_" + strings.Repeat("x", 43))
-		}, "token", doctor.Fail, []string{"unknown, revoked or expired"}},
-		"clock a little off": {ahead(20 * time.Second), "clock", doctor.Warn, []string{"ahead of", "NTP"}},
-		"clock behind":       {ahead(-2 * time.Minute), "clock", doctor.Fail, []string{"behind", "2m0s"}},
-		"clock far ahead":    {ahead(time.Hour), "clock", doctor.Fail, []string{"1h0m0s ahead of"}},
 		"name taken": {func(t *testing.T, p *patient) {
 			q, err := p.open(queuetest.NewAgent("one"))
 			if err != nil {
@@ -178,9 +163,41 @@ func TestDatabaseSaysNo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "name", doctor.Fail, []string{"one.example", "another name"}},
+	}.run(t, healthy)
+}
+
+// What is wrong with the agent's own settings is told by a database as it is.
+func TestDatabaseSaysNoToTheSettings(t *testing.T) {
+	t.Parallel()
+	ahead := func(by time.Duration) func(*testing.T, *patient) {
+		return func(_ *testing.T, p *patient) { p.Now = func() time.Time { return time.Now().Add(by) } }
+	}
+	faults{
+		"unknown token":      {unknownToken, "token", doctor.Fail, []string{"unknown, revoked or expired", "TENDRIL_API_TOKEN"}},
+		"clock a little off": {ahead(20 * time.Second), "clock", doctor.Warn, []string{"ahead of", "NTP"}},
+		"clock behind":       {ahead(-2 * time.Minute), "clock", doctor.Fail, []string{"behind", "2m0s"}},
+		"clock far ahead":    {ahead(time.Hour), "clock", doctor.Fail, []string{"1h0m0s ahead of"}},
 		"deaf": {func(t *testing.T, p *patient) {
 			p.Config.Queue.URL = pgbouncer.Start(t, p.URL, nil).URL(t, p.AgentURL(t))
 		}, "wakes", doctor.Warn, []string{"transaction mode", "queue.listen_url"}},
 		"told not to listen": {func(_ *testing.T, p *patient) { p.Config.Queue.ListenURL = "off" }, "wakes", doctor.OK, []string{"polled"}},
-	}.run(t, healthy)
+	}.run(t, healthy(t).again)
+}
+
+// A database that is older than the question how an agent stands.
+func TestOlderDatabase(t *testing.T) {
+	t.Parallel()
+	older := healthy(t)
+	older.Exec(t, "DROP FUNCTION public.check_agent")
+	as := func(*testing.T, *patient) {}
+	faults{
+		"token":         {as, "token", doctor.OK, []string{"valid", "older"}},
+		"contract":      {as, "contract", doctor.Warn, []string{"trellis migrate"}},
+		"clock":         {as, "clock", doctor.Skipped, []string{"older"}},
+		"unknown token": {unknownToken, "token", doctor.Fail, []string{"unknown, revoked or expired"}},
+	}.run(t, older.again)
+}
+
+func unknownToken(_ *testing.T, p *patient) {
+	p.Config.Queue.Token = config.NewSecret("tnd_" + strings.Repeat("x", 43))
 }
