@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -115,13 +116,16 @@ func style(w io.Writer) doctor.Style {
 func gitWithHosts(ctx context.Context, c config.Config) (job.Git, error) {
 	git := c.Settings().Git
 	git.Hosts = githosts.New(c.Git).Read(ctx)
-	var problems []error
+	var problems []string
 	for _, host := range git.Hosts {
 		for _, problem := range []string{host.TokenProblem, host.KeyProblem} {
 			if problem != "" {
-				problems = append(problems, errors.New(problem))
+				problems = append(problems, problem)
 			}
 		}
 	}
-	return git, errors.Join(problems...)
+	if len(problems) > 0 {
+		return git, errors.New(strings.Join(problems, "; "))
+	}
+	return git, nil
 }

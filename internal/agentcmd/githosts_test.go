@@ -16,7 +16,7 @@ func TestGitWithHosts(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	c := config.Config{Git: config.Git{Hosts: config.GitHosts{"git.example": {TokenFile: token, SSHKeyFile: token + "-key"}}}}
 	_, err := gitWithHosts(t.Context(), c)
-	for _, want := range []string{`token_file of [git.hosts."git.example"]`, `ssh_key_file of [git.hosts."git.example"]`} {
+	for _, want := range []string{`token_file of [git.hosts."git.example"]`, `; ssh_key_file of [git.hosts."git.example"]`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("gitWithHosts() = %v, want %q in it", err, want)
 		}

@@ -57,6 +57,15 @@ func (h *GitHost) keys() (names []string) {
 	return names
 }
 
+// unknownHostKey is unknownKey for a table of GitHosts.
+func unknownHostKey(name, key string) string {
+	if slices.Contains([]string{"token", "ssh_key", "app_key", "password"}, key) {
+		file := strings.Replace(key, "password", "token", 1) + "_file"
+		return fmt.Sprintf("%s: a secret does not belong in this file; put it in a file of its own, named by %s", name, file)
+	}
+	return name + ": unknown key" + provision.DidYouMean(key, new(GitHost).keys())
+}
+
 // UnmarshalText reads HOST.KEY=VALUE,… as it stands in the environment. A host
 // has dots and a key has none.
 func (hosts *GitHosts) UnmarshalText(text []byte) error {
@@ -119,6 +128,8 @@ func (l *loader) checkGitHosts() {
 		switch {
 		case host.TokenFile == "" && host.SSHKeyFile == "" && host.KnownHostsFile == "" && !app:
 			wrong("", "names no credential; set token_file, ssh_key_file or app_id with app_installation_id and app_key_file")
+		case strings.HasSuffix(name, ":443") && (host.TokenFile != "" || app), strings.HasSuffix(name, ":22") && host.SSHKeyFile != "":
+			wrong("", "leave the port out, for it is the usual one")
 		case host.TokenFile != "" && app:
 			wrong("", "has both a token_file and a GitHub App; keep one of them")
 		case app && (host.AppID == "" || host.AppInstallationID == "" || host.AppKeyFile == ""):

@@ -15,6 +15,8 @@ func TestGitHostsRefused(t *testing.T) {
 	for _, c := range []struct{ table, want string }{
 		{`[git.hosts."https://github.com"]` + "\ntoken_file = %[1]q", `git.hosts."https://github.com": must be a host in small letters`},
 		{`[git.hosts."GitHub.com"]` + "\ntoken_file = %[1]q", `git.hosts."GitHub.com": must be a host in small letters`},
+		{`[git.hosts."github.com:443"]` + "\ntoken_file = %[1]q", `git.hosts."github.com:443": leave the port out`},
+		{`[git.hosts."github.com:22"]` + "\nssh_key_file = %[1]q", `git.hosts."github.com:22": leave the port out`},
 		{`[git.hosts."github.com"]`, `git.hosts."github.com": names no credential`},
 		{`[git.hosts."github.com"]` + "\nusername = \"ada\"", `git.hosts."github.com": names no credential`},
 		{`[git.hosts."github.com"]` + "\ntoken_file = %[1]q\napp_id = \"1\"\napp_installation_id = \"2\"\napp_key_file = %[1]q", `has both a token_file and a GitHub App`},
@@ -29,7 +31,9 @@ func TestGitHostsRefused(t *testing.T) {
 		{`[git.hosts."h"]` + "\nssh_key_file = %[2]q", `git.hosts."h".ssh_key_file: `},
 		{`[git.hosts."h"]` + "\ntoken_file = \"/nowhere/token\"", `git.hosts."h".token_file: "/nowhere/token" cannot be read`},
 		{`[git.hosts."h"]` + "\nssh_key_file = %[1]q\nknown_hosts_file = \"/nowhere/hosts\"", `git.hosts."h".known_hosts_file: "/nowhere/hosts" is no file`},
-		{`[git.hosts."h"]` + "\ntoken_fiel = %[1]q", `token_fiel: unknown key`},
+		{`[git.hosts."h"]` + "\ntoken_fiel = %[1]q", `token_fiel: unknown key; did you mean "token_file"?`},
+		{`[git.hosts."h"]` + "\ntoken = \"glpat-s3cret\"", `h.token: a secret does not belong in this file; put it in a file of its own, named by token_file`},
+		{`[git.hosts."h"]` + "\npassword = \"glpat-s3cret\"", `named by token_file`},
 	} {
 		text := c.table
 		if strings.Contains(text, "%") {

@@ -115,6 +115,9 @@ func (l *loader) readFile(path string) error {
 // unknownKey says what to do about a key that is not in the table.
 func unknownKey(name string) string {
 	leaf := name[strings.LastIndex(name, ".")+1:]
+	if strings.HasPrefix(name, "git.hosts.") {
+		return unknownHostKey(name, leaf)
+	}
 	if slices.Contains([]string{"token", "api_token"}, leaf) {
 		return fmt.Sprintf("%s: a token does not belong in this file; put it in a file of its own, "+
 			"named by queue.token_file, or in the environment as %s", name, tokenEnv)

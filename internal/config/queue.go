@@ -43,9 +43,22 @@ func (l *loader) readSupabase() {
 	}
 }
 
+// misread reports whether a postgres:// URL would be taken apart in another way
+// than it was meant, for a character of the password that is not encoded. Part of
+// it would then be a host name, which errors and the machine's DNS get to see.
+func misread(text string) bool {
+	authority, _, _ := strings.Cut(text, "?")
+	return postgresURL(text) && (strings.Count(authority, "@") > 1 || strings.Contains(authority, "#"))
+}
+
 // checkQueue finds settings that do not go together.
 func (l *loader) checkQueue() {
 	q := l.config.Queue
+	for _, at := range []struct{ name, url string }{{"queue.url", q.URL}, {"queue.listen_url", q.ListenURL}} {
+		if misread(at.url) {
+			l.problem("%s: write @ in its user or password as %%40, # as %%23 and / as %%2F", at.name)
+		}
+	}
 	switch {
 	case rpcURL(q.URL):
 		l.checkRPC(q)

@@ -72,6 +72,10 @@ func TestContradictoryQueue(t *testing.T) {
 		{[]string{"TENDRIL_QUEUE_URL=https://trellis.example", "TENDRIL_QUEUE_LISTEN_URL=" + testURL}, []string{
 			"queue.listen_url: goes with a postgres:// queue.url only, and that is https://",
 		}},
+		{[]string{"TENDRIL_QUEUE_URL=postgres://a:hunt@er2@db.example/x", "TENDRIL_QUEUE_LISTEN_URL=postgres://a:hunt#er2@db.example/x"}, []string{
+			"queue.url: write @ in its user or password as %40, # as %23 and / as %2F",
+			"queue.listen_url: write @ in its user or password as %40, # as %23 and / as %2F",
+		}},
 		{[]string{"TENDRIL_QUEUE_URL=http://trellis.example"}, []string{
 			"queue.url: http:// would send the cluster's credential in the clear; use https://, or set queue.allow_http where nobody can listen in",
 		}},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -87,6 +88,9 @@ func ReadPrivate(path string) (string, error) {
 		return "", fmt.Errorf("is not a regular file")
 	}
 	if mode := info.Mode().Perm(); mode&0o007 != 0 {
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(path), "..data")); err == nil { // as Kubernetes mounts them
+			return "", fmt.Errorf("others may read it (mode %04o); give the Secret's volume defaultMode: 0440, and the pod an fsGroup", mode)
+		}
 		return "", fmt.Errorf("others may read it (mode %04o); run: chmod o= %s", mode, strconv.Quote(path))
 	}
 	file, err := os.Open(path)

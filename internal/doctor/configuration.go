@@ -14,7 +14,7 @@ func (d *doctor) configuration(context.Context) verdict {
 		from = d.File + " and the environment"
 	}
 	if invalid, isInvalid := errors.AsType[*config.Invalid](d.ConfigErr); isInvalid {
-		return fail("correct it; each key is described in the reference", "%s: %s", from, strings.Join(invalid.Problems, "; "))
+		return fail("correct it; the README's configuration reference describes each key", "%s: %s", from, strings.Join(invalid.Problems, "; "))
 	}
 	if d.ConfigErr != nil {
 		return fail("name the right file by --config or TENDRIL_CONFIG", "%v", d.ConfigErr)

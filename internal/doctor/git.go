@@ -23,7 +23,7 @@ func (d *doctor) git(ctx context.Context) verdict {
 	}
 	probe, remove, err := d.source(ctx)
 	if err != nil {
-		return fail("correct [git] and [policy]", "%v", err)
+		return fail("put that right first: whatever needs it cannot be fetched", "%v", err)
 	}
 	defer remove()
 	if len(repos) == 0 {
