@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -82,9 +81,9 @@ type health struct {
 	} `json:"database"`
 }
 
-func (k *keeper) health(version string) func(*http.Request) (any, bool) {
-	return func(r *http.Request) (any, bool) {
-		ctx, cancel := context.WithTimeout(r.Context(), askLimit)
+func (k *keeper) health(version string) func(context.Context) (any, bool) {
+	return func(ctx context.Context) (any, bool) {
+		ctx, cancel := context.WithTimeout(ctx, askLimit)
 		defer cancel()
 		h := health{Status: "ok", Version: version}
 		if h.Database.OK = k.pool.Ping(ctx) == nil; !h.Database.OK {
