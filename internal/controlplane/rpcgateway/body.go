@@ -14,8 +14,8 @@ import (
 
 // readBody reads a request's body. Bodies are held in memory: done gives up
 // what this one was counted for.
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte, done func(), no *refusal) {
-	counted := &countedReader{from: http.MaxBytesReader(w, r.Body, g.options.MaxBody), budget: g.bodies}
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, share *share) (body []byte, done func(), no *refusal) {
+	counted := &countedReader{from: http.MaxBytesReader(w, r.Body, g.options.MaxBody), budgets: [2]*semaphore.Weighted{share.bytes, g.bodies}}
 	done = counted.giveUp
 	if r.ContentLength > g.options.MaxBody {
 		return nil, done, tooLarge(g.options.MaxBody)
@@ -43,19 +43,23 @@ func tooLarge(limit int64) *refusal {
 
 var errBudget = errors.New("the budget for bodies is used up")
 
-// countedReader counts what it reads against a budget, as it comes: who only
+// countedReader counts what it reads against budgets, as it comes: who only
 // announces a large body holds nothing.
 type countedReader struct {
-	from   io.Reader
-	budget *semaphore.Weighted
-	held   int64
+	from    io.Reader
+	budgets [2]*semaphore.Weighted // its address's, and that of all
+	held    int64
 }
 
 // Read implements io.Reader.
 func (c *countedReader) Read(p []byte) (int, error) {
 	n, err := c.from.Read(p)
 	if n > 0 {
-		if !c.budget.TryAcquire(int64(n)) {
+		if !c.budgets[0].TryAcquire(int64(n)) {
+			return 0, errBudget
+		}
+		if !c.budgets[1].TryAcquire(int64(n)) {
+			c.budgets[0].Release(int64(n))
 			return 0, errBudget
 		}
 		c.held += int64(n)
@@ -63,4 +67,8 @@ func (c *countedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *countedReader) giveUp() { c.budget.Release(c.held) }
+func (c *countedReader) giveUp() {
+	for _, budget := range c.budgets {
+		budget.Release(c.held)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tendril-run/tendril/internal/postgrest"
 )
@@ -62,9 +63,9 @@ func openPool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 }
 
 // call runs a function in a transaction of its own. The answer is JSON, nil for
-// void. Whoever asks may have gone meanwhile: the call is finished all the same,
+// void. It waits for its turn among those of its address first. Whoever asks may have gone meanwhile: the call is finished all the same,
 // for to cut it would cost its connection.
-func (c *caller) call(ctx context.Context, f *function, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
+func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *function, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
 	var given []argument
 	var values [][]byte
 	for _, a := range f.args {
@@ -80,6 +81,10 @@ func (c *caller) call(ctx context.Context, f *function, fields map[string]json.R
 	}
 	acquiring, cancel := context.WithTimeout(ctx, acquireLimit)
 	defer cancel()
+	if turns.Acquire(acquiring, 1) != nil {
+		return nil, poolTimeout(acquiring.Err())
+	}
+	defer turns.Release(1)
 	conn, err := c.pool.Acquire(acquiring)
 	if err != nil {
 		return nil, c.noConnection(err)
@@ -152,9 +157,13 @@ func (c *caller) answer(f *function, answer json.RawMessage, err error) (json.Ra
 func (c *caller) noConnection(err error) *refusal {
 	stat := c.pool.Stat()
 	if errors.Is(err, context.DeadlineExceeded) && stat.AcquiredConns() == stat.MaxConns() {
-		r := unavailable(postgrest.CodePoolTimeout, "Timed out acquiring connection from connection pool.", err)
-		r.status = http.StatusGatewayTimeout
-		return r
+		return poolTimeout(err)
 	}
 	return unavailable(postgrest.CodeNoConnection, "Database connection error. Retrying the connection.", err)
+}
+
+func poolTimeout(err error) *refusal {
+	r := unavailable(postgrest.CodePoolTimeout, "Timed out acquiring connection from connection pool.", err)
+	r.status = http.StatusGatewayTimeout
+	return r
 }

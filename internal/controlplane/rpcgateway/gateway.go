@@ -19,9 +19,11 @@ type Gateway struct {
 	catalogue *catalogue
 	caller    *caller
 	rates     *rates
+	shares    *shares
 	calls     *semaphore.Weighted
 	bodies    *semaphore.Weighted
 	listener  *listener
+	refusals  *sampled
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -38,7 +40,8 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, pool: pool, rates: newRates(o.Rate),
+		options: o, pool: pool, rates: newRates(o.Rate), shares: newShares(o),
+		refusals:  newSampled(),
 		catalogue: &catalogue{pool: pool, names: o.Functions},
 		calls:     semaphore.NewWeighted(int64(o.MaxCalls)),
 		bodies:    semaphore.NewWeighted(max(bodyBudget, o.MaxBody)),
@@ -95,6 +98,15 @@ func (g *Gateway) log(r *http.Request, status int, function, address string, too
 	}
 	if no != nil {
 		attrs = append(attrs, slog.String("code", no.code()))
+	}
+	if !g.options.LogAll {
+		leftOut, told := g.refusals.tell(level)
+		if !told {
+			return
+		}
+		if leftOut > 0 {
+			attrs = append(attrs, slog.Int64("left_out", leftOut))
+		}
 	}
 	g.options.Log.LogAttrs(r.Context(), level, "call", attrs...)
 }

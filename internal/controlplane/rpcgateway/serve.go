@@ -42,7 +42,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 	if no := checkRequest(r, function); no != nil {
 		return name, no
 	}
-	body, done, no := g.readBody(w, r)
+	share, leave := g.shares.of(address)
+	defer leave()
+	body, done, no := g.readBody(w, r, share)
 	defer done()
 	if no != nil {
 		return name, no
@@ -51,20 +53,24 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 	if no != nil {
 		return name, no
 	}
-	return name, g.answer(w, r, function, fields)
+	return name, g.answer(w, r, share, function, fields)
 }
 
 // answer calls the function and writes what it answers.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, function string, fields map[string]json.RawMessage) *refusal {
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, function string, fields map[string]json.RawMessage) *refusal {
+	if !share.calls.TryAcquire(1) {
+		return sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
+	}
+	defer share.calls.Release(1)
 	if !g.calls.TryAcquire(1) {
 		return sqlRefusal("PT503", "too many calls at once", "busy", "try again")
 	}
 	defer g.calls.Release(1)
-	answer, no := g.call(r, function, fields)
+	answer, no := g.call(r, share, function, fields)
 	if no != nil && no.code() == undefinedFunction {
 		// It was changed a moment ago, and the notice is still on its way.
 		g.catalogue.changed()
-		answer, no = g.call(r, function, fields)
+		answer, no = g.call(r, share, function, fields)
 	}
 	if no != nil {
 		return no
@@ -81,12 +87,12 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, function string
 
 const undefinedFunction = "42883"
 
-func (g *Gateway) call(r *http.Request, function string, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
+func (g *Gateway) call(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
 	f, no := g.catalogue.find(r.Context(), function, names(fields))
 	if no != nil {
 		return nil, no
 	}
-	return g.caller.call(r.Context(), f, fields)
+	return g.caller.call(r.Context(), share.conns, f, fields)
 }
 
 // noPlace tells of a path that calls nothing, in PostgREST's words.

@@ -284,13 +284,28 @@ func TestTLS(t *testing.T) {
 	if status, body := get(t, client, url+"/healthz"); status != http.StatusOK || !strings.HasPrefix(url, "https://") {
 		t.Errorf("GET %s/healthz = %d %s, want 200 by https", url, status, body)
 	}
-	if strings.Contains(said.String(), "handshake") {
-		t.Errorf("the log is %q, want no line for a handshake that fails", said)
+	scan(t, strings.TrimPrefix(url, "https://"), pool)
+	if text := said.String(); strings.Contains(text, "handshake") || strings.Contains(text, "http2") {
+		t.Errorf("the log is %q, want no line for a handshake that fails, or who speaks no HTTP after it", text)
 	}
 	o.KeyFile = cert
 	if err := serve.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), cert) {
 		t.Errorf("Run(wrong key) = %v, want an error that names the file", err)
 	}
+}
+
+// scan says that it speaks HTTP/2, and does not.
+func scan(t *testing.T, address string, pool *x509.CertPool) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // the other side has
+	if _, err := io.WriteString(conn, "HELO scanner.example, are you a mail server?\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, conn) // until it is hung up on
 }
 
 func writeCertificate(t *testing.T, certFile, keyFile string) *x509.CertPool {

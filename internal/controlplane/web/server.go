@@ -57,7 +57,7 @@ func Start(listener net.Listener, handler http.Handler, limits Limits, certifica
 		WriteTimeout:      cmp.Or(limits.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       cmp.Or(limits.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    cmp.Or(limits.MaxHeader, DefaultMaxHeader),
-		ErrorLog:          slog.NewLogLogger(&withoutHandshakes{logger.Handler()}, slog.LevelError),
+		ErrorLog:          slog.NewLogLogger(&withoutScanners{logger.Handler()}, slog.LevelError),
 	}}
 	listener = netutil.LimitListener(listener, cmp.Or(limits.MaxConnections, DefaultMaxConnections))
 	go func() {
@@ -86,14 +86,16 @@ func (s *Server) Stop() {
 	<-s.done
 }
 
-// withoutHandshakes leaves out each client whose handshake fails: scanners,
-// mostly.
-type withoutHandshakes struct{ slog.Handler }
+// withoutScanners leaves out what net/http tells of clients that do not speak
+// its protocols: anybody can make such lines, and as many as they like.
+type withoutScanners struct{ slog.Handler }
 
 // Handle implements slog.Handler.
-func (h *withoutHandshakes) Handle(ctx context.Context, r slog.Record) error {
-	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
-		return nil
+func (h *withoutScanners) Handle(ctx context.Context, r slog.Record) error {
+	for _, of := range []string{"http: TLS handshake error", "http2: server", "http2: received GOAWAY", "timeout waiting for"} {
+		if strings.HasPrefix(r.Message, of) {
+			return nil
+		}
 	}
 	return h.Handler.Handle(ctx, r)
 }
