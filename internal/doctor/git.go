@@ -26,6 +26,9 @@ func (d *doctor) git(ctx context.Context) verdict {
 		return fail("put that right first: whatever needs it cannot be fetched", "%v", err)
 	}
 	defer remove()
+	if problems := probe.CheckSSH(); len(problems) > 0 {
+		return fail("put that right first: whatever needs it cannot be fetched", "%s", strings.Join(problems, "; "))
+	}
 	if len(repos) == 0 {
 		return skipped("not looked at: policy.repos names no repository whole; name one by --repo")
 	}

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
 	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/job"
 )
 
 // faults breaks one thing each and says what is to be found.
@@ -206,10 +208,17 @@ func TestRepositories(t *testing.T) {
 			p.Config.Policy.Repos, p.Repos = []string{p.repos.URL + "/*"}, p.Config.Policy.Repos
 		}, "git", doctor.OK, nil},
 		"named, refused": {func(_ *testing.T, p *patient) { p.Repos = []string{"https://elsewhere.example/a/b"} }, "git", doctor.Fail, []string{"policy"}},
-		"none allowed":   {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = nil }, "allowlist", doctor.Fail, []string{"policy.repos"}},
-		"everybody's":    {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"https://git.example/**"} }, "allowlist", doctor.Warn, []string{"https://git.example/**"}},
-		"an owner's":     {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"https://git.example/acme/**"} }, "allowlist", doctor.OK, nil},
-		"no pattern":     {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"http://git.example/acme"} }, "allowlist", doctor.Fail, []string{"http://git.example/acme"}},
+		"unusable key": {func(_ *testing.T, p *patient) {
+			p.Config.Policy.Repos = []string{p.repos.URL + "/*"}
+			p.Git = func(context.Context) (job.Git, error) {
+				return job.Git{Hosts: []job.GitHost{{Host: "git.example", Key: "s3cret-word"}}}, nil
+			}
+			p.secrets = []string{"s3cret-word"}
+		}, "git", doctor.Fail, []string{"ssh_key_file", "holds no private key"}},
+		"none allowed": {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = nil }, "allowlist", doctor.Fail, []string{"policy.repos"}},
+		"everybody's":  {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"https://git.example/**"} }, "allowlist", doctor.Warn, []string{"https://git.example/**"}},
+		"an owner's":   {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"https://git.example/acme/**"} }, "allowlist", doctor.OK, nil},
+		"no pattern":   {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"http://git.example/acme"} }, "allowlist", doctor.Fail, []string{"http://git.example/acme"}},
 	}.run(t, machine)
 }
 

@@ -71,7 +71,7 @@ func TestSSHTrustsNoUnknownHost(t *testing.T) {
 		"unknown": {other.KnownHosts, []string{"nothing in /etc/tendril/known_hosts", "ssh-ed25519 key " + offered, "add this line there: " + strings.TrimSpace(host.KnownHosts)}},
 		"none":    {"", []string{"nothing in /etc/tendril/known_hosts", offered}},
 		"changed": {knownhosts.Line([]string{knownhosts.Normalize(host.Addr)}, other.HostKey), []string{offered, "has another", "somebody stands between"}},
-		"rubbish": {"not a line", []string{"known_hosts cannot be read", "/etc/tendril/known_hosts"}},
+		"rubbish": {"not a line", []string{"known_hosts cannot be read", "/etc/tendril/known_hosts", "(line 1)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sshSourceWith(t, host, job.GitHost{Key: host.ClientPEM, KnownHosts: c.hosts, KnownHostsFile: "/etc/tendril/known_hosts"})
@@ -81,6 +81,38 @@ func TestSSHTrustsNoUnknownHost(t *testing.T) {
 	}
 	if got := host.Sessions(); got != 0 {
 		t.Errorf("sessions = %d, want none", got)
+	}
+}
+
+// What can be told of keys and known_hosts before anybody connects.
+func TestCheckSSH(t *testing.T) {
+	t.Parallel()
+	host := gittest.NewSSHServer(t)
+	line := func(names ...string) string { return knownhosts.Line(names, host.HostKey) + "\n" }
+	for name, c := range map[string]struct {
+		host string
+		auth job.GitHost
+		want string // "" for nothing
+	}{
+		"plain":           {"git.example", job.GitHost{KnownHosts: line("git.example")}, ""},
+		"hashed":          {"git.example", job.GitHost{KnownHosts: line(knownhosts.HashHostname("git.example"))}, ""},
+		"with a port":     {"git.example:2222", job.GitHost{KnownHosts: line("[git.example]:2222")}, ""},
+		"other port":      {"git.example:2222", job.GitHost{KnownHosts: line("git.example")}, "nothing in /kh is about this host"},
+		"IPv6":            {"[::1]", job.GitHost{KnownHosts: line("::1")}, ""},
+		"an authority's":  {"git.example", job.GitHost{KnownHosts: "# ours\n@cert-authority *.example " + line("x")[2:]}, ""},
+		"revoked beside":  {"git.example", job.GitHost{KnownHosts: "@revoked * " + line("x")[2:] + line("git.example")}, ""},
+		"a line is wrong": {"git.example", job.GitHost{KnownHosts: line("git.example") + "\ngit.example hunter2\n"}, "none of known_hosts (line 3)"},
+		"no key":          {"git.example", job.GitHost{Key: "hunter2", KnownHosts: line("git.example")}, "holds no private key"},
+	} {
+		if c.auth.Key == "" {
+			c.auth.Key = host.ClientPEM
+		}
+		c.auth.Host, c.auth.KnownHostsFile = c.host, "/kh"
+		s := newSource(t, Options{Git: job.Git{Hosts: []job.GitHost{c.auth}}, ReposDir: t.TempDir()})
+		got := strings.Join(s.CheckSSH(), "; ")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || strings.Contains(got, "hunter2") {
+			t.Errorf("%s: CheckSSH() = %q, want %q in it", name, got, c.want)
+		}
 	}
 }
 

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
+	"strings"
 
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"github.com/skeema/knownhosts"
@@ -73,6 +76,35 @@ func parseKey(c *credential) (ssh.Signer, error) {
 	return key, nil
 }
 
+// CheckSSH returns what is wrong with the keys for SSH and with what is known of
+// their hosts, as far as that shows without a connection.
+func (s *Source) CheckSSH() (problems []string) {
+	for _, host := range slices.Sorted(maps.Keys(s.hosts)) {
+		c := s.hosts[host]
+		if c.Key == "" {
+			continue
+		}
+		if _, err := parseKey(c); err != nil {
+			problems = append(problems, err.Error())
+		}
+		if c.KnownHostsFile == "" {
+			continue // the machine's: whoever connects hears of them
+		}
+		hosts, err := knownHosts(c)
+		address := host
+		if strings.LastIndexByte(host, ':') <= strings.LastIndexByte(host, ']') {
+			address += ":22"
+		}
+		switch {
+		case err != nil:
+			problems = append(problems, "known_hosts_file of "+table(host)+": "+err.Error())
+		case len(hosts.HostKeys(address)) == 0:
+			problems = append(problems, fmt.Sprintf("known_hosts_file of %s: nothing in %s is about this host", table(host), c.KnownHostsFile))
+		}
+	}
+	return problems
+}
+
 // knownHosts reads those of the host's table, else the user's and the machine's
 // (SSH_KNOWN_HOSTS, ~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts).
 func knownHosts(c *credential) (_ *knownhosts.HostKeyDB, err error) {
@@ -92,7 +124,10 @@ func knownHosts(c *credential) (_ *knownhosts.HostKeyDB, err error) {
 	}
 	db, err := knownhosts.NewDB(file.Name())
 	if err != nil {
-		return nil, fmt.Errorf("%s holds a line that is none of known_hosts", c.KnownHostsFile)
+		// Not the library's words, which might quote the line.
+		line := 0
+		_, _ = fmt.Sscanf(strings.TrimPrefix(err.Error(), "knownhosts: "+file.Name()+":"), "%d", &line)
+		return nil, fmt.Errorf("%s holds a line that is none of known_hosts (line %d)", c.KnownHostsFile, line)
 	}
 	return db, nil
 }
