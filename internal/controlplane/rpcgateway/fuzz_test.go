@@ -24,6 +24,8 @@ func ours() []string {
 	return []string{
 		rpcgateway.AsAnon, rpcgateway.ReadFunctions, "LISTEN pgrst", "-- ping", "-- still there?",
 		`SELECT to_json(f) FROM "public"."register_agent"("p_token_hash" => $1::text, "p_agent" => $2::jsonb) AS f`,
+		`SELECT to_json(f) FROM "public"."check_agent"("p_token_hash" => $1::text, "p_agent" => $2::jsonb) AS f`,
+		`SELECT to_json(f) FROM "public"."check_agent"("p_token_hash" => $1::text) AS f`,
 		`SELECT to_json(f) FROM "public"."agent_heartbeat"("p_token_hash" => $1::text, "p_instance" => $2::uuid, "p_boot" => $3::uuid, "p_claims" => $4::uuid[]) AS f`,
 		`SELECT coalesce(json_agg(f), '[]') FROM (SELECT * FROM "public"."fetch_next_provision"("p_token_hash" => $1::text, "p_instance" => $2::uuid, "p_boot" => $3::uuid, "p_claim_id" => $4::uuid)) AS f`,
 		`SELECT to_json(f) FROM "public"."insert_provision_log"("p_token_hash" => $1::text, "p_claim_id" => $2::uuid, "p_first_chunk" => $3::bigint, "p_chunks" => $4::jsonb) AS f`,
@@ -44,6 +46,7 @@ func TestSendsTheseStatements(t *testing.T) {
 	for _, e := range exchanges {
 		send(t, url, e.Request)
 	}
+	post(t, url, "check_agent", `{"p_token_hash":"x"}`) // an argument with a default may be missing
 	seen, known := wire.statements(t), ours()
 	for _, statement := range known {
 		// The comments ask whether a connection is there, after a silence only.
@@ -82,6 +85,7 @@ func FuzzGateway(f *testing.F) {
 		f.Add(method, e.Request.Path, "", contentType(e.Request), e.Request.Payload())
 	}
 	for _, body := range odd(f) {
+		f.Add(http.MethodPost, postgrest.RPCPath("check_agent"), "", postgrest.ContentType, body)
 		f.Add(http.MethodPost, postgrest.RPCPath("register_agent"), "", postgrest.ContentType, body)
 		f.Add(http.MethodPost, postgrest.RPCPath("agent_heartbeat"), "", postgrest.ContentType, body)
 		f.Add(http.MethodPost, postgrest.RPCPath("insert_provision_log"), "", postgrest.ContentType, body)

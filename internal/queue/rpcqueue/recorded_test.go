@@ -132,7 +132,7 @@ func TestRecordedExchanges(t *testing.T) {
 			}
 		})
 	}
-	for _, method := range []string{"Register", "Heartbeat", "Claim", "AppendLog", "Report", "FailOrphans"} {
+	for _, method := range []string{"Standing", "Register", "Heartbeat", "Claim", "AppendLog", "Report", "FailOrphans"} {
 		if !called[method] {
 			t.Errorf("no exchange of %s is recorded", method)
 		}
@@ -143,6 +143,8 @@ func TestRecordedExchanges(t *testing.T) {
 func perform(t *testing.T, q queue.Queue, method string, args arguments) (any, error) {
 	t.Helper()
 	switch ctx := t.Context(); method {
+	case "Standing":
+		return q.Standing(ctx)
 	case "Register":
 		return q.Register(ctx)
 	case "Heartbeat":
@@ -165,6 +167,16 @@ func meant(t *testing.T, exchange recorded.Exchange) any {
 	t.Helper()
 	body := exchange.Response.Body
 	switch exchange.Call {
+	case "Standing":
+		r := read[struct {
+			Cluster  uuid.UUID `json:"cluster_id"`
+			Name     string    `json:"cluster_name"`
+			Contract int
+			Now      time.Time
+			Paused   bool
+			TakenOn  string `json:"name_taken_on"`
+		}](t, body)
+		return queue.Standing{ClusterID: r.Cluster, ClusterName: r.Name, Contract: r.Contract, Now: r.Now, Paused: r.Paused, NameTakenOn: r.TakenOn}
 	case "Register":
 		r := read[struct {
 			Cluster   uuid.UUID `json:"cluster_id"`
