@@ -21,11 +21,21 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		if !slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(address) }) {
 			break
 		}
-		before, err := netip.ParseAddr(strings.TrimSpace(one))
-		if err != nil {
+		before, ok := forwarded(strings.TrimSpace(one))
+		if !ok {
 			break
 		}
 		address = before.Unmap()
 	}
 	return address
+}
+
+// forwarded reads an address; some proxies write the port as well.
+func forwarded(text string) (netip.Addr, bool) {
+	address, err := netip.ParseAddr(text)
+	if err == nil {
+		return address, true
+	}
+	both, err := netip.ParseAddrPort(text)
+	return both.Addr(), err == nil
 }

@@ -27,6 +27,10 @@ const (
 	silentFor = 3 * time.Second
 )
 
+// readOnly is what a server says that was the primary until another took over.
+// It may go on answering so for as long as the connection lives.
+const readOnly = "25006"
+
 // asAnon makes the transaction one of the role anon. It is sent before each
 // call, rather than once on each connection: what is local to a transaction is
 // gone with it however that ends, so no call can leave a role behind for the
@@ -93,6 +97,9 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), c.statementLimit+silentFor)
 	defer cancel()
 	answer, err := c.run(ctx, conn.Conn(), f.statement(given), values)
+	if pg, answered := errors.AsType[*pgconn.PgError](err); answered && pg.Code == readOnly {
+		_ = conn.Conn().Close(ctx) // the pool makes another
+	}
 	return c.answer(f, answer, err)
 }
 

@@ -71,6 +71,29 @@ func TestDatabaseAway(t *testing.T) {
 	}
 }
 
+// A server that was the primary and is not any more keeps its connections: they
+// are given up, and the address may lead to another.
+func TestPrimaryThatWas(t *testing.T) {
+	t.Parallel()
+	url, db := story(t, rpcgateway.Options{MaxConns: 1})
+	conn := db.Conn(t)
+	set := func(action string) {
+		t.Helper()
+		mustExec(t, conn, "DO $$BEGIN EXECUTE format('ALTER DATABASE %I "+action+"', current_database()); END$$")
+	}
+	set("SET default_transaction_read_only = on")
+	if got := post(t, url, "register_agent", registering); !strings.Contains(string(got.body), `"code":"25006"`) {
+		t.Fatalf("a call of a server that is read-only = %d %s, want that said", got.status, got.body)
+	}
+	set("RESET default_transaction_read_only")
+	if got := post(t, url, "register_agent", registering); got.status != http.StatusOK {
+		t.Errorf("a call when the address leads to a primary = %d %s, want 200", got.status, got.body)
+	}
+}
+
+const registering = `{"p_token_hash":"` + tokenHash + `","p_agent":{"instance_id":"a6000000-0000-4000-8000-000000000001",` +
+	`"boot_id":"b0000000-0000-4000-8000-000000000001","name":"one","host":"one.example","version":"1","contract":2,"slots":2}}`
+
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -156,6 +156,8 @@ func TestRateByAddress(t *testing.T) {
 		{"2001:db8::ffff", false, "another of the same /64"},
 		{"2001:db8:0:1::1", true, "one of the next /64"},
 		{"::ffff:192.0.2.1", false, "the same in other words"},
+		{"192.0.2.1:4711", false, "the same with a port, as some proxies write it"},
+		{"[2001:db8::2]:4711", false, "an IPv6 address with a port"},
 		{"nonsense", true, "what cannot be read is the proxy's own address"},
 		{"127.0.0.1", false, "which is this one"},
 	} {

@@ -62,7 +62,9 @@ func (k *keeper) reap(ctx context.Context) {
 		case ended > 0:
 			k.log.Warn("leases ran out: their agents were not heard of", "provisions", ended)
 		}
-		away = err != nil
+		if away = err != nil; away {
+			k.pool.Reset() // it may be to a server that is the primary no more
+		}
 		select {
 		case <-ctx.Done():
 			return
