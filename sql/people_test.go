@@ -165,7 +165,7 @@ func TestRetry(t *testing.T) {
 	_, err = person[uuid.UUID](t, w, w.operator, retry, first)
 	wantRefusal(t, err, "PT409", "workspace_bound")
 	mustExec(t, w.conn, "DELETE FROM public.provisions WHERE id = $1", id) // takes no retry with it
-	if got := one[int](t, w.conn, "SELECT count(*) FROM public.provisions WHERE retry_of IS NULL"); got != 2 {
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.provisions WHERE retry_of = $1", id); got != 2 {
 		t.Errorf("retries of what was deleted = %d, want 2", got)
 	}
 }

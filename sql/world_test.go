@@ -40,8 +40,6 @@ func newWorld(t *testing.T, conn *pgx.Conn) *world {
 	// The database that it was copied from may be minutes old: not away, though.
 	mustExec(t, conn, "UPDATE tendril.pulse SET stamped_at = clock_timestamp() WHERE only_row")
 	w := &world{conn: conn, viewer: uuid.New(), operator: uuid.New(), adminID: uuid.New(), stranger: uuid.New()}
-	// The template's stamp may be old by now, as if the server had been away.
-	mustExec(t, conn, "UPDATE tendril.pulse SET stamped_at = clock_timestamp()")
 	w.org = w.addOrg(t, "acme", map[uuid.UUID]string{w.viewer: "viewer", w.operator: "operator", w.adminID: "admin"})
 	w.addOrg(t, "elsewhere", map[uuid.UUID]string{w.stranger: "admin"})
 	w.as(t, "authenticated", w.adminID, func(tx pgx.Tx) error {

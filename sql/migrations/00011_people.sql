@@ -9,14 +9,12 @@
 -- 10, for the functions that run meanwhile take them in orders of their own.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.lock_tables(p_tables text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $$
 BEGIN
-  PERFORM set_config('lock_timeout', '200ms', true);
   FOR i IN 1..150 LOOP
     BEGIN
       EXECUTE 'LOCK TABLE ' || p_tables || ' IN ACCESS EXCLUSIVE MODE';
-      PERFORM set_config('lock_timeout', '0', true);
       RETURN;
     EXCEPTION WHEN lock_not_available THEN
       PERFORM pg_sleep(0.1);
@@ -26,7 +24,10 @@ BEGIN
     USING HINT = 'find it in pg_stat_activity (xact_start) and end it, then migrate again';
 END $$;
 -- +goose StatementEnd
-SELECT tendril.lock_tables('public.provisions, public.audit_events');
+-- Those of the migrations after this one as well: the printed script is one
+-- transaction, which must not wait for a table while it has others.
+SELECT tendril.lock_tables('public.provisions, public.audit_events, public.clusters, public.provision_events, public.provision_logs,
+  public.provision_progress, tendril.claims, tendril.settings, tendril.log_heads');
 
 ALTER TABLE public.provisions
   -- SHA-256, in hexadecimal, of the plan that awaits a person's word, and of
@@ -35,11 +36,11 @@ ALTER TABLE public.provisions
   ADD COLUMN approved_plan text,
   ADD COLUMN approved_at   timestamptz,
   ADD COLUMN approved_by   uuid,
+  -- No foreign key: it would need an index, which is made from a million rows
+  -- while everybody waits.
   ADD COLUMN retry_of      uuid,
-  -- Rows of before have none of it: not to be looked for in a million of them.
-  ADD CONSTRAINT provisions_plan_digest CHECK (plan_digest ~ '^[0-9a-f]{64}$') NOT VALID,
-  ADD CONSTRAINT provisions_retry_of FOREIGN KEY (retry_of) REFERENCES public.provisions ON DELETE SET NULL NOT VALID;
-CREATE INDEX provisions_retry_of ON public.provisions (retry_of) WHERE retry_of IS NOT NULL;
+  -- Rows of before have none of it: not to be looked for in them either.
+  ADD CONSTRAINT provisions_plan_digest CHECK (plan_digest ~ '^[0-9a-f]{64}$') NOT VALID;
 
 -- As before, and: nothing awaits approval without a plan, and nothing goes on
 -- from there but by the approval of that plan.
@@ -233,7 +234,8 @@ BEGIN
       'wait until it has ended, or cancel it');
   END IF;
   SELECT id INTO v_retry FROM public.provisions
-  WHERE retry_of = p_provision AND status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED') LIMIT 1;
+  WHERE workspace_id = v_provision.workspace_id AND number > v_provision.number
+    AND retry_of = p_provision AND status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED') LIMIT 1;
   IF FOUND THEN
     RETURN v_retry;
   END IF;

@@ -5,10 +5,13 @@
 
 -- +goose Up
 
-SELECT tendril.lock_tables('tendril.claims');
+-- Those that are published below as well: whoever vacuums one by hand would have
+-- us, and so every agent, wait.
+SELECT tendril.lock_tables('tendril.claims, public.clusters, public.provisions, public.provision_events, public.provision_logs, public.provision_progress');
 
 -- How far the run is, while viewers are not told yet.
-ALTER TABLE tendril.claims ADD COLUMN percent_due smallint CHECK (percent_due BETWEEN 0 AND 100);
+ALTER TABLE tendril.claims ADD COLUMN percent_due smallint,
+  ADD CONSTRAINT claims_percent_due CHECK (percent_due BETWEEN 0 AND 100) NOT VALID;
 
 -- Shows what was held back, when nothing more came that would have shown it: at
 -- the next heartbeat, and at the run's end.
