@@ -145,6 +145,23 @@ func TestRebindWorkspace(t *testing.T) {
 	wantRefusal(t, err, "PT409", "workspace_bound")
 }
 
+// A plan that was made by one template is not applied in a workspace of another's.
+func TestRebindIsRefusedWhileAPlanAwaitsApproval(t *testing.T) {
+	t.Parallel()
+	w, agent, id, _ := newAwaiting(t)
+	const rebind = "SELECT public.rebind_workspace(id, 'https://git.example/acme/another', 'it moved') FROM public.workspaces"
+	wantRefusal(t, w.does(t, w.adminID, rebind), "PT409", "workspace_reserved")
+	if _, err := person[string](t, w, w.operator, "SELECT public.approve_provision($1, $2)", id, aPlan); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, w.does(t, w.adminID, rebind), "PT409", "workspace_reserved")
+	claim, _ := agent.mustClaim(t)
+	agent.mustReport(t, claim, "SUCCESS", `{}`)
+	if err := w.does(t, w.adminID, rebind); err != nil {
+		t.Errorf("rebind_workspace once it is applied: %v", err)
+	}
+}
+
 // The platform founds organisations, deploys for whom it says, and is audited.
 func TestThePlatformActs(t *testing.T) {
 	t.Parallel()

@@ -115,6 +115,36 @@ func TestReject(t *testing.T) {
 	wantRefusal(t, err, "PT409", "not_awaiting_approval")
 }
 
+// However a provision ends, and by whose hand, the workspace is not reserved for it
+// any more.
+func TestReservationsEndWithTheirProvision(t *testing.T) {
+	t.Parallel()
+	const byHand = "UPDATE public.provisions SET status = 'CANCELLED', finished_at = now() WHERE id = $1"
+	for name, end := range map[string]func(t *testing.T, w *world, id uuid.UUID){
+		"cancelled": func(t *testing.T, w *world, id uuid.UUID) {
+			one[string](t, w.conn, "SELECT public.cancel_provision($1)", id)
+		},
+		"rejected": func(t *testing.T, w *world, id uuid.UUID) {
+			one[string](t, w.conn, "SELECT public.reject_provision($1)", id)
+		},
+		"by hand": func(t *testing.T, w *world, id uuid.UUID) { mustExec(t, w.conn, byHand, id) },
+		"by hand, approved": func(t *testing.T, w *world, id uuid.UUID) {
+			one[string](t, w.conn, "SELECT public.approve_provision($1, $2)", id, aPlan)
+			mustExec(t, w.conn, byHand, id)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, agent, id, behind := newAwaiting(t)
+			end(t, w, id)
+			if _, got := agent.mustClaim(t); got != behind {
+				t.Errorf("claim = %s, want %s, which waited behind it", got, behind)
+			}
+			mustExec(t, w.conn, "DELETE FROM public.provisions WHERE id = $1", id) // nothing refers to it
+		})
+	}
+}
+
 // What ends a run before its plan is seen ends it altogether.
 func TestNothingAwaitsApprovalAfterACancel(t *testing.T) {
 	t.Parallel()

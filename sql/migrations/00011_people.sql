@@ -63,6 +63,24 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- A reservation ends with its provision, however that ends: by a function of
+-- ours or by somebody's hand.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.end_reservation() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE public.workspaces SET reserved_by = NULL WHERE id = NEW.workspace_id AND reserved_by = NEW.id;
+  IF FOUND THEN
+    PERFORM tendril.refresh_head(NEW.workspace_id);
+  END IF;
+  RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER provisions_end_reservation AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (OLD.status IN ('QUEUED', 'AWAITING_APPROVAL') AND NEW.status = 'CANCELLED')
+  EXECUTE FUNCTION tendril.end_reservation();
+
 -- Ends the claim of a run whose plan a person must see first. The workspace is
 -- free of it, and reserved for this provision until that person has spoken.
 -- +goose StatementBegin
@@ -203,8 +221,6 @@ BEGIN
   PERFORM tendril.system_line(p_provision, 'The plan was rejected' || CASE WHEN v_reason = '' THEN '.' ELSE format(' (%s).', v_reason) END);
   PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'rejected',
     'The plan was rejected, so nothing was changed.' || CASE WHEN v_reason = '' THEN '' ELSE ' Reason given: ' || v_reason END);
-  UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
-  PERFORM tendril.refresh_head(v_provision.workspace_id);
   PERFORM tendril.wake(v_provision.workspace_id); -- who passed over it while we held the lock
   PERFORM tendril.audit(v_provision.org_id, 'reject_provision', 'provision', p_provision,
     jsonb_build_object('reason', v_reason, 'plan_digest', v_provision.plan_digest));

@@ -206,6 +206,10 @@ BEGIN
   IF v_workspace.running_claim IS NOT NULL OR v_workspace.held_by_claim IS NOT NULL THEN
     PERFORM tendril.refuse('PT409', 'workspace_running', format('something runs in workspace %s, or holds it', to_json(v_workspace.name)),
       'wait until it has ended, or cancel or release it');
+  ELSIF v_workspace.reserved_by IS NOT NULL THEN
+    -- It is applied without its template being looked at again.
+    PERFORM tendril.refuse('PT409', 'workspace_reserved', format('a plan of workspace %s awaits approval, or is approved', to_json(v_workspace.name)),
+      'reject it, or cancel its provision');
   END IF;
   UPDATE public.workspaces SET repo = tendril.plain_repo(p_repo), path = tendril.plain_path(p_path) WHERE id = p_workspace;
   PERFORM tendril.audit(v_workspace.org_id, 'rebind_workspace', 'workspace', p_workspace,
