@@ -80,6 +80,25 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// To look through numbers takes their number's time, not its square: that was a
+// minute and more.
+func TestManyNumbersAreLookedThroughSoon(t *testing.T) {
+	t.Parallel()
+	conn := newContract(t).conn
+	mustExec(t, conn, "SET statement_timeout = '20s'")
+	for _, number := range []string{"0", "1", "-2.5"} {
+		const look = "SELECT tendril.has_vast_number(jsonb_build_object('x', array_fill($1::text::numeric, ARRAY[1048576 / length($1::text) / 2])))"
+		if one[bool](t, conn, look, number) {
+			t.Errorf("%s is a vast number, want not", number)
+		}
+	}
+	for _, number := range []string{"1e400", "-1e400", "1e-401", "0e-401", "-1e-16000"} {
+		if !one[bool](t, conn, `SELECT tendril.has_vast_number(('{"x": [1, {"y": ' || $1 || '}]}')::jsonb)`, number) {
+			t.Errorf("%s is no vast number, want it to be", number)
+		}
+	}
+}
+
 // A loop that deploys is stopped; what the control plane itself queues is not.
 func TestQueueLimit(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,10 @@ CREATE FUNCTION tendril.has_vast_number(p_json jsonb) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN EXISTS (SELECT FROM jsonb_path_query(p_json, 'strict $.** ? (@.type() == "number")') n
+  -- Zero is looked at as well, for 0e-16383 is one. As one array, for
+  -- jsonb_path_query moves all that is left with each row that it returns.
+  RETURN EXISTS (SELECT FROM jsonb_array_elements(jsonb_path_query_array(p_json,
+                   'strict $.** ? (@.type() == "number" && !(@ > 1e-400 && @ < 1e400 || @ < -1e-400 && @ > -1e400))')) n
                  WHERE scale(n::numeric) > 400 OR abs(n::numeric) >= 1e400);
 END $$;
 -- +goose StatementEnd
