@@ -133,33 +133,72 @@ EXCEPTION
 END $$;
 -- +goose StatementEnd
 
+-- As before, and: for lines of an agent's there is the limit. Null: the log has
+-- reached it, and nothing was given out. Asked here, where the head is read anyway.
+DROP FUNCTION tendril.take_seq(uuid, int, bigint);
+-- +goose StatementBegin
+CREATE FUNCTION tendril.take_seq(p_provision uuid, p_count int, p_bytes bigint, p_within boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_head record;
+  v_most record;
+  v_now  timestamptz;
+BEGIN
+  SELECT next_seq, notified_at, bytes, cut INTO v_head FROM tendril.log_heads WHERE provision_id = p_provision FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    INSERT INTO tendril.log_heads (provision_id, org_id)
+    SELECT id, org_id FROM public.provisions WHERE id = p_provision
+    ON CONFLICT (provision_id) DO NOTHING;
+    SELECT next_seq, notified_at, bytes, cut INTO v_head FROM tendril.log_heads WHERE provision_id = p_provision FOR NO KEY UPDATE;
+  END IF;
+  SELECT log_notify, log_limit INTO v_most FROM tendril.settings;
+  IF p_within AND (v_head.cut OR v_head.bytes + p_bytes > v_most.log_limit) THEN
+    RETURN NULL;
+  END IF;
+  v_now := clock_timestamp();
+  IF v_head.notified_at <= v_now - v_most.log_notify OR v_head.notified_at > v_now THEN
+    PERFORM pg_notify('tendril_provision', p_provision::text);
+    v_head.notified_at := v_now;
+  END IF;
+  UPDATE tendril.log_heads SET next_seq = v_head.next_seq + p_count, bytes = bytes + p_bytes, notified_at = v_head.notified_at
+  WHERE provision_id = p_provision;
+  RETURN v_head.next_seq;
+END $$;
+-- +goose StatementEnd
+
 -- What of a log is kept once its limit is reached: the database's and the
 -- agent's own words, SYSTEM lines, for another MiB. The rest is passed over, and
 -- one line says so. The agent is not told: it could do nothing but ask again.
 -- +goose StatementBegin
-CREATE FUNCTION tendril.store_beyond_limit(p_claim tendril.claims, p_org uuid, p_chunks jsonb, p_skip bigint, p_stored bigint, p_cut boolean, p_limit bigint) RETURNS void
+CREATE FUNCTION tendril.store_beyond_limit(p_claim tendril.claims, p_org uuid, p_chunks jsonb, p_skip bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  v_stored bigint;
+  v_cut    boolean;
+  v_limit  bigint := (SELECT log_limit FROM tendril.settings);
   v_chunk  record;
   v_weight int;
 BEGIN
+  -- take_seq() has locked it.
+  SELECT bytes, cut INTO STRICT v_stored, v_cut FROM tendril.log_heads WHERE provision_id = p_claim.provision_id;
   FOR v_chunk IN
     SELECT t.stream, t.text, t.at
     FROM ROWS FROM (jsonb_to_recordset(p_chunks) AS (stream text, text text, at timestamptz)) WITH ORDINALITY AS t (stream, text, at, ord)
     WHERE t.ord > p_skip ORDER BY t.ord
   LOOP
     v_weight := greatest(octet_length(v_chunk.text), 16);
-    IF (CASE v_chunk.stream WHEN 'SYSTEM' THEN p_stored + v_weight <= p_limit + 1048576
-                            ELSE NOT p_cut AND p_stored + v_weight <= p_limit END) THEN
+    IF (CASE v_chunk.stream WHEN 'SYSTEM' THEN v_stored + v_weight <= v_limit + 1048576
+                            ELSE NOT v_cut AND v_stored + v_weight <= v_limit END) THEN
       INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
       VALUES (p_claim.provision_id, tendril.take_seq(p_claim.provision_id, 1, v_weight), p_org, v_chunk.stream, v_chunk.text, v_chunk.at);
-      p_stored := p_stored + v_weight;
-    ELSIF NOT p_cut THEN
+      v_stored := v_stored + v_weight;
+    ELSIF NOT v_cut THEN
       PERFORM tendril.system_line(p_claim.provision_id, format(
-        'This log has reached %s, the most that the database keeps of one (tendril.settings.log_limit). What is printed from here on is left out.', pg_size_pretty(p_limit)));
+        'This log has reached %s, the most that the database keeps of one (tendril.settings.log_limit). What is printed from here on is left out.', pg_size_pretty(v_limit)));
       UPDATE tendril.log_heads SET cut = true WHERE provision_id = p_claim.provision_id;
-      p_cut := true;
+      v_cut := true;
     END IF;
   END LOOP;
 END $$;
@@ -183,7 +222,6 @@ DECLARE
   v_largest int;
   v_bad     boolean;
   v_weight  bigint;
-  v_log     record;
   v_seq     bigint;
 BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id AND cluster_id = v_cluster.id FOR NO KEY UPDATE;
@@ -225,14 +263,10 @@ BEGIN
       format('the largest chunk has %s bytes (65536 allowed), the call %s (1048576 allowed)', v_largest, v_bytes));
   END IF;
 
-  -- Whose claim is locked has the log to himself, but for a line of the
-  -- database's own now and then.
-  SELECT s.log_limit, coalesce(h.bytes, 0) AS stored, coalesce(h.cut, false) AS cut INTO v_log
-  FROM tendril.settings s LEFT JOIN tendril.log_heads h ON h.provision_id = v_claim.provision_id;
-  IF v_log.cut OR v_log.stored + v_weight > v_log.log_limit THEN
-    PERFORM tendril.store_beyond_limit(v_claim, v_cluster.org_id, p_chunks, v_skip, v_log.stored, v_log.cut, v_log.log_limit);
+  v_seq := tendril.take_seq(v_claim.provision_id, (v_count - v_skip)::int, v_weight, p_within => true);
+  IF v_seq IS NULL THEN
+    PERFORM tendril.store_beyond_limit(v_claim, v_cluster.org_id, p_chunks, v_skip);
   ELSE
-    v_seq := tendril.take_seq(v_claim.provision_id, (v_count - v_skip)::int, v_weight);
     INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
     SELECT v_claim.provision_id, v_seq + t.ord - 1 - v_skip, v_cluster.org_id, t.stream, t.text, t.at
     FROM ROWS FROM (jsonb_to_recordset(p_chunks) AS (stream text, text text, at timestamptz)) WITH ORDINALITY AS t (stream, text, at, ord)
