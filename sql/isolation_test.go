@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -165,5 +166,39 @@ func TestRunsOutliveTheirToken(t *testing.T) {
 				t.Errorf("after all: %s, log %q, want what the run came to", got, s.log(t, s.taking))
 			}
 		})
+	}
+}
+
+// Nor do they differ in what is looked up for the answer, and so in the time it
+// takes. cancel_provision and release_workspace are older than this rule.
+func TestForeignThingsAreLookedUpLikeNone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pgtest.New(t, migrated).Conn(t))
+	mustExec(t, s.conn, "SET track_functions = 'all'")
+	const count = "SELECT coalesce(sum(calls), 0) FROM pg_stat_xact_user_functions WHERE funcname = 'orgs_with_role'"
+	// In a transaction of its own, for the counts are this one's.
+	lookups := func(query string, id uuid.UUID) (n int) {
+		err := pgx.BeginFunc(t.Context(), s.conn, func(tx pgx.Tx) error {
+			var before, after int
+			_, role := tx.Exec(t.Context(), "SELECT set_config('request.jwt.claims', $1, true)", fmt.Sprintf(`{"sub": %q}`, s.stranger))
+			first := tx.QueryRow(t.Context(), count).Scan(&before)
+			_, call := tx.Exec(t.Context(), "DO $do$ BEGIN SET LOCAL ROLE authenticated; PERFORM "+fmt.Sprintf(query, id)+"; RAISE 'allowed'; EXCEPTION WHEN SQLSTATE 'PT404' THEN RESET ROLE; END $do$")
+			last := tx.QueryRow(t.Context(), count).Scan(&after)
+			n = after - before
+			return errors.Join(role, first, call, last)
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		return n
+	}
+	for query, id := range map[string]uuid.UUID{
+		"public.approve_provision('%s', '')": s.awaiting, "public.reject_provision('%s')": s.awaiting, "public.retry_provision('%s')": s.ended,
+		"public.lock_workspace('%s', 'r')": s.workspaces["queued"], "public.unlock_workspace('%s')": s.workspaces["queued"],
+		"public.pause_cluster('%s')": s.cluster, "public.rotate_cluster_token('%s')": s.cluster,
+	} {
+		if there, none := lookups(query, id), lookups(query, uuid.New()); there != none || there == 0 {
+			t.Errorf("%s: memberships are looked up %d times for what is there and %d times for what is not, want the same", query, there, none)
+		}
 	}
 }

@@ -133,7 +133,8 @@ DECLARE
   v_provision public.provisions;
 BEGIN
   SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
-  IF v_provision.id IS NOT NULL AND tendril.may_act(v_provision.org_id, p_least) THEN
+  -- In this order, so that both answers take the same time.
+  IF tendril.may_act(v_provision.org_id, p_least) AND v_provision.id IS NOT NULL THEN
     PERFORM FROM public.workspaces WHERE id = v_provision.workspace_id FOR NO KEY UPDATE;
     SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision FOR NO KEY UPDATE;
     IF FOUND THEN
@@ -153,7 +154,7 @@ DECLARE
   v_workspace public.workspaces;
 BEGIN
   SELECT * INTO v_workspace FROM public.workspaces WHERE id = p_workspace;
-  IF v_workspace.id IS NOT NULL AND tendril.may_act(v_workspace.org_id, p_least) THEN
+  IF tendril.may_act(v_workspace.org_id, p_least) AND v_workspace.id IS NOT NULL THEN
     SELECT * INTO v_workspace FROM public.workspaces WHERE id = p_workspace FOR NO KEY UPDATE;
     IF FOUND THEN
       RETURN v_workspace;

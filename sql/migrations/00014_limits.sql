@@ -416,7 +416,7 @@ DECLARE
   v_cluster public.clusters;
 BEGIN
   SELECT * INTO v_cluster FROM public.clusters WHERE id = p_cluster;
-  IF v_cluster.id IS NULL OR NOT tendril.may_act(v_cluster.org_id, p_least) THEN
+  IF NOT tendril.may_act(v_cluster.org_id, p_least) OR v_cluster.id IS NULL THEN
     PERFORM tendril.refuse('PT404', 'cluster_not_found', format('there is no cluster %s where you are %s', p_cluster, p_least));
   END IF;
   RETURN v_cluster;
