@@ -183,3 +183,40 @@ func TestRestartInAContainerEndsWhatARunLeft(t *testing.T) {
 		t.Errorf("the next run = %s: %s", got, s.Message(again))
 	}
 }
+
+// What a template has init start finds a run that has given up the caches' uid.
+func TestInitWithCommandsOfTheTemplateIsTheRunsAlone(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has uids to give; the tests of CI run as root")
+	}
+	s := site.New(t)
+	seen := filepath.Join(site.Meeting(t), "seen")
+	repo := s.Template("credentials", map[string]string{
+		"main.tf": `terraform {
+  backend "s3" {
+    bucket                      = "b"
+    region                      = "eu-central-1"
+    profile                     = "p"
+    shared_config_files         = ["aws"]
+    endpoints                   = { s3 = "http://127.0.0.1:9" }
+    skip_credentials_validation = true
+    skip_requesting_account_id  = true
+  }
+}`,
+		"aws": "[profile p]\ncredential_process = sh bring.sh\n",
+		"bring.sh": `pid=$$
+while [ "$(cat /proc/$pid/comm)" != tendril ]; do pid=$(sed -n 's/^PPid:\t//p' /proc/$pid/status); done
+sed -n 's/^Uid:\t//p' /proc/$pid/status > ` + seen + "\nexit 1\n",
+	})
+	s.NewAgent("one", 1, "").Start()
+	id := s.DeployTemplate(repo, "a", nil)
+	if got := s.AwaitEnd(id); got != "FAILED/init_failed" {
+		t.Errorf("provision = %s: %s, want FAILED/init_failed", got, s.Message(id))
+	}
+	text, err := os.ReadFile(seen)
+	uids := strings.Fields(string(text))
+	if err != nil || len(uids) != 4 || strings.Count(string(text), uids[0]) != 4 {
+		t.Errorf("during init, exec has the uids %v, %v, want the run's alone", uids, err)
+	}
+}

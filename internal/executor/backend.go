@@ -18,6 +18,8 @@ type backend struct {
 	// local: a file in this agent's data directory, so that the workspace
 	// belongs to this agent.
 	local bool
+	// starts: init may start commands that the template names.
+	starts bool
 }
 
 // localState is the name of a state that is a file of this agent's.
@@ -42,28 +44,28 @@ var stateKeys = map[string]struct{ argument, value string }{
 // chooseBackend decides, in this order: what the agent's policy says; what the
 // template declares, completed by the agent; a local file.
 func chooseBackend(dir, kind string, j job.Job) (backend, error) {
+	declared, err := terraform.ReadBackend(dir, kind)
+	if err != nil {
+		return backend{}, err
+	}
 	if forced := j.Settings.State.Backend; forced != "" {
 		config, err := stateConfig(forced, j)
 		if err != nil {
 			return backend{}, err
 		}
-		return backend{config: config, place: statePlace(forced, config)}, terraform.Override(dir, forced, nil)
-	}
-	declared, err := terraform.ReadBackend(dir, kind)
-	if err != nil {
-		return backend{}, err
+		return backend{config: config, place: statePlace(forced, config), starts: declared.Encrypts}, terraform.Override(dir, forced, nil)
 	}
 	switch declared.Type {
 	case "local":
 		path := filepath.Join(j.Dirs.State, localState)
-		return backend{local: true, place: path}, terraform.Override(dir, "local", map[string]string{"path": path})
+		return backend{local: true, place: path, starts: declared.Encrypts}, terraform.Override(dir, "local", map[string]string{"path": path})
 	case "cloud", "remote":
 		return backend{}, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
 			"%s: the template runs in somebody else's cloud (%s block), where Tendril cannot supervise it: remove the block, or set [state] backend in the agent's configuration",
 			declared.File, declared.Type), nil)
 	}
 	config, err := stateConfig(declared.Type, j)
-	return backend{config: config, place: statePlace(declared.Type, config)}, err
+	return backend{config: config, place: statePlace(declared.Type, config), starts: declared.Starts || declared.Encrypts}, err
 }
 
 // statePlace says where a backend has the workspace's state. Of what is

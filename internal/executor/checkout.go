@@ -108,9 +108,9 @@ func (r *provisionRun) dropCheckout() error {
 	return r.id.AsCache(func() error { return os.RemoveAll(r.job.Dirs.Checkout) })
 }
 
-// settleIdentity gives up what only the caches' uid may do.
+// settleIdentity gives up what only the caches' uid may do, if that is not done.
 func (r *provisionRun) settleIdentity() error {
-	if r.id == nil {
+	if r.id.Settled() {
 		return nil
 	}
 	return errors.Join(r.dropCheckout(), r.id.Settle())

@@ -25,6 +25,13 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 		t.run.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", t.kind())
 		return t.cache.Reuse()
 	}
+	if t.backend.starts {
+		// As before a plan: what such a command makes is for nobody else to run.
+		t.run.log.System("The template's backend or encryption can start commands during %s init, which has no provider cache therefore.", t.kind())
+		if err := t.run.settleIdentity(); err != nil {
+			return err
+		}
+	}
 	return t.init(ctx)
 }
 

@@ -102,8 +102,12 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		return provision.Detail{}, provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
 			"%s %s is on this agent, but the unprivileged user that runs templates may not use it (%s): let others read and execute the file and pass through the directories above it", engine.Kind, engine.Version, err), err)
 	}
+	store := t.run.job.Dirs.Providers
+	if t.backend.starts { // what its commands may have made is for nobody else
+		store = ""
+	}
 	t.cache = providers.New(providers.Options{
-		Store: t.run.job.Dirs.Providers, Private: filepath.Join(t.run.job.Dirs.Work, "providers"), Template: t.dir,
+		Store: store, Private: filepath.Join(t.run.job.Dirs.Work, "providers"), Template: t.dir,
 		AsStore: t.asStore(), Notice: func(text string) { log.System("%s", text) },
 	})
 	t.runner, err = terraform.New(engine, terraform.Options{

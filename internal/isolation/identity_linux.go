@@ -134,9 +134,13 @@ func (i *Identity) AsCache(do func() error) error {
 	return do()
 }
 
+// Settled reports whether only the run's uid is left, as it always is for an
+// ordinary user.
+func (i *Identity) Settled() bool { return i == nil || i.settled }
+
 // Settle gives up what the caches' uid may do, before the first template runs.
 func (i *Identity) Settle() error {
-	if i == nil {
+	if i.Settled() {
 		return nil
 	}
 	if err := syscall.Setresuid(i.ids.Run, i.ids.Run, i.ids.Run); err != nil {

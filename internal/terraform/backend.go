@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -27,6 +28,10 @@ type Backend struct {
 	Keys   []string
 	// File is where it is declared, relative to the directory.
 	File string
+	// Starts says that it may start commands that the template names, and does
+	// so during init. Encrypts says the same of OpenTofu's state encryption, which
+	// goes with any backend.
+	Starts, Encrypts bool
 }
 
 // ReadBackend reads which backend the root module in dir declares to an engine
@@ -38,22 +43,37 @@ func ReadBackend(dir, kind string) (Backend, error) {
 		return Backend{}, err
 	}
 	files = readBy(kind, files)
-	found := Backend{Type: "local"}
+	found, encrypts := Backend{Type: "local"}, false
 	for _, override := range []bool{false, true} {
 		for _, name := range files {
 			if isOverride(name) != override {
 				continue
 			}
-			b, err := readBackendFile(dir, name)
+			b, encrypted, err := readBackendFile(dir, name)
 			if err != nil {
 				return Backend{}, err
 			}
 			if b != nil {
 				found = *b
 			}
+			encrypts = encrypts || encrypted
 		}
 	}
+	found.Starts, found.Encrypts = startsCommands(found), encrypts
 	return found, nil
+}
+
+// startsCommands reports whether a backend may start commands that the template
+// names, such as one that brings credentials. Backends that are not known here
+// may, too.
+func startsCommands(b Backend) bool {
+	arguments, known := map[string][]string{
+		"local": nil, "http": nil, "consul": nil, "pg": nil, "azurerm": nil,
+		"s3":         {"shared_config_files", "shared_credentials_file", "shared_credentials_files"}, // credential_process
+		"gcs":        {"credentials"},                                                                // of an external account
+		"kubernetes": {"exec", "config_path", "config_paths"},
+	}[b.Type]
+	return !known || slices.ContainsFunc(arguments, func(name string) bool { return slices.Contains(b.Keys, name) })
 }
 
 // configExtensions are those an engine reads; .tofu is OpenTofu's.
@@ -112,15 +132,17 @@ func isOverride(name string) bool {
 // maxConfigFile is the largest file read, in bytes.
 const maxConfigFile = 16 << 20
 
-func readBackendFile(dir, name string) (*Backend, error) {
+// readBackendFile also reports whether OpenTofu is to encrypt what it writes: its
+// keys may come from a command.
+func readBackendFile(dir, name string) (found *Backend, encrypts bool, err error) {
 	path := filepath.Join(dir, name)
 	if info, err := os.Stat(path); err == nil && info.Size() > maxConfigFile {
-		return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
+		return nil, false, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
 			"%s has %d bytes, more than the %d that are read of one file", name, info.Size(), maxConfigFile), nil)
 	}
 	source, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the template: %w", err)
+		return nil, false, fmt.Errorf("read the template: %w", err)
 	}
 	parser := hclparse.NewParser()
 	parse := parser.ParseHCL
@@ -129,27 +151,30 @@ func readBackendFile(dir, name string) (*Backend, error) {
 	}
 	file, diags := parse(source, name)
 	if diags.HasErrors() {
-		return nil, invalid(diags)
+		return nil, false, invalid(diags)
 	}
 	content, _, diags := file.Body.PartialContent(&hcl.BodySchema{
 		Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}},
 	})
 	if diags.HasErrors() {
-		return nil, invalid(diags)
+		return nil, false, invalid(diags)
 	}
-	var found *Backend
 	for _, block := range content.Blocks {
 		inner, _, diags := block.Body.PartialContent(&hcl.BodySchema{
-			Blocks: []hcl.BlockHeaderSchema{{Type: "backend", LabelNames: []string{"type"}}, {Type: "cloud"}},
+			Blocks: []hcl.BlockHeaderSchema{{Type: "backend", LabelNames: []string{"type"}}, {Type: "cloud"}, {Type: "encryption"}},
 		})
 		if diags.HasErrors() {
-			return nil, invalid(diags)
+			return nil, false, invalid(diags)
 		}
 		for _, b := range inner.Blocks {
+			if b.Type == "encryption" {
+				encrypts = true
+				continue
+			}
 			found = describe(b, name)
 		}
 	}
-	return found, nil
+	return found, encrypts, nil
 }
 
 func describe(block *hcl.Block, file string) *Backend {
@@ -165,6 +190,11 @@ func describe(block *hcl.Block, file string) *Backend {
 		value, diags := attribute.Expr.Value(nil)
 		if !diags.HasErrors() && value.Type() == cty.String && value.IsKnown() && !value.IsNull() {
 			b.Config[key] = value.AsString()
+		}
+	}
+	if native, ok := block.Body.(*hclsyntax.Body); ok {
+		for _, nested := range native.Blocks {
+			b.Keys = append(b.Keys, nested.Type)
 		}
 	}
 	slices.Sort(b.Keys)

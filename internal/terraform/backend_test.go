@@ -70,6 +70,31 @@ func TestReadBackend(t *testing.T) {
 	}
 }
 
+// What init starts of the template's must not meet what init alone may use.
+func TestBackendsThatStartCommands(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]bool{
+		``:                              {false, false},
+		`backend "http" {}`:             {false, false},
+		`backend "s3" { bucket = "b" }`: {false, false},
+		`backend "s3" { shared_config_files = ["x"] }`:                {true, false},
+		`backend "kubernetes" { namespace = "n" }`:                    {false, false},
+		"backend \"kubernetes\" {\n exec {\n command = \"sh\"\n }\n}": {true, false},
+		`backend "kubernetes" { config_path = "x" }`:                  {true, false},
+		`backend "of_next_year" {}`:                                   {true, false},
+		`encryption {}`:                                               {false, true},
+	} {
+		got, err := ReadBackend(templateDir(t, map[string]string{"main.tf": "terraform {\n" + text + "\n}\n"}), OpenTofu)
+		if err != nil || got.Starts != want[0] || got.Encrypts != want[1] {
+			t.Errorf("ReadBackend(%s) = starts %t, encrypts %t, %v, want %v", text, got.Starts, got.Encrypts, err, want)
+		}
+	}
+	inJSON := `{"terraform":{"backend":{"kubernetes":{"exec":{"command":"sh"}}},"encryption":{}}}`
+	if got, err := ReadBackend(templateDir(t, map[string]string{"main.tf.json": inJSON}), OpenTofu); err != nil || !got.Starts || !got.Encrypts {
+		t.Errorf("ReadBackend(%s) = %+v, %v, want one that starts and encrypts", inJSON, got, err)
+	}
+}
+
 func TestReadBackendOfABrokenTemplate(t *testing.T) {
 	t.Parallel()
 	for name, file := range map[string]string{

@@ -32,7 +32,7 @@ func Override(dir, backend string, config map[string]string) error {
 		if !isOverride(name) || name == overrideName+".tf" {
 			continue
 		}
-		declared, err := readBackendFile(dir, name)
+		declared, _, err := readBackendFile(dir, name)
 		if err != nil {
 			return err
 		}
