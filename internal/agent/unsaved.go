@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
+	"path"
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -21,8 +22,10 @@ func (d *dataDir) unsaved(workspace string) (bool, error) {
 			return true, err
 		}
 	}
-	kept, err := filepath.Glob(d.path("state", workspace, job.KeptStates))
-	return len(kept) > 0, err
+	return holds(d.path("state", workspace), func(e isolation.Entry) bool {
+		kept, err := path.Match(job.KeptStates, e.Path) // not below: it has no slash
+		return kept && err == nil
+	})
 }
 
 // clear removes what a run left in the workspace's directory and reports whether

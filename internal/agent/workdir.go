@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 )
 
 // removeSecrets removes what a run of the workspace left that is secret. None
 // of its processes may live.
 func (d *dataDir) removeSecrets(workspace string) error {
-	if err := os.RemoveAll(d.path("work", workspace, secretsName)); err != nil {
+	if err := isolation.RemoveAll(d.path("work", workspace, secretsName)); err != nil {
 		return fmt.Errorf("remove the secrets of a run: %w", err)
 	}
 	return nil
@@ -28,7 +29,7 @@ func (d *dataDir) clear(workspace string) error {
 	if err := os.Remove(d.path("state", workspace, job.BallastName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, fmt.Errorf("give back the room that a run reserved: %w", err))
 	}
-	if err := os.RemoveAll(d.path("checkouts", workspace)); err != nil {
+	if err := isolation.RemoveAll(d.path("checkouts", workspace)); err != nil {
 		errs = append(errs, fmt.Errorf("remove a checkout: %w", err))
 	}
 	for _, name := range []string{job.SourceName, job.TempName, job.HomeName} {
@@ -37,7 +38,7 @@ func (d *dataDir) clear(workspace string) error {
 			errs = append(errs, err)
 			continue
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := isolation.RemoveAll(dir); err != nil {
 			errs = append(errs, fmt.Errorf("clear a work directory: %w", err))
 		}
 	}
@@ -64,20 +65,21 @@ var errFound = errors.New("found")
 // holdsState reports whether a state that could not be stored is in dir or
 // below. What cannot be read may hold one.
 func holdsState(dir string) (bool, error) {
-	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.Name() != job.UnsavedState || !entry.Type().IsRegular():
-			return nil
+	return holds(dir, func(e isolation.Entry) bool {
+		return path.Base(e.Path) == job.UnsavedState && e.Stat.Size > 0
+	})
+}
+
+// holds reports whether a regular file of a kind is in dir or below.
+func holds(dir string, kind func(isolation.Entry) bool) (bool, error) {
+	err := isolation.Walk(dir, func(e isolation.Entry) (bool, error) {
+		if e.Err == nil && e.IsRegular() && kind(e) {
+			return false, errFound
 		}
-		if info, err := entry.Info(); err != nil || info.Size() > 0 {
-			return errors.Join(err, errFound)
-		}
-		return nil
+		return true, e.Err
 	})
 	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
+	case err == nil:
 		return false, nil
 	case errors.Is(err, errFound):
 		return true, nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
@@ -105,7 +106,7 @@ func (i *initialised) proof() []byte {
 // take reports whether the work is there, and removes the note.
 func (i *initialised) take(now time.Time) bool {
 	text, err := readBounded(i.path, maxNote)
-	if removed := removeAll(i.path); err != nil || removed != nil || i.of == "" {
+	if removed := isolation.RemoveAll(i.path); err != nil || removed != nil || i.of == "" {
 		return false
 	}
 	var n note
@@ -124,7 +125,7 @@ func (i *initialised) put() {
 		return
 	}
 	text, err := json.Marshal(note{Since: i.since, Proof: i.proof()})
-	if err != nil || removeAll(i.path) != nil {
+	if err != nil || isolation.RemoveAll(i.path) != nil {
 		return
 	}
 	file, err := os.OpenFile(i.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

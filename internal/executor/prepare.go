@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/source"
 	"github.com/tendril-run/tendril/internal/terraform"
@@ -41,7 +42,7 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 // verifies them.
 func (t *terraformRun) init(ctx context.Context) error {
 	for _, name := range []string{modulesName, backendRecord, selectedWorkspace} {
-		if err := removeAll(filepath.Join(t.run.files.data, name)); err != nil {
+		if err := isolation.RemoveAll(filepath.Join(t.run.files.data, name)); err != nil {
 			return fmt.Errorf("clear the work directory: %w", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 )
 
@@ -76,7 +77,7 @@ func (w *workDir) cleanUp() error {
 				continue
 			}
 		}
-		errs = append(errs, removeAll(path))
+		errs = append(errs, isolation.RemoveAll(path))
 	}
 	return errors.Join(errs...)
 }
@@ -88,21 +89,6 @@ func (w *workDir) holdsState() (found bool, err error) {
 		return nil
 	})
 	return found, err
-}
-
-// removeAll is os.RemoveAll for trees in which a template has made directories
-// read-only, as Go's module cache does.
-func removeAll(path string) error {
-	if err := os.RemoveAll(path); !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() {
-			return os.Chmod(path, 0o700) //nolint:gosec // a directory needs its x
-		}
-		return err
-	})
-	return errors.Join(err, os.RemoveAll(path))
 }
 
 // forgetShippedState removes files of the checkout that would be taken for a
@@ -123,19 +109,13 @@ func (w *workDir) rescueState() error {
 }
 
 func (w *workDir) eachErroredState(do func(path string, size int64) error) error {
-	return filepath.WalkDir(w.source, func(path string, entry fs.DirEntry, err error) error {
+	return isolation.Walk(w.source, func(e isolation.Entry) (bool, error) {
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-			return nil
-		case err != nil:
-			return err
-		case entry.Name() != erroredState || !entry.Type().IsRegular():
-			return nil
+		case errors.Is(e.Err, fs.ErrPermission):
+			return false, nil
+		case e.Err != nil || !e.IsRegular() || filepath.Base(e.Path) != erroredState:
+			return true, e.Err
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		return do(path, info.Size())
+		return true, do(filepath.Join(w.source, e.Path), e.Stat.Size)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // HandOver gives a run's uid a directory and all in it. No process of another
@@ -17,56 +19,66 @@ import (
 // The group of a directory that is at rest says whose its content is, so the
 // same uid gets it back in one step.
 func (b *Block) HandOver(dir string, uid int, mode fs.FileMode) error {
-	root, err := os.OpenRoot(dir)
+	top, err := openDir(unix.AT_FDCWD, dir)
 	if err != nil {
 		return fmt.Errorf("give %s to uid %d: %w", dir, uid, err)
 	}
-	defer root.Close() //nolint:errcheck // only looked at
-	info, err := root.Stat(".")
+	defer top.Close() //nolint:errcheck // only looked at
+	info, err := top.Stat()
 	if err == nil && groupOf(info) != uid {
-		err = b.handOverContent(root, uid, b.Has(groupOf(info)))
+		err = b.handOverContent(dir, uid, b.Has(groupOf(info)))
 	}
 	// Last of all: what was interrupted is done again.
-	err = errors.Join(err, root.Chown(".", uid, uid), root.Chmod(".", mode))
+	err = errors.Join(err, withoutACL(top), top.Chown(uid, uid), top.Chmod(mode))
 	if err != nil {
 		return fmt.Errorf("give %s to uid %d: %w", dir, uid, err)
 	}
 	return nil
 }
 
-func (b *Block) handOverContent(root *os.Root, uid int, hadRuns bool) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || name == "." {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
+func (b *Block) handOverContent(dir string, uid int, hadRuns bool) error {
+	return Walk(dir, func(e Entry) (bool, error) {
+		kind := e.Stat.Mode & unix.S_IFMT
 		switch {
-		case !ok, info.Mode()&(fs.ModeDevice|fs.ModeCharDevice) != 0:
-			return nil
-		case b.Has(int(stat.Uid)):
-		case hadRuns, info.Mode().IsRegular() && stat.Nlink > 1:
-			return nil
+		case e.Err != nil:
+			return false, e.Err
+		case kind == unix.S_IFBLK, kind == unix.S_IFCHR:
+			return false, nil
+		case b.Has(int(e.Stat.Uid)):
+		case hadRuns, e.IsRegular() && e.Stat.Nlink > 1:
+			return true, nil
 		}
-		return root.Lchown(name, uid, uid)
+		if e.IsDir() && e.Depth+1 >= Deepest {
+			return false, e.Remove() // nobody goes there
+		}
+		return true, e.lchown(uid)
 	})
+}
+
+// withoutACL takes away the rights to a directory that its last owner may have
+// given to uids by name: one of them may be another run's by now.
+func withoutACL(dir *os.File) error {
+	for _, name := range []string{"system.posix_acl_access", "system.posix_acl_default"} {
+		err := unix.Fremovexattr(int(dir.Fd()), name)
+		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("remove the access list: %w", err)
+		}
+	}
+	return nil
 }
 
 // Shut takes a directory back from a run: from now on only root gets in, and
 // its group says whose the content is.
 func Shut(dir string) error {
-	root, err := os.OpenRoot(dir)
+	top, err := openDir(unix.AT_FDCWD, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("shut %s: %w", dir, err)
 	}
-	defer root.Close() //nolint:errcheck // only looked at
-	if err := errors.Join(root.Chown(".", 0, -1), root.Chmod(".", 0o700)); err != nil {
+	defer top.Close() //nolint:errcheck // only looked at
+	if err := errors.Join(top.Chown(0, -1), top.Chmod(0o700)); err != nil {
 		return fmt.Errorf("shut %s: %w", dir, err)
 	}
 	return nil

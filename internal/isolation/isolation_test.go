@@ -63,6 +63,10 @@ var testIDs = IDs{Cache: 60706, Run: 60707}
 
 func roles() map[string]func() error {
 	return map[string]func() error{
+		"remove": func() error {
+			few := &unix.Rlimit{Cur: Deepest + 50, Max: Deepest + 50}
+			return errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, few), RemoveAll(os.Args[1]))
+		},
 		"both": func() error {
 			id, err := Drop(testIDs)
 			if err != nil {

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,34 +34,20 @@ func Forget(owned func(uid int) bool) error {
 // forgetFiles looks through a directory and those below it that anybody may
 // write to.
 func forgetFiles(dir string, owned func(uid int) bool) error {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
+	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return fmt.Errorf("look for what runs left: %w", err)
+		return nil //nolint:nilerr // there is none
 	}
-	defer root.Close() //nolint:errcheck // only looked at
 	var errs []error
-	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // gone meanwhile, or of a file system that root cannot read
+	err = Walk(dir, func(e Entry) (bool, error) {
+		if e.Err != nil {
+			return false, nil //nolint:nilerr // of a file system that root cannot read
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return nil //nolint:nilerr // gone meanwhile
+		if owned(int(e.Stat.Uid)) {
+			errs = append(errs, e.Remove())
+			return false, nil
 		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && name != "." && owned(int(stat.Uid)) {
-			errs = append(errs, root.RemoveAll(name))
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if entry.IsDir() && info.Mode().Perm()&0o002 == 0 {
-			return fs.SkipDir
-		}
-		return nil
+		return e.Stat.Mode&0o002 != 0, nil
 	})
 	return errors.Join(append(errs, err)...)
 }
