@@ -72,7 +72,7 @@ number of agents. Each flag can be set by the variable that is named with it.`,
 	flags.IntVar(&o.Gateway.MaxConns, "database-connections", rpcgateway.DefaultMaxConns, "connections for calls to the database")
 	flags.DurationVar(&o.Gateway.StatementTimeout, "statement-timeout", rpcgateway.DefaultStatementTimeout, "how long a call may take in the database")
 	flags.DurationVar(&o.Gateway.LockTimeout, "lock-timeout", rpcgateway.DefaultLockTimeout, "how long a call may wait for a lock there")
-	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused")
+	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused, a few a second of them")
 	flags.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
 	flags.VisitAll(func(flag *pflag.Flag) { flag.Usage += " (" + envOf(flag) + ")" })
 	return cmd
