@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -37,7 +40,11 @@ func (d *dataDir) isolate(setting string) error {
 		return err
 	}
 	d.uids = &uids{block: block, users: map[int]uuid.UUID{}, last: map[int]uuid.UUID{}, lost: map[int]bool{}}
-	if err := d.own(); err != nil {
+	err = d.own()
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EINVAL) {
+		err = fmt.Errorf("%w. The data directory must be where root may give files away, which network file systems often forbid; or let runs be root (run.uids = \"off\")", err)
+	}
+	if err != nil {
 		return fmt.Errorf("give the data directory's parts to those who use them: %w", err)
 	}
 	return nil
@@ -72,8 +79,12 @@ func (d *dataDir) disown() error {
 // templates could write to then are made anew, for nobody can tell what is in
 // them.
 func (d *dataDir) own() error {
-	for name, mode := range map[string]fs.FileMode{"": 0o711, "spool": 0o700, "rejected": 0o700, "work": 0o711, "state": 0o711} {
-		if err := errors.Join(os.Lchown(d.path(name), 0, 0), os.Chmod(d.path(name), mode)); err != nil {
+	// The directory itself first: from then on nobody changes what is in it.
+	for _, part := range []struct {
+		name string
+		mode fs.FileMode
+	}{{"", 0o711}, {"spool", 0o700}, {"rejected", 0o700}, {"work", 0o711}, {"state", 0o711}} {
+		if err := claim(d.path(part.name), part.mode); err != nil {
 			return err
 		}
 	}
@@ -93,6 +104,23 @@ func (d *dataDir) own() error {
 		}
 	}
 	return d.reachable()
+}
+
+// claim makes a directory root's. A link to one will do if it is root's own: any
+// other may be a template's, of an agent that was an ordinary user.
+func claim(path string, mode fs.FileMode) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() && ok && stat.Uid != 0 {
+		return fmt.Errorf("%s is no directory but a link, and not root's: a template may have made it. Look where it leads, and put a directory in its place", path)
+	}
+	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Chown(0, 0), dir.Chmod(mode), dir.Close())
 }
 
 // ownFiles has root own its files, of which another user may have been the owner.
@@ -136,20 +164,42 @@ func (d *dataDir) reachable() error {
 
 // open chooses the uid for a run of the workspace and gives it the directories.
 // Nothing of an earlier run may live.
-func (d *dataDir) open(workspace uuid.UUID) (uid int, err error) {
+func (d *dataDir) open(workspace uuid.UUID, log *slog.Logger) (uid int, err error) {
 	if d.uids == nil {
 		return 0, nil
 	}
 	work, state := d.path("work", workspace.String()), d.path("state", workspace.String())
-	uid, fresh, err := d.uids.take(workspace, isolation.Group(work))
-	if err != nil {
-		return 0, err
+	for fresh := true; fresh; {
+		if uid, fresh, err = d.uids.take(workspace, isolation.Group(work)); err != nil {
+			return 0, err
+		}
+		if !fresh {
+			break
+		}
+		if err := makeForget(uid); err == nil {
+			break
+		} else {
+			log.Error("a uid is not used again before the next start, for what another workspace's run left cannot be removed", "uid", uid, "error", err)
+		}
+		d.uids.abandon(workspace)
+		d.uids.give(workspace)
 	}
-	if fresh {
-		err = isolation.Forget(func(owner int) bool { return owner == uid })
+	return uid, errors.Join(d.uids.block.HandOver(work, uid, 0o750), d.uids.block.HandOver(state, uid, 0o700))
+}
+
+// endLimit bounds how long the end of what a uid still runs is waited for. There
+// should be nothing.
+const endLimit = 10 * time.Second
+
+// makeForget ends what runs as a uid and removes what it left.
+func makeForget(uid int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	its := func(other int) bool { return other == uid }
+	if _, err := process.KillByUID(ctx, its); err != nil {
+		return err
 	}
-	err = errors.Join(err, d.uids.block.HandOver(work, uid, 0o750), d.uids.block.HandOver(state, uid, 0o700))
-	return uid, err
+	return isolation.Forget(its)
 }
 
 // shut takes the directories back, and then the uid.
@@ -189,7 +239,9 @@ func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
 		return err
 	}
 	if err := isolation.Forget(u.free); err != nil {
-		return fmt.Errorf("remove what earlier runs left: %w", err)
+		// That is no reason not to start: it is tried again for each uid.
+		b.log.Warn("what earlier runs left cannot be removed", "error", err)
+		u.suspect()
 	}
 	return nil
 }

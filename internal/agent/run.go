@@ -148,7 +148,7 @@ func (r *run) launch() (*spool, *child, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	uid, err := r.boot.dir.open(r.assignment.WorkspaceID)
+	uid, err := r.boot.dir.open(r.assignment.WorkspaceID, r.log)
 	if err != nil {
 		return nil, nil, err
 	}

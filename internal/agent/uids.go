@@ -94,6 +94,17 @@ func (u *uids) abandon(workspace uuid.UUID) {
 	}
 }
 
+// suspect has each free uid forget what it may have left before a run gets it.
+func (u *uids) suspect() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for uid := u.block.Cache + 1; u.block.Has(uid); uid++ {
+		if u.unused(uid) && u.last[uid] == uuid.Nil {
+			u.last[uid] = uuid.Max // no workspace's
+		}
+	}
+}
+
 // dress tells a child who it is to be, and has it hold the uids' lock.
 func (u *uids) dress(cmd *exec.Cmd, dirs job.Dirs, uid int) {
 	if u == nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,7 +119,7 @@ func TestOlderDataDirIsTakenOver(t *testing.T) {
 	if err := d.own(); err != nil {
 		t.Fatal(err)
 	}
-	uid, err := d.open(workspace)
+	uid, err := d.open(workspace, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestCachesAreMadeAnewAfterATimeWithoutUIDs(t *testing.T) {
 		if err := errors.Join(err, d.own()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.open(workspace); err != nil {
+		if _, err := d.open(workspace, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -189,6 +190,54 @@ func TestCachesAreMadeAnewAfterATimeWithoutUIDs(t *testing.T) {
 	var stat syscall.Stat_t
 	if err := syscall.Stat(record, &stat); err != nil || !d.uids.block.Has(int(stat.Uid)) {
 		t.Errorf("what a run without a uid left belongs to %d, %v, want the next run", stat.Uid, err)
+	}
+}
+
+// A template of an agent that was an ordinary user may have led a directory of the
+// agent's elsewhere.
+func TestLinkInTheDataDirIsRefused(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives directories to others")
+	}
+	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	d.uids = newUIDs()
+	defer d.uids.block.Close() //nolint:errcheck // only read
+	elsewhere, spools := t.TempDir(), d.path("spool")
+	err = errors.Join(os.Chmod(elsewhere, 0o755), os.Remove(spools), os.Symlink(elsewhere, spools), os.Lchown(spools, 59991, 59991))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.own(); err == nil || !strings.Contains(err.Error(), spools+" is no directory but a link") {
+		t.Errorf("own() = %v, want an error that names the link", err)
+	}
+	if info, err := os.Stat(elsewhere); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("where the link leads has the mode %v, %v, want it as it was", info.Mode(), err)
+	}
+	if err := errors.Join(os.Lchown(spools, 0, 0), d.own()); err != nil {
+		t.Errorf("own() = %v with a link of root's, want nil", err)
+	}
+}
+
+// What cannot be removed costs a uid, and neither a run nor the agent's start.
+func TestUIDWithLeftoversIsPassedOver(t *testing.T) {
+	t.Parallel()
+	u := newUIDs()
+	defer u.block.Close() //nolint:errcheck // only read
+	u.suspect()
+	workspace := uuid.New()
+	first, fresh, err := u.take(workspace, 0)
+	if err != nil || !fresh {
+		t.Fatalf("take() = %d, %v, %v, want one that has to forget", first, fresh, err)
+	}
+	u.abandon(workspace)
+	u.give(workspace)
+	if second, fresh, err := u.take(workspace, first); err != nil || !fresh || second == first {
+		t.Errorf("take() = %d, %v, %v, want another than %d that has to forget", second, fresh, err, first)
 	}
 }
 

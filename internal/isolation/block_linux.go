@@ -50,7 +50,7 @@ func (b *Block) Has(uid int) bool { return uid > b.Cache && uid <= b.Cache+MaxRu
 // what a run of its own still holds is free for it. lockDir is LockDir.
 func Take(lockDir, owner string, first, before int) (*Block, error) {
 	if err := os.MkdirAll(lockDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory by which agents tell each other their uids: %w", err)
+		return nil, fmt.Errorf("make the directory by which agents tell each other their uids: %w. Let there be a tmpfs at /run, or let runs be root (run.uids = \"off\")", err)
 	}
 	candidates := []int{first}
 	if first == 0 {
@@ -102,8 +102,11 @@ func mapped(id int) bool {
 	return false
 }
 
-// unused is an error if somebody on this machine has one of the ids.
+// unused is an error if somebody on this machine has one of the ids, or nobody can.
 func (b *Block) unused() error {
+	if last := b.Cache + size - 1; !mapped(b.Cache) || !mapped(last) {
+		return fmt.Errorf("this user namespace has not all of the uids from %d to %d", b.Cache, last)
+	}
 	for id := b.Cache; id < b.Cache+size; id++ {
 		text := strconv.Itoa(id)
 		if u, err := user.LookupId(text); err == nil {

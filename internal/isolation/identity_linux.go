@@ -69,7 +69,20 @@ func Drop(ids IDs) (*Identity, error) {
 	if data[0].Permitted|data[1].Permitted != 0 {
 		return nil, fmt.Errorf("the uid %d has capabilities left (%#x %#x): the agent was started with securebits that keep them", ids.Run, data[1].Permitted, data[0].Permitted)
 	}
+	forgetKeys()
 	return &Identity{ids: ids}, process.Undumpable() // which a change of the uid may end
+}
+
+// forgetKeys empties the keyrings that a uid keeps without any process. Only it
+// gets at them, so this is done by each run for the one before.
+func forgetKeys() {
+	// Kernels and containers without keyrings say no, and then there are none.
+	for _, ring := range []int{unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_USER_SESSION_KEYRING} {
+		_, _ = unix.KeyctlInt(unix.KEYCTL_CLEAR, ring, 0, 0, 0)
+	}
+	if persistent, err := unix.KeyctlInt(unix.KEYCTL_GET_PERSISTENT, -1, unix.KEY_SPEC_PROCESS_KEYRING, 0, 0); err == nil {
+		_, _ = unix.KeyctlInt(unix.KEYCTL_CLEAR, persistent, 0, 0, 0)
+	}
 }
 
 func capabilities() (data [2]unix.CapUserData, err error) {

@@ -63,6 +63,23 @@ var testIDs = IDs{Cache: 60706, Run: 60707}
 
 func roles() map[string]func() error {
 	return map[string]func() error{
+		"leaves keys": func() error {
+			return errors.Join(syscall.Setresgid(60708, 60708, 60708), syscall.Setresuid(60708, 60708, 60708), eachKeyring(func(ring int) error {
+				_, err := unix.AddKey("user", "left", []byte("behind"), ring)
+				return err
+			}))
+		},
+		"finds no keys": func() error {
+			if _, err := Drop(IDs{Cache: 60706, Run: 60708}); err != nil {
+				return err
+			}
+			return eachKeyring(func(ring int) error {
+				if key, err := unix.KeyctlSearch(ring, "user", "left", 0); err == nil {
+					return fmt.Errorf("keyring %d has the key %d of an earlier run", ring, key)
+				}
+				return nil
+			})
+		},
 		"remove": func() error {
 			few := &unix.Rlimit{Cur: Deepest + 50, Max: Deepest + 50}
 			return errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, few), RemoveAll(os.Args[1]))
@@ -162,6 +179,23 @@ func TestIdentity(t *testing.T) {
 	play(t, "both", everybodys(t))
 	play(t, "settled", everybodys(t))
 	play(t, "root in name", everybodys(t))
+}
+
+func eachKeyring(do func(ring int) error) error {
+	persistent, err := unix.KeyctlInt(unix.KEYCTL_GET_PERSISTENT, -1, unix.KEY_SPEC_PROCESS_KEYRING, 0, 0)
+	return errors.Join(err, do(unix.KEY_SPEC_USER_KEYRING), do(unix.KEY_SPEC_USER_SESSION_KEYRING), do(persistent))
+}
+
+// The kernel keeps a uid's keys when none of its processes lives.
+func TestKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	if _, err := unix.KeyctlInt(unix.KEYCTL_GET_PERSISTENT, -1, unix.KEY_SPEC_PROCESS_KEYRING, 0, 0); err != nil {
+		t.Skipf("there are no keyrings here: %v", err)
+	}
+	dir := everybodys(t)
+	play(t, "leaves keys", dir)
+	play(t, "finds no keys", dir)
 }
 
 func TestForget(t *testing.T) {
