@@ -64,7 +64,10 @@ func Take(lockDir, owner string, first, before int) (*Block, error) {
 			err = b.lock(lockDir, owner)
 		}
 		if err == nil {
-			return b, nil
+			if err = b.alone(lockDir, owner); err == nil {
+				return b, nil
+			}
+			err = errors.Join(err, b.Lock.Close())
 		}
 		refused = append(refused, err)
 	}
@@ -136,6 +139,32 @@ func (b *Block) lock(dir, owner string) error {
 		return nil // a run of ours that outlived us; Hold gets it later
 	}
 	return errors.Join(fmt.Errorf("another agent of this machine has the uids from %d on", b.Cache), file.Close())
+}
+
+// alone is an error if another agent has a block that begins elsewhere and shares
+// ids with this one, which is locked by now: of two that do this at once, none
+// finds itself alone, or only one does.
+func (b *Block) alone(dir, owner string) error {
+	locks, err := filepath.Glob(filepath.Join(dir, "uids-*.lock"))
+	if err != nil {
+		return err
+	}
+	for _, path := range locks {
+		var first int
+		if _, err := fmt.Sscanf(filepath.Base(path), "uids-%d.lock", &first); err != nil || first == b.Cache || first <= b.Cache-size || first >= b.Cache+size {
+			continue
+		}
+		file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return fmt.Errorf("look who has the uids from %d on: %w", first, err)
+		}
+		free := unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
+		_ = file.Close() // nothing was written
+		if holder, err := os.ReadFile(path); !free && (err != nil || strings.TrimSpace(string(holder)) != owner) {
+			return fmt.Errorf("another agent of this machine has the uids from %d on, some of which are among those from %d on", first, b.Cache)
+		}
+	}
+	return nil
 }
 
 func writeAt(file *os.File, text string) error {

@@ -305,6 +305,9 @@ func TestTake(t *testing.T) {
 	if _, err := Take(dir, "two", one.Cache, -1); err == nil || !strings.Contains(err.Error(), "another agent") || !strings.Contains(err.Error(), "run.uids") {
 		t.Errorf("Take(one's) = %v, want an error that says whose they are and what to do", err)
 	}
+	if _, err := Take(dir, "two", one.Cache-1, -1); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("Take(one's but one) = %v, want an error that says whose they are", err)
+	}
 	again, err := Take(dir, "one", 0, one.Cache) // while a run of the earlier start has the lock
 	if err != nil || again.Cache != one.Cache || again.Hold() {
 		t.Fatalf("Take() of the same agent = %+v, %v, want its block without the lock", again, err)
