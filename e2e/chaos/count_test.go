@@ -170,7 +170,7 @@ func (w *works) applied(r *workRun) bool {
 // stateOf reads which run a workspace's state is of: 0 for none.
 func (w *works) stateOf(workspace string) (int, error) {
 	id := w.Text(w.T, "SELECT id::text FROM public.workspaces WHERE name = $1", workspace)
-	paths, err := filepath.Glob(w.StatePath(id))
+	paths, err := filepath.Glob(w.statePath(id))
 	if err != nil || len(paths) == 0 {
 		return 0, err
 	}
@@ -234,7 +234,7 @@ func (w *works) countLeftovers(a *site.Agent) {
 // a state that says who had its lock is no lock: a killed Terraform leaves it.
 func (w *works) countLocks() {
 	w.T.Helper()
-	states, err := filepath.Glob(w.StatePath("*"))
+	states, err := filepath.Glob(w.statePath("*"))
 	if err != nil {
 		w.T.Fatal(err)
 	}

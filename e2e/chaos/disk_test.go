@@ -67,7 +67,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 func TestDiskFullUnderTheSpoolForAWhile(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	smallDisk(t, filepath.Join(a.Dir, "spool"), 8<<20)
 	a.Start()
 	for range times(1, 10) {
@@ -102,7 +102,7 @@ func (w *works) still(r *workRun) func() bool {
 func TestDiskFullUnderTheSpool(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	a.Set("TENDRIL_RUN_DISK_WAIT", "1s")
 	smallDisk(t, filepath.Join(a.Dir, "spool"), 8<<20)
 	a.Start()
@@ -131,7 +131,7 @@ func TestDiskFullUnderTheSpool(t *testing.T) {
 func TestDiskFullUnderTheWork(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	smallDisk(t, filepath.Join(a.Dir, "work"), 4<<20)
 	a.Start()
 	first := w.deploy("a", 5, time.Millisecond)
@@ -159,7 +159,7 @@ func TestDiskFullUnderTheWork(t *testing.T) {
 func TestDiskFullUnderTheWorkMidApply(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	smallDisk(t, filepath.Join(a.Dir, "work"), 4<<20)
 	a.Start()
 	full := w.deploy("a", 100, 10*time.Millisecond)
@@ -183,7 +183,7 @@ func TestDiskFullUnderPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, own := ownWorks(t, pgtest.Durable(), pgtest.In(filepath.Join(dir, "data")))
-	a := w.agent("one", 2, w.SharedState())
+	a := w.alone("one", 2)
 	a.Start()
 	for range times(1, 5) {
 		applying := w.deploy("a", 400, 10*time.Millisecond)
@@ -228,7 +228,7 @@ func ended(own *pgtest.Own) bool {
 func TestReadOnlyDataDirectory(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	smallDisk(t, a.Dir, 4<<20)
 	readOnly(t, a.Dir, true)
 	code, out := a.Start().Exit()
@@ -248,7 +248,7 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 func TestSpoolTurnsReadOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	smallDisk(t, filepath.Join(a.Dir, "spool"), 8<<20)
 	a.Start()
 	if got := w.AwaitEnd(w.deploy("a", 5, time.Millisecond).id); got != "SUCCESS" {

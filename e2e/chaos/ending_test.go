@@ -43,7 +43,7 @@ func stubbornRun(t *testing.T, grace time.Duration) (*works, *site.Agent, uuid.U
 	t.Helper()
 	w := newWorks(site.New(t))
 	repo := w.Template("stubborn", map[string]string{"main.tf": stubborn, "stubborn.sh": stubbornScript})
-	a := w.agent("one", 1, w.SharedState())
+	a := w.alone("one", 1)
 	a.Set("TENDRIL_RUN_CANCEL_GRACE", grace.String())
 	a.Start()
 	id := w.DeployTemplate(repo, "a", nil)

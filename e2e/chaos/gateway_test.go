@@ -17,7 +17,7 @@ func TestGatewayKilledAgainAndAgain(t *testing.T) {
 		s.Serve()
 	}
 	w := newWorks(s)
-	a := w.agent("one", 3, w.SharedState()).Start()
+	a := w.alone("one", 3).Start()
 	a.AwaitOutput("registered")
 	for range times(6, 60) {
 		w.keepBusy(4)
@@ -42,7 +42,7 @@ func TestGatewayReplaced(t *testing.T) {
 		s.Serve()
 	}
 	w := newWorks(s)
-	a := w.agent("one", 2, w.SharedState()).Start()
+	a := w.alone("one", 2).Start()
 	for i := range times(4, 40) {
 		w.deploy(fmt.Sprintf("w%d", i%2), 60, 5*time.Millisecond)
 		w.Gateway.Replace()

@@ -60,7 +60,7 @@ func (w *works) aMoment() {
 func TestAgentKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("victim", 3, w.SharedState()).Start()
+	a := w.alone("victim", 3).Start()
 	kills := times(15, 200)
 	for range kills {
 		w.keepBusy(4)
@@ -82,7 +82,7 @@ func TestAgentKilledAtAnyMoment(t *testing.T) {
 func TestExecKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("parent", 3, w.SharedState()).Start()
+	a := w.alone("parent", 3).Start()
 	kills := times(10, 60)
 	for killed := 0; killed < kills; {
 		w.keepBusy(4)
@@ -116,7 +116,7 @@ func TestExecKilledAtAnyMoment(t *testing.T) {
 func TestAgentTerminatedMidApply(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	a := w.agent("drained", 2, w.SharedState())
+	a := w.alone("drained", 2)
 	a.Set("TENDRIL_DRAIN_TIMEOUT", "3s")
 	for range times(1, 10) {
 		a.Start()

@@ -35,6 +35,7 @@ output "n" { value = var.n }
 `
 
 const workScript = `
+umask 0 # each workspace may have a uid of its own
 exec 9>>"$TEST_JOURNAL/lock.$W"
 flock -n 9 || echo "$N began in $W while another apply was at work" >> "$TEST_JOURNAL/violations"
 i=1
@@ -53,6 +54,8 @@ type works struct {
 	journal string
 	repo    string
 	runs    []*workRun
+	// home is where the only agent keeps all state; "" where agents share it.
+	home string
 }
 
 // workRun is one provision of the worker template.
@@ -68,7 +71,7 @@ type workRun struct {
 
 func newWorks(s *site.Site) *works {
 	s.T.Helper()
-	w := &works{Site: s, journal: s.T.TempDir()}
+	w := &works{Site: s, journal: site.Meeting(s.T)}
 	w.repo = s.Template("worker", map[string]string{"main.tf": worker, "work.sh": workScript})
 	return w
 }
@@ -79,6 +82,23 @@ func (w *works) agent(name string, slots int, extra string) *site.Agent {
 	a := w.NewAgent(name, slots, extra)
 	a.Set("TEST_JOURNAL", w.journal)
 	return a
+}
+
+// alone configures the only agent, which keeps the state itself. So its runs have
+// uids of their own where it is root.
+func (w *works) alone(name string, slots int) *site.Agent {
+	w.T.Helper()
+	a := w.agent(name, slots, "")
+	w.home = a.Dir
+	return a
+}
+
+// statePath is where a workspace's state is.
+func (w *works) statePath(workspaceID string) string {
+	if w.home != "" {
+		return filepath.Join(w.home, "state", workspaceID, "terraform.tfstate")
+	}
+	return w.StatePath(workspaceID)
 }
 
 // deploy queues a run that prints lines with a pause between two.
