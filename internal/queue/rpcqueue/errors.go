@@ -61,7 +61,8 @@ func (q *Queue) explain(doing string, a answer) *trouble {
 		e = q.stranger(doing, a)
 	}
 	if a.mayPass() {
-		e.RetryAfter = retryAfter(a.header)
+		// By its status it is not the last word, whatever the code looks like.
+		e.Kind, e.RetryAfter = queue.Unavailable, retryAfter(a.header)
 	}
 	return &trouble{e, a.mayPass()}
 }

@@ -83,6 +83,7 @@ func TestStrangersAreNotTheDatabase(t *testing.T) {
 		{"an ingress without a backend", 404, "", "default backend - 404", "answered 404 Not Found: default backend - 404 (this is not"},
 		{"a firewall", 403, "Content-Type: text/html", page, "answered 403 Forbidden: Sign in"},
 		{"basic authentication", 401, "", "Unauthorized", "answered 401 Unauthorized: Unauthorized (this is not"},
+		{"a code that only looks like one of the database's", 429, "", `{"code":"42900","message":"slow down"}`, "slow down (SQLSTATE 42900)"},
 		{"Cloudflare's own", 522, "", page, "answered 522: Sign in"},
 		{"a redirect", 302, "Location: https://elsewhere.example/", "", "sends to another address, which is not followed with the cluster's credential (set queue.url"},
 		{"a permanent redirect", 308, "Location: /elsewhere", "", "sends to another address"},
