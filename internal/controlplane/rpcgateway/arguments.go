@@ -11,9 +11,18 @@ import (
 	"github.com/tendril-run/tendril/internal/postgrest"
 )
 
-// maxNesting is how deep JSON may be. The database recurses into it on a stack
-// that ends, which would be its error and not the client's.
-const maxNesting = 512
+const (
+	// maxNesting is how deep JSON may be. The database recurses into it on a
+	// stack that ends, which would be its error and not the client's.
+	maxNesting = 512
+	// maxListed is how many arguments, and elements of lists among them, there
+	// may be: each is taken apart here, for which nobody has shown a token yet.
+	maxListed = 10_000
+	// maxValues is how many values there may be at all: they take the database
+	// many times their size. A mebibyte of JSON, the most that a report may
+	// have, holds no more.
+	maxValues = 1 << 19
+)
 
 // arguments are the fields of a request's body, not yet read further. What is
 // JSON but no object has none: PostgREST has it so. The last of several of one
@@ -22,7 +31,10 @@ func parseArguments(body []byte) (map[string]json.RawMessage, *refusal) {
 	if len(body) == 0 {
 		return nil, nil
 	}
-	if !utf8.Valid(body) || tooDeep(body) || !json.Valid(body) {
+	if no := checkShape(body); no != nil {
+		return nil, no
+	}
+	if !utf8.Valid(body) || !json.Valid(body) {
 		return nil, badRequest(postgrest.CodeBadBody, "Empty or invalid json")
 	}
 	if body := bytes.TrimLeft(body, " \t\r\n"); body[0] != '{' {
@@ -35,9 +47,9 @@ func parseArguments(body []byte) (map[string]json.RawMessage, *refusal) {
 	return fields, nil
 }
 
-// tooDeep looks at brackets only; whether they match is not asked here.
-func tooDeep(body []byte) bool {
-	depth, quoted := 0, false
+// checkShape counts brackets and commas; whether they match is not asked here.
+func checkShape(body []byte) *refusal {
+	depth, listed, values, quoted := 0, 0, 0, false
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case quoted && c == '\\':
@@ -47,13 +59,20 @@ func tooDeep(body []byte) bool {
 		case quoted:
 		case c == '{' || c == '[':
 			if depth++; depth > maxNesting {
-				return true
+				return badRequest(postgrest.CodeBadBody, "Empty or invalid json")
 			}
 		case c == '}' || c == ']':
 			depth--
+		case c == ',':
+			if values++; depth <= 2 {
+				listed++
+			}
+			if listed > maxListed || values > maxValues {
+				return sqlRefusal("PT413", "the request has too many values", "too_many_values", "")
+			}
 		}
 	}
-	return false
+	return nil
 }
 
 // names are those of the arguments, in order.

@@ -85,12 +85,35 @@ func TestAnswersStaySmall(t *testing.T) {
 	t.Parallel()
 	url, _ := story(t, rpcgateway.Options{})
 	var fields strings.Builder
-	for i := range 20_000 {
+	for i := range 9_000 {
 		fmt.Fprintf(&fields, `,"%d%s":1`, i, strings.Repeat("x", 100))
 	}
 	got := post(t, url, "agent_heartbeat", "{"+fields.String()[1:]+"}")
 	if got.status != http.StatusNotFound || len(got.body) > 16<<10 {
-		t.Errorf("a call with 20,000 names = %d with %d bytes, want 404 with few", got.status, len(got.body))
+		t.Errorf("a call with 9,000 names = %d with %d bytes, want 404 with few", got.status, len(got.body))
+	}
+}
+
+// Who has shown no token yet cannot have a large body taken apart, which takes
+// a hundred times the time and ten times the memory that it took to send.
+func TestTooManyValues(t *testing.T) {
+	t.Parallel()
+	url, _ := story(t, rpcgateway.Options{})
+	fill := func(head, one, tail string) string {
+		return head + strings.Repeat(one, (rpcgateway.DefaultMaxBody-len(head)-len(tail))/len(one)) + tail
+	}
+	for about, body := range map[string]string{
+		"names":              fill("{", `"a":1,`, `"a":1}`),
+		"elements of a list": fill(heartbeat[:len(heartbeat)-2], "1,", "1]}"),
+		"values deep inside": fill(`{"p_token_hash":"x","p_agent":{"a":{"b":[`, "1,", "1]}}}"),
+	} {
+		if got := post(t, url, "agent_heartbeat", body); got.status != http.StatusRequestEntityTooLarge || !strings.Contains(string(got.body), "too_many_values") {
+			t.Errorf("a body of many %s = %d %.200s, want 413", about, got.status, got.body)
+		}
+	}
+	quoted := strings.Replace(heartbeat, tokenHash, strings.Repeat(",[{", 200_000), 1)
+	if got := post(t, url, "agent_heartbeat", quoted); got.status != http.StatusUnauthorized {
+		t.Errorf("as many in a string = %d %.200s, want the database asked", got.status, got.body)
 	}
 }
 
