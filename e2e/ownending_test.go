@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/process"
 
 	"github.com/tendril-run/tendril/e2e/site"
@@ -125,5 +126,41 @@ resource "terraform_data" "who" {
 	}
 	if !strings.Contains(store.stored(), "made once") {
 		t.Errorf("the store has %q, want the state", store.stored())
+	}
+}
+
+// Directories within each other, deeper than a path can name, neither stop the
+// agent from clearing up nor the next run, under another uid, from beginning.
+func TestTemplateThatLeavesADeepTree(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	a := s.NewAgent("one", 1, "").Start()
+	repo := s.Template("deep", map[string]string{"main.tf": `
+resource "terraform_data" "deep" {
+  triggers_replace = [timestamp()]
+  provisioner "local-exec" {
+    command = "p=$(printf %01500d 0 | sed s,0,d/,g); for top in . $HOME $HOME/..; do (cd $top && mkdir -p a/$p b/$p && mv b a/$p || echo broken); done; echo dug"
+  }
+}`})
+	for range 2 {
+		id := s.DeployTemplate(repo, "a", nil)
+		if got := s.AwaitEnd(id); got != "SUCCESS" || !strings.Contains(s.Log(t, id), "dug") || strings.Contains(s.Log(t, id), "): broken") {
+			t.Fatalf("the run = %s: %s\n%s", got, s.Message(id), s.Log(t, id))
+		}
+		for _, pattern := range []string{"work/*/source", "work/*/home"} {
+			if left, err := filepath.Glob(filepath.Join(a.Dir, pattern)); err != nil || len(left) > 0 {
+				t.Errorf("after the run there are %v, %v, want none", left, err)
+			}
+		}
+		a.Terminate()
+		if os.Geteuid() == 0 {
+			a.Set("TENDRIL_RUN_UIDS", "1879062000")
+		}
+		a.Start()
+	}
+	// What a test cannot remove by its name is not left to it.
+	a.Terminate()
+	if err := isolation.RemoveAll(filepath.Join(a.Dir, "work")); err != nil {
+		t.Error(err)
 	}
 }
