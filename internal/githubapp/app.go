@@ -33,8 +33,15 @@ type App struct {
 	options Options
 	client  *http.Client
 
-	mu    sync.Mutex // held while a token is asked for: one at a time is enough
-	token token
+	mu     sync.Mutex // held while a token is asked for: one at a time is enough
+	token  token
+	failed failure
+}
+
+// failure is why the last token was not to be had.
+type failure struct {
+	at  time.Time
+	err error
 }
 
 const (
@@ -64,8 +71,12 @@ func New(o Options) *App {
 // out no new one, for some minutes at least. An error is a sentence for people
 // that says what to do, and holds no secret.
 func (a *App) Token(ctx context.Context) (string, error) {
+	began := a.options.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.failed.err != nil && a.failed.at.After(began) {
+		return "", a.failed.err // who waited for it does not wait as long again
+	}
 	now := a.options.Now()
 	if a.token.text != "" && a.token.expires.Sub(now) >= useful {
 		return a.token.text, nil
@@ -75,9 +86,12 @@ func (a *App) Token(ctx context.Context) (string, error) {
 		if a.token.text != "" && a.token.expires.Sub(now) >= least {
 			return a.token.text, nil
 		}
+		if ctx.Err() == nil { // else it is this caller's
+			a.failed = failure{at: a.options.Now(), err: err}
+		}
 		return "", err
 	}
-	a.token = fresh
+	a.token, a.failed = fresh, failure{}
 	return fresh.text, nil
 }
 

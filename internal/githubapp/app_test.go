@@ -1,9 +1,11 @@
 package githubapp_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +92,51 @@ func TestTokenIsAskedForOnce(t *testing.T) {
 	asking.Wait()
 	if got := api.Asked(); got != 1 {
 		t.Errorf("requests = %d, want 1", got)
+	}
+}
+
+// hanging is a GitHub that is away: requests wait until it is closed.
+type hanging struct {
+	asked atomic.Int32
+	over  chan struct{}
+}
+
+func (h *hanging) RoundTrip(*http.Request) (*http.Response, error) {
+	h.asked.Add(1)
+	<-h.over
+	return nil, errors.New("away")
+}
+
+// Runs that begin together wait for a GitHub that hangs at the same time, not
+// one after the other.
+func TestFailureIsShared(t *testing.T) {
+	t.Parallel()
+	away, calls := &hanging{over: make(chan struct{})}, make(chan struct{}, 99)
+	app, _, _ := newApp(t, func(o *githubapp.Options) {
+		o.Transport = away
+		o.Now = func() time.Time { calls <- struct{}{}; return time.Now() }
+	})
+	var asking sync.WaitGroup
+	const runs = 5
+	for range runs {
+		asking.Go(func() {
+			if _, err := app.Token(t.Context()); err == nil {
+				t.Error("Token() = nil, want an error")
+			}
+		})
+	}
+	limit := time.After(10 * time.Second)
+	for range runs + 1 { // each has looked at its clock, and the first has the lock
+		select {
+		case <-calls:
+		case <-limit:
+			t.Error("timed out waiting for all to have begun")
+		}
+	}
+	close(away.over)
+	asking.Wait()
+	if got := away.asked.Load(); got != 1 {
+		t.Errorf("requests = %d, want 1 for all who waited", got)
 	}
 }
 
