@@ -56,22 +56,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 	return name, g.answer(w, r, share, function, fields)
 }
 
-// answer calls the function and writes what it answers.
+// answer calls the function and writes what it answers. While that is written
+// the call is over: who reads slowly holds nothing that others need.
 func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, function string, fields map[string]json.RawMessage) *refusal {
-	if !share.calls.TryAcquire(1) {
-		return sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
-	}
-	defer share.calls.Release(1)
-	if !g.calls.TryAcquire(1) {
-		return sqlRefusal("PT503", "too many calls at once", "busy", "try again")
-	}
-	defer g.calls.Release(1)
-	answer, no := g.call(r, share, function, fields)
-	if no != nil && no.code() == undefinedFunction {
-		// It was changed a moment ago, and the notice is still on its way.
-		g.catalogue.changed()
-		answer, no = g.call(r, share, function, fields)
-	}
+	answer, no := g.callInTurn(r, share, function, fields)
 	if no != nil {
 		return no
 	}
@@ -83,6 +71,25 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, f
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(answer) //nolint:gosec // JSON that the database wrote, of that media type; a client that is gone is not told
 	return nil
+}
+
+// callInTurn is call within the bounds of calls at once.
+func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
+	if !share.calls.TryAcquire(1) {
+		return nil, sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
+	}
+	defer share.calls.Release(1)
+	if !g.calls.TryAcquire(1) {
+		return nil, sqlRefusal("PT503", "too many calls at once", "busy", "try again")
+	}
+	defer g.calls.Release(1)
+	answer, no := g.call(r, share, function, fields)
+	if no != nil && no.code() == undefinedFunction {
+		// It was changed a moment ago, and the notice is still on its way.
+		g.catalogue.changed()
+		answer, no = g.call(r, share, function, fields)
+	}
+	return answer, no
 }
 
 const undefinedFunction = "42883"

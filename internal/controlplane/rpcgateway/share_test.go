@@ -61,11 +61,20 @@ func TestSlowCallsOfOneAddress(t *testing.T) {
 	if sleeping != 2 {
 		t.Errorf("%d of 4 connections are one address's, want 2", sleeping)
 	}
+	ended := make(chan struct{})
+	go func() {
+		slow.Wait()
+		close(ended)
+	}()
 	await(t, "the slow ones to end", func() bool {
-		_, err := conn.Exec(t.Context(), "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'")
-		return err == nil && conn.QueryRow(t.Context(), asleep).Scan(&sleeping) == nil && sleeping == 0
+		mustExec(t, conn, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'")
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
 	})
-	slow.Wait()
 }
 
 // stalled is a body of so many bytes that then does not go on.
@@ -119,4 +128,40 @@ func TestSlowBodiesOfOneAddress(t *testing.T) {
 	if said := call("192.0.2.1", strings.NewReader("{}")); strings.Contains(said, busy) {
 		t.Errorf("a body when the slow ones are over = %s, want it read", said)
 	}
+}
+
+// unread is a client that does not read its answer.
+type unread struct {
+	*httptest.ResponseRecorder
+	waits, end chan struct{}
+}
+
+func (u unread) Write(p []byte) (int, error) {
+	u.waits <- struct{}{}
+	<-u.end
+	return len(p), nil
+}
+
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, queuetest.Migrated)
+	mustExec(t, db.Conn(t), `CREATE FUNCTION public.fast() RETURNS int LANGUAGE sql AS 'SELECT 1'; GRANT EXECUTE ON FUNCTION public.fast TO anon`)
+	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{DatabaseURL: db.URL, MaxCalls: 1, Functions: []string{"fast"}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gateway.Close)
+	call := func(w http.ResponseWriter) {
+		gateway.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, postgrest.RPCPath("fast"), strings.NewReader("{}")))
+	}
+	slow := unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	var reading sync.WaitGroup
+	reading.Go(func() { call(slow) })
+	<-slow.waits
+	w := httptest.NewRecorder()
+	if call(w); w.Code != http.StatusOK {
+		t.Errorf("a call while another's answer is not read = %d %s, want 200", w.Code, w.Body)
+	}
+	close(slow.end)
+	reading.Wait()
 }
