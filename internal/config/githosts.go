@@ -146,6 +146,8 @@ func (l *loader) checkGitHosts() {
 		}
 		if !every(host.Repos, repoPattern) {
 			wrong("repos", "must be patterns of repository URLs without white space")
+		} else if !every(host.Repos, func(pattern string) bool { return strings.Contains(strings.ToLower(pattern), name) }) {
+			wrong("repos", "must name repositories of this host: its credentials are for no other")
 		}
 		for _, file := range []struct{ key, path string }{
 			{"token_file", host.TokenFile}, {"ssh_key_file", host.SSHKeyFile}, {"app_key_file", host.AppKeyFile},

@@ -27,6 +27,7 @@ func TestGitHostsRefused(t *testing.T) {
 		{`[git.hosts."github.com"]` + "\napp_id = 1", "in quotes"},
 		{`[git.hosts."h"]` + "\ntoken_file = %[1]q\nusername = \"a:b\"", `git.hosts."h".username: must have no`},
 		{`[git.hosts."h"]` + "\ntoken_file = %[1]q\nrepos = [\"a b\"]", `git.hosts."h".repos: must be patterns`},
+		{`[git.hosts."github.com"]` + "\ntoken_file = %[1]q\nrepos = [\"https://gitlab.com/acme/*\"]", `git.hosts."github.com".repos: must name repositories of this host`},
 		{`[git.hosts."h"]` + "\ntoken_file = %[2]q", `others may read it (mode 0644)`},
 		{`[git.hosts."h"]` + "\nssh_key_file = %[2]q", `git.hosts."h".ssh_key_file: `},
 		{`[git.hosts."h"]` + "\ntoken_file = \"/nowhere/token\"", `git.hosts."h".token_file: "/nowhere/token" cannot be read`},

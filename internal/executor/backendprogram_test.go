@@ -41,8 +41,8 @@ users:
 `, strings.TrimPrefix(web.URL, "https://"), loot)}, nil)
 	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeInitFailed)
-	if !strings.Contains(c.text(), "- web in ") {
-		t.Errorf("the module was not fetched:\n%s", c.text())
+	if !strings.Contains(c.text(), "- web in ") || strings.Contains(c.text(), "problems with the CLI configuration") {
+		t.Errorf("the module was not fetched, or not as it should be:\n%s", c.text())
 	}
 	found, err := os.ReadFile(loot)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -54,13 +54,17 @@ func (t *terraformRun) init(ctx context.Context) error {
 	}
 	defer done()
 	options := terraform.InitOptions{BackendConfig: t.backend.config, KillAfter: t.run.job.Settings.CancelGrace, Env: env}
-	if env != nil && len(t.run.job.Settings.Git.Hosts) > 0 && t.initRunsCode() {
-		err := t.whatEngineSaid(t.runner.Get(ctx, options))
-		if done(); err != nil {
-			return err
+	apart := env != nil && len(t.run.job.Settings.Git.Hosts) > 0 && t.initRunsCode()
+	err = t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error {
+		if apart {
+			apart = false // modules are there if init must run again
+			err := t.whatEngineSaid(t.runner.Get(ctx, options))
+			if done(); err != nil {
+				return err
+			}
 		}
-	}
-	err = t.whatEngineSaid(t.cache.Init(ctx, func(ctx context.Context) error { return t.runner.Init(ctx, options) }))
+		return t.runner.Init(ctx, options)
+	}))
 	if err != nil || lockErr != nil && !errors.Is(lockErr, os.ErrNotExist) || !t.repeatable(lock) {
 		t.note.of = ""
 	}
