@@ -80,6 +80,33 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// What is wrong is said in a few lines, however much of it there is: each answer
+// goes into the server's log as well.
+func TestAnswersAreShort(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	vast := strings.Repeat("x", 200_000)
+	many := one[string](t, w.conn, "SELECT jsonb_object_agg('k' || n, 0)::text FROM generate_series(1, 20000) n")
+	_, deployed := w.tryDeploy(t, w.operator, many)
+	var next int64
+	for what, err := range map[string]error{
+		"a deploy": deployed,
+		"a status": agent.report(t, claim, vast, `{}`),
+		"a detail": agent.report(t, claim, "PROCESSING", `{"n": "`+vast+`"}`),
+		"a line":   agent.call(t, &next, "SELECT public.insert_provision_log($1, $2, 1, $3)", w.tokenHash, claim, `[{"stream": "STDOUT", "text": "x", "at": "`+vast+`"}]`),
+	} {
+		if got := wantRefusal(t, err, "PT422", ""); len(got) > 5000 {
+			t.Errorf("%s: an answer of %d bytes, which begins %.200q, want a short one", what, len(got), got)
+		}
+	}
+	if !strings.Contains(deployed.Error(), "more)") {
+		t.Errorf("a deploy: error = %v, want the number of further problems in it", deployed)
+	}
+}
+
 // To look through numbers takes their number's time, not its square: that was a
 // minute and more.
 func TestManyNumbersAreLookedThroughSoon(t *testing.T) {

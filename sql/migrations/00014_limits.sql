@@ -78,7 +78,9 @@ BEGIN
   END IF;
   v_problems := tendril.snapshot_problems(NEW.config_snapshot);
   IF v_problems <> '{}' THEN
-    PERFORM tendril.refuse('PT422', 'bad_snapshot', array_to_string(v_problems, E'\n'));
+    -- Each unknown name is one: of a large snapshot they fill the server's log.
+    PERFORM tendril.refuse('PT422', 'bad_snapshot', array_to_string(v_problems[1:20], E'\n')
+      || CASE WHEN cardinality(v_problems) > 20 THEN format(E'\n(%s more)', cardinality(v_problems) - 20) ELSE '' END);
   ELSIF NEW.id IS NULL THEN
     PERFORM tendril.refuse('PT422', 'bad_id', 'id: null; leave it out, or give a UUID');
   ELSIF coalesce(NEW.priority, 0) NOT BETWEEN -100 AND 100 THEN
@@ -276,7 +278,7 @@ BEGIN
   RETURN p_first_chunk + v_count;
 EXCEPTION
   WHEN data_exception THEN
-    PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', SQLERRM));
+    PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', left(SQLERRM, 500)));
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;

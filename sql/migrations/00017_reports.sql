@@ -31,7 +31,7 @@ DECLARE
   v_most      bigint;
 BEGIN
   IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED') THEN
-    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED or CANCELLED', coalesce(to_json(p_status)::text, 'missing')));
+    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED or CANCELLED', coalesce(to_json(left(p_status, 100))::text, 'missing')));
   ELSIF jsonb_typeof(v_detail) <> 'object' THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail must be an object');
   ELSIF tendril.has_vast_number(v_detail) THEN
@@ -123,7 +123,7 @@ EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
   WHEN data_exception OR check_violation OR not_null_violation THEN
-    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail cannot be stored: %s', SQLERRM));
+    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail cannot be stored: %s', left(SQLERRM, 500)));
 END $$;
 -- +goose StatementEnd
 
