@@ -16,6 +16,8 @@ import (
 // nowhere else because the disk is full is written into it, in place: room that
 // was given back first could be gone before it is taken again. What is not
 // needed for that is given back, so that the run can tell how it ended.
+//
+// A template may put a pipe in its place, which nobody waits for.
 type ballast struct{ path string }
 
 // The bounds of a ballast, in bytes. The least is far more than most states
@@ -33,7 +35,7 @@ func ballastIn(dir string) ballast { return ballast{filepath.Join(dir, job.Balla
 func reserve(dir string, size int64) (ballast, error) {
 	b := ballastIn(dir)
 	size = min(max(size, minBallast), maxBallast)
-	file, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err == nil {
 		err = unix.Fallocate(int(file.Fd()), 0, 0, size)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
@@ -70,7 +72,7 @@ func (b ballast) become(content []byte, path string) error {
 }
 
 func (b ballast) fill(content []byte) error {
-	file, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(b.path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		store = ""
 	}
 	t.cache = providers.New(providers.Options{
-		Store: store, Private: filepath.Join(t.run.job.Dirs.Work, "providers"), Template: t.dir,
+		Store: store, Private: t.run.files.providers, Template: t.dir,
 		AsStore: t.asStore(), Notice: func(text string) { log.System("%s", text) },
 	})
 	t.runner, err = terraform.New(engine, terraform.Options{

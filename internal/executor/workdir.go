@@ -9,6 +9,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/providers"
 )
 
 // workDir is the workspace's one work directory. Everything in it is of the
@@ -17,7 +18,7 @@ import (
 type workDir struct {
 	source, data          string
 	temp, home            string
-	secrets               string
+	secrets, providers    string
 	vars, ephemeral, plan string // in secrets
 	kept                  keptStates
 	// applying is whether an apply has begun of which it is not known yet what
@@ -30,7 +31,8 @@ type workDir struct {
 func newWorkDir(dirs job.Dirs) (workDir, error) {
 	w := workDir{
 		source: filepath.Join(dirs.Work, job.SourceName), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, job.TempName), home: filepath.Join(dirs.Work, job.HomeName),
-		secrets: dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"),
+		providers: filepath.Join(dirs.Work, "providers"),
+		secrets:   dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"),
 		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
 		kept: keptStates{dirs.State},
 	}
@@ -44,7 +46,7 @@ func newWorkDir(dirs job.Dirs) (workDir, error) {
 func (w *workDir) prepare() error {
 	ballastIn(w.kept.dir).release() // of a run that was killed
 	w.kept.settled()
-	if err := w.cleanUp(); err != nil {
+	if err := errors.Join(w.cleanUp(), w.clearOdd()); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)
 	}
 	for _, dir := range []string{w.source, w.data, w.temp, w.home, w.secrets} {
@@ -55,6 +57,18 @@ func (w *workDir) prepare() error {
 	// Files of our own that hold what is secret, such as a backend's
 	// configuration, are made where the agent removes them even after a crash.
 	return os.Setenv("TMPDIR", w.secrets)
+}
+
+// clearOdd removes what a template has put in the place of what runs keep: a pipe
+// would be waited for.
+func (w *workDir) clearOdd() error {
+	var errs []error
+	for path, kind := range map[string]fs.FileMode{w.data: fs.ModeDir, w.providers: fs.ModeDir, providers.Selected(w.providers): 0} {
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() != kind {
+			errs = append(errs, isolation.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // What the engine keeps in its data directory beside providers.

@@ -52,6 +52,9 @@ func Take(lockDir, owner string, first, before int) (*Block, error) {
 	if err := os.MkdirAll(lockDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory by which agents tell each other their uids: %w. Let there be a tmpfs at /run, or let runs be root (run.uids = \"off\")", err)
 	}
+	if first == 0 && !mapped(lastUID) {
+		return nil, fmt.Errorf("no uids for runs: this user namespace has none from %d to %d. Give it 65536, or let runs be root (run.uids = \"off\")", firstUID, lastUID)
+	}
 	candidates := []int{first}
 	if first == 0 {
 		candidates = automatic(before)

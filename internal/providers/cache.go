@@ -43,6 +43,9 @@ type Options struct {
 	Notice func(string)
 }
 
+// Selected is the file that is kept beside a private directory.
+func Selected(private string) string { return private + ".lock.hcl" }
+
 // New looks whether the template ships a lock file. A nil Cache, which Options
 // without a Store give, caches nothing.
 func New(options Options) *Cache {
@@ -51,7 +54,7 @@ func New(options Options) *Cache {
 	}
 	c := &Cache{
 		store: store{options.Store, options.AsStore}, private: options.Private,
-		template: options.Template, selected: options.Private + ".lock.hcl", notice: options.Notice,
+		template: options.Template, selected: Selected(options.Private), notice: options.Notice,
 	}
 	if c.notice == nil {
 		c.notice = func(string) {}
