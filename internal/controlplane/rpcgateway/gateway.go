@@ -50,7 +50,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		pool: pool, statementLimit: o.StatementTimeout,
 		limits: [][]byte{milliseconds(o.StatementTimeout), milliseconds(o.LockTimeout)},
 	}
-	g.listener = startListener(pool.Config().ConnConfig, g.catalogue.changed)
+	g.listener = startListener(pool.Config().ConnConfig, silence, g.catalogue.changed)
 	return g, nil
 }
 

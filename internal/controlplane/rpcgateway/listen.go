@@ -21,14 +21,15 @@ const silence = 30 * time.Second
 // listener keeps the one session that LISTENs.
 type listener struct {
 	config  *pgx.ConnConfig
+	silence time.Duration
 	changed func() // the schema may have
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
 
-func startListener(config *pgx.ConnConfig, changed func()) *listener {
+func startListener(config *pgx.ConnConfig, silence time.Duration, changed func()) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{config: config.Copy(), changed: changed, cancel: cancel, done: make(chan struct{})}
+	l := &listener{config: config.Copy(), silence: silence, changed: changed, cancel: cancel, done: make(chan struct{})}
 	go l.run(ctx)
 	return l
 }
@@ -72,14 +73,17 @@ func (l *listener) session(ctx context.Context) (begun bool) {
 	}
 	l.changed() // perhaps while nobody listened
 	for {
-		waiting, cancel := context.WithTimeout(ctx, silence)
+		waiting, cancel := context.WithTimeout(ctx, l.silence)
 		_, err := conn.WaitForNotification(waiting)
 		quiet := waiting.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
 		case err == nil:
 			l.changed()
-		case !quiet || l.ask(ctx, conn, "-- still there?") != nil:
+		case quiet && l.ask(ctx, conn, "-- still there?") == nil:
+			// Behind a pooler in transaction mode nothing is ever heard.
+			l.changed()
+		default:
 			return true
 		}
 	}

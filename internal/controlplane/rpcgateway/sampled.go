@@ -7,8 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How many refused calls the log tells of: so many a second, in bursts of as
-// many more. Who scans for functions or has a token that was revoked is not to
+// How many refused calls the log tells of: so many a second, and more of those
+// that come at once after a while without. Who scans for functions or has a token that was revoked is not to
 // fill a disk, nor all agents together while the database is away.
 const toldPerSecond, toldAtOnce = 5, 50
 

@@ -1,0 +1,39 @@
+package rpcgateway
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+)
+
+// What is not heard of, behind a pooler in transaction mode, is looked for all
+// the same.
+func TestListenerThatHearsNothing(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	config, err := pgx.ParseConfig(pgbouncer.Start(t, w.URL, nil).URL(t, w.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := make(chan struct{})
+	done := make(chan struct{})
+	l := startListener(config, 20*time.Millisecond, func() {
+		select {
+		case looked <- struct{}{}:
+		case <-done:
+		}
+	})
+	defer l.stop()
+	defer close(done)
+	for range 3 {
+		select {
+		case <-looked:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the functions are not looked at again, want it after each silence")
+		}
+	}
+}
