@@ -168,7 +168,20 @@ func TestAgentsThatCannotStart(t *testing.T) {
 // A revoked token stops the claiming; running work is not lost.
 func TestRevokedTokenLosesNothing(t *testing.T) {
 	t.Parallel()
-	s := site.New(t)
+	t.Run("direct", func(t *testing.T) {
+		t.Parallel()
+		testRevokedToken(t, site.New(t))
+	})
+	t.Run("over HTTPS", func(t *testing.T) {
+		t.Parallel()
+		s := site.New(t)
+		s.Serve()
+		testRevokedToken(t, s)
+	})
+}
+
+func testRevokedToken(t *testing.T, s *site.Site) {
+	t.Helper()
 	gate := site.Meeting(t)
 	repo := s.Template("slow", map[string]string{"main.tf": slowApply(gate)})
 	a := s.NewAgent("one", 2, "").Start()
