@@ -70,6 +70,11 @@ func Drop(ids IDs) (*Identity, error) {
 		return nil, fmt.Errorf("the uid %d has capabilities left (%#x %#x): the agent was started with securebits that keep them", ids.Run, data[1].Permitted, data[0].Permitted)
 	}
 	forgetKeys()
+	// Message queues outlive their makers, and where they are mounted nowhere
+	// they cannot be listed.
+	if err := syscall.Setrlimit(unix.RLIMIT_MSGQUEUE, &syscall.Rlimit{}); err != nil {
+		return nil, fmt.Errorf("forbid message queues: %w", err)
+	}
 	return &Identity{ids: ids}, process.Undumpable() // which a change of the uid may end
 }
 

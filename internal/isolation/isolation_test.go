@@ -140,6 +140,10 @@ func roles() map[string]func() error {
 			if syscall.Setresuid(-1, testIDs.Cache, -1) == nil {
 				return errors.New("the caches' uid can be had back")
 			}
+			var queues unix.Rlimit
+			if err := unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &queues); err != nil || queues.Max != 0 {
+				return fmt.Errorf("message queues of %d bytes may be made, %w, want none", queues.Max, err)
+			}
 			return made("run", testIDs.Run)
 		},
 		"leaves": func() error {
