@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -36,9 +37,13 @@ func BenchmarkClaimLatency(b *testing.B) {
 
 // BenchmarkClaimLatencyHTTPS is that of an agent that reaches the queue through
 // trellis serve, beside one with a connection to the database. Nothing wakes the
-// first; it asks as often as it is advised, which is every five seconds.
+// first; it asks as often as it is advised, which is every five seconds. Rows
+// come at any time between two questions.
 func BenchmarkClaimLatencyHTTPS(b *testing.B) {
-	const deploys = 20
+	const (
+		deploys = 12
+		advised = 5 * time.Second
+	)
 	far := site.New(b)
 	far.Serve()
 	ours, direct := newClaimer(b, far), newClaimer(b, site.New(b))
@@ -48,6 +53,7 @@ func BenchmarkClaimLatencyHTTPS(b *testing.B) {
 	for b.Loop() {
 		for range deploys {
 			limit.add(direct.claim())
+			<-time.After(rand.N(advised))
 			times.add(ours.claim())
 		}
 	}

@@ -44,6 +44,7 @@ func printersAt(b *testing.B, s *site.Site, slots int, p printing) *printers {
 	w.agent.Set("TENDRIL_ENGINE_DIR", engineDir(b))
 	w.agent.Set("TEST_JOURNAL", string(w.journal))
 	w.agent.Set(printEnv, p.String())
+	s.Exec(b, "UPDATE tendril.settings SET log_limit = 4::bigint << 30")
 	s.Exec(b, "CREATE TABLE public.bare (LIKE public.provision_logs INCLUDING ALL)")
 	w.postgres = serverPID(b, s)
 	return w
