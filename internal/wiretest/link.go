@@ -162,7 +162,6 @@ func (l *link) fromServer() {
 // client's connection breaks at once.
 func (l *link) delay() bool {
 	l.swallow.Store(true)
-	abort(l.client)
 	release := make(chan struct{})
 	l.proxy.mu.Lock()
 	l.proxy.delayed = append(l.proxy.delayed, func() {
@@ -170,6 +169,7 @@ func (l *link) delay() bool {
 		<-l.ended
 	})
 	l.proxy.mu.Unlock()
+	abort(l.client) // who sees that may deliver at once
 	select {
 	case <-release:
 		return true
