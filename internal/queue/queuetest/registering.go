@@ -1,0 +1,103 @@
+package queuetest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// An agent tells its public key, and hears which one is the cluster's.
+func clusterKeyIsTold(t *testing.T, w *World, open Open) {
+	for i, key := range []string{"q", "p"} {
+		about := NewAgent(key)
+		about.AgePublicKey = "age1" + strings.Repeat(key, 58)
+		if got := mustRegister(t, open(t, w, w.Token, about)); got.ClusterKey != "age1"+strings.Repeat("q", 58) {
+			t.Errorf("Register() of agent %d = cluster's key %q, want the first one's", i+1, got.ClusterKey)
+		}
+	}
+}
+
+func registerTellsTheCluster(t *testing.T, w *World, open Open) {
+	r := mustRegister(t, open(t, w, w.Token, NewAgent("one")))
+	if r.ClusterID != w.Cluster || r.ClusterName != "prod" || r.Heartbeat != 10*time.Second || r.Lease != 2*time.Minute || r.Contract != queue.Contract {
+		t.Errorf("Register() = %+v, want cluster prod, heartbeat 10 s, lease 2 min, contract %d", r, queue.Contract)
+	}
+}
+
+func wrongTokenIsUnauthorized(t *testing.T, w *World, open Open) {
+	_, err := open(t, w, "tnd_wrong", NewAgent("one")).Register(t.Context())
+	e := wantKind(t, "Register(wrong token)", err, queue.Unauthorized)
+	if strings.Contains(e.Error(), "tnd_wrong") || !strings.Contains(e.Error(), "TENDRIL_API_TOKEN") {
+		t.Errorf("error = %q, want the setting named and the token not", e)
+	}
+}
+
+func revokedTokenEndsCalls(t *testing.T, w *World, open Open) {
+	q := registered(t, w, open, "one")
+	w.Exec(t, "SELECT public.revoke_cluster_token($1)", w.Cluster)
+	_, err := q.Heartbeat(t.Context(), nil)
+	_ = wantKind(t, "Heartbeat(revoked)", err, queue.Unauthorized)
+	_, err = q.Claim(t.Context(), uuid.New())
+	_ = wantKind(t, "Claim(revoked)", err, queue.Unauthorized)
+}
+
+func nameInUseIsRefused(t *testing.T, w *World, open Open) {
+	registered(t, w, open, "one")
+	_, err := open(t, w, w.Token, NewAgent("one")).Register(t.Context())
+	if e := wantKind(t, "Register(name in use)", err, queue.Refused); !strings.Contains(e.Message, "one.example") {
+		t.Errorf("error = %q, want it to name the other's host", e)
+	}
+}
+
+func newContractIsRefused(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	agent.Contract = queue.Contract + 1
+	_, err := open(t, w, w.Token, agent).Register(t.Context())
+	if e := wantKind(t, "Register(newer contract)", err, queue.Refused); !strings.Contains(e.Error(), "trellis migrate") {
+		t.Errorf("error = %q, want it to say what to do", e)
+	}
+}
+
+func supersededBootIsRefused(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	old := open(t, w, w.Token, agent)
+	mustRegister(t, old)
+	agent.Boot = uuid.New()
+	mustRegister(t, open(t, w, w.Token, agent))
+	_, err := old.Heartbeat(t.Context(), nil)
+	_ = wantKind(t, "Heartbeat(old boot)", err, queue.Superseded)
+	_, err = old.Claim(t.Context(), uuid.New())
+	_ = wantKind(t, "Claim(old boot)", err, queue.Superseded)
+}
+
+func olderContractIsServed(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	agent.Contract = queue.Contract - 1
+	q := open(t, w, w.Token, agent)
+	if r := mustRegister(t, q); r.Contract != queue.Contract {
+		t.Errorf("Register() tells contract %d, want the database's own, %d", r.Contract, queue.Contract)
+	}
+	w.Deploy(t, "a")
+	mustReport(t, q, mustClaim(t, q).ClaimID, provision.Success, provision.Detail{})
+}
+
+// The next program says its data directory with its host, and is the same agent.
+func upgradeKeepsTheAgent(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	agent.Contract = queue.Contract - 1
+	q := open(t, w, w.Token, agent)
+	mustRegister(t, q)
+	id := w.Deploy(t, "a")
+	mustClaim(t, q)
+	agent.Contract, agent.Boot, agent.Host = queue.Contract, uuid.New(), agent.Host+":/var/lib/tendril"
+	next := open(t, w, w.Token, agent)
+	mustRegister(t, next)
+	if orphans, err := next.FailOrphans(t.Context(), nil); err != nil || len(orphans) != 1 || orphans[0] != id {
+		t.Errorf("FailOrphans() = %v, %v, want [%s]", orphans, err, id)
+	}
+}
