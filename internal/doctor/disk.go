@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -57,7 +58,7 @@ func size(n uint64) string {
 	const unit = 1024
 	value, suffix := float64(n), "bytes"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if value < unit {
+		if math.Round(value) < unit { // else it would be written as 1024 of the smaller one
 			break
 		}
 		value, suffix = value/unit, next

@@ -114,7 +114,7 @@ func TestDataDirectoryAndDisk(t *testing.T) {
 		}, "data_dir", doctor.Fail, []string{"read-only"}},
 		"little room":     {func(t *testing.T, p *patient) { small(t, p, 8<<20) }, "disk", doctor.Fail, []string{"8.0 MiB free", "make room"}},
 		"state in memory": {func(t *testing.T, p *patient) { small(t, p, 1<<30) }, "backend", doctor.Warn, []string{"in memory", "state.backend"}},
-		"room for one":    {func(t *testing.T, p *patient) { small(t, p, 3<<29) }, "disk", doctor.Warn, []string{"1.5 GiB free"}},
+		"room for one":    {func(t *testing.T, p *patient) { small(t, p, 1<<30) }, "disk", doctor.Warn, []string{"1.0 GiB free"}},
 	}.run(t, machine)
 }
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 )
 
 // reachHTTP asks for nothing in particular: any answer shows that the way is
@@ -19,7 +19,7 @@ func (d *doctor) reachHTTP(ctx context.Context) verdict {
 	if err != nil {
 		return fail("correct queue.url", "queue.url cannot be read as a URL")
 	}
-	roots, err := authorities(d.Config.Queue.CAFile)
+	roots, err := rpcqueue.Authorities(d.Config.Queue.CAFile)
 	if err != nil {
 		return fail("name a readable file of PEM certificates", "queue.ca_file: %v", err)
 	}
@@ -78,23 +78,4 @@ func (d *doctor) httpRefused(host, proxy string, err error) verdict {
 		return v
 	}
 	return fail("check that queue.url is a Supabase project or a trellis serve", "HTTP: %s does not answer as a web server does: %v", host, lastError(err))
-}
-
-// authorities are the system's and those of a file.
-func authorities(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil //nolint:nilnil // the system's
-	}
-	bundle, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		roots = x509.NewCertPool()
-	}
-	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, errors.New("it holds no certificate")
-	}
-	return roots, nil
 }

@@ -44,7 +44,7 @@ func endpoint(address string) (*url.URL, error) {
 const idleConns = 8
 
 func newTransport(o Options, timeout time.Duration) (*http.Transport, error) {
-	roots, err := authorities(o.CAFile)
+	roots, err := Authorities(o.CAFile)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,9 @@ func newTransport(o Options, timeout time.Duration) (*http.Transport, error) {
 	}, nil
 }
 
-// authorities reads certificates to trust beside the system's; nil is the
-// system's alone.
-func authorities(file string) (*x509.CertPool, error) {
+// Authorities reads certificates to trust beside the system's from a PEM file;
+// nil, for no file, is the system's alone.
+func Authorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
