@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/google/uuid"
 
@@ -26,8 +27,9 @@ type lines struct {
 // AppendLog implements queue.Queue. Where a body is too large for what stands
 // between, the chunks go in several calls.
 func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
+	most := len(chunks)
 	for {
-		part := q.fitting(chunks)
+		part := q.fitting(chunks[:min(most, len(chunks))])
 		body, err := encode(lines{q.hash, claimID, first, part})
 		if err != nil {
 			return 0, err
@@ -36,6 +38,10 @@ func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, c
 		err = q.send(ctx, "store log lines", "insert_provision_log", body, &next)
 		if len(part) > 1 && tooLarge(err) {
 			q.mostText.Store(sizeOf(part) / 2)
+			continue
+		}
+		if len(part) > 1 && hungUp(err) {
+			most = len(part) / 2
 			continue
 		}
 		sent := first + int64(len(part))
@@ -75,6 +81,14 @@ func (q *Queue) fitting(chunks []provision.LogChunk) []provision.LogChunk {
 func tooLarge(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
 	return ok && e.Reason == postgrest.BodyTooLarge
+}
+
+// hungUp reports whether the other side broke the connection, which is also how
+// one ends that says no to a large body without reading it: the answer is lost
+// then as often as not. Less may pass, and if it was something else, nothing is
+// lost by it; so it is not kept in mind.
+func hungUp(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // encode is json.Marshal without escapes that only HTML needs, and into one piece
