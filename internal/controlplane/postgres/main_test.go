@@ -48,6 +48,8 @@ func newDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		// A server that dies with its parent still writes while it shuts down.
+		eventually(t, "no server is left in "+dir, func() bool { return len(processesOf(filepath.Join(dir, "pg", "data"))) == 0 })
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -108,7 +110,7 @@ func execute(t *testing.T, s *Server, sql string) {
 // eventually waits for a condition, looking often.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
