@@ -112,7 +112,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	q, err := a.options.Open(queue.Agent{
 		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place,
-		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: own.public(),
+		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: own.Public(),
 	})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/seal"
 )
 
 // boot is one life of the agent: from a registered boot id to its end.
@@ -26,7 +27,7 @@ type boot struct {
 	heart      *heart
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
-	identities identities
+	identities seal.Identities
 
 	runs     sync.WaitGroup // until nothing of a run is left to do
 	children sync.WaitGroup // until its child has ended
@@ -35,7 +36,7 @@ type boot struct {
 	stopDelivering context.CancelFunc
 }
 
-func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, own identities) *boot {
+func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, own seal.Identities) *boot {
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
 		hurry: a.hurry, limits: a.limits,
@@ -69,7 +70,7 @@ func (b *boot) live(ctx context.Context) error {
 	}
 	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root)
-	b.identities.compare(registration.ClusterKey, b.log)
+	compareKeys(b.identities, registration.ClusterKey, b.log)
 
 	// Outlives ctx: leases are renewed and lines delivered until the drain is over.
 	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"filippo.io/age"
+
+	"github.com/tendril-run/tendril/internal/seal"
 )
 
 func TestIdentityIsMadeOnce(t *testing.T) {
@@ -22,7 +24,7 @@ func TestIdentityIsMadeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := d.loadIdentities(Identity{})
-	if err != nil || again.public() != one.public() {
+	if err != nil || again.Public() != one.Public() {
 		t.Errorf("loadIdentities() = %v, %v at the second start, want the same identity", again, err)
 	}
 	info, err := os.Stat(d.path("identity"))
@@ -42,7 +44,7 @@ func TestIdentityFile(t *testing.T) {
 	} {
 		got, err := (&dataDir{}).loadIdentities(Identity{"/keys", c.content})
 		switch {
-		case c.says == "" && (err != nil || got.public() != c.public || len(got) != 2):
+		case c.says == "" && (err != nil || got.Public() != c.public || len(got) != 2):
 			t.Errorf("%s: loadIdentities() = %d, %v, want two, the first of them current", name, len(got), err)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "AGE-SECRET-KEY-1"+second.String()[16:30])):
 			t.Errorf("%s: loadIdentities() = %v, want one that says %q and no key", name, err, c.says)
@@ -60,7 +62,7 @@ func TestAnotherClusterKeyIsToldOf(t *testing.T) {
 		"stranger": {others.Recipient().String(), "level=WARN"},
 	} {
 		var out bytes.Buffer
-		identities{mine, old}.compare(c.cluster, slog.New(slog.NewTextHandler(&out, nil)))
+		compareKeys(seal.Identities{mine, old}, c.cluster, slog.New(slog.NewTextHandler(&out, nil)))
 		said := out.String()
 		if c.says == "" && said != "" || !strings.Contains(said, c.says) || strings.Contains(said, "AGE-SECRET-KEY") {
 			t.Errorf("%s: compare() says %q, want %q", name, said, c.says)

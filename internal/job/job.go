@@ -23,6 +23,14 @@ const (
 	TailFD1 = 8
 	// The lock on the uids, where runs have uids of their own.
 	UIDLockFD = 9
+	// PlanFD is a file of the agent's: the child leaves there the plan bundle
+	// that awaits approval, or finds there the one that was approved.
+	PlanFD = 10
+	// StateInFD is a file of the agent's with the managed state as it is, and
+	// the other two take what the engine writes, sealed, in turn.
+	StateInFD = 11
+	StateOutA = 12
+	StateOutB = 13
 )
 
 // Job is the first message on the control pipe: all a child needs to know.
@@ -33,6 +41,11 @@ type Job struct {
 	Dirs       Dirs                 `json:"dirs"`
 	// Instance is the agent's, part of what names local state.
 	Instance uuid.UUID `json:"instance"`
+	// SealedVars are the snapshot's sealed variables, opened, as JSON. They go
+	// down the control pipe and into a file that ends with the run.
+	SealedVars map[string]json.RawMessage `json:"sealed_vars,omitempty"`
+	// ClusterKey is the public key to which what this run makes is sealed.
+	ClusterKey string `json:"cluster_key,omitempty"`
 	// NoteKey authenticates what a run notes for the next one where a template
 	// could write: a key of the agent's, new at each of its starts.
 	NoteKey []byte `json:"note_key"`

@@ -22,6 +22,15 @@ type Assignment struct {
 	// PinnedCommit is the commit that the snapshot's version meant when it was
 	// first used in this org, or "" when it never was.
 	PinnedCommit string `json:"pinned_commit,omitempty"`
+	// Approval is the strictest rule of the snapshot, the template and the
+	// cluster; "" counts as ApprovalNever.
+	Approval Approval `json:"approval,omitempty"`
+	// ApprovedPlan is the digest of the plan that was approved for this
+	// provision: that very plan is applied, and no other is made. "" for none.
+	ApprovedPlan string `json:"approved_plan,omitempty"`
+	// Attempt counts the claims of this provision from 1; 0 where the database
+	// does not say.
+	Attempt int `json:"attempt,omitempty"`
 }
 
 // Stream says where a piece of log came from.

@@ -35,6 +35,13 @@ const (
 	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
 	CodeStateUnsaved       Code = "state_unsaved"       // an earlier run left a state that is not stored yet
 	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
+	CodePlanStale          Code = "plan_stale"          // the state has moved on since the plan was made
+	CodePlanInvalid        Code = "plan_invalid"        // the stored plan is not the one that was approved, or not from this cluster
+	CodeApprovalExpired    Code = "approval_expired"    // SQL: nobody approved the plan in time
+	CodePolicyRefused      Code = "policy_refused"      // the agent's policy hook says no to the plan
+	CodeSealedInvalid      Code = "sealed_invalid"      // a sealed variable cannot be opened or used
+	CodeStateInvalid       Code = "state_invalid"       // the stored state cannot be opened, or is not from this cluster
+	CodeStateFailed        Code = "state_failed"        // a state operation ended with an error
 	CodeWorkspaceBound     Code = "workspace_bound"     // the workspace belongs to another template
 )
 

@@ -34,6 +34,17 @@ type Detail struct {
 	// workspace. Nil says nothing.
 	StateUnsaved *bool `json:"state_unsaved,omitempty"`
 
+	// PlanDigest goes with AwaitingApproval: what a person approves, SHA-256 in
+	// hexadecimal.
+	PlanDigest string `json:"plan_digest,omitempty"`
+	// Running are the resources being worked on; empty but not nil: none.
+	Running []Running `json:"running,omitzero"`
+	// Drift is what a refresh found to have changed outside; empty but not nil:
+	// nothing has.
+	Drift []PlannedChange `json:"drift,omitzero"`
+	// StateLock is who holds the state's lock, with CodeStateLocked.
+	StateLock *StateLock `json:"state_lock,omitempty"`
+
 	Plan      *PlanSummary      `json:"plan,omitempty"`
 	Outputs   map[string]Output `json:"outputs,omitempty"`
 	Resources []Resource        `json:"resources,omitempty"` // the whole workspace; nil leaves what is known
@@ -75,6 +86,47 @@ type PlannedChange struct {
 	Address string `json:"address"`
 	// Action is create, update, delete, replace, import, move or forget.
 	Action string `json:"action"`
+	// From is where a moved resource was before, ID what is imported.
+	From string `json:"from,omitempty"`
+	ID   string `json:"id,omitempty"`
+	// Attributes are those that change; at most MaxPlanAttributes.
+	Attributes []AttributeChange `json:"attributes,omitempty"`
+	// Truncated is how many attributes are not listed.
+	Truncated int `json:"truncated,omitempty"`
+}
+
+// AttributeChange is one attribute of a resource that changes.
+type AttributeChange struct {
+	// Path is such as "tags.name" or "ports[0]".
+	Path string `json:"path"`
+	// Before and After are JSON, each absent where there is none, where either
+	// side is sensitive, and where it is too long to be shown.
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+	// Sensitive, Unknown (known after the apply) and Long say why a value is not
+	// shown; Replaces, that this attribute makes the resource be replaced.
+	Sensitive bool `json:"sensitive,omitempty"`
+	Unknown   bool `json:"unknown,omitempty"`
+	Long      bool `json:"long,omitempty"`
+	Replaces  bool `json:"replaces,omitempty"`
+}
+
+// MaxPlanAttributes is how many attributes of one resource a summary lists.
+const MaxPlanAttributes = 100
+
+// Running is a resource being worked on.
+type Running struct {
+	Address string    `json:"address"`
+	Action  string    `json:"action,omitempty"`
+	Since   time.Time `json:"since"`
+}
+
+// StateLock is who holds the lock of a state, as far as the engine says.
+type StateLock struct {
+	ID        string `json:"id"`
+	Who       string `json:"who,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	Created   string `json:"created,omitempty"`
 }
 
 // Output is one output value of a template. A sensitive one carries no value,
@@ -83,6 +135,9 @@ type Output struct {
 	Type      json.RawMessage `json:"type,omitempty"` // Terraform's type, as JSON
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	// Sealed is the value of a sensitive one as JSON in an armoured age message
+	// to Snapshot.RequesterKey, if there is such a key.
+	Sealed string `json:"sealed,omitempty"`
 	// Omitted says that the value was too large to be recorded.
 	Omitted bool `json:"omitted,omitempty"`
 }
@@ -94,6 +149,10 @@ type Resource struct {
 	Type       string `json:"type"`
 	Provider   string `json:"provider,omitempty"`
 	ExternalID string `json:"external_id,omitempty"`
+	// IPAddresses are those that its attributes say openly.
+	IPAddresses []string `json:"ip_addresses,omitempty"`
+	// Status is "created" or, for what a failed apply left half made, "tainted".
+	Status string `json:"status,omitempty"`
 }
 
 // Event is something that happened to one resource during an apply.

@@ -21,8 +21,44 @@ type Snapshot struct {
 	// Workspace is what the snapshot itself says; see WorkspaceName.
 	Workspace string       `json:"workspace,omitempty"`
 	Terraform EngineChoice `json:"terraform,omitzero"`
+	// SealedVars are variables as age messages to the cluster's key, armoured;
+	// the text inside is the value as JSON. None is in TerraformVars as well.
+	SealedVars map[string]string `json:"sealed_vars,omitempty"`
+	// Targets and Replace are resource addresses, as for -target and -replace.
+	Targets []string `json:"targets,omitempty"`
+	Replace []string `json:"replace,omitempty"`
+	// Approval may be stricter than what template and cluster want, never
+	// more lenient; "" leaves it to them.
+	Approval Approval `json:"approval,omitempty"`
+	// TimeoutSeconds bounds the run; 0 takes the agent's limit, beyond which it
+	// cannot go.
+	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
+	// MaxAttempts is how often the provision is tried when it fails before its
+	// apply began; 0 and 1 are once.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// RequesterKey is the public key, age1… or ssh-ed25519 …, to which sensitive
+	// outputs are sealed; "" for none.
+	RequesterKey string `json:"requester_key,omitempty"`
+	// State is what the operation state does.
+	State *StateCommand `json:"state,omitempty"`
+	// LockID is the lock that the operation unlock releases.
+	LockID string `json:"lock_id,omitempty"`
 	// Meta is the caller's own: who, why. Nothing here depends on it.
 	Meta map[string]json.RawMessage `json:"meta,omitempty"`
+}
+
+// StateCommand is one change to a state, or a look at it.
+type StateCommand struct {
+	// Command is pull, push, list, rm, mv, import, rollback or adopt (take over
+	// the state of the backend that the template declares).
+	Command string `json:"command"`
+	// Args are the addresses of rm and mv, and address and id of import.
+	Args []string `json:"args,omitempty"`
+	// Upload is the blob that push takes, sealed to the cluster's key.
+	Upload string `json:"upload,omitempty"`
+	// Version is the state that rollback returns to, and that pull reads; 0 is
+	// the newest.
+	Version int64 `json:"version,omitempty"`
 }
 
 // TemplateSource is which template, at which point of its history.

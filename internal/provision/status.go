@@ -34,6 +34,10 @@ func (s Status) CanBecome(next Status) bool { return slices.Contains(transitions
 // Terminal reports whether a provision in this state is over.
 func (s Status) Terminal() bool { return s == Success || s == Failed || s == Cancelled }
 
+// EndsRun reports whether a run that reports this status is over: there is
+// nothing more to come under its claim.
+func (s Status) EndsRun() bool { return s.Terminal() || s == AwaitingApproval }
+
 // Operation is what a provision does to its workspace.
 type Operation string
 
@@ -42,7 +46,27 @@ const (
 	OperationPlan    Operation = "plan"
 	OperationApply   Operation = "apply"
 	OperationDestroy Operation = "destroy"
+	// OperationRefresh plans only to record what changed outside: drift.
 	OperationRefresh Operation = "refresh"
+	// OperationUnlock releases the lock that somebody holds on the state.
+	OperationUnlock Operation = "unlock"
+	// OperationState reads or changes the state itself, see StateCommand.
+	OperationState Operation = "state"
+)
+
+// Operations lists all operations.
+var Operations = []Operation{
+	OperationPlan, OperationApply, OperationDestroy, OperationRefresh, OperationUnlock, OperationState,
+}
+
+// Approval says when a plan must be approved by a person before it is applied.
+type Approval string
+
+// The rules for approval, each stricter than the one before.
+const (
+	ApprovalNever       Approval = "never"
+	ApprovalDestructive Approval = "destructive" // when something is destroyed, replaced or forgotten
+	ApprovalAlways      Approval = "always"
 )
 
 // Stage is how far a running provision has come. Stages are reached in the
@@ -51,6 +75,7 @@ type Stage string
 
 // The stages of a run.
 const (
+	StageQueued   Stage = "queued" // told by SQL alone
 	StageCheckout Stage = "checkout"
 	StageValidate Stage = "validate"
 	StageEngine   Stage = "engine"
@@ -64,6 +89,6 @@ const (
 
 // Stages lists all stages in the order a run reaches them.
 var Stages = []Stage{
-	StageCheckout, StageValidate, StageEngine, StageInit, StagePlan,
+	StageQueued, StageCheckout, StageValidate, StageEngine, StageInit, StagePlan,
 	StageApproval, StageApply, StageOutputs, StageDone,
 }
