@@ -85,6 +85,11 @@ type Queue interface {
 	// result and returns those provisions. The claims in except, at most 1000,
 	// are left out: their children still live.
 	FailOrphans(ctx context.Context, except []uuid.UUID) ([]uuid.UUID, error)
+	// PutBlob stores a blob under a claim, whole or not at all.
+	PutBlob(ctx context.Context, claimID uuid.UUID, blob Blob, data []byte) error
+	// GetBlob reads a blob that a claim may read; ErrNoBlob where there is none.
+	// Number 0 is the newest.
+	GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (Blob, []byte, error)
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
 	// late or wrong, and several may arrive as one.
