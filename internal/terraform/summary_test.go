@@ -3,6 +3,7 @@ package terraform
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +111,7 @@ func TestResourcesAfterAPartialApply(t *testing.T) {
 		{Address: "a.swapped", Type: "a", ExternalID: "i-swapped"},
 		{Address: "module.m.a.shy", Type: "a"},
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Resources() = %+v, want %+v", got, want)
 	}
 }
