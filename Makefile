@@ -36,7 +36,7 @@ chaos: deps ## Break a running system in every way there is, some minutes long, 
 	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: deps
-deps: ## Install what the tests need: PostgreSQL, git, Terraform
+deps: ## Install what the tests need: PostgreSQL, git, Terraform, OpenTofu
 	@scripts/test-deps.sh $(TOOLS)
 
 # A cache shared by two checkouts reports the other's files, to which no exclusion and no nolint applies.

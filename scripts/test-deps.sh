@@ -6,8 +6,30 @@ set -euo pipefail
 tools=$1
 terraform_version=1.11.4
 provider_version=v0.14.2
+opentofu_version=1.12.6
 postgres18_version=18.4.0-beta.17
 missing=()
+
+# The other engine, from its module: "go install" would refuse that for what it
+# replaces. It takes minutes, so the rest of this script goes on meanwhile. The
+# version is in the file's name, for an update to be noticed.
+tofu=$tools/tofu-$opentofu_version
+build_tofu() {
+  local module
+  module=$(go mod download -json "github.com/opentofu/opentofu@v$opentofu_version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  cd "$module" || return 1
+  # "dev" would make it call itself a development version.
+  CGO_ENABLED=0 nice go build -mod=readonly -trimpath \
+    -ldflags '-s -w -X github.com/opentofu/opentofu/version.dev=no' -o "$tofu.part" ./cmd/tofu
+}
+tofu_build=
+if [ ! -x "$tofu" ]; then
+  echo "building OpenTofu $opentofu_version into $tools in the background, once; this takes some minutes" >&2
+  mkdir -p "$tools"
+  build_tofu >"$tofu.log" 2>&1 &
+  tofu_build=$!
+  trap 'kill "$tofu_build" 2>/dev/null || true' EXIT
+fi
 
 apt() {
   if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
@@ -97,6 +119,23 @@ elif ! cmp -s "$js/package-lock.json" "$tools/postgrest-js/package-lock.json"; t
     missing+=("@supabase/postgrest-js, from the npm registry: npm ci in $tools/postgrest-js, with the package*.json of $js there")
   fi
 fi
+
+if [ -n "$tofu_build" ]; then
+  for ((seconds = 0; ; seconds++)); do
+    kill -0 "$tofu_build" 2>/dev/null || break
+    [ $((seconds % 20)) != 0 ] || echo "waiting for OpenTofu to be built" >&2
+    sleep 1
+  done
+  if wait "$tofu_build"; then
+    mv "$tofu.part" "$tofu"
+    rm -f "$tofu.log"
+  else
+    tail -n 20 "$tofu.log" >&2
+    missing+=("OpenTofu $opentofu_version: https://opentofu.org/docs/intro/install, as $tofu")
+  fi
+  trap - EXIT
+fi
+[ ! -x "$tofu" ] || ln -sfn "${tofu##*/}" "$tools/tofu"
 
 if [ ${#missing[@]} -gt 0 ]; then
   echo "The tests cannot run yet. Please install:" >&2
