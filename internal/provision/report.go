@@ -47,7 +47,10 @@ type Detail struct {
 
 	Plan      *PlanSummary      `json:"plan,omitempty"`
 	Outputs   map[string]Output `json:"outputs,omitempty"`
-	Resources []Resource        `json:"resources,omitempty"` // the whole workspace; nil leaves what is known
+	// Resources are those of the whole workspace; empty but not nil: none are
+	// left. ResourcesOmitted is how many there was no room for.
+	Resources        []Resource `json:"resources,omitzero"`
+	ResourcesOmitted int        `json:"resources_omitted,omitempty"`
 	Events    []Event           `json:"events,omitempty"`
 
 	ErrorCode    Code   `json:"error_code,omitempty"`
@@ -67,7 +70,7 @@ type PlanSummary struct {
 	Move    int `json:"move"`
 	// Forget counts what leaves the state and stays in the world.
 	Forget int `json:"forget,omitempty"`
-	// Resources lists what changes, without values; at most MaxPlanResources.
+	// Resources lists what changes; at most MaxPlanResources.
 	Resources []PlannedChange `json:"resources,omitempty"`
 	// Truncated is how many changes are not listed.
 	Truncated int `json:"truncated,omitempty"`
@@ -89,6 +92,9 @@ type PlannedChange struct {
 	// From is where a moved resource was before, ID what is imported.
 	From string `json:"from,omitempty"`
 	ID   string `json:"id,omitempty"`
+	// Reason is why, in the engine's word, where it gives one:
+	// replace_because_tainted, delete_because_no_resource_config and the like.
+	Reason string `json:"reason,omitempty"`
 	// Attributes are those that change; at most MaxPlanAttributes.
 	Attributes []AttributeChange `json:"attributes,omitempty"`
 	// Truncated is how many attributes are not listed.
@@ -157,7 +163,8 @@ type Resource struct {
 
 // Event is something that happened to one resource during an apply.
 type Event struct {
-	// Kind is resource_started, resource_finished or resource_failed.
+	// Kind is resource_started, resource_finished or resource_failed, or the
+	// same of a provisioner, whose name is the Action then.
 	Kind    string    `json:"kind"`
 	Address string    `json:"address,omitempty"`
 	Action  string    `json:"action,omitempty"`
