@@ -97,9 +97,7 @@ func repoPattern(pattern string) bool {
 }
 
 func knownOperation(name string) bool {
-	return slices.Contains([]provision.Operation{
-		provision.OperationPlan, provision.OperationApply, provision.OperationDestroy, provision.OperationRefresh,
-	}, provision.Operation(name))
+	return slices.Contains(provision.Operations, provision.Operation(name))
 }
 
 func exactOrNone(version string) bool { return version == "" || provision.ExactVersion(version) }

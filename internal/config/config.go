@@ -50,6 +50,7 @@ type Queue struct {
 type Policy struct {
 	Repos      []string `toml:"repos"`
 	Operations []string `toml:"operations"`
+	Approval   string   `toml:"approval"`
 	AllowFile  bool     `toml:"allow_file"`
 }
 
@@ -103,7 +104,7 @@ func defaults(env environment) Config {
 		DrainTimeout: Duration{10 * time.Minute},
 		LogFormat:    "text",
 		LogLevel:     slog.LevelInfo,
-		Policy:       Policy{Operations: []string{string(provision.OperationApply)}},
+		Policy:       Policy{Operations: operationNames(), Approval: string(provision.ApprovalNever)},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
 		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
@@ -126,6 +127,14 @@ func defaultDataDir(env environment, uid int) string {
 	return ""
 }
 
+func operationNames() []string {
+	names := make([]string, len(provision.Operations))
+	for i, operation := range provision.Operations {
+		names[i] = string(operation)
+	}
+	return names
+}
+
 // Settings is the part of the configuration that a provision's own process
 // obeys. The token is not in it.
 func (c Config) Settings() job.Settings {
@@ -134,8 +143,10 @@ func (c Config) Settings() job.Settings {
 		operations[i] = provision.Operation(operation)
 	}
 	return job.Settings{
-		Policy: job.Policy{Repos: c.Policy.Repos, Operations: operations, AllowFile: c.Policy.AllowFile},
-		Git:    job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
+		Policy: job.Policy{
+			Repos: c.Policy.Repos, Operations: operations, Approval: provision.Approval(c.Policy.Approval), AllowFile: c.Policy.AllowFile,
+		},
+		Git: job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
 		Engine: job.Engine{
 			Kind: c.Engine.Kind, Version: c.Engine.Version, Dir: c.Engine.Dir, Install: c.Engine.Install,
 			MirrorURL: c.Engine.MirrorURL, PublicKeyFile: c.Engine.PublicKeyFile,

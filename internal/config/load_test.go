@@ -71,6 +71,7 @@ poll_interval = "250ms"
 [policy]
 repos = ["https://github.com/acme/**", "git@host:acme/*"]
 operations = ["plan", "apply", "destroy", "refresh"]
+approval = "destructive"
 allow_file = true
 [git]
 ca_file = "ca.pem"
@@ -124,7 +125,7 @@ uids = "off"
 		},
 		Policy: Policy{
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
-			Operations: []string{"plan", "apply", "destroy", "refresh"}, AllowFile: true,
+			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true,
 		},
 		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}, Hosts: GitHosts{
 			"github.com": {AppID: "Iv1.23", AppInstallationID: "45", AppKeyFile: filepath.Join(dir, "token")},
@@ -148,7 +149,7 @@ uids = "off"
 
 	settings := got.Settings()
 	wantSettings := job.Settings{
-		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, Operations: []provision.Operation{
+		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, Approval: provision.ApprovalDestructive, Operations: []provision.Operation{
 			provision.OperationPlan, provision.OperationApply, provision.OperationDestroy, provision.OperationRefresh,
 		}},
 		Git: job.Git{CAFile: want.Git.CAFile, Timeout: 30 * time.Second},
@@ -175,7 +176,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_LISTEN_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=/none",
 		"TENDRIL_QUEUE_API_KEY=", "TENDRIL_QUEUE_CA_FILE=", "TENDRIL_QUEUE_ALLOW_HTTP=false",
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
-		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_ALLOW_FILE=1",
+		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
@@ -192,7 +193,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 	want := Config{
 		Name: "env", IdentityFile: "/identity", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
 		Queue:  Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
-		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, AllowFile: true},
+		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},
@@ -318,6 +319,7 @@ poll_interval = "1ms"
 [policy]
 repos = ["https://a b"]
 operations = ["apply", "explode"]
+approval = "sometimes"
 [git]
 ca_file = "/does/not/exist"
 timeout = "2h"
@@ -349,7 +351,8 @@ uids = "0"
 		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, off, or nothing`,
 		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m, or 0s for what the database advises`,
 		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
-		`policy.operations = "apply,explode": must be some of plan, apply, destroy and refresh`,
+		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, unlock and state`,
+		`policy.approval = "sometimes": must be never, destructive or always`,
 		`git.ca_file = "/does/not/exist": must be a readable file of PEM certificates, or nothing`,
 		`git.timeout = "2h": must be a duration from 1s to 1h`,
 		`engine.kind = "pulumi": must be terraform or tofu`,

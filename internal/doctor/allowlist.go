@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/source"
 )
 
@@ -16,13 +17,20 @@ func (d *doctor) allowlist(context.Context) verdict {
 		return fail("list the repositories that templates may come from in policy.repos",
 			"policy.repos is empty, so the agent refuses every provision")
 	}
-	may := strings.Join(policy.Operations, ", ")
+	may := strings.Join(policy.Operations, ", ") + approvals[provision.Approval(policy.Approval)]
 	for _, pattern := range policy.Repos {
 		if everybodys(pattern) {
 			return warn("name the owner: HOST/OWNER/**", "%s lets whoever may push anywhere on that host run code here (%s)", pattern, may)
 		}
 	}
 	return ok("%s may run here (%s)", counted(len(policy.Repos), "pattern of repositories", "patterns of repositories"), may)
+}
+
+// approvals completes the list of operations: what this agent wants approved,
+// whatever the database says.
+var approvals = map[provision.Approval]string{
+	provision.ApprovalDestructive: "; plans that destroy, replace or forget something must be approved",
+	provision.ApprovalAlways:      "; each plan must be approved",
 }
 
 // everybodys reports whether a pattern leaves open whose repository it is.

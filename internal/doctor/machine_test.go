@@ -218,7 +218,10 @@ func TestRepositories(t *testing.T) {
 		"none allowed": {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = nil }, "allowlist", doctor.Fail, []string{"policy.repos"}},
 		"everybody's":  {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"https://git.example/**"} }, "allowlist", doctor.Warn, []string{"https://git.example/**"}},
 		"an owner's":   {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"https://git.example/acme/**"} }, "allowlist", doctor.OK, nil},
-		"no pattern":   {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"http://git.example/acme"} }, "allowlist", doctor.Fail, []string{"http://git.example/acme"}},
+		"approval": {func(_ *testing.T, p *patient) {
+			p.Config.Policy.Operations, p.Config.Policy.Approval = []string{"plan", "apply"}, "destructive"
+		}, "allowlist", doctor.OK, []string{"plan, apply; plans that destroy, replace or forget something must be approved"}},
+		"no pattern": {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"http://git.example/acme"} }, "allowlist", doctor.Fail, []string{"http://git.example/acme"}},
 	}.run(t, machine)
 }
 

@@ -390,6 +390,7 @@ func TestBadInput(t *testing.T) {
 		"operation not granted": {func(s *site) {
 			s.template(map[string]string{"main.tf": ok}, nil)
 			s.job.Assignment.Operation = provision.OperationDestroy
+			s.job.Settings.Policy.Operations = []provision.Operation{provision.OperationApply}
 		}, provision.CodeOperationRefused, []string{"[policy] operations"}},
 		"apply fails": {func(s *site) { s.template(map[string]string{"main.tf": slow("echo broken >&2; exit 7")}, nil) },
 			provision.CodeApplyFailed, []string{"local-exec"}},

@@ -25,6 +25,14 @@ func fitPlan(plan *provision.PlanSummary) {
 	}
 }
 
+// fitDrift cuts a list of changes to what a report may hold, and to how many a
+// workspace keeps.
+func fitDrift(drift []provision.PlannedChange) []provision.PlannedChange {
+	summary := provision.PlanSummary{Resources: drift[:min(len(drift), provision.MaxPlanResources)]}
+	fitPlan(&summary)
+	return summary.Resources
+}
+
 // fitOutputs drops the largest values until the rest fits into a report, and
 // returns the names of the outputs concerned. Their types stay.
 func fitOutputs(outputs map[string]provision.Output) (dropped []string) {

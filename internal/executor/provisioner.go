@@ -18,7 +18,7 @@ type provisioner interface {
 	Locate(ctx context.Context) (provision.Detail, error)
 	// Prepare fetches what the template needs (init).
 	Prepare(ctx context.Context) error
-	// Plan says what would be done. Nothing is changed.
+	// Plan says what the operation would do. Nothing is changed.
 	Plan(ctx context.Context) (planned, error)
 	// Apply does exactly what was planned, and reports resources as they change.
 	Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error)
@@ -41,4 +41,6 @@ type planned struct {
 	room int64
 	// outputs as they are now, for when there is nothing to apply.
 	outputs map[string]provision.Output
+	// drift is what has changed outside, of the operation refresh alone.
+	drift []provision.PlannedChange
 }

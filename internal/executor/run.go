@@ -33,18 +33,13 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 	if err != nil {
 		return nil, err
 	}
-	granted := j.Settings.Policy.Operations
-	if len(granted) == 0 {
-		granted = []provision.Operation{provision.OperationApply}
-	}
-	op := j.Assignment.Operation
-	if !slices.Contains(granted, op) {
+	switch granted, op := j.Settings.Policy.Operations, j.Assignment.Operation; {
+	case !slices.Contains(provision.Operations, op):
+		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
+			"this agent does not know the operation %q; a newer one may", op), nil)
+	case len(granted) > 0 && !slices.Contains(granted, op):
 		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
 			"this agent's policy does not grant the operation %q; [policy] operations in its configuration lists what it does", op), nil)
-	}
-	if op != provision.OperationApply {
-		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
-			"this agent carries out apply only, not %q", op), nil)
 	}
 	files, rescueErr := newWorkDir(j.Dirs)
 	kept, err := files.kept.list()
@@ -61,6 +56,8 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 	}
 	return &provisionRun{session: s, log: s.log, job: j, snapshot: snapshot, files: files, id: id}, nil
 }
+
+func (r *provisionRun) operation() provision.Operation { return r.job.Assignment.Operation }
 
 func (r *provisionRun) cleanUp() {
 	if err := r.files.cleanUp(); err != nil {
@@ -105,6 +102,9 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if err := r.settleIdentity(); err != nil {
 		return err
 	}
+	if r.operation() == provision.OperationUnlock { // which storing a state may wait for
+		return r.stopOr(ctx, r.unlock(ctx, p))
+	}
 	if kept {
 		if err := r.storeKept(ctx, p); err != nil {
 			return r.stopOr(ctx, err)
@@ -114,6 +114,14 @@ func (r *provisionRun) stages(ctx context.Context) error {
 		}
 	}
 
+	if r.operation() == provision.OperationState {
+		return r.stopOr(ctx, r.stateCommand(ctx, p))
+	}
+	return r.planned(ctx, p)
+}
+
+// planned plans, and carries out what the operation says of that.
+func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 	if err := r.session.report(provision.Detail{Stage: provision.StagePlan}); err != nil {
 		return err
 	}
@@ -121,15 +129,42 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if err != nil {
 		return r.stopOr(ctx, err)
 	}
+	if r.operation() == provision.OperationRefresh {
+		return r.drifted(plan.drift)
+	}
 	fitPlan(&plan.summary)
 	if err := r.session.report(provision.Detail{Plan: &plan.summary}); err != nil {
 		return err
 	}
-	if !plan.changes {
-		r.log.System("No changes: the infrastructure is as the template says.")
+	switch {
+	case !plan.changes && r.operation() == provision.OperationDestroy:
+		r.log.System("No changes: there is nothing to destroy.")
 		return r.outputs(plan.outputs)
+	case !plan.changes:
+		r.log.System("No changes: the infrastructure is as the template says.")
+		if r.operation() == provision.OperationPlan {
+			return nil
+		}
+		return r.outputs(plan.outputs)
+	case r.operation() == provision.OperationPlan:
+		r.log.System("This was a plan only: nothing is applied.")
+		return nil
 	}
 	return r.apply(ctx, p, plan.room)
+}
+
+// drifted reports what a refresh has found. The state is left as it is: what to
+// do about drift is for a person to say.
+func (r *provisionRun) drifted(drift []provision.PlannedChange) error {
+	switch len(drift) {
+	case 0:
+		r.log.System("No drift: what exists is as the state says.")
+	case 1:
+		r.log.System("Drift: 1 resource has changed outside.")
+	default:
+		r.log.System("Drift: %d resources have changed outside.", len(drift))
+	}
+	return r.session.report(provision.Detail{Drift: fitDrift(drift)})
 }
 
 // apply asks the database, and applies the plan once it has said yes.

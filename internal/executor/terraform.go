@@ -163,21 +163,42 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 		return planned{}, err
 	}
 	t.mask(terraform.SensitiveValues(t.plan))
+	t.warnOfUnmatched()
+	if t.run.operation() == provision.OperationRefresh {
+		t.note.put()
+		return planned{drift: terraform.Drift(t.plan)}, nil
+	}
 	summary := terraform.Summarise(t.plan)
 	t.steps = terraform.Steps(summary)
-	if changes {
+	if changes && t.run.operation() != provision.OperationPlan {
 		// An encrypted plan, which OpenTofu can make, does without.
 		t.base, _ = terraform.ReadPlanBase(t.run.files.plan)
 		return planned{summary: summary, changes: true, room: t.base.Room}, nil
 	}
 	t.note.put()
 	outputs, err := plannedOutputs(t.plan)
-	return planned{summary: summary, outputs: outputs}, err
+	return planned{summary: summary, changes: changes, outputs: outputs}, err
 }
 
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
-	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{VarFile: t.run.files.vars, Out: t.run.files.plan})
+	operation, snapshot := t.run.operation(), t.run.snapshot
+	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
+		VarFile: t.run.files.vars, Out: t.run.files.plan,
+		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
+		Targets: snapshot.Targets, Replace: snapshot.Replace,
+	})
 	return changes, t.whatEngineSaid(err)
+}
+
+// warnOfUnmatched says which targets and replacements meet nothing: such a plan
+// may do nothing and look as if all were well.
+func (t *terraformRun) warnOfUnmatched() {
+	for _, address := range terraform.Unmatched(t.plan, t.run.snapshot.Targets) {
+		t.run.log.System("Warning: nothing is at the target %s.", address)
+	}
+	for _, address := range terraform.Unmatched(t.plan, t.run.snapshot.Replace) {
+		t.run.log.System("Warning: nothing is at %s, which is to be replaced.", address)
+	}
 }
 
 // Apply implements provisioner.

@@ -118,8 +118,11 @@ type Policy struct {
 	// Repos are the repository URLs allowed, "*" for one path segment and "**"
 	// for any number. None allowed means none run.
 	Repos []string `json:"repos"`
-	// Operations granted; empty means apply only.
+	// Operations granted; empty means all.
 	Operations []provision.Operation `json:"operations"`
+	// Approval is the least that plans must be approved here, whatever snapshot,
+	// template and cluster say; "" counts as never.
+	Approval provision.Approval `json:"approval,omitempty"`
 	// AllowFile permits file: URLs (still subject to Repos).
 	AllowFile bool `json:"allow_file"`
 }

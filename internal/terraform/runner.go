@@ -160,6 +160,10 @@ type PlanOptions struct {
 	Destroy bool   // plan to destroy everything
 	// RefreshOnly plans to record what changed outside Terraform.
 	RefreshOnly bool
+	// Targets limit the plan to these addresses and what they depend on, and
+	// Replace has these resources replaced. The engine refuses what is no
+	// address, and Replace unless it plans neither a destroy nor a refresh.
+	Targets, Replace []string
 	// LockTimeout is how long to wait for somebody else's state lock.
 	LockTimeout time.Duration
 }
@@ -175,6 +179,12 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 	}
 	if opts.VarFile != "" {
 		args = append(args, tfexec.VarFile(opts.VarFile))
+	}
+	for _, address := range opts.Targets {
+		args = append(args, tfexec.Target(address))
+	}
+	for _, address := range opts.Replace {
+		args = append(args, tfexec.Replace(address))
 	}
 	run := r.command("plan", provision.CodePlanFailed)
 	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
