@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -234,11 +235,8 @@ func (t *terraformRun) howFar(ctx context.Context, applied terraform.Applied, er
 
 // mask hides values that are long enough to be told from ordinary text.
 func (t *terraformRun) mask(secrets []string) {
-	for _, secret := range secrets {
-		if len(secret) >= tfvars.MinSecret {
-			t.run.log.Mask(secret)
-		}
-	}
+	long := slices.DeleteFunc(slices.Clone(secrets), func(text string) bool { return len(text) < tfvars.MinSecret })
+	t.run.log.Mask(long...)
 }
 
 // whatEngineSaid passes an engine's error on, but not that its output could not

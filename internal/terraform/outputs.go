@@ -27,11 +27,13 @@ func typedOutputs(values map[string]outputValue) (outputs map[string]provision.O
 }
 
 // SensitiveValues returns what a plan knows of values that must not be shown:
-// of sensitive outputs, before and after, and of sensitive variables. Structures are
-// taken apart to their strings and numbers; true, false and "" are no secrets.
-// Short values are among them: whoever masks decides what is too short.
+// of sensitive outputs, before and after, of sensitive variables, and of what
+// resources hold that is sensitive. Structures are taken apart to their strings
+// and numbers; true, false and "" are no secrets. Short values are among them:
+// whoever masks decides what is too short.
 func SensitiveValues(plan *tfjson.Plan) []string {
 	found := make(secretSet)
+	found.addResources(plan)
 	for _, change := range plan.OutputChanges {
 		if change == nil {
 			continue
@@ -56,6 +58,7 @@ func SensitiveValues(plan *tfjson.Plan) []string {
 				found.add(output.Value)
 			}
 		}
+		found.addModule(state.RootModule)
 	}
 	if plan.Config != nil && plan.Config.RootModule != nil {
 		for name, declared := range plan.Config.RootModule.Variables {
