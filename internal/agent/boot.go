@@ -28,6 +28,8 @@ type boot struct {
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
 	identities seal.Identities
+	// clusterKey is what people sealed to when the agent registered, "" for none.
+	clusterKey string
 
 	runs     sync.WaitGroup // until nothing of a run is left to do
 	children sync.WaitGroup // until its child has ended
@@ -70,6 +72,7 @@ func (b *boot) live(ctx context.Context) error {
 	}
 	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root)
+	b.clusterKey = registration.ClusterKey
 	compareKeys(b.identities, registration.ClusterKey, b.log)
 
 	// Outlives ctx: leases are renewed and lines delivered until the drain is over.

@@ -144,6 +144,10 @@ func (r *run) awaitWorkspace() (release func(), stopped job.StopReason) {
 // launch makes what the child needs and starts it. The spool is there from
 // when it was made, error or not.
 func (r *run) launch() (*spool, *child, error) {
+	sealed, err := r.boot.openSealed(r.assignment)
+	if err != nil {
+		return nil, nil, err
+	}
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
 		return nil, nil, err
@@ -163,6 +167,7 @@ func (r *run) launch() (*spool, *child, error) {
 	}
 	c, err := r.boot.startChild(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
+		SealedVars: sealed,
 	}, files, uid)
 	return s, c, err
 }

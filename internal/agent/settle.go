@@ -29,6 +29,11 @@ func (r *run) settle(s *spool, o *outcome) {
 
 // cannotStart ends a provision for which there is no child.
 func (r *run) cannotStart(err error) {
+	if refused, ok := errors.AsType[*provision.Failure](err); ok {
+		r.log.Warn("not started", "error_code", refused.Code)
+		r.end(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: refused.Code, ErrorMessage: refused.Message}})
+		return
+	}
 	r.log.Error("cannot start", "error", err)
 	r.end(failed("The agent could not start the run; nothing was changed. The agent's log has the details."))
 }

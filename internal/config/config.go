@@ -48,10 +48,11 @@ type Queue struct {
 
 // Policy is what the operator consents to, whatever the database says.
 type Policy struct {
-	Repos      []string `toml:"repos"`
-	Operations []string `toml:"operations"`
-	Approval   string   `toml:"approval"`
-	AllowFile  bool     `toml:"allow_file"`
+	Repos          []string `toml:"repos"`
+	Operations     []string `toml:"operations"`
+	Approval       string   `toml:"approval"`
+	AllowFile      bool     `toml:"allow_file"`
+	PlainSensitive bool     `toml:"plain_sensitive"`
 }
 
 // Git is how repositories are reached.
@@ -145,6 +146,7 @@ func (c Config) Settings() job.Settings {
 	return job.Settings{
 		Policy: job.Policy{
 			Repos: c.Policy.Repos, Operations: operations, Approval: provision.Approval(c.Policy.Approval), AllowFile: c.Policy.AllowFile,
+			PlainSensitive: c.Policy.PlainSensitive,
 		},
 		Git: job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
 		Engine: job.Engine{

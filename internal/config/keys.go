@@ -98,6 +98,9 @@ func keys() []key {
 		{name: "policy.allow_file", allowed: "true or false",
 			about: "Permit `file://` repositories, still subject to `policy.repos`.",
 			field: func(c *Config) any { return &c.Policy.AllowFile }},
+		{name: "policy.plain_sensitive", allowed: "true or false",
+			about: "Accept plain values for variables that a template declares sensitive, rather than sealed ones only. They then stand in the database, for all who may see the provision.",
+			field: func(c *Config) any { return &c.Policy.PlainSensitive }},
 
 		{name: "git.ca_file", allowed: "a readable file of PEM certificates, or nothing", path: true,
 			about: "Certificates trusted for git servers beside the system's.",

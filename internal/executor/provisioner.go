@@ -12,8 +12,8 @@ import (
 // failed. They end soon after ctx does.
 type provisioner interface {
 	// Validate checks the template and the variables without running anything
-	// of the template.
-	Validate(vars map[string]json.RawMessage) error
+	// of the template. The sealed variables are here as opened.
+	Validate(plain, sealed map[string]json.RawMessage) error
 	// Locate finds the program that does the work; what it returns is reported.
 	Locate(ctx context.Context) (provision.Detail, error)
 	// Prepare fetches what the template needs (init).

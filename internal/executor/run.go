@@ -79,7 +79,7 @@ func (r *provisionRun) stages(ctx context.Context) error {
 		return err
 	}
 	var p provisioner = newTerraformRun(r, templateDir)
-	if err := p.Validate(r.snapshot.TerraformVars); err != nil {
+	if err := p.Validate(r.snapshot.TerraformVars, r.job.SealedVars); err != nil {
 		return err
 	}
 

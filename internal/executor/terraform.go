@@ -32,9 +32,10 @@ type terraformRun struct {
 	// and how much of it was printed.
 	dumped      []byte
 	dumpedBytes int
-	// ephemeral is the file of the ephemeral variables, "" without any.
-	ephemeral string
-	note      initialised
+	// sealed is the file of the variables that came sealed, and ephemeral that of
+	// the ephemeral ones; "" without any.
+	sealed, ephemeral string
+	note              initialised
 	// reused says that an earlier run's init serves this one.
 	reused bool
 }
@@ -54,12 +55,14 @@ func (t *terraformRun) kind() string {
 }
 
 // Validate implements provisioner. What is to be masked is masked from here on.
-func (t *terraformRun) Validate(vars map[string]json.RawMessage) error {
+func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error {
 	template, err := tfvars.Load(t.dir, t.kind())
 	if err != nil {
 		return err
 	}
-	rendered, err := template.Render(vars)
+	rendered, err := template.Render(tfvars.Given{
+		Plain: plain, Sealed: sealed, PlainSensitive: t.run.job.Settings.Policy.PlainSensitive,
+	})
 	if err != nil {
 		return err
 	}
@@ -73,6 +76,12 @@ func (t *terraformRun) Validate(vars map[string]json.RawMessage) error {
 	}
 	if err := os.WriteFile(t.run.files.vars, rendered.JSON, 0o600); err != nil {
 		return fmt.Errorf("write the variables: %w", err)
+	}
+	if rendered.Sealed != nil {
+		t.sealed = t.run.files.sealed
+		if err := os.WriteFile(t.sealed, rendered.Sealed, 0o600); err != nil {
+			return fmt.Errorf("write the sealed variables: %w", err)
+		}
 	}
 	if rendered.Ephemeral != nil {
 		t.ephemeral = t.run.files.ephemeral
@@ -184,7 +193,7 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 	operation, snapshot := t.run.operation(), t.run.snapshot
 	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
-		VarFile: t.run.files.vars, Out: t.run.files.plan,
+		VarFile: t.run.files.vars, SealedVarFile: t.sealed, Out: t.run.files.plan,
 		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
 		Targets: snapshot.Targets, Replace: snapshot.Replace,
 	})

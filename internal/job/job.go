@@ -125,6 +125,9 @@ type Policy struct {
 	Approval provision.Approval `json:"approval,omitempty"`
 	// AllowFile permits file: URLs (still subject to Repos).
 	AllowFile bool `json:"allow_file"`
+	// PlainSensitive admits plain values for variables that the template
+	// declares sensitive.
+	PlainSensitive bool `json:"plain_sensitive,omitempty"`
 }
 
 // Git is how repositories are reached.

@@ -72,11 +72,12 @@ func (i Identities) Open(message []byte, limit int64) ([]byte, error) {
 		return nil, ErrNotForUs
 	}
 	if err != nil {
-		return nil, fmt.Errorf("not an age message: %w", err)
+		// The library's words quote the text, which may be a value in plain.
+		return nil, errors.New("not an age message, or a damaged one")
 	}
 	plain, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
-		return nil, fmt.Errorf("damaged age message: %w", err)
+		return nil, errors.New("damaged age message")
 	}
 	if int64(len(plain)) > limit {
 		return nil, fmt.Errorf("the age message holds more than %d bytes", limit)

@@ -156,6 +156,9 @@ func (r *Runner) initCommand(name string, opts InitOptions) *command {
 // PlanOptions belong to Plan.
 type PlanOptions struct {
 	VarFile string // a tfvars file; "" for none
+	// SealedVarFile is another one, which beats VarFile.
+	SealedVarFile string
+
 	Out     string // where the plan is saved
 	Destroy bool   // plan to destroy everything
 	// RefreshOnly plans to record what changed outside Terraform.
@@ -177,8 +180,10 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 		tfexec.RefreshOnly(opts.RefreshOnly),
 		tfexec.LockTimeout(opts.LockTimeout.String()),
 	}
-	if opts.VarFile != "" {
-		args = append(args, tfexec.VarFile(opts.VarFile))
+	for _, file := range []string{opts.VarFile, opts.SealedVarFile} {
+		if file != "" {
+			args = append(args, tfexec.VarFile(file))
+		}
 	}
 	for _, address := range opts.Targets {
 		args = append(args, tfexec.Target(address))

@@ -22,8 +22,8 @@ type checker struct {
 }
 
 // checkValue returns what is wrong with a value for the variable, each with
-// its path, and nil when Terraform would take it.
-func (v *variable) checkValue(path string, value cty.Value) []string {
+// its path, and nil when Terraform would take it. Nothing of a secret is said.
+func (v *variable) checkValue(path string, value cty.Value, secret bool) []string {
 	converted, err := v.convert(value)
 	if err == nil {
 		// A null for a variable with a default means the default.
@@ -32,7 +32,7 @@ func (v *variable) checkValue(path string, value cty.Value) []string {
 		}
 		return nil
 	}
-	c := &checker{secret: v.isSensitive()}
+	c := &checker{secret: secret}
 	c.walk(path, value, v.constraint)
 	if len(c.problems) == 0 { // it fits without the type's own defaults: the template's fault
 		c.mismatch(path, v.constraint, err)

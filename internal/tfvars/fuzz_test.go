@@ -39,7 +39,7 @@ func FuzzRender(f *testing.F) {
 		for _, name := range slices.Sorted(maps.Keys(template.variables)) {
 			vars[name] = json.RawMessage(value)
 		}
-		rendered, err := template.Render(vars)
+		rendered, err := template.Render(Given{Plain: vars, PlainSensitive: true})
 		if err == nil {
 			var back map[string]json.RawMessage
 			if err := json.Unmarshal(rendered.JSON, &back); err != nil || len(back) != len(vars) {

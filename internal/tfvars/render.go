@@ -14,18 +14,29 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// Rendered is a tfvars file and what must be known to use it.
+// Given are the values of a snapshot's variables, as JSON. No name is in both.
+type Given struct {
+	Plain map[string]json.RawMessage
+	// Sealed are those that came sealed, opened.
+	Sealed map[string]json.RawMessage
+	// PlainSensitive admits plain values for variables declared sensitive.
+	PlainSensitive bool
+}
+
+// Rendered is two tfvars files and what must be known to use them.
 type Rendered struct {
-	// JSON is the content of a .tfvars.json file: the values as they were
+	// JSON is the content of a .tfvars.json file: the plain values as they were
 	// given, names sorted. Pass it by -var-file, which beats the template's
 	// *.auto.tfvars; a file that is loaded by itself may not.
 	JSON []byte
-	// Ephemeral is the same for the ephemeral variables alone, nil without any.
-	// A saved plan does not hold them: apply wants them again.
+	// Sealed is the same for the values that came sealed, nil without any.
+	Sealed []byte
+	// Ephemeral is the same for the ephemeral variables alone, both kinds, nil
+	// without any. A saved plan does not hold them: apply wants them again.
 	Ephemeral []byte
 	// Sensitive are the texts to mask in everything the engine prints: each
-	// value, and each line of one, of variables declared sensitive. Sorted;
-	// none is shorter than MinSecret bytes.
+	// value, and each line of one, of variables that came sealed or are declared
+	// sensitive. Sorted; none is shorter than MinSecret bytes.
 	Sensitive []string
 	// Unmaskable are the variables that have a value too short to mask.
 	Unmaskable []string
@@ -35,24 +46,34 @@ type Rendered struct {
 }
 
 // Render is Load for Terraform followed by Template.Render.
-func Render(templateDir string, vars map[string]json.RawMessage) (Rendered, error) {
+func Render(templateDir string, given Given) (Rendered, error) {
 	t, err := Load(templateDir, "terraform")
 	if err != nil {
 		return Rendered{}, err
 	}
-	return t.Render(vars)
+	return t.Render(given)
 }
 
 // Render checks the variables against the template. If any is unknown, missing
-// or ill-typed, the error is a Failure with CodeVariablesInvalid that names all
-// of them; it never holds the value of a sensitive variable.
-func (t *Template) Render(vars map[string]json.RawMessage) (Rendered, error) {
+// or ill-typed, or sensitive and given in plain, the error is a Failure with
+// CodeVariablesInvalid that names all of them; it never holds the value of a
+// variable that is sensitive or came sealed.
+func (t *Template) Render(given Given) (Rendered, error) {
 	var problems, warnings []string
+	vars := maps.Clone(given.Plain)
+	if vars == nil {
+		vars = map[string]json.RawMessage{}
+	}
+	maps.Copy(vars, given.Sealed)
 	values := make(map[string]cty.Value, len(vars))
 	declared := slices.Sorted(maps.Keys(t.variables))
 
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		_, sealed := given.Sealed[name]
 		path := "terraform_vars." + shortened(name)
+		if sealed {
+			path = "sealed_vars." + shortened(name)
+		}
 		v, ok := t.variables[name]
 		if !ok {
 			problems = append(problems, fmt.Sprintf("%s: the template has no such variable%s",
@@ -64,13 +85,22 @@ func (t *Template) Render(vars map[string]json.RawMessage) (Rendered, error) {
 			problems = append(problems, fmt.Sprintf("%s: %v", path, err))
 			continue
 		}
+		if v.isSensitive() && !sealed && !given.PlainSensitive && !value.IsNull() { // a null is the default
+			problems = append(problems, path+": sensitive, so it is not taken in plain, as it would stand in the database. "+
+				"Seal it (trellis seal "+name+" --cluster …) and give the message as sealed_vars."+name)
+			continue
+		}
 		values[name] = value
-		wrong := v.checkValue(path, value)
+		secret := sealed || v.isSensitive()
+		wrong := v.checkValue(path, value, secret)
 		problems = append(problems, wrong...)
 		if len(wrong) == 0 {
-			c := &checker{secret: v.isSensitive()}
+			c := &checker{secret: secret}
 			c.ignored(path, value, v.constraint)
 			warnings = append(warnings, slices.Compact(c.problems)...)
+		}
+		if sealed && !v.isSensitive() {
+			warnings = append(warnings, path+": the template does not declare this variable sensitive, so Terraform itself shows its value in plans and takes what is made of it for public; only Tendril masks it")
 		}
 	}
 	for _, name := range declared {
@@ -81,7 +111,7 @@ func (t *Template) Render(vars map[string]json.RawMessage) (Rendered, error) {
 		loaded, set := t.autoload[name]
 		switch {
 		case set:
-			problems = append(problems, v.checkValue("the template's "+loaded.file+": "+name, loaded.value)...)
+			problems = append(problems, v.checkValue("the template's "+loaded.file+": "+name, loaded.value, v.isSensitive())...)
 		case v.isRequired():
 			problems = append(problems, "terraform_vars."+name+": missing"+v.hint())
 		}
@@ -91,12 +121,17 @@ func (t *Template) Render(vars map[string]json.RawMessage) (Rendered, error) {
 	}
 
 	out := Rendered{Warnings: warnings}
-	out.Sensitive, out.Unmaskable = t.secrets(vars, values)
+	out.Sensitive, out.Unmaskable = t.secrets(vars, values, given.Sealed)
 	var err error
-	if out.JSON, err = encode(vars); err != nil {
+	if out.JSON, err = encode(given.Plain); err != nil {
 		return Rendered{}, err
 	}
-	ephemeral := maps.Clone(vars)
+	if len(given.Sealed) > 0 {
+		if out.Sealed, err = encode(given.Sealed); err != nil {
+			return Rendered{}, err
+		}
+	}
+	ephemeral := vars
 	maps.DeleteFunc(ephemeral, func(name string, _ json.RawMessage) bool { return !t.variables[name].isEphemeral() })
 	if len(ephemeral) > 0 {
 		if out.Ephemeral, err = encode(ephemeral); err != nil {

@@ -88,7 +88,7 @@ func TestRenderNamesEveryProblem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Render(dir, parseVars(t, tc.vars))
+			_, err := renderPlain(dir, parseVars(t, tc.vars))
 			if tc.want == "" {
 				if err != nil {
 					t.Errorf("Render(%s) error: %v", tc.vars, err)
@@ -109,7 +109,7 @@ func TestRenderNamesEveryProblem(t *testing.T) {
 func TestRenderBoundsItsMessage(t *testing.T) {
 	t.Parallel()
 	dir := writeTemplate(t, map[string]string{"main.tf": `variable "n" { type = list(number) }`})
-	_, err := Render(dir, parseVars(t, `{"n": [`+strings.Repeat(`"`+strings.Repeat("ä", 2000)+`",`, 80)+`"x"]}`))
+	_, err := renderPlain(dir, parseVars(t, `{"n": [`+strings.Repeat(`"`+strings.Repeat("ä", 2000)+`",`, 80)+`"x"]}`))
 	if err == nil || len(err.Error()) > maxProblems*600 {
 		t.Fatalf("Render(81 wrong elements) error has %d bytes, want at most %d", len(fmt.Sprint(err)), maxProblems*600)
 	}
@@ -123,7 +123,7 @@ func TestRenderWritesValuesAsTheyAre(t *testing.T) {
 	dir := writeTemplate(t, map[string]string{"main.tf": `variable "b" {}
 variable "a" {}
 variable "t" { ephemeral = true }`})
-	got, err := Render(dir, parseVars(t, `{"b": {"z": 12345678901234567890.10, "a": "<&>\u00e9"}, "a": 1e2, "t": null}`))
+	got, err := renderPlain(dir, parseVars(t, `{"b": {"z": 12345678901234567890.10, "a": "<&>\u00e9"}, "a": 1e2, "t": null}`))
 	if err != nil {
 		t.Fatalf("Render() error: %v", err)
 	}
@@ -144,7 +144,7 @@ variable "t" { ephemeral = true }`})
 	}
 
 	nothing := writeTemplate(t, map[string]string{"main.tf": `variable "a" { default = 1 }`})
-	got, err = Render(nothing, nil)
+	got, err = renderPlain(nothing, nil)
 	if err != nil || string(got.JSON) != "{}\n" || got.Ephemeral != nil {
 		t.Errorf("Render(nil) = %q, %q, %v, want {} and no ephemeral ones", got.JSON, got.Ephemeral, err)
 	}
@@ -153,7 +153,7 @@ variable "t" { ephemeral = true }`})
 func TestRenderWarnsOfWhatIsIgnored(t *testing.T) {
 	t.Parallel()
 	dir := writeTemplate(t, map[string]string{"variables.tf": clusterTemplate})
-	got, err := Render(dir, parseVars(t, `{"region": "r", "fixed": "f",
+	got, err := renderPlain(dir, parseVars(t, `{"region": "r", "fixed": "f",
 		"node_groups": [{"name": "a", "min_sise": 2, "labels": {"any": "thing"}}],
 		"password": {"hunter2": 1, "hunter3": 2}}`))
 	if err != nil {
@@ -174,11 +174,11 @@ func TestRenderChecksAutoloadedValues(t *testing.T) {
 		"main.tf":          `variable "n" { type = number }`,
 		"terraform.tfvars": `n = "two"`,
 	})
-	_, err := Render(dir, nil)
+	_, err := renderPlain(dir, nil)
 	if want := `the template's terraform.tfvars: n: a number is required, not string "two"`; err == nil || err.Error() != want {
 		t.Errorf("Render() error = %v, want %s", err, want)
 	}
-	if _, err := Render(dir, parseVars(t, `{"n": 2}`)); err != nil {
+	if _, err := renderPlain(dir, parseVars(t, `{"n": 2}`)); err != nil {
 		t.Errorf("Render(n given) error: %v; the given value beats the file's", err)
 	}
 }
@@ -208,7 +208,7 @@ variable "number" {
 		"terraform.tfvars": `loaded = "overridden-later"`,
 		"a.auto.tfvars":    `loaded = { key-is-no-secret = "loaded-secret" }`,
 	})
-	got, err := Render(dir, parseVars(t, `{
+	got, err := renderPlain(dir, parseVars(t, `{
 		"plain": "visible",
 		"pw": "-----BEGIN-----\n  indented line\nab\n\"quoted\" <b>",
 		"tree": {"list": ["first-item", "abc", null], "pin": "0012345", "on": "true"},
@@ -232,4 +232,9 @@ variable "number" {
 	if want := []string{"pin", "tree"}; !slices.Equal(got.Unmaskable, want) {
 		t.Errorf("Render().Unmaskable = %q, want %q", got.Unmaskable, want)
 	}
+}
+
+// renderPlain renders values that are all given in plain, as a policy may allow.
+func renderPlain(dir string, vars map[string]json.RawMessage) (Rendered, error) {
+	return Render(dir, Given{Plain: vars, PlainSensitive: true})
 }

@@ -15,14 +15,17 @@ import (
 // would blot out half a log and hide nothing that cannot be guessed.
 const MinSecret = 4
 
-// secrets gathers what is to be masked: all values that a sensitive variable
-// has or would have had (given, loaded, default), as given and as the template
-// gets to see them. Map keys and booleans are not taken for secrets.
-func (t *Template) secrets(vars map[string]json.RawMessage, values map[string]cty.Value) (mask, unmaskable []string) {
+// secrets gathers what is to be masked: all values that a variable which is
+// sensitive or came sealed has or would have had (given, loaded, default), as
+// given and as the template gets to see them. Map keys and booleans are not
+// taken for secrets, and neither is the default that a sealed value replaces
+// where nobody has declared it sensitive.
+func (t *Template) secrets(vars map[string]json.RawMessage, values map[string]cty.Value, sealed map[string]json.RawMessage) (mask, unmaskable []string) {
 	texts, short := map[string]bool{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(t.variables)) {
 		v := t.variables[name]
-		if !v.isSensitive() {
+		_, isSealed := sealed[name]
+		if !v.isSensitive() && !isSealed {
 			continue
 		}
 		add := func(text string) {
@@ -38,10 +41,13 @@ func (t *Template) secrets(vars map[string]json.RawMessage, values map[string]ct
 				}
 			}
 		}
-		every := []cty.Value{v.fallback, values[name]}
-		for _, loaded := range t.autoloadAll {
-			if loaded.name == name {
-				every = append(every, loaded.value)
+		every := []cty.Value{values[name]}
+		if v.isSensitive() {
+			every = append(every, v.fallback)
+			for _, loaded := range t.autoloadAll {
+				if loaded.name == name {
+					every = append(every, loaded.value)
+				}
 			}
 		}
 		for _, value := range every {

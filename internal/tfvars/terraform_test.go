@@ -93,7 +93,7 @@ func TestVerdictsAgreeWithTerraform(t *testing.T) {
 		declaration := fmt.Sprintf("variable %q {\n  %s\n}\n", name, pair.declaration)
 
 		dir := writeTemplate(t, map[string]string{"main.tf": declaration})
-		_, err := Render(dir, map[string]json.RawMessage{name: json.RawMessage(pair.value)})
+		_, err := renderPlain(dir, map[string]json.RawMessage{name: json.RawMessage(pair.value)})
 		if got := err == nil; got != pair.accepted {
 			t.Errorf("Render(%s = %s) accepted = %t (%v), want %t", pair.declaration, pair.value, got, err, pair.accepted)
 		}
@@ -144,7 +144,7 @@ func TestMissingAndAutoloadedAgreeWithTerraform(t *testing.T) {
 	if len(refused) != 1 || !strings.Contains(refused[0], `"d"`) {
 		t.Errorf("terraform plan errors = %q, want one, of variable d", refused)
 	}
-	_, err := Render(dir, nil)
+	_, err := renderPlain(dir, nil)
 	if want := "terraform_vars.d: missing"; err == nil || err.Error() != want {
 		t.Errorf("Render(nothing) error = %v, want %s", err, want)
 	}
@@ -156,7 +156,7 @@ func TestEphemeralIsWhatApplyWants(t *testing.T) {
 	dir := writeTemplate(t, map[string]string{
 		"main.tf": "variable \"e\" {\n ephemeral = true\n}\nvariable \"v\" {}\noutput \"o\" { value = var.v }\n",
 	})
-	rendered, err := Render(dir, map[string]json.RawMessage{"e": json.RawMessage(`"x"`), "v": json.RawMessage(`1`)})
+	rendered, err := renderPlain(dir, map[string]json.RawMessage{"e": json.RawMessage(`"x"`), "v": json.RawMessage(`1`)})
 	if err != nil {
 		t.Fatalf("Render() error: %v", err)
 	}
