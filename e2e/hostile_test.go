@@ -95,6 +95,7 @@ func begin(t *testing.T, extra string, asOrdinary bool) (h *hunt, ids [2]uuid.UU
 	}
 	h.agent.Set("UNRELATED", h.agents["unrelated variable"])
 	h.agent.Set("PGPASSWORD", h.agents["PGPASSWORD"])
+	h.agent.Set("TENDRIL_POLICY_PLAIN_SENSITIVE", "true")
 	h.agent.Configure(fmt.Sprintf("\n[git.hosts.\"git.example\"]\ntoken_file = %q\n", gitToken))
 	if asOrdinary {
 		// Root's tests have the database behind a socket that is root's alone.

@@ -73,6 +73,7 @@ repos = ["https://github.com/acme/**", "git@host:acme/*"]
 operations = ["plan", "apply", "destroy", "refresh"]
 approval = "destructive"
 allow_file = true
+plain_sensitive = true
 [git]
 ca_file = "ca.pem"
 timeout = "30s"
@@ -125,7 +126,7 @@ uids = "off"
 		},
 		Policy: Policy{
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
-			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true,
+			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true, PlainSensitive: true,
 		},
 		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}, Hosts: GitHosts{
 			"github.com": {AppID: "Iv1.23", AppInstallationID: "45", AppKeyFile: filepath.Join(dir, "token")},
@@ -149,7 +150,7 @@ uids = "off"
 
 	settings := got.Settings()
 	wantSettings := job.Settings{
-		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, Approval: provision.ApprovalDestructive, Operations: []provision.Operation{
+		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, PlainSensitive: true, Approval: provision.ApprovalDestructive, Operations: []provision.Operation{
 			provision.OperationPlan, provision.OperationApply, provision.OperationDestroy, provision.OperationRefresh,
 		}},
 		Git: job.Git{CAFile: want.Git.CAFile, Timeout: 30 * time.Second},
@@ -176,7 +177,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_LISTEN_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=/none",
 		"TENDRIL_QUEUE_API_KEY=", "TENDRIL_QUEUE_CA_FILE=", "TENDRIL_QUEUE_ALLOW_HTTP=false",
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
-		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1",
+		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
@@ -193,7 +194,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 	want := Config{
 		Name: "env", IdentityFile: "/identity", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
 		Queue:  Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
-		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true},
+		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},
