@@ -21,7 +21,8 @@ var tables = map[string]string{
 	"orgs": "viewer", "org_members": "viewer", "clusters": "viewer", "cluster_overview": "viewer", "agents": "viewer",
 	"templates": "viewer", "template_pins": "viewer", "workspaces": "viewer", "resources": "viewer",
 	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_events": "viewer",
-	"audit_events": "admin",
+	"provision_stages": "viewer",
+	"audit_events":     "admin",
 }
 
 // sequences are those behind identity columns: nobody's.

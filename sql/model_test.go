@@ -103,7 +103,7 @@ func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []model
 	}
 	m.exec(rt, `SET session_replication_role = replica;
 		DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs;
-		DELETE FROM public.provision_events; DELETE FROM public.provisions; DELETE FROM public.workspaces; DELETE FROM public.agents;
+		DELETE FROM public.provision_events; DELETE FROM public.provision_stages; DELETE FROM public.provisions; DELETE FROM public.workspaces; DELETE FROM public.agents;
 		SET session_replication_role = origin;
 		UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity';`)
 	for _, a := range []struct {

@@ -31,6 +31,7 @@ func TestMembershipIsLookedUpOncePerStatement(t *testing.T) {
 		"INSERT INTO public.workspaces (org_id, cluster_id, name) SELECT org, gen_random_uuid(), 'w' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provisions (org_id, cluster_id, workspace_id, config_snapshot) SELECT org, gen_random_uuid(), gen_random_uuid(), '{}' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_progress (provision_id, org_id, stage) SELECT gen_random_uuid(), org, 'plan' FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.provision_stages (provision_id, org_id, attempt, stage, started_at) SELECT gen_random_uuid(), org, 1, 'plan', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at) SELECT gen_random_uuid(), 1, org, 'STDOUT', 'x', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_events (provision_id, org_id, kind, at) SELECT gen_random_uuid(), org, 'k', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT gen_random_uuid(), 'a', org, 't' FROM generate_series(1, $1) n, org",

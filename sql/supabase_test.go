@@ -104,7 +104,7 @@ func (s *supabase) database(t *testing.T, name, privileges string) (url string, 
 	return asRole(t, s.Own, "postgres", name), admin
 }
 
-var realtimeTables = []string{"public.clusters", "public.provision_events", "public.provision_logs", "public.provision_progress", "public.provisions"}
+var realtimeTables = []string{"public.clusters", "public.provision_events", "public.provision_logs", "public.provision_progress", "public.provision_stages", "public.provisions"}
 
 // published lists the tables in Realtime's publication.
 func published(t *testing.T, conn *pgx.Conn) []string {
