@@ -45,13 +45,13 @@ type Detail struct {
 	// StateLock is who holds the state's lock, with CodeStateLocked.
 	StateLock *StateLock `json:"state_lock,omitempty"`
 
-	Plan      *PlanSummary      `json:"plan,omitempty"`
-	Outputs   map[string]Output `json:"outputs,omitempty"`
+	Plan    *PlanSummary      `json:"plan,omitempty"`
+	Outputs map[string]Output `json:"outputs,omitempty"`
 	// Resources are those of the whole workspace; empty but not nil: none are
 	// left. ResourcesOmitted is how many there was no room for.
 	Resources        []Resource `json:"resources,omitzero"`
 	ResourcesOmitted int        `json:"resources_omitted,omitempty"`
-	Events    []Event           `json:"events,omitempty"`
+	Events           []Event    `json:"events,omitempty"`
 
 	ErrorCode    Code   `json:"error_code,omitempty"`
 	ErrorMessage string `json:"error_message,omitempty"`

@@ -45,6 +45,9 @@ func TestSummarise(t *testing.T) {
 	if want := "create=create update=update delete=delete replace=replace replace2=replace import=import imported=update move=move forget=forget"; strings.Join(actions, " ") != want {
 		t.Errorf("Summarise() lists %v, want %s", actions, want)
 	}
+	if i, m := got.Resources[5], got.Resources[7]; i.ID != "i" || i.From != "" || m.From != "a.old" {
+		t.Errorf("Summarise() = import of %q, move from %q, want i and a.old", i.ID, m.From)
+	}
 	got.Resources = nil
 	if want := (provision.PlanSummary{Add: 1, Change: 2, Destroy: 1, Replace: 2, Import: 2, Move: 1, Forget: 1}); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("Summarise() = %+v, want %+v", got, want)
@@ -64,6 +67,34 @@ func TestSummariseIsBounded(t *testing.T) {
 	}
 	if got := Summarise(plan); len(got.Resources) != provision.MaxPlanResources || got.Truncated != 5 || got.Add != provision.MaxPlanResources+5 {
 		t.Errorf("Summarise() lists %d of %d and leaves out %d, want %d and 5", len(got.Resources), got.Add, got.Truncated, provision.MaxPlanResources)
+	}
+}
+
+// What takes something away is listed, whatever there is beside it.
+func TestSummariseListsTheGravest(t *testing.T) {
+	t.Parallel()
+	plan := &tfjson.Plan{}
+	for i := range 2 * provision.MaxPlanResources {
+		action := tfjson.ActionCreate
+		if i%500 == 499 {
+			action = tfjson.ActionDelete
+		}
+		plan.ResourceChanges = append(plan.ResourceChanges, &tfjson.ResourceChange{
+			Address: fmt.Sprintf("a.b[%d]", i), Mode: tfjson.ManagedResourceMode,
+			Change: &tfjson.Change{Actions: tfjson.Actions{action}, After: map[string]any{"i": i}},
+		})
+	}
+	got := Summarise(plan)
+	deleted := 0
+	for _, r := range got.Resources {
+		if r.Action == "delete" {
+			deleted++
+		} else if want := "a.b" + fmt.Sprintf("[%s]", r.Attributes[0].After); r.Address != want {
+			t.Errorf("Summarise() has the attributes of %s at %s", want, r.Address)
+		}
+	}
+	if deleted != 4 || got.Resources[0].Address != "a.b[0]" || got.Resources[999].Address != "a.b[1999]" {
+		t.Errorf("Summarise() lists %d of 4 that are deleted, from %s to %s, want them all in the plan's order", deleted, got.Resources[0].Address, got.Resources[999].Address)
 	}
 }
 
