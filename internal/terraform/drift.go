@@ -18,14 +18,22 @@ func Drift(plan *tfjson.Plan) []provision.PlannedChange {
 		if change == nil || change.Change == nil || change.Mode == tfjson.DataResourceMode {
 			continue
 		}
+		action := ""
 		switch actions := change.Change.Actions; {
 		case actions.Update():
-			drift = append(drift, provision.PlannedChange{Address: change.Address, Action: "update"})
+			action = "update"
 		case actions.Delete():
-			drift = append(drift, provision.PlannedChange{Address: change.Address, Action: "delete"})
+			action = "delete"
 		case actions.Create():
-			drift = append(drift, provision.PlannedChange{Address: change.Address, Action: "create"})
+			action = "create"
+		default:
+			continue
 		}
+		drifted := plannedChange(change, action)
+		if len(drift) < provision.MaxPlanResources {
+			describeChange(&drifted, change.Change)
+		}
+		drift = append(drift, drifted)
 	}
 	return drift
 }

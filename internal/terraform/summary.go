@@ -110,7 +110,7 @@ func count(s *provision.PlanSummary, change *tfjson.ResourceChange) (action stri
 	case actions.Delete():
 		s.Destroy++
 		return "delete"
-	case actions.Replace():
+	case actions.Replace(), isForgetful(actions):
 		s.Replace++
 		return "replace"
 	case actions.Forget():
@@ -118,6 +118,12 @@ func count(s *provision.PlanSummary, change *tfjson.ResourceChange) (action stri
 		return "forget"
 	}
 	return action
+}
+
+// isForgetful reports whether a replacement leaves the old object in the world,
+// which terraform-json does not know of.
+func isForgetful(actions tfjson.Actions) bool {
+	return len(actions) == 2 && slices.Contains(actions, tfjson.ActionForget) && slices.Contains(actions, tfjson.ActionCreate)
 }
 
 // Steps is how many steps the plan's apply takes, to count its progress by: a
