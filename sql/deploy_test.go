@@ -165,7 +165,7 @@ func TestDeployTakesStrangersAsLong(t *testing.T) {
 func TestDeployerCannotSetOtherColumns(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
-	for _, column := range []string{"status", "operation", "org_id", "workspace_id", "requested_by", "outputs", "error_code", "resolved_commit"} {
+	for _, column := range []string{"status", "attempt", "retry_of", "not_before", "approved_plan", "org_id", "workspace_id", "requested_by", "outputs", "error_code", "resolved_commit"} {
 		err := w.try(t, "authenticated", w.operator, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), "INSERT INTO public.provisions (cluster_id, config_snapshot, "+column+") VALUES ($1, $2, NULL)", w.cluster, snapshot("w"))
 			return err

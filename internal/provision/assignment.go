@@ -28,8 +28,8 @@ type Assignment struct {
 	// ApprovedPlan is the digest of the plan that was approved for this
 	// provision: that very plan is applied, and no other is made. "" for none.
 	ApprovedPlan string `json:"approved_plan,omitempty"`
-	// Attempt counts the claims of this provision from 1; 0 where the database
-	// does not say.
+	// Attempt is which automatic attempt this provision is, from 1; each is a
+	// provision of its own. 0 where the database does not say.
 	Attempt int `json:"attempt,omitempty"`
 }
 

@@ -117,6 +117,16 @@ func ParseSnapshot(data []byte) (Snapshot, error) {
 	s.Terraform.Version = engine.text("version", false, checkEngineVersion)
 	engine.refuseUnknown(map[string]string{"kind": "engine", "name": "engine"})
 
+	s.SealedVars = root.sealed("sealed_vars", s.TerraformVars)
+	s.Targets = root.addresses("targets")
+	s.Replace = root.addresses("replace")
+	s.Approval = Approval(root.text("approval", false, checkApproval))
+	s.TimeoutSeconds = int(root.number("timeout_seconds", 1, maxTimeout))
+	s.MaxAttempts = int(root.number("max_attempts", 1, maxAttempts))
+	s.RequesterKey = root.text("requester_key", false, checkRequesterKey)
+	s.LockID = root.text("lock_id", false, checkArgument(maxLockID))
+	s.State = root.stateCommand("state")
+
 	s.Meta = root.object("meta", false).members
 	root.refuseUnknown(map[string]string{
 		"vars": "terraform_vars", "variables": "terraform_vars", "tfvars": "terraform_vars",
