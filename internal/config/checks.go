@@ -2,8 +2,10 @@ package config
 
 import (
 	"encoding/pem"
+	"errors"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -109,4 +112,40 @@ func uidRange(text string) bool {
 	}
 	first, err := strconv.ParseUint(text, 10, 32)
 	return err == nil && 1000 <= first && first <= 4_294_000_000
+}
+
+// moduleSources completes "must be …" for policy.modules.
+const moduleSources = "repository URLs, HOST/NAMESPACE/NAME/PROVIDER, archive::, s3::, gcs:: or hg:: and a URL, or **"
+
+// checkHook asks for a program that is there and that templates cannot change: a
+// hook is never skipped, so every run would fail.
+func (l *loader) checkHook() {
+	command := l.config.Policy.Hook
+	if len(command) == 0 {
+		return
+	}
+	if err := errors.Join(policyhook.Executable(command[0]), policyhook.Guarded(command, l.config.TemplatesUser())); err != nil {
+		l.problem("policy.hook: %v", err)
+	}
+}
+
+// nobody has no rights that a run with a uid of its own would not have.
+const nobody = 65534
+
+// TemplatesUser is who runs templates, or somebody with the same rights.
+func (c Config) TemplatesUser() policyhook.User {
+	if os.Geteuid() == 0 && c.Run.UIDs != "off" {
+		return policyhook.User{UID: nobody, Groups: []int{nobody}}
+	}
+	return policyhook.Self()
+}
+
+// providerMirror admits no user information: the URL ends up in a file that a
+// template can read.
+func providerMirror(place string) bool {
+	if place == "" || filepath.IsAbs(place) && directory(place) {
+		return true
+	}
+	parsed, err := url.Parse(place)
+	return err == nil && parsed.Scheme == "https" && parsed.Host != "" && parsed.User == nil && parsed.RawQuery == "" && parsed.Fragment == ""
 }

@@ -53,6 +53,11 @@ type Policy struct {
 	Approval       string   `toml:"approval"`
 	AllowFile      bool     `toml:"allow_file"`
 	PlainSensitive bool     `toml:"plain_sensitive"`
+	// Modules are sources that modules may have beside Repos.
+	Modules []string `toml:"modules"`
+	// Hook is a command and its arguments, and HookTimeout bounds it.
+	Hook        []string `toml:"hook"`
+	HookTimeout Duration `toml:"hook_timeout"`
 }
 
 // Git is how repositories are reached.
@@ -70,6 +75,10 @@ type Engine struct {
 	Install       bool   `toml:"install"`
 	MirrorURL     string `toml:"mirror_url"`
 	PublicKeyFile string `toml:"public_key_file"`
+	// ProviderMirror is a URL or a directory, and ProviderDirect adds the
+	// registries to it.
+	ProviderMirror string `toml:"provider_mirror"`
+	ProviderDirect bool   `toml:"provider_direct"`
 }
 
 // State is where Terraform's state lives. Values of Config may be secrets.
@@ -81,6 +90,7 @@ type State struct {
 // Run bounds one provision.
 type Run struct {
 	Timeout     Duration `toml:"timeout"`
+	Timeouts    Timeouts `toml:"timeouts"`
 	CancelGrace Duration `toml:"cancel_grace"`
 	DiskWait    Duration `toml:"disk_wait"`
 	LogLimit    Size     `toml:"log_limit"`
@@ -105,7 +115,7 @@ func defaults(env environment) Config {
 		DrainTimeout: Duration{10 * time.Minute},
 		LogFormat:    "text",
 		LogLevel:     slog.LevelInfo,
-		Policy:       Policy{Operations: operationNames(), Approval: string(provision.ApprovalNever)},
+		Policy:       Policy{Operations: operationNames(), Approval: string(provision.ApprovalNever), HookTimeout: Duration{2 * time.Minute}},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
 		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
@@ -147,16 +157,19 @@ func (c Config) Settings() job.Settings {
 		Policy: job.Policy{
 			Repos: c.Policy.Repos, Operations: operations, Approval: provision.Approval(c.Policy.Approval), AllowFile: c.Policy.AllowFile,
 			PlainSensitive: c.Policy.PlainSensitive,
+			Modules:        c.Policy.Modules, Hook: c.Policy.Hook, HookTimeout: c.Policy.HookTimeout.Duration,
 		},
 		Git: job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
 		Engine: job.Engine{
 			Kind: c.Engine.Kind, Version: c.Engine.Version, Dir: c.Engine.Dir, Install: c.Engine.Install,
 			MirrorURL: c.Engine.MirrorURL, PublicKeyFile: c.Engine.PublicKeyFile,
+			ProviderMirror: c.Engine.ProviderMirror, ProviderDirect: c.Engine.ProviderDirect,
 		},
 		State:       job.State{Backend: c.State.Backend, Config: c.State.Config},
 		CancelGrace: c.Run.CancelGrace.Duration,
 		DiskWait:    c.Run.DiskWait.Duration,
 		Timeout:     c.Run.Timeout.Duration,
+		Timeouts:    c.Run.Timeouts.byOperation(),
 		LogLimit:    c.Run.LogLimit.Bytes,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,6 +46,10 @@ func (l *loader) check() {
 		}
 	}
 	l.checkGitHosts()
+	l.checkHook()
+	if l.config.Engine.ProviderMirror != "" && slices.Contains(c.Run.PassEnv, engineConfig) {
+		l.problem("engine.provider_mirror: run.pass_env names %s, which has mirrors of its own; keep one of them", engineConfig)
+	}
 	if c.State.Backend == "managed" {
 		l.problem("state.backend: managed state is not supported yet; name a Terraform backend, or none")
 	}

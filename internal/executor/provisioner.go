@@ -39,6 +39,9 @@ type planned struct {
 	changes bool
 	// room is how many bytes the state may have after the apply, as a guess.
 	room int64
+	// json is all of the plan for the policy hook, secrets included; nil where
+	// there is no hook.
+	json []byte
 	// outputs as they are now, for when there is nothing to apply.
 	outputs map[string]provision.Output
 	// drift is what has changed outside, of the operation refresh alone.

@@ -136,6 +136,10 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 	if err := r.session.report(provision.Detail{Plan: &plan.summary}); err != nil {
 		return err
 	}
+	if err := r.judge(ctx, plan.json); err != nil {
+		return err
+	}
+	plan.json = nil // what it holds is as large as the state
 	switch {
 	case !plan.changes && r.operation() == provision.OperationDestroy:
 		r.log.System("No changes: there is nothing to destroy.")

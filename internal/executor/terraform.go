@@ -1,10 +1,12 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,7 +171,8 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
-	if t.plan, err = t.runner.ShowPlan(ctx, t.run.files.plan); err != nil {
+	var raw bytes.Buffer
+	if t.plan, err = t.runner.ShowPlanTo(ctx, t.run.files.plan, t.rawPlan(&raw)); err != nil {
 		return planned{}, err
 	}
 	t.mask(terraform.SensitiveValues(t.plan))
@@ -183,11 +186,19 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	if changes && t.run.operation() != provision.OperationPlan {
 		// An encrypted plan, which OpenTofu can make, does without.
 		t.base, _ = terraform.ReadPlanBase(t.run.files.plan)
-		return planned{summary: summary, changes: true, room: t.base.Room}, nil
+		return planned{summary: summary, changes: true, room: t.base.Room, json: raw.Bytes()}, nil
 	}
 	t.note.put()
 	outputs, err := plannedOutputs(t.plan)
-	return planned{summary: summary, changes: changes, outputs: outputs}, err
+	return planned{summary: summary, changes: changes, outputs: outputs, json: raw.Bytes()}, err
+}
+
+// rawPlan keeps the plan's JSON where a policy hook wants it.
+func (t *terraformRun) rawPlan(raw *bytes.Buffer) io.Writer {
+	if len(t.run.job.Settings.Policy.Hook) == 0 {
+		return nil
+	}
+	return raw
 }
 
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {

@@ -104,13 +104,23 @@ type Settings struct {
 	State  State  `json:"state"`
 	// CancelGrace is how long an engine may take to end after its one SIGINT.
 	CancelGrace time.Duration `json:"cancel_grace"`
-	// Timeout ends a run like a cancel does.
+	// Timeout ends a run like a cancel does; see TimeLimit.
 	Timeout time.Duration `json:"timeout"`
+	// Timeouts are those of single operations.
+	Timeouts map[provision.Operation]time.Duration `json:"timeouts,omitempty"`
 	// DiskWait is how long a run whose output does not fit on a full disk waits
 	// for room.
 	DiskWait time.Duration `json:"disk_wait"`
 	// LogLimit is the most text of a log that is kept, in bytes; 0 is no limit.
 	LogLimit int64 `json:"log_limit,omitempty"`
+}
+
+// TimeLimit is how long a run of the operation may take, 0 for any time.
+func (s Settings) TimeLimit(operation provision.Operation) time.Duration {
+	if limit, ok := s.Timeouts[operation]; ok {
+		return limit
+	}
+	return s.Timeout
 }
 
 // Policy is what this agent consents to, whatever the database says.
@@ -128,6 +138,13 @@ type Policy struct {
 	// PlainSensitive admits plain values for variables that the template
 	// declares sensitive.
 	PlainSensitive bool `json:"plain_sensitive,omitempty"`
+	// Modules are patterns of sources that modules may have beside Repos and the
+	// Repos of git hosts.
+	Modules []string `json:"modules,omitempty"`
+	// Hook is the command that judges plans, an absolute path and arguments;
+	// empty: nobody does. HookTimeout bounds it.
+	Hook        []string      `json:"hook,omitempty"`
+	HookTimeout time.Duration `json:"hook_timeout,omitempty"`
 }
 
 // Git is how repositories are reached.
@@ -177,6 +194,10 @@ type Engine struct {
 	MirrorURL string `json:"mirror_url,omitempty"`
 	// PublicKeyFile replaces the vendor's signing key, ASCII-armoured.
 	PublicKeyFile string `json:"public_key_file,omitempty"`
+	// ProviderMirror is the URL of a network mirror or the directory of a
+	// filesystem mirror, the only source of providers unless ProviderDirect.
+	ProviderMirror string `json:"provider_mirror,omitempty"`
+	ProviderDirect bool   `json:"provider_direct,omitempty"`
 }
 
 // State is where Terraform's state lives; see the design, section 3.

@@ -202,9 +202,14 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 // ShowPlan reads a saved plan. It holds sensitive values: nothing of it is
 // written to the Runner's Stdout. Its size is the plan's and is held in memory.
 func (r *Runner) ShowPlan(ctx context.Context, planFile string) (*tfjson.Plan, error) {
+	return r.ShowPlanTo(ctx, planFile, nil)
+}
+
+// ShowPlanTo is ShowPlan that also writes the engine's JSON, as it is, to raw.
+func (r *Runner) ShowPlanTo(ctx context.Context, planFile string, raw io.Writer) (*tfjson.Plan, error) {
 	var plan *tfjson.Plan
 	run := r.command("show", provision.CodePlanFailed)
-	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) (err error) {
+	err := run.do(ctx, raw, func(ctx context.Context, tf *tfexec.Terraform) (err error) {
 		plan, err = tf.ShowPlanFile(ctx, planFile, tfexec.JSONNumber(true))
 		return err
 	})
