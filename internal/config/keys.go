@@ -140,7 +140,7 @@ func keys() []key {
 			about: "An ASCII-armoured key that replaces the vendor's signing key.",
 			field: func(c *Config) any { return &c.Engine.PublicKeyFile },
 			check: func(c Config) bool { return c.Engine.PublicKeyFile == "" || regularFile(c.Engine.PublicKeyFile) }},
-		{name: "engine.provider_mirror", allowed: "an https:// URL without user, password or query, the absolute path of a directory, or nothing",
+		{name: "engine.provider_mirror", hidden: true, allowed: "an https:// URL without user, password or query, the absolute path of a directory, or nothing",
 			about: "A network mirror, or a directory that is a filesystem mirror, from which engines get all providers, instead of the registries. It replaces an operator's own `TF_CLI_CONFIG_FILE`.",
 			field: func(c *Config) any { return &c.Engine.ProviderMirror },
 			check: func(c Config) bool { return providerMirror(c.Engine.ProviderMirror) }},
@@ -218,6 +218,8 @@ func (k key) text(c Config) string {
 	case *Duration:
 		return shortDuration(*field)
 	case *Size:
+		return field.String()
+	case *Timeouts:
 		return field.String()
 	case *slog.Level:
 		return strings.ToLower(field.String())

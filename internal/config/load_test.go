@@ -74,6 +74,9 @@ operations = ["plan", "apply", "destroy", "refresh"]
 approval = "destructive"
 allow_file = true
 plain_sensitive = true
+modules = ["registry.terraform.io/acme/*/*", "archive::https://mirror/**"]
+hook = ["/bin/true", "test", "-"]
+hook_timeout = "30s"
 [git]
 ca_file = "ca.pem"
 timeout = "30s"
@@ -94,6 +97,8 @@ dir = "."
 install = false
 mirror_url = "https://mirror.example.com/releases"
 public_key_file = "ca.pem"
+provider_mirror = "https://mirror.example.com/providers/"
+provider_direct = true
 [state]
 backend = "s3"
 [state.config.s3]
@@ -101,10 +106,11 @@ bucket = "acme-state"
 key = "{workspace_id}/terraform.tfstate"
 [run]
 timeout = "1h"
+timeouts = {plan = "30m", state = "5m"}
 cancel_grace = "1m"
 disk_wait = "45s"
 log_limit = "1GiB"
-pass_env = ["ACME_*", "TF_CLI_CONFIG_FILE"]
+pass_env = ["ACME_*"]
 uids = "off"
 `, 0o644)
 	dir := filepath.Dir(path)
@@ -127,6 +133,8 @@ uids = "off"
 		Policy: Policy{
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
 			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true, PlainSensitive: true,
+			Modules: []string{"registry.terraform.io/acme/*/*", "archive::https://mirror/**"},
+			Hook:    []string{"/bin/true", "test", "-"}, HookTimeout: Duration{30 * time.Second},
 		},
 		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}, Hosts: GitHosts{
 			"github.com": {AppID: "Iv1.23", AppInstallationID: "45", AppKeyFile: filepath.Join(dir, "token")},
@@ -138,11 +146,12 @@ uids = "off"
 		Engine: Engine{
 			Kind: "tofu", Version: "1.9.0", Dir: dir,
 			MirrorURL: "https://mirror.example.com/releases", PublicKeyFile: filepath.Join(dir, "ca.pem"),
+			ProviderMirror: "https://mirror.example.com/providers/", ProviderDirect: true,
 		},
 		State: State{Backend: "s3", Config: map[string]map[string]string{
 			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
 		}},
-		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*", "TF_CLI_CONFIG_FILE"}, UIDs: "off"},
+		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*"}, UIDs: "off", Timeouts: Timeouts{"plan": {30 * time.Minute}, "state": {5 * time.Minute}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -152,13 +161,15 @@ uids = "off"
 	wantSettings := job.Settings{
 		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, PlainSensitive: true, Approval: provision.ApprovalDestructive, Operations: []provision.Operation{
 			provision.OperationPlan, provision.OperationApply, provision.OperationDestroy, provision.OperationRefresh,
-		}},
+		}, Modules: want.Policy.Modules, Hook: want.Policy.Hook, HookTimeout: 30 * time.Second},
 		Git: job.Git{CAFile: want.Git.CAFile, Timeout: 30 * time.Second},
 		Engine: job.Engine{
 			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
+			ProviderMirror: want.Engine.ProviderMirror, ProviderDirect: true,
 		},
 		State:       job.State{Backend: "s3", Config: want.State.Config},
 		CancelGrace: time.Minute, Timeout: time.Hour, DiskWait: 45 * time.Second, LogLimit: 1 << 30,
+		Timeouts: map[provision.Operation]time.Duration{provision.OperationPlan: 30 * time.Minute, provision.OperationState: 5 * time.Minute},
 	}
 	if !reflect.DeepEqual(settings, wantSettings) {
 		t.Errorf("Settings() = %+v, want %+v", settings, wantSettings)
@@ -178,6 +189,8 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_QUEUE_API_KEY=", "TENDRIL_QUEUE_CA_FILE=", "TENDRIL_QUEUE_ALLOW_HTTP=false",
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
+		"TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
+		"TENDRIL_ENGINE_PROVIDER_MIRROR=" + dir, "TENDRIL_ENGINE_PROVIDER_DIRECT=true", "TENDRIL_RUN_TIMEOUTS=plan=30m, apply=90s",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
@@ -193,16 +206,17 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 	}
 	want := Config{
 		Name: "env", IdentityFile: "/identity", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
-		Queue:  Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
-		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true},
+		Queue: Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
+		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true,
+			Modules: []string{"**"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},
-		Engine: Engine{Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: "http://m", PublicKeyFile: path},
+		Engine: Engine{Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: "http://m", PublicKeyFile: path, ProviderMirror: dir, ProviderDirect: true},
 		State: State{Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
 		}},
-		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000"},
+		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000", Timeouts: Timeouts{"plan": {30 * time.Minute}, "apply": {90 * time.Second}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
@@ -271,7 +285,7 @@ slots = 3
 		path+`:4: queue.token: a token does not belong in this file; put it in a file of its own, named by queue.token_file, or in the environment as TENDRIL_API_TOKEN`,
 		path+`:5: queue.urll: unknown key; did you mean "queue.url"?`,
 		path+`:6: quue: unknown key; did you mean "queue"?`,
-		path+`:9: engine.flavour: unknown key; known: engine.dir, engine.install, engine.kind, engine.mirror_url, engine.public_key_file, engine.version`,
+		path+`:9: engine.flavour: unknown key; known: engine.dir, engine.install, engine.kind, engine.mirror_url, engine.provider_direct, engine.provider_mirror, engine.public_key_file, engine.version`,
 		path+`:11: run.slots: unknown key; did you mean "slots"?`,
 		`TENDRIL_POLL_INTERVAL: unknown environment variable; did you mean "TENDRIL_QUEUE_POLL_INTERVAL"?`,
 		`TENDRIL_SLOT: unknown environment variable; did you mean "TENDRIL_SLOTS"?`,
@@ -321,6 +335,9 @@ poll_interval = "1ms"
 repos = ["https://a b"]
 operations = ["apply", "explode"]
 approval = "sometimes"
+modules = ["git::https://a b"]
+hook = ["conftest", "test"]
+hook_timeout = "2h"
 [git]
 ca_file = "/does/not/exist"
 timeout = "2h"
@@ -329,6 +346,7 @@ kind = "pulumi"
 version = ">= 1.5"
 dir = "/does/not/exist"
 mirror_url = "ftp://x"
+provider_mirror = "https://bob:hunter2@x/"
 public_key_file = "/does/not/exist"
 [state]
 backend = "S3!"
@@ -337,6 +355,7 @@ secret = "hunter2"
 [run]
 timeout = "0s"
 cancel_grace = "0s"
+timeouts = {plan = "30m", explode = "1h"}
 log_limit = "1023KiB"
 pass_env = ["ACME_*", "TF_VAR_x"]
 uids = "0"
@@ -354,6 +373,8 @@ uids = "0"
 		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
 		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, unlock and state`,
 		`policy.approval = "sometimes": must be never, destructive or always`,
+		`policy.modules = "git::https://a b": must be `+moduleSources,
+		`policy.hook_timeout = "2h": must be a duration from 1s to 1h`,
 		`git.ca_file = "/does/not/exist": must be a readable file of PEM certificates, or nothing`,
 		`git.timeout = "2h": must be a duration from 1s to 1h`,
 		`engine.kind = "pulumi": must be terraform or tofu`,
@@ -361,13 +382,16 @@ uids = "0"
 		`engine.dir = "/does/not/exist": must be a directory that exists, or nothing`,
 		`engine.mirror_url = "ftp://x": must be an https:// or http:// URL, or nothing`,
 		`engine.public_key_file = "/does/not/exist": must be a readable file, or nothing`,
+		`engine.provider_mirror: must be an https:// URL without user, password or query, the absolute path of a directory, or nothing`,
 		`state.backend = "S3!": must be the name of a Terraform backend, or nothing`,
 		`state.config: must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
 		`run.timeout = "0s": must be a duration from 1s to 168h`,
+		`run.timeouts = "explode=1h,plan=30m": must be a table of durations from 1s to 168h by operation, or in the environment OPERATION=DURATION,…`,
 		`run.cancel_grace = "0s": must be a duration from 1s to 1h`,
 		`run.log_limit = "1023KiB": must be a size from 1MiB to 4GiB`,
 		`run.pass_env = "ACME_*,TF_VAR_x": must be names of environment variables, with * at most at the end; never `+neverPassed,
 		`run.uids = "0": must be auto, off, or a number from 1000 to 4294000000`,
+		`policy.hook: "conftest" is no absolute path`,
 		`queue.token_file = "/does/not/exist": cannot be read: stat /does/not/exist: no such file or directory`,
 	)
 	if strings.Contains(err.Error(), "hunter2") {

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +31,15 @@ func (t *Timeouts) UnmarshalText(text []byte) error {
 		*t = nil
 	}
 	return nil
+}
+
+// String is what UnmarshalText reads.
+func (t Timeouts) String() string {
+	var parts []string
+	for _, operation := range slices.Sorted(maps.Keys(t)) {
+		parts = append(parts, operation+"="+shortDuration(t[operation]))
+	}
+	return strings.Join(parts, ",")
 }
 
 func (t Timeouts) valid() bool {

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
 		return nil
 	}
 	r.log.System("The plan is shown to the policy hook %s.", policy.Hook[0])
-	stdout, stderr := &endsLine{to: r.log.Stream(provision.Stdout)}, &endsLine{to: r.log.Stream(provision.Stderr)}
+	stdout, stderr := &wholeLines{to: r.log.Stream(provision.Stdout)}, &wholeLines{to: r.log.Stream(provision.Stderr)}
 	began := time.Now()
 	err := policyhook.Hook{
 		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: r.files.temp, Env: r.hookEnvironment(), Confine: r.id.Confine,
@@ -54,22 +55,33 @@ func (r *provisionRun) hookEnvironment() []string {
 	}
 }
 
-// endsLine ends the last line of what is written, so that what comes next in the
-// log is not part of it.
-type endsLine struct {
+// wholeLines passes lines on as they are complete, so that those of two streams
+// do not run into each other.
+type wholeLines struct {
 	to   io.Writer
-	open bool
+	rest []byte
 }
 
-func (e *endsLine) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		e.open = p[len(p)-1] != '\n'
+// longestLine is how much of a line is held back, in bytes.
+const longestLine = 64 << 10
+
+func (w *wholeLines) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	end := bytes.LastIndexByte(w.rest, '\n') + 1
+	if len(w.rest)-end > longestLine {
+		end = len(w.rest)
 	}
-	return e.to.Write(p)
+	if end == 0 {
+		return len(p), nil
+	}
+	_, err := w.to.Write(w.rest[:end])
+	w.rest = append(w.rest[:0], w.rest[end:]...)
+	return len(p), err
 }
 
-func (e *endsLine) end() {
-	if e.open {
-		_, _ = e.to.Write([]byte("\n")) // the log keeps its own errors
+// end passes on what has no end of line.
+func (w *wholeLines) end() {
+	if len(w.rest) > 0 {
+		_, _ = w.to.Write(append(w.rest, '\n')) // the log keeps its own errors
 	}
 }

@@ -1,0 +1,78 @@
+package policyhook
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// somebody is a user with nothing on this machine.
+var somebody = User{UID: 54321, Groups: []int{54321}}
+
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		program, above os.FileMode
+		user           User
+		link           bool
+		want           string // the name of what can be changed; "" for nothing
+	}{
+		"guarded":             {program: 0o755, above: 0o755, user: somebody},
+		"writable":            {program: 0o757, above: 0o755, user: somebody, want: "hook"},
+		"exchangeable":        {program: 0o755, above: 0o777, user: somebody, want: "above"},
+		"in a sticky place":   {program: 0o755, above: 0o777 | os.ModeSticky, user: somebody},
+		"behind a link":       {program: 0o755, above: 0o777, user: somebody, link: true, want: "above"},
+		"its owner's":         {program: 0o555, above: 0o555, user: User{UID: os.Geteuid()}, want: "hook"},
+		"of another's group":  {program: 0o775, above: 0o775, user: somebody},
+		"of the user's group": {program: 0o775, above: 0o755, user: User{UID: 54321, Groups: []int{os.Getegid()}}, want: "hook"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if test.user.UID == 0 {
+				t.Skip("from root nothing can be guarded")
+			}
+			above := filepath.Join(t.TempDir(), "above")
+			path := filepath.Join(above, "hook")
+			if err := os.Mkdir(above, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for at, mode := range map[string]os.FileMode{path: test.program, above: test.above} {
+				if err := os.Chmod(at, mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() { _ = os.Chmod(above, 0o755) })
+			command := []string{path}
+			if test.link {
+				link := filepath.Join(t.TempDir(), "link")
+				if err := os.Symlink(path, link); err != nil {
+					t.Fatal(err)
+				}
+				command = []string{link}
+			}
+			err := Guarded(command, test.user)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), "/"+test.want+" can be changed")) {
+				t.Errorf("Guarded() = %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A policy that is an argument counts like the program.
+func TestGuardedArguments(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.rego")
+	if err := os.WriteFile(policy, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(policy, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Guarded([]string{"/bin/sh", "test", "-p", policy}, somebody); err == nil || !strings.Contains(err.Error(), policy) {
+		t.Errorf("Guarded() = %v, want an error that names %s", err, policy)
+	}
+}
