@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,10 @@ const progressEvery = 250 * time.Millisecond
 // maxEvents is how many events one report carries; each has at most a few KB.
 const maxEvents = 200
 
+// maxRunning is how many resources a report says are being worked on: an engine
+// works on ten at once, unless it is told otherwise.
+const maxRunning = 50
+
 // progress gathers resource events into reports.
 type progress struct {
 	session *session
@@ -21,7 +26,9 @@ type progress struct {
 	mu      sync.Mutex
 	events  []provision.Event
 	percent int
-	timer   *time.Timer // set while a report is due
+	running []provision.Running // in the order in which they began
+	told    bool                // a report has said that something is running
+	timer   *time.Timer         // set while a report is due
 	last    time.Time
 	closed  bool
 }
@@ -34,8 +41,24 @@ func (p *progress) on(event provision.Event, percent int) {
 	defer p.mu.Unlock()
 	p.events = append(p.events, event)
 	p.percent = percent
+	p.follow(event)
 	if p.timer == nil && !p.closed {
 		p.timer = time.AfterFunc(max(0, progressEvery-time.Since(p.last)), p.due)
+	}
+}
+
+// follow notes what is being worked on.
+func (p *progress) follow(event provision.Event) {
+	switch event.Kind {
+	case "resource_started":
+		p.running = append(p.running, provision.Running{Address: event.Address, Action: event.Action, Since: event.At})
+	case "resource_finished", "resource_failed":
+		at := slices.IndexFunc(p.running, func(r provision.Running) bool {
+			return r.Address == event.Address && r.Action == event.Action
+		})
+		if at >= 0 {
+			p.running = slices.Delete(p.running, at, at+1)
+		}
 	}
 }
 
@@ -46,7 +69,8 @@ func (p *progress) due() {
 	p.flush()
 }
 
-// close reports what is left.
+// close reports what is left, and that nothing is being worked on any more:
+// an engine that was killed does not say so.
 func (p *progress) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,11 +78,12 @@ func (p *progress) close() {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
+	p.running = nil
 	p.flush()
 }
 
 func (p *progress) flush() {
-	if len(p.events) == 0 {
+	if len(p.events) == 0 && (!p.told || len(p.running) > 0) {
 		return
 	}
 	percent := p.percent
@@ -66,7 +91,8 @@ func (p *progress) flush() {
 		_ = p.session.report(provision.Detail{Events: p.events[:maxEvents]})
 		p.events = p.events[maxEvents:]
 	}
+	running := append([]provision.Running{}, p.running[:min(len(p.running), maxRunning)]...)
 	// A spool that takes no more is met by the next line and by the result.
-	_ = p.session.report(provision.Detail{Percent: &percent, Events: p.events})
-	p.events, p.last = nil, time.Now()
+	_ = p.session.report(provision.Detail{Percent: &percent, Running: running, Events: p.events})
+	p.events, p.last, p.told = nil, time.Now(), len(running) > 0
 }

@@ -28,7 +28,8 @@ type ApplyOptions struct {
 
 // Event is a step forward in an apply.
 type Event struct {
-	// Resource is what happened to a resource; nil if nothing did.
+	// Resource is what happened to a resource or to a provisioner of one; nil if
+	// nothing did.
 	Resource *provision.Event
 	// Done of Total steps are over, well or not.
 	Done, Total int
@@ -155,6 +156,8 @@ func (p *progress) follow(m message) {
 		p.applied.Outputs, event.Secrets = typedOutputs(m.outputs)
 	case "apply_start", "apply_complete", "apply_errored":
 		event.Resource = p.resource(m)
+	case "provision_start", "provision_complete", "provision_errored":
+		event.Resource = provisioner(m)
 	}
 	if p.on == nil || event.Resource == nil && event.Secrets == nil {
 		return
@@ -185,13 +188,7 @@ func (p *progress) resource(m message) *provision.Event {
 	if stepsOf(m.hook.Action) == 0 {
 		return nil
 	}
-	event := &provision.Event{
-		Address: m.hook.Resource.Addr,
-		Action:  m.hook.Action,
-		Message: truncate(m.Text, maxEventText),
-		Seconds: m.hook.Elapsed,
-		At:      m.time(),
-	}
+	event := m.happened(m.hook.Action)
 	switch m.Type {
 	case "apply_start":
 		event.Kind = "resource_started"
@@ -204,6 +201,27 @@ func (p *progress) resource(m message) *provision.Event {
 	}
 	p.applied.Done++
 	return event
+}
+
+// provisioner is a step within a resource's, and counts as none.
+func provisioner(m message) *provision.Event {
+	event := m.happened(m.hook.Provisioner)
+	switch m.Type {
+	case "provision_start":
+		event.Kind = "provisioner_started"
+	case "provision_complete":
+		event.Kind = "provisioner_finished"
+	default:
+		event.Kind = "provisioner_failed"
+	}
+	return event
+}
+
+func (m message) happened(action string) *provision.Event {
+	return &provision.Event{
+		Address: m.hook.Resource.Addr, Action: action,
+		Message: truncate(m.Text, maxEventText), Seconds: m.hook.Elapsed, At: m.time(),
+	}
 }
 
 // maxEventText bounds the message of one event, in bytes.
