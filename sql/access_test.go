@@ -65,6 +65,11 @@ var functions = map[string]callers{
 	"update_provision_status":  forAgents{func(s *scene) []any { return []any{s.running, "PROCESSING", `{}`} }},
 	"fail_orphaned_provisions": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{}} }},
 
+	"put_blob": forAgents{func(s *scene) []any {
+		return []any{s.running, "result", 0, 1, 1, aResultDigest, `{}`, aResult}
+	}},
+	"get_blob": forAgents{func(s *scene) []any { return []any{s.running, "state", 0, 1} }},
+
 	"create_cluster":       forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, query: "SELECT public.create_cluster('another', p_org => $1)"},
 	"rotate_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"revoke_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
@@ -75,6 +80,10 @@ var functions = map[string]callers{
 	"approve_provision": forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }, rest: func(*scene) []any { return []any{aPlan} }},
 	"reject_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }},
 	"retry_provision":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
+
+	"upload_blob":    forPeople{least: "operator", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{1, 1, aResult} }},
+	"fetch_result":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
+	"state_versions": forPeople{least: "viewer", otherwise: "workspace_not_found", of: theWorkspace("queued")},
 
 	"lock_workspace":    forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"a reason"} }},
 	"unlock_workspace":  forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued")},
@@ -329,16 +338,21 @@ func (s *scene) wantDenied(t *testing.T, a actor, statement string) {
 // wantAnswer holds an answer to "ok", a SQLSTATE, or a SQLSTATE and a reason.
 func (s *scene) wantAnswer(t *testing.T, a actor, what string, err error, want string) {
 	t.Helper()
-	got := "ok"
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		got = pg.Code
-		if strings.HasPrefix(got, "PT") {
-			got += " " + pg.Detail
-		}
-	} else if err != nil {
-		got = err.Error()
-	}
-	if got != want {
+	if got := answerOf(err); got != want {
 		t.Errorf("%s: %s = %s (%v), want %s", a.name, what, got, err, want)
 	}
+}
+
+// answerOf is "ok", or what was refused, such as "PT409 claim_lost".
+func answerOf(err error) string {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && strings.HasPrefix(pg.Code, "PT"):
+		return pg.Code + " " + pg.Detail
+	case ok:
+		return pg.Code
+	case err != nil:
+		return err.Error()
+	}
+	return "ok"
 }

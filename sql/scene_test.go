@@ -15,6 +15,12 @@ import (
 // aPlan is a digest of a plan.
 var aPlan = strings.Repeat("d", 64)
 
+// aResult is a blob in base64, and aResultDigest its digest.
+const (
+	aResult       = "c2VhbGVk"
+	aResultDigest = "c9d0036bed6744bcdf692fc980d8717d7e5f5a4f4e8266b4a84982602fb1cd09"
+)
+
 // scene is a world in which something of everything is there, for two
 // organisations.
 type scene struct {
@@ -32,6 +38,9 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 	s.agent = s.newAgent(t, "one")
 	s.ended = s.deploy(t, s.operator, snapshot("ended"))
 	claim, _ := s.agent.mustClaim(t)
+	if err := s.agent.put(t, claim, "result", 0, []byte("sealed"), 1); err != nil {
+		t.Fatal(err)
+	}
 	s.agent.mustReport(t, claim, "FAILED", `{"error_code": "plan_failed"}`)
 	s.awaiting = s.deploy(t, s.operator, snapshot("awaiting"))
 	claim, _ = s.agent.mustClaim(t)

@@ -32,6 +32,8 @@ func ours() []string {
 		`SELECT "public"."update_provision_status"("p_token_hash" => $1::text, "p_claim_id" => $2::uuid, "p_status" => $3::text, "p_detail" => $4::jsonb)`,
 		`SELECT coalesce(json_agg(f), '[]') FROM "public"."fail_orphaned_provisions"("p_token_hash" => $1::text, "p_instance" => $2::uuid, "p_boot" => $3::uuid, "p_except" => $4::uuid[]) AS f`,
 		`SELECT coalesce(json_agg(f), '[]') FROM "public"."fail_orphaned_provisions"("p_token_hash" => $1::text, "p_instance" => $2::uuid, "p_boot" => $3::uuid) AS f`,
+		`SELECT "public"."put_blob"("p_token_hash" => $1::text, "p_claim_id" => $2::uuid, "p_kind" => $3::text, "p_number" => $4::bigint, "p_part" => $5::integer, "p_parts" => $6::integer, "p_digest" => $7::text, "p_meta" => $8::jsonb, "p_data" => $9::text)`,
+		`SELECT to_json(f) FROM "public"."get_blob"("p_token_hash" => $1::text, "p_claim_id" => $2::uuid, "p_kind" => $3::text, "p_number" => $4::bigint, "p_part" => $5::integer) AS f`,
 	}
 }
 

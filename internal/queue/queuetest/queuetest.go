@@ -42,6 +42,9 @@ func Run(t *testing.T, open Open) {
 		"OlderContractIsServed":     olderContractIsServed,
 		"UpgradeKeepsTheAgent":      upgradeKeepsTheAgent,
 		"StandingDisturbsNobody":    standingDisturbsNobody,
+		"BlobComesBack":             blobComesBack,
+		"BlobIsFencedByItsClaim":    blobIsFencedByItsClaim,
+		"DamagedBlobIsTold":         damagedBlobIsTold,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

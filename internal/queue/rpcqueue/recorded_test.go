@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,6 +40,11 @@ type arguments struct {
 	Chunks   []provision.LogChunk `json:"p_chunks"`
 	Status   provision.Status     `json:"p_status"`
 	Detail   provision.Detail     `json:"p_detail"`
+	Kind     string               `json:"p_kind"`
+	Number   int64                `json:"p_number"`
+	Digest   string               `json:"p_digest"`
+	Meta     json.RawMessage      `json:"p_meta"`
+	Data     []byte               `json:"p_data"`
 }
 
 // player is a server that plays one recorded exchange: it checks the request and
@@ -132,7 +138,7 @@ func TestRecordedExchanges(t *testing.T) {
 			}
 		})
 	}
-	for _, method := range []string{"Standing", "Register", "Heartbeat", "Claim", "AppendLog", "Report", "FailOrphans"} {
+	for _, method := range []string{"Standing", "Register", "Heartbeat", "Claim", "AppendLog", "Report", "FailOrphans", "PutBlob", "GetBlob"} {
 		if !called[method] {
 			t.Errorf("no exchange of %s is recorded", method)
 		}
@@ -157,6 +163,14 @@ func perform(t *testing.T, q queue.Queue, method string, args arguments) (any, e
 		return nil, q.Report(ctx, args.Claim, provision.Report{Status: args.Status, Detail: args.Detail})
 	case "FailOrphans":
 		return q.FailOrphans(ctx, args.Except)
+	case "PutBlob":
+		return nil, q.PutBlob(ctx, args.Claim, queue.Blob{Kind: args.Kind, Number: args.Number, Digest: args.Digest, Meta: args.Meta}, args.Data)
+	case "GetBlob":
+		blob, data, err := q.GetBlob(ctx, args.Claim, args.Kind, args.Number)
+		if errors.Is(err, queue.ErrNoBlob) {
+			return "none", nil
+		}
+		return fmt.Sprintf("%s %d %s %s %s", blob.Kind, blob.Number, blob.Digest, blob.Meta, data), err
 	}
 	t.Fatalf("a queue has no method %s", method)
 	return nil, nil
@@ -202,6 +216,18 @@ func meant(t *testing.T, exchange recorded.Exchange) any {
 		return read[int64](t, body)
 	case "FailOrphans":
 		return read[[]uuid.UUID](t, body)
+	case "GetBlob":
+		r := read[struct {
+			Parts  int
+			Number int64
+			Digest string
+			Meta   json.RawMessage
+			Data   []byte
+		}](t, body)
+		if r.Parts == 0 {
+			return "none"
+		}
+		return fmt.Sprintf("state %d %s %s %s", r.Number, r.Digest, r.Meta, r.Data)
 	}
 	return nil
 }

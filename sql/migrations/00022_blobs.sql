@@ -1,0 +1,456 @@
+-- What is too large for a report and must outlive the agent that made it: the
+-- plan that awaits approval, the states of a workspace, and what people bring to
+-- a state operation and take away from one. All of it is sealed before it comes
+-- here; the database keeps it, and who may put and get what is decided here.
+
+-- +goose Up
+
+SELECT tendril.lock_tables('tendril.settings, public.workspaces, public.provisions');
+
+ALTER TABLE tendril.settings
+  -- How many states of a workspace are kept, the newest included.
+  ADD COLUMN state_history int NOT NULL DEFAULT 20 CHECK (state_history > 0),
+  -- How long what a state operation has read waits for who asked for it.
+  ADD COLUMN result_kept interval NOT NULL DEFAULT '7 days' CHECK (result_kept > interval '0'),
+  -- How long what a person has brought waits for its operation, and what was
+  -- put in part for the rest.
+  ADD COLUMN upload_kept interval NOT NULL DEFAULT '1 day' CHECK (upload_kept > interval '0');
+
+-- The newest managed state: its version here, the serial it has within, since
+-- when, and the provision whose run wrote it. NULL: the state is elsewhere.
+ALTER TABLE public.workspaces
+  ADD COLUMN state_version   bigint,
+  ADD COLUMN state_serial    bigint,
+  ADD COLUMN state_at        timestamptz,
+  ADD COLUMN state_provision uuid;
+
+CREATE TABLE tendril.blobs (
+  id           uuid PRIMARY KEY DEFAULT gen_random_uuid(), -- of an upload: who brought it chose it
+  kind         text NOT NULL CHECK (kind IN ('plan', 'state', 'result', 'upload')),
+  cluster_id   uuid NOT NULL,
+  workspace_id uuid REFERENCES public.workspaces,
+  provision_id uuid REFERENCES public.provisions ON DELETE CASCADE,
+  number       bigint NOT NULL DEFAULT 0, -- the version of a state
+  -- Who made it: a claim, or a person.
+  claim_id     uuid,
+  created_by   uuid,
+  -- The provision of that claim, which may be deleted before a state is.
+  made_for     uuid,
+  digest       text,
+  meta         jsonb NOT NULL DEFAULT '{}',
+  parts        int NOT NULL CHECK (parts > 0),
+  bytes        bigint NOT NULL DEFAULT 0,
+  -- NULL while parts are missing: nobody gets it.
+  complete_at  timestamptz,
+  -- When it goes by itself. NULL: something else ends it.
+  expires_at   timestamptz,
+  created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  CHECK ((kind = 'state') = (workspace_id IS NOT NULL)),
+  CHECK ((kind IN ('plan', 'result')) = (provision_id IS NOT NULL))
+);
+-- One plan and one result for a provision, one state of a version.
+CREATE UNIQUE INDEX blobs_of_provision ON tendril.blobs (provision_id, kind) WHERE provision_id IS NOT NULL;
+CREATE UNIQUE INDEX blobs_of_workspace ON tendril.blobs (workspace_id, number) WHERE workspace_id IS NOT NULL;
+CREATE INDEX blobs_expiring ON tendril.blobs (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE tendril.blob_parts (
+  blob_id uuid NOT NULL REFERENCES tendril.blobs ON DELETE CASCADE,
+  part    int NOT NULL CHECK (part > 0),
+  data    bytea NOT NULL,
+  PRIMARY KEY (blob_id, part)
+);
+-- It is sealed: trying to compress it is in vain.
+ALTER TABLE tendril.blob_parts ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- How many parts of 512 KiB a blob may have: a plan 8 MiB, a state 256 MiB and
+-- what sealing adds, the rest 64 MiB.
+CREATE FUNCTION tendril.most_parts(p_kind text) RETURNS int
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT CASE p_kind WHEN 'plan' THEN 16 WHEN 'state' THEN 513 ELSE 128 END $$;
+
+-- A part as it was sent.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.blob_part(p_kind text, p_part int, p_parts int, p_data text) RETURNS bytea
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_most int := tendril.most_parts(p_kind);
+  v_data bytea;
+BEGIN
+  IF p_parts > v_most OR length(p_data) > 700000 THEN
+    PERFORM tendril.refuse('PT413', 'blob_too_large', format('this %s is larger than the %s MiB allowed, in parts of 512 KiB', p_kind, v_most / 2));
+  ELSIF p_part IS NULL OR p_parts IS NULL OR p_part NOT BETWEEN 1 AND p_parts THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_part: a number from 1 to p_parts is needed');
+  END IF;
+  v_data := decode(p_data, 'base64');
+  IF v_data IS NULL OR octet_length(v_data) = 0 THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_data: missing');
+  ELSIF octet_length(v_data) > 524288 THEN
+    PERFORM tendril.refuse('PT413', 'blob_too_large', format('p_data: a part of %s bytes, more than the 524288 allowed', octet_length(v_data)));
+  END IF;
+  RETURN v_data;
+EXCEPTION
+  WHEN data_exception THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_data: no base64');
+END $$;
+-- +goose StatementEnd
+
+-- Adds a part to a blob that is not complete. True: it is the last that was
+-- missing.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.add_part(p_blob uuid, p_part int, p_parts int, p_data bytea) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  INSERT INTO tendril.blob_parts (blob_id, part, data) VALUES (p_blob, p_part, p_data)
+  ON CONFLICT (blob_id, part) DO UPDATE SET data = EXCLUDED.data;
+  IF p_part < p_parts THEN
+    RETURN false;
+  ELSIF (SELECT count(*) FROM tendril.blob_parts WHERE blob_id = p_blob) < p_parts THEN
+    PERFORM tendril.refuse('PT409', 'blob_incomplete', 'parts before the last one are missing', 'send all of them again, from 1 on');
+  END IF;
+  UPDATE tendril.blobs SET bytes = (SELECT sum(octet_length(data)) FROM tendril.blob_parts WHERE blob_id = p_blob), complete_at = clock_timestamp()
+  WHERE id = p_blob;
+  RETURN true;
+END $$;
+-- +goose StatementEnd
+
+-- Removes what nobody has come for, some at a time. Run by whoever puts
+-- something, and by a timer.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.expire_blobs() RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_gone int;
+BEGIN
+  DELETE FROM tendril.blobs WHERE id IN (
+    SELECT id FROM tendril.blobs WHERE expires_at < clock_timestamp() ORDER BY expires_at LIMIT 20 FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS v_gone = ROW_COUNT;
+  RETURN v_gone;
+END $$;
+-- +goose StatementEnd
+
+-- The claim under which an agent puts or gets something, locked. One that was
+-- lost and still holds its workspace may store the state that its run writes.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.claim_for_blob(p_cluster uuid, p_claim uuid, p_also_held boolean) RETURNS tendril.claims
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_claim tendril.claims;
+BEGIN
+  SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim AND cluster_id = p_cluster FOR NO KEY UPDATE;
+  IF v_claim.id IS NULL THEN
+    PERFORM tendril.claim_lost(p_claim, 'is not known here');
+  ELSIF v_claim.state = 'ended' THEN
+    PERFORM tendril.claim_lost(p_claim, 'has ended');
+  ELSIF v_claim.state = 'lost'
+        AND NOT (p_also_held AND EXISTS (SELECT FROM public.workspaces WHERE id = v_claim.workspace_id AND held_by_claim = p_claim)) THEN
+    PERFORM tendril.claim_lost(p_claim, 'has lost its lease');
+  END IF;
+  RETURN v_claim;
+END $$;
+-- +goose StatementEnd
+
+-- Stores part p_part of p_parts of a blob; the last one makes it count. Each call
+-- may be repeated. p_kind is
+--   plan    the plan bundle that a person is to approve; p_digest is what they approve
+--   state   version p_number of the workspace's state; p_meta has its serial
+--   result  what a state operation has read, for who asked for it
+-- and p_digest, but for a plan, SHA-256 of all bytes.
+-- +goose StatementBegin
+CREATE FUNCTION public.put_blob(p_token_hash text, p_claim_id uuid, p_kind text, p_number bigint, p_part int, p_parts int,
+                                p_digest text, p_meta jsonb, p_data text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_meta      jsonb := coalesce(p_meta, '{}');
+  v_settings  tendril.settings;
+  v_workspace public.workspaces;
+  v_claim     tendril.claims;
+  v_blob      tendril.blobs;
+  v_data      bytea;
+BEGIN
+  IF p_kind IS NULL OR p_kind NOT IN ('plan', 'state', 'result') THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_kind: plan, state or result');
+  ELSIF coalesce(p_digest !~ '^[0-9a-f]{64}$', true) THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_digest: SHA-256 in hexadecimal is needed');
+  ELSIF jsonb_typeof(v_meta) <> 'object' OR tendril.has_vast_number(v_meta) OR octet_length(v_meta::text) > 4096 THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_meta: an object of at most 4096 bytes');
+  ELSIF p_kind = 'state' AND (coalesce(p_number, 0) < 1 OR coalesce(v_meta ->> 'serial', '') !~ '^[0-9]{1,18}$') THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'a state needs p_number, from 1, and serial in p_meta');
+  END IF;
+  v_data := tendril.blob_part(p_kind, p_part, p_parts, p_data);
+  IF p_parts = 1 AND p_kind <> 'plan' AND encode(sha256(v_data), 'hex') <> p_digest THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_digest: it is not that of p_data');
+  END IF;
+  SELECT * INTO STRICT v_settings FROM tendril.settings;
+
+  IF p_kind = 'state' AND p_part = p_parts THEN
+    SELECT w.* INTO v_workspace FROM tendril.claims c JOIN public.workspaces w ON w.id = c.workspace_id
+    WHERE c.id = p_claim_id AND c.cluster_id = v_cluster.id FOR NO KEY UPDATE OF w;
+  END IF;
+  v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, p_kind = 'state');
+
+  IF p_kind = 'state' THEN
+    SELECT * INTO v_blob FROM tendril.blobs WHERE workspace_id = v_claim.workspace_id AND number = p_number FOR UPDATE;
+    SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_claim.workspace_id;
+    IF v_workspace.state_version >= p_number THEN
+      IF v_blob.complete_at IS NOT NULL AND v_blob.digest = p_digest OR EXISTS (
+           SELECT FROM tendril.blobs WHERE workspace_id = v_workspace.id AND number = v_workspace.state_version AND number > p_number AND claim_id = p_claim_id) THEN
+        RETURN; -- a repeat after a lost reply: this one, or a later one of this run, is stored
+      END IF;
+      PERFORM tendril.refuse('PT409', 'state_moved', format('version %s of the state of workspace %s cannot be stored: %s is there already',
+        p_number, to_json(v_workspace.name), v_workspace.state_version));
+    END IF;
+  ELSE
+    SELECT * INTO v_blob FROM tendril.blobs WHERE provision_id = v_claim.provision_id AND kind = p_kind FOR UPDATE;
+    IF v_blob.complete_at IS NOT NULL AND v_blob.digest = p_digest AND v_blob.claim_id = p_claim_id THEN
+      RETURN; -- likewise
+    ELSIF p_kind = 'plan' AND (SELECT approved_plan FROM public.provisions WHERE id = v_claim.provision_id) IS NOT NULL THEN
+      PERFORM tendril.refuse('PT409', 'plan_approved', 'a plan is approved for this provision: there cannot be another one');
+    END IF;
+  END IF;
+
+  IF v_blob.id IS NOT NULL AND (v_blob.complete_at IS NOT NULL OR v_blob.claim_id <> p_claim_id OR v_blob.digest <> p_digest OR v_blob.parts <> p_parts) THEN
+    DELETE FROM tendril.blobs WHERE id = v_blob.id; -- another one takes its place
+    v_blob.id := NULL;
+  END IF;
+  IF v_blob.id IS NULL THEN
+    IF p_part > 1 THEN
+      PERFORM tendril.refuse('PT409', 'blob_incomplete', 'parts before this one are missing', 'send all of them again, from 1 on');
+    END IF;
+    PERFORM tendril.expire_blobs();
+    INSERT INTO tendril.blobs (kind, cluster_id, workspace_id, provision_id, number, claim_id, made_for, digest, parts)
+    VALUES (p_kind, v_cluster.id, CASE p_kind WHEN 'state' THEN v_claim.workspace_id END, CASE p_kind WHEN 'state' THEN NULL ELSE v_claim.provision_id END,
+            CASE p_kind WHEN 'state' THEN p_number ELSE 0 END, p_claim_id, v_claim.provision_id, p_digest, p_parts)
+    RETURNING * INTO v_blob;
+  END IF;
+  UPDATE tendril.blobs SET meta = v_meta, expires_at = clock_timestamp() + v_settings.upload_kept WHERE id = v_blob.id;
+  IF NOT tendril.add_part(v_blob.id, p_part, p_parts, v_data) THEN
+    RETURN;
+  END IF;
+  UPDATE tendril.blobs SET expires_at = CASE p_kind WHEN 'result' THEN clock_timestamp() + v_settings.result_kept END WHERE id = v_blob.id;
+
+  IF p_kind = 'state' THEN
+    -- It is for any agent of the cluster from now on, wherever it was before.
+    UPDATE public.workspaces
+    SET state_version = p_number, state_serial = (v_meta ->> 'serial')::bigint, state_at = clock_timestamp(), state_provision = v_claim.provision_id,
+        home_instance = NULL
+    WHERE id = v_workspace.id;
+    -- Of one run the last is kept: while it goes on, an engine stores its state
+    -- again and again.
+    DELETE FROM tendril.blobs
+    WHERE workspace_id = v_workspace.id AND number < p_number
+      AND (claim_id = p_claim_id OR complete_at IS NULL OR number <= (
+        SELECT b.number FROM tendril.blobs b
+        WHERE b.workspace_id = v_workspace.id AND b.complete_at IS NOT NULL AND (b.claim_id <> p_claim_id OR b.number = p_number)
+        ORDER BY b.number DESC OFFSET v_settings.state_history LIMIT 1));
+  END IF;
+EXCEPTION
+  WHEN lock_not_available OR unique_violation THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- A part of a blob as functions answer it: parts is 0 where there is none.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.part_of(p_blob tendril.blobs, p_part int) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_data bytea;
+BEGIN
+  IF p_blob.complete_at IS NULL THEN
+    RETURN jsonb_build_object('parts', 0);
+  END IF;
+  SELECT data INTO v_data FROM tendril.blob_parts WHERE blob_id = p_blob.id AND part = p_part;
+  IF NOT FOUND THEN
+    PERFORM tendril.refuse('PT422', 'bad_blob', format('p_part: there is no part %s of %s', p_part, p_blob.parts));
+  END IF;
+  RETURN jsonb_build_object('parts', p_blob.parts, 'number', p_blob.number, 'digest', p_blob.digest, 'meta', p_blob.meta,
+                            'data', translate(encode(v_data, 'base64'), E'\n', ''));
+END $$;
+-- +goose StatementEnd
+
+-- Answers a part of a blob that the claim may read: the plan of its provision,
+-- the workspace's state (p_number 0: the newest), and the upload that its
+-- snapshot names.
+-- +goose StatementBegin
+CREATE FUNCTION public.get_blob(p_token_hash text, p_claim_id uuid, p_kind text, p_number bigint, p_part int) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_claim     tendril.claims;
+  v_workspace public.workspaces;
+  v_blob      tendril.blobs;
+  v_upload    text;
+BEGIN
+  v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, p_kind = 'state');
+  IF p_kind = 'plan' THEN
+    SELECT * INTO v_blob FROM tendril.blobs WHERE provision_id = v_claim.provision_id AND kind = 'plan';
+  ELSIF p_kind = 'state' THEN
+    SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_claim.workspace_id;
+    SELECT * INTO v_blob FROM tendril.blobs
+    WHERE workspace_id = v_workspace.id AND number = coalesce(nullif(p_number, 0), v_workspace.state_version);
+    IF coalesce(p_number, 0) = 0 AND v_workspace.state_version IS NOT NULL AND v_blob.complete_at IS NULL THEN
+      PERFORM tendril.refuse('PT409', 'state_missing', format('version %s of the state of workspace %s is not there any more: somebody has removed it by hand',
+        v_workspace.state_version, to_json(v_workspace.name)), 'restore the database from a backup, or bring a state in with "trellis state push"');
+    END IF;
+  ELSIF p_kind = 'upload' THEN
+    SELECT config_snapshot -> 'state' ->> 'upload' INTO v_upload FROM public.provisions WHERE id = v_claim.provision_id;
+    SELECT * INTO v_blob FROM tendril.blobs WHERE id::text = v_upload AND kind = 'upload' AND cluster_id = v_cluster.id;
+  ELSE
+    PERFORM tendril.refuse('PT422', 'bad_blob', 'p_kind: plan, state or upload');
+  END IF;
+  RETURN tendril.part_of(v_blob, p_part);
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- Whether the plan of that digest is here to be approved.
+CREATE OR REPLACE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT EXISTS (SELECT FROM tendril.blobs WHERE provision_id = p_provision AND kind = 'plan' AND digest = p_digest AND complete_at IS NOT NULL) $$;
+
+-- A plan goes with the end of its provision, whatever brought that about.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.drop_plan() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  DELETE FROM tendril.blobs WHERE provision_id = NEW.id AND kind = 'plan';
+  RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER provisions_drop_plan AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (NEW.plan_digest IS NOT NULL AND NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED'))
+  EXECUTE FUNCTION tendril.drop_plan();
+
+-- A workspace whose state is here has none in a file: an agent that would begin
+-- with an empty one there would make everything a second time.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.refuse_second_state() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.refuse('PT409', 'workspace_managed',
+    format('the state of workspace %s is managed, and not a file of this agent''s', to_json(NEW.name)),
+    'set state.default = "managed" in the agent''s configuration');
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER workspaces_one_state BEFORE UPDATE OF home_instance ON public.workspaces
+  FOR EACH ROW WHEN (NEW.home_instance IS NOT NULL AND NEW.state_version IS NOT NULL)
+  EXECUTE FUNCTION tendril.refuse_second_state();
+
+-- Brings what a state operation is to take, sealed to the cluster's key
+-- (operator). p_upload is the caller's choice, a new UUID, for the snapshot to
+-- name (state.upload); without one it is made by the first part and returned.
+-- +goose StatementBegin
+CREATE FUNCTION public.upload_blob(p_cluster uuid, p_part int, p_parts int, p_data text, p_upload uuid DEFAULT NULL) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster public.clusters;
+  v_who     uuid := tendril.current_user_id();
+  v_blob    tendril.blobs;
+  v_data    bytea;
+BEGIN
+  v_cluster := tendril.cluster_for(p_cluster, 'operator');
+  v_data := tendril.blob_part('upload', p_part, p_parts, p_data);
+  SELECT * INTO v_blob FROM tendril.blobs WHERE id = p_upload FOR UPDATE;
+  IF v_blob.id IS NULL THEN
+    IF p_part > 1 THEN
+      PERFORM tendril.refuse('PT409', 'blob_incomplete', 'parts before this one are missing', 'send all of them again, from 1 on');
+    END IF;
+    PERFORM tendril.expire_blobs();
+    INSERT INTO tendril.blobs (id, kind, cluster_id, created_by, parts, expires_at)
+    VALUES (coalesce(p_upload, gen_random_uuid()), 'upload', p_cluster, v_who, p_parts, clock_timestamp() + (SELECT upload_kept FROM tendril.settings))
+    RETURNING * INTO v_blob;
+  ELSIF v_blob.kind <> 'upload' OR v_blob.cluster_id <> p_cluster OR v_blob.created_by IS DISTINCT FROM v_who OR v_blob.parts <> p_parts THEN
+    PERFORM tendril.refuse('PT409', 'upload_taken', format('the id %s is taken', p_upload), 'choose a new UUID');
+  ELSIF v_blob.complete_at IS NOT NULL THEN
+    RETURN v_blob.id; -- a repeat after a lost reply
+  END IF;
+  IF tendril.add_part(v_blob.id, p_part, p_parts, v_data) THEN
+    UPDATE tendril.blobs SET digest = encode(sha256((SELECT string_agg(data, '' ORDER BY part) FROM tendril.blob_parts WHERE blob_id = v_blob.id)), 'hex')
+    WHERE id = v_blob.id RETURNING * INTO v_blob;
+    PERFORM tendril.audit(v_cluster.org_id, 'upload_blob', 'cluster', p_cluster,
+      jsonb_build_object('upload', v_blob.id, 'digest', v_blob.digest, 'bytes', v_blob.bytes));
+  END IF;
+  RETURN v_blob.id;
+EXCEPTION
+  WHEN lock_not_available OR unique_violation THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- Answers a part of what a state operation has read (operator): parts, digest,
+-- meta and data in base64, which is sealed to the key that the snapshot names
+-- (requester_key).
+-- +goose StatementBegin
+CREATE FUNCTION public.fetch_result(p_provision uuid, p_part int DEFAULT 1) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_provision public.provisions;
+  v_blob      tendril.blobs;
+BEGIN
+  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  SELECT * INTO v_blob FROM tendril.blobs WHERE provision_id = p_provision AND kind = 'result' AND complete_at IS NOT NULL;
+  IF v_blob.id IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'result_not_found', format('provision %s has left no result, or it is gone', v_provision.number),
+      'a result is kept for some days; ask for it again');
+  END IF;
+  IF coalesce(p_part, 1) = 1 THEN
+    PERFORM tendril.audit(v_provision.org_id, 'fetch_result', 'provision', p_provision, jsonb_build_object('digest', v_blob.digest));
+  END IF;
+  RETURN tendril.part_of(v_blob, coalesce(p_part, 1));
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+-- The states of a workspace that are kept, the newest first (viewer).
+-- +goose StatementBegin
+CREATE FUNCTION public.state_versions(p_workspace uuid)
+RETURNS TABLE (version bigint, serial bigint, bytes bigint, stored_at timestamptz, provision_id uuid)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_org uuid := (SELECT org_id FROM public.workspaces WHERE id = p_workspace);
+BEGIN
+  -- In this order, so that both answers take the same time.
+  IF NOT tendril.may_act(v_org, 'viewer') OR v_org IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'workspace_not_found', format('there is no workspace %s where you are viewer', p_workspace));
+  END IF;
+  RETURN QUERY SELECT b.number, (b.meta ->> 'serial')::bigint, b.bytes, b.complete_at, b.made_for
+    FROM tendril.blobs b WHERE b.workspace_id = p_workspace AND b.complete_at IS NOT NULL ORDER BY b.number DESC;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+-- +goose StatementEnd
+
+SELECT tendril.deny_all(ARRAY['put_blob', 'get_blob', 'upload_blob', 'fetch_result', 'state_versions']);
+GRANT EXECUTE ON FUNCTION public.put_blob(text, uuid, text, bigint, int, int, text, jsonb, text), public.get_blob(text, uuid, text, bigint, int) TO anon, tendril_agent;
+GRANT EXECUTE ON FUNCTION public.upload_blob(uuid, int, int, text, uuid), public.fetch_result(uuid, int), public.state_versions(uuid) TO authenticated, service_role;
+
+NOTIFY pgrst, 'reload schema';
