@@ -34,7 +34,7 @@ func refusedJob(b *testing.B) time.Duration {
 				Operation: provision.OperationDestroy,
 				Snapshot:  []byte(`{"template_source": {"repo": "https://git.example/a", "version": "v1"}, "workspace": "a"}`),
 			},
-			Settings: job.Settings{Timeout: time.Minute, CancelGrace: time.Second},
+			Settings: job.Settings{Policy: job.Policy{Operations: []provision.Operation{provision.OperationApply}}, Timeout: time.Minute, CancelGrace: time.Second},
 		})
 	}
 	if err == nil {
@@ -56,21 +56,22 @@ type execFiles struct {
 	control, doorbell [2]*os.File // read, write
 	spool, lock       *os.File
 	tail              [2]*os.File
+	plan              *os.File
 }
 
 func newExecFiles(dir string) (*execFiles, error) {
 	f := &execFiles{}
-	var errs [6]error
+	var errs [7]error
 	f.control[0], f.control[1], errs[0] = os.Pipe()
 	f.doorbell[0], f.doorbell[1], errs[1] = os.Pipe()
-	for i, file := range []**os.File{&f.spool, &f.lock, &f.tail[0], &f.tail[1]} {
+	for i, file := range []**os.File{&f.spool, &f.lock, &f.tail[0], &f.tail[1], &f.plan} {
 		*file, errs[2+i] = os.OpenFile(fmt.Sprintf("%s/%d", dir, i), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	}
 	return f, errors.Join(errs[:]...)
 }
 
 func (f *execFiles) theirs() []*os.File {
-	return []*os.File{f.control[0], f.spool, f.lock, f.doorbell[1], f.tail[0], f.tail[1]}
+	return []*os.File{f.control[0], f.spool, f.lock, f.doorbell[1], f.tail[0], f.tail[1], nil, f.plan}
 }
 
 func (f *execFiles) close() {

@@ -38,7 +38,10 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 	cmd.Env = append([]string{}, b.options.Env...)                      // never nil, which would be all of ours
 	cmd.Dir = j.Dirs.Work
 	cmd.Stdout, cmd.Stderr = p.said.write, p.said.write
-	cmd.ExtraFiles = []*os.File{p.control.read, files.lines, files.lock, p.doorbell.write, files.tail[0], files.tail[1]}
+	cmd.ExtraFiles = inherit(map[int]*os.File{
+		job.ControlFD: p.control.read, job.SpoolFD: files.lines, job.LockFD: files.lock, job.DoorbellFD: p.doorbell.write,
+		job.TailFD0: files.tail[0], job.TailFD1: files.tail[1], job.PlanFD: files.plan,
+	})
 	b.dir.uids.dress(cmd, j.Dirs, uid)
 	// A session of its own: a signal to our terminal is for us. No Pdeathsig:
 	// when we die the child still has an ending to see to.
@@ -59,6 +62,17 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 		b.nursery.wait(cmd)
 	})
 	return c, nil
+}
+
+// inherit is what gives a child each file as that descriptor.
+func inherit(at map[int]*os.File) (files []*os.File) {
+	for fd, file := range at {
+		for len(files) <= fd-job.ControlFD {
+			files = append(files, nil)
+		}
+		files[fd-job.ControlFD] = file
+	}
+	return files
 }
 
 // kill ends the process without asking. What it started falls to the agent.

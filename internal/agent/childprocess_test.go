@@ -29,7 +29,7 @@ type script struct {
 // the protocol of package job as the executor does.
 func childProcess() int {
 	_ = process.Subreaper()
-	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1)
+	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1, job.PlanFD)
 	bell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

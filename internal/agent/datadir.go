@@ -21,7 +21,7 @@ import (
 //	lock          flock; holds the pid of the process that has it
 //	instance      the instance id
 //	identity      the private key to which variables are sealed
-//	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson for each claim in hand
+//	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson, CLAIM.plan for each claim in hand
 //	rejected/     spools that the database would not take
 //	work/ID/      the work directory of a workspace; secrets/ in it is a run's
 //	state/ID/     its local state, if it has one

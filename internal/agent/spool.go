@@ -39,6 +39,7 @@ const (
 	aboutSuffix = ".json"
 	lockSuffix  = ".lock"
 	linesSuffix = ".ndjson"
+	planSuffix  = ".plan"
 )
 
 // tailSuffixes are those of the two files that keep the end of a long log.
@@ -47,10 +48,11 @@ var tailSuffixes = [...]string{".tail0.ndjson", ".tail1.ndjson"}
 // spoolFiles are a spool's files as a child inherits them.
 type spoolFiles struct {
 	lines, lock *os.File
+	plan        *os.File // a plan bundle
 	tail        logstream.Tail
 }
 
-func (f spoolFiles) close() { closeAll(f.lines, f.lock, f.tail[0], f.tail[1]) }
+func (f spoolFiles) close() { closeAll(f.lines, f.lock, f.plan, f.tail[0], f.tail[1]) }
 
 // newSpool makes the files of a claim, locked. It leaves alone what is there
 // under that claim already: it may be a living run's.
@@ -94,6 +96,10 @@ func (s *spool) make() (files spoolFiles, err error) {
 		}
 		made = append(made, suffix)
 	}
+	if files.plan, err = os.OpenFile(s.path(planSuffix), os.O_RDWR|fresh, 0o600); err != nil {
+		return files, err
+	}
+	made = append(made, planSuffix)
 	if err := files.tail.Reserve(); err != nil {
 		return files, fmt.Errorf("set room aside for the end of the run: %w", err)
 	}
@@ -150,7 +156,7 @@ func (s *spool) openTail(flag int) (tail logstream.Tail, err error) {
 // suffixes are those of all its files, in the order in which they go: what they
 // belong to goes last.
 func suffixes() []string {
-	return []string{linesSuffix, tailSuffixes[0], tailSuffixes[1], lockSuffix, aboutSuffix}
+	return []string{linesSuffix, tailSuffixes[0], tailSuffixes[1], planSuffix, lockSuffix, aboutSuffix}
 }
 
 // free reports whether no child holds the lock.
@@ -178,8 +184,8 @@ func (s *spool) remove() error {
 }
 
 // reject moves the files out of the way and returns where the lines are now. A
-// lock or an unused tail is of no use there, but may be something that only
-// moving gets away.
+// plan, which holds secrets, a lock or an unused tail is of no use there, but may
+// be something that only moving gets away.
 func (s *spool) reject() (string, error) {
 	tail, err := s.openTail(os.O_RDONLY)
 	unused := err == nil && !tail.Used()
@@ -187,7 +193,7 @@ func (s *spool) reject() (string, error) {
 	to := func(suffix string) string { return s.dir.path("rejected", s.claim.String()+suffix) }
 	var errs []error
 	for _, suffix := range suffixes() {
-		useless := suffix == lockSuffix || unused && slices.Contains(tailSuffixes[:], suffix)
+		useless := suffix == planSuffix || suffix == lockSuffix || unused && slices.Contains(tailSuffixes[:], suffix)
 		if useless && os.Remove(s.path(suffix)) == nil {
 			continue
 		}

@@ -112,7 +112,7 @@ func (u *uids) dress(cmd *exec.Cmd, dirs job.Dirs, uid int) {
 	}
 	cmd.Args = append(slices.Clip(cmd.Args), "--as", isolation.IDs{Cache: u.block.Cache, Run: uid}.String())
 	cmd.Env = append(cmd.Env, "HOME="+filepath.Join(dirs.Work, job.HomeName))
-	cmd.ExtraFiles = append(cmd.ExtraFiles, u.block.Lock)
+	cmd.ExtraFiles[job.UIDLockFD-job.ControlFD] = u.block.Lock
 }
 
 // free reports whether a uid is one of ours that no run has.

@@ -72,6 +72,7 @@ type site struct {
 	patience time.Duration
 	spoolDir string   // where spools are; "": a directory for each
 	env      []string // beside what every child gets
+	bundle   string   // the file for a plan bundle
 }
 
 func newSite(t *testing.T) *site {
@@ -165,6 +166,7 @@ func (s *site) start() *child {
 		}
 		t.Cleanup(func() { _ = tail[i].Close() })
 	}
+	plan := s.planFile()
 	controlRead, controlWrite := pipe(t)
 	bellRead, bellWrite := pipe(t)
 	c := &child{t: t, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
@@ -178,7 +180,7 @@ func (s *site) start() *child {
 	if s.patience > 0 {
 		c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String())
 	}
-	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1]}
+	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1], nil, plan}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Stderr = &c.stderr
 	if err := c.cmd.Start(); err != nil {
@@ -186,6 +188,7 @@ func (s *site) start() *child {
 	}
 	_ = controlRead.Close()
 	_ = bellWrite.Close()
+	_ = plan.Close()
 	if err := job.Write(controlWrite, s.job); err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +225,20 @@ func (s *site) start() *child {
 		}
 	})
 	return c
+}
+
+// planFile is the file for a plan bundle, which s.bundle names, and has in it
+// what is approved.
+func (s *site) planFile() *os.File {
+	s.t.Helper()
+	if s.bundle == "" || s.job.Assignment.ApprovedPlan == "" {
+		s.bundle = filepath.Join(s.t.TempDir(), "bundle")
+	}
+	file, err := os.OpenFile(s.bundle, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return file
 }
 
 func pipe(t *testing.T) (r, w *os.File) {

@@ -8,6 +8,8 @@
 //	fd 6  doorbell  child → agent   a byte when the spool has grown; content means nothing
 //	fd 7  tail      child → agent   O_APPEND; the end of a log that is beyond its limit,
 //	fd 8  tail                      in two files that are written in turn
+//	fd 9  uid lock                  where runs have uids of their own
+//	fd 10 plan      both ways       a plan bundle: the one to be approved, or the approved one
 //
 // The child marks all of them close-on-exec before it starts anything, so no
 // template can reach them. Package job must not know how either side works.

@@ -45,6 +45,9 @@ func TestPumpWaitsForTheChildsDeath(t *testing.T) {
 			"chunk 1, report outputs", "", 1},
 		"its end": {[]func(*live){func(l *live) { l.update(ended(provision.Failed)) }},
 			"chunk 1, report FAILED", provision.Failed, 1},
+		// Which ends the run, though not the provision.
+		"that it awaits approval": {[]func(*live){func(l *live) { l.update(ended(provision.AwaitingApproval)) }},
+			"chunk 1, report AWAITING_APPROVAL", provision.AwaitingApproval, 1},
 		"text, another forged one, text, its end": {[]func(*live){text,
 			func(l *live) { forge(t, l.spool, forgedEnd) }, text, func(l *live) { l.update(ended(provision.Failed)) }},
 			"chunk 1, chunk 2, chunk 3, report FAILED", provision.Failed, 2},
@@ -62,7 +65,7 @@ func TestPumpWaitsForTheChildsDeath(t *testing.T) {
 					time.Sleep(time.Hour)
 				}
 				synctest.Wait()
-				if got := l.q.happened(); strings.Contains(got, "SUCCESS") || strings.Contains(got, "FAILED") {
+				if got := l.q.happened(); strings.Contains(got, "SUCCESS") || strings.Contains(got, "FAILED") || strings.Contains(got, "AWAITING") {
 					t.Errorf("the queue has %s while the child lives", got)
 				}
 				l.die()
@@ -78,7 +81,7 @@ func TestPumpWaitsForTheChildsDeath(t *testing.T) {
 				// Whoever finds the spool later comes to the same end.
 				q := &memQueue{}
 				d := run(t, NewPump(q, uuid.New(), l.spool, PumpOptions{Resume: true}))
-				ends := strings.Count(q.happened(), "SUCCESS") + strings.Count(q.happened(), "FAILED")
+				ends := strings.Count(q.happened(), string(tt.status))
 				if (d.Result == nil) != (tt.status == "") || d.Result != nil && (d.Result.Status != tt.status || ends != 1) || d.Forged != tt.forged {
 					t.Errorf("resumed: Run() = %+v, %s, want status %q, %d forged", d, q.happened(), tt.status, tt.forged)
 				}

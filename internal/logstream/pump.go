@@ -258,7 +258,7 @@ func (p *Pump) take(ctx context.Context, r Record) error {
 	if sent, err := p.send(ctx); err != nil || !sent {
 		return err // if it is not sent, the reader starts again and will come back to it
 	}
-	if r.Report.Status.Terminal() {
+	if r.Report.Status.EndsRun() {
 		p.final = &r // an update has no text that the reader could overwrite
 		return nil
 	}

@@ -60,7 +60,7 @@ func (q *memQueue) Report(ctx context.Context, _ uuid.UUID, r provision.Report) 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	name := string(r.Detail.Stage)
-	if r.Status.Terminal() {
+	if r.Status.EndsRun() {
 		name = string(r.Status)
 	}
 	fault := q.faultOf(ctx, "report "+name)

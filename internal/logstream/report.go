@@ -15,7 +15,7 @@ func (p *Pump) update(ctx context.Context, r Record) error {
 	if r.Update <= p.reported || p.settled(r) {
 		return nil
 	}
-	final := r.Report.Status.Terminal()
+	final := r.Report.Status.EndsRun()
 	if r.Ack && !final && p.abandoned() {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (p *Pump) update(ctx context.Context, r Record) error {
 // behind it are stored, and they are sent in order. The end is always reported,
 // for Run is to return it accepted.
 func (p *Pump) settled(r Record) bool {
-	return p.chunks.number+1 < p.resumedTo && !r.Report.Status.Terminal()
+	return p.chunks.number+1 < p.resumedTo && !r.Report.Status.EndsRun()
 }
 
 // abandoned reports whether no child waits for answers: either the database
@@ -58,10 +58,10 @@ func (p *Pump) answered(r Record, err error) error {
 		p.options.Acked(r.Asked, refused)
 	}
 	switch {
-	case r.Report.Status.Terminal() && err == nil:
+	case r.Report.Status.EndsRun() && err == nil:
 		p.out.Result = r.Report
 	case err == nil:
-	case r.Report.Status.Terminal():
+	case r.Report.Status.EndsRun():
 		p.out.Unwanted = r.Report
 		return fmt.Errorf("report the end (%s): %w", r.Report.Status, err)
 	case fatal(err):

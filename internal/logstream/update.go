@@ -54,7 +54,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 		return 0, err
 	}
 	report.Detail.Number = 0 // the Pump's to give
-	if report.Status.Terminal() {
+	if report.Status.EndsRun() {
 		w.flush()
 	}
 	_ = w.confess() // the report may fit where the line did not
@@ -63,7 +63,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 		return 0, err
 	}
 	w.updates++
-	w.ended = report.Status.Terminal()
+	w.ended = report.Status.EndsRun()
 	w.open = false // an update closes the chunk before it
 	w.ring = true
 	return w.updates, nil
@@ -81,7 +81,7 @@ func (w *Writer) putUpdate(ack bool, report provision.Report) error {
 		if err != nil {
 			return fmt.Errorf("encode report: %w", err)
 		}
-		vital := report.Status.Terminal() || len(record) <= maxVital
+		vital := report.Status.EndsRun() || len(record) <= maxVital
 		if err = w.file.append(record, vital); err == nil {
 			return nil
 		}

@@ -296,9 +296,16 @@ func TestWriterRefusesAReportThatIsTooLarge(t *testing.T) {
 // TestWriterWritesNothingAfterTheEnd: what came late would undo the result.
 func TestWriterWritesNothingAfterTheEnd(t *testing.T) {
 	t.Parallel()
+	for _, end := range []provision.Status{provision.Success, provision.AwaitingApproval} {
+		writesNothingAfter(t, end)
+	}
+}
+
+func writesNothingAfter(t *testing.T, end provision.Status) {
+	t.Helper()
 	spool := newSpool(t)
 	w := NewWriter(spool, nil)
-	if err := w.Update(ended(provision.Success)); err != nil {
+	if err := w.Update(ended(end)); err != nil {
 		t.Fatal(err)
 	}
 	w.System("too late")
