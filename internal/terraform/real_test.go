@@ -151,8 +151,8 @@ func TestWholeLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(kinds) != 6 || kinds[0] != "resource_started" || last.Resource.Kind != "resource_finished" || last.Percent() != 100 {
-		t.Errorf("events = %v, last at %d %%, want 6 that end finished at 100 %%", kinds, last.Percent())
+	if len(kinds) != 10 || kinds[0] != "resource_started" || last.Resource.Kind != "resource_finished" || last.Percent() != 100 {
+		t.Errorf("events = %v, last at %d %%, want 6 of resources and 4 of provisioners that end finished at 100 %%", kinds, last.Percent())
 	}
 	if applied.Add != 3 || applied.Done != 3 || applied.Total != 3 {
 		t.Errorf("applied = %+v, want 3 added, 3 of 3 done", applied)
