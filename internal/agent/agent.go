@@ -49,7 +49,10 @@ type Options struct {
 	// GitHosts reads the credentials that a run gets; nil gives none. It is
 	// called when a run begins and soon returns.
 	GitHosts func(context.Context) []job.GitHost
-	Log      *slog.Logger
+	// Credentials reads what the runs of a workspace sign in to clouds with; nil
+	// gives none. It is called when a run begins.
+	Credentials func(workspace string) (job.Credentials, error)
+	Log         *slog.Logger
 }
 
 // Identity is the text of a file of age identities, the current one first.

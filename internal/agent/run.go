@@ -148,6 +148,12 @@ func (r *run) launch() (*spool, *child, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var credentials job.Credentials
+	if read := r.boot.options.Credentials; read != nil {
+		if credentials, err = read(r.assignment.Workspace); err != nil {
+			return nil, nil, err
+		}
+	}
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
 		return nil, nil, err
@@ -167,7 +173,7 @@ func (r *run) launch() (*spool, *child, error) {
 	}
 	c, err := r.boot.startChild(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-		SealedVars: sealed,
+		SealedVars: sealed, Credentials: credentials,
 	}, files, uid)
 	return s, c, err
 }

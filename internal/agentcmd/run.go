@@ -15,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/agent"
 	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/credentials"
 	"github.com/tendril-run/tendril/internal/githosts"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -87,7 +88,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
-		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Log: log, UIDs: uidsOf(settings), Identity: identity,
+		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Log: log, UIDs: uidsOf(settings), Identity: identity,
 	})
 	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
 	defer stop()

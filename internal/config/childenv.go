@@ -14,11 +14,18 @@ const neverPassed = "TENDRIL_*, TRELLIS_*, SUPABASE_*, PG*, DATABASE_URL, LD_* o
 const engineConfig = "TF_CLI_CONFIG_FILE"
 
 // usual lists the variables that a child gets without being asked for: what
-// programs need to run, to reach the network, and to sign in to a cloud.
+// programs need to run and to reach the network.
 func usual() []string {
 	return []string{
 		"PATH", "HOME", "USER", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+	}
+}
+
+// cloud lists those that sign in to a cloud. A child gets them where
+// credentials are not told apart by workspace.
+func cloud() []string {
+	return []string{
 		"AWS_*", "AZURE_*", "ARM_*", "GOOGLE_*", "CLOUDSDK_*", "KUBE*", "KUBERNETES_*",
 		"DIGITALOCEAN_*", "HCLOUD_TOKEN", "PROXMOX_*", "PM_*", "OS_*", "VSPHERE_*", "VAULT_*", "CLOUDFLARE_*",
 	}
@@ -55,6 +62,23 @@ func matches(pattern, name string) bool {
 // a provision's process and Terraform.
 func (c Config) ChildEnv(environ []string) []string {
 	allowed := slices.Concat(usual(), c.Run.PassEnv)
+	if len(c.Credentials) == 0 {
+		allowed = append(allowed, cloud()...)
+	}
+	return pass(environ, allowed)
+}
+
+// DefaultCredentials returns, of an environment, what runs get whose workspaces
+// no credentials are configured for, beside ChildEnv.
+func (c Config) DefaultCredentials(environ []string) []string {
+	if len(c.Credentials) == 0 || !c.CredentialsDefault {
+		return nil
+	}
+	return pass(environ, cloud())
+}
+
+// pass returns the allowed part of an environment.
+func pass(environ, allowed []string) []string {
 	var passed []string
 	for _, entry := range environ {
 		name, value, ok := strings.Cut(entry, "=")
@@ -62,7 +86,7 @@ func (c Config) ChildEnv(environ []string) []string {
 		case !ok || name == "":
 		case name == engineConfig:
 			// Terraform complains at each step of a file that is not there.
-			if _, err := os.Stat(value); err == nil && slices.Contains(c.Run.PassEnv, engineConfig) {
+			if _, err := os.Stat(value); err == nil && slices.Contains(allowed, engineConfig) {
 				passed = append(passed, entry)
 			}
 		case forbidden(name):

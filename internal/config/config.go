@@ -28,6 +28,9 @@ type Config struct {
 	Engine Engine `toml:"engine"`
 	State  State  `toml:"state"`
 	Run    Run    `toml:"run"`
+
+	Credentials        Credentials `toml:"credentials"`
+	CredentialsDefault bool        `toml:"credentials_default"`
 }
 
 // Queue is how the queue is reached.

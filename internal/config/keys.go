@@ -179,6 +179,14 @@ func keys() []key {
 		{name: "run.uids", allowed: "auto, off, or a number from 1000 to 4294000000",
 			about: "For an agent started as root: the first of 65 uids that no user of the machine has, of which runs get one each; `auto` finds them. `off` runs templates as root, with everything that root can read.",
 			field: func(c *Config) any { return &c.Run.UIDs }, check: func(c Config) bool { return uidRange(c.Run.UIDs) }},
+
+		{name: "credentials", allowed: "tables with values in quotes, or in the environment PATTERN:KEY=VALUE,…",
+			about: "`[[credentials]]` tables say what runs sign in to clouds with, by workspace; the first that matches counts, and no run gets anything of another: " + credentialKeys +
+				". Once there is one, the agent's own cloud credentials reach no run; `run.pass_env` still reaches all.",
+			field: func(c *Config) any { return &c.Credentials }},
+		{name: "credentials_default", allowed: "true or false",
+			about: "Where `credentials` are configured: whether runs of workspaces that none matches get the agent's own cloud credentials.",
+			field: func(c *Config) any { return &c.CredentialsDefault }},
 	}
 }
 

@@ -118,6 +118,9 @@ func unknownKey(name string) string {
 	if strings.HasPrefix(name, "git.hosts.") {
 		return unknownHostKey(name, leaf)
 	}
+	if strings.HasPrefix(name, "credentials.") {
+		return unknownCredentialKey(name, leaf)
+	}
 	if slices.Contains([]string{"token", "api_token"}, leaf) {
 		return fmt.Sprintf("%s: a token does not belong in this file; put it in a file of its own, "+
 			"named by queue.token_file, or in the environment as %s", name, tokenEnv)
@@ -219,6 +222,7 @@ func (l *loader) absolute(directory string) {
 		*field = below(directory, *field)
 	}
 	l.config.Git.Hosts.absolute(directory)
+	l.config.Credentials.absolute(directory)
 }
 
 // below makes a relative path start at directory, "" being the current one.

@@ -50,6 +50,7 @@ func (l *loader) check() {
 	if l.config.Engine.ProviderMirror != "" && slices.Contains(c.Run.PassEnv, engineConfig) {
 		l.problem("engine.provider_mirror: run.pass_env names %s, which has mirrors of its own; keep one of them", engineConfig)
 	}
+	l.checkCredentials()
 	if c.State.Backend == "managed" {
 		l.problem("state.backend: managed state is not supported yet; name a Terraform backend, or none")
 	}

@@ -46,6 +46,8 @@ type Job struct {
 	SealedVars map[string]json.RawMessage `json:"sealed_vars,omitempty"`
 	// ClusterKey is the public key to which what this run makes is sealed.
 	ClusterKey string `json:"cluster_key,omitempty"`
+	// Credentials are what the workspace's runs sign in to clouds with.
+	Credentials Credentials `json:"credentials,omitzero"`
 	// NoteKey authenticates what a run notes for the next one where a template
 	// could write: a key of the agent's, new at each of its starts.
 	NoteKey []byte `json:"note_key"`

@@ -40,6 +40,7 @@ const (
 	CodeApprovalExpired    Code = "approval_expired"    // SQL: nobody approved the plan in time
 	CodePolicyRefused      Code = "policy_refused"      // the agent's policy hook says no to the plan
 	CodeSealedInvalid      Code = "sealed_invalid"      // a sealed variable cannot be opened or used
+	CodeCredentials        Code = "credentials_missing" // the agent cannot read the credentials of the workspace
 	CodeStateInvalid       Code = "state_invalid"       // the stored state cannot be opened, or is not from this cluster
 	CodeStateFailed        Code = "state_failed"        // a state operation ended with an error
 	CodeWorkspaceBound     Code = "workspace_bound"     // the workspace belongs to another template

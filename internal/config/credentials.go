@@ -1,0 +1,189 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Credentials are the tables of [[credentials]]; the first whose pattern
+// matches a workspace is that workspace's.
+type Credentials []WorkspaceCredentials
+
+// WorkspaceCredentials are what the runs of some workspaces sign in to clouds
+// with. Secrets stand in files only: what they hold is read for each run, so that
+// a new one serves the next run.
+type WorkspaceCredentials struct {
+	// Workspace is a pattern of names, "*" within a segment and "**" for any
+	// number of segments.
+	Workspace string `toml:"workspace"`
+	// EnvFile has environment variables, NAME=VALUE a line.
+	EnvFile string `toml:"env_file"`
+	// Files are environment variables that name files: a run gets copies.
+	Files map[string]string `toml:"files"`
+
+	AWSRoleARN           string `toml:"aws_role_arn"`
+	WebIdentityTokenFile string `toml:"web_identity_token_file"`
+
+	ServiceAccountTokenFile string `toml:"service_account_token_file"`
+}
+
+// credentialKeys says, for the reference, what a table may hold.
+const credentialKeys = "`workspace`, a pattern (`*` within a segment, `**` for any number of them); `env_file`, a file of NAME=VALUE lines; " +
+	"`files`, a table of environment variables and the files whose copies they are to name (`GOOGLE_APPLICATION_CREDENTIALS`, `KUBE_CONFIG_PATH`); " +
+	"`aws_role_arn` with `web_identity_token_file`; `service_account_token_file`, given as `KUBE_TOKEN`. The files are not readable by others"
+
+// paths are the files of the entry, by key.
+func (c *WorkspaceCredentials) paths() map[string]*string {
+	return map[string]*string{
+		"env_file": &c.EnvFile, "web_identity_token_file": &c.WebIdentityTokenFile, "service_account_token_file": &c.ServiceAccountTokenFile,
+	}
+}
+
+// SecretFiles are the files of the entry, by key.
+func (c WorkspaceCredentials) SecretFiles() map[string]string {
+	files := map[string]string{}
+	for key, path := range c.paths() {
+		if *path != "" {
+			files[key] = *path
+		}
+	}
+	for name, path := range c.Files {
+		files["files."+name] = path
+	}
+	return files
+}
+
+// unknownCredentialKey is unknownKey for a table of Credentials.
+func unknownCredentialKey(name, key string) string {
+	if slices.Contains([]string{"env", "aws_secret_access_key", "aws_access_key_id", "service_account_token", "token"}, key) {
+		return name + ": a secret does not belong in this file; put it in a file of its own, named by env_file or service_account_token_file"
+	}
+	var known []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[WorkspaceCredentials]()) {
+		known = append(known, f.Tag.Get("toml"))
+	}
+	return name + ": unknown key" + provision.DidYouMean(key, known)
+}
+
+// UnmarshalText reads PATTERN:KEY=VALUE,… as it stands in the environment; what
+// follows each other with one pattern is one entry.
+func (all *Credentials) UnmarshalText(text []byte) error {
+	var read Credentials
+	for _, part := range splitList(string(text)) {
+		pattern, rest, colon := strings.Cut(part, ":")
+		key, value, equals := strings.Cut(rest, "=")
+		if !colon || !equals {
+			return fmt.Errorf("no PATTERN:KEY=VALUE")
+		}
+		if len(read) == 0 || read[len(read)-1].Workspace != pattern {
+			read = append(read, WorkspaceCredentials{Workspace: pattern})
+		}
+		entry := &read[len(read)-1]
+		variable, isFile := strings.CutPrefix(key, "files.")
+		field := entry.paths()[key]
+		switch {
+		case isFile && entry.Files == nil:
+			entry.Files = map[string]string{variable: value}
+		case isFile:
+			entry.Files[variable] = value
+		case key == "aws_role_arn":
+			entry.AWSRoleARN = value
+		case field != nil:
+			*field = value
+		default:
+			return fmt.Errorf("%s: unknown key", key)
+		}
+	}
+	*all = read
+	return nil
+}
+
+// absolute makes the relative paths start at directory.
+func (all Credentials) absolute(directory string) {
+	for i := range all {
+		for _, path := range all[i].paths() {
+			*path = below(directory, *path)
+		}
+		for name, path := range all[i].Files {
+			all[i].Files[name] = below(directory, path)
+		}
+	}
+}
+
+var (
+	workspacePattern = matching(`^(\*\*|[A-Za-z0-9*][A-Za-z0-9._*-]*)(/(\*\*|[A-Za-z0-9._*-]+))*$`)
+	roleARN          = matching(`^arn:[a-z0-9-]+:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$`)
+	envName          = matching(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// GivenToWorkspace reports whether a variable may come from a workspace's
+// credentials: not what says where programs and files are, what would load code
+// into the engine, or what changes its behaviour behind our back.
+func GivenToWorkspace(name string) bool {
+	return envName(name) && !slices.Contains([]string{"PATH", "HOME", "TMPDIR", "GOGC", "GODEBUG", "GORACE"}, name) &&
+		!slices.ContainsFunc([]string{"TENDRIL_", "TRELLIS_", "LD_", "TF_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// checkCredentials finds what is wrong with the tables.
+func (l *loader) checkCredentials() {
+	for i, entry := range l.config.Credentials {
+		wrong := func(key, format string, args ...any) {
+			l.problem("credentials[%d] (%q)%s: %s", i+1, entry.Workspace, key, fmt.Sprintf(format, args...))
+		}
+		if !workspacePattern(entry.Workspace) || slices.ContainsFunc(strings.Split(entry.Workspace, "/"), func(segment string) bool {
+			return strings.Contains(segment, "**") && segment != "**"
+		}) {
+			wrong(".workspace", `must be a pattern of workspace names such as acme/prod, acme/* or acme/**, "**" a whole segment`)
+		}
+		switch {
+		case len(entry.SecretFiles()) == 0 && entry.AWSRoleARN == "":
+			wrong("", "names no credential; set env_file, files, aws_role_arn with web_identity_token_file, or service_account_token_file")
+		case (entry.AWSRoleARN == "") != (entry.WebIdentityTokenFile == ""):
+			wrong("", "aws_role_arn and web_identity_token_file go together: who has the token may take the role")
+		case entry.AWSRoleARN != "" && !roleARN(entry.AWSRoleARN):
+			wrong(".aws_role_arn", "must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME")
+		}
+		for _, name := range slices.Sorted(maps.Keys(entry.Files)) {
+			if !GivenToWorkspace(name) {
+				wrong(".files."+name, "is no name that may be set; never PATH, HOME, TMPDIR, TENDRIL_*, TRELLIS_*, LD_* or TF_*")
+			}
+		}
+		files := entry.SecretFiles()
+		for _, key := range slices.Sorted(maps.Keys(files)) {
+			if _, err := ReadOwned(files[key]); err != nil {
+				wrong("."+key, "%q %v", files[key], err)
+			}
+		}
+	}
+}
+
+// ReadOwned is ReadPrivate for a file that decides what runs may do: nobody but
+// root and this process's user may write it either.
+func ReadOwned(path string) (string, error) {
+	text, err := ReadPrivate(path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	if info.Size() > int64(len(text)) {
+		return "", fmt.Errorf("is larger than %d bytes", len(text))
+	}
+	if mode := info.Mode().Perm(); mode&0o020 != 0 {
+		return "", fmt.Errorf("others may write it (mode %04o); run: chmod 0600 %s", mode, strconv.Quote(path))
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return "", fmt.Errorf("belongs to uid %d; it must belong to root or to the agent's user, uid %d", stat.Uid, os.Geteuid())
+	}
+	return text, nil
+}
