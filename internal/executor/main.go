@@ -83,8 +83,12 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 		return errors.Join(err, log.Close())
 	}
 	log.Mask(source.Secrets(j.Settings.Git.Hosts)...)
+	log.Mask(j.Credentials.Secrets()...)
 	if limit := j.Settings.LogLimit; limit > 0 {
 		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
+	}
+	if j.Credentials.Note != "" {
+		log.System("%s", j.Credentials.Note)
 	}
 	s := newSession(reader, log, j.Settings.Timeout, patience)
 	log.WaitForRoom(j.Settings.DiskWait, s.ctx.Done(), s.spoolFailed)

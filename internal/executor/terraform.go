@@ -34,6 +34,8 @@ type terraformRun struct {
 	// and how much of it was printed.
 	dumped      []byte
 	dumpedBytes int
+	// credentials are what the engine's environment has of the workspace's.
+	credentials []string
 	// sealed is the file of the variables that came sealed, and ephemeral that of
 	// the ephemeral ones; "" without any.
 	sealed, ephemeral string
@@ -122,6 +124,9 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		Store: store, Private: t.run.files.providers, Template: t.dir,
 		AsStore: t.asStore(), Notice: func(text string) { log.System("%s", text) },
 	})
+	if t.credentials, err = t.run.credentials(); err != nil {
+		return provision.Detail{}, err
+	}
 	t.runner, err = terraform.New(engine, terraform.Options{
 		Dir:    t.dir,
 		Env:    t.environment(),
@@ -152,10 +157,10 @@ func (t *terraformRun) asStore() func(func() error) error {
 	return t.run.id.AsCache
 }
 
-// environment is this process's own, which the agent has scrubbed, with what
-// belongs to the run.
+// environment is this process's own, which the agent has scrubbed, with the
+// workspace's credentials and what belongs to the run.
 func (t *terraformRun) environment() []string {
-	return append(append(os.Environ(), "TF_DATA_DIR="+t.run.files.data, "TMPDIR="+t.run.files.temp), t.cache.Env()...)
+	return slices.Concat(os.Environ(), t.credentials, []string{"TF_DATA_DIR=" + t.run.files.data, "TMPDIR=" + t.run.files.temp}, t.cache.Env())
 }
 
 // Plan implements provisioner.

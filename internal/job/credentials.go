@@ -63,7 +63,7 @@ func tellsPlace(name string) bool {
 func words(text string) (all []string) {
 	for _, field := range strings.Fields(text) {
 		for _, word := range []string{field, after(field, "="), after(field, ":")} {
-			if word = strings.Trim(word, `"',;`); len(word) >= minFileWord {
+			if word = strings.Trim(word, `"',;{}[]`); len(word) >= minFileWord {
 				all = append(all, word)
 			}
 		}
