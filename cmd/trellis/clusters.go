@@ -17,11 +17,11 @@ import (
 func (a *app) clustersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "Make and list clusters, which agents belong to",
+		Short: "Make, list and pause clusters, which agents belong to",
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand())
+	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand(), a.clustersPauseCommand(true), a.clustersPauseCommand(false), a.clustersRotateCommand())
 	return cmd
 }
 

@@ -112,7 +112,7 @@ func (a *app) printProvision(p store.Provision) error {
 		lines = append(lines, [2]string{"stage", where(p)})
 	}
 	if p.Plan != nil {
-		lines = append(lines, [2]string{"plan", fmt.Sprintf("%d to add, %d to change, %d to replace, %d to destroy", p.Plan.Add, p.Plan.Change, p.Plan.Replace, p.Plan.Destroy)})
+		lines = append(lines, [2]string{"plan", planCounts(*p.Plan)})
 	}
 	lines = append(lines, [2]string{"queued", p.CreatedAt.Local().Format(time.DateTime)})
 	if p.StartedAt != nil {

@@ -19,6 +19,7 @@ type terminal struct {
 const (
 	red       = "\x1b[31m"
 	green     = "\x1b[32m"
+	yellow    = "\x1b[33m"
 	dim       = "\x1b[2m"
 	reset     = "\x1b[0m"
 	clearLine = "\r\x1b[K"

@@ -50,7 +50,7 @@ func deploy(t *testing.T, as *store.Store, workspace string, vars string) store.
 	for _, sample := range samples {
 		if sample.Name == "hello" {
 			snapshot := fmt.Sprintf(`{"template_source": {"repo": %q, "version": %q}, "workspace": %q, "terraform_vars": %s}`, sample.Repo, sample.Version, workspace, vars)
-			d, err := as.Deploy(t.Context(), cluster.ID, json.RawMessage(snapshot))
+			d, err := as.Deploy(t.Context(), cluster.ID, provision.OperationApply, json.RawMessage(snapshot))
 			if err != nil {
 				t.Fatalf("Deploy() = %v, want nil", err)
 			}

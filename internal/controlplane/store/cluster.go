@@ -109,3 +109,17 @@ func (s *Store) Templates(ctx context.Context, cluster uuid.UUID) (templates []T
 		FROM public.templates t JOIN public.clusters c ON c.org_id = t.org_id
 		WHERE c.id = $1 ORDER BY t.name`, cluster)
 }
+
+// Pause keeps a cluster's agents from claiming anything, or lets them again.
+// What runs goes on. A *RefusedError when the person is no admin.
+func (s *Store) Pause(ctx context.Context, cluster uuid.UUID, paused bool, reason string) error {
+	_, err := rows[struct{}](ctx, s, "pause or resume the cluster", "SELECT FROM public.pause_cluster($1, $2, $3)", cluster, paused, reason)
+	return err
+}
+
+// RotateToken makes a new token for a cluster's agents, which nobody can read
+// again. Those before it go on being valid for overlap, at most 30 days.
+func (s *Store) RotateToken(ctx context.Context, cluster uuid.UUID, overlap time.Duration) (string, error) {
+	return one[string](ctx, s, "rotate the cluster's token",
+		"SELECT token AS answer FROM public.rotate_cluster_token($1, make_interval(secs => $2))", cluster, overlap.Seconds())
+}

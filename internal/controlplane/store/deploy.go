@@ -18,17 +18,18 @@ type Deployed struct {
 	Workspace string `db:"workspace" json:"workspace"`
 }
 
-// Deploy queues a snapshot on a cluster. The database checks it: what is wrong
+// Deploy queues a snapshot on a cluster, to apply it or whatever else the
+// operation says. The database checks it: what is wrong
 // with it comes back as a *RefusedError with reason bad_snapshot, a line for
 // each problem.
-func (s *Store) Deploy(ctx context.Context, cluster uuid.UUID, snapshot json.RawMessage) (Deployed, error) {
+func (s *Store) Deploy(ctx context.Context, cluster uuid.UUID, operation provision.Operation, snapshot json.RawMessage) (Deployed, error) {
 	queued, err := rows[Deployed](ctx, s, "queue the deploy", `
 		WITH queued AS (
-		  INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2::text::jsonb)
+		  INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, $2, $3::text::jsonb)
 		  RETURNING id, number, config_snapshot)
 		SELECT id, number, coalesce(config_snapshot ->> 'workspace',
 		         (config_snapshot -> 'terraform_vars' ->> 'project_name') || '/' || (config_snapshot -> 'terraform_vars' ->> 'environment')) AS workspace
-		FROM queued`, cluster, string(snapshot))
+		FROM queued`, cluster, operation, string(snapshot))
 	if err != nil {
 		return Deployed{}, err
 	}
@@ -41,15 +42,5 @@ func (s *Store) Deploy(ctx context.Context, cluster uuid.UUID, snapshot json.Raw
 // Cancel cancels a provision that waits, or asks its agent to stop it. It
 // returns the status after that: CANCELLED, or PROCESSING while the agent stops.
 func (s *Store) Cancel(ctx context.Context, id uuid.UUID) (provision.Status, error) {
-	type cancelled struct {
-		Status provision.Status `db:"status"`
-	}
-	answer, err := rows[cancelled](ctx, s, "cancel the provision", "SELECT public.cancel_provision($1) AS status", id)
-	if err != nil {
-		return "", err
-	}
-	if len(answer) != 1 {
-		return "", fmt.Errorf("cancel the provision: the database answered %d rows, not one", len(answer))
-	}
-	return answer[0].Status, nil
+	return one[provision.Status](ctx, s, "cancel the provision", "SELECT public.cancel_provision($1) AS answer", id)
 }

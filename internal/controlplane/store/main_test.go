@@ -52,7 +52,7 @@ func (w *world) open(t *testing.T, user uuid.UUID) *store.Store {
 
 func (w *world) deploy(t *testing.T) store.Deployed {
 	t.Helper()
-	d, err := w.operator.Deploy(t.Context(), w.Cluster, json.RawMessage(snapshot))
+	d, err := w.operator.Deploy(t.Context(), w.Cluster, provision.OperationApply, json.RawMessage(snapshot))
 	if err != nil {
 		t.Fatalf("Deploy() = %v, want nil", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
 
@@ -30,7 +31,7 @@ func TestStoreThroughAPooler(t *testing.T) {
 	operator, stranger := uuid.New(), uuid.New()
 	w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'operator')", w.Org, operator)
 	ours, theirs := open(operator), open(stranger)
-	d, err := ours.Deploy(t.Context(), w.Cluster, json.RawMessage(snapshot))
+	d, err := ours.Deploy(t.Context(), w.Cluster, provision.OperationApply, json.RawMessage(snapshot))
 	if err != nil {
 		t.Fatalf("Deploy() = %v, want nil", err)
 	}

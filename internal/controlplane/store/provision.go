@@ -32,8 +32,10 @@ type Provision struct {
 	Commit   *string `db:"commit" json:"commit,omitempty"`
 	Engine   *string `db:"engine" json:"engine,omitempty"` // "terraform 1.11.4"
 
-	Plan    *provision.PlanSummary      `db:"plan" json:"plan,omitempty"`
-	Outputs map[string]provision.Output `db:"outputs" json:"outputs,omitempty"`
+	Plan *provision.PlanSummary `db:"plan" json:"plan,omitempty"`
+	// PlanDigest names the plan that awaits approval, or did.
+	PlanDigest *string                     `db:"plan_digest" json:"plan_digest,omitempty"`
+	Outputs    map[string]provision.Output `db:"outputs" json:"outputs,omitempty"`
 
 	ErrorCode         *string    `db:"error_code" json:"error_code,omitempty"`
 	ErrorMessage      *string    `db:"error_message" json:"error_message,omitempty"`
@@ -80,7 +82,7 @@ const columns = `
 	          || coalesce(', ' || a.name || ' on ' || a.host, '') || ' (should it not come back, an admin gives that state up: trellis release)'
 	     ELSE 'the workspace''s state is on an agent that is away' || coalesce(', ' || a.name || ' on ' || a.host, '') END AS waiting,
 	g.stage, g.percent, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
-	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_summary AS plan, p.outputs,
+	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_summary AS plan, p.plan_digest, p.outputs,
 	p.error_code, p.error_message, p.requested_by, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
 	%s AS snapshot
 	FROM public.provisions p

@@ -57,7 +57,7 @@ func TestRolesDecide(t *testing.T) {
 	w := newWorld(t)
 	d := w.deploy(t)
 	for name, s := range map[string]*store.Store{"viewer": w.viewer, "stranger": w.stranger} {
-		_, err := s.Deploy(t.Context(), w.Cluster, json.RawMessage(snapshot))
+		_, err := s.Deploy(t.Context(), w.Cluster, provision.OperationApply, json.RawMessage(snapshot))
 		wantRefused(t, "Deploy as "+name, err, "PT404", "cluster_not_found")
 		wantRefused(t, "Cancel as "+name, second(s.Cancel(t.Context(), d.ID)), "PT404", "provision_not_found")
 	}
@@ -72,7 +72,7 @@ func TestRolesDecide(t *testing.T) {
 func TestBadSnapshotIsNamedByItsPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.operator.Deploy(t.Context(), w.Cluster, json.RawMessage(`{"template_source": {"version": "v1"}}`))
+	_, err := w.operator.Deploy(t.Context(), w.Cluster, provision.OperationApply, json.RawMessage(`{"template_source": {"version": "v1"}}`))
 	wantRefused(t, "Deploy", err, "PT422", "bad_snapshot")
 	e, ok := errors.AsType[*store.RefusedError](err)
 	if !ok {
@@ -87,7 +87,7 @@ func TestBadSnapshotIsNamedByItsPath(t *testing.T) {
 		t.Errorf("Status() = %d, want 422", e.Status())
 	}
 	for _, bad := range []string{"{", `{"workspace": "a\u0000"}`} {
-		_, err := w.operator.Deploy(t.Context(), w.Cluster, json.RawMessage(bad))
+		_, err := w.operator.Deploy(t.Context(), w.Cluster, provision.OperationApply, json.RawMessage(bad))
 		if refused, ok := errors.AsType[*store.RefusedError](err); !ok || !strings.HasPrefix(refused.Code, "22") {
 			t.Errorf("Deploy(%q) = %v, want it refused", bad, err)
 		}

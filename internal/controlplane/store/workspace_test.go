@@ -110,7 +110,7 @@ func TestFindWorkspace(t *testing.T) {
 	}
 	// A workspace may be named like another's id.
 	named := strings.Replace(snapshot, `"workspace": "a"`, `"workspace": "`+found.ID.String()+`"`, 1)
-	if _, err := w.operator.Deploy(t.Context(), w.Cluster, []byte(named)); err != nil {
+	if _, err := w.operator.Deploy(t.Context(), w.Cluster, provision.OperationApply, []byte(named)); err != nil {
 		t.Fatal(err)
 	}
 	byID = must[store.Workspace](t, "FindWorkspace(id and name)")(w.viewer.FindWorkspace(t.Context(), found.ID.String()))
@@ -121,7 +121,7 @@ func TestFindWorkspace(t *testing.T) {
 	wantRefused(t, "FindWorkspace as a stranger", second(w.stranger.FindWorkspace(t.Context(), "a")), "PT404", "workspace_not_found")
 
 	cluster, _ := w.NewCluster(t, "other")
-	if _, err := w.operator.Deploy(t.Context(), cluster, []byte(snapshot)); err != nil {
+	if _, err := w.operator.Deploy(t.Context(), cluster, provision.OperationApply, []byte(snapshot)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.viewer.FindWorkspace(t.Context(), "a")

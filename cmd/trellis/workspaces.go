@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+func (a *app) workspacesCommand() *cobra.Command {
+	var limit int
+	var out format
+	cmd := &cobra.Command{
+		Use:     "workspaces",
+		Short:   "List workspaces, and what goes on there",
+		Example: `  trellis workspaces`,
+		Args:    cobra.NoArgs,
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, _ []string) error {
+			if limit < 1 || limit > 10000 {
+				return wrongUsage("--limit: from 1 to 10000 are possible")
+			}
+			list, err := s.Workspaces(ctx, limit)
+			switch {
+			case err != nil:
+				return err
+			case out == "json":
+				return a.printJSON(list)
+			case len(list) == 0:
+				a.say("There is no workspace yet: the first deploy makes one.")
+				return nil
+			}
+			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(table, "WORKSPACE\tCLUSTER\tRESOURCES\tLATEST\tAGE\tDOING") // Flush tells of errors
+			for _, w := range list {
+				latest, age := "-", "-"
+				if w.Number != nil {
+					latest, age = fmt.Sprintf("%d %s", *w.Number, *w.Status), seconds(max(0, time.Since(*w.Since)))
+				}
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", w.Name, w.Cluster, w.Resources, latest, age, plain(w.Doing, a.out.tty))
+			}
+			return table.Flush()
+		}),
+	}
+	cmd.Flags().IntVarP(&limit, "limit", "n", 1000, "how many to list")
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func (a *app) resourcesCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "resources WORKSPACE",
+		Short:   "List what exists in a workspace",
+		Long:    `Lists the resources that the workspace's state recorded at the end of its newest apply or destroy. Sensitive attributes are never among what is shown.`,
+		Example: `  trellis resources demo/hello`,
+		Args:    one("a workspace's name or id"),
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+			w, err := s.FindWorkspace(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			list, err := s.Resources(ctx, w.ID)
+			switch {
+			case err != nil:
+				return err
+			case out == "json":
+				return a.printJSON(list)
+			case len(list) == 0:
+				a.say("Nothing exists in workspace %s, as far as its runs have told.", w.Name)
+				return nil
+			}
+			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(table, "ADDRESS\tID\tIP\tSTATUS") // Flush tells of errors
+			for _, r := range list {
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", plain(r.Address, a.out.tty), plain(deref(r.ExternalID), a.out.tty), strings.Join(r.IPAddresses, " "), deref(r.Status))
+			}
+			return table.Flush()
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func (a *app) outputsCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "outputs WORKSPACE|NUMBER",
+		Short: "Show the outputs of a workspace, or of one provision",
+		Long: `Shows the newest outputs of a workspace, or those of one provision, as NAME = JSON. A
+sensitive output is stored only where the deploy named a --requester-key, and then as an
+age message to that key: -o json prints it in the field "sealed", for age --decrypt.`,
+		Example: `  trellis outputs demo/hello
+  trellis outputs 12 -o json`,
+		Args: one("a workspace's name or a provision's number"),
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+			p, err := a.outputsOf(ctx, s, args[0])
+			switch {
+			case err != nil:
+				return err
+			case out == "json":
+				if p.Outputs == nil {
+					p.Outputs = map[string]provision.Output{}
+				}
+				return a.printJSON(p.Outputs)
+			case len(p.Outputs) == 0:
+				a.say("Provision %d has no outputs.", p.Number)
+				return nil
+			}
+			return a.print("%s", plain(strings.Join(outputLines(p.Outputs), "\n"), a.out.tty))
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+// outputsOf finds the provision that is meant by a number, an id or a workspace.
+func (a *app) outputsOf(ctx context.Context, s *store.Store, ref string) (store.Provision, error) {
+	if isProvision(ref) {
+		return s.Provision(ctx, ref)
+	}
+	w, err := s.FindWorkspace(ctx, ref)
+	if err != nil {
+		return store.Provision{}, err
+	}
+	return s.LastOutputs(ctx, w)
+}
+
+// isProvision tells a provision's number from a workspace's name.
+func isProvision(ref string) bool {
+	return strings.Trim(strings.TrimPrefix(ref, "#"), "0123456789") == ""
+}
+
+func (a *app) lockCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "lock WORKSPACE --reason WHY",
+		Short: "Keep a workspace from running anything until it is unlocked",
+		Long: `Keeps a workspace from running anything until it is unlocked. What runs there goes on;
+deploys are queued and wait. Others see who locked it, since when and why.`,
+		Example: `  trellis lock acme/prod --reason "migrating the database by hand"`,
+		Args:    one("a workspace's name or id"),
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+			w, err := s.FindWorkspace(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := s.Lock(ctx, w.ID, reason); err != nil {
+				return err
+			}
+			return a.print("Workspace %s on cluster %s is locked: nothing starts there until it is unlocked.", w.Name, w.Cluster)
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for others to read (required)")
+	return cmd
+}
