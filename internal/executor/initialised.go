@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/isolation"
+	"github.com/tendril-run/tendril/internal/modules"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
@@ -151,18 +151,12 @@ func (t *terraformRun) repeatable(before providers.Lock) bool {
 	if err != nil && !errors.Is(err, os.ErrNotExist) || !reflect.DeepEqual(before, after) {
 		return false
 	}
-	text, err := readBounded(filepath.Join(t.run.files.modules(), "modules.json"), maxMade)
-	if errors.Is(err, os.ErrNotExist) {
-		return true
-	}
-	var manifest struct {
-		Modules []struct{ Source string }
-	}
-	if err != nil || json.Unmarshal(text, &manifest) != nil {
+	manifest, err := t.moduleManifest()
+	if err != nil {
 		return false
 	}
-	for _, m := range manifest.Modules {
-		if m.Source != "" && !strings.HasPrefix(m.Source, "./") && !strings.HasPrefix(m.Source, "../") {
+	for _, m := range manifest {
+		if m.Source != "" && !modules.IsLocal(m.Source) {
 			return false
 		}
 	}

@@ -172,6 +172,7 @@ func TestInitIsReused(t *testing.T) {
 func TestModulesAreFetchedAnew(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.job.Settings.Policy.Modules = []string{"**"}
 	module := t.TempDir()
 	write := func(n string) {
 		if err := os.WriteFile(filepath.Join(module, "main.tf"), []byte("output \"n\" { value = "+n+" }"), 0o600); err != nil {

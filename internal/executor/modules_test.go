@@ -151,6 +151,7 @@ func TestModulesOutOfScope(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, web, shell, _ := privateModules(t)
+			s.job.Settings.Policy.Modules = []string{"**"} // from everywhere, but not with the credentials
 			web.Repo("other/web", module("x"), "v1")
 			shell.Repo("other/shell", module("x"), "v1")
 			shell.Repo("mods/shell", module("x"), "v1")

@@ -62,8 +62,15 @@ func (t *terraformRun) init(ctx context.Context) error {
 			if done(); err != nil {
 				return err
 			}
+			if err := t.judgeFetched(); err != nil {
+				return err
+			}
 		}
-		return t.runner.Init(ctx, options)
+		if err := t.runner.Init(ctx, options); err != nil && !errors.Is(err, terraform.ErrOutput) {
+			return err
+		}
+		// Before the store gets the providers that a module has asked for.
+		return t.judgeFetched()
 	}))
 	if err != nil || lockErr != nil && !errors.Is(lockErr, os.ErrNotExist) || !t.repeatable(lock) {
 		t.note.of = ""

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/tendril-run/tendril/internal/modules"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
@@ -40,6 +41,10 @@ type terraformRun struct {
 	// the ephemeral ones; "" without any.
 	sealed, ephemeral string
 	note              initialised
+	// modules is where modules may come from, and versions what they, and the
+	// template, want of the engine.
+	modules  modules.Policy
+	versions []terraform.Constraint
 	// reused says that an earlier run's init serves this one.
 	reused bool
 }
@@ -93,6 +98,13 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 			return fmt.Errorf("write the ephemeral variables: %w", err)
 		}
 	}
+	settings := t.run.job.Settings
+	if t.modules, err = modules.NewPolicy(settings.Policy, settings.Git.Hosts); err != nil {
+		return provision.Fail(provision.CodeRepoRefused, "the agent's configuration: "+err.Error(), err)
+	}
+	if t.versions, err = t.judgeModules(); err != nil {
+		return err
+	}
 	t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job)
 	return err
 }
@@ -103,7 +115,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		return provision.Detail{}, err
 	}
 	log, settings := t.run.log, t.run.job.Settings
-	want := terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version}
+	want := terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version, Constraints: t.versions}
 	var engine terraform.Engine
 	err := t.run.asCache(func() (err error) {
 		engine, err = terraform.Locate(ctx, settings.Engine, want, t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })

@@ -191,6 +191,9 @@ func validHost(host string) bool {
 	return validName(host, ".-") && host[0] != '.'
 }
 
+// Redact returns an address fit to be shown: without what may be credentials.
+func Redact(raw string) string { return redact(raw) }
+
 // redact returns raw fit to be shown: what may be credentials is cut out, and
 // so are control characters.
 func redact(raw string) string {

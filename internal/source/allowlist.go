@@ -77,6 +77,12 @@ func (l Allowlist) Permit(repo string) error {
 	return err
 }
 
+// Names reports whether a pattern names a repository.
+func (l Allowlist) Names(repo string) bool {
+	a, err := parseAddress(repo)
+	return err == nil && (a.scheme != "file" || l.allowFile) && l.match(a)
+}
+
 func (l Allowlist) permit(repo string) (address, error) {
 	refuse := func(why string) error {
 		return provision.Fail(provision.CodeRepoRefused,

@@ -28,9 +28,9 @@ type Engine struct {
 // that a host's own table names. It returns the environment for that engine. No
 // code of a template may run meanwhile.
 //
-// A template that is allowed to run names modules as it likes: public ones are
-// fetched as anybody could fetch them. That is not for the policy to refuse, for
-// modules come from registries and archives as well, of which git knows nothing.
+// Which modules a template may name at all is for others to say: they come from
+// registries and archives as well, of which git knows nothing. Public ones are
+// fetched as anybody could fetch them.
 func (s *Source) Lend(ctx context.Context, to Engine) (env []string, done func(), err error) {
 	git := githelper.Git{Command: to.Helper, AllowFile: s.allow.allowFile, Above: to.Above}
 	for host, c := range s.hosts {

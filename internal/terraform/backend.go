@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
@@ -135,29 +134,9 @@ const maxConfigFile = 16 << 20
 // readBackendFile also reports whether OpenTofu is to encrypt what it writes: its
 // keys may come from a command.
 func readBackendFile(dir, name string) (found *Backend, encrypts bool, err error) {
-	path := filepath.Join(dir, name)
-	if info, err := os.Stat(path); err == nil && info.Size() > maxConfigFile {
-		return nil, false, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
-			"%s has %d bytes, more than the %d that are read of one file", name, info.Size(), maxConfigFile), nil)
-	}
-	source, err := os.ReadFile(path)
+	content, err := parseConfig(dir, name, &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}}})
 	if err != nil {
-		return nil, false, fmt.Errorf("read the template: %w", err)
-	}
-	parser := hclparse.NewParser()
-	parse := parser.ParseHCL
-	if strings.HasSuffix(name, ".json") {
-		parse = parser.ParseJSON
-	}
-	file, diags := parse(source, name)
-	if diags.HasErrors() {
-		return nil, false, invalid(diags)
-	}
-	content, _, diags := file.Body.PartialContent(&hcl.BodySchema{
-		Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}},
-	})
-	if diags.HasErrors() {
-		return nil, false, invalid(diags)
+		return nil, false, err
 	}
 	for _, block := range content.Blocks {
 		inner, _, diags := block.Body.PartialContent(&hcl.BodySchema{

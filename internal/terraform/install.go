@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,10 +46,8 @@ func (s *search) install(ctx context.Context, progress func(string)) (Engine, er
 	}
 	defer lock.Unlock() //nolint:errcheck // closing the file, which ends the lock, has no other way to fail
 	s.sweep(home)
-	for _, path := range s.installed() { // somebody else's work, while we waited
-		if engine, ok := s.try(ctx, path); ok {
-			return engine, nil
-		}
+	if engine, ok := s.choose(ctx, slices.Values(s.installed())); ok { // somebody else's work, while we waited
+		return engine, nil
 	}
 	return s.download(ctx, home, progress)
 }
@@ -75,9 +74,9 @@ func (s *search) download(ctx context.Context, home string, progress func(string
 	defer os.RemoveAll(staging) //nolint:errcheck // swept by the next installer
 
 	from := strings.TrimRight(first(s.cfg.MirrorURL, vendorURL), "/")
-	name := s.kind + " (newest version)"
-	if s.want != nil {
-		name = s.kind + " " + s.want.String()
+	name := s.wanted()
+	if s.want == nil {
+		name += " (newest version)"
 	}
 	progress(fmt.Sprintf("Installing %s from %s", name, redact(from)))
 	binary, err := s.fetch(ctx, staging)

@@ -190,7 +190,9 @@ func wantNothingIn(t *testing.T, dir string) {
 
 func TestInstall(t *testing.T) {
 	t.Setenv("PATH", "")
-	for name, want := range map[string]Want{"exact version": {Version: mirrored}, "newest version": {}} {
+	for name, want := range map[string]Want{
+		"exact version": {Version: mirrored}, "newest version": {}, "newest version admitted": {Constraints: []Constraint{{Text: "~> 1.98"}}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			m, dir := newMirror(t), t.TempDir()
 			stale := filepath.Join(dir, Terraform, stagingPrefix+"stale")

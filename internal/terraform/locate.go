@@ -34,12 +34,16 @@ type Engine struct {
 // Want is what a snapshot asks for; empty fields take the agent's choice.
 type Want struct {
 	Kind, Version string
+	// Constraints are those of the template. All of them must hold.
+	Constraints []Constraint
 }
 
 // Locate finds the engine that is wanted: in cfg.Dir (as KIND_VERSION,
 // KIND/VERSION/KIND or KIND), on PATH, among those installed in installDir
 // before, and else, if cfg allows, installs it there. A wanted version must
-// match exactly; without one the first that is found serves, newest first
+// match exactly. Without one, the newest that the template's constraints admit
+// is taken, wherever it is; and the agent's own version before that, if they
+// admit it. Without constraints the first that is found serves, newest first
 // within a directory.
 //
 // A script is passed over: a version manager's shim would take the interrupt
@@ -47,20 +51,19 @@ type Want struct {
 // from the real thing; point cfg.Dir past it.
 //
 // progress hears of what takes long; it may be nil. Locate fails with
-// CodeBadSnapshot for a kind or version that cannot be, and with
-// CodeEngineMissing.
+// CodeBadSnapshot for a kind or version that cannot be or that the template does
+// not admit, with CodeTemplateInvalid for a constraint that cannot be read, and
+// with CodeEngineMissing.
 func Locate(ctx context.Context, cfg job.Engine, want Want, installDir string, progress func(string)) (Engine, error) {
 	search, err := newSearch(cfg, want, installDir)
 	if err != nil {
 		return Engine{}, err
 	}
-	for path := range search.candidates() {
-		if engine, ok := search.try(ctx, path); ok {
-			return engine, nil
-		}
-		if ctx.Err() != nil {
-			return Engine{}, fmt.Errorf("look for %s: %w", search.kind, context.Cause(ctx))
-		}
+	if engine, ok := search.choose(ctx, search.candidates()); ok {
+		return engine, nil
+	}
+	if ctx.Err() != nil {
+		return Engine{}, fmt.Errorf("look for %s: %w", search.kind, context.Cause(ctx))
 	}
 	if progress == nil {
 		progress = func(string) {}
@@ -70,9 +73,12 @@ func Locate(ctx context.Context, cfg job.Engine, want Want, installDir string, p
 
 // search is one Locate.
 type search struct {
-	cfg        job.Engine
-	kind       string
-	want       *version.Version // nil: any
+	cfg  job.Engine
+	kind string
+	want *version.Version // nil: any that admitted holds
+	// admitted are the template's constraints, and by is who wrote them where.
+	admitted   version.Constraints
+	by         []Constraint
 	installDir string
 	timeout    time.Duration // of one download
 	versions   *versionCache
@@ -86,25 +92,95 @@ func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
 		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
 			"terraform.engine: %q is neither %q nor %q", truncate(s.kind, 64), Terraform, OpenTofu), nil)
 	}
-	wanted := want.Version
-	if wanted == "" && (want.Kind == "" || want.Kind == first(cfg.Kind, Terraform)) {
-		wanted = cfg.Version // the agent's version is one of the agent's kind
+	for _, c := range want.Constraints {
+		parsed, err := version.NewConstraint(c.Text)
+		if err != nil {
+			return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
+				"%s: required_version: %q is no constraint like >= 1.9", c.At, truncate(c.Text, 64)), err)
+		}
+		s.admitted, s.by = append(s.admitted, parsed...), append(s.by, c)
 	}
-	if wanted == "" {
+	if want.Version != "" {
+		var err error
+		if s.want, err = exact(want.Version); err != nil {
+			return nil, err
+		}
+		if !s.admitted.Check(s.want) {
+			return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
+				"terraform.version: the snapshot asks for %s %s, and the template for required_version %s. Change one of them",
+				s.kind, s.want, s.constraints()), nil)
+		}
 		return s, nil
 	}
-	v, err := version.NewSemver(strings.TrimPrefix(wanted, "v"))
-	if err != nil || len(wanted) > 64 {
-		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
-			"terraform.version: %q is not a version like 1.11.4", truncate(wanted, 64)), err)
+	// The agent's version is one of the agent's kind, and gives way to what the
+	// template asks for.
+	if cfg.Version != "" && (want.Kind == "" || want.Kind == first(cfg.Kind, Terraform)) {
+		v, err := exact(cfg.Version)
+		if err != nil {
+			return nil, err
+		}
+		if s.admitted.Check(v) {
+			s.want = v
+		} else {
+			s.passed = append(s.passed, "engine.version of the agent's configuration is "+v.String())
+		}
 	}
-	s.want = v
 	return s, nil
+}
+
+func exact(text string) (*version.Version, error) {
+	v, err := version.NewSemver(strings.TrimPrefix(text, "v"))
+	if err != nil || len(text) > 64 {
+		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
+			"terraform.version: %q is not a version like 1.11.4", truncate(text, 64)), err)
+	}
+	return v, nil
+}
+
+// constraints names the template's constraints and where they stand.
+func (s *search) constraints() string {
+	var parts []string
+	for _, c := range s.by {
+		parts = append(parts, fmt.Sprintf("%q (%s)", truncate(c.Text, 64), c.At))
+	}
+	return truncate(strings.Join(parts, ", "), 1<<10)
+}
+
+// wanted is what is looked for, in words.
+func (s *search) wanted() string {
+	switch {
+	case s.want != nil:
+		return s.kind + " " + s.want.String()
+	case len(s.by) > 0:
+		return s.kind + " " + s.admitted.String()
+	}
+	return s.kind
 }
 
 func first(values ...string) string {
 	i := slices.IndexFunc(values, func(v string) bool { return v != "" })
 	return values[i]
+}
+
+// choose returns the engine to take of those at the paths: the first that
+// serves, or where only the template says what does, the newest.
+func (s *search) choose(ctx context.Context, paths func(yield func(string) bool)) (best Engine, found bool) {
+	var newest *version.Version
+	for path := range paths {
+		engine, ok := s.try(ctx, path)
+		switch {
+		case ctx.Err() != nil:
+			return Engine{}, false
+		case !ok:
+			continue
+		case s.want != nil || len(s.by) == 0:
+			return engine, true
+		}
+		if v, err := version.NewVersion(engine.Version); err == nil && (newest == nil || v.GreaterThan(newest)) {
+			best, newest = engine, v
+		}
+	}
+	return best, newest != nil
 }
 
 // candidates yields the paths to try, in order; not all of them exist.
@@ -196,7 +272,7 @@ func (s *search) try(ctx context.Context, path string) (Engine, bool) {
 		return Engine{}, false
 	}
 	v, err := version.NewVersion(found)
-	if err != nil || s.want != nil && !v.Equal(s.want) {
+	if err != nil || s.want != nil && !v.Equal(s.want) || !s.admitted.Check(v) {
 		s.pass(path, "is version "+found)
 		return Engine{}, false
 	}
@@ -247,11 +323,10 @@ func resolve(path string) (string, error) {
 
 // missing is the error when nothing was found; advice says what to do.
 func (s *search) missing(advice string, cause error) error {
-	what := s.kind
-	if s.want != nil {
-		what += " " + s.want.String()
+	message := fmt.Sprintf("%s is not on this agent: %s", s.wanted(), advice)
+	if len(s.by) > 0 {
+		message += ". The template wants required_version " + s.constraints()
 	}
-	message := fmt.Sprintf("%s is not on this agent: %s", what, advice)
 	if len(s.passed) > 0 {
 		message += ". Passed over: " + truncate(strings.Join(s.passed, "; "), 2<<10)
 	}

@@ -66,12 +66,23 @@ func TestLocateOrder(t *testing.T) {
 	}
 	t.Setenv("PATH", at("shims")+":relative:"+at("bin"))
 
+	admits := func(constraints ...string) (want Want) {
+		for _, text := range constraints {
+			want.Constraints = append(want.Constraints, Constraint{Text: text, At: "main.tf:2"})
+		}
+		return want
+	}
 	tests := []struct {
 		name string
 		cfg  job.Engine
 		want Want
 		path string
 	}{
+		{"the newest that the template admits, not the first", job.Engine{Dir: at("plain")}, admits(">= 1.5"), at("installed", "terraform", "1.9.0", "terraform")},
+		{"all constraints hold", job.Engine{Dir: at("nested")}, admits(">= 1.5", "< 1.9, != 1.8.0"), at("nested", "terraform", "1.6.0", "terraform")},
+		{"the agent's version if the template admits it", job.Engine{Dir: at("nested"), Version: "1.6.0"}, admits("~> 1.6"), at("nested", "terraform", "1.6.0", "terraform")},
+		{"the template's, if it does not admit the agent's", job.Engine{Dir: at("nested"), Version: "1.6.0"}, admits(">= 1.7"), at("nested", "terraform", "1.10.0", "terraform")},
+		{"the snapshot's version of several admitted", job.Engine{Dir: at("nested")}, Want{Version: "1.6.0", Constraints: admits(">= 1.5").Constraints}, at("nested", "terraform", "1.6.0", "terraform")},
 		{"the agent's directory first, KIND_VERSION", job.Engine{Dir: at("dir")}, Want{Version: "1.5.0"}, at("dir", "terraform_1.5.0")},
 		{"KIND/VERSION/KIND", job.Engine{Dir: at("nested")}, Want{Version: "v1.6.0"}, at("nested", "terraform", "1.6.0", "terraform")},
 		{"newest of the agent's directory", job.Engine{Dir: at("nested")}, Want{}, at("nested", "terraform", "1.10.0", "terraform")},
@@ -112,6 +123,13 @@ func TestLocateWithoutAnEngine(t *testing.T) {
 		{"another version", job.Engine{}, Want{Version: "1.9.0"}, provision.CodeEngineMissing, []string{
 			"terraform 1.9.0 is not on this agent: install it", "let the agent download it",
 			filepath.Join(root, "terraform") + " is a script", filepath.Join(bin, "terraform") + " is version 1.8.0"}},
+		{"none that the template admits", job.Engine{Version: "1.7.0"}, Want{Constraints: []Constraint{{">= 1.9", "versions.tf:2"}, {"< 2.0", "mod/main.tf:1"}}}, provision.CodeEngineMissing, []string{
+			`terraform >= 1.9,< 2.0 is not on this agent`, `The template wants required_version ">= 1.9" (versions.tf:2), "< 2.0" (mod/main.tf:1)`,
+			filepath.Join(bin, "terraform") + " is version 1.8.0", "engine.version of the agent's configuration is 1.7.0"}},
+		{"a snapshot that contradicts its template", job.Engine{Install: true}, Want{Version: "1.5.0", Constraints: []Constraint{{">= 1.9", "versions.tf:2"}}}, provision.CodeBadSnapshot, []string{
+			"the snapshot asks for terraform 1.5.0", `the template for required_version ">= 1.9" (versions.tf:2)`}},
+		{"a constraint that is none", job.Engine{}, Want{Constraints: []Constraint{{"newest", "versions.tf:2"}}}, provision.CodeTemplateInvalid, []string{
+			"versions.tf:2: required_version", `"newest" is no constraint`}},
 		{"tofu cannot be installed", job.Engine{Install: true}, Want{Kind: "tofu", Version: "1.9.0"}, provision.CodeEngineMissing, []string{
 			"tofu 1.9.0 is not on this agent", "Tendril downloads Terraform only"}},
 		{"no such kind", job.Engine{}, Want{Kind: "../terraform"}, provision.CodeBadSnapshot, []string{`"../terraform" is neither`}},
