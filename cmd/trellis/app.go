@@ -81,7 +81,7 @@ refused), 2 wrong usage, 3 the control plane cannot be reached.`,
 	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
 	flags.StringVar(&a.databaseURL, "database-url", "", "database to use rather than that of trellis up, postgres://… (TRELLIS_DATABASE_URL)")
 	root.AddCommand(
-		a.upCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.clustersCommand(), a.deployCommand(), a.logsCommand(),
+		a.upCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.clustersCommand(), a.deployCommand(), a.sealCommand(), a.logsCommand(),
 		a.statusCommand(), a.cancelCommand(), a.releaseCommand(), a.planCommand(), a.destroyCommand(), a.approveCommand(), a.rejectCommand(),
 		a.retryCommand(), a.lockCommand(), a.unlockCommand(), a.workspacesCommand(), a.resourcesCommand(), a.outputsCommand(), a.envCommand(), a.versionCommand(), a.tendrilCommand(),
 	)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/seal"
 )
 
 func (a *app) clustersCommand() *cobra.Command {
@@ -93,15 +94,23 @@ func (a *app) clustersListCommand() *cobra.Command {
 				return nil
 			}
 			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(table, "NAME\tSTATE\tLAST SEEN\tAGENTS") // Flush tells of errors
+			_, _ = fmt.Fprintln(table, "NAME\tSTATE\tLAST SEEN\tAGENTS\tKEY") // Flush tells of errors
 			for _, c := range clusters {
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Name, c.Connectivity, lastSeen(c), agents(c))
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Connectivity, lastSeen(c), agents(c), keyOf(c))
 			}
 			return table.Flush()
 		}),
 	}
 	addFormat(cmd, &out)
 	return cmd
+}
+
+// keyOf is the fingerprint of what variables are sealed to.
+func keyOf(c store.Cluster) string {
+	if c.AgePublicKey == "" {
+		return "none yet"
+	}
+	return seal.Fingerprint(c.AgePublicKey)
 }
 
 func lastSeen(c store.Cluster) string {

@@ -21,13 +21,17 @@ workspace again updates what is there.
 
 The value of --var is read as JSON if it is a JSON number, true, false, null,
 list or object; anything else is a text, quotes and all. For a text that looks
-like a number, for lists of some length and for secrets, which others on this
-machine can see on a command line, use --var-file: one JSON object of variables,
-"-" for standard input. --var beats --var-file, and later ones beat earlier ones.`,
+like a number and for lists of some length use --var-file: one JSON object of
+variables, "-" for standard input. --var beats --var-file, and later ones beat
+earlier ones.
+
+A variable that the template declares sensitive is taken sealed only (unless the
+agent's policy.plain_sensitive admits plain ones): see "trellis seal --help".`,
 		Example: `  trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
   trellis deploy --template fleet --workspace demo/fleet --var ships=40
   trellis deploy --repo https://github.com/acme/network --version v1.2.0 --path vpc \
-      --workspace acme/prod --var-file prod.tfvars.json --var 'zones=["a","b"]'`,
+      --workspace acme/prod --var-file prod.tfvars.json --var 'zones=["a","b"]'
+  trellis deploy --template app --workspace acme/prod --sealed-var db_password=db_password.age`,
 	})
 }
 
@@ -46,6 +50,7 @@ and state. Nothing is approved by it and nothing waits for it.`,
 func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) *cobra.Command {
 	r := deployRequest{operation: operation, by: "trellis " + strings.Fields(cmd.Use)[0]}
 	var vars, files []string
+	var sealed sealedFlags
 	var follow bool
 	var out format
 	cmd.Args = cobra.NoArgs
@@ -56,6 +61,10 @@ func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) 
 		if r.vars, err = a.readVariables(files, vars); err != nil {
 			return err
 		}
+		if r.sealed, err = sealed.read(); err != nil {
+			return err
+		}
+		r.requesterKey = sealed.requesterKey
 		queued, err := a.queue(ctx, s, r)
 		if err != nil {
 			return err
@@ -71,6 +80,7 @@ func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) 
 	flags.StringVar(&r.cluster, "cluster", "", "name or id of the cluster; default: the only one")
 	flags.StringArrayVar(&vars, "var", nil, "variable as NAME=VALUE (repeatable)")
 	flags.StringArrayVar(&files, "var-file", nil, "JSON file of variables (repeatable)")
+	sealed.addFlags(cmd)
 	r.addFlags(cmd, operation)
 	addFollow(cmd, &follow, &out)
 	return cmd

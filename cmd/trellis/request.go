@@ -21,6 +21,8 @@ type deployRequest struct {
 	repo, version, path string
 	cluster, workspace  string
 	vars                map[string]json.RawMessage
+	sealed              map[string]string
+	requesterKey        string
 	by                  string // what made it, for the snapshot's meta
 	choices
 }
@@ -111,7 +113,7 @@ func fromCatalogue(ctx context.Context, s *store.Store, cluster store.Cluster, r
 func (r deployRequest) snapshot() (json.RawMessage, error) {
 	asked := provision.Snapshot{
 		TemplateSource: provision.TemplateSource{Repo: r.repo, Version: r.version, Path: r.path},
-		TerraformVars:  r.vars, Workspace: r.workspace,
+		TerraformVars:  r.vars, SealedVars: r.sealed, RequesterKey: r.requesterKey, Workspace: r.workspace,
 		Meta: map[string]json.RawMessage{"triggered_by": jsonText(r.by)},
 	}
 	r.put(&asked)

@@ -122,29 +122,42 @@ func TestVerbs(t *testing.T) {
 		want(t, "deploy of an unknown variable", exitFailed, "Provision 2 failed", "variables_invalid", "nam")
 	run("status").want(t, "status", exitOK, "FAILED", "variables_invalid")
 
+	// A value that only the agent can read.
+	sealed := filepath.Join(t.TempDir(), "passphrase.age")
+	seals := command(t, nil, append([]string{"seal", "passphrase"}, at...)...)
+	seals.Stdin = strings.NewReader("a-sealed-passphrase\n")
+	if message, err := seals.Output(); err != nil || os.WriteFile(sealed, message, 0o600) != nil {
+		t.Fatalf("seal = %v: %s", err, message)
+	}
+	run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", "name=y", "--var", "steps=1", "--sealed-var", "passphrase="+sealed, "-f").
+		want(t, "deploy of a sealed variable", exitOK, "succeeded")
+	run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", "name=y", "--var", "passphrase=in-plain-sight", "-f").
+		want(t, "deploy of a sensitive variable in plain", exitFailed, "variables_invalid", "trellis seal passphrase")
+	run("clusters", "list").want(t, "clusters list", exitOK, "SHA256:")
+
 	// One that goes on, followed, let go, and cancelled.
 	queued := run("deploy", "--template", "hello", "--workspace", "demo/long", "--var", "name=Ada", "--var", "steps=1000", "-o", "json")
 	var deployed store.Deployed
-	if err := json.Unmarshal([]byte(queued.out), &deployed); err != nil || deployed.Number != 3 || deployed.Workspace != "demo/long" {
-		t.Fatalf("deploy -o json = %q, %v, want number 3", queued.out, err)
+	if err := json.Unmarshal([]byte(queued.out), &deployed); err != nil || deployed.Number != 5 || deployed.Workspace != "demo/long" {
+		t.Fatalf("deploy -o json = %q, %v, want number 5", queued.out, err)
 	}
-	follower := begin(t, append([]string{"logs", "3", "--follow"}, at...)...)
+	follower := begin(t, append([]string{"logs", "5", "--follow"}, at...)...)
 	follower.await(t, "step 1 of 1000")
 	follower.signal(os.Interrupt)
 	if code := follower.end(t); code != exitInterrupted {
 		t.Errorf("Ctrl-C while following: exit code %d, want %d", code, exitInterrupted)
 	}
-	follower.await(t, "provision 3 goes on. Stop it with: ")
-	if p := status(t, dir, "3"); p.Status != provision.Processing {
+	follower.await(t, "provision 5 goes on. Stop it with: ")
+	if p := status(t, dir, "5"); p.Status != provision.Processing {
 		t.Errorf("a provision that is no longer followed is %s, want PROCESSING", p.Status)
 	}
 	follower = begin(t, append([]string{"logs", deployed.ID.String(), "--follow"}, at...)...)
-	run("cancel", "3").want(t, "cancel", exitOK, "Provision 3 is asked to stop")
+	run("cancel", "5").want(t, "cancel", exitOK, "Provision 5 is asked to stop")
 	if code := follower.end(t); code != exitFailed {
 		t.Errorf("following one that is cancelled: exit code %d, want %d", code, exitFailed)
 	}
-	follower.await(t, "Provision 3 was cancelled")
-	run("cancel", "3").want(t, "cancel twice", exitOK, "Provision 3 is cancelled.")
+	follower.await(t, "Provision 5 was cancelled")
+	run("cancel", "7").want(t, "cancel twice", exitOK, "Provision 7 is cancelled.")
 
 	run("deploy", "--template", "fleet", "--workspace", "demo/fleet", "--var", "ships=3", "--var", "pause_seconds=0", "--follow").
 		want(t, "fleet", exitOK, `names = ["ship-001","ship-002","ship-003"]`)
@@ -153,9 +166,9 @@ func TestVerbs(t *testing.T) {
 	run("clusters", "create", "other").want(t, "clusters create", exitOK, "tnd_", "shown only now")
 	run("clusters", "create", "other").want(t, "clusters create twice", exitFailed, "there is a cluster named")
 	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x").want(t, "deploy with two clusters", exitFailed, "say which one with --cluster")
-	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--cluster", "other").want(t, "deploy without an agent", exitOK, "Watch it:  ", "--data-dir '"+dir+"' logs 5 --follow")
-	run("status", "5").want(t, "status of one that waits", exitOK, "no agent of this cluster has ever been heard of")
-	run("cancel", "5").want(t, "cancel of one that waits", exitOK, "Provision 5 is cancelled.")
+	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--cluster", "other").want(t, "deploy without an agent", exitOK, "Watch it:  ", "--data-dir '"+dir+"' logs 7 --follow")
+	run("status", "7").want(t, "status of one that waits", exitOK, "no agent of this cluster has ever been heard of")
+	run("cancel", "7").want(t, "cancel of one that waits", exitOK, "Provision 7 is cancelled.")
 	run("migrate").want(t, "migrate", exitOK, "up to date")
 
 	for _, tt := range []struct{ args, want string }{

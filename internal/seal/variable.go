@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,10 +39,15 @@ const (
 	MinSecret = 8
 )
 
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,199}$`)
+
 // Seal makes the armoured message of a variable, after the checks that the agent
 // makes as well.
 func (v Variable) Seal(to age.Recipient) (string, error) {
 	v.Version = variableVersion
+	if !variableName.MatchString(v.Name) {
+		return "", fmt.Errorf("%q is no name of a variable", v.Name)
+	}
 	if err := CheckSecret(v.Value); err != nil {
 		return "", err
 	}

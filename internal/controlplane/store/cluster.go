@@ -17,7 +17,10 @@ type Cluster struct {
 	PausedAt     *time.Time `db:"paused_at" json:"paused_at,omitempty"`
 	LastSeenAt   *time.Time `db:"last_seen_at" json:"last_seen_at,omitempty"`
 	CreatedAt    time.Time  `db:"created_at" json:"created_at"`
-	Agents       []Agent    `db:"agents" json:"agents"`
+	// AgePublicKey is what variables are sealed to; "" until an agent has
+	// brought one.
+	AgePublicKey string  `db:"age_public_key" json:"age_public_key,omitempty"`
+	Agents       []Agent `db:"agents" json:"agents"`
 }
 
 // Agent is one agent instance of a cluster.
@@ -55,6 +58,7 @@ func (s *Store) CreateCluster(ctx context.Context, name string) (NewCluster, err
 func (s *Store) Clusters(ctx context.Context) ([]Cluster, error) {
 	return rows[Cluster](ctx, s, "list the clusters", `
 		SELECT c.id, c.name, c.connectivity, c.paused_at, c.last_seen_at, c.created_at,
+		       coalesce((SELECT k.age_public_key FROM public.clusters k WHERE k.id = c.id), '') AS age_public_key,
 		       coalesce((SELECT jsonb_agg(jsonb_build_object(
 		                   'name', a.name, 'host', a.host, 'version', a.version, 'slots', a.slots,
 		                   'alive', a.last_heartbeat_at BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds',

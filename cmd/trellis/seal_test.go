@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/seal"
+)
+
+func TestSeal(t *testing.T) {
+	t.Parallel()
+	agent, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "value")
+	if err := os.WriteFile(file, []byte("from-a-file\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key, fingerprint := agent.Public(), seal.Fingerprint(agent.Public())
+	for _, tt := range []struct {
+		in, args string
+		code     int
+		want     string // the value as JSON, or a part of what is said
+	}{
+		{"hunter2-hunter2\n", "", exitOK, `"hunter2-hunter2"`},
+		{" two lines \nof-text\n\n", "", exitOK, `" two lines \nof-text\n"`},
+		{"1234567890", "", exitOK, `"1234567890"`},
+		{"1234567890", "--json", exitOK, `1234567890`},
+		{`{"a": ["hunter2-hunter2"]}`, "--json -o json", exitOK, `{"a":["hunter2-hunter2"]}`},
+		{"ignored", "--value-file " + file, exitOK, `"from-a-file"`},
+		{"hunter2-hunter2", "--value-file - --workspace acme/prod", exitOK, `"hunter2-hunter2"`},
+		{"hunter2-hunter2", "--fingerprint " + fingerprint, exitOK, `"hunter2-hunter2"`},
+
+		{"hunter2-hunter2", "--fingerprint " + seal.Fingerprint(other.Public()), exitUsage, "not that of --fingerprint"},
+		{"hunter2", "", exitFailed, "less than 8 bytes"},
+		{"true", "--json", exitFailed, "boolean"},
+		{"hunter2-hunter2", "--json", exitUsage, "is not JSON"},
+		{strings.Repeat("hunter2", 2000), "", exitFailed, "too long"},
+		{strings.Repeat("hunter2", 3000), "", exitUsage, "more than 16384 bytes"},
+		{"hunter2-hunter2", "--value-file /nowhere", exitUsage, "--value-file"},
+		{"hunter2-hunter2", "hunter2-hunter2", exitUsage, "one argument"},
+	} {
+		var out, said bytes.Buffer
+		args := append([]string{"seal", "password", "--key", key}, strings.Fields(tt.args)...)
+		code := newApp("trellis", func(string) string { return "" }, strings.NewReader(tt.in), terminal{Writer: &out}, terminal{Writer: &said}).run(args)
+		if code != tt.code || strings.Contains(said.String(), "hunter2") && tt.args != "hunter2-hunter2" {
+			t.Errorf("seal %s of %.20q = %d, %s, want %d", tt.args, tt.in, code, said.String(), tt.code)
+			continue
+		}
+		if code != exitOK {
+			if !strings.Contains(said.String(), tt.want) || out.Len() > 0 {
+				t.Errorf("seal %s of %.20q says %q and prints %q, want %q and nothing", tt.args, tt.in, said.String(), out.String(), tt.want)
+			}
+			continue
+		}
+		message := out.String()
+		if strings.Contains(tt.args, "-o json") {
+			var sealed map[string]string
+			if err := json.Unmarshal(out.Bytes(), &sealed); err != nil || len(sealed) != 1 {
+				t.Errorf("seal -o json = %q, %v, want an object fit for sealed_vars", out.String(), err)
+			}
+			message = sealed["password"]
+		}
+		got, err := agent.OpenVariable(message, "password", "acme/prod")
+		if err != nil || strings.ReplaceAll(string(got), ": ", ":") != tt.want {
+			t.Errorf("seal %s of %.20q = %s, %v, want %s", tt.args, tt.in, got, err, tt.want)
+		}
+		if !strings.Contains(said.String(), fingerprint) {
+			t.Errorf("seal %s says %q, want the fingerprint %s", tt.args, said.String(), fingerprint)
+		}
+		_, err = agent.OpenVariable(message, "password", "acme/dev")
+		if bound := strings.Contains(tt.args, "--workspace"); bound != (err != nil) {
+			t.Errorf("seal %s: in another workspace %v, want it refused: %t", tt.args, err, bound)
+		}
+	}
+}
+
+// A database that puts its own key in the place of the cluster's gets nothing.
+func TestSealPinsTheKey(t *testing.T) {
+	t.Parallel()
+	agent, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostile, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pin := range map[string]sealRequest{
+		"--key": {key: agent.Public(), cluster: "prod"}, "--fingerprint": {fingerprint: seal.Fingerprint(agent.Public())},
+	} {
+		key, whose, err := pin.recipient(&store.Cluster{Name: "prod", AgePublicKey: agent.Public()})
+		if err != nil || key != agent.Public() || whose != "the key of the cluster prod" {
+			t.Errorf("recipient(%s) = %s, %s, %v, want the cluster's", name, key, whose, err)
+		}
+		_, _, err = pin.recipient(&store.Cluster{Name: "prod", AgePublicKey: hostile.Public()})
+		if err == nil || !strings.Contains(err.Error(), seal.Fingerprint(agent.Public())) || !strings.Contains(err.Error(), seal.Fingerprint(hostile.Public())) {
+			t.Errorf("recipient(%s) of a key that was swapped = %v, want a refusal that names both", name, err)
+		}
+	}
+	if _, _, err := (sealRequest{}).recipient(&store.Cluster{Name: "prod"}); err == nil {
+		t.Error("recipient() of a cluster without a key = nil, want an error")
+	}
+}
+
+func TestSealedFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"a.age": "message a", "all.json": `{"a": "older", "b": "message b"}`, "bad.json": `["hunter2"]`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	got, err := (&sealedFlags{vars: []string{"a=" + at("a.age")}, files: []string{at("all.json")}}).read()
+	if err != nil || len(got) != 2 || got["a"] != "message a" || got["b"] != "message b" {
+		t.Errorf("read() = %v, %v, want both, the single one first", got, err)
+	}
+	for want, flags := range map[string]sealedFlags{
+		"must be NAME=FILE":                    {vars: []string{"hunter2"}},
+		"--sealed-var a: names no file":        {vars: []string{"a=hunter2"}},
+		"must hold one JSON object":            {files: []string{at("bad.json")}},
+		"--sealed-vars: names no file that ca": {files: []string{at("none")}},
+	} {
+		if _, err := flags.read(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("read(%v) = %v, want %q and nothing of a value", flags, err, want)
+		}
+	}
+}
