@@ -46,6 +46,9 @@ func (t *terraformRun) init(ctx context.Context) error {
 			return fmt.Errorf("clear the work directory: %w", err)
 		}
 	}
+	if err := t.configureEngine(); err != nil {
+		return err
+	}
 	began := time.Now()
 	lock, lockErr := providers.ReadLock(t.dir)
 	env, done, err := t.lend(ctx)

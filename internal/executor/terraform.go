@@ -139,6 +139,9 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	if t.credentials, err = t.run.credentials(); err != nil {
 		return provision.Detail{}, err
 	}
+	if err := t.configureEngine(); err != nil {
+		return provision.Detail{}, err
+	}
 	t.runner, err = terraform.New(engine, terraform.Options{
 		Dir:    t.dir,
 		Env:    t.environment(),
@@ -161,6 +164,16 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
 }
 
+// configureEngine has the engine use the agent's provider mirror, if it has one.
+// The template can write where the file is, so it is written before each init.
+func (t *terraformRun) configureEngine() error {
+	from := t.run.job.Settings.Engine
+	if from.ProviderMirror == "" {
+		return nil
+	}
+	return terraform.WriteProviderMirror(t.run.files.engineConfig, from.ProviderMirror, from.ProviderDirect)
+}
+
 // asStore is how the provider store is written to, see providers.Options.
 func (t *terraformRun) asStore() func(func() error) error {
 	if t.run.id == nil {
@@ -172,7 +185,11 @@ func (t *terraformRun) asStore() func(func() error) error {
 // environment is this process's own, which the agent has scrubbed, with the
 // workspace's credentials and what belongs to the run.
 func (t *terraformRun) environment() []string {
-	return slices.Concat(os.Environ(), t.credentials, []string{"TF_DATA_DIR=" + t.run.files.data, "TMPDIR=" + t.run.files.temp}, t.cache.Env())
+	own := []string{"TF_DATA_DIR=" + t.run.files.data, "TMPDIR=" + t.run.files.temp}
+	if t.run.job.Settings.Engine.ProviderMirror != "" {
+		own = append(own, terraform.ConfigFile+"="+t.run.files.engineConfig)
+	}
+	return slices.Concat(os.Environ(), t.credentials, own, t.cache.Env())
 }
 
 // Plan implements provisioner.

@@ -20,6 +20,7 @@ type workDir struct {
 	temp, home                    string
 	secrets, providers            string
 	vars, sealed, ephemeral, plan string // in secrets
+	engineConfig                  string // there, too, though it is none
 	kept                          keptStates
 	// applying is whether an apply has begun of which it is not known yet what
 	// it left: a state in the checkout has the checkout survive the run then.
@@ -34,7 +35,8 @@ func newWorkDir(dirs job.Dirs) (workDir, error) {
 		providers: filepath.Join(dirs.Work, "providers"),
 		secrets:   dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"), sealed: filepath.Join(dirs.Secrets, "sealed.tfvars.json"),
 		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
-		kept: keptStates{dirs.State},
+		engineConfig: filepath.Join(dirs.Secrets, "engine.tfrc"),
+		kept:         keptStates{dirs.State},
 	}
 	if err := w.rescueState(); err != nil {
 		return w, fmt.Errorf("keep the state that an earlier run left behind: %w", err)

@@ -77,6 +77,12 @@ func (m *Mirror) Env() []string {
 	return []string{"TF_CLI_CONFIG_FILE=" + m.ConfigFile(), "SSL_CERT_FILE=" + filepath.Join(m.dir, "ca.pem")}
 }
 
+// URL is where the mirror is; CAEnv has its certificate trusted.
+func (m *Mirror) URL() string { return m.http.URL }
+
+// CAEnv is the part of Env that has the mirror's certificate trusted.
+func (m *Mirror) CAEnv() []string { return []string{"SSL_CERT_FILE=" + filepath.Join(m.dir, "ca.pem")} }
+
 // ConfigFile is the engine's configuration file that names the mirror.
 func (m *Mirror) ConfigFile() string { return filepath.Join(m.dir, "terraformrc") }
 
