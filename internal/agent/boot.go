@@ -71,7 +71,8 @@ func (b *boot) live(ctx context.Context) error {
 		return err
 	}
 	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
-		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root)
+		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root,
+		"key", seal.Fingerprint(b.identities.Public()))
 	b.clusterKey = registration.ClusterKey
 	compareKeys(b.identities, registration.ClusterKey, b.log)
 

@@ -56,10 +56,9 @@ func (b *boot) whoseKeys() string {
 	case key == "":
 		text += ", and the cluster had no key when the agent started"
 	case b.identities.Holds(key):
-		text += "; the cluster's key is " + seal.Fingerprint(key) + ", which is among them. Seal the value again: trellis seal NAME --cluster …"
-		return text
+		return text + "; the cluster's key is " + seal.Fingerprint(key) + ", which is among them. Seal the value again: trellis seal NAME --cluster …"
 	default:
-		text += "; the cluster's key is another one, " + seal.Fingerprint(key)
+		text += "; the cluster's key, when the agent started, was another one, " + seal.Fingerprint(key)
 	}
 	return text + ". Give all agents of the cluster the same identity_file and have an admin call set_cluster_key with its public half, then seal the value again: trellis seal NAME --cluster …"
 }
