@@ -47,8 +47,8 @@ did. -o json prints one object:
   checks    in order, each with name, status (ok, warn, fail, skipped), message,
             and action where there is something to do
 
-Names of checks: configuration, data_dir, disk, queue, token, contract, clock,
-name, wakes, engine, allowlist, git, backend, secrets, templates, metadata.`,
+Names of checks: configuration, data_dir, identity, disk, queue, token, contract,
+clock, name, wakes, engine, allowlist, git, backend, secrets, templates, metadata.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, flags) },
 	}

@@ -110,7 +110,9 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("Secrets() = %q, want %q in it", got, want)
 		}
 	}
-	if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "token-of-a-kubeconfig") && len(s) <= len("token-of-a-kubeconfig") }) {
+	if !slices.ContainsFunc(got, func(s string) bool {
+		return strings.HasPrefix(s, "token-of-a-kubeconfig") && len(s) <= len("token-of-a-kubeconfig")
+	}) {
 		t.Errorf("Secrets() = %q, want the kubeconfig's token in it", got)
 	}
 	for _, unwanted := range []string{"eu-central-1", "1234567", "kind:", "Config", "service"} {

@@ -64,6 +64,7 @@ func (d *doctor) checks() []check {
 	return []check{
 		{"configuration", nil, d.configuration},
 		{"data_dir", configured(), d.dataDir},
+		{"identity", configured(), d.identity},
 		{"disk", configured(), d.disk},
 		{"queue", configured(), d.queueReachable},
 		{"token", configured("queue"), d.token},

@@ -26,6 +26,11 @@ func (d *doctor) secretFiles() map[string]string {
 	if d.File != "" && d.secretsInside() {
 		files["the configuration"] = d.File
 	}
+	for _, entry := range d.Config.Credentials {
+		for key, path := range entry.SecretFiles() {
+			files[fmt.Sprintf("credentials.%q.%s", entry.Workspace, key)] = path
+		}
+	}
 	for host, at := range d.Config.Git.Hosts {
 		for key, path := range map[string]string{"token_file": at.TokenFile, "ssh_key_file": at.SSHKeyFile, "app_key_file": at.AppKeyFile} {
 			if path != "" {
