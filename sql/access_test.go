@@ -85,6 +85,9 @@ var functions = map[string]callers{
 	"fetch_result":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 	"state_versions": forPeople{least: "viewer", otherwise: "workspace_not_found", of: theWorkspace("queued")},
 
+	"why_waiting":        forPeople{least: "viewer", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }},
+	"set_drift_schedule": forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"1 day"} }},
+
 	"lock_workspace":    forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"a reason"} }},
 	"unlock_workspace":  forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued")},
 	"release_workspace": forPeople{least: "admin", otherwise: "workspace_not_found", of: theWorkspace("held")},

@@ -37,20 +37,21 @@ func TestCron(t *testing.T) {
 	}
 	wantJobs(t, admin)
 	reap := cronJob{"tendril-reap", "* * * * *", "SELECT tendril.reap()", "owner", "postgres"}
+	drift := cronJob{"tendril-drift", "* * * * *", "SELECT tendril.queue_drift()", "owner", "postgres"}
 	for range 2 {
 		if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
 			t.Errorf("UsePlatform() = %v, %v, want nothing left", left, err)
 		}
-		wantJobs(t, admin, reap)
+		wantJobs(t, admin, drift, reap)
 	}
 
 	// What was changed by hand stays.
-	mustExec(t, admin, "UPDATE cron.job SET schedule = '*/2 * * * *'")
+	mustExec(t, admin, "UPDATE cron.job SET schedule = '*/2 * * * *' WHERE jobname = 'tendril-reap'")
 	if _, err := tendrilsql.UsePlatform(t.Context(), url); err != nil {
 		t.Error(err)
 	}
 	reap.Schedule = "*/2 * * * *"
-	wantJobs(t, admin, reap)
+	wantJobs(t, admin, drift, reap)
 
 	// Its role may do what it says.
 	w := newWorld(t, admin)
@@ -59,6 +60,13 @@ func TestCron(t *testing.T) {
 	claim, _ := agent.mustClaim(t)
 	w.expire(t, claim)
 	mustExec(t, open(t, asRole(t, server, reap.Username, reap.Database)), reap.Command)
+	applied := w.deploy(t, w.operator, snapshot("drifting"))
+	agent.run(t, "SUCCESS", "{}")
+	mustExec(t, admin, "UPDATE public.workspaces SET drift_every = '1 day', drift_due_at = now() WHERE name = 'drifting'")
+	mustExec(t, open(t, asRole(t, server, drift.Username, drift.Database)), drift.Command)
+	if got := one[string](t, admin, "SELECT operation || ' ' || status FROM public.provisions WHERE workspace_id = (SELECT workspace_id FROM public.provisions WHERE id = $1) AND id <> $1", applied); got != "refresh QUEUED" {
+		t.Errorf("queued by the job = %s, want a refresh", got)
+	}
 	if got := w.statusAndCode(t, id); got != "FAILED/agent_lost" {
 		t.Errorf("status after the job = %s, want FAILED/agent_lost", got)
 	}
@@ -66,7 +74,7 @@ func TestCron(t *testing.T) {
 
 func wantJobs(t *testing.T, conn *pgx.Conn, want ...cronJob) {
 	t.Helper()
-	rows, err := conn.Query(t.Context(), "SELECT jobname, schedule, command, username, database FROM cron.job")
+	rows, err := conn.Query(t.Context(), "SELECT jobname, schedule, command, username, database FROM cron.job ORDER BY jobname")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	trellis(t).want(t, "trellis", exitOK, "trellis demo")
-	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 2")
+	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 3")
 	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
 		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
 	}

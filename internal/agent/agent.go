@@ -116,6 +116,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	q, err := a.options.Open(queue.Agent{
 		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place,
 		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: own.Public(),
+		Operations: a.options.Settings.Policy.Operations,
 	})
 	if err != nil {
 		return err

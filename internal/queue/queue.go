@@ -15,7 +15,7 @@ import (
 )
 
 // Contract is the version of the SQL contract this program speaks.
-const Contract = 2
+const Contract = 3
 
 // Agent is who asks: one agent instance in one of its lives.
 type Agent struct {
@@ -33,6 +33,9 @@ type Agent struct {
 	// AgePublicKey is the public half of the identity to which variables are
 	// sealed.
 	AgePublicKey string `json:"age_public_key,omitempty"`
+	// Operations are those that the agent's policy grants: for people who wonder
+	// why nothing runs, not for the database to decide by.
+	Operations []provision.Operation `json:"operations,omitempty"`
 }
 
 // Registration is the database's answer to Register.

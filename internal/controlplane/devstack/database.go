@@ -17,9 +17,9 @@ import (
 
 const (
 	databaseName = "tendril"
-	// reapEvery is how often leases that ran out are looked for: far less than
+	// keepEvery is how often leases that ran out are looked for: far less than
 	// a lease, so that a lost agent is noticed with nobody else heartbeating.
-	reapEvery = 5 * time.Second
+	keepEvery = 5 * time.Second
 	// connectLimit bounds the first connection to a database that was given.
 	connectLimit = 10 * time.Second
 )
@@ -104,19 +104,22 @@ func (s *Stack) migrate(ctx context.Context, url string) error {
 	return nil
 }
 
-// reap gives up leases that ran out until the context ends. What fails now is
-// tried again soon; the health check tells of a database that is away.
-func (s *Stack) reap(ctx context.Context) {
-	tick := time.NewTicker(reapEvery)
+// keep has the database do what nobody may be there to cause, until the context
+// ends: give up leases that ran out, look for drift where it is due. What fails now
+// is tried again soon; the health check tells of a database that is away.
+func (s *Stack) keep(ctx context.Context) {
+	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			limited, cancel := context.WithTimeout(ctx, reapEvery)
-			_, _ = s.db.Exec(limited, "SELECT tendril.reap()")
-			cancel()
+			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()"} {
+				limited, cancel := context.WithTimeout(ctx, keepEvery)
+				_, _ = s.db.Exec(limited, duty)
+				cancel()
+			}
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopBack = stop
-	s.background.Go(func() { s.reap(background) })
+	s.background.Go(func() { s.keep(background) })
 	if err := s.startAgent(ctx, queueURL); err != nil {
 		return err
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// reapEvery is how often leases that ran out are looked for: far less than
-	// a lease, and next to no work where there are none.
-	reapEvery = 5 * time.Second
+	// keepEvery is how often the duties are done: far less than a lease, and next
+	// to no work where there is nothing to do.
+	keepEvery = 5 * time.Second
 	// askLimit bounds each of the keeper's own questions.
 	askLimit = 3 * time.Second
 )
@@ -41,29 +41,36 @@ func newKeeper(ctx context.Context, url string, log *slog.Logger) (*keeper, erro
 
 func (k *keeper) close() { k.pool.Close() }
 
-// reap gives up leases that ran out until the context ends: where no agent
-// calls any more, nobody else does.
-func (k *keeper) reap(ctx context.Context) {
-	tick := time.NewTicker(reapEvery)
+// duty is one thing that the keeper has the database do, again and again. Any
+// number of keepers may, and pg_cron: who comes second finds it done.
+type duty struct {
+	query  string // answers how many
+	failed string
+	again  string
+	did    string // told when there was something to do
+	level  slog.Level
+}
+
+var duties = []duty{
+	// Where no agent calls any more, nobody else does.
+	{
+		query: "SELECT tendril.reap()", failed: "leases that ran out cannot be ended; trying again", again: "leases that ran out are ended again",
+		did: "leases ran out: their agents were not heard of", level: slog.LevelWarn,
+	},
+	{
+		query: "SELECT tendril.queue_drift()", failed: "workspaces cannot be looked at for drift; trying again", again: "workspaces are looked at for drift again",
+		did: "workspaces are looked at for drift", level: slog.LevelInfo,
+	},
+}
+
+// keep does the duties until the context ends.
+func (k *keeper) keep(ctx context.Context) {
+	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
-	away := false
+	away := make([]bool, len(duties))
 	for {
-		limited, cancel := context.WithTimeout(ctx, askLimit)
-		var ended int
-		err := k.pool.QueryRow(limited, "SELECT tendril.reap()").Scan(&ended)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !away:
-			k.log.Error("leases that ran out cannot be ended; trying again", "every", reapEvery, "error", err)
-		case err == nil && away:
-			k.log.Info("leases that ran out are ended again")
-		case ended > 0:
-			k.log.Warn("leases ran out: their agents were not heard of", "provisions", ended)
-		}
-		if away = err != nil; away {
-			k.pool.Reset() // it may be to a server that is the primary no more
+		for i, d := range duties {
+			away[i] = k.do(ctx, d, away[i])
 		}
 		select {
 		case <-ctx.Done():
@@ -71,6 +78,28 @@ func (k *keeper) reap(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// do does a duty once and reports whether it failed; away: the last time it did.
+func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
+	limited, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var count int
+	err := k.pool.QueryRow(limited, d.query).Scan(&count)
+	switch {
+	case ctx.Err() != nil:
+		return away
+	case err != nil && !away:
+		k.log.Error(d.failed, "every", keepEvery, "error", err)
+	case err == nil && away:
+		k.log.Info(d.again)
+	case count > 0:
+		k.log.Log(ctx, d.level, d.did, "provisions", count)
+	}
+	if err != nil {
+		k.pool.Reset() // it may be to a server that is the primary no more
+	}
+	return err != nil
 }
 
 // health is what /healthz answers. Why the database does not is not told: the

@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil) // before waiting for it
-	background.Go(func() { k.reap(ctx) })
+	background.Go(func() { k.keep(ctx) })
 	server := web.Start(listener, web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version))}, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()
 	if o.Started != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
@@ -333,4 +334,37 @@ func writeCertificate(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(certPEM)
 	return pool
+}
+
+// Drift is looked for by whoever serves, however many do.
+func TestLooksForDriftWhereItIsDue(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	first, said := options(w.URL)
+	second, _ := options(w.URL)
+	id := w.Deploy(t, "a")
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.AgentURL(t), Token: w.Token, Agent: queuetest.NewAgent("one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if _, err := q.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := q.Claim(t.Context(), uuid.New())
+	if err != nil || a == nil {
+		t.Fatalf("Claim() = %v, %v, want an assignment", a, err)
+	}
+	if err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Success}); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, "UPDATE public.workspaces SET drift_every = '1 day', drift_due_at = now()")
+	start(t, first)
+	start(t, second)
+	eventually(t, said, func() bool {
+		return w.Text(t, "SELECT count(*)::text FROM public.provisions WHERE operation = 'refresh' AND status = 'QUEUED'") == "1"
+	})
+	if got := w.Status(t, id); got != "SUCCESS" {
+		t.Errorf("status of the apply = %s, want SUCCESS", got)
+	}
 }
