@@ -81,11 +81,7 @@ func TestDriftIsLookedForAsItWasApplied(t *testing.T) {
 	agent := w.newAgent(t, "one")
 	w.request(t, "apply", strings.Replace(snapshot("a"), "v1.2.0", "v1", 1))
 	agent.run(t, "SUCCESS", "{}")
-	targets := ""
-	if w.knows(t, "targets") {
-		targets = `"targets": ["a.b"], "replace": ["a.b"], "approval": "always",`
-	}
-	newest := strings.Replace(snapshot("a"), `"workspace"`, targets+`"meta": {"reason": "r"}, "workspace"`, 1)
+	newest := strings.Replace(snapshot("a"), `"workspace"`, `"targets": ["a.b"], "replace": ["a.b"], "approval": "always", "meta": {"reason": "r"}, "workspace"`, 1)
 	newest = strings.Replace(newest, "v1.2.0", "v2", 1)
 	w.request(t, "apply", newest)
 	agent.run(t, "SUCCESS", "{}")
@@ -129,14 +125,15 @@ func TestDriftWaitsForItsWorkspace(t *testing.T) {
 		}
 	}
 	var claim, id uuid.UUID
+	var digest string
 	for _, step := range []struct {
 		when string
 		do   func(t *testing.T)
 	}{
 		{"something is queued", func(t *testing.T) { id = w.deploy(t, w.operator, snapshot("a")) }},
 		{"it runs", func(t *testing.T) { claim, _ = agent.mustClaim(t) }},
-		{"its plan awaits approval", func(t *testing.T) { mustExec(t, w.conn, "SELECT tendril.await_approval($1, $2)", claim, aPlan) }},
-		{"it is approved", func(t *testing.T) { person(fmt.Sprintf("SELECT public.approve_provision('%s', '%s')", id, aPlan))(t) }},
+		{"its plan awaits approval", func(t *testing.T) { digest = agent.awaitApproval(t, claim) }},
+		{"it is approved", func(t *testing.T) { person(fmt.Sprintf("SELECT public.approve_provision('%s', '%s')", id, digest))(t) }},
 		{"it applies", func(t *testing.T) {
 			claim, _ = agent.mustClaim(t)
 			agent.mustReport(t, claim, "PROCESSING", applying)

@@ -36,6 +36,15 @@ func (a *agent) stage(t *testing.T, claim uuid.UUID, stage string) {
 	a.mustReport(t, claim, "PROCESSING", fmt.Sprintf(`{"stage": %q, "commit": %q}`, stage, strings.Repeat("a", 40)))
 }
 
+// awaitApproval has a run end with a plan that somebody must approve.
+func (a *agent) awaitApproval(t *testing.T, claim uuid.UUID) (digest string) {
+	t.Helper()
+	a.mustPut(t, claim, "plan", 0, "a plan")
+	digest = digestOf([]byte("a plan"))
+	a.mustReport(t, claim, "AWAITING_APPROVAL", fmt.Sprintf(`{"plan_digest": %q}`, digest))
+	return digest
+}
+
 func TestStagesOfOneRun(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
@@ -88,10 +97,10 @@ func TestStagesAfterApproval(t *testing.T) {
 	id := w.deploy(t, w.operator, snapshot("a"))
 	claim, _ := agent.mustClaim(t)
 	agent.stage(t, claim, "plan")
-	mustExec(t, w.conn, "SELECT tendril.await_approval($1, $2)", claim, aPlan)
+	digest := agent.awaitApproval(t, claim)
 	w.wantStages(t, id, "of what awaits approval", "1 queued, 1 checkout, 1 plan, 1 approval…")
 	w.as(t, "authenticated", w.adminID, func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), "SELECT public.approve_provision($1, $2)", id, aPlan)
+		_, err := tx.Exec(t.Context(), "SELECT public.approve_provision($1, $2)", id, digest)
 		return err
 	})
 	w.wantStages(t, id, "of what is approved", "1 queued, 1 checkout, 1 plan, 1 approval, 2 queued…")

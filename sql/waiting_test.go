@@ -114,10 +114,10 @@ func TestWhyItWaitsForItsWorkspace(t *testing.T) {
 		t.Errorf("detail of the run = %s in %s, want 4 in plan", number, stage)
 	}
 	w.wantWhy(t, "when it runs", urgent)
-	mustExec(t, w.conn, "SELECT tendril.await_approval($1, $2)", claim, aPlan)
+	digest := agent.awaitApproval(t, claim)
 	w.wantWhy(t, "for another's approval", first, "workspace_reserved: the plan of provision 4 awaits approval")
 	w.wantWhy(t, "for its own approval", urgent, "awaits_approval: its plan awaits approval")
-	w.asAdmin(t, "SELECT public.approve_provision($1, $2)", urgent, aPlan)
+	w.asAdmin(t, "SELECT public.approve_provision($1, $2)", urgent, digest)
 	w.wantWhy(t, "for an approved one", first, "workspace_reserved: the plan of provision 4 is approved and is applied first")
 	w.wantWhy(t, "when it is approved", urgent)
 	claim, _ = agent.mustClaim(t)

@@ -155,7 +155,7 @@ type agent struct {
 	w              *world
 	instance, boot uuid.UUID
 	name, host     string
-	contract       int // 0: this program's own
+	contract       int // 0: this program's own, or the database's if that is older
 }
 
 func (w *world) newAgent(t *testing.T, name string) *agent {
@@ -193,7 +193,7 @@ func (a *agent) register(t *testing.T) error {
 	t.Helper()
 	var reply json.RawMessage
 	about, err := json.Marshal(map[string]any{
-		"instance_id": a.instance, "boot_id": a.boot, "name": a.name, "host": a.host, "version": "test", "contract": cmp.Or(a.contract, queue.Contract), "slots": 2,
+		"instance_id": a.instance, "boot_id": a.boot, "name": a.name, "host": a.host, "version": "test", "contract": cmp.Or(a.contract, min(queue.Contract, one[int](t, a.w.conn, "SELECT tendril.contract_version()"))), "slots": 2,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -669,8 +669,8 @@ BEGIN
   IF NOT FOUND THEN
     PERFORM tendril.claim_lost(p_claim_id, 'is not known here');
   END IF;
-  -- Progress leaves the workspace alone, but for what binds it.
-  IF p_status <> 'PROCESSING' OR v_detail ?| ARRAY['commit', 'local_state', 'state_unsaved'] THEN
+  -- Progress leaves the workspace alone, but for what binds it and what it finds there.
+  IF p_status <> 'PROCESSING' OR v_detail ?| ARRAY['commit', 'local_state', 'state_unsaved', 'plan', 'resources', 'drift', 'state_lock'] THEN
     SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_id FOR NO KEY UPDATE;
   END IF;
   SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim_id FOR NO KEY UPDATE;
