@@ -17,12 +17,12 @@ type panicking struct {
 	left string
 }
 
-func (p panicking) Apply(context.Context, func(provision.Event, int)) (map[string]provision.Output, error) {
+func (p panicking) Apply(context.Context, func(provision.Event, int)) error {
 	if err := p.run.files.kept.begin(terraform.StateHeader{Version: 4, Serial: 3, Lineage: "l"}); err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(p.run.files.source, erroredState), []byte(p.left), 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	panic("a defect")
 }

@@ -21,7 +21,10 @@ type provisioner interface {
 	// Plan says what the operation would do. Nothing is changed.
 	Plan(ctx context.Context) (planned, error)
 	// Apply does exactly what was planned, and reports resources as they change.
-	Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error)
+	Apply(ctx context.Context, on func(provision.Event, int)) error
+	// Result says what there is after Apply, and after one that failed what
+	// exists by then.
+	Result(ctx context.Context) results
 
 	// KeepState looks, after a failed Apply, for a state that could not be
 	// stored, and has it among the kept states when it returns true without an
@@ -42,8 +45,8 @@ type planned struct {
 	// json is all of the plan for the policy hook, secrets included; nil where
 	// there is no hook.
 	json []byte
-	// outputs as they are now, for when there is nothing to apply.
-	outputs map[string]provision.Output
+	// found is what there is now, for when there is nothing to apply.
+	found results
 	// drift is what has changed outside, of the operation refresh alone.
 	drift []provision.PlannedChange
 }

@@ -143,13 +143,13 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 	switch {
 	case !plan.changes && r.operation() == provision.OperationDestroy:
 		r.log.System("No changes: there is nothing to destroy.")
-		return r.outputs(plan.outputs)
+		return r.outputs(plan.found)
 	case !plan.changes:
 		r.log.System("No changes: the infrastructure is as the template says.")
 		if r.operation() == provision.OperationPlan {
 			return nil
 		}
-		return r.outputs(plan.outputs)
+		return r.outputs(plan.found)
 	case r.operation() == provision.OperationPlan:
 		r.log.System("This was a plan only: nothing is applied.")
 		return nil
@@ -188,20 +188,15 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 			r.files.kept.settled()
 		}
 	}()
-	outputs, err := p.Apply(ctx, progress.on)
+	err = p.Apply(ctx, progress.on)
 	progress.close()
 	if err != nil {
-		return r.saveState(ctx, p, room, r.stopOr(ctx, err))
+		err = r.saveState(ctx, p, room, r.stopOr(ctx, err))
+		_ = r.resources(r.result(p).resources) // what failed tells more
+		return err
 	}
 	r.files.applying = false
-	return r.outputs(outputs)
-}
-
-func (r *provisionRun) outputs(outputs map[string]provision.Output) error {
-	for _, name := range fitOutputs(outputs) {
-		r.log.System("The output %s is too large to be recorded; it is in the state.", name)
-	}
-	return r.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: outputs})
+	return r.outputs(r.result(p))
 }
 
 // stopOr returns what became of a run that was asked to stop, and err for one

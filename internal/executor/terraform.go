@@ -17,8 +17,8 @@ import (
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
 
+	"filippo.io/age"
 	tfjson "github.com/hashicorp/terraform-json"
-	"github.com/zclconf/go-cty/cty"
 )
 
 // terraformRun provisions with Terraform or OpenTofu.
@@ -37,6 +37,12 @@ type terraformRun struct {
 	dumpedBytes int
 	// credentials are what the engine's environment has of the workspace's.
 	credentials []string
+	// applied is what the engine said of an apply, failed whether there was one
+	// that did not succeed.
+	applied terraform.Applied
+	failed  bool
+	// requester is to whom sensitive outputs are sealed; nil for nobody.
+	requester age.Recipient
 	// sealed is the file of the variables that came sealed, and ephemeral that of
 	// the ephemeral ones; "" without any.
 	sealed, ephemeral string
@@ -65,6 +71,7 @@ func (t *terraformRun) kind() string {
 
 // Validate implements provisioner. What is to be masked is masked from here on.
 func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error {
+	t.requester = t.run.requester()
 	template, err := tfvars.Load(t.dir, t.kind())
 	if err != nil {
 		return err
@@ -223,8 +230,9 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 		return planned{summary: summary, changes: true, room: t.base.Room, json: raw.Bytes()}, nil
 	}
 	t.note.put()
-	outputs, err := plannedOutputs(t.plan)
-	return planned{summary: summary, changes: changes, outputs: outputs, json: raw.Bytes()}, err
+	outputs, err := terraform.PlannedOutputs(t.plan)
+	found := results{t.run.outputsFor(t.requester, outputs), terraform.Resources(t.plan, terraform.Applied{})}
+	return planned{summary: summary, changes: changes, found: found, json: raw.Bytes()}, err
 }
 
 // rawPlan keeps the plan's JSON where a policy hook wants it.
@@ -257,9 +265,10 @@ func (t *terraformRun) warnOfUnmatched() {
 }
 
 // Apply implements provisioner.
-func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) (map[string]provision.Output, error) {
+func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+	t.failed = true
 	if err := t.run.files.kept.begin(t.base.State); err != nil {
-		return nil, fmt.Errorf("nothing was applied: note in %s from which state: %w", t.run.files.kept.dir, err)
+		return fmt.Errorf("nothing was applied: note in %s from which state: %w", t.run.files.kept.dir, err)
 	}
 	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
 		PlanFile: t.run.files.plan, VarFile: t.ephemeral, Steps: t.steps,
@@ -270,12 +279,14 @@ func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int))
 			}
 		},
 	})
-	t.dumped, t.dumpedBytes = applied.State, applied.StateBytes
+	t.dumped, t.dumpedBytes, applied.State = applied.State, applied.StateBytes, nil
+	t.applied = applied
 	if err := t.whatEngineSaid(err); err != nil {
-		return nil, t.howFar(ctx, applied, err)
+		return t.howFar(ctx, applied, err)
 	}
+	t.failed = false
 	t.note.put()
-	return applied.Outputs, nil
+	return nil
 }
 
 // howFar adds to an interrupted apply's error what had been done by then.
@@ -300,27 +311,4 @@ func (t *terraformRun) whatEngineSaid(err error) error {
 		return nil
 	}
 	return err
-}
-
-// plannedOutputs are the outputs of a plan that changes nothing.
-func plannedOutputs(plan *tfjson.Plan) (map[string]provision.Output, error) {
-	if plan.PlannedValues == nil {
-		return nil, nil
-	}
-	outputs := make(map[string]provision.Output, len(plan.PlannedValues.Outputs))
-	for name, o := range plan.PlannedValues.Outputs {
-		output := provision.Output{Sensitive: o.Sensitive}
-		var err error
-		if o.Type != cty.NilType { // which cty cannot encode
-			output.Type, err = json.Marshal(o.Type)
-		}
-		if err == nil && !o.Sensitive {
-			output.Value, err = json.Marshal(o.Value)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read output %s: %w", name, err)
-		}
-		outputs[name] = output
-	}
-	return outputs, nil
 }

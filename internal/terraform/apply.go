@@ -48,8 +48,9 @@ func (e Event) Percent() int {
 
 // Applied is what an apply did, as far as the engine said before it ended.
 type Applied struct {
-	// Outputs of the root module; nil if the apply did not get that far.
-	Outputs map[string]provision.Output
+	// Outputs of the root module, but for the values of sensitive ones; nil if
+	// the apply did not get that far.
+	Outputs map[string]OutputValue
 	// Add, Change, Destroy and Import are the engine's own count; all 0 if it
 	// did not get that far.
 	Add, Change, Destroy, Import int
@@ -59,6 +60,9 @@ type Applied struct {
 	// ids ("" if the engine did not say), Destroyed lists what is gone.
 	Changed   map[string]string
 	Destroyed []string
+	// Tainted are the addresses of what was created and not made ready: a
+	// provisioner of it had begun when it failed.
+	Tainted []string
 	// State is what the engine printed because it could store its state nowhere,
 	// neither where it belongs nor in a file; nil if it did not. It holds
 	// secrets. At most MaxState bytes.
@@ -104,6 +108,8 @@ type progress struct {
 	refuse  func(error)
 	applied Applied
 	counted bool // the number of steps was given
+	// provisioned are the resources whose provisioners have begun.
+	provisioned map[string]bool
 }
 
 func (p *progress) writer() io.Writer { return writerFunc(p.line) }
@@ -153,11 +159,11 @@ func (p *progress) follow(m message) {
 	case "change_summary":
 		p.summarised(m.changes)
 	case "outputs":
-		p.applied.Outputs, event.Secrets = typedOutputs(m.outputs)
+		p.applied.Outputs, event.Secrets = withoutSecrets(m.outputs)
 	case "apply_start", "apply_complete", "apply_errored":
 		event.Resource = p.resource(m)
 	case "provision_start", "provision_complete", "provision_errored":
-		event.Resource = provisioner(m)
+		event.Resource = p.provisioner(m)
 	}
 	if p.on == nil || event.Resource == nil && event.Secrets == nil {
 		return
@@ -198,17 +204,24 @@ func (p *progress) resource(m message) *provision.Event {
 		p.finished(m.hook)
 	default:
 		event.Kind = "resource_failed"
+		if m.hook.Action == "create" && p.provisioned[m.hook.Resource.Addr] {
+			p.applied.Tainted = append(p.applied.Tainted, m.hook.Resource.Addr)
+		}
 	}
 	p.applied.Done++
 	return event
 }
 
 // provisioner is a step within a resource's, and counts as none.
-func provisioner(m message) *provision.Event {
+func (p *progress) provisioner(m message) *provision.Event {
 	event := m.happened(m.hook.Provisioner)
 	switch m.Type {
 	case "provision_start":
 		event.Kind = "provisioner_started"
+		if p.provisioned == nil {
+			p.provisioned = make(map[string]bool)
+		}
+		p.provisioned[m.hook.Resource.Addr] = true
 	case "provision_complete":
 		event.Kind = "provisioner_finished"
 	default:

@@ -23,7 +23,7 @@ type message struct {
 	change  hook
 	changes summary
 	diag    diagnostic
-	outputs map[string]outputValue
+	outputs map[string]OutputValue
 	// dump is the whole state, printed because it could be stored nowhere. It
 	// is the one part of an event that must never be shown.
 	dump json.RawMessage
@@ -50,12 +50,13 @@ type summary struct {
 	Operation string `json:"operation"`
 }
 
-// outputValue is one output. Terraform leaves out the value of a sensitive
-// one; other engines and versions may not.
-type outputValue struct {
+// OutputValue is one output of the root module, with its value also where that
+// is sensitive: it is not for reports. Terraform's events leave such out; other
+// engines and versions may not.
+type OutputValue struct {
 	Sensitive bool            `json:"sensitive"`
 	Type      json.RawMessage `json:"type"`
-	Value     json.RawMessage `json:"value"`
+	Value     json.RawMessage `json:"value"` // null is "null"; nil is not known
 }
 
 // errNotEvent says that a line is no event: it is to be shown as it is.

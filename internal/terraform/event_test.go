@@ -110,6 +110,7 @@ func FuzzLine(f *testing.F) {
 		var told []Event
 		p := &progress{command: run, on: func(e Event) { told = append(told, e) }, refuse: func(error) {}}
 		p.line(raw)
+		r.PrintOutputs(p.applied)
 		_ = run.diags.failure(Terraform, "apply", "", nil)
 		_, within := splitEvent(raw)
 		if _, err := parse(raw); errors.Is(err, errNotEvent) && within == nil && printed.String() != string(raw) {

@@ -14,8 +14,9 @@ import (
 // nothing.
 func (m message) render() (sink int, text string) {
 	switch m.Type {
-	case "version", "planned_change", "resource_drift", "refresh_start", "refresh_complete", "provision_complete":
-		// People have seen the plan, and the rest says nothing.
+	case "version", "planned_change", "resource_drift", "refresh_start", "refresh_complete", "provision_complete", "outputs":
+		// People have seen the plan, outputs are for PrintOutputs, and the rest
+		// says nothing.
 		return toStdout, ""
 	case "diagnostic":
 		if m.diag.Severity == "error" {
@@ -28,8 +29,6 @@ func (m message) render() (sink int, text string) {
 		return toStderr, fmt.Sprintf("%s (%s): failed\n", m.hook.Resource.Addr, m.hook.Provisioner)
 	case "change_summary":
 		return toStdout, "\n" + line(m.Text)
-	case "outputs":
-		return toStdout, renderOutputs(m.outputs)
 	case "apply_errored":
 		return toStderr, line(m.Text)
 	}
@@ -51,7 +50,7 @@ func (h hook) provisioned() string {
 	return b.String()
 }
 
-func renderOutputs(outputs map[string]outputValue) string {
+func renderOutputs(outputs map[string]OutputValue) string {
 	if len(outputs) == 0 {
 		return ""
 	}

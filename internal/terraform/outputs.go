@@ -3,27 +3,101 @@ package terraform
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
 
 	tfjson "github.com/hashicorp/terraform-json"
-
-	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/zclconf/go-cty/cty"
 )
 
-// typedOutputs separates the outputs from the values of the sensitive ones.
-func typedOutputs(values map[string]outputValue) (outputs map[string]provision.Output, secrets []string) {
+// withoutSecrets separates the outputs from the values of the sensitive ones.
+func withoutSecrets(outputs map[string]OutputValue) (open map[string]OutputValue, secrets []string) {
 	found := make(secretSet)
-	outputs = make(map[string]provision.Output, len(values))
-	for name, v := range values {
-		if v.Sensitive {
-			found.addJSON(v.Value)
-			outputs[name] = provision.Output{Type: v.Type, Sensitive: true}
-			continue
+	open = make(map[string]OutputValue, len(outputs))
+	for name, output := range outputs {
+		if output.Sensitive {
+			found.addJSON(output.Value)
+			output.Value = nil
 		}
-		outputs[name] = provision.Output{Type: v.Type, Value: v.Value}
+		open[name] = output
 	}
-	return outputs, found.sorted()
+	return open, found.sorted()
+}
+
+// PlannedOutputs are the outputs as they would be after the plan's apply, as far
+// as that is known before.
+func PlannedOutputs(plan *tfjson.Plan) (map[string]OutputValue, error) {
+	if plan.PlannedValues == nil {
+		return nil, nil
+	}
+	outputs := make(map[string]OutputValue, len(plan.PlannedValues.Outputs))
+	for name, planned := range plan.PlannedValues.Outputs {
+		output := OutputValue{Sensitive: planned.Sensitive}
+		var err error
+		if planned.Type != cty.NilType { // which cty cannot encode; the value is not known then
+			output.Type, err = json.Marshal(planned.Type)
+			output.Value, err = marshal(planned.Value, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read output %s: %w", name, err)
+		}
+		outputs[name] = output
+	}
+	return outputs, nil
+}
+
+func marshal(value any, err error) (json.RawMessage, error) {
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}
+
+// OutputsNow are the outputs after an apply: those that the state has, and as
+// null those that it does not have though the plan does.
+func OutputsNow(plan *tfjson.Plan, state State) map[string]OutputValue {
+	outputs := maps.Clone(state.Outputs)
+	if outputs == nil {
+		outputs = make(map[string]OutputValue)
+	}
+	if plan == nil || plan.PlannedValues == nil {
+		return outputs
+	}
+	for name, planned := range plan.PlannedValues.Outputs {
+		if _, ok := outputs[name]; !ok {
+			outputs[name] = OutputValue{Sensitive: planned.Sensitive, Type: json.RawMessage(`"dynamic"`), Value: json.RawMessage("null")}
+		}
+	}
+	return outputs
+}
+
+// maxOutputDepth is how deep an output's value may be nested that is recorded:
+// the database's parser gives up at some depth, too.
+const maxOutputDepth = 500
+
+// Recordable reports whether the database takes a value. It does not take vast
+// numbers.
+func (o OutputValue) Recordable() bool {
+	decoder := json.NewDecoder(bytes.NewReader(o.Value))
+	decoder.UseNumber()
+	for depth := 0; ; {
+		token, err := decoder.Token()
+		switch {
+		case errors.Is(err, io.EOF):
+			return true
+		case err != nil || hasVastNumber(token) || depth > maxOutputDepth:
+			return false
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
 }
 
 // SensitiveValues returns what a plan knows of values that must not be shown:

@@ -203,6 +203,7 @@ func TestOpenTofuEvents(t *testing.T) {
 	if applied.Changed["terraform_data.a"] != "i-1" {
 		t.Errorf("changed = %v, want terraform_data.a with id i-1", applied.Changed)
 	}
+	r.PrintOutputs(applied)
 	wantContains(t, "stdout", out.String(), "\nOutputs:\n\nname = \"acme\"\npassword = <sensitive>\n")
 }
 

@@ -151,6 +151,7 @@ func TestWholeLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.PrintOutputs(applied)
 	if len(kinds) != 10 || kinds[0] != "resource_started" || last.Resource.Kind != "resource_finished" || last.Percent() != 100 {
 		t.Errorf("events = %v, last at %d %%, want 6 of resources and 4 of provisioners that end finished at 100 %%", kinds, last.Percent())
 	}

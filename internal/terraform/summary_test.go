@@ -138,10 +138,10 @@ func TestResourcesAfterAPartialApply(t *testing.T) {
 		Destroyed: []string{"a.gone", "a.swapped"},
 	})
 	want := []provision.Resource{
-		{Address: "a.kept", Type: "a", Provider: "p", ExternalID: "i-kept"},
-		{Address: "a.new", Type: "a", Provider: "p", ExternalID: "i-new"},
-		{Address: "a.swapped", Type: "a", ExternalID: "i-swapped"},
-		{Address: "module.m.a.shy", Type: "a"},
+		{Address: "a.kept", Type: "a", Provider: "p", ExternalID: "i-kept", Status: "created"},
+		{Address: "a.new", Type: "a", Provider: "p", ExternalID: "i-new", Status: "created"},
+		{Address: "a.swapped", Type: "a", ExternalID: "i-swapped", Status: "created"},
+		{Address: "module.m.a.shy", Type: "a", Status: "created"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Resources() = %+v, want %+v", got, want)

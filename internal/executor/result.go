@@ -1,0 +1,168 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/terraform"
+)
+
+// results is what there is after a run: nil where that is not known.
+type results struct {
+	outputs   map[string]provision.Output
+	resources []provision.Resource
+}
+
+// resultPatience is how long a backend may take to say what it has stored.
+const resultPatience = time.Minute
+
+// result asks what there is after an apply, also of a run that is being stopped,
+// within its grace.
+func (r *provisionRun) result(p provisioner) results {
+	limited, cancel := context.WithTimeout(r.session.grace, resultPatience)
+	defer cancel()
+	return p.Result(limited)
+}
+
+// outputs reports what there is. A report that is larger than the database takes
+// must not fail an apply that has succeeded.
+func (r *provisionRun) outputs(found results) error {
+	for _, name := range fitOutputs(found.outputs) {
+		r.log.System("The output %s is too large to be recorded; it is in the state.", name)
+	}
+	detail := provision.Detail{Stage: provision.StageOutputs, Percent: new(100), Outputs: found.outputs}
+	err := r.session.report(detail)
+	if _, large := errors.AsType[*logstream.TooLargeError](err); large {
+		r.log.System("The outputs are too large to be recorded (%v); they are in the state.", err)
+		detail.Outputs = nil
+		err = r.session.report(detail)
+	}
+	return errors.Join(err, r.resources(found.resources))
+}
+
+// resources reports what exists in the workspace.
+func (r *provisionRun) resources(exist []provision.Resource) error {
+	if exist == nil {
+		return nil
+	}
+	listed, omitted := fitResources(exist)
+	if omitted > 0 {
+		r.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(exist), len(listed))
+	}
+	err := r.session.report(provision.Detail{Resources: listed, ResourcesOmitted: omitted})
+	if _, large := errors.AsType[*logstream.TooLargeError](err); large {
+		r.log.System("The list of resources is too large to be recorded: %v.", err)
+		return nil
+	}
+	return err
+}
+
+// requester is to whom sensitive outputs are sealed; nil where the snapshot
+// names nobody, or nobody that can be sealed to. The log says so once, early: an
+// apply does not fail for it.
+func (r *provisionRun) requester() age.Recipient {
+	if r.snapshot.RequesterKey == "" {
+		return nil
+	}
+	recipient, err := seal.ParseRecipient(r.snapshot.RequesterKey)
+	if err != nil {
+		r.log.System("Warning: config_snapshot.requester_key is %v. Sensitive outputs of this run are not recorded; they are in the state.", err)
+		return nil
+	}
+	return recipient
+}
+
+// outputsFor makes of outputs what may be recorded: a sensitive one leaves this
+// process sealed to the requester, or not at all. In the others known secrets
+// are masked like anywhere else: an output that is not sensitive is what the
+// template's author chose to show, and no choice to show somebody's sealed value.
+func (r *provisionRun) outputsFor(requester age.Recipient, values map[string]terraform.OutputValue) map[string]provision.Output {
+	outputs := make(map[string]provision.Output, len(values))
+	for name, value := range values {
+		output := provision.Output{Type: value.Type, Sensitive: value.Sensitive}
+		switch {
+		case value.Value == nil: // not known
+		case !value.Sensitive && value.Recordable():
+			output.Value = value.Value
+		case !value.Sensitive:
+			output.Omitted = true
+			r.log.System("The output %s holds a number or a nesting that the database does not take; it is in the state.", name)
+		case requester != nil:
+			sealed, err := seal.Armoured(requester, value.Value)
+			if err != nil {
+				r.log.System("Warning: the output %s could not be sealed for the requester: %v.", name, err)
+			}
+			output.Sealed = sealed
+		}
+		outputs[name] = output
+	}
+	return outputs
+}
+
+// Result implements provisioner.
+func (t *terraformRun) Result(ctx context.Context) results {
+	state, err := t.stateNow(ctx)
+	if err != nil {
+		// What the engine said knows no value of a sensitive output, and no
+		// address of what is new.
+		t.run.log.System("The state could not be read for what exists (%s): it is listed from what the engine said.", reason(err))
+		found := results{resources: terraform.Resources(t.plan, t.applied)}
+		if t.applied.Outputs != nil {
+			t.runner.PrintOutputs(t.applied)
+			found.outputs = t.run.outputsFor(t.requester, t.applied.Outputs)
+		}
+		return found
+	}
+	t.mask(state.Secrets)
+	if t.failed {
+		return results{resources: terraform.ResourcesNow(t.plan, t.applied, state)}
+	}
+	t.runner.PrintOutputs(t.applied)
+	return results{
+		outputs:   t.run.outputsFor(t.requester, terraform.OutputsNow(t.plan, state)),
+		resources: state.Resources,
+	}
+}
+
+// stateNow reads the state after an apply: what is kept, where it could not be
+// stored.
+func (t *terraformRun) stateNow(ctx context.Context) (terraform.State, error) {
+	raw, err := t.rawState(ctx)
+	if err != nil {
+		return terraform.State{}, err
+	}
+	return terraform.ReadState(raw, t.plan)
+}
+
+func (t *terraformRun) rawState(ctx context.Context) ([]byte, error) {
+	switch {
+	case t.run.session.unsaved:
+		kept, err := t.run.files.kept.list()
+		if err == nil && len(kept) == 0 {
+			err = fmt.Errorf("it is not stored")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return terraform.ReadStateFile(kept[len(kept)-1])
+	case t.backend.local:
+		state, err := terraform.ReadStateFile(t.backend.place)
+		if errors.Is(err, os.ErrNotExist) { // nothing was ever created
+			return nil, nil
+		}
+		return state, err
+	default:
+		// The one engine process that a run with a backend of its template's has
+		// more: nothing else knows the values of sensitive outputs and what an
+		// attribute is that was unknown before. Unlike show it starts no provider.
+		return t.runner.StoredState(ctx, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
+	}
+}
