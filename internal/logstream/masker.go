@@ -1,123 +1,66 @@
 package logstream
 
-import (
-	"bytes"
-	"encoding/json"
-	"slices"
-	"strings"
-	"unicode/utf8"
-)
+import "slices"
 
 // Mask is what stands in the log where a secret was.
 const Mask = "***"
 
-// maxPattern bounds the bytes that are held back while they may be the start
-// of a secret. A longer secret is looked for in pieces that overlap, so the
-// pieces found hide the whole.
-const maxPattern = 4 << 10
-
-// secrets is a set of values that must not appear in a log.
+// secrets is a set of values that must not appear in a log. Tokens of
+// well-known kinds are hidden with none.
 type secrets struct {
-	patterns map[string]struct{}
-	find     *automaton // nil while there is no secret
+	values map[string]struct{}
+	pieces []string // of all forms of the values
+	size   int      // of pieces, in bytes
+	find   *patterns
 }
 
 // add adds values and reports whether the set has changed.
 func (s *secrets) add(values ...string) bool {
-	before := len(s.patterns)
+	before := len(s.pieces)
 	for _, value := range values {
-		for _, form := range forms(value) {
+		if _, known := s.values[value]; known || len(value) < MinSecret {
+			continue
+		}
+		if s.values == nil {
+			s.values = map[string]struct{}{}
+		}
+		s.values[value] = struct{}{}
+		for _, form := range forms(value, s.size < maxSet) {
 			for _, piece := range pieces(form) {
-				if s.patterns == nil {
-					s.patterns = map[string]struct{}{}
-				}
-				s.patterns[piece] = struct{}{}
+				s.pieces = append(s.pieces, piece)
+				s.size += len(piece)
 			}
 		}
 	}
-	if len(s.patterns) == before {
+	if len(s.pieces) == before {
 		return false
 	}
-	all := make([]string, 0, len(s.patterns))
-	for p := range s.patterns {
-		all = append(all, p)
-	}
-	slices.Sort(all)
-	s.find = newAutomaton(all)
+	slices.Sort(s.pieces)
+	s.pieces = slices.Compact(s.pieces)
+	s.find = newPatterns(s.pieces, prefixes)
 	return true
 }
 
-// minLine is the fewest bytes a line of a secret must have to be hidden on its
-// own: "}" and the like would blot out half a log.
-const minLine = 4
-
-// forms returns the ways a secret is written in a log: as it is, and inside a
-// JSON string with and without the escaping of <, > and & (Terraform's
-// jsonencode escapes them); and each of its lines in these ways, because what
-// prints it may indent every line or put a name before it. White space around
-// it is no part of the secret: a file's last newline is seldom printed with it.
-func forms(value string) []string {
-	value = strings.TrimSpace(cleanString(value))
-	if value == "" {
-		return nil
+// patterns returns what to look for.
+func (s *secrets) patterns() *patterns {
+	if s.find == nil {
+		s.find = newPatterns(s.pieces, prefixes)
 	}
-	out := writings(value)
-	lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })
-	if len(lines) < 2 {
-		return out
-	}
-	for _, line := range lines {
-		if line = strings.TrimSpace(line); len(line) >= minLine {
-			out = append(out, writings(line)...)
-		}
-	}
-	return out
+	return s.find
 }
 
-func writings(text string) []string {
-	return []string{text, jsonForm(text, false), jsonForm(text, true)}
-}
-
-func jsonForm(value string, escapeHTML bool) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(escapeHTML)
-	if err := e.Encode(value); err != nil { // a string in memory: cannot happen
-		return value
-	}
-	quoted := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	return string(quoted[1 : len(quoted)-1])
-}
-
-// pieces cuts a pattern that is too long into overlapping ones.
-func pieces(pattern string) []string {
-	var out []string
-	for len(pattern) > maxPattern {
-		end := runeStart(pattern, maxPattern)
-		out = append(out, pattern[:end])
-		// The next begins inside this one, at a rune, and is never short: a
-		// short one would be found, and hidden, all over the log.
-		pattern = pattern[runeStart(pattern, min(end-1, len(pattern)-maxPattern/2)):]
-	}
-	return append(out, pattern)
-}
-
-// runeStart returns the last start of a rune at or before i.
-func runeStart(s string, i int) int {
-	for i > 0 && !utf8.RuneStart(s[i]) {
-		i--
-	}
-	return i
-}
-
-// masker hides the secrets in one stream of clean text. What overlaps is
-// hidden as one. Of the text it holds back only the end that may be the start
-// of a secret.
+// masker hides secrets and tokens in one stream of clean text. What overlaps is
+// hidden as one. Of the text it holds back only what stands behind the first
+// place where a secret or a token may begin that more bytes must decide: of a
+// secret less than maxPattern bytes, of a token less than maxToken. So what it
+// makes of a text does not depend on how that is cut.
 type masker struct {
-	find  *automaton
-	at    int32  // the automaton's node after held
-	held  []byte // the longest end of the text that is a pattern's prefix
-	spans []span // what is to be hidden of held, in order, without overlaps
+	find  *patterns
+	held  []byte
+	spans []span   // what is to be hidden of held, in order, without overlaps
+	more  []*class // what ended with the text goes on, with bytes of these
+	key   key
+	prev  byte // what stood before held; 0 at the start
 
 	joined, out []byte // reused
 }
@@ -126,33 +69,22 @@ type masker struct {
 // Mask is written for it already.
 type span struct{ start, end int }
 
-// use makes find the automaton for all later text, and for what is held.
-func (m *masker) use(find *automaton) {
-	if m.find == find {
-		return
-	}
-	m.find, m.at = find, 0
-	if len(m.spans) > 0 && m.spans[0].start < 0 {
-		m.spans = m.spans[:1]
-	} else {
-		m.spans = m.spans[:0]
-	}
-	m.scan(m.held, 0)
-}
+// use makes find the patterns for all later text, and for what is held.
+func (m *masker) use(find *patterns) { m.find = find }
 
 // mask returns what can be told of p and of what was held before it. The
 // result lives until the next call and may be part of p.
 func (m *masker) mask(p []byte) []byte {
-	if m.find == nil {
-		return p
+	if len(p) == 0 {
+		return nil
 	}
 	text := p
 	if len(m.held) > 0 {
 		m.joined = append(append(m.joined[:0], m.held...), p...)
 		text = m.joined
 	}
-	m.scan(text, len(m.held))
-	until := len(text) - int(m.find.nodes[m.at].depth)
+	m.goOn(text, len(m.held))
+	until := m.scan(text, false)
 	out := m.release(text, until)
 	m.held = append(m.held[:0], text[until:]...)
 	return out
@@ -160,48 +92,130 @@ func (m *masker) mask(p []byte) []byte {
 
 // flush returns what is held: there will be no more of this text.
 func (m *masker) flush() []byte {
-	out := m.release(m.held, len(m.held))
-	m.at, m.held = 0, m.held[:0]
+	text := append(m.joined[:0], m.held...)
+	m.joined = text
+	out := m.release(text, m.scan(text, true))
+	m.held, m.spans, m.more, m.key, m.prev = m.held[:0], m.spans[:0], m.more[:0], key{}, 0
 	return out
 }
 
-// scan adds the secrets that end in text[from:] to spans; text begins with
-// what is held.
-func (m *masker) scan(text []byte, from int) {
-	if m.find == nil {
+// goOn hides what follows a token that went to the end of the text before.
+func (m *masker) goOn(text []byte, from int) {
+	to := from
+	m.more = slices.DeleteFunc(m.more, func(c *class) bool {
+		end := from + c.run(text, from)
+		to = max(to, end)
+		return end < len(text)
+	})
+	if to == from {
 		return
 	}
-	at, nodes, root := m.at, m.find.nodes, &m.find.root
-	for i := from; i < len(text); i++ {
-		if at == 0 {
-			at = root[text[i]]
-			if at == 0 {
-				continue
-			}
-		} else {
-			at = m.find.step(at, text[i])
-		}
-		if n := int(nodes[at].match); n > 0 {
-			m.add(span{i + 1 - n, i + 1})
-		}
+	if last := len(m.spans) - 1; last >= 0 && m.spans[last].end == from {
+		m.spans[last].end = to
+	} else {
+		m.spans = append(m.spans, span{-1, to}) // it was released, and nothing is held
 	}
-	m.at = at
 }
 
-// add joins a secret with those it overlaps. Secrets are found in the order of
-// their ends.
-func (m *masker) add(s span) {
-	last := len(m.spans) - 1
-	for ; last >= 0 && m.spans[last].end > s.start; last-- {
-		s.start = min(s.start, m.spans[last].start)
+// scan notes what is to be hidden of text, which begins with what is held, and
+// returns the first place that more text must decide; the end if there is none.
+func (m *masker) scan(text []byte, whole bool) int {
+	for i := 0; ; i++ {
+		next := m.find.next(text, i)
+		if i < m.key.left {
+			// Between the lines of a key each place is looked at.
+			if i >= len(text) {
+				return len(text)
+			}
+			if !m.keyLine(text, i, whole) {
+				return i
+			}
+			if next > i {
+				continue
+			}
+		}
+		if i = next; i >= len(text) {
+			return len(text)
+		}
+		if !m.look(text, i, whole) {
+			return i
+		}
 	}
-	m.spans = append(m.spans[:last+1], s)
+}
+
+// look notes what begins at a place. It reports whether that is decided.
+func (m *masker) look(text []byte, i int, whole bool) bool {
+	found, longer := m.find.at(text[i:])
+	known := false
+	for ; found >= 0; found = m.find.sorted[found].up {
+		pattern := &m.find.sorted[found]
+		if pattern.known && !known {
+			known = true // the longest
+			m.add(span{i, i + len(pattern.text)})
+		}
+		if pattern.token >= 0 && !m.judge(text, i, prefixes[pattern.token], whole) {
+			longer = true
+		}
+	}
+	return !longer || whole
+}
+
+// judge notes the token that may begin at a place. It reports whether that is
+// decided.
+func (m *masker) judge(text []byte, i int, p prefix, whole bool) bool {
+	from := i + p.named
+	rest := text[from:]
+	v := p.kind.judge(rest[:min(len(rest), maxToken)], whole)
+	switch v.answer {
+	case undecided:
+		return false
+	case beginsKey:
+		m.key = key{left: maxKey + i}
+	case endsKey:
+		m.key = key{}
+	case isToken:
+		s := span{from + v.from, from + v.to}
+		if v.more != nil {
+			s.end += v.more.run(text, s.end)
+		}
+		if !p.kind.keep {
+			s.start = i
+		}
+		m.addOpen(text, s, v.more)
+	}
+	return true
+}
+
+// add joins a secret with those it overlaps.
+func (m *masker) add(s span) {
+	from := len(m.spans)
+	for from > 0 && m.spans[from-1].end > s.start {
+		from--
+	}
+	to := from
+	for ; to < len(m.spans) && m.spans[to].start < s.end; to++ {
+		s = span{min(s.start, m.spans[to].start), max(s.end, m.spans[to].end)}
+	}
+	m.spans = slices.Replace(m.spans, from, to, s)
+}
+
+// addOpen is add for what goes on after the text, if it goes to its end, for as
+// long as there are bytes of a class.
+func (m *masker) addOpen(text []byte, s span, more *class) {
+	m.add(s)
+	if more != nil && s.end == len(text) {
+		m.more = append(m.more, more)
+	}
 }
 
 // release returns text[:until] with its secrets hidden; spans then count from
 // until. A secret that starts at until can be shown as hidden at once: nothing
 // found later starts before it.
 func (m *masker) release(text []byte, until int) []byte {
+	if until > 0 {
+		m.prev = text[until-1]
+	}
+	m.key.left = max(0, m.key.left-until)
 	if len(m.spans) == 0 {
 		return text[:until]
 	}
@@ -226,15 +240,4 @@ func (m *masker) release(text []byte, until int) []byte {
 		m.out = append(m.out, text[shown:until]...)
 	}
 	return m.out
-}
-
-// maskString hides the secrets of a text that is complete.
-func (s *secrets) maskString(text string) string {
-	text = cleanString(text)
-	if s.find == nil {
-		return text
-	}
-	m := masker{find: s.find}
-	out := string(m.mask([]byte(text)))
-	return out + string(m.flush())
 }

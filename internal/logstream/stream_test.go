@@ -39,8 +39,8 @@ func TestGather(t *testing.T) {
 			}
 		}, `1:STDOUT"1\n"! 2:STDOUT"2\n3\n" #1`},
 		"a secret": {func(_ *testing.T, w *Writer) { w.Mask("3\n2") }, `1:STDOUT"1\n"! 2:STDOUT"2\n3\n"`},
-		"a lot": {func(t *testing.T, w *Writer) { write(t, w, provision.Stdout, strings.Repeat("x", maxGather)) },
-			`1:STDOUT"1\n"! 2:STDOUT"2\n3\n" 2:STDOUT"` + strings.Repeat("x", provision.ChunkTarget-4) + `"! 3:STDOUT"xxxx"`},
+		"a lot": {func(t *testing.T, w *Writer) { write(t, w, provision.Stdout, strings.Repeat("z", maxGather)) },
+			`1:STDOUT"1\n"! 2:STDOUT"2\n3\n" 2:STDOUT"` + strings.Repeat("z", provision.ChunkTarget-4) + `"! 3:STDOUT"zzzz"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

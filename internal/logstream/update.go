@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -109,31 +108,4 @@ func fits(d provision.Detail) error {
 // jsonb is printed with a space after each comma and colon.
 func jsonbSize(encoded []byte) int {
 	return len(encoded) + bytes.Count(encoded, []byte(",")) + bytes.Count(encoded, []byte(":"))
-}
-
-// maskDetail hides secrets in what a report says in words and names. Outputs
-// are left alone: those marked sensitive carry no value, and the others are
-// what the template's author chose to show. The caller's slices stay as they
-// are.
-func (s *secrets) maskDetail(d provision.Detail) provision.Detail {
-	d.ErrorMessage = s.maskString(d.ErrorMessage)
-	d.Events = slices.Clone(d.Events)
-	for i := range d.Events {
-		d.Events[i].Address = s.maskString(d.Events[i].Address)
-		d.Events[i].Message = s.maskString(d.Events[i].Message)
-	}
-	if d.Plan != nil {
-		plan := *d.Plan
-		plan.Resources = slices.Clone(plan.Resources)
-		for i := range plan.Resources {
-			plan.Resources[i].Address = s.maskString(plan.Resources[i].Address)
-		}
-		d.Plan = &plan
-	}
-	d.Resources = slices.Clone(d.Resources)
-	for i := range d.Resources {
-		d.Resources[i].Address = s.maskString(d.Resources[i].Address)
-		d.Resources[i].ExternalID = s.maskString(d.Resources[i].ExternalID)
-	}
-	return d
 }

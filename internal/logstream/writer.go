@@ -92,7 +92,7 @@ func (w *Writer) Stream(name provision.Stream) io.Writer {
 			return s
 		}
 	}
-	s := &stream{writer: w, name: name, masker: masker{find: w.secrets.find}}
+	s := &stream{writer: w, name: name, masker: masker{find: w.secrets.patterns()}}
 	w.streams = append(w.streams, s)
 	return s
 }
@@ -139,7 +139,7 @@ func (w *Writer) Mask(values ...string) {
 		return
 	}
 	for _, s := range w.streams {
-		s.masker.use(w.secrets.find)
+		s.masker.use(w.secrets.patterns())
 	}
 }
 

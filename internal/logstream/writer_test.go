@@ -87,11 +87,11 @@ func TestWriterClosesChunksInTime(t *testing.T) {
 			w.Mask("hunter2")
 			write(t, w, out, "a\n")
 			write(t, w, out, "hunt\xe2")
-			write(t, w, err, "e")
+			write(t, w, err, "c")
 			if err := w.Close(); err != nil {
 				t.Error(err)
 			}
-		}, `1:STDOUT"a\n"! 2:STDERR"e" 3:STDOUT"hunt` + "\ufffd" + `" 3:!`},
+		}, `1:STDOUT"a\n"! 2:STDERR"c" 3:STDOUT"hunt` + "\ufffd" + `" 3:!`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +203,7 @@ func TestWriterMasksEverywhere(t *testing.T) {
 	spool := newSpool(t)
 	w := NewWriter(spool, nil)
 	stdout := w.Stream(provision.Stdout) // made before the secret is known
-	w.Mask("hunter2", "s<3")
+	w.Mask("hunter2", "s<33")
 	if _, err := io.WriteString(stdout, "pw hunter2\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestWriterMasksEverywhere(t *testing.T) {
 		ErrorMessage: "no hunter2\x00",
 		Events:       []provision.Event{{Message: "hunter2", Address: `a["hunter2"]`}},
 		Plan:         &provision.PlanSummary{Resources: []provision.PlannedChange{{Address: "x.hunter2"}}},
-		Resources:    []provision.Resource{{Address: "y.hunter2", ExternalID: "s<3"}},
+		Resources:    []provision.Resource{{Address: "y.hunter2", ExternalID: "s<33"}},
 		Outputs:      map[string]provision.Output{"o": {Value: []byte(`"nul \u0000 \\u0000"`)}},
 	}
 	if err := w.Update(report); err != nil {
@@ -224,7 +224,7 @@ func TestWriterMasksEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []string{"hunter2", "s<3", `s\u003c3`, ` \u0000`} {
+	for _, bad := range []string{"hunter2", "s<33", `s\u003c33`, ` \u0000`} {
 		if strings.Contains(string(content), bad) {
 			t.Errorf("the spool has %q: %s", bad, content)
 		}
