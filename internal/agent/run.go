@@ -182,7 +182,7 @@ func (r *run) launch() (*spool, *child, error) {
 // if that failed before.
 func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
 	settings, margin := r.boot.options.Settings, r.boot.limits.endMargin
-	limit := time.NewTimer(settings.Timeout + settings.CancelGrace + margin)
+	limit := time.NewTimer(settings.TimeLimit(r.assignment.Operation) + settings.CancelGrace + margin)
 	defer limit.Stop()
 	for {
 		select {

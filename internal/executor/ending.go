@@ -60,7 +60,7 @@ func (s *stopped) sentence() string {
 	case job.StopLost:
 		return "The agent has lost its claim on this provision."
 	case job.StopTimedOut:
-		return "The time limit for a run is reached."
+		return fmt.Sprintf("The time limit for a run is reached (%v).", s.err)
 	case job.StopAgentGone:
 		return "The agent is gone."
 	case job.StopSpoolFailed:

@@ -294,12 +294,16 @@ func alive(t *testing.T, pid string) bool {
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.job.Settings.Timeout = 4 * time.Second
-	s.template(map[string]string{"main.tf": slow("exec sleep 60")}, nil)
+	s.template(map[string]string{"main.tf": "resource \"terraform_data\" \"before\" {}\n" + slow("exec sleep 60")}, nil)
+	s.job.Assignment.Snapshot = append([]byte(`{"timeout_seconds":8,`), s.job.Assignment.Snapshot[1:]...)
 	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeTimedOut)
-	if !strings.Contains(c.text(), "The time limit for a run is reached.") {
-		t.Error("log does not say why the run was interrupted")
+	if want := "The time limit for a run is reached (8s, by timeout_seconds in the snapshot)."; !strings.Contains(c.text(), want) || !strings.Contains(got.Detail.ErrorMessage, want) {
+		t.Errorf("log and message %q do not say why the run was interrupted", got.Detail.ErrorMessage)
+	}
+	// It ended as a cancel does: the engine wrote what it had done.
+	if state, err := os.ReadFile(filepath.Join(s.job.Dirs.State, "terraform.tfstate")); err != nil || !strings.Contains(string(state), `"before"`) {
+		t.Errorf("state = %d bytes, %v, want the resource made before in it", len(state), err)
 	}
 }
 

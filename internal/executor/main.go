@@ -90,7 +90,7 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 	if j.Credentials.Note != "" {
 		log.System("%s", j.Credentials.Note)
 	}
-	s := newSession(reader, log, j.Settings.Timeout, patience)
+	s := newSession(reader, log, limitOf(j), patience)
 	log.WaitForRoom(j.Settings.DiskWait, s.ctx.Done(), s.spoolFailed)
 	defer func() {
 		_ = control.Close()

@@ -42,13 +42,13 @@ type stopped struct {
 
 func (s *stopped) Error() string { return "stopped: " + string(s.reason) }
 
-// newSession reads controls until the pipe ends. A timeout of 0 is none.
-func newSession(controls *job.Reader, log *logstream.Writer, timeout, patience time.Duration) *session {
+// newSession reads controls until the pipe ends.
+func newSession(controls *job.Reader, log *logstream.Writer, limit timeLimit, patience time.Duration) *session {
 	s := &session{log: log, patience: patience, done: make(chan struct{}), answers: map[int64]chan job.Control{}}
 	s.grace, s.graceEnd = context.WithCancel(context.Background())
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	if timeout > 0 {
-		s.timer = time.AfterFunc(timeout, func() { s.stop(job.StopTimedOut) })
+	if limit.after > 0 {
+		s.timer = time.AfterFunc(limit.after, func() { s.cancel(&stopped{job.StopTimedOut, limit.reached()}) })
 	}
 	go s.listen(controls)
 	return s
