@@ -31,10 +31,11 @@ type delivery struct {
 
 // patientQueue waits for a token that is refused as for a database that is
 // away: it may be valid again, and the lines are safe meanwhile. It also
-// notices when the apply is agreed to.
+// notices when the apply is agreed to, and stores a plan that awaits approval.
 type patientQueue struct {
 	queue.Queue
 	applying interface{ Store(bool) } // nil: nobody asks
+	plans    *plans
 }
 
 // AppendLog implements logstream.Queue.
@@ -45,6 +46,14 @@ func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int6
 
 // Report implements logstream.Queue.
 func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
+	if report.Status == provision.AwaitingApproval {
+		err := q.plans.keep(claim, report.Detail.PlanDigest)
+		if _, said := errors.AsType[*queue.Error](err); said {
+			return patiently(err)
+		} else if err != nil {
+			report = q.plans.lost(err)
+		}
+	}
 	agreeing := q.applying != nil && report.Detail.Stage == provision.StageApply
 	if agreeing {
 		q.applying.Store(true) // from now on: the answer may be lost on its way
@@ -70,7 +79,7 @@ func patiently(err error) error {
 func (r *run) deliver(s *spool, wake <-chan struct{}, acked func(job.Control)) *delivery {
 	d := &delivery{dead: make(chan struct{}), result: make(chan *outcome, 1)}
 	go func() {
-		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying}, logstream.PumpOptions{
+		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying, &plans{boot: r.boot, spool: s, log: r.log}}, logstream.PumpOptions{
 			Acked: func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
 		}, wake, d.dead)
 	}()
@@ -111,5 +120,5 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 func (b *boot) resume(s *spool, log *slog.Logger) *outcome {
 	dead := make(chan struct{})
 	close(dead)
-	return b.pump(s, log, patientQueue{Queue: b.queue}, logstream.PumpOptions{Resume: true}, nil, dead)
+	return b.pump(s, log, patientQueue{Queue: b.queue, plans: &plans{boot: b, spool: s, log: log}}, logstream.PumpOptions{Resume: true}, nil, dead)
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -23,13 +24,18 @@ type run struct {
 	mu     sync.Mutex
 	reason job.StopReason // the first that was given
 	stops  chan job.StopReason
+	// asked ends when it is asked to stop.
+	asked context.Context
+	ask   context.CancelFunc
 }
 
 func newRun(b *boot, a provision.Assignment) *run {
-	return &run{
+	r := &run{
 		boot: b, assignment: a, stops: make(chan job.StopReason, 1),
 		log: b.log.With("provision", a.Number, "workspace", a.Workspace, "claim", a.ClaimID),
 	}
+	r.asked, r.ask = context.WithCancel(context.Background())
+	return r
 }
 
 // start supervises a provision in a goroutine, which has a slot and gives it
@@ -56,6 +62,7 @@ func (r *run) stop(reason job.StopReason) {
 	}
 	r.reason = reason
 	r.stops <- reason
+	r.ask()
 	r.log.Info("stopping", "reason", reason)
 }
 
@@ -94,6 +101,7 @@ func (r *run) carryOut() {
 		r.boot.children.Done()
 	})
 	defer over()
+	defer r.ask()
 
 	s, c, err := r.launch()
 	if err != nil {
@@ -154,6 +162,10 @@ func (r *run) launch() (*spool, *child, error) {
 			return nil, nil, err
 		}
 	}
+	approved, err := r.approvedPlan()
+	if err != nil {
+		return nil, nil, err
+	}
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
 		return nil, nil, err
@@ -167,6 +179,9 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer files.close()
+	if _, err := files.plan.WriteAt(approved, 0); err != nil {
+		return s, nil, fmt.Errorf("hand the approved plan down: %w", err)
+	}
 	settings := r.boot.options.Settings
 	if read := r.boot.options.GitHosts; read != nil {
 		settings.Git.Hosts = read(context.Background())

@@ -29,6 +29,10 @@ func (r *run) settle(s *spool, o *outcome) {
 
 // cannotStart ends a provision for which there is no child.
 func (r *run) cannotStart(err error) {
+	if errors.Is(err, errStopped) {
+		r.end(neverFetched(r.stopReason()))
+		return
+	}
 	if refused, ok := errors.AsType[*provision.Failure](err); ok {
 		r.log.Warn("not started", "error_code", refused.Code)
 		r.end(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: refused.Code, ErrorMessage: refused.Message}})

@@ -53,7 +53,7 @@ func (t *terraformRun) mark(engine terraform.Engine) string {
 	text, err := json.Marshal([]any{
 		t.run.commit, t.dir, engine, t.backend.config, t.backend.local, t.run.job.Settings.State, t.run.snapshot.TemplateSource,
 	})
-	if err != nil || len(t.run.job.NoteKey) == 0 {
+	if err != nil || len(t.run.job.NoteKey) == 0 || t.run.approved != nil { // whose lock file is not the template's
 		return ""
 	}
 	return string(text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -20,6 +21,11 @@ type provisioner interface {
 	Prepare(ctx context.Context) error
 	// Plan says what the operation would do. Nothing is changed.
 	Plan(ctx context.Context) (planned, error)
+	// Recall says, in place of Plan, what the plan would do that was approved.
+	Recall(ctx context.Context) (planned, error)
+	// Save returns the plan for the time until it is approved, with what of it the
+	// engine knows.
+	Save() (planbundle.Bundle, error)
 	// Apply does exactly what was planned, and reports resources as they change.
 	Apply(ctx context.Context, on func(provision.Event, int)) error
 	// Result says what there is after Apply, and after one that failed what

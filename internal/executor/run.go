@@ -10,6 +10,7 @@ import (
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/source"
 )
@@ -24,6 +25,8 @@ type provisionRun struct {
 	commit   string // of the template, once it is checked out
 	id       *isolation.Identity
 	source   *source.Source
+	// approved is the plan that was approved; nil where none was.
+	approved *planbundle.Bundle
 	// gitHelper is the argv that reaches githelper.Main.
 	gitHelper []string
 }
@@ -67,7 +70,7 @@ func (r *provisionRun) cleanUp() {
 
 // stages carries the run from checkout to outputs.
 func (r *provisionRun) stages(ctx context.Context) error {
-	if err := r.undecided(); err != nil {
+	if err := errors.Join(r.undecided(), r.takeApproved()); err != nil {
 		return err
 	}
 	templateDir, commit, err := r.checkout(ctx)
@@ -75,6 +78,9 @@ func (r *provisionRun) stages(ctx context.Context) error {
 		return r.stopOr(ctx, err)
 	}
 	r.commit = commit
+	if err := r.sameCommit(); err != nil {
+		return err
+	}
 	if err := r.session.report(provision.Detail{Stage: provision.StageValidate}); err != nil {
 		return err
 	}
@@ -120,21 +126,30 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	return r.planned(ctx, p)
 }
 
+// plan makes a plan, or takes the one that was approved, which is known already.
+func (r *provisionRun) plan(ctx context.Context, p provisioner) (plan planned, err error) {
+	if r.approved != nil {
+		plan, err = p.Recall(ctx)
+		return plan, r.stopOr(ctx, err)
+	}
+	if err := r.session.report(provision.Detail{Stage: provision.StagePlan}); err != nil {
+		return plan, err
+	}
+	if plan, err = p.Plan(ctx); err != nil || r.operation() == provision.OperationRefresh {
+		return plan, r.stopOr(ctx, err)
+	}
+	fitPlan(&plan.summary)
+	return plan, r.session.report(provision.Detail{Plan: &plan.summary})
+}
+
 // planned plans, and carries out what the operation says of that.
 func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
-	if err := r.session.report(provision.Detail{Stage: provision.StagePlan}); err != nil {
-		return err
-	}
-	plan, err := p.Plan(ctx)
+	plan, err := r.plan(ctx, p)
 	if err != nil {
-		return r.stopOr(ctx, err)
+		return err
 	}
 	if r.operation() == provision.OperationRefresh {
 		return r.drifted(plan.drift)
-	}
-	fitPlan(&plan.summary)
-	if err := r.session.report(provision.Detail{Plan: &plan.summary}); err != nil {
-		return err
 	}
 	if err := r.judge(ctx, plan.json); err != nil {
 		return err
@@ -154,7 +169,14 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 		r.log.System("This was a plan only: nothing is applied.")
 		return nil
 	}
-	return r.apply(ctx, p, plan.room)
+	if why := r.wantsApproval(plan.summary); why != "" {
+		return r.leavePlan(ctx, p, why)
+	}
+	err = r.apply(ctx, p, plan.room)
+	if failure, refused := errors.AsType[*provision.Failure](err); refused && failure.Code == provision.CodeApprovalNeeded && r.approved == nil {
+		return r.leavePlan(ctx, p, failure.Message) // the rules have become stricter meanwhile
+	}
+	return err
 }
 
 // drifted reports what a refresh has found. The state is left as it is: what to
@@ -202,7 +224,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 // stopOr returns what became of a run that was asked to stop, and err for one
 // that was not. What was interrupted says so in the words of the stage.
 func (r *provisionRun) stopOr(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	if failure := provision.AsFailure(err); failure.Code != provision.CodeInternal {

@@ -29,6 +29,9 @@ type session struct {
 	// unsaved is whether a state of the workspace is kept here; told is whether
 	// a report has said anything about it. Both belong to the run's goroutine.
 	unsaved, told bool
+	// awaiting is the digest of the plan with which the run ends, if it is to be
+	// approved.
+	awaiting string
 
 	mu      sync.Mutex
 	answers map[int64]chan job.Control

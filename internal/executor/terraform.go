@@ -25,6 +25,7 @@ import (
 type terraformRun struct {
 	run     *provisionRun
 	dir     string
+	engine  terraform.Engine
 	runner  *terraform.Runner
 	backend backend
 	plan    *tfjson.Plan
@@ -60,6 +61,9 @@ func newTerraformRun(r *provisionRun, dir string) *terraformRun {
 }
 
 func (t *terraformRun) kind() string {
+	if saved := t.run.approved; saved != nil {
+		return saved.Engine
+	}
 	if kind := t.run.snapshot.Terraform.Engine; kind != "" {
 		return kind
 	}
@@ -112,8 +116,10 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 	if t.versions, err = t.judgeModules(); err != nil {
 		return err
 	}
-	t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job)
-	return err
+	if t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job); err != nil {
+		return err
+	}
+	return t.useSaved()
 }
 
 // Locate implements provisioner.
@@ -122,13 +128,16 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		return provision.Detail{}, err
 	}
 	log, settings := t.run.log, t.run.job.Settings
-	want := terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version, Constraints: t.versions}
 	var engine terraform.Engine
 	err := t.run.asCache(func() (err error) {
-		engine, err = terraform.Locate(ctx, settings.Engine, want, t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })
+		engine, err = terraform.Locate(ctx, settings.Engine, t.want(), t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })
 		return err
 	})
 	if err != nil {
+		return provision.Detail{}, err
+	}
+	t.engine = engine
+	if err := t.otherEngine(); err != nil {
 		return provision.Detail{}, err
 	}
 	if err := t.run.id.CanRun(engine.Path); err != nil {
@@ -212,6 +221,11 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
+	return t.show(ctx, changes)
+}
+
+// show reads the plan that was made, or approved.
+func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err error) {
 	var raw bytes.Buffer
 	if t.plan, err = t.runner.ShowPlanTo(ctx, t.run.files.plan, t.rawPlan(&raw)); err != nil {
 		return planned{}, err

@@ -20,8 +20,11 @@ func refusalCode(err error) provision.Code {
 		switch code := provision.Code(e.Reason); code {
 		case provision.CodeTagMoved, provision.CodeWorkspaceElsewhere, provision.CodeWorkspaceBound,
 			provision.CodeCancelled, provision.CodeAgentLost, provision.CodeAgentRestarted,
-			provision.CodeStateLocked, provision.CodeOperationRefused, provision.CodeBadSnapshot:
+			provision.CodeStateLocked, provision.CodeOperationRefused, provision.CodeBadSnapshot,
+			provision.CodeApprovalNeeded:
 			return code
+		case "plan_missing":
+			return provision.CodePlanInvalid
 		}
 	}
 	switch queue.KindOf(err) {

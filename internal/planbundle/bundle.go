@@ -65,14 +65,20 @@ func (b Bundle) Encode() ([]byte, error) {
 	case len(head) > maxHeader:
 		return nil, fmt.Errorf("encode the plan bundle: its header has %d bytes, at most %d are allowed", len(head), maxHeader)
 	case size > MaxContent:
-		return nil, provision.Fail(provision.CodePlanFailed, fmt.Sprintf(
-			"The plan is too large to be kept until it is approved: it takes %.1f MiB with its lock file, and at most %d MiB are kept. Plan less at once: name targets, or part the workspace into smaller ones.",
-			float64(size)/(1<<20), MaxSealed>>20), nil)
+		return nil, TooLarge(int64(size))
 	}
 	content := make([]byte, 0, size)
 	content = append(content, magic...)
 	content = append(append(content, head...), '\n')
 	return append(append(content, b.Lock...), b.Plan...), nil
+}
+
+// TooLarge is the Failure of a run whose plan, with what belongs to it, has more
+// than MaxContent bytes.
+func TooLarge(size int64) *provision.Failure {
+	return provision.Fail(provision.CodePlanFailed, fmt.Sprintf(
+		"The plan is too large to be kept until it is approved: it has %.1f MiB, and at most %d MiB are kept. Plan less at once: name targets, or part the workspace into smaller ones.",
+		float64(size)/(1<<20), MaxSealed>>20), nil)
 }
 
 // Decode reads what Encode has written, and nothing else. The parts of the

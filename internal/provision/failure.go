@@ -35,6 +35,7 @@ const (
 	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
 	CodeStateUnsaved       Code = "state_unsaved"       // an earlier run left a state that is not stored yet
 	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
+	CodeApprovalNeeded     Code = "approval_needed"     // SQL: the plan must be approved before it is applied
 	CodePlanStale          Code = "plan_stale"          // the state has moved on since the plan was made
 	CodePlanInvalid        Code = "plan_invalid"        // the stored plan is not the one that was approved, or not from this cluster
 	CodeApprovalExpired    Code = "approval_expired"    // SQL: nobody approved the plan in time

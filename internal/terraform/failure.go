@@ -74,6 +74,10 @@ func (d *diagnostics) failure(kind, command string, code provision.Code, cause e
 	if lock := parseLock(*first); lock != nil {
 		return provision.Fail(provision.CodeStateLocked, lock.message(kind, command), cause)
 	}
+	if why, stale := staleness(first.Summary); command == "apply" && stale {
+		return provision.Fail(provision.CodePlanStale, fmt.Sprintf(
+			"The plan can no longer be applied: %s since it was made. Nothing was changed. Deploy again to have a new plan made.", why), cause)
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s failed", kind, command)
 	if first.Address != "" {

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/planbundle"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/seal"
+)
+
+// storeLimit bounds one try to store a plan. The Pump's own limit is for reports.
+const storeLimit = 5 * time.Minute
+
+// plans stores the plan of one run's spool before the database hears that it
+// awaits approval: by who delivers the report, while its child lives or after
+// any number of crashes.
+type plans struct {
+	boot   *boot
+	spool  *spool
+	log    *slog.Logger
+	stored string // the digest of what is
+}
+
+// keep stores the plan of that digest. An error that is none of the queue's says
+// that there is no such plan.
+func (p *plans) keep(claim uuid.UUID, digest string) error {
+	if p.stored == digest {
+		return nil
+	}
+	content, err := p.read(digest)
+	if err != nil {
+		return err
+	}
+	sealed, proof, err := planbundle.Seal(p.boot.makers(), content)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(p.boot.delivery, storeLimit)
+	defer cancel()
+	if err := p.boot.queue.PutBlob(ctx, claim, queue.Blob{Kind: queue.BlobPlan, Digest: digest, Meta: proof}, sealed); err != nil {
+		if _, answered := errors.AsType[*queue.Error](err); !answered { // the network's
+			err = &queue.Error{Kind: queue.Unavailable, Message: "store the plan: " + err.Error(), Err: err}
+		}
+		return err
+	}
+	p.stored = digest
+	p.log.Info("stored the plan that awaits approval", "digest", digest, "bytes", len(sealed))
+	return nil
+}
+
+// read reads what the child has left.
+func (p *plans) read(digest string) ([]byte, error) {
+	file, err := openRegular(p.spool.path(planSuffix), os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	content, err := io.ReadAll(io.LimitReader(file, planbundle.MaxContent+1))
+	if err != nil {
+		return nil, err
+	}
+	if planbundle.Digest(content) != digest {
+		return nil, fmt.Errorf("%s is not the plan that the run reported", file.Name())
+	}
+	b, err := planbundle.Decode(content)
+	if err == nil && (b.Provision != p.spool.about.Provision || b.Workspace != p.spool.about.Workspace) {
+		err = fmt.Errorf("%s is another provision's plan", file.Name())
+	}
+	return content, err
+}
+
+// lost is what a run ends as whose plan is not there any more.
+func (p *plans) lost(err error) provision.Report {
+	p.log.Error("the plan that awaits approval cannot be stored", "error", err)
+	return provision.Report{Status: provision.Failed, Detail: provision.Detail{
+		ErrorCode:    provision.CodePlanInvalid,
+		ErrorMessage: "The plan was made, but the agent could not store it to be approved. Nothing was changed; deploy again. The agent's log has the details.",
+	}}
+}
+
+// makers are the identities to which, and by which, what others are to read is
+// made: while identities are rotated, the one that all agents have.
+func (b *boot) makers() seal.Identities {
+	for n := range b.identities {
+		if one := b.identities[n : n+1]; one.Public() == b.clusterKey {
+			return slices.Clip(one)
+		}
+	}
+	return b.identities
+}
+
+// errStopped is met where a run was asked to stop before it had a child.
+var errStopped = errors.New("asked to stop")
+
+// approvedPlan fetches the plan that was approved and makes sure that it is
+// genuine and the one for this provision; nil where none was approved.
+func (r *run) approvedPlan() ([]byte, error) {
+	a := r.assignment
+	if a.ApprovedPlan == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(r.boot.delivery)
+	defer cancel()
+	defer context.AfterFunc(r.asked, cancel)()
+	var blob queue.Blob
+	var sealed []byte
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		blob, sealed, err = r.boot.queue.GetBlob(ctx, a.ClaimID, queue.BlobPlan, 0)
+		if errors.Is(err, queue.ErrNoBlob) {
+			return errPlanGone
+		}
+		return patiently(err)
+	})
+	switch {
+	case errors.Is(err, errPlanGone):
+		return nil, planbundle.Invalid("it is not in the database any more", err)
+	case err != nil && r.asked.Err() != nil:
+		return nil, errStopped
+	case err != nil:
+		return nil, fmt.Errorf("fetch the approved plan: %w", err)
+	}
+	content, err := planbundle.Open(r.boot.identities, sealed, blob.Meta, a.ApprovedPlan)
+	if err != nil {
+		return nil, err
+	}
+	b, err := planbundle.Decode(content)
+	if err != nil {
+		return nil, planbundle.Invalid(err.Error(), err)
+	}
+	return content, b.Serves(a)
+}
+
+// errPlanGone ends the attempts to fetch a plan.
+var errPlanGone error = &queue.Error{Kind: queue.Refused, Message: "no plan is stored"}
+
+// neverFetched is what a run ends as that was stopped while its plan was
+// fetched.
+func neverFetched(reason job.StopReason) provision.Report {
+	report, _ := stopped("It waited for the approved plan from the database, and was never started.", reason, false)
+	return report
+}
