@@ -238,3 +238,33 @@ func (a *Agent) Spools() []string {
 	}
 	return found
 }
+
+// AwaitNoSpools waits until the agent has done with all claims.
+func (a *Agent) AwaitNoSpools() {
+	a.Site.T.Helper()
+	a.await("to have done with its claims", func() bool { return len(a.Spools()) == 0 })
+}
+
+// AwaitSpool waits until a file of a claim has a text.
+func (a *Agent) AwaitSpool(text string) {
+	a.Site.T.Helper()
+	a.await(fmt.Sprintf("to have %q in a spool", text), func() bool {
+		for _, path := range a.Spools() {
+			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), text) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (a *Agent) await(what string, is func() bool) {
+	a.Site.T.Helper()
+	limit := time.Now().Add(Patience)
+	for !is() {
+		if time.Now().After(limit) {
+			a.Site.T.Fatalf("timed out waiting for agent %s %s", a.Name, what)
+		}
+		<-time.After(20 * time.Millisecond) // between two looks
+	}
+}
