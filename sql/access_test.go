@@ -76,6 +76,8 @@ var functions = map[string]callers{
 	"pause_cluster":        forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"set_cluster_key":      forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{"age1" + strings.Repeat("q", 58)} }},
 
+	"set_cluster_policy": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{`{"approval": "always"}`} }},
+
 	"cancel_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }},
 	"approve_provision": forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }, rest: func(*scene) []any { return []any{aPlan} }},
 	"reject_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }},

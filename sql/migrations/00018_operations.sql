@@ -439,6 +439,7 @@ BEGIN
   NEW.started_at := NULL; NEW.finished_at := NULL;
   NEW.cancel_requested_at := NULL; NEW.cancel_requested_by := NULL;
   NEW.plan_digest := NULL; NEW.approved_plan := NULL; NEW.approved_at := NULL; NEW.approved_by := NULL;
+  NEW.not_before := CASE WHEN v_again THEN NEW.not_before END;
   RETURN NEW;
 EXCEPTION
   WHEN lock_not_available THEN

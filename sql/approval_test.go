@@ -1,0 +1,333 @@
+package sql_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// planned is a plan of the template's that destroys something, or nothing.
+func planned(destroys bool) string {
+	return fmt.Sprintf(`{"stage": "plan", "commit": %q, "plan": {"add": 1, "destroy": %d}}`, strings.Repeat("a", 40), map[bool]int{true: 1}[destroys])
+}
+
+// snapshotWith is a snapshot with more members.
+func snapshotWith(workspace, members string) string {
+	return strings.TrimSuffix(snapshot(workspace), "}") + ", " + members + "}"
+}
+
+// mustAs is what a call of a person's answers.
+func mustAs[T any](t *testing.T, w *world, user uuid.UUID, query string, args ...any) T {
+	t.Helper()
+	answer, err := person[T](t, w, user, query, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return answer
+}
+
+func (w *world) policy(t *testing.T, policy string) {
+	t.Helper()
+	mustAs[json.RawMessage](t, w, w.adminID, "SELECT public.set_cluster_policy($1, $2)", w.cluster, policy)
+}
+
+func (w *world) ask(t *testing.T, operation, snapshot string) uuid.UUID {
+	t.Helper()
+	return mustAs[uuid.UUID](t, w, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, $3) RETURNING id", w.cluster, snapshot, operation)
+}
+
+// awaits has an agent plan what is next and report that it must be approved.
+func (a *agent) awaits(t *testing.T) (provision uuid.UUID) {
+	t.Helper()
+	claim, provision := a.mustClaim(t)
+	a.mustReport(t, claim, "PROCESSING", planned(true))
+	a.mustReport(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`)
+	return provision
+}
+
+func (w *world) approve(t *testing.T, user, provision uuid.UUID) error {
+	t.Helper()
+	return w.try(t, "authenticated", user, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT public.approve_provision($1, $2)", provision, aPlan)
+		return err
+	})
+}
+
+// The strictest of snapshot, template and cluster is what the agent is told, and
+// what the database asks for before an apply.
+func TestApprovalRules(t *testing.T) {
+	t.Parallel()
+	rules := []string{"never", "destructive", "always"}
+	for i, test := range []struct{ snapshot, template, cluster, operation, want string }{
+		{"never", "never", "never", "apply", "never"},
+		{"destructive", "never", "never", "apply", "destructive"}, {"never", "destructive", "never", "apply", "destructive"}, {"never", "never", "destructive", "apply", "destructive"},
+		{"always", "destructive", "never", "apply", "always"}, {"never", "always", "destructive", "apply", "always"}, {"destructive", "never", "always", "destroy", "always"},
+		{"never", "destructive", "never", "destroy", "destructive"}, {"never", "never", "never", "destroy", "never"},
+		{"always", "always", "always", "plan", "never"}, {"always", "always", "always", "refresh", "never"},
+	} {
+		for _, destroys := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d destroys %t", i, destroys), func(t *testing.T) {
+				t.Parallel()
+				w := newContract(t)
+				agent := w.newAgent(t, "one")
+				w.policy(t, fmt.Sprintf(`{"approval": %q}`, test.cluster))
+				// The same repository, written in another way; and others, which do not count.
+				for name, source := range map[string][2]string{"ours": {"https://GIT.example/acme/envtempl.git", test.template}, "another": {"https://git.example/acme/other", "always"}} {
+					mustAs[uuid.UUID](t, w, w.adminID, "SELECT public.save_template(p_org => $1, p_name => $2, p_repo => $3, p_version => 'v9', p_approval => $4)", w.org, name, source[0], source[1])
+				}
+				w.ask(t, test.operation, snapshotWith("a", fmt.Sprintf(`"approval": %q`, test.snapshot)))
+				claim := uuid.New()
+				var got string
+				if err := agent.call(t, &got, "SELECT approval FROM public.fetch_next_provision($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, claim); err != nil || got != test.want {
+					t.Errorf("approval of the claim = %s, %v, want %s of %v", got, err, test.want, rules)
+				}
+				// Nothing told of the plan is no word that it destroys nothing.
+				before := agent.report(t, claim, "PROCESSING", applying)
+				agent.mustReport(t, claim, "PROCESSING", planned(destroys))
+				after := agent.report(t, claim, "PROCESSING", applying)
+				switch {
+				case test.operation == "plan" || test.operation == "refresh":
+					wantRefusal(t, before, "PT409", "operation_refused")
+					wantRefusal(t, after, "PT409", "operation_refused")
+				case test.want == "always", test.want == "destructive" && (destroys || test.operation == "destroy"):
+					wantRefusal(t, before, "PT409", "approval_needed")
+					wantRefusal(t, after, "PT409", "approval_needed")
+				case test.want == "destructive":
+					wantRefusal(t, before, "PT409", "approval_needed")
+					fallthrough
+				default:
+					if after != nil {
+						t.Errorf("apply = %v, want it begun", after)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A plan that awaits approval ends its run, keeps the workspace from all else,
+// more urgent or not, and is what any agent of the cluster gets once approved.
+func TestApprovedPlanGoesFirst(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	one, two := w.newAgent(t, "one"), w.newAgent(t, "two")
+	w.policy(t, `{"approval": "always"}`)
+	id := w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := one.mustClaim(t)
+	one.mustReport(t, claim, "PROCESSING", planned(false))
+	wantRefusal(t, one.report(t, claim, "AWAITING_APPROVAL", `{}`), "PT422", "bad_detail")
+	const awaiting = `{"plan_digest": "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd", "n": 7}`
+	one.mustReport(t, claim, "AWAITING_APPROVAL", awaiting)
+	one.mustReport(t, claim, "AWAITING_APPROVAL", awaiting) // the reply was lost
+	urgent := mustAs[uuid.UUID](t, w, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, 100) RETURNING id", w.cluster, snapshot("a"))
+	if got, err := two.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("claim while a plan awaits approval = %s, %v, want nothing", got, err)
+	}
+	if err := w.approve(t, w.operator, id); err != nil {
+		t.Fatal(err)
+	}
+	one.mustReport(t, claim, "AWAITING_APPROVAL", awaiting) // and found only now
+	claim = uuid.New()
+	for range 2 { // the second time after a lost reply
+		var got string
+		if err := two.call(t, &got, "SELECT concat_ws(' ', provision_id, approved_plan, approval) FROM public.fetch_next_provision($1, $2, $3, $4)", w.tokenHash, two.instance, two.boot, claim); err != nil || got != id.String()+" "+aPlan+" always" {
+			t.Errorf("claim = %s, %v, want %s with the approved plan", got, err, id)
+		}
+	}
+	wantRefusal(t, two.report(t, claim, "AWAITING_APPROVAL", awaiting), "PT409", "already_approved")
+	two.mustReport(t, claim, "PROCESSING", applying)
+	two.mustReport(t, claim, "SUCCESS", `{}`)
+	if _, got := one.mustClaim(t); got != urgent {
+		t.Errorf("claim = %s, want %s at last", got, urgent)
+	}
+}
+
+// No plan awaits approval, and none is applied, that is not stored.
+func TestPlanMustBeStored(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	mustExec(t, w.conn, "CREATE OR REPLACE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest text) RETURNS boolean LANGUAGE sql AS 'SELECT current_setting($$test.stored$$) = p_digest'")
+	mustExec(t, w.conn, "SELECT set_config('test.stored', '', false)")
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, id := agent.mustClaim(t)
+	agent.mustReport(t, claim, "PROCESSING", planned(false))
+	wantRefusal(t, agent.report(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`), "PT409", "plan_missing")
+	mustExec(t, w.conn, "SELECT set_config('test.stored', $1, false)", aPlan)
+	agent.mustReport(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`)
+	if err := w.approve(t, w.operator, id); err != nil {
+		t.Fatal(err)
+	}
+	claim, _ = agent.mustClaim(t)
+	mustExec(t, w.conn, "SELECT set_config('test.stored', '', false)")
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", applying), "PT409", "plan_missing")
+	mustExec(t, w.conn, "SELECT set_config('test.stored', $1, false)", aPlan)
+	agent.mustReport(t, claim, "PROCESSING", applying)
+	mustExec(t, w.conn, "SELECT set_config('test.stored', '', false)") // gone, for it is used
+	agent.mustReport(t, claim, "PROCESSING", applying)                 // the first answer was lost
+}
+
+// A cancel that comes before the plan is told of is one.
+func TestCancelledPlanAwaitsNothing(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	id := w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	mustAs[string](t, w, w.operator, "SELECT public.cancel_provision($1)", id)
+	agent.mustReport(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`)
+	if got := w.statusAndCode(t, id); got != "CANCELLED/cancelled" {
+		t.Errorf("provision = %s, want CANCELLED/cancelled", got)
+	}
+	next := w.deploy(t, w.operator, snapshot("a"))
+	if _, got := agent.mustClaim(t); got != next {
+		t.Errorf("claim = %s, want %s: the workspace is free", got, next)
+	}
+}
+
+func TestWhoMayApprove(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	mustExec(t, w.conn, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'operator')", w.org, w.stranger)
+	colleague := w.stranger // elsewhere an admin, here an operator now
+	for _, test := range []struct {
+		policy string
+		who    uuid.UUID
+		want   string
+	}{
+		{`{}`, w.viewer, "PT404"}, {`{}`, w.operator, ""},
+		{`{"approvers": "admin"}`, w.operator, "not_an_approver"}, {`{"approvers": "admin"}`, colleague, "not_an_approver"}, {`{"approvers": "admin"}`, w.adminID, ""},
+		{`{"approvers": "operator", "four_eyes": true}`, w.operator, "four_eyes"}, {`{}`, colleague, ""},
+		{`{"approvers": "admin", "four_eyes": true}`, w.operator, "not_an_approver"}, {`{}`, w.adminID, ""},
+	} {
+		w.policy(t, test.policy)
+		w.deploy(t, w.operator, snapshot("a"))
+		id := agent.awaits(t)
+		switch err := w.approve(t, test.who, id); test.want {
+		case "":
+			if err != nil {
+				t.Errorf("approve with %s = %v, want it approved", test.policy, err)
+			}
+		case "PT404":
+			wantRefusal(t, err, "PT404", "provision_not_found")
+		default:
+			wantRefusal(t, err, "PT403", test.want)
+		}
+		mustAs[string](t, w, w.operator, "SELECT public.cancel_provision($1)", id)
+	}
+	// Who has no name is not somebody else either.
+	w.policy(t, `{"approvers": "operator"}`)
+	w.deploy(t, w.operator, snapshot("a"))
+	_, err := w.conn.Exec(t.Context(), "SELECT public.approve_provision($1, $2)", agent.awaits(t), aPlan)
+	wantRefusal(t, err, "PT403", "four_eyes")
+}
+
+func TestApprovalExpires(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.policy(t, `{"approval_expiry": "2 hours"}`)
+	w.deploy(t, w.operator, snapshot("a"))
+	id := agent.awaits(t)
+	next := w.deploy(t, w.operator, snapshot("a"))
+	if !one[bool](t, w.conn, "SELECT due_at BETWEEN now() + interval '119 minutes' AND now() + interval '2 hours' FROM public.workspaces WHERE reserved_by = $1", id) {
+		t.Error("due_at is not two hours ahead")
+	}
+	w.reap(t)
+	if got := w.status(t, id); got != "AWAITING_APPROVAL" {
+		t.Fatalf("provision = %s before its time", got)
+	}
+	mustExec(t, w.conn, "UPDATE public.workspaces SET due_at = now() - interval '1 second'")
+	wantRefusal(t, w.approve(t, w.operator, id), "PT409", "approval_expired")
+	w.reap(t)
+	if got := w.statusAndCode(t, id); got != "CANCELLED/approval_expired" {
+		t.Errorf("provision = %s, want CANCELLED/approval_expired", got)
+	}
+	if _, got := agent.mustClaim(t); got != next {
+		t.Errorf("claim = %s, want %s: the workspace is free", got, next)
+	}
+	// What was approved does not expire.
+	w.deploy(t, w.operator, snapshot("b"))
+	approved := agent.awaits(t)
+	if err := w.approve(t, w.operator, approved); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.workspaces WHERE due_at IS NOT NULL"); got != 0 {
+		t.Errorf("workspaces with something due = %d, want 0", got)
+	}
+}
+
+// What was approved cannot become something else, by the owner's hand either.
+func TestApprovedPlanIsImmutable(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	id := agent.awaits(t)
+	refused := func(statuses ...string) {
+		t.Helper()
+		for _, set := range append(statuses, "plan_digest = repeat('e', 64)", "attempt = 2", "retry_of = id", "operation = 'destroy'", "config_snapshot = config_snapshot || '{\"approval\": \"never\"}'", "approved_by = gen_random_uuid()") {
+			_, err := w.conn.Exec(t.Context(), "UPDATE public.provisions SET "+set+" WHERE id = $1", id)
+			wantRefusal(t, err, "PT409", "immutable")
+			for _, role := range []string{"service_role", "authenticated"} {
+				err := w.try(t, role, w.adminID, func(tx pgx.Tx) error {
+					_, err := tx.Exec(t.Context(), "UPDATE public.provisions SET "+set+" WHERE id = $1", id)
+					return err
+				})
+				wantRefusal(t, err, "42501", "")
+			}
+		}
+	}
+	refused("approved_plan = plan_digest", "status = 'QUEUED', plan_digest = repeat('e', 64), approved_plan = repeat('e', 64)")
+	if err := w.approve(t, w.operator, id); err != nil {
+		t.Fatal(err)
+	}
+	refused("approved_plan = NULL", "approved_plan = repeat('e', 64)")
+}
+
+func TestClusterPolicy(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	set := func(policy string) (got string, err error) {
+		err = w.try(t, "authenticated", w.adminID, func(tx pgx.Tx) error {
+			return tx.QueryRow(t.Context(), "SELECT public.set_cluster_policy($1, $2)::text", w.cluster, policy).Scan(&got)
+		})
+		return got, err
+	}
+	for _, test := range []struct{ policy, want string }{
+		{`{}`, policyText("never", "operator", false, "7 days")},
+		{`{"approval": "always", "four_eyes": true}`, policyText("always", "operator", true, "7 days")},
+		{`{"approval": null, "approvers": "admin", "approval_expiry": "36 hours"}`, policyText("always", "admin", true, "36:00:00")},
+		{`{"four_eyes": false}`, policyText("always", "admin", false, "36:00:00")},
+	} {
+		if got, err := set(test.policy); err != nil || got != test.want {
+			t.Errorf("set_cluster_policy(%s) = %s, %v, want %s", test.policy, got, err, test.want)
+		}
+	}
+	for policy, want := range map[string]string{
+		`[]`: "p_policy: must be an object", `{"aproval": "always"}`: "p_policy.aproval: unknown; known are approval", `{"approval": "sometimes"}`: "p_policy.approval",
+		`{"approval": true}`: "p_policy.approval", `{"approvers": "viewer"}`: "p_policy.approvers", `{"four_eyes": "true"}`: "p_policy.four_eyes",
+		`{"approval_expiry": "0"}`: "p_policy.approval_expiry", `{"approval_expiry": "91 days"}`: "p_policy.approval_expiry", `{"approval_expiry": "soon"}`: "p_policy.approval_expiry",
+	} {
+		_, err := set(policy)
+		if got := wantRefusal(t, err, "PT422", "bad_policy"); !strings.Contains(got, want) {
+			t.Errorf("set_cluster_policy(%s) = %q, want it to name %q", policy, got, want)
+		}
+	}
+	if got := w.audited(t, w.cluster); !strings.Contains(got, "admin set_cluster_policy") || !strings.Contains(got, `"approvers": "admin"`) {
+		t.Errorf("audited = %s, want the last change", got)
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'set_cluster_policy'"); got != 3 {
+		t.Errorf("changes audited = %d, want 3: where nothing changed there is none", got)
+	}
+}
+
+// policyText is a policy as jsonb writes it.
+func policyText(approval, approvers string, fourEyes bool, expiry string) string {
+	return fmt.Sprintf(`{"approval": %q, "approvers": %q, "four_eyes": %t, "approval_expiry": %q}`, approval, approvers, fourEyes, expiry)
+}
