@@ -35,12 +35,14 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(t.Context(), rt, w.conn, clusters, seen)
 		rt.Repeat(m.actions())
+		m.finish(rt)
 	})
 	t.Logf("sequences, steps and what happened in them: %v", seen)
 	if seen["sequences"] < 100 {
 		return // too few for chance to bring about everything
 	}
-	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back", "approved", "rejected", "retried"} {
+	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back", "approved", "rejected", "retried",
+		"awaits approval", "cancelled instead of waiting", "approval needed", "approval expired", "tried again", "attempt due", "attempt dropped", "applied what was approved"} {
 		if seen[needed] == 0 {
 			t.Errorf("not once %s in %d steps: the test does not reach what it is for", needed, seen["steps"])
 		}
@@ -67,6 +69,8 @@ type model struct {
 	provisions []uuid.UUID // in the order in which they were made
 	claims     []uuid.UUID // likewise
 	answers    map[uuid.UUID]string
+	planned    map[uuid.UUID]bool // provisions of which a plan awaited approval
+	rules      []string           // by cluster: when a plan must be approved
 	released   map[uuid.UUID]bool // claims whose hold an admin has ended
 
 	pulse  stamp
@@ -99,12 +103,14 @@ func (a *modelAgent) boot() uuid.UUID { return a.boots[len(a.boots)-1] }
 func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []modelCluster, seen map[string]int) *model {
 	m := &model{
 		ctx: ctx, conn: conn, clusters: clusters, seen: seen, state: newContractState(),
-		answers: map[uuid.UUID]string{}, released: map[uuid.UUID]bool{},
+		rules: make([]string, len(clusters)), planned: map[uuid.UUID]bool{}, answers: map[uuid.UUID]string{}, released: map[uuid.UUID]bool{},
 	}
 	m.exec(rt, `SET session_replication_role = replica;
-		DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs;
+		DELETE FROM tendril.blob_parts; DELETE FROM tendril.blobs; DELETE FROM public.provision_stages; DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs;
 		DELETE FROM public.provision_events; DELETE FROM public.provision_stages; DELETE FROM public.provisions; DELETE FROM public.workspaces; DELETE FROM public.agents;
 		SET session_replication_role = origin;
+		UPDATE public.clusters SET approval = 'never';
+		UPDATE tendril.settings SET retry_after = '1 hour', retry_at_most = '1 day'; -- nothing is due but what a step lets be
 		UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity';`)
 	for _, a := range []struct {
 		cluster int
@@ -114,7 +120,7 @@ func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []model
 		want(rt, "register", m.register(rt, m.agents[len(m.agents)-1]), "")
 	}
 	for i := range modelWorkspaces {
-		m.insert(rt, i, 0)
+		m.insert(rt, i, provisionRow{Operation: "apply", Approval: "never", Most: 1})
 	}
 	seen["sequences"]++
 	return m
@@ -137,7 +143,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		{"claim", 6, m.claimNew}, {"progress", 6, m.progress}, {"lose", 5, m.lose}, {"settle", 4, m.settle}, {"heartbeat", 3, m.heartbeat},
 		{"sweep", 3, m.sweep}, {"restart", 3, m.restart}, {"deploy", 3, m.deploy}, {"log", 3, m.log}, {"release", 2, m.release},
 		{"time passes", 2, m.timePasses}, {"cancel", 1, m.cancel}, {"claim again", 1, m.claimAgain}, {"await approval", 2, m.await},
-		{"approve", 3, m.approve}, {"reject", 1, m.reject}, {"retry", 1, m.retry},
+		{"store a plan", 3, m.storePlan}, {"set policy", 1, m.setPolicy}, {"come due", 2, m.comeDue}, {"approve", 3, m.approve}, {"reject", 1, m.reject}, {"retry", 1, m.retry},
 		{"lock", 1, m.lock}, {"unlock", 3, m.unlock}, {"register again", 1, m.registerAgain}, {"register a name twice", 1, m.registerName}, {"fall silent", 1, m.fallSilent},
 	}
 	for i, action := range all {

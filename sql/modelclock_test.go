@@ -65,7 +65,8 @@ func (m *model) reap() (n int) {
 	if !m.beat() {
 		return 0
 	}
-	for id, c := range m.state.Claims {
+	for _, id := range m.claims {
+		c := m.state.Claims[id]
 		if !c.Expired {
 			continue
 		}
@@ -79,8 +80,7 @@ func (m *model) reap() (n int) {
 		} else {
 			m.endReservation(c.Workspace, c.Provision)
 		}
-		p := m.state.Provisions[c.Provision]
-		p.Status, p.Code = "FAILED", "agent_lost"
+		m.end(c.Provision, "FAILED", "agent_lost")
 		m.systemLine(c.Provision, "is lost: its lease ran out")
 		m.refreshHead(c.Workspace)
 	}

@@ -13,11 +13,12 @@ import (
 // the first cluster.
 const modelWorkspaces = 3
 
-func (m *model) insert(rt *rapid.T, workspace, priority int) {
+func (m *model) insert(rt *rapid.T, workspace int, asked provisionRow) {
 	cluster := workspace / (modelWorkspaces - 1)
 	var row struct{ id, workspace uuid.UUID }
-	err := m.conn.QueryRow(m.ctx, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, $3) RETURNING id, workspace_id",
-		m.clusters[cluster].id, snapshot(fmt.Sprintf("w%d", workspace)), priority).Scan(&row.id, &row.workspace)
+	err := m.conn.QueryRow(m.ctx, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority, operation) VALUES ($1, $2, $3, $4) RETURNING id, workspace_id",
+		m.clusters[cluster].id, snapshotWith(fmt.Sprintf("w%d", workspace), fmt.Sprintf(`"approval": %q, "max_attempts": %d`, asked.Approval, asked.Most)),
+		asked.Priority, asked.Operation).Scan(&row.id, &row.workspace)
 	if err != nil {
 		rt.Fatalf("deploy: %v", err)
 	}
@@ -26,7 +27,8 @@ func (m *model) insert(rt *rapid.T, workspace, priority int) {
 		m.workspaces = append(m.workspaces, row.workspace)
 	}
 	m.provisions = append(m.provisions, row.id)
-	m.state.Provisions[row.id] = &provisionRow{Workspace: row.workspace, Number: len(m.provisions), Priority: priority, Status: "QUEUED"}
+	asked.Workspace, asked.Number, asked.Status, asked.Attempt = row.workspace, len(m.provisions), "QUEUED", 1
+	m.state.Provisions[row.id] = &asked
 	m.refreshHead(row.workspace)
 }
 
@@ -35,7 +37,12 @@ func (m *model) refreshHead(workspace uuid.UUID) {
 }
 
 func (m *model) deploy(rt *rapid.T) {
-	m.insert(rt, rapid.IntRange(0, modelWorkspaces-1).Draw(rt, "workspace"), rapid.SampledFrom([]int{0, 0, 0, 5, -5}).Draw(rt, "priority"))
+	m.insert(rt, rapid.IntRange(0, modelWorkspaces-1).Draw(rt, "workspace"), provisionRow{
+		Priority:  rapid.SampledFrom([]int{0, 0, 0, 5, -5}).Draw(rt, "priority"),
+		Operation: rapid.SampledFrom([]string{"apply", "apply", "apply", "destroy", "plan", "refresh"}).Draw(rt, "operation"),
+		Approval:  rapid.SampledFrom([]string{"never", "never", "destructive", "always"}).Draw(rt, "approval"),
+		Most:      rapid.IntRange(1, 3).Draw(rt, "attempts"),
+	})
 }
 
 func (m *model) cancel(rt *rapid.T) {
@@ -55,7 +62,7 @@ func (m *model) cancel(rt *rapid.T) {
 	case p.Status == "CANCELLED":
 	case p.Status == "QUEUED", p.Status == "AWAITING_APPROVAL":
 		m.systemLine(id, map[string]string{"QUEUED": "Cancelled before it began.", "AWAITING_APPROVAL": "Cancelled while it awaited approval."}[p.Status])
-		p.Status, p.Code = "CANCELLED", "cancelled"
+		m.end(id, "CANCELLED", "cancelled")
 		m.endReservation(p.Workspace, id)
 		m.refreshHead(p.Workspace)
 	case p.Status == "PROCESSING", held:
@@ -73,7 +80,7 @@ func (m *model) cancel(rt *rapid.T) {
 
 func (m *model) endReservation(workspace, provision uuid.UUID) {
 	if w := m.state.Workspaces[workspace]; w.Reserved == provision {
-		w.Reserved = uuid.Nil
+		w.Reserved, w.Due = uuid.Nil, false
 	}
 }
 
@@ -111,25 +118,6 @@ func (m *model) release(rt *rapid.T) {
 	m.refreshHead(id)
 }
 
-// await is the end of a plan that wants approval.
-func (m *model) await(rt *rapid.T) {
-	id := m.drawClaim(rt, func(c *claimRow) bool { return c.State == "running" && !c.ApplyBegun })
-	c := m.state.Claims[id]
-	var void any
-	reason := m.call(rt, &void, "SELECT tendril.await_approval($1, $2)::text", id, aPlan)
-	if c.Cancel {
-		want(rt, "await approval", reason, "cancel_requested")
-		return
-	}
-	want(rt, "await approval", reason, "")
-	m.systemLine(c.Provision, "The plan awaits approval.")
-	m.state.Provisions[c.Provision].Status = "AWAITING_APPROVAL"
-	w := m.state.Workspaces[c.Workspace]
-	w.Running, w.Reserved = uuid.Nil, c.Provision
-	c.State, c.Expired = "ended", false
-	m.refreshHead(c.Workspace)
-}
-
 // drawProvision draws one that rather is of some status.
 func (m *model) drawProvision(rt *rapid.T, rather ...string) uuid.UUID {
 	fitting := slices.DeleteFunc(slices.Clone(m.provisions), func(p uuid.UUID) bool { return !slices.Contains(rather, m.state.Provisions[p].Status) })
@@ -161,6 +149,7 @@ func (m *model) approve(rt *rapid.T) {
 		m.seen["approved"]++
 		m.systemLine(id, "The plan was approved.")
 		p.Status, p.Approved = "QUEUED", true
+		m.state.Workspaces[p.Workspace].Due = false
 		m.refreshHead(p.Workspace)
 	}
 }
@@ -179,7 +168,7 @@ func (m *model) reject(rt *rapid.T) {
 		want(rt, "reject", reason, "")
 		m.seen["rejected"]++
 		m.systemLine(id, "The plan was rejected (a reason).")
-		p.Status, p.Code = "CANCELLED", "rejected"
+		m.end(id, "CANCELLED", "rejected")
 		m.endReservation(p.Workspace, id)
 		m.refreshHead(p.Workspace)
 	}
@@ -203,7 +192,10 @@ func (m *model) retry(rt *rapid.T) {
 	}
 	m.seen["retried"]++
 	m.provisions = append(m.provisions, answer)
-	m.state.Provisions[answer] = &provisionRow{Workspace: p.Workspace, Number: len(m.provisions), Priority: p.Priority, Status: "QUEUED", RetryOf: id}
+	m.state.Provisions[answer] = &provisionRow{
+		Workspace: p.Workspace, Number: len(m.provisions), Priority: p.Priority, Status: "QUEUED", RetryOf: id,
+		Operation: p.Operation, Approval: p.Approval, Most: p.Most, Attempt: 1,
+	}
 	m.refreshHead(p.Workspace)
 }
 

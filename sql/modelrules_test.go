@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // brokenRules holds the tables to what must hold whatever was called, and to
@@ -52,12 +54,35 @@ func (m *model) workspaceRules(now *contractState, id uuid.UUID, fail failing) {
 	if want := now.head(id); w.Head != want {
 		fail("workspace %s has head %s, %s should be next", id, w.Head, want)
 	}
-	if r := w.Reserved; r != uuid.Nil {
-		waits := slices.Contains([]string{"AWAITING_APPROVAL", "QUEUED", "PROCESSING"}, now.Provisions[r].Status)
-		if !waits && (w.Held == uuid.Nil || now.Claims[w.Held].Provision != r) {
-			fail("workspace %s is reserved by %s, which is over: %+v", id, r, now.Provisions[r])
+	r := now.Provisions[w.Reserved]
+	if r != nil {
+		// For a plan that awaits a person or has been approved, or for an attempt.
+		waits := r.Status == "AWAITING_APPROVAL" || slices.Contains([]string{"QUEUED", "PROCESSING"}, r.Status) && (r.Approved || r.Attempt > 1)
+		if !waits && (w.Held == uuid.Nil || now.Claims[w.Held].Provision != w.Reserved) {
+			fail("workspace %s is reserved by %s, which is over: %+v", id, w.Reserved, r)
 		}
 	}
+	if w.Due && (r == nil || r.Status != "AWAITING_APPROVAL" && (r.Status != "QUEUED" || r.Attempt == 1 || r.Approved)) {
+		fail("in workspace %s something is due that is none: %+v", id, r)
+	}
+}
+
+// stuck says of a provision that has not ended if nothing will ever move it: no
+// run, no turn in the queue, no time at which it is due.
+func stuck(now *contractState, id uuid.UUID) bool {
+	p := now.Provisions[id]
+	w := now.Workspaces[p.Workspace]
+	switch p.Status {
+	case "QUEUED":
+		// Its turn comes, or that of what goes before it.
+		before := now.Provisions[w.Reserved]
+		return w.Head == uuid.Nil && w.Running == uuid.Nil && w.Held == uuid.Nil && !w.Due && (before == nil || ended(before))
+	case "AWAITING_APPROVAL":
+		return w.Reserved != id || !w.Due
+	case "PROCESSING":
+		return w.Running == uuid.Nil || now.Claims[w.Running].Provision != id
+	}
+	return false
 }
 
 func (m *model) provisionRules(now *contractState, id uuid.UUID, fail failing) {
@@ -71,12 +96,21 @@ func (m *model) provisionRules(now *contractState, id uuid.UUID, fail failing) {
 	if want := map[bool]int{true: 1}[p.Status == "PROCESSING"]; running != want {
 		fail("provision %s is %s with %d running claims", id, p.Status, running)
 	}
+	if stuck(now, id) {
+		fail("provision %s is stuck: %+v, workspace %+v", id, p, now.Workspaces[p.Workspace])
+	}
+	if p.Stored && ended(p) {
+		fail("provision %s is %s and its plan is still stored", id, p.Status)
+	}
 	if m.before == nil || m.before.Provisions[id] == nil {
 		return
 	}
 	was := m.before.Provisions[id]
+	if from, to := provision.Status(was.Status), provision.Status(p.Status); from != to && !from.Terminal() && !from.CanBecome(to) {
+		fail("provision %s was %s and is %s: the machine has no such arrow", id, from, to)
+	}
 	terminal := slices.Contains([]string{"SUCCESS", "FAILED", "CANCELLED"}, was.Status)
-	if !terminal || *was == *p {
+	if !terminal || was.Status == p.Status && was.Code == p.Code { // a lost run may still tell of its plan
 		return
 	}
 	// Only late settlement, by the claim that was lost, while nothing newer has
@@ -100,7 +134,7 @@ func (m *model) claimRules(now *contractState, id uuid.UUID, fail failing) {
 	}
 	was := m.before.Claims[id]
 	if was == nil {
-		if w := m.before.Workspaces[c.Workspace]; w.Running != uuid.Nil || w.Held != uuid.Nil || w.Unsaved != uuid.Nil && w.Unsaved != c.Instance || w.Locked != "" || w.Reserved != uuid.Nil && w.Reserved != c.Provision {
+		if w := m.before.Workspaces[c.Workspace]; w.Running != uuid.Nil || w.Held != uuid.Nil || w.Unsaved != uuid.Nil && w.Unsaved != c.Instance || w.Locked != "" || w.Due || w.Reserved != uuid.Nil && w.Reserved != c.Provision {
 			fail("claim %s began on a workspace that was taken: %+v", id, w)
 		}
 		return
@@ -114,6 +148,10 @@ func (m *model) claimRules(now *contractState, id uuid.UUID, fail failing) {
 	}
 	if was.State != "running" || was.Expired || was.Cancel {
 		fail("claim %s began to apply although it was %+v", id, was)
+	}
+	p := now.Provisions[c.Provision]
+	if rule := m.rule(p); p.Operation == "plan" || p.Operation == "refresh" || !p.Approved && (rule == "always" || rule == "destructive" && (p.Operation == "destroy" || p.Plan != "calm")) {
+		fail("claim %s began to apply what must be approved (%s) or is not to be applied: %+v", id, rule, p)
 	}
 	for _, other := range now.claimsOf(c.Workspace) {
 		if o := now.Claims[other]; other != id && o.ApplyBegun && o.State != "ended" && !m.released[other] {

@@ -124,6 +124,9 @@ func (m *model) take(c *claimRow, detail map[string]any) {
 	if n, ok := detail["n"].(int); ok {
 		c.LastReport = n
 	}
+	if plan, ok := detail["plan"].(map[string]any); ok {
+		m.state.Provisions[c.Provision].Plan = []string{"calm", "destroys"}[plan["destroy"].(int)]
+	}
 	w := m.state.Workspaces[c.Workspace]
 	switch unsaved, told := detail["state_unsaved"].(bool); {
 	case told && unsaved:
@@ -142,6 +145,9 @@ func (m *model) progress(rt *rapid.T) {
 	if applies {
 		detail["stage"], detail["commit"] = "apply", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	}
+	if rapid.Bool().Draw(rt, "of the plan") {
+		detail["plan"] = map[string]any{"destroy": rapid.IntRange(0, 1).Draw(rt, "destroys")}
+	}
 	reason, own := m.report(rt, id, "PROCESSING", detail)
 	n, numbered := detail["n"].(int)
 	holds := m.state.Workspaces[c.Workspace].Held == id
@@ -155,6 +161,9 @@ func (m *model) progress(rt *rapid.T) {
 		want(rt, "apply", reason, "cancel_requested")
 	case applies && c.Expired:
 		want(rt, "apply", reason, "lease_expired")
+	case begins && m.refusesApply(c, detail) != "":
+		want(rt, "apply", reason, m.refusesApply(c, detail))
+		m.seen["approval needed"]++
 	case numbered && n <= c.LastReport:
 		want(rt, "progress told again", reason, "")
 	default:
@@ -162,6 +171,9 @@ func (m *model) progress(rt *rapid.T) {
 		if begins {
 			c.ApplyBegun = true
 			m.seen["apply begun"]++
+			if m.state.Provisions[c.Provision].Approved {
+				m.seen["applied what was approved"]++
+			}
 		}
 		if c.State == "lost" && !holds {
 			delete(detail, "state_unsaved") // the workspace was released
@@ -175,7 +187,10 @@ func (m *model) settle(rt *rapid.T) {
 	id := m.drawAnyClaim(rt)
 	c := m.state.Claims[id]
 	status := rapid.SampledFrom([]string{"SUCCESS", "FAILED", "CANCELLED"}).Draw(rt, "status")
-	detail, code := map[string]any{}, map[string]string{"FAILED": "apply_failed", "CANCELLED": "cancelled"}[status]
+	detail, code := map[string]any{}, map[string]string{"CANCELLED": "cancelled"}[status]
+	if status == "FAILED" {
+		code = rapid.SampledFrom([]string{"apply_failed", "plan_failed", "init_failed", "internal"}).Draw(rt, "code")
+	}
 	if code != "" {
 		detail["error_code"] = code
 	}
@@ -202,7 +217,7 @@ func (m *model) settle(rt *rapid.T) {
 		}
 	}
 	m.take(c, detail)
-	p.Status, p.Code = status, code
+	m.end(c.Provision, status, code)
 	m.endClaim(id, w)
 }
 

@@ -30,6 +30,7 @@ type workspaceRow struct {
 	Head     uuid.UUID `json:"head"`
 	Unsaved  uuid.UUID `json:"unsaved"`
 	Locked   string    `json:"locked"` // a person's reason
+	Due      bool      `json:"due"`    // what it is reserved for has a time
 }
 
 type provisionRow struct {
@@ -40,6 +41,12 @@ type provisionRow struct {
 	Code      string    `json:"code"`
 	Approved  bool      `json:"approved"`
 	RetryOf   uuid.UUID `json:"retry_of"`
+	Operation string    `json:"operation"`
+	Approval  string    `json:"approval"` // what its snapshot says
+	Most      int       `json:"most"`     // attempts
+	Attempt   int       `json:"attempt"`
+	Plan      string    `json:"plan"`   // what is told of it: "", "calm" or "destroys"
+	Stored    bool      `json:"stored"` // the plan's bundle
 }
 
 type claimRow struct {
@@ -74,9 +81,12 @@ func newContractState() *contractState {
 
 const readState = `SELECT jsonb_build_object(
 	'workspaces', (SELECT jsonb_object_agg(id, jsonb_build_object('cluster', cluster_id, 'running', running_claim, 'held', held_by_claim,
-		'reserved', reserved_by, 'head', head_id, 'unsaved', unsaved_state_on, 'locked', coalesce(lock_reason, ''))) FROM public.workspaces),
+		'reserved', reserved_by, 'due', due_at IS NOT NULL, 'head', head_id, 'unsaved', unsaved_state_on, 'locked', coalesce(lock_reason, ''))) FROM public.workspaces),
 	'provisions', (SELECT jsonb_object_agg(id, jsonb_build_object('workspace', workspace_id, 'number', rank, 'priority', priority,
-		'status', status, 'code', coalesce(error_code, ''), 'approved', approved_plan IS NOT NULL, 'retry_of', retry_of)) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
+		'status', status, 'code', coalesce(error_code, ''), 'approved', approved_plan IS NOT NULL, 'retry_of', retry_of,
+		'operation', operation, 'approval', config_snapshot ->> 'approval', 'most', config_snapshot -> 'max_attempts', 'attempt', attempt,
+		'plan', CASE plan_summary ->> 'destroy' WHEN '0' THEN 'calm' WHEN '1' THEN 'destroys' ELSE '' END,
+		'stored', EXISTS (SELECT FROM tendril.blobs b WHERE b.provision_id = p.id AND b.kind = 'plan'))) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
 	'claims', (SELECT jsonb_object_agg(id, jsonb_build_object('number', rank, 'provision', provision_id, 'workspace', workspace_id,
 		'instance', instance_id, 'boot', boot_id, 'host', concat_ws(':', host, directory), 'state', state, 'apply_begun', apply_begun_at IS NOT NULL,
 		'cancel', cancel_requested_at IS NOT NULL, 'expired', state = 'running' AND lease_until < clock_timestamp(),
@@ -157,6 +167,9 @@ func (m *model) addLine(provision uuid.UUID, stream, text string) {
 // most urgent, then the oldest.
 func (s *contractState) head(workspace uuid.UUID) (head uuid.UUID) {
 	reserved := s.Workspaces[workspace].Reserved
+	if reserved != uuid.Nil && s.Workspaces[workspace].Due {
+		return uuid.Nil
+	}
 	for id, p := range s.Provisions {
 		if p.Workspace != workspace || p.Status != "QUEUED" || reserved != uuid.Nil && reserved != id {
 			continue

@@ -50,15 +50,15 @@ func (m *model) sweep(rt *rapid.T) {
 			continue
 		}
 		m.seen["swept"]++
-		if p := m.state.Provisions[c.Provision]; c.State == "running" {
+		if c.State == "running" {
 			expected++
 			want(rt, fmt.Sprintf("provision %s swept", c.Provision), slices.Contains(swept, c.Provision), true)
 			if c.Cancel && !c.ApplyBegun {
-				p.Status, p.Code = "CANCELLED", "cancelled"
 				m.systemLine(c.Provision, "Cancelled: the agent was restarted")
+				m.end(c.Provision, "CANCELLED", "cancelled")
 			} else {
-				p.Status, p.Code = "FAILED", "agent_restarted"
 				m.systemLine(c.Provision, "was restarted during stage")
+				m.end(c.Provision, "FAILED", "agent_restarted")
 			}
 		}
 		m.endClaim(id, m.state.Workspaces[c.Workspace])

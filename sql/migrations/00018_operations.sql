@@ -714,7 +714,7 @@ BEGIN
       PERFORM tendril.guard_apply(v_provision, v_detail);
     END IF;
   ELSIF p_status = 'AWAITING_APPROVAL' AND v_as_left THEN
-    IF v_claim.cancel_requested_at IS NOT NULL THEN
+    IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
       -- Nobody wants to know any more what the plan would do.
       p_status := 'CANCELLED';
       v_detail := v_detail || '{"error_code": "cancelled", "error_message": "Cancelled before apply had begun."}';

@@ -322,7 +322,8 @@ CREATE OR REPLACE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM tendril.blobs WHERE provision_id = p_provision AND kind = 'plan' AND digest = p_digest AND complete_at IS NOT NULL) $$;
 
--- A plan goes with the end of its provision, whatever brought that about.
+-- A plan goes with the end of its provision, whatever brought that about, and
+-- also where it was stored and its run did not come to tell of it.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.drop_plan() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -333,7 +334,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER provisions_drop_plan AFTER UPDATE OF status ON public.provisions
-  FOR EACH ROW WHEN (NEW.plan_digest IS NOT NULL AND NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED'))
+  FOR EACH ROW WHEN (NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED'))
   EXECUTE FUNCTION tendril.drop_plan();
 
 -- A workspace whose state is here has none in a file: an agent that would begin
