@@ -40,11 +40,22 @@ func (w *world) ask(t *testing.T, operation, snapshot string) uuid.UUID {
 	return mustAs[uuid.UUID](t, w, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, $3) RETURNING id", w.cluster, snapshot, operation)
 }
 
+// storePlan stores the bundle of a plan, of which the database knows the digest
+// alone.
+func (a *agent) storePlan(t *testing.T, claim uuid.UUID) {
+	t.Helper()
+	var void any
+	if err := a.call(t, &void, "SELECT public.put_blob($1, $2, 'plan', 0, 1, 1, $3, '{}', 'c2VhbGVk')::text", a.w.tokenHash, claim, aPlan); err != nil {
+		t.Fatalf("put_blob: %v", err)
+	}
+}
+
 // awaits has an agent plan what is next and report that it must be approved.
 func (a *agent) awaits(t *testing.T) (provision uuid.UUID) {
 	t.Helper()
 	claim, provision := a.mustClaim(t)
 	a.mustReport(t, claim, "PROCESSING", planned(true))
+	a.storePlan(t, claim)
 	a.mustReport(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`)
 	return provision
 }
@@ -121,6 +132,7 @@ func TestApprovedPlanGoesFirst(t *testing.T) {
 	one.mustReport(t, claim, "PROCESSING", planned(false))
 	wantRefusal(t, one.report(t, claim, "AWAITING_APPROVAL", `{}`), "PT422", "bad_detail")
 	const awaiting = `{"plan_digest": "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd", "n": 7}`
+	one.storePlan(t, claim)
 	one.mustReport(t, claim, "AWAITING_APPROVAL", awaiting)
 	one.mustReport(t, claim, "AWAITING_APPROVAL", awaiting) // the reply was lost
 	urgent := mustAs[uuid.UUID](t, w, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, 100) RETURNING id", w.cluster, snapshot("a"))
@@ -151,24 +163,29 @@ func TestPlanMustBeStored(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
 	agent := w.newAgent(t, "one")
-	mustExec(t, w.conn, "CREATE OR REPLACE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest text) RETURNS boolean LANGUAGE sql AS 'SELECT current_setting($$test.stored$$) = p_digest'")
-	mustExec(t, w.conn, "SELECT set_config('test.stored', '', false)")
+	const gone = "DELETE FROM tendril.blobs WHERE kind = 'plan'"
 	w.deploy(t, w.operator, snapshot("a"))
 	claim, id := agent.mustClaim(t)
 	agent.mustReport(t, claim, "PROCESSING", planned(false))
 	wantRefusal(t, agent.report(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`), "PT409", "plan_missing")
-	mustExec(t, w.conn, "SELECT set_config('test.stored', $1, false)", aPlan)
+	agent.storePlan(t, claim)
+	wantRefusal(t, agent.report(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+strings.Repeat("e", 64)+`"}`), "PT409", "plan_missing")
 	agent.mustReport(t, claim, "AWAITING_APPROVAL", `{"plan_digest": "`+aPlan+`"}`)
 	if err := w.approve(t, w.operator, id); err != nil {
 		t.Fatal(err)
 	}
 	claim, _ = agent.mustClaim(t)
-	mustExec(t, w.conn, "SELECT set_config('test.stored', '', false)")
-	wantRefusal(t, agent.report(t, claim, "PROCESSING", applying), "PT409", "plan_missing")
-	mustExec(t, w.conn, "SELECT set_config('test.stored', $1, false)", aPlan)
+	err := pgx.BeginFunc(t.Context(), w.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), gone); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "SELECT public.update_provision_status($1, $2, 'PROCESSING', $3)", w.tokenHash, claim, applying)
+		return err
+	})
+	wantRefusal(t, err, "PT409", "plan_missing")
 	agent.mustReport(t, claim, "PROCESSING", applying)
-	mustExec(t, w.conn, "SELECT set_config('test.stored', '', false)") // gone, for it is used
-	agent.mustReport(t, claim, "PROCESSING", applying)                 // the first answer was lost
+	mustExec(t, w.conn, gone)                          // for it is used
+	agent.mustReport(t, claim, "PROCESSING", applying) // the first answer was lost
 }
 
 // A cancel that comes before the plan is told of is one.
