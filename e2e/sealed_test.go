@@ -211,6 +211,34 @@ func TestSealedValuesAppearNowhere(t *testing.T) {
 	}
 }
 
+// What Terraform itself shows, because its template does not call it sensitive,
+// is hidden all the same in what the database gets of it.
+func TestSealedValuesThatTheTemplateShows(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	k.values = map[string]any{"undeclared": canary()}
+	k.repo = k.Template("open", map[string]string{"main.tf": `
+variable "undeclared" { type = string }
+variable "fate" { type = string }
+resource "terraform_data" "a" { input = { "text" = "with ${var.undeclared}" } }
+output "shown" { value = "shown: ${var.undeclared}" }
+output "alone" { value = [var.undeclared] }
+`})
+	for range 2 { // the second time there is nothing to do
+		id := k.deploy("acme/open", "well")
+		if got := k.AwaitEnd(id); got != "SUCCESS" {
+			t.Fatalf("provision = %s: %s", got, k.Message(id))
+		}
+	}
+	all := dump(k.Site)
+	if at := strings.Index(all, "canary-"); at >= 0 {
+		t.Errorf("the database holds the value: …%s…", all[max(0, at-200):min(len(all), at+60)])
+	}
+	if !strings.Contains(all, "with ***") {
+		t.Error("the database lacks what is made of the value, masked")
+	}
+}
+
 // Two workspaces at once, and one that is not configured: each run has its own
 // credentials, and none has the agent's.
 func TestCredentialsByWorkspace(t *testing.T) {

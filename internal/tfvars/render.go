@@ -100,7 +100,8 @@ func (t *Template) Render(given Given) (Rendered, error) {
 			warnings = append(warnings, slices.Compact(c.problems)...)
 		}
 		if sealed && !v.isSensitive() {
-			warnings = append(warnings, path+": the template does not declare this variable sensitive, so Terraform itself shows its value in plans and takes what is made of it for public; only Tendril masks it")
+			warnings = append(warnings, path+": the template does not declare this variable sensitive, so Terraform itself shows it in plans and in its state. "+
+				"Tendril masks the value of this run, but when it changes not the one before, which it does not know: have the template say sensitive = true")
 		}
 	}
 	for _, name := range declared {
