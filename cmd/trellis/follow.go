@@ -25,13 +25,12 @@ type follower struct {
 	screen *screen
 	last   int64  // seq of the last row shown
 	told   string // the reason for waiting that was told last
-	now    func() time.Time
 }
 
 // follow shows a provision's log until its end and returns how it ended. When
 // ctx ends first the error is its.
 func (a *app) follow(ctx context.Context, s *store.Store, id uuid.UUID) (ended store.Provision, err error) {
-	f := &follower{app: a, store: s, id: id, screen: newScreen(a.out), now: time.Now}
+	f := &follower{app: a, store: s, id: id, screen: newScreen(a.out)}
 	err = s.Watch(ctx, id, func(ctx context.Context) (bool, error) {
 		// The status before the log: once it is final, so is the log.
 		p, err := s.Provision(ctx, id.String())
@@ -72,15 +71,20 @@ func (f *follower) progress(p store.Provision) error {
 	if p.Status.Terminal() {
 		return f.screen.show("")
 	}
-	if !f.screen.tty && p.Waiting != f.told && p.Waiting != "" {
-		f.app.say("Waiting: %s.", p.Waiting)
+	// By the reason: messages change with what they tell of.
+	why := ""
+	if len(p.Why) > 0 {
+		why = p.Why[0].Reason
+		if !f.screen.tty && why != f.told {
+			f.app.say("Waiting: %s.", p.Why[0].Message)
+		}
 	}
-	f.told = p.Waiting
-	return f.screen.show(statusLine(p, f.now()))
+	f.told = why
+	return f.screen.show(plain(statusLine(p), true))
 }
 
 // statusLine says in one line how far a provision has come.
-func statusLine(p store.Provision, now time.Time) string {
+func statusLine(p store.Provision) string {
 	text := fmt.Sprintf("▸ #%d %s · ", p.Number, p.Workspace)
 	since := p.CreatedAt
 	switch {
@@ -95,8 +99,9 @@ func statusLine(p store.Provision, now time.Time) string {
 		text += "awaits approval"
 	case p.Stage != nil:
 		text += string(*p.Stage)
-		if n := slices.Index(provision.Stages, *p.Stage); n >= 0 && p.Percent == nil {
-			text += fmt.Sprintf(" (%d of %d)", n+1, len(provision.Stages))
+		reached := provision.Stages[1:] // all but queued
+		if n := slices.Index(reached, *p.Stage); n >= 0 && p.Percent == nil {
+			text += fmt.Sprintf(" (%d of %d)", n+1, len(reached))
 		}
 	}
 	if p.StartedAt != nil {
@@ -105,7 +110,7 @@ func statusLine(p store.Provision, now time.Time) string {
 			text += fmt.Sprintf(" %d %%", *p.Percent)
 		}
 	}
-	return text + " · " + max(0, now.Sub(since)).Truncate(time.Second).String()
+	return text + " · " + max(0, p.AsOf.Sub(since)).Truncate(time.Second).String() + runningShort(p)
 }
 
 // followToEnd follows, tells how it ended and returns that as an exit code.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +28,7 @@ Ctrl-C stops following; the provision goes on.`,
 			if follow {
 				return a.followToEnd(ctx, s, cmd, p.ID, p.Number)
 			}
-			f := &follower{app: a, store: s, id: p.ID, screen: newScreen(a.out), now: time.Now}
+			f := &follower{app: a, store: s, id: p.ID, screen: newScreen(a.out)}
 			return errors.Join(f.page(ctx), f.screen.close())
 		}),
 	}

@@ -149,10 +149,13 @@ func TestStatusLine(t *testing.T) {
 		{store.Provision{Status: provision.Queued, Waiting: "the cluster is paused", CreatedAt: now.Add(time.Hour)}, "▸ #7 w · queued: the cluster is paused · 0s"},
 		{store.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (7 of 9) · 1m5s"},
 		{store.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply 40 % · 1m5s"},
+		{store.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began, Running: []provision.Running{
+			{Address: "a.b", Since: now.Add(-3 * time.Second)}, {Address: "c.d", Since: now.Add(time.Hour)}}}, "▸ #7 w · apply 40 % · 1m5s · a.b 3s and 1 more"},
 		{store.Provision{Status: provision.Processing, Stage: &stage, CancelRequestedAt: &now, CreatedAt: began, StartedAt: &now}, "▸ #7 w · stopping · 0s"},
 	} {
 		tt.p.Number, tt.p.Workspace = 7, "w"
-		if got := statusLine(tt.p, now); got != tt.want {
+		tt.p.AsOf = now
+		if got := statusLine(tt.p); got != tt.want {
 			t.Errorf("statusLine() = %q, want %q", got, tt.want)
 		}
 	}

@@ -29,7 +29,7 @@ func TestRelease(t *testing.T) {
 	loseDuringApply(t, url, token, false)
 	deploy()
 
-	run("status", "2").want(t, "status of what waits", exitOK, "the workspace is held", "trellis release")
+	run("status", "2").want(t, "status of what waits", exitOK, "The workspace is held by provision 1: ", "trellis release a/b")
 	run("release").want(t, "release of nothing", exitUsage, "give one argument, a workspace's name or id")
 	run("release", "a/c").want(t, "release of none", exitFailed, `there is no workspace "a/c" that you may see`)
 	run("release", "a/b", "--reason", "the node is gone").want(t, "release", exitOK, "Workspace a/b on cluster prod is released; what is queued there may start.")

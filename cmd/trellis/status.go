@@ -23,14 +23,15 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NUMBER|ID]",
 		Short: "List the latest provisions, or show one",
-		Long: `Lists the latest provisions, newest first, or shows one with its outputs and what
-went wrong. The exit code says whether that could be read, not how the provision
+		Long: `Lists the latest provisions, newest first, or shows one: why it waits and what to do
+about that, how far it is and how long each stage took, its outputs, what went wrong.
+All times are by the database's clock. The exit code says whether that could be read, not how the provision
 fared: for that, see "trellis logs --follow".`,
 		Example: `  trellis status
   trellis status 12
   trellis status 12 -o json`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				p, err := s.Provision(ctx, args[0])
 				if err == nil && out == "json" {
@@ -39,7 +40,7 @@ fared: for that, see "trellis logs --follow".`,
 				if err != nil {
 					return err
 				}
-				return a.printProvision(p)
+				return a.printProvision(cmd, p)
 			}
 			if limit < 1 || limit > 1000 {
 				return wrongUsage("--limit: from 1 to 1000 are possible")
@@ -68,7 +69,7 @@ func (a *app) printList(list []store.Provision) error {
 	for _, p := range list {
 		name := strings.TrimSuffix(path.Base(path.Join(p.Template.Repo, p.Template.Path)), ".git")
 		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s %s\t%s\t%s\t%s\n", p.Number, p.Status, p.Workspace, name, p.Template.Version,
-			seconds(time.Since(p.CreatedAt)), took(p), where(p))
+			seconds(max(0, p.AsOf.Sub(p.CreatedAt))), took(p), plain(where(p), a.out.tty))
 	}
 	return table.Flush()
 }
@@ -79,7 +80,7 @@ func took(p store.Provision) string {
 	case p.StartedAt == nil:
 		return "-"
 	case p.FinishedAt == nil:
-		return seconds(time.Since(*p.StartedAt))
+		return seconds(max(0, p.AsOf.Sub(*p.StartedAt)))
 	}
 	return seconds(p.FinishedAt.Sub(*p.StartedAt))
 }
@@ -99,20 +100,21 @@ func where(p store.Provision) string {
 	return string(*p.Stage)
 }
 
-func (a *app) printProvision(p store.Provision) error {
+func (a *app) printProvision(cmd *cobra.Command, p store.Provision) error {
 	lines := [][2]string{
 		{"id", p.ID.String()},
 		{"workspace", p.Workspace + " on cluster " + p.Cluster},
+		{"operation", string(p.Operation)},
 		{"template", strings.TrimSpace(p.Template.Repo + " " + p.Template.Version + " " + p.Template.Path)},
 		{"commit", deref(p.Commit)},
 		{"engine", deref(p.Engine)},
-		{"waits", p.Waiting},
-	}
-	if !p.Status.Terminal() && p.Status != provision.Queued {
-		lines = append(lines, [2]string{"stage", where(p)})
+		{"waits", a.whyLines(cmd, p)},
 	}
 	if p.Plan != nil {
 		lines = append(lines, [2]string{"plan", planCounts(*p.Plan)})
+	}
+	if p.Status == provision.Processing {
+		lines = append(lines, [2]string{"now", where(p)}, [2]string{"works on", runningLines(p)})
 	}
 	lines = append(lines, [2]string{"queued", p.CreatedAt.Local().Format(time.DateTime)})
 	if p.StartedAt != nil {
@@ -121,7 +123,8 @@ func (a *app) printProvision(p store.Provision) error {
 	if p.FinishedAt != nil {
 		lines = append(lines, [2]string{"finished", fmt.Sprintf("%s (took %s)", p.FinishedAt.Local().Format(time.DateTime), took(p))})
 	}
-	lines = append(lines, [2]string{"error", deref(p.ErrorCode)}, [2]string{"", deref(p.ErrorMessage)})
+	lines = append(lines,
+		[2]string{"stages", stageLines(p)}, [2]string{"error", deref(p.ErrorCode)}, [2]string{"", deref(p.ErrorMessage)})
 
 	var text strings.Builder
 	fmt.Fprintf(&text, "Provision %d: %s\n", p.Number, p.Status)

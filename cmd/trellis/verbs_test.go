@@ -167,7 +167,7 @@ func TestVerbs(t *testing.T) {
 	run("clusters", "create", "other").want(t, "clusters create twice", exitFailed, "there is a cluster named")
 	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x").want(t, "deploy with two clusters", exitFailed, "say which one with --cluster")
 	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--cluster", "other").want(t, "deploy without an agent", exitOK, "Watch it:  ", "--data-dir '"+dir+"' logs 7 --follow")
-	run("status", "7").want(t, "status of one that waits", exitOK, "no agent of this cluster has ever been heard of")
+	run("status", "7").want(t, "status of one that waits", exitOK, "No agent of cluster other has ever been heard of.", "clusters list")
 	run("cancel", "7").want(t, "cancel of one that waits", exitOK, "Provision 7 is cancelled.")
 	run("migrate").want(t, "migrate", exitOK, "up to date")
 

@@ -370,15 +370,6 @@ BEGIN
       jsonb_build_object('cluster', v_cluster.name, 'since', v_cluster.paused_at, 'by', v_event.actor, 'why', coalesce(v_event.detail ->> 'reason', ''));
   END IF;
 
-  SELECT greatest(v_cluster.last_seen_at, max(a.last_heartbeat_at)) INTO v_seen FROM public.agents a WHERE a.cluster_id = v_cluster.id;
-  IF NOT EXISTS (SELECT FROM public.agents a WHERE a.cluster_id = v_cluster.id AND tendril.is_online(a.last_heartbeat_at)) THEN
-    RETURN QUERY SELECT 'no_agent',
-      CASE WHEN v_seen IS NULL THEN format('no agent of cluster %s has ever been heard of', v_cluster.name)
-           ELSE format('no agent of cluster %s is online: the last was heard of at %s', v_cluster.name, tendril.at(v_seen)) END,
-      jsonb_build_object('cluster', v_cluster.name, 'last_seen', v_seen);
-    RETURN; -- nothing can be said of agents that are not there
-  END IF;
-
   -- Whose file the state is, or who keeps one that could not be stored.
   IF p_workspace.only_instance <> c_nobody THEN
     SELECT * INTO v_agent FROM public.agents WHERE cluster_id = v_cluster.id AND instance_id = coalesce(p_workspace.unsaved_state_on, p_workspace.home_instance);
@@ -389,13 +380,22 @@ BEGIN
           || coalesce(format(', %s on %s, last heard of at %s', v_agent.name, v_agent.host, tendril.at(v_agent.last_heartbeat_at)), ''),
         jsonb_build_object('workspace', p_workspace.name, 'agent', v_agent.name, 'host', v_agent.host, 'last_seen', v_agent.last_heartbeat_at,
                            'instance', coalesce(p_workspace.unsaved_state_on, p_workspace.home_instance));
-      RETURN;
+      RETURN; -- others need not be there
     ELSIF p_workspace.home_instance <> p_workspace.unsaved_state_on THEN
       RETURN QUERY SELECT 'state_kept',
         format('a state that could not be stored is kept by %s on %s, and the workspace''s own is a file on another agent', v_agent.name, v_agent.host),
         jsonb_build_object('workspace', p_workspace.name, 'agent', v_agent.name, 'host', v_agent.host);
       RETURN;
     END IF;
+  END IF;
+
+  SELECT greatest(v_cluster.last_seen_at, max(a.last_heartbeat_at)) INTO v_seen FROM public.agents a WHERE a.cluster_id = v_cluster.id;
+  IF NOT EXISTS (SELECT FROM public.agents a WHERE a.cluster_id = v_cluster.id AND tendril.is_online(a.last_heartbeat_at)) THEN
+    RETURN QUERY SELECT 'no_agent',
+      CASE WHEN v_seen IS NULL THEN format('no agent of cluster %s has ever been heard of', v_cluster.name)
+           ELSE format('no agent of cluster %s is online: the last was heard of at %s', v_cluster.name, tendril.at(v_seen)) END,
+      jsonb_build_object('cluster', v_cluster.name, 'last_seen', v_seen);
+    RETURN; -- nothing can be said of agents that are not there
   END IF;
 
   -- Of those that may run it and are there.

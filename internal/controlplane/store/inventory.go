@@ -85,7 +85,7 @@ func (s *Store) LastApplied(ctx context.Context, w Workspace) (cluster uuid.UUID
 // LastOutputs returns the newest provision of a workspace that has outputs. A
 // *RefusedError when there is none.
 func (s *Store) LastOutputs(ctx context.Context, w Workspace) (Provision, error) {
-	found, err := rows[Provision](ctx, s, "look for the outputs", "SELECT "+fmt.Sprintf(columns, "NULL::jsonb")+`
+	found, err := s.provisions(ctx, "look for the outputs", selected(false)+`
 		WHERE p.workspace_id = $1 AND p.outputs IS NOT NULL ORDER BY p.number DESC LIMIT 1`, w.ID)
 	if err != nil {
 		return Provision{}, err

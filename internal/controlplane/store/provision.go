@@ -22,11 +22,17 @@ type Provision struct {
 	Operation provision.Operation `db:"operation" json:"operation"`
 	Status    provision.Status    `db:"status" json:"status"`
 	// Waiting says why it is not running yet, when something but its turn is
-	// in the way; "" otherwise.
-	Waiting string `db:"waiting" json:"waiting,omitempty"`
+	// in the way: the message of the first of Why; "" otherwise.
+	Waiting string `db:"-" json:"waiting,omitempty"`
+	// Why has everything that must be over before it can go on.
+	Why []Reason `db:"why" json:"why_waiting,omitempty"`
 	// Stage and Percent are how far a running one has come.
 	Stage   *provision.Stage `db:"stage" json:"stage,omitempty"`
 	Percent *int             `db:"percent" json:"percent,omitempty"`
+	// Running are the resources that are being worked on.
+	Running []provision.Running `db:"running" json:"running,omitempty"`
+	// Stages are those it has reached, in their order. Lists leave them out.
+	Stages []StageTime `db:"stages" json:"stages,omitempty"`
 
 	Template Source  `db:"template" json:"template"`
 	Commit   *string `db:"commit" json:"commit,omitempty"`
@@ -45,8 +51,29 @@ type Provision struct {
 	StartedAt         *time.Time `db:"started_at" json:"started_at,omitempty"`
 	FinishedAt        *time.Time `db:"finished_at" json:"finished_at,omitempty"`
 
+	// AsOf is when this was read, by the clock that all these times are of: the
+	// database's.
+	AsOf time.Time `db:"as_of" json:"as_of"`
+
 	// Snapshot is what was asked for. Lists leave it out.
 	Snapshot json.RawMessage `db:"snapshot" json:"config_snapshot,omitempty"`
+}
+
+// Reason is one thing that a provision waits for.
+type Reason struct {
+	Reason  string `json:"reason"`  // a stable word, such as workspace_busy
+	Message string `json:"message"` // for people, without a full stop
+	// Detail has what the message names; which keys, the reason says.
+	Detail json.RawMessage `json:"detail"`
+}
+
+// StageTime is one stage that a provision has reached. An attempt begins
+// whenever it is queued: at first, after an approval.
+type StageTime struct {
+	Attempt   int             `json:"attempt"`
+	Stage     provision.Stage `json:"stage"`
+	StartedAt time.Time       `json:"started_at"`
+	EndedAt   *time.Time      `json:"ended_at,omitempty"`
 }
 
 // Source is the template of a provision.
@@ -63,34 +90,40 @@ func (e *NotProvisionError) Error() string {
 	return fmt.Sprintf("%q is neither a provision's number nor its id", e.Ref)
 }
 
-// columns of a Provision, p being public.provisions. %s is the snapshot.
-const columns = `
+// selected is a query for Provisions, p being public.provisions, to be followed
+// by a condition. whole: with what lists leave out.
+func selected(whole bool) string {
+	more := "NULL::jsonb AS snapshot, NULL::jsonb AS stages"
+	if whole {
+		more = `p.config_snapshot AS snapshot,
+	(SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'started_at', s.started_at, 'ended_at', s.ended_at)
+	                  ORDER BY s.attempt, s.started_at, s.stage = 'done')
+	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages`
+	}
+	return `SELECT
 	p.id, p.number, c.name AS cluster, w.name AS workspace, p.operation, p.status,
-	CASE WHEN p.status <> 'QUEUED' THEN ''
-	     WHEN w.held_by_claim IS NOT NULL THEN 'the workspace is held: an agent was lost while it applied there (should it not come back, an admin ends that: trellis release)'
-	     WHEN w.locked_at IS NOT NULL THEN 'the workspace is locked: ' || w.lock_reason
-	     WHEN w.running_claim IS NOT NULL THEN 'another provision runs in this workspace'
-	     WHEN w.reserved_by <> p.id THEN 'another provision in this workspace awaits approval'
-	     WHEN w.head_id <> p.id THEN 'other provisions in this workspace come first'
-	     WHEN c.paused_at IS NOT NULL THEN 'the cluster is paused'
-	     WHEN c.last_seen_at IS NULL THEN 'no agent of this cluster has ever been heard of'
-	     WHEN c.last_seen_at NOT BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds' THEN 'no agent of this cluster has been heard of since '
-	          || to_char(c.last_seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
-	     WHEN coalesce(w.unsaved_state_on, w.home_instance) IS NULL
-	          OR a.last_heartbeat_at BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds' THEN ''
-	     WHEN w.unsaved_state_on IS NOT NULL THEN 'a state that could not be stored is kept by an agent that is away'
-	          || coalesce(', ' || a.name || ' on ' || a.host, '') || ' (should it not come back, an admin gives that state up: trellis release)'
-	     ELSE 'the workspace''s state is on an agent that is away' || coalesce(', ' || a.name || ' on ' || a.host, '') END AS waiting,
-	g.stage, g.percent, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
+	CASE WHEN p.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
+	  (SELECT jsonb_agg(to_jsonb(y)) FROM public.why_waiting(p.id) y) END AS why,
+	g.stage, g.percent, g.running, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
 	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_summary AS plan, p.plan_digest, p.outputs,
 	p.error_code, p.error_message, p.requested_by, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
-	%s AS snapshot
+	now() AS as_of, ` + more + `
 	FROM public.provisions p
 	JOIN public.clusters c ON c.id = p.cluster_id
 	JOIN public.workspaces w ON w.id = p.workspace_id
-	LEFT JOIN public.provision_progress g ON g.provision_id = p.id
-	-- The only agent that may run it, where there is but one.
-	LEFT JOIN public.agents a ON a.cluster_id = p.cluster_id AND a.instance_id = coalesce(w.unsaved_state_on, w.home_instance)`
+	LEFT JOIN public.provision_progress g ON g.provision_id = p.id`
+}
+
+// provisions reads what such a query finds.
+func (s *Store) provisions(ctx context.Context, doing, query string, args ...any) ([]Provision, error) {
+	found, err := rows[Provision](ctx, s, doing, query, args...)
+	for i, p := range found {
+		if p.Status == provision.Queued && len(p.Why) > 0 {
+			found[i].Waiting = p.Why[0].Message
+		}
+	}
+	return found, err
+}
 
 // Provision returns the provision of that id or number. The error is an
 // *NotProvisionError when ref is neither, and a *RefusedError (PT404) when there
@@ -105,7 +138,7 @@ func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
 	} else {
 		return Provision{}, &NotProvisionError{Ref: ref}
 	}
-	found, err := rows[Provision](ctx, s, "read the provision", "SELECT "+fmt.Sprintf(columns, "p.config_snapshot")+" WHERE "+condition, key)
+	found, err := s.provisions(ctx, "read the provision", selected(true)+" WHERE "+condition, key)
 	if err != nil {
 		return Provision{}, err
 	}
@@ -117,8 +150,7 @@ func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
 }
 
 // Provisions lists the latest provisions that the person may see, newest
-// first, at most limit, without their snapshots.
+// first, at most limit, without their snapshots and stages.
 func (s *Store) Provisions(ctx context.Context, limit int) ([]Provision, error) {
-	return rows[Provision](ctx, s, "list the provisions",
-		"SELECT "+fmt.Sprintf(columns, "NULL::jsonb")+" ORDER BY p.number DESC LIMIT $1", limit)
+	return s.provisions(ctx, "list the provisions", selected(false)+" ORDER BY p.number DESC LIMIT $1", limit)
 }

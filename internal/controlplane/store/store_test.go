@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -28,7 +30,7 @@ func TestDeployIsSeenByMembersOnly(t *testing.T) {
 			p.Template != (store.Source{Repo: "https://git.example/acme/envtempl", Version: "v1"}) || p.Engine != nil {
 			t.Errorf("Provision(%s) = %+v, want the one queued", ref, p)
 		}
-		if p.Waiting != "no agent of this cluster has ever been heard of" {
+		if p.Waiting != "no agent of cluster prod has ever been heard of" {
 			t.Errorf("Provision(%s).Waiting = %q, want to hear that there is no agent", ref, p.Waiting)
 		}
 		var asked map[string]any
@@ -139,7 +141,7 @@ func TestRunningProvision(t *testing.T) {
 	if key := p.Outputs["key"]; !key.Sensitive || key.Value != nil {
 		t.Errorf("output key = %+v, want a marker without a value", key)
 	}
-	if p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), next.ID.String())); p.Waiting != "another provision runs in this workspace" {
+	if p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), next.ID.String())); !strings.HasPrefix(p.Waiting, fmt.Sprintf("provision %d runs in this workspace since ", d.Number)) {
 		t.Errorf("Waiting = %q, want that another one runs", p.Waiting)
 	}
 
@@ -280,5 +282,53 @@ func wantRefused(t *testing.T, what string, err error, code, reason string) {
 	refused, ok := errors.AsType[*store.RefusedError](err)
 	if !ok || refused.Code != code || refused.Reason != reason {
 		t.Errorf("%s = %v, want %s %s", what, err, code, reason)
+	}
+}
+
+// What lists leave out, one provision has: when each stage began and ended, what is
+// being worked on, and all that keeps it waiting.
+func TestHowFarAndWhyNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.deploy(t)
+	next := w.deploy(t)
+	q, a := w.agent(t)
+	for _, detail := range []provision.Detail{
+		{Stage: provision.StagePlan, Commit: strings.Repeat("a", 40)}, {Stage: provision.StageApply},
+		{Running: []provision.Running{{Address: "a.b", Action: "create", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}},
+	} {
+		if err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: detail}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := q.Heartbeat(t.Context(), []uuid.UUID{a.ClaimID}); err != nil { // shows what was held back
+		t.Fatal(err)
+	}
+	p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), d.ID.String()))
+	var stages []string
+	for _, s := range p.Stages {
+		stages = append(stages, fmt.Sprintf("%d %s %t", s.Attempt, s.Stage, s.EndedAt != nil))
+	}
+	if got, want := strings.Join(stages, ", "), "1 queued true, 1 checkout true, 1 plan true, 1 apply false"; got != want {
+		t.Errorf("Stages = %s, want %s", got, want)
+	}
+	if len(p.Running) != 1 || p.Running[0].Address != "a.b" || p.Running[0].Since.Year() != 2026 {
+		t.Errorf("Running = %+v, want what was told", p.Running)
+	}
+	if p.AsOf.Before(*p.StartedAt) || len(p.Why) != 0 {
+		t.Errorf("AsOf = %s, Why = %+v, want a time after the start and no reason", p.AsOf, p.Why)
+	}
+	list := must[[]store.Provision](t, "Provisions()")(w.viewer.Provisions(t.Context(), 5))
+	if list[0].ID != next.ID || list[0].Stages != nil || list[1].Stages != nil {
+		t.Errorf("Provisions() = %+v, want both without stages", list)
+	}
+	why := list[0].Why
+	var about struct {
+		Number int64
+		Stage  provision.Stage
+	}
+	if len(why) != 1 || why[0].Reason != "workspace_busy" || why[0].Message != list[0].Waiting || json.Unmarshal(why[0].Detail, &about) != nil ||
+		about.Number != d.Number || about.Stage != provision.StageApply {
+		t.Errorf("Why = %+v, about %+v, want that provision %d applies", why, about, d.Number)
 	}
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// printed is what "trellis status N" shows.
+func printed(t *testing.T, p store.Provision) string {
+	t.Helper()
+	var out bytes.Buffer
+	a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
+	if err := a.printProvision(&cobra.Command{}, p); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// The clock of this machine may be hours off: ages are by the database's.
+func TestAgesAreByTheClockOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := store.Provision{Number: 3, Status: provision.Processing, CreatedAt: began.Add(-time.Minute), StartedAt: &began, AsOf: began.Add(90 * time.Second),
+		Stages: []store.StageTime{{Attempt: 1, Stage: provision.StagePlan, StartedAt: began.Add(80 * time.Second)}}}
+	var out bytes.Buffer
+	a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
+	if err := a.printList([]store.Provision{p}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "2 min 30 s 1 min 30 s") {
+		t.Errorf("status = %q, want an age of 150 s and 90 s so far", got)
+	}
+	if got := printed(t, p); !strings.Contains(got, "  10 s so far\n") {
+		t.Errorf("status 3 = %q, want 10 s so far", got)
+	}
+	if got := statusLine(p); !strings.HasSuffix(got, "1m30s") {
+		t.Errorf("statusLine() = %q, want 1m30s", got)
+	}
+}
+
+// Each reason that the database knows comes with a next step, but for one that
+// ends by itself.
+func TestEachReasonHasANextStep(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]string{
+		"workspace_locked": "trellis unlock a/b", "workspace_held": "trellis release a/b", "workspace_busy": "trellis logs 7 --follow",
+		"workspace_reserved": "trellis status 7", "awaits_approval": "trellis approve 9, or trellis reject 9",
+		"higher_priority": "trellis cancel NUMBER", "queued_behind": "trellis cancel NUMBER", "cluster_paused": "trellis clusters resume prod",
+		"no_agent": "tendril run", "home_away": "data directory", "state_kept": "trellis release w", "agent_too_old": "Upgrade the agents of cluster prod.",
+		"operation_refused": "policy.operations", "slots_busy": "slots", "engine_missing": "trellis logs 7",
+	} {
+		detail := json.RawMessage(`{"number": 7, "workspace": "a/b", "cluster": "prod", "by": "ada"}`)
+		got := printed(t, store.Provision{Number: 9, Workspace: "w", Why: []store.Reason{{Reason: reason, Message: "it is so", Detail: detail}}})
+		if !strings.Contains(got, "waits      It is so. By ada.\n             → ") || !strings.Contains(got, want) {
+			t.Errorf("%s is shown as %q, want the sentence and %q", reason, got, want)
+		}
+	}
+	reserved := store.Reason{Reason: "workspace_reserved", Message: "m", Detail: json.RawMessage(`{"number": 7, "status": "AWAITING_APPROVAL"}`)}
+	if got := printed(t, store.Provision{Why: []store.Reason{reserved}}); !strings.Contains(got, "trellis approve 7, or trellis reject 7") {
+		t.Errorf("reserved for an approval = %q, want who decides", got)
+	}
+	notDue := store.Reason{Reason: "not_due", Message: "it is tried again at noon", Detail: json.RawMessage(`{}`)}
+	if got := printed(t, store.Provision{Why: []store.Reason{notDue}}); !strings.Contains(got, "It is tried again at noon.\n") || strings.Contains(got, "→") {
+		t.Errorf("not due = %q, want the sentence alone", got)
+	}
+}
+
+func TestStatusOfARun(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.Local)
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	ended := func(seconds int) *time.Time { t := at(seconds); return &t }
+	stage, percent := provision.StageApply, 40
+	p := store.Provision{
+		Number: 3, Status: provision.Processing, CreatedAt: began, StartedAt: ended(2), AsOf: at(75), Stage: &stage, Percent: &percent,
+		Plan: &provision.PlanSummary{Add: 2, Destroy: 1},
+		Stages: []store.StageTime{
+			{Attempt: 1, Stage: provision.StageQueued, StartedAt: began, EndedAt: ended(2)}, {Attempt: 1, Stage: provision.StagePlan, StartedAt: at(2), EndedAt: ended(10)},
+			{Attempt: 1, Stage: provision.StageApproval, StartedAt: at(10), EndedAt: ended(60)}, {Attempt: 2, Stage: provision.StageQueued, StartedAt: at(60), EndedAt: ended(60)},
+			{Attempt: 2, Stage: provision.StageApply, StartedAt: at(61)},
+		},
+	}
+	for i := range 12 {
+		p.Running = append(p.Running, provision.Running{Address: "aws_instance.web[" + string(rune('a'+i)) + "]", Action: "create", Since: at(70)})
+	}
+	p.Running[1].Action = ""
+	got := printed(t, p)
+	for _, want := range []string{
+		"  plan       2 to add, 1 to destroy\n",
+		"  now        apply 40 %\n",
+		"  works on   aws_instance.web[a] (create)  5.0 s\n             aws_instance.web[b]  5.0 s\n",
+		"             … and 2 more\n",
+		"  stages     1 queued   2026-01-01 00:00:00  2.0 s\n             1 plan     2026-01-01 00:00:02  8.0 s\n" +
+			"             1 approval 2026-01-01 00:00:10  50 s\n             2 queued   2026-01-01 00:01:00\n             2 apply    2026-01-01 00:01:01  14 s so far\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("status 3 = %s\nwant in it %q", got, want)
+		}
+	}
+	p.Status, p.FinishedAt = provision.Success, ended(75)
+	if got := printed(t, p); strings.Contains(got, "works on") || strings.Contains(got, "now  ") {
+		t.Errorf("status of what is over = %s, want nothing that goes on", got)
+	}
+}
