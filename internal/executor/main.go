@@ -15,7 +15,6 @@ import (
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/source"
 )
 
 // Main runs the provision handed down on the inherited descriptors (see package
@@ -82,8 +81,7 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	log.Mask(source.Secrets(j.Settings.Git.Hosts)...)
-	log.Mask(j.Credentials.Secrets()...)
+	log.Mask(knownSecrets(j, os.Environ())...)
 	if limit := j.Settings.LogLimit; limit > 0 {
 		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
 	}
@@ -99,9 +97,11 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 	}()
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(os.Stderr, "panic: %v\n%s", p, debug.Stack())
+			// For the agent's log, which knows no secret.
+			what := log.MaskString(fmt.Sprintf("panic: %v", p))
+			fmt.Fprintf(os.Stderr, "%s\n%s", what, debug.Stack())
 			endDescendants(log)
-			err = errors.Join(fmt.Errorf("panic: %v", p), log.Update(provision.Report{Status: provision.Failed, Detail: provision.Detail{
+			err = errors.Join(errors.New(what), log.Update(provision.Report{Status: provision.Failed, Detail: provision.Detail{
 				ErrorCode:    provision.CodeInternal,
 				ErrorMessage: "Tendril itself failed on this run. That is a defect; the agent's log has the details.",
 			}}))
