@@ -120,27 +120,22 @@ func (m *masker) goOn(text []byte, from int) {
 // scan notes what is to be hidden of text, which begins with what is held, and
 // returns the first place that more text must decide; the end if there is none.
 func (m *masker) scan(text []byte, whole bool) int {
-	for i := 0; ; i++ {
-		next := m.find.next(text, i)
-		if i < m.key.left {
-			// Between the lines of a key each place is looked at.
-			if i >= len(text) {
-				return len(text)
-			}
-			if !m.keyLine(text, i, whole) {
-				return i
-			}
-			if next > i {
-				continue
-			}
-		}
-		if i = next; i >= len(text) {
-			return len(text)
-		}
-		if !m.look(text, i, whole) {
+	next := m.find.next(text, 0)
+	for i := 0; i < len(text); i++ {
+		if i < m.key.left && !m.keyLine(text, i, whole) {
 			return i
 		}
+		if i == next {
+			if !m.look(text, i, whole) {
+				return i
+			}
+			next = m.find.next(text, i+1)
+		}
+		if i+1 >= m.key.left { // else each place is looked at
+			i = next - 1
+		}
 	}
+	return len(text)
 }
 
 // look notes what begins at a place. It reports whether that is decided.
