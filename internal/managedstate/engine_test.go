@@ -1,0 +1,178 @@
+package managedstate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/managedstate"
+)
+
+const template = `terraform {
+  backend "http" {}
+}
+variable "names" { type = set(string) }
+resource "terraform_data" "each" {
+  for_each = var.names
+  input    = each.key
+}
+resource "terraform_data" "looks" {
+  triggers_replace = var.names
+  provisioner "local-exec" {
+    command = "${path.module}/look"
+  }
+  depends_on = [terraform_data.each]
+}
+`
+
+// engines are those on this machine; Terraform is.
+func engines(t *testing.T) []string {
+	t.Helper()
+	found := []string{}
+	for _, name := range []string{"terraform", "tofu"} {
+		if path, err := exec.LookPath(name); err == nil {
+			found = append(found, path)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("no terraform in PATH")
+	}
+	return found
+}
+
+// engine is a template's directory and an engine for it.
+type engine struct {
+	t         *testing.T
+	path, dir string
+}
+
+func (e engine) run(s *managedstate.Server, args ...string) (string, error) {
+	e.t.Helper()
+	cmd := exec.CommandContext(e.t.Context(), e.path, args...)
+	cmd.Dir = e.dir
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "TF_") }),
+		append(s.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1")...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (e engine) must(s *managedstate.Server, args ...string) string {
+	e.t.Helper()
+	out, err := e.run(s, args...)
+	if err != nil {
+		e.t.Fatalf("%s %s: %v\n%s", filepath.Base(e.path), strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resources lists what a state has.
+func resources(t *testing.T, state []byte) string {
+	t.Helper()
+	var s struct {
+		Resources []struct {
+			Name      string
+			Instances []struct {
+				Key any `json:"index_key"`
+			}
+		}
+	}
+	if err := json.Unmarshal(state, &s); err != nil {
+		t.Fatalf("%s: %v", state, err)
+	}
+	var names []string
+	for _, r := range s.Resources {
+		for _, i := range r.Instances {
+			if key, ok := i.Key.(string); ok {
+				names = append(names, key)
+			} else {
+				names = append(names, r.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// A whole life of a state, over two servers: a plan that was saved with one is
+// applied with another, on another port and with another password, and holds
+// neither; nor does what init leaves.
+func TestEngineLife(t *testing.T) {
+	t.Parallel()
+	for _, path := range engines(t) {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			e := engine{t, path, t.TempDir()}
+			write(t, filepath.Join(e.dir, "main.tf"), template, 0o600)
+			// What a template's command can do with the password that it inherits.
+			write(t, filepath.Join(e.dir, "look"), "#!/bin/sh\nset -e\n"+
+				`curl -sf -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" "$TF_HTTP_ADDRESS" > seen`+"\n"+
+				`for path in x ../x %2e%2e/x; do curl -s -o /dev/null -w "%{http_code} " --path-as-is -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" "$TF_HTTP_ADDRESS$path"; done > others`+"\n"+
+				`curl -s -o /dev/null -w "%{http_code}" -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -d '{"version": 4}' "$TF_HTTP_ADDRESS" > written`+"\n"+
+				`curl -s -o /dev/null -w "%{http_code}" -u "$TF_HTTP_USERNAME:wrong" "$TF_HTTP_ADDRESS" > stranger`+"\n", 0o700)
+
+			var saved []byte
+			serials := []uint64{}
+			next := func() *managedstate.Server {
+				s, err := managedstate.Serve(managedstate.Options{State: saved, Save: func(state []byte, h managedstate.Header) error {
+					saved = state
+					serials = append(serials, h.Serial)
+					return nil
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(s.Close)
+				return s
+			}
+			one := next()
+			e.must(one, "init", "-input=false")
+			e.must(one, "apply", "-input=false", "-auto-approve", `-var=names=["a","b","c"]`)
+			if got, want := resources(t, saved), "a b c looks"; got != want {
+				t.Errorf("resources = %q, want %q", got, want)
+			}
+			for file, want := range map[string]string{"others": "404 404 404 ", "written": "423", "stranger": "401"} {
+				if got, err := os.ReadFile(filepath.Join(e.dir, file)); err != nil || string(got) != want {
+					t.Errorf("%s = %q, %v, want %q", file, got, err, want)
+				}
+			}
+			e.must(one, "plan", "-input=false", "-out=plan", `-var=names=["a","d"]`)
+			for _, file := range []string{"plan", ".terraform/terraform.tfstate"} {
+				content, err := os.ReadFile(filepath.Join(e.dir, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bytes.Contains(content, []byte(one.Password())) || bytes.Contains(content, []byte("127.0.0.1")) {
+					t.Errorf("%s names the server of its run", file)
+				}
+			}
+			one.Close()
+			two := next()
+			e.must(two, "apply", "-input=false", "plan")
+			if got, want := resources(t, saved), "a d looks"; got != want {
+				t.Errorf("resources after a saved plan = %q, want %q", got, want)
+			}
+			if out, err := e.run(two, "apply", "-input=false", "plan"); err == nil || !strings.Contains(out, "stale") {
+				t.Errorf("apply of a plan of an older state = %v\n%s, want it refused as stale", err, out)
+			}
+			e.must(two, "destroy", "-input=false", "-auto-approve", `-var=names=[]`)
+			if got := resources(t, saved); got != "" {
+				t.Errorf("resources after destroy = %q, want none", got)
+			}
+			if !slices.IsSorted(serials) {
+				t.Errorf("serials = %d, want them to grow", serials)
+			}
+		})
+	}
+}

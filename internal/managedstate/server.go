@@ -1,0 +1,135 @@
+package managedstate
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// MaxState is the largest state that is taken, in bytes.
+const MaxState = 256 << 20
+
+// Options are what a Server serves.
+type Options struct {
+	// State is the state as it is; empty for none.
+	State []byte
+	// Save stores a state that the engine writes, before the engine is told that
+	// it is stored. One at a time; the bytes are the callee's to keep.
+	Save func(state []byte, header Header) error
+	// TooLarge hears of a state beyond the limit, which is refused: the engine
+	// says no more than "HTTP error: 413".
+	TooLarge func(limit int64)
+	// Limit is MaxState when zero.
+	Limit int64
+}
+
+// Server is Terraform's http backend for one run.
+type Server struct {
+	options  Options
+	server   *http.Server
+	address  string
+	username string
+	password string
+	served   chan struct{}
+
+	mu    sync.Mutex
+	state []byte
+	lock  lock
+}
+
+// Serve starts a server. It is Close's to end it.
+func Serve(o Options) (*Server, error) {
+	if o.Limit == 0 {
+		o.Limit = MaxState
+	}
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("serve the state: %w", err)
+	}
+	s := &Server{
+		options: o, state: o.State, address: "http://" + listener.Addr().String() + "/",
+		username: "tendril", password: rand.Text(), served: make(chan struct{}),
+	}
+	s.server = &http.Server{Handler: http.MaxBytesHandler(s, o.Limit+1), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	go func() {
+		defer close(s.served)
+		_ = s.server.Serve(listener) // until Close
+	}()
+	return s, nil
+}
+
+// Close ends the server, whoever is connected. It waits for no request, but for
+// one that is being saved.
+func (s *Server) Close() {
+	_ = s.server.Close()
+	<-s.served
+	s.mu.Lock() // what is being saved is saved
+	defer s.mu.Unlock()
+}
+
+// Environ is what an engine with an empty http backend needs in its environment.
+// No configuration, and so no saved plan, holds any of it.
+func (s *Server) Environ() []string {
+	return []string{
+		"TF_HTTP_ADDRESS=" + s.address, "TF_HTTP_LOCK_ADDRESS=" + s.address, "TF_HTTP_UNLOCK_ADDRESS=" + s.address,
+		"TF_HTTP_UPDATE_METHOD=" + http.MethodPost, "TF_HTTP_LOCK_METHOD=" + methodLock, "TF_HTTP_UNLOCK_METHOD=" + methodUnlock,
+		"TF_HTTP_USERNAME=" + s.username, "TF_HTTP_PASSWORD=" + s.password,
+	}
+}
+
+// Password is what must not be shown.
+func (s *Server) Password() string { return s.password }
+
+// Unlock releases the lock of an engine that has been killed.
+func (s *Server) Unlock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lock = lock{}
+}
+
+// State is the state as it is now; empty for none.
+func (s *Server) State() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// Put saves a state as if the engine had written it.
+func (s *Server) Put(state []byte) error {
+	header, err := readHeader(state)
+	if err != nil {
+		return err
+	}
+	if int64(len(state)) > s.options.Limit {
+		return ErrTooLarge
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.save(state, header)
+}
+
+// ErrTooLarge is returned for a state beyond the limit.
+var ErrTooLarge = errors.New("the state is too large")
+
+func (s *Server) save(state []byte, header Header) error {
+	if err := s.options.Save(state, header); err != nil {
+		return err
+	}
+	s.state = state
+	return nil
+}
+
+// knows reports whether a request shows the password. What is compared has one
+// length, so the time says nothing.
+func (s *Server) knows(r *http.Request) bool {
+	username, password, _ := r.BasicAuth()
+	got, want := sha256.Sum256([]byte(username+":"+password)), sha256.Sum256([]byte(s.username+":"+s.password))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
