@@ -41,6 +41,7 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 	cmd.ExtraFiles = inherit(map[int]*os.File{
 		job.ControlFD: p.control.read, job.SpoolFD: files.lines, job.LockFD: files.lock, job.DoorbellFD: p.doorbell.write,
 		job.TailFD0: files.tail[0], job.TailFD1: files.tail[1], job.PlanFD: files.plan,
+		job.StateInFD: files.stateIn, job.StateOutA: files.stateOut[0], job.StateOutB: files.stateOut[1],
 	})
 	b.dir.uids.dress(cmd, j.Dirs, uid)
 	// A session of its own: a signal to our terminal is for us. No Pdeathsig:

@@ -30,7 +30,7 @@ type script struct {
 // the protocol of package job as the executor does.
 func childProcess() int {
 	_ = process.Subreaper()
-	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1, job.PlanFD)
+	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1, job.PlanFD, job.StateInFD, job.StateOutA, job.StateOutB)
 	bell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -58,7 +58,7 @@ func openDataDir(path string) (_ *dataDir, err error) {
 			d.close()
 		}
 	}()
-	for _, name := range []string{"spool", "rejected", "work", "state", "repos", "engines", "providers", "checkouts"} {
+	for _, name := range []string{"spool", "rejected", "work", "state", "states", "repos", "engines", "providers", "checkouts"} {
 		if err := os.MkdirAll(d.path(name), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}

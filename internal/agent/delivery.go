@@ -36,6 +36,7 @@ type patientQueue struct {
 	queue.Queue
 	applying interface{ Store(bool) } // nil: nobody asks
 	plans    *plans
+	states   *stateQueue
 }
 
 // AppendLog implements logstream.Queue.
@@ -46,6 +47,9 @@ func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int6
 
 // Report implements logstream.Queue.
 func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
+	if stored, err := q.states.report(&report); stored {
+		return err
+	}
 	if report.Status == provision.AwaitingApproval {
 		err := q.plans.keep(claim, report.Detail.PlanDigest)
 		if _, said := errors.AsType[*queue.Error](err); said {
@@ -79,7 +83,7 @@ func patiently(err error) error {
 func (r *run) deliver(s *spool, wake <-chan struct{}, acked func(job.Control)) *delivery {
 	d := &delivery{dead: make(chan struct{}), result: make(chan *outcome, 1)}
 	go func() {
-		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying, &plans{boot: r.boot, spool: s, log: r.log}}, logstream.PumpOptions{
+		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying, &plans{boot: r.boot, spool: s, log: r.log}, r.boot.statesOf(s, r.log)}, logstream.PumpOptions{
 			Acked: func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
 		}, wake, d.dead)
 	}()
@@ -120,5 +124,5 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 func (b *boot) resume(s *spool, log *slog.Logger) *outcome {
 	dead := make(chan struct{})
 	close(dead)
-	return b.pump(s, log, patientQueue{Queue: b.queue, plans: &plans{boot: b, spool: s, log: log}}, logstream.PumpOptions{Resume: true}, nil, dead)
+	return b.pump(s, log, patientQueue{b.queue, nil, &plans{boot: b, spool: s, log: log}, b.statesOf(s, log)}, logstream.PumpOptions{Resume: true}, nil, dead)
 }

@@ -83,7 +83,7 @@ func (d *dataDir) own() error {
 	for _, part := range []struct {
 		name string
 		mode fs.FileMode
-	}{{"", 0o711}, {"spool", 0o700}, {"rejected", 0o700}, {"work", 0o711}, {"state", 0o711}} {
+	}{{"", 0o711}, {"spool", 0o700}, {"rejected", 0o700}, {"states", 0o700}, {"work", 0o711}, {"state", 0o711}} {
 		if err := claim(d.path(part.name), part.mode); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func claim(path string, mode fs.FileMode) error {
 
 // ownFiles has root own its files, of which another user may have been the owner.
 func (d *dataDir) ownFiles() error {
-	for _, dir := range []string{d.root, d.path("spool"), d.path("rejected")} {
+	for _, dir := range []string{d.root, d.path("spool"), d.path("rejected"), d.path("states")} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return err

@@ -166,6 +166,11 @@ func (r *run) launch() (*spool, *child, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	managed, clusterKey, stateIn, err := r.boot.managedState(r.assignment)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer closeAll(stateIn)
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
 		return nil, nil, err
@@ -182,13 +187,14 @@ func (r *run) launch() (*spool, *child, error) {
 	if _, err := files.plan.WriteAt(approved, 0); err != nil {
 		return s, nil, fmt.Errorf("hand the approved plan down: %w", err)
 	}
+	files.stateIn = stateIn
 	settings := r.boot.options.Settings
 	if read := r.boot.options.GitHosts; read != nil {
 		settings.Git.Hosts = read(context.Background())
 	}
 	c, err := r.boot.startChild(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-		SealedVars: sealed, Credentials: credentials,
+		SealedVars: sealed, Credentials: credentials, ClusterKey: clusterKey, ManagedState: managed,
 	}, files, uid)
 	return s, c, err
 }

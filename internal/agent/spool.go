@@ -45,14 +45,22 @@ const (
 // tailSuffixes are those of the two files that keep the end of a long log.
 var tailSuffixes = [...]string{".tail0.ndjson", ".tail1.ndjson"}
 
+// stateSuffixes are those of the two files for what a run writes of a managed
+// state, sealed, in turn.
+var stateSuffixes = [...]string{".state0", ".state1"}
+
 // spoolFiles are a spool's files as a child inherits them.
 type spoolFiles struct {
 	lines, lock *os.File
 	plan        *os.File // a plan bundle
+	stateIn     *os.File // the managed state as it is, or empty
+	stateOut    [2]*os.File
 	tail        logstream.Tail
 }
 
-func (f spoolFiles) close() { closeAll(f.lines, f.lock, f.plan, f.tail[0], f.tail[1]) }
+func (f spoolFiles) close() {
+	closeAll(f.lines, f.lock, f.plan, f.tail[0], f.tail[1], f.stateIn, f.stateOut[0], f.stateOut[1])
+}
 
 // newSpool makes the files of a claim, locked. It leaves alone what is there
 // under that claim already: it may be a living run's.
@@ -100,6 +108,12 @@ func (s *spool) make() (files spoolFiles, err error) {
 		return files, err
 	}
 	made = append(made, planSuffix)
+	for i, suffix := range stateSuffixes {
+		if files.stateOut[i], err = os.OpenFile(s.path(suffix), os.O_RDWR|fresh, 0o600); err != nil {
+			return files, err
+		}
+		made = append(made, suffix)
+	}
 	if err := files.tail.Reserve(); err != nil {
 		return files, fmt.Errorf("set room aside for the end of the run: %w", err)
 	}
@@ -156,7 +170,7 @@ func (s *spool) openTail(flag int) (tail logstream.Tail, err error) {
 // suffixes are those of all its files, in the order in which they go: what they
 // belong to goes last.
 func suffixes() []string {
-	return []string{linesSuffix, tailSuffixes[0], tailSuffixes[1], planSuffix, lockSuffix, aboutSuffix}
+	return []string{linesSuffix, tailSuffixes[0], tailSuffixes[1], planSuffix, stateSuffixes[0], stateSuffixes[1], lockSuffix, aboutSuffix}
 }
 
 // free reports whether no child holds the lock.
@@ -194,6 +208,10 @@ func (s *spool) reject() (string, error) {
 	var errs []error
 	for _, suffix := range suffixes() {
 		useless := suffix == planSuffix || suffix == lockSuffix || unused && slices.Contains(tailSuffixes[:], suffix)
+		if slices.Contains(stateSuffixes[:], suffix) { // one that holds a state is kept
+			info, err := os.Lstat(s.path(suffix))
+			useless = err == nil && info.Size() == 0
+		}
 		if useless && os.Remove(s.path(suffix)) == nil {
 			continue
 		}

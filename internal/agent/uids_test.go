@@ -111,7 +111,7 @@ func TestOlderDataDirIsTakenOver(t *testing.T) {
 
 	d := &dataDir{root: root, uids: newUIDs()}
 	defer d.uids.block.Close() //nolint:errcheck // only read
-	for _, name := range []string{"rejected", "providers", "checkouts"} {
+	for _, name := range []string{"rejected", "states", "providers", "checkouts"} {
 		if err := os.MkdirAll(d.path(name), 0o700); err != nil {
 			t.Fatal(err)
 		}

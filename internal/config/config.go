@@ -86,6 +86,7 @@ type Engine struct {
 
 // State is where Terraform's state lives. Values of Config may be secrets.
 type State struct {
+	Default string                       `toml:"default"`
 	Backend string                       `toml:"backend"`
 	Config  map[string]map[string]string `toml:"config"`
 }
@@ -121,6 +122,7 @@ func defaults(env environment) Config {
 		Policy:       Policy{Operations: operationNames(), Approval: string(provision.ApprovalNever), HookTimeout: Duration{2 * time.Minute}},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
+		State:        State{Default: "local"},
 		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
 	}
 }
@@ -168,7 +170,7 @@ func (c Config) Settings() job.Settings {
 			MirrorURL: c.Engine.MirrorURL, PublicKeyFile: c.Engine.PublicKeyFile,
 			ProviderMirror: c.Engine.ProviderMirror, ProviderDirect: c.Engine.ProviderDirect,
 		},
-		State:       job.State{Backend: c.State.Backend, Config: c.State.Config},
+		State:       job.State{Default: c.State.Default, Backend: c.State.Backend, Config: c.State.Config},
 		CancelGrace: c.Run.CancelGrace.Duration,
 		DiskWait:    c.Run.DiskWait.Duration,
 		Timeout:     c.Run.Timeout.Duration,

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/job"
 )
 
 // key is one setting: the only place that says its name, where it lives, what
@@ -148,8 +150,12 @@ func keys() []key {
 			about: "Permit the registries beside `engine.provider_mirror`.",
 			field: func(c *Config) any { return &c.Engine.ProviderDirect }},
 
-		{name: "state.backend", allowed: "the name of a Terraform backend, or nothing",
-			about: "Replaces whatever backend a template declares.",
+		{name: "state.default", allowed: "local or managed",
+			about: "Where the state of a template is that declares no backend: `local`, a file of this agent's, so that no other can run the workspace, or `managed`, sealed, in the database. A file that is there is taken over.",
+			field: func(c *Config) any { return &c.State.Default },
+			check: func(c Config) bool { return c.State.Default == "local" || c.State.Default == job.Managed }},
+		{name: "state.backend", allowed: "the name of a Terraform backend, managed, or nothing",
+			about: "Replaces whatever backend a template declares; `managed` is as for `state.default`.",
 			field: func(c *Config) any { return &c.State.Backend }, check: func(c Config) bool { return c.State.Backend == "" || backendName(c.State.Backend) }},
 		{name: "state.config", allowed: "tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…", hidden: true,
 			about: "`[state.config.TYPE]` completes a backend of that type; `{workspace_id}` stands for the workspace's id.",

@@ -386,7 +386,7 @@ uids = "0"
 		`engine.mirror_url = "ftp://x": must be an https:// or http:// URL, or nothing`,
 		`engine.public_key_file = "/does/not/exist": must be a readable file, or nothing`,
 		`engine.provider_mirror: must be an https:// URL without user, password or query, the absolute path of a directory, or nothing`,
-		`state.backend = "S3!": must be the name of a Terraform backend, or nothing`,
+		`state.backend = "S3!": must be the name of a Terraform backend, managed, or nothing`,
 		`state.config: must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
 		`run.timeout = "0s": must be a duration from 1s to 168h`,
 		`run.timeouts = "explode=1h,plan=30m": must be a table of durations from 1s to 168h by operation, or in the environment OPERATION=DURATION,…`,
@@ -406,7 +406,7 @@ func TestLoadTellsAllOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{
 		"HOME=/home/ada", "TENDRIL_NAME=a", "TENDRIL_SLOTS=many", "TENDRIL_DRAIN_TIMEOUT=soon", "TENDRIL_POLICY_ALLOW_FILE=perhaps",
-		"TENDRIL_QUEUE_URL=https://project.supabase.co/?apikey=hunter2", "TENDRIL_STATE_CONFIG=bucket=hunter2", "TENDRIL_STATE_BACKEND=managed",
+		"TENDRIL_QUEUE_URL=https://project.supabase.co/?apikey=hunter2", "TENDRIL_STATE_CONFIG=bucket=hunter2", "TENDRIL_STATE_DEFAULT=remote",
 		"TENDRIL_GIT_TIMEOUT=0s", "TENDRIL_API_TOKEN=hunter2",
 	})
 	wantProblems(t, "Load()", err,
@@ -416,7 +416,7 @@ func TestLoadTellsAllOfTheEnvironment(t *testing.T) {
 		`state.config (TENDRIL_STATE_CONFIG): must be tables named after backends with texts as values, or in the environment TYPE.KEY=VALUE,…`,
 		`queue.url (TENDRIL_QUEUE_URL): must be `+queueURLs,
 		`git.timeout (TENDRIL_GIT_TIMEOUT="0s"): must be a duration from 1s to 1h`,
-		`state.backend: managed state is not supported yet; name a Terraform backend, or none`,
+		`state.default (TENDRIL_STATE_DEFAULT="remote"): must be local or managed`,
 		`TENDRIL_API_TOKEN: does not hold a cluster's token, which begins with tnd_ and is one word`,
 	)
 }

@@ -51,9 +51,6 @@ func (l *loader) check() {
 		l.problem("engine.provider_mirror: run.pass_env names %s, which has mirrors of its own; keep one of them", engineConfig)
 	}
 	l.checkCredentials()
-	if c.State.Backend == "managed" {
-		l.problem("state.backend: managed state is not supported yet; name a Terraform backend, or none")
-	}
 }
 
 // tokenPrefix begins every cluster token.

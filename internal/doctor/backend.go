@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/internal/executor"
+	"github.com/tendril-run/tendril/internal/job"
 )
 
 // backends are those that Terraform and OpenTofu have, with what each needs to
 // be told. What may come from the environment as well is not listed.
 func backends() map[string][]string {
 	return map[string][]string{
-		"local": nil, "http": {"address"}, "s3": {"bucket"}, "gcs": {"bucket"}, "azurerm": {"storage_account_name", "container_name"},
+		"local": nil, job.Managed: nil, "http": {"address"}, "s3": {"bucket"}, "gcs": {"bucket"}, "azurerm": {"storage_account_name", "container_name"},
 		"consul": nil, "kubernetes": nil, "pg": {"conn_str"}, "oss": {"bucket"}, "cos": {"bucket"},
 	}
 }
@@ -51,6 +52,10 @@ func (d *doctor) backend(context.Context) verdict {
 		if err := executor.CheckState(name, settings); err != nil {
 			return fail("see the message", "%v", err)
 		}
+	}
+	if settings.MayBeManaged() {
+		return ok("states are kept in the database, sealed to the cluster's key%s",
+			map[bool]string{true: ", whatever a template declares", false: " where a template declares no backend"}[state.Backend != ""])
 	}
 	if state.Backend != "" && state.Backend != "local" {
 		return ok("every template keeps its state in the %s backend", state.Backend)

@@ -18,6 +18,8 @@ type backend struct {
 	// local: a file in this agent's data directory, so that the workspace
 	// belongs to this agent.
 	local bool
+	// managed: in the database, by way of this run's own server.
+	managed bool
 	// starts: init may start commands that the template names.
 	starts bool
 }
@@ -42,11 +44,14 @@ var stateKeys = map[string]struct{ argument, value string }{
 }
 
 // chooseBackend decides, in this order: what the agent's policy says; what the
-// template declares, completed by the agent; a local file.
+// template declares, completed by the agent; a managed state or a local file.
 func chooseBackend(dir, kind string, j job.Job) (backend, error) {
 	declared, err := terraform.ReadBackend(dir, kind)
 	if err != nil {
 		return backend{}, err
+	}
+	if j.Settings.State.Backend == job.Managed || j.Settings.State.MayBeManaged() && declared.Type == "local" {
+		return backend{managed: true, place: "the managed state", starts: declared.Encrypts}, terraform.Override(dir, "http", nil)
 	}
 	if forced := j.Settings.State.Backend; forced != "" {
 		config, err := stateConfig(forced, j)

@@ -96,6 +96,9 @@ func (t *terraformRun) StoreState(ctx context.Context, file string) (again bool,
 			return true, err
 		}
 	}
+	if t.run.managed != nil {
+		t.run.managed.Unlock() // an engine that was killed has left it locked
+	}
 	err = t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
 	if errors.Is(err, terraform.ErrStateConflict) {
 		return false, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
@@ -126,7 +129,7 @@ func (t *terraformRun) following(file string) (string, error) {
 // which neither init nor a push gets past. What was to be written is the state
 // that is kept: without a whole one, nothing is moved.
 func (t *terraformRun) setTornAside() error {
-	if !t.backend.local {
+	if !t.backend.local && !t.backend.managed {
 		return nil
 	}
 	kept, err := t.run.files.kept.list()

@@ -73,6 +73,7 @@ type site struct {
 	spoolDir string   // where spools are; "": a directory for each
 	env      []string // beside what every child gets
 	bundle   string   // the file for a plan bundle
+	managed  *managed // nil: the state is not
 }
 
 func newSite(t *testing.T) *site {
@@ -166,7 +167,7 @@ func (s *site) start() *child {
 		}
 		t.Cleanup(func() { _ = tail[i].Close() })
 	}
-	plan := s.planFile()
+	plan, states := s.planFile(), s.stateFiles()
 	controlRead, controlWrite := pipe(t)
 	bellRead, bellWrite := pipe(t)
 	c := &child{t: t, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
@@ -180,7 +181,7 @@ func (s *site) start() *child {
 	if s.patience > 0 {
 		c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String())
 	}
-	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1], nil, plan}
+	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1], nil, plan, states[0], states[1], states[2]}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Stderr = &c.stderr
 	if err := c.cmd.Start(); err != nil {
@@ -189,6 +190,9 @@ func (s *site) start() *child {
 	_ = controlRead.Close()
 	_ = bellWrite.Close()
 	_ = plan.Close()
+	for _, file := range states {
+		_ = file.Close()
+	}
 	if err := job.Write(controlWrite, s.job); err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ type note struct {
 // mark is what init's work depends on. A template's commit stands for its files.
 func (t *terraformRun) mark(engine terraform.Engine) string {
 	text, err := json.Marshal([]any{
-		t.run.commit, t.dir, engine, t.backend.config, t.backend.local, t.run.job.Settings.State, t.run.snapshot.TemplateSource,
+		t.run.commit, t.dir, engine, t.backend.config, t.backend.local, t.backend.managed, t.run.job.Settings.State, t.run.snapshot.TemplateSource,
 	})
 	if err != nil || len(t.run.job.NoteKey) == 0 || t.run.approved != nil { // whose lock file is not the template's
 		return ""

@@ -34,7 +34,7 @@ func start(as string, gitHelper []string, patience time.Duration) error {
 		return fmt.Errorf("prepare the process: %w", err)
 	}
 	// No template may reach the spool, the lock or the control pipe.
-	if err := process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1, job.PlanFD); err != nil {
+	if err := process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1, job.PlanFD, job.StateInFD, job.StateOutA, job.StateOutB); err != nil {
 		return fmt.Errorf("exec is started by the agent, with its descriptors, not by hand: %w", err)
 	}
 	if err := process.Subreaper(); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // Prepare implements provisioner.
 func (t *terraformRun) Prepare(ctx context.Context) error {
-	if err := t.setTornAside(); err != nil {
+	if err := errors.Join(t.setTornAside(), t.takeOver()); err != nil {
 		return err
 	}
 	if err := t.makeErroredState(); err != nil {
@@ -88,7 +88,7 @@ func (t *terraformRun) init(ctx context.Context) error {
 // are then fetched in a step of their own, so that nobody is lent anything while
 // such a program runs.
 func (t *terraformRun) initRunsCode() bool {
-	return !t.backend.local || t.kind() != terraform.Terraform
+	return !t.backend.local && !t.backend.managed || t.kind() != terraform.Terraform
 }
 
 // lend gives init's git what opens private modules. No code of the template has

@@ -27,6 +27,7 @@ type provisionRun struct {
 	source   *source.Source
 	// approved is the plan that was approved; nil where none was.
 	approved *planbundle.Bundle
+	managed  *managedState // nil: the state is elsewhere
 	// gitHelper is the argv that reaches githelper.Main.
 	gitHelper []string
 }
@@ -63,6 +64,9 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 func (r *provisionRun) operation() provision.Operation { return r.job.Assignment.Operation }
 
 func (r *provisionRun) cleanUp() {
+	if r.managed != nil {
+		r.managed.Close()
+	}
 	if err := r.files.cleanUp(); err != nil {
 		r.log.System("The run's files with variables could not be removed: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 // agent's configuration, whatever the template says; nil where nothing is known
 // against it.
 func CheckState(backendType string, state job.State) error {
-	if backendType == "local" {
+	if backendType == "local" || backendType == job.Managed {
 		return nil // it is told by template and workspace
 	}
 	_, err := stateConfig(backendType, job.Job{

@@ -119,6 +119,11 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 	if t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job); err != nil {
 		return err
 	}
+	if t.backend.managed {
+		if err := t.run.serveState(); err != nil {
+			return err
+		}
+	}
 	return t.useSaved()
 }
 
@@ -205,7 +210,7 @@ func (t *terraformRun) environment() []string {
 	if t.run.job.Settings.Engine.ProviderMirror != "" {
 		own = append(own, terraform.ConfigFile+"="+t.run.files.engineConfig)
 	}
-	return slices.Concat(os.Environ(), t.credentials, own, t.cache.Env())
+	return slices.Concat(os.Environ(), t.credentials, own, t.cache.Env(), t.run.managed.environ())
 }
 
 // Plan implements provisioner.

@@ -46,6 +46,8 @@ type Job struct {
 	SealedVars map[string]json.RawMessage `json:"sealed_vars,omitempty"`
 	// ClusterKey is the public key to which what this run makes is sealed.
 	ClusterKey string `json:"cluster_key,omitempty"`
+	// ManagedState is nil where the run can have none.
+	ManagedState *ManagedState `json:"managed_state,omitempty"`
 	// Credentials are what the workspace's runs sign in to clouds with.
 	Credentials Credentials `json:"credentials,omitzero"`
 	// NoteKey authenticates what a run notes for the next one where a template
@@ -204,11 +206,32 @@ type Engine struct {
 
 // State is where Terraform's state lives; see the design, section 3.
 type State struct {
+	// Default is Managed where a template that declares no backend has its state
+	// in the database; else it is a local file.
+	Default string `json:"default,omitempty"`
 	// Backend, when set, replaces whatever the template declares.
 	Backend string `json:"backend,omitempty"`
 	// Config completes a backend of the type it is keyed by. In values,
 	// {workspace_id} stands for the workspace's id.
 	Config map[string]map[string]string `json:"config,omitempty"`
+}
+
+// Managed is what Default and Backend say of a state that is kept in the
+// database, sealed to the cluster's key.
+const Managed = "managed"
+
+// MayBeManaged reports whether a run with these settings may have a managed
+// state: unless the template declares a backend that is to be used.
+func (s State) MayBeManaged() bool {
+	return s.Backend == Managed || s.Backend == "" && s.Default == Managed
+}
+
+// ManagedState is what a run is told of its workspace's state in the database.
+// The state itself, opened, is what StateInFD holds.
+type ManagedState struct {
+	// Version is the newest that is stored, 0 for none. What the run writes is
+	// numbered on from there.
+	Version int64 `json:"version"`
 }
 
 // Control is one message to a running child.

@@ -177,6 +177,16 @@ func (w *Writer) end() error {
 	return w.file.err
 }
 
+// Sync waits until the disk has what is in the spool.
+func (w *Writer) Sync() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.file.file.Sync(); err != nil {
+		return fmt.Errorf("sync the spool: %w", err)
+	}
+	return nil
+}
+
 // flush writes what the streams hold: nothing more comes that could complete it.
 // Nothing is gathered.
 func (w *Writer) flush() {

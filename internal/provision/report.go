@@ -42,6 +42,8 @@ type Detail struct {
 	// Drift is what a refresh found to have changed outside; empty but not nil:
 	// nothing has.
 	Drift []PlannedChange `json:"drift,omitzero"`
+	// StateWrite goes from a run to its agent alone, which stores the state.
+	StateWrite *StateWrite `json:"state_write,omitempty"`
 	// StateLock is who holds the state's lock, with CodeStateLocked.
 	StateLock *StateLock `json:"state_lock,omitempty"`
 
@@ -125,6 +127,17 @@ type Running struct {
 	Address string    `json:"address"`
 	Action  string    `json:"action,omitempty"`
 	Since   time.Time `json:"since"`
+}
+
+// StateWrite is a managed state that a run has written, sealed, into one of the
+// two files that its agent has handed it.
+type StateWrite struct {
+	Number int64  `json:"number"` // the version
+	Slot   int    `json:"slot"`   // 0 or 1
+	Digest string `json:"digest"` // SHA-256 of what is in the file, in hexadecimal
+	// Serial and Lineage are what the state says about itself.
+	Serial  uint64 `json:"serial"`
+	Lineage string `json:"lineage"`
 }
 
 // StateLock is who holds the lock of a state, as far as the engine says.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/tendril-run/tendril/internal/job"
 )
 
 // agentName is what the local agent calls itself. It ends in something of this
@@ -34,6 +36,9 @@ type agentConfig struct {
 		URL       string `toml:"url"`
 		TokenFile string `toml:"token_file"`
 	} `toml:"queue"`
+	State struct {
+		Default string `toml:"default"`
+	} `toml:"state"`
 	Policy struct {
 		Repos     []string `toml:"repos"`
 		AllowFile bool     `toml:"allow_file"`
@@ -47,6 +52,7 @@ func writeAgentConfig(o Options, name, queueURL string) (string, error) {
 	c.Queue.URL, c.Queue.TokenFile = queueURL, o.path("token")
 	c.Policy.Repos = append([]string{o.templatePattern()}, o.AllowRepos...)
 	c.Policy.AllowFile = true
+	c.State.Default = job.Managed
 	var text bytes.Buffer
 	text.WriteString("# Written by trellis up at each start: what you change here is lost.\n")
 	encoder := toml.NewEncoder(&text)

@@ -45,4 +45,6 @@ func (q *Queue) GetBlob(ctx context.Context, claimID uuid.UUID, kind string, num
 // partOfBlob is what get_blob answers.
 type partOfBlob queue.PartOfBlob
 
-func (p *partOfBlob) valid() bool { return p.Parts > 0 || string(p.Meta) == "" && p.Data == "" && p.Digest == "" }
+func (p *partOfBlob) valid() bool {
+	return p.Parts > 0 || string(p.Meta) == "" && p.Data == "" && p.Digest == ""
+}

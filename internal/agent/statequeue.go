@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// stateQueue stores the states that a run's spool tells of, in the order of the
+// spool: what stands behind one goes to the database when that is stored. It is
+// for one delivery.
+type stateQueue struct {
+	boot  *boot
+	spool *spool
+	log   *slog.Logger
+	// missing is a state that was told and is not there: another one has been
+	// written over it, which is told of later, or it is lost.
+	missing error
+}
+
+func (b *boot) statesOf(s *spool, log *slog.Logger) *stateQueue {
+	return &stateQueue{boot: b, spool: s, log: log}
+}
+
+// report is Report of logstream.Queue for a report about states, or for one that
+// depends on them; false: it is for the database as it is.
+func (q *stateQueue) report(report *provision.Report) (stored bool, err error) {
+	if w := report.Detail.StateWrite; w != nil {
+		return true, q.store(*w)
+	}
+	if report.Status.EndsRun() && q.missing != nil {
+		report.Status = provision.Failed
+		report.Detail.ErrorCode = provision.CodeStateUnsaved
+		report.Detail.ErrorMessage = fmt.Sprintf("The last state that the run wrote is not on the agent's disk any more (%v), so it could not be stored in the database. Compare what exists with the state (trellis state list), and bring in what it lacks (trellis state import).", q.missing)
+	}
+	return false, nil
+}
+
+// store stores a state. It may take longer than other reports, and is tried until
+// it works: while it is not stored nothing else may happen in the workspace.
+func (q *stateQueue) store(w provision.StateWrite) error {
+	b, workspace := q.boot, q.spool.about.Workspace
+	sealed, err := q.spool.readSealed(w)
+	if err != nil {
+		q.missing = err
+		if !errors.Is(err, errOverwritten) {
+			q.log.Error("a state that the run has written cannot be read", "version", w.Number, "error", err)
+		}
+		return nil
+	}
+	q.missing = nil
+	meta := stateMeta{Serial: w.Serial, Lineage: w.Lineage}
+	meta.MAC = b.identities.Sign(statePurpose, stateMessage(workspace, w.Number, w.Digest, meta))
+	about, err := json.Marshal(meta)
+	if err != nil {
+		return fmt.Errorf("describe a state: %w", err)
+	}
+	ctx, cancel := context.WithCancel(b.delivery)
+	defer cancel()
+	err = patiently(b.queue.PutBlob(ctx, q.spool.claim, queue.Blob{Kind: queue.BlobState, Number: w.Number, Digest: w.Digest, Meta: about}, sealed))
+	switch kind := queue.KindOf(err); {
+	case err == nil:
+		if err := b.dir.sawState(workspace, w.Number); err != nil {
+			q.log.Warn("the state is stored, but its version could not be noted", "error", err)
+		}
+		return nil
+	case kind == queue.ClaimLost:
+		q.keep(sealed, err)
+	case kind == queue.Refused:
+		q.log.Error("the database refuses a state; trying again until it takes it", "version", w.Number, "refused", err)
+		return &queue.Error{Kind: queue.Unavailable, Message: err.Error(), Err: err}
+	}
+	return err
+}
+
+// keep keeps a state that the database does not want any more, for people: the
+// workspace was released, and others may have used it.
+func (q *stateQueue) keep(sealed []byte, why error) {
+	path := q.boot.dir.path("rejected", q.spool.claim.String()+".state.age")
+	if err := writeFile(path, sealed); err != nil {
+		q.log.Error("a state that the database refuses could not be kept", "error", err, "refused", why)
+		return
+	}
+	q.log.Error("the database does not take a state of this run any more; it is kept, sealed to the cluster's key", "file", path, "refused", why)
+}
+
+func sha256Of(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return sum[:]
+}

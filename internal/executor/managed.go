@@ -1,0 +1,155 @@
+package executor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"filippo.io/age"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/managedstate"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/terraform"
+)
+
+// managedState is the workspace's state while a run has it: the engine reads and
+// writes it by HTTP, and what is written is left for the agent, sealed. The
+// database need not be there for that.
+type managedState struct {
+	*managedstate.Server
+	log       *logstream.Writer
+	recipient age.Recipient
+	slots     [2]*os.File
+	// version is the newest that is written or was there before; the next one goes
+	// into the slot that the newest is not in. So there is always a whole one.
+	version int64
+	slot    int
+	stored  int64 // what was there when the run began
+}
+
+// serveState starts the backend with the state that the agent has handed down.
+func (r *provisionRun) serveState() error {
+	told := r.job.ManagedState
+	if told == nil {
+		return errors.New("this run needs a managed state, and its agent has handed none down")
+	}
+	recipient, err := seal.ParseRecipient(r.job.ClusterKey)
+	if err != nil {
+		return fmt.Errorf("the cluster's key: %w", err)
+	}
+	in, slots := stateFiles()
+	state, err := io.ReadAll(io.NewSectionReader(in, 0, managedstate.MaxState))
+	if err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	m := &managedState{log: r.log, recipient: recipient, slots: slots, version: told.Version, stored: told.Version, slot: 1}
+	m.Server, err = managedstate.Serve(managedstate.Options{
+		State: state, Save: m.save, TooLarge: m.tooLarge,
+	})
+	if err != nil {
+		return err
+	}
+	r.managed = m
+	r.log.Mask(m.Password())
+	return nil
+}
+
+func (m *managedState) tooLarge(limit int64) {
+	m.log.System("The state is larger than the %d bytes that a managed one may have, so it is not stored: split the workspace, or keep its state in another backend.", limit)
+}
+
+// environ is what the engine needs to find it.
+func (m *managedState) environ() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Environ()
+}
+
+// save leaves a state for the agent. When it returns both the state and the word
+// of it are on the disk: the engine may forget it.
+func (m *managedState) save(state []byte, header managedstate.Header) error {
+	err := m.write(state, header)
+	if err != nil {
+		m.log.System("The state, serial %d, could not be written to this agent's disk: %v", header.Serial, err)
+	}
+	return err
+}
+
+func (m *managedState) write(state []byte, header managedstate.Header) error {
+	sealed, err := seal.To(m.recipient, state)
+	if err != nil {
+		return err
+	}
+	slot := 1 - m.slot
+	if err := fill(m.slots[slot], sealed); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(sealed)
+	err = m.log.Update(provision.Report{Status: provision.Processing, Detail: provision.Detail{StateWrite: &provision.StateWrite{
+		Number: m.version + 1, Slot: slot, Digest: hex.EncodeToString(sum[:]), Serial: header.Serial, Lineage: header.Lineage,
+	}}})
+	if err := errors.Join(err, m.log.Sync()); err != nil {
+		return err
+	}
+	m.version, m.slot = m.version+1, slot
+	return nil
+}
+
+// fill makes content all that is in a file. What cannot be written in full takes
+// no room.
+func fill(file *os.File, content []byte) error {
+	err := file.Truncate(0)
+	if err == nil {
+		_, err = file.WriteAt(content, 0)
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		_ = file.Truncate(0) // the error at hand tells more
+	}
+	return err
+}
+
+// takeOver makes a state that is a file of this agent's the workspace's first
+// managed one. The file stays where it is; nobody reads it any more once there
+// is a managed state, so it cannot be taken over twice.
+func (t *terraformRun) takeOver() error {
+	if m := t.run.managed; m == nil || m.stored > 0 || len(m.State()) > 0 {
+		return nil
+	}
+	if err := t.setTornAside(); err != nil {
+		return err
+	}
+	path := filepath.Join(t.run.job.Dirs.State, localState)
+	state, err := terraform.ReadStateFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(state) == 0:
+		return nil
+	case err != nil:
+		return provision.Fail(provision.CodeStateInvalid, fmt.Sprintf("the workspace's state in %s, which is to be taken over, cannot be read: %s", path, reason(err)), err)
+	}
+	if _, err := terraform.ReadStateHeader(state); err != nil {
+		return provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
+			"%s, the workspace's state, is to be taken over, and is no whole state: mend it, or remove it if nothing exists that it knew of", path), err)
+	}
+	if err := t.run.managed.Put(state); err != nil {
+		return fmt.Errorf("take the state in %s over: %w", path, err)
+	}
+	t.run.log.System("The workspace's state was a file of this agent's. It is taken over, and kept in the database from now on.")
+	return nil
+}
+
+// stateFiles are those that the agent has handed down.
+func stateFiles() (in *os.File, out [2]*os.File) {
+	return os.NewFile(job.StateInFD, "state"), [2]*os.File{os.NewFile(job.StateOutA, "state A"), os.NewFile(job.StateOutB, "state B")}
+}
