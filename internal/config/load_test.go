@@ -100,6 +100,7 @@ public_key_file = "ca.pem"
 provider_mirror = "https://mirror.example.com/providers/"
 provider_direct = true
 [state]
+default = "managed"
 backend = "s3"
 [state.config.s3]
 bucket = "acme-state"
@@ -148,7 +149,7 @@ uids = "off"
 			MirrorURL: "https://mirror.example.com/releases", PublicKeyFile: filepath.Join(dir, "ca.pem"),
 			ProviderMirror: "https://mirror.example.com/providers/", ProviderDirect: true,
 		},
-		State: State{Backend: "s3", Config: map[string]map[string]string{
+		State: State{Default: "managed", Backend: "s3", Config: map[string]map[string]string{
 			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
 		}},
 		Run: Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*"}, UIDs: "off", Timeouts: Timeouts{"plan": {30 * time.Minute}, "state": {5 * time.Minute}}},
@@ -167,7 +168,7 @@ uids = "off"
 			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
 			ProviderMirror: want.Engine.ProviderMirror, ProviderDirect: true,
 		},
-		State:       job.State{Backend: "s3", Config: want.State.Config},
+		State:       job.State{Default: job.Managed, Backend: "s3", Config: want.State.Config},
 		CancelGrace: time.Minute, Timeout: time.Hour, DiskWait: 45 * time.Second, LogLimit: 1 << 30,
 		Timeouts: map[provision.Operation]time.Duration{provision.OperationPlan: 30 * time.Minute, provision.OperationState: 5 * time.Minute},
 	}
@@ -195,7 +196,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
 		"TENDRIL_ENGINE_KIND=tofu", "TENDRIL_ENGINE_VERSION=1.9.0", "TENDRIL_ENGINE_DIR=" + dir, "TENDRIL_ENGINE_INSTALL=false",
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
-		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
+		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_DEFAULT=managed", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
 		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000", "TENDRIL_IDENTITY_FILE=/identity",
 		"TENDRIL_CREDENTIALS=a/**:env_file=" + path, "TENDRIL_CREDENTIALS_DEFAULT=true",
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
@@ -214,7 +215,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},
 		Engine: Engine{Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: "http://m", PublicKeyFile: path, ProviderMirror: dir, ProviderDirect: true},
-		State: State{Backend: "gcs", Config: map[string]map[string]string{
+		State: State{Default: "managed", Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
 		}},
 		Run: Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000", Timeouts: Timeouts{"plan": {30 * time.Minute}, "apply": {90 * time.Second}}},
