@@ -230,3 +230,56 @@ resource "terraform_data" "first" {}
 		t.Errorf("resources = %s, want the first created and the other tainted", got)
 	}
 }
+
+// What is sensitive stays so where the template copies it to.
+func TestSecretsStayOutOfPlansAndOutputs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.job.Settings.Policy.PlainSensitive = true
+	repo := s.template(map[string]string{"main.tf": `
+variable "password" {
+  type      = string
+  sensitive = true
+}
+variable "tag" { default = "one" }
+resource "terraform_data" "a" {
+  input = { copy = nonsensitive("user:${var.password}"), open = var.tag, (nonsensitive(var.password)) = 1 }
+}
+resource "terraform_data" "b" { input = { pw = var.password, open = var.tag } }
+output "url" { value = nonsensitive("https://user:${var.password}@host/") }
+output "generated" {
+  value     = "made-${terraform_data.a.id}"
+  sensitive = true
+}
+output "copied" { value = ["see made-${terraform_data.a.id}"] }
+`}, nil)
+	for _, tag := range []string{"one", "two"} {
+		s.ask(repo.URL, "v1", "", map[string]any{"password": "correct-horse", "tag": tag})
+		c := s.do(provision.OperationApply)
+		reports, err := json.Marshal(c.reports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for where, text := range map[string]string{"reports": string(reports), "log": c.text()} {
+			if strings.Contains(text, "correct-horse") || strings.Contains(text, "made-") {
+				t.Errorf("%s hold a secret: %s", where, text)
+			}
+		}
+		plan := planOf(c)
+		attributes := map[string]provision.AttributeChange{}
+		for _, r := range plan.Resources {
+			for _, a := range r.Attributes {
+				attributes[r.Address+" "+a.Path] = a
+			}
+		}
+		if a := attributes["terraform_data.b input.open"]; string(a.After) != `"`+tag+`"` {
+			t.Errorf("input.open of b = %s after, want %q", a.After, tag)
+		}
+		if a, ok := attributes["terraform_data.b input.pw"]; tag == "one" && (!ok || !a.Sensitive) {
+			t.Errorf("input.pw of b = %+v, want it sensitive", a)
+		}
+		if url := c.outputs()["url"]; string(url.Value) != `"https://user:***@host/"` {
+			t.Errorf("output url = %s, want it with the password masked", url.Value)
+		}
+	}
+}
