@@ -45,24 +45,23 @@ func (r *provisionRun) outputs(found results) error {
 		detail.Outputs = nil
 		err = r.session.report(detail)
 	}
-	return errors.Join(err, r.resources(found.resources))
+	r.resources(found.resources)
+	return err
 }
 
-// resources reports what exists in the workspace.
-func (r *provisionRun) resources(exist []provision.Resource) error {
+// resources reports what exists in the workspace. What cannot be recorded does
+// not change how a run ends: the state has it.
+func (r *provisionRun) resources(exist []provision.Resource) {
 	if exist == nil {
-		return nil
+		return
 	}
 	listed, omitted := fitResources(exist)
 	if omitted > 0 {
 		r.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(exist), len(listed))
 	}
-	err := r.session.report(provision.Detail{Resources: listed, ResourcesOmitted: omitted})
-	if _, large := errors.AsType[*logstream.TooLargeError](err); large {
-		r.log.System("The list of resources is too large to be recorded: %v.", err)
-		return nil
+	if err := r.session.report(provision.Detail{Resources: listed, ResourcesOmitted: omitted}); err != nil {
+		r.log.System("What exists in this workspace could not be recorded (%v); it is in the state.", err)
 	}
-	return err
 }
 
 // requester is to whom sensitive outputs are sealed; nil where the snapshot
@@ -139,6 +138,14 @@ func (t *terraformRun) stateNow(ctx context.Context) (terraform.State, error) {
 	if err != nil {
 		return terraform.State{}, err
 	}
+	state, err := terraform.ReadState(raw, t.plan)
+	if err == nil || !t.backend.local || t.run.session.unsaved {
+		return state, err
+	}
+	// OpenTofu may have encrypted the file.
+	if raw, err = t.pullState(ctx); err != nil {
+		return terraform.State{}, err
+	}
 	return terraform.ReadState(raw, t.plan)
 }
 
@@ -163,6 +170,10 @@ func (t *terraformRun) rawState(ctx context.Context) ([]byte, error) {
 		// The one engine process that a run with a backend of its template's has
 		// more: nothing else knows the values of sensitive outputs and what an
 		// attribute is that was unknown before. Unlike show it starts no provider.
-		return t.runner.StoredState(ctx, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
+		return t.pullState(ctx)
 	}
+}
+
+func (t *terraformRun) pullState(ctx context.Context) ([]byte, error) {
+	return t.runner.StoredState(ctx, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
 }

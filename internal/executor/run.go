@@ -218,7 +218,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	progress.close()
 	if err != nil {
 		err = r.saveState(ctx, p, room, r.stopOr(ctx, err))
-		_ = r.resources(r.result(p).resources) // what failed tells more
+		r.resources(r.result(p).resources)
 		return err
 	}
 	r.files.applying = false

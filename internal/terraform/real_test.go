@@ -21,10 +21,16 @@ import (
 // realEngine is the Terraform of this machine.
 func realEngine(t *testing.T) Engine {
 	t.Helper()
-	if _, err := exec.LookPath(Terraform); err != nil {
-		t.Fatalf("these tests run the real Terraform: install it and put it on PATH (%v)", err)
+	return realEngineOf(t, Terraform)
+}
+
+// realEngineOf is one of the engines that "make test" puts on PATH.
+func realEngineOf(t *testing.T, kind string) Engine {
+	t.Helper()
+	if _, err := exec.LookPath(kind); err != nil {
+		t.Fatalf("these tests run the real %s: install it and put it on PATH (%v)", kind, err)
 	}
-	engine, err := Locate(t.Context(), job.Engine{}, Want{}, "", nil)
+	engine, err := Locate(t.Context(), job.Engine{}, Want{Kind: kind}, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +63,20 @@ func newReal(t *testing.T, template string, opts Options) *Runner {
 		t.Fatal(err)
 	}
 	return realIn(t, opts)
+}
+
+// newRealOf is newReal for one of the engines.
+func newRealOf(t *testing.T, kind, template string) *Runner {
+	t.Helper()
+	opts := Options{Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}}
+	if err := os.WriteFile(filepath.Join(opts.Dir, "main.tf"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(realEngineOf(t, kind), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func realIn(t *testing.T, opts Options) *Runner {

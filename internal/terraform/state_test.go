@@ -82,7 +82,16 @@ func TestReadStateOfNothing(t *testing.T) {
 // a plan's marks are found by.
 func TestReadStateAgreesWithTheEngine(t *testing.T) {
 	t.Parallel()
-	r := newReal(t, `
+	for _, kind := range []string{Terraform, OpenTofu} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			readStateAgrees(t, kind)
+		})
+	}
+}
+
+func readStateAgrees(t *testing.T, kind string) {
+	r := newRealOf(t, kind, `
 variable "pw" {
   default   = "hunter2-default"
   sensitive = true
@@ -99,7 +108,7 @@ output "pw" {
   value     = var.pw
   sensitive = true
 }
-`, Options{})
+`)
 	planned(t, r, PlanOptions{})
 	plan, err := r.ShowPlan(t.Context(), "tendril.tfplan")
 	if err != nil {

@@ -41,6 +41,9 @@ func Summarise(plan *tfjson.Plan) provision.PlanSummary {
 // plannedChange is a change without its attributes.
 func plannedChange(change *tfjson.ResourceChange, action string) provision.PlannedChange {
 	planned := provision.PlannedChange{Address: change.Address, Action: action, Reason: string(change.ActionReason)}
+	if action == "forget" {
+		planned.Reason = "" // which would be one to delete
+	}
 	if change.DeposedKey != "" {
 		planned.Reason = "deposed" // left over from a replacement that failed
 	}
