@@ -94,10 +94,14 @@ func (k *keeper) deploy(workspace, fate string) uuid.UUID {
 			k.T.Fatal(err)
 		}
 	}
-	snapshot, err := json.Marshal(map[string]any{
+	asked := map[string]any{
 		"template_source": map[string]any{"repo": k.repo, "version": "v1"}, "workspace": workspace,
 		"terraform_vars": map[string]any{"fate": fate}, "sealed_vars": sealed,
-	})
+	}
+	if workspace == "acme/approval" {
+		asked["approval"] = "always"
+	}
+	snapshot, err := json.Marshal(asked)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -146,6 +150,9 @@ func (k *keeper) wantNowhere(when string) {
 		content, err := os.ReadFile(path)
 		looked++
 		look(path, string(content))
+		if strings.HasPrefix(string(content), "PK") { // a saved plan is a zip, in which no text is found
+			k.T.Errorf("%s %s is a plan in clear", when, path)
+		}
 		return err
 	})
 	if err != nil || looked == 0 {
@@ -173,7 +180,18 @@ func TestSealedValuesAppearNowhere(t *testing.T) {
 	}
 	k.wantNowhere("after runs that ended")
 
-	id := k.deploy("acme/wait", "wait")
+	// What waits for approval is kept, but by nobody who could read it, and what
+	// is ephemeral is given to the apply anew.
+	id := k.deploy("acme/approval", "well")
+	k.Await("approval to be asked for", "SELECT status = 'AWAITING_APPROVAL' FROM public.provisions WHERE id = $1", id)
+	k.wantNowhere("while a plan waits for approval")
+	k.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE id = $1", id)
+	if got := k.AwaitEnd(id); got != "SUCCESS" {
+		t.Fatalf("the approved provision = %s: %s", got, k.Message(id))
+	}
+	k.wantNowhere("after an approved run")
+
+	id = k.deploy("acme/wait", "wait")
 	k.AwaitLine(id, "waiting")
 	files, err := filepath.Glob(filepath.Join(k.agent.Dir, "work", "*", "secrets", "sealed.tfvars.json"))
 	if err != nil || len(files) != 1 {

@@ -3,12 +3,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"filippo.io/age"
+	"golang.org/x/sys/unix"
+
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
@@ -113,6 +120,17 @@ func TestSealPinsTheKey(t *testing.T) {
 	}
 }
 
+const agentKey = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+
+func recipientOf(t *testing.T) age.Recipient {
+	t.Helper()
+	to, err := seal.ParseRecipient(agentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 func TestSealedFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -126,6 +144,17 @@ func TestSealedFlags(t *testing.T) {
 	if err != nil || len(got) != 2 || got["a"] != "message a" || got["b"] != "message b" {
 		t.Errorf("read() = %v, %v, want both, the single one first", got, err)
 	}
+	message, err := seal.Variable{Name: "a", Value: json.RawMessage(`"hunter2-hunter2"`)}.Seal(recipientOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := deployRequest{
+		repo: "https://git.example/t", version: "v1", workspace: "acme/prod", by: "a test", sealed: map[string]string{"a": message}, requesterKey: agentKey,
+	}.snapshot()
+	var snapshot provision.Snapshot
+	if err != nil || json.Unmarshal(asked, &snapshot) != nil || snapshot.SealedVars["a"] != message || snapshot.RequesterKey != agentKey {
+		t.Errorf("snapshot() = %s, %v, want the message and the requester's key in it", asked, err)
+	}
 	for want, flags := range map[string]sealedFlags{
 		"must be NAME=FILE":                    {vars: []string{"hunter2"}},
 		"--sealed-var a: names no file":        {vars: []string{"a=hunter2"}},
@@ -136,4 +165,58 @@ func TestSealedFlags(t *testing.T) {
 			t.Errorf("read(%v) = %v, want %q and nothing of a value", flags, err, want)
 		}
 	}
+}
+
+// On a terminal the value is asked for and not shown.
+func TestSealAsksForTheValue(t *testing.T) {
+	t.Parallel()
+	master, terminal := pseudoTerminal(t)
+	cmd := command(t, nil, "seal", "password", "--key", agentKey)
+	cmd.Stdin, cmd.Stderr = terminal, terminal
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = terminal.Close() // so that what is read ends with the process
+	said := &watched{}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(said, master) // ends with an error on Linux
+	}()
+	eventually(t, "to be asked", said.String, func() bool { return strings.Contains(said.String(), "Value of password (it is not shown): ") })
+	eventually(t, "what is typed not to be shown", said.String, func() bool {
+		termios, err := unix.IoctlGetTermios(int(master.Fd()), unix.TCGETS)
+		return err == nil && termios.Lflag&unix.ECHO == 0
+	})
+	if _, err := master.WriteString("hunter2-hunter2\n"); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	<-read
+	if err != nil || strings.Contains(said.String(), "hunter2") || !strings.HasPrefix(out.String(), "-----BEGIN AGE ENCRYPTED FILE-----") {
+		t.Errorf("seal on a terminal = %v, shows %q, prints %q, want a message and nothing of the value", err, said, out.String())
+	}
+}
+
+// pseudoTerminal is one, and the end where the person sits.
+func pseudoTerminal(t *testing.T) (master, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, terminal
 }
