@@ -90,7 +90,17 @@ func (s *site) changeBundle(change func(*planbundle.Bundle)) {
 // planned; an ephemeral variable, which no plan holds, is given again.
 func TestApprovedPlanIsAppliedElsewhere(t *testing.T) {
 	t.Parallel()
-	s, states := newSharedSite(t)
+	for _, engine := range []string{"terraform", "tofu"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s, states := newSharedSite(t)
+			s.job.Settings.Engine.Kind = engine
+			applyApprovedElsewhere(t, s, states)
+		})
+	}
+}
+
+func applyApprovedElsewhere(t *testing.T, s *site, states *stateServer) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	s.job.Assignment.Approval = provision.ApprovalAlways
 	s.template(httpTemplate(`
@@ -121,6 +131,7 @@ output "when" { value = terraform_data.a.input }
 
 	other := s.elsewhere()
 	other.job.Assignment.ApprovedPlan = digest
+	other.job.Settings.Engine.Kind = "terraform" // the plan says which it needs
 	got, c := other.run()
 	wantEnd(t, got, provision.Success, "")
 	if slices.Contains(c.stages(), provision.StagePlan) || strings.Contains(c.text(), "Terraform will perform") {
@@ -199,6 +210,16 @@ func TestApprovalNeededAfterAll(t *testing.T) {
 	}
 }
 
+// applyAnother has another run change what is there.
+func applyAnother(t *testing.T, s *site) {
+	t.Helper()
+	other := s.elsewhere()
+	other.job.Assignment.Approval, other.job.Assignment.ApprovedPlan = "", ""
+	other.amend(map[string]any{"terraform_vars": map[string]any{"input": "3"}})
+	got, _ := other.run()
+	wantEnd(t, got, provision.Success, "")
+}
+
 // An approved plan that no longer fits what it is for.
 func TestApprovedPlanIsRefused(t *testing.T) {
 	t.Parallel()
@@ -208,11 +229,7 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 		want   string
 	}{
 		"the state has moved on": {func(t *testing.T, s *site, _ *stateServer) {
-			first := s.elsewhere()
-			first.job.Assignment.Approval, first.job.Assignment.ApprovedPlan = "", ""
-			first.amend(map[string]any{"terraform_vars": map[string]any{"input": "3"}})
-			got, _ := first.run()
-			wantEnd(t, got, provision.Success, "")
+			applyAnother(t, s)
 		}, provision.CodePlanStale, "the state has moved on"},
 		"another state": {func(_ *testing.T, _ *site, states *stateServer) {
 			states.state = bytes.Replace(states.state, []byte(`"lineage": "`), []byte(`"lineage": "x`), 1)
@@ -220,6 +237,9 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 		"the snapshot was changed": {func(_ *testing.T, s *site, _ *stateServer) {
 			s.amend(map[string]any{"terraform_vars": map[string]any{"input": "3"}})
 		}, provision.CodePlanInvalid, "changed since"},
+		"the state has moved on, OpenTofu": {func(t *testing.T, s *site, _ *stateServer) {
+			applyAnother(t, s)
+		}, provision.CodePlanStale, "the state has moved on"},
 		"another provision's": {func(_ *testing.T, s *site, _ *stateServer) {
 			s.job.Assignment.ProvisionID = uuid.New()
 		}, provision.CodePlanInvalid, "another provision"},
@@ -247,6 +267,9 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, states := newSharedSite(t)
+			if strings.HasSuffix(name, "OpenTofu") {
+				s.job.Settings.Engine.Kind = "tofu"
+			}
 			s.template(httpTemplate(two), nil)
 			s.do(provision.OperationApply)
 			s.job.Assignment.Approval = provision.ApprovalAlways
