@@ -16,6 +16,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -162,6 +163,15 @@ func (c *scripted) play() int {
 			panic("a defect with 0xdeadbeef")
 		case "exit":
 			return n
+		case "plan": // leaves a bundle, or, with a text after it, that
+			content := []byte(arg)
+			if arg == "" {
+				content = c.bundle()
+			}
+			if _, err := os.NewFile(job.PlanFD, "plan").WriteAt(content, 0); err != nil {
+				panic(err)
+			}
+			c.report(provision.AwaitingApproval, provision.Detail{PlanDigest: planbundle.Digest(content)})
 		case "nonsense": // a result that the database does not take
 			percent := 500
 			c.report(provision.Success, provision.Detail{Percent: &percent})
@@ -172,6 +182,22 @@ func (c *scripted) play() int {
 		}
 	}
 	return 0
+}
+
+// bundle is a plan of this run's provision.
+func (c *scripted) bundle() []byte {
+	snapshot, err := planbundle.SnapshotDigest(c.job.Assignment.Snapshot)
+	if err != nil {
+		panic(err)
+	}
+	content, err := planbundle.Bundle{
+		Provision: c.job.Assignment.ProvisionID, Workspace: c.job.Assignment.WorkspaceID, Operation: c.job.Assignment.Operation,
+		Snapshot: snapshot, Plan: []byte("a plan"),
+	}.Encode()
+	if err != nil {
+		panic(err)
+	}
+	return content
 }
 
 // apply asks for the acknowledgement.

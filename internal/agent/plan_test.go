@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/planbundle"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
+)
+
+func TestPlanIsStoredBeforeItIsReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "print 1", "plan")
+	w.becomes(t, id, "AWAITING_APPROVAL")
+	got := w.Text(t, "SELECT count(*)::text FROM tendril.blobs b JOIN public.provisions p ON p.id = b.provision_id AND p.plan_digest = b.digest WHERE b.complete_at IS NOT NULL")
+	if got != "1" {
+		t.Errorf("%s plans of the digest that was reported are stored, want 1", got)
+	}
+	if got := w.Text(t, "SELECT count(*)::text FROM tendril.blob_parts WHERE position('a plan'::bytea IN data) > 0"); got != "0" {
+		t.Error("the plan is stored in clear")
+	}
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+// A child that reports a plan and leaves something else: there is nothing that
+// anybody could approve.
+func TestPlanThatIsNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "plan nonsense")
+	w.becomes(t, id, "FAILED/plan_invalid")
+	a.says(t, "cannot be stored")
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+func TestApprovedPlanIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "plan")
+	w.becomes(t, id, "AWAITING_APPROVAL")
+	w.Exec(t, "DELETE FROM tendril.blobs")
+	w.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions")
+	w.becomes(t, id, "FAILED/plan_invalid")
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+// A database that does not give the plan out is waited for, but not by a run that
+// is to end.
+func TestCancelWhileThePlanIsFetched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "plan")
+	w.becomes(t, id, "AWAITING_APPROVAL")
+	conn, err := pgx.Connect(t.Context(), w.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background()) //nolint:errcheck // the test is over
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE tendril.blob_parts"); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions")
+	eventually(t, "the claim", func() bool { return w.Status(t, id) == "PROCESSING" })
+	w.Exec(t, "SELECT public.cancel_provision($1)", id)
+	a.says(t, "reason=cancelled")
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil { // the plan goes with its provision
+		t.Fatal(err)
+	}
+	w.becomes(t, id, "CANCELLED/cancelled")
+	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+// Whoever reads a plan must have the key: while identities are rotated, some
+// agents have none but the older one.
+func TestMakersFollowTheClustersKey(t *testing.T) {
+	t.Parallel()
+	older, newer := generated(t), generated(t)
+	both := append(newer[:1:1], older...)
+	for name, tc := range map[string]struct {
+		cluster string
+		want    seal.Identities
+	}{
+		"the current one": {newer.Public(), newer}, "an older one": {older.Public(), older}, "none": {"", newer}, "a stranger's": {generated(t).Public(), newer},
+	} {
+		b := &boot{identities: both, clusterKey: tc.cluster}
+		if got := b.makers().Public(); got != tc.want.Public() {
+			t.Errorf("%s: makers() = %s, want %s", name, got, tc.want.Public())
+		}
+	}
+}
+
+func generated(t *testing.T) seal.Identities {
+	t.Helper()
+	made, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// What lies in a spool's file must be the plan of that spool.
+func TestPlanOfAnotherProvision(t *testing.T) {
+	t.Parallel()
+	d := openTestDir(t, t.TempDir())
+	s, files, err := d.newSpool(provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), WorkspaceID: uuid.New()}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.close()
+	content, err := planbundle.Bundle{Provision: uuid.New(), Workspace: s.about.Workspace}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.plan.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	p := &plans{spool: s, log: slog.New(slog.DiscardHandler)}
+	_, err = p.read(planbundle.Digest(content))
+	if err == nil || !strings.Contains(err.Error(), "another provision") {
+		t.Errorf("read() = %v, want an error", err)
+	}
+	if got := p.lost(err).Detail.ErrorCode; got != provision.CodePlanInvalid {
+		t.Errorf("lost() has the code %s, want %s", got, provision.CodePlanInvalid)
+	}
+}
