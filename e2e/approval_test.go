@@ -236,6 +236,9 @@ func TestApprovedPlanThatIsNotGenuine(t *testing.T) {
 		"snapshot-changed": {after: func(id uuid.UUID) {
 			s.force("UPDATE public.provisions SET config_snapshot = jsonb_set(config_snapshot, '{terraform_vars,input}', '\"evil\"') WHERE id = $1", id)
 		}, status: "FAILED/plan_invalid", want: "it was changed since"},
+		"gone": {after: func(id uuid.UUID) {
+			s.Exec(t, "DELETE FROM tendril.blobs WHERE provision_id = $1", id)
+		}, status: "FAILED/plan_invalid", want: "not in the database any more"},
 		"state-changed": {after: func(id uuid.UUID) {
 			path := s.StatePath(s.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", id))
 			state := `{"version": 4, "terraform_version": "1.11.4", "serial": 7, "lineage": "another", "outputs": {}, "resources": []}`
@@ -309,11 +312,12 @@ func TestPlanSurvivesItsAgent(t *testing.T) {
 	}
 }
 
-// Who turns a plan down frees its workspace, and nothing is applied.
+// Who turns a plan down frees its workspace, and nothing is applied. Here runs
+// have uids of their own, if the tests are root's.
 func TestRejectedPlanFreesItsWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newApprovals(t)
-	a := s.agent("one")
+	a := s.NewAgent("one", 1, "")
 	a.Set("TENDRIL_POLICY_APPROVAL", "always") // the agent's own word
 	a.Start()
 	id := s.ask("w", "1", nil)

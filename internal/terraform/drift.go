@@ -18,7 +18,7 @@ func Drift(plan *tfjson.Plan) []provision.PlannedChange {
 		if change == nil || change.Change == nil || change.Mode == tfjson.DataResourceMode {
 			continue
 		}
-		action := ""
+		var action string
 		switch actions := change.Change.Actions; {
 		case actions.Update():
 			action = "update"
