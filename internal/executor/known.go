@@ -14,10 +14,15 @@ import (
 )
 
 // knownSecrets lists what must appear in no line of a run, as far as it is known
-// before anything runs: the credentials of git and of the workspace, sealed
-// variables, and what the environment holds.
+// before anything runs: the credentials of git, of the workspace and of state
+// backends, sealed variables, and what the environment holds.
 func knownSecrets(j job.Job, environ []string) []string {
 	all := slices.Concat(source.Secrets(j.Settings.Git.Hosts), j.Credentials.Secrets(), environmentSecrets(environ))
+	for _, config := range j.Settings.State.Config {
+		for name, value := range config {
+			all = append(all, environmentSecrets([]string{name + "=" + value})...)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.SealedVars)) {
 		eachLeaf(j.SealedVars[name], func(_, text string) { all = append(all, text) })
 	}

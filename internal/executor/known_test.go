@@ -13,6 +13,7 @@ func TestKnownSecrets(t *testing.T) {
 	j := job.Job{SealedVars: map[string]json.RawMessage{"s": json.RawMessage(`{"a":["sealed-one",12345678],"b":true}`)}}
 	j.Settings.Git.Hosts = []job.GitHost{{Host: "h", Key: "git-key"}}
 	j.Credentials.Env = map[string]string{"AWS_SESSION_TOKEN": "of-the-workspace"}
+	j.Settings.State.Config = map[string]map[string]string{"http": {"address": "https://u:backend-pw@h", "password": "http-pw", "bucket": "shown"}}
 	got := knownSecrets(j, []string{
 		"PATH=/usr/bin", "HOME=/home/x", "AWS_REGION=eu-central-1", "AWS_PROFILE=prod", "KUBECONFIG=/etc/kube", "VAULT_ADDR=https://vault:8200",
 		"AWS_ACCESS_KEY_ID=id-of-key", "AWS_SECRET_ACCESS_KEY=aws-secret", "HCLOUD_TOKEN=hcloud", "OS_PASSWORD=os-pw",
@@ -23,7 +24,7 @@ func TestKnownSecrets(t *testing.T) {
 	})
 	slices.Sort(got)
 	want := []string{
-		"-----BEGIN", "12345678", "aws-secret", "azure", "bWU6cHJAeHk=", "flare", "git-key", "hcloud", "id-of-key",
+		"-----BEGIN", "12345678", "aws-secret", "azure", "bWU6cHJAeHk=", "backend-pw", "dTpiYWNrZW5kLXB3", "flare", "git-key", "hcloud", "http-pw", "id-of-key",
 		"of-the-workspace", "os-pw", "pr@xy", "proxmox", "sealed-one",
 	}
 	if !slices.Equal(got, want) {

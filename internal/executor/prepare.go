@@ -22,6 +22,7 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 	if err := t.makeErroredState(); err != nil {
 		return err
 	}
+	t.maskPriorState()
 	if t.reused = t.note.take(time.Now()) && !t.run.session.unsaved; t.reused {
 		t.run.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", t.kind())
 		return t.cache.Reuse()
@@ -34,6 +35,29 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 		}
 	}
 	return t.init(ctx)
+}
+
+// maxPriorState is how large a state may be, in bytes, to be looked through
+// before there is a plan.
+const maxPriorState = 32 << 20
+
+// maskPriorState hides what the state of the last run holds, where that is at
+// hand. Of one in a backend of the template's the plan tells, when it has been
+// printed: to ask before would cost each run another engine process.
+func (t *terraformRun) maskPriorState() {
+	var raw []byte
+	switch {
+	case t.run.managed != nil:
+		raw = t.run.managed.State()
+	case t.backend.local:
+		raw, _ = terraform.ReadStateFile(t.backend.place) // init says what is wrong with it
+	}
+	if len(raw) > maxPriorState {
+		return
+	}
+	if state, err := terraform.ReadState(raw, nil); err == nil {
+		t.mask(state.Secrets)
+	}
 }
 
 // init fetches modules and providers and records the backend, beginning with

@@ -52,7 +52,7 @@ func masked[T any](all []T, mask func(*T)) []T {
 }
 
 func (s *secrets) maskChange(c *provision.PlannedChange) {
-	for _, text := range []*string{&c.Address, &c.From, &c.ID} {
+	for _, text := range []*string{&c.Address, &c.From, &c.ID, &c.Reason} {
 		*text = s.maskString(*text)
 	}
 	c.Attributes = masked(c.Attributes, func(a *provision.AttributeChange) {

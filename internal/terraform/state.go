@@ -82,12 +82,12 @@ func ReadState(raw []byte, plan *tfjson.Plan) (State, error) {
 		}
 	}
 	for _, r := range file.Resources {
-		if r.Mode != string(tfjson.ManagedResourceMode) {
-			continue
-		}
 		for _, instance := range r.Instances {
 			address := instance.address(r.Module, r.Type, r.Name)
 			secrets.addInstance(instance, marked[address])
+			if r.Mode != string(tfjson.ManagedResourceMode) {
+				continue
+			}
 			resource := describeResource(address, r.Type, instance.Attributes, instance.hides(marked, address))
 			resource.Provider = providerSource(r.Provider)
 			if instance.Status == "tainted" {
@@ -140,7 +140,7 @@ func (s secretSet) addInstance(i storedInstance, marks any) {
 		for _, step := range path {
 			value = step.in(value)
 		}
-		s.addLong(value)
+		s.addLong(unwrapped(value))
 	}
 	members, _ := marks.(map[string]any)
 	for name, mark := range members {
