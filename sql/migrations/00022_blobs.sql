@@ -436,8 +436,9 @@ SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
 DECLARE
-  v_org uuid := (SELECT org_id FROM public.workspaces WHERE id = p_workspace);
+  v_org uuid;
 BEGIN
+  SELECT w.org_id INTO v_org FROM public.workspaces w WHERE w.id = p_workspace; -- here, for EXCEPTION does not cover DECLARE
   -- In this order, so that both answers take the same time.
   IF NOT tendril.may_act(v_org, 'viewer') OR v_org IS NULL THEN
     PERFORM tendril.refuse('PT404', 'workspace_not_found', format('there is no workspace %s where you are viewer', p_workspace));
