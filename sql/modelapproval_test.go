@@ -73,6 +73,9 @@ func (m *model) await(rt *rapid.T) {
 			return c.State == "running" && !c.ApplyBegun && !p.Approved && (p.Operation == "apply" || p.Operation == "destroy")
 		})
 		m.store(rt, id)
+		if rapid.IntRange(0, 7).Draw(rt, "cancelled meanwhile") == 0 {
+			m.cancelProvision(rt, m.state.Claims[id].Provision)
+		}
 	}
 	c := m.state.Claims[id]
 	p, w := m.state.Provisions[c.Provision], m.state.Workspaces[c.Workspace]

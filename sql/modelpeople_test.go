@@ -46,7 +46,10 @@ func (m *model) deploy(rt *rapid.T) {
 }
 
 func (m *model) cancel(rt *rapid.T) {
-	id := rapid.SampledFrom(m.provisions).Draw(rt, "provision")
+	m.cancelProvision(rt, rapid.SampledFrom(m.provisions).Draw(rt, "provision"))
+}
+
+func (m *model) cancelProvision(rt *rapid.T, id uuid.UUID) {
 	var answer string
 	reason := m.call(rt, &answer, "SELECT public.cancel_provision($1)", id)
 
