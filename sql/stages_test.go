@@ -197,6 +197,21 @@ func TestRunningIsWrittenOnceASecond(t *testing.T) {
 	if got := one[string](t, w.conn, "SELECT running ->> 0 FROM public.provision_progress"); got != `{"since": "2026-01-02T03:04:05+00:00", "action": "create", "address": "a.b[19]"}` {
 		t.Errorf("shown of one = %s", got)
 	}
+	// A line shows it as well, a second later.
+	tell("with a line")
+	if _, err := agent.lines(t, claim, 1, "soon\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.running(t); got != "a.b[19] c.d" {
+		t.Errorf("shown with a line, at once = %q, want it held back", got)
+	}
+	mustExec(t, w.conn, "UPDATE public.provision_progress SET updated_at = updated_at - interval '1 second'")
+	if _, err := agent.lines(t, claim, 2, "later\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.running(t); got != "with a line" {
+		t.Errorf("shown with a line, a second later = %q, want what was told last", got)
+	}
 	tell(make([]string, 60)...)
 	mustExec(t, w.conn, "UPDATE public.provision_progress SET updated_at = updated_at - interval '1 second'")
 	agent.mustReport(t, claim, "PROCESSING", `{"percent": 21}`) // says nothing of it

@@ -116,7 +116,10 @@ func TestWhyItWaitsForItsWorkspace(t *testing.T) {
 	w.wantWhy(t, "when it runs", urgent)
 	digest := agent.awaitApproval(t, claim)
 	w.wantWhy(t, "for another's approval", first, "workspace_reserved: the plan of provision 4 awaits approval")
-	w.wantWhy(t, "for its own approval", urgent, "awaits_approval: its plan awaits approval")
+	w.wantWhy(t, "for its own approval", urgent, "awaits_approval: its plan awaits approval, until 2")
+	mustExec(t, w.conn, "UPDATE public.clusters SET approvers = 'admin', four_eyes = true")
+	w.wantWhy(t, "for its own approval, by few", urgent, "awaits_approval: its plan awaits approval by an admin, not by who asked for it, until 2")
+	mustExec(t, w.conn, "UPDATE public.clusters SET approvers = 'operator', four_eyes = false")
 	w.asAdmin(t, "SELECT public.approve_provision($1, $2)", urgent, digest)
 	w.wantWhy(t, "for an approved one", first, "workspace_reserved: the plan of provision 4 is approved and is applied first")
 	w.wantWhy(t, "when it is approved", urgent)
@@ -140,6 +143,25 @@ func TestWhyItWaitsForItsWorkspace(t *testing.T) {
 	}
 	last := w.deploy(t, w.operator, snapshot("a"))
 	w.wantWhy(t, "behind many", last, "workspace_locked: ", "queued_behind: 15 other provisions in this workspace come first: 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, …")
+}
+
+// What failed is tried again by itself, and others wait for that.
+func TestWhyAnotherAttemptWaits(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.request(t, "apply", strings.Replace(snapshot("a"), `"workspace"`, `"max_attempts": 2, "workspace"`, 1))
+	agent.run(t, "FAILED", `{"error_code": "checkout_failed"}`)
+	again := one[uuid.UUID](t, w.conn, "SELECT id FROM public.provisions WHERE attempt = 2")
+	w.wantWhy(t, "after a failure", again, "not_due: it is attempt 2, and begins at 2")
+	if got := w.detail(t, again, "number") + " " + w.detail(t, again, "code"); got != "1 checkout_failed" {
+		t.Errorf("it is another attempt at %s, want 1 checkout_failed", got)
+	}
+	other := w.deploy(t, w.operator, snapshot("a"))
+	w.wantWhy(t, "for another's attempt", other, "workspace_reserved: provision 2, another attempt at what failed, comes first")
+	mustExec(t, w.conn, "UPDATE public.workspaces SET due_at = now(); UPDATE public.provisions SET not_before = now() WHERE attempt = 2")
+	w.reap(t)
+	w.wantWhy(t, "when it is due", again)
 }
 
 // What will fail when its turn comes can be told before.

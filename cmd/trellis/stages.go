@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // stageLines tell of each stage when it began and how long it took, a line each.
@@ -21,7 +22,7 @@ func stageLines(p store.Provision) string {
 		switch {
 		case s.EndedAt == nil:
 			took = seconds(max(0, p.AsOf.Sub(s.StartedAt))) + " so far"
-		case s.EndedAt.After(s.StartedAt):
+		case s.Stage != provision.StageDone: // which takes no time
 			took = seconds(s.EndedAt.Sub(s.StartedAt))
 		}
 		name := string(s.Stage)

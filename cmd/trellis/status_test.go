@@ -55,7 +55,7 @@ func TestEachReasonHasANextStep(t *testing.T) {
 		"workspace_reserved": "trellis status 7", "awaits_approval": "trellis approve 9, or trellis reject 9",
 		"higher_priority": "trellis cancel NUMBER", "queued_behind": "trellis cancel NUMBER", "cluster_paused": "trellis clusters resume prod",
 		"no_agent": "tendril run", "home_away": "data directory", "state_kept": "trellis release w", "agent_too_old": "Upgrade the agents of cluster prod.",
-		"operation_refused": "policy.operations", "slots_busy": "slots", "engine_missing": "trellis logs 7",
+		"operation_refused": "policy.operations", "slots_busy": "slots", "engine_missing": "trellis logs 7", "not_due": "trellis logs 7",
 	} {
 		detail := json.RawMessage(`{"number": 7, "workspace": "a/b", "cluster": "prod", "by": "ada"}`)
 		got := printed(t, store.Provision{Number: 9, Workspace: "w", Why: []store.Reason{{Reason: reason, Message: "it is so", Detail: detail}}})
@@ -67,9 +67,9 @@ func TestEachReasonHasANextStep(t *testing.T) {
 	if got := printed(t, store.Provision{Why: []store.Reason{reserved}}); !strings.Contains(got, "trellis approve 7, or trellis reject 7") {
 		t.Errorf("reserved for an approval = %q, want who decides", got)
 	}
-	notDue := store.Reason{Reason: "not_due", Message: "it is tried again at noon", Detail: json.RawMessage(`{}`)}
-	if got := printed(t, store.Provision{Why: []store.Reason{notDue}}); !strings.Contains(got, "It is tried again at noon.\n") || strings.Contains(got, "→") {
-		t.Errorf("not due = %q, want the sentence alone", got)
+	unknown := store.Reason{Reason: "of_a_later_database", Message: "it is so", Detail: json.RawMessage(`{}`)}
+	if got := printed(t, store.Provision{Why: []store.Reason{unknown}}); !strings.Contains(got, "It is so.\n") || strings.Contains(got, "→") {
+		t.Errorf("a reason that is not known = %q, want the sentence alone", got)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestStatusOfARun(t *testing.T) {
 		Stages: []store.StageTime{
 			{Attempt: 1, Stage: provision.StageQueued, StartedAt: began, EndedAt: ended(2)}, {Attempt: 1, Stage: provision.StagePlan, StartedAt: at(2), EndedAt: ended(10)},
 			{Attempt: 1, Stage: provision.StageApproval, StartedAt: at(10), EndedAt: ended(60)}, {Attempt: 2, Stage: provision.StageQueued, StartedAt: at(60), EndedAt: ended(60)},
-			{Attempt: 2, Stage: provision.StageApply, StartedAt: at(61)},
+			{Attempt: 2, Stage: provision.StageApply, StartedAt: at(61)}, {Attempt: 2, Stage: provision.StageDone, StartedAt: at(75), EndedAt: ended(75)},
 		},
 	}
 	for i := range 12 {
@@ -99,7 +99,7 @@ func TestStatusOfARun(t *testing.T) {
 		"  works on   aws_instance.web[a] (create)  5.0 s\n             aws_instance.web[b]  5.0 s\n",
 		"             … and 2 more\n",
 		"  stages     1 queued   2026-01-01 00:00:00  2.0 s\n             1 plan     2026-01-01 00:00:02  8.0 s\n" +
-			"             1 approval 2026-01-01 00:00:10  50 s\n             2 queued   2026-01-01 00:01:00\n             2 apply    2026-01-01 00:01:01  14 s so far\n",
+			"             1 approval 2026-01-01 00:00:10  50 s\n             2 queued   2026-01-01 00:01:00  0.0 s\n             2 apply    2026-01-01 00:01:01  14 s so far\n             2 done     2026-01-01 00:01:15\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("status 3 = %s\nwant in it %q", got, want)

@@ -77,7 +77,7 @@ func (a *app) nextStep(cmd *cobra.Command, p store.Provision, r store.Reason) st
 		return "Have an agent grant it (policy.operations), or: " + run("cancel %d", p.Number)
 	case "slots_busy":
 		return "It starts when one of them is over. More at once: raise an agent's slots, or start another agent."
-	case "engine_missing":
+	case "engine_missing", "not_due":
 		return "See why: " + run("logs %d", about.Number)
 	}
 	return ""

@@ -297,22 +297,28 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- As before, and: what is being worked on, unless the run has ended.
+-- As before, and: what is being worked on, unless the run has ended; and with lines
+-- that come, if a second has passed.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION tendril.show_percent_due() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+  v_due boolean := (NEW.lease_until, NEW.state) IS DISTINCT FROM (OLD.lease_until, OLD.state);
 BEGIN
   UPDATE public.provision_progress
-  SET percent = coalesce(OLD.percent_due, percent), updated_at = clock_timestamp(),
+  SET percent = coalesce(OLD.percent_due, percent), updated_at = v_now,
       running = CASE NEW.state WHEN 'running' THEN coalesce(OLD.running_due, running) ELSE running END
-  WHERE provision_id = OLD.provision_id AND stage <> 'done';
-  NEW.percent_due := NULL;
-  NEW.running_due := NULL;
+  WHERE provision_id = OLD.provision_id AND stage <> 'done' AND (v_due OR updated_at NOT BETWEEN v_now - interval '1 second' AND v_now);
+  IF FOUND OR v_due THEN
+    NEW.percent_due := NULL;
+    NEW.running_due := NULL;
+  END IF;
   RETURN NEW;
 END $$;
 -- +goose StatementEnd
-CREATE OR REPLACE TRIGGER claims_show_percent_due BEFORE UPDATE OF lease_until, state ON tendril.claims
+CREATE OR REPLACE TRIGGER claims_show_percent_due BEFORE UPDATE OF lease_until, state, next_chunk ON tendril.claims
   FOR EACH ROW WHEN (OLD.percent_due IS NOT NULL OR OLD.running_due IS NOT NULL) EXECUTE FUNCTION tendril.show_percent_due();
 
 -- As before, with the stages.

@@ -317,13 +317,13 @@ BEGIN
                          'host', v_other.host, 'since', v_other.created_at);
   END IF;
 
-  SELECT p.id, p.number, p.status, to_jsonb(p) ->> 'not_before' AS not_before INTO v_other
+  SELECT p.id, p.number, p.status, p.approved_plan INTO v_other
   FROM public.provisions p WHERE p.id = p_workspace.reserved_by AND p.id <> p_provision.id AND p.status IN ('QUEUED', 'AWAITING_APPROVAL');
   IF FOUND THEN
     RETURN QUERY SELECT 'workspace_reserved',
       CASE WHEN v_other.status = 'AWAITING_APPROVAL' THEN format('the plan of provision %s awaits approval, and nothing else may change this workspace meanwhile', v_other.number)
-           WHEN v_other.not_before IS NOT NULL THEN format('provision %s is to be tried again first', v_other.number)
-           ELSE format('the plan of provision %s is approved and is applied first', v_other.number) END,
+           WHEN v_other.approved_plan IS NOT NULL THEN format('the plan of provision %s is approved and is applied first', v_other.number)
+           ELSE format('provision %s, another attempt at what failed, comes first', v_other.number) END,
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'provision', v_other.id, 'status', v_other.status);
   ELSE
     -- Who is ahead: ten of them are named. In the order of the queue's index.
@@ -458,22 +458,29 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_provision  public.provisions;
-  v_workspace  public.workspaces;
-  v_not_before timestamptz;
+  v_provision public.provisions;
+  v_workspace public.workspaces;
+  v_cluster   public.clusters;
+  v_failed    record;
 BEGIN
   SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
   IF NOT tendril.may_act(v_provision.org_id, 'viewer') OR v_provision.id IS NULL THEN
     PERFORM tendril.refuse('PT404', 'provision_not_found', format('there is no provision %s where you are viewer', p_provision));
   END IF;
+  SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_provision.workspace_id;
   IF v_provision.status = 'AWAITING_APPROVAL' THEN
-    RETURN QUERY SELECT 'awaits_approval', 'its plan awaits approval', jsonb_build_object('plan_digest', v_provision.plan_digest);
+    SELECT * INTO STRICT v_cluster FROM public.clusters WHERE id = v_provision.cluster_id;
+    RETURN QUERY SELECT 'awaits_approval',
+      'its plan awaits approval' || CASE v_cluster.approvers WHEN 'admin' THEN ' by an admin' ELSE '' END
+        || CASE WHEN v_cluster.four_eyes THEN ', not by who asked for it' ELSE '' END || coalesce(', until ' || tendril.at(v_workspace.due_at), ''),
+      jsonb_build_object('plan_digest', v_provision.plan_digest, 'approvers', v_cluster.approvers, 'four_eyes', v_cluster.four_eyes, 'until', v_workspace.due_at);
   ELSIF v_provision.status = 'QUEUED' THEN
-    SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_provision.workspace_id;
     RETURN QUERY SELECT * FROM tendril.why_workspace(v_provision, v_workspace);
-    v_not_before := (to_jsonb(v_provision) ->> 'not_before')::timestamptz;
-    IF v_not_before > clock_timestamp() THEN
-      RETURN QUERY SELECT 'not_due', format('it is tried again at %s', tendril.at(v_not_before)), jsonb_build_object('at', v_not_before);
+    IF v_provision.not_before > clock_timestamp() THEN
+      SELECT p.number, p.error_code INTO v_failed FROM public.provisions p WHERE p.id = v_provision.retry_of;
+      RETURN QUERY SELECT 'not_due',
+        format('it is attempt %s, and begins at %s: provision %s failed (%s)', v_provision.attempt, tendril.at(v_provision.not_before), v_failed.number, v_failed.error_code),
+        jsonb_build_object('at', v_provision.not_before, 'attempt', v_provision.attempt, 'number', v_failed.number, 'code', v_failed.error_code);
     END IF;
     RETURN QUERY SELECT * FROM tendril.why_cluster(v_provision, v_workspace);
   END IF;
