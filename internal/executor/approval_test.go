@@ -88,19 +88,12 @@ func (s *site) changeBundle(change func(*planbundle.Bundle)) {
 
 // What was approved is applied, by an agent that has nothing of the one that
 // planned; an ephemeral variable, which no plan holds, is given again.
-func TestApprovedPlanIsAppliedElsewhere(t *testing.T) {
-	t.Parallel()
-	for _, engine := range []string{"terraform", "tofu"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			s, states := newSharedSite(t)
-			s.job.Settings.Engine.Kind = engine
-			applyApprovedElsewhere(t, s, states)
-		})
-	}
-}
+func TestApprovedPlanIsAppliedElsewhere(t *testing.T) { bothEngines(t, testApprovedPlanIsAppliedElsewhere) }
 
-func applyApprovedElsewhere(t *testing.T, s *site, states *stateServer) {
+func testApprovedPlanIsAppliedElsewhere(t *testing.T, kind string) {
+	t.Parallel()
+	s, states := newSharedSite(t)
+	s.job.Settings.Engine.Kind = kind
 	seen := filepath.Join(t.TempDir(), "seen")
 	s.job.Assignment.Approval = provision.ApprovalAlways
 	s.template(httpTemplate(`
@@ -148,7 +141,9 @@ output "when" { value = terraform_data.a.input }
 }
 
 // Whose plan awaits approval, and whose does not.
-func TestApprovalRules(t *testing.T) {
+func TestApprovalRules(t *testing.T) { bothEngines(t, testApprovalRules) }
+
+func testApprovalRules(t *testing.T, kind string) {
 	t.Parallel()
 	never, destructive, always := provision.ApprovalNever, provision.ApprovalDestructive, provision.ApprovalAlways
 	for name, tc := range map[string]struct {
@@ -172,7 +167,7 @@ func TestApprovalRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newSiteOf(t, kind)
 			repo := s.template(map[string]string{"main.tf": `
 variable "input" {}
 resource "terraform_data" "a" {
@@ -296,9 +291,12 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 // A template without a lock file takes the newest providers, and a plan can be
 // applied with those that made it only: its lock file goes with it, and is not
 // taken for the template's afterwards.
-func TestApprovedPlanBringsItsLockFile(t *testing.T) {
+func TestApprovedPlanBringsItsLockFile(t *testing.T) { bothEngines(t, testApprovedPlanBringsItsLockFile) }
+
+func testApprovedPlanBringsItsLockFile(t *testing.T, kind string) {
 	t.Parallel()
 	s, _ := newSharedSite(t)
+	s.job.Settings.Engine.Kind = kind
 	s.env = providertest.NewMirror(t).Env()
 	s.job.Assignment.Approval = provision.ApprovalAlways
 	s.template(httpTemplate(withProvider), nil)

@@ -41,9 +41,11 @@ output "secret" {
 }
 `
 
-func TestApply(t *testing.T) {
+func TestApply(t *testing.T) { bothEngines(t, testApply) }
+
+func testApply(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	repo := s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
 	got, c := s.run()
 	wantEnd(t, got, provision.Success, "")
@@ -112,9 +114,11 @@ func (s *site) wantNothingLeft() {
 	}
 }
 
-func TestSecondRunFindsItsState(t *testing.T) {
+func TestSecondRunFindsItsState(t *testing.T) { bothEngines(t, testSecondRunFindsItsState) }
+
+func testSecondRunFindsItsState(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
 	got, _ := s.run()
 	wantEnd(t, got, provision.Success, "")
@@ -136,9 +140,11 @@ func TestSecondRunFindsItsState(t *testing.T) {
 }
 
 // A saved plan does not hold ephemeral variables: apply is given them again.
-func TestEphemeralVariables(t *testing.T) {
+func TestEphemeralVariables(t *testing.T) { bothEngines(t, testEphemeralVariables) }
+
+func testEphemeralVariables(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": "variable \"token\" {\n  type      = string\n  ephemeral = true\n}\nresource \"terraform_data\" \"a\" {}\n"},
 		map[string]any{"token": "only-for-now"})
 	got, c := s.run()
@@ -183,9 +189,11 @@ resource "terraform_data" "after" {
 `
 }
 
-func TestCancelDuringApply(t *testing.T) {
+func TestCancelDuringApply(t *testing.T) { bothEngines(t, testCancelDuringApply) }
+
+func testCancelDuringApply(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": `resource "terraform_data" "before" {}
 ` + slow("echo applying; exec sleep 30")}, nil)
 	c := s.start()
@@ -223,9 +231,11 @@ func (s *site) template2(main string) {
 	s.ask(repo.URL, "v1", "", nil)
 }
 
-func TestAgentGoneLeavesNoResult(t *testing.T) {
+func TestAgentGoneLeavesNoResult(t *testing.T) { bothEngines(t, testAgentGoneLeavesNoResult) }
+
+func testAgentGoneLeavesNoResult(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": slow("echo applying; exec sleep 30")}, nil)
 	c := s.start()
 	c.await("(local-exec): applying")
@@ -324,9 +334,11 @@ func TestBackgroundProcessEndsWithTheRun(t *testing.T) {
 	}
 }
 
-func TestDatabaseRefusesTheApply(t *testing.T) {
+func TestDatabaseRefusesTheApply(t *testing.T) { bothEngines(t, testDatabaseRefusesTheApply) }
+
+func testDatabaseRefusesTheApply(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	marker := filepath.Join(t.TempDir(), "applied")
 	s.template(map[string]string{"main.tf": slow("touch " + marker)}, nil)
 	c := s.start()
@@ -443,9 +455,11 @@ func TestBadInput(t *testing.T) {
 }
 
 // The state of a policy's backend is keyed by workspace and shared by agents.
-func TestPolicyBackend(t *testing.T) {
+func TestPolicyBackend(t *testing.T) { bothEngines(t, testPolicyBackend) }
+
+func testPolicyBackend(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	shared := t.TempDir()
 	s.job.Settings.State = job.State{Backend: "local", Config: map[string]map[string]string{
 		"local": {"path": filepath.Join(shared, "{workspace_id}", "terraform.tfstate")},
@@ -481,9 +495,11 @@ func TestDataDirectoryWithAnEqualsSign(t *testing.T) {
 
 // A state that a killed run could not store is found before the work directory
 // is cleared, and stored before anything else is done.
-func TestErroredStateIsRescued(t *testing.T) {
+func TestErroredStateIsRescued(t *testing.T) { bothEngines(t, testErroredStateIsRescued) }
+
+func testErroredStateIsRescued(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": hello}, map[string]any{"name": "world"})
 	left := filepath.Join(s.job.Dirs.Work, "source", "modules", "x")
 	if err := os.MkdirAll(left, 0o700); err != nil {

@@ -76,6 +76,22 @@ type site struct {
 	managed  *managed // nil: the state is not
 }
 
+// bothEngines runs a test with each engine: what holds of one has to hold of the
+// other.
+func bothEngines(t *testing.T, test func(t *testing.T, kind string)) {
+	for _, kind := range []string{"terraform", "tofu"} {
+		t.Run(kind, func(t *testing.T) { test(t, kind) })
+	}
+}
+
+// newSiteOf is a site of one engine.
+func newSiteOf(t *testing.T, kind string) *site {
+	t.Helper()
+	s := newSite(t)
+	s.job.Settings.Engine.Kind = kind
+	return s
+}
+
 func newSite(t *testing.T) *site {
 	t.Helper()
 	git := gittest.NewServer(t)

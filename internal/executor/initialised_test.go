@@ -193,7 +193,9 @@ func TestModulesAreFetchedAnew(t *testing.T) {
 
 // A template's commands inherit TF_DATA_DIR. What a terraform that they run
 // leaves there is not what the next run works with.
-func TestTemplateRunsTerraformItself(t *testing.T) {
+func TestTemplateRunsTerraformItself(t *testing.T) { bothEngines(t, testTemplateRunsTerraformItself) }
+
+func testTemplateRunsTerraformItself(t *testing.T, kind string) {
 	t.Parallel()
 	for name, command := range map[string]string{
 		"another backend":   "cd nested && terraform init -input=false -reconfigure -backend-config=path=%s && terraform apply -auto-approve -input=false",
@@ -201,7 +203,7 @@ func TestTemplateRunsTerraformItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newSiteOf(t, kind)
 			s.job.Settings.State = job.State{Backend: "local", Config: map[string]map[string]string{
 				"local": {"path": filepath.Join(s.dirs, "outer-{workspace_id}.tfstate")},
 			}}

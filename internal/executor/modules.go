@@ -69,7 +69,8 @@ func (w *moduleWalk) walk(dir, path string) error {
 	}
 	at := func(place string) string { return filepath.Join(within, place) }
 	for _, v := range needs.Versions {
-		w.versions = append(w.versions, terraform.Constraint{Text: v.Text, At: at(v.At)})
+		v.At = at(v.At)
+		w.versions = append(w.versions, v)
 	}
 	for _, call := range needs.Modules {
 		name := strings.TrimPrefix(path+".module."+call.Name, ".")

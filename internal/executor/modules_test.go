@@ -51,7 +51,9 @@ func privateModules(t *testing.T) (s *site, web *gittest.Server, shell *gittest.
 
 // Private modules come over HTTPS and over SSH, and what opens their servers is
 // in no argument, no environment, no file and no line of the log.
-func TestPrivateModules(t *testing.T) {
+func TestPrivateModules(t *testing.T) { bothEngines(t, testPrivateModules) }
+
+func testPrivateModules(t *testing.T, kind string) {
 	t.Parallel()
 	s, web, shell, record := privateModules(t)
 	overWeb, _ := web.Repo("mods/web", module("from the web"), "v1")

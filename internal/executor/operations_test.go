@@ -64,9 +64,11 @@ func (c *child) outputs() (outputs map[string]provision.Output) {
 	return outputs
 }
 
-func TestPlanChangesNothing(t *testing.T) {
+func TestPlanChangesNothing(t *testing.T) { bothEngines(t, testPlanChangesNothing) }
+
+func testPlanChangesNothing(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": two}, nil)
 	c := s.do(provision.OperationPlan)
 	if plan := planOf(c); plan == nil || plan.Add != 2 {
@@ -87,9 +89,11 @@ func TestPlanChangesNothing(t *testing.T) {
 	}
 }
 
-func TestDestroy(t *testing.T) {
+func TestDestroy(t *testing.T) { bothEngines(t, testDestroy) }
+
+func testDestroy(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": two}, nil)
 	if c := s.do(provision.OperationDestroy); !strings.Contains(c.text(), "there is nothing to destroy") {
 		t.Error("a destroy without a state does not say that there is nothing to destroy")
@@ -124,9 +128,11 @@ resource "terraform_data" "stays" {}
 `
 
 // A refresh tells of what has changed outside, and leaves it to a person.
-func TestRefreshRecordsDrift(t *testing.T) {
+func TestRefreshRecordsDrift(t *testing.T) { bothEngines(t, testRefreshRecordsDrift) }
+
+func testRefreshRecordsDrift(t *testing.T, kind string) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.env = providertest.NewMirror(t).Env()
 	s.template(map[string]string{"main.tf": expired}, nil)
 	if found := driftOf(s.do(provision.OperationRefresh)); found == nil || len(found) != 0 {

@@ -25,10 +25,12 @@ output "year" { value = time_static.now.year }
 `
 
 // Two workspaces of one agent, each run twice, with an operator's mirror.
-func TestWorkspacesShareProviders(t *testing.T) {
+func TestWorkspacesShareProviders(t *testing.T) { bothEngines(t, testWorkspacesShareProviders) }
+
+func testWorkspacesShareProviders(t *testing.T, kind string) {
 	t.Parallel()
 	mirror := providertest.NewMirror(t)
-	s := newSite(t)
+	s := newSiteOf(t, kind)
 	s.env = mirror.Env()
 	s.template(map[string]string{"main.tf": withProvider}, nil)
 	first := s.job
@@ -51,7 +53,7 @@ func TestWorkspacesShareProviders(t *testing.T) {
 	if got := mirror.Downloads(); got != 1 {
 		t.Errorf("%d downloads by two workspaces, want 1", got)
 	}
-	stored, err := filepath.Glob(filepath.Join(s.job.Dirs.Providers, "registry.terraform.io", "hashicorp", "time", providertest.Version, "*", "*"))
+	stored, err := filepath.Glob(filepath.Join(s.job.Dirs.Providers, map[string]string{"terraform": "registry.terraform.io", "tofu": "registry.opentofu.org"}[kind], "hashicorp", "time", providertest.Version, "*", "*"))
 	if err != nil || len(stored) != 1 {
 		t.Errorf("stored = %v, %v, want one package", stored, err)
 	}

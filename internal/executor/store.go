@@ -55,8 +55,8 @@ func (r *provisionRun) undecided() error {
 	for _, path := range paths {
 		if _, err := readHeader(path); err != nil {
 			return provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
-				"A state of this workspace could not be stored, and what is kept of it in %s on this agent is no whole state: it is cut short, or only a note that it is lost. What was created may be recorded nowhere else, so a person must decide. Compare what is stored (terraform state pull) with what exists, and import what is missing; then remove the file, which ends the hold here, and deploy again; to let other agents run the workspace before, release it, too (trellis release).",
-				path), err)
+				"A state of this workspace could not be stored, and what is kept of it in %s on this agent is no whole state: it is cut short, or only a note that it is lost. What was created may be recorded nowhere else, so a person must decide. Compare what is stored (%s state pull) with what exists, and import what is missing; then remove the file, which ends the hold here, and deploy again; to let other agents run the workspace before, release it, too (trellis release).",
+				path, r.kind()), err)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func (r *provisionRun) storeKept(ctx context.Context, p provisioner) error {
 	for path, contained := range newestOf(paths) {
 		r.log.System("Storing the state that is kept in %s.", path)
 		if again, err := r.store(ctx, p, path); err != nil {
-			advice := "Until it is, only this agent runs this workspace. Mend what is wrong and deploy again; or push it by hand (terraform state push) and remove the file, which ends the hold"
+			advice := "Until it is, only this agent runs this workspace. Mend what is wrong and deploy again; or push it by hand (" + r.kind() + " state push) and remove the file, which ends the hold"
 			if !again {
 				advice = "Until a person has decided, only this agent runs this workspace. Removing the file ends the hold; then deploy again"
 			}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,17 +61,11 @@ func newTerraformRun(r *provisionRun, dir string) *terraformRun {
 	return &terraformRun{run: r, dir: dir}
 }
 
-func (t *terraformRun) kind() string {
-	if saved := t.run.approved; saved != nil {
-		return saved.Engine
-	}
-	if kind := t.run.snapshot.Terraform.Engine; kind != "" {
-		return kind
-	}
-	if kind := t.run.job.Settings.Engine.Kind; kind != "" {
-		return kind
-	}
-	return terraform.Terraform
+func (t *terraformRun) kind() string { return t.run.kind() }
+
+// kind is the engine that the snapshot asks for, else the agent's.
+func (r *provisionRun) kind() string {
+	return cmp.Or(r.snapshot.Terraform.Engine, r.job.Settings.Engine.Kind, terraform.Terraform)
 }
 
 // Validate implements provisioner. What is to be masked is masked from here on.

@@ -99,9 +99,12 @@ func wantCreatedIn(t *testing.T, c *child, state string) int {
 }
 
 // The backend is back while the run still tries.
-func TestStateIsStoredAfterAll(t *testing.T) {
+func TestStateIsStoredAfterAll(t *testing.T) { bothEngines(t, testStateIsStoredAfterAll) }
+
+func testStateIsStoredAfterAll(t *testing.T, kind string) {
 	t.Parallel()
 	s, server := remote(t, three)
+	s.job.Settings.Engine.Kind = kind
 	server.breaks(2) // the apply's and the first try's
 	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
@@ -111,7 +114,7 @@ func TestStateIsStoredAfterAll(t *testing.T) {
 	if n := wantCreatedIn(t, c, server.stored()); n != 3 {
 		t.Errorf("%d resources were created, want 3", n)
 	}
-	for _, want := range []string{"Try 1: terraform state push failed", "The state is stored"} {
+	for _, want := range []string{"Try 1: " + kind + " state push failed", "The state is stored"} {
 		if !strings.Contains(c.text(), want) {
 			t.Errorf("log lacks %q", want)
 		}
@@ -127,13 +130,16 @@ func TestStateIsStoredAfterAll(t *testing.T) {
 
 // The backend stays away: the state is kept, held, and stored by the next run
 // before it plans.
-func TestStateIsKeptUntilItIsStored(t *testing.T) {
+func TestStateIsKeptUntilItIsStored(t *testing.T) { bothEngines(t, testStateIsKeptUntilItIsStored) }
+
+func testStateIsKeptUntilItIsStored(t *testing.T, kind string) {
 	t.Parallel()
 	s, server := remote(t, three)
+	s.job.Settings.Engine.Kind = kind
 	server.breaks(-1)
 	got, first := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
-	wantMessage(t, got, "Failed to upload state", "errored.tfstate", "terraform state push", "trellis release", "The run itself: terraform apply failed")
+	wantMessage(t, got, "Failed to upload state", "errored.tfstate", "("+kind+" state push)", "trellis release", "The run itself: "+kind+" apply failed")
 	wantSaid(t, first, false, true, true)
 	s.wantKept(1)
 	s.wantNothingLeft()

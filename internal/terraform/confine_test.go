@@ -31,7 +31,7 @@ func TestInitStartsNoProvider(t *testing.T) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", filepath.Join(dir, "mirror")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newReal(t, `terraform {
+	r := newReal(t, Terraform, `terraform {
   required_providers {
     fake = { source = "example.com/acme/fake" }
   }
@@ -60,7 +60,7 @@ resource "terraform_data" "x" {
 func TestConfineConcernsTheEngineAlone(t *testing.T) {
 	t.Parallel()
 	status := filepath.Join(t.TempDir(), "status")
-	r := newReal(t, `resource "terraform_data" "x" {
+	r := newReal(t, Terraform, `resource "terraform_data" "x" {
   provisioner "local-exec" { command = "cat /proc/self/status > `+status+`" }
 }
 `, Options{Confine: func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }})

@@ -76,9 +76,9 @@ type search struct {
 	cfg  job.Engine
 	kind string
 	want *version.Version // nil: any that admitted holds
-	// admitted are the template's constraints, and by is who wrote them where.
-	admitted   version.Constraints
+	// admitted are the template's constraints, parsed.
 	by         []Constraint
+	admitted   []version.Constraints
 	installDir string
 	timeout    time.Duration // of one download
 	versions   *versionCache
@@ -98,14 +98,14 @@ func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
 			return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
 				"%s: required_version: %q is no constraint like >= 1.9", c.At, truncate(c.Text, 64)), err)
 		}
-		s.admitted, s.by = append(s.admitted, parsed...), append(s.by, c)
+		s.admitted, s.by = append(s.admitted, parsed), append(s.by, c)
 	}
 	if want.Version != "" {
 		var err error
 		if s.want, err = exact(want.Version); err != nil {
 			return nil, err
 		}
-		if !s.admitted.Check(s.want) {
+		if !s.admits(s.want) {
 			return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
 				"terraform.version: the snapshot asks for %s %s, and the template for required_version %s. Change one of them",
 				s.kind, s.want, s.constraints()), nil)
@@ -119,7 +119,7 @@ func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.admitted.Check(v) {
+		if s.admits(v) {
 			s.want = v
 		} else {
 			s.passed = append(s.passed, "engine.version of the agent's configuration is "+v.String())
@@ -137,6 +137,26 @@ func exact(text string) (*version.Version, error) {
 	return v, nil
 }
 
+// heedsItsOwn is the first OpenTofu to which a .tf file's required_version says
+// nothing.
+var heedsItsOwn = version.Must(version.NewVersion("1.12.0"))
+
+// admits reports whether all of the template's constraints hold of a version.
+func (s *search) admits(v *version.Version) bool {
+	for i, c := range s.by {
+		if c.Legacy && s.kind == OpenTofu && v.Core().GreaterThanOrEqual(heedsItsOwn) {
+			continue
+		}
+		if !s.admitted[i].Check(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// all is every constraint, as Terraform heeds them.
+func (s *search) all() version.Constraints { return slices.Concat(s.admitted...) }
+
 // constraints names the template's constraints and where they stand.
 func (s *search) constraints() string {
 	var parts []string
@@ -152,7 +172,7 @@ func (s *search) wanted() string {
 	case s.want != nil:
 		return s.kind + " " + s.want.String()
 	case len(s.by) > 0:
-		return s.kind + " " + s.admitted.String()
+		return s.kind + " " + s.all().String()
 	}
 	return s.kind
 }
@@ -272,7 +292,7 @@ func (s *search) try(ctx context.Context, path string) (Engine, bool) {
 		return Engine{}, false
 	}
 	v, err := version.NewVersion(found)
-	if err != nil || s.want != nil && !v.Equal(s.want) || !s.admitted.Check(v) {
+	if err != nil || s.want != nil && !v.Equal(s.want) || !s.admits(v) {
 		s.pass(path, "is version "+found)
 		return Engine{}, false
 	}

@@ -49,6 +49,8 @@ func TestLocateOrder(t *testing.T) {
 	plant(t, at("nested", "terraform", "1.6.0", "terraform"), "1.6.0")
 	plant(t, at("nested", "terraform", "1.10.0", "terraform"), "1.10.0")
 	plant(t, at("plain", "terraform"), "1.7.0")
+	plant(t, at("tofus", "tofu", "1.10.0", "tofu"), "1.10.0")
+	plant(t, at("tofus", "tofu", "1.12.6", "tofu"), "1.12.6")
 	plant(t, at("bin", "terraform"), "1.8.0")
 	plant(t, at("bin", "tofu"), "1.8.0")
 	plant(t, at("installed", "terraform", "1.9.0", "terraform"), "1.9.0")
@@ -79,6 +81,8 @@ func TestLocateOrder(t *testing.T) {
 		path string
 	}{
 		{"the newest that the template admits, not the first", job.Engine{Dir: at("plain")}, admits(">= 1.5"), at("installed", "terraform", "1.9.0", "terraform")},
+		{"an OpenTofu that heeds a .tf file's version", job.Engine{Dir: at("tofus")}, Want{Kind: "tofu", Constraints: []Constraint{{Text: "< 1.11", Legacy: true}, {Text: "< 1.12"}}}, at("tofus", "tofu", "1.10.0", "tofu")},
+		{"an OpenTofu that does not", job.Engine{Dir: at("tofus")}, Want{Kind: "tofu", Constraints: []Constraint{{Text: "< 1.11", Legacy: true}}}, at("tofus", "tofu", "1.12.6", "tofu")},
 		{"all constraints hold", job.Engine{Dir: at("nested")}, admits(">= 1.5", "< 1.9, != 1.8.0"), at("nested", "terraform", "1.6.0", "terraform")},
 		{"the agent's version if the template admits it", job.Engine{Dir: at("nested"), Version: "1.6.0"}, admits("~> 1.6"), at("nested", "terraform", "1.6.0", "terraform")},
 		{"the template's, if it does not admit the agent's", job.Engine{Dir: at("nested"), Version: "1.6.0"}, admits(">= 1.7"), at("nested", "terraform", "1.10.0", "terraform")},
@@ -123,12 +127,12 @@ func TestLocateWithoutAnEngine(t *testing.T) {
 		{"another version", job.Engine{}, Want{Version: "1.9.0"}, provision.CodeEngineMissing, []string{
 			"terraform 1.9.0 is not on this agent: install it", "let the agent download it",
 			filepath.Join(root, "terraform") + " is a script", filepath.Join(bin, "terraform") + " is version 1.8.0"}},
-		{"none that the template admits", job.Engine{Version: "1.7.0"}, Want{Constraints: []Constraint{{">= 1.9", "versions.tf:2"}, {"< 2.0", "mod/main.tf:1"}}}, provision.CodeEngineMissing, []string{
+		{"none that the template admits", job.Engine{Version: "1.7.0"}, Want{Constraints: []Constraint{{Text: ">= 1.9", At: "versions.tf:2"}, {Text: "< 2.0", At: "mod/main.tf:1"}}}, provision.CodeEngineMissing, []string{
 			`terraform >= 1.9,< 2.0 is not on this agent`, `The template wants required_version ">= 1.9" (versions.tf:2), "< 2.0" (mod/main.tf:1)`,
 			filepath.Join(bin, "terraform") + " is version 1.8.0", "engine.version of the agent's configuration is 1.7.0"}},
-		{"a snapshot that contradicts its template", job.Engine{Install: true}, Want{Version: "1.5.0", Constraints: []Constraint{{">= 1.9", "versions.tf:2"}}}, provision.CodeBadSnapshot, []string{
+		{"a snapshot that contradicts its template", job.Engine{Install: true}, Want{Version: "1.5.0", Constraints: []Constraint{{Text: ">= 1.9", At: "versions.tf:2"}}}, provision.CodeBadSnapshot, []string{
 			"the snapshot asks for terraform 1.5.0", `the template for required_version ">= 1.9" (versions.tf:2)`}},
-		{"a constraint that is none", job.Engine{}, Want{Constraints: []Constraint{{"newest", "versions.tf:2"}}}, provision.CodeTemplateInvalid, []string{
+		{"a constraint that is none", job.Engine{}, Want{Constraints: []Constraint{{Text: "newest", At: "versions.tf:2"}}}, provision.CodeTemplateInvalid, []string{
 			"versions.tf:2: required_version", `"newest" is no constraint`}},
 		{"tofu cannot be installed", job.Engine{Install: true}, Want{Kind: "tofu", Version: "1.9.0"}, provision.CodeEngineMissing, []string{
 			"tofu 1.9.0 is not on this agent", "Tendril downloads Terraform only"}},

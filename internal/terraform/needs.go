@@ -17,6 +17,9 @@ import (
 type Constraint struct {
 	Text string // ">= 1.9"
 	At   string // where it stands: "versions.tf:2"
+	// Legacy says that OpenTofu heeds it before version 1.12 only: it stands in a
+	// .tf file and so speaks, to the newer ones, of Terraform.
+	Legacy bool
 }
 
 // ModuleCall is a module that a template uses.
@@ -48,7 +51,7 @@ func ReadNeeds(dir, kind string) (Needs, error) {
 			if isOverride(name) != override {
 				continue
 			}
-			n, err := readNeedsFile(dir, name)
+			n, err := readNeedsFile(dir, kind, name)
 			if err != nil {
 				return Needs{}, err
 			}
@@ -62,38 +65,50 @@ func ReadNeeds(dir, kind string) (Needs, error) {
 	return found, nil
 }
 
-func readNeedsFile(dir, name string) (Needs, error) {
+func readNeedsFile(dir, kind, name string) (Needs, error) {
 	content, err := parseConfig(dir, name, &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
-		{Type: "terraform"}, {Type: "module", LabelNames: []string{"name"}},
+		{Type: "terraform"}, {Type: "module", LabelNames: []string{"name"}}, {Type: "language"},
 	}})
 	if err != nil {
 		return Needs{}, err
 	}
 	var n Needs
 	for _, block := range content.Blocks {
-		argument := "required_version"
-		if block.Type == "module" {
-			argument = "source"
-		}
-		// What else is wrong the engine says itself.
-		inner, _, _ := block.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: argument}}})
-		var text string
-		at := block.DefRange
-		if attribute, ok := inner.Attributes[argument]; ok {
-			at = attribute.Range
-			if v, diags := attribute.Expr.Value(nil); !diags.HasErrors() && v.Type() == cty.String && v.IsKnown() && !v.IsNull() {
-				text = v.AsString()
+		switch block.Type {
+		case "module":
+			source, at := literal(block, "source")
+			n.Modules = append(n.Modules, ModuleCall{Name: block.Labels[0], Source: source, At: at})
+		case "terraform":
+			if text, at := literal(block, "required_version"); text != "" {
+				n.Versions = append(n.Versions, Constraint{Text: text, At: at, Legacy: kind == OpenTofu && !strings.Contains(strings.TrimPrefix(name, stem(name)), ".tofu")})
 			}
-		}
-		where := fmt.Sprintf("%s:%d", name, at.Start.Line)
-		switch {
-		case block.Type == "module":
-			n.Modules = append(n.Modules, ModuleCall{Name: block.Labels[0], Source: text, At: where})
-		case text != "":
-			n.Versions = append(n.Versions, Constraint{Text: text, At: where})
+		case "language":
+			if kind != OpenTofu {
+				continue
+			}
+			inner, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "compatible_with"}}})
+			for _, with := range inner.Blocks {
+				if text, at := literal(with, "opentofu"); text != "" {
+					n.Versions = append(n.Versions, Constraint{Text: text, At: at})
+				}
+			}
 		}
 	}
 	return n, nil
+}
+
+// literal is the text of an argument and where it stands; "" where it is no
+// literal text, or there is none. What is wrong with it the engine says itself.
+func literal(block *hcl.Block, argument string) (text, at string) {
+	inner, _, _ := block.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: argument}}})
+	where := block.DefRange
+	if attribute, ok := inner.Attributes[argument]; ok {
+		where = attribute.Range
+		if v, diags := attribute.Expr.Value(nil); !diags.HasErrors() && v.Type() == cty.String && v.IsKnown() && !v.IsNull() {
+			text = v.AsString()
+		}
+	}
+	return text, fmt.Sprintf("%s:%d", where.Filename, where.Start.Line)
 }
 
 // parseConfig reads, of one configuration file, what a schema names.

@@ -19,17 +19,20 @@ func TestReadNeeds(t *testing.T) {
 		"several files": {Terraform, map[string]string{
 			"a.tf":      "terraform {\n  required_version = \">= 1.5\"\n}\nmodule \"net\" {\n  source = \"./net\"\n}\n",
 			"b.tf.json": `{"terraform": {"required_version": "< 2"}, "module": {"db": {"source": "acme/db/aws"}}}`,
-		}, "[{>= 1.5 a.tf:2} {< 2 b.tf.json:1}] [{net ./net a.tf:5} {db acme/db/aws b.tf.json:1}]"},
+		}, "[{>= 1.5 a.tf:2 false} {< 2 b.tf.json:1 false}] [{net ./net a.tf:5} {db acme/db/aws b.tf.json:1}]"},
 		"an override's version replaces, its module comes beside": {Terraform, map[string]string{
 			"a.tf":        "terraform {\n  required_version = \">= 1.5\"\n}\nmodule \"net\" {\n  source = \"./net\"\n}\n",
 			"override.tf": "terraform {\n  required_version = \">= 1.9\"\n}\nmodule \"net\" {\n  source = \"git::https://example.com/net\"\n}\n",
-		}, "[{>= 1.9 override.tf:2}] [{net ./net a.tf:5} {net git::https://example.com/net override.tf:5}]"},
+		}, "[{>= 1.9 override.tf:2 false}] [{net ./net a.tf:5} {net git::https://example.com/net override.tf:5}]"},
 		"OpenTofu's files are not Terraform's": {Terraform, map[string]string{
 			"a.tf": "terraform { required_version = \">= 1.5\" }\n", "b.tofu": "terraform { required_version = \">= 1.9\" }\n",
-		}, "[{>= 1.5 a.tf:1}] []"},
+		}, "[{>= 1.5 a.tf:1 false}] []"},
 		"OpenTofu prefers its own file": {OpenTofu, map[string]string{
 			"a.tf": "terraform { required_version = \">= 1.14\" }\n", "a.tofu": "terraform { required_version = \">= 1.9\" }\n",
-		}, "[{>= 1.9 a.tofu:1}] []"},
+		}, "[{>= 1.9 a.tofu:1 false}] []"},
+		"OpenTofu's own, old and new": {OpenTofu, map[string]string{
+			"a.tf": "terraform { required_version = \">= 1.14\" }\n", "b.tf": "language {\n  compatible_with {\n    opentofu = \">= 1.12\"\n  }\n}\n",
+		}, "[{>= 1.14 a.tf:1 true} {>= 1.12 b.tf:3 false}] []"},
 		"what is no literal": {OpenTofu, map[string]string{"a.tf": "module \"net\" {\n  source = var.from\n}\nmodule \"none\" {}\n"},
 			"[] [{net  a.tf:2} {none  a.tf:4}]"},
 	} {

@@ -322,7 +322,7 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 // it was written, is asked again.
 func TestBusyProgramIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(realEngine(t).Path)
+	content, err := os.ReadFile(realEngine(t, Terraform).Path)
 	if err != nil {
 		t.Fatal(err)
 	}

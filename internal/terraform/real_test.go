@@ -18,17 +18,27 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// realEngine is the Terraform of this machine.
-func realEngine(t *testing.T) Engine {
-	t.Helper()
-	return realEngineOf(t, Terraform)
+// bothEngines runs a test with each engine: what holds of one has to hold of the
+// other.
+func bothEngines(t *testing.T, test func(t *testing.T, kind string)) {
+	for _, kind := range []string{Terraform, OpenTofu} {
+		t.Run(kind, func(t *testing.T) { test(t, kind) })
+	}
 }
 
-// realEngineOf is one of the engines that "make test" puts on PATH.
-func realEngineOf(t *testing.T, kind string) Engine {
+// ofOpenTofu is what only OpenTofu is to read.
+func ofOpenTofu(kind, text string) string {
+	if kind != OpenTofu {
+		return ""
+	}
+	return text
+}
+
+// realEngine is the Terraform or OpenTofu of this machine.
+func realEngine(t *testing.T, kind string) Engine {
 	t.Helper()
 	if _, err := exec.LookPath(kind); err != nil {
-		t.Fatalf("these tests run the real %s: install it and put it on PATH (%v)", kind, err)
+		t.Fatalf("these tests run the real engines: \"make deps\" brings %s, and .tools must be on PATH (%v)", kind, err)
 	}
 	engine, err := Locate(t.Context(), job.Engine{}, Want{Kind: kind}, "", nil)
 	if err != nil {
@@ -56,33 +66,19 @@ func (l *lineLog) String() string {
 }
 
 // newReal returns a Runner of the real engine on a template.
-func newReal(t *testing.T, template string, opts Options) *Runner {
+func newReal(t *testing.T, kind, template string, opts Options) *Runner {
 	t.Helper()
 	opts.Dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(opts.Dir, "main.tf"), []byte(template), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return realIn(t, opts)
+	return realIn(t, kind, opts)
 }
 
-// newRealOf is newReal for one of the engines.
-func newRealOf(t *testing.T, kind, template string) *Runner {
-	t.Helper()
-	opts := Options{Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}}
-	if err := os.WriteFile(filepath.Join(opts.Dir, "main.tf"), []byte(template), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r, err := New(realEngineOf(t, kind), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func realIn(t *testing.T, opts Options) *Runner {
+func realIn(t *testing.T, kind string, opts Options) *Runner {
 	t.Helper()
 	opts.Env = append(opts.Env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir())
-	r, err := New(realEngine(t), opts)
+	r, err := New(realEngine(t, kind), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,10 +122,12 @@ output "password" {
 }
 `
 
-func TestWholeLife(t *testing.T) {
+func TestWholeLife(t *testing.T) { bothEngines(t, testWholeLife) }
+
+func testWholeLife(t *testing.T, kind string) {
 	t.Parallel()
 	var stdout, stderr lineLog
-	r := newReal(t, wholeTemplate, Options{Stdout: &stdout, Stderr: &stderr})
+	r := newReal(t, kind, wholeTemplate, Options{Stdout: &stdout, Stderr: &stderr})
 	vars := filepath.Join(t.TempDir(), "vars.tfvars.json")
 	if err := os.WriteFile(vars, []byte(`{"name":"acme"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -219,10 +217,12 @@ func TestWholeLife(t *testing.T) {
 	}
 }
 
-func TestReplacement(t *testing.T) {
+func TestReplacement(t *testing.T) { bothEngines(t, testReplacement) }
+
+func testReplacement(t *testing.T, kind string) {
 	t.Parallel()
 	template := `resource "terraform_data" "a" { triggers_replace = "%s" }`
-	r := newReal(t, fmt.Sprintf(template, "one"), Options{})
+	r := newReal(t, kind, fmt.Sprintf(template, "one"), Options{})
 	planned(t, r, PlanOptions{})
 	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
 		t.Fatal(err)
@@ -248,14 +248,16 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-func TestLinesComeOutAsTheyHappen(t *testing.T) {
+func TestLinesComeOutAsTheyHappen(t *testing.T) { bothEngines(t, testLinesComeOutAsTheyHappen) }
+
+func testLinesComeOutAsTheyHappen(t *testing.T, kind string) {
 	t.Parallel()
 	gate := filepath.Join(t.TempDir(), "go-on")
 	template := fmt.Sprintf(`resource "terraform_data" "a" {
   provisioner "local-exec" { command = "echo first; while [ ! -e %s ]; do sleep 0.01; done" }
 }`, gate)
 	var stdout lineLog
-	r := newReal(t, template, Options{Stdout: &stdout})
+	r := newReal(t, kind, template, Options{Stdout: &stdout})
 	planned(t, r, PlanOptions{})
 	_, wait := applyPlan(t, r)
 	eventually(t, "the first line is there while the command runs", func() bool {
@@ -281,14 +283,16 @@ func applyPlan(t *testing.T, r *Runner) (cancel context.CancelCauseFunc, wait fu
 	return cancel, func() error { return <-done }
 }
 
-func TestHeldStateLock(t *testing.T) {
+func TestHeldStateLock(t *testing.T) { bothEngines(t, testHeldStateLock) }
+
+func testHeldStateLock(t *testing.T, kind string) {
 	t.Parallel()
 	gate := filepath.Join(t.TempDir(), "go-on")
 	template := fmt.Sprintf(`resource "terraform_data" "a" {
   provisioner "local-exec" { command = "echo holding; while [ ! -e %s ]; do sleep 0.01; done" }
 }`, gate)
 	var held lineLog
-	holder := newReal(t, template, Options{Stdout: &held})
+	holder := newReal(t, kind, template, Options{Stdout: &held})
 	planned(t, holder, PlanOptions{})
 	_, wait := applyPlan(t, holder)
 	eventually(t, "the lock is held", func() bool { return strings.Contains(held.String(), "holding") })
@@ -297,12 +301,12 @@ func TestHeldStateLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := realIn(t, Options{Dir: holder.dir})
+	other := realIn(t, kind, Options{Dir: holder.dir})
 	_, planErr := other.Plan(t.Context(), PlanOptions{Out: "other.tfplan"})
 	_, applyErr := other.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"})
 	for command, err := range map[string]error{"plan": planErr, "apply": applyErr} {
 		failure := wantCode(t, err, provision.CodeStateLocked)
-		wantContains(t, command+"'s message", failure.Message, "@"+host, " UTC", "for apply", "terraform.tfstate", "terraform force-unlock ")
+		wantContains(t, command+"'s message", failure.Message, "@"+host, " UTC", "for apply", "terraform.tfstate", kind+" force-unlock ")
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -313,6 +317,10 @@ func TestHeldStateLock(t *testing.T) {
 }
 
 func TestCancelOfARealApplyWritesTheState(t *testing.T) {
+	bothEngines(t, testCancelOfARealApplyWritesTheState)
+}
+
+func testCancelOfARealApplyWritesTheState(t *testing.T, kind string) {
 	t.Parallel()
 	template := `resource "terraform_data" "done" {}
 resource "terraform_data" "slow" {
@@ -320,7 +328,7 @@ resource "terraform_data" "slow" {
   provisioner "local-exec" { command = "echo working; sleep 1000" }
 }`
 	var stdout lineLog
-	r := newReal(t, template, Options{Stdout: &stdout})
+	r := newReal(t, kind, template, Options{Stdout: &stdout})
 	planned(t, r, PlanOptions{})
 	cancel, wait := applyPlan(t, r)
 	eventually(t, "the command runs", func() bool { return strings.Contains(stdout.String(), "working") })
@@ -337,10 +345,12 @@ resource "terraform_data" "slow" {
 	}
 }
 
-func TestFailedProvisioner(t *testing.T) {
+func TestFailedProvisioner(t *testing.T) { bothEngines(t, testFailedProvisioner) }
+
+func testFailedProvisioner(t *testing.T, kind string) {
 	t.Parallel()
 	var stdout, stderr lineLog
-	r := newReal(t, `resource "terraform_data" "a" {
+	r := newReal(t, kind, `resource "terraform_data" "a" {
   provisioner "local-exec" { command = "echo boom; exit 3" }
 }
 resource "terraform_data" "b" {
@@ -354,7 +364,7 @@ resource "terraform_data" "b" {
 		}
 	}})
 	failure := wantCode(t, err, provision.CodeApplyFailed)
-	wantContains(t, "message", failure.Message, "terraform apply failed for terraform_data.", " on main.tf line ",
+	wantContains(t, "message", failure.Message, kind+" apply failed for terraform_data.", " on main.tf line ",
 		"local-exec provisioner error: Error running command", "(and 1 more error, see the log)")
 	if len(failed) != 2 || applied.Outputs != nil {
 		t.Errorf("failed = %v, outputs = %v, want both resources and no outputs", failed, applied.Outputs)
@@ -367,7 +377,9 @@ resource "terraform_data" "b" {
 	}
 }
 
-func TestErrorsOfInitAndPlan(t *testing.T) {
+func TestErrorsOfInitAndPlan(t *testing.T) { bothEngines(t, testErrorsOfInitAndPlan) }
+
+func testErrorsOfInitAndPlan(t *testing.T, kind string) {
 	t.Parallel()
 	tests := []struct {
 		name, template string
@@ -382,9 +394,9 @@ func TestErrorsOfInitAndPlan(t *testing.T) {
 			[]string{"terraform init failed on main.tf line 2: Unsupported backend type: There is no backend type named \"nosuch\"."}},
 		{"incomplete backend", `terraform {
   backend "http" {}
-}`, provision.CodeInitFailed, []string{"terraform init failed: address argument is required"}},
-		{"needs a newer engine", `terraform { required_version = ">= 99" }`, provision.CodeInitFailed,
-			[]string{"Unsupported Terraform Core version"}},
+}`, provision.CodeInitFailed, []string{"address"}},
+		{"needs a newer engine", `terraform { required_version = ">= 99" }` + "\n" + ofOpenTofu(kind, "language {\n  compatible_with {\n    opentofu = \">= 99\"\n  }\n}\n"),
+			provision.CodeInitFailed, []string{map[string]string{Terraform: "Unsupported Terraform Core version", OpenTofu: "Incompatible module"}[kind]}},
 		{"unknown argument", `resource "terraform_data" "a" { inpu = 1 }`, provision.CodePlanFailed,
 			[]string{"terraform plan failed on main.tf line 1: Unsupported argument: An argument named \"inpu\" is not expected here. Did you mean \"input\"?"}},
 		{"two errors", "output \"a\" { value = local.x }\noutput \"b\" { value = local.y }\n", provision.CodePlanFailed,
@@ -394,33 +406,40 @@ func TestErrorsOfInitAndPlan(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var stderr lineLog
-			r := newReal(t, test.template, Options{Stderr: &stderr})
+			r := newReal(t, kind, test.template, Options{Stderr: &stderr})
 			err := r.Init(t.Context(), InitOptions{})
 			if err == nil {
 				_, err = r.Plan(t.Context(), PlanOptions{Out: "p"})
 			}
-			wantContains(t, "message", wantCode(t, err, test.code).Message, test.want...)
+			message := strings.ReplaceAll(wantCode(t, err, test.code).Message, kind+" ", "terraform ")
+			wantContains(t, "message", message, test.want...)
 			wantContains(t, "stderr", stderr.String(), "Error: ")
 		})
 	}
 }
 
-func TestStaleAndMissingPlans(t *testing.T) {
+func TestStaleAndMissingPlans(t *testing.T) { bothEngines(t, testStaleAndMissingPlans) }
+
+func testStaleAndMissingPlans(t *testing.T, kind string) {
 	t.Parallel()
-	r := newReal(t, `resource "terraform_data" "a" {}`, Options{})
+	r := newReal(t, kind, `resource "terraform_data" "a" {}`, Options{})
 	planned(t, r, PlanOptions{})
 	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"})
-	wantContains(t, "message", wantCode(t, err, provision.CodeApplyFailed).Message, "Saved plan is stale")
+	wantContains(t, "message", wantCode(t, err, provision.CodePlanStale).Message, "the state has moved on")
 	_, err = r.ShowPlan(t.Context(), "nowhere")
-	wantContains(t, "message", wantCode(t, err, provision.CodePlanFailed).Message, "terraform show failed")
+	wantContains(t, "message", wantCode(t, err, provision.CodePlanFailed).Message, kind+" show failed")
 }
 
 func TestBackendConfigReachesTheBackend(t *testing.T) {
+	bothEngines(t, testBackendConfigReachesTheBackend)
+}
+
+func testBackendConfigReachesTheBackend(t *testing.T, kind string) {
 	t.Parallel()
-	r := newReal(t, "terraform {\n  backend \"local\" {}\n}\nresource \"terraform_data\" \"a\" {}\n", Options{})
+	r := newReal(t, kind, "terraform {\n  backend \"local\" {}\n}\nresource \"terraform_data\" \"a\" {}\n", Options{})
 	path := filepath.Join(t.TempDir(), `odd ${name} "state"`)
 	if err := r.Init(t.Context(), InitOptions{BackendConfig: map[string]string{"path": path}}); err != nil {
 		t.Fatal(err)
@@ -436,12 +455,14 @@ func TestBackendConfigReachesTheBackend(t *testing.T) {
 	}
 }
 
-func TestOverrideReplacesTheBackend(t *testing.T) {
+func TestOverrideReplacesTheBackend(t *testing.T) { bothEngines(t, testOverrideReplacesTheBackend) }
+
+func testOverrideReplacesTheBackend(t *testing.T, kind string) {
 	t.Parallel()
 	for _, declared := range []string{`backend "s3" {}`, `cloud {}`, ``} {
 		t.Run(declared, func(t *testing.T) {
 			t.Parallel()
-			r := newReal(t, "terraform {\n"+declared+"\n}\nresource \"terraform_data\" \"a\" {}\n", Options{Stdout: io.Discard})
+			r := newReal(t, kind, "terraform {\n"+declared+"\n}\nresource \"terraform_data\" \"a\" {}\n", Options{Stdout: io.Discard})
 			state := filepath.Join(t.TempDir(), "of ${policy}.tfstate")
 			if err := Override(r.dir, "local", map[string]string{"path": state}); err != nil {
 				t.Fatal(err)

@@ -91,7 +91,7 @@ func TestReadStateAgreesWithTheEngine(t *testing.T) {
 }
 
 func readStateAgrees(t *testing.T, kind string) {
-	r := newRealOf(t, kind, `
+	r := newReal(t, kind, `
 variable "pw" {
   default   = "hunter2-default"
   sensitive = true
@@ -108,7 +108,7 @@ output "pw" {
   value     = var.pw
   sensitive = true
 }
-`)
+`, Options{})
 	planned(t, r, PlanOptions{})
 	plan, err := r.ShowPlan(t.Context(), "tendril.tfplan")
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 )
 
 // applied makes a Runner with one resource in its state, and returns the state.
-func applied(t *testing.T, opts Options) (*Runner, []byte) {
+func applied(t *testing.T, kind string, opts Options) (*Runner, []byte) {
 	t.Helper()
-	r := newReal(t, `resource "terraform_data" "a" {}`, opts)
+	r := newReal(t, kind, `resource "terraform_data" "a" {}`, opts)
 	planned(t, r, PlanOptions{})
 	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
 		t.Fatal(err)
@@ -59,10 +59,12 @@ func stateFile(t *testing.T, state []byte) string {
 	return path
 }
 
-func TestPushState(t *testing.T) {
+func TestPushState(t *testing.T) { bothEngines(t, testPushState) }
+
+func testPushState(t *testing.T, kind string) {
 	t.Parallel()
 	var log lineLog
-	r, state := applied(t, Options{Stdout: &log, Stderr: &log})
+	r, state := applied(t, kind, Options{Stdout: &log, Stderr: &log})
 	before := log.String()
 	header, err := ReadStateHeader(state)
 	if err != nil {
@@ -92,7 +94,7 @@ func TestPushState(t *testing.T) {
 			t.Errorf("PushState(%s) error = %v, want a conflict: %t", test.name, err, test.conflict)
 		}
 		if test.conflict {
-			wantContains(t, "message", wantCode(t, err, provision.CodeStateUnsaved).Message, "terraform state push failed", "Failed to write state: cannot")
+			wantContains(t, "message", wantCode(t, err, provision.CodeStateUnsaved).Message, kind+" state push failed", "state: cannot")
 		}
 	}
 	stored, err := os.ReadFile(filepath.Join(r.dir, "terraform.tfstate"))
@@ -152,7 +154,7 @@ func TestPushObeysTheLock(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	r := newReal(t, fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n    lock_address = %q\n  }\n}\n", server.URL, server.URL), Options{})
+	r := newReal(t, Terraform, fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n    lock_address = %q\n  }\n}\n", server.URL, server.URL), Options{})
 	if err := r.Init(t.Context(), InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +187,7 @@ func TestPushThatHangsIsKilled(t *testing.T) {
 // pushed all the same, unless somebody else has written meanwhile.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	r, state := applied(t, Options{})
+	r, state := applied(t, Terraform, Options{})
 	if _, err := r.Plan(t.Context(), PlanOptions{Out: "next"}); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func TestSummariseAgreesWithTheEngines(t *testing.T) {
 	for _, kind := range []string{Terraform, OpenTofu} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			r := newRealOf(t, kind, before)
+			r := newReal(t, kind, before, Options{})
 			planned(t, r, PlanOptions{})
 			if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
 				t.Fatal(err)
