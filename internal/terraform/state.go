@@ -140,11 +140,11 @@ func (s secretSet) addInstance(i storedInstance, marks any) {
 		for _, step := range path {
 			value = step.in(value)
 		}
-		s.addLong(unwrapped(value))
+		s.addLong(withoutTypes(value))
 	}
 	members, _ := marks.(map[string]any)
 	for name, mark := range members {
-		s.addMarked(unwrapped(i.Attributes[name]), mark)
+		s.addMarked(withoutTypes(i.Attributes[name]), mark)
 	}
 }
 
@@ -180,6 +180,26 @@ func unwrapped(value any) any {
 		return inner
 	}
 	return value
+}
+
+// withoutTypes is unwrapped for a value and all in it: "string" is no secret.
+func withoutTypes(value any) any {
+	switch v := unwrapped(value).(type) {
+	case map[string]any:
+		members := make(map[string]any, len(v))
+		for name, member := range v {
+			members[name] = withoutTypes(member)
+		}
+		return members
+	case []any:
+		elements := make([]any, len(v))
+		for i, element := range v {
+			elements[i] = withoutTypes(element)
+		}
+		return elements
+	default:
+		return v
+	}
 }
 
 // providerSource is the provider's address in provider["ADDRESS"].alias.

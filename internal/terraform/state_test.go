@@ -24,8 +24,8 @@ const recorded4 = `{"version":4,"terraform_version":"1.11.4","serial":3,"lineage
 		{"index_key":0,"status":"tainted","attributes":{"id":42}},
 		{"index_key":"x${y}\n\"é","attributes":{"id":"i-3","nested":[{"nat_ip":"203.0.113.7"}],"typed":{"value":{"ipv6_address":"2001:db8:0::1"},"type":["object",{"ipv6_address":"string"}]}}}]},
 	{"mode":"managed","type":"a","name":"shy","provider":"p","instances":[
-		{"attributes":{"id":"secret-id","public_ip":"198.51.100.1","hidden":{"address":"198.51.100.2","open":"made-public"},"by_plan":"198.51.100.3"},
-		 "sensitive_attributes":[[{"type":"get_attr","value":"hidden"},{"type":"index","value":{"value":"address","type":"string"}}]]}]},
+		{"attributes":{"id":"secret-id","public_ip":"198.51.100.1","hidden":{"address":"198.51.100.2","open":"made-public"},"by_plan":"198.51.100.3","whole":{"value":"whole-secret","type":"string"}},
+		 "sensitive_attributes":[[{"type":"get_attr","value":"whole"}],[{"type":"get_attr","value":"hidden"},{"type":"index","value":{"value":"address","type":"string"}}]]}]},
 	{"mode":"managed","type":"a","name":"unplanned","provider":"p","instances":[{"attributes":{"id":"i-4","public_ip":"198.51.100.4"}}]},
 	{"mode":"data","type":"a","name":"read","provider":"p","instances":[{"attributes":{"id":"d","ip":"10.9.9.9"}}]}]}`
 
@@ -56,7 +56,7 @@ func TestReadState(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("ReadState() resources = %s, want %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if want := []string{"198.51.100.2", "198.51.100.3", "attr-secret", "out-secret", "secret-id"}; !slices.Equal(state.Secrets, want) {
+	if want := []string{"198.51.100.2", "198.51.100.3", "attr-secret", "out-secret", "secret-id", "whole-secret"}; !slices.Equal(state.Secrets, want) {
 		t.Errorf("ReadState() secrets = %q, want %q", state.Secrets, want)
 	}
 	if o := state.Outputs["pw"]; !o.Sensitive || string(o.Value) != `{"k":["out-secret"]}` {
