@@ -139,10 +139,10 @@ func (t *terraformRun) stateNow(ctx context.Context) (terraform.State, error) {
 		return terraform.State{}, err
 	}
 	state, err := terraform.ReadState(raw, t.plan)
-	if err == nil || !t.backend.local || t.run.session.unsaved {
+	if err == nil || !t.backend.local && t.run.managed == nil || t.run.session.unsaved {
 		return state, err
 	}
-	// OpenTofu may have encrypted the file.
+	// OpenTofu may have encrypted it.
 	if raw, err = t.pullState(ctx); err != nil {
 		return terraform.State{}, err
 	}
@@ -160,6 +160,8 @@ func (t *terraformRun) rawState(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		return terraform.ReadStateFile(kept[len(kept)-1])
+	case t.run.managed != nil:
+		return t.run.managed.State(), nil
 	case t.backend.local:
 		state, err := terraform.ReadStateFile(t.backend.place)
 		if errors.Is(err, os.ErrNotExist) { // nothing was ever created

@@ -166,12 +166,15 @@ const machines = `terraform_data.machine["a.b"]=created@2001:db8::1@192.0.2.10 t
 
 func TestResourcesFollowEveryApply(t *testing.T) {
 	t.Parallel()
-	for name, remote := range map[string]bool{"local state": false, "http backend": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, where := range []string{"local", "managed", "http"} {
+		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			files := map[string]string{"main.tf": fleet, "m/main.tf": `resource "terraform_data" "in" { count = 1 }`}
-			if remote {
+			switch where {
+			case "managed":
+				s.manage()
+			case "http":
 				files["backend.tf"] = "terraform {\n  backend \"http\" {}\n}\n"
 				address := newStateServer(t).url + "/{workspace_id}"
 				s.job.Settings.State.Config = map[string]map[string]string{"http": {"address": address, "lock_address": address, "unlock_address": address}}
@@ -193,6 +196,9 @@ func TestResourcesFollowEveryApply(t *testing.T) {
 				s.ask(repo.URL, "v1", "", map[string]any{"fail": step.fail})
 				s.job.Assignment.Operation = step.operation
 				end, c := s.run()
+				if where == "managed" {
+					s.store(c)
+				}
 				if end.Status != step.status {
 					t.Fatalf("%s with %s ended %s: %s", step.operation, step.fail, end.Status, end.Detail.ErrorMessage)
 				}
