@@ -22,6 +22,7 @@ type child struct {
 	ended chan struct{}
 
 	said     *tail
+	hide     func(string) string // what nobody is to read in what it said
 	doorbell *os.File
 	waiting  sync.WaitGroup
 }
@@ -56,6 +57,8 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 	c := &child{
 		cmd: cmd, control: newControl(p.control.write, j), said: newTail(p.said.read), doorbell: p.doorbell.read,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		// A crash prints what it pleases, and no masker is in its way.
+		hide: func(text string) string { return logstream.Redact(text, j.Secrets(b.options.Env)...) },
 	}
 	c.waiting.Go(func() { logstream.Listen(c.doorbell, c.wake) })
 	c.waiting.Go(func() {
@@ -85,7 +88,7 @@ func (c *child) clear() string {
 	c.control.close()
 	_ = c.doorbell.Close()
 	c.waiting.Wait()
-	return c.said.end()
+	return c.hide(c.said.end())
 }
 
 // how says in words how the process ended, such as "ended with exit status 2".

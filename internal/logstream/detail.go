@@ -141,3 +141,10 @@ func (s *secrets) maskString(text string) string {
 	m := masker{find: s.patterns()}
 	return string(m.release([]byte(text), m.scan([]byte(text), true)))
 }
+
+// Redact returns a text that is no run's log as one would show it.
+func Redact(text string, values ...string) string {
+	var s secrets
+	s.add(values...)
+	return s.maskString(text)
+}

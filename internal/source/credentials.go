@@ -93,17 +93,3 @@ func (s *Source) basic(a address) (user, token string) {
 	}
 	return "", ""
 }
-
-// Secrets lists what must not appear in a log: the credentials, and the form in
-// which HTTP carries them.
-func Secrets(hosts []job.GitHost) (all []string) {
-	for _, host := range hosts {
-		if host.Token != "" {
-			all = append(all, host.Token, basicAuth(host.Username, host.Token))
-		}
-		if host.Key != "" {
-			all = append(all, host.Key)
-		}
-	}
-	return all
-}

@@ -1,4 +1,4 @@
-package executor
+package job
 
 import (
 	"bytes"
@@ -8,16 +8,19 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/source"
 )
 
-// knownSecrets lists what must appear in no line of a run, as far as it is known
+// Secrets lists what must appear in no line of a run, as far as it is known
 // before anything runs: the credentials of git, of the workspace and of state
-// backends, sealed variables, and what the environment holds.
-func knownSecrets(j job.Job, environ []string) []string {
-	all := slices.Concat(source.Secrets(j.Settings.Git.Hosts), j.Credentials.Secrets(), environmentSecrets(environ))
+// backends, sealed variables, and what the child's environment holds.
+func (j Job) Secrets(environ []string) []string {
+	all := slices.Concat(j.Credentials.Secrets(), environmentSecrets(environ))
+	for _, host := range j.Settings.Git.Hosts {
+		if host.Token != "" {
+			all = append(all, host.Token, basicAuth(host.Username, host.Token))
+		}
+		all = append(all, host.Key)
+	}
 	for _, config := range j.Settings.State.Config {
 		for name, value := range config {
 			all = append(all, environmentSecrets([]string{name + "=" + value})...)
@@ -29,9 +32,14 @@ func knownSecrets(j job.Job, environ []string) []string {
 	return slices.DeleteFunc(all, harmless)
 }
 
+// basicAuth is how HTTP carries a user's password.
+func basicAuth(user, password string) string {
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+}
+
 // harmless reports whether a text is a setting, whatever its name says.
 func harmless(text string) bool {
-	return slices.Contains([]string{"true", "false", "null", "none", "default", "enabled", "disabled"}, strings.ToLower(text))
+	return text == "" || slices.Contains([]string{"true", "false", "null", "none", "default", "enabled", "disabled"}, strings.ToLower(text))
 }
 
 // environmentSecrets lists the credentials among the variables that the agent
@@ -87,7 +95,7 @@ func urlSecrets(value string) []string {
 	if !ok || password == "" {
 		return nil
 	}
-	return []string{password, base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password))}
+	return []string{password, basicAuth(u.User.Username(), password)}
 }
 
 // eachLeaf calls found with every string and number in JSON, and with the name

@@ -1,0 +1,42 @@
+package logstream
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"runtime"
+	"testing"
+)
+
+// A child may know many secrets, in some thirty forms each.
+func TestASetOfSecretsIsSmall(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for name, tt := range map[string]struct {
+		values, size int
+		limit        uint64
+	}{
+		"many":  {100, 1 << 10, 8 << 20},
+		"large": {2, 64 << 10, 8 << 20},
+		"huge":  {1, 1 << 20, 8 << 20},
+	} {
+		values := make([]string, tt.values)
+		for i := range values {
+			random := make([]byte, tt.size*3/4)
+			_, _ = rand.Read(random) // never fails
+			values[i] = base64.StdEncoding.EncodeToString(random)
+		}
+		before := heap()
+		var s secrets
+		s.add(values...)
+		took := heap() - before
+		t.Logf("%s: %d patterns, %d KB", name, len(s.pieces), took>>10)
+		if took > tt.limit {
+			t.Errorf("%d secrets of %d bytes take %d KB, want at most %d", tt.values, tt.size, took>>10, tt.limit>>10)
+		}
+		runtime.KeepAlive(s)
+	}
+}
