@@ -42,6 +42,8 @@ func Run(t *testing.T, open Open) {
 		"OlderContractIsServed":     olderContractIsServed,
 		"UpgradeKeepsTheAgent":      upgradeKeepsTheAgent,
 		"StandingDisturbsNobody":    standingDisturbsNobody,
+		"PlanAwaitsApproval":        planAwaitsApproval,
+		"FailureIsTriedAgain":       failureIsTriedAgain,
 		"BlobComesBack":             blobComesBack,
 		"BlobIsFencedByItsClaim":    blobIsFencedByItsClaim,
 		"DamagedBlobIsTold":         damagedBlobIsTold,
