@@ -61,9 +61,12 @@ func newApprovals(t *testing.T) *approvals {
 	return s
 }
 
-func (s *approvals) agent(name string) *site.Agent {
+// managed keeps states in the database.
+const managed = "[state]\ndefault = \"managed\"\n"
+
+func (s *approvals) agent(name, state string) *site.Agent {
 	s.T.Helper()
-	a := s.NewAgent(name, 4, s.SharedState())
+	a := s.NewAgent(name, 4, state)
 	a.Set("TENDRIL_IDENTITY_FILE", s.identity)
 	return a
 }
@@ -149,7 +152,7 @@ func TestApprovedPlanIsAppliedByAnotherAgent(t *testing.T) {
 	t.Parallel()
 	s := newApprovals(t)
 	s.Exec(t, "UPDATE public.clusters SET approval = 'destructive' WHERE id = $1", s.Cluster)
-	first := s.agent("one").Start()
+	first := s.agent("one", managed).Start()
 	s.wantSuccess(s.ask("w", "1", nil)) // nothing is destroyed
 	id := s.ask("w", "1", map[string]any{"replace": []string{"terraform_data.a"}})
 	digest := s.awaits(id)
@@ -168,7 +171,7 @@ func TestApprovedPlanIsAppliedByAnotherAgent(t *testing.T) {
 	s.Exec(t, "UPDATE public.provisions SET priority = 10 WHERE id = $1", urgent)
 	first.AwaitNoSpools() // nor the plan in clear
 	first.Kill()
-	second := s.agent("two").Start()
+	second := s.agent("two", managed).Start()
 	second.AwaitOutput("registered")
 	s.approve(id, digest)
 	s.wantSuccess(id)
@@ -183,7 +186,7 @@ func TestApprovedPlanIsAppliedByAnotherAgent(t *testing.T) {
 	if inTurn != "true" {
 		t.Error("what was queued with a higher priority began before the approved plan was applied")
 	}
-	if got := s.Text(t, "SELECT count(*)::text FROM tendril.blobs"); got != "0" {
+	if got := s.Text(t, "SELECT count(*)::text FROM tendril.blobs WHERE kind = 'plan'"); got != "0" {
 		t.Errorf("%s bundles are left, want none once they are used", got)
 	}
 }
@@ -192,7 +195,7 @@ func TestApprovedPlanIsAppliedByAnotherAgent(t *testing.T) {
 func TestApprovedPlanThatIsNotGenuine(t *testing.T) {
 	t.Parallel()
 	s := newApprovals(t)
-	s.agent("one").Start()
+	s.agent("one", s.SharedState()).Start()
 	cases := map[string]struct {
 		// meddle changes what awaits approval and returns what is approved.
 		meddle func(id uuid.UUID, digest string) string
@@ -283,7 +286,7 @@ func TestApprovedPlanThatIsNotGenuine(t *testing.T) {
 func TestPlanSurvivesItsAgent(t *testing.T) {
 	t.Parallel()
 	s := newApprovals(t)
-	a := s.agent("one").Start()
+	a := s.agent("one", s.SharedState()).Start()
 	a.AwaitOutput("registered")
 	conn, err := pgx.Connect(t.Context(), s.URL)
 	if err != nil {
@@ -312,7 +315,8 @@ func TestPlanSurvivesItsAgent(t *testing.T) {
 	}
 }
 
-// Who turns a plan down frees its workspace, and nothing is applied. Here runs
+// Who turns a plan down frees its workspace, and nothing is applied; and so it
+// is where nobody says anything. Here runs
 // have uids of their own, if the tests are root's.
 func TestRejectedPlanFreesItsWorkspace(t *testing.T) {
 	t.Parallel()
@@ -326,6 +330,15 @@ func TestRejectedPlanFreesItsWorkspace(t *testing.T) {
 	s.Exec(t, "SELECT public.reject_provision($1, 'not now')", id)
 	s.approve(next, s.awaits(next))
 	s.wantSuccess(next)
+	late := s.ask("w", "3", nil)
+	s.awaits(late)
+	s.Exec(t, "UPDATE public.workspaces SET due_at = now()") // a week has passed
+	if got := s.AwaitEnd(late); got != "CANCELLED/approval_expired" {
+		t.Errorf("provision that nobody approved = %s, want CANCELLED/approval_expired", got)
+	}
+	if got := s.Text(t, "SELECT count(*)::text FROM tendril.blobs"); got != "0" {
+		t.Errorf("%s bundles are left, want none", got)
+	}
 	if got := s.Status(t, id); got != "CANCELLED/rejected" || s.created("w") != 1 {
 		t.Errorf("rejected provision = %s, created %d times, want CANCELLED/rejected and once by the next one", got, s.created("w"))
 	}
