@@ -95,7 +95,6 @@ func begin(t *testing.T, extra string, asOrdinary bool) (h *hunt, ids [2]uuid.UU
 	}
 	h.agent.Set("UNRELATED", h.agents["unrelated variable"])
 	h.agent.Set("PGPASSWORD", h.agents["PGPASSWORD"])
-	h.agent.Set("TENDRIL_POLICY_PLAIN_SENSITIVE", "true")
 	h.agent.Configure(fmt.Sprintf("\n[git.hosts.\"git.example\"]\ntoken_file = %q\n", gitToken))
 	if asOrdinary {
 		// Root's tests have the database behind a socket that is root's alone.
@@ -113,8 +112,9 @@ func begin(t *testing.T, extra string, asOrdinary bool) (h *hunt, ids [2]uuid.UU
 		templates[i] = repo.URL
 	}
 	vars := map[string]any{"known": h.others["variable"]}
+	key := keyOf(h.agent)
 	release(t, h.gate)
-	if id := s.DeployTemplate(templates[0], "victim", vars); s.AwaitEnd(id) != "SUCCESS" {
+	if id := deploySealed(s, key, templates[0], "victim", nil, vars); s.AwaitEnd(id) != "SUCCESS" {
 		t.Fatalf("the victim's first run: %s", s.Message(id))
 	}
 	if err := os.Remove(filepath.Join(h.gate, "go")); err != nil {
@@ -126,7 +126,7 @@ func begin(t *testing.T, extra string, asOrdinary bool) (h *hunt, ids [2]uuid.UU
 		t.Fatalf("the agent's identity: %v", err)
 	}
 	h.agents["identity"] = strings.TrimSpace(private)
-	ids[0] = s.DeployTemplate(templates[0], "victim", vars)
+	ids[0] = deploySealed(s, key, templates[0], "victim", nil, vars)
 	s.AwaitLine(ids[0], "waiting")
 	h.note(h.agent.Cmd.Process.Pid)
 	ids[1] = s.DeployTemplate(templates[1], "hostile", nil)

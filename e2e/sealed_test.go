@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -62,14 +63,7 @@ func newKeeper(t *testing.T) *keeper {
 	t.Helper()
 	s := site.New(t)
 	k := &keeper{Site: s, agent: s.NewAgent("one", 2, "").Start(), repo: s.Template("secretive", map[string]string{"main.tf": secretive})}
-	k.agent.AwaitOutput("registered")
-	text, err := os.ReadFile(filepath.Join(k.agent.Dir, "identity"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k.key, err = seal.ParseIdentities("identity", string(text)); err != nil {
-		t.Fatal(err)
-	}
+	k.key = keyOf(k.agent)
 	k.values = map[string]any{
 		"password": canary() + "<&>\"", "once": canary(), "undeclared": canary(),
 		"key": map[string]any{"pem": canary() + "\n  " + canary() + "\n", "hosts": []string{canary()}},
@@ -77,37 +71,61 @@ func newKeeper(t *testing.T) *keeper {
 	return k
 }
 
-// deploy deploys with all values sealed.
+// keyOf reads the identities of an agent that has been started.
+func keyOf(a *site.Agent) seal.Identities {
+	a.Site.T.Helper()
+	a.AwaitOutput("registered")
+	text, err := os.ReadFile(filepath.Join(a.Dir, "identity"))
+	if err != nil {
+		a.Site.T.Fatal(err)
+	}
+	key, err := seal.ParseIdentities("identity", string(text))
+	if err != nil {
+		a.Site.T.Fatal(err)
+	}
+	return key
+}
+
+// deploy deploys with all values sealed. In the workspace acme/approval a plan
+// waits for approval.
 func (k *keeper) deploy(workspace, fate string) uuid.UUID {
 	k.T.Helper()
-	to, err := seal.ParseRecipient(k.key.Public())
+	more := map[string]any{"terraform_vars": map[string]any{"fate": fate}}
+	if workspace == "acme/approval" {
+		more["approval"] = "always"
+	}
+	id := deploySealed(k.Site, k.key, k.repo, workspace, more, k.values)
+	k.ids = append(k.ids, id)
+	return id
+}
+
+// deploySealed deploys with values sealed to a key, and with more in the
+// snapshot.
+func deploySealed(s *site.Site, key seal.Identities, repo, workspace string, more, values map[string]any) uuid.UUID {
+	s.T.Helper()
+	to, err := seal.ParseRecipient(key.Public())
 	if err != nil {
-		k.T.Fatal(err)
+		s.T.Fatal(err)
 	}
 	sealed := map[string]string{}
-	for name, value := range k.values {
+	for name, value := range values {
 		encoded, err := json.Marshal(value)
 		if err == nil {
 			sealed[name], err = seal.Variable{Name: name, Workspace: workspace, Value: encoded}.Seal(to)
 		}
 		if err != nil {
-			k.T.Fatal(err)
+			s.T.Fatal(err)
 		}
 	}
 	asked := map[string]any{
-		"template_source": map[string]any{"repo": k.repo, "version": "v1"}, "workspace": workspace,
-		"terraform_vars": map[string]any{"fate": fate}, "sealed_vars": sealed,
+		"template_source": map[string]any{"repo": repo, "version": "v1"}, "workspace": workspace, "sealed_vars": sealed,
 	}
-	if workspace == "acme/approval" {
-		asked["approval"] = "always"
-	}
+	maps.Copy(asked, more)
 	snapshot, err := json.Marshal(asked)
 	if err != nil {
-		k.T.Fatal(err)
+		s.T.Fatal(err)
 	}
-	id := k.DeploySnapshot(k.T, string(snapshot))
-	k.ids = append(k.ids, id)
-	return id
+	return s.DeploySnapshot(s.T, string(snapshot))
 }
 
 // forms are the texts in which the values could be found.

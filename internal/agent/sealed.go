@@ -17,7 +17,7 @@ import (
 func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, error) {
 	snapshot, err := provision.ParseSnapshot(a.Snapshot)
 	if err != nil || len(snapshot.SealedVars) == 0 {
-		return nil, nil
+		return nil, nil //nolint:nilerr // the child meets the same error and tells of it
 	}
 	if n := len(snapshot.SealedVars); n > seal.MaxVariables {
 		return nil, provision.Fail(provision.CodeSealedInvalid, fmt.Sprintf(
