@@ -63,6 +63,7 @@ func (b *boot) live(ctx context.Context) error {
 	for _, s := range leftovers {
 		b.hand.hold(s.claim, nil)
 	}
+	b.forgetSecrets(leftovers) // which do not wait for the database
 	registration, err := b.register(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

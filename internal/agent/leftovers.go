@@ -195,6 +195,26 @@ func (b *boot) clearAway(ctx context.Context, living []*spool) error {
 	return nil
 }
 
+// forgetSecrets removes the secrets of runs of earlier boots, but not those of a
+// child that still lives.
+func (b *boot) forgetSecrets(leftovers []*spool) {
+	keep := map[string]bool{}
+	for _, s := range leftovers {
+		if free, err := s.free(); !free && !errors.Is(err, errOdd) {
+			keep[s.about.Workspace.String()] = true
+		}
+	}
+	workspaces, err := b.dir.workspaces()
+	for _, workspace := range workspaces {
+		if !keep[workspace] {
+			err = errors.Join(err, b.dir.removeSecrets(workspace))
+		}
+	}
+	if err != nil {
+		b.log.Error("files of earlier runs, with variables, may be left in the data directory", "error", err)
+	}
+}
+
 // endEngines ends engines and all below them. They can be told by where their
 // data is.
 func (b *boot) endEngines(ctx context.Context, engines ...string) error {

@@ -101,6 +101,35 @@ func TestSecretsGoWithTheRun(t *testing.T) {
 	}
 }
 
+// An agent that cannot reach its database removes what a killed run left, and
+// nothing of one that lives.
+func TestSecretsDoNotWaitForTheDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	w.deploy(t, "dead", "secret of-the-dead", "touch dead", "sleep never")
+	w.deploy(t, "living", "secret of-the-living", "touch living", "sleep end")
+	dead := w.touched(t, "dead")
+	w.touched(t, "living")
+	a.kill()
+	if err := unix.Kill(dead, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the killed child to be gone", func() bool { return !process.Alive(dead) })
+	if secrets := w.secrets(t); !slices.Contains(secrets, "of-the-dead") {
+		t.Fatalf("secrets = %q, want those of the killed run", secrets)
+	}
+	away := w.setup()
+	away.URL = "postgres://nobody@127.0.0.1:1/none"
+	b := startAgent(t, away)
+	b.says(t, "register with the database")
+	if secrets := w.secrets(t); slices.Contains(secrets, "of-the-dead") || !slices.Contains(secrets, "of-the-living") {
+		t.Errorf("secrets = %q, want those of the living run alone", secrets)
+	}
+	b.stops(t)
+	w.release(t, "end")
+}
+
 // secrets lists the directories for secrets, by their names, and their files.
 func (w *world) secrets(t *testing.T) (names []string) {
 	t.Helper()
