@@ -52,7 +52,14 @@ func TestStagesOfOneRun(t *testing.T) {
 	id := w.deploy(t, w.operator, snapshot("a"))
 	w.wantStages(t, id, "of what is queued", "1 queued…")
 	claim, _ := agent.mustClaim(t)
-	w.wantStages(t, id, "after the claim", "1 queued, 1 checkout…")
+	agent.mustReport(t, claim, "PROCESSING", `{"percent": 1}`)
+	w.wantStages(t, id, "before the run has told one", "1 queued…")
+	agent.stage(t, claim, "checkout")
+	w.wantStages(t, id, "of what has begun", "1 queued, 1 checkout…")
+	if n := one[int](t, w.conn, `SELECT count(*) FROM tendril.claims c JOIN public.provision_stages s ON s.provision_id = c.provision_id
+		WHERE s.stage = 'queued' AND s.ended_at = c.created_at OR s.stage = 'checkout' AND s.started_at = c.created_at`); n != 2 {
+		t.Error("checkout does not begin, or queued not end, when the provision was claimed")
+	}
 	for _, stage := range []string{"checkout", "validate", "engine", "init", "plan", "apply"} {
 		agent.stage(t, claim, stage)
 	}
@@ -126,6 +133,16 @@ func TestStagesAfterAKill(t *testing.T) {
 		}
 		return w, agent, claim, id
 	}
+	t.Run("before it told anything", func(t *testing.T) {
+		t.Parallel()
+		w := newContract(t)
+		agent := w.newAgent(t, "one")
+		id := w.deploy(t, w.operator, snapshot("a"))
+		claim, _ := agent.mustClaim(t)
+		w.expire(t, claim)
+		w.reap(t)
+		w.wantStages(t, id, "of a run lost at once", "1 queued, 1 checkout")
+	})
 	t.Run("restarted", func(t *testing.T) {
 		t.Parallel()
 		w := newContract(t)

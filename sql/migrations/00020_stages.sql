@@ -67,6 +67,23 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Ends queued and begins checkout, both when the claim began. Not written by the
+-- claim itself, which has to be quick: by the run's first report, a moment later,
+-- or by its end if it tells nothing.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.begin_stages(p_claim tendril.claims, p_org uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE public.provision_stages SET ended_at = greatest(p_claim.created_at, started_at)
+  WHERE provision_id = p_claim.provision_id AND ended_at IS NULL;
+  INSERT INTO public.provision_stages (provision_id, org_id, attempt, stage, started_at)
+  VALUES (p_claim.provision_id, p_org, coalesce((SELECT max(attempt) FROM public.provision_stages WHERE provision_id = p_claim.provision_id), 1),
+          'checkout', p_claim.created_at)
+  ON CONFLICT (provision_id, attempt, stage) DO NOTHING;
+END $$;
+-- +goose StatementEnd
+
 -- The stages that a status is, whoever changes it; those of a run it tells itself.
 -- SECURITY DEFINER, for people insert provisions as themselves.
 -- +goose StatementBegin
@@ -74,19 +91,25 @@ CREATE FUNCTION tendril.follow_status() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+  v_claim tendril.claims;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO public.provision_stages (provision_id, org_id, attempt, stage, started_at)
     VALUES (NEW.id, NEW.org_id, 1, 'queued', NEW.created_at);
     RETURN NULL;
   END IF;
-  PERFORM tendril.enter_stage(NEW.id, NEW.org_id,
-    CASE NEW.status WHEN 'QUEUED' THEN 'queued' WHEN 'PROCESSING' THEN 'checkout' WHEN 'AWAITING_APPROVAL' THEN 'approval' WHEN 'SUCCESS' THEN 'done' END,
-    -- Late settlement: the stage lasted until now.
-    CASE OLD.status WHEN 'FAILED' THEN (SELECT stage FROM tendril.claims WHERE provision_id = NEW.id ORDER BY number DESC LIMIT 1) END);
-  IF NEW.status <> 'PROCESSING' THEN
-    UPDATE public.provision_progress SET running = '[]' WHERE provision_id = NEW.id AND running <> '[]';
+  IF OLD.status IN ('PROCESSING', 'FAILED') THEN
+    SELECT * INTO v_claim FROM tendril.claims WHERE provision_id = NEW.id ORDER BY number DESC LIMIT 1;
+    IF v_claim.id IS NOT NULL AND v_claim.stage IS NULL THEN
+      PERFORM tendril.begin_stages(v_claim, NEW.org_id);
+    END IF;
   END IF;
+  PERFORM tendril.enter_stage(NEW.id, NEW.org_id,
+    CASE NEW.status WHEN 'QUEUED' THEN 'queued' WHEN 'AWAITING_APPROVAL' THEN 'approval' WHEN 'SUCCESS' THEN 'done' END,
+    -- Late settlement: the stage lasted until now.
+    CASE OLD.status WHEN 'FAILED' THEN coalesce(v_claim.stage, 'checkout') END);
+  UPDATE public.provision_progress SET running = '[]' WHERE provision_id = NEW.id AND running <> '[]';
   IF NEW.status = 'SUCCESS' THEN
     PERFORM tendril.clear_findings(NEW);
   END IF;
@@ -115,7 +138,7 @@ CREATE TRIGGER provisions_begin_stages AFTER INSERT ON public.provisions
   FOR EACH ROW EXECUTE FUNCTION tendril.follow_status();
 CREATE TRIGGER provisions_follow_status AFTER UPDATE OF status ON public.provisions
   -- What was given up as FAILED may settle as FAILED.
-  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.finished_at IS DISTINCT FROM NEW.finished_at) EXECUTE FUNCTION tendril.follow_status();
+  FOR EACH ROW WHEN (NEW.status <> 'PROCESSING' AND (OLD.status IS DISTINCT FROM NEW.status OR OLD.finished_at IS DISTINCT FROM NEW.finished_at)) EXECUTE FUNCTION tendril.follow_status();
 
 -- What is shown of the resources that an agent says it works on.
 -- +goose StatementBegin
@@ -270,6 +293,9 @@ BEGIN
     UPDATE tendril.claims SET stage = coalesce(v_stage, stage), percent_due = v_percent, running_due = v_running
     WHERE id = p_claim.id AND (stage, percent_due, running_due) IS DISTINCT FROM (coalesce(v_stage, stage), v_percent, v_running);
     IF v_stage IS NOT NULL AND v_stage IS DISTINCT FROM p_claim.stage THEN
+      IF p_claim.stage IS NULL THEN
+        PERFORM tendril.begin_stages(p_claim, p_provision.org_id);
+      END IF;
       PERFORM tendril.enter_stage(p_provision.id, p_provision.org_id, v_stage, p_claim.stage);
       INSERT INTO public.provision_events (provision_id, org_id, kind, at, detail)
       VALUES (p_provision.id, p_provision.org_id, 'stage', clock_timestamp(), jsonb_build_object('stage', v_stage));
