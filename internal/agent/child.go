@@ -88,7 +88,11 @@ func (c *child) clear() string {
 	c.control.close()
 	_ = c.doorbell.Close()
 	c.waiting.Wait()
-	return c.hide(c.said.end())
+	said := c.said.end()
+	if said == "" { // as a rule
+		return ""
+	}
+	return c.hide(said)
 }
 
 // how says in words how the process ended, such as "ended with exit status 2".
