@@ -243,3 +243,11 @@ func BenchmarkMask(b *testing.B) {
 		m.mask(text)
 	}
 }
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	text := "panic: cannot use hunter2 with " + tokenTexts()["GitHub"]
+	if got, want := Redact(text, "hunter2"), "panic: cannot use *** with ***"; got != want {
+		t.Errorf("Redact(%q) = %q, want %q", text, got, want)
+	}
+}
