@@ -86,7 +86,10 @@ func (i Identities) OpenVariable(message, name, workspace string) (json.RawMessa
 	case v.Workspace != "" && v.Workspace != workspace:
 		return nil, fmt.Errorf("it was sealed for another workspace only; seal a value for this one, or for any (without --workspace)")
 	}
-	return v.Value, CheckSecret(v.Value)
+	if err := CheckSecret(v.Value); err != nil {
+		return nil, err
+	}
+	return v.Value, nil
 }
 
 // parseVariable refuses what it does not know: it might be a limit on the

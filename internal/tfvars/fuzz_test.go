@@ -54,5 +54,9 @@ func FuzzRender(f *testing.F) {
 			!strings.Contains(config, "hunter2hunter2") && strings.Contains(err.Error(), "hunter2hunter2") {
 			t.Fatalf("Render(%q) error = %v, want one without the secret", vars, err)
 		}
+		// What came sealed is secret whatever the template says.
+		if _, err := template.Render(Given{Sealed: vars}); err == nil || !strings.Contains(config, "hunter2hunter2") && strings.Contains(err.Error(), "hunter2hunter2") {
+			t.Fatalf("Render(%q, sealed) error = %v, want one without the secret", vars, err)
+		}
 	})
 }
