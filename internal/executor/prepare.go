@@ -57,6 +57,7 @@ func (t *terraformRun) maskPriorState() {
 	}
 	if state, err := terraform.ReadState(raw, nil); err == nil {
 		t.mask(state.Secrets)
+		t.exist = len(state.Resources)
 	}
 }
 

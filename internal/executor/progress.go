@@ -26,6 +26,7 @@ type progress struct {
 	mu      sync.Mutex
 	events  []provision.Event
 	percent int
+	moved   bool                // the percentage is another than was reported
 	running []provision.Running // in the order in which they began
 	told    bool                // a report has said that something is running
 	timer   *time.Timer         // set while a report is due
@@ -35,6 +36,9 @@ type progress struct {
 
 func newProgress(s *session) *progress { return &progress{session: s} }
 
+// newQuiet returns a progress whose first report waits its time.
+func newQuiet(s *session) *progress { return &progress{session: s, last: time.Now()} }
+
 // on takes one event and how much is done, in percent.
 func (p *progress) on(event provision.Event, percent int) {
 	p.mu.Lock()
@@ -42,6 +46,22 @@ func (p *progress) on(event provision.Event, percent int) {
 	p.events = append(p.events, event)
 	p.percent = percent
 	p.follow(event)
+	p.soon()
+}
+
+// at takes how much is done, where there is nothing else to tell. What is done
+// before the first report is due costs none.
+func (p *progress) at(percent int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if percent != p.percent {
+		p.percent, p.moved = percent, true
+		p.soon()
+	}
+}
+
+// soon has what is new reported, when it is time.
+func (p *progress) soon() {
 	if p.timer == nil && !p.closed {
 		p.timer = time.AfterFunc(max(0, progressEvery-time.Since(p.last)), p.due)
 	}
@@ -78,12 +98,13 @@ func (p *progress) close() {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	p.running = nil
+	p.running, p.moved = nil, false
 	p.flush()
 }
 
 func (p *progress) flush() {
-	if len(p.events) == 0 && (!p.told || len(p.running) > 0) {
+	ended := p.told && len(p.running) == 0
+	if len(p.events) == 0 && !p.moved && !ended {
 		return
 	}
 	percent := p.percent
@@ -91,8 +112,12 @@ func (p *progress) flush() {
 		_ = p.session.report(provision.Detail{Events: p.events[:maxEvents]})
 		p.events = p.events[maxEvents:]
 	}
-	running := append([]provision.Running{}, p.running[:min(len(p.running), maxRunning)]...)
+	var running []provision.Running
+	if len(p.events) > 0 || ended {
+		running = append([]provision.Running{}, p.running[:min(len(p.running), maxRunning)]...)
+	}
 	// A spool that takes no more is met by the next line and by the result.
 	_ = p.session.report(provision.Detail{Percent: &percent, Running: running, Events: p.events})
-	p.events, p.last, p.told = nil, time.Now(), len(running) > 0
+	p.events, p.moved, p.last = nil, false, time.Now()
+	p.told = p.told && running == nil || len(running) > 0
 }

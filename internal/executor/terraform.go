@@ -43,6 +43,9 @@ type terraformRun struct {
 	// that did not succeed.
 	applied terraform.Applied
 	failed  bool
+	// exist is how many resources there were before the run; 0 where that is not
+	// known.
+	exist int
 	// requester is to whom sensitive outputs are sealed; nil for nobody.
 	requester age.Recipient
 	// sealed is the file of the variables that came sealed, and ephemeral that of
@@ -259,10 +262,16 @@ func (t *terraformRun) rawPlan(raw *bytes.Buffer) io.Writer {
 
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 	operation, snapshot := t.run.operation(), t.run.snapshot
+	progress := newQuiet(t.run.session)
+	defer progress.close()
+	var looking func(int)
+	if t.exist > 0 {
+		looking = func(at int) { progress.at(min(100, at*100/t.exist)) }
+	}
 	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
 		VarFile: t.run.files.vars, SealedVarFile: t.sealed, Out: t.run.files.plan,
 		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
-		Targets: snapshot.Targets, Replace: snapshot.Replace,
+		Targets: snapshot.Targets, Replace: snapshot.Replace, Refreshing: looking,
 	})
 	return changes, t.whatEngineSaid(err)
 }

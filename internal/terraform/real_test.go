@@ -196,10 +196,15 @@ func testWholeLife(t *testing.T, kind string) {
 	}
 
 	// Once more: nothing to do. Then destroy it all.
-	changes, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p"})
+	refreshed := 0
+	changes, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p", Refreshing: func(n int) { refreshed = n }})
 	if err != nil || changes {
 		t.Fatalf("second Plan() = %v, %v, want false, nil", changes, err)
 	}
+	if refreshed != 3 {
+		t.Errorf("the second plan looked at %d resources, want 3", refreshed)
+	}
+	wantContains(t, "stdout", stdout.String(), "terraform_data.vault: Refreshing state... [id=")
 	if _, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p", Destroy: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -169,6 +169,9 @@ type PlanOptions struct {
 	Targets, Replace []string
 	// LockTimeout is how long to wait for somebody else's state lock.
 	LockTimeout time.Duration
+	// Refreshing hears how many resources the engine has begun to look at. It
+	// must be quick. May be nil.
+	Refreshing func(resources int)
 }
 
 // Plan makes a plan and reports whether it would change anything, outputs
@@ -192,7 +195,7 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 		args = append(args, tfexec.Replace(address))
 	}
 	run := r.command("plan", provision.CodePlanFailed)
-	err = run.do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
+	err = run.do(ctx, countRefreshes(r.out.stdout(), opts.Refreshing), func(ctx context.Context, tf *tfexec.Terraform) error {
 		changes, err = tf.Plan(ctx, args...)
 		return err
 	})
