@@ -16,6 +16,7 @@ const inDetail = "hunter2"
 // version, or sealed. What is added to a report is masked, or stands here.
 var fixed = []string{
 	"Stage", "Commit", "Engine", "EngineVersion", "PlanDigest", "ErrorCode", "Action", "Kind", "Status", "Sealed",
+	"StateWrite", // for the agent alone, which compares it
 }
 
 // fillTexts puts the secret into every text of a value.
