@@ -333,6 +333,7 @@ func TestRejectedPlanFreesItsWorkspace(t *testing.T) {
 	late := s.ask("w", "3", nil)
 	s.awaits(late)
 	s.Exec(t, "UPDATE public.workspaces SET due_at = now()") // a week has passed
+	s.Exec(t, "SELECT tendril.reap()")                       // as heartbeats do
 	if got := s.AwaitEnd(late); got != "CANCELLED/approval_expired" {
 		t.Errorf("provision that nobody approved = %s, want CANCELLED/approval_expired", got)
 	}

@@ -120,6 +120,9 @@ func TestApprovalRules(t *testing.T) {
 	}
 }
 
+// applyingApproved asks for the apply of the approved plan.
+var applyingApproved = strings.Replace(applying, "}", `, "plan_digest": "`+aPlan+`"}`, 1)
+
 // A plan that awaits approval ends its run, keeps the workspace from all else,
 // more urgent or not, and is what any agent of the cluster gets once approved.
 func TestApprovedPlanGoesFirst(t *testing.T) {
@@ -151,7 +154,10 @@ func TestApprovedPlanGoesFirst(t *testing.T) {
 		}
 	}
 	wantRefusal(t, two.report(t, claim, "AWAITING_APPROVAL", awaiting), "PT409", "already_approved")
-	two.mustReport(t, claim, "PROCESSING", applying)
+	// An agent that has made another plan, or that does not know of approved ones.
+	wantRefusal(t, two.report(t, claim, "PROCESSING", `{"stage": "apply", "plan_digest": "`+strings.Repeat("e", 64)+`"}`), "PT409", "plan_invalid")
+	wantRefusal(t, two.report(t, claim, "PROCESSING", applying), "PT409", "plan_invalid")
+	two.mustReport(t, claim, "PROCESSING", applyingApproved)
 	two.mustReport(t, claim, "SUCCESS", `{}`)
 	if _, got := one.mustClaim(t); got != urgent {
 		t.Errorf("claim = %s, want %s at last", got, urgent)
@@ -183,9 +189,9 @@ func TestPlanMustBeStored(t *testing.T) {
 		return err
 	})
 	wantRefusal(t, err, "PT409", "plan_missing")
-	agent.mustReport(t, claim, "PROCESSING", applying)
-	mustExec(t, w.conn, gone)                          // for it is used
-	agent.mustReport(t, claim, "PROCESSING", applying) // the first answer was lost
+	agent.mustReport(t, claim, "PROCESSING", applyingApproved)
+	mustExec(t, w.conn, gone)                                  // for it is used
+	agent.mustReport(t, claim, "PROCESSING", applyingApproved) // the first answer was lost
 }
 
 // A cancel that comes before the plan is told of is one.

@@ -144,6 +144,7 @@ func (m *model) progress(rt *rapid.T) {
 	applies := rapid.IntRange(0, 3).Draw(rt, "only tells") < 3
 	if applies {
 		detail["stage"], detail["commit"] = "apply", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		detail["plan_digest"] = aPlan
 	}
 	if rapid.Bool().Draw(rt, "of the plan") {
 		detail["plan"] = map[string]any{"destroy": rapid.IntRange(0, 1).Draw(rt, "destroys")}

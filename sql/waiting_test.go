@@ -124,7 +124,7 @@ func TestWhyItWaitsForItsWorkspace(t *testing.T) {
 	w.wantWhy(t, "for an approved one", first, "workspace_reserved: the plan of provision 4 is approved and is applied first")
 	w.wantWhy(t, "when it is approved", urgent)
 	claim, _ = agent.mustClaim(t)
-	agent.mustReport(t, claim, "PROCESSING", applying)
+	agent.mustReport(t, claim, "PROCESSING", `{"stage": "apply", "plan_digest": "`+digest+`"}`)
 	w.wantWhy(t, "while the approved one runs", first, "workspace_busy: provision 4 runs in this workspace")
 	w.asAdmin(t, "SELECT public.cancel_provision($1)", urgent)
 	w.wantWhy(t, "while that is cancelled", first, "workspace_busy: in stage apply, and is being stopped")

@@ -52,9 +52,11 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	}
 	if report.Status == provision.AwaitingApproval {
 		err := q.plans.keep(claim, report.Detail.PlanDigest)
-		if _, said := errors.AsType[*queue.Error](err); said {
+		switch said, ok := errors.AsType[*queue.Error](err); {
+		case ok && said.Kind == queue.ClaimLost: // or the report has arrived already
+		case ok:
 			return patiently(err)
-		} else if err != nil {
+		case err != nil:
 			report = q.plans.lost(err)
 		}
 	}

@@ -2,7 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,6 +31,53 @@ func TestPlanIsStoredBeforeItIsReported(t *testing.T) {
 		t.Error("the plan is stored in clear")
 	}
 	a.stops(t)
+	w.wantNothingLeft(t)
+}
+
+// The agent dies after the database has heard of the plan, and before the spool is
+// removed: the next start says it again, and nothing has become of it.
+func TestPlanIsReportedTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	conn, err := pgx.Connect(t.Context(), w.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background()) //nolint:errcheck // the test is over
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE tendril.blob_parts"); err != nil {
+		t.Fatal(err)
+	}
+	id := w.deploy(t, "prod", "print 1", "plan")
+	spool := filepath.Join(w.data, "spool")
+	eventually(t, "the report in the spool", func() bool {
+		found, _ := filepath.Glob(filepath.Join(spool, "*.ndjson"))
+		for _, path := range found {
+			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), "AWAITING_APPROVAL") {
+				return true
+			}
+		}
+		return false
+	})
+	before := filepath.Join(t.TempDir(), "spool")
+	if err := os.CopyFS(before, os.DirFS(spool)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	w.becomes(t, id, "AWAITING_APPROVAL")
+	a.stops(t)
+	w.wantNothingLeft(t)
+	if err := errors.Join(os.Remove(spool), os.CopyFS(spool, os.DirFS(before))); err != nil {
+		t.Fatal(err)
+	}
+	a = startAgent(t, w.setup())
+	a.says(t, "delivered what an earlier start left")
+	a.stops(t)
+	if got := w.Status(t, id); got != "AWAITING_APPROVAL" {
+		t.Errorf("status = %s, want AWAITING_APPROVAL as before", got)
+	}
 	w.wantNothingLeft(t)
 }
 

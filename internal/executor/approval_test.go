@@ -88,7 +88,9 @@ func (s *site) changeBundle(change func(*planbundle.Bundle)) {
 
 // What was approved is applied, by an agent that has nothing of the one that
 // planned; an ephemeral variable, which no plan holds, is given again.
-func TestApprovedPlanIsAppliedElsewhere(t *testing.T) { bothEngines(t, testApprovedPlanIsAppliedElsewhere) }
+func TestApprovedPlanIsAppliedElsewhere(t *testing.T) {
+	bothEngines(t, testApprovedPlanIsAppliedElsewhere)
+}
 
 func testApprovedPlanIsAppliedElsewhere(t *testing.T, kind string) {
 	t.Parallel()
@@ -291,7 +293,9 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 // A template without a lock file takes the newest providers, and a plan can be
 // applied with those that made it only: its lock file goes with it, and is not
 // taken for the template's afterwards.
-func TestApprovedPlanBringsItsLockFile(t *testing.T) { bothEngines(t, testApprovedPlanBringsItsLockFile) }
+func TestApprovedPlanBringsItsLockFile(t *testing.T) {
+	bothEngines(t, testApprovedPlanBringsItsLockFile)
+}
 
 func testApprovedPlanBringsItsLockFile(t *testing.T, kind string) {
 	t.Parallel()

@@ -204,7 +204,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 		return err
 	}
 	defer room.release()
-	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0)}); err != nil {
+	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0), PlanDigest: r.job.Assignment.ApprovedPlan}); err != nil {
 		return r.stopOr(ctx, err)
 	}
 	progress := newProgress(r.session)

@@ -21,7 +21,7 @@ func refusalCode(err error) provision.Code {
 		case provision.CodeTagMoved, provision.CodeWorkspaceElsewhere, provision.CodeWorkspaceBound,
 			provision.CodeCancelled, provision.CodeAgentLost, provision.CodeAgentRestarted,
 			provision.CodeStateLocked, provision.CodeOperationRefused, provision.CodeBadSnapshot,
-			provision.CodeApprovalNeeded:
+			provision.CodeApprovalNeeded, provision.CodePlanInvalid:
 			return code
 		case "plan_missing":
 			return provision.CodePlanInvalid

@@ -35,7 +35,7 @@ type Detail struct {
 	StateUnsaved *bool `json:"state_unsaved,omitempty"`
 
 	// PlanDigest goes with AwaitingApproval: what a person approves, SHA-256 in
-	// hexadecimal.
+	// hexadecimal. With StageApply it is the approved plan that is to be applied.
 	PlanDigest string `json:"plan_digest,omitempty"`
 	// Running are the resources being worked on; empty but not nil: none.
 	Running []Running `json:"running,omitzero"`

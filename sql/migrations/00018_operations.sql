@@ -522,6 +522,10 @@ BEGIN
   ELSIF p_provision.approved_plan IS NOT NULL THEN
     IF NOT tendril.plan_bundle_stored(p_provision.id, p_provision.approved_plan) THEN
       PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that was approved is not stored any more, and no other may be applied', 'deploy again');
+    ELSIF p_detail ->> 'plan_digest' IS DISTINCT FROM p_provision.approved_plan THEN
+      -- Such as an agent that is too old to know of approved plans, and has made
+      -- one of its own.
+      PERFORM tendril.refuse('PT409', 'plan_invalid', 'the plan that was approved must be applied, and the agent tells of another or of none', 'update the agent, and deploy again');
     END IF;
   ELSIF v_rule = 'always' OR v_rule = 'destructive' AND (
           p_provision.operation = 'destroy'

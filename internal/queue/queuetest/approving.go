@@ -49,7 +49,11 @@ func planAwaitsApproval(t *testing.T, w *World, open Open) {
 	if _, got, err := two.GetBlob(t.Context(), a.ClaimID, queue.BlobPlan, 0); err != nil || !bytes.Equal(got, bundle) {
 		t.Errorf("GetBlob() = %d bytes, %v, want those that the other agent put", len(got), err)
 	}
-	mustReport(t, two, a.ClaimID, provision.Processing, applying)
+	err = two.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: applying})
+	_ = wantKind(t, "Report(apply of another plan than the approved one)", err, queue.Refused)
+	approved := applying
+	approved.PlanDigest = digest
+	mustReport(t, two, a.ClaimID, provision.Processing, approved)
 	mustReport(t, two, a.ClaimID, provision.Success, provision.Detail{})
 }
 
