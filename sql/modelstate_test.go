@@ -113,6 +113,7 @@ func (m *model) compare(rt *rapid.T) {
 	for _, broken := range m.brokenRules(now) {
 		rt.Errorf("rule broken: %s", broken)
 	}
+	m.stageRules(rt)
 	for id, rows := range now.Logs {
 		m.recogniseSystemLines(id, rows)
 	}

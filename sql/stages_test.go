@@ -169,7 +169,7 @@ func TestStagesAfterAKill(t *testing.T) {
 		w, agent, claim, id := lost(t)
 		mustExec(t, w.conn, "UPDATE public.provision_stages SET ended_at = started_at WHERE stage = 'apply'")
 		agent.mustReport(t, claim, "PROCESSING", `{"stage": "outputs"}`)
-		w.wantStages(t, id, "of a lost run that goes on", begun+", 1 outputs…")
+		w.wantStages(t, id, "of a lost run that goes on", begun+", 1 outputs")
 		if n := one[int](t, w.conn, "SELECT count(*) FROM public.provision_stages WHERE stage = 'apply' AND ended_at > started_at"); n != 1 {
 			t.Error("the apply ends when its agent was given up, want: when the outputs began")
 		}

@@ -46,9 +46,10 @@ ALTER TABLE public.workspaces
 
 -- Ends the stage that a provision is in and begins another; null only ends. The
 -- first stage of an attempt is queued. p_from is one that has been ended already
--- and went on all the same: its agent was given up and reports after all.
+-- and went on all the same: its agent was given up (p_lost) and reports after all.
+-- Such a run's stages are never open, for nobody may ever hear of their end.
 -- +goose StatementBegin
-CREATE FUNCTION tendril.enter_stage(p_provision uuid, p_org uuid, p_stage text, p_from text DEFAULT NULL) RETURNS void
+CREATE FUNCTION tendril.enter_stage(p_provision uuid, p_org uuid, p_stage text, p_from text DEFAULT NULL, p_lost boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -61,7 +62,7 @@ BEGIN
   IF p_stage IS NOT NULL THEN
     INSERT INTO public.provision_stages AS s (provision_id, org_id, attempt, stage, started_at, ended_at)
     VALUES (p_provision, p_org, CASE p_stage WHEN 'queued' THEN coalesce(v_attempt, 0) + 1 ELSE coalesce(v_attempt, 1) END,
-            p_stage, v_now, CASE p_stage WHEN 'done' THEN v_now END)
+            p_stage, v_now, CASE WHEN p_lost OR p_stage = 'done' THEN v_now END)
     ON CONFLICT (provision_id, attempt, stage) DO UPDATE SET ended_at = EXCLUDED.ended_at WHERE s.ended_at IS DISTINCT FROM EXCLUDED.ended_at;
   END IF;
 END $$;
@@ -296,7 +297,7 @@ BEGIN
       IF p_claim.stage IS NULL THEN
         PERFORM tendril.begin_stages(p_claim, p_provision.org_id);
       END IF;
-      PERFORM tendril.enter_stage(p_provision.id, p_provision.org_id, v_stage, p_claim.stage);
+      PERFORM tendril.enter_stage(p_provision.id, p_provision.org_id, v_stage, p_claim.stage, p_claim.state = 'lost');
       INSERT INTO public.provision_events (provision_id, org_id, kind, at, detail)
       VALUES (p_provision.id, p_provision.org_id, 'stage', clock_timestamp(), jsonb_build_object('stage', v_stage));
       PERFORM pg_notify('tendril_provision', p_provision.id::text);
