@@ -106,6 +106,15 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 		t.Fatalf("provision = %s, outputs %v, want SUCCESS with the greeting\n%s", outcome(p), p.Outputs, agentLogOf(o))
 	}
 
+	// The agent says what it grants, and what is due is done without anybody asking.
+	pgxExec(t, s.Runtime().DatabaseURL, "DO $$ BEGIN ASSERT (SELECT operations @> '{apply,refresh}' FROM public.agents), 'agents.operations is not what the agent grants'; END $$")
+	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE public.workspaces SET drift_every = '1 day', drift_due_at = now()")
+	eventually(t, "the look for drift", func() bool {
+		p, err := as.Provision(t.Context(), "2")
+		return err == nil && p.Operation == provision.OperationRefresh && p.Status.Terminal()
+	})
+	pgxExec(t, s.Runtime().DatabaseURL, "DO $$ BEGIN ASSERT (SELECT drift = '[]' AND drift_count = 0 FROM public.workspaces), 'the drift of an apply just made is not none'; END $$")
+
 	before := s.Runtime()
 	stop(t, s)
 	if _, err := ReadRuntime(o.DataDir); !isNotRunning(err) {
