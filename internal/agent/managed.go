@@ -85,7 +85,9 @@ func (b *boot) managedState(a provision.Assignment) (told *job.ManagedState, key
 	if _, err := in.Write(state); err != nil {
 		return nil, "", nil, fmt.Errorf("hand the state down: %w", err)
 	}
-	return &job.ManagedState{Version: blob.Number}, key, in, nil
+	// After a state operation on what is older than was seen, the next version is
+	// above both.
+	return &job.ManagedState{Version: max(blob.Number, b.dir.seenState(a.WorkspaceID))}, key, in, nil
 }
 
 // fetchState reads a version of a workspace's state from the database, 0 for the
