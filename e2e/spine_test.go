@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/e2e/site"
 )
 
@@ -39,9 +41,22 @@ func TestInsertIsAWholeDeploy(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
 	repo := s.Template("hello", map[string]string{"main.tf": hello})
-	s.NewAgent("one", 1, "").Start()
-	id := s.DeployTemplate(repo, "acme/prod", map[string]any{"name": "world"})
-	s.Await("the claim", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", id)
+	s.NewAgent("one", 2, "").Start()
+	ids := map[string]uuid.UUID{}
+	for _, engine := range []string{"terraform", "tofu"} { // at once
+		snapshot := site.SnapshotOf(repo, "acme/"+engine, map[string]any{"name": "world"})
+		ids[engine] = s.DeploySnapshot(t, fmt.Sprintf(`{"terraform": {"engine": %q}, %s`, engine, snapshot[1:]))
+	}
+	for engine, id := range ids {
+		wantWholeDeploy(t, s, id, engine)
+	}
+	if dump := dump(s); strings.Contains(dump, "s3cret") {
+		t.Error("the database holds the secret somewhere")
+	}
+}
+
+func wantWholeDeploy(t *testing.T, s *site.Site, id uuid.UUID, engine string) {
+	t.Helper()
 	if got := s.AwaitEnd(id); got != "SUCCESS" {
 		t.Fatalf("provision = %s: %s", got, s.Message(id))
 	}
@@ -60,11 +75,8 @@ func TestInsertIsAWholeDeploy(t *testing.T) {
 	}
 	got := s.Text(t, `SELECT concat_ws(' ', length(resolved_commit), engine, plan_summary ->> 'add', outputs -> 'greeting' -> 'value' ->> 'text',
 		outputs -> 'greeting' -> 'value' ->> 'times', outputs -> 'secret' ->> 'sensitive', outputs -> 'secret' ? 'value') FROM public.provisions WHERE id = $1`, id)
-	if want := "40 terraform 1 hello world 4 true f"; got != want {
+	if want := "40 " + engine + " 1 hello world 4 true f"; got != want {
 		t.Errorf("recorded = %q, want %q", got, want)
-	}
-	if dump := dump(s); strings.Contains(dump, "s3cret") {
-		t.Error("the database holds the secret somewhere")
 	}
 }
 

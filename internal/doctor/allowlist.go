@@ -2,8 +2,12 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/modules"
+	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/source"
 )
@@ -12,6 +16,14 @@ func (d *doctor) allowlist(context.Context) verdict {
 	policy := d.Config.Policy
 	if _, err := source.ParseAllowlist(policy.Repos, policy.AllowFile); err != nil {
 		return fail("correct policy.repos", "%v", err)
+	}
+	if _, err := modules.NewPolicy(job.Policy{AllowFile: policy.AllowFile, Modules: policy.Modules}, nil); err != nil {
+		return fail("correct policy.modules", "%v", err)
+	}
+	if command := policy.Hook; len(command) > 0 { // which may have changed since the agent has started
+		if err := errors.Join(policyhook.Executable(command[0]), policyhook.Guarded(command, d.Config.TemplatesUser())); err != nil {
+			return fail("mend it: without its hook the agent refuses every plan", "policy.hook: %v", err)
+		}
 	}
 	if len(policy.Repos) == 0 {
 		return fail("list the repositories that templates may come from in policy.repos",

@@ -221,7 +221,10 @@ func TestRepositories(t *testing.T) {
 		"approval": {func(_ *testing.T, p *patient) {
 			p.Config.Policy.Operations, p.Config.Policy.Approval = []string{"plan", "apply"}, "destructive"
 		}, "allowlist", doctor.OK, []string{"plan, apply; plans that destroy, replace or forget something must be approved"}},
-		"no pattern": {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"http://git.example/acme"} }, "allowlist", doctor.Fail, []string{"http://git.example/acme"}},
+		"no pattern of modules": {func(_ *testing.T, p *patient) { p.Config.Policy.Modules = []string{"acme/net"} }, "allowlist", doctor.Fail, []string{"policy.modules", "acme/net"}},
+		"a hook that is gone":   {func(_ *testing.T, p *patient) { p.Config.Policy.Hook = []string{"/does/not/exist"} }, "allowlist", doctor.Fail, []string{"policy.hook: /does/not/exist does not exist"}},
+		"a hook":                {func(_ *testing.T, p *patient) { p.Config.Policy.Hook = []string{"/bin/true"} }, "allowlist", doctor.OK, nil},
+		"no pattern":            {func(_ *testing.T, p *patient) { p.Config.Policy.Repos = []string{"http://git.example/acme"} }, "allowlist", doctor.Fail, []string{"http://git.example/acme"}},
 	}.run(t, machine)
 }
 

@@ -102,8 +102,8 @@ func (t *terraformRun) StoreState(ctx context.Context, file string) (again bool,
 	err = t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
 	if errors.Is(err, terraform.ErrStateConflict) {
 		return false, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
-			"%s There is another state in %s, so pushing the kept one by hand is refused as well. Compare the two (terraform state pull shows the stored one), and bring over what only the kept one has (terraform import).",
-			sentence(provision.AsFailure(err).Message), t.backend.place), err)
+			"%s There is another state in %s, so pushing the kept one by hand is refused as well. Compare the two (%s state pull shows the stored one), and bring over what only the kept one has (%s import).",
+			sentence(provision.AsFailure(err).Message), t.backend.place, t.kind(), t.kind()), err)
 	}
 	return true, err
 }
