@@ -117,7 +117,6 @@ type grown struct {
 
 func (g *grown) value(depth int, secret bool) (value, mask any) {
 	if !secret && g.rand.IntN(5) == 0 {
-		secret = true
 		value, _ = g.value(depth, true)
 		switch _, members := value.(map[string]any); {
 		case g.rand.IntN(2) == 0 || value == nil:

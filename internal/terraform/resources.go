@@ -66,7 +66,7 @@ func addApplied(exist map[string]provision.Resource, plan *tfjson.Plan, applied 
 		if slices.Contains(applied.Tainted, change.Address) {
 			ok, resource.Status = true, statusTainted
 		}
-		if ok && !(change.Change != nil && marksIn(change.Change.AfterSensitive, "id")) {
+		if ok && (change.Change == nil || !marksIn(change.Change.AfterSensitive, "id")) {
 			resource.ExternalID = id
 		}
 		if ok {
