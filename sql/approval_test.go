@@ -333,7 +333,7 @@ func TestClusterPolicy(t *testing.T) {
 		}
 	}
 	for policy, want := range map[string]string{
-		`[]`: "p_policy: must be an object", `{"aproval": "always"}`: "p_policy.aproval: unknown; known are approval", `{"approval": "sometimes"}`: "p_policy.approval",
+		`[]`: "p_policy: must be an object", `{"approver": "admin"}`: "p_policy.approver: unknown; known are approval", `{"approval": "sometimes"}`: "p_policy.approval",
 		`{"approval": true}`: "p_policy.approval", `{"approvers": "viewer"}`: "p_policy.approvers", `{"four_eyes": "true"}`: "p_policy.four_eyes",
 		`{"approval_expiry": "0"}`: "p_policy.approval_expiry", `{"approval_expiry": "91 days"}`: "p_policy.approval_expiry", `{"approval_expiry": "soon"}`: "p_policy.approval_expiry",
 	} {

@@ -89,7 +89,7 @@ func (o *snapshotObject) addresses(name string) []string {
 	}
 	texts := make([]string, len(list))
 	for i, raw := range list {
-		problem := ""
+		var problem string
 		if kindOf(raw) != "a string" || json.Unmarshal(raw, &texts[i]) != nil {
 			problem = "must be a string, not " + kindOf(raw)
 		} else {
