@@ -35,6 +35,9 @@ func TestEverythingAtOnce(t *testing.T) {
 	own := db.Conn(t)
 	countCalls(t, own, "cut_future_stamps(timestamptz, interval)", "void")
 	countCalls(t, own, "reap_claim(uuid, uuid)", "int")
+	countCalls(t, own, "settle_due(int)", "int")
+	countCalls(t, own, "try_again(uuid, text)", "void")
+	mustExec(t, own, "UPDATE tendril.settings SET retry_after = '20 milliseconds'")
 	c := &crowd{w: newWorld(t, own), boots: map[uuid.UUID]uuid.UUID{}}
 	for _, name := range []string{"one", "two", "three"} {
 		a := c.w.newAgent(t, name)
@@ -60,7 +63,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	if n := deadlocks(t, own); n != 0 {
 		t.Errorf("%d deadlocks, want none, in what only warns of them neither", n)
 	}
-	for _, function := range []string{"cut_future_stamps", "reap_claim"} {
+	for _, function := range []string{"cut_future_stamps", "reap_claim", "settle_due", "try_again"} {
 		if n := calledTimes(t, own, function); n < 3 {
 			t.Errorf("%s ran %d times: it hardly met the other calls", function, n)
 		}
@@ -91,9 +94,9 @@ func (c *crowd) step(ctx context.Context, conn *pgx.Conn, dice *rand.Rand) error
 	}
 	c.mu.Unlock()
 	query, args := "", []any{}
-	switch dice.IntN(18) {
+	switch dice.IntN(26) {
 	case 0, 1:
-		query, args = "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", []any{c.w.cluster, snapshot(fmt.Sprintf("w%d", dice.IntN(2)))}
+		query, args = "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", []any{c.w.cluster, snapshotWith(fmt.Sprintf("w%d", dice.IntN(2)), `"max_attempts": 3`)}
 	case 2, 3, 4:
 		claim = uuid.New()
 		query, args = "SELECT * FROM public.fetch_next_provision($1, $2, $3, $4)", []any{c.w.tokenHash, a.instance, boot, claim}
@@ -119,6 +122,18 @@ func (c *crowd) step(ctx context.Context, conn *pgx.Conn, dice *rand.Rand) error
 		query, args = "SELECT public.agent_heartbeat($1, $2, $3, $4)", []any{c.w.tokenHash, a.instance, boot, []uuid.UUID{claim}}
 	case 17:
 		return c.restart(ctx, conn, a)
+	case 18: // may pass
+		query, args = "SELECT public.update_provision_status($1, $2, 'FAILED', '{\"error_code\": \"internal\"}')", []any{c.w.tokenHash, claim}
+	case 19, 20:
+		query, args = "SELECT public.put_blob($1, $2, 'plan', 0, 1, 1, $3, '{}', 'c2VhbGVk')", []any{c.w.tokenHash, claim, aPlan}
+	case 21, 22:
+		query, args = "SELECT public.update_provision_status($1, $2, 'AWAITING_APPROVAL', jsonb_build_object('plan_digest', $3::text))", []any{c.w.tokenHash, claim, aPlan}
+	case 23:
+		query = "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE status = 'AWAITING_APPROVAL' LIMIT 1"
+	case 24:
+		query = "SELECT public.reject_provision(id) FROM public.provisions WHERE status = 'AWAITING_APPROVAL' LIMIT 1"
+	case 25: // what some workspace is kept for comes due
+		query = "WITH due AS (UPDATE public.workspaces SET due_at = clock_timestamp() WHERE id = (SELECT id FROM public.workspaces WHERE due_at IS NOT NULL LIMIT 1) RETURNING 1) SELECT tendril.reap() FROM due"
 	}
 	tag, err := conn.Exec(ctx, query, args...)
 	if err == nil && strings.Contains(query, "fetch_next") && tag.RowsAffected() == 1 {
