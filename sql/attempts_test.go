@@ -263,7 +263,11 @@ func TestAttemptAfterAClockThatWasAhead(t *testing.T) {
 	mustExec(t, w.conn, "UPDATE public.provisions SET not_before = not_before + interval '1 year' WHERE id = $1", next)
 	mustExec(t, w.conn, "UPDATE public.workspaces SET due_at = (SELECT not_before FROM public.provisions WHERE id = $1) WHERE reserved_by = $1", next)
 	mustExec(t, w.conn, "UPDATE tendril.pulse SET stamped_at = clock_timestamp() + interval '1 year'")
-	w.reap(t) // sees that the clock was put right
+	w.reap(t) // sees that the clock was put right, and puts all off
+	if got, err := agent.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("claim = %s, %v, want nothing yet", got, err)
+	}
+	mustExec(t, w.conn, "UPDATE tendril.pulse SET reap_not_before = '-infinity'")
 	w.reap(t)
 	if _, got := agent.mustClaim(t); got != next {
 		t.Errorf("claim = %s, want the attempt %s", got, next)

@@ -131,6 +131,8 @@ func (m *model) comeDue(rt *rapid.T) {
 
 func (m *model) beDue(rt *rapid.T, workspace uuid.UUID) {
 	m.exec(rt, "UPDATE public.workspaces SET due_at = clock_timestamp() - interval '1 second' WHERE id = $1", workspace)
+	m.exec(rt, "UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity'") // nothing is put off
+	m.pulse, m.putOff = fresh, false
 	var n int
 	want(rt, "reap", m.call(rt, &n, "SELECT tendril.reap()"), "")
 	w := m.state.Workspaces[workspace]
@@ -202,15 +204,15 @@ func (m *model) finish(rt *rapid.T) {
 	const left = "SELECT count(*) FROM public.provisions WHERE status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED')"
 	var n int
 	for range 3*len(m.provisions) + 10 {
-		want(rt, "count what has not ended", m.call(rt, &n, left), "")
-		if n == 0 {
-			break
-		}
 		m.exec(rt, `UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running';
 			UPDATE public.workspaces SET due_at = clock_timestamp() - interval '1 second' WHERE due_at IS NOT NULL;
 			UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity';
 			SELECT tendril.reap();
 			SELECT public.release_workspace(id) FROM public.workspaces WHERE held_by_claim IS NOT NULL`)
+		want(rt, "count what has not ended", m.call(rt, &n, left), "")
+		if n == 0 {
+			break
+		}
 		for _, a := range m.agents {
 			id := uuid.New()
 			if answer, _ := m.fetch(rt, a, a.boot(), id); answer != "" {

@@ -250,7 +250,9 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- As before, and: whoever reaps, an agent or a timer, also does what is due.
+-- As before, and: whoever reaps, an agent or a timer, also does what is due. Put
+-- off with the leases: people could not approve either while the database was
+-- away, and a clock that steps ahead may step back.
 CREATE OR REPLACE FUNCTION tendril.reap(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -261,15 +263,14 @@ DECLARE
   v_candidate record;
   v_count     int := 0;
 BEGIN
+  IF NOT tendril.beat() THEN
+    RETURN 0;
+  END IF;
   v_now := clock_timestamp();
   -- In the index's order, so that no plan reads anything else.
   IF (SELECT w.due_at FROM public.workspaces w WHERE w.due_at IS NOT NULL ORDER BY w.due_at LIMIT 1) <= v_now THEN
     PERFORM tendril.settle_due(p_limit);
   END IF;
-  IF NOT tendril.beat() THEN
-    RETURN 0;
-  END IF;
-  v_now := clock_timestamp();
   FOR v_candidate IN
     SELECT id, workspace_id FROM tendril.claims
     WHERE state = 'running' AND lease_until < v_now
