@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"maps"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/google/uuid"
@@ -62,8 +62,8 @@ func blobComesBack(t *testing.T, w *World, open Open) {
 }
 
 func sameJSON(a, b json.RawMessage) bool {
-	var one, other map[string]any
-	return json.Unmarshal(a, &one) == nil && json.Unmarshal(b, &other) == nil && maps.Equal(one, other)
+	var one, other any
+	return json.Unmarshal(a, &one) == nil && json.Unmarshal(b, &other) == nil && reflect.DeepEqual(one, other)
 }
 
 func blobIsFencedByItsClaim(t *testing.T, w *World, open Open) {
