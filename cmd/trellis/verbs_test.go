@@ -157,7 +157,7 @@ func TestVerbs(t *testing.T) {
 		t.Errorf("following one that is cancelled: exit code %d, want %d", code, exitFailed)
 	}
 	follower.await(t, "Provision 5 was cancelled")
-	run("cancel", "7").want(t, "cancel twice", exitOK, "Provision 7 is cancelled.")
+	run("cancel", "5").want(t, "cancel twice", exitOK, "Provision 5 is cancelled.")
 
 	run("deploy", "--template", "fleet", "--workspace", "demo/fleet", "--var", "ships=3", "--var", "pause_seconds=0", "--follow").
 		want(t, "fleet", exitOK, `names = ["ship-001","ship-002","ship-003"]`)
