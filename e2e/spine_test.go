@@ -78,6 +78,11 @@ func wantWholeDeploy(t *testing.T, s *site.Site, id uuid.UUID, engine string) {
 	if want := "40 " + engine + " 1 hello world 4 true f"; got != want {
 		t.Errorf("recorded = %q, want %q", got, want)
 	}
+	got = s.Text(t, `SELECT concat_ws(' ', r.type, r.status, r.external_id <> '', g.percent, g.running, jsonb_array_length(p.plan_summary -> 'resources' -> 0 -> 'attributes') > 0)
+		FROM public.provisions p JOIN public.resources r USING (workspace_id) JOIN public.provision_progress g ON g.provision_id = p.id WHERE p.id = $1`, id)
+	if want := "terraform_data created t 100 t"; got != want && got != "terraform_data created t 100 [] t" {
+		t.Errorf("resource and progress = %q, want %q", got, want)
+	}
 }
 
 // dump is every row of every table of ours as text.
