@@ -109,4 +109,16 @@ func TestStateLockIsShownUntilARunGetsIt(t *testing.T) {
 			t.Errorf("state_lock after %s = %q, want %q", c.does, got, c.want)
 		}
 	}
+	// Who only reads a state wants no lock; an unlock ends it.
+	for _, c := range []struct {
+		operation, with string
+		locked          bool
+	}{{"state", `"state": {"command": "list"}`, true}, {"state", `"state": {"command": "rm", "args": ["a.b"]}`, false}, {"unlock", `"lock_id": "abc"`, false}} {
+		mustExec(t, w.conn, `UPDATE public.workspaces SET state_lock = '{"id": "abc"}'`)
+		w.request(t, c.operation, strings.Replace(snapshot("a"), `"workspace"`, c.with+`, "workspace"`, 1))
+		agent.run(t, "SUCCESS", "{}")
+		if got := one[bool](t, w.conn, "SELECT state_lock IS NOT NULL FROM public.workspaces"); got != c.locked {
+			t.Errorf("state_lock is there after %s %s = %t, want %t", c.operation, c.with, got, c.locked)
+		}
+	}
 }

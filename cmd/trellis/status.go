@@ -55,7 +55,7 @@ fared: for that, see "trellis logs --follow".`,
 				a.say("Nothing has been deployed yet.")
 				return nil
 			}
-			return a.printList(list)
+			return a.printList(cmd, list)
 		}),
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "how many to list")
@@ -63,7 +63,7 @@ fared: for that, see "trellis logs --follow".`,
 	return cmd
 }
 
-func (a *app) printList(list []store.Provision) error {
+func (a *app) printList(cmd *cobra.Command, list []store.Provision) error {
 	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "NUMBER\tSTATUS\tWORKSPACE\tTEMPLATE\tAGE\tTOOK\tWHERE") // Flush tells of errors
 	for _, p := range list {
@@ -71,7 +71,13 @@ func (a *app) printList(list []store.Provision) error {
 		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s %s\t%s\t%s\t%s\n", p.Number, p.Status, p.Workspace, name, p.Template.Version,
 			seconds(max(0, p.AsOf.Sub(p.CreatedAt))), took(p), plain(where(p), a.out.tty))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(p store.Provision) bool { return len(p.Why) > 0 }) {
+		a.say("What to do about one that waits: %s", a.hint(cmd, "status NUMBER"))
+	}
+	return nil
 }
 
 // took is how long a provision has run so far, or ran.
@@ -109,6 +115,7 @@ func (a *app) printProvision(cmd *cobra.Command, p store.Provision) error {
 		{"commit", deref(p.Commit)},
 		{"engine", deref(p.Engine)},
 		{"waits", a.whyLines(cmd, p)},
+		{"lock", a.lockLines(cmd, p)},
 	}
 	if p.Plan != nil {
 		lines = append(lines, [2]string{"plan", planCounts(*p.Plan)})

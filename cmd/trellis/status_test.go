@@ -32,7 +32,7 @@ func TestAgesAreByTheClockOfTheDatabase(t *testing.T) {
 		Stages: []store.StageTime{{Attempt: 1, Stage: provision.StagePlan, StartedAt: began.Add(80 * time.Second)}}}
 	var out bytes.Buffer
 	a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
-	if err := a.printList([]store.Provision{p}); err != nil {
+	if err := a.printList(&cobra.Command{}, []store.Provision{p}); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "2 min 30 s 1 min 30 s") {
@@ -70,6 +70,35 @@ func TestEachReasonHasANextStep(t *testing.T) {
 	unknown := store.Reason{Reason: "of_a_later_database", Message: "it is so", Detail: json.RawMessage(`{}`)}
 	if got := printed(t, store.Provision{Why: []store.Reason{unknown}}); !strings.Contains(got, "It is so.\n") || strings.Contains(got, "→") {
 		t.Errorf("a reason that is not known = %q, want the sentence alone", got)
+	}
+}
+
+func TestListSaysWhereToLook(t *testing.T) {
+	t.Parallel()
+	list := func(p store.Provision) string {
+		var out bytes.Buffer
+		a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
+		if err := a.printList(&cobra.Command{}, []store.Provision{p}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	waits := store.Provision{Status: provision.Queued, Waiting: "the cluster is paused", Why: []store.Reason{{Reason: "cluster_paused"}}}
+	if got := list(waits); !strings.Contains(got, "the cluster is paused\n") || !strings.Contains(got, "trellis status NUMBER") {
+		t.Errorf("status of what waits = %q, want why, and where to look", got)
+	}
+	if got := list(store.Provision{Status: provision.Success}); strings.Contains(got, "trellis status") {
+		t.Errorf("status of what is over = %q, want nothing to look at", got)
+	}
+}
+
+func TestStatusOfALockedState(t *testing.T) {
+	t.Parallel()
+	got := printed(t, store.Provision{Workspace: "a/b", StateLock: &store.HeldLock{Number: 4, StateLock: provision.StateLock{ID: "12ab", Who: "ada@laptop", Created: "2026-01-02"}}})
+	want := "  lock       When provision 4 wanted the state, it was locked by ada@laptop since 2026-01-02 (id 12ab).\n" +
+		"             → If whoever that is will not come back: trellis unlock a/b --state-lock 12ab\n"
+	if !strings.Contains(got, want) {
+		t.Errorf("status = %s\nwant in it %s", got, want)
 	}
 }
 

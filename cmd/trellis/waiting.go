@@ -83,6 +83,22 @@ func (a *app) nextStep(cmd *cobra.Command, p store.Provision, r store.Reason) st
 	return ""
 }
 
+// lockLines tell of a lock that keeps runs from the state, and how it is ended.
+func (a *app) lockLines(cmd *cobra.Command, p store.Provision) string {
+	l := p.StateLock
+	if l == nil || p.Status == provision.Success {
+		return ""
+	}
+	text := "When provision " + fmt.Sprint(l.Number) + " wanted the state, it was locked"
+	if l.Who != "" {
+		text += " by " + l.Who
+	}
+	if l.Created != "" {
+		text += " since " + l.Created
+	}
+	return fmt.Sprintf("%s (id %s).\n→ If whoever that is will not come back: %s", text, l.ID, a.hint(cmd, fmt.Sprintf("unlock %s --state-lock %s", p.Workspace, quote(l.ID))))
+}
+
 // sentence makes one of a message.
 func sentence(message string) string {
 	first, size := utf8.DecodeRuneInString(message)

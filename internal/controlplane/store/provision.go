@@ -51,6 +51,11 @@ type Provision struct {
 	StartedAt         *time.Time `db:"started_at" json:"started_at,omitempty"`
 	FinishedAt        *time.Time `db:"finished_at" json:"finished_at,omitempty"`
 
+	// StateLock is who holds the lock of the workspace's state, as far as the run
+	// knew that met it last; nil where none did, or a run has got it since. Lists
+	// leave it out.
+	StateLock *HeldLock `db:"state_lock" json:"state_lock,omitempty"`
+
 	// AsOf is when this was read, by the clock that all these times are of: the
 	// database's.
 	AsOf time.Time `db:"as_of" json:"as_of"`
@@ -65,6 +70,13 @@ type Reason struct {
 	Message string `json:"message"` // for people, without a full stop
 	// Detail has what the message names; which keys, the reason says.
 	Detail json.RawMessage `json:"detail"`
+}
+
+// HeldLock is a lock of a state that a run met.
+type HeldLock struct {
+	provision.StateLock
+	Number int64     `json:"number"` // of the provision that met it
+	At     time.Time `json:"at"`
 }
 
 // StageTime is one stage that a provision has reached. An attempt begins
@@ -93,9 +105,9 @@ func (e *NotProvisionError) Error() string {
 // selected is a query for Provisions, p being public.provisions, to be followed
 // by a condition. whole: with what lists leave out.
 func selected(whole bool) string {
-	more := "NULL::jsonb AS snapshot, NULL::jsonb AS stages"
+	more := "NULL::jsonb AS snapshot, NULL::jsonb AS stages, NULL::jsonb AS state_lock"
 	if whole {
-		more = `p.config_snapshot AS snapshot,
+		more = `p.config_snapshot AS snapshot, w.state_lock,
 	(SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'started_at', s.started_at, 'ended_at', s.ended_at)
 	                  ORDER BY s.attempt, s.started_at, s.stage = 'done')
 	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages`

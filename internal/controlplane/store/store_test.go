@@ -304,7 +304,11 @@ func TestHowFarAndWhyNot(t *testing.T) {
 	if _, err := q.Heartbeat(t.Context(), []uuid.UUID{a.ClaimID}); err != nil { // shows what was held back
 		t.Fatal(err)
 	}
+	w.Exec(t, `UPDATE public.workspaces SET state_lock = '{"id": "12ab", "who": "ada", "number": 7, "at": "2026-01-02T03:04:05Z"}'`)
 	p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), d.ID.String()))
+	if p.StateLock == nil || p.StateLock.ID != "12ab" || p.StateLock.Who != "ada" || p.StateLock.Number != 7 {
+		t.Errorf("StateLock = %+v, want the one that is known", p.StateLock)
+	}
 	var stages []string
 	for _, s := range p.Stages {
 		stages = append(stages, fmt.Sprintf("%d %s %t", s.Attempt, s.Stage, s.EndedAt != nil))
