@@ -262,3 +262,35 @@ func TestManagedStateIsNotInitialisedAnew(t *testing.T) {
 		}
 	}
 }
+
+// A plan that awaits approval holds nothing of the server that it was made with:
+// another agent applies it, with its own. Once the state has moved on, none does.
+func TestApprovedPlanOfAManagedState(t *testing.T) {
+	bothEngines(t, func(t *testing.T, kind string) {
+		t.Parallel()
+		s := newSite(t)
+		m := s.manage()
+		s.job.Settings.Engine.Kind = kind
+		repo := s.template(eachTemplate, names("a"))
+		result, c := s.run()
+		wantEnd(t, result, provision.Success, "")
+		s.store(c)
+
+		s.job.Assignment.Approval = provision.ApprovalAlways
+		s.ask(repo.URL, "v1", "", names("a", "b"))
+		digest, _ := s.awaits()
+		other := s.elsewhere()
+		other.managed, other.job.ManagedState, other.job.ClusterKey = m, s.job.ManagedState, s.job.ClusterKey
+		other.job.Assignment.ApprovedPlan = digest
+		result, c = other.run()
+		wantEnd(t, result, provision.Success, "")
+		if other.store(c) == 0 || m.resources(t) != "a b" {
+			t.Errorf("state has %q, want a b", m.resources(t))
+		}
+		result, c = other.run()
+		wantEnd(t, result, provision.Failed, provision.CodePlanStale)
+		if other.store(c) != 0 {
+			t.Error("a plan of an older state has changed the state")
+		}
+	})
+}
