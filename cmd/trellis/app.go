@@ -83,7 +83,7 @@ refused), 2 wrong usage, 3 the control plane cannot be reached.`,
 	root.AddCommand(
 		a.upCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.clustersCommand(), a.deployCommand(), a.sealCommand(), a.logsCommand(),
 		a.statusCommand(), a.cancelCommand(), a.releaseCommand(), a.planCommand(), a.destroyCommand(), a.approveCommand(), a.rejectCommand(),
-		a.retryCommand(), a.lockCommand(), a.unlockCommand(), a.workspacesCommand(), a.resourcesCommand(), a.outputsCommand(), a.envCommand(), a.versionCommand(), a.tendrilCommand(),
+		a.retryCommand(), a.lockCommand(), a.unlockCommand(), a.stateCommand(), a.driftCommand(), a.workspacesCommand(), a.resourcesCommand(), a.outputsCommand(), a.envCommand(), a.versionCommand(), a.tendrilCommand(),
 	)
 	return root
 }

@@ -12,6 +12,8 @@ import (
 // Its methods up to Apply are called once each, in this order, and not after one
 // failed. They end soon after ctx does.
 type provisioner interface {
+	stateEditor
+
 	// Validate checks the template and the variables without running anything
 	// of the template. The sealed variables are here as opened.
 	Validate(plain, sealed map[string]json.RawMessage) error

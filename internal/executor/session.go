@@ -33,6 +33,9 @@ type session struct {
 	// approved.
 	awaiting string
 
+	// result is the digest of what the run leaves for who asked for it.
+	result string
+
 	mu      sync.Mutex
 	answers map[int64]chan job.Control
 }

@@ -91,3 +91,18 @@ func readHeader(entry *zip.File) (StateHeader, error) {
 	}
 	return ReadStateHeader(content)
 }
+
+// Succeed returns state as the one that comes after another, whatever its own
+// past: with that one's lineage and the next serial.
+func Succeed(state []byte, over StateHeader) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(state, &fields); err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	lineage, err := json.Marshal(over.Lineage)
+	if err != nil {
+		return nil, fmt.Errorf("write the state: %w", err)
+	}
+	fields["lineage"], fields["serial"] = lineage, fmt.Appendf(nil, "%d", over.Serial+1)
+	return json.Marshal(fields)
+}

@@ -1,0 +1,91 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/terraform"
+)
+
+// Unlock implements stateEditor.
+func (t *terraformRun) Unlock(ctx context.Context, lockID string) error {
+	return t.whatEngineSaid(t.runner.Unlock(ctx, lockID))
+}
+
+// PullState implements stateEditor.
+func (t *terraformRun) PullState(ctx context.Context) ([]byte, error) { return t.runner.PullState(ctx) }
+
+// Recorded implements stateEditor.
+func (t *terraformRun) Recorded(ctx context.Context) ([]provision.Resource, error) {
+	state, err := t.runner.ShowState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.mask(terraform.SensitiveInState(state))
+	return terraform.Recorded(state), nil
+}
+
+// EditState implements stateEditor.
+func (t *terraformRun) EditState(ctx context.Context, c provision.StateCommand, given []byte) error {
+	switch c.Command {
+	case "rm":
+		return t.whatEngineSaid(t.runner.RemoveFromState(ctx, c.Args...))
+	case "mv":
+		return t.whatEngineSaid(t.runner.MoveInState(ctx, c.Args[0], c.Args[1]))
+	case "import":
+		return t.whatEngineSaid(t.runner.Import(ctx, c.Args[0], c.Args[1], t.varFiles()...))
+	case "push":
+		return t.pushState(ctx, given, false)
+	case "rollback":
+		return t.pushState(ctx, given, true)
+	}
+	return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("This agent does not know the state command %q.", c.Command), nil)
+}
+
+// pushState stores a whole state. One that does not follow from what is stored
+// is refused, unless it is to take its place: then it becomes the next version
+// of it, so that whoever has written meanwhile is still noticed.
+func (t *terraformRun) pushState(ctx context.Context, state []byte, replace bool) error {
+	if _, err := terraform.ReadStateHeader(state); err != nil {
+		return provision.Fail(provision.CodeStateFailed, "What is to be pushed is no Terraform state: "+reason(err), err)
+	}
+	if replace {
+		stored, err := t.runner.PullState(ctx)
+		if err != nil {
+			return err
+		}
+		if stored != nil {
+			over, err := terraform.ReadStateHeader(stored)
+			if err != nil {
+				return err
+			}
+			if state, err = terraform.Succeed(state, over); err != nil {
+				return err
+			}
+		}
+	}
+	file := filepath.Join(t.run.files.secrets, "pushed.tfstate")
+	if err := os.WriteFile(file, state, 0o600); err != nil {
+		return fmt.Errorf("write the state to be pushed: %w", err)
+	}
+	if err := t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace}); err != nil {
+		failure := *provision.AsFailure(err)
+		if failure.Code == provision.CodeStateUnsaved {
+			failure.Code = provision.CodeStateFailed
+		}
+		return &failure
+	}
+	return nil
+}
+
+// varFiles are the files with the run's variables.
+func (t *terraformRun) varFiles() []string {
+	files := []string{t.run.files.vars}
+	if t.sealed != "" {
+		files = append(files, t.sealed)
+	}
+	return files
+}
