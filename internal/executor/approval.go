@@ -85,7 +85,7 @@ func (r *provisionRun) takeApproved() error {
 	if a.ApprovedPlan == "" {
 		return nil
 	}
-	content, err := readPlanFile()
+	content, err := readPlanFile(planbundle.MaxContent)
 	if err != nil {
 		return fmt.Errorf("read the approved plan: %w", err)
 	}
@@ -120,8 +120,10 @@ func writePlanFile(content []byte) error {
 	return errors.Join(err, file.Truncate(int64(len(content))), file.Sync(), file.Close())
 }
 
-func readPlanFile() ([]byte, error) {
+// readPlanFile reads what the agent has handed down, of which there may be limit
+// bytes.
+func readPlanFile(limit int64) ([]byte, error) {
 	file := os.NewFile(job.PlanFD, "plan")
 	defer file.Close() //nolint:errcheck // only read
-	return io.ReadAll(io.NewSectionReader(file, 0, planbundle.MaxContent+1))
+	return io.ReadAll(io.NewSectionReader(file, 0, limit+1))
 }

@@ -80,7 +80,7 @@ func (s *session) settle(err error) error {
 	case err == nil:
 		// Also when a stop came too late to matter: the work is done.
 		s.log.System("Done.")
-		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone}})
+		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone, ResultDigest: s.result}})
 	case reason == job.StopAgentGone:
 		s.log.System("Stopped: %s", provision.AsFailure(err).Message)
 		if s.unsaved {

@@ -23,7 +23,7 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 		return err
 	}
 	t.maskPriorState()
-	if t.reused = t.note.take(time.Now()) && !t.run.session.unsaved; t.reused {
+	if t.reused = t.note.take(time.Now()) && !t.run.session.unsaved && t.run.plans(); t.reused {
 		t.run.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", t.kind())
 		return t.cache.Reuse()
 	}

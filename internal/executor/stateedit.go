@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -16,7 +17,30 @@ func (t *terraformRun) Unlock(ctx context.Context, lockID string) error {
 }
 
 // PullState implements stateEditor.
-func (t *terraformRun) PullState(ctx context.Context) ([]byte, error) { return t.runner.PullState(ctx) }
+func (t *terraformRun) PullState(ctx context.Context) ([]byte, error) {
+	state, err := t.runner.StoredState(ctx, t.pushOptions())
+	if err != nil || len(bytes.TrimSpace(state)) == 0 {
+		return nil, stateFailed(err)
+	}
+	return state, nil
+}
+
+func (t *terraformRun) pushOptions() terraform.PushOptions {
+	return terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace}
+}
+
+// stateFailed is what a command fails with where an apply would have left a state
+// that is not stored.
+func stateFailed(err error) error {
+	if err == nil {
+		return nil
+	}
+	failure := *provision.AsFailure(err)
+	if failure.Code == provision.CodeStateUnsaved {
+		failure.Code = provision.CodeStateFailed
+	}
+	return &failure
+}
 
 // Recorded implements stateEditor.
 func (t *terraformRun) Recorded(ctx context.Context) ([]provision.Resource, error) {
@@ -53,7 +77,7 @@ func (t *terraformRun) pushState(ctx context.Context, state []byte, replace bool
 		return provision.Fail(provision.CodeStateFailed, "What is to be pushed is no Terraform state: "+reason(err), err)
 	}
 	if replace {
-		stored, err := t.runner.PullState(ctx)
+		stored, err := t.PullState(ctx)
 		if err != nil {
 			return err
 		}
@@ -71,14 +95,7 @@ func (t *terraformRun) pushState(ctx context.Context, state []byte, replace bool
 	if err := os.WriteFile(file, state, 0o600); err != nil {
 		return fmt.Errorf("write the state to be pushed: %w", err)
 	}
-	if err := t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace}); err != nil {
-		failure := *provision.AsFailure(err)
-		if failure.Code == provision.CodeStateUnsaved {
-			failure.Code = provision.CodeStateFailed
-		}
-		return &failure
-	}
-	return nil
+	return stateFailed(t.runner.PushState(ctx, file, t.pushOptions()))
 }
 
 // varFiles are the files with the run's variables.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/terraform"
 )
 
 // stateEditor is what a provisioner offers beside plan and apply.
@@ -68,7 +70,10 @@ func (r *provisionRun) stateCommand(ctx context.Context, p stateEditor) error {
 
 // recorded reports what the state records.
 func (r *provisionRun) recorded(resources []provision.Resource) error {
-	return r.session.report(provision.Detail{Stage: provision.StageOutputs, Resources: resources})
+	if err := r.session.report(provision.Detail{Stage: provision.StageOutputs}); err != nil {
+		return err
+	}
+	return r.resources(resources)
 }
 
 // pullState leaves the state to who asked for it, sealed to their key.
@@ -92,11 +97,10 @@ func (r *provisionRun) pullState(ctx context.Context, p stateEditor, command pro
 	if err != nil {
 		return err
 	}
-	digest, err := leaveResult(sealed)
-	if err != nil {
-		return err
+	if err := writePlanFile(sealed); err != nil {
+		return fmt.Errorf("leave the state to the agent: %w", err)
 	}
-	r.session.result = digest
+	r.session.result = planbundle.Digest(sealed)
 	r.log.System("The state (%d bytes) is sealed to %s and left for who asked for it.", len(state), seal.Fingerprint(r.snapshot.RequesterKey))
 	return nil
 }
@@ -106,7 +110,7 @@ func (r *provisionRun) given(command provision.StateCommand) ([]byte, error) {
 	if command.Upload == "" && command.Version == 0 {
 		return nil, nil
 	}
-	given, err := takeGiven()
+	given, err := readPlanFile(terraform.MaxStateFile)
 	if err != nil {
 		return nil, fmt.Errorf("read what the agent handed down: %w", err)
 	}
@@ -121,4 +125,10 @@ func counted(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// plans reports whether the operation makes a plan, which notices that an
+// earlier run's init does not serve it.
+func (r *provisionRun) plans() bool {
+	return r.operation() != provision.OperationUnlock && r.operation() != provision.OperationState
 }

@@ -24,7 +24,8 @@ const (
 	// The lock on the uids, where runs have uids of their own.
 	UIDLockFD = 9
 	// PlanFD is a file of the agent's: the child leaves there the plan bundle
-	// that awaits approval, or finds there the one that was approved.
+	// that awaits approval, or finds there the one that was approved; and of a
+	// state operation what it reads, sealed, or what it is given.
 	PlanFD = 10
 	// StateInFD is a file of the agent's with the managed state as it is, and
 	// the other two take what the engine writes, sealed, in turn.

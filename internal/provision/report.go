@@ -37,6 +37,9 @@ type Detail struct {
 	// PlanDigest goes with AwaitingApproval: what a person approves, SHA-256 in
 	// hexadecimal. With StageApply it is the approved plan that is to be applied.
 	PlanDigest string `json:"plan_digest,omitempty"`
+	// ResultDigest goes with Success: what the run leaves for who asked for it,
+	// SHA-256 in hexadecimal of the sealed bytes.
+	ResultDigest string `json:"result_digest,omitempty"`
 	// Running are the resources being worked on; empty but not nil: none.
 	Running []Running `json:"running,omitzero"`
 	// Drift is what a refresh found to have changed outside; empty but not nil:

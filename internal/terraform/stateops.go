@@ -1,11 +1,8 @@
 package terraform
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
@@ -26,19 +23,6 @@ func (r *Runner) ShowState(ctx context.Context) (state *tfjson.State, err error)
 		err = run.interrupted(ctx)
 	}
 	return state, err
-}
-
-// PullState returns the state as it is stored, nil where there is none, up to
-// MaxStateFile bytes. Nothing of it is printed. Fails with CodeStateFailed.
-func (r *Runner) PullState(ctx context.Context) ([]byte, error) {
-	text, err := r.pullState(ctx, PushOptions{})
-	if err != nil {
-		return nil, stateFailed(err)
-	}
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	return []byte(text), nil
 }
 
 // RemoveFromState forgets resources: they go on existing. Fails with
@@ -104,23 +88,13 @@ func operand(text string) error {
 	return nil
 }
 
-func stateFailed(err error) error {
-	failure := *provision.AsFailure(err)
-	if failure.Code == provision.CodeStateUnsaved {
-		failure.Code = provision.CodeStateFailed
-	}
-	return &failure
-}
-
 // Recorded lists the managed resources of a state, as Resources does.
 func Recorded(state *tfjson.State) []provision.Resource {
 	exist := make(map[string]provision.Resource)
 	if state.Values != nil {
 		addResources(exist, state.Values.RootModule)
 	}
-	resources := slices.Collect(maps.Values(exist))
-	slices.SortFunc(resources, func(a, b provision.Resource) int { return cmp.Compare(a.Address, b.Address) })
-	return resources
+	return sortedResources(exist)
 }
 
 // SensitiveInState returns what a state knows of values that must not be shown,

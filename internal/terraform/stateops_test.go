@@ -37,8 +37,8 @@ func TestStateCommands(t *testing.T) {
 	var out lineLog
 	r := newReal(t, stateTemplate, Options{Stdout: &out, Stderr: &out})
 	planned(t, r, PlanOptions{})
-	if state, err := r.PullState(t.Context()); err != nil || state != nil {
-		t.Errorf("PullState() before the first apply = %s, %v, want none", state, err)
+	if state, err := r.StoredState(t.Context(), PushOptions{}); err != nil || len(state) > 0 {
+		t.Errorf("StoredState() before the first apply = %s, %v, want none", state, err)
 	}
 	if got := recordedIn(t, r); got != nil {
 		t.Errorf("the state records %v before the first apply", got)
@@ -46,9 +46,9 @@ func TestStateCommands(t *testing.T) {
 	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err != nil {
 		t.Fatal(err)
 	}
-	before, err := r.PullState(t.Context())
+	before, err := r.StoredState(t.Context(), PushOptions{})
 	if err != nil || !strings.Contains(string(before), "hunter2-token") {
-		t.Fatalf("PullState() = %d bytes, %v, want the whole state", len(before), err)
+		t.Fatalf("StoredState() = %d bytes, %v, want the whole state", len(before), err)
 	}
 	shown, err := r.ShowState(t.Context())
 	if err != nil || !slices.Equal(SensitiveInState(shown), []string{"hunter2-token"}) {
@@ -72,7 +72,7 @@ func TestStateCommands(t *testing.T) {
 	}
 
 	// An earlier state takes the place of the newest by succeeding it.
-	now, err := r.PullState(t.Context())
+	now, err := r.StoredState(t.Context(), PushOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
