@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +68,7 @@ the control plane can read it. It is audited.`,
 // awaitEnd waits until a provision has ended, and shows nothing of its log.
 func (a *app) awaitEnd(ctx context.Context, s *store.Store, queued store.Deployed) (ended store.Provision, err error) {
 	screen := newScreen(a.err)
-	f := &follower{app: a, store: s, id: queued.ID, screen: screen, now: time.Now}
+	f := &follower{app: a, store: s, id: queued.ID, screen: screen}
 	err = s.Watch(ctx, queued.ID, func(ctx context.Context) (bool, error) {
 		if ended, err = s.Provision(ctx, queued.ID.String()); err != nil {
 			return false, err

@@ -50,25 +50,39 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	if stored, err := q.states.report(&report); stored {
 		return err
 	}
-	if report.Status == provision.AwaitingApproval {
-		err := q.plans.keep(claim, report.Detail.PlanDigest)
-		switch said, ok := errors.AsType[*queue.Error](err); {
-		case ok && said.Kind == queue.ClaimLost: // or the report has arrived already
-		case ok:
-			return patiently(err)
-		case err != nil:
-			report = q.plans.lost(err)
-		}
+	report, err := q.leave(claim, report)
+	if err != nil {
+		return err
 	}
 	agreeing := q.applying != nil && report.Detail.Stage == provision.StageApply
 	if agreeing {
 		q.applying.Store(true) // from now on: the answer may be lost on its way
 	}
-	err := patiently(q.Queue.Report(ctx, claim, report))
+	err = patiently(q.Queue.Report(ctx, claim, report))
 	if agreeing && err != nil && queue.KindOf(err) != queue.Unavailable {
 		q.applying.Store(false)
 	}
 	return err
+}
+
+// leave stores what a report speaks of, before the database hears of it: a plan
+// that awaits approval, or a result. Where that is lost the report is another.
+func (q patientQueue) leave(claim uuid.UUID, report provision.Report) (provision.Report, error) {
+	var err error
+	lost := q.plans.lost
+	switch {
+	case report.Status == provision.AwaitingApproval:
+		err = q.plans.keep(claim, report.Detail.PlanDigest)
+	case report.Detail.ResultDigest != "":
+		err, lost = q.plans.leave(claim, report.Detail.ResultDigest), q.plans.notLeft
+	}
+	switch said, ok := errors.AsType[*queue.Error](err); {
+	case err == nil, ok && said.Kind == queue.ClaimLost: // or the report has arrived already
+		return report, nil
+	case ok:
+		return report, patiently(err)
+	}
+	return lost(err), nil
 }
 
 func patiently(err error) error {

@@ -46,12 +46,7 @@ func (p *plans) keep(claim uuid.UUID, digest string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(p.boot.delivery, storeLimit)
-	defer cancel()
-	if err := p.boot.queue.PutBlob(ctx, claim, queue.Blob{Kind: queue.BlobPlan, Digest: digest, Meta: proof}, sealed); err != nil {
-		if _, answered := errors.AsType[*queue.Error](err); !answered { // the network's
-			err = &queue.Error{Kind: queue.Unavailable, Message: "store the plan: " + err.Error(), Err: err}
-		}
+	if err := p.put(claim, queue.Blob{Kind: queue.BlobPlan, Digest: digest, Meta: proof}, sealed); err != nil {
 		return err
 	}
 	p.stored = digest

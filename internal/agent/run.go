@@ -166,6 +166,10 @@ func (r *run) launch() (*spool, *child, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	given, err := r.given()
+	if err != nil {
+		return nil, nil, err
+	}
 	managed, clusterKey, stateIn, err := r.boot.managedState(r.assignment)
 	if err != nil {
 		return nil, nil, err
@@ -184,8 +188,8 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer files.close()
-	if _, err := files.plan.WriteAt(approved, 0); err != nil {
-		return s, nil, fmt.Errorf("hand the approved plan down: %w", err)
+	if _, err := files.plan.WriteAt(append(approved, given...), 0); err != nil { // one of them at most
+		return s, nil, fmt.Errorf("hand down what the run is to use: %w", err)
 	}
 	files.stateIn = stateIn
 	settings := r.boot.options.Settings

@@ -73,6 +73,21 @@ func chooseBackend(dir, kind string, j job.Job) (backend, error) {
 	return backend{config: config, place: statePlace(declared.Type, config), starts: declared.Starts || declared.Encrypts}, err
 }
 
+// declaredBackend is the one that the template declares, which the agent's policy
+// has replaced by the managed state: whose state that is to be is in it.
+func declaredBackend(dir, kind string, j job.Job) (backend, error) {
+	if j.Settings.State.Backend != job.Managed {
+		return backend{}, provision.Fail(provision.CodeStateFailed,
+			`This agent uses the backend that the template declares, so there is nothing to take over: set [state] backend = "managed" in its configuration first`, nil)
+	}
+	j.Settings.State.Backend, j.Settings.State.Default = "", ""
+	b, err := chooseBackend(dir, kind, j)
+	if err == nil && b.local {
+		err = provision.Fail(provision.CodeStateFailed, "The template declares no backend, so there is no state in one to take over", nil)
+	}
+	return b, err
+}
+
 // statePlace says where a backend has the workspace's state. Of what is
 // configured it shows what holds no secret.
 func statePlace(backendType string, config map[string]string) string {

@@ -251,7 +251,7 @@ func (s *site) start() *child {
 // what is approved.
 func (s *site) planFile() *os.File {
 	s.t.Helper()
-	if s.bundle == "" || s.job.Assignment.ApprovedPlan == "" {
+	if s.bundle == "" || s.job.Assignment.ApprovedPlan == "" && s.job.Assignment.Operation != provision.OperationState {
 		s.bundle = filepath.Join(s.t.TempDir(), "bundle")
 	}
 	file, err := os.OpenFile(s.bundle, os.O_RDWR|os.O_CREATE, 0o600)

@@ -22,6 +22,9 @@ func (t *terraformRun) PullState(ctx context.Context) ([]byte, error) {
 	if err != nil || len(bytes.TrimSpace(state)) == 0 {
 		return nil, stateFailed(err)
 	}
+	if header, err := terraform.ReadStateHeader(state); err == nil && header == (terraform.StateHeader{Version: header.Version}) {
+		return nil, nil // what an engine says of an empty backend
+	}
 	return state, nil
 }
 
@@ -65,6 +68,8 @@ func (t *terraformRun) EditState(ctx context.Context, c provision.StateCommand, 
 		return t.pushState(ctx, given, false)
 	case "rollback":
 		return t.pushState(ctx, given, true)
+	case "adopt":
+		return t.adopt(ctx)
 	}
 	return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("This agent does not know the state command %q.", c.Command), nil)
 }
@@ -96,6 +101,28 @@ func (t *terraformRun) pushState(ctx context.Context, state []byte, replace bool
 		return fmt.Errorf("write the state to be pushed: %w", err)
 	}
 	return stateFailed(t.runner.PushState(ctx, file, t.pushOptions()))
+}
+
+// adopt makes the state of the backend that the template declares the workspace's
+// first managed one.
+func (t *terraformRun) adopt(ctx context.Context) error {
+	m := t.run.managed
+	if m.stored > 0 {
+		return provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
+			"There is a managed state already (version %d), which nothing may replace: fetch the other one with terraform state pull, and look at both.", m.stored), nil)
+	}
+	state, err := t.PullState(ctx)
+	switch {
+	case err != nil:
+		return err
+	case state == nil:
+		return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("There is no state in %s.", t.backend.place), nil)
+	}
+	if err := m.Put(state); err != nil {
+		return provision.Fail(provision.CodeStateFailed, "The state could not be taken over: "+reason(err), err)
+	}
+	t.run.log.System("The state in %s is taken over. It stays there as well: make sure that nobody uses it any more.", t.backend.place)
+	return nil
 }
 
 // varFiles are the files with the run's variables.

@@ -73,7 +73,8 @@ func (r *provisionRun) recorded(resources []provision.Resource) error {
 	if err := r.session.report(provision.Detail{Stage: provision.StageOutputs}); err != nil {
 		return err
 	}
-	return r.resources(resources)
+	r.resources(resources)
+	return nil
 }
 
 // pullState leaves the state to who asked for it, sealed to their key.
@@ -125,6 +126,11 @@ func counted(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// adopts reports whether the run takes over the state of the template's backend.
+func (r *provisionRun) adopts() bool {
+	return r.operation() == provision.OperationState && r.snapshot.State != nil && r.snapshot.State.Command == "adopt"
 }
 
 // plans reports whether the operation makes a plan, which notices that an

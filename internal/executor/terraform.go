@@ -114,10 +114,14 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 	if t.versions, err = t.judgeModules(); err != nil {
 		return err
 	}
-	if t.backend, err = chooseBackend(t.dir, t.kind(), t.run.job); err != nil {
+	choose := chooseBackend
+	if t.run.adopts() {
+		choose = declaredBackend
+	}
+	if t.backend, err = choose(t.dir, t.kind(), t.run.job); err != nil {
 		return err
 	}
-	if t.backend.managed {
+	if t.backend.managed || t.run.adopts() {
 		if err := t.run.serveState(); err != nil {
 			return err
 		}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// The whole life of a workspace, by the verbs alone.
+func TestLifeOfAWorkspace(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	up(t, dir)
+	run := func(line string, more ...string) result {
+		return trellis(t, append(append(strings.Fields(line), more...), "--data-dir", dir)...)
+	}
+	const hello = " --template hello --workspace life/one --var name=Ada --var steps=1 --var pause_seconds=0"
+
+	run("workspaces").want(t, "workspaces of nothing", exitOK, "There is no workspace yet")
+	run("destroy life/one --yes").want(t, "destroy of nothing", exitFailed, `there is no workspace "life/one"`)
+	run("plan"+hello+" --follow").want(t, "plan", exitOK, "Provision 1 succeeded")
+	if p := status(t, dir, "1"); p.Operation != provision.OperationPlan || p.Plan == nil || p.Plan.Add == 0 {
+		t.Errorf("the plan is %s with %+v, want one that adds something", p.Operation, p.Plan)
+	}
+	run("resources life/one").want(t, "resources after a plan", exitOK, "Nothing exists in workspace life/one")
+	run("outputs life/one").want(t, "outputs after a plan", exitFailed, "no outputs yet")
+	run("destroy life/one --yes").want(t, "destroy of what was never deployed", exitFailed, "nothing was ever deployed")
+
+	// A person's word.
+	run("deploy"+hello+" --approval always").want(t, "deploy", exitOK, "Provision 2 is queued")
+	eventually(t, "approval", func() string { return "" }, func() bool { return status(t, dir, "2").Status == provision.AwaitingApproval })
+	run("workspaces").want(t, "workspaces", exitOK, "life/one", "2 AWAITING_APPROVAL", "awaiting approval")
+	run("approve 2").want(t, "approve without --yes", exitUsage, "+ terraform_data", "to add", "Digest", "--yes")
+	run("approve 2 --digest "+strings.Repeat("0", 64)).want(t, "approve of another plan", exitFailed, "another plan")
+	run("approve 2 --yes --follow").want(t, "approve", exitOK, "The plan was approved.", "Provision 2 succeeded")
+	run("approve 2 --digest "+strings.Repeat("0", 64)).want(t, "approve of what has ended", exitFailed, "awaits no approval")
+	run("deploy"+hello+" --var name=Eve --approval always").want(t, "deploy", exitOK, "Provision 3 is queued")
+	eventually(t, "approval", func() string { return "" }, func() bool { return status(t, dir, "3").Status == provision.AwaitingApproval })
+	run("reject 3", "--reason", "not now").want(t, "reject", exitOK, "The plan of provision 3 is rejected")
+	run("status 3").want(t, "status of a rejected one", exitOK, "CANCELLED", "not now")
+	run("outputs life/one").want(t, "outputs", exitOK, `message = "Hello, Ada!"`)
+	run("retry 3").want(t, "retry", exitOK, "Provision 4 is queued")
+	run("cancel 4").want(t, "cancel", exitOK, "")
+
+	// The state itself.
+	run("state list life/one").want(t, "state list", exitOK, "terraform_data.greeting", "The state records")
+	pulled := run("state pull life/one")
+	if pulled.code != exitOK || !json.Valid([]byte(pulled.out)) || !strings.Contains(pulled.out, "Hello, Ada!") {
+		t.Errorf("state pull = %d %q %q, want the state on stdout", pulled.code, pulled.out, pulled.stderr)
+	}
+	run("state versions life/one").want(t, "state versions", exitOK, "VERSION", "SERIAL")
+	run("state rm life/one terraform_data.greeting").want(t, "state rm without --yes", exitUsage, "--yes")
+	run("state rm life/one terraform_data.greeting --yes").want(t, "state rm", exitOK, "Removed terraform_data.greeting")
+	run("state rollback life/one 1 --yes").want(t, "state rollback", exitOK, "The state records")
+	run("state list life/one").want(t, "state list", exitOK, "terraform_data.greeting")
+	run("drift").want(t, "drift of nothing", exitOK, "No workspace is looked at")
+	run("drift life/one --now --follow").want(t, "drift --now", exitOK, "No drift")
+	run("drift life/one").want(t, "drift", exitOK, "life/one on cluster local: no drift")
+	run("drift life/one --every 24h").want(t, "drift --every", exitOK, "every 24h")
+
+	r := run("resources life/one -o json")
+	var resources []store.Resource
+	if err := json.Unmarshal([]byte(r.out), &resources); err != nil || len(resources) == 0 || resources[0].Type != "terraform_data" {
+		t.Errorf("resources = %s, %v, want those of the template", r.out, err)
+	}
+	run("outputs 2 -o json").want(t, "outputs of a provision", exitOK, `"value": "Hello, Ada!"`)
+	run("outputs 99").want(t, "outputs of none", exitFailed, "there is no provision 99")
+
+	// What keeps it waiting.
+	run("lock life/one").want(t, "lock without a reason", exitFailed, "p_reason: missing")
+	run("lock life/one", "--reason", "by hand").want(t, "lock", exitOK, "Workspace life/one on cluster local is locked")
+	run("deploy"+hello).want(t, "deploy to a locked one", exitOK, "Provision 5 is queued")
+	run("status 5").want(t, "status", exitOK, "by hand")
+	run("cancel 5").want(t, "cancel", exitOK, "Provision 5 is cancelled.")
+	run("unlock life/one").want(t, "unlock", exitOK, "is unlocked")
+	run("clusters pause local", "--reason", "maintenance").want(t, "pause", exitOK, "Cluster local is paused")
+	run("deploy"+hello).want(t, "deploy to a paused one", exitOK, "Provision 6 is queued")
+	run("status 6").want(t, "status", exitOK, "paused")
+	run("clusters resume local").want(t, "resume", exitOK, "Cluster local is resumed.")
+	run("logs 6 --follow").want(t, "logs", exitOK, "Provision 6 succeeded")
+	if r := run("clusters rotate-token local --overlap 1h"); r.code != exitOK || !strings.HasPrefix(r.out, "tnd_") || strings.Count(r.out, "\n") != 1 {
+		t.Errorf("rotate-token = %d %q %q, want the token alone on stdout", r.code, r.out, r.stderr)
+	}
+
+	run("destroy life/one").want(t, "destroy without --yes", exitUsage, "This destroys everything in workspace life/one", "--yes")
+	run("destroy life/one --yes --follow").want(t, "destroy", exitOK, "Provision 7 succeeded")
+	run("resources life/one").want(t, "resources after a destroy", exitOK, "Nothing exists in workspace life/one")
+}
