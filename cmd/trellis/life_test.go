@@ -73,20 +73,20 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	// What keeps it waiting.
 	run("lock life/one").want(t, "lock without a reason", exitFailed, "p_reason: missing")
 	run("lock life/one", "--reason", "by hand").want(t, "lock", exitOK, "Workspace life/one on cluster local is locked")
-	run("deploy"+hello).want(t, "deploy to a locked one", exitOK, "Provision 5 is queued")
-	run("status 5").want(t, "status", exitOK, "by hand")
-	run("cancel 5").want(t, "cancel", exitOK, "Provision 5 is cancelled.")
+	run("deploy"+hello).want(t, "deploy to a locked one", exitOK, "Provision 11 is queued")
+	run("status 11").want(t, "status", exitOK, "by hand")
+	run("cancel 11").want(t, "cancel", exitOK, "Provision 11 is cancelled.")
 	run("unlock life/one").want(t, "unlock", exitOK, "is unlocked")
 	run("clusters pause local", "--reason", "maintenance").want(t, "pause", exitOK, "Cluster local is paused")
-	run("deploy"+hello).want(t, "deploy to a paused one", exitOK, "Provision 6 is queued")
-	run("status 6").want(t, "status", exitOK, "paused")
+	run("deploy"+hello).want(t, "deploy to a paused one", exitOK, "Provision 12 is queued")
+	run("status 12").want(t, "status", exitOK, "paused")
 	run("clusters resume local").want(t, "resume", exitOK, "Cluster local is resumed.")
-	run("logs 6 --follow").want(t, "logs", exitOK, "Provision 6 succeeded")
+	run("logs 12 --follow").want(t, "logs", exitOK, "Provision 12 succeeded")
 	if r := run("clusters rotate-token local --overlap 1h"); r.code != exitOK || !strings.HasPrefix(r.out, "tnd_") || strings.Count(r.out, "\n") != 1 {
 		t.Errorf("rotate-token = %d %q %q, want the token alone on stdout", r.code, r.out, r.stderr)
 	}
 
 	run("destroy life/one").want(t, "destroy without --yes", exitUsage, "This destroys everything in workspace life/one", "--yes")
-	run("destroy life/one --yes --follow").want(t, "destroy", exitOK, "Provision 7 succeeded")
+	run("destroy life/one --yes --follow").want(t, "destroy", exitOK, "Provision 13 succeeded")
 	run("resources life/one").want(t, "resources after a destroy", exitOK, "Nothing exists in workspace life/one")
 }
