@@ -54,7 +54,7 @@ func TestUsage(t *testing.T) {
 		args string
 		want string
 	}{
-		{"statsu", `did you mean "status"?`},
+		{"tatus", `did you mean "status"?`},
 		{"clusters crate x", `did you mean "create"?`},
 		{"logs", "give one argument, a provision's number or id"},
 		{"deploy --nope", "unknown flag: --nope"},

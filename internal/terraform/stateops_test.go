@@ -35,7 +35,7 @@ func recordedIn(t *testing.T, r *Runner) []string {
 func TestStateCommands(t *testing.T) {
 	t.Parallel()
 	var out lineLog
-	r := newReal(t, stateTemplate, Options{Stdout: &out, Stderr: &out})
+	r := newReal(t, Terraform, stateTemplate, Options{Stdout: &out, Stderr: &out})
 	planned(t, r, PlanOptions{})
 	if state, err := r.StoredState(t.Context(), PushOptions{}); err != nil || len(state) > 0 {
 		t.Errorf("StoredState() before the first apply = %s, %v, want none", state, err)
@@ -107,7 +107,7 @@ func TestStateCommands(t *testing.T) {
 
 func TestStateCommandsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	r := newReal(t, stateTemplate, Options{})
+	r := newReal(t, Terraform, stateTemplate, Options{})
 	if err := r.Init(t.Context(), InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
