@@ -61,6 +61,10 @@ var duties = []duty{
 		query: "SELECT tendril.queue_drift()", failed: "workspaces cannot be looked at for drift; trying again", again: "workspaces are looked at for drift again",
 		did: "workspaces are looked at for drift", level: slog.LevelInfo,
 	},
+	{
+		query: "SELECT tendril.expire_blobs()", failed: "uploads and results that nobody came for cannot be removed; trying again", again: "uploads and results that nobody came for are removed again",
+		did: "uploads and results that nobody came for are removed", level: slog.LevelInfo,
+	},
 }
 
 // keep does the duties until the context ends.
@@ -94,7 +98,7 @@ func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
 	case err == nil && away:
 		k.log.Info(d.again)
 	case count > 0:
-		k.log.Log(ctx, d.level, d.did, "provisions", count)
+		k.log.Log(ctx, d.level, d.did, "count", count)
 	}
 	if err != nil {
 		k.pool.Reset() // it may be to a server that is the primary no more
