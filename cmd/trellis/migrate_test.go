@@ -38,7 +38,7 @@ func TestMigratePrint(t *testing.T) {
 	}
 	run("SET ROLE owner; " + left.out + "; RESET ROLE")
 
-	const statement = "ALTER PUBLICATION supabase_realtime ADD TABLE public.clusters, public.provision_events, public.provision_logs, public.provision_progress, public.provisions;\n"
+	const statement = "ALTER PUBLICATION supabase_realtime ADD TABLE public.clusters, public.provision_events, public.provision_logs, public.provision_progress, public.provision_stages, public.provisions;\n"
 	r := trellisEnv(t, env, "migrate")
 	r.want(t, "migrate after the script", exitOK)
 	if want := "Only postgres may run this; then migrate again:\n  " + statement; r.out != "The database is up to date.\n" || r.stderr != want {
