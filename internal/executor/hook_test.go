@@ -138,6 +138,34 @@ func TestCancelEndsThePolicyHook(t *testing.T) {
 	}
 }
 
+// A plan that was approved is judged once more before it is applied: the rules
+// may have changed since.
+func TestPolicyHookJudgesAnApprovedPlan(t *testing.T) {
+	t.Parallel()
+	s, states := newSharedSite(t)
+	dir := s.hook(`cat > $DIR/plan.json; test ! -e $DIR/stricter`)
+	s.job.Assignment.Approval = provision.ApprovalAlways
+	s.template(httpTemplate(`resource "terraform_data" "needle" {}`), nil)
+	digest, _ := s.awaits()
+	for name, change := range map[string]error{
+		"stricter": os.WriteFile(filepath.Join(dir, "stricter"), nil, 0o600), "plan.json": os.Remove(filepath.Join(dir, "plan.json")),
+	} {
+		if change != nil {
+			t.Fatal(name, change)
+		}
+	}
+	other := s.elsewhere()
+	other.job.Assignment.ApprovedPlan = digest
+	got, c := other.run()
+	wantEnd(t, got, provision.Failed, provision.CodePolicyRefused)
+	if plan := read(t, filepath.Join(dir, "plan.json")); !strings.Contains(plan, "terraform_data.needle") {
+		t.Errorf("the hook got %q for the approved plan, want the plan", plan)
+	}
+	if applied(c) || states.state != nil {
+		t.Errorf("asked to apply: %v, state = %s, want nothing done", applied(c), states.state)
+	}
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)

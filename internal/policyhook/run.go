@@ -29,7 +29,7 @@ type Hook struct {
 }
 
 // Refused is a hook's no, its silence included.
-type Refused struct {
+type Refused struct { //nolint:errname // policyhook.Refused reads as what it is
 	// Why completes a sentence that begins with the hook.
 	Why string
 	// Said is the end of what it printed.
@@ -67,7 +67,7 @@ func (h Hook) Judge(ctx context.Context, plan []byte) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit):
-		return &Refused{Why: "says no (" + exit.ProcessState.String() + ")", Said: said.String()}
+		return &Refused{Why: "says no (" + exit.String() + ")", Said: said.String()}
 	default:
 		return &Refused{Why: "cannot be asked: " + err.Error(), Said: said.String()}
 	}

@@ -223,6 +223,20 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// Of the releases only one that the template admits is taken.
+func TestInstallWithinConstraints(t *testing.T) {
+	t.Setenv("PATH", "")
+	m, dir := newMirror(t), t.TempDir()
+	want := Want{Constraints: []Constraint{{Text: "< 1.99", At: "versions.tf:2"}}}
+	_, err := Locate(t.Context(), m.cfg, want, dir, nil)
+	wantContains(t, "message", wantCode(t, err, provision.CodeEngineMissing).Message,
+		"terraform < 1.99 is not on this agent", "no matching version found", `required_version "< 1.99" (versions.tf:2)`)
+	if got := m.downloads.Load(); got != 0 {
+		t.Errorf("%d downloads, want none", got)
+	}
+	wantNothingIn(t, dir)
+}
+
 func TestInstallRefuses(t *testing.T) {
 	t.Setenv("PATH", "")
 	tests := []struct {
