@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/seal"
+)
+
+// putter is a queue that only takes blobs.
+type putter struct {
+	queue.Queue
+	err  error
+	puts []string
+}
+
+func (p *putter) PutBlob(_ context.Context, _ uuid.UUID, blob queue.Blob, data []byte) error {
+	p.puts = append(p.puts, fmt.Sprint(blob.Number, " ", string(data)))
+	return p.err
+}
+
+func newStateQueue(t *testing.T) (*stateQueue, *putter) {
+	t.Helper()
+	dir, err := openDataDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(dir.close)
+	key, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &putter{}
+	b := &boot{dir: dir, queue: p, identities: key, delivery: t.Context()}
+	s := &spool{dir: dir, claim: uuid.New(), about: spoolAbout{Workspace: uuid.New()}}
+	return b.statesOf(s, slog.New(slog.DiscardHandler)), p
+}
+
+// wrote is the report of a write, into a slot that has something now.
+func (q *stateQueue) wrote(t *testing.T, number int64, content, now string) error {
+	t.Helper()
+	slot := int(number % 2)
+	if err := os.WriteFile(q.spool.path(stateSuffixes[slot]), []byte(now), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := provision.Report{Status: provision.Processing, Detail: provision.Detail{StateWrite: &provision.StateWrite{
+		Number: number, Slot: slot, Digest: hex.EncodeToString(sha256Of([]byte(content))),
+	}}}
+	stored, err := q.report(&report)
+	if !stored {
+		t.Errorf("a report of a write was passed on to the database")
+	}
+	return err
+}
+
+func TestOverwrittenSlotIsPassedOver(t *testing.T) {
+	t.Parallel()
+	q, p := newStateQueue(t)
+	for n, now := range []string{"third", "second"} { // the first one's slot has the third
+		if err := q.wrote(t, int64(n+1), []string{"first", "second"}[n], now); err != nil {
+			t.Fatalf("report() = %v, want nil", err)
+		}
+	}
+	end := provision.Report{Status: provision.Success}
+	if stored, err := q.report(&end); stored || err != nil || end.Status != provision.Success || strings.Join(p.puts, ", ") != "2 second" {
+		t.Errorf("stored %q, end %s, want the second alone and a success", p.puts, end.Status)
+	}
+	if got := q.boot.dir.seenState(q.spool.about.Workspace); got != 2 {
+		t.Errorf("seen = %d, want 2", got)
+	}
+	// Where nothing follows, it is lost, and nobody may think that all is well.
+	if err := q.wrote(t, 3, "third", "torn"); err != nil {
+		t.Fatalf("report() = %v, want nil", err)
+	}
+	if _, err := q.report(&end); err != nil || end.Status != provision.Failed || end.Detail.ErrorCode != provision.CodeStateUnsaved {
+		t.Errorf("end = %s/%s, %v, want FAILED/state_unsaved", end.Status, end.Detail.ErrorCode, err)
+	}
+}
+
+func TestRefusedStates(t *testing.T) {
+	t.Parallel()
+	q, p := newStateQueue(t)
+	p.err = &queue.Error{Kind: queue.Refused, Code: "PT409", Reason: "state_moved", Message: "no"}
+	if err := q.wrote(t, 1, "sealed", "sealed"); queue.KindOf(err) != queue.Unavailable {
+		t.Errorf("report() of what is refused = %v, want an error after which it is tried again", err)
+	}
+	p.err = &queue.Error{Kind: queue.ClaimLost, Code: "PT409", Reason: "claim_lost", Message: "the workspace was released"}
+	if err := q.wrote(t, 1, "sealed", "sealed"); queue.KindOf(err) != queue.ClaimLost {
+		t.Errorf("report() under a lost claim = %v, want that it is lost", err)
+	}
+	kept, err := os.ReadFile(q.boot.dir.path("rejected", q.spool.claim.String()+".state.age"))
+	if err != nil || string(kept) != "sealed" {
+		t.Errorf("kept = %q, %v, want the state", kept, err)
+	}
+}
