@@ -22,6 +22,7 @@ const (
 	exitFailed      = 1 // the provision failed or was cancelled, or the request was refused
 	exitUsage       = 2
 	exitUnreachable = 3
+	exitAwaits      = 4   // what was followed awaits a person's approval
 	exitInterrupted = 130 // Ctrl-C, as shells have it
 )
 
@@ -67,7 +68,8 @@ the other verbs talk to it, or to any database that has been migrated.
   trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
 
 Exit codes: 0 success, 1 the provision failed or was cancelled (or the request was
-refused), 2 wrong usage, 3 the control plane cannot be reached.`,
+refused), 2 wrong usage, 3 the control plane cannot be reached, 4 what was followed
+awaits approval.`,
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		Args:             verb,

@@ -21,14 +21,20 @@ func (a *app) approveCommand() *cobra.Command {
 applied. Another plan is never applied in its place: had it changed meanwhile, or has
 the state moved on, the apply is refused.
 
-On a terminal it asks for the provision's number. Elsewhere give --digest with the
-digest that "trellis status" showed you, or --yes for the plan as it is now.`,
+A plan that is still being made is waited for. On a terminal it asks for the
+provision's number; elsewhere give --digest with the digest that "trellis status" showed
+you, or --yes for the plan as it is now.`,
 		Example: `  trellis approve 12 --follow`,
 		Args:    one("a provision's number or id"),
 		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
 			p, err := s.Provision(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if digest == "" && p.PlanDigest == nil && !p.Status.EndsRun() {
+				if p, err = a.await(ctx, s, p.ID); err != nil { // it is still planning
+					return err
+				}
 			}
 			if digest == "" && p.Status == provision.AwaitingApproval {
 				if err := a.printPlan(p); err != nil {

@@ -27,8 +27,8 @@ type follower struct {
 	told   string // the reason for waiting that was told last
 }
 
-// follow shows a provision's log until its end and returns how it ended. When
-// ctx ends first the error is its.
+// follow shows a provision's log until its end, or until it awaits approval, and
+// returns how it stands then. When ctx ends first the error is its.
 func (a *app) follow(ctx context.Context, s *store.Store, id uuid.UUID) (ended store.Provision, err error) {
 	f := &follower{app: a, store: s, id: id, screen: newScreen(a.out)}
 	err = s.Watch(ctx, id, func(ctx context.Context) (bool, error) {
@@ -41,7 +41,7 @@ func (a *app) follow(ctx context.Context, s *store.Store, id uuid.UUID) (ended s
 		if err := f.page(ctx); err != nil {
 			return false, err
 		}
-		return p.Status.Terminal(), f.progress(p)
+		return p.Status.EndsRun(), f.progress(p)
 	})
 	return ended, errors.Join(err, f.screen.close())
 }
@@ -68,7 +68,7 @@ func (f *follower) page(ctx context.Context) error {
 // progress shows how far it has come. Without a TTY only a reason for waiting
 // is told, once.
 func (f *follower) progress(p store.Provision) error {
-	if p.Status.Terminal() {
+	if p.Status.EndsRun() {
 		return f.screen.show("")
 	}
 	// By the reason: messages change with what they tell of.
@@ -95,8 +95,6 @@ func statusLine(p store.Provision) string {
 		}
 	case p.CancelRequestedAt != nil:
 		text += "stopping"
-	case p.Status == provision.AwaitingApproval:
-		text += "awaits approval"
 	case p.Stage != nil:
 		text += string(*p.Stage)
 		reached := provision.Stages[1:] // all but queued
@@ -123,7 +121,19 @@ func (a *app) followToEnd(ctx context.Context, s *store.Store, cmd *cobra.Comman
 	if err != nil {
 		return err
 	}
+	if p.Status == provision.AwaitingApproval {
+		a.say("Provision %d awaits approval: %s\nLook at the plan and approve it:  %s\nTurn it down:                     %s", number, summaryOf(p),
+			a.hint(cmd, fmt.Sprintf("approve %d --follow", number)), a.hint(cmd, fmt.Sprintf("reject %d", number)))
+		return outcome(exitAwaits)
+	}
 	return a.conclude(p)
+}
+
+func summaryOf(p store.Provision) string {
+	if p.Plan == nil {
+		return "a plan is made."
+	}
+	return planCounts(*p.Plan) + "."
 }
 
 // conclude tells how a provision ended and returns the exit code for it.

@@ -31,15 +31,14 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	run("destroy life/one --yes").want(t, "destroy of what was never deployed", exitFailed, "nothing was ever deployed")
 
 	// A person's word.
-	run("deploy"+hello+" --approval always").want(t, "deploy", exitOK, "Provision 2 is queued")
-	eventually(t, "approval", func() string { return "" }, func() bool { return status(t, dir, "2").Status == provision.AwaitingApproval })
+	run("deploy"+hello+" --approval always --follow").want(t, "deploy", exitAwaits, "Provision 2 awaits approval: 2 to add.", "approve 2 --follow")
 	run("workspaces").want(t, "workspaces", exitOK, "life/one", "2 AWAITING_APPROVAL", "awaiting approval")
 	run("approve 2").want(t, "approve without --yes", exitUsage, "+ terraform_data", "to add", "Digest", "--yes")
 	run("approve 2 --digest "+strings.Repeat("0", 64)).want(t, "approve of another plan", exitFailed, "another plan")
 	run("approve 2 --yes --follow").want(t, "approve", exitOK, "The plan was approved.", "Provision 2 succeeded")
 	run("approve 2 --digest "+strings.Repeat("0", 64)).want(t, "approve of what has ended", exitFailed, "awaits no approval")
 	run("deploy"+hello+" --var name=Eve --approval always").want(t, "deploy", exitOK, "Provision 3 is queued")
-	eventually(t, "approval", func() string { return "" }, func() bool { return status(t, dir, "3").Status == provision.AwaitingApproval })
+	run("approve 3").want(t, "approve of what is still planned", exitUsage, "This applies the plan above")
 	run("reject 3", "--reason", "not now").want(t, "reject", exitOK, "The plan of provision 3 is rejected")
 	run("status 3").want(t, "status of a rejected one", exitOK, "CANCELLED", "not now")
 	run("outputs life/one").want(t, "outputs", exitOK, `message = "Hello, Ada!"`)

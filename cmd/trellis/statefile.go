@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
@@ -42,7 +43,7 @@ the control plane can read it. It is audited.`,
 			if err != nil {
 				return err
 			}
-			p, err := a.awaitEnd(ctx, s, queued)
+			p, err := a.await(ctx, s, queued.ID)
 			if err != nil {
 				return err
 			}
@@ -65,15 +66,16 @@ the control plane can read it. It is audited.`,
 	return cmd
 }
 
-// awaitEnd waits until a provision has ended, and shows nothing of its log.
-func (a *app) awaitEnd(ctx context.Context, s *store.Store, queued store.Deployed) (ended store.Provision, err error) {
+// await waits until a provision has ended, or awaits approval, and shows nothing
+// of its log.
+func (a *app) await(ctx context.Context, s *store.Store, id uuid.UUID) (ended store.Provision, err error) {
 	screen := newScreen(a.err)
-	f := &follower{app: a, store: s, id: queued.ID, screen: screen}
-	err = s.Watch(ctx, queued.ID, func(ctx context.Context) (bool, error) {
-		if ended, err = s.Provision(ctx, queued.ID.String()); err != nil {
+	f := &follower{app: a, store: s, id: id, screen: screen}
+	err = s.Watch(ctx, id, func(ctx context.Context) (bool, error) {
+		if ended, err = s.Provision(ctx, id.String()); err != nil {
 			return false, err
 		}
-		return ended.Status.Terminal(), f.progress(ended)
+		return ended.Status.EndsRun(), f.progress(ended)
 	})
 	return ended, errors.Join(err, screen.close())
 }
