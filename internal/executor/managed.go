@@ -134,7 +134,7 @@ func (t *terraformRun) takeOver() error {
 	state, err := terraform.ReadStateFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(state) == 0:
-		return nil
+		return t.beginEmpty()
 	case err != nil:
 		return provision.Fail(provision.CodeStateInvalid, fmt.Sprintf("the workspace's state in %s, which is to be taken over, cannot be read: %s", path, reason(err)), err)
 	}
@@ -147,6 +147,17 @@ func (t *terraformRun) takeOver() error {
 	}
 	t.run.log.System("The workspace's state was a file of this agent's. It is taken over, and kept in the database from now on.")
 	return nil
+}
+
+// beginEmpty fails where something exists in a workspace whose managed state is
+// empty: what exists would be made once more. Commands on the state, which can
+// bring it in, may go on.
+func (t *terraformRun) beginEmpty() error {
+	if !t.run.job.Assignment.HasResources || !t.run.plans() {
+		return nil
+	}
+	return provision.Fail(provision.CodeStateInvalid,
+		"Something exists in this workspace (trellis resources), and its managed state is empty: the state is elsewhere, and with an empty one everything would be made a second time. Bring it in: `trellis state adopt` takes it over from the backend that the template declares, `trellis state push` from a file. If nothing exists any more, push an empty state.", nil)
 }
 
 // stateFiles are those that the agent has handed down.

@@ -151,7 +151,14 @@ resource "terraform_data" "one" { input = "1" }`}, nil)
 	wantEnd(t, result, provision.Failed, provision.CodeStateFailed) // it is not managed here
 	m := s.manage()
 	s.job.Settings.State.Backend = job.Managed
-	result, c := s.command(adopt, nil)
+	s.amend(map[string]any{"state": nil})
+	s.job.Assignment.Operation, s.job.Assignment.HasResources = provision.OperationApply, true
+	result, c := s.run()
+	wantEnd(t, result, provision.Failed, provision.CodeStateInvalid) // it would be made twice
+	if s.store(c) != 0 || !strings.Contains(result.Detail.ErrorMessage, "trellis state adopt") {
+		t.Errorf("an apply with an empty state: %s, want it to say what to do", result.Detail.ErrorMessage)
+	}
+	result, c = s.command(adopt, nil)
 	wantEnd(t, result, provision.Success, "")
 	if s.store(c) != 1 || !strings.Contains(string(m.state), `"lineage"`) || addressesOf(c) != "terraform_data.one" {
 		t.Errorf("adopted %s, want %s", m.state, states.stored())

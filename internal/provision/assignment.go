@@ -31,6 +31,9 @@ type Assignment struct {
 	// Attempt is which automatic attempt this provision is, from 1; each is a
 	// provision of its own. 0 where the database does not say.
 	Attempt int `json:"attempt,omitempty"`
+	// HasResources says that something exists in the workspace, as far as its
+	// runs have told: an empty state is not all there is.
+	HasResources bool `json:"has_resources,omitempty"`
 }
 
 // Stream says where a piece of log came from.

@@ -547,7 +547,7 @@ DROP FUNCTION public.fetch_next_provision(text, uuid, uuid, uuid);
 CREATE FUNCTION public.fetch_next_provision(p_token_hash text, p_instance uuid, p_boot uuid, p_claim_id uuid)
 RETURNS TABLE (claim_id uuid, provision_id uuid, number bigint, workspace_id uuid, workspace_name text,
                operation text, config_snapshot jsonb, pinned_commit text,
-               approval text, approved_plan text, attempt smallint)
+               approval text, approved_plan text, attempt smallint, has_resources boolean)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
@@ -658,7 +658,8 @@ BEGIN
          (SELECT t.commit FROM public.template_pins t
           WHERE t.org_id = p.org_id AND t.repo = tendril.plain_repo(p.config_snapshot -> 'template_source' ->> 'repo')
             AND t.version = p.config_snapshot -> 'template_source' ->> 'version'),
-         tendril.approval_for(p), p.approved_plan, p.attempt
+         tendril.approval_for(p), p.approved_plan, p.attempt,
+         EXISTS (SELECT FROM public.resources r WHERE r.workspace_id = w.id)
   FROM public.provisions p JOIN public.workspaces w ON w.id = p.workspace_id WHERE p.id = v_provision;
 EXCEPTION
   -- unique_violation: the same claim id, of a call that is not committed yet.
