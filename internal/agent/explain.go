@@ -76,6 +76,8 @@ func stopped(what string, reason job.StopReason, applying bool) (provision.Repor
 		return end(provision.Failed, provision.CodeAgentDrained, "The agent was shut down and its drain time was over. ")
 	case reason == job.StopLost:
 		return end(provision.Failed, provision.CodeAgentLost, "The agent had lost its claim. ")
+	case reason == job.StopTimedOut:
+		return end(provision.Failed, provision.CodeTimedOut, "The time limit for a run was reached. ")
 	default:
 		return end(provision.Failed, provision.CodeExecDied, "")
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -54,14 +53,10 @@ func (b *boot) stateKey() (string, error) {
 	}
 }
 
-// fetchPatience is how long a run waits for a database that is away before it
-// has begun.
-const fetchPatience = time.Minute
-
 // managedState gets the workspace's state for a run that may have a managed one:
 // what the run is told, the key it seals to, and a file in memory with the state,
 // opened. Nil and an empty file for a run that may not.
-func (b *boot) managedState(a provision.Assignment) (told *job.ManagedState, key string, in *os.File, err error) {
+func (b *boot) managedState(ctx context.Context, a provision.Assignment) (told *job.ManagedState, key string, in *os.File, err error) {
 	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("make a file in memory: %w", err)
@@ -78,7 +73,7 @@ func (b *boot) managedState(a provision.Assignment) (told *job.ManagedState, key
 	if key, err = b.stateKey(); err != nil {
 		return nil, "", nil, err
 	}
-	blob, state, err := b.fetchState(a, 0)
+	blob, state, err := b.fetchState(ctx, a, 0)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -92,10 +87,8 @@ func (b *boot) managedState(a provision.Assignment) (told *job.ManagedState, key
 
 // fetchState reads a version of a workspace's state from the database, 0 for the
 // newest, and opens it when it is one of this cluster's agents'. Where there is
-// none both are empty.
-func (b *boot) fetchState(a provision.Assignment, version int64) (blob queue.Blob, state []byte, err error) {
-	ctx, cancel := context.WithTimeout(b.delivery, fetchPatience)
-	defer cancel()
+// none both are empty. A database that is away is waited for until ctx ends.
+func (b *boot) fetchState(ctx context.Context, a provision.Assignment, version int64) (blob queue.Blob, state []byte, err error) {
 	var sealed []byte
 	err = persist(ctx, func(ctx context.Context) (err error) {
 		blob, sealed, err = b.queue.GetBlob(ctx, a.ClaimID, queue.BlobState, version)
@@ -104,6 +97,9 @@ func (b *boot) fetchState(a provision.Assignment, version int64) (blob queue.Blo
 		}
 		return patiently(err)
 	})
+	if err != nil && ctx.Err() != nil {
+		return blob, nil, errStopped
+	}
 	if err != nil {
 		return blob, nil, provision.Fail(provision.CodeStateInvalid, fmt.Sprintf("The workspace's state could not be read from the database: %v.", strings.TrimSuffix(err.Error(), ".")), err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -95,19 +94,13 @@ func (b *boot) makers() seal.Identities {
 	return b.identities
 }
 
-// errStopped is met where a run was asked to stop before it had a child.
-var errStopped = errors.New("asked to stop")
-
 // approvedPlan fetches the plan that was approved and makes sure that it is
 // genuine and the one for this provision; nil where none was approved.
-func (r *run) approvedPlan() ([]byte, error) {
+func (r *run) approvedPlan(ctx context.Context) ([]byte, error) {
 	a := r.assignment
 	if a.ApprovedPlan == "" {
 		return nil, nil
 	}
-	ctx, cancel := context.WithCancel(r.boot.delivery)
-	defer cancel()
-	defer context.AfterFunc(r.asked, cancel)()
 	var blob queue.Blob
 	var sealed []byte
 	err := persist(ctx, func(ctx context.Context) (err error) {
@@ -120,7 +113,7 @@ func (r *run) approvedPlan() ([]byte, error) {
 	switch {
 	case errors.Is(err, errPlanGone):
 		return nil, planbundle.Invalid("it is not in the database any more", err)
-	case err != nil && r.asked.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return nil, errStopped
 	case err != nil:
 		return nil, fmt.Errorf("fetch the approved plan: %w", err)
@@ -138,10 +131,3 @@ func (r *run) approvedPlan() ([]byte, error) {
 
 // errPlanGone ends the attempts to fetch a plan.
 var errPlanGone error = &queue.Error{Kind: queue.Refused, Message: "no plan is stored"}
-
-// neverFetched is what a run ends as that was stopped while its plan was
-// fetched.
-func neverFetched(reason job.StopReason) provision.Report {
-	report, _ := stopped("It waited for the approved plan from the database, and was never started.", reason, false)
-	return report
-}

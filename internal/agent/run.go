@@ -162,19 +162,11 @@ func (r *run) launch() (*spool, *child, error) {
 			return nil, nil, err
 		}
 	}
-	approved, err := r.approvedPlan()
+	f, err := r.fetch()
 	if err != nil {
 		return nil, nil, err
 	}
-	given, err := r.given()
-	if err != nil {
-		return nil, nil, err
-	}
-	managed, clusterKey, stateIn, err := r.boot.managedState(r.assignment)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer closeAll(stateIn)
+	defer closeAll(f.stateIn)
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
 		return nil, nil, err
@@ -188,17 +180,17 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer files.close()
-	if _, err := files.plan.WriteAt(append(approved, given...), 0); err != nil { // one of them at most
+	if _, err := files.plan.WriteAt(append(f.approved, f.given...), 0); err != nil { // one of them at most
 		return s, nil, fmt.Errorf("hand down what the run is to use: %w", err)
 	}
-	files.stateIn = stateIn
+	files.stateIn = f.stateIn
 	settings := r.boot.options.Settings
 	if read := r.boot.options.GitHosts; read != nil {
 		settings.Git.Hosts = read(context.Background())
 	}
 	c, err := r.boot.startChild(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-		SealedVars: sealed, Credentials: credentials, ClusterKey: clusterKey, ManagedState: managed,
+		SealedVars: sealed, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
 	}, files, uid)
 	return s, c, err
 }

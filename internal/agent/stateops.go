@@ -18,7 +18,7 @@ import (
 
 // given fetches what a state operation takes: what a person has brought, or an
 // earlier version of the state; nil where it takes nothing.
-func (r *run) given() ([]byte, error) {
+func (r *run) given(ctx context.Context) ([]byte, error) {
 	a := r.assignment
 	if a.Operation != provision.OperationState {
 		return nil, nil
@@ -29,9 +29,9 @@ func (r *run) given() ([]byte, error) {
 	}
 	switch command := snapshot.State; {
 	case command.Upload != "":
-		return r.upload()
+		return r.upload(ctx)
 	case command.Version != 0:
-		blob, state, err := r.boot.fetchState(a, command.Version)
+		blob, state, err := r.boot.fetchState(ctx, a, command.Version)
 		if err == nil && blob.Number == 0 {
 			err = provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
 				"Version %d of the workspace's state is not kept: trellis state versions lists those that are.", command.Version), nil)
@@ -43,10 +43,7 @@ func (r *run) given() ([]byte, error) {
 
 // upload fetches what a person has brought, which need not be genuine: whoever
 // may deploy may bring it.
-func (r *run) upload() ([]byte, error) {
-	ctx, cancel := context.WithTimeout(r.boot.delivery, fetchPatience)
-	defer cancel()
-	defer context.AfterFunc(r.asked, cancel)()
+func (r *run) upload(ctx context.Context) ([]byte, error) {
 	var sealed []byte
 	err := persist(ctx, func(ctx context.Context) (err error) {
 		_, sealed, err = r.boot.queue.GetBlob(ctx, r.assignment.ClaimID, queue.BlobUpload, 0)
@@ -58,7 +55,7 @@ func (r *run) upload() ([]byte, error) {
 	switch {
 	case errors.Is(err, errUploadGone):
 		return nil, provision.Fail(provision.CodeStateFailed, "What was uploaded for this is not in the database any more: it is kept for a day. Upload it again.", err)
-	case err != nil && r.asked.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return nil, errStopped
 	case err != nil:
 		return nil, fmt.Errorf("fetch the upload: %w", err)

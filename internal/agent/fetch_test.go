@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// away is a queue that gives out blobs, none, once it was asked often enough.
+type away struct {
+	queue.Queue
+	left  atomic.Int32
+	asked chan struct{}
+}
+
+func (a *away) GetBlob(context.Context, uuid.UUID, string, int64) (queue.Blob, []byte, error) {
+	select {
+	case a.asked <- struct{}{}:
+	default:
+	}
+	if a.left.Add(-1) < 0 {
+		return queue.Blob{}, nil, queue.ErrNoBlob
+	}
+	return queue.Blob{}, nil, &queue.Error{Kind: queue.Unavailable, Message: "away"}
+}
+
+// fetching is a run that is about to fetch its state from a database that is away
+// for the next so many calls.
+func fetching(t *testing.T, calls int32, snapshot string) (*run, *away) {
+	t.Helper()
+	dir, err := openDataDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(dir.close)
+	q := &away{asked: make(chan struct{}, 1)}
+	q.left.Store(calls)
+	b := &boot{dir: dir, queue: q, identities: generated(t), delivery: t.Context(), log: slog.New(slog.DiscardHandler)}
+	b.options.Settings.State.Default = job.Managed
+	return newRun(b, provision.Assignment{
+		ClaimID: uuid.New(), WorkspaceID: uuid.New(), Operation: provision.OperationApply,
+		Snapshot: fmt.Appendf(nil, `{"template_source": {"repo": "https://git.example/t", "version": "v1"}, "workspace": "w"%s}`, snapshot),
+	}), q
+}
+
+// A run that has not begun waits for the database, until somebody says otherwise.
+func TestDatabaseAwayBeforeARun(t *testing.T) {
+	t.Parallel()
+	r, _ := fetching(t, 2, "")
+	f, err := r.fetch()
+	if err != nil || f.managed == nil || f.key == "" {
+		t.Fatalf("fetch() = %+v, %v, want no state, once the database is there", f, err)
+	}
+	closeAll(f.stateIn)
+
+	r, q := fetching(t, 1<<30, "")
+	go func() {
+		<-q.asked
+		r.stop(job.StopCancelled)
+	}()
+	if _, err := r.fetch(); !errors.Is(err, errStopped) {
+		t.Errorf("fetch() of a run that is cancelled = %v, want that it was stopped", err)
+	}
+	if got := neverFetched(r.stopReason()); got.Status != provision.Cancelled {
+		t.Errorf("a cancelled run ends as %s/%s, want CANCELLED", got.Status, got.Detail.ErrorCode)
+	}
+
+	r, _ = fetching(t, 1<<30, `, "timeout_seconds": 1`)
+	if _, err := r.fetch(); !errors.Is(err, errStopped) {
+		t.Errorf("fetch() of a run whose time is over = %v, want that it was stopped", err)
+	}
+	if got := neverFetched(r.stopReason()); got.Status != provision.Failed || got.Detail.ErrorCode != provision.CodeTimedOut {
+		t.Errorf("a run whose time is over ends as %s/%s, want FAILED/timed_out", got.Status, got.Detail.ErrorCode)
+	}
+}
