@@ -15,7 +15,7 @@ const inDetail = "hunter2"
 // fixed are the fields of a report that stay: one of a few words, a digest, a
 // version, or sealed. What is added to a report is masked, or stands here.
 var fixed = []string{
-	"Stage", "Commit", "Engine", "EngineVersion", "PlanDigest", "ErrorCode", "Action", "Kind", "Status", "Sealed",
+	"Stage", "Commit", "Engine", "EngineVersion", "PlanDigest", "ResultDigest", "ErrorCode", "Action", "Kind", "Status", "Sealed",
 	"StateWrite", // for the agent alone, which compares it
 }
 
