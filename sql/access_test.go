@@ -83,7 +83,7 @@ var functions = map[string]callers{
 	"reject_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }},
 	"retry_provision":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 
-	"upload_blob":    forPeople{least: "operator", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{1, 1, aResult} }},
+	"upload_blob":    forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{1, 1, aResult} }},
 	"fetch_result":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 	"state_versions": forPeople{least: "viewer", otherwise: "workspace_not_found", of: theWorkspace("queued")},
 

@@ -276,3 +276,32 @@ func TestAttemptAfterAClockThatWasAhead(t *testing.T) {
 		t.Errorf("what awaits approval = %s, want it left alone", got)
 	}
 }
+
+// What cannot be settled does not keep what is due after it waiting.
+func TestWhatIsDueIsNotHeldUp(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.policy(t, `{"approval": "always"}`)
+	var awaiting [2]uuid.UUID
+	for i := range awaiting {
+		w.deploy(t, w.operator, snapshot(fmt.Sprintf("w%d", i)))
+		awaiting[i] = agent.awaits(t)
+	}
+	const due = "UPDATE public.workspaces SET due_at = now() - interval '1 hour' + interval '1 second' * substr(name, 2)::int WHERE due_at IS NOT NULL"
+	mustExec(t, w.conn, due)
+	mustExec(t, w.conn, fmt.Sprintf(`CREATE FUNCTION public.theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
+		CREATE TRIGGER theirs BEFORE UPDATE OF status ON public.provisions FOR EACH ROW WHEN (NEW.id = '%s') EXECUTE FUNCTION public.theirs()`, awaiting[0]))
+	for range 2 {
+		mustExec(t, w.conn, "SELECT tendril.settle_due(1)")
+	}
+	if first, second := w.status(t, awaiting[0]), w.status(t, awaiting[1]); first != "AWAITING_APPROVAL" || second != "CANCELLED" {
+		t.Errorf("statuses = %s, %s, want the first as it was and the second CANCELLED", first, second)
+	}
+	mustExec(t, w.conn, "DROP TRIGGER theirs ON public.provisions")
+	mustExec(t, w.conn, due)
+	mustExec(t, w.conn, "SELECT tendril.settle_due(1)")
+	if got := w.status(t, awaiting[0]); got != "CANCELLED" {
+		t.Errorf("status once it can be settled = %s, want CANCELLED", got)
+	}
+}

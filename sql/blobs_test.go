@@ -301,56 +301,142 @@ func TestUploadsAndResults(t *testing.T) {
 	}
 	id := uuid.New()
 	for _, part := range []string{"one ", "one ", "two"} {
-		if made, err := upload(w.operator, w.cluster, id, map[string]int{"one ": 1, "two": 2}[part], 2, part); err != nil || made != id {
+		if made, err := upload(w.adminID, w.cluster, id, map[string]int{"one ": 1, "two": 2}[part], 2, part); err != nil || made != id {
 			t.Fatalf("upload_blob = %v, %v, want %v", made, err, id)
 		}
 	}
-	_, err := upload(w.adminID, w.cluster, id, 1, 2, "other")
+	another := uuid.New()
+	mustExec(t, w.conn, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", w.org, another)
+	_, err := upload(another, w.cluster, id, 1, 2, "other")
 	wantRefusal(t, err, "PT409", "upload_taken")
+	_, err = upload(w.operator, w.cluster, uuid.New(), 1, 1, "x")
+	wantRefusal(t, err, "PT404", "cluster_not_found")
 	_, err = upload(w.stranger, w.cluster, uuid.New(), 1, 1, "x")
 	wantRefusal(t, err, "PT404", "cluster_not_found")
 	if got := one[string](t, w.conn, "SELECT detail ->> 'digest' FROM public.audit_events WHERE action = 'upload_blob'"); got != digestOf([]byte("one two")) {
 		t.Errorf("audited digest = %q, want that of the whole", got)
 	}
 
-	named := w.deploy(t, w.operator, snapshot("named"))
-	name := func(provision uuid.UUID) {
-		mustExec(t, w.conn, "SET session_replication_role = replica") // a snapshot does not change
-		mustExec(t, w.conn, "UPDATE public.provisions SET config_snapshot = config_snapshot || jsonb_build_object('state', jsonb_build_object('upload', $2::text)) WHERE id = $1", provision, id)
-		mustExec(t, w.conn, "SET session_replication_role = origin")
+	pushed := func(cluster uuid.UUID) uuid.UUID {
+		return one[uuid.UUID](t, w.conn, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, 'state', $2) RETURNING id",
+			cluster, snapshotWith("named", fmt.Sprintf(`"state": {"command": "push", "upload": %q}`, id)))
 	}
-	name(named)
+	named := pushed(w.cluster)
 	claim, _ := a.mustClaim(t)
 	a.wantBlob(t, claim, "upload", 0, "one ", 0)
-	a.mustPut(t, claim, "result", 0, "for the operator")
+	a.mustPut(t, claim, "result", 0, "for who asked")
 	w.deploy(t, w.operator, snapshot("another"))
-	another, _ := a.mustClaim(t)
-	a.wantBlob(t, another, "upload", 0, "", 0)
-	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", theirs.w.cluster, snapshot("theirs"))
-	foreign, provision := theirs.mustClaim(t)
-	name(provision)
+	other, _ := a.mustClaim(t)
+	a.wantBlob(t, other, "upload", 0, "", 0)
+	pushed(theirs.w.cluster)
+	foreign, _ := theirs.mustClaim(t)
 	theirs.wantBlob(t, foreign, "upload", 0, "", 0)
+	theirs.mustReport(t, foreign, "SUCCESS", `{}`)
 
-	fetch := func(user uuid.UUID) (string, error) {
-		var got string
-		err := w.try(t, "authenticated", user, func(tx pgx.Tx) error {
-			return tx.QueryRow(t.Context(), "SELECT convert_from(decode(public.fetch_result($1) ->> 'data', 'base64'), 'UTF8')", named).Scan(&got)
-		})
-		return got, err
-	}
-	if got, err := fetch(w.operator); err != nil || got != "for the operator" {
-		t.Errorf("fetch_result = %q, %v, want what was put", got, err)
-	}
-	_, err = fetch(w.viewer)
-	wantRefusal(t, err, "PT404", "provision_not_found")
-	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'fetch_result'"); got != 1 {
-		t.Errorf("audited reads = %d, want 1", got)
-	}
-
-	mustExec(t, w.conn, "UPDATE tendril.blobs SET expires_at = clock_timestamp() - interval '1 second' WHERE expires_at IS NOT NULL")
+	const past = "UPDATE tendril.blobs SET expires_at = clock_timestamp() - interval '1 second' WHERE expires_at IS NOT NULL"
+	a.wantBlob(t, claim, "upload", 0, "one ", 0) // another organisation's operation has not taken it
+	mustExec(t, w.conn, past)
+	a.wantBlob(t, claim, "upload", 0, "", 0)
+	_, err = person[json.RawMessage](t, w, w.adminID, "SELECT public.fetch_result($1)", named)
+	wantRefusal(t, err, "PT404", "result_not_found")
 	if got := one[int](t, w.conn, "SELECT tendril.expire_blobs()"); got != 2 {
 		t.Errorf("expired = %d, want the upload and the result", got)
 	}
-	_, err = fetch(w.operator)
-	wantRefusal(t, err, "PT404", "result_not_found")
+}
+
+// Uploads do not pile up: one goes when it was taken, and only so many wait.
+func TestUploadsAreFew(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	a := w.newAgent(t, "one")
+	mustExec(t, w.conn, "UPDATE tendril.settings SET upload_limit = 2")
+	upload := func() (uuid.UUID, error) {
+		return person[uuid.UUID](t, w, w.adminID, "SELECT public.upload_blob($1, 1, 1, $2)", w.cluster, aResult)
+	}
+	push := func(upload uuid.UUID, status string) {
+		mustAs[uuid.UUID](t, w, w.adminID, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, 'state', $2) RETURNING id",
+			w.cluster, snapshotWith("a", fmt.Sprintf(`"state": {"command": "push", "upload": %q}`, upload)))
+		a.run(t, status, `{}`)
+	}
+	first, err := upload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	push(first, "FAILED") // it may be tried again
+	if _, err := upload(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = upload()
+	if got := wantRefusal(t, err, "PT429", "uploads_full"); !strings.Contains(got, "2 uploads") {
+		t.Errorf("refusal = %q, want it to say how many there are", got)
+	}
+	push(first, "SUCCESS")
+	if _, err := upload(); err != nil {
+		t.Errorf("upload after one was taken = %v, want nil", err)
+	}
+	if got := one[bool](t, w.conn, "SELECT EXISTS (SELECT FROM tendril.blobs WHERE id = $1)", first); got {
+		t.Error("the upload that was taken is there, want it gone")
+	}
+}
+
+// A state holds every secret and says what belongs to whom: an operator may see
+// the addresses in it, and no more. What was read is for who asked.
+func TestStatesAreForAdmins(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	a := w.newAgent(t, "one")
+	ask := func(user uuid.UUID, operation, members string) (uuid.UUID, error) {
+		return person[uuid.UUID](t, w, user, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, $2, $3) RETURNING id",
+			w.cluster, operation, snapshotWith("a", members))
+	}
+	for what, members := range map[string]string{
+		"unlock": `"lock_id": "an-id"`, "pull": `"state": {"command": "pull"}`, "push": `"state": {"command": "push", "upload": "` + uuid.NewString() + `"}`,
+		"rm": `"state": {"command": "rm", "args": ["a.b"]}`, "mv": `"state": {"command": "mv", "args": ["a.b", "a.c"]}`, "import": `"state": {"command": "import", "args": ["a.b", "id"]}`,
+		"rollback": `"state": {"command": "rollback", "version": 1}`, "adopt": `"state": {"command": "adopt"}`,
+	} {
+		operation, action := "state", "state_"+what
+		if what == "unlock" {
+			operation, action = what, "unlock_state"
+		}
+		_, err := ask(w.operator, operation, members)
+		wantRefusal(t, err, "PT403", "not_an_admin")
+		for _, user := range []uuid.UUID{w.viewer, w.stranger} {
+			_, err := ask(user, operation, members)
+			wantRefusal(t, err, "PT404", "cluster_not_found")
+		}
+		id, err := ask(w.adminID, operation, members)
+		if err != nil {
+			t.Fatalf("%s by an admin: %v", what, err)
+		}
+		if got := w.audited(t, id); !strings.HasPrefix(got, "admin "+action+" ") {
+			t.Errorf("audited = %q, want that the admin asked for %s", got, action)
+		}
+		a.run(t, "FAILED", `{"error_code": "internal"}`)
+		_, err = person[uuid.UUID](t, w, w.operator, "SELECT public.retry_provision($1)", id)
+		wantRefusal(t, err, "PT403", "not_an_admin")
+	}
+
+	id, err := ask(w.operator, "state", `"state": {"command": "list"}`)
+	if err != nil {
+		t.Fatalf("list by an operator: %v", err)
+	}
+	claim, _ := a.mustClaim(t)
+	a.mustPut(t, claim, "result", 0, "addresses")
+	colleague := uuid.New()
+	mustExec(t, w.conn, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'operator')", w.org, colleague)
+	const fetch = "SELECT convert_from(decode(public.fetch_result($1) ->> 'data', 'base64'), 'UTF8')"
+	for _, user := range []uuid.UUID{w.operator, w.adminID} {
+		if got := mustAs[string](t, w, user, fetch, id); got != "addresses" {
+			t.Errorf("fetch_result = %q, want what was put", got)
+		}
+	}
+	_, err = person[string](t, w, colleague, fetch, id)
+	wantRefusal(t, err, "PT403", "not_yours")
+	for _, user := range []uuid.UUID{w.viewer, w.stranger} {
+		_, err = person[string](t, w, user, fetch, id)
+		wantRefusal(t, err, "PT404", "provision_not_found")
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'fetch_result'"); got != 2 {
+		t.Errorf("audited reads = %d, want 2", got)
+	}
 }

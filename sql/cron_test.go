@@ -38,11 +38,12 @@ func TestCron(t *testing.T) {
 	wantJobs(t, admin)
 	reap := cronJob{"tendril-reap", "* * * * *", "SELECT tendril.reap()", "owner", "postgres"}
 	drift := cronJob{"tendril-drift", "* * * * *", "SELECT tendril.queue_drift()", "owner", "postgres"}
+	expire := cronJob{"tendril-expire", "* * * * *", "SELECT tendril.expire_blobs()", "owner", "postgres"}
 	for range 2 {
 		if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
 			t.Errorf("UsePlatform() = %v, %v, want nothing left", left, err)
 		}
-		wantJobs(t, admin, drift, reap)
+		wantJobs(t, admin, drift, expire, reap)
 	}
 
 	// What was changed by hand stays.
@@ -51,7 +52,7 @@ func TestCron(t *testing.T) {
 		t.Error(err)
 	}
 	reap.Schedule = "*/2 * * * *"
-	wantJobs(t, admin, drift, reap)
+	wantJobs(t, admin, drift, expire, reap)
 
 	// Its role may do what it says.
 	w := newWorld(t, admin)
@@ -67,6 +68,7 @@ func TestCron(t *testing.T) {
 	if got := one[string](t, admin, "SELECT operation || ' ' || status FROM public.provisions WHERE workspace_id = (SELECT workspace_id FROM public.provisions WHERE id = $1) AND id <> $1", applied); got != "refresh QUEUED" {
 		t.Errorf("queued by the job = %s, want a refresh", got)
 	}
+	mustExec(t, open(t, asRole(t, server, expire.Username, expire.Database)), expire.Command)
 	if got := w.statusAndCode(t, id); got != "FAILED/agent_lost" {
 		t.Errorf("status after the job = %s, want FAILED/agent_lost", got)
 	}

@@ -136,7 +136,7 @@ func TestDriftWaitsForItsWorkspace(t *testing.T) {
 		{"it is approved", func(t *testing.T) { person(fmt.Sprintf("SELECT public.approve_provision('%s', '%s')", id, digest))(t) }},
 		{"it applies", func(t *testing.T) {
 			claim, _ = agent.mustClaim(t)
-			agent.mustReport(t, claim, "PROCESSING", applying)
+			agent.mustReport(t, claim, "PROCESSING", strings.Replace(applying, "}", `, "plan_digest": "`+digest+`"}`, 1))
 		}},
 		{"it holds the workspace", func(t *testing.T) {
 			w.expire(t, claim)

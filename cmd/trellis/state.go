@@ -19,7 +19,8 @@ func (a *app) stateCommand() *cobra.Command {
 		Short: "Look at a workspace's Terraform state, or change it",
 		Long: `Looks at a workspace's Terraform state, or changes it. Each of these is an operation
 like a deploy: an agent of the cluster carries it out, under the workspace's claim, with
-the template and the variables of the newest deploy; it is queued, logged and audited.`,
+the template and the variables of the newest deploy; it is queued, logged and audited.
+A state holds every secret of its workspace: all of these but list are for admins.`,
 		Args: verb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -19,7 +19,7 @@ func (a *app) unlockCommand() *cobra.Command {
 		Long: `Ends the lock that a person has put on a workspace: your own, or as an admin
 anybody's.
 
-With --state-lock ID it queues the release of the lock that some run has left on the
+With --state-lock ID, as an admin, it queues the release of the lock that some run has left on the
 Terraform state (terraform force-unlock), by an agent of the cluster. The id stands in
 the error of the run that met the lock, with who holds it and since when. Make sure
 first that whoever holds it is dead: two runs on one state destroy it.`,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -21,11 +22,18 @@ func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
 	if len(policy.Hook) == 0 {
 		return nil
 	}
+	// Programs take configuration, and code, from where they are and from their
+	// home; templates write to the run's.
+	own, err := os.MkdirTemp(r.files.secrets, "hook-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the policy hook: %w", err)
+	}
+	defer isolation.RemoveAll(own) //nolint:errcheck // goes with the run's secrets
 	r.log.System("The plan is shown to the policy hook %s.", policy.Hook[0])
 	stdout, stderr := &wholeLines{to: r.log.Stream(provision.Stdout)}, &wholeLines{to: r.log.Stream(provision.Stderr)}
 	began := time.Now()
-	err := policyhook.Hook{
-		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: r.files.temp, Env: r.hookEnvironment(), Confine: r.id.Confine,
+	err = policyhook.Hook{
+		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: own, Env: r.hookEnvironment(own), Confine: r.id.Confine,
 		Stdout: stdout, Stderr: stderr,
 	}.Judge(ctx, plan)
 	stdout.end()
@@ -46,9 +54,9 @@ func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
 }
 
 // hookEnvironment has no credentials: neither the cloud's nor the run's.
-func (r *provisionRun) hookEnvironment() []string {
+func (r *provisionRun) hookEnvironment(own string) []string {
 	return []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + r.files.home, "TMPDIR=" + r.files.temp,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + own, "TMPDIR=" + own,
 		"TENDRIL_WORKSPACE=" + r.job.Assignment.Workspace,
 		"TENDRIL_OPERATION=" + string(r.job.Assignment.Operation),
 		"TENDRIL_PROVISION=" + r.job.Assignment.ProvisionID.String(),

@@ -2,8 +2,10 @@ package executor
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,6 +78,41 @@ func (t *terraformRun) Recall(ctx context.Context) (planned, error) {
 		return planned{}, fmt.Errorf("write the approved plan: %w", err)
 	}
 	return t.show(ctx, true)
+}
+
+// unchanged fails unless the plan is the same before and after it is read. What
+// the template's programs have left running by then could write another one in
+// its place, which nobody has looked at, so it ends before and behind.
+func (t *terraformRun) unchanged(read func() error) error {
+	endDescendants(t.run.log)
+	before, err := digestOf(t.run.files.plan)
+	if err != nil {
+		return fmt.Errorf("read the plan: %w", err)
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	endDescendants(t.run.log)
+	after, err := digestOf(t.run.files.plan)
+	if err != nil {
+		return fmt.Errorf("read the plan: %w", err)
+	}
+	if after != before {
+		return provision.Fail(provision.CodePlanInvalid,
+			"The plan's file was changed while it was read, by a program that the template starts. Nothing was applied.", nil)
+	}
+	return nil
+}
+
+func digestOf(path string) (digest [sha256.Size]byte, err error) {
+	file, err := terraform.OpenStateFile(path)
+	if err != nil {
+		return digest, err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	return [sha256.Size]byte(hash.Sum(nil)), err
 }
 
 // writeNew writes a file that is not there.

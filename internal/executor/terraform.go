@@ -234,7 +234,11 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 // show reads the plan that was made, or approved.
 func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err error) {
 	var raw bytes.Buffer
-	if t.plan, err = t.runner.ShowPlanTo(ctx, t.run.files.plan, t.rawPlan(&raw)); err != nil {
+	err = t.unchanged(func() (err error) {
+		t.plan, err = t.runner.ShowPlanTo(ctx, t.run.files.plan, t.rawPlan(&raw))
+		return err
+	})
+	if err != nil {
 		return planned{}, err
 	}
 	t.mask(terraform.SensitiveValues(t.plan))

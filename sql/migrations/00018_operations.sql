@@ -370,7 +370,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- As before, and: the operation is checked, and what the snapshot has for it.
+-- As before, and: the operation is checked, who asks for it, and what the
+-- snapshot has for it.
 -- What our own functions ask for once more is asked by whoever asked first.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION tendril.accept_deploy() RETURNS trigger
@@ -414,6 +415,14 @@ BEGIN
     -- Each unknown name is one: of a large snapshot they fill the server's log.
     PERFORM tendril.refuse('PT422', 'bad_snapshot', array_to_string(v_problems[1:20], E'\n')
       || CASE WHEN cardinality(v_problems) > 20 THEN format(E'\n(%s more)', cardinality(v_problems) - 20) ELSE '' END);
+  ELSIF (NEW.operation = 'unlock' OR NEW.operation = 'state' AND NEW.config_snapshot -> 'state' ->> 'command' <> 'list')
+        AND NOT tendril.may_act(v_org, 'admin') THEN
+    -- Whoever changes a state, or takes its lock away, goes round all that is
+    -- asked of an apply. A list has addresses alone.
+    PERFORM tendril.refuse('PT403', 'not_an_admin',
+      CASE NEW.operation WHEN 'unlock' THEN 'the lock of a state is taken away by an admin'
+                         ELSE format('%s of a state is for an admin: a state holds every secret of its workspace, and says what belongs to it', NEW.config_snapshot -> 'state' ->> 'command') END,
+      'ask an admin of the organisation');
   ELSIF NEW.id IS NULL THEN
     PERFORM tendril.refuse('PT422', 'bad_id', 'id: null; leave it out, or give a UUID');
   ELSIF coalesce(NEW.priority, 0) NOT BETWEEN -100 AND 100 THEN
@@ -468,6 +477,22 @@ EXCEPTION
     PERFORM tendril.refuse('PT422', 'bad_snapshot', format('config_snapshot: %s', SQLERRM));
 END $$;
 -- +goose StatementEnd
+
+-- What is asked of a state is audited, as people's functions are.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.audit_state() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.audit(NEW.org_id, CASE NEW.operation WHEN 'unlock' THEN 'unlock_state' ELSE 'state_' || (NEW.config_snapshot -> 'state' ->> 'command') END,
+    'provision', NEW.id, jsonb_strip_nulls(jsonb_build_object('workspace', NEW.workspace_id, 'lock_id', NEW.config_snapshot -> 'lock_id')
+      || coalesce(NEW.config_snapshot -> 'state', '{}') - 'command'));
+  RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER provisions_audit_state AFTER INSERT ON public.provisions
+  FOR EACH ROW WHEN (NEW.operation IN ('unlock', 'state')) EXECUTE FUNCTION tendril.audit_state();
 
 -- When the plan of a provision must be approved: the strictest of what its
 -- snapshot, its template in the catalogue and its cluster say.

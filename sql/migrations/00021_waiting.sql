@@ -232,14 +232,15 @@ BEGIN
       WHEN OTHERS THEN
         RAISE WARNING 'workspace % cannot be looked at for drift: % (%)', v_id, SQLERRM, SQLSTATE;
         -- At its next turn; until then others have theirs.
-        UPDATE public.workspaces SET drift_due_at = v_now + drift_every WHERE id = v_id AND drift_due_at <= v_now;
+        UPDATE public.workspaces SET drift_due_at = v_now + drift_every
+        WHERE id IN (SELECT id FROM public.workspaces WHERE id = v_id AND drift_due_at <= v_now FOR NO KEY UPDATE SKIP LOCKED);
     END;
   END LOOP;
   RETURN v_count;
 END $$;
 -- +goose StatementEnd
 
--- As before, and: drift.
+-- As before, and: drift, and what nobody has come for (migration 22).
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION tendril.schedule_jobs() RETURNS TABLE (run_as text, statement text)
 LANGUAGE plpgsql
@@ -253,7 +254,7 @@ BEGIN
   END IF;
   statement := format('GRANT USAGE ON SCHEMA cron TO %I', current_user);
   run_as := 'a superuser';
-  FOR v_job IN VALUES ('tendril-reap', 'SELECT tendril.reap()'), ('tendril-drift', 'SELECT tendril.queue_drift()') LOOP
+  FOR v_job IN VALUES ('tendril-reap', 'SELECT tendril.reap()'), ('tendril-drift', 'SELECT tendril.queue_drift()'), ('tendril-expire', 'SELECT tendril.expire_blobs()') LOOP
     IF NOT EXISTS (SELECT FROM cron.job WHERE jobname = v_job.column1 AND database = current_database()) THEN
       PERFORM cron.schedule(v_job.column1, '* * * * *', v_job.column2);
     END IF;

@@ -14,7 +14,9 @@ ALTER TABLE tendril.settings
   ADD COLUMN result_kept interval NOT NULL DEFAULT '7 days' CHECK (result_kept > interval '0'),
   -- How long what a person has brought waits for its operation, and what was
   -- put in part for the rest.
-  ADD COLUMN upload_kept interval NOT NULL DEFAULT '1 day' CHECK (upload_kept > interval '0');
+  ADD COLUMN upload_kept interval NOT NULL DEFAULT '1 day' CHECK (upload_kept > interval '0'),
+  -- How many of a cluster's uploads may wait, of up to 64 MiB each.
+  ADD COLUMN upload_limit int NOT NULL DEFAULT 20 CHECK (upload_limit > 0);
 
 -- The newest managed state: its version here, the serial it has within, since
 -- when, and the provision whose run wrote it. NULL: the state is elsewhere.
@@ -51,6 +53,7 @@ CREATE TABLE tendril.blobs (
 -- One plan and one result for a provision, one state of a version.
 CREATE UNIQUE INDEX blobs_of_provision ON tendril.blobs (provision_id, kind) WHERE provision_id IS NOT NULL;
 CREATE UNIQUE INDEX blobs_of_workspace ON tendril.blobs (workspace_id, number) WHERE workspace_id IS NOT NULL;
+CREATE INDEX blobs_uploads ON tendril.blobs (cluster_id) WHERE kind = 'upload';
 CREATE INDEX blobs_expiring ON tendril.blobs (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE tendril.blob_parts (
@@ -306,7 +309,7 @@ BEGIN
     END IF;
   ELSIF p_kind = 'upload' THEN
     SELECT config_snapshot -> 'state' ->> 'upload' INTO v_upload FROM public.provisions WHERE id = v_claim.provision_id;
-    SELECT * INTO v_blob FROM tendril.blobs WHERE id::text = v_upload AND kind = 'upload' AND cluster_id = v_cluster.id;
+    SELECT * INTO v_blob FROM tendril.blobs WHERE id::text = v_upload AND kind = 'upload' AND cluster_id = v_cluster.id AND expires_at > clock_timestamp();
   ELSE
     PERFORM tendril.refuse('PT422', 'bad_blob', 'p_kind: plan, state or upload');
   END IF;
@@ -323,19 +326,24 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM tendril.blobs WHERE provision_id = p_provision AND kind = 'plan' AND digest = p_digest AND complete_at IS NOT NULL) $$;
 
 -- A plan goes with the end of its provision, whatever brought that about, and
--- also where it was stored and its run did not come to tell of it.
+-- also where it was stored and its run did not come to tell of it. An upload goes
+-- once it was taken.
 -- +goose StatementBegin
-CREATE FUNCTION tendril.drop_plan() RETURNS trigger
+CREATE FUNCTION tendril.drop_blobs() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   DELETE FROM tendril.blobs WHERE provision_id = NEW.id AND kind = 'plan';
+  IF NEW.operation = 'state' AND NEW.status = 'SUCCESS' THEN
+    DELETE FROM tendril.blobs
+    WHERE id = (NEW.config_snapshot -> 'state' ->> 'upload')::uuid AND kind = 'upload' AND cluster_id = NEW.cluster_id;
+  END IF;
   RETURN NULL;
 END $$;
 -- +goose StatementEnd
-CREATE TRIGGER provisions_drop_plan AFTER UPDATE OF status ON public.provisions
+CREATE TRIGGER provisions_drop_blobs AFTER UPDATE OF status ON public.provisions
   FOR EACH ROW WHEN (NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED'))
-  EXECUTE FUNCTION tendril.drop_plan();
+  EXECUTE FUNCTION tendril.drop_blobs();
 
 -- A workspace whose state is here has none in a file: an agent that would begin
 -- with an empty one there would make everything a second time.
@@ -353,8 +361,7 @@ CREATE TRIGGER workspaces_one_state BEFORE UPDATE OF home_instance ON public.wor
   FOR EACH ROW WHEN (NEW.home_instance IS NOT NULL AND NEW.state_version IS NOT NULL)
   EXECUTE FUNCTION tendril.refuse_second_state();
 
--- Brings what a state operation is to take, sealed to the cluster's key
--- (operator). p_upload is the caller's choice, a new UUID, for the snapshot to
+-- Brings what a state operation is to take, sealed to the cluster's key (admin). p_upload is the caller's choice, a new UUID, for the snapshot to
 -- name (state.upload); without one it is made by the first part and returned.
 -- +goose StatementBegin
 CREATE FUNCTION public.upload_blob(p_cluster uuid, p_part int, p_parts int, p_data text, p_upload uuid DEFAULT NULL) RETURNS uuid
@@ -367,8 +374,9 @@ DECLARE
   v_who     uuid := tendril.current_user_id();
   v_blob    tendril.blobs;
   v_data    bytea;
+  v_most    int;
 BEGIN
-  v_cluster := tendril.cluster_for(p_cluster, 'operator');
+  v_cluster := tendril.cluster_for(p_cluster, 'admin');
   v_data := tendril.blob_part('upload', p_part, p_parts, p_data);
   SELECT * INTO v_blob FROM tendril.blobs WHERE id = p_upload FOR UPDATE;
   IF v_blob.id IS NULL THEN
@@ -376,6 +384,11 @@ BEGIN
       PERFORM tendril.refuse('PT409', 'blob_incomplete', 'parts before this one are missing', 'send all of them again, from 1 on');
     END IF;
     PERFORM tendril.expire_blobs();
+    v_most := (SELECT upload_limit FROM tendril.settings);
+    IF (SELECT count(*) FROM tendril.blobs WHERE kind = 'upload' AND cluster_id = p_cluster) >= v_most THEN
+      PERFORM tendril.refuse('PT429', 'uploads_full', format('%s uploads wait on cluster %s for the operation that takes them, which is the most', v_most, to_json(v_cluster.name)),
+        'an upload goes when its operation has succeeded, else a day after it was brought');
+    END IF;
     INSERT INTO tendril.blobs (id, kind, cluster_id, created_by, parts, expires_at)
     VALUES (coalesce(p_upload, gen_random_uuid()), 'upload', p_cluster, v_who, p_parts, clock_timestamp() + (SELECT upload_kept FROM tendril.settings))
     RETURNING * INTO v_blob;
@@ -397,7 +410,8 @@ EXCEPTION
 END $$;
 -- +goose StatementEnd
 
--- Answers a part of what a state operation has read (operator): parts, digest,
+-- Answers a part of what a state operation has read (operator, but what others
+-- have asked for is for an admin): parts, digest,
 -- meta and data in base64, which is sealed to the key that the snapshot names
 -- (requester_key).
 -- +goose StatementBegin
@@ -411,7 +425,11 @@ DECLARE
   v_blob      tendril.blobs;
 BEGIN
   v_provision := tendril.lock_provision_for(p_provision, 'operator');
-  SELECT * INTO v_blob FROM tendril.blobs WHERE provision_id = p_provision AND kind = 'result' AND complete_at IS NOT NULL;
+  IF v_provision.requested_by IS DISTINCT FROM tendril.current_user_id() AND NOT tendril.may_act(v_provision.org_id, 'admin') THEN
+    PERFORM tendril.refuse('PT403', 'not_yours', format('what provision %s has read is for who asked for it, and for admins', v_provision.number), 'ask for it yourself');
+  END IF;
+  SELECT * INTO v_blob FROM tendril.blobs
+  WHERE provision_id = p_provision AND kind = 'result' AND complete_at IS NOT NULL AND expires_at > clock_timestamp();
   IF v_blob.id IS NULL THEN
     PERFORM tendril.refuse('PT404', 'result_not_found', format('provision %s has left no result, or it is gone', v_provision.number),
       'a result is kept for some days; ask for it again');

@@ -105,7 +105,7 @@ func (s *Stack) migrate(ctx context.Context, url string) error {
 }
 
 // keep has the database do what nobody may be there to cause, until the context
-// ends: give up leases that ran out, look for drift where it is due. What fails now
+// ends: give up leases that ran out, look for drift where it is due, remove what nobody came for. What fails now
 // is tried again soon; the health check tells of a database that is away.
 func (s *Stack) keep(ctx context.Context) {
 	tick := time.NewTicker(keepEvery)
@@ -115,7 +115,7 @@ func (s *Stack) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()"} {
+			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()", "SELECT tendril.expire_blobs()"} {
 				limited, cancel := context.WithTimeout(ctx, keepEvery)
 				_, _ = s.db.Exec(limited, duty)
 				cancel()
