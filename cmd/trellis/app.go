@@ -82,12 +82,33 @@ awaits approval.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
 	flags.StringVar(&a.databaseURL, "database-url", "", "database to use rather than that of trellis up, postgres://… (TRELLIS_DATABASE_URL)")
-	root.AddCommand(
-		a.upCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.clustersCommand(), a.deployCommand(), a.sealCommand(), a.logsCommand(),
-		a.statusCommand(), a.cancelCommand(), a.releaseCommand(), a.planCommand(), a.destroyCommand(), a.approveCommand(), a.rejectCommand(),
-		a.retryCommand(), a.lockCommand(), a.unlockCommand(), a.stateCommand(), a.driftCommand(), a.workspacesCommand(), a.resourcesCommand(), a.outputsCommand(), a.envCommand(), a.versionCommand(), a.tendrilCommand(),
-	)
+	a.addVerbs(root)
 	return root
+}
+
+// addVerbs adds all verbs, in the order in which they are met.
+func (a *app) addVerbs(root *cobra.Command) {
+	for _, group := range []struct {
+		title string
+		verbs []*cobra.Command
+	}{
+		{"Run it:", []*cobra.Command{a.upCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.clustersCommand(), a.envCommand()}},
+		{"Deploy and watch:", []*cobra.Command{
+			a.deployCommand(), a.planCommand(), a.sealCommand(), a.statusCommand(), a.logsCommand(), a.approveCommand(), a.rejectCommand(),
+			a.cancelCommand(), a.retryCommand(),
+		}},
+		{"What exists, and who may touch it:", []*cobra.Command{
+			a.workspacesCommand(), a.outputsCommand(), a.resourcesCommand(), a.driftCommand(), a.stateCommand(), a.destroyCommand(),
+			a.lockCommand(), a.unlockCommand(), a.releaseCommand(),
+		}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, v := range group.verbs {
+			v.GroupID = group.title
+		}
+		root.AddCommand(group.verbs...)
+	}
+	root.AddCommand(a.versionCommand(), a.tendrilCommand())
 }
 
 // verb refuses a word that is no verb of cmd.

@@ -8,10 +8,13 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"golang.org/x/sys/unix"
 )
 
 func main() {
+	cobra.EnableCommandSorting = false // they are in the order in which they are met
 	os.Exit(newApp(os.Args[0], os.Getenv, os.Stdin, terminalOf(os.Stdout), terminalOf(os.Stderr)).run(os.Args[1:]))
 }
 

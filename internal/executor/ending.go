@@ -75,7 +75,6 @@ func (s *session) settle(err error) error {
 	reason := s.stopReason()
 	switch {
 	case err == nil && s.awaiting != "":
-		s.log.System("Awaiting approval.")
 		return s.log.Update(provision.Report{Status: provision.AwaitingApproval, Detail: provision.Detail{PlanDigest: s.awaiting}})
 	case err == nil:
 		// Also when a stop came too late to matter: the work is done.
