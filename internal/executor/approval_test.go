@@ -98,7 +98,7 @@ func testApprovedPlanIsAppliedElsewhere(t *testing.T, kind string) {
 	s.job.Settings.Engine.Kind = kind
 	seen := filepath.Join(t.TempDir(), "seen")
 	s.job.Assignment.Approval = provision.ApprovalAlways
-	s.template(httpTemplate(`
+	files := httpTemplate(`
 variable "token" {
   type      = string
   ephemeral = true
@@ -110,9 +110,11 @@ resource "terraform_data" "a" {
     environment = { TOKEN = var.token, SEEN = var.seen }
   }
 }
-variable "seen" {}
 output "when" { value = terraform_data.a.input }
-`), map[string]any{"token": "eleven-char", "seen": seen})
+`)
+	// OpenTofu's files are the plan's, too, where an agent prefers Terraform.
+	files["seen."+map[string]string{"terraform": "tf", "tofu": "tofu"}[kind]] = `variable "seen" {}`
+	s.template(files, map[string]any{"token": "eleven-char", "seen": seen})
 	digest, c := s.awaits()
 	if states.state != nil {
 		t.Errorf("state before the approval = %s, want none", states.state)

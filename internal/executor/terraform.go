@@ -66,8 +66,12 @@ func newTerraformRun(r *provisionRun, dir string) *terraformRun {
 
 func (t *terraformRun) kind() string { return t.run.kind() }
 
-// kind is the engine that the snapshot asks for, else the agent's.
+// kind is the engine that made the approved plan, else the one that the snapshot
+// asks for, else the agent's: each reads files of its own.
 func (r *provisionRun) kind() string {
+	if r.approved != nil {
+		return r.approved.Engine
+	}
 	return cmp.Or(r.snapshot.Terraform.Engine, r.job.Settings.Engine.Kind, terraform.Terraform)
 }
 

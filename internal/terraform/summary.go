@@ -119,6 +119,11 @@ func count(s *provision.PlanSummary, change *tfjson.ResourceChange) (action stri
 	case actions.Forget():
 		s.Forget++
 		return "forget"
+	case !actions.NoOp() && !actions.Read():
+		// Of an engine newer than this program. It may destroy, so who wants to be
+		// asked before that is asked.
+		s.Replace++
+		return "replace"
 	}
 	return action
 }

@@ -35,6 +35,8 @@ func TestSummarise(t *testing.T) {
 		{"address":"a.move","previous_address":"a.old","mode":"managed","change":{"actions":["no-op"]}},
 		{"address":"a.forget","mode":"managed","change":{"actions":["forget"]}},
 		{"address":"a.left","mode":"managed","change":{"actions":["create","forget"]}},
+		{"address":"a.newer","mode":"managed","change":{"actions":["delete","rename"]}},
+		{"address":"a.read","mode":"managed","change":{"actions":["read"]}},
 		{"address":"a.same","mode":"managed","change":{"actions":["no-op"]}},
 		{"address":"data.a.read","mode":"data","change":{"actions":["read"]}},
 		{"address":"a.none","mode":"managed"}]`)
@@ -43,18 +45,18 @@ func TestSummarise(t *testing.T) {
 	for _, r := range got.Resources {
 		actions = append(actions, strings.TrimPrefix(r.Address, "a.")+"="+r.Action)
 	}
-	if want := "create=create update=update delete=delete replace=replace replace2=replace import=import imported=update move=move forget=forget left=replace"; strings.Join(actions, " ") != want {
+	if want := "create=create update=update delete=delete replace=replace replace2=replace import=import imported=update move=move forget=forget left=replace newer=replace"; strings.Join(actions, " ") != want {
 		t.Errorf("Summarise() lists %v, want %s", actions, want)
 	}
 	if i, m := got.Resources[5], got.Resources[7]; i.ID != "i" || i.From != "" || m.From != "a.old" {
 		t.Errorf("Summarise() = import of %q, move from %q, want i and a.old", i.ID, m.From)
 	}
 	got.Resources = nil
-	if want := (provision.PlanSummary{Add: 1, Change: 2, Destroy: 1, Replace: 3, Import: 2, Move: 1, Forget: 1}); fmt.Sprint(got) != fmt.Sprint(want) {
+	if want := (provision.PlanSummary{Add: 1, Change: 2, Destroy: 1, Replace: 4, Import: 2, Move: 1, Forget: 1}); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("Summarise() = %+v, want %+v", got, want)
 	}
-	if steps := Steps(got); steps != 10 {
-		t.Errorf("Steps() = %d, want 10", steps)
+	if steps := Steps(got); steps != 12 {
+		t.Errorf("Steps() = %d, want 12", steps)
 	}
 }
 
