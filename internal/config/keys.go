@@ -107,7 +107,7 @@ func keys() []key {
 			about: "Where modules may come from beside what `policy.repos` and the `repos` of a git host allow and the checkout itself: repository URLs as in `policy.repos`, modules of a registry as `HOST/NAMESPACE/NAME/PROVIDER`, and `archive::URL`, `s3::URL`, `gcs::URL` and `hg::URL` for what is not fetched by git; `*` and `**` as there. `**` alone allows everything.",
 			field: func(c *Config) any { return &c.Policy.Modules }, check: func(c Config) bool { return every(c.Policy.Modules, repoPattern) }},
 		{name: "policy.hook", allowed: "the absolute path of a program that the agent may execute, and its arguments, or nothing",
-			about: "Run after every plan, without a shell, with the plan's JSON on its stdin (`terraform show -json`; conftest, opa or your own): unless it exits with 0, the run fails as `policy_refused` and nothing is applied. It gets `PATH`, `HOME`, `TMPDIR`, `TENDRIL_WORKSPACE`, `TENDRIL_OPERATION` and `TENDRIL_PROVISION` and no credentials. Those whom it judges must not be able to write it.",
+			about: "Run after every plan, without a shell, with the plan's JSON on its stdin (`terraform show -json`; conftest, opa or your own): unless it exits with 0, the run fails as `policy_refused` and nothing is applied. It runs in an empty directory, which is its `HOME` and `TMPDIR`, and gets `PATH`, `TENDRIL_WORKSPACE`, `TENDRIL_OPERATION` and `TENDRIL_PROVISION` and no credentials. Those whom it judges must not be able to write it.",
 			field: func(c *Config) any { return &c.Policy.Hook }},
 		{name: "policy.hook_timeout", allowed: "a duration from 1s to 1h",
 			about: "How long the hook may take; then it counts as a refusal.",
