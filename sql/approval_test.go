@@ -120,6 +120,66 @@ func TestApprovalRules(t *testing.T) {
 	}
 }
 
+// A template's rule holds whichever way its address is written.
+func TestApprovalRuleOfATemplateIsNotDodged(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	mustAs[uuid.UUID](t, w, w.adminID, "SELECT public.save_template(p_org => $1, p_name => 'ours', p_repo => 'https://git.example/acme/envtempl', p_version => 'v9', p_path => 'envs/prod', p_approval => 'always')", w.org)
+	for source, want := range map[[2]string]string{
+		{"https://git.example/acme/envtempl", "envs/prod"}:             "always",
+		{"https://git.example/acme/envtempl", "envs//prod"}:            "always",
+		{"https://git.example/acme/envtempl", "envs/./prod/."}:         "always",
+		{"https://git.example/acme/envtempl.git/", "./envs/prod/"}:     "always",
+		{"https://GIT.example:443/acme//EnvTempl/.", "envs/prod"}:      "always",
+		{"https://git.example./acme/envtempl", "envs/prod"}:            "always",
+		{"ssh://git@git.example:22/acme/envtempl.git", "envs/prod"}:    "always",
+		{"git@git.example:acme/envtempl.git", "envs/prod"}:             "always",
+		{"git@git.example:/acme/envtempl", "envs/prod"}:                "always",
+		{"https://git.example/acme/%65nvtempl", "envs/prod"}:           "always",
+		{"https://git.example/x/../acme/envtempl", "envs/prod"}:        "always",
+		{"https://git.example/acme/envtempl", "envs/production"}:       "never",
+		{"https://git.example/acme/envtempl", "prod"}:                  "never",
+		{"https://git.example/acme/envtempl", ""}:                      "never",
+		{"https://git.example/acme/envtempl2", "envs/prod"}:            "never",
+		{"https://git.example.org/acme/envtempl", "envs/prod"}:         "never",
+		{"git@git.example:other/envtempl.git", "envs/prod"}:            "never",
+		{"https://[2001:db8::1]:8443/acme/envtempl", "envs/prod"}:      "never",
+		{"https://git.example:8443/acme/envtempl/deeper", "envs/prod"}: "never",
+	} {
+		snapshot := fmt.Sprintf(`{"template_source": {"repo": %q, "path": %q, "version": "v1"}, "workspace": "w"}`, source[0], source[1])
+		if got := one[string](t, w.conn, `SELECT tendril.approval_for(jsonb_populate_record(NULL::public.provisions, jsonb_build_object('operation', 'apply', 'org_id', $1::uuid, 'cluster_id', $2::uuid, 'config_snapshot', $3::jsonb)))`,
+			w.org, w.cluster, snapshot); got != want {
+			t.Errorf("approval of %v = %s, want %s", source, got, want)
+		}
+	}
+}
+
+// An agent that is too old to know what a provision asks for does not get it, and
+// finds what it can run behind it.
+func TestOldAgentGetsWhatItKnows(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	old := w.newAgent(t, "old")
+	mustExec(t, w.conn, "UPDATE public.agents SET contract = 2")
+	destroy := w.ask(t, "destroy", snapshot("a"))
+	limited := w.ask(t, "apply", snapshotWith("b", `"timeout_seconds": 60`))
+	plain := w.ask(t, "apply", snapshot("c"))
+	if _, got := old.mustClaim(t); got != plain {
+		t.Errorf("the old agent got %s, want %s", got, plain)
+	}
+	w.policy(t, `{"approval": "destructive"}`)
+	guarded := w.ask(t, "apply", snapshot("d"))
+	if got, err := old.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("the old agent got %s, %v, want nothing more", got, err)
+	}
+	young := w.newAgent(t, "young")
+	for _, want := range []uuid.UUID{destroy, limited, guarded} {
+		if _, got := young.mustClaim(t); got != want {
+			t.Errorf("the young agent got %s, want %s", got, want)
+		}
+	}
+}
+
 // applyingApproved asks for the apply of the approved plan.
 var applyingApproved = strings.Replace(applying, "}", `, "plan_digest": "`+aPlan+`"}`, 1)
 

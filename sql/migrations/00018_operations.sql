@@ -28,7 +28,7 @@ ALTER TABLE public.clusters
 
 ALTER TABLE public.templates
   ADD COLUMN approval text NOT NULL DEFAULT 'never' CHECK (approval IN ('never', 'destructive', 'always'));
-CREATE INDEX templates_approval ON public.templates (org_id, tendril.plain_repo(repo), tendril.plain_path(path)) WHERE approval <> 'never';
+CREATE INDEX templates_approval ON public.templates (org_id) WHERE approval <> 'never';
 
 -- When something that the workspace is reserved for is due: an approval that
 -- nobody gave in time, or another attempt.
@@ -494,6 +494,24 @@ END $$;
 CREATE TRIGGER provisions_audit_state AFTER INSERT ON public.provisions
   FOR EACH ROW WHEN (NEW.operation IN ('unlock', 'state')) EXECUTE FUNCTION tendril.audit_state();
 
+-- Which template it is, however it is written: what one address has fetched
+-- another fetches as well, by another protocol, for another user, in capitals, by
+-- way of the same directory. Null where that cannot be seen.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.template_key(p_repo text, p_path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF p_repo ~ '%|\.\.' THEN
+    RETURN NULL;
+  END IF;
+  p_repo := regexp_replace(lower(p_repo), '^([a-z]+://)?([^/@]*@)?', '');
+  p_repo := regexp_replace(p_repo, '^([^/:\[]+|\[[^]]*\])(:[0-9]*(?=/))?[/:]', '\1/'); -- no port, and HOST:PATH is HOST/PATH
+  p_repo := regexp_replace(regexp_replace(p_repo, '(/\.?)+(?=/|$)', '', 'g'), '(\.git)?$', '');
+  RETURN regexp_replace(p_repo, '^([^/]*)\./', '\1/') || ' ' || btrim(regexp_replace('/' || coalesce(p_path, ''), '(/\.?)+(?=/|$)', '', 'g'), '/');
+END $$;
+-- +goose StatementEnd
+
 -- When the plan of a provision must be approved: the strictest of what its
 -- snapshot, its template in the catalogue and its cluster say.
 -- +goose StatementBegin
@@ -503,8 +521,7 @@ AS $$
 DECLARE
   c_rules CONSTANT text[] := ARRAY['never', 'destructive', 'always'];
   v_rule  int;
-  v_repo  text;
-  v_path  text;
+  v_key   text;
 BEGIN
   IF p_provision.operation NOT IN ('apply', 'destroy') THEN
     RETURN 'never';
@@ -512,14 +529,14 @@ BEGIN
   v_rule := greatest(1, array_position(c_rules, p_provision.config_snapshot ->> 'approval'),
     (SELECT array_position(c_rules, c.approval) FROM public.clusters c WHERE c.id = p_provision.cluster_id));
   -- Asked with each claim: to see that no template has a rule takes less time
-  -- than to say in plain which one it is.
+  -- than to say which one it is.
   PERFORM FROM public.templates t WHERE t.org_id = p_provision.org_id AND t.approval <> 'never' LIMIT 1;
   IF FOUND THEN
-    v_repo := tendril.plain_repo(p_provision.config_snapshot -> 'template_source' ->> 'repo');
-    v_path := tendril.plain_path(p_provision.config_snapshot -> 'template_source' ->> 'path');
+    v_key := tendril.template_key(p_provision.config_snapshot -> 'template_source' ->> 'repo', p_provision.config_snapshot -> 'template_source' ->> 'path');
+    -- What does not show which template it is counts as each of them.
     v_rule := greatest(v_rule, (
       SELECT max(array_position(c_rules, t.approval)) FROM public.templates t
-      WHERE t.org_id = p_provision.org_id AND t.approval <> 'never' AND tendril.plain_repo(t.repo) = v_repo AND tendril.plain_path(t.path) = v_path));
+      WHERE t.org_id = p_provision.org_id AND t.approval <> 'never' AND coalesce(tendril.template_key(t.repo, t.path) = v_key, true)));
   END IF;
   RETURN c_rules[v_rule];
 END $$;
@@ -565,8 +582,30 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Which contract an agent must speak at least to run a provision: one that knows
+-- less would leave out what it does not know, or fail when it comes to it.
+-- +goose StatementBegin
+CREATE FUNCTION tendril.contract_needed(p_provision public.provisions) RETURNS int
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN CASE WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL
+                OR p_provision.config_snapshot ?| ARRAY['sealed_vars', 'targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key']
+                OR tendril.approval_for(p_provision) <> 'never'
+              THEN 3 ELSE 1 END;
+END $$;
+
+-- Whether an agent that speaks an older contract may run a provision.
+CREATE FUNCTION tendril.suits(p_provision uuid, p_contract int) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (SELECT tendril.contract_needed(p) <= p_contract FROM public.provisions p WHERE p.id = p_provision);
+END $$;
+-- +goose StatementEnd
+
 -- As before, and: whether the plan must be approved, the plan that was, and which
--- attempt it is.
+-- attempt it is. An agent of an older contract gets only what it can run.
 DROP FUNCTION public.fetch_next_provision(text, uuid, uuid, uuid);
 -- +goose StatementBegin
 CREATE FUNCTION public.fetch_next_provision(p_token_hash text, p_instance uuid, p_boot uuid, p_claim_id uuid)
@@ -586,6 +625,7 @@ DECLARE
   v_group     record;
   v_passed    uuid;
   v_provision uuid;
+  v_contract  int;
 BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id;
   IF FOUND THEN
@@ -620,7 +660,7 @@ BEGIN
       EXIT WHEN (v_workspace.head_priority, v_group.head_number) > (v_group.head_priority, v_workspace.head_number);
       -- Locked: a later boot that registers meanwhile waits until this claim can
       -- be seen by its sweep.
-      PERFORM FROM public.agents WHERE id = v_caller.agent_id AND boot_id = p_boot FOR SHARE;
+      SELECT contract INTO v_contract FROM public.agents WHERE id = v_caller.agent_id AND boot_id = p_boot FOR SHARE;
       IF NOT FOUND THEN
         PERFORM tendril.current_agent(v_caller.cluster_id, p_instance, p_boot);
         PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
@@ -628,6 +668,7 @@ BEGIN
       SELECT * INTO v_found FROM public.workspaces w
       WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
+        AND CASE WHEN v_contract >= 3 THEN true ELSE tendril.suits(w.head_id, v_contract) END
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;

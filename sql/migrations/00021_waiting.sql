@@ -16,23 +16,11 @@ CREATE INDEX workspaces_drift_due ON public.workspaces (drift_due_at) WHERE drif
 ALTER TABLE public.agents ADD COLUMN operations text[];
 
 -- Contract 3: operations other than apply, what a snapshot may say beside template
--- and variables, plans that are approved, blobs. An agent of contract 2 fails such
--- provisions, and finds all else as it was.
+-- and variables, plans that are approved, blobs. An agent of contract 2 gets no such
+-- provisions (contract_needed), and finds all else as it was.
 CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS 'SELECT 3';
-
--- Which contract an agent must speak at least to run a provision.
--- +goose StatementBegin
-CREATE FUNCTION tendril.contract_needed(p_provision public.provisions) RETURNS int
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  RETURN CASE WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL
-                OR p_provision.config_snapshot ?| ARRAY['sealed_vars', 'targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key']
-              THEN 3 ELSE 1 END;
-END $$;
--- +goose StatementEnd
 
 -- As before, and: an agent may say which operations its policy grants.
 -- +goose StatementBegin
