@@ -1,0 +1,191 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// sixty is a template of sixty resources, each of which writes down that it was
+// made. Once so many are, the others wait until they may go on.
+const sixty = `
+variable "journal" { type = string }
+variable "stop" {
+  type    = number
+  default = 60
+}
+variable "padding" {
+  type    = number
+  default = 0
+}
+variable "gate" {
+  type    = string
+  default = ""
+}
+resource "terraform_data" "each" {
+  for_each = toset([for n in range(60) : tostring(n)])
+  input    = join("", [for n in range(var.padding) : "${each.key} is as large as sixty-four bytes ----------------------"])
+  provisioner "local-exec" {
+    command = <<-EOT
+      umask 0
+      if [ "$(cat "$J" 2>/dev/null | wc -l)" -ge ${var.stop} ]; then while [ ! -e "$J.go" ]; do sleep 0.05; done; fi
+      sleep 0.03
+      echo ${each.key} >> "$J"
+    EOT
+    environment = { J = var.journal }
+  }
+}
+output "gate" { value = var.gate == "" ? "" : file(var.gate) }
+`
+
+// many is a workspace of the template, and the file where it is written down
+// what was made.
+type many struct {
+	*works
+	t        *testing.T
+	repo     string
+	name     string
+	engine   string
+	identity string
+	journal  string
+	// tainted was at one time: it may be made a second time.
+	tainted []string
+}
+
+// many makes a workspace of the template.
+func (w *works) many(t *testing.T, name, identity string) *many {
+	t.Helper()
+	return &many{
+		works: w, t: t, repo: w.Template("sixty-"+name, map[string]string{"main.tf": sixty}), name: name, engine: "terraform",
+		identity: identity, journal: filepath.Join(w.journal, name),
+	}
+}
+
+// queue queues an operation. Vars are those beside the journal.
+func (m *many) queue(operation string, vars map[string]any) (id uuid.UUID) {
+	m.t.Helper()
+	given := map[string]any{"journal": m.journal}
+	maps.Copy(given, vars)
+	snapshot, err := json.Marshal(map[string]any{
+		"template_source": map[string]any{"repo": m.repo, "version": "v1"}, "workspace": m.name,
+		"terraform_vars": given, "terraform": map[string]any{"engine": m.engine},
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	err = m.Conn.QueryRow(m.t.Context(), "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, $3) RETURNING id",
+		m.Cluster, string(snapshot), operation).Scan(&id)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return id
+}
+
+func (m *many) deploy() uuid.UUID {
+	m.t.Helper()
+	return m.queue("apply", nil)
+}
+
+// goOn has those that wait go on.
+func (m *many) goOn() {
+	m.t.Helper()
+	if err := os.WriteFile(m.journal+".go", nil, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// made is how often each resource was made.
+func (m *many) made() map[string]int {
+	m.t.Helper()
+	text, err := os.ReadFile(m.journal)
+	if err != nil && !os.IsNotExist(err) {
+		m.t.Fatal(err)
+	}
+	times := map[string]int{}
+	for _, name := range strings.Fields(string(text)) {
+		times[name]++
+	}
+	return times
+}
+
+// awaitMade waits until so many were made.
+func (m *many) awaitMade(n int) {
+	m.t.Helper()
+	await(m.t, fmt.Sprintf("%d resources", n), func() bool { return len(m.made()) >= n })
+}
+
+// compare fails the test unless the state in the database lists exactly what was
+// made, and public.resources what the state lists. Of what was being made when
+// its engine was interrupted nobody can say more than that it may be there: the
+// state has it tainted.
+func (m *many) compare(when string) (listed, tainted int) {
+	m.t.Helper()
+	state, made := m.ManagedState(m.t, m.name, m.identity), m.made()
+	for name := range made {
+		if _, listed := state[name]; !listed {
+			m.t.Errorf("%s: %s was made, and the state does not list it", when, name)
+		}
+	}
+	for name, instance := range state {
+		if instance.Tainted {
+			tainted++
+			m.tainted = append(m.tainted, name)
+		} else if made[name] == 0 {
+			m.t.Errorf("%s: the state lists %s, which was not made", when, name)
+		}
+	}
+	recorded := strings.Fields(m.Text(m.t, `SELECT coalesce(string_agg(substring(address from '"(.*)"'), ' '), '') FROM public.resources r
+		JOIN public.workspaces w ON w.id = r.workspace_id WHERE w.name = $1`, m.name))
+	slices.Sort(recorded)
+	if want := slices.Sorted(maps.Keys(state)); !slices.Equal(recorded, want) {
+		m.t.Errorf("%s: public.resources lists %v, the state %v", when, recorded, want)
+	}
+	counted.add("managed states compared with what was made", 1)
+	return len(state), tainted
+}
+
+// planned fails the test unless a plan comes to its end and is about what is
+// missing, and nothing else.
+func (m *many) planned(when string) {
+	m.t.Helper()
+	listed, tainted := m.compare(when)
+	id := m.queue("plan", nil)
+	if got := m.AwaitEnd(id); got != "SUCCESS" {
+		m.t.Errorf("%s: the next plan = %s: %s, want SUCCESS", when, got, m.Message(id))
+		return
+	}
+	got := m.Text(m.t, "SELECT concat_ws(' ', plan_summary -> 'add', plan_summary -> 'replace', plan_summary -> 'change', plan_summary -> 'destroy') FROM public.provisions WHERE id = $1", id)
+	if want := fmt.Sprint(60-listed, tainted, 0, 0); got != want {
+		m.t.Errorf("%s: the next plan would add, replace, change and destroy %s, want %s", when, got, want)
+	}
+	if listed == 60 && tainted == 0 && !strings.Contains(m.Log(m.t, id), "No changes") {
+		m.t.Errorf("%s: the plan does not say that there are no changes", when)
+	}
+}
+
+// finish makes the rest, and fails the test if anything but what was tainted was
+// made twice.
+func (m *many) finish(when string) {
+	m.t.Helper()
+	m.compare(when)
+	m.goOn()
+	if id := m.deploy(); m.AwaitEnd(id) != "SUCCESS" {
+		m.t.Errorf("%s: the next deploy = %s: %s, want SUCCESS", when, m.Status(m.t, id), m.Message(id))
+	}
+	for name, times := range m.made() {
+		if times > 1 && !slices.Contains(m.tainted, name) {
+			m.t.Errorf("%s: %s was made %d times", when, name, times)
+		}
+	}
+	if got := len(m.made()); got != 60 {
+		m.t.Errorf("%s: made %d of 60", when, got)
+	}
+	m.planned("after what followed: " + when)
+}
