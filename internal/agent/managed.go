@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -164,12 +163,7 @@ func (s *spool) readSealed(w provision.StateWrite) ([]byte, error) {
 	if w.Slot < 0 || w.Slot >= len(stateSuffixes) {
 		return nil, fmt.Errorf("there is no slot %d", w.Slot)
 	}
-	file, err := openRegular(s.path(stateSuffixes[w.Slot]), os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	sealed, err := io.ReadAll(io.LimitReader(file, maxSealed))
+	sealed, err := readUpTo(s.path(stateSuffixes[w.Slot]), maxSealed)
 	if err != nil {
 		return nil, err
 	}

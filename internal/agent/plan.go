@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -55,21 +53,17 @@ func (p *plans) keep(claim uuid.UUID, digest string) error {
 
 // read reads what the child has left.
 func (p *plans) read(digest string) ([]byte, error) {
-	file, err := openRegular(p.spool.path(planSuffix), os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	content, err := io.ReadAll(io.LimitReader(file, planbundle.MaxContent+1))
+	path := p.spool.path(planSuffix)
+	content, err := readUpTo(path, planbundle.MaxContent+1)
 	if err != nil {
 		return nil, err
 	}
 	if planbundle.Digest(content) != digest {
-		return nil, fmt.Errorf("%s is not the plan that the run reported", file.Name())
+		return nil, fmt.Errorf("%s is not the plan that the run reported", path)
 	}
 	b, err := planbundle.Decode(content)
 	if err == nil && (b.Provision != p.spool.about.Provision || b.Workspace != p.spool.about.Workspace) {
-		err = fmt.Errorf("%s is another provision's plan", file.Name())
+		err = fmt.Errorf("%s is another provision's plan", path)
 	}
 	return content, err
 }

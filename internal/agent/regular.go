@@ -39,11 +39,14 @@ func openRegular(path string, flag int) (*os.File, error) {
 }
 
 // readFile reads a small regular file.
-func readFile(path string) ([]byte, error) {
+func readFile(path string) ([]byte, error) { return readUpTo(path, mostRead) }
+
+// readUpTo reads the first bytes of a regular file, limit at most.
+func readUpTo(path string, limit int64) ([]byte, error) {
 	file, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
-	return io.ReadAll(io.LimitReader(file, mostRead))
+	return io.ReadAll(io.LimitReader(file, limit))
 }

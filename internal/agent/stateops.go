@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/google/uuid"
 
@@ -74,17 +72,13 @@ var errUploadGone error = &queue.Error{Kind: queue.Refused, Message: "no such up
 // leave stores what a run leaves for who asked for it, sealed by the run. An
 // error that is none of the queue's says that it is not there.
 func (p *plans) leave(claim uuid.UUID, digest string) error {
-	file, err := openRegular(p.spool.path(planSuffix), os.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	sealed, err := io.ReadAll(io.LimitReader(file, maxSealed))
+	path := p.spool.path(planSuffix)
+	sealed, err := readUpTo(path, maxSealed)
 	if err != nil {
 		return err
 	}
 	if planbundle.Digest(sealed) != digest {
-		return fmt.Errorf("%s is not what the run reported", file.Name())
+		return fmt.Errorf("%s is not what the run reported", path)
 	}
 	return p.put(claim, queue.Blob{Kind: queue.BlobResult, Digest: digest}, sealed)
 }

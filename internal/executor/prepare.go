@@ -56,7 +56,7 @@ func (t *terraformRun) maskPriorState() {
 		return
 	}
 	if state, err := terraform.ReadState(raw, nil); err == nil {
-		t.mask(state.Secrets)
+		t.run.log.Mask(state.Secrets...)
 		t.exist = len(state.Resources)
 	}
 }

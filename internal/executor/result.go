@@ -120,7 +120,7 @@ func (t *terraformRun) Result(ctx context.Context) results {
 		}
 		return found
 	}
-	t.mask(state.Secrets)
+	t.run.log.Mask(state.Secrets...)
 	if t.failed {
 		return results{resources: terraform.ResourcesNow(t.plan, t.applied, state)}
 	}

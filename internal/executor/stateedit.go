@@ -51,7 +51,7 @@ func (t *terraformRun) Recorded(ctx context.Context) ([]provision.Resource, erro
 	if err != nil {
 		return nil, err
 	}
-	t.mask(terraform.SensitiveInState(state))
+	t.run.log.Mask(terraform.SensitiveInState(state)...)
 	return terraform.Recorded(state), nil
 }
 

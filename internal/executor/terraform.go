@@ -245,7 +245,7 @@ func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err e
 	if err != nil {
 		return planned{}, err
 	}
-	t.mask(terraform.SensitiveValues(t.plan))
+	t.run.log.Mask(terraform.SensitiveValues(t.plan)...)
 	t.warnOfUnmatched()
 	if t.run.operation() == provision.OperationRefresh {
 		t.note.put()
@@ -308,7 +308,7 @@ func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int))
 	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
 		PlanFile: t.run.files.plan, VarFile: t.ephemeral, Steps: t.steps,
 		On: func(e terraform.Event) {
-			t.mask(e.Secrets)
+			t.run.log.Mask(e.Secrets...)
 			if e.Resource != nil {
 				on(*e.Resource, e.Percent())
 			}
@@ -331,12 +331,6 @@ func (t *terraformRun) howFar(ctx context.Context, applied terraform.Applied, er
 	}
 	return provision.Fail(provision.CodeApplyFailed, fmt.Sprintf(
 		"Apply was interrupted after %d of %d steps. What was done is in the state, unless the log says otherwise; deploy again to finish.", applied.Done, applied.Total), err)
-}
-
-// mask hides values that are long enough to be told from ordinary text.
-func (t *terraformRun) mask(secrets []string) {
-	long := slices.DeleteFunc(slices.Clone(secrets), func(text string) bool { return len(text) < tfvars.MinSecret })
-	t.run.log.Mask(long...)
 }
 
 // whatEngineSaid passes an engine's error on, but not that its output could not

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -39,14 +38,11 @@ func (c Credentials) Secrets() []string {
 		for _, word := range words(text) {
 			found[word] = true
 		}
-		var decoded any
-		if json.Unmarshal([]byte(text), &decoded) == nil {
-			eachText(decoded, func(leaf string) {
-				if len(leaf) >= minFileWord {
-					found[leaf] = true
-				}
-			})
-		}
+		eachLeaf([]byte(text), func(_, leaf string) {
+			if len(leaf) >= minFileWord {
+				found[leaf] = true
+			}
+		})
 	}
 	return slices.Sorted(maps.Keys(found))
 }
@@ -74,19 +70,4 @@ func words(text string) (all []string) {
 func after(text, sign string) string {
 	_, rest, _ := strings.Cut(text, sign)
 	return rest
-}
-
-func eachText(value any, do func(string)) {
-	switch value := value.(type) {
-	case string:
-		do(value)
-	case []any:
-		for _, element := range value {
-			eachText(element, do)
-		}
-	case map[string]any:
-		for _, element := range value {
-			eachText(element, do)
-		}
-	}
 }

@@ -218,10 +218,7 @@ variable "number" {
 		t.Fatalf("Render() error: %v", err)
 	}
 	want := []string{
-		"-----BEGIN-----", "-----BEGIN-----\n  indented line\nab\n\"quoted\" <b>",
-		`-----BEGIN-----\n  indented line\nab\n\"quoted\" <b>`,
-		`-----BEGIN-----\n  indented line\nab\n\"quoted\" \u003cb\u003e`,
-		"indented line", `"quoted" <b>`,
+		"-----BEGIN-----\n  indented line\nab\n\"quoted\" <b>",
 		"first-item", "0012345", "12345", "optional-default", "default-secret",
 		"overridden-later", "loaded-secret", "1.5000e4", "15000",
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
@@ -32,13 +31,11 @@ func (t *Template) secrets(vars map[string]json.RawMessage, values map[string]ct
 			if text == "true" || text == "false" {
 				return // a boolean written as a string
 			}
-			if text != "" && len(text) < MinSecret {
+			switch {
+			case len(text) >= MinSecret:
+				texts[text] = true // in every form it may have, its lines too, by who masks
+			case text != "":
 				short[name] = true
-			}
-			for _, form := range forms(text) {
-				if len(form) >= MinSecret {
-					texts[form] = true
-				}
 			}
 		}
 		every := []cty.Value{values[name]}
@@ -62,26 +59,6 @@ func (t *Template) secrets(vars map[string]json.RawMessage, values map[string]ct
 		eachRawLeaf(vars[name], add)
 	}
 	return slices.Sorted(maps.Keys(texts)), slices.Sorted(maps.Keys(short))
-}
-
-// forms are the ways in which a text shows up in output: as it is, line by
-// line, and escaped as within JSON.
-func forms(text string) []string {
-	all := []string{text}
-	for line := range strings.SplitSeq(text, "\n") {
-		// Without its indentation a line is found however it is indented.
-		all = append(all, strings.TrimSpace(line))
-	}
-	for _, html := range []bool{true, false} { // jsonencode escapes < > & and other writers do not
-		var out bytes.Buffer
-		encoder := json.NewEncoder(&out)
-		encoder.SetEscapeHTML(html)
-		if encoder.Encode(text) == nil {
-			quoted := strings.TrimSuffix(out.String(), "\n")
-			all = append(all, quoted[1:len(quoted)-1])
-		}
-	}
-	return all
 }
 
 // eachLeaf calls add with every string and number in a value.
