@@ -232,3 +232,25 @@ func TestWhyItWaitsReadsLittle(t *testing.T) {
 		t.Errorf("%d reasons, of %d rows read, want one of a few dozens of 3,000", reasons, read)
 	}
 }
+
+// Nor does what is queued behind it.
+func TestWhyItWaitsReadsNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	w.deploy(t, w.operator, snapshot("a"))
+	mustExec(t, w.conn, "SET session_replication_role = replica") // in less time
+	mustExec(t, w.conn, `INSERT INTO public.provisions (org_id, cluster_id, workspace_id, config_snapshot, status)
+		SELECT org_id, cluster_id, workspace_id, config_snapshot, status FROM public.provisions, generate_series(1, 5000)`)
+	mustExec(t, w.conn, "SET session_replication_role = origin")
+	mustExec(t, w.conn, "ANALYZE")
+	for which, want := range map[string]string{"ORDER BY number": "", "ORDER BY number DESC": "1000 other provisions or more in this workspace come first: 1, 2"} {
+		id := one[uuid.UUID](t, w.conn, "SELECT id FROM public.provisions "+which+" LIMIT 1")
+		var got string
+		read, _ := w.reading(t, func(tx pgx.Tx) error {
+			return tx.QueryRow(t.Context(), "SELECT coalesce(string_agg(message, ''), '') FROM public.why_waiting($1) WHERE reason <> 'no_agent'", id).Scan(&got)
+		})
+		if !strings.HasPrefix(got, want) || want == "" && got != "" || read > 1010 {
+			t.Errorf("why_waiting(the first %s) = %q and read %d rows, want %q and no more than the first 1000 of 5000", which, got, read, want)
+		}
+	}
+}

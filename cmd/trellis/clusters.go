@@ -18,11 +18,11 @@ import (
 func (a *app) clustersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "Make, list and pause clusters, which agents belong to",
+		Short: "Make, list, pause and set the policy of clusters, which agents belong to",
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand(), a.clustersPauseCommand(true), a.clustersPauseCommand(false), a.clustersRotateCommand())
+	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand(), a.clustersPauseCommand(true), a.clustersPauseCommand(false), a.clustersRotateCommand(), a.clustersPolicyCommand())
 	return cmd
 }
 

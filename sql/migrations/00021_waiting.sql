@@ -315,17 +315,18 @@ BEGIN
            ELSE format('provision %s, another attempt at what failed, comes first', v_other.number) END,
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'provision', v_other.id, 'status', v_other.status);
   ELSE
-    -- Who is ahead: ten of them are named. In the order of the queue's index.
+    -- Who is ahead: ten of them are named. They are the first in the order of the
+    -- queue's index, so that however much is behind, no more than these are read.
     SELECT count(*) AS more, (array_agg(a.number ORDER BY a.priority DESC, a.number))[1:10] AS numbers, max(a.priority) AS priority INTO v_ahead
     FROM (SELECT p.number, p.priority FROM public.provisions p
           WHERE p.workspace_id = p_provision.workspace_id AND p.status = 'QUEUED'
-            AND (p.priority > p_provision.priority OR p.priority = p_provision.priority AND p.number < p_provision.number)
           ORDER BY p.priority DESC, p.number LIMIT 1000) a
-    WHERE p_workspace.reserved_by IS DISTINCT FROM p_provision.id;
+    WHERE (a.priority > p_provision.priority OR a.priority = p_provision.priority AND a.number < p_provision.number)
+      AND p_workspace.reserved_by IS DISTINCT FROM p_provision.id;
     IF v_ahead.more > 0 THEN
       RETURN QUERY SELECT CASE WHEN v_ahead.priority > p_provision.priority THEN 'higher_priority' ELSE 'queued_behind' END,
         format('%s in this workspace %s first: %s%s',
-               CASE v_ahead.more WHEN 1 THEN 'another provision' ELSE v_ahead.more || ' other provisions' END, CASE v_ahead.more WHEN 1 THEN 'comes' ELSE 'come' END,
+               CASE v_ahead.more WHEN 1 THEN 'another provision' WHEN 1000 THEN '1000 other provisions or more' ELSE v_ahead.more || ' other provisions' END, CASE v_ahead.more WHEN 1 THEN 'comes' ELSE 'come' END,
                array_to_string(v_ahead.numbers, ', '), CASE WHEN v_ahead.more > 10 THEN ', …' ELSE '' END)
           || CASE WHEN v_ahead.priority > p_provision.priority THEN format(', of priority %s', v_ahead.priority) ELSE '' END,
         jsonb_build_object('workspace', p_workspace.name, 'ahead', v_ahead.more, 'numbers', to_jsonb(v_ahead.numbers), 'priority', v_ahead.priority);

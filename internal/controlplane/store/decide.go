@@ -34,12 +34,18 @@ func one[T any](ctx context.Context, s *Store, doing, query string, args ...any)
 	type row struct {
 		Answer T `db:"answer"`
 	}
-	answers, err := rows[row](ctx, s, doing, query, args...)
+	answer, err := only[row](ctx, s, doing, query, args...)
+	return answer.Answer, err
+}
+
+// only asks for exactly one row.
+func only[T any](ctx context.Context, s *Store, doing, query string, args ...any) (row T, err error) {
+	answers, err := rows[T](ctx, s, doing, query, args...)
 	if err != nil {
-		return value, err
+		return row, err
 	}
 	if len(answers) != 1 {
-		return value, fmt.Errorf("%s: the database answered %d rows, not one", doing, len(answers))
+		return row, fmt.Errorf("%s: the database answered %d rows, not one", doing, len(answers))
 	}
-	return answers[0].Answer, nil
+	return answers[0], nil
 }

@@ -28,19 +28,21 @@ type Standing struct {
 // at most limit.
 func (s *Store) Workspaces(ctx context.Context, limit int) ([]Standing, error) {
 	return rows[Standing](ctx, s, "list the workspaces", `
-		SELECT w.id, w.name, c.name AS cluster, concat_ws('//', w.repo, nullif(w.path, '')) AS template,
+		SELECT w.id, w.name, w.cluster_name AS cluster, concat_ws('//', w.repo, nullif(w.path, '')) AS template,
 		       (SELECT count(*) FROM public.resources r WHERE r.workspace_id = w.id)::int AS resources,
 		       CASE WHEN w.locked_at IS NOT NULL THEN 'locked: ' || w.lock_reason
 		            WHEN w.held_by_claim IS NOT NULL THEN 'held by an agent that was lost'
 		            WHEN w.running_claim IS NOT NULL THEN 'running'
-		            WHEN w.reserved_by IS NOT NULL THEN 'awaiting approval'
+		            WHEN r.status = 'AWAITING_APPROVAL' THEN 'awaiting approval'
+		            WHEN w.reserved_by IS NOT NULL THEN CASE WHEN r.approved_plan IS NULL THEN 'waiting to try again' ELSE 'approved' END
 		            WHEN w.head_id IS NOT NULL THEN 'queued' ELSE '' END AS doing,
 		       p.number, p.status, coalesce(p.finished_at, p.created_at) AS since
-		FROM public.workspaces w
-		JOIN public.clusters c ON c.id = w.cluster_id
+		FROM (SELECT w.*, c.name AS cluster_name FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id
+		      ORDER BY c.name, w.name LIMIT $1) w -- before all else is looked up
+		LEFT JOIN public.provisions r ON r.id = w.reserved_by
 		LEFT JOIN LATERAL (SELECT number, status, finished_at, created_at FROM public.provisions
 		                   WHERE workspace_id = w.id ORDER BY number DESC LIMIT 1) p ON true
-		ORDER BY c.name, w.name LIMIT $1`, limit)
+		ORDER BY w.cluster_name, w.name`, limit)
 }
 
 // Resource is one object that a workspace's state records.

@@ -130,3 +130,54 @@ func TestFindWorkspace(t *testing.T) {
 		t.Errorf("error = %v, want the ids to choose from", err)
 	}
 }
+
+// What goes on in a workspace, in a word.
+func TestWorkspaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	doing := func(want string) {
+		t.Helper()
+		found := must[[]store.Standing](t, "Workspaces()")(w.viewer.Workspaces(t.Context(), 10))
+		if len(found) != 1 || found[0].Cluster != "prod" || found[0].Doing != want || found[0].Number == nil {
+			t.Errorf("Workspaces() = %+v, want one on prod, %q", found, want)
+		}
+	}
+	const again = `{"template_source": {"repo": "https://git.example/acme/envtempl", "version": "v1"}, "workspace": "a", "max_attempts": 2}`
+	d := must[store.Deployed](t, "Deploy()")(w.operator.Deploy(t.Context(), w.Cluster, provision.OperationApply, []byte(again)))
+	doing("queued")
+	q, a := w.agent(t)
+	doing("running")
+	failed := provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: "init_failed"}}
+	if err := q.Report(t.Context(), a.ClaimID, failed); err != nil {
+		t.Fatal(err)
+	}
+	doing("waiting to try again")
+	w.Exec(t, "SELECT public.cancel_provision(id) FROM public.provisions WHERE retry_of = $1", d.ID)
+	doing("")
+	if found := must[[]store.Standing](t, "Workspaces()")(w.stranger.Workspaces(t.Context(), 10)); len(found) != 0 {
+		t.Errorf("Workspaces() as a stranger = %+v, want none", found)
+	}
+}
+
+// The policy is the cluster's; an admin changes what they name.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	always, admin, yes, hours := "always", "admin", true, "36h"
+	want := store.Policy{Approval: "never", Approvers: "operator", ApprovalExpiry: "7 days"}
+	if got := must[store.Policy](t, "Policy()")(w.viewer.Policy(t.Context(), w.Cluster)); got != want {
+		t.Errorf("Policy() = %+v, want %+v", got, want)
+	}
+	want.Approval, want.FourEyes = always, yes
+	if got := must[store.Policy](t, "SetPolicy()")(w.admin.SetPolicy(t.Context(), w.Cluster, store.PolicyChange{Approval: &always, FourEyes: &yes})); got != want {
+		t.Errorf("SetPolicy() = %+v, want %+v", got, want)
+	}
+	want.Approvers, want.ApprovalExpiry = admin, "36:00:00"
+	if got := must[store.Policy](t, "SetPolicy()")(w.admin.SetPolicy(t.Context(), w.Cluster, store.PolicyChange{Approvers: &admin, ApprovalExpiry: &hours})); got != want {
+		t.Errorf("SetPolicy() = %+v, want %+v", got, want)
+	}
+	wantRefused(t, "SetPolicy() as operator", second(w.operator.SetPolicy(t.Context(), w.Cluster, store.PolicyChange{Approval: &always})), "PT404", "cluster_not_found")
+	bad := "soon"
+	wantRefused(t, "SetPolicy(approval soon)", second(w.admin.SetPolicy(t.Context(), w.Cluster, store.PolicyChange{Approval: &bad})), "PT422", "bad_policy")
+	wantRefused(t, "SetPolicy(expiry soon)", second(w.admin.SetPolicy(t.Context(), w.Cluster, store.PolicyChange{ApprovalExpiry: &bad})), "PT422", "bad_policy")
+}
