@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -48,6 +49,9 @@ func Guarded(command []string, user User) error {
 		return nil
 	}
 	for _, word := range command {
+		if _, value, ok := strings.Cut(word, "="); ok && !filepath.IsAbs(word) { // --policy=/etc/policy
+			word = value
+		}
 		if !filepath.IsAbs(word) {
 			continue
 		}

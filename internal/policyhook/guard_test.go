@@ -72,7 +72,9 @@ func TestGuardedArguments(t *testing.T) {
 	if err := os.Chmod(policy, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Guarded([]string{"/bin/sh", "test", "-p", policy}, somebody); err == nil || !strings.Contains(err.Error(), policy) {
-		t.Errorf("Guarded() = %v, want an error that names %s", err, policy)
+	for _, command := range [][]string{{"/bin/sh", "test", "-p", policy}, {"/bin/sh", "test", "--policy=" + policy}} {
+		if err := Guarded(command, somebody); err == nil || !strings.Contains(err.Error(), policy) {
+			t.Errorf("Guarded(%q) = %v, want an error that names %s", command, err, policy)
+		}
 	}
 }

@@ -232,12 +232,12 @@ func (p *progress) provisioner(m message) *provision.Event {
 
 func (m message) happened(action string) *provision.Event {
 	return &provision.Event{
-		Address: m.hook.Resource.Addr, Action: action,
+		Address: truncate(m.hook.Resource.Addr, maxEventText), Action: truncate(action, maxEventText),
 		Message: truncate(m.Text, maxEventText), Seconds: m.hook.Elapsed, At: m.time(),
 	}
 }
 
-// maxEventText bounds the message of one event, in bytes.
+// maxEventText bounds each text of one event, in bytes: a report has many.
 const maxEventText = 1 << 10
 
 func (p *progress) finished(h hook) {

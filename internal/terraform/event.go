@@ -142,11 +142,16 @@ func mayBeDump(line []byte) bool {
 	return bytes.Contains(line, []byte("Emergency state dump")) || bytes.Contains(line, []byte(`"state":{`))
 }
 
-// time is when the engine says it happened; now if it does not say.
+// maxLate is how long ago an event may have happened that is heard of now.
+const maxLate = 24 * time.Hour
+
+// time is when the engine says it happened; now if it does not say, or if it can
+// only be another program that says it.
 func (m message) time() time.Time {
+	now := time.Now()
 	at, err := time.Parse(time.RFC3339, m.Time)
-	if err != nil {
-		return time.Now()
+	if err != nil || now.Sub(at).Abs() > maxLate {
+		return now
 	}
 	return at
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseAndRender(t *testing.T) {
@@ -84,6 +85,29 @@ func TestPercent(t *testing.T) {
 	for _, test := range []struct{ done, total, want int }{{0, 0, 0}, {1, 0, 0}, {1, 3, 33}, {999, 1000, 99}, {3, 3, 100}, {4, 3, 100}} {
 		if got := (Event{Done: test.done, Total: test.total}).Percent(); got != test.want {
 			t.Errorf("Percent(%d of %d) = %d, want %d", test.done, test.total, got, test.want)
+		}
+	}
+}
+
+// A program that writes to the engine's output can print what looks like an
+// event: what it says is bounded, and of a time that the database takes.
+func TestForgedEvent(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "yesterday"} {
+		long := strings.Repeat("x", 1<<20)
+		var told []Event
+		r := &Runner{engine: Engine{Kind: Terraform}, out: newOutput(nil, nil)}
+		p := &progress{command: r.command("apply", ""), on: func(e Event) { told = append(told, e) }}
+		p.line(fmt.Appendf(nil, `{"@level":"info","@message":%q,"@timestamp":%q,"type":"provision_start","hook":{"resource":{"addr":%q},"provisioner":%q}}`, long, at, long, long))
+		if len(told) != 1 || told[0].Resource == nil {
+			t.Fatalf("events = %v, want 1", told)
+		}
+		got := *told[0].Resource
+		if since := time.Since(got.At); since.Abs() > time.Minute {
+			t.Errorf("an event of %s is told as of %s, want now", at, got.At)
+		}
+		if size := len(got.Address) + len(got.Action) + len(got.Message); size > 4*maxEventText {
+			t.Errorf("an event with texts of 1 MB is told with %d bytes, want it bounded", size)
 		}
 	}
 }
