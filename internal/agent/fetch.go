@@ -8,6 +8,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 // fetched is what a run needs of the database before it has a child.
@@ -32,6 +33,13 @@ func (r *run) fetch() (f fetched, err error) {
 	if limit := r.timeLimit(); limit > 0 {
 		defer time.AfterFunc(limit, func() { r.stop(job.StopTimedOut) }).Stop()
 	}
+	defer func() {
+		// Nothing is wrong with what it did not get.
+		if queue.KindOf(err) == queue.ClaimLost {
+			r.stop(job.StopLost)
+			err = errStopped
+		}
+	}()
 	if f.approved, err = r.approvedPlan(ctx); err != nil {
 		return f, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -80,5 +81,38 @@ func TestDatabaseAwayBeforeARun(t *testing.T) {
 	}
 	if got := neverFetched(r.stopReason()); got.Status != provision.Failed || got.Detail.ErrorCode != provision.CodeTimedOut {
 		t.Errorf("a run whose time is over ends as %s/%s, want FAILED/timed_out", got.Status, got.Detail.ErrorCode)
+	}
+}
+
+// lostClaim is a queue by which the claim is somebody else's.
+type lostClaim struct{ queue.Queue }
+
+func (lostClaim) GetBlob(context.Context, uuid.UUID, string, int64) (queue.Blob, []byte, error) {
+	return queue.Blob{}, nil, &queue.Error{Kind: queue.ClaimLost, Message: "the claim has lost its lease"}
+}
+
+// A run whose claim was lost before it began says that, and nothing of the state,
+// the plan or the upload that it did not get: another attempt may still be made.
+func TestClaimLostBeforeARun(t *testing.T) {
+	t.Parallel()
+	upload := fmt.Sprintf(`, "state": {"command": "push", "upload": %q}`, uuid.NewString())
+	for what, change := range map[string]func(*provision.Assignment){
+		"state":  func(*provision.Assignment) {},
+		"plan":   func(a *provision.Assignment) { a.ApprovedPlan = strings.Repeat("a", 64) },
+		"upload": func(a *provision.Assignment) { a.Operation = provision.OperationState },
+	} {
+		snapshot := ""
+		if what == "upload" {
+			snapshot = upload
+		}
+		r, _ := fetching(t, 0, snapshot)
+		r.boot.queue = lostClaim{}
+		change(&r.assignment)
+		if _, err := r.fetch(); !errors.Is(err, errStopped) {
+			t.Errorf("%s: fetch() of a run whose claim is lost = %v, want that it was stopped", what, err)
+		}
+		if got := neverFetched(r.stopReason()); got.Detail.ErrorCode != provision.CodeAgentLost {
+			t.Errorf("%s: the run ends as %s/%s, want FAILED/agent_lost", what, got.Status, got.Detail.ErrorCode)
+		}
 	}
 }
