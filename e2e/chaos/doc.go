@@ -1,7 +1,8 @@
 // Package chaos breaks a running system on purpose and then counts: every
 // provision ended, log rows 1…n without gap or repeat against what the engine
 // printed, applies per workspace never overlapping, the state as it was
-// reported, and nothing left behind.
+// reported, and nothing left behind. TestLives does all of it at once, in random
+// lives of workspaces.
 //
 // A short suite runs with all other tests; TENDRIL_CHAOS=full (make chaos)
 // injects many more faults, and with TENDRIL_TEST_QUEUE=https the agents reach the

@@ -41,6 +41,12 @@ type Instance struct {
 // answers what is in it by key; nothing where there is none.
 func (s *Site) ManagedState(t testing.TB, workspace, identity string) map[string]Instance {
 	t.Helper()
+	return s.StateVersion(t, workspace, 0, identity)
+}
+
+// StateVersion is ManagedState of a version that is kept; 0 is the newest.
+func (s *Site) StateVersion(t testing.TB, workspace string, version int64, identity string) map[string]Instance {
+	t.Helper()
 	text, err := os.ReadFile(identity)
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +57,10 @@ func (s *Site) ManagedState(t testing.TB, workspace, identity string) map[string
 	}
 	var sealed []byte
 	err = s.Conn.QueryRow(t.Context(), `SELECT string_agg(p.data, '' ORDER BY p.part) FROM public.workspaces w
-		JOIN tendril.blobs b ON b.workspace_id = w.id AND b.number = w.state_version JOIN tendril.blob_parts p ON p.blob_id = b.id WHERE w.name = $1`, workspace).Scan(&sealed)
-	if err != nil {
-		t.Fatalf("read the state of %s: %v", workspace, err)
+		JOIN tendril.blobs b ON b.workspace_id = w.id AND b.number = coalesce(nullif($2, 0), w.state_version) JOIN tendril.blob_parts p ON p.blob_id = b.id WHERE w.name = $1`,
+		workspace, version).Scan(&sealed)
+	if err != nil || sealed == nil && version > 0 {
+		t.Fatalf("read state %d of %s: %v", version, workspace, err)
 	}
 	if sealed == nil {
 		return map[string]Instance{}
