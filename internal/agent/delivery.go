@@ -42,6 +42,9 @@ type patientQueue struct {
 // AppendLog implements logstream.Queue.
 func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
 	next, err := q.Queue.AppendLog(ctx, claim, first, chunks)
+	if err == nil && next < first {
+		q.states.rewound = true
+	}
 	return next, patiently(err)
 }
 

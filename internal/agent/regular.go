@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -48,5 +49,12 @@ func readUpTo(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
-	return io.ReadAll(io.LimitReader(file, limit))
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var content bytes.Buffer
+	content.Grow(int(min(info.Size(), limit)) + bytes.MinRead) // at once: it may be a large state
+	_, err = content.ReadFrom(io.LimitReader(file, limit))
+	return content.Bytes(), err
 }

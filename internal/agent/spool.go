@@ -21,6 +21,9 @@ type spool struct {
 	dir   *dataDir
 	claim uuid.UUID
 	about spoolAbout
+	// statesLeft says that a state in one of the slots is nowhere else. It is who
+	// delivers the spool that knows.
+	statesLeft bool
 }
 
 // spoolAbout is CLAIM.json: whose lines these are, for an agent that starts
@@ -186,15 +189,25 @@ func (s *spool) free() (bool, error) {
 	return tryLock(lock)
 }
 
-// remove removes the files.
+// remove removes the files, but for a state that is nowhere else: that goes to
+// what people look at.
 func (s *spool) remove() error {
 	var errs []error
 	for _, suffix := range suffixes() {
+		if s.statesLeft && slices.Contains(stateSuffixes[:], suffix) && s.kept(suffix) {
+			continue
+		}
 		if err := os.Remove(s.path(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// kept moves a slot out of the way, where it holds something.
+func (s *spool) kept(suffix string) bool {
+	info, err := os.Lstat(s.path(suffix))
+	return err == nil && info.Size() > 0 && os.Rename(s.path(suffix), s.dir.path("rejected", s.claim.String()+suffix)) == nil
 }
 
 // reject moves the files out of the way and returns where the lines are now. A

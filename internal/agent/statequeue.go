@@ -22,6 +22,10 @@ type stateQueue struct {
 	// missing is a state that was told and is not there: another one has been
 	// written over it, which is told of later, or it is lost.
 	missing error
+	// last is the newest that is stored, and rewound says that the database has
+	// been restored from a backup since, and may have lost it.
+	last    *provision.StateWrite
+	rewound bool
 }
 
 func (b *boot) statesOf(s *spool, log *slog.Logger) *stateQueue {
@@ -34,10 +38,16 @@ func (q *stateQueue) report(report *provision.Report) (stored bool, err error) {
 	if w := report.Detail.StateWrite; w != nil {
 		return true, q.store(*w)
 	}
+	if report.Status.EndsRun() && q.rewound && q.last != nil && q.missing == nil {
+		if err := q.store(*q.last); err != nil {
+			return true, err
+		}
+		q.rewound = false
+	}
 	if report.Status.EndsRun() && q.missing != nil {
 		report.Status = provision.Failed
 		report.Detail.ErrorCode = provision.CodeStateUnsaved
-		report.Detail.ErrorMessage = fmt.Sprintf("The last state that the run wrote is not on the agent's disk any more (%v), so it could not be stored in the database. Compare what exists with the state (trellis state list), and bring in what it lacks (trellis state import).", q.missing)
+		report.Detail.ErrorMessage = fmt.Sprintf("The last state that the run wrote is not on the agent's disk any more (%v), so it could not be stored in the database. Compare what exists with the state (trellis state list), and bring in what it lacks (trellis state import). What is left of it, sealed, is kept in %s on the agent.", q.missing, q.boot.dir.path("rejected"))
 	}
 	return false, nil
 }
@@ -48,15 +58,15 @@ func (q *stateQueue) store(w provision.StateWrite) error {
 	b, workspace := q.boot, q.spool.about.Workspace
 	sealed, err := q.spool.readSealed(w)
 	if err != nil {
-		q.missing = err
+		q.missing, q.spool.statesLeft = err, true
 		if !errors.Is(err, errOverwritten) {
 			q.log.Error("a state that the run has written cannot be read", "version", w.Number, "error", err)
 		}
 		return nil
 	}
-	q.missing = nil
+	q.missing, q.spool.statesLeft = nil, false
 	meta := stateMeta{Serial: w.Serial, Lineage: w.Lineage}
-	meta.MAC = b.identities.Sign(statePurpose, stateMessage(workspace, w.Number, w.Digest, meta))
+	meta.MAC = b.makers().Sign(statePurpose, stateMessage(workspace, w.Number, w.Digest, meta))
 	about, err := json.Marshal(meta)
 	if err != nil {
 		return fmt.Errorf("describe a state: %w", err)
@@ -66,6 +76,7 @@ func (q *stateQueue) store(w provision.StateWrite) error {
 	err = patiently(b.queue.PutBlob(ctx, q.spool.claim, queue.Blob{Kind: queue.BlobState, Number: w.Number, Digest: w.Digest, Meta: about}, sealed))
 	switch kind := queue.KindOf(err); {
 	case err == nil:
+		q.last = &w
 		if err := b.dir.sawState(workspace, w.Number); err != nil {
 			q.log.Warn("the state is stored, but its version could not be noted", "error", err)
 		}
@@ -84,6 +95,7 @@ func (q *stateQueue) store(w provision.StateWrite) error {
 func (q *stateQueue) keep(sealed []byte, why error) {
 	path := q.boot.dir.path("rejected", q.spool.claim.String()+".state.age")
 	if err := writeFile(path, sealed); err != nil {
+		q.spool.statesLeft = true
 		q.log.Error("a state that the database refuses could not be kept", "error", err, "refused", why)
 		return
 	}

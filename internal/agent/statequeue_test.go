@@ -21,9 +21,16 @@ type putter struct {
 	queue.Queue
 	err  error
 	puts []string
+	last queue.Blob
+}
+
+// AppendLog has lost all that it had.
+func (p *putter) AppendLog(context.Context, uuid.UUID, int64, []provision.LogChunk) (int64, error) {
+	return 1, nil
 }
 
 func (p *putter) PutBlob(_ context.Context, _ uuid.UUID, blob queue.Blob, data []byte) error {
+	p.last = blob
 	p.puts = append(p.puts, fmt.Sprint(blob.Number, " ", string(data)))
 	return p.err
 }
@@ -100,5 +107,77 @@ func TestRefusedStates(t *testing.T) {
 	kept, err := os.ReadFile(q.boot.dir.path("rejected", q.spool.claim.String()+".state.age"))
 	if err != nil || string(kept) != "sealed" {
 		t.Errorf("kept = %q, %v, want the state", kept, err)
+	}
+}
+
+// A state that cannot be stored and is nowhere else outlives its spool.
+func TestStateThatIsNowhereElseIsKept(t *testing.T) {
+	t.Parallel()
+	q, _ := newStateQueue(t)
+	if err := q.wrote(t, 1, "whole", "half"); err != nil {
+		t.Fatalf("report() = %v, want nil", err)
+	}
+	if err := q.spool.remove(); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile(q.boot.dir.path("rejected", q.spool.claim.String()+stateSuffixes[1]))
+	if err != nil || string(kept) != "half" {
+		t.Errorf("kept = %q, %v, want what is left of the state", kept, err)
+	}
+	if err := q.wrote(t, 2, "whole", "whole"); err != nil {
+		t.Fatalf("report() = %v, want nil", err)
+	}
+	if err := q.spool.remove(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(q.boot.dir.path("rejected", q.spool.claim.String()+stateSuffixes[0])); !os.IsNotExist(err) {
+		t.Errorf("a state that is stored is kept as well, or %v", err)
+	}
+}
+
+// A database that was restored while a run went on gets the newest state again
+// before the run ends.
+func TestStateIsStoredAgainInARestoredDatabase(t *testing.T) {
+	t.Parallel()
+	q, p := newStateQueue(t)
+	for n := range int64(2) {
+		if err := q.wrote(t, n+1, fmt.Sprint("state", n+1), fmt.Sprint("state", n+1)); err != nil {
+			t.Fatalf("report() = %v, want nil", err)
+		}
+	}
+	next, err := patientQueue{Queue: p, states: q}.AppendLog(t.Context(), q.spool.claim, 7, nil)
+	if next != 1 || err != nil {
+		t.Fatalf("AppendLog() = %d, %v", next, err)
+	}
+	end := provision.Report{Status: provision.Success}
+	if stored, err := q.report(&end); stored || err != nil {
+		t.Fatalf("report() of the end = %v, %v, want that it goes on to the database", stored, err)
+	}
+	if got := strings.Join(p.puts, ", "); got != "1 state1, 2 state2, 2 state2" {
+		t.Errorf("stored %s, want the second again", got)
+	}
+}
+
+// While identities are rotated, some agents have none but the older one.
+func TestStateIsSignedForAllAgents(t *testing.T) {
+	t.Parallel()
+	q, p := newStateQueue(t)
+	older := generated(t)
+	q.boot.identities = append(q.boot.identities, older...)
+	q.boot.clusterKey = older.Public()
+	recipient, err := seal.ParseRecipient(older.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := seal.To(recipient, []byte("a state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.wrote(t, 1, string(sealed), string(sealed)); err != nil {
+		t.Fatalf("report() = %v, want nil", err)
+	}
+	other := &boot{identities: older}
+	if state, err := other.openState(q.spool.about.Workspace, p.last, sealed); err != nil || string(state) != "a state" {
+		t.Errorf("openState() by an agent with the older identity = %q, %v, want the state", state, err)
 	}
 }

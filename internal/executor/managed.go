@@ -28,7 +28,7 @@ type managedState struct {
 	log       *logstream.Writer
 	recipient age.Recipient
 	slots     [2]*os.File
-	// version is the newest that is written or was there before; the next one goes
+	// version is the newest that was told of, or was there before; the next one goes
 	// into the slot that the newest is not in. So there is always a whole one.
 	version int64
 	slot    int
@@ -46,8 +46,8 @@ func (r *provisionRun) serveState() error {
 		return fmt.Errorf("the cluster's key: %w", err)
 	}
 	in, slots := stateFiles()
-	state, err := io.ReadAll(io.NewSectionReader(in, 0, managedstate.MaxState))
-	if err != nil {
+	state, err := readState(in)
+	if err := errors.Join(err, in.Close()); err != nil { // closed, it takes no memory any more
 		return fmt.Errorf("read the state: %w", err)
 	}
 	m := &managedState{log: r.log, recipient: recipient, slots: slots, version: told.Version, stored: told.Version, slot: 1}
@@ -94,14 +94,27 @@ func (m *managedState) write(state []byte, header managedstate.Header) error {
 		return err
 	}
 	sum := sha256.Sum256(sealed)
+	// A number is given once: what fails now may be in the spool all the same.
+	m.version++
 	err = m.log.Update(provision.Report{Status: provision.Processing, Detail: provision.Detail{StateWrite: &provision.StateWrite{
-		Number: m.version + 1, Slot: slot, Digest: hex.EncodeToString(sum[:]), Serial: header.Serial, Lineage: header.Lineage,
+		Number: m.version, Slot: slot, Digest: hex.EncodeToString(sum[:]), Serial: header.Serial, Lineage: header.Lineage,
 	}}})
 	if err := errors.Join(err, m.log.Sync()); err != nil {
 		return err
 	}
-	m.version, m.slot = m.version+1, slot
+	m.slot = slot
 	return nil
+}
+
+// readState reads the state that the agent has handed down.
+func readState(in *os.File) ([]byte, error) {
+	info, err := in.Stat()
+	if err != nil {
+		return nil, err
+	}
+	state := make([]byte, min(info.Size(), managedstate.MaxState))
+	_, err = io.ReadFull(io.NewSectionReader(in, 0, int64(len(state))), state)
+	return state, err
 }
 
 // fill makes content all that is in a file. What cannot be written in full takes

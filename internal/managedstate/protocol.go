@@ -1,6 +1,7 @@
 package managedstate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (s *Server) get(w http.ResponseWriter) {
 // post takes a state from whoever has the lock. A template's commands inherit
 // the engine's environment: without the lock they change nothing.
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
-	state, err := io.ReadAll(r.Body)
+	state, err := s.body(r)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok || int64(len(state)) > s.options.Limit {
 		if s.options.TooLarge != nil {
 			s.options.TooLarge(s.options.Limit)
@@ -100,6 +101,17 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	if err := s.save(state, header); err != nil {
 		http.Error(w, "the state could not be stored", http.StatusInternalServerError)
 	}
+}
+
+// body reads what is sent. Room for it is made at once where the engine says how
+// much there is: a state may be a large part of what memory there is.
+func (s *Server) body(r *http.Request) ([]byte, error) {
+	var body bytes.Buffer
+	if r.ContentLength > 0 && r.ContentLength <= s.options.Limit {
+		body.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	_, err := body.ReadFrom(r.Body)
+	return body.Bytes(), err
 }
 
 func (s *Server) changeLock(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,9 @@ import (
 // BlobPart is the most bytes of a blob that one call carries.
 const BlobPart = 512 << 10
 
+// mostParts is how many parts a blob has at most.
+const mostParts = 513
+
 // The kinds of blob.
 const (
 	// BlobPlan is the plan bundle of a provision that awaits approval.
@@ -81,6 +84,9 @@ func CollectBlob(kind string, number int64, get func(number int64, part int) (Pa
 		case p.Parts != first.Parts || p.Digest != first.Digest:
 			// Repeating is safe, and finds it as it is now.
 			return Blob{}, nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("the %s has changed while it was read", kind)}
+		}
+		if data == nil {
+			data = make([]byte, 0, min(first.Parts, mostParts)*BlobPart)
 		}
 		piece, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil {

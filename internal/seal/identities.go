@@ -75,14 +75,15 @@ func (i Identities) Open(message []byte, limit int64) ([]byte, error) {
 		// The library's words quote the text, which may be a value in plain.
 		return nil, errors.New("not an age message, or a damaged one")
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
+	var plain bytes.Buffer
+	plain.Grow(int(min(int64(len(message)), limit)) + bytes.MinRead) // at once: it may be a large state
+	if _, err := plain.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, errors.New("damaged age message")
 	}
-	if int64(len(plain)) > limit {
+	if int64(plain.Len()) > limit {
 		return nil, fmt.Errorf("the age message holds more than %d bytes", limit)
 	}
-	return plain, nil
+	return plain.Bytes(), nil
 }
 
 // Sign returns a MAC (HMAC-SHA256) of a message under a key that is derived

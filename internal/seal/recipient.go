@@ -42,6 +42,7 @@ func Fingerprint(public string) string {
 // To seals a text to a public key, as binary age message.
 func To(recipient age.Recipient, plain []byte) ([]byte, error) {
 	var out bytes.Buffer
+	out.Grow(len(plain) + len(plain)/1024 + 1024) // what sealing adds is less: it may be a large state
 	if err := to(&out, recipient, plain); err != nil {
 		return nil, err
 	}
