@@ -29,8 +29,12 @@ type said struct {
 		Seq      int
 		LogChunk string `json:"log_chunk"`
 	}
-	Ended, Error string
-	Deployed     struct {
+	Ended, Error, Approved string
+	Plan                   *struct {
+		Digest  string
+		Summary struct{ Destroy int }
+	}
+	Deployed struct {
 		ID     uuid.UUID
 		Number int
 		Status string
@@ -146,6 +150,40 @@ func TestDeployButton(t *testing.T) {
 	p.do(t, "deploy", w.cluster, json.RawMessage(snapshot("a")))
 	if got := p.next(t).Refused; !got.Retry {
 		t.Errorf("deploy(not reached) = %+v, want it to be tried again", got)
+	}
+}
+
+// The plan that the page has shown is approved, and no other.
+func TestApproveButton(t *testing.T) {
+	t.Parallel()
+	w, s := newRest(t)
+	agent := w.newAgent(t, "one")
+	p := newPage(t, s)
+	id := w.deploy(t, w.operator, snapshot("a"))
+	p.do(t, "plan", id)
+	if got := p.next(t); got.Plan != nil || got.Error != "" {
+		t.Errorf("plan() of what is queued = %+v, want none", got)
+	}
+	agent.awaits(t)
+	p.do(t, "plan", id)
+	got := p.next(t)
+	if got.Plan == nil || got.Plan.Digest != aPlan || got.Plan.Summary.Destroy != 1 {
+		t.Fatalf("plan() = %+v, want the digest and what is destroyed", got)
+	}
+	p.do(t, "approve", id, strings.Repeat("e", 64))
+	if got := p.next(t).Refused; got.Reason != "plan_changed" || !strings.Contains(got.Message, "\nlook at the plan again") || got.Retry {
+		t.Errorf("approve(another plan) = %+v, want plan_changed with the hint", got)
+	}
+	s.failing.Store(true)
+	p.do(t, "approve", id, got.Plan.Digest)
+	if got := p.next(t).Refused; !got.Retry {
+		t.Errorf("approve(not reached) = %+v, want it to be tried again", got)
+	}
+	for range 2 {
+		p.do(t, "approve", id, got.Plan.Digest)
+		if got := p.next(t); got.Approved != "QUEUED" {
+			t.Errorf("approve() = %+v, want QUEUED", got)
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 )
 
 // rest answers for tables as PostgREST does, as far as the documented snippets
-// go: equality, gt, order and limit; an INSERT of one row that is returned.
+// go: equality, gt, order and limit; an INSERT of one row that is returned; and
+// for functions that take texts and answer one value.
 type rest struct {
 	pool    *pgxpool.Pool
 	user    uuid.UUID
@@ -44,7 +45,9 @@ func (s *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if !strings.Contains(r.Header.Get("Accept"), "pgrst.object") {
+	if strings.HasPrefix(r.URL.Path, "/rpc/") {
+		s.answer(w, http.StatusOK, rows[0])
+	} else if !strings.Contains(r.Header.Get("Accept"), "pgrst.object") {
 		s.answer(w, http.StatusOK, rows)
 	} else if len(rows) != 1 {
 		s.answer(w, http.StatusNotAcceptable, map[string]string{"code": "PGRST116", "message": "not one row"})
@@ -61,6 +64,18 @@ func (s *rest) answer(w http.ResponseWriter, status int, value any) {
 
 // statement puts a request into SQL.
 func (s *rest) statement(r *http.Request) (query string, args []any, err error) {
+	if name, ok := strings.CutPrefix(r.URL.Path, "/rpc/"); ok {
+		var given map[string]string
+		if err := json.NewDecoder(r.Body).Decode(&given); err != nil {
+			return "", nil, err
+		}
+		var list []string
+		for name, value := range given {
+			args = append(args, value)
+			list = append(list, fmt.Sprintf("%s => $%d", pgx.Identifier{name}.Sanitize(), len(args)))
+		}
+		return fmt.Sprintf("SELECT to_json(public.%s(%s))", pgx.Identifier{name}.Sanitize(), strings.Join(list, ", ")), args, nil
+	}
 	table := "public." + pgx.Identifier{strings.TrimPrefix(r.URL.Path, "/")}.Sanitize()
 	columns := r.URL.Query().Get("select")
 	if r.Method == http.MethodPost {

@@ -5,6 +5,7 @@
 // a JSON value a line.
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
+import { approve, plan } from './approve.mjs'
 import { deploy } from './deploy.mjs'
 import { followLog } from './follow-log.mjs'
 
@@ -17,11 +18,14 @@ const channel = {
   subscribe(callback) { listeners.push(callback); return channel },
 }
 const rest = new PostgrestClient(url)
-const supabase = { from: (table) => rest.from(table), channel: () => channel, removeChannel: () => listeners.splice(0) }
+const supabase = { from: (table) => rest.from(table), rpc: (name, args) => rest.rpc(name, args), channel: () => channel, removeChannel: () => listeners.splice(0) }
 const say = (value) => console.log(JSON.stringify(value))
 const commands = {
   deploy: ([cluster, snapshot, id]) => deploy(supabase, cluster, snapshot, id).then(
     (deployed) => say({ deployed }), ({ message, reason, retry }) => say({ refused: { message, reason, retry } })),
+  plan: ([id]) => plan(supabase, id).then((plan) => say({ plan }), ({ message }) => say({ error: message })),
+  approve: ([id, digest]) => approve(supabase, id, digest).then(
+    (approved) => say({ approved }), ({ message, reason, retry }) => say({ refused: { message, reason, retry } })),
   follow: ([id, every]) => followLog(supabase, id, {
     every, onRows: (rows) => say({ rows }), onEnd: (ended) => say({ ended }), onError: ({ message }) => say({ error: message }),
   }),
