@@ -1,27 +1,33 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
-	"errors"
+	"io"
 	"io/fs"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"filippo.io/age"
+	"filippo.io/age/armor"
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/seal"
 
 	"github.com/tendril-run/tendril/e2e/site"
 )
 
-// secretive prints what it was given and keeps a digest alone in its state.
+// secretive prints what it was given in each form, and has it in its state, its
+// errors and its outputs. What it is to do is its fate.
 const secretive = `
 variable "fate" { type = string }
 variable "password" {
@@ -37,37 +43,138 @@ variable "once" {
   ephemeral = true
 }
 variable "undeclared" { type = string }
+variable "plain" {
+  type      = string
+  sensitive = true
+}
+locals {
+  given = [for s in [var.password, var.key.pem, jsonencode(var.key), var.undeclared, var.plain] : nonsensitive(s)]
+  token = sha256("token of ${var.password}")
+  # A plan that fails never says that the output is sensitive.
+  open  = var.fate == "plan" ? local.given : concat(local.given, [nonsensitive(local.token)])
+  forms = join("\n", flatten([for s in local.open : [s, jsonencode(s), urlencode(s), base64encode(s), base64encode("x${s}"), base64encode("xy${s}"), base64encode(jsonencode({ in = s }))]]))
+}
+resource "terraform_data" "kept" { input = [var.password, var.key] }
+resource "terraform_data" "shown" { input = { text = local.forms } }
 resource "terraform_data" "a" {
-  triggers_replace = sha256("${var.fate}${var.password}${var.key.pem}${var.undeclared}")
-  input            = var.fate == "plan" ? file("${path.module}/none-of-${sha256(var.password)}") : "x"
+  triggers_replace = [var.fate, timestamp()]
   provisioner "local-exec" {
-    command     = "echo \"password is $P\"; echo \"$K\"; echo \"$J\"; echo \"$U\"; if [ $FATE = wait ]; then echo waiting; while sleep 0.1; do :; done; fi; [ $FATE != apply ]"
-    environment = {
-      P = nonsensitive(var.password), K = nonsensitive(var.key.pem), J = jsonencode(nonsensitive(var.key)), U = var.undeclared, FATE = var.fate
+    command     = <<-SH
+      print() {
+        printf '%s\n' "$1" >&2
+        for before in '' x xy; do printf '%s' "$before$1" | base64; printf '%s' "$before$1" | base64 -w0; echo; done
+        printf '%s' "$1" | od -An -v -tx1; printf '%s' "$1" | od -An -v -tx1 | tr -d ' \\n'; echo
+      }
+      echo "password is $P"
+      printf '%s\n' "$FORMS"
+      for value in "$P" "$K" "$TEST_TOKEN" "$AWS_SECRET_ACCESS_KEY" "$(cat "$GOOGLE_APPLICATION_CREDENTIALS")"; do print "$value"; done
+      if [ $FATE = wait ]; then echo waiting; while sleep 0.1; do :; done; fi
+      [ $FATE != apply ]
+    SH
+    environment = { P = nonsensitive(var.password), K = nonsensitive(var.key.pem), FORMS = local.forms, FATE = var.fate }
+  }
+  lifecycle {
+    precondition {
+      condition     = var.fate != "plan"
+      error_message = "These forms are refused: ${local.forms}"
     }
   }
 }
+output "token" {
+  value     = local.token
+  sensitive = true
+}
+output "shown" { value = local.forms }
 `
 
-// keeper is an agent, its key, and values that are to be seen nowhere.
+// keeper is where nobody is to see what is sealed: agents, their key, and the
+// values.
 type keeper struct {
 	*site.Site
-	agent  *site.Agent
+	agents []*site.Agent
 	key    seal.Identities
 	repo   string
-	values map[string]any
+	sealed map[string]any // variables
+	others []string       // what else is secret
+	plain  string         // the variable that is given in plain
+	asks   age.Identity   // to whom outputs are sealed
+	rpc    *site.Output   // what was asked of the gateway, and answered; nil without one
+	logged int            // how long the database's log was in the beginning
 	ids    []uuid.UUID
 }
 
-func newKeeper(t *testing.T) *keeper {
+// judge is a policy hook that prints what it is shown.
+const judge = `/bin/sh,-c,plan=$(cat); printf '%s\n' "$plan"; case $plan in *'"fate":{"value":"hook"}'*) exit 1;; esac`
+
+// newKeeper makes a place with agents of one identity, which keep states in the
+// database or where they are.
+func newKeeper(t *testing.T, names []string, managed bool) *keeper {
 	t.Helper()
 	s := site.New(t)
-	k := &keeper{Site: s, agent: s.NewAgent("one", 2, "").Start(), repo: s.Template("secretive", map[string]string{"main.tf": secretive})}
-	k.key = keyOf(k.agent)
-	k.values = map[string]any{
-		"password": canary() + "<&>\"", "once": canary(), "undeclared": canary(),
-		"key": map[string]any{"pem": canary() + "\n  " + canary() + "\n", "hosts": []string{canary()}},
+	k := &keeper{Site: s, repo: s.Template("secretive", map[string]string{"main.tf": secretive}), plain: canary()}
+	asks, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
 	}
+	k.asks = asks
+	lines := make([]string, 8)
+	for i := range lines {
+		lines[i] = base64.StdEncoding.EncodeToString([]byte(canary() + canary()[:5]))
+	}
+	k.sealed = map[string]any{
+		"password": canary() + "<&>\"ü+/?= " + canary(), "once": canary(), "undeclared": canary(),
+		"key": map[string]any{
+			"pem":   "-----BEGIN EC PRIVATE KEY-----\n" + strings.Join(lines, "\n") + "\n-----END EC PRIVATE KEY-----\n",
+			"hosts": []string{canary()},
+		},
+	}
+	token := sha256.Sum256([]byte("token of " + k.sealed["password"].(string)))
+	ofEnvironment, ofWorkspace, inFile := canary(), canary(), canary()
+	k.others = []string{hex.EncodeToString(token[:]), ofEnvironment, ofWorkspace, inFile}
+
+	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, devstack.LocalUser)
+	// What the agents ask of the database is in its log, as on a server that is
+	// told to write down everything.
+	for _, set := range []string{"log_min_duration_statement = 0", "log_parameter_max_length = -1", "log_parameter_max_length_on_error = -1"} {
+		s.Exec(t, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET "+set+"', current_database()); END $$")
+		s.Exec(t, "SET "+set)
+	}
+	k.logged = len(databaseLog(s))
+	if managed { // and by way of a gateway
+		k.rpc = &site.Output{}
+		if s.Gateway == nil {
+			s.Serve()
+		}
+		s.QueueURL = recorded(t, s.Gateway, k.rpc)
+	}
+	identity := s.IdentityFile()
+	for _, name := range names {
+		a := s.NewAgent(name, 7, "")
+		files := map[string]string{"aws.env": "AWS_SECRET_ACCESS_KEY=" + ofWorkspace + "\n", "key.json": `{"private_key": "` + inFile + `"}`}
+		for file, content := range files {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(a.Dir), file), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		home := filepath.Dir(a.Dir)
+		a.Configure("\n[[credentials]]\nworkspace = \"acme/**\"\nenv_file = \"" + home + "/aws.env\"\nfiles = { GOOGLE_APPLICATION_CREDENTIALS = \"" + home + "/key.json\" }\n")
+		a.Set("TEST_TOKEN", ofEnvironment)
+		a.Set("TENDRIL_POLICY_PLAIN_SENSITIVE", "true")
+		a.Set("TENDRIL_POLICY_HOOK", judge)
+		a.Set("TENDRIL_IDENTITY_FILE", identity)
+		if managed {
+			a.ManageState(identity)
+		}
+		k.agents = append(k.agents, a)
+	}
+	text, err := os.ReadFile(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.key, err = seal.ParseIdentities(identity, string(text)); err != nil {
+		t.Fatal(err)
+	}
+	k.agents[0].Start()
 	return k
 }
 
@@ -90,11 +197,14 @@ func keyOf(a *site.Agent) seal.Identities {
 // waits for approval.
 func (k *keeper) deploy(workspace, fate string) uuid.UUID {
 	k.T.Helper()
-	more := map[string]any{"terraform_vars": map[string]any{"fate": fate}}
+	more := map[string]any{
+		"terraform_vars": map[string]any{"fate": fate, "plain": k.plain},
+		"requester_key":  k.asks.(*age.X25519Identity).Recipient().String(),
+	}
 	if workspace == "acme/approval" {
 		more["approval"] = "always"
 	}
-	id := deploySealed(k.Site, k.key, k.repo, workspace, more, k.values)
+	id := deploySealed(k.Site, k.key, k.repo, workspace, more, k.sealed)
 	k.ids = append(k.ids, id)
 	return id
 }
@@ -128,122 +238,185 @@ func deploySealed(s *site.Site, key seal.Identities, repo, workspace string, mor
 	return s.DeploySnapshot(s.T, string(snapshot))
 }
 
-// forms are the texts in which the values could be found.
-func (k *keeper) forms() map[string]string {
-	forms := map[string]string{}
-	pair, _ := k.values["key"].(map[string]any)
-	pem, _ := pair["pem"].(string)
-	leaves := append(strings.Fields(pem), pair["hosts"].([]string)...)
-	for _, name := range []string{"password", "once", "undeclared"} {
-		leaves = append(leaves, k.values[name].(string))
-	}
-	for _, leaf := range leaves {
-		forms["raw "+leaf], forms["URL "+leaf] = leaf, url.QueryEscape(leaf)
-		for shift := range 3 { // whatever stands before and after it
-			encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00", shift) + leaf))
-			forms["base64 "+leaf+string(rune('0'+shift))] = encoded[4 : len(encoded)-4]
-		}
-	}
-	return forms
-}
-
-// wantNowhere looks through the database, the agent's directory and its log.
-func (k *keeper) wantNowhere(when string) {
+// lives lets runs end in each way but for those that begin with a kill.
+func (k *keeper) lives(fates map[string]string) {
 	k.T.Helper()
-	forms := k.forms()
-	look := func(where, content string) {
-		for what, form := range forms {
-			if strings.Contains(content, form) {
-				k.T.Errorf("%s %s holds a value: %s", when, where, what)
+	ids := map[string]uuid.UUID{}
+	for fate := range fates { // at once
+		ids[fate] = k.deploy("acme/"+fate, fate)
+	}
+	for fate, want := range fates {
+		if got := k.AwaitEnd(ids[fate]); got != want {
+			k.T.Fatalf("provision %s = %s: %s, want %s", fate, got, k.Message(ids[fate]), want)
+		}
+		log := k.Log(k.T, ids[fate])
+		for _, want := range []string{"password is ***", "sealed_vars.undeclared: the template does not declare"} {
+			if !strings.Contains(log, want) && (fate == "well" || fate == "apply") {
+				k.T.Errorf("the log of %s lacks %q:\n%s", fate, want, log)
 			}
 		}
 	}
-	look("the database", dump(k.Site))
-	look("the agent's log", k.agent.Out.String())
-	looked := 0
-	err := filepath.WalkDir(k.agent.Dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
-			return nil
+}
+
+// live deploys what runs until it is killed, and returns its process.
+func (k *keeper) live(workspace string) (id uuid.UUID, exec int) {
+	k.T.Helper()
+	agent := k.agents[0].Cmd.Process.Pid
+	before, err := children(agent)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	id = k.deploy(workspace, "wait")
+	k.AwaitLine(id, "waiting")
+	after, err := children(agent)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	for _, child := range after {
+		if !slices.Contains(before, child) {
+			return id, child
 		}
-		content, err := os.ReadFile(path)
-		looked++
-		look(path, string(content))
-		if strings.HasPrefix(string(content), "PK") { // a saved plan is a zip, in which no text is found
-			k.T.Errorf("%s %s is a plan in clear", when, path)
+	}
+	k.T.Fatal("the live run has no process")
+	return id, 0
+}
+
+// children are the processes that one has started.
+func children(pid int) (pids []int, err error) {
+	all, err := process.Descendants(pid)
+	for _, child := range all {
+		if child.Parent == pid {
+			pids = append(pids, child.PID)
+		}
+	}
+	return pids, err
+}
+
+// wantLiveFiles looks at the files that a live run has of its variables.
+func (k *keeper) wantLiveFiles(workspace uuid.UUID) (secrets string) {
+	k.T.Helper()
+	secrets = filepath.Join(k.agents[0].Dir, "work", workspace.String(), "secrets")
+	found := 0
+	err := filepath.WalkDir(secrets, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		want := fs.FileMode(0o600)
+		if d.IsDir() {
+			want = 0o700
+		} else {
+			found++
+		}
+		if err == nil && info.Mode().Perm() != want {
+			k.T.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
 		}
 		return err
 	})
-	if err != nil || looked == 0 {
-		k.T.Errorf("looked through %d files of the agent, %v", looked, err)
+	if err != nil || found < 4 { // two of variables, the plan, the credentials
+		k.T.Errorf("the live run has %d files, %v, want those of its variables and the plan", found, err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(k.agent.Dir, "work", "*", "secrets")); len(left) > 0 {
-		k.T.Errorf("%s there is still %v", when, left)
-	}
+	return secrets
 }
 
-// What is sealed is in the live run's files and nowhere else, whatever becomes
-// of the run: a success, a failed plan, a failed apply, a kill -9 of the agent
-// and of the run's process together.
+// What is sealed, and a sensitive output, are in the live run's files and in
+// Terraform's state, and nowhere else, in no form and whatever becomes of the
+// run. Here states are in the database, and agents reach it by a gateway.
 func TestSealedValuesAppearNowhere(t *testing.T) {
 	t.Parallel()
-	k := newKeeper(t)
-	for _, c := range []struct{ fate, want string }{{"well", "SUCCESS"}, {"plan", "FAILED/plan_failed"}, {"apply", "FAILED/apply_failed"}} {
-		id := k.deploy("acme/"+c.fate, c.fate)
-		if got := k.AwaitEnd(id); got != c.want {
-			t.Fatalf("provision %s = %s: %s, want %s", c.fate, got, k.Message(id), c.want)
-		}
-	}
-	if log := k.Log(t, k.ids[0]); !strings.Contains(log, "password is ***") || !strings.Contains(log, "sealed_vars.undeclared: the template does not declare") {
-		t.Errorf("the log lacks the masked line or the warning:\n%s", log)
-	}
-	k.wantNowhere("after runs that ended")
-
+	k := newKeeper(t, []string{"one", "two"}, true)
 	// What waits for approval is kept, but by nobody who could read it, and what
 	// is ephemeral is given to the apply anew.
-	id := k.deploy("acme/approval", "well")
-	k.Await("approval to be asked for", "SELECT status = 'AWAITING_APPROVAL' FROM public.provisions WHERE id = $1", id)
-	k.wantNowhere("while a plan waits for approval")
-	k.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE id = $1", id)
-	if got := k.AwaitEnd(id); got != "SUCCESS" {
-		t.Fatalf("the approved provision = %s: %s", got, k.Message(id))
-	}
-	k.wantNowhere("after an approved run")
+	approved := k.deploy("acme/approval", "well")
+	k.lives(map[string]string{"well": "SUCCESS", "plan": "FAILED/plan_failed", "apply": "FAILED/apply_failed", "hook": "FAILED/policy_refused"})
+	k.Await("approval to be asked for", "SELECT status = 'AWAITING_APPROVAL' FROM public.provisions WHERE id = $1", approved)
+	k.wantNowhere("after runs that ended, and while a plan waits")
 
-	id = k.deploy("acme/wait", "wait")
-	k.AwaitLine(id, "waiting")
-	files, err := filepath.Glob(filepath.Join(k.agent.Dir, "work", "*", "secrets", "sealed.tfvars.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("the live run has %v, %v, want its file of sealed variables", files, err)
-	}
-	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file has mode %v, %v, want 0600", info.Mode(), err)
-	}
-	children, err := process.Descendants(k.agent.Cmd.Process.Pid)
-	if err != nil {
+	child, exec := k.live("acme/child")
+	if err := syscall.Kill(exec, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	agent := k.agent.Cmd.Process.Pid
-	_ = syscall.Kill(agent, syscall.SIGKILL)
-	killed := 0
-	for _, child := range children {
-		if child.Parent == agent && syscall.Kill(child.PID, syscall.SIGKILL) == nil {
-			killed++
+	if got := k.AwaitEnd(child); got != "FAILED/exec_died" {
+		t.Errorf("the run whose process was killed = %s: %s", got, k.Message(child))
+	}
+	killed, exec := k.live("acme/killed")
+	secrets := k.wantLiveFiles(uuid.MustParse(k.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", killed)))
+	one := k.agents[0]
+	_ = syscall.Kill(one.Cmd.Process.Pid, syscall.SIGKILL)
+	if err := syscall.Kill(exec, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-one.Done
+	if _, err := os.Stat(filepath.Join(secrets, "sealed.tfvars.json")); err != nil {
+		t.Errorf("what was killed left no file of sealed variables (%v), so the test shows nothing", err)
+	}
+	k.lookAt("the killed agent's log", one.Out.String())
+
+	// Another agent applies what was approved.
+	k.agents[1].Start()
+	k.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE id = $1", approved)
+	if got := k.AwaitEnd(approved); got != "SUCCESS" {
+		t.Fatalf("the approved provision = %s: %s", got, k.Message(approved))
+	}
+	one.Start()
+	if got := k.AwaitEnd(killed); got != "FAILED/agent_restarted" {
+		t.Errorf("provision = %s: %s, want FAILED/agent_restarted", got, k.Message(killed))
+	}
+	k.destroyAll()
+	k.wantNowhere("in the end")
+	k.wantSealedOutput(approved)
+	k.wantTheSearchToFind()
+}
+
+// The same with states that are files of the agent's: the one place where the
+// values are to be found afterwards, by root and the run's own user.
+func TestSealedValuesAppearNowhereButInLocalState(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t, []string{"one"}, false)
+	approved := k.deploy("acme/approval", "well")
+	k.lives(map[string]string{"well": "SUCCESS", "apply": "FAILED/apply_failed"})
+	k.Await("approval to be asked for", "SELECT status = 'AWAITING_APPROVAL' FROM public.provisions WHERE id = $1", approved)
+	k.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE id = $1", approved)
+	if got := k.AwaitEnd(approved); got != "SUCCESS" {
+		t.Fatalf("the approved provision = %s: %s", got, k.Message(approved))
+	}
+	k.wantNowhere("before what exists is destroyed")
+	k.destroyAll()
+	k.wantNowhere("in the end")
+}
+
+// destroyAll destroys what the runs that went well have made; the engine shows
+// what it takes away.
+func (k *keeper) destroyAll() {
+	k.T.Helper()
+	var ids []uuid.UUID
+	for _, workspace := range []string{"acme/well", "acme/approval"} {
+		var id uuid.UUID
+		err := k.Conn.QueryRow(k.T.Context(), `INSERT INTO public.provisions (cluster_id, operation, config_snapshot)
+			SELECT cluster_id, 'destroy', config_snapshot - 'approval' FROM public.provisions WHERE config_snapshot ->> 'workspace' = $1 LIMIT 1 RETURNING id`, workspace).Scan(&id)
+		if err != nil {
+			k.T.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if got := k.AwaitEnd(id); got != "SUCCESS" {
+			k.T.Fatalf("the destroy = %s: %s", got, k.Message(id))
 		}
 	}
-	<-k.agent.Done
-	if _, err := os.Stat(files[0]); killed != 1 || err != nil {
-		t.Errorf("killed %d children; the file they left: %v, want one, and it to be there", killed, err)
+	k.ids = append(k.ids, ids...)
+}
+
+// wantSealedOutput opens what the requester gets.
+func (k *keeper) wantSealedOutput(id uuid.UUID) {
+	k.T.Helper()
+	message := k.Text(k.T, "SELECT outputs -> 'token' ->> 'sealed' FROM public.provisions WHERE id = $1", id)
+	opened, err := age.Decrypt(armor.NewReader(strings.NewReader(message)), k.asks)
+	if err != nil {
+		k.T.Fatal(err)
 	}
-	said := k.agent.Out.String()
-	k.agent.Start()
-	if got := k.AwaitEnd(id); got != "FAILED/agent_restarted" {
-		t.Errorf("provision = %s: %s, want FAILED/agent_restarted", got, k.Message(id))
-	}
-	k.wantNowhere("after the kill")
-	for what, form := range k.forms() {
-		if strings.Contains(said, form) {
-			t.Errorf("the killed agent's log holds a value: %s", what)
-		}
+	if got, err := io.ReadAll(opened); err != nil || string(got) != `"`+k.others[0]+`"` {
+		k.T.Errorf("the requester opens %q, %v, want the sensitive output", got, err)
 	}
 }
 
@@ -251,104 +424,26 @@ func TestSealedValuesAppearNowhere(t *testing.T) {
 // is hidden all the same in what the database gets of it.
 func TestSealedValuesThatTheTemplateShows(t *testing.T) {
 	t.Parallel()
-	k := newKeeper(t)
-	k.values = map[string]any{"undeclared": canary()}
-	k.repo = k.Template("open", map[string]string{"main.tf": `
+	s := site.New(t)
+	agent := s.NewAgent("one", 2, "").Start()
+	repo := s.Template("open", map[string]string{"main.tf": `
 variable "undeclared" { type = string }
-variable "fate" { type = string }
 resource "terraform_data" "a" { input = { "text" = "with ${var.undeclared}" } }
 output "shown" { value = "shown: ${var.undeclared}" }
 output "alone" { value = [var.undeclared] }
 `})
+	values := map[string]any{"undeclared": canary()}
 	for range 2 { // the second time there is nothing to do
-		id := k.deploy("acme/open", "well")
-		if got := k.AwaitEnd(id); got != "SUCCESS" {
-			t.Fatalf("provision = %s: %s", got, k.Message(id))
+		id := deploySealed(s, keyOf(agent), repo, "acme/open", nil, values)
+		if got := s.AwaitEnd(id); got != "SUCCESS" {
+			t.Fatalf("provision = %s: %s", got, s.Message(id))
 		}
 	}
-	all := dump(k.Site)
+	all := dump(s)
 	if at := strings.Index(all, "canary-"); at >= 0 {
 		t.Errorf("the database holds the value: …%s…", all[max(0, at-200):min(len(all), at+60)])
 	}
 	if !strings.Contains(all, "with ***") {
 		t.Error("the database lacks what is made of the value, masked")
-	}
-}
-
-// Two workspaces at once, and one that is not configured: each run has its own
-// credentials, and none has the agent's.
-func TestCredentialsByWorkspace(t *testing.T) {
-	t.Parallel()
-	s := site.New(t)
-	meet := site.Meeting(t)
-	a := s.NewAgent("one", 3, "")
-	values := map[string]string{"prod": canary(), "dev": canary(), "agent": canary(), "token": canary()}
-	for _, name := range []string{"prod", "dev"} {
-		file := filepath.Join(filepath.Dir(a.Dir), name+".env")
-		token := filepath.Join(filepath.Dir(a.Dir), name+".json")
-		for path, content := range map[string]string{file: "AWS_SECRET_ACCESS_KEY=" + values[name] + "\n", token: values["token"] + "-of-" + name} {
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a.Configure("\n[[credentials]]\nworkspace = \"acme/" + name + "\"\nenv_file = \"" + file + "\"\nfiles = { GOOGLE_APPLICATION_CREDENTIALS = \"" + token + "\" }\n")
-	}
-	a.Set("AWS_SECRET_ACCESS_KEY", values["agent"])
-	a.Start()
-	repo := s.Template("greedy", map[string]string{"main.tf": `
-variable "name" { type = string }
-resource "terraform_data" "a" {
-  triggers_replace = timestamp()
-  provisioner "local-exec" {
-    command = "touch ` + meet + `/$NAME; until [ -e ` + meet + `/prod ] && [ -e ` + meet + `/dev ]; do sleep 0.05; done; echo \"has $AWS_SECRET_ACCESS_KEY and $(cat $GOOGLE_APPLICATION_CREDENTIALS </dev/null)\"; (env; cat $GOOGLE_APPLICATION_CREDENTIALS </dev/null) > ` + meet + `/env.$NAME"
-    environment = { NAME = var.name }
-  }
-}
-`})
-	ids := map[string]uuid.UUID{}
-	for _, name := range []string{"prod", "dev", "other"} {
-		ids[name] = s.DeployTemplate(repo, "acme/"+name, map[string]any{"name": name})
-	}
-	for name, id := range ids {
-		if got := s.AwaitEnd(id); got != "SUCCESS" {
-			t.Fatalf("provision of acme/%s = %s: %s", name, got, s.Message(id))
-		}
-		content, err := os.ReadFile(filepath.Join(meet, "env."+name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		has, log := string(content), s.Log(t, id)
-		for of, value := range values {
-			if want := of == name || of == "token" && name != "other"; strings.Contains(has, value) != want {
-				t.Errorf("the run of acme/%s has the credentials of %s: %t, want %t", name, of, !want, want)
-			}
-			if strings.Contains(log, value) {
-				t.Errorf("the log of acme/%s shows the credentials of %s", name, of)
-			}
-		}
-		want := "has *** and ***"
-		if name == "other" {
-			want = "No credentials of the agent's configuration are for the workspace acme/other"
-		}
-		if !strings.Contains(log, want) {
-			t.Errorf("the log of acme/%s lacks %q:\n%s", name, want, log)
-		}
-		if name != "other" && !strings.Contains(has, values["token"]+"-of-"+name) {
-			t.Errorf("the run of acme/%s has not its own file", name)
-		}
-	}
-	if left, _ := filepath.Glob(filepath.Join(a.Dir, "work", "*", "secrets")); len(left) > 0 {
-		t.Errorf("after the runs there is still %v", left)
-	}
-	// A file that others may read serves no run, and says why.
-	if err := os.Chmod(filepath.Join(filepath.Dir(a.Dir), "dev.env"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	open := s.DeployTemplate(repo, "acme/dev", map[string]any{"name": "dev"})
-	if got := s.AwaitEnd(open); got != "FAILED/credentials_missing" || !strings.Contains(s.Message(open), "others may read it") {
-		t.Errorf("provision with an open file = %s: %s, want FAILED/credentials_missing", got, s.Message(open))
-	}
-	if strings.Contains(dump(s)+a.Out.String(), "canary-") {
-		t.Error("the database or the agent's log holds a credential")
 	}
 }

@@ -55,6 +55,57 @@ output "shown" { value = "` + inState + `!" }
 	}
 }
 
+// An output may be sensitive, and what it is made of not. What a plan prints is
+// masked all the same, with its own values and those of the state before,
+// wherever that is, and so are its errors.
+func TestSensitiveOutputsAreKnownBeforeThePlanIsPrinted(t *testing.T) {
+	t.Parallel()
+	const before, after = "a-value-of-the-state", "a-value-of-the-plan"
+	s, _ := newSharedSite(t)
+	template := func(value, fate string) map[string]string {
+		return map[string]string{"main.tf": `
+terraform {
+  backend "http" {}
+}
+resource "terraform_data" "made" {
+  input = "` + value + `"
+  lifecycle {
+    precondition {
+      condition     = ` + fate + `
+      error_message = "` + before + ` is refused"
+    }
+  }
+}
+output "secret" {
+  value     = terraform_data.made.input
+  sensitive = true
+}
+`}
+	}
+	repo := s.template(template(before, `terraform.workspace == "default"`), nil)
+	result, c := s.run()
+	wantEnd(t, result, provision.Success, "")
+	wantNowhere(t, c, before)
+	if !strings.Contains(c.text(), `+ input  = "***"`) || strings.Index(c.text(), "will perform") > strings.Index(c.text(), "Apply complete") {
+		t.Errorf("the plan is not in the log, or not before the apply:\n%s", c.text())
+	}
+	for version, value := range map[string]string{"v2": after, "v3": before} {
+		repo.Tag(version, repo.Commit(gittest.Text(template(value, map[string]string{"v2": `terraform.workspace == "default"`, "v3": `terraform.workspace != "default"`}[version]))))
+	}
+	s.ask(repo.URL, "v2", "", nil)
+	c = s.do(provision.OperationPlan)
+	wantNowhere(t, c, before, after)
+
+	s.job.Assignment.Operation = provision.OperationApply
+	s.ask(repo.URL, "v3", "", nil)
+	result, c = s.run()
+	wantEnd(t, result, provision.Failed, provision.CodePlanFailed)
+	wantNowhere(t, c, before)
+	if !strings.Contains(c.text(), "*** is refused") {
+		t.Errorf("the plan's error is not in the log:\n%s", c.text())
+	}
+}
+
 func wantNowhere(t *testing.T, c *child, secrets ...string) {
 	t.Helper()
 	reports, err := json.Marshal(c.reports)

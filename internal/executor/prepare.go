@@ -37,13 +37,8 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 	return t.init(ctx)
 }
 
-// maxPriorState is how large a state may be, in bytes, to be looked through
-// before there is a plan.
-const maxPriorState = 32 << 20
-
 // maskPriorState hides what the state of the last run holds, where that is at
-// hand. Of one in a backend of the template's the plan tells, when it has been
-// printed: to ask before would cost each run another engine process.
+// hand.
 func (t *terraformRun) maskPriorState() {
 	var raw []byte
 	switch {
@@ -51,14 +46,36 @@ func (t *terraformRun) maskPriorState() {
 		raw = t.run.managed.State()
 	case t.backend.local:
 		raw, _ = terraform.ReadStateFile(t.backend.place) // init says what is wrong with it
-	}
-	if len(raw) > maxPriorState {
+	default:
 		return
 	}
-	if state, err := terraform.ReadState(raw, nil); err == nil {
-		t.run.log.Mask(state.Secrets...)
-		t.exist = len(state.Resources)
+	t.maskState(raw)
+}
+
+// maskRemoteState is maskPriorState for a state in a backend of the template's,
+// or one that is encrypted: the engine alone has it, when init is done. That
+// costs a process, and the backend's answer; but what the plan itself says of
+// secrets comes when its first lines are printed. A plan will tell by itself what
+// is wrong with the backend.
+func (t *terraformRun) maskRemoteState(ctx context.Context) {
+	if t.priorMasked || t.run.approved != nil {
+		return
 	}
+	limited, cancel := context.WithTimeout(ctx, resultPatience)
+	defer cancel()
+	if raw, err := t.pullState(limited); err == nil {
+		t.maskState(raw)
+	}
+}
+
+// maskState hides what a state says is sensitive.
+func (t *terraformRun) maskState(raw []byte) {
+	state, err := terraform.ReadState(raw, nil)
+	if err != nil {
+		return
+	}
+	t.run.log.Mask(state.Secrets...)
+	t.exist, t.priorMasked = len(state.Resources), true
 }
 
 // init fetches modules and providers and records the backend, beginning with

@@ -46,6 +46,8 @@ type terraformRun struct {
 	// exist is how many resources there were before the run; 0 where that is not
 	// known.
 	exist int
+	// priorMasked says that what the state holds is masked.
+	priorMasked bool
 	// requester is to whom sensitive outputs are sealed; nil for nobody.
 	requester age.Recipient
 	// sealed is the file of the variables that came sealed, and ephemeral that of
@@ -242,10 +244,13 @@ func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err e
 		t.plan, err = t.runner.ShowPlanTo(ctx, t.run.files.plan, t.rawPlan(&raw))
 		return err
 	})
+	if err == nil {
+		t.run.log.Mask(terraform.SensitiveValues(t.plan)...)
+	}
+	t.runner.PrintPlan()
 	if err != nil {
 		return planned{}, err
 	}
-	t.run.log.Mask(terraform.SensitiveValues(t.plan)...)
 	t.warnOfUnmatched()
 	if t.run.operation() == provision.OperationRefresh {
 		t.note.put()
@@ -274,6 +279,11 @@ func (t *terraformRun) rawPlan(raw *bytes.Buffer) io.Writer {
 
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 	operation, snapshot := t.run.operation(), t.run.snapshot
+	// The engine keeps the mode of a file that is there.
+	if err := os.WriteFile(t.run.files.plan, nil, 0o600); err != nil {
+		return false, fmt.Errorf("make the plan's file: %w", err)
+	}
+	t.maskRemoteState(ctx)
 	progress := newQuiet(t.run.session)
 	defer progress.close()
 	var looking func(int)
@@ -283,9 +293,23 @@ func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
 		VarFile: t.run.files.vars, SealedVarFile: t.sealed, Out: t.run.files.plan,
 		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
-		Targets: snapshot.Targets, Replace: snapshot.Replace, Refreshing: looking,
+		Targets: snapshot.Targets, Replace: snapshot.Replace, Refreshing: looking, KeepText: true,
 	})
+	if err != nil {
+		t.printFailedPlan(ctx)
+	}
 	return changes, t.whatEngineSaid(err)
+}
+
+// printFailedPlan prints how far a plan got that failed, which some versions
+// save as well.
+func (t *terraformRun) printFailedPlan(ctx context.Context) {
+	if info, err := os.Stat(t.run.files.plan); err == nil && info.Size() > 0 && ctx.Err() == nil {
+		if plan, err := t.runner.ShowPlan(ctx, t.run.files.plan); err == nil {
+			t.run.log.Mask(terraform.SensitiveValues(plan)...)
+		}
+	}
+	t.runner.PrintPlan()
 }
 
 // warnOfUnmatched says which targets and replacements meet nothing: such a plan

@@ -2,50 +2,13 @@ package logstream
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
-	"net/url"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/logstream/formtest"
 )
-
-// written is how other people's code writes a secret into a log; ours has no
-// part in it. Of what stands around it in base64, whole letters are known.
-func written(secret string, before, after []byte) map[string]string {
-	whole := slices.Concat(before, []byte(secret), after)
-	quoted, _ := json.Marshal(secret)
-	out := map[string]string{
-		"raw":   secret,
-		"JSON":  string(quoted[1 : len(quoted)-1]),
-		"query": url.QueryEscape(secret),
-		"path":  url.PathEscape(secret),
-		"lower": lowerEscapes(url.QueryEscape(secret)),
-		"hex":   fmt.Sprintf("%x", secret),
-		"HEX":   strings.ToUpper(fmt.Sprintf("%x", secret)),
-	}
-	if user := url.UserPassword("u", secret).String(); len(user) > 2 {
-		out["user"] = user[2:]
-	}
-	from, to := (8*len(before)+5)/6, 8*(len(before)+len(secret))/6
-	for name, encoding := range map[string]*base64.Encoding{
-		"base64": base64.StdEncoding, "raw base64": base64.RawStdEncoding, "URL base64": base64.URLEncoding, "raw URL base64": base64.RawURLEncoding,
-	} {
-		out[name] = encoding.EncodeToString(whole)[from:to]
-	}
-	return out
-}
-
-func lowerEscapes(text string) string {
-	for i := 0; i+2 < len(text); i++ {
-		if text[i] == '%' {
-			text = text[:i] + strings.ToLower(text[i:i+3]) + text[i+3:]
-		}
-	}
-	return text
-}
 
 // FuzzForms: a secret is hidden in each form, however the text is cut, and what
 // stands around it stays, byte for byte.
@@ -62,7 +25,7 @@ func FuzzForms(f *testing.F) {
 			return
 		}
 		random := rand.New(rand.NewPCG(seed, 1))
-		for name, form := range written(secret, before, after) {
+		for name, form := range formtest.Forms(secret, before, after) {
 			if len(form) < minEncoded {
 				continue
 			}

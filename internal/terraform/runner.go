@@ -52,6 +52,7 @@ type Runner struct {
 	killAfter  time.Duration
 	stragglers func()
 	confine    func() error
+	plan       planText // what Plan has kept back
 }
 
 // New returns a Runner for the engine that Locate found.
@@ -172,6 +173,9 @@ type PlanOptions struct {
 	// Refreshing hears how many resources the engine has begun to look at. It
 	// must be quick. May be nil.
 	Refreshing func(resources int)
+	// KeepText keeps what the engine prints of the plan until PrintPlan, also
+	// where it fails.
+	KeepText bool
 }
 
 // Plan makes a plan and reports whether it would change anything, outputs
@@ -194,8 +198,12 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 	for _, address := range opts.Replace {
 		args = append(args, tfexec.Replace(address))
 	}
-	run := r.command("plan", provision.CodePlanFailed)
-	err = run.do(ctx, countRefreshes(r.out.stdout(), opts.Refreshing), func(ctx context.Context, tf *tfexec.Terraform) error {
+	run, stdout := r.command("plan", provision.CodePlanFailed), r.out.stdout()
+	if opts.KeepText {
+		r.plan = planText{out: r.out}
+		stdout = r.plan.through()
+	}
+	err = run.do(ctx, countRefreshes(stdout, opts.Refreshing), func(ctx context.Context, tf *tfexec.Terraform) error {
 		changes, err = tf.Plan(ctx, args...)
 		return err
 	})
