@@ -27,10 +27,10 @@ const (
 )
 
 // forms returns the ways a secret is written in a log: as it is, inside JSON,
-// in a URL, and as part of something in base64 or hexadecimal; and each of its
-// lines, because what prints it may indent every line or put a name before it.
-// White space around it is no part of the secret: a file's last newline is
-// seldom printed with it.
+// in a URL, and as part of something in base64 or hexadecimal, which may be JSON
+// itself; and each of its lines, because what prints it may indent every line or
+// put a name before it, and encode it then. White space around it is no part of
+// the secret: a file's last newline is seldom printed with it.
 func forms(value string, all bool) []string {
 	value = strings.TrimSpace(value)
 	if len(value) < MinSecret {
@@ -39,7 +39,7 @@ func forms(value string, all bool) []string {
 	all = all && len(value) <= maxForms
 	out := writings(value, all)
 	if all {
-		out = append(out, encodings(value)...)
+		out = append(out, wrapped(value)...)
 	}
 	lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })
 	if len(lines) > 1 {
@@ -53,11 +53,17 @@ func forms(value string, all bool) []string {
 	return slices.Compact(out)
 }
 
-// writings are the forms in which a text can still be read.
+// writings are the forms of a text without what it is in.
 func writings(text string, all bool) []string {
 	out := append(jsonForms(cleanString(text), all), cleanString(text))
-	if all {
-		out = append(out, urlForms(text)...)
+	if !all {
+		return out
+	}
+	out = append(append(out, urlForms(text)...), encodings(text)...)
+	for _, inside := range jsonForms(text, false) {
+		if inside != text {
+			out = append(out, encodings(inside)...)
+		}
 	}
 	return out
 }
@@ -85,16 +91,23 @@ func encodings(value string) []string {
 			add(end[first:last])
 		}
 	}
-	// The value by itself, in lines as base64 and openssl print them.
+	add(fmt.Sprintf("%x", value))
+	add(fmt.Sprintf("%X", value))
+	return out
+}
+
+// wrapped is the value by itself in base64, in lines as base64 and openssl print
+// them.
+func wrapped(value string) (out []string) {
 	alone := base64.StdEncoding.EncodeToString([]byte(value))
 	for _, width := range []int{64, 76} {
 		if len(alone) > width {
 			for line := range slices.Chunk([]byte(alone), width) {
-				add(string(line))
+				if len(line) >= minEncoded {
+					out = append(out, string(line))
+				}
 			}
 		}
 	}
-	add(fmt.Sprintf("%x", value))
-	add(fmt.Sprintf("%X", value))
 	return out
 }

@@ -2,6 +2,7 @@ package logstream
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"math/rand/v2"
 	"strings"
@@ -41,6 +42,32 @@ func FuzzForms(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What is encoded may be indented, or inside JSON, as in a machine's user data.
+func TestLinesAreHiddenInsideWhatIsEncoded(t *testing.T) {
+	t.Parallel()
+	lines := []string{"canary-of-the-first-line-with-some-more", "canary \"of\" the <second> line"}
+	secret := strings.Join(lines, "\n") + "\n"
+	for shift := range 3 {
+		before := strings.Repeat(" ", shift)
+		inJSON, _ := json.Marshal(map[string]string{before: secret})
+		for name, text := range map[string]string{
+			"indented": before + strings.Join(lines, "\n    "), "in JSON": string(inJSON), "with other ends": before + strings.Join(lines, "\r\n"),
+		} {
+			got := maskAll([]string{secret}, base64.StdEncoding.EncodeToString([]byte(text)))
+			for _, line := range lines {
+				quoted, _ := json.Marshal(line)
+				for _, text := range []string{line, string(quoted[1 : len(quoted)-1])} {
+					for form, what := range formtest.All(text) {
+						if strings.Contains(got, form) {
+							t.Errorf("%s, %d: mask() = %q has %q as %s", name, shift, got, text, what)
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // FuzzCuts: what becomes of a text depends on it alone, and not on how it was
