@@ -151,7 +151,7 @@ func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
 	if p.options.Resume {
 		next, err := p.appendLog(ctx, 1, nil)
 		if err != nil {
-			return err
+			return p.heard(ctx, err)
 		}
 		p.chunks.rewind(next)
 		p.resumedTo = next
