@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -438,5 +439,21 @@ func TestStatesAreForAdmins(t *testing.T) {
 	}
 	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'fetch_result'"); got != 2 {
 		t.Errorf("audited reads = %d, want 2", got)
+	}
+}
+
+// What has expired is removed in portions, for an agent that stores a state waits
+// for one.
+func TestExpiryIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	mustExec(t, w.conn, `INSERT INTO tendril.blobs (kind, cluster_id, parts, expires_at)
+		SELECT 'upload', $1, p.parts, now() - interval '1 hour' + p.n * interval '1 second' FROM unnest(ARRAY[100, 100, 1, 513, 1, 1]) WITH ORDINALITY p (parts, n)`, w.cluster)
+	var got []int
+	for range 4 {
+		got = append(got, one[int](t, w.conn, "SELECT tendril.expire_blobs()"))
+	}
+	if want := []int{2, 2, 2, 0}; !slices.Equal(got, want) {
+		t.Errorf("removed at a time = %v, want %v", got, want)
 	}
 }

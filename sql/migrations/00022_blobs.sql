@@ -118,8 +118,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Removes what nobody has come for, some at a time. Run by whoever puts
--- something, and by a timer.
+-- Removes what nobody has come for, the oldest first, about 64 MiB at a time: who
+-- puts something waits for it, and has few seconds. Also run by timers.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.expire_blobs() RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -128,7 +128,12 @@ DECLARE
   v_gone int;
 BEGIN
   DELETE FROM tendril.blobs WHERE id IN (
-    SELECT id FROM tendril.blobs WHERE expires_at < clock_timestamp() ORDER BY expires_at LIMIT 20 FOR UPDATE SKIP LOCKED);
+    SELECT id FROM tendril.blobs WHERE id IN (
+      SELECT o.id FROM (
+        SELECT e.id, sum(e.parts) OVER (ORDER BY e.expires_at, e.id) - e.parts AS before FROM (
+          SELECT id, parts, expires_at FROM tendril.blobs WHERE expires_at < clock_timestamp() ORDER BY expires_at LIMIT 20) e) o
+      WHERE o.before < 128)
+    FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS v_gone = ROW_COUNT;
   RETURN v_gone;
 END $$;
