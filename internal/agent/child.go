@@ -92,7 +92,8 @@ func (c *child) clear() string {
 	if said == "" { // as a rule
 		return ""
 	}
-	return c.hide(said)
+	said = c.hide(said)
+	return strings.ToValidUTF8(said[max(0, len(said)-tailSize):], "?")
 }
 
 // how says in words how the process ended, such as "ended with exit status 2".

@@ -11,7 +11,8 @@ import (
 // kept, in bytes: a Go panic fits, a flood does not.
 const tailSize = 8 << 10
 
-// tail keeps the end of what comes out of a pipe.
+// tail keeps the end of what comes out of a pipe, twice as much as is shown: what
+// is cut off is then found whole by who hides it.
 type tail struct {
 	pipe    *os.File
 	reading sync.WaitGroup
@@ -29,7 +30,7 @@ func (t *tail) read() {
 	for {
 		n, err := t.pipe.Read(buf)
 		t.kept = append(t.kept, buf[:n]...)
-		if more := len(t.kept) - tailSize; more > 0 {
+		if more := len(t.kept) - 2*tailSize; more > 0 {
 			t.kept = append(t.kept[:0], t.kept[more:]...)
 		}
 		if err != nil {

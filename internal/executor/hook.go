@@ -33,7 +33,7 @@ func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
 	stdout, stderr := &wholeLines{to: r.log.Stream(provision.Stdout)}, &wholeLines{to: r.log.Stream(provision.Stderr)}
 	began := time.Now()
 	err = policyhook.Hook{
-		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: own, Env: r.hookEnvironment(own), Confine: r.id.Confine,
+		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: own, Env: r.hookEnvironment(own), Confine: r.id.Confine, Hide: r.log.MaskString,
 		Stdout: stdout, Stderr: stderr,
 	}.Judge(ctx, plan)
 	stdout.end()

@@ -182,6 +182,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 			endDescendants(log)
 		},
 		Confine: t.run.id.Confine,
+		Hide:    log.MaskString,
 	})
 	if err != nil {
 		return provision.Detail{}, err

@@ -24,6 +24,8 @@ type Hook struct {
 	// Confine, if set, is called on the thread that starts the program, and that
 	// ends with it.
 	Confine func() error
+	// Hide, if set, hides secrets in a text; see Refused.Said.
+	Hide func(string) string
 	// Stdout and Stderr get what it prints, never two calls at once.
 	Stdout, Stderr io.Writer
 }
@@ -32,7 +34,7 @@ type Hook struct {
 type Refused struct { //nolint:errname // policyhook.Refused reads as what it is
 	// Why completes a sentence that begins with the hook.
 	Why string
-	// Said is the end of what it printed.
+	// Said is the end of what it printed, hidden before it was cut.
 	Said string
 }
 
@@ -50,7 +52,7 @@ func (h Hook) Judge(ctx context.Context, plan []byte) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
-	var said tail
+	said := tail{hide: h.Hide}
 	// The kernel kills it with the thread that started it, which is ours till
 	// then.
 	over := make(chan error, 1)
@@ -101,8 +103,12 @@ func (h Hook) run(ctx context.Context, plan []byte, said *tail) error {
 // maxSaid is how much of the end of its output a refusal has, in bytes.
 const maxSaid = 2 << 10
 
+// maxKept is how much of that end is looked at for secrets, in bytes.
+const maxKept = 64 << 10
+
 // tail keeps the end of what is written, by two streams.
 type tail struct {
+	hide func(string) string
 	mu   sync.Mutex
 	text []byte
 }
@@ -113,7 +119,7 @@ func (t *tail) also(w io.Writer) io.Writer {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.text = append(t.text, p...)
-		if over := len(t.text) - 2*maxSaid; over > 0 {
+		if over := len(t.text) - maxKept; over > 0 {
 			t.text = append(t.text[:0], t.text[over:]...)
 		}
 		if w == nil {
@@ -128,6 +134,9 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := strings.TrimSpace(string(t.text))
+	if t.hide != nil {
+		text = t.hide(text)
+	}
 	if over := len(text) - maxSaid; over > 0 {
 		text = text[over:]
 		if _, rest, ok := strings.Cut(text, "\n"); ok {

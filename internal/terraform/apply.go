@@ -194,7 +194,7 @@ func (p *progress) resource(m message) *provision.Event {
 	if stepsOf(m.hook.Action) == 0 {
 		return nil
 	}
-	event := m.happened(m.hook.Action)
+	event := p.happened(m, m.hook.Action)
 	switch m.Type {
 	case "apply_start":
 		event.Kind = "resource_started"
@@ -214,7 +214,7 @@ func (p *progress) resource(m message) *provision.Event {
 
 // provisioner is a step within a resource's, and counts as none.
 func (p *progress) provisioner(m message) *provision.Event {
-	event := m.happened(m.hook.Provisioner)
+	event := p.happened(m, m.hook.Provisioner)
 	switch m.Type {
 	case "provision_start":
 		event.Kind = "provisioner_started"
@@ -230,10 +230,10 @@ func (p *progress) provisioner(m message) *provision.Event {
 	return event
 }
 
-func (m message) happened(action string) *provision.Event {
+func (p *progress) happened(m message, action string) *provision.Event {
 	return &provision.Event{
 		Address: truncate(m.hook.Resource.Addr, maxEventText), Action: truncate(action, maxEventText),
-		Message: truncate(m.Text, maxEventText), Seconds: m.hook.Elapsed, At: m.time(),
+		Message: truncate(p.command.runner.hide.in(m.Text), maxEventText), Seconds: m.hook.Elapsed, At: m.time(),
 	}
 }
 

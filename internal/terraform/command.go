@@ -36,7 +36,7 @@ type command struct {
 }
 
 func (r *Runner) command(name string, code provision.Code) *command {
-	return &command{runner: r, name: name, code: code, diags: new(diagnostics), out: r.out, killAfter: r.killAfter, env: r.env}
+	return &command{runner: r, name: name, code: code, diags: &diagnostics{hide: r.hide}, out: r.out, killAfter: r.killAfter, env: r.env}
 }
 
 // do runs the engine and explains how it ended. Nil stdout discards.

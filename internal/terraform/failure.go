@@ -13,12 +13,25 @@ import (
 const (
 	maxErrorText = 8 << 10 // of stderr, from the first "Error:" on
 	maxTailText  = 2 << 10 // the end of stderr, for an engine that crashed
-	maxMessage   = 8 << 10 // of a message as a whole
+	// maxTail is how much of that end is looked at for secrets before it is cut.
+	maxTail    = 8 << 10
+	maxMessage = 8 << 10 // of a message as a whole
 )
+
+// hiding hides secrets in a text; nil hides nothing.
+type hiding func(string) string
+
+func (h hiding) in(text string) string {
+	if h == nil {
+		return text
+	}
+	return h(text)
+}
 
 // diagnostics collects what an engine says is wrong: events where it speaks
 // JSON, else the "Error:" blocks of its stderr. Bounded.
 type diagnostics struct {
+	hide  hiding // secrets, before anything is cut
 	mu    sync.Mutex
 	first *diagnostic // the first error of the events
 	count int         // how many errors the events had
@@ -34,8 +47,8 @@ func (d *diagnostics) add(diag diagnostic) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.count++; d.first == nil {
-		diag.Detail = truncate(diag.Detail, maxErrorText)
-		diag.Summary = truncate(diag.Summary, maxErrorText)
+		diag.Detail = truncate(d.hide.in(diag.Detail), maxErrorText)
+		diag.Summary = truncate(d.hide.in(diag.Summary), maxErrorText)
 		d.first = &diag
 	}
 }
@@ -46,10 +59,15 @@ func (d *diagnostics) addStderr(line []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.block) > 0 || strings.HasPrefix(plain(string(line[:min(len(line), 64)])), "Error: ") {
-		d.block = append(d.block, line[:min(len(line), maxErrorText-len(d.block))]...)
+		if room := maxErrorText - len(d.block); room > 0 {
+			shown := d.hide.in(string(line))
+			d.block = append(d.block, shown[:min(len(shown), room)]...)
+		}
 	}
-	d.tail = append(d.tail, line[max(0, len(line)-maxTailText):]...)
-	d.tail = append(d.tail[:0], d.tail[max(0, len(d.tail)-maxTailText):]...)
+	d.tail = append(d.tail, line[max(0, len(line)-maxTail):]...)
+	if len(d.tail) > 2*maxTail { // not with each line
+		d.tail = append(d.tail[:0], d.tail[len(d.tail)-maxTail:]...)
+	}
 }
 
 // colour is what terminals turn into colours: there are commands that
@@ -65,7 +83,8 @@ func (d *diagnostics) failure(kind, command string, code provision.Code, cause e
 		first, more = parseBlocks(string(d.block))
 	}
 	if first == nil {
-		said := strings.TrimSpace(strings.ToValidUTF8(string(d.tail), ""))
+		said := d.hide.in(string(d.tail))
+		said = strings.TrimSpace(strings.ToValidUTF8(said[max(0, len(said)-maxTailText):], ""))
 		if said == "" {
 			said = "it gave no reason"
 		}

@@ -40,6 +40,9 @@ type Options struct {
 	// the engine, and that ends with it: what it changes there the engine
 	// inherits, and nothing else does.
 	Confine func() error
+	// Hide, if set, hides secrets in a text. It is asked before a text is cut
+	// short, for half a secret is recognised by nobody.
+	Hide func(string) string
 }
 
 // Runner runs one engine in one directory, a command at a time.
@@ -52,6 +55,7 @@ type Runner struct {
 	killAfter  time.Duration
 	stragglers func()
 	confine    func() error
+	hide       hiding
 	plan       planText // what Plan has kept back
 }
 
@@ -79,6 +83,7 @@ func newRunner(engine Engine, opts Options) (*Runner, error) {
 		return nil, fmt.Errorf("open the template's directory: %s is not a directory", opts.Dir)
 	}
 	return &Runner{
+		hide:       opts.Hide,
 		engine:     engine,
 		dir:        opts.Dir,
 		env:        engineEnv(opts.Env),
