@@ -38,6 +38,7 @@ type Provision struct {
 	Commit   *string `db:"commit" json:"commit,omitempty"`
 	Engine   *string `db:"engine" json:"engine,omitempty"` // "terraform 1.11.4"
 
+	// Plan is what its plan comes to. Lists leave out its resources.
 	Plan *provision.PlanSummary `db:"plan" json:"plan,omitempty"`
 	// PlanDigest names the plan that awaits approval, or did.
 	PlanDigest *string                     `db:"plan_digest" json:"plan_digest,omitempty"`
@@ -105,9 +106,10 @@ func (e *NotProvisionError) Error() string {
 // selected is a query for Provisions, p being public.provisions, to be followed
 // by a condition. whole: with what lists leave out.
 func selected(whole bool) string {
-	more := "NULL::jsonb AS snapshot, NULL::jsonb AS stages, NULL::jsonb AS state_lock"
+	more := `NULL::jsonb AS snapshot, NULL::jsonb AS stages, NULL::jsonb AS state_lock,
+	CASE jsonb_typeof(p.plan_summary) WHEN 'object' THEN p.plan_summary - 'resources' END AS plan`
 	if whole {
-		more = `p.config_snapshot AS snapshot, w.state_lock,
+		more = `p.config_snapshot AS snapshot, w.state_lock, p.plan_summary AS plan,
 	(SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'started_at', s.started_at, 'ended_at', s.ended_at)
 	                  ORDER BY s.attempt, s.started_at, s.stage = 'done')
 	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages`
@@ -117,7 +119,7 @@ func selected(whole bool) string {
 	CASE WHEN p.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
 	  (SELECT jsonb_agg(to_jsonb(y)) FROM public.why_waiting(p.id) y) END AS why,
 	g.stage, g.percent, g.running, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
-	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_summary AS plan, p.plan_digest, p.outputs,
+	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_digest, p.outputs,
 	p.error_code, p.error_message, p.requested_by, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
 	now() AS as_of, ` + more + `
 	FROM public.provisions p
@@ -162,7 +164,8 @@ func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
 }
 
 // Provisions lists the latest provisions that the person may see, newest
-// first, at most limit, without their snapshots and stages.
+// first, at most limit, without their snapshots, stages, and what their plans say
+// of each resource: that may be a megabyte for each of them.
 func (s *Store) Provisions(ctx context.Context, limit int) ([]Provision, error) {
 	return s.provisions(ctx, "list the provisions", selected(false)+" ORDER BY p.number DESC LIMIT $1", limit)
 }

@@ -294,7 +294,8 @@ func TestHowFarAndWhyNot(t *testing.T) {
 	next := w.deploy(t)
 	q, a := w.agent(t)
 	for _, detail := range []provision.Detail{
-		{Stage: provision.StagePlan, Commit: strings.Repeat("a", 40)}, {Stage: provision.StageApply},
+		{Stage: provision.StagePlan, Commit: strings.Repeat("a", 40), Plan: &provision.PlanSummary{Add: 1, Resources: []provision.PlannedChange{{Address: "a.b", Action: "create"}}}},
+		{Stage: provision.StageApply},
 		{Running: []provision.Running{{Address: "a.b", Action: "create", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}},
 	} {
 		if err := q.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: detail}); err != nil {
@@ -323,6 +324,9 @@ func TestHowFarAndWhyNot(t *testing.T) {
 		t.Errorf("AsOf = %s, Why = %+v, want a time after the start and no reason", p.AsOf, p.Why)
 	}
 	list := must[[]store.Provision](t, "Provisions()")(w.viewer.Provisions(t.Context(), 5))
+	if p.Plan == nil || len(p.Plan.Resources) != 1 || list[1].Plan == nil || list[1].Plan.Add != 1 || len(list[1].Plan.Resources) != 0 {
+		t.Errorf("Plan = %+v and %+v in a list, want its resources there and only their number here", p.Plan, list[1].Plan)
+	}
 	if list[0].ID != next.ID || list[0].Stages != nil || list[1].Stages != nil {
 		t.Errorf("Provisions() = %+v, want both without stages", list)
 	}
