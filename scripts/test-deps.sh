@@ -26,9 +26,11 @@ tofu_build=
 if [ ! -x "$tofu" ]; then
   echo "building OpenTofu $opentofu_version into $tools in the background, once; this takes some minutes" >&2
   mkdir -p "$tools"
+  set -m # a group of its own, for the compiler to end with this script
   build_tofu >"$tofu.log" 2>&1 &
+  set +m
   tofu_build=$!
-  trap 'kill "$tofu_build" 2>/dev/null || true' EXIT
+  trap 'kill -- "-$tofu_build" 2>/dev/null || true' EXIT
 fi
 
 apt() {
