@@ -1,6 +1,10 @@
 package logstream
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // Mask is what stands in the log where a secret was.
 const Mask = "***"
@@ -26,7 +30,7 @@ func (s *secrets) add(values ...string) bool {
 		}
 		s.values[value] = struct{}{}
 		for _, form := range forms(value, s.size < maxSet) {
-			for _, piece := range pieces(form) {
+			for _, piece := range pieces(strings.ReplaceAll(form, "\n", " ")) { // see flatten
 				s.pieces = append(s.pieces, piece)
 				s.size += len(piece)
 			}
@@ -62,7 +66,7 @@ type masker struct {
 	key   key
 	prev  byte // what stood before held; 0 at the start
 
-	joined, out []byte // reused
+	joined, out, flat []byte // reused
 }
 
 // span is a range of held bytes that belong to secrets. A start of -1 says that
@@ -120,7 +124,8 @@ func (m *masker) goOn(text []byte, from int) {
 // scan notes what is to be hidden of text, which begins with what is held, and
 // returns the first place that more text must decide; the end if there is none.
 func (m *masker) scan(text []byte, whole bool) int {
-	next := m.find.next(text, 0)
+	m.flatten(text)
+	next := m.find.next(m.flat, 0)
 	for i := 0; i < len(text); i++ {
 		if i < m.key.left && !m.keyLine(text, i, whole) {
 			return i
@@ -129,7 +134,7 @@ func (m *masker) scan(text []byte, whole bool) int {
 			if !m.look(text, i, whole) {
 				return i
 			}
-			next = m.find.next(text, i+1)
+			next = m.find.next(m.flat, i+1)
 		}
 		if i+1 >= m.key.left { // else each place is looked at
 			i = next - 1
@@ -138,9 +143,24 @@ func (m *masker) scan(text []byte, whole bool) int {
 	return len(text)
 }
 
+// flatten makes spaces of the ends of lines: engines wrap what they say, and so
+// break a secret that has spaces where it pleases them. Secrets are looked for
+// in what is left.
+func (m *masker) flatten(text []byte) {
+	m.flat = append(m.flat[:0], text...)
+	for rest := m.flat; ; {
+		at := bytes.IndexByte(rest, '\n')
+		if at < 0 {
+			return
+		}
+		rest[at] = ' '
+		rest = rest[at+1:]
+	}
+}
+
 // look notes what begins at a place. It reports whether that is decided.
 func (m *masker) look(text []byte, i int, whole bool) bool {
-	found, longer := m.find.at(text[i:])
+	found, longer := m.find.at(m.flat[i:])
 	known := false
 	for ; found >= 0; found = m.find.sorted[found].up {
 		pattern := &m.find.sorted[found]
@@ -148,7 +168,7 @@ func (m *masker) look(text []byte, i int, whole bool) bool {
 			known = true // the longest
 			m.add(span{i, i + len(pattern.text)})
 		}
-		if pattern.token >= 0 && !m.judge(text, i, prefixes[pattern.token], whole) {
+		if pattern.token >= 0 && hasPrefix(text[i:], pattern.text) && !m.judge(text, i, prefixes[pattern.token], whole) {
 			longer = true
 		}
 	}

@@ -30,11 +30,12 @@ func maskAll(values []string, text string, ends ...int) string {
 // every secret found is hidden, overlapping ones as one.
 func maskPlainly(values []string, text string) string {
 	text = cleanString(text)
+	flat := strings.ReplaceAll(text, "\n", " ")
 	var found []span
 	for _, value := range values {
 		for _, form := range forms(value, true) {
 			for i := range len(text) {
-				if strings.HasPrefix(text[i:], form) {
+				if strings.HasPrefix(flat[i:], strings.ReplaceAll(form, "\n", " ")) {
 					found = append(found, span{i, i + len(form)})
 				}
 			}
@@ -80,6 +81,7 @@ func TestMask(t *testing.T) {
 			"local_file.key (local-exec): -----BEGIN KEY-----\nlocal_file.key (local-exec): bGluZSBvbmU=\nlocal_file.key (local-exec): xyz\n> -----END KEY-----\n",
 			"local_file.key (local-exec): ***\nlocal_file.key (local-exec): ***\nlocal_file.key (local-exec): xyz\n> ***\n"},
 		"line by line in JSON": {[]string{"{\n  \"key\": \"<a&b>\"\n}"}, `"{" "\"key\": \"<a&b>\"" "\"key\": \"\u003ca\u0026b\u003e\"" "}"`, `"{" "***" "***" "}"`},
+		"wrapped":              {[]string{"correct horse battery"}, "it is correct\nhorse battery, correct\n", "it is ***, correct\n"},
 		"white space only":     {[]string{"", " ", "\n"}, "a \n", "a \n"},
 		"not ASCII":            {[]string{"gehëim"}, "ë gehëim ë", "ë *** ë"},
 		"not UTF-8":            {[]string{"a\xffbc"}, "a\xffbc", "***"},
