@@ -92,7 +92,7 @@ func (o *life) attend() error {
 	}
 }
 
-// handle decides what waits for a person, mostly, and cancels this and that.
+// handle decides what waits for a person, by and by, and cancels this and that.
 func (o *life) handle(p goingOn) (err error) {
 	cancel := "SELECT to_jsonb(public.cancel_provision($1))"
 	if p.Status != "AWAITING_APPROVAL" {
@@ -103,21 +103,21 @@ func (o *life) handle(p goingOn) (err error) {
 		return err
 	}
 	switch n := o.random.IntN(100); {
-	case n < 45:
+	case n < 12:
 		// Before the answer, for it may be lost.
 		o.approved[p.ID] = *p.Digest
 		_, err = o.ask(o.t, nil, "SELECT to_jsonb(public.approve_provision($1, $2))", p.ID, *p.Digest)
 		counted.add("lives: approved", 1)
-	case n < 52:
+	case n < 14:
 		wrong := "0000" + (*p.Digest)[4:]
 		var refused string
 		if refused, err = o.ask(o.t, nil, "SELECT to_jsonb(public.approve_provision($1, $2))", p.ID, wrong); err == nil && refused != "plan_changed" {
 			err = fmt.Errorf("approval of another digest = %q, want it refused as plan_changed", refused)
 		}
-	case n < 62:
+	case n < 17:
 		_, err = o.ask(o.t, nil, "SELECT to_jsonb(public.reject_provision($1, 'no'))", p.ID)
 		counted.add("lives: rejected", 1)
-	case n < 68:
+	case n < 19:
 		_, err = o.ask(o.t, nil, cancel, p.ID)
 		counted.add("lives: cancelled while "+p.Status, 1)
 	}
