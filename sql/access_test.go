@@ -240,6 +240,10 @@ func (s *scene) testDeploy(t *testing.T, a actor) {
 	if !a.platform {
 		s.wantAnswer(t, a, "a deploy in another's name", insert(s.cluster, ", requested_by", ", gen_random_uuid()"), map[bool]string{true: "PT404 cluster_not_found", false: "42501"}[a.dbRole == "service_role"])
 	}
+	// What would pass by the question who asks, or by an approval.
+	for column, value := range map[string]string{"attempt": "2", "retry_of": "gen_random_uuid()", "not_before": "now()", "approved_plan": "repeat('d', 64)", "status": "'QUEUED'"} {
+		s.wantAnswer(t, a, "a deploy with "+column, insert(s.cluster, ", "+column, ", "+value), "42501")
+	}
 	if a.deploys && !may {
 		// Whatever else is wrong with it: a stranger is told the same of a cluster
 		// that is there and of one that is not.

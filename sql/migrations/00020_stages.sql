@@ -231,17 +231,12 @@ DECLARE
   v_running   jsonb;
   v_now       timestamptz;
 BEGIN
-  -- The apply acknowledgement: Terraform applies only after this has said yes.
+  -- The apply acknowledgement: Terraform applies only after this has said yes. What
+  -- else speaks against it the caller has asked.
   IF v_stage = 'apply' AND p_claim.apply_begun_at IS NULL THEN
-    IF p_provision.operation = 'plan' THEN
-      PERFORM tendril.refuse('PT409', 'operation_refused', 'a plan is not applied');
-    ELSIF coalesce(v_commit, p_provision.resolved_commit) IS NULL THEN
+    IF coalesce(v_commit, p_provision.resolved_commit) IS NULL THEN
       PERFORM tendril.refuse('PT409', 'commit_missing', 'no commit is recorded for this provision, so neither its pin nor its workspace was checked',
         'report the commit first');
-    ELSIF p_claim.cancel_requested_at IS NOT NULL THEN
-      PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; apply must not begin');
-    ELSIF p_claim.lease_until < clock_timestamp() THEN
-      PERFORM tendril.refuse('PT503', 'lease_expired', 'the claim''s lease has run out; apply must not begin', 'send a heartbeat, then ask again');
     END IF;
     UPDATE tendril.claims SET apply_begun_at = clock_timestamp() WHERE id = p_claim.id;
   END IF;
