@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -231,6 +232,7 @@ func TestBadBlobs(t *testing.T) {
 		"no digest":         {put("state", 1, 1, 1, nil, serial, sealed), "PT422 bad_blob"},
 		"another digest":    {put("state", 1, 1, 1, strings.Repeat("0", 64), serial, sealed), "PT422 bad_blob"},
 		"no version":        {put("state", nil, 1, 1, good, serial, sealed), "PT422 bad_blob"},
+		"no later version":  {put("state", int64(math.MaxInt64), 1, 1, good, serial, sealed), "PT422 bad_blob"},
 		"no serial":         {put("state", 1, 1, 1, good, `{}`, sealed), "PT422 bad_blob"},
 		"an odd serial":     {put("state", 1, 1, 1, good, `{"serial": 1.5}`, sealed), "PT422 bad_blob"},
 		"meta no object":    {put("plan", 0, 1, 1, good, `[]`, sealed), "PT422 bad_blob"},

@@ -246,3 +246,14 @@ func TestRunningIsWrittenOnceASecond(t *testing.T) {
 		t.Errorf("shown after the end = %q, want nothing", got)
 	}
 }
+
+// A time that a page, or trellis, cannot read would keep it from showing any list.
+func TestRunningSinceATimeThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	for since, want := range map[string]string{`"2026-01-02T03:04:05Z"`: `"2026-01-02T03:04:05+00:00"`, `"infinity"`: "null", `"-infinity"`: "null", `"0044-03-15 00:00 BC"`: "null", `"200000-01-01"`: "null", "null": "null"} {
+		if got := one[string](t, w.conn, `SELECT (tendril.plain_running(jsonb_build_array(jsonb_build_object('since', $1::jsonb))) -> 0 -> 'since')::text`, since); got != want {
+			t.Errorf("since %s is shown as %s, want %s", since, got, want)
+		}
+	}
+}

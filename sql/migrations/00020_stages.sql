@@ -141,14 +141,15 @@ CREATE TRIGGER provisions_follow_status AFTER UPDATE OF status ON public.provisi
   -- What was given up as FAILED may settle as FAILED.
   FOR EACH ROW WHEN (NEW.status <> 'PROCESSING' AND (OLD.status IS DISTINCT FROM NEW.status OR OLD.finished_at IS DISTINCT FROM NEW.finished_at)) EXECUTE FUNCTION tendril.follow_status();
 
--- What is shown of the resources that an agent says it works on.
+-- What is shown of the resources that an agent says it works on. A time that not
+-- every reader could read is left out, or no list could be shown.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.plain_running(p_running jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object('address', left(r.item ->> 'address', 600), 'action', left(r.item ->> 'action', 40),
-                                                       'since', (r.item ->> 'since')::timestamptz) ORDER BY r.ord), '[]')
+                                                       'since', CASE WHEN (r.item ->> 'since')::timestamptz BETWEEN '1970-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN (r.item ->> 'since')::timestamptz END) ORDER BY r.ord), '[]')
           FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= 50);
 END $$;
 -- +goose StatementEnd

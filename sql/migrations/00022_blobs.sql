@@ -189,7 +189,7 @@ BEGIN
     PERFORM tendril.refuse('PT422', 'bad_blob', 'p_digest: SHA-256 in hexadecimal is needed');
   ELSIF jsonb_typeof(v_meta) <> 'object' OR tendril.has_vast_number(v_meta) OR octet_length(v_meta::text) > 4096 THEN
     PERFORM tendril.refuse('PT422', 'bad_blob', 'p_meta: an object of at most 4096 bytes');
-  ELSIF p_kind = 'state' AND (coalesce(p_number, 0) < 1 OR coalesce(v_meta ->> 'serial', '') !~ '^[0-9]{1,18}$') THEN
+  ELSIF p_kind = 'state' AND (coalesce(p_number, 0) NOT BETWEEN 1 AND 9007199254740991 OR coalesce(v_meta ->> 'serial', '') !~ '^[0-9]{1,18}$') THEN
     PERFORM tendril.refuse('PT422', 'bad_blob', 'a state needs p_number, from 1, and serial in p_meta');
   END IF;
   v_data := tendril.blob_part(p_kind, p_part, p_parts, p_data);
