@@ -81,7 +81,7 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	log.Mask(j.Secrets(os.Environ())...)
+	log.Mask(append(j.Secrets(os.Environ()), job.FileSecrets(os.Environ())...)...)
 	if limit := j.Settings.LogLimit; limit > 0 {
 		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,9 +17,13 @@ import (
 // in what leaves the run.
 func TestSecretsLeaveInNoForm(t *testing.T) {
 	t.Parallel()
-	const inEnvironment, inVariable, inState = "env+secret/of=cloud", "variable & secret?", "kept-in-the-state"
+	const inEnvironment, inFile, inVariable, inState = "env+secret/of=cloud", "file+secret/of=cloud", "variable & secret?", "kept-in-the-state"
 	s := newSite(t)
-	s.env = []string{"AWS_SECRET_ACCESS_KEY=" + inEnvironment}
+	file := filepath.Join(t.TempDir(), "credentials")
+	if err := os.WriteFile(file, []byte("[default]\naws_secret_access_key = "+inFile+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.env = []string{"AWS_SECRET_ACCESS_KEY=" + inEnvironment, "AWS_SHARED_CREDENTIALS_FILE=" + file}
 	repo := s.template(map[string]string{"main.tf": `
 variable "pw" {
   type      = string
@@ -26,7 +32,7 @@ variable "pw" {
 }
 resource "terraform_data" "printed" {
   provisioner "local-exec" {
-    command = "echo raw $AWS_SECRET_ACCESS_KEY; printf %s x$AWS_SECRET_ACCESS_KEY | base64; printf %s $AWS_SECRET_ACCESS_KEY | od -An -v -tx1 | tr -d ' \\n'; echo"
+    command = "cat $AWS_SHARED_CREDENTIALS_FILE; echo raw $AWS_SECRET_ACCESS_KEY; printf %s x$AWS_SECRET_ACCESS_KEY | base64; printf %s $AWS_SECRET_ACCESS_KEY | od -An -v -tx1 | tr -d ' \\n'; echo"
   }
 }
 resource "terraform_data" "kept" { input = sensitive("` + inState + `") }
@@ -36,8 +42,8 @@ output "nested" { value = { "${nonsensitive(var.pw)}" = [jsonencode({ pw = nonse
 `}, nil)
 	result, c := s.run()
 	wantEnd(t, result, provision.Success, "")
-	wantNowhere(t, c, inEnvironment, inVariable, inState)
-	if !strings.Contains(c.text(), "raw ***") {
+	wantNowhere(t, c, inEnvironment, inFile, inVariable, inState)
+	if !strings.Contains(c.text(), "raw ***") || !strings.Contains(c.text(), "aws_secret_access_key = ***") {
 		t.Error("the template's line is not in the log")
 	}
 

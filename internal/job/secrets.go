@@ -74,7 +74,7 @@ func isCredential(name string) bool {
 			return false
 		}
 	}
-	for _, part := range []string{"SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "TOKEN", "CREDENTIAL", "PRIVATE_KEY", "ACCESS_KEY", "API_KEY", "APIKEY", "AUTH_KEY"} {
+	for _, part := range []string{"SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "TOKEN", "CREDENTIAL", "PRIVATE_KEY", "KEY_DATA", "ACCESS_KEY", "API_KEY", "APIKEY", "AUTH_KEY"} {
 		if strings.Contains(name, part) {
 			return true
 		}
