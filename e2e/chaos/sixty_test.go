@@ -55,6 +55,7 @@ type many struct {
 	engine   string
 	identity string
 	journal  string
+	vars     map[string]any // beside the journal
 	// tainted was at one time: it may be made a second time.
 	tainted []string
 }
@@ -68,10 +69,11 @@ func (w *works) many(t *testing.T, name, identity string) *many {
 	}
 }
 
-// queue queues an operation. Vars are those beside the journal.
+// queue queues an operation, with vars of this one alone.
 func (m *many) queue(operation string, vars map[string]any) (id uuid.UUID) {
 	m.t.Helper()
 	given := map[string]any{"journal": m.journal}
+	maps.Copy(given, m.vars)
 	maps.Copy(given, vars)
 	snapshot, err := json.Marshal(map[string]any{
 		"template_source": map[string]any{"repo": m.repo, "version": "v1"}, "workspace": m.name,

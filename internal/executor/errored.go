@@ -40,6 +40,9 @@ func (t *terraformRun) KeepState(room ballast) (bool, error) {
 	odd := err != nil && !errors.Is(err, terraform.ErrStateTooLarge)
 	if _, torn := terraform.ReadStateHeader(state); torn != nil {
 		state = t.dumped
+		if m := t.run.managed; m != nil && len(state) == 0 {
+			state = m.Refused()
+		}
 	}
 	if t.keepFollowing(state, room) == nil {
 		// A leftover would at most be pushed a second time.

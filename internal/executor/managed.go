@@ -164,9 +164,9 @@ func (t *terraformRun) takeOver() error {
 
 // beginEmpty fails where something exists in a workspace whose managed state is
 // empty: what exists would be made once more. Commands on the state, which can
-// bring it in, may go on.
+// bring it in, may go on; and so may a run that stores a kept one before it plans.
 func (t *terraformRun) beginEmpty() error {
-	if !t.run.job.Assignment.HasResources || !t.run.plans() {
+	if !t.run.job.Assignment.HasResources || !t.run.plans() || t.run.session.unsaved {
 		return nil
 	}
 	return provision.Fail(provision.CodeStateInvalid,

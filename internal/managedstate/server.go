@@ -39,9 +39,10 @@ type Server struct {
 	password string
 	served   chan struct{}
 
-	mu    sync.Mutex
-	state []byte
-	lock  lock
+	mu      sync.Mutex
+	state   []byte
+	refused []byte // the newest that could not be saved, unless a newer one was
+	lock    lock
 }
 
 // Serve starts a server. It is Close's to end it.
@@ -80,6 +81,9 @@ func (s *Server) Environ() []string {
 	return []string{
 		"TF_HTTP_ADDRESS=" + s.address, "TF_HTTP_LOCK_ADDRESS=" + s.address, "TF_HTTP_UNLOCK_ADDRESS=" + s.address,
 		"TF_HTTP_UPDATE_METHOD=" + http.MethodPost, "TF_HTTP_LOCK_METHOD=" + methodLock, "TF_HTTP_UNLOCK_METHOD=" + methodUnlock,
+		// What could not be saved is for the engine to leave behind, at once: it
+		// may be about to be killed, and each repeat takes seconds.
+		"TF_HTTP_RETRY_MAX=0",
 		"TF_HTTP_USERNAME=" + s.username, "TF_HTTP_PASSWORD=" + s.password,
 	}
 }
@@ -120,10 +124,19 @@ var ErrTooLarge = errors.New("the state is too large")
 
 func (s *Server) save(state []byte, header Header) error {
 	if err := s.options.Save(state, header); err != nil {
+		s.refused = state
 		return err
 	}
-	s.state = state
+	s.state, s.refused = state, nil
 	return nil
+}
+
+// Refused is the newest state, where that could not be saved; nil for none. An
+// engine that is killed before it has left it anywhere is not missed.
+func (s *Server) Refused() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
 }
 
 // knows reports whether a request shows the password. What is compared has one

@@ -157,3 +157,31 @@ func TestEngineFindsItLocked(t *testing.T) {
 		t.Errorf("errored.tfstate = %s, %v, want the state that could not be stored", content, err)
 	}
 }
+
+// What could not be saved is there for who looks after an engine that was killed,
+// until a newer state is saved; and no engine waits to send it again.
+func TestRefusedStateIsRemembered(t *testing.T) {
+	t.Parallel()
+	full := true
+	s, c := serve(t, managedstate.Options{Save: func([]byte, managedstate.Header) error {
+		if full {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}})
+	c.ask("LOCK", "", `{"ID": "a"}`)
+	for _, serial := range []string{"1", "2"} {
+		state := `{"version": 4, "serial": ` + serial + `}`
+		if got := c.ask(http.MethodPost, "?ID=a", state); !strings.HasPrefix(got, "500") || string(s.Refused()) != state {
+			t.Errorf("POST = %s, Refused() = %s, want 500 and %s", got, s.Refused(), state)
+		}
+	}
+	if got := c.environ["TF_HTTP_RETRY_MAX"]; got != "0" {
+		t.Errorf("TF_HTTP_RETRY_MAX = %q, want 0", got)
+	}
+	full = false
+	c.ask(http.MethodPost, "?ID=a", `{"version": 4, "serial": 3}`)
+	if got := s.Refused(); got != nil {
+		t.Errorf("Refused() once a newer one is saved = %s, want nothing", got)
+	}
+}
