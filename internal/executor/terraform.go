@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/modules"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -280,8 +281,9 @@ func (t *terraformRun) rawPlan(raw *bytes.Buffer) io.Writer {
 
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 	operation, snapshot := t.run.operation(), t.run.snapshot
-	// The engine keeps the mode of a file that is there.
-	if err := os.WriteFile(t.run.files.plan, nil, 0o600); err != nil {
+	// The engine keeps the mode of a file that is there. What init has started may
+	// have put a pipe in its place, which nobody would read.
+	if err := errors.Join(isolation.RemoveAll(t.run.files.plan), writeNew(t.run.files.plan, nil)); err != nil {
 		return false, fmt.Errorf("make the plan's file: %w", err)
 	}
 	t.maskRemoteState(ctx)
