@@ -245,6 +245,9 @@ BEGIN
     EXCEPTION
       WHEN OTHERS THEN
         RAISE WARNING 'what is due in workspace % cannot be done: % (%)', v_due.id, SQLERRM, SQLSTATE;
+        -- Later once more; until then others have their turn.
+        UPDATE public.workspaces SET due_at = v_now + interval '1 minute'
+        WHERE id IN (SELECT id FROM public.workspaces WHERE id = v_due.id AND due_at <= v_now FOR NO KEY UPDATE SKIP LOCKED);
     END;
   END LOOP;
   RETURN v_count;
