@@ -147,7 +147,7 @@ func (c *crowd) step(ctx context.Context, conn *pgx.Conn, dice *rand.Rand) error
 // restart registers a new boot and sweeps what the earlier ones left.
 func (c *crowd) restart(ctx context.Context, conn *pgx.Conn, a *agent) error {
 	boot := uuid.New()
-	about := fmt.Sprintf(`{"instance_id": %q, "boot_id": %q, "name": %q, "host": %q, "version": "test", "contract": 2, "slots": 2}`, a.instance, boot, a.name, a.host)
+	about := fmt.Sprintf(`{"instance_id": %q, "boot_id": %q, "name": %q, "host": %q, "version": "test", "contract": 3, "slots": 2}`, a.instance, boot, a.name, a.host)
 	if _, err := conn.Exec(ctx, "SELECT public.register_agent($1, $2)", c.w.tokenHash, about); err != nil {
 		return unlessRefused("register", err)
 	}
