@@ -30,7 +30,6 @@ type crowd struct {
 // constraint, and the tables agree with each other in the end.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	const connections, calls = 8, 400
 	db := pgtest.New(t, migrated)
 	own := db.Conn(t)
 	countCalls(t, own, "cut_future_stamps(timestamptz, interval)", "void")
@@ -43,27 +42,14 @@ func TestEverythingAtOnce(t *testing.T) {
 		a := c.w.newAgent(t, name)
 		c.agents, c.boots[a.instance] = append(c.agents, a), a.boot
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, connections)
-	for i := range connections {
-		conn, dice := impatient(t, db.URL), rand.New(rand.NewPCG(uint64(i), 1))
-		wg.Go(func() {
-			defer conn.Close(t.Context()) //nolint:errcheck // it has said what it had to
-			for range calls {
-				if errs[i] = c.step(t.Context(), conn, dice); errs[i] != nil {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
+	// On a busy machine the calls meet less often: some more rounds then.
+	for round := 0; round == 0 || round < 6 && !c.haveMet(t, own); round++ {
+		c.meet(t, db.URL, uint64(round))
 	}
 	if n := deadlocks(t, own); n != 0 {
 		t.Errorf("%d deadlocks, want none, in what only warns of them neither", n)
 	}
-	for _, function := range []string{"cut_future_stamps", "reap_claim", "settle_due", "try_again"} {
+	for _, function := range rarest {
 		if n := calledTimes(t, own, function); n < 3 {
 			t.Errorf("%s ran %d times: it hardly met the other calls", function, n)
 		}
@@ -81,6 +67,42 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	if len(now.Claims) < 20 {
 		t.Errorf("only %d claims were made: the calls hardly met", len(now.Claims))
+	}
+}
+
+// rarest are the functions that run only where calls meet.
+var rarest = []string{"cut_future_stamps", "reap_claim", "settle_due", "try_again"}
+
+func (c *crowd) haveMet(t *testing.T, own *pgx.Conn) bool {
+	t.Helper()
+	for _, function := range rarest {
+		if calledTimes(t, own, function) < 3 {
+			return false
+		}
+	}
+	return one[int](t, own, "SELECT count(*)::int FROM tendril.claims") >= 20
+}
+
+// meet lets all connections make their calls at once.
+func (c *crowd) meet(t *testing.T, url string, seed uint64) {
+	t.Helper()
+	const connections, calls = 8, 400
+	var wg sync.WaitGroup
+	errs := make([]error, connections)
+	for i := range connections {
+		conn, dice := impatient(t, url), rand.New(rand.NewPCG(uint64(i), 1+seed))
+		wg.Go(func() {
+			defer conn.Close(t.Context()) //nolint:errcheck // it has said what it had to
+			for range calls {
+				if errs[i] = c.step(t.Context(), conn, dice); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
 
