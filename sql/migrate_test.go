@@ -13,11 +13,12 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// migrated fills a test's database with the contract.
-var migrated = pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
+// migrated fills a test's database with the contract, and with a pulse of its own:
+// see queuetest.Migrated.
+var migrated = pgtest.All(pgtest.WithStart("UPDATE tendril.pulse SET stamped_at = clock_timestamp()"), pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
 	_, err := tendrilsql.Migrate(ctx, url)
 	return err
-})
+}))
 
 func TestMigrateTwiceIsHarmless(t *testing.T) {
 	t.Parallel()

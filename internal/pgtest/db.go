@@ -22,6 +22,22 @@ type Option func(*options)
 type options struct {
 	name  string
 	setup Setup
+	start string
+}
+
+// WithStart runs a statement in each database when it is made: for what a copy
+// must not have from its template, such as its age.
+func WithStart(statement string) Option {
+	return func(o *options) { o.start = statement }
+}
+
+// All is several options as one.
+func All(opts ...Option) Option {
+	return func(o *options) {
+		for _, opt := range opts {
+			opt(o)
+		}
+	}
 }
 
 // WithSetup fills the database by setup. It runs once for each name in a test
@@ -59,15 +75,20 @@ func New(t testing.TB, opts ...Option) *DB {
 		}
 	}
 	name := "test_" + strings.ToLower(rand.Text())
-	if err := exec(t.Context(), server, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(from)); err != nil {
+	if err := exec(t.Context(), server, "postgres", "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(from)); err != nil {
 		t.Fatalf("pgtest.New: %v", err)
 	}
 	t.Cleanup(func() {
 		// The test's own context is over by now.
-		if err := exec(context.Background(), server, "DROP DATABASE "+quote(name)+" WITH (FORCE)"); err != nil {
+		if err := exec(context.Background(), server, "postgres", "DROP DATABASE "+quote(name)+" WITH (FORCE)"); err != nil {
 			t.Errorf("pgtest: dropping the test's database: %v", err)
 		}
 	})
+	if o.start != "" {
+		if err := exec(t.Context(), server, name, o.start); err != nil {
+			t.Fatalf("pgtest.New: %v", err)
+		}
+	}
 	return &DB{URL: server.URL(name), Name: name, server: server}
 }
 
@@ -111,7 +132,7 @@ func (tm *template) get(server *postgres.Server) (string, error) {
 }
 
 func (tm *template) make(ctx context.Context, server *postgres.Server) error {
-	if err := exec(ctx, server, "CREATE DATABASE "+quote(tm.name)+" TEMPLATE template0"); err != nil {
+	if err := exec(ctx, server, "postgres", "CREATE DATABASE "+quote(tm.name)+" TEMPLATE template0"); err != nil {
 		return err
 	}
 	if err := tm.setup(ctx, server.URL(tm.name)); err != nil {
@@ -119,7 +140,7 @@ func (tm *template) make(ctx context.Context, server *postgres.Server) error {
 	}
 	// A connection that the setup forgot would fail a copy now and then; this
 	// makes it fail always.
-	if err := exec(ctx, server, "ALTER DATABASE "+quote(tm.name)+" ALLOW_CONNECTIONS false"); err != nil {
+	if err := exec(ctx, server, "postgres", "ALTER DATABASE "+quote(tm.name)+" ALLOW_CONNECTIONS false"); err != nil {
 		return err
 	}
 	return awaitIdle(ctx, server, tm.name)
@@ -145,9 +166,9 @@ func awaitIdle(ctx context.Context, server *postgres.Server, name string) error 
 	return fmt.Errorf("the setup left a connection to %s open", name)
 }
 
-// exec runs one statement in the maintenance database.
-func exec(ctx context.Context, server *postgres.Server, statement string) error {
-	conn, err := pgx.Connect(ctx, server.URL("postgres"))
+// exec runs one statement in a database; "postgres" is the one for maintenance.
+func exec(ctx context.Context, server *postgres.Server, database, statement string) error {
+	conn, err := pgx.Connect(ctx, server.URL(database))
 	if err != nil {
 		return err
 	}

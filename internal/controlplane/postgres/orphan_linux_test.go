@@ -50,6 +50,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	_ = parent.Wait() // its lock goes with its last thread
 	eventually(t, "the server ends", func() bool { return len(processesOf(filepath.Join(dir, "data"))) == 0 })
 	log, err := os.ReadFile(filepath.Join(dir, logName))
 	if err != nil || !strings.Contains(string(log), "received fast shutdown request") {

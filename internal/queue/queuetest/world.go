@@ -18,11 +18,13 @@ import (
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-// Migrated fills a test's database with the contract.
-var Migrated = pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
+// Migrated fills a test's database with the contract. A copy begins with a pulse
+// of its own: with its template's it would take itself for one that was away, and
+// put reaping off for a lease.
+var Migrated = pgtest.All(pgtest.WithStart("UPDATE tendril.pulse SET stamped_at = clock_timestamp()"), pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
 	_, err := tendrilsql.Migrate(ctx, url)
 	return err
-})
+}))
 
 // World is a database with one organisation and one cluster.
 type World struct {
