@@ -67,7 +67,7 @@ func newPage(t *testing.T, s *rest) *page {
 	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "page.mjs"), client(t), server.URL)
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "page.mjs"), filepath.Dir(pgtest.Tool(t, "postgrest-js/node_modules")), server.URL)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -86,19 +86,6 @@ func newPage(t *testing.T, s *rest) *page {
 		_ = cmd.Wait() // what it did has been looked at
 	})
 	return &page{json.NewEncoder(in), bufio.NewScanner(out)}
-}
-
-// client is the directory that the official client is installed in.
-func client(t *testing.T) string {
-	t.Helper()
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		found := filepath.Join(dir, "postgrest-js")
-		if _, err := os.Stat(filepath.Join(found, "node_modules")); err == nil {
-			return found
-		}
-	}
-	t.Fatal("no directory on PATH has postgrest-js: run `make deps`, and the tests by `make test` or with .tools on PATH")
-	return ""
 }
 
 func (p *page) do(t *testing.T, command ...any) {

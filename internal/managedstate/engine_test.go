@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/managedstate"
@@ -122,10 +123,18 @@ func TestEngineLife(t *testing.T) {
 				`curl -s -o /dev/null -w "%{http_code}" -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -d '{"version": 4}' "$TF_HTTP_ADDRESS" > written`+"\n"+
 				`curl -s -o /dev/null -w "%{http_code}" -u "$TF_HTTP_USERNAME:wrong" "$TF_HTTP_ADDRESS" > stranger`+"\n", 0o700)
 
+			var mu sync.Mutex // an engine that has ended is nothing that Go knows to wait for
 			var saved []byte
 			serials := []uint64{}
+			stored := func() []byte {
+				mu.Lock()
+				defer mu.Unlock()
+				return saved
+			}
 			next := func() *managedstate.Server {
-				s, err := managedstate.Serve(managedstate.Options{State: saved, Save: func(state []byte, h managedstate.Header) error {
+				s, err := managedstate.Serve(managedstate.Options{State: stored(), Save: func(state []byte, h managedstate.Header) error {
+					mu.Lock()
+					defer mu.Unlock()
 					saved = state
 					serials = append(serials, h.Serial)
 					return nil
@@ -139,7 +148,7 @@ func TestEngineLife(t *testing.T) {
 			one := next()
 			e.must(one, "init", "-input=false")
 			e.must(one, "apply", "-input=false", "-auto-approve", `-var=names=["a","b","c"]`)
-			if got, want := resources(t, saved), "a b c looks"; got != want {
+			if got, want := resources(t, stored()), "a b c looks"; got != want {
 				t.Errorf("resources = %q, want %q", got, want)
 			}
 			for file, want := range map[string]string{"others": "404 404 404 ", "written": "423", "stranger": "401"} {
@@ -160,16 +169,17 @@ func TestEngineLife(t *testing.T) {
 			one.Close()
 			two := next()
 			e.must(two, "apply", "-input=false", "plan")
-			if got, want := resources(t, saved), "a d looks"; got != want {
+			if got, want := resources(t, stored()), "a d looks"; got != want {
 				t.Errorf("resources after a saved plan = %q, want %q", got, want)
 			}
 			if out, err := e.run(two, "apply", "-input=false", "plan"); err == nil || !strings.Contains(out, "stale") {
 				t.Errorf("apply of a plan of an older state = %v\n%s, want it refused as stale", err, out)
 			}
 			e.must(two, "destroy", "-input=false", "-auto-approve", `-var=names=[]`)
-			if got := resources(t, saved); got != "" {
+			if got := resources(t, stored()); got != "" {
 				t.Errorf("resources after destroy = %q, want none", got)
 			}
+			two.Close()
 			if !slices.IsSorted(serials) {
 				t.Errorf("serials = %d, want them to grow", serials)
 			}

@@ -6,16 +6,22 @@ import (
 	"testing"
 )
 
-// Programs18 is the directory of the programs of PostgreSQL 18, which `make
-// deps` fetches: systems are slow to bring the newest major version.
+// Programs18 is the directory of the programs of PostgreSQL 18, which systems
+// are slow to bring.
 func Programs18(t testing.TB) string {
 	t.Helper()
+	return Tool(t, "postgresql-18/bin")
+}
+
+// Tool is the path of something that `make deps` has fetched, by its path there.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		bin := filepath.Join(dir, "postgresql-18", "bin")
-		if _, err := os.Stat(filepath.Join(bin, "postgres")); err == nil {
-			return bin
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
 		}
 	}
-	t.Fatal("pgtest.Programs18: no directory on PATH has postgresql-18/bin/postgres: run `make deps`, and the tests by `make test` or with .tools on PATH")
+	t.Fatalf("no directory on PATH has %s: run `make deps`, and the tests by `make test` or with its directory, .tools, on PATH", name)
 	return ""
 }

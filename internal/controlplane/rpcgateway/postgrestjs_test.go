@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
@@ -31,10 +30,7 @@ type jsSeen struct {
 // javaScript runs calls through @supabase/postgrest-js, which `make deps` installs.
 func javaScript(t *testing.T, url, key string, calls []jsCall) []jsSeen {
 	t.Helper()
-	modules, err := filepath.Abs("../../../.tools/postgrest-js/node_modules")
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := pgtest.Tool(t, "postgrest-js/node_modules")
 	input, err := json.Marshal(map[string]any{"url": url, "key": key, "calls": calls})
 	if err != nil {
 		t.Fatal(err)
