@@ -38,7 +38,7 @@ variable "secret" {
 resource "terraform_data" "a" {
   input = [plantimestamp(), var.input, var.secret]
   provisioner "local-exec" {
-    command     = "echo created >> $SEEN"
+    command     = "umask 0; echo created >> $SEEN" # the next one may be another user's
     environment = { SEEN = var.seen }
   }
 }
