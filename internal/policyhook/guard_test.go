@@ -1,6 +1,7 @@
 package policyhook
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,12 +11,21 @@ import (
 // somebody is a user with nothing on this machine.
 var somebody = User{UID: 54321, Groups: []int{54321}}
 
+// ordinary is a user who is not root: this one, or somebody.
+func ordinary() User {
+	if uid := os.Geteuid(); uid != 0 {
+		return User{UID: uid}
+	}
+	return somebody
+}
+
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		program, above os.FileMode
 		user           User
 		link           bool
+		owned          bool   // by the user
 		want           string // the name of what can be changed; "" for nothing
 	}{
 		"guarded":             {program: 0o755, above: 0o755, user: somebody},
@@ -23,15 +33,12 @@ func TestGuarded(t *testing.T) {
 		"exchangeable":        {program: 0o755, above: 0o777, user: somebody, want: "above"},
 		"in a sticky place":   {program: 0o755, above: 0o777 | os.ModeSticky, user: somebody},
 		"behind a link":       {program: 0o755, above: 0o777, user: somebody, link: true, want: "above"},
-		"its owner's":         {program: 0o555, above: 0o555, user: User{UID: os.Geteuid()}, want: "hook"},
+		"its owner's":         {program: 0o555, above: 0o555, user: ordinary(), owned: true, want: "hook"},
 		"of another's group":  {program: 0o775, above: 0o775, user: somebody},
 		"of the user's group": {program: 0o775, above: 0o755, user: User{UID: 54321, Groups: []int{os.Getegid()}}, want: "hook"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if test.user.UID == 0 {
-				t.Skip("from root nothing can be guarded")
-			}
 			above := filepath.Join(t.TempDir(), "above")
 			path := filepath.Join(above, "hook")
 			if err := os.Mkdir(above, 0o755); err != nil {
@@ -42,6 +49,11 @@ func TestGuarded(t *testing.T) {
 			}
 			for at, mode := range map[string]os.FileMode{path: test.program, above: test.above} {
 				if err := os.Chmod(at, mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.owned && os.Geteuid() == 0 { // else it is
+				if err := errors.Join(os.Chown(path, test.user.UID, -1), os.Chown(above, test.user.UID, -1)); err != nil {
 					t.Fatal(err)
 				}
 			}

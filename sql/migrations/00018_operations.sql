@@ -541,15 +541,6 @@ BEGIN
   RETURN c_rules[v_rule];
 END $$;
 
--- Whether the bundle of that plan is stored. Until bundles are (migration 22
--- replaces this) every one counts as stored.
-CREATE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest text) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  RETURN true;
-END $$;
-
 -- Refuses the apply of a plan that a person must approve first. Asked under the
 -- rules of now: an admin may have made them stricter since the plan was made.
 CREATE FUNCTION tendril.guard_apply(p_provision public.provisions, p_detail jsonb) RETURNS void

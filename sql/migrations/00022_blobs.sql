@@ -325,8 +325,9 @@ EXCEPTION
 END $$;
 -- +goose StatementEnd
 
--- Whether the plan of that digest is here to be approved.
-CREATE OR REPLACE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest text) RETURNS boolean
+-- Whether the plan of that digest is here to be approved. Asked by functions of
+-- migration 18.
+CREATE FUNCTION tendril.plan_bundle_stored(p_provision uuid, p_digest text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM tendril.blobs WHERE provision_id = p_provision AND kind = 'plan' AND digest = p_digest AND complete_at IS NOT NULL) $$;
 
