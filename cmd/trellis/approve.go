@@ -85,15 +85,19 @@ func (a *app) rejectCommand() *cobra.Command {
 }
 
 func (a *app) retryCommand() *cobra.Command {
-	var follow bool
+	var follow, plan bool
 	var out format
 	cmd := &cobra.Command{
 		Use:   "retry NUMBER|ID",
 		Short: "Ask for the same once more",
 		Long: `Queues what an ended provision asked for once more, as a new provision that is linked
-to it: the same template at the same version, the same variables. A new plan is made.`,
-		Example: `  trellis retry 12 --follow`,
-		Args:    one("a provision's number or id"),
+to it: the same template at the same version, the same variables. A new plan is made.
+
+With --plan it is planned only: after an apply whose end nobody saw, that says what is
+still to be done.`,
+		Example: `  trellis retry 12 --follow
+  trellis retry 12 --plan --follow`,
+		Args: one("a provision's number or id"),
 		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
 			if err := followOrJSON(follow, out); err != nil {
 				return err
@@ -101,6 +105,13 @@ to it: the same template at the same version, the same variables. A new plan is 
 			p, err := s.Provision(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if plan {
+				queued, err := a.planOf(ctx, s, p)
+				if err != nil {
+					return err
+				}
+				return a.tellQueued(ctx, s, cmd, queued, follow, out)
 			}
 			id, err := s.Retry(ctx, p.ID)
 			if err != nil {
@@ -113,6 +124,7 @@ to it: the same template at the same version, the same variables. A new plan is 
 			return a.tellQueued(ctx, s, cmd, store.Deployed{ID: queued.ID, Number: queued.Number, Workspace: queued.Workspace}, follow, out)
 		}),
 	}
+	cmd.Flags().BoolVar(&plan, "plan", false, "only plan it: what is still to be done")
 	addFollow(cmd, &follow, &out)
 	return cmd
 }

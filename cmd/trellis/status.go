@@ -131,7 +131,7 @@ func (a *app) printProvision(cmd *cobra.Command, p store.Provision) error {
 		lines = append(lines, [2]string{"finished", fmt.Sprintf("%s (took %s)", p.FinishedAt.Local().Format(time.DateTime), took(p))})
 	}
 	lines = append(lines,
-		[2]string{"stages", stageLines(p)}, [2]string{"error", deref(p.ErrorCode)}, [2]string{"", deref(p.ErrorMessage)})
+		[2]string{"stages", stageLines(p)}, [2]string{"error", deref(p.ErrorCode)}, [2]string{"", deref(p.ErrorMessage)}, [2]string{"then", a.planAgain(cmd, p)})
 
 	var text strings.Builder
 	fmt.Fprintf(&text, "Provision %d: %s\n", p.Number, p.Status)
