@@ -1,7 +1,6 @@
 package sql_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
@@ -21,8 +19,8 @@ var tables = map[string]string{
 	"orgs": "viewer", "org_members": "viewer", "clusters": "viewer", "cluster_overview": "viewer", "agents": "viewer",
 	"templates": "viewer", "template_pins": "viewer", "workspaces": "viewer", "resources": "viewer",
 	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_events": "viewer",
-	"provision_stages": "viewer",
-	"audit_events":     "admin",
+	"provision_stages": "viewer", "people": "viewer", "template_inspections": "viewer", "template_tags": "viewer",
+	"audit_events": "admin", "invitations": "admin", "webhooks": "viewer", "webhook_deliveries": "admin",
 }
 
 // sequences are those behind identity columns: nobody's.
@@ -47,6 +45,11 @@ type forPeople struct {
 }
 
 func (forPeople) roles() []string { return []string{"authenticated", "service_role"} }
+
+// forOneself is a function about the caller's own: whoever has a name may call it.
+type forOneself struct{ args func(s *scene) []any }
+
+func (forOneself) roles() []string { return []string{"authenticated"} }
 
 // forThePlatform is a function of the platform's own back end.
 type forThePlatform struct{}
@@ -73,6 +76,7 @@ var functions = map[string]callers{
 	"create_cluster":       forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, query: "SELECT public.create_cluster('another', p_org => $1)"},
 	"rotate_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"revoke_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
+	"cluster_tokens":       forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"pause_cluster":        forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"set_cluster_key":      forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{"age1" + strings.Repeat("q", 58)} }},
 
@@ -95,16 +99,36 @@ var functions = map[string]callers{
 	"release_workspace": forPeople{least: "admin", otherwise: "workspace_not_found", of: theWorkspace("held")},
 	"rebind_workspace":  forPeople{least: "admin", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"https://git.example/a/b", "a reason"} }},
 
-	"set_member":      forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(s *scene) []any { return []any{s.stranger, "viewer"} }},
-	"remove_member":   forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(s *scene) []any { return []any{s.viewer} }},
-	"save_template":   forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any { return []any{"new", "https://git.example/a/b", "v1"} }},
-	"remove_template": forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any { return []any{"template"} }},
+	"set_member":       forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(s *scene) []any { return []any{s.stranger, "viewer"} }},
+	"remove_member":    forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(s *scene) []any { return []any{s.viewer} }},
+	"save_template":    forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any { return []any{"new", "https://git.example/a/b", "v1"} }},
+	"inspect_template": forPeople{least: "operator", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any { return []any{"https://git.example/a/b", "v1"} }},
+	"remove_template":  forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any { return []any{"template"} }},
+
+	"invite_member":     forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any { return []any{"ada@example.com", "viewer"} }},
+	"revoke_invitation": forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(s *scene) []any { return []any{s.invitation} }},
+
+	"create_webhook": forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, rest: func(*scene) []any {
+		return []any{uuid.New(), `{"name": "new", "kind": "slack", "host": "https://h", "url": "c2VhbGVk", "events": ["drift"]}`}
+	}},
+	"change_webhook": forPeople{least: "admin", otherwise: "webhook_not_found", of: theWebhook, rest: func(*scene) []any { return []any{`{"rotate": true}`} }},
+	"remove_webhook": forPeople{least: "admin", otherwise: "webhook_not_found", of: theWebhook},
+	"send_webhook":   forPeople{least: "admin", otherwise: "webhook_not_found", of: theWebhook},
+
+	"own_credentials":     forOneself{func(*scene) []any { return nil }},
+	"create_api_token":    forOneself{func(*scene) []any { return []any{"a name"} }},
+	"revoke_credential":   forOneself{func(s *scene) []any { return []any{s.session} }},
+	"sign_out_everywhere": forOneself{func(*scene) []any { return []any{true} }},
+
+	"begin_request":  forOneself{func(*scene) []any { return []any{"a key", aPlan} }},
+	"finish_request": forOneself{func(*scene) []any { return []any{"another key", aPlan, "/here", `{}`} }},
 
 	"create_org": forThePlatform{},
 }
 
 func theOrg(s *scene) uuid.UUID     { return s.org }
 func theCluster(s *scene) uuid.UUID { return s.cluster }
+func theWebhook(s *scene) uuid.UUID { return s.webhook }
 
 func theWorkspace(name string) func(*scene) uuid.UUID {
 	return func(s *scene) uuid.UUID { return s.workspaces[name] }
@@ -303,6 +327,15 @@ func (s *scene) testFunction(t *testing.T, a actor, name string, f callers) {
 				t.Errorf("%s calls %s: %q for what is there and %q for what is not, want one answer", a.name, name, got, want)
 			}
 		}
+	case forOneself:
+		want := "42501"
+		switch {
+		case executes && a.malformed:
+			want = "PT401 not_signed_in"
+		case executes:
+			want = "ok"
+		}
+		s.wantAnswer(t, a, name, call(f.args(s)...), want)
 	case forThePlatform:
 		want := "42501"
 		switch {
@@ -350,18 +383,4 @@ func (s *scene) wantAnswer(t *testing.T, a actor, what string, err error, want s
 	if got := answerOf(err); got != want {
 		t.Errorf("%s: %s = %s (%v), want %s", a.name, what, got, err, want)
 	}
-}
-
-// answerOf is "ok", or what was refused, such as "PT409 claim_lost".
-func answerOf(err error) string {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case ok && strings.HasPrefix(pg.Code, "PT"):
-		return pg.Code + " " + pg.Detail
-	case ok:
-		return pg.Code
-	case err != nil:
-		return err.Error()
-	}
-	return "ok"
 }

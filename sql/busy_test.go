@@ -34,6 +34,8 @@ func (s *scene) calls() map[string]func(tx pgx.Tx) error {
 			if f.query != "" {
 				query = f.query
 			}
+		case forOneself:
+			args = append(args, f.args(s)...)
 		case forThePlatform:
 			args = append(args, "new", uuid.New())
 		}

@@ -38,12 +38,13 @@ func TestCron(t *testing.T) {
 	wantJobs(t, admin)
 	reap := cronJob{"tendril-reap", "* * * * *", "SELECT tendril.reap()", "owner", "postgres"}
 	drift := cronJob{"tendril-drift", "* * * * *", "SELECT tendril.queue_drift()", "owner", "postgres"}
+	inspect := cronJob{"tendril-inspect", "* * * * *", "SELECT tendril.hand_inspections()", "owner", "postgres"}
 	expire := cronJob{"tendril-expire", "* * * * *", "SELECT tendril.expire_blobs()", "owner", "postgres"}
 	for range 2 {
 		if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
 			t.Errorf("UsePlatform() = %v, %v, want nothing left", left, err)
 		}
-		wantJobs(t, admin, drift, expire, reap)
+		wantJobs(t, admin, drift, expire, inspect, reap)
 	}
 
 	// What was changed by hand stays.
@@ -52,7 +53,7 @@ func TestCron(t *testing.T) {
 		t.Error(err)
 	}
 	reap.Schedule = "*/2 * * * *"
-	wantJobs(t, admin, drift, expire, reap)
+	wantJobs(t, admin, drift, expire, inspect, reap)
 
 	// Its role may do what it says.
 	w := newWorld(t, admin)

@@ -66,8 +66,9 @@ type model struct {
 
 	agents     []*modelAgent
 	workspaces []uuid.UUID
-	provisions []uuid.UUID // in the order in which they were made
-	claims     []uuid.UUID // likewise
+	provisions []uuid.UUID        // in the order in which they were made
+	claims     []uuid.UUID        // likewise
+	hidden     map[uuid.UUID]bool // workspaces of inspections
 	answers    map[uuid.UUID]string
 	planned    map[uuid.UUID]bool // provisions of which a plan awaited approval
 	rules      []string           // by cluster: when a plan must be approved
@@ -103,7 +104,7 @@ func (a *modelAgent) boot() uuid.UUID { return a.boots[len(a.boots)-1] }
 func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []modelCluster, seen map[string]int) *model {
 	m := &model{
 		ctx: ctx, conn: conn, clusters: clusters, seen: seen, state: newContractState(),
-		rules: make([]string, len(clusters)), planned: map[uuid.UUID]bool{}, answers: map[uuid.UUID]string{}, released: map[uuid.UUID]bool{},
+		rules: make([]string, len(clusters)), planned: map[uuid.UUID]bool{}, hidden: map[uuid.UUID]bool{}, answers: map[uuid.UUID]string{}, released: map[uuid.UUID]bool{},
 	}
 	m.exec(rt, `SET session_replication_role = replica;
 		DELETE FROM tendril.blob_parts; DELETE FROM tendril.blobs; DELETE FROM public.provision_stages; DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs;

@@ -26,7 +26,7 @@ func (m *model) refusesApply(c *claimRow, detail map[string]any) string {
 	}
 	rule := m.rule(p)
 	switch {
-	case p.Operation == "plan" || p.Operation == "refresh":
+	case p.Operation != "apply" && p.Operation != "destroy":
 		return "operation_refused"
 	case !p.Approved && (rule == "always" || rule == "destructive" && (p.Operation == "destroy" || !calm)):
 		return "approval_needed"
@@ -94,7 +94,7 @@ func (m *model) await(rt *rapid.T) {
 		m.take(c, told)
 		m.end(c.Provision, "CANCELLED", "cancelled")
 		m.endClaim(id, w)
-	case p.Operation == "plan" || p.Operation == "refresh":
+	case p.Operation != "apply" && p.Operation != "destroy":
 		want(rt, "await approval of what is not applied", reason, "operation_refused")
 	case p.Approved:
 		want(rt, "await approval of another plan", reason, "already_approved")
@@ -178,7 +178,7 @@ func (m *model) tryAgain(id uuid.UUID, p *provisionRow) {
 			return
 		}
 	}
-	if p.Attempt >= p.Most {
+	if p.Attempt >= p.Most || p.Operation == "inspect" {
 		return
 	}
 	m.seen["tried again"]++

@@ -25,6 +25,7 @@ func (m *model) insert(rt *rapid.T, workspace int, asked provisionRow) {
 	if m.state.Workspaces[row.workspace] == nil {
 		m.state.Workspaces[row.workspace] = &workspaceRow{Cluster: m.clusters[cluster].id}
 		m.workspaces = append(m.workspaces, row.workspace)
+		m.hidden[row.workspace] = asked.Operation == "inspect"
 	}
 	m.provisions = append(m.provisions, row.id)
 	asked.Workspace, asked.Number, asked.Status, asked.Attempt = row.workspace, len(m.provisions), "QUEUED", 1
@@ -39,7 +40,7 @@ func (m *model) refreshHead(workspace uuid.UUID) {
 func (m *model) deploy(rt *rapid.T) {
 	m.insert(rt, rapid.IntRange(0, modelWorkspaces-1).Draw(rt, "workspace"), provisionRow{
 		Priority:  rapid.SampledFrom([]int{0, 0, 0, 5, -5}).Draw(rt, "priority"),
-		Operation: rapid.SampledFrom([]string{"apply", "apply", "apply", "destroy", "plan", "refresh"}).Draw(rt, "operation"),
+		Operation: rapid.SampledFrom([]string{"apply", "apply", "apply", "destroy", "plan", "refresh", "inspect"}).Draw(rt, "operation"),
 		Approval:  rapid.SampledFrom([]string{"never", "never", "destructive", "always"}).Draw(rt, "approval"),
 		Most:      rapid.IntRange(1, 3).Draw(rt, "attempts"),
 	})
@@ -213,6 +214,10 @@ func (m *model) lock(rt *rapid.T) {
 	w := m.state.Workspaces[id]
 	var void any
 	reason := m.call(rt, &void, "SELECT public.lock_workspace($1, $2)::text", id, why)
+	if m.hidden[id] {
+		want(rt, "lock of what is hidden", reason, "workspace_not_found")
+		return
+	}
 	if w.Locked != "" && w.Locked != why {
 		want(rt, "lock what is locked", reason, "workspace_locked")
 		return
@@ -224,6 +229,11 @@ func (m *model) lock(rt *rapid.T) {
 func (m *model) unlock(rt *rapid.T) {
 	id := rapid.SampledFrom(m.workspaces).Draw(rt, "workspace")
 	var void any
-	want(rt, "unlock", m.call(rt, &void, "SELECT public.unlock_workspace($1)::text", id), "")
+	reason := m.call(rt, &void, "SELECT public.unlock_workspace($1)::text", id)
+	if m.hidden[id] {
+		want(rt, "unlock of what is hidden", reason, "workspace_not_found")
+		return
+	}
+	want(rt, "unlock", reason, "")
 	m.state.Workspaces[id].Locked = ""
 }

@@ -9,8 +9,8 @@ import (
 
 // Left is a statement that only another role may run.
 type Left struct {
-	RunAs     string // a role's name, or "a superuser"
-	Statement string
+	RunAs     string `json:"run_as"` // a role's name, or "a superuser"
+	Statement string `json:"statement"`
 }
 
 // UsePlatform has a database that is up to date use what its platform offers

@@ -28,12 +28,18 @@ func TestMembershipIsLookedUpOncePerStatement(t *testing.T) {
 		"INSERT INTO public.audit_events (org_id, action, object) SELECT org, 'a', 'o' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.templates (org_id, name, repo, version) SELECT org, 't' || n, 'r', 'v' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.template_pins (org_id, repo, version, commit) SELECT org, 'r', 'v' || n, repeat('a', 40) FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.template_inspections (org_id, repo, version, path, address) SELECT org, 'r', 'v' || n, '', 'r' FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.template_tags (org_id, repo, tags) SELECT org, 'r' || n, '[]' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.workspaces (org_id, cluster_id, name) SELECT org, gen_random_uuid(), 'w' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provisions (org_id, cluster_id, workspace_id, config_snapshot) SELECT org, gen_random_uuid(), gen_random_uuid(), '{}' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_progress (provision_id, org_id, stage) SELECT gen_random_uuid(), org, 'plan' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_stages (provision_id, org_id, attempt, stage, started_at) SELECT gen_random_uuid(), org, 1, 'plan', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at) SELECT gen_random_uuid(), 1, org, 'STDOUT', 'x', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_events (provision_id, org_id, kind, at) SELECT gen_random_uuid(), org, 'k', now() FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.people SELECT org, gen_random_uuid(), 'n', 'e' FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.invitations (org_id, email, role, expires_at) SELECT org, n || '@example.com', 'viewer', now() FROM generate_series(1, $1) n, org",
+		`INSERT INTO public.webhooks (id, org_id, name, kind, host, events) SELECT gen_random_uuid(), org, 'n' || n, 'slack', 'h', '{drift}' FROM generate_series(1, $1) n, org`,
+		"INSERT INTO public.webhook_deliveries (org_id, webhook_id, event, payload) SELECT org, gen_random_uuid(), 'test', '{}' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT gen_random_uuid(), 'a', org, 't' FROM generate_series(1, $1) n, org",
 	} {
 		mustExec(t, s.conn, fill, many)

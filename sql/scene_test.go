@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // aPlan is a digest of a plan.
@@ -30,6 +31,9 @@ type scene struct {
 	queued, awaiting, ended, taking uuid.UUID // provisions
 	workspaces                      map[string]uuid.UUID
 	other                           uuid.UUID // the stranger's organisation
+	invitation                      uuid.UUID
+	session                         uuid.UUID // the admin's
+	webhook                         uuid.UUID
 }
 
 func newScene(t *testing.T, conn *pgx.Conn) *scene {
@@ -65,7 +69,16 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 		agent.mustReport(t, claim, "PROCESSING", `{"stage": "plan", "commit": "`+strings.Repeat("a", 40)+`"}`)
 	}
 	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
+	mustExec(t, conn, "SELECT tendril.record_tags(id, 'https://git.example/a/b', '[]') FROM public.orgs")
 	mustExec(t, conn, "INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT id, 'a.b', org_id, 'a' FROM public.workspaces")
+
+	mustExec(t, conn, "SELECT tendril.name_person(user_id, role, role || '@example.com', true) FROM public.org_members")
+	mustExec(t, conn, "SELECT public.invite_member(id, 'invited@example.com', 'viewer') FROM public.orgs")
+	s.invitation = one[uuid.UUID](t, conn, "SELECT id FROM public.invitations WHERE org_id = $1", s.org)
+	mustExec(t, conn, `SELECT public.create_webhook(id, gen_random_uuid(), '{"name": "a webhook", "kind": "generic", "host": "https://h", "url": "c2VhbGVk", "events": ["success"]}') FROM public.orgs`)
+	mustExec(t, conn, "SELECT public.send_webhook(id) FROM public.webhooks")
+	s.webhook = one[uuid.UUID](t, conn, "SELECT id FROM public.webhooks WHERE org_id = $1", s.org)
+	s.session = one[uuid.UUID](t, conn, "SELECT tendril.add_credential('session', $1, sha256('session'), NULL, 'a browser')", s.adminID)
 
 	rows, err := conn.Query(t.Context(), "SELECT name, id FROM public.workspaces")
 	if err != nil {
@@ -158,4 +171,18 @@ func (s *scene) attempt(t *testing.T, a actor, do func(pgx.Tx) error) error {
 		return nil
 	}
 	return err
+}
+
+// answerOf is "ok", or what was refused, such as "PT409 claim_lost".
+func answerOf(err error) string {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && strings.HasPrefix(pg.Code, "PT"):
+		return pg.Code + " " + pg.Detail
+	case ok:
+		return pg.Code
+	case err != nil:
+		return err.Error()
+	}
+	return "ok"
 }
