@@ -26,7 +26,7 @@ func TestMainAnswers(t *testing.T) {
 		{"--help", "TENDRIL_API_TOKEN", ExitOK},
 		{"", "Available Commands:", ExitOK},
 		{"run --help", "Ctrl-C", ExitOK},
-		{"version", "contract 3", ExitOK},
+		{"version", "contract 4", ExitOK},
 		{"rnu", `unknown command "rnu"`, ExitUsage},
 		{"run more", `unknown command "more"`, ExitUsage},
 		{"run --slot 3", "unknown flag: --slot\nSee \"tendril run --help\".", ExitUsage},

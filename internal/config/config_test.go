@@ -74,7 +74,7 @@ func TestReference(t *testing.T) {
 		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. Must be a number from 1 to 64. |\n",
 		"| `run.timeout` | `TENDRIL_RUN_TIMEOUT` | `2h` |", "| `drain_timeout` | `TENDRIL_DRAIN_TIMEOUT` | `10m` |",
 		"| `run.log_limit` | `TENDRIL_RUN_LOG_LIMIT` | `64MiB` |",
-		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `plan,apply,destroy,refresh,unlock,state` |",
+		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `plan,apply,destroy,refresh,unlock,state,inspect` |",
 		"| `engine.install` | `TENDRIL_ENGINE_INSTALL` | `true` |", "| `queue.url` | `TENDRIL_QUEUE_URL` |  |", "`TENDRIL_API_TOKEN`",
 	} {
 		if !strings.Contains(got, want) {

@@ -89,7 +89,7 @@ func keys() []key {
 		{name: "policy.repos", allowed: "patterns of repository URLs without white space",
 			about: "Repositories that templates may come from; `*` stands for one path segment, `**` for any number. None listed, none allowed.",
 			field: func(c *Config) any { return &c.Policy.Repos }, check: func(c Config) bool { return every(c.Policy.Repos, repoPattern) }},
-		{name: "policy.operations", allowed: "some of plan, apply, destroy, refresh, unlock and state",
+		{name: "policy.operations", allowed: "some of plan, apply, destroy, refresh, unlock, state and inspect",
 			about: "What provisions may do here.",
 			field: func(c *Config) any { return &c.Policy.Operations },
 			check: func(c Config) bool { return len(c.Policy.Operations) > 0 && every(c.Policy.Operations, knownOperation) }},

@@ -116,7 +116,7 @@ uids = "0"
 		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, off, or nothing`,
 		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m, or 0s for what the database advises`,
 		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
-		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, unlock and state`,
+		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, unlock, state and inspect`,
 		`policy.approval = "sometimes": must be never, destructive or always`,
 		`policy.modules = "git::https://a b": must be `+moduleSources,
 		`policy.hook_timeout = "2h": must be a duration from 1s to 1h`,

@@ -74,6 +74,9 @@ func (r *provisionRun) cleanUp() {
 
 // stages carries the run from checkout to outputs.
 func (r *provisionRun) stages(ctx context.Context) error {
+	if r.operation() == provision.OperationInspect {
+		return r.inspect(ctx)
+	}
 	if err := errors.Join(r.undecided(), r.takeApproved()); err != nil {
 		return err
 	}

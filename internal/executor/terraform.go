@@ -85,6 +85,7 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 	if err != nil {
 		return err
 	}
+	t.run.tellVariables(template)
 	rendered, err := template.Render(tfvars.Given{
 		Plain: plain, Sealed: sealed, PlainSensitive: t.run.job.Settings.Policy.PlainSensitive,
 	})

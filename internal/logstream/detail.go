@@ -39,6 +39,12 @@ func (s *secrets) maskDetail(d provision.Detail) provision.Detail {
 		r.IPAddresses = slices.DeleteFunc(slices.Clone(r.IPAddresses), func(ip string) bool { return s.maskString(ip) != ip })
 	})
 	d.Outputs = s.maskOutputs(d.Outputs)
+	d.Variables = masked(d.Variables, func(v *provision.Variable) {
+		for _, text := range []*string{&v.Name, &v.Type, &v.Description} {
+			*text = s.maskString(*text)
+		}
+		v.TypeJSON, v.Default = s.maskJSON(v.TypeJSON), s.maskJSON(v.Default)
+	})
 	return d
 }
 

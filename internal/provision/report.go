@@ -50,6 +50,9 @@ type Detail struct {
 	// StateLock is who holds the state's lock, with CodeStateLocked.
 	StateLock *StateLock `json:"state_lock,omitempty"`
 
+	// Variables are what the template declares; empty but not nil: none.
+	Variables []Variable `json:"variables,omitzero"`
+
 	Plan    *PlanSummary      `json:"plan,omitempty"`
 	Outputs map[string]Output `json:"outputs,omitempty"`
 	// Resources are those of the whole workspace; empty but not nil: none are

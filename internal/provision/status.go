@@ -52,11 +52,14 @@ const (
 	OperationUnlock Operation = "unlock"
 	// OperationState reads or changes the state itself, see StateCommand.
 	OperationState Operation = "state"
+	// OperationInspect reads which variables a template declares, and runs
+	// nothing of it. SQL alone asks for it, in a workspace of its own kind.
+	OperationInspect Operation = "inspect"
 )
 
 // Operations lists all operations.
 var Operations = []Operation{
-	OperationPlan, OperationApply, OperationDestroy, OperationRefresh, OperationUnlock, OperationState,
+	OperationPlan, OperationApply, OperationDestroy, OperationRefresh, OperationUnlock, OperationState, OperationInspect,
 }
 
 // Approval says when a plan must be approved by a person before it is applied.

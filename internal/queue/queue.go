@@ -15,7 +15,7 @@ import (
 )
 
 // Contract is the version of the SQL contract this program speaks.
-const Contract = 3
+const Contract = 4
 
 // Agent is who asks: one agent instance in one of its lives.
 type Agent struct {

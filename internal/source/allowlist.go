@@ -14,6 +14,7 @@ import (
 type Allowlist struct {
 	patterns  []pattern
 	allowFile bool
+	anyHTTPS  bool // whatever the patterns say
 }
 
 // pattern is one entry: an address whose path may hold wildcards.
@@ -94,6 +95,8 @@ func (l Allowlist) permit(repo string) (address, error) {
 		return address{}, refuse(err.Error() + " (what may run here is set by [policy] repos in the agent's configuration)")
 	case a.scheme == "file" && !l.allowFile:
 		return address{}, refuse("repositories on the agent's own disk are not allowed; allow_file under [policy] in the agent's configuration allows them")
+	case l.anyHTTPS && a.scheme == "https":
+		return a, nil
 	case len(l.patterns) == 0:
 		return address{}, refuse("no repository is allowed; list those that may run under [policy] repos in the agent's configuration")
 	case !l.match(a):

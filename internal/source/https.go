@@ -23,7 +23,7 @@ func (s *httpsSession) Close() error {
 }
 
 func (s *Source) openHTTPS(a address) (session, error) {
-	trust := newTrust(s.authorities)
+	trust := newTrust(s.authorities, s.dial)
 	client := &http.Client{
 		Transport: &guard{next: &identify{trust, s}, maxRefs: s.limits.refs},
 		// GitLab redirects to the name with .git, GitHub to a repository's new

@@ -59,6 +59,24 @@ func (s *Source) list(ctx context.Context, a address) (listing, error) {
 	return l, err
 }
 
+// Tags lists a repository's tags and the commits that they mean now. Failures are
+// those of Resolve.
+func (s *Source) Tags(ctx context.Context, repo string) (map[string]string, error) {
+	a, err := s.allow.permit(repo)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.list(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	tags := make(map[string]string, len(l.tags))
+	for name, commit := range l.tags {
+		tags[name] = commit.String()
+	}
+	return tags, nil
+}
+
 // Probe asks for a repository's references, as a checkout begins, and nothing
 // more: that it can be reached and may be read. Failures are those of Resolve.
 func (s *Source) Probe(ctx context.Context, repo string) error {

@@ -1,9 +1,11 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -48,6 +50,16 @@ type Options struct {
 	// ReposDir holds the mirrors; it exists, mode 0700. Processes of one user
 	// may share it.
 	ReposDir string
+	// AnyHTTPS allows every https repository besides the policy's: for one who
+	// has no credentials to lose and runs nothing.
+	AnyHTTPS bool
+	// Dial connects to HTTPS servers instead of the usual way, and past any
+	// proxy; nil: as usual.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// MaxBytes and MaxEntries bound a checkout, and the bytes a pack; 0: as
+	// usual.
+	MaxBytes   int64
+	MaxEntries int
 }
 
 // Source resolves versions and checks out their files. It is safe for
@@ -60,6 +72,7 @@ type Source struct {
 	authorities []byte
 	hosts       credentials
 	limits      limits
+	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // New returns a Source. It fails when a pattern or the CA file cannot be read.
@@ -70,8 +83,11 @@ func New(opts Options) (*Source, error) {
 	}
 	s := &Source{
 		allow: allow, repos: opts.ReposDir, timeout: opts.Git.Timeout,
-		limits: defaultLimits,
+		limits: defaultLimits, dial: opts.Dial,
 	}
+	s.allow.anyHTTPS = opts.AnyHTTPS
+	s.limits.bytes = cmp.Or(opts.MaxBytes, s.limits.bytes)
+	s.limits.entries = cmp.Or(opts.MaxEntries, s.limits.entries)
 	if s.hosts, err = newCredentials(opts.Git.Hosts); err != nil {
 		return nil, err
 	}

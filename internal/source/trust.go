@@ -1,10 +1,12 @@
 package source
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -21,7 +23,11 @@ type trust struct {
 	wider  *http.Transport // trusts the system's authorities as well
 	failed error
 	bundle []byte
+	dial   dialer
 }
+
+// dialer connects; nil: as usual, by way of a proxy where there is one.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // readAuthorities reads a file of certificates; "" is none.
 func readAuthorities(file string) ([]byte, error) {
@@ -38,23 +44,27 @@ func readAuthorities(file string) ([]byte, error) {
 	return bundle, nil
 }
 
-func newTrust(bundle []byte) *trust {
-	t := &trust{bundle: bundle}
+func newTrust(bundle []byte, dial dialer) *trust {
+	t := &trust{bundle: bundle, dial: dial}
 	if bundle != nil {
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(bundle)
-		t.file = newTransport(pool)
+		t.file = newTransport(pool, dial)
 	}
 	return t
 }
 
 // newTransport trusts the given authorities, nil for the system's.
-func newTransport(roots *x509.CertPool) *http.Transport {
-	return &http.Transport{
+func newTransport(roots *x509.CertPool, dial dialer) *http.Transport {
+	t := &http.Transport{
 		Proxy:             http.ProxyFromEnvironment,
 		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2: true,
 	}
+	if dial != nil {
+		t.Proxy, t.DialContext = nil, dial
+	}
+	return t
 }
 
 // RoundTrip implements http.RoundTripper. A request whose server was not
@@ -86,7 +96,7 @@ func (t *trust) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (t *trust) widen() {
 	if t.bundle == nil {
-		t.wider = newTransport(nil)
+		t.wider = newTransport(nil, t.dial)
 		return
 	}
 	roots, err := x509.SystemCertPool()
@@ -95,7 +105,7 @@ func (t *trust) widen() {
 		return
 	}
 	roots.AppendCertsFromPEM(t.bundle)
-	t.wider = newTransport(roots)
+	t.wider = newTransport(roots, t.dial)
 }
 
 // closeIdle closes connections that nothing uses.
