@@ -53,10 +53,9 @@ func (s *Store) CreateCluster(ctx context.Context, name string) (NewCluster, err
 	return made[0], nil
 }
 
-// Clusters lists the clusters that the person may see, by name, with the agents
-// heard of within a day.
-func (s *Store) Clusters(ctx context.Context) ([]Cluster, error) {
-	return rows[Cluster](ctx, s, "list the clusters", `
+// selectedClusters is a query for Clusters, c being public.cluster_overview, to
+// be followed by a condition.
+const selectedClusters = `
 		SELECT c.id, c.name, c.connectivity, c.paused_at, c.last_seen_at, c.created_at,
 		       coalesce((SELECT k.age_public_key FROM public.clusters k WHERE k.id = c.id), '') AS age_public_key,
 		       coalesce((SELECT jsonb_agg(jsonb_build_object(
@@ -65,8 +64,12 @@ func (s *Store) Clusters(ctx context.Context) ([]Cluster, error) {
 		                   'last_heartbeat_at', a.last_heartbeat_at) ORDER BY a.name)
 		                 FROM public.agents a
 		                 WHERE a.cluster_id = c.id AND a.last_heartbeat_at > now() - interval '1 day'), '[]') AS agents
-		FROM public.cluster_overview c
-		ORDER BY c.name, c.id`)
+		FROM public.cluster_overview c`
+
+// Clusters lists the clusters that the person may see, by name, with the agents
+// heard of within a day.
+func (s *Store) Clusters(ctx context.Context) ([]Cluster, error) {
+	return rows[Cluster](ctx, s, "list the clusters", selectedClusters+" ORDER BY c.name, c.id")
 }
 
 // FindCluster returns the cluster of that name or id; "" means the only one
@@ -76,6 +79,11 @@ func (s *Store) FindCluster(ctx context.Context, ref string) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, err
 	}
+	return PickCluster(clusters, ref)
+}
+
+// PickCluster is FindCluster among those that are known.
+func PickCluster(clusters []Cluster, ref string) (Cluster, error) {
 	var matching []Cluster
 	names := make([]string, len(clusters))
 	for i, c := range clusters {
@@ -99,19 +107,23 @@ func (s *Store) FindCluster(ctx context.Context, ref string) (Cluster, error) {
 
 // Template is an entry of the catalogue.
 type Template struct {
-	Name        string `db:"name" json:"name"`
-	Repo        string `db:"repo" json:"repo"`
-	Path        string `db:"path" json:"path,omitempty"`
-	Version     string `db:"version" json:"version"`
-	Description string `db:"description" json:"description,omitempty"`
+	ID          uuid.UUID `db:"id" json:"id"`
+	OrgID       uuid.UUID `db:"org_id" json:"-"`
+	Name        string    `db:"name" json:"name"`
+	Repo        string    `db:"repo" json:"repo"`
+	Path        string    `db:"path" json:"path,omitempty"`
+	Version     string    `db:"version" json:"version"`
+	Description string    `db:"description" json:"description,omitempty"`
+	Approval    string    `db:"approval" json:"approval"` // never, destructive or always
+	CreatedAt   time.Time `db:"created_at" json:"created_at"`
 }
+
+const selectedTemplates = `SELECT t.id, t.org_id, t.name, t.repo, t.path, t.version, t.description, t.approval, t.created_at FROM public.templates t `
 
 // Templates lists the catalogue of the organisation that a cluster belongs to.
 func (s *Store) Templates(ctx context.Context, cluster uuid.UUID) (templates []Template, err error) {
-	return rows[Template](ctx, s, "list the templates", `
-		SELECT t.name, t.repo, t.path, t.version, t.description
-		FROM public.templates t JOIN public.clusters c ON c.org_id = t.org_id
-		WHERE c.id = $1 ORDER BY t.name`, cluster)
+	return rows[Template](ctx, s, "list the templates",
+		selectedTemplates+"JOIN public.clusters c ON c.org_id = t.org_id WHERE c.id = $1 ORDER BY t.name", cluster)
 }
 
 // Pause keeps a cluster's agents from claiming anything, or lets them again.
@@ -119,11 +131,4 @@ func (s *Store) Templates(ctx context.Context, cluster uuid.UUID) (templates []T
 func (s *Store) Pause(ctx context.Context, cluster uuid.UUID, paused bool, reason string) error {
 	_, err := rows[struct{}](ctx, s, "pause or resume the cluster", "SELECT FROM public.pause_cluster($1, $2, $3)", cluster, paused, reason)
 	return err
-}
-
-// RotateToken makes a new token for a cluster's agents, which nobody can read
-// again. Those before it go on being valid for overlap, at most 30 days.
-func (s *Store) RotateToken(ctx context.Context, cluster uuid.UUID, overlap time.Duration) (string, error) {
-	return one[string](ctx, s, "rotate the cluster's token",
-		"SELECT token AS answer FROM public.rotate_cluster_token($1, make_interval(secs => $2))", cluster, overlap.Seconds())
 }

@@ -24,10 +24,10 @@ type Standing struct {
 	Since  *time.Time `db:"since" json:"since,omitempty"`
 }
 
-// Workspaces lists the workspaces that the person may see, by cluster and name,
-// at most limit.
-func (s *Store) Workspaces(ctx context.Context, limit int) ([]Standing, error) {
-	return rows[Standing](ctx, s, "list the workspaces", `
+// standings is a query for Standings of what from chooses, as w, with the name
+// of its cluster as cluster_name: before all else is looked up.
+func standings(from string) string {
+	return `
 		SELECT w.id, w.name, w.cluster_name AS cluster, concat_ws('//', w.repo, nullif(w.path, '')) AS template,
 		       (SELECT count(*) FROM public.resources r WHERE r.workspace_id = w.id)::int AS resources,
 		       CASE WHEN w.locked_at IS NOT NULL THEN 'locked: ' || w.lock_reason
@@ -37,12 +37,19 @@ func (s *Store) Workspaces(ctx context.Context, limit int) ([]Standing, error) {
 		            WHEN w.reserved_by IS NOT NULL THEN CASE WHEN r.approved_plan IS NULL THEN 'waiting to try again' ELSE 'approved' END
 		            WHEN w.head_id IS NOT NULL THEN 'queued' ELSE '' END AS doing,
 		       p.number, p.status, coalesce(p.finished_at, p.created_at) AS since
-		FROM (SELECT w.*, c.name AS cluster_name FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id
-		      ORDER BY c.name, w.name LIMIT $1) w -- before all else is looked up
+		FROM (` + from + `) w
 		LEFT JOIN public.provisions r ON r.id = w.reserved_by
 		LEFT JOIN LATERAL (SELECT number, status, finished_at, created_at FROM public.provisions
 		                   WHERE workspace_id = w.id ORDER BY number DESC LIMIT 1) p ON true
-		ORDER BY w.cluster_name, w.name`, limit)
+		ORDER BY w.cluster_name, w.name`
+}
+
+// Workspaces lists the workspaces that the person may see, by cluster and name,
+// at most limit.
+func (s *Store) Workspaces(ctx context.Context, limit int) ([]Standing, error) {
+	return rows[Standing](ctx, s, "list the workspaces", standings(`
+		SELECT w.*, c.name AS cluster_name FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id
+		WHERE NOT w.hidden ORDER BY c.name, w.name LIMIT $1`), limit)
 }
 
 // Resource is one object that a workspace's state records.

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"encoding/json"
 	"sync"
 	"testing"
@@ -49,13 +48,4 @@ func TestStoreThroughAPooler(t *testing.T) {
 		})
 	}
 	both.Wait()
-	// LISTEN comes to nothing here; looking each second has to do.
-	looks := 0
-	err = ours.Watch(t.Context(), d.ID, func(context.Context) (bool, error) {
-		looks++
-		return looks == 3, nil
-	})
-	if err != nil {
-		t.Errorf("Watch() = %v, want nil", err)
-	}
 }

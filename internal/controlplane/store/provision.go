@@ -47,6 +47,7 @@ type Provision struct {
 	ErrorCode         *string    `db:"error_code" json:"error_code,omitempty"`
 	ErrorMessage      *string    `db:"error_message" json:"error_message,omitempty"`
 	RequestedBy       *uuid.UUID `db:"requested_by" json:"requested_by,omitempty"`
+	RequestedByName   *string    `db:"requested_by_name" json:"requested_by_name,omitempty"` // what they are called
 	CancelRequestedAt *time.Time `db:"cancel_requested_at" json:"cancel_requested_at,omitempty"`
 	CreatedAt         time.Time  `db:"created_at" json:"created_at"`
 	StartedAt         *time.Time `db:"started_at" json:"started_at,omitempty"`
@@ -120,12 +121,14 @@ func selected(whole bool) string {
 	  (SELECT jsonb_agg(to_jsonb(y)) FROM public.why_waiting(p.id) y) END AS why,
 	g.stage, g.percent, g.running, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
 	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_digest, p.outputs,
-	p.error_code, p.error_message, p.requested_by, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
+	p.error_code, p.error_message, p.requested_by,
+	coalesce(nullif(q.name, ''), nullif(q.email, '')) AS requested_by_name, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
 	now() AS as_of, ` + more + `
 	FROM public.provisions p
 	JOIN public.clusters c ON c.id = p.cluster_id
 	JOIN public.workspaces w ON w.id = p.workspace_id
-	LEFT JOIN public.provision_progress g ON g.provision_id = p.id`
+	LEFT JOIN public.provision_progress g ON g.provision_id = p.id
+	LEFT JOIN public.people q ON q.org_id = p.org_id AND q.user_id = p.requested_by`
 }
 
 // provisions reads what such a query finds.
@@ -139,28 +142,39 @@ func (s *Store) provisions(ctx context.Context, doing, query string, args ...any
 	return found, err
 }
 
+// provisionRef is the condition that a number or an id is, p being
+// public.provisions.
+func provisionRef(ref string) (condition string, key any, err error) {
+	if number, err := strconv.ParseInt(strings.TrimPrefix(ref, "#"), 10, 64); err == nil {
+		return "p.number = $1", number, nil
+	}
+	if id, err := uuid.Parse(ref); err == nil {
+		return "p.id = $1", id, nil
+	}
+	return "", nil, &NotProvisionError{Ref: ref}
+}
+
 // Provision returns the provision of that id or number. The error is an
 // *NotProvisionError when ref is neither, and a *RefusedError (PT404) when there
 // is none that the person may see.
 func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
-	var condition string
-	var key any
-	if number, err := strconv.ParseInt(strings.TrimPrefix(ref, "#"), 10, 64); err == nil {
-		condition, key = "p.number = $1", number
-	} else if id, err := uuid.Parse(ref); err == nil {
-		condition, key = "p.id = $1", id
-	} else {
-		return Provision{}, &NotProvisionError{Ref: ref}
+	condition, key, err := provisionRef(ref)
+	if err != nil {
+		return Provision{}, err
 	}
 	found, err := s.provisions(ctx, "read the provision", selected(true)+" WHERE "+condition, key)
 	if err != nil {
 		return Provision{}, err
 	}
 	if len(found) != 1 {
-		return Provision{}, &RefusedError{Code: "PT404", Reason: "provision_not_found",
-			Message: fmt.Sprintf("there is no provision %s that you may see", ref), Hint: `"trellis status" lists the latest`}
+		return Provision{}, noProvision(ref)
 	}
 	return found[0], nil
+}
+
+func noProvision(ref string) error {
+	return &RefusedError{Code: "PT404", Reason: "provision_not_found",
+		Message: fmt.Sprintf("there is no provision %s that you may see", ref), Hint: `"trellis status" lists the latest`}
 }
 
 // Provisions lists the latest provisions that the person may see, newest

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -24,27 +23,20 @@ const (
 	connectLimit = 5 * time.Second
 )
 
-// Store answers one person's requests. It is safe for concurrent use.
-type Store struct {
-	pool   *pgxpool.Pool
-	user   uuid.UUID
-	claims string
-}
+// Database is a pool of connections that many people's requests share. It is
+// safe for concurrent use.
+type Database struct{ pool *pgxpool.Pool }
 
-// Open connects to the database as its owner, to ask on behalf of user. The
+// Connect makes a pool of at most conns connections as the contract's owner. The
 // database must have the contract: a *RefusedError says to migrate when it has
 // not. An *UnreachableError when it cannot be reached.
-func Open(ctx context.Context, url string, user uuid.UUID) (*Store, error) {
-	claims, err := json.Marshal(map[string]string{"sub": user.String(), "role": "authenticated"})
-	if err != nil {
-		return nil, fmt.Errorf("encode the user's claims: %w", err)
-	}
+func Connect(ctx context.Context, url string, conns int) (*Database, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// pgx redacts the password in this error.
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	config.MaxConns = maxConns
+	config.MaxConns = int32(conns)
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectLimit
 	}
@@ -58,29 +50,65 @@ func Open(ctx context.Context, url string, user uuid.UUID) (*Store, error) {
 	if err != nil {
 		return nil, translate("open the database", err)
 	}
-	s := &Store{pool: pool, user: user, claims: string(claims)}
-	if err := s.as(ctx, "reach the database", func(ctx context.Context, tx pgx.Tx) error {
-		// Any object of the contract will do.
+	d := &Database{pool: pool}
+	// Any object of the contract will do, and anybody.
+	if err := d.As(uuid.Nil).as(ctx, "reach the database", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SELECT FROM public.cluster_overview LIMIT 0")
 		return err
 	}); err != nil {
 		pool.Close()
 		return nil, err
 	}
-	return s, nil
+	return d, nil
+}
+
+// As answers the requests of one person. It costs nothing.
+func (d *Database) As(user uuid.UUID) *Store { return &Store{pool: d.pool, user: user} }
+
+// AsOwner runs do in one transaction as the contract's owner: for finding out who
+// asks, which nobody can know before, and for nothing else. doing names the
+// request in errors that are not the database's own words.
+func (d *Database) AsOwner(ctx context.Context, doing string, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return translate(doing, pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(ctx, tx) }))
 }
 
 // Close ends all connections.
+func (d *Database) Close() { d.pool.Close() }
+
+// Store answers one person's requests. It is safe for concurrent use, but for
+// one of Within.
+type Store struct {
+	pool *pgxpool.Pool
+	user uuid.UUID
+	tx   pgx.Tx // of Within; nil: each call has one of its own
+}
+
+// Open is Connect for one person alone.
+func Open(ctx context.Context, url string, user uuid.UUID) (*Store, error) {
+	d, err := Connect(ctx, url, maxConns)
+	if err != nil {
+		return nil, err
+	}
+	return d.As(user), nil
+}
+
+// Close ends all connections, those of others who share them as well.
 func (s *Store) Close() { s.pool.Close() }
 
 // as runs do in a transaction of the person's own. doing names the request in
 // errors that are not the database's own words.
 func (s *Store) as(ctx context.Context, doing string, do func(context.Context, pgx.Tx) error) error {
+	if s.tx != nil {
+		return translate(doing, do(ctx, s.tx))
+	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
+	claims := fmt.Sprintf(`{"sub": %q, "role": "authenticated"}`, s.user)
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT set_config('request.jwt.claims', $1, true), set_config('statement_timeout', $2, true),
-			set_config('role', 'authenticated', true)`, s.claims, fmt.Sprintf("%dms", statementLimit.Milliseconds()))
+			set_config('role', 'authenticated', true)`, claims, fmt.Sprintf("%dms", statementLimit.Milliseconds()))
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,17 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	tendrilsql "github.com/tendril-run/tendril/sql"
 )
+
+var contract = queuetest.Migrated
+
+func migrate(t *testing.T, url string) error {
+	t.Helper()
+	_, err := tendrilsql.Migrate(t.Context(), url)
+	return err
+}
 
 func TestDeployIsSeenByMembersOnly(t *testing.T) {
 	t.Parallel()
@@ -46,8 +56,8 @@ func TestDeployIsSeenByMembersOnly(t *testing.T) {
 	if list := must[[]store.Provision](t, "Provisions()")(w.stranger.Provisions(t.Context(), 5)); len(list) != 0 {
 		t.Errorf("Provisions() as a stranger = %+v, want none", list)
 	}
-	if logs := must[[]store.LogRow](t, "Logs()")(w.stranger.Logs(t.Context(), d.ID, 0, 10)); len(logs) != 0 {
-		t.Errorf("Logs() as a stranger = %+v, want none", logs)
+	if logs := must[[]store.LogRow](t, "LogPage()")(w.stranger.LogPage(t.Context(), d.ID, 0, 10, 1<<20)); len(logs) != 0 {
+		t.Errorf("LogPage() as a stranger = %+v, want none", logs)
 	}
 	if clusters := must[[]store.Cluster](t, "Clusters()")(w.stranger.Clusters(t.Context())); len(clusters) != 0 {
 		t.Errorf("Clusters() as a stranger = %+v, want none", clusters)
@@ -106,9 +116,9 @@ func TestCancelQueued(t *testing.T) {
 	if status := must[provision.Status](t, "Cancel()")(w.operator.Cancel(t.Context(), d.ID)); status != provision.Cancelled {
 		t.Errorf("Cancel() twice = %s, want CANCELLED: the reply may have been lost", status)
 	}
-	logs := must[[]store.LogRow](t, "Logs()")(w.operator.Logs(t.Context(), d.ID, 0, 10))
+	logs := must[[]store.LogRow](t, "LogPage()")(w.operator.LogPage(t.Context(), d.ID, 0, 10, 1<<20))
 	if len(logs) != 1 || logs[0].Stream != provision.System || logs[0].Seq != 1 {
-		t.Errorf("Logs() = %+v, want one SYSTEM row", logs)
+		t.Errorf("LogPage() = %+v, want one SYSTEM row", logs)
 	}
 }
 
@@ -145,9 +155,9 @@ func TestRunningProvision(t *testing.T) {
 		t.Errorf("Waiting = %q, want that another one runs", p.Waiting)
 	}
 
-	logs := must[[]store.LogRow](t, "Logs()")(w.viewer.Logs(t.Context(), d.ID, 1, 1))
+	logs := must[[]store.LogRow](t, "LogPage()")(w.viewer.LogPage(t.Context(), d.ID, 1, 1, 1<<20))
 	if len(logs) != 1 || logs[0].Text != "two\n" || logs[0].Seq != 2 {
-		t.Errorf("Logs(after 1, limit 1) = %+v, want the second row", logs)
+		t.Errorf("LogPage(after 1, limit 1) = %+v, want the second row", logs)
 	}
 
 	clusters := must[[]store.Cluster](t, "Clusters()")(w.viewer.Clusters(t.Context()))

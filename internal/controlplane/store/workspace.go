@@ -11,6 +11,7 @@ import (
 // Workspace is one Terraform state and what keeps it from being used.
 type Workspace struct {
 	ID      uuid.UUID `db:"id" json:"id"`
+	OrgID   uuid.UUID `db:"org_id" json:"-"`
 	Name    string    `db:"name" json:"name"`
 	Cluster string    `db:"cluster" json:"cluster"`
 	// Home is the agent that has the state as a local file, and its host; ""
@@ -23,12 +24,12 @@ type Workspace struct {
 // clusters have one of that name: the id says which.
 func (s *Store) FindWorkspace(ctx context.Context, ref string) (Workspace, error) {
 	found, err := rows[Workspace](ctx, s, "look for the workspace", `
-		SELECT w.id, w.name, c.name AS cluster,
+		SELECT w.id, w.org_id, w.name, c.name AS cluster,
 		       CASE WHEN w.home_instance IS NULL THEN '' ELSE coalesce(a.name || ' on ' || a.host, w.home_instance::text) END AS home
 		FROM public.workspaces w
 		JOIN public.clusters c ON c.id = w.cluster_id
 		LEFT JOIN public.agents a ON a.cluster_id = w.cluster_id AND a.instance_id = w.home_instance
-		WHERE w.name = $1 OR w.id::text = lower($1) ORDER BY w.id::text = lower($1) DESC, c.name, w.id`, ref)
+		WHERE NOT w.hidden AND (w.name = $1 OR w.id::text = lower($1)) ORDER BY w.id::text = lower($1) DESC, c.name, w.id`, ref)
 	switch {
 	case err != nil:
 		return Workspace{}, err

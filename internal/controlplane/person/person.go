@@ -1,0 +1,46 @@
+// Package person is who asks: the noun that whoever finds it out (package
+// signin) puts into a request's context, and that handlers take from there.
+//
+// It must not know how a person is found out, nor what they may do: that is the
+// database's.
+package person
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+)
+
+// Person is somebody who is signed in.
+type Person struct {
+	ID uuid.UUID
+	// Name and Email are what they are called by; both may be empty.
+	Name, Email string
+	// Browser is true when a cookie says who it is, and false for a token or a
+	// JWT, which no foreign page can make a browser send.
+	Browser bool
+	// Token is true when an API token says who it is.
+	Token bool
+}
+
+type key struct{}
+
+// With returns a context in which that person asks.
+func With(ctx context.Context, p Person) context.Context { return context.WithValue(ctx, key{}, p) }
+
+// From returns who asks; false when nobody is signed in.
+func From(ctx context.Context) (Person, bool) {
+	p, ok := ctx.Value(key{}).(Person)
+	return p, ok
+}
+
+// Called is the name to show.
+func (p Person) Called() string {
+	switch {
+	case p.Name != "":
+		return p.Name
+	case p.Email != "":
+		return p.Email
+	}
+	return p.ID.String()
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Entry is a template of an organisation's catalogue, as who looks after it
+// knows it.
+type Entry struct {
+	ID          uuid.UUID `db:"id" json:"id"`
+	Name        string    `db:"name" json:"name"`
+	Repo        string    `db:"repo" json:"repo"`
+	Path        string    `db:"path" json:"path,omitempty"`
+	Version     string    `db:"version" json:"version"` // the one offered first
+	Description string    `db:"description" json:"description,omitempty"`
+	Approval    string    `db:"approval" json:"approval"` // never, destructive or always
+	CreatedAt   time.Time `db:"created_at" json:"created_at"`
+}
+
+// Catalogue lists an organisation's templates, by name.
+func (s *Store) Catalogue(ctx context.Context, org uuid.UUID) ([]Entry, error) {
+	return rows[Entry](ctx, s, "list the templates", `
+		SELECT id, name, repo, path, version, description, approval, created_at
+		FROM public.templates WHERE org_id = $1 ORDER BY name`, org)
+}
+
+// Known is what is known of the version that a template offers.
+type Known struct {
+	Status    string  `db:"status"` // as Inspection has it; "" where nobody has asked
+	Inspected bool    `db:"inspected"`
+	Variables int     `db:"variables"` // how many it declares
+	Commit    *string `db:"commit"`
+}
+
+// KnownOf says for each template what is known of the version that it offers, in
+// one question however many they are.
+func (s *Store) KnownOf(ctx context.Context, org uuid.UUID, entries []Entry) ([]Known, error) {
+	repos, versions, paths := make([]string, len(entries)), make([]string, len(entries)), make([]string, len(entries))
+	for i, e := range entries {
+		repos[i], versions[i], paths[i] = PlainRepo(e.Repo), e.Version, plainPath(e.Path)
+	}
+	return rows[Known](ctx, s, "read what the templates declare", `
+		SELECT coalesce(i.status, '') AS status, i.variables IS NOT NULL AS inspected, coalesce(jsonb_array_length(i.variables), 0) AS variables, i.commit
+		FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY e (repo, version, path, place)
+		LEFT JOIN public.template_inspections i ON i.org_id = $1 AND i.repo = e.repo AND i.version = e.version AND i.path = e.path
+		ORDER BY e.place`, org, repos, versions, paths)
+}
+
+// FindEntry returns the template of that name or id in an organisation.
+func (s *Store) FindEntry(ctx context.Context, org uuid.UUID, ref string) (Entry, error) {
+	found, err := rows[Entry](ctx, s, "look for the template", `
+		SELECT id, name, repo, path, version, description, approval, created_at
+		FROM public.templates WHERE org_id = $1 AND (name = $2 OR id::text = lower($2)) ORDER BY name = $2 DESC LIMIT 1`, org, ref)
+	if err != nil {
+		return Entry{}, err
+	}
+	if len(found) == 0 {
+		return Entry{}, &RefusedError{Code: "PT404", Reason: "template_not_found", Message: fmt.Sprintf("there is no template %q in the catalogue", ref)}
+	}
+	return found[0], nil
+}
+
+// SaveEntry puts a template into the catalogue, or changes what stands there
+// under its name (admin). An empty approval leaves what stands.
+func (s *Store) SaveEntry(ctx context.Context, org uuid.UUID, e Entry) (uuid.UUID, error) {
+	return one[uuid.UUID](ctx, s, "save the template", "SELECT public.save_template($1, $2, $3, $4, $5, $6, nullif($7, '')) AS answer",
+		org, e.Name, e.Repo, e.Version, e.Path, e.Description, e.Approval)
+}
+
+// RemoveEntry takes a template out of the catalogue (admin); what was deployed
+// stays. False: there was none of that name.
+func (s *Store) RemoveEntry(ctx context.Context, org uuid.UUID, name string) (bool, error) {
+	return one[bool](ctx, s, "remove the template", "SELECT public.remove_template($1, $2) AS answer", org, name)
+}
+
+// Usage is a workspace that a template is bound to.
+type Usage struct {
+	ID      uuid.UUID `db:"id" json:"id"`
+	Name    string    `db:"name" json:"name"`
+	Cluster string    `db:"cluster" json:"cluster"`
+	// Version and Number are of the newest apply there that succeeded; nil where
+	// none has.
+	Version *string    `db:"version" json:"version,omitempty"`
+	Number  *int64     `db:"number" json:"number,omitempty"`
+	At      *time.Time `db:"at" json:"at,omitempty"`
+}
+
+// UsedBy lists the workspaces in which a template is used, at most limit.
+func (s *Store) UsedBy(ctx context.Context, org uuid.UUID, repo, path string, limit int) ([]Usage, error) {
+	return rows[Usage](ctx, s, "list where the template is used", `
+		SELECT w.id, w.name, c.name AS cluster, p.version, p.number, p.at
+		FROM (SELECT id, name, cluster_id FROM public.workspaces WHERE org_id = $1 AND repo = $2 AND path = $3 AND NOT hidden ORDER BY name, id LIMIT $4) w
+		JOIN public.clusters c ON c.id = w.cluster_id
+		LEFT JOIN LATERAL (
+		  SELECT config_snapshot -> 'template_source' ->> 'version' AS version, number, finished_at AS at FROM public.provisions
+		  WHERE workspace_id = w.id AND operation = 'apply' AND status = 'SUCCESS' ORDER BY number DESC LIMIT 1) p ON true
+		ORDER BY w.name, c.name`, org, PlainRepo(repo), plainPath(path), limit)
+}
+
+var (
+	withScheme = regexp.MustCompile(`^([a-z]+://[^/]*)(.*)$`)
+	httpsPort  = regexp.MustCompile(`^(https://.*):443$`)
+	slashes    = regexp.MustCompile(`/{2,}`)
+	dots       = regexp.MustCompile(`^(\./)+`)
+)
+
+// PlainRepo is a repository's address as the database compares it:
+// tendril.plain_repo, which people may not call.
+func PlainRepo(repo string) string {
+	if parts := withScheme.FindStringSubmatch(repo); parts != nil {
+		repo = httpsPort.ReplaceAllString(strings.ToLower(parts[1]), "$1") + slashes.ReplaceAllString(parts[2], "/")
+	} else {
+		host, path, _ := strings.Cut(repo, ":")
+		repo = strings.ToLower(host) + ":" + path
+	}
+	return strings.TrimSuffix(strings.TrimRight(repo, "/"), ".git")
+}
+
+// plainPath is the same for a path: tendril.plain_path.
+func plainPath(path string) string { return strings.Trim(dots.ReplaceAllString(path, ""), "/") }
+
+// SameTemplate tells whether two repositories and paths are one template.
+func SameTemplate(repo, path, otherRepo, otherPath string) bool {
+	return PlainRepo(repo) == PlainRepo(otherRepo) && plainPath(path) == plainPath(otherPath)
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Sight is what can change about a provision while somebody watches it.
+type Sight struct {
+	Status          provision.Status `db:"status" json:"status"`
+	Stage           *provision.Stage `db:"stage" json:"stage,omitempty"`
+	Percent         *int             `db:"percent" json:"percent,omitempty"`
+	Running         json.RawMessage  `db:"running" json:"running,omitempty"`
+	ErrorCode       *string          `db:"error_code" json:"error_code,omitempty"`
+	ErrorMessage    *string          `db:"error_message" json:"error_message,omitempty"`
+	CancelRequested bool             `db:"cancel_requested" json:"cancel_requested,omitempty"`
+	StartedAt       *time.Time       `db:"started_at" json:"started_at,omitempty"`
+	FinishedAt      *time.Time       `db:"finished_at" json:"finished_at,omitempty"`
+	// LastSeq is the newest row of the log, LastEvent the newest event.
+	LastSeq   int64 `db:"last_seq" json:"last_seq"`
+	LastEvent int64 `db:"last_event" json:"last_event"`
+	// Unsettled is true where the agent was lost and its lines are still taken:
+	// more may come although the status is final.
+	Unsettled bool `db:"unsettled" json:"unsettled,omitempty"`
+}
+
+// Over reports whether nothing more is to come.
+func (s Sight) Over() bool { return s.Status.Terminal() && !s.Unsettled }
+
+// Look reads how a provision stands and then, unless bytes is 0, the rows of its
+// log after seq, about that much text at most: so the log is complete once the
+// status is final and the last of its rows is here. It asks as the contract's owner: whoever shows the answer to people
+// asks MaySee as each of them. False when there is no such provision.
+func (d *Database) Look(ctx context.Context, id uuid.UUID, after int64, bytes int) (sight Sight, log []LogRow, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var batch pgx.Batch
+	batch.Queue(`
+		SELECT p.status, g.stage, g.percent, nullif(g.running, '[]') AS running, p.error_code, p.error_message,
+		  p.cancel_requested_at IS NOT NULL AS cancel_requested, p.started_at, p.finished_at,
+		  coalesce((SELECT h.next_seq - 1 FROM tendril.log_heads h WHERE h.provision_id = p.id), 0) AS last_seq,
+		  coalesce((SELECT max(e.id) FROM public.provision_events e WHERE e.provision_id = p.id), 0) AS last_event,
+		  coalesce((SELECT c.state = 'lost' AND (c.ended_at > clock_timestamp() - (SELECT late_log FROM tendril.settings)
+		      OR EXISTS (SELECT FROM public.workspaces w WHERE w.id = c.workspace_id AND w.held_by_claim = c.id))
+		    FROM tendril.claims c WHERE c.provision_id = p.id ORDER BY c.number DESC LIMIT 1), false) AS unsettled
+		FROM public.provisions p LEFT JOIN public.provision_progress g ON g.provision_id = p.id WHERE p.id = $1`, id).Query(func(r pgx.Rows) error {
+		seen, err := pgx.CollectRows(r, pgx.RowToStructByName[Sight])
+		if found = len(seen) == 1; found {
+			sight = seen[0]
+		}
+		return err
+	})
+	if bytes > 0 {
+		batch.Queue(logQuery, id, after, lookRows, bytes).Query(func(r pgx.Rows) error {
+			log, err = pgx.CollectRows(r, pgx.RowToStructByName[LogRow])
+			return err
+		})
+	}
+	return sight, log, found, translate("look at the provision", d.pool.SendBatch(ctx, &batch).Close())
+}
+
+// lookRows bounds the rows of one Look.
+const lookRows = 1000
+
+const logQuery = `
+	SELECT seq, stream_type, log_chunk, emitted_at FROM (
+	  SELECT seq, stream_type, log_chunk, emitted_at, sum(octet_length(log_chunk)) OVER (ORDER BY seq) - octet_length(log_chunk) AS before
+	  FROM public.provision_logs WHERE provision_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) page
+	WHERE before < $4 ORDER BY seq`
+
+// LogPage is Logs, and ends with the row that makes it bytes of text: only an
+// empty answer says that there is no more.
+func (s *Store) LogPage(ctx context.Context, id uuid.UUID, after int64, limit, bytes int) ([]LogRow, error) {
+	return rows[LogRow](ctx, s, "read the log", logQuery, id, after, limit, bytes)
+}
+
+// LogEnd returns the seq of the newest row of a provision's log, 0 when it has none.
+func (s *Store) LogEnd(ctx context.Context, id uuid.UUID) (int64, error) {
+	found, err := rows[struct{ Seq int64 }](ctx, s, "read the log", `
+		SELECT seq FROM public.provision_logs WHERE provision_id = $1 ORDER BY seq DESC LIMIT 1`, id)
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return found[0].Seq, nil
+}
+
+// FindProvision returns the id and the number of the provision that a ref means,
+// as Provision does, and nothing of what is large.
+func (s *Store) FindProvision(ctx context.Context, ref string) (id uuid.UUID, number int64, err error) {
+	condition, key, err := provisionRef(ref)
+	if err != nil {
+		return uuid.Nil, 0, err
+	}
+	type row struct {
+		ID     uuid.UUID
+		Number int64
+	}
+	found, err := rows[row](ctx, s, "find the provision", "SELECT p.id, p.number FROM public.provisions p WHERE "+condition, key)
+	if err == nil && len(found) != 1 {
+		err = noProvision(ref)
+	}
+	if err != nil {
+		return uuid.Nil, 0, err
+	}
+	return found[0].ID, found[0].Number, nil
+}
+
+// MaySee refuses (PT404) who may not see a provision, or when there is none.
+func (s *Store) MaySee(ctx context.Context, id uuid.UUID) error {
+	found, err := rows[struct{ One int }](ctx, s, "find the provision", "SELECT 1 AS one FROM public.provisions WHERE id = $1", id)
+	if err == nil && len(found) == 0 {
+		return &RefusedError{Code: "PT404", Reason: "provision_not_found", Message: "there is no such provision that you may see"}
+	}
+	return err
+}
+
+// Owners tells to which organisation each of these belongs, provisions and
+// clusters; what is neither is left out. It asks as the contract's owner.
+func (d *Database) Owners(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	result, err := d.pool.Query(ctx, `SELECT id, org_id FROM public.provisions WHERE id = ANY ($1)
+		UNION ALL SELECT id, org_id FROM public.clusters WHERE id = ANY ($1)`, ids)
+	if err != nil {
+		return nil, translate("look at what has changed", err)
+	}
+	owners := map[uuid.UUID]uuid.UUID{}
+	var id, org uuid.UUID
+	_, err = pgx.ForEachRow(result, []any{&id, &org}, func() error {
+		owners[id] = org
+		return nil
+	})
+	return owners, translate("look at what has changed", err)
+}
+
+// Notify sends a hint on a channel, as the database does.
+func (d *Database) Notify(ctx context.Context, channel, payload string) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	_, err := d.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload)
+	return translate("notify", err)
+}
