@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/tendril-run/tendril/internal/controlplane/peer"
 )
 
 // Gateway is an http.Handler for all paths under /rest/v1/. Nothing may clean
@@ -18,7 +20,7 @@ type Gateway struct {
 	pool      *pgxpool.Pool
 	catalogue *catalogue
 	caller    *caller
-	rates     *rates
+	rates     *peer.Rates
 	shares    *shares
 	calls     *semaphore.Weighted
 	bodies    *semaphore.Weighted
@@ -40,7 +42,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, pool: pool, rates: newRates(o.Rate), shares: newShares(o),
+		options: o, pool: pool, rates: peer.NewRates(o.Rate, int(2*o.Rate)), shares: newShares(o),
 		refusals:  newSampled(),
 		catalogue: &catalogue{pool: pool, names: o.Functions},
 		calls:     semaphore.NewWeighted(int64(o.MaxCalls)),
@@ -68,7 +70,7 @@ func (g *Gateway) Close() {
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	address := clientAddress(r, g.options.TrustedProxies)
+	address := peer.Address(r, g.options.TrustedProxies)
 	asked := &asked{ResponseWriter: w}
 	function, no := g.serve(asked, r, address)
 	if no != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,16 +17,17 @@ func (e *NotReadyError) Error() string { return fmt.Sprintf("%s (%s)", e.Missing
 
 // look asks, in one query that runs on any database, for its contract and
 // whether the login role can do what a gateway does.
-const look = `SELECT current_user::text, f.oid IS NOT NULL,
+const look = `WITH roles AS (SELECT oid, rolname FROM pg_roles WHERE rolname IN ('anon', 'authenticated'))
+SELECT current_user::text, f.oid IS NOT NULL,
 	coalesce(has_schema_privilege(f.pronamespace, 'USAGE') AND has_function_privilege(f.oid, 'EXECUTE'), false),
-	a.oid IS NOT NULL,
-	coalesce(pg_has_role(a.oid, CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END), false)
+	(SELECT count(*) = 2 FROM roles),
+	ARRAY(SELECT rolname::text FROM roles WHERE NOT pg_has_role(oid, CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) ORDER BY 1)
 FROM (VALUES (1)) one (row)
-LEFT JOIN pg_proc f ON f.proname = 'contract_version' AND f.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'tendril')
-LEFT JOIN pg_roles a ON a.rolname = 'anon'`
+LEFT JOIN pg_proc f ON f.proname = 'contract_version' AND f.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'tendril')`
 
 // Prepare checks that the database has at least this version of the contract,
-// and lets the login role act as anon if it may. Roles belong to the server and
+// and lets the login role act as anon, for agents, and as authenticated, for
+// people, if it may. Roles belong to the server and
 // not to the database, so that is no migration's to do. A newer contract is
 // served as well. It returns the version, or a *NotReadyError.
 func Prepare(ctx context.Context, databaseURL string, contract int) (int, error) {
@@ -42,23 +44,24 @@ func Prepare(ctx context.Context, databaseURL string, contract int) (int, error)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var user string
-	var migrated, owner, anon, member bool
-	if err := conn.QueryRow(ctx, look).Scan(&user, &migrated, &owner, &anon, &member); err != nil {
+	var migrated, owner, roles bool
+	var missing []string
+	if err := conn.QueryRow(ctx, look).Scan(&user, &migrated, &owner, &roles, &missing); err != nil {
 		return 0, fmt.Errorf("look at the database: %w", err)
 	}
 	role := pgx.Identifier{user}.Sanitize()
 	switch {
-	case !migrated || !anon:
+	case !migrated || !roles:
 		return 0, &NotReadyError{"this database has no Tendril contract", `run "trellis migrate" against it first`}
 	case !owner:
 		return 0, &NotReadyError{"role " + role + " does not own this database's Tendril contract", `use the role that "trellis migrate" ran as`}
 	}
-	if !member {
-		if _, err := conn.Exec(ctx, "GRANT anon TO "+role); err != nil {
+	for _, as := range missing {
+		if _, err := conn.Exec(ctx, "GRANT "+as+" TO "+role); err != nil {
 			if _, refused := errors.AsType[*pgconn.PgError](err); refused {
-				return 0, &NotReadyError{"role " + role + " may not act as role anon", "have a superuser run: GRANT anon TO " + role}
+				return 0, &NotReadyError{"role " + role + " may not act as role " + as, "have a superuser run: GRANT " + strings.Join(missing, ", ") + " TO " + role}
 			}
-			return 0, fmt.Errorf("let role %s act as anon: %w", role, err)
+			return 0, fmt.Errorf("let role %s act as %s: %w", role, as, err)
 		}
 	}
 	var version int

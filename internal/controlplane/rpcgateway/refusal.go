@@ -2,8 +2,11 @@ package rpcgateway
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agext/levenshtein"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -129,4 +132,9 @@ func (c *catalogue) nearest(name string) string {
 		}
 	}
 	return best
+}
+
+func tooMany(wait time.Duration) *refusal {
+	return &refusal{status: http.StatusTooManyRequests, retryAfter: strconv.Itoa(int(math.Ceil(max(1, wait.Seconds())))),
+		body: postgrest.NewError("429", "API rate limit exceeded", "rate_limited", "slow down")}
 }

@@ -18,7 +18,7 @@ const unknown = "-"
 // returns no refusal. The name is for the log.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Addr) (name string, no *refusal) {
 	name = unknown
-	if wait, ok := g.rates.allow(address); !ok {
+	if wait, ok := g.rates.Allow(address); !ok {
 		return name, tooMany(wait)
 	}
 	if no := g.checkKey(r.Header); no != nil {

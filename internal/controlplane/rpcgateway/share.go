@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/tendril-run/tendril/internal/controlplane/peer"
 )
 
 // bodyShare is the part of the budget for bodies that one address may hold:
@@ -39,7 +41,7 @@ func half(n int) int64 { return int64(n+1) / 2 }
 // of returns an address's share. It is remembered until done is called, for each
 // request that has it.
 func (s *shares) of(address netip.Addr) (one *share, done func()) {
-	network := networkOf(address)
+	network := peer.Network(address)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one = s.held[network]

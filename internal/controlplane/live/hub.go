@@ -1,0 +1,205 @@
+// Package live tells viewers what happens while it happens: one connection per
+// process listens, what it hears is fanned out to any number of them, and what
+// somebody watches is read once for all.
+//
+//	LISTEN ──▶ hub ──▶ feed of a provision: reads new rows once, encodes them once,
+//	            │      keeps the newest in a window ──▶ viewers, each a cursor
+//	            └────▶ hints: "that one has changed", for pages that fetch it anew
+//
+// A viewer in the window takes what all take; one behind it (it came late, or
+// its network is slow) reads the table as its own person, page by page. So what a
+// viewer costs does not depend on how slow it is.
+//
+// Notifications are hints and may be lost or forged: whoever is woken asks the
+// database again. It must not know what viewers do with what they are told.
+package live
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+// Defaults of Limits.
+const (
+	DefaultStreams   = 4000
+	DefaultPerPerson = 200
+	DefaultWindow    = 512 << 10
+)
+
+// windows is what all windows together may hold.
+const windows = 64 << 20
+
+// timing is how often, and for how long.
+type timing struct {
+	// keepAlive is how often something is sent: proxies close what is silent.
+	keepAlive time.Duration
+	// recheck is how long a person's access counts as checked.
+	recheck time.Duration
+	// write is how long a reader may take for what is sent at once. Who is slower
+	// is cut off, and goes on where it was when it comes back.
+	write time.Duration
+	// life is how long a stream lasts. Whoever follows comes back, and is asked
+	// anew who it is: a session or a token may have ended meanwhile.
+	life time.Duration
+}
+
+var usual = timing{keepAlive: 15 * time.Second, recheck: 30 * time.Second, write: 30 * time.Second, life: 15 * time.Minute}
+
+const (
+	// readers and catchUps bound the reading at once, of feeds and of viewers
+	// that are behind: the connections are everybody's.
+	readers, catchUps = 2, 3
+)
+
+// Limits bound what streams cost. Zero: the default.
+type Limits struct {
+	Streams   int // of all people
+	PerPerson int
+	Window    int // bytes kept of each log that is watched
+}
+
+// Hub fans out what is heard. Whoever made it calls Run.
+type Hub struct {
+	url      string
+	database *store.Database
+	log      *slog.Logger
+	limits   Limits
+	timing   timing
+
+	ctx  context.Context // ends with Run
+	stop context.CancelFunc
+	// open are all feeds and streams.
+	open sync.WaitGroup
+	// deaf is true while nothing is heard: everybody polls then.
+	deaf     atomic.Bool
+	readers  chan struct{}
+	catchUps chan struct{}
+	passes   passes
+	hints    hints
+
+	mu     sync.Mutex
+	ended  bool
+	feeds  map[uuid.UUID]*feed
+	people map[uuid.UUID]int // streams of each; one of hints counts as what it names
+	total  int
+}
+
+// NewHub returns a hub that will listen on the database of that URL and reads
+// through d.
+func NewHub(url string, d *store.Database, log *slog.Logger, limits Limits) *Hub {
+	ctx, stop := context.WithCancel(context.Background())
+	limits.Streams = cmp.Or(limits.Streams, DefaultStreams)
+	limits.PerPerson = cmp.Or(limits.PerPerson, DefaultPerPerson)
+	limits.Window = cmp.Or(limits.Window, DefaultWindow)
+	h := &Hub{
+		url: url, database: d, log: log, limits: limits, timing: usual, ctx: ctx, stop: stop,
+		readers: make(chan struct{}, readers), catchUps: make(chan struct{}, catchUps),
+		feeds: map[uuid.UUID]*feed{}, people: map[uuid.UUID]int{},
+	}
+	h.deaf.Store(true)
+	return h
+}
+
+// Run listens until the context ends, then ends all streams and waits for them.
+func (h *Hub) Run(ctx context.Context) {
+	ending := context.AfterFunc(ctx, h.stop)
+	defer ending()
+	var parts sync.WaitGroup
+	parts.Go(func() { h.listen(h.ctx) })
+	parts.Go(func() { h.sendHints(h.ctx) })
+	<-h.ctx.Done()
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	parts.Wait()
+	h.open.Wait()
+}
+
+// heard is called with each notification, by the session that listens.
+func (h *Hub) heard(channel, payload string) {
+	id, err := uuid.Parse(payload)
+	if err != nil {
+		return // forged
+	}
+	if channel == provisionChannel {
+		h.mu.Lock()
+		f := h.feeds[id]
+		h.mu.Unlock()
+		if f != nil {
+			f.poke()
+		}
+	}
+	h.hints.add(id)
+}
+
+// missed is called when notifications may have been lost.
+func (h *Hub) missed() {
+	h.mu.Lock()
+	for _, f := range h.feeds {
+		f.poke()
+	}
+	h.mu.Unlock()
+	h.hints.addAll()
+}
+
+// watch returns the feed of a provision, which the caller leaves again.
+func (h *Hub) watch(id uuid.UUID) *feed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.feeds[id]
+	if f == nil {
+		f = newFeed(h, id)
+		h.feeds[id] = f
+		h.open.Go(f.run)
+	}
+	f.viewers++
+	return f
+}
+
+func (h *Hub) leave(f *feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.viewers--; f.viewers == 0 {
+		f.leftAt = time.Now()
+	}
+}
+
+// linger is how long a feed outlives its last viewer, who may only have lost the
+// network.
+const linger = 15 * time.Second
+
+// forget removes a feed that nobody has watched for a while, and reports whether.
+func (h *Hub) forget(f *feed) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.viewers > 0 || time.Since(f.leftAt) < linger {
+		return false
+	}
+	delete(h.feeds, f.id)
+	return true
+}
+
+// pollEvery is how often what is watched is looked at although nothing was
+// heard. While notifications come, it is only for what they do not tell of (a
+// percentage), and costs no more however much is watched.
+func (h *Hub) pollEvery() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	const pollsPerSecond = 40
+	return max(time.Second, time.Duration(len(h.feeds))*time.Second/pollsPerSecond)
+}
+
+// window is how much of a log is kept in memory.
+func (h *Hub) window() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return min(h.limits.Window, windows/max(1, len(h.feeds)))
+}
