@@ -1,0 +1,199 @@
+package sample
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const day = 24 * time.Hour
+
+func repoOf(template string) string { return "https://git.example.com/platform/" + template }
+
+// commitOf is a commit that looks like one.
+func commitOf(template, version string) string {
+	sum := sha256.Sum256([]byte(template + version))
+	return hex.EncodeToString(sum[:20])
+}
+
+// tell tells all of it, oldest first, as numbers are given out.
+func (t *teller) tell() error {
+	for _, chapter := range []func() error{t.members, t.machines, t.catalogue, t.weeks, t.today, t.rules} {
+		if err := chapter(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *teller) members() error {
+	t.people = map[string]uuid.UUID{}
+	for _, p := range []struct{ name, email, role string }{
+		{"Ada Lovelace", "ada@example.com", "admin"}, {"Grace Hopper", "grace@example.com", "operator"},
+		{"Linus Pauling", "linus@example.com", "operator"}, {"Mary Somerville", "mary@example.com", "viewer"},
+	} {
+		id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(p.email))
+		t.people[p.name] = id
+		if err := t.exec("INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", t.org, id, p.role); err != nil {
+			return err
+		}
+		if err := t.exec("SELECT tendril.name_person($1, $2, $3, true)", id, p.name, p.email); err != nil {
+			return err
+		}
+	}
+	if err := t.as(""); err != nil {
+		return err
+	}
+	return t.exec("SELECT public.invite_member($1, 'rosalind@example.com', 'operator')", t.org)
+}
+
+func (t *teller) machines() error {
+	if err := t.as("Ada Lovelace"); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name, agent, host string
+		slots             int
+	}{{online, "eu-central-1a", "ip-10-20-1-17", 1}, {stale, "staging-runner", "runner-02.staging", 4}, {offline, "store-17", "nuc-store-17", 1}} {
+		if err := t.addCluster(c.name, c.agent, c.host, c.slots); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// catalogue has three templates, of which one could not be looked at.
+func (t *teller) catalogue() error {
+	variables := func(list ...map[string]any) string {
+		for _, v := range list {
+			for key, value := range map[string]any{"required": false, "sensitive": false, "nullable": true, "ephemeral": false, "type_json": "string"} {
+				if _, ok := v[key]; !ok {
+					v[key] = value
+				}
+			}
+		}
+		encoded, _ := json.Marshal(list) // of plain maps: always can
+		return string(encoded)
+	}
+	for _, e := range []struct{ name, version, about, variables, problem string }{
+		{"network", "v3.1.0", "A VPC with public and private subnets in three zones.", variables(
+			map[string]any{"name": "region", "type": "string", "description": "Where the network lies.", "required": true},
+			map[string]any{"name": "cidr", "type": "string", "description": "The network's addresses.", "default": "10.20.0.0/16"},
+			map[string]any{"name": "zones", "type": "list(string)", "type_json": []any{"list", "string"}, "default": []string{"a", "b", "c"}},
+		), ""},
+		{"web-service", "v2.4.1", "A container behind a load balancer, with its database.", variables(
+			map[string]any{"name": "image", "type": "string", "description": "The container to run.", "required": true},
+			map[string]any{"name": "replicas", "type": "number", "type_json": "number", "default": 2},
+			map[string]any{"name": "public", "type": "bool", "type_json": "bool", "default": false, "description": "Reachable from the Internet."},
+			map[string]any{"name": "database_password", "type": "string", "sensitive": true, "required": true},
+			map[string]any{"name": "tags", "type": "map(string)", "type_json": []any{"map", "string"}, "default": map[string]string{"team": "shop"}},
+		), ""},
+		{"edge-node", "v0.9.0", "The small machine in each shop.", "", "The template does not parse: main.tf:14: Unclosed configuration block: There is no closing brace for this block before the end of the file."},
+	} {
+		if err := t.exec(`INSERT INTO public.template_inspections (org_id, repo, version, path, address, status, commit, variables, inspected_by, inspected_at, problem_code, problem)
+			VALUES ($1, $2, $3, '', $2, CASE WHEN $4 = '' THEN 'failed' ELSE 'done' END, CASE WHEN $4 <> '' THEN $5 END, nullif($4, '')::jsonb, CASE WHEN $4 <> '' THEN 'trellis' END, now() - interval '20 days',
+			        CASE WHEN $6 <> '' THEN 'template_invalid' END, nullif($6, ''))`,
+			t.org, repoOf(e.name), e.version, e.variables, commitOf(e.name, e.version), e.problem); err != nil {
+			return err
+		}
+		if err := t.exec("SELECT public.save_template($1, $2, $3, $4, '', $5)", t.org, "sample-"+e.name, repoOf(e.name), e.version, e.about); err != nil {
+			return err
+		}
+	}
+	// Looked at by what trellis cannot: asked for by the catalogue, known already.
+	if err := t.exec(`UPDATE public.template_inspections SET status = 'failed', problem_code = 'template_invalid', problem = $2 WHERE org_id = $1 AND variables IS NULL AND repo LIKE '%/edge-node'`,
+		t.org, "The template does not parse: main.tf:14: Unclosed configuration block: There is no closing brace for this block before the end of the file."); err != nil {
+		return err
+	}
+	return t.exec("SELECT tendril.record_tags($1, $2, $3)", t.org, repoOf("web-service"), fmt.Sprintf(`[{"tag": "v2.5.0", "commit": %q}, {"tag": "v2.4.1", "commit": %q}, {"tag": "v2.4.0", "commit": %q}]`,
+		commitOf("web-service", "v2.5.0"), commitOf("web-service", "v2.4.1"), commitOf("web-service", "v2.4.0")))
+}
+
+// weeks are what has gone before.
+func (t *teller) weeks() error {
+	people := []string{"Ada Lovelace", "Grace Hopper", "Linus Pauling"}
+	for week := range 3 {
+		for i, w := range []struct{ cluster, workspace, template string }{
+			{online, "network/prod", "network"}, {online, "shop/prod", "web-service"}, {online, "payments/prod", "web-service"},
+			{stale, "shop/staging", "web-service"}, {online, "search/prod", "web-service"},
+		} {
+			ago := time.Duration(21-7*week-i)*day + time.Duration(i*97+week*41)*time.Minute
+			r := run{cluster: w.cluster, workspace: w.workspace, template: w.template, version: fmt.Sprintf("v2.%d.0", 2+week), operation: "apply", by: people[(week+i)%3],
+				reason: []string{"Release 2026.44", "Scale for the weekend", "Rotate certificates"}[(week+i)%3], vars: varsOf(w.workspace), ago: ago, took: time.Duration(70+31*i+17*week) * time.Second,
+				resources: resourcesOf(w.workspace), outputs: outputsOf(w.workspace), end: "SUCCESS"}
+			if w.template == "network" {
+				r.version = fmt.Sprintf("v3.%d.0", week-1+1)
+			}
+			r.plan = planOf(r.resources, week)
+			r.lines = applied(r, week)
+			if week == 1 && i == 3 {
+				r.end, r.code, r.message, r.resources, r.outputs = "CANCELLED", "cancelled", "Cancelled before apply had begun.", nil, ""
+				r.plan = ""
+				r.lines = []string{"#Checking out " + repoOf(r.template) + " " + r.version, "#Stopping: somebody has asked for it."}
+			}
+			if err := t.play(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// today is what is going on, and what needs somebody.
+func (t *teller) today() error {
+	drift := `[{"address": "aws_security_group.public", "action": "update", "attributes": [{"path": "ingress[1].cidr_blocks[0]", "before": "10.0.0.0/8", "after": "0.0.0.0/0"}]},
+		{"address": "aws_route.nat[2]", "action": "delete"}]`
+	broken := resourcesOf("shop/staging")
+	broken[2].Status = "tainted"
+	for _, r := range []run{
+		{cluster: online, workspace: "network/prod", template: "network", version: "v3.2.0", operation: "refresh", by: "", reason: "Drift schedule", vars: varsOf("network/prod"),
+			ago: 9 * time.Hour, took: 41 * time.Second, drift: drift, lines: []string{"#Drift: 2 resources have changed outside."}, end: "SUCCESS"},
+		{cluster: offline, workspace: "edge/store-17", template: "edge-node", version: "v0.9.0", operation: "apply", by: "Linus Pauling", reason: "New till", vars: varsOf("edge/store-17"),
+			ago: 3*day + 2*time.Hour, took: 6 * time.Minute, plan: planOf(resourcesOf("edge/store-17"), 0), lines: applied(run{template: "edge-node", version: "v0.9.0", resources: resourcesOf("edge/store-17")}, 0)[:9], end: "LOST"},
+		{cluster: stale, workspace: "shop/staging", template: "web-service", version: "v2.5.0", operation: "apply", by: "Grace Hopper", reason: "Try 2.5 before production", vars: varsOf("shop/staging"),
+			ago: 47 * time.Minute, took: 3*time.Minute + 12*time.Second, plan: planOf(broken, 2), resources: broken, lines: failed(broken), end: "FAILED", code: "apply_failed",
+			message: "Error: creating ECS Service (shop): InvalidParameterException: Unable to assume the service linked role. Please verify that the ECS service linked role exists."},
+		{cluster: online, workspace: "payments/prod", template: "web-service", version: "v2.5.0", operation: "apply", by: "Grace Hopper", reason: "Move to the larger database", vars: varsOf("payments/prod"),
+			ago: 26 * time.Minute, took: 58 * time.Second, plan: planOf(resourcesOf("payments/prod"), 3), lines: planned(resourcesOf("payments/prod")), end: "AWAITING_APPROVAL"},
+		{cluster: online, workspace: "shop/prod", template: "web-service", version: "v2.4.1", operation: "apply", by: "Ada Lovelace", reason: "Release 2026.47", vars: varsOf("shop/prod"),
+			ago: 4 * time.Minute, took: 4 * time.Minute, plan: planOf(resourcesOf("shop/prod"), 1), lines: applied(run{template: "web-service", version: "v2.4.1", resources: resourcesOf("shop/prod")}, 1)[:14], end: "PROCESSING"},
+	} {
+		if err := t.play(r); err != nil {
+			return err
+		}
+	}
+	// What waits: for the slot, and for a lock.
+	for _, r := range []run{
+		{cluster: online, workspace: "search/prod", template: "web-service", version: "v2.5.0", operation: "apply", by: "Linus Pauling", reason: "Reindex", vars: varsOf("search/prod")},
+		{cluster: online, workspace: "network/prod", template: "network", version: "v3.2.0", operation: "plan", by: "Grace Hopper", reason: "What would put the drift right?", vars: varsOf("network/prod")},
+	} {
+		if _, err := t.deploy(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rules are set last: what has been ran before them.
+func (t *teller) rules() error {
+	if err := t.as("Ada Lovelace"); err != nil {
+		return err
+	}
+	for _, statement := range []string{
+		"SELECT public.lock_workspace(id, 'Migration of the address plan until Friday') FROM public.workspaces WHERE org_id = $1 AND name = 'network/prod' AND cluster_id IN (SELECT id FROM public.clusters WHERE name = 'sample-prod-eu')",
+		`SELECT public.set_cluster_policy(id, '{"approval": "destructive", "four_eyes": true}') FROM public.clusters WHERE org_id = $1 AND name = 'sample-prod-eu'`,
+		"SELECT public.set_drift_schedule(id, '366 days') FROM public.workspaces WHERE org_id = $1 AND name = 'network/prod' AND cluster_id IN (SELECT id FROM public.clusters WHERE name = 'sample-prod-eu')",
+		"UPDATE public.clusters SET last_seen_at = now() - interval '3 days', created_at = now() - interval '40 days' WHERE org_id = $1 AND name = 'sample-edge'",
+		"UPDATE public.clusters SET created_at = now() - interval '60 days' WHERE org_id = $1 AND name IN ('sample-prod-eu', 'sample-staging')",
+		"UPDATE public.agents a SET last_heartbeat_at = now() - interval '3 days' FROM public.clusters c WHERE c.id = a.cluster_id AND c.org_id = $1 AND c.name = 'sample-edge'",
+	} {
+		if err := t.exec(statement, t.org); err != nil {
+			return err
+		}
+	}
+	return nil
+}
