@@ -1,0 +1,192 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+// WebhookFields are what people say of a webhook.
+type WebhookFields struct {
+	ClusterID *uuid.UUID `json:"cluster_id,omitempty" doc:"Only what happens in this cluster. The id of zeros lifts that again."`
+	Workspace *string    `json:"workspace,omitempty" maxLength:"200" doc:"Only what happens in workspaces whose name is like that; * is anything. Empty lifts that again." example:"prod-*"`
+	Enabled   *bool      `json:"enabled,omitempty" doc:"Whether it is told anything. true gives one that was switched off another chance."`
+}
+
+type newWebhookInput struct {
+	Keyed
+	Body struct {
+		Name   string   `json:"name" minLength:"1" maxLength:"100" example:"deploys"`
+		Events []string `json:"events" minItems:"1" enum:"awaiting_approval,success,failure,cancelled,drift" doc:"What it is told of."`
+		Kind   string   `json:"kind,omitempty" enum:"generic,slack" default:"generic" doc:"slack: messages as Slack's incoming webhooks take them, and others that do."`
+		URL    string   `json:"url" maxLength:"2000" doc:"Where to. Nobody can read it again but for its host." example:"https://hooks.example/tendril"`
+		WebhookFields
+	}
+	OrgParam
+}
+
+// madeWebhook is a webhook with its secret.
+type madeWebhook struct {
+	store.Webhook
+	Secret string `json:"secret" doc:"Verifies signatures. Shown in this answer only." example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`
+}
+
+// WebhookRef names a webhook.
+type WebhookRef struct {
+	ID uuid.UUID `path:"id" doc:"The webhook."`
+}
+
+type webhookAnswer struct{ Body store.Webhook }
+
+type changeWebhookInput struct {
+	WebhookRef
+	Body struct {
+		Name   *string  `json:"name,omitempty" minLength:"1" maxLength:"100" example:"deploys"`
+		Events []string `json:"events,omitempty" enum:"awaiting_approval,success,failure,cancelled,drift" doc:"What it is told of. Absent: as it is."`
+		URL    string   `json:"url,omitempty" maxLength:"2000" doc:"Another URL. Absent: as it is."`
+		WebhookFields
+	}
+}
+
+type webhookSecret struct {
+	Body struct {
+		Secret string `json:"secret" doc:"The new one; that before counts no more. Shown in this answer only."`
+	}
+}
+
+type deliveriesInput struct {
+	WebhookRef
+	PageParams
+}
+
+type deliveryRef struct {
+	WebhookRef
+	Delivery uuid.UUID `path:"delivery" doc:"The delivery, of that webhook."`
+}
+
+type sentAnswer struct {
+	Body struct {
+		ID uuid.UUID `json:"id" doc:"The delivery: how it goes stands in the list of deliveries."`
+	}
+}
+
+func (f WebhookFields) settings(events []string) store.WebhookSettings {
+	return store.WebhookSettings{Events: events, Cluster: f.ClusterID, Workspace: f.Workspace, Enabled: f.Enabled}
+}
+
+// webhookFault is a refusal of what a webhook is made of, with the field named.
+func webhookFault(err error) error {
+	refused, ok := errors.AsType[*store.RefusedError](err)
+	if !ok || refused.Reason != "bad_url" && refused.Reason != "bad_webhook" {
+		return err
+	}
+	field, message, ok := strings.Cut(refused.Message, ": ")
+	if !ok {
+		return err
+	}
+	return fault(refused.Status(), refused.Reason, "body."+field, message, "")
+}
+
+// webhooks registers who is told of what happens.
+func (a *api) webhooks(h huma.API) {
+	tag := []string{"Notifications"}
+	add(a, h, huma.Operation{OperationID: "list-webhooks", Method: http.MethodGet, Path: "/webhooks", Tags: tag, Summary: "List webhooks by name"},
+		func(ctx context.Context, in *OrgParam) (*listed[store.Webhook], error) {
+			s := a.as(ctx)
+			org, err := s.FindOrg(ctx, in.Org)
+			if err != nil {
+				return nil, err
+			}
+			found, err := s.Webhooks(ctx, org.ID)
+			return listOf(found, ""), err
+		})
+	onceSecret(a, h, huma.Operation{
+		OperationID: "create-webhook", Method: http.MethodPost, Path: "/webhooks", Tags: tag, Summary: "Make a webhook", DefaultStatus: http.StatusCreated,
+		Description: "Its URL must begin with https:// and be on the Internet, unless this server's administrator allows another. Admins may do this.",
+	}, func(ctx context.Context, s *store.Store, in *newWebhookInput) (string, madeWebhook, error) {
+		org, err := s.FindOrg(ctx, in.Org)
+		if err != nil {
+			return "", madeWebhook{}, err
+		}
+		w := in.Body.settings(in.Body.Events)
+		w.Name, w.Kind = &in.Body.Name, in.Body.Kind
+		id, secret, err := a.Notifier.Create(ctx, s, org.ID, in.Body.URL, w)
+		if err != nil {
+			return "", madeWebhook{}, webhookFault(err)
+		}
+		made, err := s.Webhook(ctx, id)
+		return prefix + "/webhooks/" + id.String(), madeWebhook{made, secret}, err
+	})
+	add(a, h, huma.Operation{OperationID: "get-webhook", Method: http.MethodGet, Path: "/webhooks/{id}", Tags: tag, Summary: "One webhook"},
+		func(ctx context.Context, in *WebhookRef) (*webhookAnswer, error) {
+			found, err := a.as(ctx).Webhook(ctx, in.ID)
+			return &webhookAnswer{found}, err
+		})
+	add(a, h, huma.Operation{
+		OperationID: "change-webhook", Method: http.MethodPatch, Path: "/webhooks/{id}", Tags: tag, Summary: "Change a webhook",
+		Description: "What is not said stays. Enabling one that was disabled gives it another chance.",
+	}, func(ctx context.Context, in *changeWebhookInput) (*webhookAnswer, error) {
+		w := in.Body.settings(in.Body.Events)
+		w.Name = in.Body.Name
+		s := a.as(ctx)
+		if _, err := a.Notifier.Change(ctx, s, in.ID, in.Body.URL, w); err != nil {
+			return nil, webhookFault(err)
+		}
+		found, err := s.Webhook(ctx, in.ID)
+		return &webhookAnswer{found}, err
+	})
+	add(a, h, huma.Operation{OperationID: "remove-webhook", Method: http.MethodDelete, Path: "/webhooks/{id}", Tags: tag, Summary: "Remove a webhook, and what was sent to it"},
+		func(ctx context.Context, in *WebhookRef) (*struct{}, error) {
+			return nil, a.as(ctx).RemoveWebhook(ctx, in.ID)
+		})
+	add(a, h, huma.Operation{OperationID: "rotate-webhook", Method: http.MethodPost, Path: "/webhooks/{id}/rotate", Tags: tag, Summary: "Give a webhook a new signing secret"},
+		func(ctx context.Context, in *WebhookRef) (*webhookSecret, error) {
+			answer := &webhookSecret{}
+			var err error
+			answer.Body.Secret, err = a.Notifier.Change(ctx, a.as(ctx), in.ID, "", store.WebhookSettings{Rotate: true})
+			return answer, err
+		})
+	a.webhookDeliveries(h, tag)
+}
+
+func (a *api) webhookDeliveries(h huma.API, tag []string) {
+	add(a, h, huma.Operation{
+		OperationID: "list-deliveries", Method: http.MethodGet, Path: "/webhooks/{id}/deliveries", Tags: tag, Summary: "What was sent to a webhook, the latest first",
+		Description: "With every attempt, its answer and its error. Kept for 30 days, 1,000 of each webhook. Admins see them.",
+	}, func(ctx context.Context, in *deliveriesInput) (*listed[store.Delivery], error) {
+		var before *time.Time
+		if err := decodeCursor("deliveries", in.Cursor, &before); err != nil {
+			return nil, err
+		}
+		s := a.as(ctx)
+		if err := s.KeepsWebhook(ctx, in.ID); err != nil { // an empty list would read as if nothing had been sent
+			return nil, err
+		}
+		found, err := s.Deliveries(ctx, in.ID, before, in.Limit)
+		next := ""
+		if len(found) == in.Limit {
+			next = encodeCursor("deliveries", found[len(found)-1].CreatedAt)
+		}
+		return listOf(found, next), err
+	})
+	send := func(ctx context.Context, id uuid.UUID, delivery *uuid.UUID) (*sentAnswer, error) {
+		answer := &sentAnswer{}
+		var err error
+		answer.Body.ID, err = a.as(ctx).SendWebhook(ctx, id, delivery)
+		return answer, err
+	}
+	add(a, h, huma.Operation{
+		OperationID: "test-webhook", Method: http.MethodPost, Path: "/webhooks/{id}/test", Tags: tag, Summary: "Send a message that only tries", DefaultStatus: http.StatusAccepted,
+	}, func(ctx context.Context, in *WebhookRef) (*sentAnswer, error) { return send(ctx, in.ID, nil) })
+	add(a, h, huma.Operation{
+		OperationID: "redeliver", Method: http.MethodPost, Path: "/webhooks/{id}/deliveries/{delivery}/redeliver", Tags: tag, Summary: "Send a message once more", DefaultStatus: http.StatusAccepted,
+		Description: "It has the id that it had, by which a receiver knows it again.",
+	}, func(ctx context.Context, in *deliveryRef) (*sentAnswer, error) { return send(ctx, in.ID, &in.Delivery) })
+}

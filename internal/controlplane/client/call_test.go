@@ -1,0 +1,318 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+const secret = "trt_hunter2"
+
+// asking returns a client of a server that answers so.
+func asking(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	c, err := New(Options{URL: server.URL + "/", Token: secret, Org: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.timing.retry = time.Millisecond
+	return c
+}
+
+var (
+	anID  = uuid.MustParse("11111111-1111-4111-8111-111111111111")
+	anID2 = uuid.MustParse("22222222-2222-4222-8222-222222222222")
+)
+
+// Each method asks what the API's documentation has.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const id = "11111111-1111-4111-8111-111111111111"
+	always := "always"
+	for _, tt := range []struct {
+		ask    func(c *Client) (any, error)
+		wants  string
+		answer string
+		want   any
+	}{
+		{func(c *Client) (any, error) { p, err := c.Provision(ctx, "#12"); return p.Number, err }, "GET /provisions/12", `{"number": 12}`, int64(12)},
+		{func(c *Client) (any, error) { l, err := c.Provisions(ctx, 20); return len(l), err }, "GET /provisions?limit=20&org=acme", `{"items": [{}, {}]}`, 2},
+		{func(c *Client) (any, error) {
+			return c.Deploy(ctx, anID, provision.OperationPlan, json.RawMessage(`{"a":1}`))
+		}, `POST /provisions {"cluster":"` + id + `","config_snapshot":{"a":1},"operation":"plan"}`, `{"id": "` + id + `", "number": 3, "workspace": "a/b", "url": "x"}`, store.Deployed{ID: anID, Number: 3, Workspace: "a/b"}},
+		{func(c *Client) (any, error) { return c.Cancel(ctx, anID) }, "POST /provisions/" + id + "/cancel", `{"status": "CANCELLED"}`, provision.Cancelled},
+		{func(c *Client) (any, error) { return c.Approve(ctx, anID, "ab") }, "POST /provisions/" + id + `/approve {"plan_digest":"ab"}`, `{"status": "QUEUED"}`, provision.Queued},
+		{func(c *Client) (any, error) { return nil, c.Reject(ctx, anID, "why") }, "POST /provisions/" + id + `/reject {"reason":"why"}`, `{"status": "CANCELLED"}`, nil},
+		{func(c *Client) (any, error) { d, err := c.Retry(ctx, anID); return d.Number, err }, "POST /provisions/" + id + "/retry", `{"number": 4}`, int64(4)},
+		{func(c *Client) (any, error) { return c.Upload(ctx, anID, []byte("sealed")) }, "POST /uploads?cluster=" + id + " sealed", `{"id": "` + anID2.String() + `"}`, anID2},
+		{func(c *Client) (any, error) { return c.Result(ctx, anID) }, "GET /provisions/" + id + "/result", "sealed bytes", []byte("sealed bytes")},
+		{func(c *Client) (any, error) { l, err := c.FindCluster(ctx, "prod"); return l.ID, err }, "GET /clusters?limit=200&org=acme", `{"items": [{"name": "prod", "id": "` + id + `"}]}`, anID},
+		{func(c *Client) (any, error) { return c.CreateCluster(ctx, "prod") }, `POST /clusters?org=acme {"name":"prod"}`, `{"cluster_id": "` + id + `", "token": "tnd_x"}`, store.NewCluster{ID: anID, Token: "tnd_x"}},
+		{func(c *Client) (any, error) { return nil, c.Pause(ctx, anID, true, "why") }, "POST /clusters/" + id + `/pause {"reason":"why"}`, "", nil},
+		{func(c *Client) (any, error) { return nil, c.Pause(ctx, anID, false, "") }, "POST /clusters/" + id + `/resume {"reason":""}`, "", nil},
+		{func(c *Client) (any, error) {
+			p, err := c.SetPolicy(ctx, anID, store.PolicyChange{Approval: &always})
+			return p.Approval, err
+		}, "PUT /clusters/" + id + `/policy {"approval":"always"}`, `{"approval": "always"}`, "always"},
+		{func(c *Client) (any, error) { w, err := c.FindWorkspace(ctx, "acme/a b"); return w.Name, err }, "GET /workspaces/acme%2Fa%20b?org=acme", `{"name": "acme/a b"}`, "acme/a b"},
+		{func(c *Client) (any, error) { return nil, c.Lock(ctx, anID, "why") }, "POST /workspaces/" + id + `/lock {"reason":"why"}`, "", nil},
+		{func(c *Client) (any, error) {
+			w, err := c.AddWebhook(ctx, NewWebhook{Name: "w", URL: "https://x"})
+			return w.Secret, err
+		}, `POST /webhooks?org=acme {"name":"w","url":"https://x"}`, `{"secret": "whsec_x"}`, "whsec_x"},
+		{func(c *Client) (any, error) { return c.TestWebhook(ctx, anID) }, "POST /webhooks/" + id + "/test", `{"id": "` + anID2.String() + `"}`, anID2},
+		{func(c *Client) (any, error) { l, err := c.Deliveries(ctx, anID, 5); return len(l), err }, "GET /webhooks/" + id + "/deliveries?limit=5", `{"items": [{}]}`, 1},
+		{func(c *Client) (any, error) { m, err := c.Me(ctx); return m.Called(), err }, "GET /me", `{"name": "Ada", "email": "ada@example.com"}`, "Ada <ada@example.com>"},
+	} {
+		var got string
+		c := asking(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			got = strings.TrimSpace(r.Method + " " + strings.TrimPrefix(r.URL.RequestURI(), "/api/v1") + " " + string(body))
+			if r.Header.Get("Authorization") != "Bearer "+secret || (r.Header.Get("Idempotency-Key") != "") != (r.Method == http.MethodPost) {
+				t.Errorf("%s has the header %v, want the token, and a key for a POST", got, r.Header)
+			}
+			_, _ = io.WriteString(w, tt.answer)
+		})
+		answer, err := tt.ask(c)
+		if got != tt.wants || err != nil || !reflect.DeepEqual(answer, tt.want) {
+			t.Errorf("asked %s = %v, %v, want %s = %v", got, answer, err, tt.wants, tt.want)
+		}
+	}
+}
+
+func TestListReadsAllPages(t *testing.T) {
+	t.Parallel()
+	c := asking(t, func(w http.ResponseWriter, r *http.Request) {
+		page := map[string]string{ // the second is empty and not the last
+			"":  `{"items": [{"name": "a"}], "next_cursor": "1"}`,
+			"1": `{"items": [], "next_cursor": "2"}`,
+			"2": `{"items": [{"name": "b"}, {"name": "c"}], "next_cursor": "3"}`,
+			"3": `{"items": [{"name": "d"}]}`,
+		}
+		_, _ = io.WriteString(w, page[r.URL.Query().Get("cursor")])
+	})
+	for limit, want := range map[int]string{1: "a", 3: "abc", 100: "abcd"} {
+		list, err := c.Workspaces(t.Context(), limit)
+		got := ""
+		for _, w := range list {
+			got += w.Name
+		}
+		if err != nil || got != want {
+			t.Errorf("Workspaces(%d) = %s, %v, want %s", limit, got, err, want)
+		}
+	}
+}
+
+// What a server says no by becomes the errors that package store has.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status       int
+		kind, answer string
+		want         string
+		away         bool
+	}{
+		{409, "application/problem+json", `{"title": "Conflict", "detail": "the workspace is bound", "reason": "workspace_bound", "hint": "rebind it"}`, "PT409 workspace_bound the workspace is bound (rebind it)", false},
+		{422, "application/problem+json", `{"detail": "it is wrong", "reason": "bad_snapshot", "errors": [{"location": "body.config_snapshot.workspace", "message": "missing"}]}`, "PT422 bad_snapshot it is wrong\nconfig_snapshot.workspace: missing", false},
+		{422, "application/problem+json", `{"detail": "name: too long", "errors": [{"location": "body.name", "message": "too long"}]}`, "PT422  name: too long", false},
+		{401, "application/problem+json", `{"detail": "nobody is signed in", "reason": "unauthenticated"}`, "does not know you: nobody is signed in (log in: trellis login http://", false},
+		{503, "application/problem+json", `{"detail": "the database does not answer", "reason": "database_unavailable"}`, "could not ask who you are: the database does not answer", true},
+		{502, "text/html", "<h1>Bad gateway</h1>", "answers 502 Bad Gateway", true},
+		{404, "text/html", "<h1>Welcome</h1>", "not as a Tendril server would", true},
+		{200, "text/html", "<h1>Welcome</h1>", "something else than a Tendril server", true},
+		{302, "text/html", "", "sends to https://other.example (if that is your server", false},
+	} {
+		var asked atomic.Int32
+		c := asking(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			w.Header().Set("Content-Type", tt.kind)
+			w.Header().Set("Location", "https://other.example/x?code=hunter2")
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.answer)
+		})
+		_, err := c.Me(t.Context())
+		text := fmt.Sprint(err)
+		refused, isRefused := errors.AsType[*store.RefusedError](err)
+		_, away := errors.AsType[*store.UnreachableError](err)
+		if isRefused {
+			text = refused.Code + " " + refused.Reason + " " + text
+		}
+		if !strings.Contains(text, tt.want) || away != tt.away || isRefused == tt.away || strings.Contains(text, "hunter2") {
+			t.Errorf("answered %d %s: error = %q, want %q, and nothing secret", tt.status, tt.answer, text, tt.want)
+		}
+		if again := tt.away && tt.status >= 500; (asked.Load() > 1) != again {
+			t.Errorf("answered %d: asked %d times, want it repeated: %t", tt.status, asked.Load(), again)
+		}
+	}
+}
+
+// An answer that is lost is asked for again, under the same key; a DELETE is not.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for method, most := range map[string]int{http.MethodGet: 3, http.MethodPost: 3, http.MethodPut: 3, http.MethodDelete: 1} {
+		var mu sync.Mutex
+		var keys []string
+		c := asking(t, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			n := len(keys)
+			mu.Unlock()
+			if n < 3 {
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = io.WriteString(w, "{}")
+		})
+		_, err := ask[map[string]any](t.Context(), c, call{doing: "try", method: method, path: []string{"x"}, body: map[string]int{}})
+		_, away := errors.AsType[*store.UnreachableError](err)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(keys) != most || (err == nil) != (most == 3) || away != (most == 1) {
+			t.Errorf("%s: asked %d times, error %v, want %d times", method, len(keys), err, most)
+		}
+		if method == http.MethodPost && (keys[0] == "" || keys[0] != keys[1] || keys[0] != keys[2]) {
+			t.Errorf("POST was repeated under the keys %q, want one", keys)
+		}
+	}
+}
+
+func TestNothingAnswers(t *testing.T) {
+	t.Parallel()
+	c, err := New(Options{URL: "http://127.0.0.1:1", Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Me(t.Context())
+	if _, away := errors.AsType[*store.UnreachableError](err); !away || !strings.Contains(err.Error(), "127.0.0.1:1 cannot be reached") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("Me() without a server = %v, want an *UnreachableError", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Me(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Me() of who has let go = %v, want context.Canceled", err)
+	}
+	for _, bad := range []string{"", "trellis.example", "ftp://x", "https://ada:hunter2@x", "https://x/?a=hunter2", "http://"} {
+		if _, err := New(Options{URL: bad}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("New(%s) = %v, want an error that does not quote it", bad, err)
+		}
+	}
+}
+
+// A redirect does not get the token, and a CA of one's own is trusted.
+func TestTokenGoesToItsServerOnly(t *testing.T) {
+	t.Parallel()
+	var leaked atomic.Bool
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leaked.Store(true) }))
+	t.Cleanup(other.Close)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/me") {
+			_, _ = io.WriteString(w, `{"name": "Ada"}`)
+			return
+		}
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of what is refused on purpose
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pemOf(server.Certificate().Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Options{URL: server.URL, Token: secret, CAFile: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if me, err := c.Me(t.Context()); err != nil || me.Name != "Ada" {
+		t.Errorf("Me() by a CA file = %v, %v, want Ada", me, err)
+	}
+	if _, err := c.Clusters(t.Context()); err == nil || leaked.Load() {
+		t.Errorf("Clusters() of a server that redirects = %v, asked there %t, want an error and no", err, leaked.Load())
+	}
+	c, err = New(Options{URL: server.URL, Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.timing.retry = time.Millisecond
+	if _, err := c.Me(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("Me() without the CA = %v, want the certificate refused", err)
+	}
+}
+
+// The browser's way: only what knows the state brings a code, which is changed
+// with the verifier of the challenge.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	var exchanged map[string]string
+	c := asking(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&exchanged)
+		_, _ = io.WriteString(w, `{"token": "trt_new"}`)
+	})
+	login, err := c.NewLogin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(login.Close)
+	page, err := url.Parse(login.URL("ada's laptop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := page.Query()
+	back, state := "http://127.0.0.1:"+q.Get("port")+"/callback", q.Get("state")
+	if page.Path != "/cli/authorize" || len(state) < 20 || q.Get("host") != "ada-s-laptop" {
+		t.Errorf("the page is %s, want /cli/authorize with a state and a way back", page)
+	}
+	bring := func(query string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, back+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Close = true
+		response, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		return response.StatusCode
+	}
+	for _, forged := range []string{"?code=evil", "?code=evil&state=", "?code=evil&state=" + strings.ToLower(state), "/x?code=evil&state=" + state} {
+		if status := bring(forged); status != http.StatusNotFound {
+			t.Errorf("callback of %s = %d, want 404", forged, status)
+		}
+	}
+	if status := bring("?code=good&state=" + state); status != http.StatusOK {
+		t.Errorf("callback = %d, want 200", status)
+	}
+	bring("?code=later&state=" + state)
+	token, err := login.Wait(t.Context())
+	if err != nil || token.Token != "trt_new" || exchanged["code"] != "good" {
+		t.Errorf("Wait() = %v, %v after %v, want the token for the first code", token, err, exchanged)
+	}
+	if challengeOf(exchanged["verifier"]) != q.Get("challenge") || len(exchanged["verifier"]) < 43 {
+		t.Errorf("the verifier %q is not that of the challenge", exchanged["verifier"])
+	}
+}

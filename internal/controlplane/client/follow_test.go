@@ -1,0 +1,191 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// logServer has a provision whose log grows by itself, and streams it in bad
+// ways.
+type logServer struct {
+	mu      sync.Mutex
+	began   time.Time
+	streams int // that were opened
+	ranges  int // that were asked for
+	looks   int
+	// stream answers the request for a stream, of rows after seq; nil: 404.
+	stream func(s *logServer, w http.ResponseWriter, r *http.Request, after int64)
+	// down makes everything fail while it is true.
+	down func(time.Duration) bool
+}
+
+const (
+	rowsAll  = 60
+	rowEvery = 5 * time.Millisecond
+)
+
+// there is how many rows there are now.
+func (s *logServer) there() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(rowsAll, int64(time.Since(s.began)/rowEvery))
+}
+
+func rowOf(seq int64) store.LogRow {
+	return store.LogRow{Seq: seq, Stream: provision.Stdout, Text: fmt.Sprintf("line %d\n\"é\"\n", seq)}
+}
+
+func (s *logServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	switch there := s.there(); {
+	case s.down != nil && s.down(time.Since(s.began)):
+		panic(http.ErrAbortHandler)
+	case strings.HasSuffix(r.URL.Path, "/stream"):
+		s.count(&s.streams)
+		if s.stream == nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		s.stream(s, w, r, after)
+	case strings.HasSuffix(r.URL.Path, "/logs"):
+		s.count(&s.ranges)
+		page := logPage{Items: []store.LogRow{}, Last: there}
+		for seq := after + 1; seq <= there && len(page.Items) < 7; seq++ {
+			page.Items = append(page.Items, rowOf(seq))
+		}
+		_ = json.NewEncoder(w).Encode(page)
+	default:
+		s.count(&s.looks)
+		p := store.Provision{ID: anID, Number: 7, Status: provision.Processing}
+		if there == rowsAll {
+			p.Status = provision.Success
+		}
+		_ = json.NewEncoder(w).Encode(p)
+	}
+}
+
+func (s *logServer) count(n *int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*n++
+}
+
+// send streams rows as they come: from, from+step, …, at most so many; and ends
+// with what is given.
+func (s *logServer) send(w http.ResponseWriter, r *http.Request, from, step int64, most int, end string) {
+	_, _ = fmt.Fprint(w, "retry: 10\n\nevent: status\ndata: {}\n\n")
+	tick := time.NewTicker(rowEvery)
+	defer tick.Stop()
+	for seq := max(1, from); most > 0 && seq <= rowsAll; {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+		for ; seq <= s.there() && most > 0; seq, most = seq+step, most-1 {
+			data, _ := json.Marshal(rowOf(seq))
+			_, _ = fmt.Fprintf(w, "id: %d\nevent: log\ndata: %s\n\n", seq, data)
+		}
+	}
+	_, _ = fmt.Fprint(w, end)
+}
+
+// Whatever becomes of the stream, each row is shown once and in its order.
+func TestFollowLosesAndRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	const whole = 1 << 20
+	for name, tt := range map[string]struct {
+		stream func(s *logServer, w http.ResponseWriter, r *http.Request, after int64)
+		down   func(time.Duration) bool
+		check  func(s *logServer) bool // whether it was done as it should
+		should string
+		silent time.Duration
+	}{
+		"a stream": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after+1, 1, whole, "event: end\ndata: {}\n\n")
+		}, check: func(s *logServer) bool { return s.streams == 1 && s.ranges <= 4 }, should: "one stream, and hardly any other question"},
+		"no stream": {check: func(s *logServer) bool { return s.streams == 1 }, should: "a stream asked for once"},
+		"cut after each few rows": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after+1, 1, 5, "")
+		}, check: func(s *logServer) bool { return s.streams >= 2 }, should: "streams opened again"},
+		"cut within an event": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after+1, 1, 5, fmt.Sprintf("id: %d\nevent: log\ndata: {\"seq\": %d, \"te", after+6, after+6))
+		}, check: func(s *logServer) bool { return s.streams >= 2 }, should: "streams opened again"},
+		"rows left out": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after+1, 3, whole, "")
+		}, check: func(s *logServer) bool { return s.ranges > 3 }, should: "rows asked for"},
+		"rows repeated": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after-10, 1, whole, "event: end\ndata: {}\n\n")
+		}},
+		"kept by a proxy": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, _ int64) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, check: func(s *logServer) bool { return s.streams == 1 && s.ranges > 3 }, should: "rows asked for"},
+		"silent from some time on": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after+1, 1, 10, "")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, check: func(s *logServer) bool { return s.ranges > 3 }, should: "rows asked for", silent: 50 * time.Millisecond},
+		"a server that restarts": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
+			s.send(w, r, after+1, 1, 20, "")
+		}, down: func(after time.Duration) bool { return after > 100*time.Millisecond && after < 200*time.Millisecond }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &logServer{began: time.Now(), stream: tt.stream, down: tt.down}
+			c := asking(t, s.ServeHTTP)
+			c.timing = timing{
+				retry: time.Millisecond, look: 20 * time.Millisecond, hinted: 5 * time.Millisecond, silent: cmp.Or(tt.silent, time.Minute),
+				reopen: time.Millisecond, patience: time.Minute,
+			}
+			var got []store.LogRow
+			var told int
+			p, err := c.Follow(t.Context(), anID, Follower{
+				Line:   func(row store.LogRow) error { got = append(got, row); return nil },
+				Stands: func(store.Provision) error { told++; return nil },
+			})
+			if err != nil || p.Status != provision.Success || told < 2 {
+				t.Errorf("Follow() = %s, %v, told %d times, want SUCCESS", p.Status, err, told)
+			}
+			for i, row := range got {
+				if row != rowOf(int64(i+1)) {
+					t.Fatalf("row %d is %+v, want %+v", i+1, row, rowOf(int64(i+1)))
+				}
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(got) != rowsAll || tt.check != nil && !tt.check(s) {
+				t.Errorf("%d rows by %d streams, %d ranges and %d looks, want %d rows, and %s", len(got), s.streams, s.ranges, s.looks, rowsAll, tt.should)
+			}
+		})
+	}
+}
+
+func TestFollowEnds(t *testing.T) {
+	t.Parallel()
+	s := &logServer{began: time.Now(), down: func(after time.Duration) bool { return after > 50*time.Millisecond }}
+	c := asking(t, s.ServeHTTP)
+	c.timing = timing{retry: time.Millisecond, look: 10 * time.Millisecond, patience: 50 * time.Millisecond}
+	_, err := c.Follow(t.Context(), anID, Follower{})
+	if _, away := errors.AsType[*store.UnreachableError](err); !away {
+		t.Errorf("Follow() of a server that has gone = %v, want an *UnreachableError", err)
+	}
+	full := errors.New("the disk is full")
+	c = asking(t, (&logServer{began: time.Now()}).ServeHTTP)
+	if _, err := c.Follow(t.Context(), anID, Follower{Line: func(store.LogRow) error { return full }}); !errors.Is(err, full) {
+		t.Errorf("Follow() = %v, want the follower's error", err)
+	}
+}
