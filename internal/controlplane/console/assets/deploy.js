@@ -1,0 +1,67 @@
+// The page Deploy. Each step works without this but for the form of the step
+// Configure, which is then JSON alone.
+import {Configure} from "./deploy/configure.js";
+import * as drafts from "./deploy/draft.js";
+
+const form = document.getElementById("deploy");
+if (form?.dataset.step === "configure") {
+	new Configure(form);
+} else if (form?.dataset.step === "review") {
+	review(form);
+}
+
+// review shows what the browser has kept as the server sees it.
+function review(form) {
+	const kept = drafts.load(form.dataset.draft);
+	if (!kept) {
+		return;
+	}
+	form.querySelector("#nothing").hidden = true;
+	form.querySelector("#loading").hidden = false;
+	window.htmx.ajax("POST", form.getAttribute("action"), {target: "#review", swap: "innerHTML", values: {config_snapshot: kept.text}});
+}
+
+document.addEventListener("htmx:afterSwap", (event) => {
+	if (event.target.id === "review") {
+		label();
+		event.target.querySelector("h2")?.scrollIntoView({block: "nearest"});
+	}
+});
+
+// Nothing came of it: it can be tried again.
+for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
+	document.addEventListener(failure, (event) => {
+		if (event.detail.target?.id !== "review") {
+			return;
+		}
+		const again = document.createElement("button");
+		again.type = "button";
+		again.className = "btn";
+		again.textContent = "Try again";
+		again.addEventListener("click", () => location.reload());
+		document.getElementById("loading").replaceChildren("The server has not answered. Nothing is lost.", again);
+	});
+}
+
+// The button says what it does.
+const words = {"plan-first": "Make the plan", plan: "Make the plan", apply: "Deploy now"};
+function label() {
+	const submit = document.querySelector("[data-deploy]");
+	const mode = document.querySelector("[name=mode]:checked")?.value;
+	if (submit && words[mode]) {
+		submit.lastChild.textContent = words[mode];
+	}
+}
+document.addEventListener("change", (event) => event.target.name === "mode" && label());
+label();
+
+// What was sent is not offered again, unless somebody comes back to it, or it was
+// refused.
+document.addEventListener("submit", (event) => mark(event.target, true));
+mark(document.querySelector("form[data-step=deploy]"), false);
+function mark(form, sent) {
+	const kept = form?.dataset.step === "deploy" && drafts.load(form.dataset.draft);
+	if (kept) {
+		drafts.save(form.dataset.draft, {...kept, sent});
+	}
+}

@@ -1,0 +1,337 @@
+// The step Configure: a form drawn from what the template declares, and the
+// snapshot as JSON beside it. Either may be edited; the other follows. While the
+// JSON cannot be read, the form waits, and nothing of either is lost.
+import {JSONError, parse, write} from "./json.js";
+import {ofVariable, settings} from "./field.js";
+import {SecretField} from "./secret.js";
+import {parseType} from "./types.js";
+import {seal} from "./sealing.js";
+import * as drafts from "./draft.js";
+import {layOut} from "./layout.js";
+import {SealAny} from "./sealany.js";
+import {button, el, say} from "./dom.js";
+
+export class Configure {
+	constructor(form) {
+		this.form = form;
+		this.area = form.elements.config_snapshot;
+		this.refused = JSON.parse(form.dataset.problems) ?? [];
+		this.declared = form.dataset.variables ? parse(form.dataset.variables) : null;
+		this.tried = this.refused.length > 0;
+		this.sealedFor = {};
+		this.source = parse(form.dataset.source);
+		const on = {changed: () => this.fromForm(), remove: (name) => this.unseal(name)};
+		this.secrets = (this.declared ?? []).filter((v) => v.get("sensitive")).map((v) => new SecretField(
+			{name: v.get("name"), required: v.get("required"), description: v.get("description")}, parseType(v.get("type_json")), !form.dataset.key, on));
+		this.variables = (this.declared ?? []).filter((v) => !v.get("sensitive")).map((v) => ofVariable(v, on));
+		this.settings = settings(on);
+		this.fields = [...this.variables, ...this.secrets, this.settings.workspace, this.settings.reason, ...this.settings.advanced];
+		this.another = new SealAny(!form.dataset.key, {seal: (name, text) => this.sealText(name, text), remove: on.remove});
+		this.begin();
+		layOut(this, form.querySelector("#fields"));
+		this.listen();
+		this.fromJSON();
+	}
+
+	// begin takes what the tab has kept, unless something was just sent.
+	begin() {
+		const {draft: key, clusterId} = this.form.dataset;
+		const kept = drafts.load(key);
+		const back = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
+		if (!kept || this.form.hasAttribute("data-posted") || (kept.sent && !back)) {
+			return;
+		}
+		const snapshot = shaped(parse(kept.text), kept.text);
+		snapshot.set("template_source", new Map(this.source));
+		this.sealedFor = kept.sealedFor ?? {};
+		const sealed = snapshot.get("sealed_vars");
+		if (kept.cluster !== clusterId && sealed instanceof Map) { // for another cluster's key
+			Object.keys(this.sealedFor).forEach((name) => sealed.delete(name));
+			this.sealedFor = {};
+			if (!sealed.size) {
+				snapshot.delete("sealed_vars");
+			}
+		}
+		if (write(snapshot) !== write(parse(this.area.value))) {
+			this.begun = this.area.value;
+			this.area.value = write(snapshot);
+		}
+	}
+
+	listen() {
+		this.area.addEventListener("input", () => this.fromJSON());
+		this.form.addEventListener("submit", (event) => {
+			if (event.submitter?.hasAttribute("formaction")) {
+				return;
+			}
+			event.preventDefault();
+			this.review();
+		});
+		const format = this.form.querySelector("[data-format]");
+		format.hidden = false;
+		format.addEventListener("click", () => {
+			if (this.snapshot && !this.unread) {
+				this.area.value = write(this.snapshot);
+			}
+		});
+		const copy = this.form.querySelector(".copy");
+		copy?.addEventListener("pointerdown", () => (copy.dataset.copy = this.area.value));
+		copy?.addEventListener("focus", () => (copy.dataset.copy = this.area.value));
+		this.await(this.form.querySelector("[data-soon]")?.dataset.soon);
+	}
+
+	// await loads the page again once the template has been looked at. What is
+	// filled in stays, for it is kept; what cannot be read is waited for.
+	await(url) {
+		const look = async (pause) => {
+			const answer = await fetch(url, {headers: {Accept: "application/json"}}).catch(() => null);
+			const soon = !answer?.ok || (await answer.json()).soon;
+			soon || this.unread ? setTimeout(look, pause, Math.min(2 * pause, 15000)) : location.reload();
+		};
+		url && setTimeout(look, 1000, 1000);
+	}
+
+	// fromJSON has the form follow the JSON.
+	fromJSON() {
+		try {
+			this.snapshot = shaped(parse(this.area.value), this.area.value);
+			this.unread = null;
+		} catch (error) {
+			if (!(error instanceof JSONError)) {
+				throw error;
+			}
+			this.unread = error;
+		}
+		if (!this.unread) {
+			this.fields.forEach((field) => field.read(this.snapshot));
+		}
+		this.show();
+	}
+
+	// fromForm has the JSON follow the form.
+	fromForm() {
+		this.refused = [];
+		this.fields.forEach((field) => field.write(this.snapshot));
+		this.area.value = write(this.snapshot);
+		this.show();
+	}
+
+	unseal(name) {
+		const sealed = this.snapshot.get("sealed_vars");
+		sealed.delete(name);
+		delete this.sealedFor[name];
+		if (!sealed.size) {
+			this.snapshot.delete("sealed_vars");
+		}
+		this.area.value = write(this.snapshot);
+		this.fromJSON();
+		document.getElementById(`v-${name}`)?.focus();
+	}
+
+	// problems are all there are, but for those that the database found.
+	problems() {
+		const found = this.fields.flatMap((field) => field.problems(this.snapshot).map((p) => ({...p, field})));
+		const name = this.workspace();
+		for (const field of this.secrets) {
+			const other = field.message !== undefined && field.text === "" && this.sealedFor[field.name];
+			if (other && other !== name) {
+				found.push({path: field.path, message: `sealed for the workspace ${other} only: replace it`, field});
+			}
+		}
+		if (!name) {
+			found.push({path: "config_snapshot.workspace", message: "missing: it names the state that this belongs to, such as acme/prod", missing: true, field: this.settings.workspace});
+		}
+		return [...found, ...this.strangers().map((stranger) => ({path: `config_snapshot.terraform_vars.${stranger}`, message: "the template has no such variable"}))];
+	}
+
+	// strangers are variables in the JSON that the template does not declare.
+	strangers() {
+		const known = new Set((this.declared ?? []).map((v) => v.get("name")));
+		return this.declared ? ["terraform_vars", "sealed_vars"].flatMap((part) => [...(this.snapshot.get(part)?.keys() ?? [])]).filter((name) => !known.has(name)) : [];
+	}
+
+	// workspace is the name that the database will take.
+	workspace() {
+		const vars = this.snapshot.get("terraform_vars");
+		const parts = ["project_name", "environment"].map((name) => vars?.get(name));
+		const usual = parts.every((part) => typeof part === "string" && part && !part.includes("/")) ? parts.join("/") : "";
+		return this.snapshot.get("workspace") || usual;
+	}
+
+	// show tells what is wrong where it is, and how it stands.
+	show() {
+		const status = this.form.querySelector("#standing");
+		this.form.querySelector("#fields").inert = Boolean(this.unread);
+		this.form.classList.toggle("waits", Boolean(this.unread));
+		this.area.setAttribute("aria-invalid", String(Boolean(this.unread)));
+		const error = this.form.querySelector("#snapshot-error");
+		say(error, this.unread ? this.unread.message : "");
+		if (this.unread) {
+			error.append(" ", button("Show where", () => this.goTo(this.unread.offset)), this.snapshot ? button("Back to what the form says", () => {
+				this.area.value = write(this.snapshot);
+				this.fromJSON();
+			}) : "");
+			status.textContent = "The JSON cannot be read.";
+			return;
+		}
+		const all = [...this.problems(), ...this.refused];
+		for (const field of this.fields) {
+			const own = all.filter((p) => p.field === field || (!p.field && this.fieldOf(p.path) === field));
+			const shown = own.filter((p) => !p.missing || this.tried || field.touched);
+			field.tell(shown.map((p) => told(p, field.path)).join("\n"), shown.map((p) => p.path));
+		}
+		const strangers = this.strangers();
+		this.elements.strangers.hidden = !strangers.length;
+		this.elements.strangers.replaceChildren(...(strangers.length ? [el("p", {}, el("strong", {}, "Not variables of this template")),
+			...strangers.map((name) => el("p", {class: "row"}, el("code", {}, name), button("Remove", () => this.remove(name), {"aria-label": `Remove ${name}`})))] : []));
+		const missing = all.filter((p) => p.missing).length;
+		const wrong = all.filter((p) => !p.missing && !p.warning).length;
+		status.textContent = [missing && `${missing} still to be filled in`, wrong && `${wrong} to be mended`].filter(Boolean).join(", ");
+		this.elements.usual(this);
+		this.elements.elsewhere(this);
+		const own = new Set(this.secrets.map((s) => s.name));
+		this.another.show([...(this.snapshot.get("sealed_vars")?.keys() ?? [])].filter((name) => !own.has(name)));
+		this.keep();
+	}
+
+	fieldOf(path) {
+		const plain = path.replace(/^config_snapshot\.sealed_vars\./, "config_snapshot.terraform_vars.");
+		return this.fields.find((field) => {
+			const own = field.path.replace("sealed_vars", "terraform_vars");
+			return plain === own || plain.startsWith(own + ".") || plain.startsWith(own + "[");
+		});
+	}
+
+	remove(name) {
+		this.snapshot.get("terraform_vars")?.delete(name);
+		this.snapshot.get("sealed_vars")?.delete(name);
+		this.area.value = write(this.snapshot);
+		this.fromJSON();
+	}
+
+	keep(more = {}) {
+		const {draft, clusterId} = this.form.dataset;
+		drafts.save(draft, {text: drafts.without(this.snapshot, this.secrets.map((s) => s.name)), cluster: clusterId, sealedFor: this.sealedFor, ...more});
+	}
+
+	goTo(offset) {
+		this.area.focus();
+		this.area.setSelectionRange(offset, offset + 1);
+	}
+
+	// review seals what is to be sealed, asks the server what it finds wrong, and
+	// goes on if that is nothing.
+	async review() {
+		this.tried = true;
+		this.refused = [];
+		this.show();
+		if (this.unread) {
+			return this.goTo(this.unread.offset);
+		}
+		const wrong = this.problems().filter((p) => !p.warning);
+		if (wrong.length) {
+			return this.reveal(wrong[0].field ?? this.fieldOf(wrong[0].path));
+		}
+		const status = this.form.querySelector("#standing");
+		status.textContent = "Checking…";
+		if (!(await this.sealAll())) {
+			return;
+		}
+		// Of the form's elements these alone: in others stands what is to be sealed.
+		const body = new URLSearchParams({config_snapshot: this.area.value, org_id: this.form.elements.org_id?.value ?? ""});
+		const answer = await fetch(this.form.action, {method: "POST", body, headers: {Accept: "application/json"}}).catch(() => null);
+		if (!answer?.ok) {
+			status.textContent = answer?.status === 401 ? "Your session has ended: sign in again in another tab, then try again." : "The server does not answer. Nothing is lost: try again.";
+			return;
+		}
+		this.refused = (await answer.json()).problems;
+		this.show();
+		if (this.refused.length) {
+			return this.reveal(this.fieldOf(this.refused[0].path), this.refused[0]);
+		}
+		this.keep();
+		location.assign(this.form.dataset.review);
+	}
+
+	reveal(field, problem) {
+		if (!field) {
+			say(this.form.querySelector("#snapshot-error"), problem ? told(problem, "config_snapshot") : "");
+			return this.area.focus();
+		}
+		field.element.closest("details")?.setAttribute("open", "");
+		field.element.hidden = false;
+		const {element} = field;
+		(element.querySelector("[aria-invalid=true]") ?? element.querySelector(".slot :is(input, textarea, select, button)") ?? element.querySelector("input, textarea, select, button"))?.focus();
+	}
+
+	// sealAll puts what was typed into secret fields into the snapshot, sealed.
+	async sealAll() {
+		const typed = this.secrets.filter((field) => field.value() !== undefined);
+		for (const field of typed) {
+			const wrong = await this.sealOne(field.name, field.value());
+			if (wrong) {
+				field.tell(wrong);
+				this.reveal(field);
+				return false;
+			}
+		}
+		typed.forEach((field) => field.forget());
+		if (typed.length) {
+			this.area.value = write(this.snapshot);
+			this.fromJSON();
+		}
+		return true;
+	}
+
+	// sealText seals a text for any variable, and answers what is wrong.
+	async sealText(name, text) {
+		if (this.unread || !/^[A-Za-z_][A-Za-z0-9_-]{0,199}$/.test(name)) {
+			return this.unread ? "The JSON cannot be read: mend it first." : "This is not the name of a variable.";
+		}
+		if (this.declared && !this.declared.some((v) => v.get("name") === name)) {
+			return "The template has no such variable.";
+		}
+		const wrong = await this.sealOne(name, text);
+		if (!wrong) {
+			this.area.value = write(this.snapshot);
+			this.fromJSON();
+		}
+		return wrong;
+	}
+
+	// sealOne puts a value into the snapshot, sealed, and answers what is wrong.
+	async sealOne(name, value) {
+		const {key, cluster, fingerprint} = this.form.dataset;
+		const workspace = this.workspace();
+		try {
+			const message = await seal(await import("../vendor/age.js"), key, {name, workspace, value});
+			this.snapshot.set("sealed_vars", (this.snapshot.get("sealed_vars") ?? new Map()).set(name, message));
+		} catch (error) {
+			return error.message;
+		}
+		this.sealedFor[name] = workspace;
+		this.snapshot.get("terraform_vars")?.delete(name);
+		drafts.remember(cluster, fingerprint);
+		return "";
+	}
+}
+
+// shaped refuses JSON that has no place for what a form says.
+function shaped(snapshot, text) {
+	if (!(snapshot instanceof Map)) {
+		throw new JSONError("the snapshot is an object, { … }", text, 0);
+	}
+	for (const part of ["template_source", "terraform_vars", "sealed_vars", "terraform", "meta"]) {
+		const value = snapshot.get(part) ?? new Map();
+		if (!(value instanceof Map)) {
+			throw new JSONError(`${part} is an object, { … }`, text, text.indexOf(`"${part}"`));
+		}
+		if (snapshot.get(part) === null) {
+			snapshot.delete(part);
+		}
+	}
+	return snapshot;
+}
+
+// told is a problem beside its field: of the path, what is below it.
+const told = ({path, message}, own) => (path.startsWith(own) && path !== own ? `${path.slice(own.length).replace(/^\./, "")}: ${message}` : message);

@@ -1,0 +1,135 @@
+// The page of a provision: what follows the run is fetched anew by htmx, and what
+// the reader has opened, typed or filtered stays as it is.
+
+const run = () => document.getElementById("run");
+
+// What a new state of a part must not take away.
+const kept = new WeakMap();
+
+// Which of the parts that fold the server has sent open: a plan opens when it
+// awaits approval, unless the reader has folded it.
+const sent = new Map();
+const learn = (parts) => {
+	for (const d of document.querySelectorAll(`:is(${parts}) details[id]`)) {
+		sent.set(d.id, d.open);
+	}
+};
+learn("#run, #outcome, #inventory");
+
+document.addEventListener("htmx:beforeSwap", ({detail}) => {
+	const part = detail.target;
+	if (!part?.matches?.("#run, #outcome, #inventory")) {
+		return;
+	}
+	const open = new Map([...part.querySelectorAll("details[id]")].filter((d) => d.open !== sent.get(d.id)).map((d) => [d.id, d.open]));
+	const typed = new Map([...part.querySelectorAll("input[id]:not([type=hidden])")].map((i) => [i.id, i.value]));
+	// A form that is being sent keeps its name for what it does.
+	kept.set(document, {part: `#${part.id}`, open, typed});
+});
+
+document.addEventListener("htmx:afterSwap", () => {
+	const {part, open, typed} = kept.get(document) ?? {};
+	kept.delete(document);
+	if (part) {
+		learn(part); // and of no other: what is open there the reader may have opened
+	}
+	for (const [id, value] of open ?? []) {
+		const d = document.getElementById(id);
+		if (d && d.open !== value) {
+			d.open = value;
+		}
+	}
+	for (const [id, value] of typed ?? []) {
+		const i = document.getElementById(id);
+		if (i && i.value !== value) {
+			i.value = value;
+		}
+	}
+	follow();
+});
+
+// follow has the rest of the page renewed where the run says that it has changed.
+function follow() {
+	const now = run();
+	if (!now) {
+		return;
+	}
+	for (const part of document.querySelectorAll("#outcome, #inventory")) {
+		if (part.dataset.mark !== now.dataset.mark && part.dataset.asked !== now.dataset.mark) {
+			part.dataset.asked = now.dataset.mark;
+			htmx.trigger(part, "renew");
+		}
+	}
+	for (const input of document.querySelectorAll("[data-filter]")) {
+		filter(input);
+	}
+	const viewer = document.getElementById("log")?.viewer;
+	viewer?.restage();
+	if (now.dataset.over !== undefined) {
+		viewer?.source.finish();
+	}
+	beganAt = performance.now();
+}
+
+// The run is asked for when it has changed (the log often hears of that first), but
+// once a second at most: while lines come by there is always something.
+let soon = 0, asked = -Infinity;
+const ask = () => {
+	soon ||= setTimeout(() => {
+		soon = 0;
+		asked = performance.now();
+		if (run()) {
+			htmx.trigger(run(), "renew");
+		}
+	}, Math.max(50, asked + 1000 - performance.now()));
+};
+document.addEventListener("live", ({target}) => target === run() && ask());
+document.addEventListener("log:status", ask);
+
+// Times that go on.
+let beganAt = performance.now();
+const words = (s) => s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s` : `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min`;
+setInterval(() => {
+	for (const e of document.querySelectorAll("[data-elapsed]")) {
+		const text = words(Number(e.dataset.elapsed) + (performance.now() - beganAt) / 1000);
+		if (e.textContent !== text) {
+			e.textContent = text;
+		}
+	}
+}, 1000);
+
+// The plan's filter.
+function filter(input) {
+	const wanted = input.value.trim().toLowerCase(), changes = input.closest(".changes");
+	let any = false;
+	for (const group of changes.querySelectorAll("[data-group]")) {
+		let some = false;
+		for (const resource of group.querySelectorAll("[data-address]")) {
+			resource.hidden = !resource.dataset.address.toLowerCase().includes(wanted);
+			some ||= !resource.hidden;
+		}
+		group.hidden = !some;
+		any ||= some;
+	}
+	changes.querySelector("[data-none]").hidden = any;
+}
+
+document.addEventListener("input", ({target}) => target.matches?.("[data-filter]") && filter(target));
+document.addEventListener("click", (event) => {
+	const unfold = event.target.closest?.("[data-unfold]");
+	if (unfold) {
+		const on = unfold.getAttribute("aria-pressed") !== "true";
+		unfold.setAttribute("aria-pressed", String(on));
+		for (const d of unfold.closest(".changes").querySelectorAll("details")) {
+			d.open = on;
+		}
+	}
+	if (event.target.closest?.("[data-first-error]")) {
+		const log = document.getElementById("log");
+		if (log.viewer?.firstError()) {
+			event.preventDefault();
+			log.scrollIntoView({block: "start"});
+			log.querySelector("[data-log=lines]").focus({preventScroll: true});
+		}
+	}
+});

@@ -1,0 +1,110 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+// auditData is what was done in an organisation, as far as a page goes.
+type auditData struct {
+	Org              store.Org
+	Deeds            []deedView
+	Actions, Objects []string
+	Action, Object   string
+	Actor            string
+	Narrowed         bool
+	First, Next      string
+}
+
+// deedView is a deed with its details in their order.
+type deedView struct {
+	store.Deed
+	Details []detail
+	Href    string // of the object's page; "" where there is none
+}
+
+type detail struct{ Name, Value string }
+
+func (c *console) audit(w http.ResponseWriter, r *request) error {
+	d := auditData{Org: r.org}
+	if !atLeast(r.org.Role, "admin") { // they would see an empty list, and take it for the truth
+		c.render(w, r, http.StatusForbidden, "audit", view{Title: "Audit", Nav: "audit", Data: d})
+		return nil
+	}
+	q := r.URL.Query()
+	d.Action, d.Object, d.Actor = q.Get("action"), q.Get("object"), q.Get("actor")
+	f := store.DeedFilter{Action: d.Action, Object: d.Object}
+	f.Actor, _ = uuid.Parse(d.Actor)                        // what is no id is no filter
+	f.Before, _ = strconv.ParseInt(q.Get("before"), 10, 64) // likewise: the first page
+	deeds, next, err := r.store.Deeds(r.Context(), r.org.ID, f, rowsOfPage)
+	if err != nil {
+		return err
+	}
+	if d.Actions, d.Objects, err = r.store.DeedWords(r.Context(), r.org.ID); err != nil {
+		return err
+	}
+	for _, deed := range deeds {
+		d.Deeds = append(d.Deeds, deedView{Deed: deed, Details: details(deed.Detail), Href: objectPath(deed)})
+	}
+	narrowed := url.Values{}
+	for name, value := range map[string]string{"action": d.Action, "object": d.Object, "actor": d.Actor} {
+		if value != "" {
+			narrowed.Set(name, value)
+		}
+	}
+	d.Narrowed = len(narrowed) > 0
+	if f.Before > 0 {
+		d.First = "/audit?" + narrowed.Encode()
+	}
+	if next > 0 {
+		narrowed.Set("before", strconv.FormatInt(next, 10))
+		d.Next = "/audit?" + narrowed.Encode()
+	}
+	c.render(w, r, http.StatusOK, "audit", view{Title: "Audit", Nav: "audit", Data: d})
+	return nil
+}
+
+// details takes an object's fields apart, by name; what is empty is left out.
+func details(raw json.RawMessage) []detail {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return nil
+	}
+	var found []detail
+	for name, value := range fields {
+		text := string(value)
+		var word string
+		if json.Unmarshal(value, &word) == nil {
+			text = word
+		}
+		if text != "" && text != "null" {
+			found = append(found, detail{sentence(name), text})
+		}
+	}
+	slices.SortFunc(found, func(a, b detail) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// objectPath is the page of what a deed was done to.
+func objectPath(d store.Deed) string {
+	if d.Called == "" || d.ObjectID == nil {
+		return ""
+	}
+	switch d.Object {
+	case "cluster", "template":
+		return "/" + d.Object + "s/" + url.PathEscape(d.Called)
+	case "workspace":
+		return workspacePath(d.ObjectID.String())
+	case "provision":
+		return "/provisions/" + d.ObjectID.String()
+	}
+	return ""
+}

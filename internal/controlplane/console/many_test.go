@@ -1,0 +1,43 @@
+package console_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// However many there are, a page lists no more than can be read, says that there
+// are more, and finds each of them.
+func TestPagesOfMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) SELECT $1, gen_random_uuid(), 'viewer' FROM generate_series(1, 130)", w.Org)
+	w.Exec(t, "INSERT INTO public.people (org_id, user_id, name, email) SELECT org_id, user_id, 'person ' || row_number() OVER (), '' FROM public.org_members WHERE org_id = $1 ON CONFLICT DO NOTHING", w.Org)
+	w.Exec(t, "INSERT INTO public.clusters (org_id, name, last_seen_at) SELECT $1, 'many-' || i, CASE i WHEN 40 THEN now() - interval '1 day' END FROM generate_series(1, 40) i", w.Org)
+	w.Deploy(t, "acme/prod")
+	w.Exec(t, `INSERT INTO public.resources (org_id, workspace_id, address, type, provider)
+		SELECT org_id, id, 'ship.s[' || i || ']', 'ship', 'registry.example/acme/ship' FROM public.workspaces, generate_series(1, 600) i WHERE org_id = $1`, w.Org)
+	workspace := "/workspaces/" + w.Text(t, "SELECT id::text FROM public.workspaces WHERE org_id = $1", w.Org)
+
+	for _, page := range []struct {
+		path, row string
+		most      int
+		has       []string
+	}{
+		{"/members", `<th scope="row">`, 100, []string{"And 33 more", "Search the members"}},
+		{"/members?q=PERSON+13", `<th scope="row">`, 10, []string{"person 130"}},
+		{"/members?q=nobody", `<th scope="row">`, 0, []string{"No member is like that", "Show all"}},
+		{workspace, "ship.s[", 500, []string{"And 100 more", "Search the resources"}},
+		{workspace + "?q=s[599]", "ship.s[", 1, nil},
+		{"/", `<li id="cluster-`, 30, []string{"All 41 clusters", "many-40"}}, // that one is lost
+	} {
+		got := w.get(t, w.admin, page.path)
+		if n := strings.Count(got, page.row); n > page.most || n == 0 && page.most > 0 {
+			t.Errorf("GET %s lists %d, want at most %d", page.path, n, page.most)
+		}
+		for _, want := range page.has {
+			if !strings.Contains(got, want) {
+				t.Errorf("GET %s lacks %q", page.path, want)
+			}
+		}
+	}
+}

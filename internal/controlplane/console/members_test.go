@@ -1,0 +1,137 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/person"
+)
+
+// role is a person's in the organisation, or "none".
+func (w *world) role(t *testing.T, p person.Person) string {
+	t.Helper()
+	var role string
+	if err := w.Conn.QueryRow(t.Context(), "SELECT coalesce((SELECT role FROM public.org_members WHERE org_id = $1 AND user_id = $2), 'none')", w.Org, p.ID).Scan(&role); err != nil {
+		t.Fatal(err)
+	}
+	return role
+}
+
+// Admins change, remove and invite; others see who there is, and the database
+// refuses them whatever they post.
+func TestMembersPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec(t, "SELECT tendril.name_person($1, '<b>Ada</b>', 'ada@example.com', true)", w.operator.ID)
+	path := "/members/" + w.operator.ID.String()
+	for _, p := range []person.Person{w.viewer, w.operator, w.stranger} {
+		page := w.get(t, p, "/members")
+		if got, want := strings.Contains(page, "&lt;b&gt;Ada&lt;/b&gt;"), p.ID != w.stranger.ID; got != want || strings.Contains(page, "<b>Ada") {
+			t.Errorf("%s is shown Ada: %t, want %t, and her name as text", p.Name, got, want)
+		}
+		if forms := strings.Count(page, `action="/members/`); p.ID != w.stranger.ID && forms != 0 {
+			t.Errorf("%s is offered %d forms, want none", p.Name, forms)
+		}
+		if p.ID == w.stranger.ID {
+			continue
+		}
+		for form, values := range map[string]url.Values{
+			path + "/role": {"role": {"admin"}}, path + "/remove": {}, "/members/invite": {"email": {"eve@example.com"}, "role": {"admin"}},
+		} {
+			if answer, _ := w.ask(t, p, form, values); answer.StatusCode != http.StatusNotFound || w.role(t, w.operator) != "operator" {
+				t.Errorf("POST %s as %s = %d, want 404 and no change", form, p.Name, answer.StatusCode)
+			}
+		}
+	}
+	post := func(p person.Person, path string, values url.Values, want int) string {
+		t.Helper()
+		answer, page := w.ask(t, p, path, values)
+		if answer.StatusCode != want {
+			t.Fatalf("POST %s = %d, want %d: %s", path, answer.StatusCode, want, page)
+		}
+		return page
+	}
+	post(w.admin, path+"/role", url.Values{"role": {"viewer"}}, http.StatusSeeOther)
+	if got := w.role(t, w.operator); got != "viewer" {
+		t.Errorf("role = %s, want viewer", got)
+	}
+	post(w.admin, "/members/"+w.admin.ID.String()+"/remove", url.Values{}, http.StatusSeeOther) // refused: the last admin
+	if got := w.role(t, w.admin); got != "admin" {
+		t.Errorf("the last admin's role after leaving = %s, want admin", got)
+	}
+	post(w.admin, path+"/remove", url.Values{}, http.StatusSeeOther)
+	if got := w.role(t, w.operator); got != "none" {
+		t.Errorf("role after the removal = %s, want none", got)
+	}
+	// Ada has signed in before, so she is a member at once; Grace has not.
+	post(w.admin, "/members/invite", url.Values{"email": {" ADA@example.com"}, "role": {"operator"}}, http.StatusSeeOther)
+	if got := w.role(t, w.operator); got != "operator" {
+		t.Errorf("role after the invitation = %s, want operator", got)
+	}
+	if page := post(w.admin, "/members/invite", url.Values{"email": {"ada@example.com"}, "role": {"admin"}}, http.StatusConflict); !strings.Contains(page, "a member already") {
+		t.Errorf("inviting a member: %s, want it to say so", page)
+	}
+	if page := post(w.admin, "/members/invite", url.Values{"email": {"nobody"}, "role": {"admin"}}, http.StatusUnprocessableEntity); !strings.Contains(page, `value="nobody"`) {
+		t.Errorf("inviting what is no address: %s, want what was typed", page)
+	}
+	post(w.admin, "/members/invite", url.Values{"email": {"grace@example.com"}, "role": {"admin"}}, http.StatusSeeOther)
+	revoke := regexp.MustCompile(`/members/invitations/[0-9a-f-]+/revoke`).FindString(w.get(t, w.admin, "/members"))
+	post(w.admin, revoke, url.Values{}, http.StatusSeeOther)
+	if page := w.get(t, w.admin, "/members"); strings.Contains(page, "grace@example.com") {
+		t.Errorf("the members after taking the invitation back: %s, want no Grace", page)
+	}
+}
+
+// A token is in the answer that makes it and nowhere else; what is one's own can be
+// ended, what is another's cannot.
+func TestAccountPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	answer, page := w.ask(t, w.viewer, "/account/tokens", url.Values{"name": {"<i>ci</i>"}, "days": {"30"}})
+	token := regexp.MustCompile(`trt_[A-Za-z0-9_-]{43}`).FindString(page)
+	if answer.StatusCode != http.StatusOK || token == "" || !strings.Contains(answer.Header.Get("Cache-Control"), "no-store") {
+		t.Fatalf("POST /account/tokens = %d, kept by %q: %s, want a token that nothing keeps", answer.StatusCode, answer.Header.Get("Cache-Control"), page)
+	}
+	page = w.get(t, w.viewer, "/account")
+	if strings.Contains(page, token) || !strings.Contains(page, "&lt;i&gt;ci&lt;/i&gt;") {
+		t.Errorf("GET /account = %s, want the token's name alone", page)
+	}
+	revoke := regexp.MustCompile(`/account/credentials/[0-9a-f-]+/revoke`).FindString(page)
+	lives := func() (n int) {
+		t.Helper()
+		if err := w.Conn.QueryRow(t.Context(), "SELECT count(*) FROM tendril.find_person('api_token', sha256(convert_to($1, 'UTF8')))", token).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if w.ask(t, w.admin, revoke, url.Values{}); lives() != 1 {
+		t.Error("another person has ended the token")
+	}
+	if strings.Contains(w.get(t, w.admin, "/account"), revoke) {
+		t.Error("GET /account shows another person's token")
+	}
+	if w.ask(t, w.viewer, revoke, url.Values{}); lives() != 0 {
+		t.Error("the token lives on after it was revoked")
+	}
+	byToken := w.viewer
+	byToken.Browser, byToken.Token = false, true
+	if answer, page := w.ask(t, byToken, "/account/tokens", url.Values{"name": {"x"}}); answer.StatusCode != http.StatusForbidden || strings.Contains(page, "trt_") {
+		t.Errorf("POST /account/tokens by a token = %d, want 403", answer.StatusCode)
+	}
+	if answer, page := w.ask(t, w.viewer, "/account/tokens", url.Values{"name": {" "}}); answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, "1 to 200 characters") {
+		t.Errorf("POST /account/tokens without a name = %d, want 422 and why", answer.StatusCode)
+	}
+	w.Exec(t, "SELECT tendril.add_credential('session', $1, sha256('a'), NULL, 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0 Safari/537.36')", w.viewer.ID)
+	if page := w.get(t, w.viewer, "/account"); !strings.Contains(page, "Chrome on Linux") {
+		t.Errorf("GET /account = %s, want the browser by its name", page)
+	}
+	if answer, _ := w.ask(t, w.viewer, "/account/signout", url.Values{"tokens": {"1"}}); answer.Header.Get("Location") != "/signin?out" {
+		t.Errorf("signing out everywhere leads to %q, want the sign-in", answer.Header.Get("Location"))
+	}
+	if page := w.get(t, w.viewer, "/account"); strings.Contains(page, "Chrome on Linux") {
+		t.Error("a session lives on after signing out everywhere")
+	}
+}

@@ -1,0 +1,1 @@
+export {Encrypter, armor} from "age-encryption";

@@ -1,0 +1,4 @@
+// Extensions look for htmx in the window.
+import htmx from "htmx.org";
+
+window.htmx = htmx;

@@ -1,0 +1,2 @@
+import "./global.js";
+import "idiomorph/htmx";

@@ -1,0 +1,142 @@
+// Package site is all that people and programs reach of a control plane over
+// HTTP, put together: sign-in, pages, REST, live updates.
+//
+// It must not know what any of them answers, nor where the server listens.
+package site
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	"github.com/tendril-run/tendril/internal/controlplane/api"
+	"github.com/tendril-run/tendril/internal/controlplane/apidocs"
+	"github.com/tendril-run/tendril/internal/controlplane/console"
+	"github.com/tendril-run/tendril/internal/controlplane/inspect"
+	"github.com/tendril-run/tendril/internal/controlplane/live"
+	"github.com/tendril-run/tendril/internal/controlplane/notify"
+	"github.com/tendril-run/tendril/internal/controlplane/signin"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+// DefaultMaxConns bounds the connections to the database for people's requests,
+// besides the one that listens.
+const DefaultMaxConns = 10
+
+// Options say what to serve.
+type Options struct {
+	// DatabaseURL connects as the contract's owner.
+	DatabaseURL string
+	MaxConns    int // 0: DefaultMaxConns
+	// PublicURL is how people and agents reach this server, without a slash at
+	// its end; "" where nobody said: then as each request came.
+	PublicURL string
+	// TrustedProxies are believed what they say in X-Forwarded-For.
+	TrustedProxies []netip.Prefix
+	signin.Issuers
+	// Inspect says how templates are looked at; the log is set here.
+	Inspect inspect.Options
+	// Notify says how webhooks are served; the log, the version and the URL are
+	// set here.
+	Notify notify.Options
+	// Streams bound what is told live.
+	Streams live.Limits
+	Version string
+	Log     *slog.Logger
+}
+
+// Site is one that runs, until Close.
+type Site struct {
+	handler    http.Handler
+	database   *store.Database
+	entrance   *signin.SignIn
+	background sync.WaitGroup
+	stop       context.CancelFunc
+	streams    sync.WaitGroup
+	endStreams context.CancelFunc
+	closing    sync.Once
+}
+
+// Start connects and begins what goes on in the background. The error is a
+// *store.RefusedError when the database is not migrated, and a
+// *store.UnreachableError when it cannot be reached.
+func Start(ctx context.Context, o Options) (*Site, error) {
+	conns := o.MaxConns
+	if conns == 0 {
+		conns = DefaultMaxConns
+	}
+	database, err := store.Connect(ctx, o.DatabaseURL, conns)
+	if err != nil {
+		return nil, err
+	}
+	hub := live.NewHub(o.DatabaseURL, database, o.Log, o.Streams)
+	o.Notify.PublicURL, o.Notify.Version, o.Notify.Log = o.PublicURL, o.Version, o.Log
+	notifier := notify.New(database, o.Notify)
+	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, Log: o.Log})
+	if err != nil {
+		database.Close()
+		return nil, err
+	}
+	entrance, err := signin.New(signin.Config{Database: database, PublicURL: o.PublicURL, Asset: console.AssetURL, TrustedProxies: o.TrustedProxies, Issuers: o.Issuers, Log: o.Log})
+	if err != nil {
+		database.Close()
+		return nil, err
+	}
+	rest := api.New(api.Config{Database: database, Live: hub, Notifier: notifier, Version: o.Version, Log: o.Log})
+	docs, err := apidocs.New(rest.Document(), console.AssetURL)
+	if err != nil {
+		database.Close()
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/api/", rest)
+	mux.Handle("GET /api/v1/docs", docs)
+	mux.Handle("GET /live", hub)
+	mux.Handle("/", pages)
+	entrance.Mount(mux)
+
+	handler, err := guarded(entrance.Middleware(mux), o.PublicURL)
+	if err != nil {
+		database.Close()
+		return nil, err
+	}
+	s := &Site{handler: handler, database: database, entrance: entrance}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	streams, endStreams := context.WithCancel(background)
+	s.endStreams = endStreams
+	s.streams.Go(func() { hub.Run(streams) })
+	s.background.Go(func() { entrance.Run(background) })
+	s.background.Go(func() { notifier.Run(background) })
+	o.Inspect.Log = o.Log
+	s.background.Go(func() { inspect.New(database, o.Inspect).Run(background) })
+	return s, nil
+}
+
+// Database is the connections that requests share, until Close.
+func (s *Site) Database() *store.Database { return s.database }
+
+// ServeHTTP implements http.Handler.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// EndStreams ends all that goes on by itself, and admits no more. The HTTP
+// server is stopped after it, for it waits for them, and before Close, without
+// which what it still answers would fail.
+func (s *Site) EndStreams() {
+	s.endStreams()
+	s.streams.Wait()
+}
+
+// Close ends what goes on in the background, then the connections. Further calls
+// do nothing.
+func (s *Site) Close() {
+	s.closing.Do(func() {
+		s.EndStreams()
+		s.stop()
+		s.background.Wait()
+		s.entrance.Close()
+		s.database.Close()
+	})
+}
