@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/agentcmd"
+	"github.com/tendril-run/tendril/internal/controlplane/contexts"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -31,16 +32,20 @@ type app struct {
 	program string // as it was called, for commands that people can copy
 	getenv  func(string) string
 	in      io.Reader
-	out     terminal // what was asked for: logs, ids, tables
-	err     terminal // what is said about it
+	out     terminal               // what was asked for: logs, ids, tables
+	err     terminal               // what is said about it
+	browse  func(url string) error // shows a page
 
 	dataDir     string
 	databaseURL string
+	server      string // URL of the one to ask
+	context     string // or the name that it has
+	org         string
 	entered     bool // a verb has begun: what fails from here on is no wrong usage
 }
 
 func newApp(program string, getenv func(string) string, in io.Reader, out, err terminal) *app {
-	return &app{program: program, getenv: getenv, in: in, out: out, err: err}
+	return &app{program: program, getenv: getenv, in: in, out: out, err: err, browse: openBrowser}
 }
 
 func (a *app) run(args []string) int {
@@ -61,7 +66,7 @@ func (a *app) command() *cobra.Command {
 		Use:   "trellis",
 		Short: "Deploy Terraform templates through a queue in Postgres, and watch them run",
 		Long: `trellis is Tendril's control plane. "trellis up" runs all of it on this machine;
-the other verbs talk to it, or to any database that has been migrated.
+the other verbs ask it, or a server that you have logged in to (trellis login).
 
   trellis demo       one command: start everything, deploy a template, watch it run
   trellis up         start everything and keep it running
@@ -78,10 +83,12 @@ awaits approval.`,
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
-	flags.StringVar(&a.databaseURL, "database-url", "", "database to use rather than that of trellis up, postgres://… (TRELLIS_DATABASE_URL)")
+	flags.StringVar(&a.databaseURL, "database-url", "", "for up, serve, migrate, link and admin: the database, postgres://… (TRELLIS_DATABASE_URL)")
+	flags.StringVar(&a.server, "server", "", "URL of the server to ask (TRELLIS_URL, with TRELLIS_TOKEN or TRELLIS_TOKEN_FILE)")
+	flags.StringVar(&a.context, "context", "", `server to ask, by the name that "trellis contexts" lists; default: the current one`)
+	flags.StringVar(&a.org, "org", "", "organisation, by name or id, where you belong to several (TRELLIS_ORG)")
 	a.addVerbs(root)
 	return root
 }
@@ -92,15 +99,17 @@ func (a *app) addVerbs(root *cobra.Command) {
 		title string
 		verbs []*cobra.Command
 	}{
-		{"Run it:", []*cobra.Command{a.upCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.clustersCommand(), a.envCommand()}},
+		{"Run it:", []*cobra.Command{a.upCommand(), a.linkCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.adminCommand(), a.envCommand()}},
+		{"Who you are, and where:", []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.contextsCommand(), a.whoamiCommand(), a.apiTokensCommand(), a.openCommand()}},
 		{"Deploy and watch:", []*cobra.Command{
-			a.deployCommand(), a.planCommand(), a.sealCommand(), a.statusCommand(), a.logsCommand(), a.approveCommand(), a.rejectCommand(),
+			a.deployCommand(), a.planCommand(), a.sealCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.approveCommand(), a.rejectCommand(),
 			a.cancelCommand(), a.retryCommand(),
 		}},
 		{"What exists, and who may touch it:", []*cobra.Command{
 			a.workspacesCommand(), a.outputsCommand(), a.resourcesCommand(), a.driftCommand(), a.stateCommand(), a.destroyCommand(),
 			a.lockCommand(), a.unlockCommand(), a.releaseCommand(),
 		}},
+		{"Look after it:", []*cobra.Command{a.clustersCommand(), a.templatesCommand(), a.membersCommand(), a.webhooksCommand(), a.auditCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, v := range group.verbs {
@@ -108,7 +117,8 @@ func (a *app) addVerbs(root *cobra.Command) {
 		}
 		root.AddCommand(group.verbs...)
 	}
-	root.AddCommand(a.versionCommand(), a.tendrilCommand())
+	root.AddCommand(a.versionCommand(), a.tendrilCommand(), a.inspectTemplateCommand())
+	a.complete(root)
 }
 
 // verb refuses a word that is no verb of cmd.
@@ -160,10 +170,11 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 	a.say("Error: %s", plain(err.Error(), a.err.tty))
 	_, wrong := errors.AsType[*usageError](err)
 	_, notOne := errors.AsType[*store.NotProvisionError](err)
+	_, noContext := errors.AsType[*contexts.UnknownError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case !a.entered || wrong || notOne:
+	case !a.entered || wrong || notOne || noContext:
 		a.say("Usage: %s\nSee %q.", strings.TrimSpace(cmd.UseLine()), cmd.CommandPath()+" --help")
 		return exitUsage
 	case isBadSnapshot(err):
@@ -200,8 +211,10 @@ func (a *app) print(format string, args ...any) error {
 // hint is a command that a person can copy.
 func (a *app) hint(cmd *cobra.Command, verb string) string {
 	command := a.program
-	if cmd.Flags().Changed("data-dir") {
-		command += " --data-dir " + quote(a.dataDir)
+	for _, flag := range [][2]string{{"data-dir", a.dataDir}, {"server", a.server}, {"context", a.context}, {"org", a.org}} {
+		if cmd.Flags().Changed(flag[0]) {
+			command += " --" + flag[0] + " " + quote(flag[1])
+		}
 	}
 	return command + " " + verb
 }

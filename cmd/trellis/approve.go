@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -14,6 +15,7 @@ import (
 func (a *app) approveCommand() *cobra.Command {
 	var digest string
 	var yes, follow bool
+	var out format
 	cmd := &cobra.Command{
 		Use:   "approve NUMBER|ID",
 		Short: "Let a plan be applied",
@@ -26,7 +28,10 @@ provision's number; elsewhere give --digest with the digest that "trellis status
 you, or --yes for the plan as it is now.`,
 		Example: `  trellis approve 12 --follow`,
 		Args:    one("a provision's number or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+			if err := followOrJSON(follow, out); err != nil {
+				return err
+			}
 			p, err := s.Provision(ctx, args[0])
 			if err != nil {
 				return err
@@ -37,7 +42,7 @@ you, or --yes for the plan as it is now.`,
 				}
 			}
 			if digest == "" && p.Status == provision.AwaitingApproval {
-				if err := a.printPlan(p); err != nil {
+				if err := a.showPlan(p, out); err != nil {
 					return err
 				}
 				if err := a.confirm(yes, fmt.Sprint(p.Number), "This applies the plan above."); err != nil {
@@ -45,31 +50,38 @@ you, or --yes for the plan as it is now.`,
 				}
 				digest = deref(p.PlanDigest)
 			}
+			if digest == "" {
+				return &store.RefusedError{Code: "PT409", Reason: "not_awaiting_approval", Message: fmt.Sprintf("provision %d is %s and awaits no approval", p.Number, p.Status)}
+			}
 			if _, err := s.Approve(ctx, p.ID, digest); err != nil {
 				return err
 			}
+			if out == "json" {
+				return a.printStanding(ctx, s, p.ID)
+			}
 			if follow {
 				a.say("The plan of provision %d is approved.", p.Number)
-				return a.followToEnd(ctx, s, cmd, p.ID, p.Number)
+				return a.followToEnd(ctx, s, cmd, p.ID, p.Number, out)
 			}
 			return a.print("The plan of provision %d is approved and will be applied. Watch it: %s", p.Number, a.hint(cmd, fmt.Sprintf("logs %d --follow", p.Number)))
 		}),
 	}
 	cmd.Flags().StringVar(&digest, "digest", "", "digest of the plan that you have seen")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log until the end, and exit with the outcome")
+	addFollow(cmd, &follow, &out)
 	return cmd
 }
 
 func (a *app) rejectCommand() *cobra.Command {
 	var reason string
+	var out format
 	cmd := &cobra.Command{
 		Use:     "reject NUMBER|ID",
 		Short:   "Turn a plan down",
 		Long:    `Turns down a plan that awaits approval. Its provision ends as CANCELLED, nothing is changed, and the workspace is free for what is queued behind it.`,
 		Example: `  trellis reject 12 --reason "not before the weekend"`,
 		Args:    one("a provision's number or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			p, err := s.Provision(ctx, args[0])
 			if err != nil {
 				return err
@@ -77,10 +89,14 @@ func (a *app) rejectCommand() *cobra.Command {
 			if err := s.Reject(ctx, p.ID, reason); err != nil {
 				return err
 			}
+			if out == "json" {
+				return a.printStanding(ctx, s, p.ID)
+			}
 			return a.print("The plan of provision %d is rejected; nothing was changed.", p.Number)
 		}),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log and the audit")
+	addFormat(cmd, &out)
 	return cmd
 }
 
@@ -98,7 +114,7 @@ still to be done.`,
 		Example: `  trellis retry 12 --follow
   trellis retry 12 --plan --follow`,
 		Args: one("a provision's number or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if err := followOrJSON(follow, out); err != nil {
 				return err
 			}
@@ -113,15 +129,11 @@ still to be done.`,
 				}
 				return a.tellQueued(ctx, s, cmd, queued, follow, out)
 			}
-			id, err := s.Retry(ctx, p.ID)
+			queued, err := s.Retry(ctx, p.ID)
 			if err != nil {
 				return err
 			}
-			queued, err := s.Provision(ctx, id.String())
-			if err != nil {
-				return err
-			}
-			return a.tellQueued(ctx, s, cmd, store.Deployed{ID: queued.ID, Number: queued.Number, Workspace: queued.Workspace}, follow, out)
+			return a.tellQueued(ctx, s, cmd, queued, follow, out)
 		}),
 	}
 	cmd.Flags().BoolVar(&plan, "plan", false, "only plan it: what is still to be done")
@@ -135,9 +147,20 @@ var planMarks = map[string][2]string{
 	"import": {"←", green}, "move": {"→", dim}, "forget": {"✗", yellow},
 }
 
-// printPlan shows what a plan would change, a line for each resource and each
+// showPlan shows what is to be approved: to the person, where a program reads
+// what is printed.
+func (a *app) showPlan(p store.Provision, out format) error {
+	if out == "json" {
+		_, err := fmt.Fprint(a.err, a.planText(p))
+		return err
+	}
+	_, err := fmt.Fprint(a.out, a.planText(p))
+	return err
+}
+
+// planText shows what a plan would change, a line for each resource and each
 // attribute.
-func (a *app) printPlan(p store.Provision) error {
+func (a *app) planText(p store.Provision) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Provision %d: %s on workspace %s, cluster %s\n", p.Number, p.Operation, p.Workspace, p.Cluster)
 	fmt.Fprintf(&text, "Template %s\n", strings.TrimSpace(p.Template.Repo+" "+p.Template.Version+" "+p.Template.Path))
@@ -154,8 +177,7 @@ func (a *app) printPlan(p store.Provision) error {
 		}
 		fmt.Fprintf(&text, "\n%s\n", planCounts(*p.Plan))
 	}
-	_, err := fmt.Fprint(a.out, text.String())
-	return err
+	return text.String()
 }
 
 // changeLines are one resource of a plan. What it says is somebody else's text.

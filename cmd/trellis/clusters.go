@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -22,7 +21,7 @@ func (a *app) clustersCommand() *cobra.Command {
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand(), a.clustersPauseCommand(true), a.clustersPauseCommand(false), a.clustersRotateCommand(), a.clustersPolicyCommand())
+	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand(), a.clustersPauseCommand(true), a.clustersPauseCommand(false), a.clustersRotateCommand(), a.clustersTokensCommand(), a.clustersPolicyCommand())
 	return cmd
 }
 
@@ -31,15 +30,12 @@ func (a *app) clustersCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a cluster and print its agent token, which is shown only once",
-		Long: `Makes a cluster and prints its agent token, which is shown only once. On a
-database that has just been migrated it makes the first organisation as well.`,
+		Long: `Makes a cluster and prints its agent token, which is shown only once. In a database
+that has just been migrated "trellis admin init" makes the first organisation.`,
 		Example: `  trellis clusters create prod`,
 		Args:    one("the cluster's name"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			made, err := s.CreateCluster(ctx, args[0])
-			if refused, ok := errors.AsType[*store.RefusedError](err); ok && refused.Reason == "org_missing" {
-				made, err = a.createFirst(ctx, s, args[0], err)
-			}
 			if err != nil {
 				return err
 			}
@@ -50,29 +46,12 @@ database that has just been migrated it makes the first organisation as well.`,
 			if err := a.print("%s", made.Token); err != nil {
 				return err
 			}
-			a.say("Give it to the agent there as TENDRIL_API_TOKEN, with TENDRIL_QUEUE_URL naming this database.")
+			a.say("Give it to the agent there as TENDRIL_API_TOKEN, with TENDRIL_QUEUE_URL naming %s or its database.", s.URL())
 			return nil
 		}),
 	}
 	addFormat(cmd, &out)
 	return cmd
-}
-
-// createFirst makes the first organisation, and the cluster in it. Where there
-// is one already it returns the refusal.
-func (a *app) createFirst(ctx context.Context, s *store.Store, name string, refused error) (store.NewCluster, error) {
-	url, err := a.database()
-	if err != nil {
-		return store.NewCluster{}, err
-	}
-	switch made, err := store.Bootstrap(ctx, url, devstack.LocalUser); {
-	case err != nil:
-		return store.NewCluster{}, err
-	case !made:
-		return store.NewCluster{}, refused
-	}
-	a.say("This database had no organisation: made the first one, named default.")
-	return s.CreateCluster(ctx, name)
 }
 
 func (a *app) clustersListCommand() *cobra.Command {
@@ -82,7 +61,7 @@ func (a *app) clustersListCommand() *cobra.Command {
 		Short:   "List clusters and their agents",
 		Example: `  trellis clusters list`,
 		Args:    cobra.NoArgs,
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, _ []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			clusters, err := s.Clusters(ctx)
 			switch {
 			case err != nil:

@@ -6,12 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
 // clustersPauseCommand is pause, or resume.
 func (a *app) clustersPauseCommand(pause bool) *cobra.Command {
 	var reason string
+	var out format
 	cmd := &cobra.Command{
 		Use:     "pause NAME|ID",
 		Short:   "Keep a cluster's agents from starting anything",
@@ -28,7 +30,7 @@ func (a *app) clustersPauseCommand(pause bool) *cobra.Command {
 		done = "Cluster %s is resumed."
 	}
 	cmd.Args = one("a cluster's name or id")
-	cmd.RunE = a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+	cmd.RunE = a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 		c, err := s.FindCluster(ctx, args[0])
 		if err != nil {
 			return err
@@ -36,14 +38,22 @@ func (a *app) clustersPauseCommand(pause bool) *cobra.Command {
 		if err := s.Pause(ctx, c.ID, pause, reason); err != nil {
 			return err
 		}
-		return a.print(done, c.Name)
+		if out == "json" {
+			c, err = s.FindCluster(ctx, c.ID.String())
+			if err != nil {
+				return err
+			}
+		}
+		return a.answer(out, c, done, c.Name)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	addFormat(cmd, &out)
 	return cmd
 }
 
 func (a *app) clustersRotateCommand() *cobra.Command {
 	var overlap time.Duration
+	var out format
 	cmd := &cobra.Command{
 		Use:   "rotate-token NAME|ID",
 		Short: "Make a new agent token, and let the old ones run out",
@@ -52,7 +62,7 @@ tokens before it go on being valid for --overlap: give the new one to the agents
 start them again within that time.`,
 		Example: `  trellis clusters rotate-token prod --overlap 2h`,
 		Args:    one("a cluster's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			c, err := s.FindCluster(ctx, args[0])
 			if err != nil {
 				return err
@@ -61,10 +71,14 @@ start them again within that time.`,
 			if err != nil {
 				return err
 			}
+			if out == "json" {
+				return a.printJSON(store.NewCluster{ID: c.ID, Token: token})
+			}
 			a.say("The new agent token of cluster %s, which is shown only now; those before it end in %s:", c.Name, overlap)
 			return a.print("%s", token)
 		}),
 	}
 	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "how long the tokens before it stay valid, at most 720h")
+	addFormat(cmd, &out)
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
@@ -27,7 +28,7 @@ so does what an agent's configuration asks for.`,
 		Args: one("a cluster's name or id"),
 	}
 	flags := cmd.Flags()
-	cmd.RunE = a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+	cmd.RunE = a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 		c, err := s.FindCluster(ctx, args[0])
 		if err != nil {
 			return err

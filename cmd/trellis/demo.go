@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
 const (
@@ -71,7 +71,7 @@ func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
 		close(ended)
 		<-watched
 	}()
-	s, err := store.Open(ctx, runtime.DatabaseURL, devstack.LocalUser)
+	s, err := client.New(targetOf(runtime).Options)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
 
 // deployHello deploys and follows. A demo that is interrupted takes its
 // provision with it where the whole instance ends.
-func (a *app) deployHello(ctx context.Context, cmd *cobra.Command, s *store.Store, own bool) error {
+func (a *app) deployHello(ctx context.Context, cmd *cobra.Command, s *client.Client, own bool) error {
 	request := deployRequest{template: "hello", cluster: devstack.ClusterName, workspace: demoWorkspace, by: "trellis demo",
 		vars: map[string]json.RawMessage{"name": jsonText(cmp.Or(a.getenv("USER"), "world"))}}
 	queued, err := a.queue(ctx, s, request)
@@ -90,9 +90,9 @@ func (a *app) deployHello(ctx context.Context, cmd *cobra.Command, s *store.Stor
 	}
 	a.say("\nProvision %d: hello on workspace %s\n", queued.Number, queued.Workspace)
 	if !own {
-		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number)
+		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, "text")
 	}
-	p, err := a.follow(ctx, s, queued.ID)
+	p, err := a.follow(ctx, s, queued.ID, "text")
 	if err != nil && ctx.Err() != nil {
 		a.say("Interrupted: cancelling provision %d.", queued.Number)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -54,7 +55,7 @@ func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) 
 	var follow bool
 	var out format
 	cmd.Args = cobra.NoArgs
-	cmd.RunE = a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, _ []string) (err error) {
+	cmd.RunE = a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, _ []string) (err error) {
 		if err := followOrJSON(follow, out); err != nil {
 			return err
 		}
@@ -100,13 +101,13 @@ func followOrJSON(follow bool, out format) error {
 }
 
 // tellQueued says what was queued, in the way that was asked for.
-func (a *app) tellQueued(ctx context.Context, s *store.Store, cmd *cobra.Command, queued store.Deployed, follow bool, out format) error {
+func (a *app) tellQueued(ctx context.Context, s *client.Client, cmd *cobra.Command, queued store.Deployed, follow bool, out format) error {
 	switch {
 	case out == "json":
 		return a.printJSON(queued)
 	case follow:
 		a.say("Provision %d is queued for workspace %s.", queued.Number, queued.Workspace)
-		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number)
+		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out)
 	}
 	number := fmt.Sprint(queued.Number)
 	return a.print("Provision %s is queued for workspace %s (id %s).\n\nWatch it:  %s\nLook:      %s\nStop it:   %s", number, queued.Workspace, queued.ID,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -29,7 +30,7 @@ cluster wants it, a person must approve the plan first.`,
 		Example: `  trellis destroy demo/hello --follow
   trellis destroy demo/fleet --target 'terraform_data.ship["ship-001"]' --yes`,
 		Args: one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if err := followOrJSON(follow, out); err != nil {
 				return err
 			}
@@ -79,13 +80,13 @@ func (a *app) confirm(yes bool, word, what string) error {
 }
 
 // queueAgain queues an operation on what was last deployed to a workspace.
-func (a *app) queueAgain(ctx context.Context, s *store.Store, w store.Workspace, operation provision.Operation, c choices, by string) (store.Deployed, error) {
+func (a *app) queueAgain(ctx context.Context, s *client.Client, w store.Workspace, operation provision.Operation, c choices, by string) (store.Deployed, error) {
 	return a.queueOn(ctx, s, w, operation, by, c.put)
 }
 
 // queueOn queues an operation with the template, the variables and the engine of
 // a workspace's newest deploy, and with what change makes of it.
-func (a *app) queueOn(ctx context.Context, s *store.Store, w store.Workspace, operation provision.Operation, by string, change func(*provision.Snapshot)) (store.Deployed, error) {
+func (a *app) queueOn(ctx context.Context, s *client.Client, w store.Workspace, operation provision.Operation, by string, change func(*provision.Snapshot)) (store.Deployed, error) {
 	cluster, last, err := s.LastApplied(ctx, w)
 	if err != nil {
 		return store.Deployed{}, err

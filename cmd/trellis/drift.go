@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -29,7 +30,7 @@ With --now it is looked for at once, with --every by a schedule.`,
   trellis drift demo/hello --now --follow
   trellis drift demo/hello --every 24h`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			schedule := cmd.Flags().Changed("every")
 			switch {
 			case len(args) == 0 && (schedule || never || now):
@@ -46,6 +47,13 @@ With --now it is looked for at once, with --every by a schedule.`,
 			if schedule || never {
 				if err := s.WatchDrift(ctx, w.ID, every); err != nil {
 					return err
+				}
+				if out == "json" {
+					d, err := s.Drift(ctx, w.ID)
+					if err != nil {
+						return err
+					}
+					return a.printJSON(d)
 				}
 				if never {
 					return a.print("Workspace %s is not looked at for drift any more.", w.Name)
@@ -80,7 +88,7 @@ With --now it is looked for at once, with --every by a schedule.`,
 	return cmd
 }
 
-func (a *app) printDrifts(ctx context.Context, s *store.Store, out format) error {
+func (a *app) printDrifts(ctx context.Context, s *client.Client, out format) error {
 	list, err := s.Drifts(ctx)
 	switch {
 	case err != nil:

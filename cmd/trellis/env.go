@@ -5,19 +5,22 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
 func (a *app) envCommand() *cobra.Command {
-	return &cobra.Command{
+	var out format
+	cmd := &cobra.Command{
 		Use:   "env",
 		Short: "Print how to reach the running instance, as shell exports",
 		Long: `Prints, as exports for a POSIX shell, how to reach the instance that runs on the
-data directory: TRELLIS_URL, TRELLIS_DATABASE_URL (as the database's owner),
-TENDRIL_QUEUE_URL and TENDRIL_API_TOKEN (as an agent). They hold secrets.`,
+data directory: TRELLIS_URL and TRELLIS_TOKEN (as you), TRELLIS_DATABASE_URL (as the
+database's owner), TENDRIL_QUEUE_URL and TENDRIL_API_TOKEN (as an agent). They hold
+secrets; TRELLIS_TOKEN ends with the instance.`,
 		Example: `  eval "$(trellis env)"
   psql "$TRELLIS_DATABASE_URL"
+  curl -H "Authorization: Bearer $TRELLIS_TOKEN" "$TRELLIS_URL/api/v1/provisions"
   tendril run --name second --data-dir ./second`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -25,15 +28,26 @@ TENDRIL_QUEUE_URL and TENDRIL_API_TOKEN (as an agent). They hold secrets.`,
 			if err != nil {
 				return err
 			}
-			s, err := store.Open(cmd.Context(), runtime.DatabaseURL, devstack.LocalUser)
-			if err != nil { // what a killed one left behind helps nobody
+			s, err := client.New(targetOf(runtime).Options)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			if _, err := s.Me(cmd.Context()); err != nil { // what a killed one left behind helps nobody
 				return &devstack.NotRunningError{Dir: a.dataDir, Err: err}
 			}
-			s.Close()
-			for _, pair := range [][2]string{
-				{"TRELLIS_URL", runtime.URL}, {databaseEnv, runtime.DatabaseURL},
+			exports := [][2]string{
+				{urlEnv, runtime.URL}, {tokenEnv, runtime.APIToken}, {databaseEnv, runtime.DatabaseURL},
 				{"TENDRIL_QUEUE_URL", runtime.QueueURL}, {"TENDRIL_API_TOKEN", runtime.Token},
-			} {
+			}
+			if out == "json" {
+				all := map[string]string{}
+				for _, pair := range exports {
+					all[pair[0]] = pair[1]
+				}
+				return a.printJSON(all)
+			}
+			for _, pair := range exports {
 				if err := a.print("export %s=%s", pair[0], quoted(pair[1])); err != nil {
 					return err
 				}
@@ -41,6 +55,8 @@ TENDRIL_QUEUE_URL and TENDRIL_API_TOKEN (as an agent). They hold secrets.`,
 			return nil
 		},
 	}
+	addFormat(cmd, &out)
+	return cmd
 }
 
 // quoted is a text as one word of a POSIX shell.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,59 +11,57 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// logPage is how many rows are read at once; each has up to 64 KiB.
-const logPage = 100
-
 // follower shows a provision until it has ended.
 type follower struct {
 	app    *app
-	store  *store.Store
-	id     uuid.UUID
 	screen *screen
-	last   int64  // seq of the last row shown
-	told   string // the reason for waiting that was told last
+	told   string        // the reason for waiting that was told last
+	lines  *json.Encoder // where rows are wanted as JSON; else nil
+}
+
+func (a *app) newFollower(out format) *follower {
+	f := &follower{app: a, screen: newScreen(a.out)}
+	if out == "json" {
+		f.screen = newScreen(a.err) // for how far it is
+		f.lines = json.NewEncoder(a.out)
+		f.lines.SetEscapeHTML(false)
+	}
+	return f
 }
 
 // follow shows a provision's log until its end, or until it awaits approval, and
 // returns how it stands then. When ctx ends first the error is its.
-func (a *app) follow(ctx context.Context, s *store.Store, id uuid.UUID) (ended store.Provision, err error) {
-	f := &follower{app: a, store: s, id: id, screen: newScreen(a.out)}
-	err = s.Watch(ctx, id, func(ctx context.Context) (bool, error) {
-		// The status before the log: once it is final, so is the log.
-		p, err := s.Provision(ctx, id.String())
-		if err != nil {
-			return false, err
-		}
-		ended = p
-		if err := f.page(ctx); err != nil {
-			return false, err
-		}
-		return p.Status.EndsRun(), f.progress(p)
-	})
+func (a *app) follow(ctx context.Context, s *client.Client, id uuid.UUID, out format) (ended store.Provision, err error) {
+	f := a.newFollower(out)
+	ended, err = s.Follow(ctx, id, client.Follower{Line: f.line, Stands: f.progress})
 	return ended, errors.Join(err, f.screen.close())
 }
 
-// page shows the rows that are new.
-func (f *follower) page(ctx context.Context) error {
-	for {
-		rows, err := f.store.Logs(ctx, f.id, f.last, logPage)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			if err := f.screen.write(row.Stream, row.Text); err != nil {
-				return fmt.Errorf("write the log: %w", err)
-			}
-			f.last = row.Seq
-		}
-		if len(rows) < logPage {
-			return nil
-		}
+// await waits until a provision has ended, or awaits approval, and shows nothing
+// of its log.
+func (a *app) await(ctx context.Context, s *client.Client, id uuid.UUID) (ended store.Provision, err error) {
+	f := &follower{app: a, screen: newScreen(a.err)}
+	ended, err = s.Follow(ctx, id, client.Follower{Stands: f.progress})
+	return ended, errors.Join(err, f.screen.close())
+}
+
+// line shows a row of the log.
+func (f *follower) line(row store.LogRow) error {
+	var err error
+	if f.lines != nil {
+		err = f.lines.Encode(row)
+	} else {
+		err = f.screen.write(row.Stream, row.Text)
 	}
+	if err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return nil
 }
 
 // progress shows how far it has come. Without a TTY only a reason for waiting
@@ -112,8 +111,8 @@ func statusLine(p store.Provision) string {
 }
 
 // followToEnd follows, tells how it ended and returns that as an exit code.
-func (a *app) followToEnd(ctx context.Context, s *store.Store, cmd *cobra.Command, id uuid.UUID, number int64) error {
-	p, err := a.follow(ctx, s, id)
+func (a *app) followToEnd(ctx context.Context, s *client.Client, cmd *cobra.Command, id uuid.UUID, number int64, out format) error {
+	p, err := a.follow(ctx, s, id, out)
 	if err != nil && ctx.Err() != nil {
 		a.say("Stopped following; provision %d goes on. Stop it with: %s", number, a.hint(cmd, fmt.Sprintf("cancel %d", number)))
 		return outcome(exitInterrupted)

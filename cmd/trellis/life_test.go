@@ -37,6 +37,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	run("approve 2 --digest "+strings.Repeat("0", 64)).want(t, "approve of another plan", exitFailed, "another plan")
 	run("approve 2 --yes --follow").want(t, "approve", exitOK, "The plan was approved.", "Provision 2 succeeded")
 	run("approve 2 --digest "+strings.Repeat("0", 64)).want(t, "approve of what has ended", exitFailed, "awaits no approval")
+	run("approve 2").want(t, "approve of what has ended", exitFailed, "provision 2 is SUCCESS and awaits no approval")
 	run("deploy"+hello+" --var name=Eve --approval always").want(t, "deploy", exitOK, "Provision 3 is queued")
 	run("approve 3").want(t, "approve of what is still planned", exitUsage, "This applies the plan above")
 	run("reject 3", "--reason", "not now").want(t, "reject", exitOK, "The plan of provision 3 is rejected")
@@ -70,7 +71,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	run("outputs 99").want(t, "outputs of none", exitFailed, "there is no provision 99")
 
 	// What keeps it waiting.
-	run("lock life/one").want(t, "lock without a reason", exitFailed, "p_reason: missing")
+	run("lock life/one").want(t, "lock without a reason", exitUsage, "--reason is missing")
 	run("lock life/one", "--reason", "by hand").want(t, "lock", exitOK, "Workspace life/one on cluster local is locked")
 	run("deploy"+hello).want(t, "deploy to a locked one", exitOK, "Provision 11 is queued")
 	run("status 11").want(t, "status", exitOK, "by hand")
@@ -80,7 +81,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	run("clusters policy local --approval destructive --four-eyes").want(t, "set the policy", exitOK, "destructive", "Four eyes  true", "7 days")
 	run("clusters policy local --approval never --four-eyes=false --approval-expiry 12h").want(t, "set it back", exitOK, "never", "12:00:00")
 	run("clusters policy local -o json").want(t, "the policy", exitOK, `"approval": "never"`, `"four_eyes": false`, `"approvers": "operator"`)
-	run("clusters policy local --approvers viewer").want(t, "a policy that cannot be", exitFailed, "operator")
+	run("clusters policy local --approvers viewer").want(t, "a policy that cannot be", exitFailed, "approvers: expected value to be one of \"operator, admin\"")
 	run("deploy"+hello).want(t, "deploy to a paused one", exitOK, "Provision 12 is queued")
 	run("status 12").want(t, "status", exitOK, "paused")
 	run("clusters resume local").want(t, "resume", exitOK, "Cluster local is resumed.")

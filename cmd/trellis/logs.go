@@ -6,32 +6,38 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 )
 
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
+	var out format
 	cmd := &cobra.Command{
 		Use:   "logs NUMBER|ID",
 		Short: "Print a provision's log",
 		Long: `Prints a provision's log. With --follow, goes on until the provision has ended and
 exits with its outcome: 0 when it succeeded, 1 when it failed or was cancelled.
-Ctrl-C stops following; the provision goes on.`,
+Ctrl-C stops following; the provision goes on. What is cut is taken up again where it
+was: no line is lost or shown twice.
+
+With -o json each line printed is an object: seq, stream, text (some lines, or a part of
+one) and emitted_at.`,
 		Example: `  trellis logs 12
   trellis logs 12 --follow`,
 		Args: one("a provision's number or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			p, err := s.Provision(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			if follow {
-				return a.followToEnd(ctx, s, cmd, p.ID, p.Number)
+				return a.followToEnd(ctx, s, cmd, p.ID, p.Number, out)
 			}
-			f := &follower{app: a, store: s, id: p.ID, screen: newScreen(a.out)}
-			return errors.Join(f.page(ctx), f.screen.close())
+			f := a.newFollower(out)
+			return errors.Join(s.Log(ctx, p.ID, f.line), f.screen.close())
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the provision has ended")
+	addFormat(cmd, &out)
 	return cmd
 }

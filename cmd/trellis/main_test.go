@@ -88,6 +88,7 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, entry)
 		}
 	}
+	cmd.Env = append(cmd.Env, "TRELLIS_CONFIG="+filepath.Join(cmd.Dir, "trellis.toml"))
 	cmd.Env = append(cmd.Env, env...)
 	// A signal first, so that nothing is left behind by a test that fails.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -104,7 +105,12 @@ type session struct {
 
 func begin(t *testing.T, args ...string) *session {
 	t.Helper()
-	s := &session{cmd: command(t, nil, args...), said: &watched{}, done: make(chan struct{})}
+	return beginEnv(t, nil, args...)
+}
+
+func beginEnv(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	s := &session{cmd: command(t, env, args...), said: &watched{}, done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

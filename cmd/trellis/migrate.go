@@ -15,6 +15,7 @@ import (
 
 func (a *app) migrateCommand() *cobra.Command {
 	var printed bool
+	var out format
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a database up to this program's schema",
@@ -40,14 +41,15 @@ nothing, and does nothing to a database that has had it.`,
 			if printed {
 				return a.printMigrations(ctx)
 			}
-			return a.migrate(ctx)
+			return a.migrate(ctx, out)
 		},
 	}
 	cmd.Flags().BoolVar(&printed, "print", false, "write what is still to run as SQL, and run nothing")
+	addFormat(cmd, &out)
 	return cmd
 }
 
-func (a *app) migrate(ctx context.Context) error {
+func (a *app) migrate(ctx context.Context, out format) error {
 	url, err := a.database()
 	if err != nil {
 		return err
@@ -59,6 +61,9 @@ func (a *app) migrate(ctx context.Context) error {
 	left, err := sql.UsePlatform(ctx, url)
 	if err != nil {
 		return unreached("migrate the database", err)
+	}
+	if out == "json" {
+		return a.printJSON(map[string]any{"migrations_applied": ran, "left_to_others": append([]sql.Left{}, left...)})
 	}
 	switch ran {
 	case 0:

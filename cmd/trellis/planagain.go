@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -28,7 +29,7 @@ func (a *app) planAgain(cmd *cobra.Command, p store.Provision) string {
 }
 
 // planOf queues a plan of what a provision asked for.
-func (a *app) planOf(ctx context.Context, s *store.Store, p store.Provision) (store.Deployed, error) {
+func (a *app) planOf(ctx context.Context, s *client.Client, p store.Provision) (store.Deployed, error) {
 	if p.Operation != provision.OperationApply && p.Operation != provision.OperationPlan {
 		return store.Deployed{}, wrongUsage("provision %d is a %s, of which there is no plan", p.Number, p.Operation)
 	}

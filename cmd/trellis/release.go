@@ -5,11 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
 	var reason string
+	var out format
 	cmd := &cobra.Command{
 		Use:   "release WORKSPACE",
 		Short: "Free a workspace whose agent will not come back",
@@ -26,7 +27,7 @@ A workspace whose state is a file on its agent stays with that agent: only it ca
 run the workspace, before and after the release.`,
 		Example: `  trellis release acme/prod --reason "the node is gone"`,
 		Args:    one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -35,11 +36,12 @@ run the workspace, before and after the release.`,
 				return err
 			}
 			if w.Home != "" {
-				return a.print("Workspace %s on cluster %s is released. Its state is a file on agent %s; only that agent can run it.", w.Name, w.Cluster, w.Home)
+				return a.answer(out, w, "Workspace %s on cluster %s is released. Its state is a file on agent %s; only that agent can run it.", w.Name, w.Cluster, w.Home)
 			}
-			return a.print("Workspace %s on cluster %s is released; what is queued there may start.", w.Name, w.Cluster)
+			return a.answer(out, w, "Workspace %s on cluster %s is released; what is queued there may start.", w.Name, w.Cluster)
 		}),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log and the audit")
+	addFormat(cmd, &out)
 	return cmd
 }

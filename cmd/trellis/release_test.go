@@ -8,26 +8,21 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
 
 // An agent is lost while it applies; an admin frees its workspace.
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	url := pgtest.OwnServer(t).URL
-	run := func(args ...string) result { return trellisEnv(t, []string{"TRELLIS_DATABASE_URL=" + url}, args...) }
-	deploy := func() {
+func testRelease(t *testing.T, url string, env []string, token string) {
+	run := func(args ...string) result { return trellisEnv(t, env, args...) }
+	deploy := func(number string) {
 		t.Helper()
-		run("deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK)
+		run("deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK, "Provision "+number+" is queued")
 	}
-	run("migrate").want(t, "migrate", exitOK)
-	token := strings.TrimSpace(run("clusters", "create", "prod").out)
-	deploy()
+	deploy("1")
 	loseDuringApply(t, url, token, false)
-	deploy()
+	deploy("2")
 
 	run("status", "2").want(t, "status of what waits", exitOK, "The workspace is held by provision 1: ", "trellis release a/b")
 	run("release").want(t, "release of nothing", exitUsage, "give one argument, a workspace's name or id")
@@ -42,16 +37,13 @@ func TestRelease(t *testing.T) {
 
 // What is queued waits for the agent that has the state, released or not: an
 // admin is not told that it may start.
-func TestReleaseOfALocalState(t *testing.T) {
-	t.Parallel()
-	url := pgtest.OwnServer(t).URL
-	run := func(args ...string) result { return trellisEnv(t, []string{"TRELLIS_DATABASE_URL=" + url}, args...) }
-	run("migrate").want(t, "migrate", exitOK)
-	token := strings.TrimSpace(run("clusters", "create", "prod").out)
-	run("deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK)
+func testReleaseOfALocalState(t *testing.T, url string, env []string) {
+	run := func(args ...string) result { return trellisEnv(t, env, args...) }
+	token := strings.TrimSpace(run("clusters", "create", "edge").out)
+	run("deploy", "--cluster", "edge", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "local").want(t, "deploy", exitOK)
 	loseDuringApply(t, url, token, true)
-	r := run("release", "a/b")
-	r.want(t, "release", exitOK, "Workspace a/b on cluster prod is released. Its state is a file on agent one on one.example; only that agent can run it.")
+	r := run("release", "local")
+	r.want(t, "release", exitOK, "Workspace local on cluster edge is released. Its state is a file on agent one on one.example; only that agent can run it.")
 	if strings.Contains(r.out, "may start") {
 		t.Errorf("release says %q, want nothing of a start", r.out)
 	}

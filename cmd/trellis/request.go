@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -63,7 +64,7 @@ func (c choices) put(s *provision.Snapshot) {
 }
 
 // queue checks a request as far as this program can, and queues it.
-func (a *app) queue(ctx context.Context, s *store.Store, r deployRequest) (store.Deployed, error) {
+func (a *app) queue(ctx context.Context, s *client.Client, r deployRequest) (store.Deployed, error) {
 	switch {
 	case r.template == "" && r.repo == "":
 		return store.Deployed{}, wrongUsage("say what to deploy: --template NAME, or --repo URL --version TAG")
@@ -77,7 +78,7 @@ func (a *app) queue(ctx context.Context, s *store.Store, r deployRequest) (store
 		return store.Deployed{}, err
 	}
 	if r.template != "" {
-		if err := fromCatalogue(ctx, s, cluster, &r); err != nil {
+		if err := fromCatalogue(ctx, s, &r); err != nil {
 			return store.Deployed{}, err
 		}
 	}
@@ -88,8 +89,8 @@ func (a *app) queue(ctx context.Context, s *store.Store, r deployRequest) (store
 	return s.Deploy(ctx, cluster.ID, cmp.Or(r.operation, provision.OperationApply), snapshot)
 }
 
-func fromCatalogue(ctx context.Context, s *store.Store, cluster store.Cluster, r *deployRequest) error {
-	templates, err := s.Templates(ctx, cluster.ID)
+func fromCatalogue(ctx context.Context, s *client.Client, r *deployRequest) error {
+	templates, err := s.Templates(ctx)
 	if err != nil {
 		return err
 	}

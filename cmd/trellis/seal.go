@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -53,7 +54,7 @@ alone no database is asked.`,
 	seals := func(ctx context.Context, cluster *store.Cluster, args []string) error {
 		return a.seal(r, args[0], cluster, out)
 	}
-	asked := a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+	asked := a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 		cluster, err := s.FindCluster(ctx, r.cluster)
 		if err != nil {
 			return err

@@ -27,7 +27,9 @@ type serveFlags struct {
 	keyFile   string
 	logFormat string
 	accessLog string
+	webhooks  webhookFlags
 	maxBody   int64
+	issuer    issuerFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -35,21 +37,26 @@ func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve agents over HTTPS from your own PostgreSQL, until stopped",
-		Long: `Serves the agent functions of a migrated database under /rest/v1/rpc/, and only
-those, as PostgREST serves them on Supabase: agents then need no access to the
-database. /healthz tells whether the database answers. Leases of agents that are
-not heard of any more are ended, too.
+		Short: "Serve people and agents over HTTPS from your own PostgreSQL, until stopped",
+		Long: `Serves people the console and the REST API of a migrated database, and agents the
+functions they call under /rest/v1/rpc/, as PostgREST serves them on Supabase:
+nobody then needs access to the database. /healthz tells whether the database
+answers. Leases of agents that are not heard of any more are ended, too.
 
 An agent reaches it by queue.url = "https://HOST", with its cluster's token and
 nothing else. Without --tls-cert, have a proxy speak TLS before it, and name that
 proxy by --trusted-proxy, so that limits count its clients and not itself.
 
 The database is named by --database-url, as the role that "trellis migrate" ran
-as. At most --database-connections + 2 connections are made to it, whatever the
-number of agents. Each flag can be set by the variable that is named with it.`,
+as. At most --database-connections + 13 connections are made to it, whatever the
+number of agents and people. Each flag can be set by the variable that is named
+with it.
+
+` + issuerHelp,
 		Example: `  trellis serve --database-url postgres://me@db.example/tendril --listen :443 --tls-cert tls.crt --tls-key tls.key
-  TRELLIS_DATABASE_URL=postgres://… trellis serve --trusted-proxy 10.0.0.0/8`,
+  TRELLIS_DATABASE_URL=postgres://… trellis serve --trusted-proxy 10.0.0.0/8
+  trellis serve --public-url https://tendril.example --oidc-issuer https://accounts.example \
+      --oidc-client-id tendril --oidc-client-secret-file secret --first-admin ada@example.com`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.Flags()) },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, o, f) },
@@ -72,8 +79,11 @@ number of agents. Each flag can be set by the variable that is named with it.`,
 	flags.IntVar(&o.Gateway.MaxConns, "database-connections", rpcgateway.DefaultMaxConns, "connections for calls to the database")
 	flags.DurationVar(&o.Gateway.StatementTimeout, "statement-timeout", rpcgateway.DefaultStatementTimeout, "how long a call may take in the database")
 	flags.DurationVar(&o.Gateway.LockTimeout, "lock-timeout", rpcgateway.DefaultLockTimeout, "how long a call may wait for a lock there")
+	flags.BoolVar(&o.Site.Inspect.Private, "inspect-private", false, "look at templates of git servers at private addresses, too; else an agent does")
 	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused, a few a second of them")
 	flags.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
+	f.issuer.add(flags, &o.Site)
+	f.webhooks.add(flags)
 	flags.VisitAll(func(flag *pflag.Flag) { flag.Usage += " (" + envOf(flag) + ")" })
 	return cmd
 }
@@ -111,15 +121,20 @@ func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
 	}
 	log := slog.New(handler)
 	o.Gateway.DatabaseURL, o.Gateway.Log, o.Version = url, log, agentcmd.Version()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program's file: %w", err)
+	}
+	o.Site.Inspect.Command = []string{self, inspectVerb}
 	o.Started = func(url string, contract int) {
-		log.Info("serving agents", "url", url, "contract", contract, "version", o.Version)
+		log.Info("serving people and agents", "url", url, "contract", contract, "version", o.Version)
 		if o.CertFile == "" && !loopback(o.Listen) {
 			log.Warn("this is plain HTTP: have a proxy speak TLS before it, or give --tls-cert, for tokens are sent")
 		}
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := serve.Run(ctx, o)
+	err = serve.Run(ctx, o)
 	if err == nil {
 		log.Info("stopped")
 	}
@@ -134,6 +149,13 @@ func (f serveFlags) apply(o *serve.Options) error {
 			return wrongUsage("--trusted-proxy %q: must be an address or a network, such as 10.0.0.0/8", proxy)
 		}
 		o.Gateway.TrustedProxies = append(o.Gateway.TrustedProxies, network)
+	}
+	o.Site.TrustedProxies = o.Gateway.TrustedProxies
+	if err := f.issuer.apply(&o.Site); err != nil {
+		return err
+	}
+	if err := f.webhooks.apply(&o.Site); err != nil {
+		return err
 	}
 	if f.keyFile != "" {
 		key, err := os.ReadFile(f.keyFile)
@@ -176,6 +198,11 @@ func network(text string) (netip.Prefix, error) {
 
 func loopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
-	address, parseErr := netip.ParseAddr(cmp.Or(host, "::"))
-	return err == nil && (host == "localhost" || parseErr == nil && address.IsLoopback())
+	return err == nil && loopbackHost(cmp.Or(host, "::"))
+}
+
+// loopbackHost reports whether a host is this machine.
+func loopbackHost(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
 }

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
-	"github.com/tendril-run/tendril/internal/pgtest"
 )
 
 func TestServeUsage(t *testing.T) {
@@ -23,16 +21,25 @@ func TestServeUsage(t *testing.T) {
 		want      string
 	}{
 		{"", "serve", exitUsage, "--database-url is missing"},
-		{"", "serve --database-url " + database, exitUnreachable, "could not reach the database"},
-		{"TRELLIS_DATABASE_URL=" + database, "serve", exitUnreachable, "could not reach the database"},
-		{"", "serve --database-url " + database + " --tls-cert x", exitUsage, "give both, or neither"},
-		{"", "serve --database-url " + database + " --trusted-proxy 10.0.0.0/8,nonsense", exitUsage, `"nonsense": must be an address or a network`},
-		{"", "serve --database-url " + database + " --rate 0", exitUsage, "--rate must not be 0"},
-		{"", "serve --database-url " + database + " --max-body 0", exitUsage, "must be above 0"},
-		{"TRELLIS_RATE=0", "serve --database-url " + database, exitUsage, "--rate must not be 0"},
-		{"TRELLIS_RATE=fast", "serve --database-url " + database, exitUsage, "TRELLIS_RATE: "},
-		{"TRELLIS_RATE=0", "serve --database-url " + database + " --rate 1", exitUnreachable, "could not reach the database"},
-		{"", "serve --database-url " + database + " --api-key-file /dev/null", exitFailed, "/dev/null is empty"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database, exitUnreachable, "could not reach the database"},
+		{"TRELLIS_DATABASE_URL=" + database, "serve --listen 127.0.0.1:0", exitUnreachable, "could not reach the database"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --tls-cert x", exitUsage, "give both, or neither"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --trusted-proxy 10.0.0.0/8,nonsense", exitUsage, `"nonsense": must be an address or a network`},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --rate 0", exitUsage, "--rate must not be 0"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --max-body 0", exitUsage, "must be above 0"},
+		{"TRELLIS_RATE=0", "serve --listen 127.0.0.1:0 --database-url " + database, exitUsage, "--rate must not be 0"},
+		{"TRELLIS_RATE=fast", "serve --listen 127.0.0.1:0 --database-url " + database, exitUsage, "TRELLIS_RATE: "},
+		{"TRELLIS_RATE=0", "serve --listen 127.0.0.1:0 --database-url " + database + " --rate 1", exitUnreachable, "could not reach the database"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --api-key-file /dev/null", exitFailed, "/dev/null is empty"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --oidc-client-id x", exitUsage, "--oidc-issuer is missing"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --oidc-issuer https://a.example --oidc-client-id x", exitUsage, "--public-url is missing"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --public-url https://b.example/tendril", exitUsage, "--public-url must have no path"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --oidc-issuer a.example --oidc-client-id x", exitUsage, "--oidc-issuer must be a URL"},
+		{"TRELLIS_SUPABASE_URL=https://a.example", "serve --listen 127.0.0.1:0 --database-url " + database + " --oidc-issuer https://a.example", exitUsage, "give one of them"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --supabase-url https://a.example --supabase-provider github", exitUsage, "--supabase-key-file is missing"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --first-admin a@b.example", exitUsage, "--first-admin needs an issuer"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --oidc-issuer https://a.example --oidc-client-id x --public-url https://b.example/ --oidc-client-secret-file /dev/null", exitFailed, "/dev/null, is empty"},
+		{"", "serve --listen 127.0.0.1:0 --database-url " + database + " --oidc-issuer https://a.example --oidc-client-id x --public-url https://b.example/", exitUnreachable, "could not reach the database"},
 		{"", "serve --help", exitOK, "(TRELLIS_STATEMENT_TIMEOUT) (default 5s)"},
 	} {
 		var out, err bytes.Buffer
@@ -49,21 +56,15 @@ func TestServeUsage(t *testing.T) {
 }
 
 // Both up and serve answer agents; serve ends at a SIGTERM.
-func TestServeBesideUp(t *testing.T) {
+func testServeBesideUp(t *testing.T, stack *session, runtime devstack.Runtime) {
 	t.Parallel()
-	dir := filepath.Join(pgtest.Dir(t), "data")
-	stack := up(t, dir)
-	runtime, err := devstack.ReadRuntime(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if !strings.Contains(stack.said.String(), `queue.url = "`+runtime.URL+`"`) {
 		t.Errorf("up says %s, want the URL that agents can use", stack.said)
 	}
 	wantCall(t, runtime.URL)
 
 	s := begin(t, "serve", "--database-url", runtime.DatabaseURL, "--listen", "127.0.0.1:0")
-	s.await(t, "serving agents")
+	s.await(t, "serving people and agents")
 	wantCall(t, regexp.MustCompile(`http://[0-9.:]+`).FindString(s.said.String()))
 	s.await(t, "function=agent_heartbeat status=401")
 	s.signal(syscall.SIGTERM)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -59,7 +60,8 @@ func (a *app) stateVerbCommand(v stateVerb) *cobra.Command {
 		}
 		return nil
 	}}
-	cmd.RunE = a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+	var out format
+	cmd.RunE = a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 		w, err := s.FindWorkspace(ctx, args[0])
 		if err != nil {
 			return err
@@ -67,8 +69,9 @@ func (a *app) stateVerbCommand(v stateVerb) *cobra.Command {
 		if err := a.confirm(yes || !v.word, w.Name, fmt.Sprintf("This changes the state of workspace %s on cluster %s.", w.Name, w.Cluster)); err != nil {
 			return err
 		}
-		return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: cmd.Name(), Args: args[1:]})
+		return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: cmd.Name(), Args: args[1:]}, out)
 	})
+	addFormat(cmd, &out)
 	if v.word {
 		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	}
@@ -76,7 +79,7 @@ func (a *app) stateVerbCommand(v stateVerb) *cobra.Command {
 }
 
 // queueState queues a command on a workspace's state.
-func (a *app) queueState(ctx context.Context, s *store.Store, w store.Workspace, c provision.StateCommand, key string) (store.Deployed, error) {
+func (a *app) queueState(ctx context.Context, s *client.Client, w store.Workspace, c provision.StateCommand, key string) (store.Deployed, error) {
 	return a.queueOn(ctx, s, w, provision.OperationState, "trellis state "+c.Command, func(asked *provision.Snapshot) {
 		asked.State = &c
 		if key != "" {
@@ -85,13 +88,24 @@ func (a *app) queueState(ctx context.Context, s *store.Store, w store.Workspace,
 	})
 }
 
-// runState queues a command and shows its log to the end.
-func (a *app) runState(ctx context.Context, s *store.Store, cmd *cobra.Command, w store.Workspace, c provision.StateCommand) error {
+// runState queues a command and shows its log to the end; as JSON, the provision
+// that it was.
+func (a *app) runState(ctx context.Context, s *client.Client, cmd *cobra.Command, w store.Workspace, c provision.StateCommand, out format) error {
 	queued, err := a.queueState(ctx, s, w, c, "")
 	if err != nil {
 		return err
 	}
-	return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number)
+	if out == "json" {
+		p, err := a.await(ctx, s, queued.ID)
+		if err != nil {
+			return err
+		}
+		if err := a.printJSON(p); err != nil || p.Status == provision.Success {
+			return err
+		}
+		return a.conclude(p)
+	}
+	return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out)
 }
 
 func (a *app) stateVersionsCommand() *cobra.Command {
@@ -101,7 +115,7 @@ func (a *app) stateVersionsCommand() *cobra.Command {
 		Short:   "List the managed states that are kept",
 		Example: `  trellis state versions demo/hello`,
 		Args:    one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -134,6 +148,7 @@ func (a *app) stateVersionsCommand() *cobra.Command {
 
 func (a *app) stateRollbackCommand() *cobra.Command {
 	var yes bool
+	var out format
 	cmd := &cobra.Command{
 		Use:   "rollback WORKSPACE VERSION",
 		Short: "Return to an earlier state",
@@ -147,7 +162,7 @@ what was made since is recorded nowhere any more, and the next plan says what di
 			}
 			return nil
 		},
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			version, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || version < 1 {
 				return wrongUsage("%q is not a version", args[1])
@@ -159,9 +174,10 @@ what was made since is recorded nowhere any more, and the next plan says what di
 			if err := a.confirm(yes, w.Name, fmt.Sprintf("This returns the state of workspace %s to version %d.", w.Name, version)); err != nil {
 				return err
 			}
-			return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: "rollback", Version: version})
+			return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: "rollback", Version: version}, out)
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	addFormat(cmd, &out)
 	return cmd
 }

@@ -8,10 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -22,6 +21,7 @@ const mostState = 60 << 20
 func (a *app) statePullCommand() *cobra.Command {
 	var file string
 	var version int64
+	var out format
 	cmd := &cobra.Command{
 		Use:   "pull WORKSPACE",
 		Short: "Fetch the state, which holds secrets",
@@ -30,7 +30,7 @@ way it is sealed to a key that this command makes and forgets: neither the datab
 the control plane can read it. It is audited.`,
 		Example: `  trellis state pull demo/hello --to hello.tfstate`,
 		Args:    one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -58,40 +58,30 @@ the control plane can read it. It is audited.`,
 			if err != nil {
 				return fmt.Errorf("open what the agent has left: %w", err)
 			}
-			return a.writeState(file, state)
+			return a.writeState(file, state, out)
 		}),
 	}
 	cmd.Flags().StringVar(&file, "to", "", "file to write; default: standard output")
 	cmd.Flags().Int64Var(&version, "version", 0, "one of those that are kept; default: the state as it is")
+	addFormat(cmd, &out)
 	return cmd
 }
 
-// await waits until a provision has ended, or awaits approval, and shows nothing
-// of its log.
-func (a *app) await(ctx context.Context, s *store.Store, id uuid.UUID) (ended store.Provision, err error) {
-	screen := newScreen(a.err)
-	f := &follower{app: a, store: s, id: id, screen: screen}
-	err = s.Watch(ctx, id, func(ctx context.Context) (bool, error) {
-		if ended, err = s.Provision(ctx, id.String()); err != nil {
-			return false, err
-		}
-		return ended.Status.EndsRun(), f.progress(ended)
-	})
-	return ended, errors.Join(err, screen.close())
-}
-
-func (a *app) writeState(file string, state []byte) error {
-	if file == "" {
+func (a *app) writeState(file string, state []byte, out format) error {
+	if file == "" { // which is JSON
 		_, err := a.out.Write(state)
 		return err
 	}
-	out, err := os.OpenFile(filepath.Clean(file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	opened, err := os.OpenFile(filepath.Clean(file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return wrongUsage("--to: %v", err)
 	}
-	_, err = out.Write(state)
-	if err := errors.Join(err, out.Close()); err != nil {
+	_, err = opened.Write(state)
+	if err := errors.Join(err, opened.Close()); err != nil {
 		return fmt.Errorf("write the state: %w", err)
+	}
+	if out == "json" {
+		return a.printJSON(map[string]any{"file": file, "bytes": len(state)})
 	}
 	a.say("The state is in %s (%d bytes). It holds secrets: remove it when you are done.", file, len(state))
 	return nil
@@ -100,6 +90,7 @@ func (a *app) writeState(file string, state []byte) error {
 func (a *app) statePushCommand() *cobra.Command {
 	var yes bool
 	var to sealRequest
+	var out format
 	cmd := &cobra.Command{
 		Use:   "push WORKSPACE FILE",
 		Short: "Bring in a state from a file",
@@ -114,7 +105,7 @@ here, before it is sent.`,
 			}
 			return nil
 		},
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			state, err := a.readState(args[1])
 			if err != nil {
 				return err
@@ -147,11 +138,12 @@ here, before it is sent.`,
 				return err
 			}
 			a.say("Sealed to %s: %s", whose, seal.Fingerprint(key))
-			return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: "push", Upload: upload.String()})
+			return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: "push", Upload: upload.String()}, out)
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().StringVar(&to.fingerprint, "fingerprint", "", "the fingerprint that the cluster's key must have, SHA256:…")
+	addFormat(cmd, &out)
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -31,7 +32,7 @@ fared: for that, see "trellis logs --follow".`,
   trellis status 12
   trellis status 12 -o json`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				p, err := s.Provision(ctx, args[0])
 				if err == nil && out == "json" {

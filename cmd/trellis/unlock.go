@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -26,7 +26,7 @@ first that whoever holds it is dead: two runs on one state destroy it.`,
 		Example: `  trellis unlock acme/prod
   trellis unlock acme/prod --state-lock 6ba7b810-9dad-11d1-80b4-00c04fd430c8 --follow`,
 		Args: one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, cmd *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if err := followOrJSON(follow, out); err != nil {
 				return err
 			}
@@ -38,7 +38,7 @@ first that whoever holds it is dead: two runs on one state destroy it.`,
 				if err := s.Unlock(ctx, w.ID, reason); err != nil {
 					return err
 				}
-				return a.print("Workspace %s on cluster %s is unlocked; what is queued there may start.", w.Name, w.Cluster)
+				return a.answer(out, w, "Workspace %s on cluster %s is unlocked; what is queued there may start.", w.Name, w.Cluster)
 			}
 			if err := a.confirm(yes, w.Name, "This takes the lock "+stateLock+" from whoever holds it on the state of workspace "+w.Name+"."); err != nil {
 				return err

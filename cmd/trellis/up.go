@@ -22,6 +22,7 @@ type upFlags struct {
 	listen string
 	slots  int
 	allow  []string
+	sample bool
 }
 
 func (f *upFlags) add(cmd *cobra.Command, listen string) {
@@ -38,18 +39,21 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "Run everything on this machine until Ctrl-C",
 		Long: `Runs everything on this machine: PostgreSQL (one found here, else downloaded), the
 migrations, an organisation, a cluster and its token, the sample templates as git
-repositories, an agent, and an HTTP server with /healthz and, for further agents,
-what "trellis serve" serves.
+repositories, an agent, and an HTTP server with the console, the REST API, /healthz
+and, for further agents, what "trellis serve" serves. A one-time link that signs a
+browser in is printed; "trellis link" prints another one.
 
 Everything lives in the data directory and survives a restart. Ctrl-C lets
 running provisions finish, then ends everything; a second Ctrl-C ends them at
 once.`,
 		Example: `  trellis up
+  trellis up --data-dir look --sample
   trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
   trellis up --database-url postgres://me@db.example/tendril`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.up(cmd, flags) },
 	}
+	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to look at the console with; once")
 	flags.add(cmd, cmp.Or(a.getenv("TRELLIS_LISTEN"), devstack.DefaultListen))
 	return cmd
 }
@@ -62,6 +66,11 @@ func (a *app) up(cmd *cobra.Command, flags upFlags) error {
 		return err
 	}
 	a.say("\nTendril is up on %s, its data in %s.\n", stack.Runtime().URL, a.dataDir)
+	if link, err := stack.Link(cmd.Context()); err != nil {
+		a.say("A link for a browser cannot be made now: %v; %s makes one later.", err, a.hint(cmd, "link"))
+	} else {
+		a.say("Open it in a browser, once and within 15 minutes (%s prints another link):\n  %s\n", a.hint(cmd, "link"), link)
+	}
 	a.say("In another terminal:\n  %s\n  %s\n  eval \"$(%s)\"   # for scripts, psql and a second agent\n",
 		a.hint(cmd, "deploy --template hello --workspace demo/hello --var name=Ada --follow"), a.hint(cmd, "status"), a.hint(cmd, "env"))
 	a.say("Agents may come over HTTP, too, with queue.url = %q and the token of %s.\n", stack.Runtime().URL, a.hint(cmd, "env"))
@@ -113,8 +122,8 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	}()
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
-		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: a.givenDatabase(), Slots: flags.slots, AllowRepos: flags.allow,
-		AgentCommand: []string{self, "tendril", "run"}, Version: agentcmd.Version(), Report: report,
+		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: a.givenDatabase(), Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
+		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: agentcmd.Version(), Report: report,
 	})
 	close(started)
 	<-watched

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,7 +69,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	trellis(t).want(t, "trellis", exitOK, "trellis demo")
-	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 3")
+	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 4")
 	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
 		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
 	}
@@ -81,18 +82,24 @@ func TestNothingRuns(t *testing.T) {
 	dir := t.TempDir()
 	for _, verb := range []string{"status", "logs 1", "cancel 1", "release a/b", "env", "migrate", "clusters list", "deploy --template hello --workspace a"} {
 		r := trellis(t, append(strings.Fields(verb), "--data-dir", dir)...)
-		r.want(t, verb, exitUnreachable, "trellis up is not running (looked in "+dir+"); start it with `trellis up`, or set TRELLIS_DATABASE_URL")
+		r.want(t, verb, exitUnreachable, "trellis up is not running (looked in "+dir+"); start it with `trellis up`, or log in to a server: trellis login URL")
 		if r.out != "" || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s said %q and %q, want one line on stderr", verb, r.out, r.stderr)
 		}
 	}
-	for _, verb := range []string{"status", "migrate", "up"} {
-		r := trellisEnv(t, []string{"TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"}, verb, "--data-dir", dir)
+	for _, verb := range []string{"migrate", "up", "admin token"} {
+		r := trellisEnv(t, []string{"TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"}, append(strings.Fields(verb), "--data-dir", dir)...)
 		r.want(t, verb+" without a database", exitUnreachable)
 		if strings.Contains(r.out+r.stderr, "s3cret") {
 			t.Errorf("%s shows the password: %s%s", verb, r.out, r.stderr)
 		}
 	}
+	// People ask a server: a database is for who runs one.
+	home := []string{"HOME=" + t.TempDir()}
+	trellisEnv(t, append(home, "TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"), "status").
+		want(t, "status of a database", exitUsage, "TRELLIS_DATABASE_URL is for up, serve, migrate, link and admin", "trellis login URL")
+	trellisEnv(t, home, "status", "--database-url", "postgres://me:s3cret@127.0.0.1:1/x").
+		want(t, "status of a database", exitUsage, "--database-url is for up, serve, migrate, link and admin", "trellis login URL")
 }
 
 // Every verb against one instance, in the order a newcomer meets them.
@@ -255,20 +262,8 @@ func TestSecondInterruptEndsRunsNow(t *testing.T) {
 	}
 }
 
+// A demo ends what it has begun, also when it is interrupted, and joins what runs.
 func TestDemo(t *testing.T) {
-	t.Parallel()
-	dir := pgtest.Dir(t)
-	r := trellis(t, "demo", "--data-dir", dir)
-	r.want(t, "demo", exitOK, "step 8 of 8: growing", "Provision 1 succeeded")
-	nothingLives(t, dir)
-
-	// Joins what runs, and leaves it running.
-	up(t, dir)
-	trellis(t, "demo", "--data-dir", dir).want(t, "demo beside up", exitOK, "Using the instance that runs", "Provision 2 succeeded")
-	trellis(t, "status", "--data-dir", dir).want(t, "status after a demo", exitOK, "demo/hello")
-}
-
-func TestInterruptedDemoCancels(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	s := begin(t, "demo", "--data-dir", dir)
@@ -278,10 +273,16 @@ func TestInterruptedDemoCancels(t *testing.T) {
 		t.Errorf("demo after an interrupt: exit code %d, want %d\n%s", code, exitInterrupted, s.said)
 	}
 	nothingLives(t, dir)
+	trellis(t, "demo", "--data-dir", dir).want(t, "demo", exitOK, "step 8 of 8: growing", "Provision 2 succeeded")
+	nothingLives(t, dir)
+
+	// Joins what runs, and leaves it running.
 	up(t, dir)
 	if p := status(t, dir, "1"); p.Status != provision.Cancelled {
-		t.Errorf("the demo's provision is %s, want CANCELLED", p.Status)
+		t.Errorf("the provision of the demo that was interrupted is %s, want CANCELLED", p.Status)
 	}
+	trellis(t, "demo", "--data-dir", dir).want(t, "demo beside up", exitOK, "Using the instance that runs", "Provision 3 succeeded")
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a demo", exitOK, "demo/hello")
 }
 
 // A parent that is killed takes everything with it, and the next start goes on.
@@ -304,19 +305,41 @@ func TestKilledUp(t *testing.T) {
 	trellis(t, "status", "--data-dir", dir).want(t, "status after a restart", exitOK)
 }
 
+// ownServer migrates a database of the test's own by hand, serves it, and returns
+// the database's URL and what the environment of who asks it has.
+func ownServer(t *testing.T) (url string, env []string) {
+	t.Helper()
+	url = pgtest.OwnServer(t).URL
+	owner := []string{"TRELLIS_DATABASE_URL=" + url}
+	trellisEnv(t, owner, "migrate").want(t, "migrate", exitOK, "migrations were applied")
+	trellisEnv(t, owner, "admin", "init").want(t, "admin init", exitOK, "Made the first organisation")
+	token := trellisEnv(t, owner, "admin", "token")
+	if token.code != exitOK || !strings.HasPrefix(token.out, "trt_") || strings.Count(token.out, "\n") != 1 {
+		t.Fatalf("admin token = %d %q %q, want the token alone on stdout", token.code, token.out, token.stderr)
+	}
+	s := begin(t, "serve", "--database-url", url, "--listen", "127.0.0.1:0")
+	s.await(t, "serving people and agents")
+	server := regexp.MustCompile(`http://[0-9.:]+`).FindString(s.said.String())
+	return url, []string{"TRELLIS_URL=" + server, "TRELLIS_TOKEN=" + strings.TrimSpace(token.out)}
+}
+
 // A database that was migrated by hand, without trellis up.
 func TestMigratedDatabase(t *testing.T) {
 	t.Parallel()
-	url := pgtest.OwnServer(t).URL
-	env := []string{"TRELLIS_DATABASE_URL=" + url}
-	trellisEnv(t, env, "status").want(t, "status before migrate", exitFailed, "trellis migrate")
-	trellisEnv(t, env, "migrate").want(t, "migrate", exitOK, "migrations were applied")
-	trellisEnv(t, env, "migrate").want(t, "migrate twice", exitOK, "up to date.")
+	url, env := ownServer(t)
+	owner := []string{"TRELLIS_DATABASE_URL=" + url}
+	trellisEnv(t, owner, "migrate").want(t, "migrate twice", exitOK, "up to date.")
+	trellisEnv(t, owner, "migrate", "-o", "json").want(t, "migrate as JSON", exitOK, `"migrations_applied": 0`)
+	trellisEnv(t, owner, "admin", "init").want(t, "admin init twice", exitOK, "nothing was changed")
 	trellisEnv(t, env, "clusters", "list").want(t, "clusters list", exitOK, "no cluster yet")
 	r := trellisEnv(t, env, "clusters", "create", "prod")
-	r.want(t, "clusters create", exitOK, "made the first one")
+	r.want(t, "clusters create", exitOK, "shown only now")
 	if !strings.HasPrefix(r.out, "tnd_") || strings.Count(r.out, "\n") != 1 {
 		t.Errorf("stdout of clusters create = %q, want the token alone", r.out)
 	}
-	trellisEnv(t, env, "deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK, "Provision 1 is queued")
+	t.Run("Release", func(t *testing.T) { testRelease(t, url, env, strings.TrimSpace(r.out)) })
+	t.Run("ReleaseOfALocalState", func(t *testing.T) { testReleaseOfALocalState(t, url, env) })
+	// A new token of that name ends the one before.
+	trellisEnv(t, owner, "admin", "token").want(t, "admin token", exitOK, "trt_")
+	trellisEnv(t, env, "status").want(t, "status by a token that has ended", exitFailed, "does not know you", "trellis login http://127.0.0.1")
 }

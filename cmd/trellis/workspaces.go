@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -21,7 +22,7 @@ func (a *app) workspacesCommand() *cobra.Command {
 		Short:   "List workspaces, and what goes on there",
 		Example: `  trellis workspaces`,
 		Args:    cobra.NoArgs,
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, _ []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			if limit < 1 || limit > 10000 {
 				return wrongUsage("--limit: from 1 to 10000 are possible")
 			}
@@ -60,7 +61,7 @@ func (a *app) resourcesCommand() *cobra.Command {
 		Long:    `Lists the resources that the workspace's state recorded at the end of its newest apply or destroy. Sensitive attributes are never among what is shown.`,
 		Example: `  trellis resources demo/hello`,
 		Args:    one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -98,7 +99,7 @@ age message to that key: -o json prints it in the field "sealed", for age --decr
 		Example: `  trellis outputs demo/hello
   trellis outputs 12 -o json`,
 		Args: one("a workspace's name or a provision's number"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			p, err := a.outputsOf(ctx, s, args[0])
 			switch {
 			case err != nil:
@@ -120,7 +121,7 @@ age message to that key: -o json prints it in the field "sealed", for age --decr
 }
 
 // outputsOf finds the provision that is meant by a number, an id or a workspace.
-func (a *app) outputsOf(ctx context.Context, s *store.Store, ref string) (store.Provision, error) {
+func (a *app) outputsOf(ctx context.Context, s *client.Client, ref string) (store.Provision, error) {
 	if isProvision(ref) {
 		return s.Provision(ctx, ref)
 	}
@@ -138,6 +139,7 @@ func isProvision(ref string) bool {
 
 func (a *app) lockCommand() *cobra.Command {
 	var reason string
+	var out format
 	cmd := &cobra.Command{
 		Use:   "lock WORKSPACE --reason WHY",
 		Short: "Keep a workspace from running anything until it is unlocked",
@@ -145,7 +147,10 @@ func (a *app) lockCommand() *cobra.Command {
 deploys are queued and wait. Others see who locked it, since when and why.`,
 		Example: `  trellis lock acme/prod --reason "migrating the database by hand"`,
 		Args:    one("a workspace's name or id"),
-		RunE: a.withStore(func(ctx context.Context, s *store.Store, _ *cobra.Command, args []string) error {
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			if reason == "" {
+				return wrongUsage("--reason is missing: why, for others to read")
+			}
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -153,9 +158,10 @@ deploys are queued and wait. Others see who locked it, since when and why.`,
 			if err := s.Lock(ctx, w.ID, reason); err != nil {
 				return err
 			}
-			return a.print("Workspace %s on cluster %s is locked: nothing starts there until it is unlocked.", w.Name, w.Cluster)
+			return a.answer(out, w, "Workspace %s on cluster %s is locked: nothing starts there until it is unlocked.", w.Name, w.Cluster)
 		}),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for others to read (required)")
+	addFormat(cmd, &out)
 	return cmd
 }

@@ -115,7 +115,7 @@ func (s *Stack) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()", "SELECT tendril.expire_blobs()"} {
+			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()", "SELECT tendril.expire_blobs()", "SELECT tendril.expire_requests()"} {
 				limited, cancel := context.WithTimeout(ctx, keepEvery)
 				_, _ = s.db.Exec(limited, duty)
 				cancel()

@@ -47,6 +47,12 @@ type Options struct {
 	AllowRepos []string
 	// AgentCommand runs the agent, to be followed by --config FILE.
 	AgentCommand []string
+	// Sample fills the private database with sample data, once; see package
+	// sample.
+	Sample bool
+	// InspectCommand runs what looks at templates, see package inspect; without
+	// it the agent does.
+	InspectCommand []string
 	// Version is this program's, for people.
 	Version string
 	// Report is told how the start and the end go.
@@ -80,6 +86,9 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("find the data directory %s: %w", o.DataDir, err)
 	}
 	o.DataDir = dir
+	if o.Sample && o.DatabaseURL != "" {
+		return o, errors.New("sample data is for the private database of a data directory alone: what is in it cannot be removed by itself, only with that")
+	}
 	if o.DatabaseURL != "" {
 		// The agent gets the same URL with a login of its own in it.
 		if u, err := url.Parse(o.DatabaseURL); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {

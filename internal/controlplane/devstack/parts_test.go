@@ -146,3 +146,17 @@ func TestScramVerifier(t *testing.T) {
 		_ = other.Close(t.Context())
 	}
 }
+
+// Sample data cannot be taken out of a database that is somebody's.
+func TestSampleIsForAPrivateDatabase(t *testing.T) {
+	t.Parallel()
+	o, _ := options(t, t.TempDir())
+	o.Sample, o.DatabaseURL = true, "postgres://me@db.example/tendril"
+	if _, err := o.complete(); err == nil || !strings.Contains(err.Error(), "private database") {
+		t.Errorf("complete(sample data for a database of the user's own) = %v, want it refused", err)
+	}
+	o.DatabaseURL = ""
+	if _, err := o.complete(); err != nil {
+		t.Errorf("complete(sample data) = %v, want nil", err)
+	}
+}

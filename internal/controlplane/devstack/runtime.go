@@ -17,6 +17,7 @@ type Runtime struct {
 	DatabaseURL string    `json:"database_url"` // as the database's owner
 	QueueURL    string    `json:"queue_url"`    // as an agent
 	Token       string    `json:"token"`        // of the local cluster
+	APIToken    string    `json:"api_token"`    // of the local user, for the CLI; revoked at the end
 	Version     string    `json:"version"`
 	StartedAt   time.Time `json:"started_at"`
 }
@@ -28,7 +29,7 @@ type NotRunningError struct {
 }
 
 func (e *NotRunningError) Error() string {
-	return fmt.Sprintf("trellis up is not running (looked in %s); start it with `trellis up`, or set TRELLIS_DATABASE_URL", e.Dir)
+	return fmt.Sprintf("trellis up is not running (looked in %s); start it with `trellis up`, or log in to a server: trellis login URL", e.Dir)
 }
 
 func (e *NotRunningError) Unwrap() error { return e.Err }
@@ -58,7 +59,7 @@ func ReadRuntime(dataDir string) (Runtime, error) {
 }
 
 func (r Runtime) write(dataDir string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+	data, err := json.MarshalIndent(r, "", "  ") //nolint:gosec // into a 0600 file, which is its place
 	if err != nil {
 		return fmt.Errorf("write how to reach this instance: %w", err)
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/sample"
+	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 )
 
@@ -32,7 +34,9 @@ type Stack struct {
 	agent    *agentProcess
 	agentLog *agentLog
 	web      *web.Server
+	site     *site.Site
 	gateway  *rpcgateway.Gateway
+	apiToken string // of the local user
 	runtime  Runtime
 
 	background sync.WaitGroup
@@ -94,15 +98,21 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopBack = stop
 	s.background.Go(func() { s.keep(background) })
+	if err := s.fillSample(ctx, background); err != nil {
+		return err
+	}
 	if err := s.startAgent(ctx, queueURL); err != nil {
 		return err
 	}
 	if err := s.serve(ctx, databaseURL); err != nil {
 		return err
 	}
+	if err := s.beginLocal(ctx); err != nil {
+		return err
+	}
 	s.runtime = Runtime{
 		PID: os.Getpid(), URL: "http://" + s.listener.Addr().String(), DatabaseURL: databaseURL, QueueURL: queueURL,
-		Token: s.home.token, Version: o.Version, StartedAt: time.Now().UTC().Truncate(time.Second),
+		Token: s.home.token, APIToken: s.apiToken, Version: o.Version, StartedAt: time.Now().UTC().Truncate(time.Second),
 	}
 	return s.runtime.write(o.DataDir)
 }
@@ -128,6 +138,30 @@ func (s *Stack) furnish(ctx context.Context, databaseURL string) (string, error)
 	}
 	done(fmt.Sprintf("cluster %s, templates %s", ClusterName, strings.Join(samples, ", ")))
 	return l.url(databaseURL)
+}
+
+// fillSample adds the sample data, if it is wanted, and keeps it alive if it is
+// there.
+func (s *Stack) fillSample(ctx, background context.Context) error {
+	if s.options.DatabaseURL != "" {
+		return nil
+	}
+	if s.options.Sample {
+		done := s.report.Step("Sample data")
+		filled, err := sample.Fill(ctx, s.db, s.home.org, LocalUser)
+		if err != nil {
+			return err
+		}
+		done(map[bool]string{true: "clusters, members and some weeks of runs; remove them with the data directory", false: "there already"}[filled])
+	}
+	there, err := sample.Filled(ctx, s.db, s.home.org)
+	if err != nil {
+		return fmt.Errorf("look for sample data: %w", err)
+	}
+	if there {
+		s.background.Go(func() { sample.Keep(background, s.db, s.home.org) })
+	}
+	return nil
 }
 
 // Runtime is how to reach the Stack.
@@ -172,11 +206,18 @@ func (s *Stack) stop(ctx context.Context) error {
 	if s.lock != nil {
 		removeRuntime(s.options.DataDir)
 	}
+	if s.site != nil {
+		problems = append(problems, s.endLocal(ctx))
+		s.site.EndStreams() // before the server, which waits for them
+	}
 	switch {
 	case s.web != nil:
 		s.web.Stop()
 	case s.listener != nil:
 		_ = s.listener.Close()
+	}
+	if s.site != nil {
+		s.site.Close()
 	}
 	if s.gateway != nil {
 		s.gateway.Close()

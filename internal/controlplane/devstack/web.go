@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/controlplane/inspect"
+	"github.com/tendril-run/tendril/internal/controlplane/notify"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -66,7 +69,15 @@ func (s *Stack) serve(ctx context.Context, databaseURL string) error {
 	if err != nil {
 		return err
 	}
-	s.web = web.Start(s.listener, web.Routes{RPC: s.gateway, Health: func(r *http.Request) (any, bool) {
+	key, err := ensureKey(s.options.path("key"))
+	if err != nil {
+		return err
+	}
+	if s.site, err = site.Start(ctx, site.Options{Notify: notify.Options{Key: key, Allowed: notify.Local}, DatabaseURL: databaseURL, PublicURL: "http://" + s.listener.Addr().String(), Version: s.options.Version, Log: log,
+		Inspect: inspect.Options{Command: s.options.InspectCommand, Files: []string{s.options.templatePattern()}}}); err != nil {
+		return err
+	}
+	s.web = web.Start(s.listener, web.Routes{RPC: s.gateway, Rest: s.site, Health: func(r *http.Request) (any, bool) {
 		h := s.health(r.Context())
 		return h, h.Status == "ok"
 	}}, web.Limits{}, nil, log, s.fail)

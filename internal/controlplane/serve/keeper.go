@@ -65,6 +65,10 @@ var duties = []duty{
 		query: "SELECT tendril.expire_blobs()", failed: "uploads and results that nobody came for cannot be removed; trying again", again: "uploads and results that nobody came for are removed again",
 		did: "uploads and results that nobody came for are removed", level: slog.LevelInfo,
 	},
+	{
+		query: "SELECT tendril.expire_requests()", failed: "requests of more than a day ago cannot be forgotten; trying again", again: "requests of more than a day ago are forgotten again",
+		did: "requests of more than a day ago are forgotten", level: slog.LevelDebug,
+	},
 }
 
 // keep does the duties until the context ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -28,6 +29,8 @@ type Options struct {
 	Limits            web.Limits
 	// Gateway brings the database's URL and the log as well.
 	Gateway rpcgateway.Options
+	// Site is for people; the database, the log and the version are set here.
+	Site    site.Options
 	Version string // this program's, for /healthz
 	// Started is told the address when it answers.
 	Started func(url string, contract int)
@@ -61,6 +64,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer gateway.Close()
+	o.Site.DatabaseURL, o.Site.Log, o.Site.Version = o.Gateway.DatabaseURL, o.Gateway.Log, o.Version
+	people, err := site.Start(ctx, o.Site)
+	if err != nil {
+		return err
+	}
+	defer people.Close()
 	k, err := newKeeper(ctx, o.Gateway.DatabaseURL, o.Gateway.Log)
 	if err != nil {
 		return err
@@ -72,8 +81,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer background.Wait()
 	defer cancel(nil) // before waiting for it
 	background.Go(func() { k.keep(ctx) })
-	server := web.Start(listener, web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version))}, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
+	server := web.Start(listener, web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version)), Rest: people}, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()
+	defer people.EndStreams() // before the server, which waits for them
 	if o.Started != nil {
 		scheme := "http://"
 		if certificate != nil {

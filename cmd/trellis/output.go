@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// format is the value of -o.
+type format string
+
+func (f *format) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *format) Type() string { return "text|json" }
+
+// Set implements pflag.Value.
+func (f *format) Set(text string) error {
+	if text != "text" && text != "json" {
+		return wrongUsage("must be text or json")
+	}
+	*f = format(text)
+	return nil
+}
+
+func addFormat(cmd *cobra.Command, f *format) {
+	*f = "text"
+	cmd.Flags().VarP(f, "output", "o", "how to print the answer")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+func (a *app) printJSON(value any) error {
+	encoder := json.NewEncoder(a.out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// answer prints what was done: as JSON, or in a sentence.
+func (a *app) answer(out format, value any, sentence string, args ...any) error {
+	if out == "json" {
+		return a.printJSON(value)
+	}
+	return a.print(sentence, args...)
+}
+
+// listing prints a list: as JSON, as a table whose columns tabs part, or, where
+// there is nothing, a sentence to the person.
+func (a *app) listing(out format, list any, none, heading string, rows []string) error {
+	switch {
+	case out == "json":
+		return a.printJSON(list)
+	case len(rows) == 0:
+		a.say("%s", none)
+		return nil
+	}
+	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, heading) // Flush tells of errors
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(table, plain(row, a.out.tty))
+	}
+	return table.Flush()
+}
+
+// row is one of a table.
+func row(cells ...any) string {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(cell))
+	}
+	return strings.Join(texts, "\t")
+}
+
+// at is a time as people read it; "-" for none.
+func at(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// What does not ask for a stack of its own shares one.
+func TestOnOneStack(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	stack := up(t, dir)
+	runtime, err := devstack.ReadRuntime(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("Completion", func(t *testing.T) { testCompletion(t, dir) }) // of what is alone there
+	t.Run("Login", func(t *testing.T) { testLogin(t, dir, runtime) })
+	t.Run("FollowThroughTrouble", func(t *testing.T) { testFollowThroughTrouble(t, runtime) })
+	t.Run("ServeBesideUp", func(t *testing.T) { testServeBesideUp(t, stack, runtime) })
+	t.Run("LookAfterIt", func(t *testing.T) { testLookAfterIt(t, dir, runtime) })
+}
+
+// What an admin looks after: the catalogue, members, webhooks.
+func testLookAfterIt(t *testing.T, dir string, runtime devstack.Runtime) {
+	t.Parallel()
+	run := func(line string) result {
+		t.Helper()
+		return trellis(t, append(strings.Fields(line), "--data-dir", dir)...)
+	}
+	repo := "file://" + dir + "/templates/hello.git"
+	run("templates add greeting --version v1").want(t, "a template without a repository", exitUsage, "--repo and --version are needed")
+	run("templates add greeting --repo "+repo+" --version v1 --approval always").want(t, "templates add", exitOK, "The template greeting is in the catalogue at v1", "templates show greeting")
+	shown := result{}
+	eventually(t, "what the template declares", func() string { return shown.out }, func() bool {
+		shown = run("templates show greeting")
+		return strings.Contains(shown.out, "name: string, required") && strings.Contains(shown.out, "passphrase: string, sensitive")
+	})
+	run("templates inspect greeting --version v9").want(t, "templates inspect", exitOK, "templates show greeting --version v9")
+	run("templates inspect nothing").want(t, "inspect of none", exitFailed, `there is no template "nothing"`)
+	run("templates remove greeting").want(t, "templates remove", exitOK, "out of the catalogue")
+	run("templates show greeting").want(t, "show of one removed", exitFailed, `there is no template "greeting"`)
+
+	run("members invite ada@example.com boss").want(t, "a role that is none", exitUsage, "must be viewer, operator or admin")
+	run("members invite ada@example.com viewer").want(t, "members invite", exitOK, "ada@example.com is invited as viewer: have them sign in at "+runtime.URL)
+	run("members invitations").want(t, "members invitations", exitOK, "ada@example.com", "viewer")
+	run("members uninvite Ada@Example.com").want(t, "members uninvite", exitOK, "is taken back")
+	run("members uninvite ada@example.com").want(t, "uninvite of nobody", exitFailed, "no open invitation")
+	run("members invitations").want(t, "members invitations", exitOK, "no open invitation")
+	conn, err := pgx.Connect(t.Context(), runtime.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	user := uuid.NewString()
+	if _, err := conn.Exec(t.Context(), "INSERT INTO public.org_members (org_id, user_id, role) SELECT id, $1, 'viewer' FROM public.orgs", user); err != nil {
+		t.Fatal(err)
+	}
+	run("members set "+user+" operator").want(t, "members set", exitOK, user+" is operator now.")
+	run("members list").want(t, "members list", exitOK, "operator", "Local user")
+	run("members remove "+user).want(t, "members remove without --yes", exitUsage, "--yes")
+	run("members remove "+user+" --yes").want(t, "members remove", exitOK, "is no member any more")
+	run("members set "+user+" viewer").want(t, "set of nobody", exitFailed, "there is no member")
+
+	add := command(t, nil, "webhooks", "add", "team", "--kind", "slack", "--event", "drift", "--url-file", "-", "--data-dir", dir)
+	add.Stdin = strings.NewReader("https://hooks.example/services/hunter2\n")
+	if out, err := add.CombinedOutput(); err != nil || !strings.Contains(string(out), "The webhook team to ") || strings.Contains(string(out), "hunter2") {
+		t.Errorf("webhooks add = %v %s, want it made, and nothing of its URL but the host", err, out)
+	}
+	run("webhooks list").want(t, "webhooks list", exitOK, "team", "slack", "hooks.example", "drift", "on")
+	run("webhooks deliveries team").want(t, "webhooks deliveries", exitOK, "Nothing")
+	run("webhooks remove team").want(t, "webhooks remove", exitOK, "team")
+	run("webhooks deliveries team").want(t, "deliveries of none", exitFailed, `there is no webhook "team"`)
+}
