@@ -124,7 +124,8 @@ func (k *keeper) lookAt(where, text string) {
 // places are all in which something could be, each with what it says.
 func (k *keeper) places() map[string]string {
 	k.T.Helper()
-	all := map[string]string{"the database": k.run("pg_dump", "--inserts", k.URL)}
+	people := k.People()
+	all := map[string]string{"the database": k.run(nil, "pg_dump", "--inserts", k.URL)}
 	all["the database's log"] = databaseLog(k.Site)[k.logged:]
 	for _, a := range k.agents {
 		if a.Out != nil {
@@ -140,7 +141,7 @@ func (k *keeper) places() map[string]string {
 	var asked sync.WaitGroup
 	ask := func(name string, args ...string) {
 		asked.Go(func() {
-			text := k.run(site.Program("trellis"), args...)
+			text := k.run(people, site.Program("trellis"), args...)
 			mu.Lock()
 			defer mu.Unlock()
 			all[name] += text
@@ -166,10 +167,10 @@ func databaseLog(s *site.Site) string {
 	return string(log)
 }
 
-// run is what a program of the site says.
-func (k *keeper) run(program string, args ...string) string {
+// run is what a program says in an environment; nil: the test's own.
+func (k *keeper) run(env []string, program string, args ...string) string {
 	cmd := exec.CommandContext(k.T.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "TRELLIS_DATABASE_URL="+k.URL, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		k.T.Errorf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)

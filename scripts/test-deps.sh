@@ -50,6 +50,9 @@ have_postgres() {
 command -v gcc >/dev/null || command -v cc >/dev/null || apt gcc libc6-dev ||
   missing+=("a C compiler, for the race detector: apt-get install gcc libc6-dev, or dnf install gcc")
 
+command -v curl >/dev/null || apt curl ||
+  missing+=("curl, which the README's commands use: apt-get install curl, or dnf install curl")
+
 [ -x "$(git --exec-path 2>/dev/null)/git-http-backend" ] || apt git ||
   missing+=("git with git-http-backend: apt-get install git, or dnf install git")
 
@@ -121,6 +124,26 @@ elif ! cmp -s "$js/package-lock.json" "$tools/postgrest-js/package-lock.json"; t
     missing+=("@supabase/postgrest-js, from the npm registry: npm ci in $tools/postgrest-js, with the package*.json of $js there")
   fi
 fi
+
+# What judges the pages' accessibility, run in the browser.
+axe=internal/browsertest/testdata/axe-core
+if command -v npm >/dev/null && ! cmp -s "$axe/package-lock.json" "$tools/axe-core/package-lock.json"; then
+  echo "installing axe-core into $tools" >&2
+  rm -rf "$tools/axe-core" "$tools/axe-core.part" && mkdir -p "$tools/axe-core.part" && cp "$axe"/package*.json "$tools/axe-core.part/"
+  if (cd "$tools/axe-core.part" && npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null); then
+    mv "$tools/axe-core.part" "$tools/axe-core"
+  else
+    missing+=("axe-core, from the npm registry: npm ci in $tools/axe-core, with the package*.json of $axe there")
+  fi
+fi
+
+have_chromium() {
+  [ -n "${TENDRIL_TEST_CHROMIUM:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
+}
+
+# Fonts by name: those that are only recommended do not come by themselves.
+have_chromium || apt chromium fonts-liberation ||
+  missing+=("Chromium: apt-get install chromium fonts-liberation, dnf install chromium, or set TENDRIL_TEST_CHROMIUM to the program of a Chrome")
 
 if [ -n "$tofu_build" ]; then
   for ((seconds = 0; ; seconds++)); do

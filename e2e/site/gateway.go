@@ -66,6 +66,26 @@ func serve(t testing.TB, databaseURL string) *Gateway {
 	return g
 }
 
+// People is the environment in which trellis asks, as the local user, the
+// site's gateway, or one of their own where agents have none.
+func (s *Site) People() []string {
+	s.T.Helper()
+	g := s.Gateway
+	if g == nil {
+		g = serve(s.T, s.URL)
+	}
+	token := exec.CommandContext(s.T.Context(), Program("trellis"), "admin", "token", "--database-url", s.URL)
+	token.Env = []string{"HOME=" + g.home, "GORACE=atexit_sleep_ms=0"}
+	out, err := token.Output()
+	if err != nil {
+		s.T.Fatalf("trellis admin token: %v", err)
+	}
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + g.home, "GORACE=atexit_sleep_ms=0",
+		"TRELLIS_URL=https://" + g.Address, "TRELLIS_CA_FILE=" + g.certificate, "TRELLIS_TOKEN=" + strings.TrimSpace(string(out)),
+	}
+}
+
 // Start starts it, again after Kill.
 func (g *Gateway) Start() {
 	g.T.Helper()

@@ -61,6 +61,7 @@ var groups = []group{
 			{figure: "1,000 idle agents over HTTPS: connections to PostgreSQL", bench: "IdleAgents", metric: "connections", targets: []target{atMost(20)}},
 			{figure: "1,000 idle agents over HTTPS: memory of trellis", bench: "IdleAgents", metric: "trellis-MB"},
 		})},
+	{"Viewers", concat(viewers("HTTP/2", "http2"), viewers("HTTP/1.1", "http1"))},
 	{"Agent", []row{
 		{figure: "idle, memory (RSS)", bench: "AgentIdle", metric: "rss-MB", bare: "bare-rss-MB", compare: difference,
 			targets: []target{atMost(20)}, peer: "otf-agent 27 MB, buildkite-agent 35 MB"},
@@ -167,4 +168,16 @@ func connections(n int) string {
 		return "1 connection"
 	}
 	return fmt.Sprint(n, " connections")
+}
+
+func viewers(protocol, name string) []row {
+	bench := "Viewers/" + name
+	return []row{
+		{figure: "1,000 viewers on one log over " + protocol + ": line printed → viewer, p50", bench: bench, metric: "p50-ms"},
+		{figure: "line printed → viewer over " + protocol + ", p99", bench: bench, metric: "p99-ms", targets: []target{atMost(1000)}},
+		{figure: "memory of trellis with them over " + protocol, bench: bench, metric: "trellis-MB", targets: []target{atMost(200)}},
+		{figure: "sessions that listen for them over " + protocol, bench: bench, metric: "listeners", targets: []target{atMost(1)}},
+		{figure: "trellis with them over " + protocol + ", of one core", bench: bench, metric: "trellis-cpu-%"},
+		{figure: "PostgreSQL with them over " + protocol + ", of one core", bench: bench, metric: "postgres-cpu-%"},
+	}
 }

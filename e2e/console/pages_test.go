@@ -1,0 +1,120 @@
+package console
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/browsertest"
+)
+
+// page is one page to be looked at, and a text by which it is known to show what
+// it is for.
+type page struct{ name, path, shows string }
+
+// look looks at pages, one after another.
+func (h *house) look(tab *browsertest.Tab, pages ...page) {
+	for _, p := range pages {
+		tab.Visit(h.Runtime().URL + p.path)
+		tab.WaitText(p.shows)
+		h.seen.page(tab, p.name)
+	}
+}
+
+// runPages are the provision's page in each of its states.
+func runPages(t *testing.T, h *house) {
+	runs, err := h.store.Provisions(t.Context(), 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]string{} // the newest run of each status
+	for _, p := range runs {
+		if path := "/provisions/" + strconv.FormatInt(p.Number, 10); of[string(p.Status)] == "" && !strings.HasPrefix(p.Workspace, "demo/") {
+			of[string(p.Status)] = path
+		}
+	}
+	h.look(h.signIn(t, h.Runtime().URL),
+		page{"run-queued", of["QUEUED"], "Waiting:"},
+		page{"run-processing", of["PROCESSING"], "Being worked on now"},
+		page{"run-awaiting", of["AWAITING_APPROVAL"], "awaits approval"},
+		page{"run-failed", of["FAILED"], "What to do"},
+		page{"provisions", "/provisions", "payments/prod"},
+		page{"provisions-none", "/provisions?status=CANCELLED&operation=unlock", "No provision"},
+		page{"templates", "/templates", "sample-web-service"},
+		page{"template", "/templates/sample-web-service", "database_password"},
+		page{"template-broken", "/templates/sample-edge-node", "Unclosed configuration block"},
+		page{"template-new", "/templates/new", "Add a template"},
+	)
+}
+
+// estatePages are those of what exists and who is there.
+func estatePages(t *testing.T, h *house) {
+	at := func(name string) string {
+		w, err := h.store.FindWorkspace(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "/workspaces/" + w.ID.String()
+	}
+	tab := h.signIn(t, h.Runtime().URL)
+	tab.Allow(`/no-such-page answers 404`)
+	h.look(tab,
+		page{"home", "/", "sample-prod-eu"},
+		page{"workspaces", "/workspaces", "network/prod"},
+		page{"workspace-locked", at("network/prod"), "Migration of the address plan"},
+		page{"workspace-settings", at("network/prod") + "?tab=settings", "Migration of the address plan"},
+		page{"workspace-drift", at("network/prod") + "?tab=drift", "rift"},
+		page{"workspace-history", at("network/prod") + "?tab=history", "network/prod"},
+		page{"workspace-held", at("edge/store-17"), "edge/store-17"},
+		page{"clusters", "/clusters", "sample-edge"},
+		page{"cluster", "/clusters/sample-prod-eu", "eu-central-1a"},
+		page{"audit", "/audit", "Ada Lovelace"},
+		page{"members", "/members", "grace@example.com"},
+		page{"account", "/account", "Local user"},
+		page{"not-found", "/no-such-page", "there is no page"},
+	)
+}
+
+// oncePages are those that come by doing something, and those of others than the
+// console.
+func oncePages(t *testing.T, h *house) {
+	link, err := h.Link(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := browsertest.Open(t, link)
+	h.seen.page(tab, "sign-in")
+	tab.Click("Sign in")
+	tab.Wait(`location.pathname === "/" && document.querySelector("nav")`)
+	h.look(tab, page{"notifications-none", "/notifications", "Nobody is told yet"})
+	tab.Fill("Name", "looked-at")
+	tab.Fill("URL", "https://hooks.example/looked-at")
+	tab.Fill("Kind", "generic")
+	tab.Click("Add the webhook")
+	tab.WaitText("signing secret, this once")
+	h.seen.page(tab, "notification-secret")
+	tab.Click("I have kept the secret")
+	tab.WaitText("looked-at")
+	h.seen.page(tab, "notification")
+	h.look(tab, page{"notifications", "/notifications", "looked-at"})
+
+	tab.Visit(h.Runtime().URL + "/clusters")
+	tab.Fill("Name", "looked-at")
+	tab.Click("Add the cluster")
+	tab.WaitText("Its token, this once")
+	h.seen.page(tab, "cluster-token")
+	tab.Click("I have kept the token")
+	tab.WaitText("looked-at")
+	h.seen.page(tab, "cluster-new")
+
+	ask := url.Values{"port": {"7777"}, "state": {strings.Repeat("s", 43)}, "host": {"a laptop"}, "challenge": {strings.Repeat("c", 43)}}
+	h.look(tab,
+		page{"cli", "/cli/authorize?" + ask.Encode(), "a laptop"},
+		page{"api", "/api/v1/docs", "provisions"},
+	)
+	tab.Visit(h.Runtime().URL)
+	tab.Click("Sign out")
+	tab.Wait(`location.pathname === "/signin"`)
+	h.seen.page(tab, "signed-out")
+}

@@ -1,0 +1,112 @@
+package console
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+)
+
+// The console, in one stack: it takes seconds to start. First what runs, side by
+// side, for most of it is Terraform's time; then all pages, of which each is
+// looked at by then.
+func TestConsole(t *testing.T) {
+	h := up(t)
+	side := func(name string, tests map[string]func(*testing.T, *house)) {
+		t.Run(name, func(t *testing.T) {
+			for name, test := range tests {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					test(t, h)
+				})
+			}
+		})
+	}
+	side("runs", map[string]func(*testing.T, *house){"story": story, "live": liveLog, "hostile": hostileTemplate})
+	side("pages", map[string]func(*testing.T, *house){"runs": runPages, "estate": estatePages, "once": oncePages})
+	t.Run("all", h.seen.all)
+}
+
+// story is the whole of it, by clicking: deploy from a template, look at the plan,
+// approve it, watch the log, see what exists, and destroy it with the name typed.
+func story(t *testing.T, h *house) {
+	const workspace, name = "demo/story", `Ada <b>&"`
+	tab := h.signIn(t, h.Runtime().URL)
+	tab.Click("Deploy")
+	tab.WaitText("Where is it to run?")
+	h.seen.page(tab, "deploy-cluster")
+	tab.Click("local")
+	tab.WaitText("What is to be deployed?")
+	h.seen.page(tab, "deploy-template")
+	tab.Click("hello")
+	tab.Wait(`document.querySelector("#fields:not([hidden]) input")`)
+	tab.Fill("Workspace", workspace)
+	tab.Fill("name", name)
+	tab.Fill("steps", "6")
+	tab.Fill("pause_seconds", "0.5")
+	h.seen.page(tab, "deploy-configure")
+	tab.Click("Review")
+	tab.WaitText("What will run")
+	h.seen.page(tab, "deploy-review")
+	tab.Click("Make the plan")
+
+	tab.Wait(`location.pathname.startsWith("/provisions/")`)
+	tab.WaitText("This plan awaits approval")
+	tab.WaitText("2 to create")
+	tab.Wait(`document.getElementById("plan")?.open`) // what is to be approved is not folded
+	h.seen.page(tab, "provision-approval")
+	tab.Click("Approve and apply")
+	tab.Wait(`document.querySelector("dialog:modal")`)
+	h.seen.page(tab, "confirm")
+	tab.Click("Approve and apply") // in the dialog
+
+	// Live: a line is there long before the run is over.
+	tab.WaitText("step 2 of 6")
+	if browsertest.Eval[bool](tab, `Boolean(document.querySelector("#run[data-over]"))`) {
+		t.Error("the first lines of the log came when the run was over")
+	}
+	tab.Screenshot("provision-running")
+	tab.Wait(`document.querySelector("#run[data-over]")`)
+	tab.WaitText("terraform_data.greeting")
+	tab.WaitText("done")
+	if text := tab.Text(); !strings.Contains(text, "Hello, "+name+"!") || strings.Contains(text, "step 1 of 6: growing") && strings.Count(text, "step 1 of 6: growing") != 1 {
+		t.Errorf("the page does not show the greeting as it is, or a line twice:\n%s", text)
+	}
+	h.seen.page(tab, "provision-success")
+
+	tab.Click("Destroy this workspace")
+	tab.Click("Destroy")
+	tab.Wait(`document.querySelector("dialog:modal")`)
+	const yes = `document.querySelector("dialog:modal [value=yes]")`
+	tab.Press("not its name")
+	if !browsertest.Eval[bool](tab, yes+".disabled") {
+		t.Error("a destroy can be confirmed with another name")
+	}
+	browsertest.Eval[bool](tab, `document.querySelector("dialog:modal input").select() || true`)
+	tab.Press(workspace)
+	h.seen.page(tab, "destroy-confirm")
+	tab.Click("Destroy")
+	tab.WaitText("Destroy " + workspace)
+	tab.Wait(`document.querySelector("#run[data-over]")`)
+	tab.WaitText("Nothing exists here")
+	h.seen.page(tab, "provision-destroyed")
+	if status := newest(t, h.store, workspace); status != "destroy SUCCESS" {
+		t.Errorf("the newest run of %s = %s, want a destroy that succeeded", workspace, status)
+	}
+}
+
+// newest is what the database says of a workspace's newest run.
+func newest(t *testing.T, s *store.Store, workspace string) string {
+	t.Helper()
+	runs, err := s.Provisions(t.Context(), 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range runs {
+		if p.Workspace == workspace {
+			return string(p.Operation) + " " + string(p.Status)
+		}
+	}
+	return "none"
+}
