@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/pem"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -93,6 +94,17 @@ func notVisible(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r)
 func webURL(text string) bool {
 	parsed, err := url.Parse(text)
 	return err == nil && oneOf(parsed.Scheme, "https", "http") && parsed.Host != ""
+}
+
+// listenAddress accepts what names a port by its number: services have names in
+// few containers.
+func listenAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || strings.ContainsFunc(host, notVisible) || strings.ContainsAny(host, "/@") {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 func repoPattern(pattern string) bool {

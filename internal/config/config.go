@@ -23,6 +23,7 @@ type Config struct {
 	LogLevel     slog.Level `toml:"log_level"`
 
 	Queue  Queue  `toml:"queue"`
+	Health Health `toml:"health"`
 	Policy Policy `toml:"policy"`
 	Git    Git    `toml:"git"`
 	Engine Engine `toml:"engine"`
@@ -35,8 +36,10 @@ type Config struct {
 
 // Queue is how the queue is reached.
 type Queue struct {
-	// URL and ListenURL may hold a password: do not log them.
+	// URL and ListenURL may hold a password: do not log them. URL is what is in
+	// URLFile where that is what counts.
 	URL       string `toml:"url"`
+	URLFile   string `toml:"url_file"`
 	ListenURL string `toml:"listen_url"`
 	// APIKey, CAFile and AllowHTTP go with a URL over HTTPS.
 	APIKey    string `toml:"api_key"`
@@ -47,6 +50,12 @@ type Queue struct {
 	PollInterval Duration `toml:"poll_interval"`
 	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
 	Token Secret `toml:"-"`
+}
+
+// Health is how others learn how the agent is.
+type Health struct {
+	// Listen is the address of the HTTP server; "" for none.
+	Listen string `toml:"listen"`
 }
 
 // Policy is what the operator consents to, whatever the database says.

@@ -60,8 +60,11 @@ func keys() []key {
 			field: func(c *Config) any { return &c.LogLevel }},
 
 		{name: "queue.url", allowed: queueURLs, hidden: true,
-			about: "Where the queue is; without it `SUPABASE_URL` says. Required.",
+			about: "Where the queue is; without it and `queue.url_file`, `SUPABASE_URL` says. Required.",
 			field: func(c *Config) any { return &c.Queue.URL }, check: func(c Config) bool { return postgresURL(c.Queue.URL) || rpcURL(c.Queue.URL) }},
+		{name: "queue.url_file", allowed: "a path, or nothing", path: true,
+			about: "A file with that URL, for one with a password; not readable by others. `TENDRIL_QUEUE_URL` beats it.",
+			field: func(c *Config) any { return &c.Queue.URLFile }},
 		{name: "queue.api_key", allowed: "one word without spaces, or nothing", hidden: true,
 			about: "The public (publishable or anon) key of a Supabase project, where `queue.url` is https; without it `SUPABASE_ANON_KEY` says.",
 			field: func(c *Config) any { return &c.Queue.APIKey },
@@ -85,6 +88,10 @@ func keys() []key {
 			check: func(c Config) bool {
 				return c.Queue.PollInterval.Duration == 0 || c.Queue.PollInterval.within(100*time.Millisecond, 10*time.Minute)
 			}},
+
+		{name: "health.listen", allowed: "HOST:PORT or :PORT with a port from 0 to 65535, or nothing",
+			about: "Where `/healthz`, `/readyz` and `/metrics` are served, in the clear and to all who reach the port; port 0 is any that is free. Without it the agent opens no port.",
+			field: func(c *Config) any { return &c.Health.Listen }, check: func(c Config) bool { return c.Health.Listen == "" || listenAddress(c.Health.Listen) }},
 
 		{name: "policy.repos", allowed: "patterns of repository URLs without white space",
 			about: "Repositories that templates may come from; `*` stands for one path segment, `**` for any number. None listed, none allowed.",

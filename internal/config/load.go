@@ -59,8 +59,9 @@ func Load(path string, environ []string) (Config, error) {
 		return Config{}, &Invalid{Problems: l.problems}
 	}
 	l.readEnv()
-	l.readSupabase()
 	l.absolute("")
+	l.readURLFile()
+	l.readSupabase()
 	l.check()
 	l.checkQueue()
 	l.readToken()
@@ -125,7 +126,7 @@ func unknownKey(name string) string {
 		return fmt.Sprintf("%s: a token does not belong in this file; put it in a file of its own, "+
 			"named by queue.token_file, or in the environment as %s", name, tokenEnv)
 	}
-	known := []string{"queue", "policy", "git", "engine", "state", "run"}
+	known := []string{"queue", "health", "policy", "git", "engine", "state", "run"}
 	var siblings []string
 	table := strings.TrimSuffix(name, leaf)
 	for _, k := range keys() {

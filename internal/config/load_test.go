@@ -67,6 +67,8 @@ listen_url = "postgres://db:6543/tendril"
 allow_http = false
 token_file = "token"
 poll_interval = "250ms"
+[health]
+listen = "127.0.0.1:9090"
 [policy]
 repos = ["https://github.com/acme/**", "git@host:acme/*"]
 operations = ["plan", "apply", "destroy", "refresh"]
@@ -130,6 +132,7 @@ uids = "off"
 			URL: "postgresql://db/tendril", ListenURL: "postgres://db:6543/tendril",
 			TokenFile: filepath.Join(dir, "token"), PollInterval: Duration{250 * time.Millisecond}, Token: NewSecret(testToken),
 		},
+		Health: Health{Listen: "127.0.0.1:9090"},
 		Policy: Policy{
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
 			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true, PlainSensitive: true,
@@ -187,6 +190,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_LOG_FORMAT=json", "TENDRIL_LOG_LEVEL=warn",
 		"TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_LISTEN_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=/none",
 		"TENDRIL_QUEUE_API_KEY=", "TENDRIL_QUEUE_CA_FILE=", "TENDRIL_QUEUE_ALLOW_HTTP=false",
+		"TENDRIL_QUEUE_URL_FILE=/none", "TENDRIL_HEALTH_LISTEN=:9090",
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
 		"TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
@@ -207,7 +211,8 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 	}
 	want := Config{
 		Name: "env", IdentityFile: "/identity", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
-		Queue: Queue{URL: testURL, ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
+		Queue:  Queue{URL: testURL, URLFile: "/none", ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
+		Health: Health{Listen: ":9090"},
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true,
 			Modules: []string{"**"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{

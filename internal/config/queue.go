@@ -32,6 +32,34 @@ func rpcURL(text string) bool {
 	return err == nil && parsed.User == nil && parsed.Opaque == "" && parsed.Hostname() != ""
 }
 
+// readURLFile takes the URL from its file, unless the environment has it.
+func (l *loader) readURLFile() {
+	q := &l.config.Queue
+	inEnv := func(name string) bool { return l.fromEnv[name] != "" }
+	switch {
+	case q.URLFile == "" || inEnv("queue.url"):
+		return
+	case q.URL != "" && !inEnv("queue.url_file"):
+		l.problem("queue.url_file: queue.url is set as well; keep one of them")
+		return
+	}
+	text, err := ReadPrivate(q.URLFile)
+	if err != nil {
+		l.problem("queue.url_file = %q: %v", q.URLFile, err)
+		q.URL = unreadURL
+		return
+	}
+	if q.URL = strings.TrimSpace(text); q.URL == "" {
+		l.problem("queue.url_file = %q: is empty; it must hold %s", q.URLFile, queueURLs)
+		q.URL = unreadURL
+		return
+	}
+	l.fromEnv["queue.url"] = q.URLFile
+}
+
+// unreadURL stands for what could not be read: one complaint is enough.
+const unreadURL = "postgres://unread"
+
 // readSupabase takes from the names of Supabase's what is not set by ours.
 func (l *loader) readSupabase() {
 	q := &l.config.Queue
