@@ -7,6 +7,10 @@ tools=$1
 terraform_version=1.11.4
 provider_version=v0.14.2
 opentofu_version=1.12.6
+helm_version=v3.17.3
+kubeconform_version=v0.8.0
+kubernetes_versions="v1.29.6 v1.32.2" # as in charts/schemas_test.go
+prometheus_operator_version=v0.85.0
 postgres18_version=18.4.0-beta.17
 missing=()
 
@@ -30,8 +34,33 @@ if [ ! -x "$tofu" ]; then
   build_tofu >"$tofu.log" 2>&1 &
   set +m
   tofu_build=$!
-  trap 'kill -- "-$tofu_build" 2>/dev/null || true' EXIT
 fi
+
+# What the charts are rendered and judged by, beside that build, whose end leaves
+# cores idle.
+build_charts_tools() {
+  local version
+  for version in $kubernetes_versions; do
+    go mod download "k8s.io/kubernetes@$version" || return 1
+  done
+  go mod download "github.com/prometheus-operator/prometheus-operator@$prometheus_operator_version" || return 1
+  install_versioned helm "$helm_version" helm.sh/helm/v3/cmd/helm &&
+    install_versioned kubeconform "$kubeconform_version" github.com/yannh/kubeconform/cmd/kubeconform
+}
+
+# install_versioned NAME VERSION PACKAGE has NAME-VERSION built, and NAME lead there.
+install_versioned() {
+  [ -x "$tools/$1-$2" ] || {
+    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part go install -trimpath -ldflags '-s -w' "$3@$2" &&
+      mv "$tools/$1.part/$1" "$tools/$1-$2" && rm -rf "$tools/$1.part"
+  } && ln -sfn "$1-$2" "$tools/$1"
+}
+mkdir -p "$tools"
+set -m
+build_charts_tools >"$tools/charts-tools.log" 2>&1 &
+set +m
+charts_build=$!
+trap 'kill -- ${tofu_build:+"-$tofu_build"} "-$charts_build" 2>/dev/null || true' EXIT
 
 apt() {
   if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
@@ -158,8 +187,14 @@ if [ -n "$tofu_build" ]; then
     tail -n 20 "$tofu.log" >&2
     missing+=("OpenTofu $opentofu_version: https://opentofu.org/docs/intro/install, as $tofu")
   fi
-  trap - EXIT
 fi
+if wait "$charts_build"; then
+  rm -f "$tools/charts-tools.log"
+else
+  tail -n 20 "$tools/charts-tools.log" >&2
+  missing+=("Helm $helm_version and kubeconform $kubeconform_version, in $tools: go install helm.sh/helm/v3/cmd/helm and github.com/yannh/kubeconform/cmd/kubeconform; and the Go modules k8s.io/kubernetes and github.com/prometheus-operator/prometheus-operator")
+fi
+trap - EXIT
 [ ! -x "$tofu" ] || ln -sfn "${tofu##*/}" "$tools/tofu"
 
 if [ ${#missing[@]} -gt 0 ]; then
