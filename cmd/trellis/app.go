@@ -38,10 +38,13 @@ type app struct {
 
 	dataDir     string
 	databaseURL string
-	server      string // URL of the one to ask
-	context     string // or the name that it has
-	org         string
-	entered     bool // a verb has begun: what fails from here on is no wrong usage
+	// databaseURLFile holds it instead: arguments are seen by all of a machine.
+	databaseURLFile string
+
+	server  string // URL of the one to ask
+	context string // or the name that it has
+	org     string
+	entered bool // a verb has begun: what fails from here on is no wrong usage
 }
 
 func newApp(program string, getenv func(string) string, in io.Reader, out, err terminal) *app {
@@ -86,6 +89,7 @@ awaits approval.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
 	flags.StringVar(&a.databaseURL, "database-url", "", "for up, serve, migrate, link and admin: the database, postgres://… (TRELLIS_DATABASE_URL)")
+	flags.StringVar(&a.databaseURLFile, "database-url-file", "", "file with that URL, not readable by others: for one with a password (TRELLIS_DATABASE_URL_FILE)")
 	flags.StringVar(&a.server, "server", "", "URL of the server to ask (TRELLIS_URL, with TRELLIS_TOKEN or TRELLIS_TOKEN_FILE)")
 	flags.StringVar(&a.context, "context", "", `server to ask, by the name that "trellis contexts" lists; default: the current one`)
 	flags.StringVar(&a.org, "org", "", "organisation, by name or id, where you belong to several (TRELLIS_ORG)")

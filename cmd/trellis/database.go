@@ -1,26 +1,69 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
+	"strings"
+	"unicode"
 
+	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 )
 
-const databaseEnv = "TRELLIS_DATABASE_URL"
+const (
+	databaseEnv     = "TRELLIS_DATABASE_URL"
+	databaseFileEnv = "TRELLIS_DATABASE_URL_FILE"
+)
 
 // givenDatabase is the database that the person named, "" for none. It is for
-// those who run one; everybody else asks a server.
-func (a *app) givenDatabase() string { return cmp.Or(a.databaseURL, a.getenv(databaseEnv)) }
+// those who run one; everybody else asks a server. What the command line says
+// goes before the environment.
+func (a *app) givenDatabase() (string, error) {
+	if a.databaseURL != "" || a.databaseURLFile != "" {
+		return oneDatabase("--database-url", a.databaseURL, "--database-url-file", a.databaseURLFile)
+	}
+	return a.databaseOfEnvironment()
+}
+
+// databaseOfEnvironment is givenDatabase without what the command line says.
+func (a *app) databaseOfEnvironment() (string, error) {
+	return oneDatabase(databaseEnv, a.getenv(databaseEnv), databaseFileEnv, a.getenv(databaseFileEnv))
+}
+
+// oneDatabase is the URL as it stands, or that of the file.
+func oneDatabase(from, url, fromFile, file string) (string, error) {
+	switch {
+	case url != "" && file != "":
+		return "", wrongUsage("%s and %s: give one of them", from, fromFile)
+	case file == "":
+		return url, nil
+	}
+	text, err := config.ReadPrivate(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: the file %s %w", fromFile, file, err)
+	}
+	// The error must not show it: it has a password in it.
+	if url = strings.TrimSpace(text); url == "" || strings.ContainsFunc(url, unicode.IsControl) {
+		return "", fmt.Errorf("%s: the file %s must hold one line, postgres://USER:PASSWORD@HOST/DATABASE", fromFile, file)
+	}
+	return url, nil
+}
 
 // database is the URL of the one named, else of the running instance.
 func (a *app) database() (string, error) {
-	if url := a.givenDatabase(); url != "" {
-		return url, nil
+	if url, err := a.givenDatabase(); url != "" || err != nil {
+		return url, err
 	}
 	runtime, err := devstack.ReadRuntime(a.dataDir)
 	if err != nil {
 		return "", fmt.Errorf("%w; or name a database with --database-url", err)
 	}
 	return runtime.DatabaseURL, nil
+}
+
+// databaseSource is what of the environment names the database, for messages.
+func (a *app) databaseSource() string {
+	if a.getenv(databaseEnv) != "" {
+		return databaseEnv
+	}
+	return databaseFileEnv
 }

@@ -29,7 +29,11 @@ of identities is away; the local user sees there what they are a member of.`,
   trellis link --database-url postgres://me@db.example/tendril --public-url https://tendril.example`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			url, database := publicURL, a.givenDatabase()
+			given, err := a.givenDatabase()
+			if err != nil {
+				return err
+			}
+			url, database := publicURL, given
 			if runtime, err := devstack.ReadRuntime(a.dataDir); database == "" && err != nil {
 				return err
 			} else if database == "" || database == runtime.DatabaseURL {
@@ -39,7 +43,7 @@ of identities is away; the local user sees there what they are a member of.`,
 				return wrongUsage("--public-url is missing: how browsers reach the server of that database, such as https://tendril.example")
 			}
 			d, err := store.Connect(cmd.Context(), database, 1)
-			if unreachable, away := errors.AsType[*store.UnreachableError](err); away && a.givenDatabase() == "" {
+			if unreachable, away := errors.AsType[*store.UnreachableError](err); away && given == "" {
 				return &devstack.NotRunningError{Dir: a.dataDir, Err: unreachable}
 			}
 			if err != nil {

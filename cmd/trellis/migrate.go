@@ -86,7 +86,10 @@ const useOffers = `
 SELECT run_as, statement FROM tendril.fit_platform();`
 
 func (a *app) printMigrations(ctx context.Context) error {
-	url := a.givenDatabase()
+	url, err := a.givenDatabase()
+	if err != nil {
+		return err
+	}
 	if url == "" {
 		script, err := sql.Script(0)
 		if err != nil {

@@ -43,12 +43,17 @@ functions they call under /rest/v1/rpc/, as PostgREST serves them on Supabase:
 nobody then needs access to the database. /healthz tells whether the database
 answers. Leases of agents that are not heard of any more are ended, too.
 
+--metrics-listen opens a second port, for probes and Prometheus: /healthz there
+tells whether this process still turns (a database that is away is no reason to
+restart it), /readyz whether the database answers and has the contract, /metrics
+what docs/monitoring describes. Let nobody but those reach it.
+
 An agent reaches it by queue.url = "https://HOST", with its cluster's token and
 nothing else. Without --tls-cert, have a proxy speak TLS before it, and name that
 proxy by --trusted-proxy, so that limits count its clients and not itself.
 
 The database is named by --database-url, as the role that "trellis migrate" ran
-as. At most --database-connections + 13 connections are made to it, whatever the
+as; --database-url-file keeps a password out of arguments and environment. At most --database-connections + 13 connections are made to it, whatever the
 number of agents and people. Each flag can be set by the variable that is named
 with it.
 
@@ -58,12 +63,13 @@ with it.
   trellis serve --public-url https://tendril.example --oidc-issuer https://accounts.example \
       --oidc-client-id tendril --oidc-client-secret-file secret --first-admin ada@example.com`,
 		Args:    cobra.NoArgs,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.Flags()) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.LocalFlags()) },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, o, f) },
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.Listen, "listen", devstack.DefaultListen, "address to listen on")
+	flags.StringVar(&o.MetricsListen, "metrics-listen", "", "address for /metrics, /healthz and /readyz, without TLS and for whoever reaches it, such as 127.0.0.1:9091; default: none")
 	flags.StringVar(&o.CertFile, "tls-cert", "", "certificate with its chain, PEM; read again when it is renewed")
 	flags.StringVar(&o.KeyFile, "tls-key", "", "key of the certificate, PEM")
 	flags.StringVar(&f.keyFile, "api-key-file", "", "file with the API key that clients must send; default: none is asked for")
@@ -108,9 +114,12 @@ func (a *app) fromEnvironment(flags *pflag.FlagSet) (err error) {
 }
 
 func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
-	url := a.givenDatabase()
+	url, err := a.givenDatabase()
+	if err != nil {
+		return err
+	}
 	if url == "" {
-		return wrongUsage("--database-url is missing: the database to serve (or %s)", databaseEnv)
+		return wrongUsage("--database-url is missing: the database to serve (or %s, or %s)", databaseEnv, databaseFileEnv)
 	}
 	if err := f.apply(&o); err != nil {
 		return err
@@ -126,6 +135,7 @@ func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
 		return fmt.Errorf("find this program's file: %w", err)
 	}
 	o.Site.Inspect.Command = []string{self, inspectVerb}
+	o.Monitoring = func(url string) { log.Info("serving metrics and probes", "url", url) }
 	o.Started = func(url string, contract int) {
 		log.Info("serving people and agents", "url", url, "contract", contract, "version", o.Version)
 		if o.CertFile == "" && !loopback(o.Listen) {

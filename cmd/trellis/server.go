@@ -46,7 +46,7 @@ type target struct {
 // data directory that was named, by the current context; else it is what trellis
 // up runs.
 func (a *app) target(cmd *cobra.Command) (target, error) {
-	if cmd.Flags().Changed("database-url") {
+	if cmd.Flags().Changed("database-url") || cmd.Flags().Changed("database-url-file") {
 		return target{}, wrongUsage("--database-url is for up, serve, migrate, link and admin; this asks a server, as you: trellis login URL")
 	}
 	t, err := a.choose(cmd)
@@ -80,9 +80,13 @@ func (a *app) choose(cmd *cobra.Command) (target, error) {
 	if kept.Current != "" && kept.Current != contexts.Local {
 		return a.namedTarget(kept.Current)
 	}
+	given, wrong := a.databaseOfEnvironment()
+	if wrong != nil {
+		return target{}, wrong
+	}
 	t, err := a.localTarget()
-	if given := a.getenv(databaseEnv); given != "" && (err != nil || given != t.database) {
-		return target{}, wrongUsage("%s is for up, serve, migrate, link and admin; this asks a server, as you: trellis login URL", databaseEnv)
+	if given != "" && (err != nil || given != t.database) {
+		return target{}, wrongUsage("%s is for up, serve, migrate, link and admin; this asks a server, as you: trellis login URL", a.databaseSource())
 	}
 	return t, err
 }

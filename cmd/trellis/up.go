@@ -106,6 +106,10 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	if err != nil {
 		return nil, fmt.Errorf("find this program's file: %w", err)
 	}
+	given, err := a.givenDatabase()
+	if err != nil {
+		return nil, err
+	}
 	// What an agent leaves behind when it is killed falls to us: see endStragglers.
 	if err := process.Subreaper(); err != nil {
 		return nil, err
@@ -122,7 +126,7 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	}()
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
-		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: a.givenDatabase(), Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
+		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
 		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: agentcmd.Version(), Report: report,
 	})
 	close(started)
@@ -140,8 +144,8 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 		a.say("Interrupted; everything that was started has ended.")
 		return nil, errors.Join(outcome(exitInterrupted), err)
 	}
-	if _, away := errors.AsType[*store.UnreachableError](err); away && a.databaseURL == "" && a.givenDatabase() != "" {
-		err = fmt.Errorf("%w (it is named by %s; unset that to use a private database)", err, databaseEnv)
+	if _, away := errors.AsType[*store.UnreachableError](err); away && a.databaseURL == "" && a.databaseURLFile == "" && given != "" {
+		err = fmt.Errorf("%w (it is named by %s; unset that to use a private database)", err, a.databaseSource())
 	}
 	return nil, err
 }

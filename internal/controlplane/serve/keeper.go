@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,8 @@ const (
 type keeper struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
+	// turned is when it last began its duties.
+	turned atomic.Pointer[time.Time]
 }
 
 func newKeeper(ctx context.Context, url string, log *slog.Logger) (*keeper, error) {
@@ -36,8 +39,17 @@ func newKeeper(ctx context.Context, url string, log *slog.Logger) (*keeper, erro
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	return &keeper{pool: pool, log: log}, nil
+	k := &keeper{pool: pool, log: log}
+	k.turn()
+	return k, nil
 }
+
+func (k *keeper) turn() {
+	now := time.Now() // with the monotonic clock
+	k.turned.Store(&now)
+}
+
+func (k *keeper) turnedAt() time.Time { return *k.turned.Load() }
 
 func (k *keeper) close() { k.pool.Close() }
 
@@ -77,6 +89,7 @@ func (k *keeper) keep(ctx context.Context) {
 	defer tick.Stop()
 	away := make([]bool, len(duties))
 	for {
+		k.turn()
 		for i, d := range duties {
 			away[i] = k.do(ctx, d, away[i])
 		}
@@ -108,6 +121,14 @@ func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
 		k.pool.Reset() // it may be to a server that is the primary no more
 	}
 	return err != nil
+}
+
+// contract asks for the version of the database's contract.
+func (k *keeper) contract(ctx context.Context) (version int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	err = k.pool.QueryRow(ctx, "SELECT tendril.contract_version()").Scan(&version)
+	return version, err
 }
 
 // health is what /healthz answers. Why the database does not is not told: the

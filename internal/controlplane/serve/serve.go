@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tendril-run/tendril/internal/controlplane/metrics"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
@@ -26,14 +27,18 @@ import (
 type Options struct {
 	Listen            string // host:port
 	CertFile, KeyFile string // empty: plain HTTP
-	Limits            web.Limits
+	// MetricsListen is host:port of /metrics, /healthz and /readyz for who watches
+	// over the process, without TLS; "" for none.
+	MetricsListen string
+	Limits        web.Limits
 	// Gateway brings the database's URL and the log as well.
 	Gateway rpcgateway.Options
 	// Site is for people; the database, the log and the version are set here.
 	Site    site.Options
 	Version string // this program's, for /healthz
-	// Started is told the address when it answers.
-	Started func(url string, contract int)
+	// Started is told the address when it answers, Monitoring that of MetricsListen.
+	Started    func(url string, contract int)
+	Monitoring func(url string)
 }
 
 // Run serves until the context ends, then lets open requests finish. The error
@@ -52,6 +57,13 @@ func Run(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Listen, cause(err))
 	}
 	defer func() { _ = listener.Close() }() // the server has, once it runs
+	watching, err := listenForMonitor(ctx, o.MetricsListen)
+	if err != nil {
+		return err
+	}
+	if watching != nil {
+		defer func() { _ = watching.Close() }() // likewise
+	}
 	contract, err := rpcgateway.Prepare(ctx, o.Gateway.DatabaseURL, queue.Contract)
 	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
 		return &store.UnreachableError{Doing: "reach the database", Err: err}
@@ -81,6 +93,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer background.Wait()
 	defer cancel(nil) // before waiting for it
 	background.Go(func() { k.keep(ctx) })
+	if watching != nil {
+		m := &monitor{metrics: metrics.New(o.Version), keeper: k, version: o.Version, loops: []loop{{"keeper", k.turnedAt}}}
+		beside := web.Start(watching, m.handler(), monitorLimits, nil, o.Gateway.Log, func(err error) { cancel(err) })
+		defer beside.Stop()
+		if o.Monitoring != nil {
+			o.Monitoring("http://" + watching.Addr().String())
+		}
+	}
 	server := web.Start(listener, web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version)), Rest: people}, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()
 	defer people.EndStreams() // before the server, which waits for them
