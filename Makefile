@@ -72,6 +72,10 @@ bench-go: deps ## Run the packages' own benchmarks, of one function each
 fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
 
+.PHONY: licenses
+licenses: ## Check the licences of everything that is linked or bundled
+	@go run ./scripts/licenses
+
 .PHONY: assets
 assets: ## Bundle the libraries of the console's pages anew (needs npm; the result is committed)
 	@cd internal/controlplane/console/vendored && npm ci --ignore-scripts --no-audit --no-fund --silent && node build.mjs

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// part is one that is shipped within our programs, and of somebody else.
+type part struct {
+	name, version string
+	// texts are its licences and notices as they came, by file name.
+	texts map[string]string
+	// licenses are what the texts were found to be.
+	licenses []string
+}
+
+// listed is what of "go list" counts here.
+type listed struct {
+	Dir      string
+	Standard bool
+	Module   *struct {
+		Path, Version, Dir string
+		Main               bool
+		Replace            *struct{ Path, Version string }
+	}
+}
+
+// linked returns the modules of which some package is linked into the given
+// ones on any of the platforms, and the Go library.
+func linked(packages, platforms []string) ([]part, error) {
+	parts := map[string]*part{}
+	for _, platform := range platforms {
+		goos, goarch, ok := strings.Cut(platform, "/")
+		if !ok {
+			return nil, fmt.Errorf("platform %q: must be as linux/amd64", platform)
+		}
+		cmd := exec.CommandContext(context.Background(), "go", append([]string{"list", "-deps", "-json=Dir,Standard,Module", "--"}, packages...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("list what is linked on %s: %w", platform, err)
+		}
+		decoder := json.NewDecoder(bytes.NewReader(out))
+		for {
+			var l listed
+			if err := decoder.Decode(&l); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, fmt.Errorf("read go list: %w", err)
+			}
+			if err := add(parts, l); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return sorted(parts), nil
+}
+
+// add adds the module of one package, with the texts between its directory and
+// the module's: what a module holds of others has a licence of its own there.
+func add(parts map[string]*part, l listed) error {
+	name, version, top := "Go standard library", runtime.Version(), ""
+	switch {
+	case l.Module != nil && l.Module.Main:
+		return nil
+	case l.Module != nil:
+		name, version, top = l.Module.Path, l.Module.Version, l.Module.Dir
+	case l.Standard:
+		root, err := goroot()
+		if err != nil {
+			return err
+		}
+		top = root
+	default:
+		return fmt.Errorf("%s belongs to no module", l.Dir)
+	}
+	p := parts[name]
+	if p == nil {
+		p = &part{name: name, version: version, texts: map[string]string{}}
+		parts[name] = p
+	}
+	if l.Standard {
+		// Below it are licences of what our builds do not link: BoringSSL's.
+		return p.read(top, top)
+	}
+	for dir := l.Dir; ; dir = filepath.Dir(dir) {
+		if err := p.read(top, dir); err != nil {
+			return err
+		}
+		if dir == top || len(dir) <= len(top) {
+			return nil
+		}
+	}
+}
+
+var legal = regexp.MustCompile(`(?i)^(un)?(licen[cs]es?|copying|notice|patents|copyright)([.-].*)?$`)
+
+// read takes the licence files of a directory.
+func (p *part) read(top, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look for the licence of %s: %w", p.name, err)
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !legal.MatchString(e.Name()) || strings.HasSuffix(e.Name(), ".go") {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		name, err := filepath.Rel(top, path)
+		if err != nil {
+			return err
+		}
+		if _, known := p.texts[name]; known {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read the licence of %s: %w", p.name, err)
+		}
+		p.texts[name] = string(text)
+	}
+	return nil
+}
+
+// goroot is where the toolchain's library lies, and its licence.
+func goroot() (string, error) {
+	out, err := exec.CommandContext(context.Background(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the Go library: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func sorted(parts map[string]*part) []part {
+	var all []part
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		all = append(all, *parts[name])
+	}
+	return all
+}
