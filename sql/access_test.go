@@ -18,7 +18,7 @@ import (
 var tables = map[string]string{
 	"orgs": "viewer", "org_members": "viewer", "clusters": "viewer", "cluster_overview": "viewer", "agents": "viewer",
 	"templates": "viewer", "template_pins": "viewer", "workspaces": "viewer", "resources": "viewer",
-	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_events": "viewer",
+	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_log_archives": "viewer", "provision_events": "viewer",
 	"provision_stages": "viewer", "people": "viewer", "template_inspections": "viewer", "template_tags": "viewer",
 	"audit_events": "admin", "invitations": "admin", "webhooks": "viewer", "webhook_deliveries": "admin",
 }
@@ -91,6 +91,7 @@ var functions = map[string]callers{
 	"fetch_result":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 	"state_versions": forPeople{least: "viewer", otherwise: "workspace_not_found", of: theWorkspace("queued")},
 
+	"provision_log":      forPeople{least: "viewer", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 	"why_waiting":        forPeople{least: "viewer", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }},
 	"set_drift_schedule": forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"1 day"} }},
 

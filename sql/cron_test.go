@@ -40,11 +40,12 @@ func TestCron(t *testing.T) {
 	drift := cronJob{"tendril-drift", "* * * * *", "SELECT tendril.queue_drift()", "owner", "postgres"}
 	inspect := cronJob{"tendril-inspect", "* * * * *", "SELECT tendril.hand_inspections()", "owner", "postgres"}
 	expire := cronJob{"tendril-expire", "* * * * *", "SELECT tendril.expire_blobs()", "owner", "postgres"}
+	logs := cronJob{"tendril-logs", "* * * * *", "SELECT tendril.archive_logs(), tendril.delete_logs()", "owner", "postgres"}
 	for range 2 {
 		if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
 			t.Errorf("UsePlatform() = %v, %v, want nothing left", left, err)
 		}
-		wantJobs(t, admin, drift, expire, inspect, reap)
+		wantJobs(t, admin, drift, expire, inspect, logs, reap)
 	}
 
 	// What was changed by hand stays.
@@ -53,7 +54,7 @@ func TestCron(t *testing.T) {
 		t.Error(err)
 	}
 	reap.Schedule = "*/2 * * * *"
-	wantJobs(t, admin, drift, expire, inspect, reap)
+	wantJobs(t, admin, drift, expire, inspect, logs, reap)
 
 	// Its role may do what it says.
 	w := newWorld(t, admin)
@@ -70,6 +71,12 @@ func TestCron(t *testing.T) {
 		t.Errorf("queued by the job = %s, want a refresh", got)
 	}
 	mustExec(t, open(t, asRole(t, server, expire.Username, expire.Database)), expire.Command)
+	mustExec(t, admin, "SELECT tendril.system_line($1, 'old')", applied)
+	w.age(t, applied, "8 days")
+	mustExec(t, open(t, asRole(t, server, logs.Username, logs.Database)), logs.Command)
+	if got := one[int](t, admin, "SELECT count(*) FROM public.provision_log_archives WHERE provision_id = $1", applied); got != 1 {
+		t.Errorf("logs put together by the job = %d, want the old one", got)
+	}
 	if got := w.statusAndCode(t, id); got != "FAILED/agent_lost" {
 		t.Errorf("status after the job = %s, want FAILED/agent_lost", got)
 	}

@@ -107,7 +107,7 @@ func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []model
 		rules: make([]string, len(clusters)), planned: map[uuid.UUID]bool{}, hidden: map[uuid.UUID]bool{}, answers: map[uuid.UUID]string{}, released: map[uuid.UUID]bool{},
 	}
 	m.exec(rt, `SET session_replication_role = replica;
-		DELETE FROM tendril.blob_parts; DELETE FROM tendril.blobs; DELETE FROM public.provision_stages; DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs;
+		DELETE FROM tendril.blob_parts; DELETE FROM tendril.blobs; DELETE FROM public.provision_stages; DELETE FROM tendril.claims; DELETE FROM tendril.log_heads; DELETE FROM public.provision_progress; DELETE FROM public.provision_logs; DELETE FROM public.provision_log_archives; DELETE FROM tendril.log_ends;
 		DELETE FROM public.provision_events; DELETE FROM public.provision_stages; DELETE FROM public.provisions; DELETE FROM public.workspaces; DELETE FROM public.agents;
 		SET session_replication_role = origin;
 		UPDATE public.clusters SET approval = 'never';

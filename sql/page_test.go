@@ -217,6 +217,7 @@ func TestLogViewer(t *testing.T) {
 	until("an event", all)
 	write(1)
 	p.do(t, "events", 50)
+	mustExec(t, w.conn, "SELECT tendril.archive_part(id, org_id) FROM public.provisions WHERE id = $1", id) // beside what the page may just be reading
 	write(4)
 	p.do(t, "events", 50) // late, and many
 	until("a storm of events", all)
@@ -233,6 +234,8 @@ func TestLogViewer(t *testing.T) {
 	// Without any event the clock is enough, and what is there already is read
 	// before the end is told.
 	shown = 0
+	w.age(t, id, "8 days")
+	w.archive(t, "")
 	p.do(t, "follow", id, 5)
 	until("an ended run", func(answer said) bool { return answer.Ended == "FAILED" })
 	if !all(said{}) {

@@ -18,7 +18,7 @@ import (
 
 // rest answers for tables as PostgREST does, as far as the documented snippets
 // go: equality, gt, order and limit; an INSERT of one row that is returned; and
-// for functions that take texts and answer one value.
+// for functions that take texts and numbers and answer one value, or rows.
 type rest struct {
 	pool    *pgxpool.Pool
 	user    uuid.UUID
@@ -45,7 +45,7 @@ func (s *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, "/rpc/") {
+	if strings.HasPrefix(r.URL.Path, "/rpc/") && r.URL.Path != "/rpc/provision_log" {
 		s.answer(w, http.StatusOK, rows[0])
 	} else if !strings.Contains(r.Header.Get("Accept"), "pgrst.object") {
 		s.answer(w, http.StatusOK, rows)
@@ -65,13 +65,16 @@ func (s *rest) answer(w http.ResponseWriter, status int, value any) {
 // statement puts a request into SQL.
 func (s *rest) statement(r *http.Request) (query string, args []any, err error) {
 	if name, ok := strings.CutPrefix(r.URL.Path, "/rpc/"); ok {
-		var given map[string]string
+		var given map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&given); err != nil {
 			return "", nil, err
 		}
 		var list []string
 		for name, value := range given {
 			args = append(args, value)
+			if limit, ok := value.(float64); ok && name == "p_limit" {
+				args[len(args)-1] = min(int(limit), s.maxRows)
+			}
 			list = append(list, fmt.Sprintf("%s => $%d", pgx.Identifier{name}.Sanitize(), len(args)))
 		}
 		return fmt.Sprintf("SELECT to_json(public.%s(%s))", pgx.Identifier{name}.Sanitize(), strings.Join(list, ", ")), args, nil

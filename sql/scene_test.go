@@ -62,6 +62,10 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 	theirs := s.foreignAgent(t)
 	mustExec(t, conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2)", theirs.w.cluster, snapshot("theirs"))
 	claim, _ = theirs.mustClaim(t)
+	for _, id := range []uuid.UUID{s.ended, one[uuid.UUID](t, conn, "SELECT provision_id FROM tendril.claims WHERE id = $1", claim)} {
+		mustExec(t, conn, "SELECT tendril.system_line($1, 'put together')", id)
+		mustExec(t, conn, "SELECT tendril.archive_part(id, org_id) FROM public.provisions WHERE id = $1", id)
+	}
 	for agent, claim := range map[*agent]uuid.UUID{s.agent: s.running, theirs: claim} {
 		if _, err := agent.lines(t, claim, 1, "a line\n"); err != nil {
 			t.Fatal(err)

@@ -284,6 +284,13 @@ func (w *world) expire(t *testing.T, claim uuid.UUID) {
 	mustExec(t, w.conn, "UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity'")
 }
 
+// age moves the end of a provision, and of what ran it, into the past.
+func (w *world) age(t *testing.T, provision uuid.UUID, ago string) {
+	t.Helper()
+	mustExec(t, w.conn, "UPDATE tendril.claims SET ended_at = ended_at - $2::interval WHERE provision_id = $1", provision, ago)
+	mustExec(t, w.conn, "UPDATE public.provisions SET finished_at = finished_at - $2::interval WHERE id = $1", provision, ago)
+}
+
 // notification is the payload of the next NOTIFY that the connection listens for.
 func (w *world) notification(t *testing.T) string {
 	t.Helper()

@@ -81,6 +81,15 @@ var duties = []duty{
 		query: "SELECT tendril.expire_requests()", failed: "requests of more than a day ago cannot be forgotten; trying again", again: "requests of more than a day ago are forgotten again",
 		did: "requests of more than a day ago are forgotten", level: slog.LevelDebug,
 	},
+	// Last, for they take the longest: half a second, and what is begun by then.
+	{
+		query: "SELECT chunks FROM tendril.archive_logs(p_rows => 10000, p_time => '500 milliseconds')", failed: "old logs cannot be archived; trying again", again: "old logs are archived again",
+		did: "rows of old logs are archived", level: slog.LevelDebug,
+	},
+	{
+		query: "SELECT tendril.delete_logs(p_limit => 10)", failed: "logs beyond their time cannot be deleted; trying again", again: "logs beyond their time are deleted again",
+		did: "logs beyond their time are deleted", level: slog.LevelInfo,
+	},
 }
 
 // keep does the duties until the context ends.

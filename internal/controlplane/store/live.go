@@ -68,27 +68,29 @@ func (d *Database) Look(ctx context.Context, id uuid.UUID, after int64, bytes in
 // lookRows bounds the rows of one Look.
 const lookRows = 1000
 
-const logQuery = `
-	SELECT seq, stream_type, log_chunk, emitted_at FROM (
-	  SELECT seq, stream_type, log_chunk, emitted_at, sum(octet_length(log_chunk)) OVER (ORDER BY seq) - octet_length(log_chunk) AS before
-	  FROM public.provision_logs WHERE provision_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) page
-	WHERE before < $4 ORDER BY seq`
+// logQuery is for the contract's owner; people ask public.provision_log. Both read
+// old logs, which are put together, like any other.
+const logQuery = "SELECT seq, stream_type, log_chunk, emitted_at FROM tendril.log_page($1, $2, $3, $4)"
 
-// LogPage is Logs, and ends with the row that makes it bytes of text: only an
-// empty answer says that there is no more.
+// LogPage returns rows of a provision's log after seq, at most limit (1000) and
+// about bytes (1 MiB) of text: only an empty answer says that there is no more.
+// A *RefusedError (PT404) for who may not see it.
 func (s *Store) LogPage(ctx context.Context, id uuid.UUID, after int64, limit, bytes int) ([]LogRow, error) {
-	return rows[LogRow](ctx, s, "read the log", logQuery, id, after, limit, bytes)
+	return rows[LogRow](ctx, s, "read the log", "SELECT seq, stream_type, log_chunk, emitted_at FROM public.provision_log($1, $2, $3, $4)", id, after, limit, bytes)
 }
 
 // LogEnd returns the seq of the newest row of a provision's log, 0 when it has none.
 func (s *Store) LogEnd(ctx context.Context, id uuid.UUID) (int64, error) {
-	found, err := rows[struct{ Seq int64 }](ctx, s, "read the log", `
-		SELECT seq FROM public.provision_logs WHERE provision_id = $1 ORDER BY seq DESC LIMIT 1`, id)
+	found, err := rows[struct{ Seq int64 }](ctx, s, "read the log", "SELECT "+logEnd+" AS seq FROM (SELECT $1::uuid AS id) p", id)
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}
 	return found[0].Seq, nil
 }
+
+// logEnd is the newest row of the log of p.id: greatest passes over null.
+const logEnd = `coalesce(greatest((SELECT max(seq) FROM public.provision_logs WHERE provision_id = p.id),
+	(SELECT max(last_seq) FROM public.provision_log_archives WHERE provision_id = p.id)), 0)`
 
 // FindProvision returns the id and the number of the provision that a ref means,
 // as Provision does, and nothing of what is large.

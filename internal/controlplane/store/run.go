@@ -71,12 +71,15 @@ func (s *Store) Run(ctx context.Context, id uuid.UUID) (Run, error) {
 		       (SELECT nullif(max(o.number), p.number) FROM public.provisions o WHERE o.workspace_id = p.workspace_id) AS newer,
 		       (SELECT count(*) FROM public.resources r WHERE r.workspace_id = p.workspace_id)::int AS resources,
 		       (SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'seq', l.seq) ORDER BY l.seq)
-		        FROM (SELECT width_bucket(g.created_at, t.times) AS nth, min(g.seq) AS seq FROM public.provision_logs g,
-		                     (SELECT array_agg(started_at ORDER BY started_at, attempt, stage = 'done') AS times FROM public.provision_stages WHERE provision_id = p.id) t
-		              WHERE g.provision_id = p.id GROUP BY 1) l
+		        FROM (SELECT width_bucket(g.created_at, t.times) AS nth, min(g.seq) AS seq
+		              FROM (SELECT g.seq, g.created_at FROM public.provision_logs g WHERE g.provision_id = p.id
+		                    UNION ALL SELECT a.first_seq + u.nth - 1, u.created_at
+		                    FROM public.provision_log_archives a, unnest(a.created_at) WITH ORDINALITY u (created_at, nth) WHERE a.provision_id = p.id) g,
+		                   (SELECT array_agg(started_at ORDER BY started_at, attempt, stage = 'done') AS times FROM public.provision_stages WHERE provision_id = p.id) t
+		              GROUP BY 1) l
 		        JOIN (SELECT attempt, stage, row_number() OVER (ORDER BY started_at, attempt, stage = 'done') AS nth
 		              FROM public.provision_stages WHERE provision_id = p.id) s ON s.nth = l.nth) AS starts,
-		       (SELECT coalesce(max(g.seq), 0) FROM public.provision_logs g WHERE g.provision_id = p.id) AS lines
+		       `+logEnd+` AS lines
 		FROM public.provisions p
 		JOIN public.clusters c ON c.id = p.cluster_id
 		JOIN public.workspaces w ON w.id = p.workspace_id

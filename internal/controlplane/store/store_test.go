@@ -56,8 +56,9 @@ func TestDeployIsSeenByMembersOnly(t *testing.T) {
 	if list := must[[]store.Provision](t, "Provisions()")(w.stranger.Provisions(t.Context(), 5)); len(list) != 0 {
 		t.Errorf("Provisions() as a stranger = %+v, want none", list)
 	}
-	if logs := must[[]store.LogRow](t, "LogPage()")(w.stranger.LogPage(t.Context(), d.ID, 0, 10, 1<<20)); len(logs) != 0 {
-		t.Errorf("LogPage() as a stranger = %+v, want none", logs)
+	wantRefused(t, "LogPage as a stranger", second(w.stranger.LogPage(t.Context(), d.ID, 0, 10, 1<<20)), "PT404", "provision_not_found")
+	if end := must[int64](t, "LogEnd()")(w.stranger.LogEnd(t.Context(), d.ID)); end != 0 {
+		t.Errorf("LogEnd() as a stranger = %d, want 0", end)
 	}
 	if clusters := must[[]store.Cluster](t, "Clusters()")(w.stranger.Clusters(t.Context())); len(clusters) != 0 {
 		t.Errorf("Clusters() as a stranger = %+v, want none", clusters)
