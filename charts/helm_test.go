@@ -50,27 +50,19 @@ func (c chart) lint(t *testing.T, values string) (complaint string) {
 	return ""
 }
 
-// notes are what people read after an install. Helm shows them when it has asked a
-// cluster only, so here a copy of the chart has them in an object.
+// notes are what people read after an install.
 func (c chart) notes(t *testing.T, values string, args ...string) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), string(c))
-	if err := os.CopyFS(dir, os.DirFS(string(c))); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "templates", "NOTES.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	object := "{{ define \"test.notes\" }}" + string(text) + "{{ end }}\nnotes: {{ include \"test.notes\" . | toJson }}\n"
-	if err := os.WriteFile(filepath.Join(dir, "templates", "notes.yaml"), []byte(object), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	rendered, complaint := helm(t, values, append([]string{
-		"template", string(c), dir, "--namespace", "platform", "--kube-version", oldestKubernetes, "--show-only", "templates/notes.yaml", "--values", "-",
+	// A dry run on the client is the only rendering that shows them.
+	out, complaint := helm(t, values, append([]string{
+		"install", string(c), string(c), "--namespace", "platform", "--dry-run=client", "--values", "-",
 	}, args...)...)
 	if complaint != "" {
-		t.Fatalf("the notes of %s cannot be rendered:\n%s", c, complaint)
+		t.Fatalf("helm install --dry-run of %s failed:\n%s", c, complaint)
 	}
-	return decode(t, rendered)[0].get("notes").(string)
+	_, notes, ok := strings.Cut(out, "\nNOTES:\n")
+	if !ok {
+		t.Fatalf("helm install --dry-run of %s prints no notes:\n%s", c, out)
+	}
+	return notes
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -52,7 +53,12 @@ type Options struct {
 	// Credentials reads what the runs of a workspace sign in to clouds with; nil
 	// gives none. It is called when a run begins.
 	Credentials func(workspace string) (job.Credentials, error)
-	Log         *slog.Logger
+	// Observer hears what happens; nil: nobody does.
+	Observer Observer
+	// Loops and Standing are told how the agent is; they may be nil.
+	Loops    *health.Loops
+	Standing *health.Standing
+	Log      *slog.Logger
 }
 
 // Identity is the text of a file of age identities, the current one first.
@@ -61,6 +67,7 @@ type Identity struct{ File, Text string }
 // Agent is one agent process.
 type Agent struct {
 	options Options
+	now     now
 	hurry   chan struct{}
 	once    sync.Once
 	limits  limits
@@ -78,6 +85,9 @@ type limits struct {
 
 // New returns an Agent that does nothing until Run.
 func New(o Options) *Agent {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	return &Agent{options: o, hurry: make(chan struct{}), limits: limits{endMargin: 30 * time.Second, lastDelivery: 10 * time.Second}}
 }
 
@@ -102,6 +112,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer dir.close()
+	a.now.spools.Store(dir)
 	if err := dir.isolate(a.options.UIDs); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type boot struct {
 	log     *slog.Logger
 	dir     *dataDir
 	queue   queue.Queue
+	now     *now
 	hurry   <-chan struct{}
 	limits  limits
 
@@ -41,7 +42,7 @@ type boot struct {
 func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, own seal.Identities) *boot {
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
-		hurry: a.hurry, limits: a.limits,
+		now: &a.now, hurry: a.hurry, limits: a.limits,
 		nursery: n, identities: own, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32),
 	}
 	_, _ = rand.Read(b.noteKey) // never fails
@@ -62,6 +63,8 @@ func (b *boot) live(ctx context.Context) error {
 	}
 	for _, s := range leftovers {
 		b.hand.hold(s.claim, nil)
+		s.watch = b.watchLeftover(s)
+		defer s.watch.end()
 	}
 	b.forgetSecrets(leftovers) // which do not wait for the database
 	registration, err := b.register(ctx)

@@ -37,6 +37,7 @@ type patientQueue struct {
 	applying interface{ Store(bool) } // nil: nobody asks
 	plans    *plans
 	states   *stateQueue
+	watch    *watch
 }
 
 // AppendLog implements logstream.Queue.
@@ -50,6 +51,7 @@ func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int6
 
 // Report implements logstream.Queue.
 func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
+	q.watch.Turns(2 * storeLimit) // a state, a plan or a result may go before it
 	if stored, err := q.states.report(&report); stored {
 		return err
 	}
@@ -62,6 +64,9 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 		q.applying.Store(true) // from now on: the answer may be lost on its way
 	}
 	err = patiently(q.Queue.Report(ctx, claim, report))
+	if err == nil && report.Status.EndsRun() {
+		q.watch.ended(report)
+	}
 	if agreeing && err != nil && queue.KindOf(err) != queue.Unavailable {
 		q.applying.Store(false)
 	}
@@ -102,8 +107,10 @@ func patiently(err error) error {
 func (r *run) deliver(s *spool, wake <-chan struct{}, acked func(job.Control)) *delivery {
 	d := &delivery{dead: make(chan struct{}), result: make(chan *outcome, 1)}
 	go func() {
-		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying, &plans{boot: r.boot, spool: s, log: r.log}, r.boot.statesOf(s, r.log)}, logstream.PumpOptions{
-			Acked: func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
+		defer r.watch.turning(r.assignment.Number)()
+		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying, &plans{boot: r.boot, spool: s, log: r.log}, r.boot.statesOf(s, r.log), r.watch}, logstream.PumpOptions{
+			Observer: r.watch,
+			Acked:    func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
 		}, wake, d.dead)
 	}()
 	return d
@@ -140,8 +147,9 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 }
 
 // resume delivers what is left of a spool whose child has ended.
-func (b *boot) resume(s *spool, log *slog.Logger) *outcome {
+func (b *boot) resume(s *spool, log *slog.Logger, w *watch) *outcome {
 	dead := make(chan struct{})
 	close(dead)
-	return b.pump(s, log, patientQueue{b.queue, nil, &plans{boot: b, spool: s, log: log}, b.statesOf(s, log)}, logstream.PumpOptions{Resume: true}, nil, dead)
+	defer w.turning(s.about.Number)()
+	return b.pump(s, log, patientQueue{b.queue, nil, &plans{boot: b, spool: s, log: log}, b.statesOf(s, log), w}, logstream.PumpOptions{Resume: true, Observer: w}, nil, dead)
 }

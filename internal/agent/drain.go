@@ -21,6 +21,7 @@ func (b *boot) work(ctx context.Context) {
 		b.log.Info("nothing more is claimed")
 	}()
 	<-ctx.Done()
+	b.options.Standing.Drains()
 	done, childless := whenDone(claimed, &b.runs), whenDone(claimed, &b.children)
 	b.log.Info("draining", "running", len(b.hand.claims()), "at_most", b.options.DrainTimeout)
 

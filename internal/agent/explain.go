@@ -18,7 +18,7 @@ func (r *run) explain(s *spool, c *child, unsaved bool) *outcome {
 	if err := r.writeEnd(s, how, unsaved); err != nil {
 		return &outcome{err: fmt.Errorf("write the run's end: %w", err)}
 	}
-	return r.boot.resume(s, r.log)
+	return r.boot.resume(s, r.log, r.watch)
 }
 
 func (r *run) writeEnd(s *spool, how string, unsaved bool) (err error) {

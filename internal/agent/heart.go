@@ -61,7 +61,10 @@ func (h *heart) unwoken() bool { return h.boot.queue.Attention() == nil }
 // run beats until ctx ends.
 func (h *heart) run(ctx context.Context) {
 	busy := true
+	loop := h.boot.options.Loops.Begin("heartbeat")
+	defer loop.End()
 	for {
+		loop.Turns(0)
 		next, alive := h.beat(ctx)
 		// Go keeps what it has had of the system's memory for long; an agent
 		// with nothing to do needs a third of it.
@@ -73,6 +76,7 @@ func (h *heart) run(ctx context.Context) {
 		if !alive || !wait(ctx, beatSpacing) {
 			return
 		}
+		loop.Turns(next)
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
@@ -90,16 +94,23 @@ func (h *heart) run(ctx context.Context) {
 // beat sends one heartbeat and returns when the next one is due; false when
 // there is to be none.
 func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
-	pulse, err := h.boot.queue.Heartbeat(ctx, h.boot.hand.claims())
+	claims := h.boot.hand.claims()
+	pulse, err := h.boot.queue.Heartbeat(ctx, claims)
 	if ctx.Err() != nil {
 		return 0, false
 	}
+	observer, standing := h.boot.options.Observer, h.boot.options.Standing
 	if err != nil {
+		observer.LeasesRenewed(0, 0, len(claims))
+		standing.Missed(inTheWay(err))
 		return h.failed(ctx, err)
 	}
 	h.trouble.over()
 	h.retry.Reset()
 	h.obey(pulse)
+	observer.LeasesRenewed(len(claims)-len(pulse.Lost), len(pulse.Lost), 0)
+	observer.Beat(time.Now())
+	standing.Beat(h.interval)
 	if h.unwoken() && len(h.boot.hand.claims()) > 0 {
 		return jitter(h.interval / attentive), true
 	}

@@ -68,6 +68,7 @@ func (b *boot) sweep(ctx context.Context) error {
 		for _, provision := range orphans {
 			b.log.Warn("ended a provision that an earlier start of this agent left without a result", "provision_id", provision)
 		}
+		b.options.Observer.Swept(len(orphans))
 		return patiently(err)
 	})
 }
@@ -80,6 +81,7 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 	select {
 	case <-b.slots:
 		slot = true
+		b.now.busy.Add(1)
 	default: // there were more slots before
 	}
 	// There is no second one in the workspace: its run would have waited.
@@ -105,6 +107,7 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 			release()
 		}
 		if slot {
+			b.now.busy.Add(-1)
 			b.slots <- struct{}{}
 		}
 	})
@@ -132,7 +135,8 @@ func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
 		b.hand.release(s.claim)
 		return nil
 	}
-	o := b.resume(s, log)
+	o := b.resume(s, log, s.watch)
+	s.watch.end()
 	switch {
 	case o.err == nil:
 		log.Info("delivered what an earlier start left", "lines", o.Lines, "with_result", o.Result != nil)

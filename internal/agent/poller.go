@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -34,6 +35,7 @@ type poller struct {
 	// pending says that a question under that id got no answer at all.
 	pending bool
 	trouble outage
+	loop    *health.Loop
 }
 
 func newPoller(b *boot) *poller {
@@ -52,7 +54,10 @@ func newClaimID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // run claims until ctx ends.
 func (p *poller) run(ctx context.Context) {
+	p.loop = p.boot.options.Loops.Begin("poller")
+	defer p.loop.End()
 	for {
+		p.loop.Rests() // all slots may be busy for long
 		select {
 		case <-ctx.Done():
 			return
@@ -96,7 +101,9 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 // pause waits before it is asked again after a failure, less long when the
 // database lets hear of itself; false when ctx ends first.
 func (p *poller) pause(ctx context.Context, after error, d time.Duration) bool {
-	timer := time.NewTimer(queue.Wait(after, d))
+	again := queue.Wait(after, d)
+	p.loop.Turns(again)
+	timer := time.NewTimer(again)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -112,6 +119,7 @@ func (p *poller) pause(ctx context.Context, after error, d time.Duration) bool {
 // lost (the token may have been revoked in between), so the id stays then too.
 func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	asked := p.claim
+	p.loop.Turns(0)
 	assignment, err := p.boot.queue.Claim(ctx, asked)
 	switch {
 	case assignment != nil || queue.KindOf(err) == queue.ClaimLost:
@@ -130,8 +138,11 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	if assignment != nil && assignment.ClaimID != asked {
 		// It may be the claim of a run that lives.
 		p.boot.log.Error("the database answered with a claim that was not asked for; it is not carried out",
-			"asked", asked, "answered", assignment.ClaimID, "provision", assignment.Number)
+			"asked", asked, "provision", assignment.Number, "workspace", assignment.Workspace, "claim", assignment.ClaimID)
 		return nil, nil
+	}
+	if assignment != nil {
+		p.boot.options.Observer.Claimed(assignment.Operation, assignment.Waited())
 	}
 	return assignment, nil
 }
@@ -150,6 +161,7 @@ func (p *poller) idle(ctx context.Context) {
 	timer := time.NewTimer(jitter(p.every))
 	defer timer.Stop()
 	for {
+		p.loop.Turns(mostJitter(p.every))
 		select {
 		case <-ctx.Done():
 			return
@@ -179,7 +191,9 @@ func (p *poller) resolve(ctx context.Context) *provision.Assignment {
 		if err == nil {
 			return assignment
 		}
-		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, queue.Wait(err, retry.NextBackOff())) {
+		again := queue.Wait(err, retry.NextBackOff())
+		p.loop.Turns(again)
+		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, again) {
 			p.boot.hand.release(claim)
 			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", claim, "error", err)
 			return nil

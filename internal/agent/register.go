@@ -11,7 +11,10 @@ import (
 func (b *boot) register(ctx context.Context) (queue.Registration, error) {
 	trouble := outage{log: b.log, what: "register with the database"}
 	retry := newRetry()
+	loop := b.options.Loops.Begin("registration")
+	defer loop.End()
 	for {
+		loop.Turns(0)
 		registration, err := b.queue.Register(ctx)
 		if err == nil {
 			trouble.over()
@@ -21,7 +24,10 @@ func (b *boot) register(ctx context.Context) (queue.Registration, error) {
 			return queue.Registration{}, err
 		}
 		trouble.met(err)
-		if !wait(ctx, queue.Wait(err, retry.NextBackOff())) {
+		b.options.Standing.Missed(inTheWay(err))
+		again := queue.Wait(err, retry.NextBackOff())
+		loop.Turns(again)
+		if !wait(ctx, again) {
 			return queue.Registration{}, ctx.Err()
 		}
 	}

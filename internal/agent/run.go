@@ -17,6 +17,7 @@ type run struct {
 	boot       *boot
 	assignment provision.Assignment
 	log        *slog.Logger
+	watch      *watch
 	// applying is set when the database has agreed to the apply, or is being
 	// asked: from then on the run is finished, whatever becomes of the claim.
 	applying atomic.Bool
@@ -42,12 +43,16 @@ func newRun(b *boot, a provision.Assignment) *run {
 // back.
 func (b *boot) start(a provision.Assignment) {
 	r := newRun(b, a)
+	r.watch = b.watchRun(a.Operation)
 	b.hand.hold(a.ClaimID, r)
 	b.heart.began()
 	b.children.Add(1)
+	b.now.busy.Add(1)
 	b.runs.Go(func() {
 		r.carryOut()
+		r.watch.end()
 		b.hand.release(a.ClaimID)
+		b.now.busy.Add(-1)
 		b.slots <- struct{}{}
 	})
 }

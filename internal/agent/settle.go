@@ -18,6 +18,7 @@ func (r *run) settle(s *spool, o *outcome) {
 	case r.boot.delivery.Err() != nil:
 		r.log.Warn("its last lines and its result could not be delivered; the next start of this agent does it", "spool", s.path(linesSuffix))
 	case queue.KindOf(o.err) == queue.ClaimLost:
+		r.watch.ended(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeAgentLost}})
 		dismiss(s, r.log, o)
 	default:
 		// The database or the disk will say the same again. The provision must
@@ -49,7 +50,9 @@ func (r *run) end(report provision.Report) {
 	})
 	if err != nil {
 		r.log.Error("the run's end could not be reported", "error", err)
+		return
 	}
+	r.watch.ended(report)
 }
 
 // failed is the report of a run that Tendril itself failed on.

@@ -21,6 +21,8 @@ type spool struct {
 	dir   *dataDir
 	claim uuid.UUID
 	about spoolAbout
+	// watch is of one that an earlier boot has left.
+	watch *watch
 	// statesLeft says that a state in one of the slots is nowhere else. It is who
 	// delivers the spool that knows.
 	statesLeft bool
@@ -33,6 +35,8 @@ type spoolAbout struct {
 	Number    int64     `json:"number"`
 	Workspace uuid.UUID `json:"workspace_id"`
 	Name      string    `json:"workspace_name"`
+	// Operation is "" where an earlier version of the agent made the spool.
+	Operation provision.Operation `json:"operation,omitempty"`
 	// UID is what the run runs as, where runs have uids of their own.
 	UID int `json:"uid,omitempty"`
 }
@@ -69,7 +73,7 @@ func (f spoolFiles) close() {
 // under that claim already: it may be a living run's.
 func (d *dataDir) newSpool(a provision.Assignment, uid int) (*spool, spoolFiles, error) {
 	s := &spool{dir: d, claim: a.ClaimID, about: spoolAbout{
-		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, UID: uid,
+		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, Operation: a.Operation, UID: uid,
 	}}
 	files, err := s.make()
 	if err != nil {

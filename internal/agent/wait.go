@@ -49,6 +49,9 @@ func advised(d, otherwise time.Duration) time.Duration {
 	return min(max(d, leastInterval), mostInterval)
 }
 
+// mostJitter is the most that jitter makes of d.
+func mostJitter(d time.Duration) time.Duration { return d + d/5 + 1 }
+
 // jitter spreads d by up to a fifth either way, so that agents which were
 // started, or cut off, together do not call together for ever.
 func jitter(d time.Duration) time.Duration {

@@ -28,8 +28,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Short: "Runs Terraform for the provisions of a cluster",
 		Long: `tendril is the agent that runs inside your cluster or on your machine. It claims
 provisions from the queue in Postgres, runs Terraform for each in a process of
-its own, and streams every line back. It opens no port; it needs the queue's URL
-and the cluster's token:
+its own, and streams every line back. It opens no port unless health.listen
+names one; it needs the queue's URL and the cluster's token:
 
   export TENDRIL_QUEUE_URL=postgres://agent@db.example/tendril
   export TENDRIL_API_TOKEN=tnd_…

@@ -21,7 +21,6 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
-	"github.com/tendril-run/tendril/internal/version"
 )
 
 type runFlags struct {
@@ -39,7 +38,17 @@ func runCommand() *cobra.Command {
 SIGTERM or Ctrl-C stops claiming and lets running work finish within the drain
 time; a second one stops running work at once, each with one interrupt to
 Terraform and time to write its state. What cannot be delivered to the database
-waits in the data directory and is delivered at the next start.`,
+waits in the data directory and is delivered at the next start.
+
+With health.listen it serves over HTTP, to all who reach that port:
+
+  /healthz   200 while its loops turn, else 503 with which one does not. A
+             database that is away, busy slots and a drain are no reason
+  /readyz    200 while the database answers heartbeats, else 503 with why not;
+             also 503 before the agent has registered and while it drains
+  /metrics   for Prometheus
+
+Without it the agent opens no port.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, flags) },
 	}
@@ -84,13 +93,20 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		}
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
-	a := agent.New(agent.Options{
-		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: settings.Slots,
+	options := agent.Options{
+		DataDir: settings.DataDir, Name: settings.Name, Version: Version(), Slots: settings.Slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Log: log, UIDs: uidsOf(settings), Identity: identity,
-	})
+	}
+	serve := observed(settings, &options)
+	a := agent.New(options)
+	stopServing, err := serve(a)
+	if err != nil {
+		return failure{err, ExitFailure}
+	}
+	defer stopServing() // last: a drain can be watched to its end
 	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
 	defer stop()
 	if err := a.Run(ctx); err != nil {

@@ -57,6 +57,7 @@ func (p *Pump) launch(ctx context.Context) {
 	f := &flight{first: p.chunks.first(), landed: make(chan struct{})}
 	f.chunks = p.chunks.handOver(p.spare)
 	p.spare, p.flight, p.launched = nil, f, time.Now()
+	p.tellWaiting()
 	go func() {
 		defer close(f.landed)
 		f.next, f.err = p.appendLog(ctx, f.first, f.chunks)
@@ -111,6 +112,7 @@ func (p *Pump) count(f *flight) {
 	kept := copy(f.chunks, f.chunks[n:])
 	clear(f.chunks[kept:]) // let go of the text
 	f.chunks, f.first = f.chunks[:kept], f.first+n
+	p.observer.Stored(int(n))
 }
 
 // retire ends the flight; its memory serves the one after the next.

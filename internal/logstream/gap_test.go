@@ -35,7 +35,7 @@ func TestPumpFillsALargeGap(t *testing.T) {
 					content = appendText(content, int64(n+1), provision.Stdout, at, []byte(tt.text), end)
 				}
 				content = appendText(content, int64(tt.before+gap+1), provision.Stdout, at, []byte("y\n"), true)
-				content, err := appendUpdate(content, 1, false, ended(provision.Success))
+				content, err := appendUpdate(content, 1, false, time.Time{}, ended(provision.Success))
 				if err != nil {
 					t.Fatal(err)
 				}

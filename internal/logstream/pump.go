@@ -33,6 +33,8 @@ type PumpOptions struct {
 	// OnRetry hears each failure after which a call is repeated: one at a time,
 	// before Run returns, but not always on the goroutine that Run was called on.
 	OnRetry func(error)
+	// Observer may be nil.
+	Observer Observer
 }
 
 // Pump delivers one spool to the queue: chunks and updates in the order of the
@@ -42,10 +44,12 @@ type Pump struct {
 	queue   Queue
 	claim   uuid.UUID
 	options PumpOptions
-	reader  *Reader
-	chunks  assembler
-	flight  *flight // nil: none
-	spare   []provision.LogChunk
+	// observer is never nil.
+	observer Observer
+	reader   *Reader
+	chunks   assembler
+	flight   *flight // nil: none
+	spare    []provision.LogChunk
 	// launched is when the last one began.
 	launched time.Time
 	retry    *backoff.ExponentialBackOff
@@ -105,12 +109,17 @@ const (
 
 // NewPump returns a Pump for the spool of a claim.
 func NewPump(q Queue, claim uuid.UUID, spool *os.File, options PumpOptions) *Pump {
+	var observer Observer = unobserved{}
+	if options.Observer != nil {
+		observer = options.Observer
+	}
 	return &Pump{
-		queue:   q,
-		claim:   claim,
-		options: options,
-		reader:  NewReader(spool),
-		chunks:  assembler{want: 1},
+		queue:    q,
+		claim:    claim,
+		options:  options,
+		observer: observer,
+		reader:   NewReader(spool),
+		chunks:   assembler{want: 1},
 		retry: &backoff.ExponentialBackOff{
 			InitialInterval:     retrySoon,
 			RandomizationFactor: backoff.DefaultRandomizationFactor,
@@ -144,6 +153,9 @@ func (p *Pump) Run(ctx context.Context, wake, done <-chan struct{}) (Delivered, 
 		p.out.NextChunk = p.abort()
 	}
 	p.out.Skipped = p.reader.Skipped() + p.tailSkipped
+	if err == nil {
+		p.observer.Waits(time.Time{}) // else who comes next delivers the rest
+	}
 	return p.out, err
 }
 
@@ -164,6 +176,7 @@ func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
 			p.reader.Final()
 		}
 		before := p.reader.offset
+		p.observer.Turns(every)
 		if err := p.deliver(ctx, dead); err != nil || dead {
 			return err
 		}
@@ -177,6 +190,7 @@ func (p *Pump) run(ctx context.Context, wake <-chan struct{}) error {
 		} else {
 			look.Reset(every)
 		}
+		p.tellWaiting()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

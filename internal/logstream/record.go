@@ -23,7 +23,8 @@ type Record struct {
 	// End says that the chunk is complete.
 	End bool
 
-	// Update is the number of the update, from 1.
+	// Update is the number of the update, from 1. At is when it was written; an
+	// older child does not say.
 	Update int64
 	// Ack says that the child waits for the database's answer, which it knows
 	// by the number Asked: the one in the spool, whatever Update has become.
@@ -88,8 +89,8 @@ func appendClose(line []byte, chunk int64) []byte {
 }
 
 // appendUpdate appends the record of an update.
-func appendUpdate(line []byte, n int64, ack bool, report provision.Report) ([]byte, error) {
-	encoded, err := json.Marshal(wire{Update: n, Ack: ack, Report: &report})
+func appendUpdate(line []byte, n int64, ack bool, at time.Time, report provision.Report) ([]byte, error) {
+	encoded, err := json.Marshal(wire{Update: n, Ack: ack, At: at.UTC(), Report: &report})
 	if err != nil {
 		return line, err
 	}

@@ -50,6 +50,9 @@ func (p *Pump) abandoned() bool { return p.options.Resume || p.childDead() }
 func (p *Pump) answered(r Record, err error) error {
 	p.reported = r.Update
 	p.retry.Reset()
+	if err == nil {
+		p.observer.Reported(*r.Report, r.At)
+	}
 	if r.Ack && p.options.Acked != nil && !p.abandoned() {
 		var refused *provision.Failure
 		if err != nil {
@@ -85,6 +88,7 @@ func fatal(err error) bool {
 func (p *Pump) report(ctx context.Context, r Record) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	p.observer.Turns(callTimeout)
 	report := *r.Report
 	report.Detail.Number = r.Update
 	return p.queue.Report(ctx, p.claim, report)
@@ -110,6 +114,7 @@ func (p *Pump) appendLog(ctx context.Context, first int64, chunks []provision.Lo
 func (p *Pump) tryAppendLog(ctx context.Context, first int64, chunks []provision.LogChunk) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	p.observer.Turns(callTimeout)
 	return p.queue.AppendLog(ctx, p.claim, first, chunks)
 }
 
@@ -121,7 +126,9 @@ func (p *Pump) pause(ctx context.Context, why error) error {
 	if p.options.OnRetry != nil {
 		p.options.OnRetry(why)
 	}
-	wait := time.NewTimer(queue.Wait(why, p.retry.NextBackOff()))
+	again := queue.Wait(why, p.retry.NextBackOff())
+	p.observer.Turns(again)
+	wait := time.NewTimer(again)
 	defer wait.Stop()
 	select {
 	case <-ctx.Done():

@@ -76,7 +76,7 @@ const maxVital = 32 << 10
 // putUpdate writes the next update to the spool.
 func (w *Writer) putUpdate(ack bool, report provision.Report) error {
 	for began := time.Now(); ; {
-		record, err := appendUpdate(nil, w.updates+1, ack, report) // another may have come in between
+		record, err := appendUpdate(nil, w.updates+1, ack, began, report) // another may have come in between
 		if err != nil {
 			return fmt.Errorf("encode report: %w", err)
 		}

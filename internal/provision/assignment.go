@@ -34,6 +34,18 @@ type Assignment struct {
 	// HasResources says that something exists in the workspace, as far as its
 	// runs have told: an empty state is not all there is.
 	HasResources bool `json:"has_resources,omitempty"`
+	// QueuedSeconds is how long it had waited in the queue when it was claimed,
+	// by the database's clock. Nil where the database does not say.
+	QueuedSeconds *float64 `json:"queued_seconds,omitempty"`
+}
+
+// Waited is how long the provision had waited in the queue when it was claimed;
+// negative where that is not known.
+func (a Assignment) Waited() time.Duration {
+	if a.QueuedSeconds == nil {
+		return -1
+	}
+	return max(time.Duration(*a.QueuedSeconds*float64(time.Second)), 0)
 }
 
 // Stream says where a piece of log came from.

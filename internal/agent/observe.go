@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// Observer hears what happens, for who counts it. Its methods soon return and
+// may be called by several goroutines.
+type Observer interface {
+	// Claimed: a provision was claimed that had waited so long in the queue;
+	// negative where the database does not say.
+	Claimed(operation provision.Operation, waited time.Duration)
+	// StageTook: a run has left a stage.
+	StageTook(stage provision.Stage, took time.Duration)
+	// RunEnded: a run is over, and the database knows. The operation is "" where
+	// an earlier version of the agent began it.
+	RunEnded(operation provision.Operation, status provision.Status, code provision.Code)
+	// ChunksStored: the database has stored chunks of logs.
+	ChunksStored(chunks int)
+	// LeasesRenewed: a heartbeat was answered, or not, for so many claims.
+	LeasesRenewed(kept, lost, failed int)
+	// Swept: so many provisions of earlier boots were ended without a result.
+	Swept(provisions int)
+	// Beat: the database has answered a heartbeat.
+	Beat(at time.Time)
+}
+
+// unobserved is for an agent that nobody watches.
+type unobserved struct{}
+
+func (unobserved) Claimed(provision.Operation, time.Duration)                     {}
+func (unobserved) StageTook(provision.Stage, time.Duration)                       {}
+func (unobserved) RunEnded(provision.Operation, provision.Status, provision.Code) {}
+func (unobserved) ChunksStored(int)                                               {}
+func (unobserved) LeasesRenewed(_, _, _ int)                                      {}
+func (unobserved) Swept(int)                                                      {}
+func (unobserved) Beat(time.Time)                                                 {}
+
+// inTheWay says in a clause why the database did not answer as hoped. Everybody
+// who reaches the health port reads it, so it has nothing of the error's text.
+func inTheWay(err error) string {
+	switch queue.KindOf(err) {
+	case queue.Unavailable:
+		return "the database cannot be reached"
+	case queue.Unauthorized:
+		return "the database does not accept the cluster's token"
+	case queue.Superseded:
+		return "another start of this agent has taken its place"
+	default:
+		return "the database refuses this agent; its log says why"
+	}
+}

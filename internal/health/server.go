@@ -1,0 +1,76 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// The limits of a server that anybody may ask who reaches its port: a probe or a
+// scrape is one short request, and an agent must not run out of descriptors for
+// what others open.
+const (
+	headerTimeout = 5 * time.Second
+	requestLimit  = 30 * time.Second
+	headerLimit   = 8 << 10 // bytes
+	connections   = 64
+)
+
+// Server is the HTTP server of an agent.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+	serving  sync.WaitGroup
+}
+
+// Listen opens the port and serves until Close. The error says which setting
+// names the port.
+func Listen(address string, handler http.Handler) (*Server, error) {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("health.listen = %q: another program, or another agent, has that port already; name a free one", address)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("health.listen = %q: this user may not open that port; name one from 1024 up", address)
+	case err != nil:
+		return nil, fmt.Errorf("health.listen = %q: %w", address, err)
+	}
+	s := &Server{
+		listener: netutil.LimitListener(listener, connections),
+		http: &http.Server{
+			Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: requestLimit,
+			MaxHeaderBytes: headerLimit,
+			// What a stranger sends is no news for the agent's log.
+			ErrorLog: log.New(io.Discard, "", 0),
+		},
+	}
+	// One request a connection: those that stay open and idle would keep others out.
+	s.http.SetKeepAlivesEnabled(false)
+	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) // it ends with Close
+	return s, nil
+}
+
+// Address is where the server listens, with the port that it was given.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// closeLimit is how long what is being answered may take when the agent ends.
+const closeLimit = 2 * time.Second
+
+// Close ends the server and waits until nothing of it is left.
+func (s *Server) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close() // it has had its time
+	}
+	s.serving.Wait()
+}

@@ -1,0 +1,145 @@
+package health
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// served is a server on a port of this machine, with its loops and standing.
+type served struct {
+	*Server
+	loops    *Loops
+	standing *Standing
+}
+
+func serve(t *testing.T, margin time.Duration) served {
+	t.Helper()
+	s := served{loops: NewLoops(margin), standing: NewStanding()}
+	measured := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "measured") })
+	var err error
+	if s.Server, err = Listen("127.0.0.1:0", Handler(s.loops, s.standing, measured)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s served) ask(t *testing.T, method, path string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Address()+path, strings.NewReader("x=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	read, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, strings.TrimSpace(string(read))
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	s := serve(t, time.Nanosecond) // whatever has begun is stuck
+	for _, tc := range []struct {
+		method, path string
+		status       int
+		body         string
+	}{
+		{"GET", "/healthz", 200, `{"status":"ok","loops":[]}`},
+		{"GET", "/readyz", 503, `{"status":"not ready","reason":"it has not registered with the database yet"}`},
+		{"GET", "/metrics", 200, "measured"},
+		{"HEAD", "/healthz", 200, ""},
+		{"POST", "/healthz", 405, "Method Not Allowed"},
+		{"DELETE", "/metrics", 405, "Method Not Allowed"},
+		{"GET", "/", 404, "404 page not found"},
+		{"GET", "/debug/pprof/", 404, "404 page not found"},
+		{"GET", "/healthz/x", 404, "404 page not found"},
+	} {
+		if status, body := s.ask(t, tc.method, tc.path); status != tc.status || body != tc.body {
+			t.Errorf("%s %s = %d %q, want %d %q", tc.method, tc.path, status, body, tc.status, tc.body)
+		}
+	}
+
+	defer s.loops.Begin("delivery of provision 7").End()
+	status, body := s.ask(t, "GET", "/healthz")
+	if want := `{"status":"stuck","reason":"delivery of provision 7 has not turned for 0s","loops":["delivery of provision 7"],"stuck":[{"loop":"delivery of provision 7","seconds":0}]}`; status != 503 || body != want {
+		t.Errorf("GET /healthz = %d %q, want 503 %q", status, body, want)
+	}
+	s.standing.Beat(time.Minute)
+	status, body = s.ask(t, "GET", "/readyz")
+	var said struct {
+		Status        string
+		LastHeartbeat time.Time `json:"last_heartbeat"`
+	}
+	if err := json.Unmarshal([]byte(body), &said); err != nil || status != 200 || said.Status != "ready" || time.Since(said.LastHeartbeat) > time.Minute {
+		t.Errorf("GET /readyz = %d %q (%v), want 200, ready, with the time of the last heartbeat", status, body, err)
+	}
+}
+
+func TestPortIsTaken(t *testing.T) {
+	t.Parallel()
+	first := serve(t, time.Minute)
+	_, err := Listen(first.Address(), http.NotFoundHandler())
+	want := fmt.Sprintf("health.listen = %q: another program, or another agent, has that port already; name a free one", first.Address())
+	if err == nil || err.Error() != want {
+		t.Errorf("Listen(a port in use) error = %v, want %s", err, want)
+	}
+}
+
+// Whoever opens connections and says nothing keeps the probes out for a few
+// seconds at most, and costs no more than a few descriptors.
+func TestSilentConnections(t *testing.T) {
+	t.Parallel()
+	s := serve(t, time.Minute)
+	for range connections {
+		conn, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // nothing was written
+		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if status, _ := s.ask(t, "GET", "/healthz"); status != 200 {
+		t.Errorf("GET /healthz = %d, want 200", status)
+	}
+	if took := time.Since(began); took < headerTimeout/2 || took > 4*headerTimeout {
+		t.Errorf("the probe took %s, want it to wait until silent connections are closed, after %s", took, headerTimeout)
+	}
+}
+
+func TestLargeHeader(t *testing.T) {
+	t.Parallel()
+	s := serve(t, time.Minute)
+	conn, err := net.Dial("tcp", s.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // a reader's
+	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n", strings.Repeat("a", 4*headerLimit)); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("status = %d, want 431", res.StatusCode)
+	}
+}

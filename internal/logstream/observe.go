@@ -1,0 +1,45 @@
+package logstream
+
+import (
+	"time"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// Observer hears how a delivery gets on. Its methods soon return and may be
+// called by several goroutines; none is called for each line.
+type Observer interface {
+	// Turns says that the Pump looks at the spool, or calls the queue, and waits
+	// so long at most before it turns again.
+	Turns(waits time.Duration)
+	// Waits says since when the oldest line has waited that was read from the
+	// spool and is not stored; zero: there is none.
+	Waits(since time.Time)
+	// Stored says that the database has stored chunks.
+	Stored(chunks int)
+	// Reported says that the database has accepted an update, and when the child
+	// wrote it; zero where it does not say.
+	Reported(report provision.Report, at time.Time)
+}
+
+// unobserved is for a delivery that nobody watches.
+type unobserved struct{}
+
+func (unobserved) Turns(time.Duration)                  {}
+func (unobserved) Waits(time.Time)                      {}
+func (unobserved) Stored(int)                           {}
+func (unobserved) Reported(provision.Report, time.Time) {}
+
+// tellWaiting tells since when the oldest line waits.
+func (p *Pump) tellWaiting() {
+	switch f := p.flight; {
+	case f != nil && len(f.chunks) > 0:
+		p.observer.Waits(f.chunks[0].EmittedAt)
+	case len(p.chunks.batch) > 0:
+		p.observer.Waits(p.chunks.batch[0].EmittedAt)
+	case p.chunks.open && p.chunks.number >= p.chunks.want:
+		p.observer.Waits(p.chunks.at)
+	default:
+		p.observer.Waits(time.Time{})
+	}
+}
