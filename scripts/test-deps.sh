@@ -44,14 +44,18 @@ build_charts_tools() {
     go mod download "k8s.io/kubernetes@$version" || return 1
   done
   go mod download "github.com/prometheus-operator/prometheus-operator@$prometheus_operator_version" || return 1
-  install_versioned helm "$helm_version" helm.sh/helm/v3/cmd/helm &&
+  # Its releases are told which Kubernetes they are for; it would assume 1.20 else.
+  local for=helm.sh/helm/v3/pkg
+  install_versioned helm "$helm_version" helm.sh/helm/v3/cmd/helm \
+    "-X $for/chartutil.k8sVersionMajor=1 -X $for/chartutil.k8sVersionMinor=32 -X $for/lint/rules.k8sVersionMajor=1 -X $for/lint/rules.k8sVersionMinor=32" &&
     install_versioned kubeconform "$kubeconform_version" github.com/yannh/kubeconform/cmd/kubeconform
 }
 
-# install_versioned NAME VERSION PACKAGE has NAME-VERSION built, and NAME lead there.
+# install_versioned NAME VERSION PACKAGE [LDFLAGS] has NAME-VERSION built, and NAME
+# lead there.
 install_versioned() {
   [ -x "$tools/$1-$2" ] || {
-    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part go install -trimpath -ldflags '-s -w' "$3@$2" &&
+    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part go install -trimpath -ldflags "-s -w ${4:-}" "$3@$2" &&
       mv "$tools/$1.part/$1" "$tools/$1-$2" && rm -rf "$tools/$1.part"
   } && ln -sfn "$1-$2" "$tools/$1"
 }

@@ -1,0 +1,87 @@
+{{/* All of /etc/tendril is one volume, so that what the configuration names and
+what is mounted stand side by side. */}}
+{{- define "tendril.files" -}}
+- configMap:
+    name: {{ include "tendril.fullname" . }}
+    items:
+      - key: tendril.toml
+        path: tendril.toml
+      {{- range $host, $set := .Values.git.hosts }}
+      {{- if $set.knownHosts }}
+      - key: {{ include "tendril.hostDir" $host | replace "/" "." }}.known_hosts
+        path: {{ include "tendril.hostDir" $host }}/known_hosts
+      {{- end }}
+      {{- end }}
+- secret:
+    name: {{ include "tendril.tokenSecret" . }}
+    items:
+      - key: {{ .Values.queue.tokenSecretKey }}
+        path: token
+{{- with .Values.queue.urlSecret }}
+{{- if .name }}
+- secret:
+    name: {{ .name }}
+    items:
+      - key: {{ .key }}
+        path: queue-url
+{{- end }}
+{{- end }}
+{{- with .Values.identity }}
+{{- if .existingSecret }}
+- secret:
+    name: {{ .existingSecret }}
+    items:
+      - key: {{ .key }}
+        path: identity
+{{- end }}
+{{- end }}
+{{- range $kind, $name := dict "configMap" .Values.ca.configMap "secret" .Values.ca.secret }}
+{{- if $name }}
+- {{ $kind }}:
+    name: {{ $name }}
+    items:
+      - key: {{ $.Values.ca.key }}
+        path: ca.crt
+{{- end }}
+{{- end }}
+{{- range $host, $set := .Values.git.hosts }}
+{{- $dir := include "tendril.hostDir" $host }}
+- secret:
+    name: {{ $set.secret.name }}
+    items:
+      {{- with $set.secret.token }}
+      - key: {{ . }}
+        path: {{ $dir }}/token
+      {{- end }}
+      {{- with $set.secret.sshKey }}
+      - key: {{ . }}
+        path: {{ $dir }}/ssh_key
+      {{- end }}
+      {{- with $set.secret.appKey }}
+      - key: {{ . }}
+        path: {{ $dir }}/app.pem
+      {{- end }}
+{{- end }}
+{{- range $i, $entry := .Values.credentials }}
+{{- $dir := printf "credentials/%d" $i }}
+{{- if $entry.secret }}
+- secret:
+    name: {{ $entry.secret }}
+    items:
+      {{- with $entry.envFile }}
+      - key: {{ . }}
+        path: {{ $dir }}/env
+      {{- end }}
+      {{- range $variable, $key := $entry.files }}
+      - key: {{ $key }}
+        path: {{ $dir }}/files/{{ $variable }}
+      {{- end }}
+{{- end }}
+{{- if $entry.awsRoleArn }}
+- serviceAccountToken:
+    audience: sts.amazonaws.com
+    expirationSeconds: 3600
+    path: {{ $dir }}/aws-token
+{{- end }}
+{{- end }}
+{{- end -}}

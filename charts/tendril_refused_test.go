@@ -1,0 +1,72 @@
+package charts
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestAgentRefuses(t *testing.T) {
+	t.Parallel()
+	with := func(more string) string { return three + more }
+	queue := func(keys string) string { return "cluster: prod\nqueue: {" + keys + "}\n" }
+	testRefusals(t, agentChart, []refusal{
+		{"nothing", "", []string{
+			"cluster: missing; set it to the cluster's name on the console's page Clusters",
+			"queue.url: missing; set it to https://… of trellis serve",
+			"queue.tokenSecret: missing; make a Secret with the cluster's token, kubectl create secret generic tendril-token --namespace platform --from-file=token=FILE",
+		}},
+		{"cluster's name", strings.Replace(three, "prod", "our prod", 1), []string{`cluster: "our prod" must be 1 to 63 letters, digits`}},
+		{"two urls", queue("url: https://t.example, urlSecret: {name: u}, tokenSecret: t"), []string{"queue.url and queue.urlSecret.name are both set"}},
+		{"no url", queue("url: tendril.example, tokenSecret: t"), []string{"queue.url: must be https://HOST"}},
+		{"a password", queue("url: 'postgres://u:hunter2@db/x', tokenSecret: t"), []string{"queue.url: has a password", "queue.urlSecret.name"}},
+		{"in the clear", queue("url: 'http://t.example', tokenSecret: t"), []string{"queue.url: http:// would send", "queue.allowHttp=true"}},
+		{"two tokens", queue("url: https://t.example, tokenSecret: t, token: tnd_x"), []string{"queue.token and queue.tokenSecret are both set"}},
+		{"no token", queue("url: https://t.example, token: sb_secret_x"), []string{"queue.token: is no cluster's token, which begins with tnd_"}},
+		{"a token for a name", queue("url: https://t.example, tokenSecret: tnd_x"), []string{"queue.tokenSecret: is a token; it must be the name of a Secret"}},
+		{"local state, no volume", with("persistence: {enabled: false}\nidentity: {existingSecret: i}\n"), []string{"persistence.enabled=false with local state", "state.default=managed or state.backend"}},
+		{"local backend, no volume", with("persistence: {enabled: false}\nidentity: {existingSecret: i}\nstate: {default: managed, backend: local}\n"), []string{"persistence.enabled=false with local state"}},
+		{"no volume, no identity", with("persistence: {enabled: false}\nstate: {default: managed}\n"), []string{"persistence.enabled=false without identity.existingSecret"}},
+		{"states scaled away", with("persistence: {retention: {whenScaled: Delete}}\n"), []string{"persistence.retention.whenScaled=Delete with local state"}},
+		{"replicas", with("replicas: 2\nstate: {default: managed}\n"), []string{"replicas=2 without identity.existingSecret", "age-keygen"}},
+		{"short grace", with("terminationGracePeriodSeconds: 60\n"), []string{"terminationGracePeriodSeconds=60", "a drain of 10m takes up to 690"}},
+		{"no scraper", with("serviceMonitor: {enabled: true}\n"), []string{"serviceMonitor.enabled=true", "set networkPolicy.metricsFrom, such as"}},
+		{"nowhere", with("networkPolicy: {strict: true}\n"), []string{"networkPolicy.strict=true with an empty networkPolicy.egress"}},
+		{"not strict", with("networkPolicy: {egress: [{}]}\n"), []string{"networkPolicy.egress has no effect without networkPolicy.strict=true"}},
+		{"root", with("podSecurityContext: {runAsNonRoot: false}\n"), []string{"podSecurityContext.runAsNonRoot: must be true"}},
+		{"token in the environment", with("extraEnv: [{name: TENDRIL_API_TOKEN, value: tnd_x}]\n"), []string{"extraEnv: TENDRIL_API_TOKEN is the agent's own"}},
+		{"home", with("extraEnv: [{name: HOME, value: /x}]\n"), []string{"extraEnv: HOME is set by the chart"}},
+		{"two authorities", with("ca: {configMap: a, secret: b}\n"), []string{"ca.configMap and ca.secret are both set"}},
+		{"the chart's volume", with("extraVolumes: [{name: data, emptyDir: {}}]\n"), []string{"extraVolumes: data is a volume of the chart's"}},
+		{"the chart's directory", with("extraVolumeMounts: [{name: x, mountPath: /etc/tendril/x}]\n"), []string{"extraVolumeMounts: /etc/tendril/x is the chart's"}},
+		{"no key", with("git: {hosts: {github.com: {secret: {name: g}}}}\n"), []string{`git.hosts."github.com".secret: names no key`, "token, sshKey or appKey"}},
+		{"no secret", with("credentials: [{workspace: a, envFile: e}]\n"), []string{"credentials[0].secret: missing"}},
+		{"no credential", with("credentials: [{workspace: a}]\n"), []string{"credentials[0]: names no credential"}},
+		{"relative hook", with("policy: {hook: [conftest]}\n"), []string{`policy.hook: "conftest" is no absolute path`}},
+		{"raw data_dir", with("config: {data_dir: /x}\n"), []string{"config.data_dir: the chart sets it; use persistence"}},
+		{"raw policy", with("config: {policy: {repos: [x], plain_sensitive: false}}\n"), []string{"config.policy.repos: the chart sets it; use policy.repos", "config.policy.plain_sensitive: the chart sets it"}},
+		{"raw token", with("config: {queue: {token_file: /x}}\n"), []string{"config.queue.token_file: the chart sets it; use queue.tokenSecret"}},
+
+		// By the schema, which names the key.
+		{"typo", with("polcy: {repos: []}\n"), []string{"Additional property polcy is not allowed"}},
+		{"typo within", with("policy: {repo: []}\n"), []string{"policy: Additional property repo is not allowed"}},
+		{"typo in config", with("config: {run: {timout: 1h}}\n"), []string{"config.run: Additional property timout is not allowed"}},
+		{"typo in a host", with("git: {hosts: {github.com: {secret: {name: g, ssh_key: k}}}}\n"), []string{"git.hosts.github.com.secret: Additional property ssh_key is not allowed"}},
+		{"approval", with("policy: {approval: sometimes}\n"), []string{`policy.approval must be one of the following: "never", "destructive", "always"`}},
+		{"operation", with("policy: {operations: [explode]}\n"), []string{"policy.operations.0 must be one of the following"}},
+		{"slots", with("slots: 65\n"), []string{"slots: Must be less than or equal to 64"}},
+		{"duration", with("drainTimeout: 600\n"), []string{"drainTimeout: Invalid type. Expected: string"}},
+		{"no evictions", with("podDisruptionBudget: {maxUnavailable: 0}\n"), []string{"podDisruptionBudget.maxUnavailable"}},
+		{"text for a switch", with("persistence: {enabled: 'no'}\n"), []string{"persistence.enabled: Invalid type. Expected: boolean"}},
+		{"a host's URL", with("git: {hosts: {'https://github.com': {secret: {name: g, token: t}}}}\n"), []string{"git.hosts"}},
+	})
+}
+
+// A password that was refused must not be in what is shown of it.
+func TestAgentRefusesWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{"url: 'postgres://u:hunter2@db/x', tokenSecret: t", "url: https://t.example, token: hunter2", "url: https://t.example, tokenSecret: tnd_hunter2"} {
+		if _, complaint := agentChart.template(t, "cluster: prod\nqueue: {"+keys+"}\n"); complaint == "" || strings.Contains(complaint, "hunter2") {
+			t.Errorf("helm template with %s says %q, want a refusal without the secret", keys, complaint)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package charts
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const agentChart chart = "tendril"
+
+// three are the values that suffice.
+const three = "cluster: prod\nqueue: {url: https://tendril.example, tokenSecret: tendril-token}\n"
+
+// agentRenderings are values of the agent's chart, by what they are about.
+var agentRenderings = []rendering{
+	{name: "three-values", values: three, snapshot: true, check: checkThreeValues},
+	{name: "everything", values: everything, snapshot: true, check: func(t *testing.T, all objects) {
+		checkFiles(t, all, "tendril.toml", "git/git.corp.example_8443/known_hosts", "token", "queue-url", "identity", "ca.crt",
+			"git/git.corp.example_8443/ssh_key", "git/github.com/app.pem",
+			"credentials/0/env", "credentials/0/files/GOOGLE_APPLICATION_CREDENTIALS", "credentials/1/aws-token")
+	}},
+	{name: "no-volume", snapshot: true, values: three + "state: {default: managed}\nidentity: {existingSecret: tendril-identity}\npersistence: {enabled: false}\n",
+		check: func(t *testing.T, all objects) {
+			set := all.one(t, "StatefulSet")
+			set.want(t, nil, "spec", "volumeClaimTemplates")
+			set.want(t, nil, "spec", "persistentVolumeClaimRetentionPolicy")
+			set.want(t, map[string]any{}, "spec", "template", "spec", "volumes", "data", "emptyDir")
+		}},
+	{name: "token as a value", values: "cluster: prod\nqueue: {url: https://tendril.example, token: tnd_abc}\n", check: func(t *testing.T, all objects) {
+		secret := all.one(t, "Secret")
+		secret.want(t, "tendril-token", "metadata", "name")
+		secret.want(t, "dG5kX2FiYw==", "data", "token")
+		if set := yamlOf(all.one(t, "StatefulSet")) + yamlOf(all.one(t, "ConfigMap")); strings.Contains(set, "tnd_abc") {
+			t.Error("the token stands outside its Secret")
+		}
+	}},
+	{name: "drain", values: three + "drainTimeout: 1h30m\ncancelGrace: 90s\n", check: func(t *testing.T, all objects) {
+		all.one(t, "StatefulSet").want(t, 90*60+90+60, "spec", "template", "spec", "terminationGracePeriodSeconds")
+	}},
+	{name: "longer grace", values: three + "terminationGracePeriodSeconds: 3600\n", check: func(t *testing.T, all objects) {
+		all.one(t, "StatefulSet").want(t, 3600, "spec", "template", "spec", "terminationGracePeriodSeconds")
+	}},
+	{name: "image", values: three + "image: {tag: v1.2.3, variant: slim}\n", check: wantImage("ghcr.io/tendril-run/tendril:v1.2.3-slim")},
+	{name: "digest", values: three + "image: {repository: mirror.example/t, digest: sha256:" + strings.Repeat("a", 64) + "}\n",
+		check: wantImage("mirror.example/t@sha256:" + strings.Repeat("a", 64))},
+	{name: "rules", values: three + "rbac: {rules: [{apiGroups: [''], resources: [configmaps], verbs: [get]}], clusterRules: [{apiGroups: [''], resources: [namespaces], verbs: [create]}]}\n",
+		check: func(t *testing.T, all objects) {
+			all.one(t, "StatefulSet").want(t, true, "spec", "template", "spec", "automountServiceAccountToken")
+			all.one(t, "Role").want(t, []any{"configmaps"}, "rules", 0, "resources")
+			all.one(t, "ClusterRole").want(t, "platform-tendril", "metadata", "name")
+			for _, kind := range []string{"RoleBinding", "ClusterRoleBinding"} {
+				all.one(t, kind).want(t, map[string]any{"kind": "ServiceAccount", "name": "tendril", "namespace": "platform"}, "subjects", 0)
+			}
+		}},
+	{name: "foreign account", values: three + "serviceAccount: {create: false, name: ours, automountToken: true}\n", check: func(t *testing.T, all objects) {
+		if made := all.of("ServiceAccount"); len(made) != 0 {
+			t.Errorf("a service account is made although serviceAccount.create is false")
+		}
+		all.one(t, "StatefulSet").want(t, "ours", "spec", "template", "spec", "serviceAccountName")
+		all.one(t, "StatefulSet").want(t, true, "spec", "template", "spec", "automountServiceAccountToken")
+	}},
+	{name: "strict network", values: three + "networkPolicy: {strict: true, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 443}]}], metricsFrom: [{podSelector: {}}]}\n",
+		check: func(t *testing.T, all objects) {
+			policy := all.one(t, "NetworkPolicy")
+			policy.want(t, 53, "spec", "egress", 0, "ports", 0, "port")
+			policy.want(t, "10.0.0.0/8", "spec", "egress", 1, "to", 0, "ipBlock", "cidr")
+			policy.want(t, nil, "spec", "egress", 2)
+			policy.want(t, 9090, "spec", "ingress", 0, "ports", 0, "port")
+		}},
+	{name: "switched off", values: three + "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nserviceMonitor: {enabled: true}\n", check: func(t *testing.T, all objects) {
+		for _, kind := range []string{"NetworkPolicy", "PodDisruptionBudget"} {
+			if len(all.of(kind)) != 0 {
+				t.Errorf("there is a %s, which is switched off", kind)
+			}
+		}
+	}},
+	{name: "OpenShift", values: three + "podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}\n", check: func(t *testing.T, all objects) {
+		all.one(t, "StatefulSet").want(t, nil, "spec", "template", "spec", "securityContext", "runAsUser")
+	}},
+	{name: "long names", values: "cluster: " + strings.Repeat("c", 62) + "-\nqueue: {url: https://tendril.example, tokenSecret: t}\nfullnameOverride: " + strings.Repeat("n", 90) + "\n", check: checkLongNames},
+	{name: "subchart", values: three + "global: {registry: x}\n"},
+}
+
+func TestAgentRenderings(t *testing.T) {
+	t.Parallel()
+	testRenderings(t, agentChart, agentRenderings)
+}
+
+func checkThreeValues(t *testing.T, all objects) {
+	if got, want := fmt.Sprint(all.names()), "[NetworkPolicy/tendril PodDisruptionBudget/tendril ServiceAccount/tendril ConfigMap/tendril Service/tendril StatefulSet/tendril]"; got != want {
+		t.Errorf("three values make %s, want %s: no role, no secret", got, want)
+	}
+	checkFiles(t, all, "tendril.toml", "token")
+	set := all.one(t, "StatefulSet")
+	pod := []any{"spec", "template", "spec"}
+	at := func(path ...any) []any { return append(append([]any{}, pod...), path...) }
+	set.want(t, "Parallel", "spec", "podManagementPolicy")
+	set.want(t, false, at("automountServiceAccountToken")...)
+	set.want(t, 600+30+60, at("terminationGracePeriodSeconds")...)
+	set.want(t, 10001, at("securityContext", "runAsUser")...)
+	set.want(t, "ghcr.io/tendril-run/tendril:0.0.0", at("containers", 0, "image")...)
+	set.want(t, "prod.$(POD_NAME)", at("containers", 0, "env", "TENDRIL_NAME", "value")...)
+	set.want(t, "/healthz", at("containers", 0, "livenessProbe", "httpGet", "path")...)
+	set.want(t, "/readyz", at("containers", 0, "readinessProbe", "httpGet", "path")...)
+	set.want(t, "Retain", "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted")
+	set.want(t, 0o440, at("volumes", "config", "projected", "defaultMode")...)
+	policy := all.one(t, "NetworkPolicy")
+	policy.want(t, []any{}, "spec", "ingress")
+	policy.want(t, []any{map[string]any{}}, "spec", "egress")
+
+	// What decides which pods and which claim are meant can never be changed, so
+	// the chart's version must not be in there, nor in the pods' labels: those of
+	// another chart alone must not be a reason to end what runs.
+	for _, path := range [][]any{{"spec", "selector", "matchLabels"}, {"spec", "template", "metadata", "labels"}, {"spec", "volumeClaimTemplates", 0, "metadata", "labels"}} {
+		labels, _ := set.get(path...).(map[string]any)
+		if len(labels) == 0 || labels["helm.sh/chart"] != nil || labels["app.kubernetes.io/version"] != nil {
+			t.Errorf("%v = %v, want labels without a version", path, labels)
+		}
+	}
+}
+
+// checkFiles wants those files, and no others, below /etc/tendril.
+func checkFiles(t *testing.T, all objects, want ...string) {
+	t.Helper()
+	var got []string
+	for _, file := range mounted(all) {
+		got = append(got, file.path)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("/etc/tendril has %v, want %v", got, want)
+	}
+}
+
+func wantImage(image string) func(*testing.T, objects) {
+	return func(t *testing.T, all objects) {
+		all.one(t, "StatefulSet").want(t, image, "spec", "template", "spec", "containers", 0, "image")
+	}
+}
+
+// checkLongNames holds names against what Kubernetes and the agent allow.
+func checkLongNames(t *testing.T, all objects) {
+	set := all.one(t, "StatefulSet")
+	// The controller makes labels of it, with a hash of 10 and a dash.
+	name, _ := set.get("metadata", "name").(string)
+	if len(name) > 52 {
+		t.Errorf("the StatefulSet's name has %d characters, want at most 52", len(name))
+	}
+	agent, _ := set.get("spec", "template", "spec", "containers", 0, "env", "TENDRIL_NAME", "value").(string)
+	if got := len(strings.Replace(agent, "$(POD_NAME)", name+"-999", 1)); got > 100 {
+		t.Errorf("the agent's name has %d characters, want at most 100", got)
+	}
+	set.want(t, strings.Repeat("c", 62), "metadata", "labels", "tendril.run/cluster")
+}
+
+// A changed configuration has to reach the agent, which reads it at its start.
+func TestAgentRollsWithItsConfiguration(t *testing.T) {
+	t.Parallel()
+	sum := func(values string, args ...string) string {
+		rendered, complaint := agentChart.template(t, values, args...)
+		if complaint != "" {
+			t.Fatal(complaint)
+		}
+		annotation, _ := decode(t, rendered).one(t, "StatefulSet").get("spec", "template", "metadata", "annotations", "checksum/config").(string)
+		return annotation
+	}
+	const token = "cluster: prod\nqueue: {url: https://tendril.example, token: tnd_abc}\n"
+	for _, tc := range []struct{ name, before, after string }{
+		{"a key of the file", three, three + "slots: 3\n"},
+		{"a raw key", three, three + "config: {run: {timeout: 3h}}\n"},
+		{"another Secret", three, strings.Replace(three, "tendril-token", "other", 1)},
+		{"another token", token, strings.Replace(token, "tnd_abc", "tnd_abd", 1)},
+	} {
+		if before, after := sum(tc.before), sum(tc.after); before == after || len(after) != 64 {
+			t.Errorf("checksum/config with %s: %q before, %q after, want another", tc.name, before, after)
+		}
+	}
+	if sum(three) != sum(three+"replicas: 0\nresources: {limits: {memory: 3Gi}}\n") {
+		t.Error("checksum/config changes with what is not the agent's configuration")
+	}
+}
