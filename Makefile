@@ -40,6 +40,11 @@ chaos: deps ## Break a running system in every way there is, some minutes long, 
 	@RAPID_CHECKS=300 go test -race -count=1 -timeout 20m -run 'TestModel|TestEverything' ./sql
 	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
+.PHONY: e2e-kube
+e2e-kube: deps ## Install the charts on a real Kubernetes API server; builds that first, once
+	@scripts/kube-deps.sh $(TOOLS)
+	@go test -race -tags kube -count=1 -timeout 20m $(TESTARGS) ./e2e/kube
+
 .PHONY: deps
 deps: ## Install what the tests need: PostgreSQL, git, Terraform, OpenTofu
 	@scripts/test-deps.sh $(TOOLS)

@@ -1,0 +1,124 @@
+{{- define "trellis.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* At most 53 characters, for what is put behind it. */}}
+{{- define "trellis.fullname" -}}
+{{- $name := include "trellis.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" }}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- /* What never changes: selectors are of it. */}}
+{{- define "trellis.selector" -}}
+app.kubernetes.io/name: {{ include "trellis.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "trellis.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "trellis.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | trunc 63 | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: tendril
+{{- end }}
+
+{{- define "trellis.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "trellis.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "trellis.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{- define "trellis.servicePort" -}}
+{{- if .Values.service.port }}{{ .Values.service.port }}{{ else if .Values.tls.secretName }}443{{ else }}80{{ end }}
+{{- end }}
+
+{{- define "trellis.host" -}}
+{{- .Values.ingress.host | default (urlParse .Values.publicURL).hostname }}
+{{- end }}
+
+{{- /* What all pods have: takes (dict "root" . "url" SECRET-OF-THE-URL). */}}
+{{- define "trellis.env" -}}
+- name: TRELLIS_DATABASE_URL_FILE
+  value: /etc/trellis/database/url
+{{- if or .Values.ca.configMap .Values.ca.secret }}
+- name: SSL_CERT_DIR # besides the file of the system's
+  value: /etc/trellis/ca
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "trellis.mounts" -}}
+- {name: database, mountPath: /etc/trellis/database, readOnly: true}
+{{- if or .Values.ca.configMap .Values.ca.secret }}
+- {name: ca, mountPath: /etc/trellis/ca, readOnly: true}
+{{- end }}
+- {name: tmp, mountPath: /tmp}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "trellis.volumes" -}}
+{{- include "trellis.secretVolume" (list "database" .url "url") }}
+{{- with .root.Values.ca }}
+{{- if .configMap }}
+- name: ca
+  configMap: {name: {{ .configMap | quote }}}
+{{- else if .secret }}
+- name: ca
+  secret: {secretName: {{ .secret | quote }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+- name: tmp
+  emptyDir: {sizeLimit: {{ .root.Values.tmpSizeLimit | quote }}}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Takes (list VOLUME SECRET FILE): one key of a Secret as a file for this group alone. */}}
+{{- define "trellis.secretVolume" }}
+- name: {{ index . 0 }}
+  secret:
+    secretName: {{ (index . 1).name | quote }}
+    defaultMode: 0440
+    items:
+      - {key: {{ (index . 1).key | quote }}, path: {{ index . 2 }}}
+{{- end }}
+
+{{- /* What all pods of a kind have around their containers. */}}
+{{- define "trellis.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,167 @@
+package charts
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// What the chart starts is started: the programs' own arguments, with the files
+// that are mounted and the environment that is set, on a real database.
+func TestTrellisRuns(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "trellis")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/trellis").CombinedOutput(); err != nil {
+		t.Fatalf("build trellis: %v\n%s", err, out)
+	}
+	database := pgtest.OwnServer(t)
+	for _, tc := range []struct{ name, values, scheme string }{
+		{"least", trellisLeast, "http"},
+		{"most", trellisMost, "http"},
+		{"supabase and TLS", trellisLeast + "tls: {secretName: certificate}\nsignIn: {supabase: {url: 'https://abc.supabase.co', keySecret: {name: supabase}, provider: github}}\n", "https"},
+	} {
+		rendered, complaint := trellis.template(t, tc.values)
+		if complaint != "" {
+			t.Fatal(complaint)
+		}
+		all := decode(t, rendered)
+		for _, o := range all.of("Job") {
+			if out, err := container(t, program, podSpec(o), database.URL).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v fails: %v\n%s", tc.name, o.get("metadata", "name"), err, out)
+			}
+		}
+		t.Run(tc.name, func(t *testing.T) { serves(t, container(t, program, podSpec(all.one(t, "Deployment")), database.URL), all.one(t, "Deployment"), tc.scheme) })
+	}
+}
+
+// serves has the server answer each of its probes, and end when it is told to.
+func serves(t *testing.T, cmd *exec.Cmd, deployment object, scheme string) {
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	urls := map[string]string{}
+	for lines := bufio.NewScanner(log); len(urls) < 2; {
+		if !lines.Scan() {
+			t.Fatalf("%s ends before it serves: %v\n%s", cmd.Args, cmd.Wait(), said.String())
+		}
+		said.WriteString(lines.Text() + "\n")
+		var line struct{ Msg, URL string }
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Errorf("a line of the log is no JSON: %s", lines.Text())
+		}
+		if line.URL != "" {
+			urls[line.Msg] = line.URL
+		}
+	}
+	if people := urls["serving people and agents"]; !strings.HasPrefix(people, scheme+"://") {
+		t.Errorf("people and agents are served at %q, want %s", people, scheme)
+	}
+	for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+		path := deployment.get("spec", "template", "spec", "containers", 0, probe, "httpGet", "path")
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, urls["serving metrics and probes"]+fmt.Sprint(path), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatalf("%s: %v", probe, err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: GET %v = %s, want 200", probe, path, answer.Status)
+		}
+	}
+	grace := deployment.get("spec", "template", "spec", "terminationGracePeriodSeconds").(int)
+	killed := time.AfterFunc(time.Duration(grace)*time.Second, func() { _ = cmd.Process.Kill() })
+	defer killed.Stop()
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v, want an end of its own within %d s", err, grace)
+	}
+}
+
+// container is the process of a pod's only container, here: what is mounted lies
+// in a directory of the test's, and ports are any that are free.
+func container(t *testing.T, program string, pod any, database string) *exec.Cmd {
+	t.Helper()
+	root := t.TempDir()
+	of := follow(pod, "containers", 0)
+	mounts, _ := follow(of, "volumeMounts").([]any)
+	for _, mount := range mounts {
+		mountVolume(t, follow(pod, "volumes", follow(mount, "name")), filepath.Join(root, fmt.Sprint(follow(mount, "mountPath"))), database)
+	}
+	here := strings.NewReplacer("/etc/trellis/", root+"/etc/trellis/", "--listen=:8080", "--listen=127.0.0.1:0", "--metrics-listen=:9090", "--metrics-listen=127.0.0.1:0")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program)
+	args, _ := follow(of, "args").([]any)
+	for _, arg := range args {
+		cmd.Args = append(cmd.Args, here.Replace(fmt.Sprint(arg)))
+	}
+	cmd.Env = []string{"HOME=" + root, "TMPDIR=" + root}
+	variables, _ := follow(of, "env").([]any)
+	for _, v := range variables {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%v=%s", follow(v, "name"), here.Replace(fmt.Sprint(follow(v, "value")))))
+	}
+	return cmd
+}
+
+// mountVolume writes the files of a volume, as a kubelet does: readable by the
+// pod's group where the chart says so.
+func mountVolume(t *testing.T, volume any, dir, database string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	items, _ := follow(volume, "secret", "items").([]any)
+	for _, item := range items {
+		files[fmt.Sprint(follow(item, "path"))] = base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n" // good for any key
+	}
+	switch follow(volume, "name") {
+	case "database":
+		files["url"] = database + "\n"
+	case "tls":
+		files["tls.crt"], files["tls.key"] = certificate(t)
+	}
+	mode := os.FileMode(0o644)
+	if declared, ok := follow(volume, "secret", "defaultMode").(int); ok {
+		mode = os.FileMode(declared)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// certificate is that of Go's own test servers.
+func certificate(t *testing.T) (chain, key string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	pair := server.TLS.Certificates[0]
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
