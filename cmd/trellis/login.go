@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/agentcmd"
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 // loginLimit is how long the browser is waited for.
@@ -77,7 +77,7 @@ func (a *app) login(ctx context.Context, args []string, f loginFlags, out format
 	if err != nil {
 		return wrongUsage("%v", err)
 	}
-	o := client.Options{URL: server, Org: a.org, CAFile: cmp.Or(f.caFile, a.getenv(caFileEnv)), Version: agentcmd.Version()}
+	o := client.Options{URL: server, Org: a.org, CAFile: cmp.Or(f.caFile, a.getenv(caFileEnv)), Version: version.String()}
 	if o.CAFile != "" {
 		if o.CAFile, err = filepath.Abs(o.CAFile); err != nil { // it is kept
 			return err

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tendril-run/tendril/internal/agentcmd"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 // serveFlags are those that are not options as they stand.
@@ -129,7 +129,7 @@ func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
 		handler = slog.NewJSONHandler(a.err, nil)
 	}
 	log := slog.New(handler)
-	o.Gateway.DatabaseURL, o.Gateway.Log, o.Version = url, log, agentcmd.Version()
+	o.Gateway.DatabaseURL, o.Gateway.Log, o.Version = url, log, version.String()
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program's file: %w", err)

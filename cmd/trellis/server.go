@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/agentcmd"
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 const (
@@ -55,7 +55,7 @@ func (a *app) target(cmd *cobra.Command) (target, error) {
 	}
 	t.Org = cmp.Or(a.org, a.getenv(orgEnv), t.Org)
 	t.CAFile = cmp.Or(a.getenv(caFileEnv), t.CAFile)
-	t.Version = agentcmd.Version()
+	t.Version = version.String()
 	return t, nil
 }
 
@@ -178,7 +178,7 @@ func (a *app) localTarget() (target, error) {
 
 func targetOf(runtime devstack.Runtime) target {
 	return target{
-		Options: client.Options{URL: runtime.URL, Token: runtime.APIToken, Version: agentcmd.Version()},
+		Options: client.Options{URL: runtime.URL, Token: runtime.APIToken, Version: version.String()},
 		context: contexts.Local, local: true, database: runtime.DatabaseURL,
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/agentcmd"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 type upFlags struct {
@@ -127,7 +127,7 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
 		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
-		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: agentcmd.Version(), Report: report,
+		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: version.String(), Report: report,
 	})
 	close(started)
 	<-watched

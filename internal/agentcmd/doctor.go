@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/githosts"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 type doctorFlags struct {
@@ -60,7 +61,7 @@ clock, name, wakes, engine, allowlist, git, backend, secrets, templates, metadat
 
 func examine(cmd *cobra.Command, flags doctorFlags) error {
 	if flags.output != "text" && flags.output != "json" {
-		return fmt.Errorf("invalid argument %q for \"-o, --output\": it is text or json", flags.output)
+		return wrongOutput(flags.output)
 	}
 	// Before the token is read, as the agent does it.
 	if err := process.Undumpable(); err != nil {
@@ -71,7 +72,7 @@ func examine(cmd *cobra.Command, flags doctorFlags) error {
 	silent := settings
 	silent.Queue.ListenURL = "off" // it is asked only
 	report := doctor.Examine(cmd.Context(), doctor.Options{
-		Version: Version(), File: path, Config: settings, ConfigErr: err,
+		Version: version.String(), File: path, Config: settings, ConfigErr: err,
 		Open: opener(silent, slog.New(slog.DiscardHandler)), Environ: environ, Repos: flags.repos,
 		Git: func(ctx context.Context) (job.Git, error) { return gitWithHosts(ctx, settings) },
 	})

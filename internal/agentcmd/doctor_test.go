@@ -20,6 +20,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 // inspection is what doctor prints by -o json.
@@ -73,7 +74,7 @@ func TestDoctorsJSON(t *testing.T) {
 	if err := json.Unmarshal(out, &r); err != nil {
 		t.Fatalf("tendril doctor -o json = %s: %v", out, err)
 	}
-	if len(r) != 3 || r["status"] != "fail" || r["version"] != Version() {
+	if len(r) != 3 || r["status"] != "fail" || r["version"] != version.String() {
 		t.Errorf("report = %v, want status, version and checks", r)
 	}
 	var got []string

@@ -21,6 +21,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 type runFlags struct {
@@ -94,7 +95,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	options := agent.Options{
-		DataDir: settings.DataDir, Name: settings.Name, Version: Version(), Slots: settings.Slots,
+		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: settings.Slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),

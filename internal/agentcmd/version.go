@@ -1,49 +1,43 @@
 package agentcmd
 
 import (
+	"encoding/json"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print this program's version and the contract it speaks",
-		Args:  cobra.NoArgs,
+		Long: `Print this program's version, the commit it was built from, and the version of
+the SQL contract it speaks. A database of the same contract, of one version older
+or of any newer one serves it.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "tendril %s, contract %d, %s %s/%s\n",
-				Version(), queue.Contract, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			info := version.Of(queue.Contract)
+			switch output {
+			case "text":
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), info.Sentence("tendril"))
+				return err
+			case "json":
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(info)
+			default:
+				return wrongOutput(output)
+			}
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
 }
 
-// Version is what the Go toolchain recorded in the binary: the module's version
-// or, for a build from a clone, the commit.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	revision, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+changes"
-		}
-	}
-	if revision == "" {
-		return "devel"
-	}
-	return revision + dirty
+func wrongOutput(output string) error {
+	return fmt.Errorf("invalid argument %q for \"-o, --output\": it is text or json", output)
 }
