@@ -45,7 +45,9 @@ func TestTrellisRuns(t *testing.T) {
 				t.Fatalf("%s: %v fails: %v\n%s", tc.name, o.get("metadata", "name"), err, out)
 			}
 		}
-		t.Run(tc.name, func(t *testing.T) { serves(t, container(t, program, podSpec(all.one(t, "Deployment")), database.URL), all.one(t, "Deployment"), tc.scheme) })
+		t.Run(tc.name, func(t *testing.T) {
+			serves(t, container(t, program, podSpec(all.one(t, "Deployment")), database.URL), all.one(t, "Deployment"), tc.scheme)
+		})
 	}
 }
 
