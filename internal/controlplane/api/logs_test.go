@@ -42,31 +42,41 @@ func TestLogs(t *testing.T) {
 		return w.as(t, "viewer", "GET", base+path, "", headers...)
 	}
 
-	for _, c := range []struct{ query, first, next, last string }{
-		{"?limit=3", "1", "3", "30"},
-		{"?after=3&limit=1000", "4", "30", "30"},
-		{"?tail=5", "26", "30", "30"},
-		{"?tail=5&after=28", "29", "30", "30"},
-		{"?after=30", "", "30", "30"},
-	} {
-		a := get("/logs"+c.query).want(t, "GET logs"+c.query, http.StatusOK, "")
-		if first, next, last := a.text("items.0.seq"), a.text("next_after"), a.text("last_seq"); first != c.first || next != c.next || last != c.last {
-			t.Errorf("GET logs%s begins with %q and says next_after %s of %s, want %q, %s of %s", c.query, first, next, last, c.first, c.next, c.last)
+	for _, old := range []bool{false, true} {
+		if old {
+			w.Exec(t, "UPDATE public.provisions SET finished_at = finished_at - interval '8 days' WHERE id = $1", id)
+			w.Exec(t, "SELECT tendril.archive_logs()")
+			var left int
+			if err := w.Conn.QueryRow(t.Context(), "SELECT count(*) FROM public.provision_logs WHERE provision_id = $1", id).Scan(&left); err != nil || left > 0 {
+				t.Fatalf("rows that are not archived = %d, %v, want none", left, err)
+			}
 		}
-	}
-	file := get("/logs?format=text").want(t, "a download", http.StatusOK, "")
-	if string(file.body) != whole.String() {
-		t.Errorf("the downloaded log has %d bytes, want the %d that were said", len(file.body), whole.Len())
-	}
-	if name := file.header.Get("Content-Disposition"); !strings.HasPrefix(name, `attachment; filename="provision-`) {
-		t.Errorf("Content-Disposition = %q, want a file to keep", name)
-	}
-	if stream := string(get("/logs/stream?after=28").body); !strings.Contains(stream, "id: 29\nevent: log\ndata: {\"seq\":29,") ||
-		strings.Contains(stream, "id: 28\n") || !strings.HasSuffix(stream, "event: end\ndata: {\"status\":\"CANCELLED\",\"last_seq\":30}\n\n") {
-		t.Errorf("the stream after 28 = %.2000q, want two rows, a status and the end", stream)
-	}
-	if stream := string(get("/logs/stream?after=2", "Last-Event-ID: 29").body); strings.Count(stream, "event: log") != 1 {
-		t.Errorf("coming back with Last-Event-ID 29 = %.500q, want the last row", stream)
+		for _, c := range []struct{ query, first, next, last string }{
+			{"?limit=3", "1", "3", "30"},
+			{"?after=3&limit=1000", "4", "30", "30"},
+			{"?tail=5", "26", "30", "30"},
+			{"?tail=5&after=28", "29", "30", "30"},
+			{"?after=30", "", "30", "30"},
+		} {
+			a := get("/logs"+c.query).want(t, "GET logs"+c.query, http.StatusOK, "")
+			if first, next, last := a.text("items.0.seq"), a.text("next_after"), a.text("last_seq"); first != c.first || next != c.next || last != c.last {
+				t.Errorf("GET logs%s begins with %q and says next_after %s of %s, want %q, %s of %s", c.query, first, next, last, c.first, c.next, c.last)
+			}
+		}
+		file := get("/logs?format=text").want(t, "a download", http.StatusOK, "")
+		if string(file.body) != whole.String() {
+			t.Errorf("the downloaded log has %d bytes, want the %d that were said", len(file.body), whole.Len())
+		}
+		if name := file.header.Get("Content-Disposition"); !strings.HasPrefix(name, `attachment; filename="provision-`) {
+			t.Errorf("Content-Disposition = %q, want a file to keep", name)
+		}
+		if stream := string(get("/logs/stream?after=28").body); !strings.Contains(stream, "id: 29\nevent: log\ndata: {\"seq\":29,") ||
+			strings.Contains(stream, "id: 28\n") || !strings.HasSuffix(stream, "event: end\ndata: {\"status\":\"CANCELLED\",\"last_seq\":30}\n\n") {
+			t.Errorf("the stream after 28 = %.2000q, want two rows, a status and the end", stream)
+		}
+		if stream := string(get("/logs/stream?after=2", "Last-Event-ID: 29").body); strings.Count(stream, "event: log") != 1 {
+			t.Errorf("coming back with Last-Event-ID 29 = %.500q, want the last row", stream)
+		}
 	}
 	if a := get("/events").want(t, "GET events", http.StatusOK, ""); a.text("items.0.kind") != "stage" || a.text("items.1.detail.stage") != "init" {
 		t.Errorf("GET events = %s, want both", a.body)

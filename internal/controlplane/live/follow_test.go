@@ -31,6 +31,9 @@ func TestEveryViewerSeesEachRowOnce(t *testing.T) {
 			}
 		})
 		w.say(t, 3)
+		if n%5 == 0 {
+			w.archive(t)
+		}
 		if n == viewers/2 {
 			w.listeners(t, true)
 		}
@@ -51,14 +54,19 @@ func TestFollowingGoesOnAfterEveryRow(t *testing.T) {
 	const rows = 40
 	w.say(t, rows)
 	w.end(t)
-	for after := range int64(rows + 1) {
-		r := w.open(t, "/log", fmt.Sprint("after=", after), w.viewer)
-		seqs, end, ok := r.until("end")
-		if err := follows(seqs, after, rows); err != nil || !ok || end.data != `{"status":"CANCELLED","last_seq":40}` {
-			t.Errorf("after %d: %v, %+v, want the rest and the end", after, err, end)
+	for _, what := range []string{"rows", "archived"} {
+		if what == "archived" {
+			w.archive(t)
+		}
+		for after := range int64(rows + 1) {
+			r := w.open(t, "/log", fmt.Sprint("after=", after), w.viewer)
+			seqs, end, ok := r.until("end")
+			if err := follows(seqs, after, rows); err != nil || !ok || end.data != `{"status":"CANCELLED","last_seq":40}` {
+				t.Errorf("%s, after %d: %v, %+v, want the rest and the end", what, after, err, end)
+			}
 		}
 	}
-	w.Exec(t, "DELETE FROM public.provision_logs WHERE provision_id = $1", w.provision)
+	w.Exec(t, "DELETE FROM public.provision_log_archives WHERE provision_id = $1", w.provision)
 	if seqs, _, ok := w.open(t, "/log", "", w.viewer).until("end"); !ok || len(seqs) != 0 {
 		t.Errorf("of a log that was removed come rows %v, want the end", seqs)
 	}

@@ -156,6 +156,16 @@ func (w *world) fill(t *testing.T, count, bytes int) {
 		w.provision, count, w.Org, bytes)
 }
 
+// archive puts the rows that there are together, as it happens to old logs.
+func (w *world) archive(t *testing.T) {
+	t.Helper()
+	w.Exec(t, "SELECT tendril.archive_part($1, $2)", w.provision, w.Org)
+	var left int
+	if err := w.Conn.QueryRow(t.Context(), "SELECT count(*) FROM public.provision_logs WHERE provision_id = $1", w.provision).Scan(&left); err != nil || left > 0 {
+		t.Errorf("rows that are not archived = %d, %v, want none", left, err)
+	}
+}
+
 func (w *world) end(t *testing.T) {
 	t.Helper()
 	w.Exec(t, "SELECT tendril.end_provision($1, 'CANCELLED', NULL, NULL)", w.provision)
