@@ -131,7 +131,7 @@ func (m *model) clusterOf(claim uuid.UUID) int {
 }
 
 func (m *model) fetch(rt *rapid.T, a *modelAgent, boot, claim uuid.UUID) (answer, reason string) {
-	reason = m.call(rt, &answer, "SELECT (to_jsonb(f) - ARRAY['pinned_commit', 'approval', 'approved_plan', 'attempt'])::text FROM public.fetch_next_provision($1, $2, $3, $4) f",
+	reason = m.call(rt, &answer, "SELECT (to_jsonb(f) - ARRAY['pinned_commit', 'approval', 'approved_plan', 'attempt', 'queued_seconds'])::text FROM public.fetch_next_provision($1, $2, $3, $4) f",
 		m.clusters[a.cluster].tokenHash, a.instance, boot, claim)
 	return answer, reason
 }

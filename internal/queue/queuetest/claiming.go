@@ -3,6 +3,7 @@ package queuetest
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -17,6 +18,9 @@ func claimOnceAndAgain(t *testing.T, w *World, open Open) {
 	first, err := q.Claim(t.Context(), claim)
 	if err != nil || first == nil || first.ProvisionID != id || first.ClaimID != claim || first.Workspace != "a" || first.Operation != provision.OperationApply {
 		t.Fatalf("Claim() = %+v, %v, want provision %s on workspace a", first, err, id)
+	}
+	if waited := first.Waited(); waited < 0 || waited > time.Minute {
+		t.Errorf("Claim() has waited %s, want what the database says: a moment", waited)
 	}
 	again, err := q.Claim(t.Context(), claim)
 	if err != nil || again == nil || again.ProvisionID != id {
