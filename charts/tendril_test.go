@@ -78,6 +78,21 @@ var agentRenderings = []rendering{
 		all.one(t, "StatefulSet").want(t, nil, "spec", "template", "spec", "securityContext", "runAsUser")
 	}},
 	{name: "long names", values: "cluster: " + strings.Repeat("c", 62) + "-\nqueue: {url: https://tendril.example, tokenSecret: t}\nfullnameOverride: " + strings.Repeat("n", 90) + "\n", check: checkLongNames},
+	{name: "names like numbers", values: `
+cluster: "1e3"
+queue: {urlSecret: {name: "1", key: "2"}, tokenSecret: "3", tokenSecretKey: "4"}
+identity: {existingSecret: "5", key: "6"}
+serviceAccount: {name: "7"}
+rbac: {rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]}
+nameOverride: "8"
+ca: {secret: "9", key: "10"}
+git: {hosts: {github.com: {secret: {name: "11", token: "12"}}}}
+credentials: [{workspace: "13", secret: "14", envFile: "15"}]
+persistence: {size: 10000000000, storageClass: "16"}
+priorityClassName: "17"
+runtimeClassName: "18"
+labels: {team: "19"}
+`},
 	{name: "subchart", values: three + "global: {registry: x}\n"},
 }
 

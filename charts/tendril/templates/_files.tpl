@@ -13,52 +13,52 @@ what is mounted stand side by side. */}}
       {{- end }}
       {{- end }}
 - secret:
-    name: {{ include "tendril.tokenSecret" . }}
+    name: {{ include "tendril.tokenSecret" . | quote }}
     items:
-      - key: {{ .Values.queue.tokenSecretKey }}
+      - key: {{ .Values.queue.tokenSecretKey | quote }}
         path: token
 {{- with .Values.queue.urlSecret }}
 {{- if .name }}
 - secret:
-    name: {{ .name }}
+    name: {{ .name | quote }}
     items:
-      - key: {{ .key }}
+      - key: {{ .key | quote }}
         path: queue-url
 {{- end }}
 {{- end }}
 {{- with .Values.identity }}
 {{- if .existingSecret }}
 - secret:
-    name: {{ .existingSecret }}
+    name: {{ .existingSecret | quote }}
     items:
-      - key: {{ .key }}
+      - key: {{ .key | quote }}
         path: identity
 {{- end }}
 {{- end }}
 {{- range $kind, $name := dict "configMap" .Values.ca.configMap "secret" .Values.ca.secret }}
 {{- if $name }}
 - {{ $kind }}:
-    name: {{ $name }}
+    name: {{ $name | quote }}
     items:
-      - key: {{ $.Values.ca.key }}
+      - key: {{ $.Values.ca.key | quote }}
         path: ca.crt
 {{- end }}
 {{- end }}
 {{- range $host, $set := .Values.git.hosts }}
 {{- $dir := include "tendril.hostDir" $host }}
 - secret:
-    name: {{ $set.secret.name }}
+    name: {{ $set.secret.name | quote }}
     items:
       {{- with $set.secret.token }}
-      - key: {{ . }}
+      - key: {{ . | quote }}
         path: {{ $dir }}/token
       {{- end }}
       {{- with $set.secret.sshKey }}
-      - key: {{ . }}
+      - key: {{ . | quote }}
         path: {{ $dir }}/ssh_key
       {{- end }}
       {{- with $set.secret.appKey }}
-      - key: {{ . }}
+      - key: {{ . | quote }}
         path: {{ $dir }}/app.pem
       {{- end }}
 {{- end }}
@@ -66,14 +66,14 @@ what is mounted stand side by side. */}}
 {{- $dir := printf "credentials/%d" $i }}
 {{- if $entry.secret }}
 - secret:
-    name: {{ $entry.secret }}
+    name: {{ $entry.secret | quote }}
     items:
       {{- with $entry.envFile }}
-      - key: {{ . }}
+      - key: {{ . | quote }}
         path: {{ $dir }}/env
       {{- end }}
       {{- range $variable, $key := $entry.files }}
-      - key: {{ $key }}
+      - key: {{ $key | quote }}
         path: {{ $dir }}/files/{{ $variable }}
       {{- end }}
 {{- end }}

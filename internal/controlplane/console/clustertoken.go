@@ -52,15 +52,21 @@ type installation struct {
 	Plain bool
 }
 
-// install tells how to start an agent. The token comes from a file or from what
-// is typed, so that no shell keeps it in its history, nor a process list shows it.
+// install tells how to start an agent that reaches this server.
 func (c *console) install(r *request, cluster string) installation {
-	at := c.publicURL(r.Request)
+	return newInstallation(c.publicURL(r.Request), cluster)
+}
+
+// newInstallation words how to start an agent for a queue and a cluster. The token
+// comes from a file or from what is typed, so that no shell keeps it in its
+// history, nor a process list shows it.
+func newInstallation(at, cluster string) installation {
 	return installation{
 		URL:    at,
 		Plain:  strings.HasPrefix(at, "http://"),
 		Secret: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nkubectl create namespace tendril\nkubectl create secret generic tendril-token --namespace tendril --from-file=token=token\nrm token",
-		Helm: "helm install tendril " + chart + " \\\n  --namespace tendril \\\n  --set cluster=" + cluster +
+		// Helm takes a name such as 2024 for a number, unless it is told.
+		Helm: "helm install tendril " + chart + " \\\n  --namespace tendril \\\n  --set-string cluster=" + cluster +
 			" \\\n  --set queue.url=" + at + " \\\n  --set queue.tokenSecret=tendril-token",
 		Run: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nTENDRIL_QUEUE_URL=" + at + " TENDRIL_QUEUE_TOKEN_FILE=token tendril run",
 	}
