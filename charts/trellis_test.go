@@ -20,7 +20,8 @@ apiKeySecret: {name: api}
 trustedProxies: [10.1.0.0/16, "fd00::1"]
 limits: {rate: 12.5, maxBody: 16777216, maxHeader: 32768, maxConnections: 500, maxCalls: 64, readTimeout: 45s, writeTimeout: 1m30s, idleTimeout: 5m, statementTimeout: 4s, lockTimeout: 1500ms}
 inspectPrivate: true
-log: {format: json, access: all}
+accessLog: all
+labels: {owner: platform}
 ingress: {enabled: true, className: nginx, annotations: {cert-manager.io/cluster-issuer: ours}}
 serviceMonitor: {enabled: true, labels: {release: prometheus}}
 networkPolicy: {strict: true, metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}], ingressFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}], databasePorts: [6432], egress: [{ports: [{port: 8443}]}]}
@@ -171,6 +172,7 @@ func TestTrellisRefuses(t *testing.T) {
 		{name: "webhooks without a key", values: trellisLeast + "webhooks: {allow: [hooks.internal]}", says: []string{"webhooks.keySecret.name is missing"}},
 		{name: "metrics that nobody may read", values: trellisLeast + "serviceMonitor: {enabled: true}", says: []string{"networkPolicy.metricsFrom"}},
 		{name: "rules that do nothing", values: trellisLeast + "networkPolicy: {egress: [{}]}", says: []string{"networkPolicy.strict=true"}},
+		{name: "the program's own environment", values: trellisLeast + "extraEnv: [{name: TRELLIS_DATABASE_URL, value: 'postgres://me:secret@db/tendril'}]", says: []string{"extraEnv: TRELLIS_DATABASE_URL is the program's own"}},
 		{name: "two sorts of authorities", values: trellisLeast + "ca: {configMap: a, secret: b}", says: []string{"give one of them"}},
 		{name: "cookies without https", values: "publicURL: http://tendril.example\ndatabase: {urlSecret: {name: database}}\ningress: {enabled: true}", says: []string{"publicURL begins with http://"}},
 		{name: "killed while it waits", values: trellisLeast + "preStopSeconds: 25", says: []string{"terminationGracePeriodSeconds (30) is too short", "preStopSeconds (25)"}},
@@ -179,6 +181,11 @@ func TestTrellisRefuses(t *testing.T) {
 		{name: "no limit", values: trellisLeast + "limits: {rate: 0}", says: []string{"limits.rate"}},
 		{name: "a budget that keeps every node", values: trellisLeast + "podDisruptionBudget: {maxUnavailable: 0}", says: []string{"podDisruptionBudget.maxUnavailable"}},
 	})
+}
+
+func TestTrellisValues(t *testing.T) {
+	t.Parallel()
+	testValues(t, trellis)
 }
 
 func TestTrellisNotes(t *testing.T) {

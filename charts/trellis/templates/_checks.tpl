@@ -30,6 +30,11 @@
 {{- if and $v.webhooks.allow (not $v.webhooks.keySecret.name) }}
 {{- fail "webhooks.keySecret.name is missing: without a key there are no webhooks, so webhooks.allow does nothing" }}
 {{- end }}
+{{- range $v.extraEnv }}
+{{- if hasPrefix "TRELLIS_" .name }}
+{{- fail (printf "extraEnv: %s is the program's own; set it by the chart's values. Passwords and keys are Secrets, named there" .name) }}
+{{- end }}
+{{- end }}
 {{- if and $v.ca.configMap $v.ca.secret }}
 {{- fail "ca.configMap and ca.secret: give one of them" }}
 {{- end }}

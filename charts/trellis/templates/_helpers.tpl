@@ -26,6 +26,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | trunc 63 | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: tendril
+{{- with .Values.labels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "trellis.image" -}}
@@ -86,7 +89,7 @@ app.kubernetes.io/part-of: tendril
 {{- end }}
 {{- end }}
 - name: tmp
-  emptyDir: {sizeLimit: {{ .root.Values.tmpSizeLimit | quote }}}
+  emptyDir: {sizeLimit: {{ .root.Values.tmp.sizeLimit | quote }}}
 {{- with .root.Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -121,4 +124,12 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{- define "trellis.securityContext" -}}
+allowPrivilegeEscalation: false
+privileged: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
 {{- end }}

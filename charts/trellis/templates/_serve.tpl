@@ -4,8 +4,8 @@
 - serve
 - --listen=:8080
 - --metrics-listen=:9090
-- --log-format={{ .Values.log.format }}
-- --access-log={{ .Values.log.access }}
+- --log-format={{ .Values.logFormat }}
+- --access-log={{ .Values.accessLog }}
 - --database-connections={{ int .Values.database.connections }}
 {{- range $name := list "rate" "maxBody" "maxHeader" "maxConnections" "maxCalls" "readTimeout" "writeTimeout" "idleTimeout" "statementTimeout" "lockTimeout" }}
 {{- $value := get $l $name }}
