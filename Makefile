@@ -27,6 +27,27 @@ demo: build ## Deploy the hello template once, watch it, and stop
 build: ## Build bin/tendril and bin/trellis
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
 
+# Any of these may be given: make images REGISTRY=registry.example/tendril BASE_IMAGE=…
+DOCKER   ?= $(firstword $(wildcard /usr/bin/docker) docker)
+REGISTRY ?= ghcr.io/tendril-run
+VERSION  ?= $(shell git describe --tags --always --dirty)
+REVISION ?= $(shell git rev-parse HEAD)
+IMAGES   := tendril tendril-slim trellis
+
+.PHONY: images
+images: $(IMAGES:%=image-%) ## Build the images REGISTRY/tendril:VERSION, …:VERSION-slim and …/trellis:VERSION; GO_IMAGE, BASE_IMAGE, TERRAFORM_IMAGE say from what
+
+# DOCKER_FLAGS is for what your network asks for, such as --network=host or --secret.
+.PHONY: $(IMAGES:%=image-%)
+$(IMAGES:%=image-%): image-%:
+	@DOCKER_BUILDKIT=1 $(DOCKER) build --target $* --tag $(REGISTRY)/$(*:-slim=):$(VERSION)$(if $(findstring slim,$*),-slim) \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
+	  $(foreach name,GO_IMAGE BASE_IMAGE TERRAFORM_IMAGE,$(if $($(name)),--build-arg $(name)=$($(name)))) $(DOCKER_FLAGS) .
+
+.PHONY: test-images
+test-images: ## Make what the tests build images from, on a machine that can pull none
+	@DOCKER='$(DOCKER)' scripts/test-images.sh $(TOOLS)
+
 # Faults that are the same whichever way the queue is reached. make chaos QUEUE=https has them, too.
 NOT_OF_THE_QUEUE := TestLives|TestCancelAtAnyMoment|TestDiskFull|TestClock|TestGit
 

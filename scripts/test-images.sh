@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Makes the images that the tests of the images build on, where none can be
+# pulled: a base, Go with the modules, Terraform and PostgreSQL, of what is on
+# this machine and in its distribution's archive. Prints them as NAME=IMAGE.
+# Takes the directory for what is kept: what is there already is used.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools=$1
+images=$tools/images
+docker=${DOCKER:-/usr/bin/docker}
+export DOCKER_BUILDKIT=1
+mkdir -p "$images"
+
+answers() { "$docker" version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+# Where policy or the lack of an init keeps Docker from being started, it is
+# started here, and stays as a service would.
+start_docker() {
+  if [ -d /run/systemd/system ]; then
+    systemctl start docker
+  elif [ "$(id -u)" = 0 ] && command -v dockerd >/dev/null; then
+    echo "starting dockerd, whose log is $images/dockerd.log" >&2
+    setsid nohup dockerd >"$images/dockerd.log" 2>&1 </dev/null &
+  fi
+  for ((tries = 0; tries < 120; tries++)); do
+    ! answers || return 0
+    sleep 0.5
+  done
+  return 1
+}
+
+# One of these at a time: two tests may want the images at once.
+exec 9>"$images/lock"
+flock 9
+
+if ! answers && ! start_docker 9>&-; then
+  [ ! -s "$images/dockerd.log" ] || tail -n 5 "$images/dockerd.log" >&2
+  cat >&2 <<SAYS
+$docker does not reach a Docker daemon that this user may use. Install one and start it:
+  apt-get install docker.io iptables, then systemctl start docker, or dockerd as root
+or name another client by DOCKER=/path/to/docker.
+SAYS
+  exit 1
+fi
+
+have() { "$docker" image inspect "$1" >/dev/null 2>&1; }
+key() { sha256sum | cut -c1-12; }
+
+# The base is Debian without what the images need, for their own way of getting
+# it to be tested. Documents are left out as in Debian's own images.
+suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+recipe=(--variant=minbase
+  --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*'
+  --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright')
+base=tendril-test/base:$(echo "$suite" "${recipe[@]}" | key)
+if ! have "$base"; then
+  tar=$images/${base##*:}.tar
+  if [ ! -e "$tar" ]; then
+    if ! command -v mmdebstrap >/dev/null; then
+      echo "A base image is made by mmdebstrap: apt-get install mmdebstrap" >&2
+      exit 1
+    fi
+    echo "making a base image of $suite in $images, once" >&2
+    mmdebstrap --quiet --format=tar "${recipe[@]}" "$suite" - >"$tar.part"
+    mv "$tar.part" "$tar"
+  fi
+  "$docker" import --message "$suite, minimal" "$tar" "$base" >/dev/null
+fi
+
+# Go, and the modules of the programs as a proxy serves them, so that compiling
+# downloads nothing. The machine's own cache has them, or gets them.
+goroot=$(go env GOROOT)
+go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base") | key)
+if ! have "$go"; then
+  echo "making an image of $(go env GOVERSION) and the modules" >&2
+  modules=$images/modules
+  GOMODCACHE=$modules GOFLAGS=-modcacherw CGO_ENABLED=0 GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" \
+    go list -deps ./cmd/tendril ./cmd/trellis >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
+  tar -C "$goroot" -c --exclude=./test --exclude=./api --exclude=./doc --exclude='*/testdata' --transform 's,^\.,usr/local/go,' . |
+    "$docker" import - tendril-test/go-files >/dev/null
+  tar -C "$modules/cache/download" -c --exclude=./sumdb --transform 's,^\.,modules,' . | "$docker" import - tendril-test/modules >/dev/null
+  "$docker" build --quiet --tag "$go" - >/dev/null <<DOCKERFILE
+FROM tendril-test/modules AS modules
+FROM tendril-test/go-files AS go
+FROM $base
+COPY --from=go / /
+COPY --from=modules / /
+ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    GOPROXY=file:///modules GOTOOLCHAIN=local
+DOCKERFILE
+  "$docker" rmi tendril-test/go-files tendril-test/modules >/dev/null
+fi
+
+# As the vendor's image has it, and nothing else.
+program=$(readlink -f "$(command -v terraform)")
+terraform=tendril-test/terraform:$(stat -c '%s %Y' "$program" | key)
+have "$terraform" || tar -C "$(dirname "$program")" -c --transform "s,^.*$,bin/terraform," "$(basename "$program")" |
+  "$docker" import - "$terraform" >/dev/null
+
+postgres=tendril-test/postgres:$(echo "$base" "$(stat -c '%s %Y' "$tools/postgresql-18/bin/postgres")" | key)
+if ! have "$postgres"; then
+  tar -C "$tools/postgresql-18" -c --transform 's,^\.,usr/local/pgsql,' . | "$docker" import - tendril-test/postgres-files >/dev/null
+  "$docker" build --quiet --tag "$postgres" - >/dev/null <<DOCKERFILE
+FROM tendril-test/postgres-files AS files
+FROM $base
+COPY --from=files / /
+RUN useradd --system --create-home postgres
+ENV PATH=/usr/local/pgsql/bin:/usr/bin:/bin
+USER postgres
+DOCKERFILE
+  "$docker" rmi tendril-test/postgres-files >/dev/null
+fi
+
+printf '%s=%s\n' BASE_IMAGE "$base" GO_IMAGE "$go" TERRAFORM_IMAGE "$terraform" POSTGRES_IMAGE "$postgres"
