@@ -3,7 +3,7 @@
 #
 # What they are made from is given by build arguments, for mirrors and for bases
 # of your own. A base that has git, ssh and CA certificates is taken as it is;
-# others get them by apt-get.
+# others get them by apt-get. VERSION is as 1.2.3 and REVISION a whole commit.
 ARG GO_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=debian:bookworm-slim
 ARG TERRAFORM_IMAGE=hashicorp/terraform:1.11.4
@@ -16,10 +16,12 @@ WORKDIR /src
 COPY . .
 ARG TARGETOS
 ARG TARGETARCH
-ARG VERSION=devel
+ARG VERSION
+ARG REVISION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
-    go build -trimpath -ldflags "-s -w -X github.com/tendril-run/tendril/internal/agentcmd.version=$VERSION" \
+    go build -trimpath \
+      -ldflags "-s -w -X github.com/tendril-run/tendril/internal/version.version=$VERSION -X github.com/tendril-run/tendril/internal/version.commit=$REVISION" \
       -o /out/ ./cmd/tendril ./cmd/trellis
 
 # What templates need beside the agent: Terraform fetches modules by git and ssh.
@@ -42,8 +44,8 @@ RUN set -eu; \
     find / -xdev -type f -perm /6000 -exec chmod ug-s {} +
 
 FROM tools AS tendril-slim
-ARG VERSION=devel
-ARG REVISION=unknown
+ARG VERSION
+ARG REVISION
 LABEL org.opencontainers.image.title="tendril, without an engine" \
       org.opencontainers.image.description="Tendril's agent: claims provisions from Postgres and runs Terraform for them" \
       org.opencontainers.image.source="https://github.com/tendril-run/tendril" \
@@ -74,8 +76,8 @@ RUN set -eu; \
     echo 'trellis:x:10001:' >/rootfs/etc/group
 
 FROM scratch AS trellis
-ARG VERSION=devel
-ARG REVISION=unknown
+ARG VERSION
+ARG REVISION
 LABEL org.opencontainers.image.title="trellis" \
       org.opencontainers.image.description="Tendril's control plane: console, REST API, migrations and the agents' gateway" \
       org.opencontainers.image.source="https://github.com/tendril-run/tendril" \

@@ -30,7 +30,7 @@ build: ## Build bin/tendril and bin/trellis
 # Any of these may be given: make images REGISTRY=registry.example/tendril BASE_IMAGE=…
 DOCKER   ?= $(firstword $(wildcard /usr/bin/docker) docker)
 REGISTRY ?= ghcr.io/tendril-run
-VERSION  ?= $(shell git describe --tags --always --dirty)
+VERSION  ?= $(patsubst v%,%,$(shell git describe --tags --always --dirty))
 REVISION ?= $(shell git rev-parse HEAD)
 IMAGES   := tendril tendril-slim trellis
 

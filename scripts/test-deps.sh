@@ -178,6 +178,18 @@ have_chromium() {
 have_chromium || apt chromium fonts-liberation ||
   missing+=("Chromium: apt-get install chromium fonts-liberation, dnf install chromium, or set TENDRIL_TEST_CHROMIUM to the program of a Chrome")
 
+# What runs the images, and makes the base that they are tested on.
+have_docker() { command -v dockerd >/dev/null || docker version >/dev/null 2>&1; }
+
+have_docker || apt docker.io iptables ||
+  missing+=("Docker: apt-get install docker.io iptables, or https://docs.docker.com/engine/install")
+command -v mmdebstrap >/dev/null || apt mmdebstrap ||
+  missing+=("mmdebstrap, to make a base image: apt-get install mmdebstrap")
+if [ ${#missing[@]} = 0 ]; then
+  scripts/test-images.sh "$tools" >/dev/null ||
+    missing+=("a Docker that works here: see above")
+fi
+
 if [ -n "$tofu_build" ]; then
   for ((seconds = 0; ; seconds++)); do
     kill -0 "$tofu_build" 2>/dev/null || break

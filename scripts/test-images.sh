@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 
 tools=$1
 images=$tools/images
-docker=${DOCKER:-/usr/bin/docker}
+docker=${DOCKER:-/usr/bin/docker} # another client that is on PATH may lack BuildKit
+command -v "$docker" >/dev/null || docker=docker
 export DOCKER_BUILDKIT=1
 mkdir -p "$images"
 

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -52,8 +53,31 @@ type Requests struct {
 type Option func(*options)
 
 type options struct {
+	host           string
 	plain          bool
 	user, password string
+}
+
+// Listen has the server at another of the machine's addresses than the loopback
+// one, for clients with a network of their own.
+func Listen(host string) Option { return func(o *options) { o.host = host } }
+
+func collect(opts []Option) options {
+	o := options{host: "127.0.0.1"}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// listen takes a free port.
+func (o options) listen(t testing.TB) net.Listener {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(o.host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
 }
 
 // PlainHTTP serves without TLS.
@@ -67,10 +91,7 @@ func BasicAuth(user, password string) Option {
 // NewServer starts a server that ends with the test.
 func NewServer(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := collect(opts)
 	s := &Server{t: t, Root: t.TempDir(), user: o.user, password: o.password}
 	backend := &cgi.Handler{
 		Path: filepath.Join(execPath(t), "git-http-backend"),
@@ -83,11 +104,11 @@ func NewServer(t testing.TB, opts ...Option) *Server {
 		t.Fatalf("git-http-backend is not where git keeps its programs (%v); install the full git package", err)
 	}
 	s.backend = backend
-	handler := s.handler()
+	s.http = &httptest.Server{Listener: o.listen(t), Config: &http.Server{Handler: s.handler()}} //nolint:gosec // clients are the test's own
 	if o.plain {
-		s.http = httptest.NewServer(handler)
+		s.http.Start()
 	} else {
-		s.http = httptest.NewTLSServer(handler)
+		s.http.StartTLS()
 		// Whoever fetches may be another user than the test.
 		s.CAFile = filepath.Join(t.TempDir(), "ca.pem")
 		if err := os.Chmod(filepath.Dir(filepath.Dir(s.CAFile)), 0o711); err != nil {

@@ -47,8 +47,9 @@ type SSHServer struct {
 	conns    map[net.Conn]bool
 }
 
-// NewSSHServer starts a server that ends with the test.
-func NewSSHServer(t testing.TB) *SSHServer {
+// NewSSHServer starts a server that ends with the test; of the options Listen
+// counts.
+func NewSSHServer(t testing.TB, opts ...Option) *SSHServer {
 	t.Helper()
 	_, host := newKey(t)
 	private, client := newKey(t)
@@ -65,11 +66,8 @@ func NewSSHServer(t testing.TB) *SSHServer {
 		},
 	}
 	s.config.AddHostKey(host)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.listener, s.Addr = listener, listener.Addr().String()
+	s.listener = collect(opts).listen(t)
+	s.Addr = s.listener.Addr().String()
 	s.KnownHosts = knownhosts.Line([]string{knownhosts.Normalize(s.Addr)}, s.HostKey) + "\n"
 	block, err := ssh.MarshalPrivateKey(private, "")
 	if err != nil {
