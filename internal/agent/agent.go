@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
@@ -53,6 +55,8 @@ type Options struct {
 	// Credentials reads what the runs of a workspace sign in to clouds with; nil
 	// gives none. It is called when a run begins.
 	Credentials func(workspace string) (job.Credentials, error)
+	// Caches says how much is kept of what could be fetched again.
+	Caches caches.Limits
 	// Observer hears what happens; nil: nobody does.
 	Observer Observer
 	// Loops and Standing are told how the agent is; they may be nil.
@@ -71,6 +75,7 @@ type Agent struct {
 	hurry   chan struct{}
 	once    sync.Once
 	limits  limits
+	tidier  atomic.Pointer[tidier] // from when it has begun
 }
 
 // limits bound what nobody else does.
@@ -81,6 +86,8 @@ type limits struct {
 	// lastDelivery is how long an agent that is to end, and whose children have
 	// ended, waits for a database that cannot be reached.
 	lastDelivery time.Duration
+	// tidyPause is the least time between two looks at the caches.
+	tidyPause time.Duration
 }
 
 // New returns an Agent that does nothing until Run.
@@ -88,12 +95,22 @@ func New(o Options) *Agent {
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}
-	return &Agent{options: o, hurry: make(chan struct{}), limits: limits{endMargin: 30 * time.Second, lastDelivery: 10 * time.Second}}
+	return &Agent{options: o, hurry: make(chan struct{}), limits: limits{endMargin: 30 * time.Second, lastDelivery: 10 * time.Second, tidyPause: 10 * time.Second}}
 }
 
 // StopNow cuts the drain short, whether it has begun or not: what still runs is
 // stopped as if the drain time were over. It may be called more than once.
 func (a *Agent) StopNow() { a.once.Do(func() { close(a.hurry) }) }
+
+// DataBytes is what the data directory holds, in bytes by kind (caches.Kinds), as
+// it was found last: at the start, after runs, and once an hour. It looks at
+// nothing and may be called at any time; before the first look it is nil.
+func (a *Agent) DataBytes() map[string]int64 {
+	if t := a.tidier.Load(); t != nil {
+		return t.sizes()
+	}
+	return nil
+}
 
 // Run claims and supervises until ctx ends, then drains. It returns nil after a
 // drain, and an error that is a sentence for people when the agent cannot start
@@ -133,5 +150,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer q.Close()
-	return newBoot(a, dir, q, nursery, own).live(ctx)
+	b := newBoot(a, dir, q, nursery, own)
+	b.tidier = newTidier(dir, &b.workspaces, a.options, a.limits.tidyPause)
+	a.tidier.Store(b.tidier)
+	return b.live(ctx)
 }

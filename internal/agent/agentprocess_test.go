@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -37,6 +38,7 @@ type setup struct {
 	EndMargin, LastDelivery time.Duration
 	// LogLimit is as in job.Settings.
 	LogLimit int64
+	Caches   caches.Limits
 	// LoseClaims is how many answers to Claim are lost on their way.
 	LoseClaims int
 	// LoseReports loses the answer to every report; NoReports has none get there.
@@ -79,10 +81,12 @@ func agentProcess() int {
 			return &lossyQueue{Queue: q, claims: s.LoseClaims, setup: s}, nil
 		},
 		Command: command, Env: []string{roleEnv + "=child", noRaceSleep},
-		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour, LogLimit: s.LogLimit},
+		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour, LogLimit: s.LogLimit, Engine: job.Engine{Install: true}},
+		Caches:   s.Caches,
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	a.limits.endMargin = or(s.EndMargin, a.limits.endMargin)
+	a.limits.tidyPause = 10 * time.Millisecond
 	a.limits.lastDelivery = or(s.LastDelivery, a.limits.lastDelivery)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM)

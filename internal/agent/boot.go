@@ -25,6 +25,7 @@ type boot struct {
 	hand       hand
 	nursery    *nursery
 	workspaces locks
+	tidier     *tidier
 	heart      *heart
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
@@ -96,7 +97,10 @@ func (b *boot) live(ctx context.Context) error {
 	defer stopBeating()
 
 	if err := b.settleLeftovers(claiming, leftovers); err == nil {
+		var tidying sync.WaitGroup
+		tidying.Go(func() { b.tidier.run(claiming) })
 		b.work(claiming)
+		tidying.Wait()
 	} else if claiming.Err() == nil {
 		return err
 	}

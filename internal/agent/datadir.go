@@ -29,6 +29,8 @@ import (
 //	engines/      installed engines
 //	providers/    provider packages
 //	checkouts/ID/ a template on its way from the caches' uid to the run's
+//
+// What of it can be fetched again is kept within limits, see tidier.
 type dataDir struct {
 	root     string
 	instance uuid.UUID

@@ -86,6 +86,7 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 	}
 	// There is no second one in the workspace: its run would have waited.
 	release, _ := b.workspaces.tryTake(s.about.Workspace)
+	b.tidier.outliving.Add(1) // and for as long as it cannot be ended
 	b.runs.Go(func() {
 		log := b.leftoverLog(s)
 		err := awaitChild(ctx, s, log)
@@ -100,6 +101,7 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 			return
 		}
 		b.clear(s.about.Workspace, log)
+		b.tidier.outliving.Add(-1)
 		if err := errors.Join(b.settleLeftover(ctx, s), b.sweep(ctx)); err != nil && ctx.Err() == nil {
 			log.Error("what an earlier start left could not be settled", "error", err)
 		}

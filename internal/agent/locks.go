@@ -63,6 +63,13 @@ func (l *locks) tryTake(workspace uuid.UUID) (release func(), taken *lock) {
 	}, nil
 }
 
+// taken reports whether somebody has the workspace.
+func (l *locks) taken(workspace uuid.UUID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held[workspace] != nil
+}
+
 // abandon says of a workspace that is taken that it will not be free.
 func (l *locks) abandon(workspace uuid.UUID) {
 	l.mu.Lock()

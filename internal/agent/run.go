@@ -103,6 +103,7 @@ func (r *run) carryOut() {
 	over := sync.OnceFunc(func() {
 		unsaved = r.boot.clear(r.assignment.WorkspaceID, r.log)
 		release()
+		r.boot.tidier.runEnded()
 		r.boot.children.Done()
 	})
 	defer over()
@@ -172,6 +173,7 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer closeAll(f.stateIn)
+	r.boot.tidier.makeRoom(r.asked)
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
 		return nil, nil, err

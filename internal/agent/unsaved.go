@@ -35,6 +35,7 @@ func (b *boot) clear(workspace uuid.UUID, log *slog.Logger) (unsaved bool) {
 	if err := errors.Join(err, b.dir.clear(workspace.String())); err != nil {
 		log.Error("files of the run, with variables, may be left in the data directory", "error", err)
 	}
+	b.dir.markUsed(workspace.String())
 	if err := b.dir.shut(workspace); err != nil {
 		log.Error("the run's directories could not be shut to others; its uid is not used again before the next start", "error", err)
 	}

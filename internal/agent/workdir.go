@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
@@ -45,14 +46,15 @@ func (d *dataDir) clear(workspace string) error {
 	return errors.Join(errs...)
 }
 
-// workspaces lists those that have a work directory.
+// workspaces lists those that have a work directory, but for what is being
+// deleted.
 func (d *dataDir) workspaces() (names []string, err error) {
 	entries, err := os.ReadDir(d.path("work"))
 	if err != nil {
 		return nil, fmt.Errorf("look for what earlier runs left: %w", err)
 	}
 	for _, entry := range entries {
-		if entry.IsDir() {
+		if entry.IsDir() && !strings.HasPrefix(entry.Name(), removedPrefix) {
 			names = append(names, entry.Name())
 		}
 	}

@@ -33,7 +33,7 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Look at everything an agent needs and say what is wrong",
 		Long: `Looks at everything an agent needs: its configuration, data directory and disk,
-the queue and its token, the clocks, the engine, the git servers, where states
+its caches, the queue and its token, the clocks, the engine, the git servers, where states
 are kept, and what a template could read here. Each thing that is wrong is
 explained in a sentence, with what to do.
 
@@ -48,8 +48,9 @@ did. -o json prints one object:
   checks    in order, each with name, status (ok, warn, fail, skipped), message,
             and action where there is something to do
 
-Names of checks: configuration, data_dir, identity, disk, queue, token, contract,
-clock, name, wakes, engine, allowlist, git, backend, secrets, templates, metadata.`,
+Names of checks: configuration, data_dir, identity, disk, caches, queue, token,
+contract, clock, name, wakes, engine, allowlist, git, backend, secrets, templates,
+metadata.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, flags) },
 	}

@@ -62,7 +62,7 @@ func wantCheck(t *testing.T, found map[string]string, name, status string, words
 // Names and fields are for programs to go by: they stay.
 func TestDoctorsJSON(t *testing.T) {
 	t.Parallel()
-	names := []string{"configuration", "data_dir", "identity", "disk", "queue", "token", "contract", "clock", "name", "wakes", "engine",
+	names := []string{"configuration", "data_dir", "identity", "disk", "caches", "queue", "token", "contract", "clock", "name", "wakes", "engine",
 		"allowlist", "git", "backend", "secrets", "templates", "metadata"}
 	cmd, _ := command(t, []string{"TENDRIL_QUEUE_URL=postgres://agent:s3cret-word@127.0.0.1:1/none", "TENDRIL_API_TOKEN=tnd_" + strings.Repeat("x", 43)}, "doctor", "-o", "json")
 	cmd.Stdout, cmd.Stderr = nil, io.Discard
@@ -200,12 +200,10 @@ func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() == 0 {
 		const nobody = 65534
 		cmd.Path = filepath.Join(dir, "tendril") // where it can get at it
-		program, err := os.ReadFile(cmd.Args[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(cmd.Path, program, 0o755); err != nil {
-			t.Fatal(err)
+		// Written by another process: what another test starts meanwhile would
+		// inherit our descriptor, and the program be busy.
+		if out, err := exec.Command("install", "-m", "755", cmd.Args[0], cmd.Path).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
 		for _, path := range []string{secret, data} {
 			if err := os.Chown(path, nobody, nobody); err != nil {

@@ -21,6 +21,7 @@ func observed(c config.Config, o *agent.Options) (serve func(*agent.Agent) (stop
 	log, loops, standing := o.Log, o.Loops, o.Standing
 	return func(a *agent.Agent) (func(), error) {
 		measured.Watch(func() metrics.Now { return metrics.Now(a.Now()) })
+		measured.WatchData(a.DataBytes)
 		server, err := health.Listen(c.Health.Listen, health.Handler(loops, standing, measured.Handler(log)))
 		if err != nil {
 			return nil, err

@@ -100,6 +100,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Log: log, UIDs: uidsOf(settings), Identity: identity,
+		Caches: settings.Cache.Limits(),
 	}
 	serve := observed(settings, &options)
 	a := agent.New(options)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -29,6 +30,7 @@ type Config struct {
 	Engine Engine `toml:"engine"`
 	State  State  `toml:"state"`
 	Run    Run    `toml:"run"`
+	Cache  Cache  `toml:"cache"`
 
 	Credentials        Credentials `toml:"credentials"`
 	CredentialsDefault bool        `toml:"credentials_default"`
@@ -112,6 +114,13 @@ type Run struct {
 	UIDs string `toml:"uids"`
 }
 
+// Cache bounds what is kept of what could be fetched again.
+type Cache struct {
+	Limit   Size     `toml:"limit"`
+	Keep    Duration `toml:"keep"`
+	MinFree Size     `toml:"min_free"`
+}
+
 // Default is the configuration of an agent that is told nothing. It lacks what
 // has no default, the queue's URL and the token, so it is not valid as it is.
 func Default() Config { return defaults(newEnvironment(os.Environ())) }
@@ -133,6 +142,7 @@ func defaults(env environment) Config {
 		Engine:       Engine{Kind: "terraform", Install: true},
 		State:        State{Default: "local"},
 		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
+		Cache:        Cache{Limit: Size{10 << 30}, Keep: Duration{time.Hour}, MinFree: Size{1 << 30}},
 	}
 }
 
@@ -186,6 +196,11 @@ func (c Config) Settings() job.Settings {
 		Timeouts:    c.Run.Timeouts.byOperation(),
 		LogLimit:    c.Run.LogLimit.Bytes,
 	}
+}
+
+// Limits are those of the caches.
+func (c Cache) Limits() caches.Limits {
+	return caches.Limits{Most: c.Limit.Bytes, Keep: c.Keep.Duration, MinFree: c.MinFree.Bytes}
 }
 
 // Duration is a time.Duration that TOML writes as text, such as "90s".

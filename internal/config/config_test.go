@@ -73,7 +73,7 @@ func TestReference(t *testing.T) {
 		"| key | environment | default | what it is |\n|---|---|---|---|\n",
 		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. Must be a number from 1 to 64. |\n",
 		"| `run.timeout` | `TENDRIL_RUN_TIMEOUT` | `2h` |", "| `drain_timeout` | `TENDRIL_DRAIN_TIMEOUT` | `10m` |",
-		"| `run.log_limit` | `TENDRIL_RUN_LOG_LIMIT` | `64MiB` |",
+		"| `run.log_limit` | `TENDRIL_RUN_LOG_LIMIT` | `64MiB` |", "| `cache.limit` | `TENDRIL_CACHE_LIMIT` | `10GiB` |",
 		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `plan,apply,destroy,refresh,unlock,state,inspect` |",
 		"| `engine.install` | `TENDRIL_ENGINE_INSTALL` | `true` |", "| `queue.url` | `TENDRIL_QUEUE_URL` |  |", "`TENDRIL_API_TOKEN`",
 	} {

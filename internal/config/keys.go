@@ -193,6 +193,18 @@ func keys() []key {
 			about: "For an agent started as root: the first of 65 uids that no user of the machine has, of which runs get one each; `auto` finds them. `off` runs templates as root, with everything that root can read.",
 			field: func(c *Config) any { return &c.Run.UIDs }, check: func(c Config) bool { return uidRange(c.Run.UIDs) }},
 
+		{name: "cache.limit", allowed: "a size from 64MiB to 64TiB, or 0 for none",
+			about: "How much on the disk mirrors of repositories, provider packages, downloaded engines, and the modules in work directories may take together. Beyond it, what was used longest ago is removed, and fetched again when it is wanted.",
+			field: func(c *Config) any { return &c.Cache.Limit },
+			check: func(c Config) bool { return c.Cache.Limit.Bytes == 0 || c.Cache.Limit.within(64<<20, 64<<40) }},
+		{name: "cache.keep", allowed: "a duration from 0s to 720h",
+			about: "What was used within that time is not removed from the caches, nor what a run is using.",
+			field: func(c *Config) any { return &c.Cache.Keep }, check: func(c Config) bool { return c.Cache.Keep.within(0, 720*time.Hour) }},
+		{name: "cache.min_free", allowed: "a size from 64MiB to 64TiB, or 0 for none",
+			about: "With less than this free on the disk, or hardly any inodes, the caches are cleaned before a run begins, whatever their limit.",
+			field: func(c *Config) any { return &c.Cache.MinFree },
+			check: func(c Config) bool { return c.Cache.MinFree.Bytes == 0 || c.Cache.MinFree.within(64<<20, 64<<40) }},
+
 		{name: "credentials", allowed: "tables with values in quotes, or in the environment PATTERN:KEY=VALUE,…",
 			about: "`[[credentials]]` tables say what runs sign in to clouds with, by workspace; the first that matches counts, and no run gets anything of another: " + credentialKeys +
 				". Once there is one, the agent's own cloud credentials reach no run; `run.pass_env` still reaches all.",

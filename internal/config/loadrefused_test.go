@@ -104,6 +104,10 @@ timeouts = {plan = "30m", explode = "1h"}
 log_limit = "1023KiB"
 pass_env = ["ACME_*", "TF_VAR_x"]
 uids = "0"
+[cache]
+limit = "1KiB"
+keep = "721h"
+min_free = "65TiB"
 `, 0o600)
 	_, err := Load(path, []string{"HOME=/home/ada"})
 	wantProblems(t, "Load()", err,
@@ -136,6 +140,9 @@ uids = "0"
 		`run.log_limit = "1023KiB": must be a size from 1MiB to 4GiB`,
 		`run.pass_env = "ACME_*,TF_VAR_x": must be names of environment variables, with * at most at the end; never `+neverPassed,
 		`run.uids = "0": must be auto, off, or a number from 1000 to 4294000000`,
+		`cache.limit = "1KiB": must be a size from 64MiB to 64TiB, or 0 for none`,
+		`cache.keep = "721h": must be a duration from 0s to 720h`,
+		`cache.min_free = "65TiB": must be a size from 64MiB to 64TiB, or 0 for none`,
 		`policy.hook: "conftest" is no absolute path`,
 		`queue.token_file = "/does/not/exist": cannot be read: stat /does/not/exist: no such file or directory`,
 	)

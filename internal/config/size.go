@@ -13,17 +13,21 @@ type Size struct{ Bytes int64 }
 var sizeUnits = []struct {
 	name  string
 	bytes int64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// UnmarshalText reads a whole number with a unit.
+// UnmarshalText reads a whole number with a unit, or 0.
 func (s *Size) UnmarshalText(text []byte) error {
+	if string(text) == "0" {
+		s.Bytes = 0
+		return nil
+	}
 	for _, unit := range sizeUnits {
 		number, ok := strings.CutSuffix(string(text), unit.name)
 		if !ok {
 			continue
 		}
-		// 32 bits: no product of it and a unit overflows.
-		if n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32); err == nil {
+		// So many that no product of it and a unit overflows.
+		if n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32); err == nil && n < 1<<63/uint64(unit.bytes) {
 			s.Bytes = int64(n) * unit.bytes
 			return nil
 		}
@@ -33,6 +37,9 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 // String writes it in the largest unit that leaves no fraction.
 func (s Size) String() string {
+	if s.Bytes == 0 {
+		return "0"
+	}
 	for _, unit := range sizeUnits {
 		if s.Bytes%unit.bytes == 0 {
 			return strconv.FormatInt(s.Bytes/unit.bytes, 10) + unit.name

@@ -66,6 +66,7 @@ func (d *doctor) checks() []check {
 		{"data_dir", configured(), d.dataDir},
 		{"identity", configured(), d.identity},
 		{"disk", configured(), d.disk},
+		{"caches", configured(), d.caches},
 		{"queue", configured(), d.queueReachable},
 		{"token", configured("queue"), d.token},
 		{"contract", configured("token"), d.contract},

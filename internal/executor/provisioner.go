@@ -41,6 +41,10 @@ type provisioner interface {
 	// StoreState stores a kept state. It may be called after Prepare, at any
 	// time and any number of times. again is whether another try may help.
 	StoreState(ctx context.Context, path string) (again bool, err error)
+
+	// Close lets go what it keeps from being removed from the caches. Nothing of
+	// it runs any more.
+	Close()
 }
 
 // planned is what a plan came to.

@@ -92,6 +92,7 @@ func (r *provisionRun) stages(ctx context.Context) error {
 		return err
 	}
 	var p provisioner = newTerraformRun(r, templateDir)
+	defer p.Close()
 	if err := p.Validate(r.snapshot.TerraformVars, r.job.SealedVars); err != nil {
 		return err
 	}

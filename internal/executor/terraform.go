@@ -61,6 +61,8 @@ type terraformRun struct {
 	versions []terraform.Constraint
 	// reused says that an earlier run's init serves this one.
 	reused bool
+	// release lets the engine's file go.
+	release func()
 }
 
 func newTerraformRun(r *provisionRun, dir string) *terraformRun {
@@ -142,10 +144,10 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	if err := t.run.session.report(provision.Detail{Stage: provision.StageEngine}); err != nil {
 		return provision.Detail{}, err
 	}
-	log, settings := t.run.log, t.run.job.Settings
+	log := t.run.log
 	var engine terraform.Engine
 	err := t.run.asCache(func() (err error) {
-		engine, err = terraform.Locate(ctx, settings.Engine, t.want(), t.run.job.Dirs.Engines, func(text string) { log.System("%s", text) })
+		engine, err = t.locate(ctx)
 		return err
 	})
 	if err != nil {
@@ -194,6 +196,30 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	}
 	log.System("Using %s %s", engine.Kind, engine.Version)
 	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
+}
+
+// locate finds the engine, and holds it: it could be removed to make room.
+func (t *terraformRun) locate(ctx context.Context) (engine terraform.Engine, err error) {
+	dir := t.run.job.Dirs.Engines
+	for range 3 {
+		engine, err = terraform.Locate(ctx, t.run.job.Settings.Engine, t.want(), dir, func(text string) { t.run.log.System("%s", text) })
+		if err != nil {
+			break
+		}
+		if release, held := engine.Hold(dir); held {
+			t.release = release
+			break
+		}
+	}
+	return engine, err
+}
+
+// Close implements provisioner.
+func (t *terraformRun) Close() {
+	t.cache.Close()
+	if t.release != nil {
+		t.release()
+	}
 }
 
 // configureEngine has the engine use the agent's provider mirror, if it has one.

@@ -63,6 +63,18 @@ var testIDs = IDs{Cache: 60706, Run: 60707}
 
 func roles() map[string]func() error {
 	return map[string]func() error{
+		"nobody acts as another": func() error {
+			if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(65534, 65534, 65534), syscall.Setresuid(65534, 65534, 65534)); err != nil {
+				return err
+			}
+			if err := WithFilesOf(60708, func() error { return os.WriteFile("done", nil, 0o600) }); err == nil {
+				return errors.New("it may act as another uid")
+			}
+			if _, err := os.Lstat("done"); err == nil {
+				return errors.New("it was done all the same")
+			}
+			return nil
+		},
 		"leaves keys": func() error {
 			return errors.Join(syscall.Setresgid(60708, 60708, 60708), syscall.Setresuid(60708, 60708, 60708), eachKeyring(func(ring int) error {
 				_, err := unix.AddKey("user", "left", []byte("behind"), ring)

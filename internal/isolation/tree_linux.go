@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ func (e Entry) IsDir() bool { return e.Stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 func (e Entry) IsRegular() bool { return e.Stat.Mode&unix.S_IFMT == unix.S_IFREG }
 
 // Remove removes it, with all that is below.
-func (e Entry) Remove() error { return removeIn(e.dir, e.name) }
+func (e Entry) Remove() error { return removeIn(context.Background(), e.dir, e.name) }
 
 func (e Entry) lchown(uid int) error {
 	if err := unix.Fchownat(int(e.dir.Fd()), e.name, uid, uid, unix.AT_SYMLINK_NOFOLLOW); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +136,11 @@ func openDir(parent int, name string) (*os.File, error) {
 
 // RemoveAll is os.RemoveAll for trees that templates have made. It holds few more
 // than Deepest descriptors: what is nested deeper is moved up first.
-func RemoveAll(path string) error {
+func RemoveAll(path string) error { return RemoveAllUntil(context.Background(), path) }
+
+// RemoveAllUntil is RemoveAll that gives up with ctx: a tree can be so large that
+// it takes minutes.
+func RemoveAllUntil(ctx context.Context, path string) error {
 	parent, err := os.Open(filepath.Dir(path)) //nolint:gosec // our own path
 	if vanished(err) {
 		return nil
@@ -144,10 +149,10 @@ func RemoveAll(path string) error {
 		return err
 	}
 	defer parent.Close() //nolint:errcheck // only read
-	return removeIn(parent, filepath.Base(path))
+	return removeIn(ctx, parent, filepath.Base(path))
 }
 
-func removeIn(parent *os.File, name string) error {
+func removeIn(ctx context.Context, parent *os.File, name string) error {
 	if err := unlink(parent, name); !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
@@ -156,7 +161,7 @@ func removeIn(parent *os.File, name string) error {
 		return passOver(err)
 	}
 	defer top.Close() //nolint:errcheck // only read
-	r := &remover{top: top, prefix: ".removed-" + uuid.NewString() + "-"}
+	r := &remover{stopped: ctx.Err, top: top, prefix: ".removed-" + uuid.NewString() + "-"}
 	if err := r.empty(top, 1); err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
@@ -198,14 +203,18 @@ func openToEmpty(parent *os.File, name string) (*os.File, error) {
 
 // remover empties the directory top.
 type remover struct {
-	top    *os.File
-	prefix string // of what is moved there
-	moved  int
+	stopped func() error
+	top     *os.File
+	prefix  string // of what is moved there
+	moved   int
 }
 
 // empty removes what is in a directory, for as long as something can be.
 func (r *remover) empty(dir *os.File, depth int) error {
 	for {
+		if err := r.stopped(); err != nil {
+			return err
+		}
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return err
 		}

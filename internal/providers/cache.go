@@ -8,6 +8,8 @@ import (
 	"path"
 	"path/filepath"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/caches"
 )
 
 // Cache is what one run's init gets of the store.
@@ -23,6 +25,9 @@ type Cache struct {
 	// empty if it made none.
 	selected string
 	notice   func(string)
+	// held has, by its path, each package that is not to be removed while the
+	// engine may use it.
+	held map[string]func()
 }
 
 // Options say where a Cache works. Private and Store must be on one file
@@ -55,6 +60,7 @@ func New(options Options) *Cache {
 	c := &Cache{
 		store: store{options.Store, options.AsStore}, private: options.Private,
 		template: options.Template, selected: Selected(options.Private), notice: options.Notice,
+		held: map[string]func(){},
 	}
 	if c.notice == nil {
 		c.notice = func(string) {}
@@ -120,10 +126,18 @@ func (c *Cache) Init(ctx context.Context, init func(context.Context) error) erro
 }
 
 // Reuse makes ready for commands after an earlier run's init, whose links are in
-// the engine's data directory: the engine wants its cache directory to be there.
+// the engine's data directory: the engine wants its cache directory to be there,
+// and the packages of the lock file, which such an init had, to stay.
 func (c *Cache) Reuse() error {
 	if c == nil {
 		return nil
+	}
+	for at, sums := range c.locked() {
+		for _, sum := range sums {
+			if c.hold(c.store.path(at, sum)) {
+				c.store.touch(at, sum)
+			}
+		}
 	}
 	if err := os.MkdirAll(c.private, publicDir); err != nil {
 		return fmt.Errorf("make the workspace's provider directory: %w", err)
@@ -134,6 +148,7 @@ func (c *Cache) Reuse() error {
 // empty makes the private directory, or empties it: what an earlier run's
 // template may have put there must not reach the store.
 func (c *Cache) empty() error {
+	c.letGo(func(string) bool { return true })
 	if err := os.MkdirAll(c.private, publicDir); err != nil {
 		return fmt.Errorf("make the workspace's provider directory: %w", err)
 	}
@@ -202,8 +217,38 @@ func (c *Cache) lockFile() string { return filepath.Join(c.template, LockFileNam
 
 // link gives the engine a package of the store. Without the link it downloads.
 func (c *Cache) link(at slot, sum checksum) {
-	place := at.in(c.private)
-	if os.MkdirAll(filepath.Dir(place), publicDir) == nil {
-		_ = os.Symlink(c.store.path(at, sum), place)
+	place, path := at.in(c.private), c.store.path(at, sum)
+	if c.hold(path) && os.MkdirAll(filepath.Dir(place), publicDir) == nil {
+		_ = os.Symlink(path, place)
+	}
+}
+
+// hold keeps a package of the store from being removed until this process ends,
+// or lets it go. It reports whether the package is there.
+func (c *Cache) hold(path string) bool {
+	if c.held[path] != nil {
+		return true
+	}
+	release, held := caches.Hold(path)
+	if held {
+		c.held[path] = release
+	}
+	return held
+}
+
+// letGo gives up holding some packages.
+func (c *Cache) letGo(which func(path string) bool) {
+	for path, release := range c.held {
+		if which(path) {
+			release()
+			delete(c.held, path)
+		}
+	}
+}
+
+// Close lets all packages go: no engine runs any more.
+func (c *Cache) Close() {
+	if c != nil {
+		c.letGo(func(string) bool { return true })
 	}
 }

@@ -163,7 +163,7 @@ func TestNothingIsWrittenThroughALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := firstOf(os.MkdirAll(s.store.dir, 0o700), s.store.publish(t.Context(), other, at, sum)); err != nil {
+	if err := firstOf(os.MkdirAll(s.store.dir, 0o700), s.store.publish(t.Context(), other, at, sum, unheld)); err != nil {
 		t.Fatal(err)
 	}
 	program := filepath.Join(s.store.path(at, sum), providertest.ProgramName(newest))
@@ -353,7 +353,7 @@ func TestPublishCopiesForAnotherOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	if err := s.store.publish(t.Context(), dir, at, sum); err != nil {
+	if err := s.store.publish(t.Context(), dir, at, sum, unheld); err != nil {
 		t.Fatal(err)
 	}
 	if calls == 0 || depth != 0 {
@@ -386,7 +386,7 @@ func TestPublishChecksTheCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	if err := s.store.publish(t.Context(), dir, at, sum); err == nil {
+	if err := s.store.publish(t.Context(), dir, at, sum, unheld); err == nil {
 		t.Error("publish(something else under that checksum) = nil, want an error")
 	}
 	if _, err := os.Stat(s.store.path(at, sum)); err == nil {

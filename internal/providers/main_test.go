@@ -14,13 +14,24 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/providers/providertest"
 )
 
 // childEnv makes the test binary carry out one run in a directory.
 const childEnv = "TENDRIL_TEST_PROVIDERS_CHILD"
 
+// cleanEnv makes it a process that removes all packages of a store.
+const cleanEnv = "TENDRIL_TEST_PROVIDERS_CLEAN"
+
 func TestMain(m *testing.M) {
+	if store := os.Getenv(cleanEnv); store != "" {
+		if _, err := caches.NewKeeper(store, caches.Limits{Most: 1}, Packages{store}).Pass(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if dir := os.Getenv(childEnv); dir != "" {
 		if err := runIn(context.Background(), dir, os.Getenv("TENDRIL_TEST_STORE"), os.Environ(), nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -36,21 +47,25 @@ func TestMain(m *testing.M) {
 func runIn(ctx context.Context, dir, store string, env []string, notice func(string)) error {
 	template := filepath.Join(dir, "source")
 	cache := New(Options{Store: store, Private: filepath.Join(dir, "providers"), Template: template, Notice: notice})
-	env = append(slices.Clone(env), cache.Env()...)
-	env = append(env, "TF_DATA_DIR="+filepath.Join(dir, "data"), "CHECKPOINT_DISABLE=1")
-	terraform := func(ctx context.Context, args ...string) error {
-		cmd := exec.CommandContext(ctx, "terraform", args...)
-		cmd.Dir, cmd.Env = template, env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("terraform %s: %w\n%s", args[0], err, out)
-		}
-		return nil
+	defer cache.Close()
+	init := func(ctx context.Context) error {
+		return terraformIn(ctx, dir, cache, env, "init", "-input=false", "-no-color")
 	}
-	init := func(ctx context.Context) error { return terraform(ctx, "init", "-input=false", "-no-color") }
 	if err := cache.Init(ctx, init); err != nil {
 		return err
 	}
-	return terraform(ctx, "apply", "-auto-approve", "-input=false", "-no-color")
+	return terraformIn(ctx, dir, cache, env, "apply", "-auto-approve", "-input=false", "-no-color")
+}
+
+// terraformIn runs Terraform in dir/source.
+func terraformIn(ctx context.Context, dir string, cache *Cache, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "terraform", args...)
+	cmd.Dir = filepath.Join(dir, "source")
+	cmd.Env = slices.Concat(env, cache.Env(), []string{"TF_DATA_DIR=" + filepath.Join(dir, "data"), "CHECKPOINT_DISABLE=1"})
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("terraform %s: %w\n%s", args[0], err, out)
+	}
+	return nil
 }
 
 // site is one machine: a store and a mirror to fill it from.
@@ -136,15 +151,31 @@ func (s *site) run(dir string) (notices []string) {
 	return notices
 }
 
+// init runs a workspace's init with a cache.
+func (s *site) init(ctx context.Context, dir string, cache *Cache) error {
+	return terraformIn(ctx, dir, cache, s.env(), "init", "-input=false", "-no-color")
+}
+
 // start carries out a run in a process of its own, which leads its group.
 func (s *site) start(dir string) *exec.Cmd {
+	s.t.Helper()
+	return s.startWith(dir, childEnv+"="+dir, "TENDRIL_TEST_STORE="+s.store.dir)
+}
+
+// startCleaner removes all packages in a process of its own.
+func (s *site) startCleaner() *exec.Cmd {
+	s.t.Helper()
+	return s.startWith("the clean-up", cleanEnv+"="+s.store.dir)
+}
+
+func (s *site) startWith(name string, env ...string) *exec.Cmd {
 	s.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(s.env(), childEnv+"="+dir, "TENDRIL_TEST_STORE="+s.store.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = slices.Concat(s.env(), env, []string{"GORACE=atexit_sleep_ms=0"})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -156,7 +187,7 @@ func (s *site) start(dir string) *exec.Cmd {
 			s.kill(cmd)
 		}
 		if s.t.Failed() {
-			s.t.Logf("%s said: %s", dir, said.String())
+			s.t.Logf("%s said: %s", name, said.String())
 		}
 	})
 	return cmd
@@ -168,12 +199,12 @@ func (s *site) kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// await returns when path exists.
+// await returns when path exists, or something that matches it.
 func (s *site) await(path string) {
 	s.t.Helper()
 	limit := time.After(time.Minute)
 	for {
-		if _, err := os.Lstat(path); err == nil {
+		if found, err := filepath.Glob(path); len(found) > 0 && err == nil {
 			return
 		}
 		select {
@@ -233,3 +264,6 @@ func terraformInit(t testing.TB, dir string, env []string) {
 		t.Fatalf("terraform init: %v\n%s", err, out)
 	}
 }
+
+// unheld is for a package that no run goes on using.
+func unheld(string) bool { return true }

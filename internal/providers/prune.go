@@ -1,11 +1,16 @@
 package providers
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/isolation"
 )
 
 const (
@@ -37,26 +42,46 @@ func (s store) pruneAsOwner(now time.Time) {
 	}
 	defer lock.Unlock() //nolint:errcheck // see use
 	_ = os.Chtimes(path, now, now)
-	packages, err := filepath.Glob(filepath.Join(s.dir, "*", "*", "*", "*", "*", "*"))
+	packages, err := s.packages()
 	if err != nil {
 		return
 	}
 	for _, dir := range packages {
-		if info, err := os.Lstat(dir); err != nil || now.Sub(info.ModTime()) < keepFor || s.discard(dir) != nil {
+		if info, err := os.Lstat(dir); err != nil || now.Sub(info.ModTime()) < keepFor {
 			continue
 		}
-		// Parents that are empty now; the first that is not ends it.
-		for parent := filepath.Dir(dir); parent != s.dir && os.Remove(parent) == nil; {
-			parent = filepath.Dir(parent)
+		if unlock, claimed, err := caches.Claim(dir); err == nil && claimed {
+			if s.discard(dir) == nil {
+				s.removeEmpty(filepath.Dir(dir))
+			}
+			unlock()
 		}
 	}
+	_ = s.sweep(context.Background()) // tried again tomorrow
+}
+
+// packages lists the directories of all packages.
+func (s store) packages() ([]string, error) {
+	return filepath.Glob(filepath.Join(s.dir, "[^.]*", "*", "*", "*", "*", "*"))
+}
+
+// removeEmpty removes a directory and those above it, up to the first that is
+// not empty.
+func (s store) removeEmpty(dir string) {
+	for dir != s.dir && os.Remove(dir) == nil {
+		dir = filepath.Dir(dir)
+	}
+}
+
+// sweep removes what somebody who was killed was about to remove or to add.
+func (s store) sweep(ctx context.Context) error {
+	var errs []error
 	for _, prefix := range []string{trashPrefix, newPrefix} {
-		leftovers, err := filepath.Glob(filepath.Join(s.dir, prefix+"*"))
-		if err != nil {
-			return
-		}
-		for _, dir := range leftovers {
-			_ = os.RemoveAll(dir) // tried again tomorrow
+		left, err := filepath.Glob(filepath.Join(s.dir, prefix+"*"))
+		errs = append(errs, err)
+		for _, dir := range left {
+			errs = append(errs, isolation.RemoveAllUntil(ctx, dir))
 		}
 	}
+	return errors.Join(errs...)
 }

@@ -11,6 +11,9 @@ import (
 // stock puts the packages of two versions into the store, used so long ago.
 func (s *site) stock(ages map[string]time.Duration) {
 	s.t.Helper()
+	if err := os.MkdirAll(s.store.dir, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
 	for version, age := range ages {
 		dir := filepath.Join(s.t.TempDir(), version)
 		sum, ok := parseChecksum(s.mirror.Unpack(s.t, version, dir))
@@ -18,7 +21,7 @@ func (s *site) stock(ages map[string]time.Duration) {
 		if !ok || !sane {
 			s.t.Fatal("no checksum or no slot")
 		}
-		if err := s.store.publish(s.t.Context(), dir, at, sum); err != nil {
+		if err := s.store.publish(s.t.Context(), dir, at, sum, unheld); err != nil {
 			s.t.Fatal(err)
 		}
 		used := time.Now().Add(-age)

@@ -19,6 +19,7 @@ func (c *Cache) settle(ctx context.Context) (whole bool) {
 	if c.lockless {
 		c.remember()
 	}
+	used := map[string]bool{}
 	for at, sums := range c.locked() {
 		place := at.in(c.private)
 		info, err := os.Lstat(place)
@@ -31,6 +32,7 @@ func (c *Cache) settle(ctx context.Context) (whole bool) {
 			switch {
 			case !ok:
 			case slices.Contains(sums, sum):
+				used[c.store.path(at, sum)] = true
 				c.store.touch(at, sum)
 			default:
 				_ = c.store.removeDamaged(ctx, at, sum) // the engine is not given it again, removed or not
@@ -40,11 +42,14 @@ func (c *Cache) settle(ctx context.Context) (whole bool) {
 			if c.shipsPackages() {
 				continue
 			}
-			if err := c.keep(ctx, place, at, sums); err != nil {
+			path, err := c.keep(ctx, place, at, sums)
+			if err != nil {
 				c.notice(fmt.Sprintf("The provider package %s was not added to this agent's cache: %v", at, err))
 			}
+			used[path] = true
 		}
 	}
+	c.letGo(func(path string) bool { return !used[path] })
 	return whole
 }
 
@@ -66,27 +71,28 @@ func (c *Cache) linked(link string) (checksum, bool) {
 }
 
 // keep moves a downloaded package to the store and leaves a link, so that what
-// the engine's data directory has stays valid. One that the lock file does not
-// know by this checksum stays private.
-func (c *Cache) keep(ctx context.Context, dir string, at slot, sums []checksum) error {
+// the engine's data directory has stays valid, and returns where it is. One that
+// the lock file does not know by this checksum stays private.
+func (c *Cache) keep(ctx context.Context, dir string, at slot, sums []checksum) (path string, err error) {
 	sum, err := hashPackage(dir)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !slices.Contains(sums, sum) {
-		return nil
+		return "", nil
 	}
 	if !c.lockless && !slices.Contains(c.shipped[at], sum) {
 		c.notice(fmt.Sprintf("The lock file has no checksum of %s, so each run downloads it again. \"terraform providers lock -platform=%s\" adds it.", at, platform))
 	}
-	if err := c.store.publish(ctx, dir, at, sum); err != nil {
-		return err
+	path = c.store.path(at, sum)
+	if err := c.store.publish(ctx, dir, at, sum, c.hold); err != nil {
+		return "", err
 	}
 	c.store.touch(at, sum)
-	if err := os.Symlink(c.store.path(at, sum), dir); err != nil {
-		return fmt.Errorf("link it: %w", err)
+	if err := os.Symlink(path, dir); err != nil {
+		return path, fmt.Errorf("link it: %w", err)
 	}
-	return nil
+	return path, nil
 }
 
 // remember keeps what likely reads.

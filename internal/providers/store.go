@@ -160,10 +160,16 @@ func (s store) discard(path string) error {
 // publish puts a package into the store, unless it is there already and whole,
 // and removes the one given. Where the store has an owner of its own the package
 // is copied, for a file stays its maker's, and checked after that. Else it is
-// moved: it must be on the store's file system.
-func (s store) publish(ctx context.Context, dir string, at slot, sum checksum) error {
-	err := s.change(ctx, func() error {
+// moved: it must be on the store's file system. hold is called with the package's
+// path before anybody could remove it.
+func (s store) publish(ctx context.Context, dir string, at slot, sum checksum, hold func(path string) bool) error {
+	err := s.change(ctx, func() (err error) {
 		path := s.path(at, sum)
+		defer func() {
+			if err == nil {
+				hold(path) // without that it is there all the same
+			}
+		}()
 		if _, err := os.Lstat(path); err == nil {
 			if got, err := hashPackage(path); err == nil && got == sum {
 				return nil

@@ -68,6 +68,7 @@ func (s *Source) write(ctx context.Context, m mirror, commit plumbing.Hash, dir 
 		return nil, err
 	}
 	defer unlock()
+	m.used()
 	objects, err := m.objects()
 	if err != nil {
 		return nil, err

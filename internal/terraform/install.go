@@ -23,6 +23,9 @@ const installTimeout = 10 * time.Minute
 // lockPoll is how often a waiting installer looks whether the other is done.
 const lockPoll = 100 * time.Millisecond
 
+// installLock is held while an engine is installed.
+const installLock = ".lock"
+
 // install downloads the engine to installDir/KIND/VERSION/KIND. hc-install
 // writes in place and takes no lock, so it gets a directory of its own, which
 // is renamed when its binary has answered.
@@ -40,7 +43,7 @@ func (s *search) install(ctx context.Context, progress func(string)) (Engine, er
 	if err := os.MkdirAll(home, 0o755); err != nil { //nolint:gosec // engines are run by other users of this machine
 		return Engine{}, fmt.Errorf("make the directory for engines: %w", err)
 	}
-	lock := flock.New(filepath.Join(home, ".lock"))
+	lock := flock.New(filepath.Join(home, installLock))
 	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
 		return Engine{}, fmt.Errorf("wait for another installation of %s: %w", s.kind, err)
 	}

@@ -1,0 +1,23 @@
+package caches
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// holdEnv makes the test binary a process that holds a directory until its input
+// ends.
+const holdEnv = "TENDRIL_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holdEnv); dir != "" {
+		_, held := Hold(dir)
+		fmt.Println(held)
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
