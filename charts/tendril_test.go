@@ -18,6 +18,8 @@ var agentRenderings = []rendering{
 		checkFiles(t, all, "tendril.toml", "git/git.corp.example_8443/known_hosts", "token", "queue-url", "identity", "ca.crt",
 			"git/git.corp.example_8443/ssh_key", "git/github.com/app.pem",
 			"credentials/0/env", "credentials/0/files/GOOGLE_APPLICATION_CREDENTIALS", "credentials/1/aws-token")
+		// What downloads engines and providers trusts them by that alone.
+		all.one(t, "StatefulSet").want(t, "/etc/tendril/ca.crt", "spec", "template", "spec", "containers", 0, "env", "SSL_CERT_FILE", "value")
 	}},
 	{name: "no-volume", snapshot: true, values: three + "state: {default: managed}\nidentity: {existingSecret: tendril-identity}\npersistence: {enabled: false}\n",
 		check: func(t *testing.T, all objects) {
