@@ -4,7 +4,8 @@
     (include "tendril.problems.queue" . | fromJsonArray)
     (include "tendril.problems.state" . | fromJsonArray)
     (include "tendril.problems.config" . | fromJsonArray)
-    (include "tendril.problems.pod" . | fromJsonArray) -}}
+    (include "tendril.problems.pod" . | fromJsonArray)
+    (include "tendril.problems.upgrade" . | fromJsonArray) -}}
 {{- if $problems -}}
 {{- fail (printf "\n\nthe values are not valid:\n  - %s\n" (join "\n  - " $problems)) -}}
 {{- end -}}
