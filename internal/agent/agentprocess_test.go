@@ -45,6 +45,11 @@ type setup struct {
 	LoseReports, NoReports bool
 	// Beside has the process start something of its own before it is an agent.
 	Beside bool
+	// Margin is not zero for an agent that serves health and metrics.
+	Margin time.Duration
+	// StuckBeat has the heartbeat never come back from its third call, StuckPoll
+	// the poller from its first.
+	StuckBeat, StuckPoll bool
 	// NoChild makes the children's program one that is not there.
 	NoChild bool
 }
@@ -71,7 +76,7 @@ func agentProcess() int {
 	if s.NoChild {
 		command = []string{"/nowhere/tendril", "exec"}
 	}
-	a := New(Options{
+	options := Options{
 		DataDir: s.DataDir, Name: s.Name, Version: "test", Slots: s.Slots, DrainTimeout: s.Drain,
 		Open: func(who queue.Agent) (queue.Queue, error) {
 			q, err := pgqueue.New(context.Background(), pgqueue.Options{URL: s.URL, Token: s.Token, Agent: who, CallTimeout: 5 * time.Second})
@@ -84,7 +89,12 @@ func agentProcess() int {
 		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour, LogLimit: s.LogLimit, Engine: job.Engine{Install: true}},
 		Caches:   s.Caches,
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	a, stopServing, err := observe(s, options)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	a.limits.endMargin = or(s.EndMargin, a.limits.endMargin)
 	a.limits.tidyPause = 10 * time.Millisecond
 	a.limits.lastDelivery = or(s.LastDelivery, a.limits.lastDelivery)
@@ -112,6 +122,7 @@ func agentProcess() int {
 		}
 	}
 	err = a.Run(ctx)
+	stopServing()
 	if beside != nil {
 		alive := process.Alive(beside.Process.Pid)
 		_ = beside.Process.Kill()
@@ -142,9 +153,20 @@ type lossyQueue struct {
 	setup  setup
 	mu     sync.Mutex
 	claims int
+	beats  int
+}
+
+func (q *lossyQueue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+	if q.beats++; q.setup.StuckBeat && q.beats > 2 {
+		<-ctx.Done()
+	}
+	return q.Queue.Heartbeat(ctx, claims)
 }
 
 func (q *lossyQueue) Claim(ctx context.Context, id uuid.UUID) (*provision.Assignment, error) {
+	if q.setup.StuckPoll {
+		select {} // whatever its context says
+	}
 	a, err := q.Queue.Claim(ctx, id)
 	q.mu.Lock()
 	defer q.mu.Unlock()
