@@ -55,11 +55,11 @@ func moduleDir(ctx context.Context, module string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
 	out, err := cmd.Output()
 	var said struct{ Dir, Error string }
-	if err := json.Unmarshal(out, &said); err != nil {
-		return "", fmt.Errorf("go mod download %s: %w: %s", module, err, out)
+	if json.Unmarshal(out, &said) == nil && said.Error != "" {
+		return "", fmt.Errorf("go mod download %s: %s", module, said.Error)
 	}
-	if err != nil || said.Error != "" {
-		return "", fmt.Errorf("go mod download %s: %v %s", module, err, said.Error)
+	if err != nil {
+		return "", fmt.Errorf("go mod download %s: %w", module, err)
 	}
 	return said.Dir, nil
 }

@@ -16,7 +16,7 @@ func TestAgentNotes(t *testing.T) {
 		{"three values", three, []string{
 			"An agent is starting in namespace platform, for cluster prod.",
 			"NOTHING WILL RUN YET. policy.repos is empty",
-			"helm upgrade tendril oci://ghcr.io/tendril-run/charts/tendril --namespace platform",
+			"helm upgrade tendril oci://ghcr.io/tendril-run/charts/tendril --namespace platform --reset-then-reuse-values",
 			"kubectl rollout status statefulset/tendril --namespace platform",
 			"kubectl exec --namespace platform tendril-0 -- tendril doctor",
 			`The line "token" must name cluster prod.`,
