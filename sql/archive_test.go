@@ -152,7 +152,7 @@ func TestAStepIsBounded(t *testing.T) {
 	if s := w.archive(t, "p_time => '0'"); s.Chunks != 0 || !s.More {
 		t.Errorf("a step without time = %+v, want none", s)
 	}
-	if s := w.archive(t, "p_rows => 16385, p_time => '1 minute'"); s.Chunks != 40_000-16384 || s.Logs != 0 || !s.More {
+	if s := w.archive(t, "p_rows => 16385, p_time => '1 minute'"); s.Chunks != 40_000-16384 || s.Logs != 1 || !s.More {
 		t.Errorf("a step of 16385 rows = %+v, want the two parts that are left", s)
 	}
 	for i := 0; ; i++ {

@@ -88,7 +88,7 @@ awaits approval.`,
 	root.SetErr(a.err)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
-	flags.StringVar(&a.databaseURL, "database-url", "", "for up, serve, migrate, link and admin: the database, postgres://… (TRELLIS_DATABASE_URL)")
+	flags.StringVar(&a.databaseURL, "database-url", "", "for up, serve, migrate, gc, link and admin: the database, postgres://… (TRELLIS_DATABASE_URL)")
 	flags.StringVar(&a.databaseURLFile, "database-url-file", "", "file with that URL, not readable by others: for one with a password (TRELLIS_DATABASE_URL_FILE)")
 	flags.StringVar(&a.server, "server", "", "URL of the server to ask (TRELLIS_URL, with TRELLIS_TOKEN or TRELLIS_TOKEN_FILE)")
 	flags.StringVar(&a.context, "context", "", `server to ask, by the name that "trellis contexts" lists; default: the current one`)
@@ -103,7 +103,7 @@ func (a *app) addVerbs(root *cobra.Command) {
 		title string
 		verbs []*cobra.Command
 	}{
-		{"Run it:", []*cobra.Command{a.upCommand(), a.linkCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.adminCommand(), a.envCommand()}},
+		{"Run it:", []*cobra.Command{a.upCommand(), a.linkCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.gcCommand(), a.adminCommand(), a.envCommand()}},
 		{"Who you are, and where:", []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.contextsCommand(), a.whoamiCommand(), a.apiTokensCommand(), a.openCommand()}},
 		{"Deploy and watch:", []*cobra.Command{
 			a.deployCommand(), a.planCommand(), a.sealCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.approveCommand(), a.rejectCommand(),

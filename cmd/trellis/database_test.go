@@ -50,7 +50,7 @@ func TestDatabaseURLFile(t *testing.T) {
 		{"", "serve --database-url-file " + lines, exitFailed, "must hold one line"},
 		{"", "migrate --database-url-file " + empty, exitFailed, "must hold one line"},
 		{"TRELLIS_DATABASE_URL_FILE=" + dir, "link --public-url https://a.example", exitFailed, "TRELLIS_DATABASE_URL_FILE: the file " + dir + " is not a regular file"},
-		{"TRELLIS_DATABASE_URL_FILE=" + file, "status", exitUsage, "TRELLIS_DATABASE_URL_FILE is for up, serve, migrate, link and admin"},
+		{"TRELLIS_DATABASE_URL_FILE=" + file, "status", exitUsage, "TRELLIS_DATABASE_URL_FILE is for up, serve, migrate, gc, link and admin"},
 		{"", "status --database-url-file " + file, exitUsage, "this asks a server"},
 	} {
 		var out, err bytes.Buffer

@@ -47,7 +47,7 @@ type target struct {
 // up runs.
 func (a *app) target(cmd *cobra.Command) (target, error) {
 	if cmd.Flags().Changed("database-url") || cmd.Flags().Changed("database-url-file") {
-		return target{}, wrongUsage("--database-url is for up, serve, migrate, link and admin; this asks a server, as you: trellis login URL")
+		return target{}, wrongUsage("--database-url is for up, serve, migrate, gc, link and admin; this asks a server, as you: trellis login URL")
 	}
 	t, err := a.choose(cmd)
 	if err != nil {
@@ -86,7 +86,7 @@ func (a *app) choose(cmd *cobra.Command) (target, error) {
 	}
 	t, err := a.localTarget()
 	if given != "" && (err != nil || given != t.database) {
-		return target{}, wrongUsage("%s is for up, serve, migrate, link and admin; this asks a server, as you: trellis login URL", a.databaseSource())
+		return target{}, wrongUsage("%s is for up, serve, migrate, gc, link and admin; this asks a server, as you: trellis login URL", a.databaseSource())
 	}
 	return t, err
 }

@@ -98,9 +98,9 @@ func TestNothingRuns(t *testing.T) {
 	// People ask a server: a database is for who runs one.
 	home := []string{"HOME=" + t.TempDir()}
 	trellisEnv(t, append(home, "TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"), "status").
-		want(t, "status of a database", exitUsage, "TRELLIS_DATABASE_URL is for up, serve, migrate, link and admin", "trellis login URL")
+		want(t, "status of a database", exitUsage, "TRELLIS_DATABASE_URL is for up, serve, migrate, gc, link and admin", "trellis login URL")
 	trellisEnv(t, home, "status", "--database-url", "postgres://me:s3cret@127.0.0.1:1/x").
-		want(t, "status of a database", exitUsage, "--database-url is for up, serve, migrate, link and admin", "trellis login URL")
+		want(t, "status of a database", exitUsage, "--database-url is for up, serve, migrate, gc, link and admin", "trellis login URL")
 }
 
 // Every verb against one instance, in the order a newcomer meets them.

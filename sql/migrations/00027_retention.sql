@@ -210,6 +210,7 @@ DECLARE
   v_noted  timestamptz;
   v_ended  timestamptz;
   v_part   record;
+  v_did    boolean := false;
 BEGIN
   logs := 0;
   chunks := 0;
@@ -223,8 +224,11 @@ BEGIN
   more := tendril.find_log_ends();
   v_before := clock_timestamp() - greatest(v_after, v_late);
   LOOP
-    IF chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until OR cardinality(v_passed) >= 1000 THEN
+    IF chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until THEN
       more := true;
+      RETURN;
+    ELSIF cardinality(v_passed) >= 1000 THEN
+      more := more OR v_did;
       RETURN;
     END IF;
     -- The provision first: who deletes one waits for that, and not for what hangs on it.
@@ -244,22 +248,23 @@ BEGIN
     v_ended := greatest(v_noted, (SELECT max(c.ended_at) FROM tendril.claims c WHERE c.provision_id = v_id));
     IF v_ended >= v_before THEN
       UPDATE tendril.log_ends SET ended_at = v_ended WHERE provision_id = v_id;
+      v_did := true;
       CONTINUE;
     END IF;
     -- Its agent may still apply, and tell of it.
     CONTINUE WHEN EXISTS (SELECT FROM tendril.claims c JOIN public.workspaces w ON w.held_by_claim = c.id WHERE c.provision_id = v_id);
-    LOOP
+    WHILE EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) LOOP
       v_part := tendril.archive_part(v_id, v_org);
-      IF v_part.chunks IS NULL THEN
-        UPDATE tendril.log_heads SET archived = true WHERE provision_id = v_id;
-        UPDATE tendril.log_ends SET archived = true WHERE provision_id = v_id;
-        logs := logs + 1;
-        EXIT;
-      END IF;
-      chunks := chunks + v_part.chunks;
-      bytes := bytes + v_part.bytes;
+      chunks := chunks + coalesce(v_part.chunks, 0);
+      bytes := bytes + coalesce(v_part.bytes, 0);
       EXIT WHEN chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until;
     END LOOP;
+    IF NOT EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) THEN
+      UPDATE tendril.log_heads SET archived = true WHERE provision_id = v_id;
+      UPDATE tendril.log_ends SET archived = true WHERE provision_id = v_id;
+      logs := logs + 1;
+      v_did := true;
+    END IF;
   END LOOP;
 END $$;
 -- +goose StatementEnd
