@@ -1,0 +1,36 @@
+package sql_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+)
+
+// BenchmarkStatistics asks where 1 M runs have ended and 100,000 wait, half of them
+// in one workspace; "written" is the moment before the server has tidied up.
+func BenchmarkStatistics(b *testing.B) {
+	w := &world{conn: pgtest.New(b, migrated).Conn(b), org: uuid.New(), cluster: uuid.New()}
+	if _, err := w.conn.Exec(b.Context(), "INSERT INTO public.orgs (id, name) VALUES ($1, 'bench')", w.org); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := w.conn.Exec(b.Context(), "INSERT INTO public.clusters (id, org_id, name) VALUES ($1, $2, 'bench')", w.cluster, w.org); err != nil {
+		b.Fatal(err)
+	}
+	w.history(b, 1_000_000, 100_000)
+	ask := func(b *testing.B) {
+		for b.Loop() {
+			var text string
+			if err := w.conn.QueryRow(b.Context(), "SELECT tendril.statistics()::text").Scan(&text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("quiet", ask)
+	// Each row of the queue written anew: no page of it is known to be visible to all.
+	if _, err := w.conn.Exec(b.Context(), "UPDATE public.provisions SET priority = 1 WHERE status = 'QUEUED'"); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("written", ask)
+}
