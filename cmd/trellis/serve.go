@@ -53,9 +53,10 @@ nothing else. Without --tls-cert, have a proxy speak TLS before it, and name tha
 proxy by --trusted-proxy, so that limits count its clients and not itself.
 
 The database is named by --database-url, as the role that "trellis migrate" ran
-as; --database-url-file keeps a password out of arguments and environment. At most --database-connections + 13 connections are made to it, whatever the
-number of agents and people. Each flag can be set by the variable that is named
-with it.
+as; --database-url-file keeps a password out of arguments and environment. At most
+--database-connections + 13 connections are made to it, whatever the number of agents
+and people, and one more for --metrics-listen. Each flag can be set by the variable
+that is named with it.
 
 ` + issuerHelp,
 		Example: `  trellis serve --database-url postgres://me@db.example/tendril --listen :443 --tls-cert tls.crt --tls-key tls.key

@@ -80,6 +80,8 @@ type Hub struct {
 	open sync.WaitGroup
 	// deaf is true while nothing is heard: everybody polls then.
 	deaf     atomic.Bool
+	sessions atomic.Int64 // that were heard
+	turned   atomic.Pointer[time.Time]
 	readers  chan struct{}
 	catchUps chan struct{}
 	passes   passes
@@ -90,6 +92,8 @@ type Hub struct {
 	feeds  map[uuid.UUID]*feed
 	people map[uuid.UUID]int // streams of each; one of hints counts as what it names
 	total  int
+	// streams are those that are open, each of them one.
+	streams int
 }
 
 // NewHub returns a hub that will listen on the database of that URL and reads
@@ -105,7 +109,30 @@ func NewHub(url string, d *store.Database, log *slog.Logger, limits Limits) *Hub
 		feeds: map[uuid.UUID]*feed{}, people: map[uuid.UUID]int{},
 	}
 	h.deaf.Store(true)
+	h.turn()
 	return h
+}
+
+// State is how a hub stands.
+type State struct {
+	Viewers   int   // streams that are open
+	Listening bool  // a session of the database's is heard
+	Sessions  int64 // that were heard since the start
+	// TurnedAt is when the loop that listens last did anything: a minute ago at most,
+	// whether the database answers or not.
+	TurnedAt time.Time
+}
+
+// State says how the hub stands.
+func (h *Hub) State() State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return State{Viewers: h.streams, Listening: !h.deaf.Load(), Sessions: h.sessions.Load(), TurnedAt: *h.turned.Load()}
+}
+
+func (h *Hub) turn() {
+	now := time.Now() // with the monotonic clock
+	h.turned.Store(&now)
 }
 
 // Run listens until the context ends, then ends all streams and waits for them.

@@ -25,6 +25,8 @@ const (
 	// it to somebody else. It has probePatience to come.
 	probeEvery    = 30 * time.Second
 	probePatience = 3 * time.Second
+	// connectLimit bounds connecting, whatever a URL of several hosts allows each.
+	connectLimit = 30 * time.Second
 	// deafPoll is how often everything watched is looked at meanwhile.
 	deafPoll = 2 * time.Second
 	// hardOfHearing is how long to wait before listening again where a session
@@ -36,6 +38,7 @@ const (
 func (h *Hub) listen(ctx context.Context) {
 	wait := reconnectMin
 	for ctx.Err() == nil {
+		h.turn()
 		switch begun, heard := h.session(ctx); {
 		case heard:
 			wait = reconnectMin
@@ -55,6 +58,7 @@ func (h *Hub) pollUntil(ctx context.Context, then time.Time) {
 		if left <= 0 {
 			return
 		}
+		h.turn()
 		timer := time.NewTimer(min(left, deafPoll))
 		select {
 		case <-ctx.Done():
@@ -77,7 +81,9 @@ func (h *Hub) session(ctx context.Context) (begun, heard bool) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = probePatience
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	connecting, cancel := context.WithTimeout(ctx, connectLimit)
+	conn, err := pgx.ConnectConfig(connecting, config)
+	cancel()
 	if err != nil {
 		return false, false
 	}
@@ -93,6 +99,7 @@ func (h *Hub) session(ctx context.Context) (begun, heard bool) {
 		return false, false
 	}
 	for {
+		h.turn()
 		// Sent over another connection, so that it has to find its way here.
 		probe := uuid.NewString()
 		if err := h.database.Notify(ctx, provisionChannel, probe); err != nil {
@@ -102,6 +109,9 @@ func (h *Hub) session(ctx context.Context) (begun, heard bool) {
 			return true, heard
 		}
 		if !heard || h.deaf.Load() {
+			if !heard {
+				h.sessions.Add(1)
+			}
 			heard = true
 			h.missed() // while nobody listened
 			h.deaf.Store(false)

@@ -41,6 +41,7 @@ func (h *Hub) enter(person uuid.UUID, count int) error {
 			Hint: "close some, or poll meanwhile"}
 	}
 	h.total += count
+	h.streams++
 	h.people[person] += count
 	h.open.Add(1)
 	return nil
@@ -49,6 +50,7 @@ func (h *Hub) enter(person uuid.UUID, count int) error {
 func (h *Hub) exit(person uuid.UUID, count int) {
 	h.mu.Lock()
 	h.total -= count
+	h.streams--
 	if h.people[person] -= count; h.people[person] == 0 {
 		delete(h.people, person)
 	}

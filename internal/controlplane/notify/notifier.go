@@ -46,6 +46,9 @@ type Options struct {
 	PublicURL string
 	Version   string
 	Log       *slog.Logger
+	// Attempted, if set, is told of each attempt to deliver a message: whether it
+	// arrived, and if not whether it is sent again.
+	Attempted func(arrived, again bool)
 }
 
 // Notifier sends what is due. Whoever made it calls Run.
@@ -184,6 +187,9 @@ func (n *Notifier) deliver(ctx context.Context, d delivery) {
 		wait := n.waits[d.Tried]
 		wait = max(wait*3/4+rand.N(wait/2+1), a.after) //nolint:gosec // jitter, not a secret
 		again = &wait
+	}
+	if n.options.Attempted != nil {
+		n.options.Attempted(a.arrived, again != nil && !a.gone)
 	}
 	var disabled bool
 	err = n.database.AsOwner(ctx, "tell what came of a message", func(ctx context.Context, tx pgx.Tx) error {

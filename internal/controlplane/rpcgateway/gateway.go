@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -76,8 +77,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no != nil {
 		no.write(asked)
 	}
-	g.log(r, asked.status, function, address.String(), time.Since(began), no)
+	duration := time.Since(began)
+	g.log(r, asked.status, function, address.String(), duration, no)
+	if g.options.Called != nil {
+		g.options.Called(strings.TrimPrefix(function, unknown), asked.status, duration)
+	}
 }
+
+// Stat says how its connections are used.
+func (g *Gateway) Stat() *pgxpool.Stat { return g.pool.Stat() }
 
 // log tells of a request, but not of what was in it: its body has the agent's
 // token hash, its path and query what anybody cares to write there.

@@ -48,6 +48,9 @@ type Options struct {
 	Log    *slog.Logger
 	// LogAll logs calls that succeeded as well.
 	LogAll bool
+	// Called, if set, is told of each call that was answered; function is "" where it
+	// is none of those served.
+	Called func(function string, status int, took time.Duration)
 }
 
 // agentFunctions are what an agent may call.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tendril-run/tendril/internal/controlplane/metrics"
 )
 
 const (
@@ -23,11 +25,24 @@ const (
 type keeper struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
+	// counted is told what a duty did, or that it failed.
+	counted func(duty string, done int, err error)
 	// turned is when it last began its duties.
 	turned atomic.Pointer[time.Time]
 }
 
-func newKeeper(ctx context.Context, url string, log *slog.Logger) (*keeper, error) {
+func newKeeper(ctx context.Context, url string, log *slog.Logger, counted func(string, int, error)) (*keeper, error) {
+	pool, err := onePool(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	k := &keeper{pool: pool, log: log, counted: counted}
+	k.turn()
+	return k, nil
+}
+
+// onePool is a pool of one connection.
+func onePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err) // pgx redacts the password in this error
@@ -39,9 +54,7 @@ func newKeeper(ctx context.Context, url string, log *slog.Logger) (*keeper, erro
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	k := &keeper{pool: pool, log: log}
-	k.turn()
-	return k, nil
+	return pool, nil
 }
 
 func (k *keeper) turn() {
@@ -56,6 +69,7 @@ func (k *keeper) close() { k.pool.Close() }
 // duty is one thing that the keeper has the database do, again and again. Any
 // number of keepers may, and pg_cron: who comes second finds it done.
 type duty struct {
+	name   string // in metrics
 	query  string // answers how many
 	failed string
 	again  string
@@ -66,30 +80,39 @@ type duty struct {
 var duties = []duty{
 	// Where no agent calls any more, nobody else does.
 	{
-		query: "SELECT tendril.reap()", failed: "leases that ran out cannot be ended; trying again", again: "leases that ran out are ended again",
+		name: metrics.Reap, query: "SELECT tendril.reap()", failed: "leases that ran out cannot be ended; trying again", again: "leases that ran out are ended again",
 		did: "leases ran out: their agents were not heard of", level: slog.LevelWarn,
 	},
 	{
-		query: "SELECT tendril.queue_drift()", failed: "workspaces cannot be looked at for drift; trying again", again: "workspaces are looked at for drift again",
+		name: "drift", query: "SELECT tendril.queue_drift()", failed: "workspaces cannot be looked at for drift; trying again", again: "workspaces are looked at for drift again",
 		did: "workspaces are looked at for drift", level: slog.LevelInfo,
 	},
 	{
-		query: "SELECT tendril.expire_blobs()", failed: "uploads and results that nobody came for cannot be removed; trying again", again: "uploads and results that nobody came for are removed again",
+		name: "expire_blobs", query: "SELECT tendril.expire_blobs()", failed: "uploads and results that nobody came for cannot be removed; trying again", again: "uploads and results that nobody came for are removed again",
 		did: "uploads and results that nobody came for are removed", level: slog.LevelInfo,
 	},
 	{
-		query: "SELECT tendril.expire_requests()", failed: "requests of more than a day ago cannot be forgotten; trying again", again: "requests of more than a day ago are forgotten again",
+		name: "expire_requests", query: "SELECT tendril.expire_requests()", failed: "requests of more than a day ago cannot be forgotten; trying again", again: "requests of more than a day ago are forgotten again",
 		did: "requests of more than a day ago are forgotten", level: slog.LevelDebug,
 	},
 	// Last, for they take the longest: half a second, and what is begun by then.
 	{
-		query: "SELECT chunks FROM tendril.archive_logs(p_rows => 10000, p_time => '500 milliseconds')", failed: "old logs cannot be archived; trying again", again: "old logs are archived again",
+		name: "archive_logs", query: "SELECT chunks FROM tendril.archive_logs(p_rows => 10000, p_time => '500 milliseconds')", failed: "old logs cannot be archived; trying again", again: "old logs are archived again",
 		did: "rows of old logs are archived", level: slog.LevelDebug,
 	},
 	{
-		query: "SELECT tendril.delete_logs(p_limit => 10)", failed: "logs beyond their time cannot be deleted; trying again", again: "logs beyond their time are deleted again",
+		name: "delete_logs", query: "SELECT tendril.delete_logs(p_limit => 10)", failed: "logs beyond their time cannot be deleted; trying again", again: "logs beyond their time are deleted again",
 		did: "logs beyond their time are deleted", level: slog.LevelInfo,
 	},
+}
+
+// dutyNames are those of all duties.
+func dutyNames() []string {
+	names := make([]string, len(duties))
+	for i, d := range duties {
+		names[i] = d.name
+	}
+	return names
 }
 
 // keep does the duties until the context ends.
@@ -116,6 +139,9 @@ func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
 	defer cancel()
 	var count int
 	err := k.pool.QueryRow(limited, d.query).Scan(&count)
+	if ctx.Err() == nil {
+		k.counted(d.name, count, err)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return away
@@ -130,14 +156,6 @@ func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
 		k.pool.Reset() // it may be to a server that is the primary no more
 	}
 	return err != nil
-}
-
-// contract asks for the version of the database's contract.
-func (k *keeper) contract(ctx context.Context) (version int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	err = k.pool.QueryRow(ctx, "SELECT tendril.contract_version()").Scan(&version)
-	return version, err
 }
 
 // health is what /healthz answers. Why the database does not is not told: the

@@ -3,12 +3,20 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tendril-run/tendril/internal/controlplane/metrics"
+	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
+	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -25,12 +33,36 @@ type loop struct {
 }
 
 // monitor answers on the port of who watches over the process: an orchestrator and
-// Prometheus. It is a port of its own, so that no path of the public one leads here.
+// Prometheus. It is a port of its own, so that no path of the public one leads here,
+// and has a connection of its own, so that it waits for nobody.
 type monitor struct {
 	metrics *metrics.Metrics
-	keeper  *keeper
+	pool    *pgxpool.Pool
 	loops   []loop
 	version string
+	log     *slog.Logger
+	untold  atomic.Bool // that the database's numbers cannot be had
+}
+
+// newMonitor returns one of these parts. Its pool is for the caller to close, behind
+// the server that answers by it.
+func newMonitor(ctx context.Context, o Options, counts *metrics.Metrics, people *site.Site, gateway *rpcgateway.Gateway, k *keeper) (*monitor, error) {
+	pool, err := onePool(ctx, o.Gateway.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	m := &monitor{
+		metrics: counts, pool: pool, version: o.Version, log: o.Gateway.Log,
+		loops: []loop{{"keeper", k.turnedAt}, {"live", func() time.Time { return people.Live().TurnedAt }}},
+	}
+	counts.WatchDatabase(m.statistics)
+	counts.Watch(func() metrics.Live {
+		l := people.Live()
+		return metrics.Live{Viewers: l.Viewers, Listening: l.Listening, Sessions: l.Sessions}
+	}, map[string]func() *pgxpool.Stat{
+		"people": people.Database().Stat, "agents": gateway.Stat, "duties": k.pool.Stat, "monitor": pool.Stat,
+	})
+	return m, nil
 }
 
 // monitorLimits are for few clients that are quick.
@@ -52,7 +84,7 @@ func listenForMonitor(ctx context.Context, address string) (net.Listener, error)
 // handler has all paths of the port.
 func (m *monitor) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", m.metrics.Handler())
+	mux.Handle("GET /metrics", m.metrics.Handler(m.log))
 	mux.HandleFunc("GET /healthz", m.healthz)
 	ready := web.Sparing(m.ready)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -96,12 +128,49 @@ type readiness struct {
 
 func (m *monitor) ready(ctx context.Context) (any, bool) {
 	r := readiness{Status: "ok", Version: m.version, Contract: queue.Contract}
-	contract, err := m.keeper.contract(ctx)
+	contract, err := m.contract(ctx)
 	r.Database.OK, r.Database.Contract = err == nil, contract
 	if contract < queue.Contract {
 		r.Status = "unavailable"
 	}
 	return r, r.Status == "ok"
+}
+
+// contract asks for the version of the database's contract.
+func (m *monitor) contract(ctx context.Context) (version int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	err = m.pool.QueryRow(ctx, "SELECT tendril.contract_version()").Scan(&version)
+	m.afresh(err)
+	return version, err
+}
+
+// statistics asks for what stands in the database. That it cannot be had is told
+// once: who scrapes asks again in a moment.
+func (m *monitor) statistics(ctx context.Context, clusters int) (text []byte, err error) {
+	err = m.pool.QueryRow(ctx, "SELECT tendril.statistics($1)::text", clusters).Scan(&text)
+	m.afresh(err)
+	switch pg, answered := errors.AsType[*pgconn.PgError](err); {
+	case err == nil:
+		m.untold.Store(false)
+	case m.untold.Swap(true):
+	case answered && pg.Code == undefinedFunction:
+		m.log.Warn(`the database cannot tell its numbers yet, and metrics lack them: run "trellis migrate"`)
+	default:
+		m.log.Warn("the database's numbers cannot be had, and metrics lack them; trying again", "error", err)
+	}
+	return text, err
+}
+
+// undefinedFunction is what a database says that has not been migrated so far.
+const undefinedFunction = "42883"
+
+// afresh forgets the connection after an error: it may be to a server that is the
+// primary no more.
+func (m *monitor) afresh(err error) {
+	if err != nil {
+		m.pool.Reset()
+	}
 }
 
 func answer(w http.ResponseWriter, body any, ok bool) {

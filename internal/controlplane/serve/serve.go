@@ -71,6 +71,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	counts := metrics.New(o.Version)
+	counts.Duties(dutyNames()...)
+	o.Gateway.Called, o.Site.Notify.Attempted = counts.Call, counts.Delivery
 	gateway, err := rpcgateway.New(ctx, o.Gateway)
 	if err != nil {
 		return err
@@ -82,7 +85,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer people.Close()
-	k, err := newKeeper(ctx, o.Gateway.DatabaseURL, o.Gateway.Log)
+	k, err := newKeeper(ctx, o.Gateway.DatabaseURL, o.Gateway.Log, counts.Duty)
 	if err != nil {
 		return err
 	}
@@ -94,14 +97,20 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer cancel(nil) // before waiting for it
 	background.Go(func() { k.keep(ctx) })
 	if watching != nil {
-		m := &monitor{metrics: metrics.New(o.Version), keeper: k, version: o.Version, loops: []loop{{"keeper", k.turnedAt}}}
+		m, err := newMonitor(ctx, o, counts, people, gateway, k)
+		if err != nil {
+			return err
+		}
+		defer m.pool.Close()
 		beside := web.Start(watching, m.handler(), monitorLimits, nil, o.Gateway.Log, func(err error) { cancel(err) })
 		defer beside.Stop()
 		if o.Monitoring != nil {
 			o.Monitoring("http://" + watching.Addr().String())
 		}
 	}
-	server := web.Start(listener, web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version)), Rest: people}, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
+	routes := web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version)), Rest: people}
+	observed := web.Observe(routes, func(r web.Request) { counts.Request(r.Route, r.Method, r.Status, r.Took, r.Stream) })
+	server := web.Start(listener, observed, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()
 	defer people.EndStreams() // before the server, which waits for them
 	if o.Started != nil {

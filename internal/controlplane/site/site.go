@@ -19,6 +19,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/notify"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
 )
 
 // DefaultMaxConns bounds the connections to the database for people's requests,
@@ -52,6 +53,7 @@ type Site struct {
 	handler    http.Handler
 	database   *store.Database
 	entrance   *signin.SignIn
+	hub        *live.Hub
 	background sync.WaitGroup
 	stop       context.CancelFunc
 	streams    sync.WaitGroup
@@ -97,12 +99,12 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 	mux.Handle("/", pages)
 	entrance.Mount(mux)
 
-	handler, err := guarded(entrance.Middleware(mux), o.PublicURL)
+	handler, err := guarded(entrance.Middleware(web.Routed(mux)), o.PublicURL)
 	if err != nil {
 		database.Close()
 		return nil, err
 	}
-	s := &Site{handler: handler, database: database, entrance: entrance}
+	s := &Site{handler: handler, database: database, entrance: entrance, hub: hub}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	streams, endStreams := context.WithCancel(background)
@@ -117,6 +119,9 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 
 // Database is the connections that requests share, until Close.
 func (s *Site) Database() *store.Database { return s.database }
+
+// Live says how live updates stand.
+func (s *Site) Live() live.State { return s.hub.State() }
 
 // ServeHTTP implements http.Handler.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }

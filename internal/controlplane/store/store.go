@@ -74,6 +74,9 @@ func (d *Database) AsOwner(ctx context.Context, doing string, do func(context.Co
 	return translate(doing, pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(ctx, tx) }))
 }
 
+// Stat says how its connections are used.
+func (d *Database) Stat() *pgxpool.Stat { return d.pool.Stat() }
+
 // Close ends all connections.
 func (d *Database) Close() { d.pool.Close() }
 

@@ -22,8 +22,10 @@ func (r Routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := req.URL.Path
 	switch {
 	case r.RPC != nil && (path == "/rest/v1" || strings.HasPrefix(path, "/rest/v1/")):
+		took(req, "/rest/v1/")
 		r.RPC.ServeHTTP(w, req)
 	case r.Health != nil && path == "/healthz":
+		took(req, path)
 		r.health(w, req)
 	case r.Rest != nil:
 		r.Rest.ServeHTTP(w, req)
