@@ -98,6 +98,15 @@ bench-go: deps ## Run the packages' own benchmarks, of one function each
 fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
 
+# PLATFORMS, DIST and DIRTY are as scripts/release.sh says: make hands them on.
+.PHONY: release
+release: ## Build programs, archives, charts and checksums into dist/, of VERSION (the nearest tag's)
+	@scripts/release.sh
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what we call; GOVULNDB: a mirror or a copy of vuln.go.dev
+	@scripts/vuln.sh
+
 .PHONY: licenses
 licenses: ## Check the licences of everything that is linked or bundled
 	@go run ./scripts/licenses

@@ -8,6 +8,7 @@ terraform_version=1.11.4
 provider_version=v0.14.2
 opentofu_version=1.12.6
 helm_version=v3.17.3
+govulncheck_version=v1.8.0
 kubeconform_version=v0.8.0
 kubernetes_versions="v1.29.6 v1.32.2" # as in charts/schemas_test.go
 prometheus_operator_version=v0.85.0
@@ -48,7 +49,8 @@ build_charts_tools() {
   local for=helm.sh/helm/v3/pkg
   install_versioned helm "$helm_version" helm.sh/helm/v3/cmd/helm \
     "-X $for/chartutil.k8sVersionMajor=1 -X $for/chartutil.k8sVersionMinor=32 -X $for/lint/rules.k8sVersionMajor=1 -X $for/lint/rules.k8sVersionMinor=32" &&
-    install_versioned kubeconform "$kubeconform_version" github.com/yannh/kubeconform/cmd/kubeconform
+    install_versioned kubeconform "$kubeconform_version" github.com/yannh/kubeconform/cmd/kubeconform &&
+    install_versioned govulncheck "$govulncheck_version" golang.org/x/vuln/cmd/govulncheck
 }
 
 # install_versioned NAME VERSION PACKAGE [LDFLAGS] has NAME-VERSION built, and NAME
@@ -208,7 +210,7 @@ if wait "$charts_build"; then
   rm -f "$tools/charts-tools.log"
 else
   tail -n 20 "$tools/charts-tools.log" >&2
-  missing+=("Helm $helm_version and kubeconform $kubeconform_version, in $tools: go install helm.sh/helm/v3/cmd/helm and github.com/yannh/kubeconform/cmd/kubeconform; and the Go modules k8s.io/kubernetes and github.com/prometheus-operator/prometheus-operator")
+  missing+=("Helm $helm_version and kubeconform $kubeconform_version, in $tools: go install helm.sh/helm/v3/cmd/helm and github.com/yannh/kubeconform/cmd/kubeconform; govulncheck $govulncheck_version: go install golang.org/x/vuln/cmd/govulncheck; and the Go modules k8s.io/kubernetes and github.com/prometheus-operator/prometheus-operator")
 fi
 trap - EXIT
 [ ! -x "$tofu" ] || ln -sfn "${tofu##*/}" "$tools/tofu"

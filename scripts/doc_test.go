@@ -1,0 +1,2 @@
+// Package scripts tries the scripts beside it.
+package scripts

@@ -1,0 +1,145 @@
+package scripts
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"debug/elf"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/version"
+)
+
+const sums = "dist/SHA256SUMS"
+
+// A release of one platform, made twice.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	pgtest.Tool(t, "helm")
+	r := ourRepository(t)
+	r.must("git", "tag", "v1.2.3")
+	platform := "linux/" + runtime.GOARCH
+	release := func(r repository, environ ...string) {
+		t.Helper()
+		if _, stderr, code := r.run(environ, "make", "release", "PLATFORMS="+platform); code != 0 {
+			t.Fatalf("make release: exit status %d\n%s", code, stderr)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(r.dir, "dist"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.write("dist/tendril_1.2.2_linux_amd64", "of the last release")
+	r.write("dist/bench.txt", "of somebody else")
+	release(r)
+
+	var listed []string
+	for line := range strings.Lines(r.must("cat", sums)) {
+		listed = append(listed, strings.Fields(line)[1])
+	}
+	end := "_1.2.3_linux_" + runtime.GOARCH
+	want := []string{"THIRD-PARTY-LICENSES.txt", "tendril" + end, "tendril" + end + ".tar.gz", "trellis" + end, "trellis" + end + ".tar.gz"}
+	charts, err := filepath.Glob(filepath.Join(r.dir, "charts/*/Chart.yaml"))
+	if err != nil || len(charts) == 0 {
+		t.Fatalf("there are no charts (%v)", err)
+	}
+	for _, chart := range charts {
+		name := filepath.Base(filepath.Dir(chart)) + "-1.2.3.tgz"
+		want = append(want, name)
+		about := r.must("helm", "show", "chart", "dist/"+name)
+		for _, line := range []string{"\nversion: 1.2.3\n", "appVersion: 1.2.3\n"} {
+			if !strings.Contains("\n"+about, line) {
+				t.Errorf("%s is of\n%s\nwant %q", name, about, line)
+			}
+		}
+	}
+	slices.Sort(want)
+	if slices.Sort(listed); !slices.Equal(listed, want) {
+		t.Errorf("SHA256SUMS has %q, want %q", listed, want)
+	}
+	present := strings.Fields(r.must("ls", "dist"))
+	if want = append(want, "SHA256SUMS", "bench.txt"); len(present) != len(want) {
+		t.Errorf("dist has %q, want %q", present, want)
+	}
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
+	check.Dir = filepath.Join(r.dir, "dist")
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum -c: %v\n%s", err, out)
+	}
+	for _, program := range []string{"tendril", "trellis"} {
+		wantProgram(t, r, program, "dist/"+program+end)
+		wantArchive(t, filepath.Join(r.dir, "dist", program+end+".tar.gz"), program+end, program)
+	}
+	if texts := r.must("cat", "dist/THIRD-PARTY-LICENSES.txt"); !strings.Contains(texts, "github.com/jackc/pgx/v5") || !strings.Contains(texts, "Jack Christensen") {
+		t.Error("THIRD-PARTY-LICENSES.txt does not have the licence of pgx")
+	}
+
+	// Elsewhere, by somebody who keeps things private, and is at home further east.
+	again := repository{t, t.TempDir()}
+	again.must("sh", "-c", "umask 077 && git clone -q "+r.dir+" .")
+	release(again, "TZ=Asia/Tokyo", "GOFLAGS=-buildvcs=true")
+	if first, second := r.must("cat", sums), again.must("cat", sums); first != second {
+		t.Errorf("the same commit has made\n%s\nand then\n%s", first, second)
+	}
+}
+
+// wantProgram looks at a program of the release.
+func wantProgram(t *testing.T, r repository, program, path string) {
+	t.Helper()
+	commit := strings.TrimSpace(r.must("git", "rev-parse", "HEAD"))
+	want := version.Info{Version: "1.2.3", Commit: commit, Contract: queue.Contract, Go: runtime.Version(), Platform: "linux/" + runtime.GOARCH}
+	var got version.Info
+	if err := json.Unmarshal([]byte(r.must("./"+path, "version", "-o", "json")), &got); err != nil || got != want {
+		t.Errorf("%s version -o json = %+v, %v, want %+v", program, got, err, want)
+	}
+	if got := r.must("./"+path, "version"); got != want.Sentence(program)+"\n" {
+		t.Errorf("%s version = %q, want %q", program, got, want.Sentence(program))
+	}
+	file, err := elf.Open(filepath.Join(r.dir, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, segment := range file.Progs {
+		if segment.Type == elf.PT_INTERP {
+			t.Errorf("%s is not static", program)
+		}
+	}
+}
+
+// wantArchive looks at an archive of the release, which has one directory.
+func wantArchive(t *testing.T, path, directory, program string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modes := map[string]int64{}
+	for archive := tar.NewReader(unzipped); ; {
+		header, err := archive.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		modes[strings.TrimPrefix(header.Name, directory+"/")] = header.Mode
+	}
+	for name, mode := range map[string]int64{program: 0o755, "LICENSE": 0o644, "README.md": 0o644, "CHANGELOG.md": 0o644, "THIRD-PARTY-LICENSES.txt": 0o644} {
+		if modes[name] != mode {
+			t.Errorf("%s: mode of %s = %#o, want %#o (has %v)", filepath.Base(path), name, modes[name], mode, modes)
+		}
+	}
+}
