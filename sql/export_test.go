@@ -1,8 +1,6 @@
 package sql
 
 import (
-	"context"
-	stdsql "database/sql"
 	"strings"
 	"testing"
 )
@@ -32,22 +30,4 @@ func Versions(t *testing.T) (versions []int64) {
 		versions = append(versions, m.version)
 	}
 	return versions
-}
-
-// MigrateTo runs the migrations up to a version and returns how many it ran.
-func MigrateTo(ctx context.Context, databaseURL string, version int64) (int, error) {
-	db, err := stdsql.Open("pgx", databaseURL)
-	if err != nil {
-		return 0, err
-	}
-	defer db.Close() //nolint:errcheck // a test's
-	if err := prepare(ctx, db); err != nil {
-		return 0, err
-	}
-	provider, err := newProvider(db)
-	if err != nil {
-		return 0, err
-	}
-	results, err := provider.UpTo(ctx, version)
-	return len(results), err
 }

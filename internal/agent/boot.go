@@ -78,6 +78,11 @@ func (b *boot) live(ctx context.Context) error {
 	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root,
 		"key", seal.Fingerprint(b.identities.Public()))
+	if registration.Contract < queue.Contract {
+		b.log.Warn("the database is one version older than this agent, which does without what is new. "+
+			"Run \"trellis migrate\" of this release against it, then start the agent anew",
+			"database_contract", registration.Contract, "agent_contract", queue.Contract)
+	}
 	b.clusterKey = registration.ClusterKey
 	compareKeys(b.identities, registration.ClusterKey, b.log)
 

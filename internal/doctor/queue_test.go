@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
 	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 )
 
@@ -150,6 +152,9 @@ func TestDatabaseSaysNo(t *testing.T) {
 		"older contract": {func(t *testing.T, p *patient) {
 			p.Exec(t, "CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'")
 		}, "contract", doctor.Fail, []string{"only 1", "trellis migrate"}},
+		"contract before": {func(t *testing.T, p *patient) {
+			p.Exec(t, fmt.Sprintf("CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT %d'", queue.Contract-1))
+		}, "contract", doctor.Warn, []string{"one older", "trellis migrate"}},
 		"newer contract": {func(t *testing.T, p *patient) {
 			p.Exec(t, "CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 9'")
 		}, "contract", doctor.OK, []string{"9"}},

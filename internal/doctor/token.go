@@ -99,6 +99,9 @@ func (d *doctor) contract(context.Context) verdict {
 	switch {
 	case d.standing == nil:
 		return warn(`run "trellis migrate" against it`, "the database is older than this program; whether it serves contract %d shows when an agent registers", queue.Contract)
+	case d.standing.Contract == queue.Contract-1:
+		return warn(`run "trellis migrate" of this release against it`,
+			"the database speaks contract %d, one older than this agent's, %d: it serves the agent, but for what is new", d.standing.Contract, queue.Contract)
 	case d.standing.Contract < queue.Contract:
 		return fail(`upgrade the control plane and run "trellis migrate", or use an older agent`,
 			"this agent speaks contract %d, the database only %d", queue.Contract, d.standing.Contract)

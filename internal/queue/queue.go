@@ -14,7 +14,8 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// Contract is the version of the SQL contract this program speaks.
+// Contract is the version of the SQL contract this program speaks. Databases of
+// any later one serve it, and so does one of the version before.
 const Contract = 4
 
 // Agent is who asks: one agent instance in one of its lives.

@@ -137,7 +137,11 @@ func (q *Queue) Attention() <-chan struct{} {
 
 // Register implements queue.Queue.
 func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
-	about, err := json.Marshal(q.agent)
+	return queue.RegisterOneOlder(q.agent, func(as queue.Agent) (queue.Registration, error) { return q.register(ctx, as) })
+}
+
+func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
+	about, err := json.Marshal(as)
 	if err != nil {
 		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
 	}

@@ -1,6 +1,8 @@
 package queuetest
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,12 +56,33 @@ func nameInUseIsRefused(t *testing.T, w *World, open Open) {
 	}
 }
 
-func newContractIsRefused(t *testing.T, w *World, open Open) {
+// An agent of the next contract does without what it brings.
+func nextContractIsServed(t *testing.T, w *World, open Open) {
 	agent := NewAgent("one")
 	agent.Contract = queue.Contract + 1
+	q := open(t, w, w.Token, agent)
+	if r := mustRegister(t, q); r.Contract != queue.Contract {
+		t.Errorf("Register() tells contract %d, want the database's own, %d", r.Contract, queue.Contract)
+	}
+	if got, want := w.Text(t, "SELECT contract::text FROM public.agents"), strconv.Itoa(queue.Contract); got != want {
+		t.Errorf("the agent is registered with contract %s, want %s, by which it is given work", got, want)
+	}
+	w.Deploy(t, "a")
+	mustReport(t, q, mustClaim(t, q).ClaimID, provision.Success, provision.Detail{})
+}
+
+func laterContractIsRefused(t *testing.T, w *World, open Open) {
+	agent := NewAgent("one")
+	agent.Contract = queue.Contract + 2
 	_, err := open(t, w, w.Token, agent).Register(t.Context())
-	if e := wantKind(t, "Register(newer contract)", err, queue.Refused); !strings.Contains(e.Error(), "trellis migrate") {
-		t.Errorf("error = %q, want it to say what to do", e)
+	e := wantKind(t, "Register(contract later than the next)", err, queue.Refused)
+	for _, want := range []string{
+		fmt.Sprintf("this agent speaks contract %d, the database only %d", agent.Contract, queue.Contract),
+		fmt.Sprintf("speaks contract %d or %d", agent.Contract-1, agent.Contract), "trellis migrate",
+	} {
+		if !strings.Contains(e.Error(), want) {
+			t.Errorf("error = %q, want it to say %q", e, want)
+		}
 	}
 }
 

@@ -18,10 +18,12 @@ import (
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-// Migrated fills a test's database with the contract. A copy begins with a pulse
-// of its own: with its template's it would take itself for one that was away, and
-// put reaping off for a lease.
-var Migrated = pgtest.All(pgtest.WithStart("UPDATE tendril.pulse SET stamped_at = clock_timestamp()"), pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
+// stamped has a copy begin with a pulse of its own: with its template's it would
+// take itself for one that was away, and put reaping off for a lease.
+var stamped = pgtest.WithStart("UPDATE tendril.pulse SET stamped_at = clock_timestamp()")
+
+// Migrated fills a test's database with the contract.
+var Migrated = pgtest.All(stamped, pgtest.WithSetup("contract", func(ctx context.Context, url string) error {
 	_, err := tendrilsql.Migrate(ctx, url)
 	return err
 }))

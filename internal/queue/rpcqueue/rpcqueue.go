@@ -104,11 +104,15 @@ func (q *Queue) Attention() <-chan struct{} { return nil }
 
 // Register implements queue.Queue.
 func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
+	return queue.RegisterOneOlder(q.agent, func(as queue.Agent) (queue.Registration, error) { return q.register(ctx, as) })
+}
+
+func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
 	var reply registration
 	err := q.call(ctx, "register with the database", "register_agent", struct {
 		Hash  string      `json:"p_token_hash"`
 		Agent queue.Agent `json:"p_agent"`
-	}{q.hash, q.agent}, &reply)
+	}{q.hash, as}, &reply)
 	if err != nil {
 		return queue.Registration{}, err
 	}
