@@ -30,7 +30,7 @@ build: ## Build bin/tendril and bin/trellis
 # Any of these may be given: make images REGISTRY=registry.example/tendril BASE_IMAGE=…
 DOCKER   ?= $(firstword $(wildcard /usr/bin/docker) docker)
 REGISTRY ?= ghcr.io/tendril-run
-VERSION  ?= $(patsubst v%,%,$(shell git describe --tags --always --dirty))
+VERSION  ?= $(shell DIRTY=1 scripts/version.sh)
 REVISION ?= $(shell git rev-parse HEAD)
 IMAGES   := tendril tendril-slim trellis
 
@@ -71,6 +71,10 @@ deps: ## Install what the tests need: PostgreSQL, git, Terraform, OpenTofu
 	@scripts/test-deps.sh $(TOOLS)
 
 # A cache shared by two checkouts reports the other's files, to which no exclusion and no nolint applies.
+.PHONY: tools-dir
+tools-dir:
+	@echo '$(TOOLS)'
+
 .PHONY: lint
 lint: export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Check the code without running it
