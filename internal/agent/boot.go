@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -27,8 +29,9 @@ type boot struct {
 	workspaces locks
 	tidier     *tidier
 	heart      *heart
-	slots      chan struct{} // a token is a free slot
-	noteKey    []byte        // see job.Job
+	slots      chan struct{}        // a token is a free slot
+	left       map[uuid.UUID]*spool // of earlier boots, by provision; written before all else
+	noteKey    []byte               // see job.Job
 	identities seal.Identities
 	// clusterKey is what people sealed to when the agent registered, "" for none.
 	clusterKey string
@@ -44,7 +47,7 @@ func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, own seal.Identit
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
 		now: &a.now, hurry: a.hurry, limits: a.limits,
-		nursery: n, identities: own, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32),
+		nursery: n, identities: own, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32), left: map[uuid.UUID]*spool{},
 	}
 	_, _ = rand.Read(b.noteKey) // never fails
 	for range a.options.Slots {
@@ -64,6 +67,7 @@ func (b *boot) live(ctx context.Context) error {
 	}
 	for _, s := range leftovers {
 		b.hand.hold(s.claim, nil)
+		b.left[s.about.Provision] = s
 		s.watch = b.watchLeftover(s)
 		defer s.watch.end()
 	}

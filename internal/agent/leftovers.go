@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -66,7 +68,7 @@ func (b *boot) sweep(ctx context.Context) error {
 	return persist(ctx, func(ctx context.Context) error {
 		orphans, err := b.queue.FailOrphans(ctx, b.hand.leftovers())
 		for _, provision := range orphans {
-			b.log.Warn("ended a provision that an earlier start of this agent left without a result", "provision_id", provision)
+			b.orphanLog(provision).Warn("ended a provision that an earlier start of this agent left without a result", "provision_id", provision)
 		}
 		b.options.Observer.Swept(len(orphans))
 		return patiently(err)
@@ -91,7 +93,7 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 		log := b.leftoverLog(s)
 		err := awaitChild(ctx, s, log)
 		if err == nil || errors.Is(err, errOdd) { // without its engine a child ends as well
-			err = errors.Join(b.endEngines(ctx, b.enginesOf(s.about.Workspace.String())), b.endUID(ctx, s.about.UID))
+			err = errors.Join(b.endEngines(ctx, log, b.enginesOf(s.about.Workspace.String())), b.endUID(ctx, log, s.about.UID))
 		}
 		if err != nil {
 			b.workspaces.abandon(s.about.Workspace) // something may still be at work there
@@ -118,6 +120,15 @@ func (b *boot) outlive(ctx context.Context, s *spool) {
 // enginesOf is how the environment of a workspace's engines begins.
 func (b *boot) enginesOf(workspace string) string {
 	return "TF_DATA_DIR=" + b.dir.path("work", workspace) + string(filepath.Separator)
+}
+
+// orphanLog is for a provision of which the database says the id alone: what else
+// is known of it stands in its spool, if it came to one.
+func (b *boot) orphanLog(provision uuid.UUID) *slog.Logger {
+	if s := b.left[provision]; s != nil {
+		return b.leftoverLog(s)
+	}
+	return b.log.With("provision", "unknown", "workspace", "unknown", "claim", "unknown")
 }
 
 func (b *boot) leftoverLog(s *spool) *slog.Logger {
@@ -184,7 +195,7 @@ func (b *boot) clearAway(ctx context.Context, living []*spool) error {
 			engines = append(engines, b.enginesOf(workspace))
 		}
 	}
-	if err := b.endEngines(ctx, engines...); err != nil {
+	if err := b.endEngines(ctx, b.log, engines...); err != nil {
 		return err
 	}
 	if err := b.endUIDs(ctx, living); err != nil {
@@ -223,20 +234,20 @@ func (b *boot) forgetSecrets(leftovers []*spool) {
 
 // endEngines ends engines and all below them. They can be told by where their
 // data is.
-func (b *boot) endEngines(ctx context.Context, engines ...string) error {
-	return b.end(ctx, func(ctx context.Context) ([]process.Info, error) { return process.KillByEnvironment(ctx, engines...) })
+func (b *boot) endEngines(ctx context.Context, log *slog.Logger, engines ...string) error {
+	return b.end(ctx, log, func(ctx context.Context) ([]process.Info, error) { return process.KillByEnvironment(ctx, engines...) })
 }
 
 // end has kill end what earlier runs left running. Like their parents, they are
 // waited for without a limit.
-func (b *boot) end(ctx context.Context, kill func(context.Context) ([]process.Info, error)) error {
+func (b *boot) end(ctx context.Context, log *slog.Logger, kill func(context.Context) ([]process.Info, error)) error {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, tellOfLock)
 		found, err := kill(limited)
 		over := limited.Err() != nil
 		cancel()
 		for _, p := range found {
-			b.log.Warn("ended a process that a run of an earlier start left running", "pid", p.PID, "name", p.Name)
+			log.Warn("ended a process that a run of an earlier start left running", "pid", p.PID, "name", p.Name)
 		}
 		if err == nil {
 			return nil
@@ -244,7 +255,7 @@ func (b *boot) end(ctx context.Context, kill func(context.Context) ([]process.In
 		if !over {
 			return fmt.Errorf("look for what earlier runs left running: %w", err)
 		}
-		b.log.Warn("waiting for what earlier runs left running to end", "error", err)
+		log.Warn("waiting for what earlier runs left running to end", "error", err)
 	}
 	return ctx.Err() // an old child may live and use its files
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -103,14 +104,15 @@ func TestMetricsOfLeftovers(t *testing.T) {
 	w := newWorld(t)
 	a := startAgent(t, w.setup())
 	id := w.deploy(t, "prod", "touch running", "hold never")
-	child := w.touched(t, "running")
+	w.touched(t, "running")
 	a.kill()
 	b := startAgent(t, w.observedSetup())
 	w.becomes(t, id, "FAILED/agent_restarted")
 	b.measures(t, map[string]float64{`tendril_swept_total`: 1, `tendril_claims_total{operation="apply"}`: 0, `tendril_slots_busy`: 0, `tendril_log_lag_seconds`: 0})
 	b.stops(t)
-	if child == 0 {
-		t.Error("no child was met")
+	named := regexp.MustCompile(`(?m)msg="ended a provision that an earlier start.*" provision=1 workspace=prod claim=[0-9a-f-]{36} `)
+	if !named.MatchString(b.log.String()) {
+		t.Error("the log does not name the run that was ended without a result")
 	}
 }
 

@@ -232,7 +232,7 @@ func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
 	for _, s := range living {
 		u.keep(s.about.UID, s.about.Workspace)
 	}
-	err := b.end(ctx, func(ctx context.Context) ([]process.Info, error) {
+	err := b.end(ctx, b.log, func(ctx context.Context) ([]process.Info, error) {
 		return process.KillByUID(ctx, u.free)
 	})
 	if err != nil {
@@ -248,11 +248,11 @@ func (b *boot) endUIDs(ctx context.Context, living []*spool) error {
 
 // endUID ends what a run of an earlier start left running as its uid. A root
 // without CAP_SYS_PTRACE, as in most containers, cannot tell it otherwise.
-func (b *boot) endUID(ctx context.Context, uid int) error {
+func (b *boot) endUID(ctx context.Context, log *slog.Logger, uid int) error {
 	if b.dir.uids == nil || !b.dir.uids.block.Has(uid) {
 		return nil
 	}
-	return b.end(ctx, func(ctx context.Context) ([]process.Info, error) {
+	return b.end(ctx, log, func(ctx context.Context) ([]process.Info, error) {
 		return process.KillByUID(ctx, func(other int) bool { return other == uid })
 	})
 }

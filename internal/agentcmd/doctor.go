@@ -49,8 +49,8 @@ did. -o json prints one object:
             and action where there is something to do
 
 Names of checks: configuration, data_dir, identity, disk, caches, queue, token,
-contract, clock, name, wakes, engine, allowlist, git, backend, secrets, templates,
-metadata.`,
+contract, clock, name, wakes, health, engine, allowlist, git, backend, secrets,
+templates, metadata.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, flags) },
 	}

@@ -73,6 +73,7 @@ func (d *doctor) checks() []check {
 		{"clock", configured("token"), d.clock},
 		{"name", configured("data_dir", "token"), d.name},
 		{"wakes", configured("queue"), d.wakes},
+		{"health", configured("data_dir"), d.health},
 		{"engine", configured(), d.engine},
 		{"allowlist", configured(), d.allowlist},
 		{"git", configured(), d.git},
