@@ -19,10 +19,12 @@ answers() { "$docker" version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 # started here, and stays as a service would.
 start_docker() {
   if [ -d /run/systemd/system ]; then
-    systemctl start docker
+    systemctl start docker || return 1
   elif [ "$(id -u)" = 0 ] && command -v dockerd >/dev/null; then
     echo "starting dockerd, whose log is $images/dockerd.log" >&2
     setsid nohup dockerd >"$images/dockerd.log" 2>&1 </dev/null &
+  else
+    return 1
   fi
   for ((tries = 0; tries < 120; tries++)); do
     ! answers || return 0
@@ -76,7 +78,8 @@ go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base") | key)
 if ! have "$go"; then
   echo "making an image of $(go env GOVERSION) and the modules" >&2
   modules=$images/modules
-  GOMODCACHE=$modules GOFLAGS=-modcacherw CGO_ENABLED=0 GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" \
+  proxy=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)
+  GOMODCACHE=$modules GOFLAGS=-modcacherw CGO_ENABLED=0 GOPROXY=$proxy \
     go list -deps ./cmd/tendril ./cmd/trellis >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
   tar -C "$goroot" -c --exclude=./test --exclude=./api --exclude=./doc --exclude='*/testdata' --transform 's,^\.,usr/local/go,' . |
     "$docker" import - tendril-test/go-files >/dev/null

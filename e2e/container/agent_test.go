@@ -83,7 +83,7 @@ func (a *agent) run(image string, options ...testcontainers.ContainerCustomizer)
 	options = append([]testcontainers.ContainerCustomizer{
 		network.WithNetwork(nil, shared.network),
 		testcontainers.WithEnv(a.env),
-		testcontainers.WithConfigModifier(func(c *dockercontainer.Config) { c.Hostname = a.name }),
+		testcontainers.WithConfigModifier(func(c *dockercontainer.Config) { c.Hostname = a.name }), // else it is another for each container
 		hardened(func(h *dockercontainer.HostConfig) {
 			h.Binds = a.binds
 			h.ExtraHosts = []string{gitHost + ":" + shared.gateway}
@@ -91,6 +91,19 @@ func (a *agent) run(image string, options ...testcontainers.ContainerCustomizer)
 		}),
 	}, options...)
 	return start(t, image, options...)
+}
+
+// asRoot runs a container as who owns a volume, in a directory.
+func asRoot(dir string) testcontainers.CustomizeRequestOption {
+	return func(r *testcontainers.GenericContainerRequest) error {
+		host := r.HostConfigModifier
+		r.ConfigModifier = func(c *dockercontainer.Config) { c.User, c.WorkingDir = "0:0", dir }
+		r.HostConfigModifier = func(h *dockercontainer.HostConfig) {
+			host(h)
+			h.CapDrop = nil
+		}
+		return nil
+	}
 }
 
 // start runs a container that is removed with the test, which shows its log

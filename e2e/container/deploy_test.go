@@ -66,6 +66,23 @@ func TestDeployWithoutAnEngine(t *testing.T) {
 	}
 }
 
+// Kubernetes gives a volume to root and the pod's group, with what a new file
+// system has in it.
+func TestVolumeOfTheGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := newAgent(w)
+	a.run(shared.images.tendril(oldVersion),
+		testcontainers.WithEntrypoint("sh", "-euc", "rmdir home; mkdir lost+found; chown 0:10001 .; chmod 2770 ."), asRoot(dataDir), testcontainers.WithWaitStrategy(wait.ForExit()))
+	a.start(shared.images.tendril(oldVersion))
+	if got := w.awaitEnd(w.deploy(a.helloRepo(), "hello", "acme/prod", map[string]any{"name": "world", "pause_seconds": 0})); got != "SUCCESS" {
+		t.Errorf("provision = %s", got)
+	}
+	if code, said := a.exec("sh", "-c", "cd "+dataDir+" && test -s instance && stat -c '%U %g %a' . && /usr/local/bin/tendril doctor"); code != 0 || !strings.HasPrefix(said, "root 10001 2770\n") {
+		t.Errorf("the data directory and doctor = %d:\n%s", code, said)
+	}
+}
+
 // Terraform fetches a module over SSH, by the image's git and ssh, as a user
 // whom /etc/passwd names, knowing the host by a mounted file. The token comes
 // from a file, too.
