@@ -66,20 +66,37 @@ func TestDeployWithoutAnEngine(t *testing.T) {
 	}
 }
 
-// Kubernetes gives a volume to root and the pod's group, with what a new file
-// system has in it.
+// Kubernetes gives a volume to root and the pod's group, and all that is in it to
+// that group anew whenever a pod begins. It is how a new file system is at first.
 func TestVolumeOfTheGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := newAgent(w)
-	a.run(shared.images.tendril(oldVersion),
-		testcontainers.WithEntrypoint("sh", "-euc", "rmdir home; mkdir lost+found; chown 0:10001 .; chmod 2770 ."), asRoot(dataDir), testcontainers.WithWaitStrategy(wait.ForExit()))
-	a.start(shared.images.tendril(oldVersion))
-	if got := w.awaitEnd(w.deploy(a.helloRepo(), "hello", "acme/prod", map[string]any{"name": "world", "pause_seconds": 0})); got != "SUCCESS" {
-		t.Errorf("provision = %s", got)
+	repo := a.helloRepo()
+	mounted := func() {
+		const mount = `chgrp -R 10001 .; find . -type d -exec chmod g+rwxs {} +; find . -type f -exec chmod g+rw {} +`
+		a.run(shared.images.tendril(oldVersion), testcontainers.WithEntrypoint("sh", "-euc", "mkdir -p lost+found; "+mount), asRoot(dataDir),
+			testcontainers.WithWaitStrategy(wait.ForExit()))
 	}
-	if code, said := a.exec("sh", "-c", "cd "+dataDir+" && test -s instance && stat -c '%U %g %a' . && /usr/local/bin/tendril doctor"); code != 0 || !strings.HasPrefix(said, "root 10001 2770\n") {
-		t.Errorf("the data directory and doctor = %d:\n%s", code, said)
+	a.run(shared.images.tendril(oldVersion), testcontainers.WithEntrypoint("sh", "-euc", "rmdir home; mkdir lost+found; chown 0:0 ."), asRoot(dataDir),
+		testcontainers.WithWaitStrategy(wait.ForExit()))
+	was := ""
+	for range 2 {
+		mounted()
+		a.start(shared.images.tendril(oldVersion))
+		if got := w.awaitEnd(w.deploy(repo, "hello", "acme/prod", map[string]any{"name": "world", "pause_seconds": 0})); got != "SUCCESS" {
+			t.Errorf("provision = %s", got)
+		}
+		if code, said := a.exec("sh", "-c", "stat -c '%U %g %a' "+dataDir+" && /usr/local/bin/tendril doctor"); code != 0 || !strings.HasPrefix(said, "root 10001 2770\n") {
+			t.Errorf("the data directory and doctor = %d:\n%s", code, said)
+		}
+		if was == "" {
+			was = w.agents()
+		}
+		a.kill()
+	}
+	if got := w.agents(); got != was {
+		t.Errorf("agents = %s, want still %s", got, was)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,11 +31,11 @@ func (d *doctor) dataDir(context.Context) verdict {
 	case !info.IsDir():
 		return fail("set data_dir to a directory", "%s is not a directory", dir)
 	}
-	owner := -1
+	owner, ours := -1, false
 	if stat, is := info.Sys().(*syscall.Stat_t); is {
-		owner = int(stat.Uid)
+		owner, ours = int(stat.Uid), byGroup(info.Mode(), int(stat.Gid))
 	}
-	if owner != d.uid && d.uid != 0 {
+	if owner != d.uid && d.uid != 0 && !ours {
 		return fail(fmt.Sprintf("run this as the user that the agent runs as, or: chown %d %s", d.uid, strconv.Quote(dir)),
 			"%s belongs to uid %d, and this runs as uid %d", dir, owner, d.uid)
 	}
@@ -52,12 +53,21 @@ func (d *doctor) dataDir(context.Context) verdict {
 		in = fmt.Sprintf(", in use by a running agent (process %d)", pid)
 	}
 	switch mode := info.Mode().Perm(); {
+	case owner != d.uid && ours:
+		return ok("%s, by its group%s", dir, in)
 	case mode&0o066 != 0:
 		return warn("run: chmod go-rw "+strconv.Quote(dir), "%s can be read or written by others (mode %04o)%s", dir, mode, in)
 	case owner != d.uid:
 		return warn("if the agent runs as that user, run this as it too", "%s belongs to uid %d, and this runs as root%s", dir, owner, in)
 	}
 	return ok("%s%s", dir, in)
+}
+
+// byGroup tells a volume as Kubernetes mounts it by fsGroup, which stays root's:
+// all rights come from a group of this process, and others have none.
+func byGroup(mode fs.FileMode, gid int) bool {
+	groups, err := os.Getgroups()
+	return err == nil && mode&0o077 == 0o070 && (gid == os.Getegid() || slices.Contains(groups, gid))
 }
 
 // shut returns the topmost directory on the way that other users may not pass;
