@@ -88,7 +88,7 @@ fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
 bench: deps ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt
 	@mkdir -p dist
 	@go build -o dist/figures ./e2e/bench/figures
-	@{ dist/figures -environment; go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout 120m ./e2e/bench; } | tee dist/bench.txt | dist/figures
+	@{ dist/figures -environment; TENDRIL_BENCH_LOG_ROWS=$(if $(findstring Retention,$(BENCH)),10000000,1000000) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout 120m ./e2e/bench; } | tee dist/bench.txt | dist/figures
 
 .PHONY: bench-docs
 bench-docs: ## Write dist/bench.txt into docs/PERFORMANCE.md and its charts, beside the kept output BEFORE (none)
