@@ -28,8 +28,14 @@ func Hold(dir string) (release func(), held bool) {
 	if err != nil {
 		return nil, false
 	}
+	return holdOpen(file, dir)
+}
+
+// holdOpen holds what was found in dir when that was opened.
+func holdOpen(file *os.File, dir string) (release func(), held bool) {
 	limit := time.Now().Add(holdPatience)
-	for err = flock(file, unix.LOCK_SH); errors.Is(err, unix.EWOULDBLOCK) && isAt(file, dir) && time.Now().Before(limit); {
+	err := flock(file, unix.LOCK_SH)
+	for errors.Is(err, unix.EWOULDBLOCK) && isAt(file, dir) && time.Now().Before(limit) {
 		time.Sleep(lockPoll)
 		err = flock(file, unix.LOCK_SH)
 	}

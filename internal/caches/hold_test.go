@@ -70,6 +70,33 @@ func TestAKilledProcessHoldsNothing(t *testing.T) {
 	release()
 }
 
+// Somebody may take a directory away, and make another, before it is locked.
+func TestWhatWasOpenedIsGone(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	dir := filepath.Join(root, "package")
+	for name, again := range map[string]bool{"gone": false, "another": true} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		file, err := openDir(dir)
+		if err := errors.Join(err, os.Rename(dir, filepath.Join(root, name))); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, held := holdOpen(file, dir); held {
+			t.Errorf("holdOpen(what is %s) = true, want it refused", name)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Who holds a directory finds it there, whatever is being removed and made again
 // at the same time.
 func TestHeldIsThere(t *testing.T) {

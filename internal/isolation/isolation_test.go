@@ -75,6 +75,17 @@ func roles() map[string]func() error {
 			}
 			return nil
 		},
+		"acts without its groups": func() error {
+			if err := errors.Join(syscall.Setgroups([]int{0}), os.WriteFile("groups", nil, 0o600), os.Chown("groups", 0, 0), os.Chmod("groups", 0o660)); err != nil {
+				return err
+			}
+			return WithFilesOf(60708, func() error {
+				if _, err := os.OpenFile("groups", os.O_RDWR, 0); err == nil {
+					return errors.New("it has the rights of root's group")
+				}
+				return nil
+			})
+		},
 		"leaves keys": func() error {
 			return errors.Join(syscall.Setresgid(60708, 60708, 60708), syscall.Setresuid(60708, 60708, 60708), eachKeyring(func(ring int) error {
 				_, err := unix.AddKey("user", "left", []byte("behind"), ring)
