@@ -97,6 +97,22 @@ have_postgres || apt postgresql ||
 command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || apt pgbouncer ||
   missing+=("PgBouncer: apt-get install pgbouncer, or dnf install pgbouncer")
 
+# Out of Debian's package, and nothing else of it: installed, it would start a
+# Prometheus, which the tests do not need.
+unpack_promtool() (
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+  unpacked=$(mktemp -d)
+  trap 'rm -rf "$unpacked"' EXIT
+  cd "$unpacked" || return 1
+  apt-get download prometheus >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && apt-get update >/dev/null && apt-get download prometheus >/dev/null 2>&1; } || return 1
+  dpkg-deb -x prometheus_*.deb . && install -m 0755 usr/bin/promtool "$tools/promtool"
+)
+
+if ! command -v promtool >/dev/null && [ ! -x "$tools/promtool" ]; then
+  echo "unpacking promtool into $tools" >&2
+  unpack_promtool || missing+=("promtool, to judge alert rules with: of Debian's package prometheus, or of https://prometheus.io/download, on PATH or in $tools")
+fi
+
 have_faketime() { compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null; }
 
 have_faketime || apt libfaketime ||
