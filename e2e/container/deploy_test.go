@@ -100,9 +100,9 @@ func TestVolumeOfTheGroup(t *testing.T) {
 	}
 }
 
-// Terraform fetches a module over SSH, by the image's git and ssh, as a user
-// whom /etc/passwd names, knowing the host by a mounted file. The token comes
-// from a file, too.
+// Terraform fetches a module over SSH by git and the key that the agent is given,
+// who knows the host by the file mounted for ssh. The token comes from a file,
+// too.
 func TestModulesOverSSH(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -104,7 +104,7 @@ func NewServer(t testing.TB, opts ...Option) *Server {
 		t.Fatalf("git-http-backend is not where git keeps its programs (%v); install the full git package", err)
 	}
 	s.backend = backend
-	s.http = &httptest.Server{Listener: o.listen(t), Config: &http.Server{Handler: s.handler()}} //nolint:gosec // clients are the test's own
+	s.http = &httptest.Server{Listener: o.listen(t), Config: &http.Server{Handler: s.handler()}}
 	if o.plain {
 		s.http.Start()
 	} else {
