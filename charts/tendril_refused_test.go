@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,8 @@ func TestAgentRefuses(t *testing.T) {
 		{"two urls", queue("url: https://t.example, urlSecret: {name: u}, tokenSecret: t"), []string{"queue.url and queue.urlSecret.name are both set"}},
 		{"no url", queue("url: tendril.example, tokenSecret: t"), []string{"queue.url: must be https://HOST"}},
 		{"a password", queue("url: 'postgres://u:hunter2@db/x', tokenSecret: t"), []string{"queue.url: has a password", "queue.urlSecret.name"}},
+		{"the chart's labels", with("labels: {app.kubernetes.io/name: x}\npodLabels: {tendril.run/cluster: x}\nserviceMonitor: {labels: {helm.sh/chart: x}}\n"), []string{
+			"labels: app.kubernetes.io/name is a label of the chart's", "podLabels: tendril.run/cluster is", "serviceMonitor.labels: helm.sh/chart is"}},
 		{"in the clear", queue("url: 'http://t.example', tokenSecret: t"), []string{"queue.url: http:// would send", "queue.allowHttp=true"}},
 		{"two tokens", queue("url: https://t.example, tokenSecret: t, token: tnd_x"), []string{"queue.token and queue.tokenSecret are both set"}},
 		{"no token", queue("url: https://t.example, token: sb_secret_x"), []string{"queue.token: is no cluster's token, which begins with tnd_"}},
@@ -28,7 +31,7 @@ func TestAgentRefuses(t *testing.T) {
 		{"no volume, no identity", with("persistence: {enabled: false}\nstate: {default: managed}\n"), []string{"persistence.enabled=false without identity.existingSecret"}},
 		{"states scaled away", with("persistence: {retention: {whenScaled: Delete}}\n"), []string{"persistence.retention.whenScaled=Delete with local state"}},
 		{"replicas", with("replicas: 2\nstate: {default: managed}\n"), []string{"replicas=2 without identity.existingSecret", "age-keygen"}},
-		{"short grace", with("terminationGracePeriodSeconds: 60\n"), []string{"terminationGracePeriodSeconds=60", "a drain of 10m takes up to 690"}},
+		{"short grace", with("terminationGracePeriodSeconds: 60\n"), []string{"terminationGracePeriodSeconds=60", "a drain of 8m takes up to 570"}},
 		{"no scraper", with("serviceMonitor: {enabled: true}\n"), []string{"serviceMonitor.enabled=true", "set networkPolicy.metricsFrom, such as"}},
 		{"nowhere", with("networkPolicy: {strict: true}\n"), []string{"networkPolicy.strict=true with an empty networkPolicy.egress"}},
 		{"not strict", with("networkPolicy: {egress: [{}]}\n"), []string{"networkPolicy.egress has no effect without networkPolicy.strict=true"}},
@@ -61,12 +64,50 @@ func TestAgentRefuses(t *testing.T) {
 	})
 }
 
-// A password that was refused must not be in what is shown of it.
-func TestAgentRefusesWithoutSecrets(t *testing.T) {
+// What is secret must not be in the values, of which Helm keeps every revision,
+// nor in what is said of that.
+func TestAgentRefusesSecrets(t *testing.T) {
 	t.Parallel()
-	for _, keys := range []string{"url: 'postgres://u:hunter2@db/x', tokenSecret: t", "url: https://t.example, token: hunter2", "url: https://t.example, tokenSecret: tnd_hunter2"} {
-		if _, complaint := agentChart.template(t, "cluster: prod\nqueue: {"+keys+"}\n"); complaint == "" || strings.Contains(complaint, "hunter2") {
-			t.Errorf("helm template with %s says %q, want a refusal without the secret", keys, complaint)
+	queue := func(keys string) string { return "cluster: prod\nqueue: {" + keys + "}\n" }
+	url := func(url string) string { return queue("tokenSecret: t, url: '" + url + "'") }
+	key := func(key string) string {
+		return queue("tokenSecret: t, url: https://x.supabase.co, apiKey: '" + key + "'")
+	}
+	jwt := func(role string) string {
+		return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"supabase?>","role":"`+role+`"}`)) + ".hunter2"
+	}
+	state := func(setting string) string { return three + "state: {config: {some: {" + setting + "}}}\n" }
+	for _, tc := range []struct{ values, says string }{
+		{url("postgres://u:hunter2@db/x"), "queue.url: has a password"},
+		{url("postgres://u:hunter2/2@db/x"), "queue.url: has a password"},
+		{url("postgres://u:hunter2?@db/x"), "queue.url: has a password"},
+		{url("postgres://u@db/x?sslmode=require&password=hunter2"), "queue.url: has a password"},
+		{url("https://hunter2@tendril.example"), "queue.url: has a password"},
+		{queue("url: https://t.example, token: hunter2"), "queue.token: is no cluster's token"},
+		{queue("url: https://t.example, tokenSecret: tnd_hunter2"), "queue.tokenSecret: is a token"},
+		{key("sb_secret_hunter2"), "queue.apiKey: is a secret key"},
+		{key(jwt("service_role")), "queue.apiKey: is a secret key"},
+		{key("tnd_hunter2"), "queue.apiKey: is a cluster's token"},
+		{three + "config: {queue: {listen_url: 'postgres://u:hunter2@db/x'}}\n", "config.queue.listen_url: has a password"},
+		{state("secret_key: hunter2"), "state.config.some.secret_key: is a secret"},
+		{state("conn_str: 'postgres://u:hunter2@db/x'"), "state.config.some.conn_str: is a secret"},
+		{state(`credentials: '{"private_key": "hunter2"}'`), "state.config.some.credentials: is a secret"},
+		{three + "extraEnv: [{name: AWS_SECRET_ACCESS_KEY, value: hunter2}]\n", "extraEnv: AWS_SECRET_ACCESS_KEY has its value here"},
+		{three + "extraEnv: [{name: HTTPS_PROXY, value: 'http://u:hunter2@proxy'}]\n", "extraEnv: HTTPS_PROXY has its value here"},
+	} {
+		if _, complaint := agentChart.template(t, tc.values); !strings.Contains(complaint, tc.says) || strings.Contains(complaint, "hunter2") {
+			t.Errorf("helm template with\n%s\nsays:\n%s\nwant %q, without the secret", tc.values, complaint, tc.says)
+		}
+	}
+	// And what only looks like one is none.
+	for _, values := range []string{
+		url("postgres://u@db:5432/x?sslmode=verify-full&passfile=/etc/extra/pgpass"), url("https://tendril.example:8443"),
+		key("sb_publishable_abc"), key(jwt("anon")),
+		state("credentials: /etc/extra/key.json, secret_suffix: prod, region: eu"),
+		three + "extraEnv: [{name: AWS_WEB_IDENTITY_TOKEN_FILE, value: /x}, {name: VAULT_TOKEN, valueFrom: {secretKeyRef: {name: v, key: t}}}, {name: HTTPS_PROXY, value: 'http://proxy:3128'}]\n",
+	} {
+		if _, complaint := agentChart.template(t, values); complaint != "" {
+			t.Errorf("helm template refuses\n%s\n%s", values, complaint)
 		}
 	}
 }

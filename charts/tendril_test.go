@@ -95,7 +95,35 @@ priorityClassName: "17"
 runtimeClassName: "18"
 labels: {team: "19"}
 `},
-	{name: "subchart", values: three + "global: {registry: x}\n"},
+	{name: "large numbers", values: three + "terminationGracePeriodSeconds: 1000000\ngit: {hosts: {github.com: {secret: {name: g, appKey: k}, appId: 1234567, appInstallationId: 67890123}}}\n",
+		check: func(t *testing.T, all objects) {
+			all.one(t, "StatefulSet").want(t, 1000000, "spec", "template", "spec", "terminationGracePeriodSeconds")
+			got, err := start(t, all)
+			if app := got.Git.Hosts["github.com"]; err != nil || app.AppID != "1234567" || app.AppInstallationID != "67890123" {
+				t.Errorf("the agent reads app_id %q and app_installation_id %q (%v), want 1234567 and 67890123", app.AppID, app.AppInstallationID, err)
+			}
+		}},
+	// No line of a file, nor what YAML takes for the end of one, is more than text.
+	{name: "odd lines", values: three + `
+git: {hosts: {github.com: {secret: {name: g, token: t}, knownHosts: "   git.example ssh-ed25519 AAAA\r\nother.example ssh-ed25519 BBBB\r\n"}}}
+policy: {hook: [/bin/true, "a\u0085b: c\n[queue]\nurl = \"x\"\n"]}
+`, check: func(t *testing.T, all objects) {
+		all.one(t, "ConfigMap").want(t, "git.example ssh-ed25519 AAAA\nother.example ssh-ed25519 BBBB\n", "data", "git.github.com.known_hosts")
+		got, err := start(t, all)
+		if want := "a\u0085b: c\n[queue]\nurl = \"x\"\n"; err != nil || len(got.Policy.Hook) != 2 || got.Policy.Hook[1] != want {
+			t.Errorf("policy.hook = %q (%v), want %q in it", got.Policy.Hook, err, want)
+		}
+	}},
+	{name: "one label twice", values: three + "labels: {team: all, release: none}\npodLabels: {team: pods}\nserviceMonitor: {enabled: true, labels: {release: prometheus}}\nnetworkPolicy: {metricsFrom: [{podSelector: {}}]}\n",
+		check: func(t *testing.T, all objects) {
+			all.one(t, "StatefulSet").want(t, "all", "metadata", "labels", "team")
+			all.one(t, "StatefulSet").want(t, "pods", "spec", "template", "metadata", "labels", "team")
+			all.one(t, "ServiceMonitor").want(t, "prometheus", "metadata", "labels", "release")
+		}},
+	// What a parent chart brings, and an anchor's home.
+	{name: "subchart", values: three + "global: {registry: x}\nenabled: true\nx-team: &team {team: platform}\nlabels: *team\n", check: func(t *testing.T, all objects) {
+		all.one(t, "StatefulSet").want(t, "platform", "metadata", "labels", "team")
+	}},
 }
 
 func TestAgentRenderings(t *testing.T) {
@@ -113,7 +141,7 @@ func checkThreeValues(t *testing.T, all objects) {
 	at := func(path ...any) []any { return append(append([]any{}, pod...), path...) }
 	set.want(t, "Parallel", "spec", "podManagementPolicy")
 	set.want(t, false, at("automountServiceAccountToken")...)
-	set.want(t, 600+30+60, at("terminationGracePeriodSeconds")...)
+	set.want(t, 480+30+60, at("terminationGracePeriodSeconds")...)
 	set.want(t, 10001, at("securityContext", "runAsUser")...)
 	set.want(t, "ghcr.io/tendril-run/tendril:0.0.0", at("containers", 0, "image")...)
 	set.want(t, "prod.$(POD_NAME)", at("containers", 0, "env", "TENDRIL_NAME", "value")...)

@@ -1,16 +1,26 @@
+{{/* A text in TOML: as in JSON, but for a character that YAML takes for the end of a line. */}}
+{{- define "tendril.text" -}}
+{{ toRawJson . | replace "\u0085" "\\u0085" }}
+{{- end -}}
+
 {{/* A value in TOML, on one line. */}}
 {{- define "tendril.toml" -}}
 {{- if kindIs "string" . -}}
-{{ toRawJson . }}
+{{ include "tendril.text" . }}
 {{- else if kindIs "bool" . -}}
 {{ . }}
 {{- else if kindIs "slice" . -}}
 [{{ range $i, $element := . }}{{ if $i }}, {{ end }}{{ include "tendril.toml" $element }}{{ end }}]
 {{- else if kindIs "map" . -}}
-{ {{- $first := true }}{{ range $key, $value := . }}{{ if not $first }},{{ end }} {{ toRawJson $key }} = {{ include "tendril.toml" $value }}{{ $first = false }}{{ end }} }
+{ {{- $first := true }}{{ range $key, $value := . }}{{ if not $first }},{{ end }} {{ include "tendril.text" $key }} = {{ include "tendril.toml" $value }}{{ $first = false }}{{ end }} }
 {{- else -}}
 {{ int64 . }}
 {{- end -}}
+{{- end -}}
+
+{{/* A whole number as it was written: Helm has those of a file as floats, 1e+06 from a million on. */}}
+{{- define "tendril.digits" -}}
+{{- if kindIs "float64" . }}{{ printf "%.0f" . }}{{ else }}{{ toString . }}{{ end -}}
 {{- end -}}
 
 {{/* Where in /etc/tendril the files of a git host are. */}}
@@ -30,8 +40,8 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
   {{- with $set.secret.appKey }}{{ $_ := set $table "app_key_file" (printf "%s/app.pem" $dir) }}{{ end -}}
   {{- with $set.knownHosts }}{{ $_ := set $table "known_hosts_file" (printf "%s/known_hosts" $dir) }}{{ end -}}
   {{- with $set.username }}{{ $_ := set $table "username" . }}{{ end -}}
-  {{- with $set.appId }}{{ $_ := set $table "app_id" (toString .) }}{{ end -}}
-  {{- with $set.appInstallationId }}{{ $_ := set $table "app_installation_id" (toString .) }}{{ end -}}
+  {{- with $set.appId }}{{ $_ := set $table "app_id" (include "tendril.digits" .) }}{{ end -}}
+  {{- with $set.appInstallationId }}{{ $_ := set $table "app_installation_id" (include "tendril.digits" .) }}{{ end -}}
   {{- with $set.appApiUrl }}{{ $_ := set $table "app_api_url" . }}{{ end -}}
   {{- with $set.repos }}{{ $_ := set $table "repos" . }}{{ end -}}
   {{- $_ := set $hosts $host $table -}}

@@ -25,20 +25,33 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* What a new chart does not change either, so that it need not replace pods. */}}
-{{- define "tendril.podLabels" -}}
+{{- define "tendril.ownLabels" -}}
 {{ include "tendril.selectorLabels" . }}
 app.kubernetes.io/component: agent
-tendril.run/cluster: {{ regexReplaceAll "[._-]+$" .Values.cluster "" | quote }}
-{{- with .Values.labels }}
+tendril.run/cluster: {{ regexReplaceAll "[._-]+$" (default "" .Values.cluster) "" | quote }}
+{{- end -}}
+
+{{- define "tendril.podLabels" -}}
+{{ include "tendril.ownLabels" . }}
+{{- with merge dict (default dict .Values.podLabels) (default dict .Values.labels) }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Those of objects: with a dict of root, and of more labels, which beat those of all. */}}
+{{- define "tendril.labelsWith" -}}
+{{- $root := .root -}}
+{{ include "tendril.ownLabels" $root }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with merge dict (default dict .more) (default dict $root.Values.labels) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
 {{- define "tendril.labels" -}}
-{{ include "tendril.podLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "tendril.labelsWith" (dict "root" .) }}
 {{- end -}}
 
 {{- define "tendril.image" -}}
@@ -47,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- printf "%s@%s" $image.repository $image.digest -}}
 {{- else -}}
 {{- $tag := default .Chart.AppVersion $image.tag -}}
-{{- printf "%s:%s%s" $image.repository $tag (ternary (printf "-%s" $image.variant) "" (ne $image.variant "")) -}}
+{{- printf "%s:%s" $image.repository $tag }}{{ with $image.variant }}-{{ . }}{{ end -}}
 {{- end -}}
 {{- end -}}
 

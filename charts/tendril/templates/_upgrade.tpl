@@ -34,13 +34,13 @@ is asked: "helm template" knows of none. */}}
     {{- if ne (include "tendril.bytes" $size) (include "tendril.bytes" $want.size) -}}
       {{- $changed = append $changed (printf "persistence.size: was %s" $size) -}}
     {{- end -}}
-    {{- if ne (default "" $was.spec.storageClassName) $want.storageClass -}}
+    {{- if ne (default "" $was.spec.storageClassName) (default "" $want.storageClass) -}}
       {{- $changed = append $changed (printf "persistence.storageClass: was %q" (default "" $was.spec.storageClassName)) -}}
     {{- end -}}
     {{- if ne (first $was.spec.accessModes) $want.accessMode -}}
       {{- $changed = append $changed (printf "persistence.accessMode: was %s" (first $was.spec.accessModes)) -}}
     {{- end -}}
-    {{- if ne (toJson (default dict $was.metadata.annotations)) (toJson $want.annotations) -}}
+    {{- if ne (toJson (default dict $was.metadata.annotations)) (toJson (default dict $want.annotations)) -}}
       {{- $changed = append $changed (printf "persistence.annotations: was %s" (toJson (default dict $was.metadata.annotations))) -}}
     {{- end -}}
   {{- end -}}

@@ -3,6 +3,7 @@
 {{- $problems := concat
     (include "tendril.problems.queue" . | fromJsonArray)
     (include "tendril.problems.state" . | fromJsonArray)
+    (include "tendril.problems.secrets" . | fromJsonArray)
     (include "tendril.problems.config" . | fromJsonArray)
     (include "tendril.problems.pod" . | fromJsonArray)
     (include "tendril.problems.upgrade" . | fromJsonArray) -}}
@@ -26,7 +27,7 @@
   {{- $problems = append $problems "queue.url: missing; set it to https://… of trellis serve or of a Supabase project, or name a Secret with a postgres:// URL by queue.urlSecret.name" -}}
 {{- else if not (regexMatch "^(https?|postgres|postgresql)://[^ ]+$" $v.queue.url) -}}
   {{- $problems = append $problems "queue.url: must be https://HOST of trellis serve or of a Supabase project, or postgres://USER@HOST/DATABASE" -}}
-{{- else if regexMatch "^[a-z]+://[^/@]*:[^/]*@" $v.queue.url -}}
+{{- else if include "tendril.hasPassword" $v.queue.url -}}
   {{- $problems = append $problems "queue.url: has a password, which does not belong in values; put the URL into a Secret and name that by queue.urlSecret.name" -}}
 {{- else if and (hasPrefix "http://" $v.queue.url) (not $v.queue.allowHttp) -}}
   {{- $problems = append $problems "queue.url: http:// would send the cluster's token in the clear; use https://, or set queue.allowHttp=true where nobody can listen in" -}}
@@ -160,6 +161,14 @@ run.uids: nothing; the agent is no root here
     {{- $problems = append $problems (printf "extraEnv: %s is the agent's own; set it by the chart's values or by config" .name) -}}
   {{- else if or (has .name (list "HOME" "POD_NAME")) (and (eq .name "SSL_CERT_FILE") (or $v.ca.configMap $v.ca.secret)) -}}
     {{- $problems = append $problems (printf "extraEnv: %s is set by the chart" .name) -}}
+  {{- end -}}
+{{- end -}}
+{{- $own := include "tendril.labels" (dict "Values" (dict "cluster" $v.cluster "nameOverride" $v.nameOverride) "Chart" .Chart "Release" .Release) | fromYaml -}}
+{{- range $name, $labels := dict "labels" $v.labels "podLabels" $v.podLabels "serviceMonitor.labels" $v.serviceMonitor.labels -}}
+  {{- range $label, $_ := $labels -}}
+    {{- if hasKey $own $label -}}
+      {{- $problems = append $problems (printf "%s: %s is a label of the chart's, by which pods are found; choose another" $name $label) -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- range $v.extraVolumes -}}
