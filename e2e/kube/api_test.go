@@ -38,7 +38,8 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return fmt.Sprintf("answered %d: %s", e.code, e.answer) }
 
-func (c *controlPlane) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// call asks the API as the administrator.
+func (c *controlPlane) call(ctx context.Context, method, path string, body any) ([]byte, error) {
 	content, kind := io.Reader(nil), "application/json"
 	if method == http.MethodPatch {
 		kind = "application/merge-patch+json"
@@ -56,12 +57,7 @@ func (c *controlPlane) request(ctx context.Context, method, path string, body an
 	}
 	r.Header.Set("Authorization", "Bearer "+c.token)
 	r.Header.Set("Content-Type", kind)
-	return c.client.Do(r)
-}
-
-// call asks the API as the administrator.
-func (c *controlPlane) call(ctx context.Context, method, path string, body any) ([]byte, error) {
-	response, err := c.request(ctx, method, path, body)
+	response, err := c.client.Do(r)
 	if err != nil {
 		return nil, err
 	}

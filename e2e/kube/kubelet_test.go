@@ -5,10 +5,12 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 )
 
 // play does a kubelet's part for the pods of a component: it reports how each
@@ -20,10 +22,17 @@ func (n *namespace) play(t *testing.T, component string, become status) {
 	var playing sync.WaitGroup
 	t.Cleanup(func() { cancel(); playing.Wait() })
 	playing.Go(func() {
-		for ctx.Err() == nil { // the API server ends a watch now and then
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
 			if err := n.report(ctx, component, become); err != nil && ctx.Err() == nil {
 				t.Errorf("play the kubelet: %v", err)
 				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
 			}
 		}
 	})
@@ -38,27 +47,25 @@ const (
 	runs     status = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"},{"type":"ContainersReady","status":"True"},{"type":"PodScheduled","status":"True"}]}`
 )
 
-// report answers what a watch of the pods tells, until that ends.
+// report says how each pod stands that nobody has reported of. It lists them: with
+// Debian's etcd a watch that is not told where to begin fails while all is quiet.
 func (n *namespace) report(ctx context.Context, component string, become status) error {
-	response, err := kubernetes.request(ctx, http.MethodGet, n.path("pods")+"?watch=true&labelSelector=app.kubernetes.io/component="+component, nil)
+	answer, err := kubernetes.call(ctx, http.MethodGet, n.path("pods")+"?fieldSelector=status.phase=Pending&labelSelector=app.kubernetes.io/component="+component, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }()
-	for events := json.NewDecoder(response.Body); ; {
-		var event struct {
-			Type   string
-			Object object
+	var pods struct{ Items []object }
+	if err := json.Unmarshal(answer, &pods); err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		_, err := kubernetes.call(ctx, http.MethodPatch, n.path("pods")+"/"+pod.Metadata.Name+"/status", map[string]any{"status": json.RawMessage(become)})
+		if refused, ok := errors.AsType[*refusedError](err); ok && refused.code == http.StatusNotFound {
+			continue // it was removed meanwhile
 		}
-		if events.Decode(&event) != nil {
-			return nil // it has ended
-		}
-		if event.Type == "DELETED" || event.Object.Status["phase"] != "Pending" {
-			continue
-		}
-		patch := map[string]any{"status": json.RawMessage(become)}
-		if _, err := kubernetes.call(ctx, http.MethodPatch, n.path("pods")+"/"+event.Object.Metadata.Name+"/status", patch); err != nil {
-			return fmt.Errorf("report of pod %s: %w", event.Object.Metadata.Name, err)
+		if err != nil {
+			return fmt.Errorf("report of pod %s: %w", pod.Metadata.Name, err)
 		}
 	}
+	return nil
 }
