@@ -10,8 +10,7 @@ const (
 	trellis chart = "trellis"
 
 	trellisLeast = "publicURL: https://tendril.example\ndatabase: {urlSecret: {name: database}}\n"
-	trellisMost  = trellisLeast + `
-migrate: {urlSecret: {name: database, key: direct}}
+	trellisMost  = "publicURL: https://tendril.example\ndatabase: {urlSecret: {name: database}, directUrlSecret: {name: database, key: direct}}\n" + `
 signIn:
   oidc: {issuer: "https://accounts.example", clientID: tendril, clientSecret: {name: oidc}, audience: programs}
   firstAdmin: ada@example.com
@@ -57,7 +56,11 @@ func TestTrellisRenders(t *testing.T) {
 		}},
 		{name: "most", values: trellisMost, snapshot: true, check: func(t *testing.T, all objects) {
 			wantApart(t, all)
-			all.find(t, "Job", "trellis-migrate").want(t, "direct", "spec", "template", "spec", "volumes", "database", "secret", "items", 0, "key")
+			for _, job := range []object{all.one(t, "Job"), all.one(t, "CronJob")} {
+				if key := follow(podSpec(job), "volumes", "database", "secret", "items", 0, "key"); key != "direct" {
+					t.Errorf("%v takes key %v of the database's Secret, want direct", job.get("kind"), key)
+				}
+			}
 			all.one(t, "Deployment").want(t, "url", "spec", "template", "spec", "volumes", "database", "secret", "items", 0, "key")
 			ingress := all.one(t, "Ingress")
 			ingress.want(t, "tendril.example", "spec", "rules", 0, "host")

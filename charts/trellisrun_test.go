@@ -40,7 +40,7 @@ func TestTrellisRuns(t *testing.T) {
 			t.Fatal(complaint)
 		}
 		all := decode(t, rendered)
-		for _, o := range all.of("Job") {
+		for _, o := range append(all.of("Job"), all.of("CronJob")...) { // in this order
 			if out, err := container(t, program, podSpec(o), database.URL).CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v fails: %v\n%s", tc.name, o.get("metadata", "name"), err, out)
 			}

@@ -12,11 +12,10 @@ import (
 const (
 	trellisValues = "publicURL: https://tendril.example\ndatabase: {urlSecret: {name: database}}\n"
 	// All that the chart can make.
-	trellisAll = trellisValues + `
+	trellisAll = "publicURL: https://tendril.example\ndatabase: {urlSecret: {name: database}, directUrlSecret: {name: database, key: direct}}\n" + `
 replicas: 3
 signIn: {oidc: {issuer: "https://accounts.example", clientID: tendril, clientSecret: {name: oidc}}, firstAdmin: ada@example.com}
 webhooks: {keySecret: {name: webhooks}, allow: [hooks.internal]}
-migrate: {urlSecret: {name: database, key: direct}}
 trustedProxies: [10.0.0.0/8]
 ingress: {enabled: true, className: nginx}
 serviceMonitor: {enabled: true, labels: {release: prometheus}}

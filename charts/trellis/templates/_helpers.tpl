@@ -95,6 +95,13 @@ app.kubernetes.io/part-of: tendril
 {{- end }}
 {{- end }}
 
+{{- /* The Secret of the URL for Jobs, which want no pooler in transaction mode. */}}
+{{- define "trellis.directUrl" -}}
+{{- with .Values.database }}
+{{- ternary .directUrlSecret .urlSecret (ne .directUrlSecret.name "") | toYaml }}
+{{- end }}
+{{- end }}
+
 {{- /* Takes (list VOLUME SECRET FILE): one key of a Secret as a file for this group alone. */}}
 {{- define "trellis.secretVolume" }}
 - name: {{ index . 0 }}
