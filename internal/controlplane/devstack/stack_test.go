@@ -109,11 +109,17 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 	// The agent says what it grants, and what is due is done without anybody asking.
 	pgxExec(t, s.Runtime().DatabaseURL, "DO $$ BEGIN ASSERT (SELECT operations @> '{apply,refresh}' FROM public.agents), 'agents.operations is not what the agent grants'; END $$")
 	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE public.workspaces SET drift_every = '1 day', drift_due_at = now()")
+	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE tendril.claims SET ended_at = ended_at - interval '9 days'")
+	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE public.provisions SET finished_at = finished_at - interval '9 days' WHERE number = 1")
 	eventually(t, "the look for drift", func() bool {
 		p, err := as.Provision(t.Context(), "2")
 		return err == nil && p.Operation == provision.OperationRefresh && p.Status.Terminal()
 	})
 	pgxExec(t, s.Runtime().DatabaseURL, "DO $$ BEGIN ASSERT (SELECT drift = '[]' AND drift_count = 0 FROM public.workspaces), 'the drift of an apply just made is not none'; END $$")
+
+	eventually(t, "the archive of what is old", func() bool {
+		return query(t, s.Runtime().DatabaseURL, "SELECT count(*)::text FROM public.provision_log_archives a JOIN public.provisions p ON p.id = a.provision_id WHERE p.number = 1") == "1"
+	})
 
 	before := s.Runtime()
 	stop(t, s)

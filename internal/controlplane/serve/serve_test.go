@@ -336,8 +336,9 @@ func writeCertificate(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	return pool
 }
 
-// Drift is looked for by whoever serves, however many do.
-func TestLooksForDriftWhereItIsDue(t *testing.T) {
+// Drift is looked for, and old logs are taken care of, by whoever serves, however
+// many do.
+func TestDoesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	w := queuetest.NewWorld(t)
 	first, said := options(w.URL)
@@ -359,10 +360,21 @@ func TestLooksForDriftWhereItIsDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Exec(t, "UPDATE public.workspaces SET drift_every = '1 day', drift_due_at = now()")
+	// And of a log that is long over.
+	w.Exec(t, "SELECT tendril.system_line($1, 'old')", id)
+	w.Exec(t, "UPDATE tendril.claims SET ended_at = ended_at - interval '9 days'")
+	w.Exec(t, "UPDATE public.provisions SET finished_at = finished_at - interval '9 days' WHERE id = $1", id)
 	start(t, first)
 	start(t, second)
 	eventually(t, said, func() bool {
 		return w.Text(t, "SELECT count(*)::text FROM public.provisions WHERE operation = 'refresh' AND status = 'QUEUED'") == "1"
+	})
+	eventually(t, said, func() bool {
+		return w.Text(t, "SELECT count(*)::text FROM public.provision_log_archives WHERE provision_id = '"+id.String()+"'") == "1"
+	})
+	w.Exec(t, "UPDATE tendril.settings SET log_delete_after = '8 days' WHERE only_row")
+	eventually(t, said, func() bool {
+		return w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'delete_log'") == "1"
 	})
 	if got := w.Status(t, id); got != "SUCCESS" {
 		t.Errorf("status of the apply = %s, want SUCCESS", got)
