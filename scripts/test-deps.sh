@@ -37,14 +37,17 @@ if [ ! -x "$tofu" ]; then
   tofu_build=$!
 fi
 
+# again has a command that asks the network tried a second time.
+again() { "$@" || { echo "trying again: $*"; sleep 5; "$@"; }; }
+
 # What the charts are rendered and judged by, beside that build, whose end leaves
 # cores idle.
 build_charts_tools() {
   local version
   for version in $kubernetes_versions; do
-    go mod download "k8s.io/kubernetes@$version" || return 1
+    again go mod download "k8s.io/kubernetes@$version" || return 1
   done
-  go mod download "github.com/prometheus-operator/prometheus-operator@$prometheus_operator_version" || return 1
+  again go mod download "github.com/prometheus-operator/prometheus-operator@$prometheus_operator_version" || return 1
   # Its releases are told which Kubernetes they are for; it would assume 1.20 else.
   local for=helm.sh/helm/v3/pkg
   install_versioned helm "$helm_version" helm.sh/helm/v3/cmd/helm \
@@ -57,7 +60,7 @@ build_charts_tools() {
 # lead there.
 install_versioned() {
   [ -x "$tools/$1-$2" ] || {
-    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part go install -trimpath -ldflags "-s -w ${4:-}" "$3@$2" &&
+    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part again go install -trimpath -ldflags "-s -w ${4:-}" "$3@$2" &&
       mv "$tools/$1.part/$1" "$tools/$1-$2" && rm -rf "$tools/$1.part"
   } && ln -sfn "$1-$2" "$tools/$1"
 }
