@@ -51,9 +51,12 @@ test-images: ## Make what the tests build images from, on a machine that can pul
 # Faults that are the same whichever way the queue is reached. make chaos QUEUE=https has them, too.
 NOT_OF_THE_QUEUE := TestLives|TestCancelAtAnyMoment|TestDiskFull|TestClock|TestGit
 
+# The longest first: what begins last would go on alone.
+LONGEST := ./sql ./e2e/... ./cmd/... ./internal/executor ./internal/terraform ./internal/source
+
 .PHONY: test
 test: deps ## Run every test, with the race detector, the faults over HTTPS too; installs what they need
-	@go test -race -timeout 20m $(TESTARGS) ./...
+	@go test -race -timeout 20m $(TESTARGS) $(LONGEST) ./...
 	@TENDRIL_TEST_QUEUE=https go test -race -timeout 20m -skip '^($(NOT_OF_THE_QUEUE))' $(TESTARGS) ./e2e/chaos
 
 .PHONY: chaos

@@ -3,7 +3,6 @@ package site
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 
@@ -45,15 +44,6 @@ func run(m interface{ Run() int }, flags []string, server ...pgtest.OwnOption) {
 	}
 	programs = dir
 	pgtest.Main(cleanup{m, dir}, server...)
-}
-
-func build(dir string, flags []string) error {
-	cmd := exec.Command("go", append(append([]string{"build", "-o", dir}, flags...), "./cmd/tendril", "./cmd/trellis")...)
-	cmd.Dir = root()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	return nil
 }
 
 // root is the directory of the module, whichever package's tests run.
