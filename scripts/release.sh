@@ -58,7 +58,7 @@ for chart in charts/*/Chart.yaml; do
   helm package --version "$version" --app-version "$version" --destination "$stage" "charts/$name" >/dev/null
   # Helm writes the time of day into it.
   mkdir "$stage/chart"
-  tar -xzf "$stage/$name-$version.tgz" -C "$stage/chart"
+  tar -xzmf "$stage/$name-$version.tgz" -C "$stage/chart"
   pack "$stage/chart/$name" "$out/$name-$version.tgz"
   rm -rf "$stage/chart"
 done

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -107,7 +108,7 @@ func wantProgram(t *testing.T, r repository, program, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // only read
 	for _, segment := range file.Progs {
 		if segment.Type == elf.PT_INTERP {
 			t.Errorf("%s is not static", program)
@@ -122,7 +123,7 @@ func wantArchive(t *testing.T, path, directory, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // only read
 	unzipped, err := gzip.NewReader(file)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +131,7 @@ func wantArchive(t *testing.T, path, directory, program string) {
 	modes := map[string]int64{}
 	for archive := tar.NewReader(unzipped); ; {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

@@ -79,12 +79,12 @@ func (r repository) run(environ []string, name string, args ...string) (stdout, 
 	cmd := exec.CommandContext(r.t.Context(), name, args...)
 	cmd.Dir = r.dir
 	cmd.Env = append(append(os.Environ(), who...), environ...)
-	var out, errors bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errors
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		r.t.Fatalf("%s: %v", name, err)
 	}
-	return out.String(), errors.String(), cmd.ProcessState.ExitCode()
+	return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
 }
 
 func (r repository) write(name, content string) {
