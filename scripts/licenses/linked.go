@@ -72,7 +72,7 @@ func linked(packages, platforms []string) ([]part, error) {
 // add adds the module of one package, with the texts between its directory and
 // the module's: what a module holds of others has a licence of its own there.
 func add(parts map[string]*part, l listed) error {
-	name, version, top := "Go standard library", runtime.Version(), ""
+	var name, version, top string
 	switch {
 	case l.Module != nil && l.Module.Main:
 		return nil
@@ -83,7 +83,7 @@ func add(parts map[string]*part, l listed) error {
 		if err != nil {
 			return err
 		}
-		top = root
+		name, version, top = "Go standard library", runtime.Version(), root
 	default:
 		return fmt.Errorf("%s belongs to no module", l.Dir)
 	}
