@@ -21,15 +21,15 @@ kube=$tools/kubernetes-$kubernetes_version
 # themselves, whose version is the same with another first number. The checksums
 # of everything else come with it.
 build_kubernetes() {
-  local module parts=v0${kubernetes_version#1} stamp
+  local module parts=v0${kubernetes_version#1} minor=${kubernetes_version#1.} stamps=() stamp
   module=$(go mod download -json "k8s.io/kubernetes@v$kubernetes_version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
-  sed "s#=> ./staging/src/\(.*\)#=> \1 $parts#" "$module/go.mod" >"$kube.part/go.mod"
-  cp "$module/go.sum" "$kube.part/go.sum"
-  chmod u+w "$kube.part/go.mod" "$kube.part/go.sum"
-  for stamp in gitVersion=v$kubernetes_version gitMajor=1 gitMinor=32 gitTreeState=clean; do
+  [ -n "$module" ] || return 1
+  sed "s#=> ./staging/src/\(.*\)#=> \1 $parts#" "$module/go.mod" >"$kube.part/go.mod" || return 1
+  cat "$module/go.sum" >"$kube.part/go.sum" || return 1 # cp would have it read-only
+  for stamp in gitVersion=v$kubernetes_version gitMajor=1 gitMinor="${minor%.*}" gitTreeState=clean; do
     stamps+=("-X k8s.io/component-base/version.$stamp" "-X k8s.io/client-go/pkg/version.$stamp")
   done
-  cd "$module"
+  cd "$module" || return 1
   CGO_ENABLED=0 GOWORK=off nice go build -mod=mod -modfile="$kube.part/go.mod" -trimpath \
     -ldflags "-s -w ${stamps[*]}" -o "$kube.part/" ./cmd/kube-apiserver ./cmd/kube-controller-manager ./cmd/kubectl
 }
@@ -37,7 +37,6 @@ build_kubernetes() {
 if [ ! -d "$kube" ]; then
   echo "building Kubernetes $kubernetes_version into $tools, once; this takes some minutes" >&2
   rm -rf "$kube.part" && mkdir -p "$kube.part"
-  stamps=()
   if (build_kubernetes) >&2; then
     rm -f "$kube.part"/go.*
     mv "$kube.part" "$kube"
