@@ -138,6 +138,7 @@ func (b *boot) leftoverLog(s *spool) *slog.Logger {
 // settleLeftover delivers one spool, once its child has ended. What is wrong
 // with a spool is no reason not to start.
 func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
+	defer s.watch.end() // what is rejected waits for nothing
 	log := b.leftoverLog(s)
 	err := awaitChild(ctx, s, log)
 	if err != nil {
@@ -149,7 +150,6 @@ func (b *boot) settleLeftover(ctx context.Context, s *spool) error {
 		return nil
 	}
 	o := b.resume(s, log, s.watch)
-	s.watch.end()
 	switch {
 	case o.err == nil:
 		log.Info("delivered what an earlier start left", "lines", o.Lines, "with_result", o.Result != nil)

@@ -20,6 +20,9 @@ func (w *world) observedSetup() setup {
 	return s
 }
 
+// calls is longer than calls to the database take in these tests.
+const calls = 5 * time.Second
+
 func TestMetricsOfRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,10 +81,17 @@ func TestHealthWhileDraining(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.observedSetup()
-	s.Slots = 1 // all are busy
+	s.Slots, s.Margin = 1, calls // all are busy
 	a := startAgent(t, s)
 	id := w.deploy(t, "prod", "touch running", "sleep go", "succeed")
 	w.touched(t, "running")
+	busy := time.Now()
+	eventually(t, "all slots to be busy for longer than a loop may be late", func() bool {
+		if status, reason := a.reason(t, "/healthz"); status != 200 {
+			t.Fatalf("GET /healthz = %d %q, want 200 while all slots are busy", status, reason)
+		}
+		return time.Since(busy) > s.Margin+time.Second
+	})
 	eventually(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
 	a.term(t)
 	a.says(t, "draining")
@@ -190,7 +200,7 @@ func TestStuckLoop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			s.URL, s.Token, s.DataDir, s.Margin = w.URL, w.Token, w.data, 2*time.Second
+			s.URL, s.Token, s.DataDir, s.Margin = w.URL, w.Token, w.data, calls
 			a := startAgent(t, s)
 			var reason string
 			eventually(t, "/healthz to say that it is stuck", func() bool {
