@@ -5,6 +5,8 @@ package kube
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -192,5 +194,39 @@ func TestAgentRefusesWhatCannotChange(t *testing.T) {
 	}
 	if now := n.get(t, "pods", "tendril-0").Metadata.UID; now != pod {
 		t.Errorf("the pod is another: %s, was %s", now, pod)
+	}
+}
+
+// A parent chart has agents under names of its own, and gets another one later.
+func TestAgentsOfAParentChart(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, "agent-parent")
+	parent := t.TempDir()
+	if err := os.CopyFS(filepath.Join(parent, "charts", "tendril"), os.DirFS(chartDir("tendril"))); err != nil {
+		t.Fatal(err)
+	}
+	const chart = `
+apiVersion: v2
+name: platform
+version: 1.0.0
+dependencies:
+  - {name: tendril, version: 0.0.0, alias: first, condition: first.enabled}
+  - {name: tendril, version: 0.0.0, alias: second, condition: second.enabled}
+`
+	if err := os.WriteFile(filepath.Join(parent, "Chart.yaml"), []byte(chart), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const agent = "cluster: prod, queue: {url: 'https://tendril.example', tokenSecret: tendril-token}}\n"
+	values := func(second string) string {
+		return "first: {enabled: true, " + agent + "second: {" + second + ", " + agent
+	}
+	n.must(t, values("enabled: false"), "install", "ours", parent)
+	n.must(t, values("enabled: true"), "upgrade", "ours", parent)
+	if got := fmt.Sprint(n.names(t, "statefulsets")); got != "[ours-first ours-second]" {
+		t.Errorf("a parent chart with two agents makes %s, want [ours-first ours-second]", got)
+	}
+	said, ok := n.helm(t, values("enabled: true, fullnameOverride: other"), "upgrade", "ours", parent)
+	if ok || !strings.Contains(said, "set fullnameOverride=ours-second") {
+		t.Errorf("another name for the second agent (ok = %v):\n%s\nwant it refused", ok, said)
 	}
 }

@@ -11,7 +11,8 @@ is asked: "helm template" knows of none. */}}
 {{- range (lookup "apps/v1" "StatefulSet" $ns "").items -}}
   {{- if eq .metadata.name $name -}}
     {{- $found = . -}}
-  {{- else if and (eq (get (default dict .metadata.annotations) "meta.helm.sh/release-name") $.Release.Name) (eq (get (default dict .metadata.labels) "app.kubernetes.io/component") $component) -}}
+  {{- /* Of a parent chart's several agents, by their alias, each is its own. */}}
+  {{- else if and (eq (get (default dict .metadata.annotations) "meta.helm.sh/release-name") $.Release.Name) (eq (get (default dict .metadata.labels) "app.kubernetes.io/component") $component) (hasPrefix (printf "%s-" $.Chart.Name) (get .metadata.labels "helm.sh/chart")) -}}
     {{- $others = append $others .metadata.name -}}
   {{- end -}}
 {{- end -}}
