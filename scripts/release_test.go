@@ -31,7 +31,7 @@ func TestRelease(t *testing.T) {
 	platform := "linux/" + runtime.GOARCH
 	release := func(r repository, environ ...string) {
 		t.Helper()
-		if _, stderr, code := r.run(environ, "make", "release", "PLATFORMS="+platform); code != 0 {
+		if _, stderr, code := r.run(append([]string{"VERSION=", "DIST=", "DIRTY=", "MAKEFLAGS="}, environ...), "make", "release", "PLATFORMS="+platform); code != 0 {
 			t.Fatalf("make release: exit status %d\n%s", code, stderr)
 		}
 	}

@@ -28,8 +28,8 @@ http://* | https://*)
   answer=$(curl --silent --show-error --location --max-time 60 --output /dev/null --write-out '%{http_code}' "$database/index/modules.json.gz" 2>&1) || status=$?
   case $status in
   0) ;;
-  # No name, no connection, no answer in time or a broken one.
-  5 | 6 | 7 | 28 | 52 | 55 | 56) not_checked "${answer%$'\n'000}" ;;
+  # No name, no connection, no TLS, no answer in time or a broken one.
+  5 | 6 | 7 | 28 | 35 | 52 | 55 | 56) not_checked "${answer%$'\n'000}" ;;
   *)
     echo "$database: $answer" >&2
     exit 1

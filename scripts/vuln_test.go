@@ -61,6 +61,7 @@ func TestVulnerabilities(t *testing.T) {
 		{"not called", "file://" + local("uncalled"), 0, "No vulnerabilities found"},
 		{"no copy there", "file:///nonexistent", 1, "no such file"},
 		{"nobody there", gone.URL, 75, unchecked + gone.URL},
+		{"what stands between ends the connection", strings.Replace(says(t, http.StatusOK), "http:", "https:", 1), 75, unchecked},
 		{"a name that is none", "https://vuln.invalid", 75, unchecked},
 		{"a proxy refuses", says(t, http.StatusForbidden), 75, "HTTP status 403"},
 		{"not well", says(t, http.StatusBadGateway), 75, "HTTP status 502"},
