@@ -58,9 +58,6 @@ func New(version string) *Metrics {
 	return m
 }
 
-// Registry has them all.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
-
 // Handler answers a scrape. A collector that fails is left out, and told of in the
 // log: what is known is worth more than an error page.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
