@@ -305,8 +305,8 @@ func TestCachesOfAnotherUIDAreTidiedAsThatUID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	roots := fill(t, d.path("repos", "ffff", "git", "roots"))        // in a directory of root's
-	if err := os.Chmod(d.path("repos", "ffff"), 0o755); err != nil { //nolint:gosec // seen by the caches' uid
+	roots := fill(t, d.path("repos", "ffff", "git", "roots")) // in a directory of root's
+	if err := os.Chmod(d.path("repos", "ffff"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	tidier, _ := newTestTidier(t, d, caches.Limits{Most: 1})

@@ -45,7 +45,7 @@ func TestAKilledProcessHoldsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{holdEnv + "=" + dir}
+	cmd.Dir, cmd.Env = dir, []string{holdEnv + "=1"}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ func installs(t *testing.T, dir string, kind string, versions ...string) {
 	t.Helper()
 	for _, version := range versions {
 		binary := filepath.Join(dir, kind, version, kind)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(binary), 0o755), os.WriteFile(binary, make([]byte, 1<<20), 0o755)); err != nil { //nolint:gosec // a program
+		if err := errors.Join(os.MkdirAll(filepath.Dir(binary), 0o755), os.WriteFile(binary, make([]byte, 1<<20), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
