@@ -99,6 +99,7 @@ func TestTrellisRenders(t *testing.T) {
 				}
 			}
 		}},
+		{name: "part-of-another-chart", values: trellisLeast + "enabled: true\nglobal: {any: thing}\n"},
 		{name: "openshift", values: trellisLeast + "podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}\n", check: func(t *testing.T, all objects) {
 			all.one(t, "Deployment").want(t, nil, "spec", "template", "spec", "securityContext", "runAsUser")
 		}},
@@ -176,6 +177,8 @@ func TestTrellisRefuses(t *testing.T) {
 		{name: "metrics that nobody may read", values: trellisLeast + "serviceMonitor: {enabled: true}", says: []string{"networkPolicy.metricsFrom"}},
 		{name: "rules that do nothing", values: trellisLeast + "networkPolicy: {egress: [{}]}", says: []string{"networkPolicy.strict=true"}},
 		{name: "the program's own environment", values: trellisLeast + "extraEnv: [{name: TRELLIS_DATABASE_URL, value: 'postgres://me:secret@db/tendril'}]", says: []string{"extraEnv: TRELLIS_DATABASE_URL is the program's own"}},
+		{name: "labels that others choose by", values: trellisLeast + "labels: {app.kubernetes.io/name: ours}", says: []string{"labels: app.kubernetes.io/name is the chart's own"}},
+		{name: "the same of pods", values: trellisLeast + "podLabels: {app.kubernetes.io/component: ours}", says: []string{"podLabels: app.kubernetes.io/component is the chart's own"}},
 		{name: "two sorts of authorities", values: trellisLeast + "ca: {configMap: a, secret: b}", says: []string{"give one of them"}},
 		{name: "cookies without https", values: "publicURL: http://tendril.example\ndatabase: {urlSecret: {name: database}}\ningress: {enabled: true}", says: []string{"publicURL begins with http://"}},
 		{name: "killed while it waits", values: trellisLeast + "preStopSeconds: 25", says: []string{"terminationGracePeriodSeconds (30) is too short", "preStopSeconds (25)"}},

@@ -35,6 +35,13 @@
 {{- fail (printf "extraEnv: %s is the program's own; set it by the chart's values. Passwords and keys are Secrets, named there" .name) }}
 {{- end }}
 {{- end }}
+{{- range $name, $labels := dict "labels" $v.labels "podLabels" $v.podLabels }}
+{{- range $own := list "name" "instance" "component" "version" "managed-by" "part-of" }}
+{{- if hasKey (default dict $labels) (print "app.kubernetes.io/" $own) }}
+{{- fail (printf "%s: app.kubernetes.io/%s is the chart's own: Services and policies choose pods by such labels" $name $own) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and $v.ca.configMap $v.ca.secret }}
 {{- fail "ca.configMap and ca.secret: give one of them" }}
 {{- end }}

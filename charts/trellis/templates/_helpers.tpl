@@ -98,7 +98,7 @@ app.kubernetes.io/part-of: tendril
 {{- /* The Secret of the URL for Jobs, which want no pooler in transaction mode. */}}
 {{- define "trellis.directUrl" -}}
 {{- with .Values.database }}
-{{- ternary .directUrlSecret .urlSecret (ne .directUrlSecret.name "") | toYaml }}
+{{- ternary .directUrlSecret .urlSecret (not (empty .directUrlSecret.name)) | toYaml }}
 {{- end }}
 {{- end }}
 
