@@ -37,7 +37,8 @@ func hardened(more ...func(*dockercontainer.HostConfig)) testcontainers.Customiz
 // agent is one data directory with one container after the other at it.
 type agent struct {
 	w      *world
-	name   string // of the agent, its host and its volume
+	name   string // of the agent and its volume
+	host   string // the next container's name
 	env    map[string]string
 	binds  []string
 	now    testcontainers.Container
@@ -48,11 +49,12 @@ type agent struct {
 // and removes all of it with the test.
 func newAgent(w *world) *agent {
 	w.t.Helper()
-	a := &agent{w: w, name: strings.ReplaceAll(w.name, "_", "-"), server: gittest.NewServer(w.t, gittest.Listen(shared.gateway))}
+	name := strings.ReplaceAll(w.name, "_", "-")
+	a := &agent{w: w, name: name, host: name, server: gittest.NewServer(w.t, gittest.Listen(shared.gateway))}
 	_, port, _ := strings.Cut(strings.TrimPrefix(a.server.URL, "https://"), ":")
 	a.server.URL = "https://" + gitHost + ":" + port
 	a.env = map[string]string{
-		"TENDRIL_QUEUE_URL": w.agentURL(), "TENDRIL_API_TOKEN": w.Token, "TENDRIL_SLOTS": "1", "TENDRIL_QUEUE_POLL_INTERVAL": "1s",
+		"TENDRIL_QUEUE_URL": w.agentURL(), "TENDRIL_API_TOKEN": w.Token, "TENDRIL_NAME": name, "TENDRIL_SLOTS": "1", "TENDRIL_QUEUE_POLL_INTERVAL": "1s",
 		"TENDRIL_POLICY_REPOS": a.server.URL + "/**", "TENDRIL_GIT_CA_FILE": "/etc/tendril/ca.pem",
 	}
 	a.bind(a.server.CAFile, "/etc/tendril/ca.pem")
@@ -83,7 +85,7 @@ func (a *agent) run(image string, options ...testcontainers.ContainerCustomizer)
 	options = append([]testcontainers.ContainerCustomizer{
 		network.WithNetwork(nil, shared.network),
 		testcontainers.WithEnv(a.env),
-		testcontainers.WithConfigModifier(func(c *dockercontainer.Config) { c.Hostname = a.name }), // else it is another for each container
+		testcontainers.WithConfigModifier(func(c *dockercontainer.Config) { c.Hostname = a.host }),
 		hardened(func(h *dockercontainer.HostConfig) {
 			h.Binds = a.binds
 			h.ExtraHosts = []string{gitHost + ":" + shared.gateway}

@@ -9,8 +9,9 @@ import (
 )
 
 // kill -9 of all that is in the container, Terraform included, while it applies
-// and the database cannot be reached: the next container at the volume delivers
-// each line that was printed, ends the run and goes on.
+// and the database cannot be reached: the next container at the volume, which has
+// another name, as Docker gives it one, delivers each line that was printed, ends
+// the run and goes on.
 func TestKilledContainerIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,6 +35,7 @@ func TestKilledContainerIsReplaced(t *testing.T) {
 	}
 	a.kill()
 
+	a.host = "another"
 	a.start(shared.images.tendril(oldVersion))
 	if got := w.awaitEnd(id); !strings.HasPrefix(got, "FAILED/agent_restarted: ") {
 		t.Errorf("provision = %s, want FAILED/agent_restarted", got)

@@ -20,6 +20,7 @@ import (
 //
 //	lock          flock; holds the pid of the process that has it
 //	instance      the instance id
+//	place         where the agent said that it is, and by which lock
 //	identity      the private key to which variables are sealed
 //	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson, CLAIM.plan for each claim in hand
 //	rejected/     spools that the database would not take
