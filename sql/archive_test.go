@@ -254,6 +254,24 @@ func TestLinesAfterArchiving(t *testing.T) {
 	}
 }
 
+// Nor is one lost whose provision had ended without any.
+func TestTheFirstLineAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	id := w.over(t, w.newAgent(t, "one"), "8 days", 0, 0)
+	if s := w.archive(t, ""); s.Logs != 1 || s.Chunks != 0 {
+		t.Errorf("archive_logs() = %+v, want one log without a row", s)
+	}
+	mustExec(t, w.conn, "SELECT tendril.system_line($1, 'first')", id)
+	mustExec(t, w.conn, "UPDATE tendril.settings SET log_delete_after = '7 days' WHERE only_row")
+	if got := one[int](t, w.conn, "SELECT tendril.delete_logs()"); got != 0 {
+		t.Errorf("deleted = %d, want none: it is not archived", got)
+	}
+	if s := w.archive(t, ""); s.Logs != 1 || s.Chunks != 1 {
+		t.Errorf("archive_logs() later = %+v, want its line", s)
+	}
+}
+
 // Rows that somebody has deleted by hand are a gap, before and after.
 func TestALogWithGapsIsArchivedAsItIs(t *testing.T) {
 	t.Parallel()

@@ -110,6 +110,9 @@ BEGIN
     INSERT INTO tendril.log_heads (provision_id, org_id)
     SELECT id, org_id FROM public.provisions WHERE id = p_provision
     ON CONFLICT (provision_id) DO NOTHING;
+    -- It may have ended without a line. Whether or not: who archives it just now has
+    -- that row, and we wait, or finds it locked.
+    UPDATE tendril.log_ends SET archived = false WHERE provision_id = p_provision;
     SELECT next_seq, notified_at, bytes, cut, archived INTO v_head FROM tendril.log_heads WHERE provision_id = p_provision FOR NO KEY UPDATE;
   END IF;
   SELECT log_notify, log_limit INTO v_most FROM tendril.settings;
