@@ -98,6 +98,7 @@ func TestTrellisWithEverything(t *testing.T) {
 	if got, want := n.may(t, "trellis"), n.may(t, "nobody"); !slices.Equal(got, want) {
 		t.Errorf("kubectl auth can-i --list of trellis =\n%s\nwant what any account may:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	n.wantDocumentedRights(t, "trellis")
 	n.must(t, "", "uninstall", "trellis", "--wait")
 	if left := fmt.Sprint(n.names(t, "networkpolicies"), n.names(t, "jobs"), n.names(t, "services"), n.names(t, "secrets")); left != "[] [now] [] [database]" && left != "[] [] [] [database]" {
 		t.Errorf("policies, jobs, services and secrets after helm uninstall = %s, want only what people made", left)
