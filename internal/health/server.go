@@ -11,8 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // The limits of a server that anybody may ask who reaches its port: a probe or a
@@ -45,7 +43,7 @@ func Listen(address string, handler http.Handler) (*Server, error) {
 		return nil, fmt.Errorf("health.listen = %q: %w", address, err)
 	}
 	s := &Server{
-		listener: netutil.LimitListener(listener, connections),
+		listener: Crowd(listener, connections),
 		http: &http.Server{
 			Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: requestLimit,
 			MaxHeaderBytes: headerLimit,
@@ -53,7 +51,7 @@ func Listen(address string, handler http.Handler) (*Server, error) {
 			ErrorLog: log.New(io.Discard, "", 0),
 		},
 	}
-	// One request a connection: those that stay open and idle would keep others out.
+	// One request a connection: who asks again in half a minute needs no open one.
 	s.http.SetKeepAlivesEnabled(false)
 	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) // it ends with Close
 	return s, nil

@@ -158,9 +158,9 @@ func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
 	return err != nil
 }
 
-// health is what /healthz answers. Why the database does not is not told: the
+// standing is what the public /healthz answers. Why the database does not is not told: the
 // error may name hosts and users, and nobody signs in here.
-type health struct {
+type standing struct {
 	Status   string `json:"status"` // "ok", else "unavailable"
 	Version  string `json:"version"`
 	Database struct {
@@ -172,7 +172,7 @@ func (k *keeper) health(version string) func(context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
 		ctx, cancel := context.WithTimeout(ctx, askLimit)
 		defer cancel()
-		h := health{Status: "ok", Version: version}
+		h := standing{Status: "ok", Version: version}
 		if h.Database.OK = k.pool.Ping(ctx) == nil; !h.Database.OK {
 			h.Status = "unavailable"
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
@@ -66,7 +67,10 @@ func newMonitor(ctx context.Context, o Options, counts *metrics.Metrics, people 
 }
 
 // monitorLimits are for few clients that are quick.
-var monitorLimits = web.Limits{ReadTimeout: 5 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeader: 8 << 10, MaxConnections: 64}
+var monitorLimits = web.Limits{ReadTimeout: 5 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeader: 8 << 10}
+
+// monitorConnections is how many are open at most.
+const monitorConnections = 64
 
 // listenForMonitor takes the port; a nil listener where none is wanted.
 func listenForMonitor(ctx context.Context, address string) (net.Listener, error) {
@@ -78,7 +82,7 @@ func listenForMonitor(ctx context.Context, address string) (net.Listener, error)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s for metrics: %w; choose another address with --metrics-listen", address, cause(err))
 	}
-	return listener, nil
+	return health.Crowd(listener, monitorConnections), nil
 }
 
 // handler has all paths of the port.
