@@ -12,8 +12,8 @@ type Observer interface {
 	// Turns says that the Pump looks at the spool, or calls the queue, and waits
 	// so long at most before it turns again.
 	Turns(waits time.Duration)
-	// Waits says since when the oldest line has waited that was read from the
-	// spool and is not stored; zero: there is none.
+	// Waits says since when the oldest line or update has waited that was read
+	// from the spool and is not stored; zero: there is none.
 	Waits(since time.Time)
 	// Stored says that the database has stored chunks.
 	Stored(chunks int)

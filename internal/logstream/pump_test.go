@@ -28,6 +28,7 @@ type live struct {
 	done    chan struct{}
 	acks    []string
 	retries int
+	waits   waits
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	got     Delivered
@@ -60,7 +61,8 @@ func goLive(t *testing.T, fault func(string) error, resume bool) *live {
 				l.acks = append(l.acks, fmt.Sprintf("%d %s: %s", n, refused.Code, refused.Message))
 			}
 		},
-		OnRetry: func(error) { l.retries++ },
+		OnRetry:  func(error) { l.retries++ },
+		Observer: &l.waits,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	l.cancel = cancel

@@ -19,6 +19,9 @@ func (p *Pump) update(ctx context.Context, r Record) error {
 	if r.Ack && !final && p.abandoned() {
 		return nil
 	}
+	if !r.At.IsZero() {
+		p.observer.Waits(r.At) // what was printed before it is stored, and what came after it waits for it
+	}
 	for {
 		err := p.report(ctx, r)
 		if err != nil && queue.KindOf(err) == queue.Unavailable {
