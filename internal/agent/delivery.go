@@ -51,7 +51,11 @@ func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int6
 
 // Report implements logstream.Queue.
 func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
-	q.watch.Turns(2 * storeLimit) // a state, a plan or a result may go before it
+	waits := 2 * storeLimit // a plan or a result may go before it
+	if report.Detail.StateWrite != nil {
+		waits = stateLimit
+	}
+	q.watch.Turns(waits)
 	if stored, err := q.states.report(&report); stored {
 		return err
 	}

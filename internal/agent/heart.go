@@ -108,7 +108,8 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	h.trouble.over()
 	h.retry.Reset()
 	h.obey(pulse)
-	observer.LeasesRenewed(len(claims)-len(pulse.Lost), len(pulse.Lost), 0)
+	lost := min(len(pulse.Lost), len(claims)) // whatever the database says
+	observer.LeasesRenewed(len(claims)-lost, lost, 0)
 	observer.Beat(time.Now())
 	standing.Beat(h.interval)
 	if h.unwoken() && len(h.boot.hand.claims()) > 0 {

@@ -7,10 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
+
+// stateLimit is longer than it takes to store the largest state in parts, each a
+// call that is given up after a quarter of a minute.
+const stateLimit = (maxSealed/queue.BlobPart + 1) * 15 * time.Second
 
 // stateQueue stores the states that a run's spool tells of, in the order of the
 // spool: what stands behind one goes to the database when that is stored. It is
