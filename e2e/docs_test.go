@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -99,4 +100,47 @@ func anchors(page string) []string {
 		all = append(all, strings.ReplaceAll(name, " ", "-"))
 	}
 	return all
+}
+
+// What is said to stop a threat is shown by tests that are there, whichever
+// package has them.
+func TestThreatsAreHeldByTests(t *testing.T) {
+	t.Parallel()
+	there := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if hidden := strings.HasPrefix(entry.Name(), ".") && path != ".."; entry.IsDir() && hidden {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllStringSubmatch(readFile(t, path), -1) {
+				there[match[1]] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(readFile(t, filepath.Join("..", "docs", "SECURITY.md")), "\n## Threats\n")
+	text, _, _ = strings.Cut(text, "\n### ")
+	threats := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| .*\|$`).FindAllString(text, -1)[1:] { // without the heading
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(cells[len(cells)-1], -1)
+		if len(cells) != 4 || len(names) == 0 {
+			t.Errorf("want four cells, the last with tests, in %s", row)
+		}
+		for _, name := range names {
+			if !there[name[1]] {
+				t.Errorf("there is no %s, which is to show of %s", name[1], row)
+			}
+		}
+		threats++
+	}
+	if threats < 15 {
+		t.Errorf("%d threats were found, want them all", threats)
+	}
 }
