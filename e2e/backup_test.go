@@ -15,7 +15,7 @@ import (
 )
 
 // rowsKept is what a backup must bring back, row by row.
-const rowsKept = `SELECT (SELECT count(*) FROM public.provisions), (SELECT count(*) FROM public.provision_logs),
+const rowsKept = `SELECT (SELECT count(*) FROM public.provisions), (SELECT count(*) FROM public.provision_logs) + (SELECT coalesce(sum(cardinality(log_chunks)), 0) FROM public.provision_log_archives),
 	(SELECT count(*) FROM public.audit_events), (SELECT count(*) FROM tendril.blobs)`
 
 // What docs/OPERATIONS.md says of backing up and restoring, done word by word: to

@@ -219,6 +219,51 @@ func TestWhatIsNotArchived(t *testing.T) {
 	}
 }
 
+// A log that cannot be archived, whose rows somebody has locked, or many of held
+// workspaces are in the way of none that ended later.
+func TestALogThatCannotBeArchivedIsPassedOver(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, migrated)
+	w := newWorld(t, db.Conn(t))
+	agent := w.newAgent(t, "one")
+	broken, locked, held, sound := w.over(t, agent, "12 days", 5, 10), w.over(t, agent, "11 days", 5, 10), w.over(t, agent, "10 days", 5, 10), w.over(t, agent, "9 days", 5, 10)
+	mustExec(t, w.conn, "ALTER TABLE public.provision_log_archives ADD CONSTRAINT for_the_test CHECK (provision_id <> '"+broken.String()+"')")
+	mustExec(t, w.conn, "UPDATE public.workspaces SET held_by_claim = (SELECT id FROM tendril.claims WHERE provision_id = $1) WHERE id = (SELECT workspace_id FROM public.provisions WHERE id = $1)", held)
+	tx, err := db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM public.provision_logs WHERE provision_id = $1 FOR UPDATE", locked); err != nil {
+		t.Fatal(err)
+	}
+	archived := func(id uuid.UUID) bool {
+		return one[bool](t, w.conn, "SELECT archived FROM tendril.log_ends WHERE provision_id = $1", id)
+	}
+	for i, want := range []step{{More: true}, {More: true}, {Logs: 1, Chunks: 5}} {
+		if s := w.archive(t, "p_time => '1 minute'"); s.More != want.More || s.Logs != want.Logs || s.Chunks != want.Chunks {
+			t.Errorf("call %d = %+v, want %+v", i+1, s, want)
+		}
+	}
+	if !archived(sound) {
+		t.Error("the log behind them is not archived")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uuid.UUID{broken, locked, held} {
+		if rows, _ := w.readLog(t, w.conn, id, 0, 100, 1<<20); len(rows) != 5 || archived(id) {
+			t.Errorf("a log that was passed over has %d rows, want its 5 as they were", len(rows))
+		}
+	}
+	// A day later.
+	mustExec(t, w.conn, "ALTER TABLE public.provision_log_archives DROP CONSTRAINT for_the_test")
+	mustExec(t, w.conn, "UPDATE public.workspaces SET held_by_claim = NULL WHERE held_by_claim IS NOT NULL")
+	mustExec(t, w.conn, "UPDATE tendril.log_ends SET ended_at = ended_at - interval '25 hours'")
+	if s := w.archive(t, "p_time => '1 minute'"); s.Logs != 3 {
+		t.Errorf("a day later = %+v, want all three", s)
+	}
+}
+
 // A line that comes after all goes behind what was archived, and joins it.
 func TestLinesAfterArchiving(t *testing.T) {
 	t.Parallel()

@@ -196,11 +196,13 @@ END $$;
 -- most, and no further part is begun after p_time. Says how many logs are done
 -- with, how much went into parts, and whether there may be more at once. Any
 -- number of callers may at once: each takes what nobody else has. p_older_than
--- goes before the setting.
+-- goes before the setting. A log that cannot be read (a broken block, say) is
+-- passed over for a day, with a warning that names it: else none that ended later
+-- would ever have its turn.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.archive_logs(p_rows int DEFAULT 20000, p_older_than interval DEFAULT NULL, p_time interval DEFAULT '1 second',
   OUT logs int, OUT chunks bigint, OUT bytes bigint, OUT more boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $$
 DECLARE
   v_until  timestamptz := clock_timestamp() + p_time;
@@ -226,49 +228,70 @@ BEGIN
   END IF;
   more := tendril.find_log_ends();
   v_before := clock_timestamp() - greatest(v_after, v_late);
-  LOOP
-    IF chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until THEN
-      more := true;
-      RETURN;
-    ELSIF cardinality(v_passed) >= 1000 THEN
-      more := more OR v_did;
-      RETURN;
-    END IF;
-    -- The provision first: who deletes one waits for that, and not for what hangs on it.
-    SELECT p.id, p.org_id, e.ended_at INTO v_id, v_org, v_noted FROM tendril.log_ends e JOIN public.provisions p ON p.id = e.provision_id
-    WHERE NOT e.archived AND e.ended_at < v_before AND e.provision_id <> ALL (v_passed)
-    ORDER BY e.ended_at LIMIT 1 FOR KEY SHARE OF p SKIP LOCKED;
-    IF NOT FOUND THEN
-      RETURN;
-    END IF;
-    v_passed := v_passed || v_id;
-    PERFORM FROM tendril.log_ends e WHERE e.provision_id = v_id AND NOT e.archived FOR NO KEY UPDATE SKIP LOCKED;
-    CONTINUE WHEN NOT FOUND;
-    -- Without one it has no line; while it is locked none is added.
-    PERFORM FROM tendril.log_heads h WHERE h.provision_id = v_id FOR NO KEY UPDATE SKIP LOCKED;
-    CONTINUE WHEN NOT FOUND AND EXISTS (SELECT FROM tendril.log_heads h WHERE h.provision_id = v_id);
-    -- Its newest claim may add lines for as long after its own end.
-    v_ended := greatest(v_noted, (SELECT max(c.ended_at) FROM tendril.claims c WHERE c.provision_id = v_id));
-    IF v_ended >= v_before THEN
-      UPDATE tendril.log_ends SET ended_at = v_ended WHERE provision_id = v_id;
-      v_did := true;
-      CONTINUE;
-    END IF;
-    -- Its agent may still apply, and tell of it.
-    CONTINUE WHEN EXISTS (SELECT FROM tendril.claims c JOIN public.workspaces w ON w.held_by_claim = c.id WHERE c.provision_id = v_id);
-    WHILE EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) LOOP
-      v_part := tendril.archive_part(v_id, v_org);
-      chunks := chunks + coalesce(v_part.chunks, 0);
-      bytes := bytes + coalesce(v_part.bytes, 0);
-      EXIT WHEN chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until;
+  BEGIN
+    LOOP
+      IF chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until THEN
+        more := true;
+        RETURN;
+      ELSIF cardinality(v_passed) >= 1000 THEN
+        more := more OR v_did;
+        RETURN;
+      END IF;
+      v_id := NULL;
+      -- The provision first: who deletes one waits for that, and not for what hangs on it.
+      SELECT p.id, p.org_id, e.ended_at INTO v_id, v_org, v_noted FROM tendril.log_ends e JOIN public.provisions p ON p.id = e.provision_id
+      WHERE NOT e.archived AND e.ended_at < v_before AND e.provision_id <> ALL (v_passed)
+      ORDER BY e.ended_at LIMIT 1 FOR KEY SHARE OF p SKIP LOCKED;
+      IF NOT FOUND THEN
+        RETURN;
+      END IF;
+      v_passed := v_passed || v_id;
+      PERFORM FROM tendril.log_ends e WHERE e.provision_id = v_id AND NOT e.archived FOR NO KEY UPDATE SKIP LOCKED;
+      CONTINUE WHEN NOT FOUND;
+      -- Without one it has no line; while it is locked none is added.
+      PERFORM FROM tendril.log_heads h WHERE h.provision_id = v_id FOR NO KEY UPDATE SKIP LOCKED;
+      CONTINUE WHEN NOT FOUND AND EXISTS (SELECT FROM tendril.log_heads h WHERE h.provision_id = v_id);
+      -- Its newest claim may add lines for as long after its own end.
+      v_ended := greatest(v_noted, (SELECT max(c.ended_at) FROM tendril.claims c WHERE c.provision_id = v_id));
+      IF v_ended >= v_before THEN
+        UPDATE tendril.log_ends SET ended_at = v_ended WHERE provision_id = v_id;
+        v_did := true;
+        CONTINUE;
+      END IF;
+      -- Its agent may still apply, and tell of it. Looked at again in an hour, so that
+      -- a thousand of them are in nobody's way.
+      IF EXISTS (SELECT FROM tendril.claims c JOIN public.workspaces w ON w.held_by_claim = c.id WHERE c.provision_id = v_id) THEN
+        UPDATE tendril.log_ends SET ended_at = v_before + interval '1 hour' WHERE provision_id = v_id;
+        v_did := true;
+        CONTINUE;
+      END IF;
+      WHILE EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) LOOP
+        v_part := tendril.archive_part(v_id, v_org);
+        chunks := chunks + coalesce(v_part.chunks, 0);
+        bytes := bytes + coalesce(v_part.bytes, 0);
+        EXIT WHEN chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until;
+      END LOOP;
+      IF NOT EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) THEN
+        UPDATE tendril.log_heads SET archived = true WHERE provision_id = v_id;
+        UPDATE tendril.log_ends SET archived = true WHERE provision_id = v_id;
+        logs := logs + 1;
+        v_did := true;
+      END IF;
     END LOOP;
-    IF NOT EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) THEN
-      UPDATE tendril.log_heads SET archived = true WHERE provision_id = v_id;
-      UPDATE tendril.log_ends SET archived = true WHERE provision_id = v_id;
-      logs := logs + 1;
-      v_did := true;
-    END IF;
-  END LOOP;
+  EXCEPTION
+    WHEN transaction_rollback OR insufficient_resources THEN
+      RAISE;
+    WHEN OTHERS THEN -- all of this call is undone; the next begins behind this log
+      IF v_id IS NULL THEN
+        RAISE;
+      END IF;
+      UPDATE tendril.log_ends SET ended_at = v_before + interval '1 day' WHERE provision_id = v_id;
+      logs := 0;
+      chunks := 0;
+      bytes := 0;
+      more := true;
+      RAISE WARNING 'the log of provision % cannot be archived and is passed over for a day: %', v_id, SQLERRM;
+  END;
 END $$;
 -- +goose StatementEnd
 
