@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -49,6 +50,8 @@ func TestTrellisRuns(t *testing.T) {
 			serves(t, container(t, program, podSpec(all.one(t, "Deployment")), database.URL), all.one(t, "Deployment"), tc.scheme)
 		})
 	}
+	t.Run("database by TLS", func(t *testing.T) { reachesByTLS(t, program, encrypted(t, database.URL)) })
+	t.Run("no Secret", func(t *testing.T) { saysWhatIsMissing(t, program) })
 }
 
 // serves has the server answer each of its probes, and end when it is told to.
@@ -126,8 +129,8 @@ func container(t *testing.T, program string, pod any, database string) *exec.Cmd
 	return cmd
 }
 
-// mountVolume writes the files of a volume, as a kubelet does: readable by the
-// pod's group where the chart says so.
+// mountVolume writes the files of a volume, as a kubelet does: behind links, and
+// readable by the pod's group where the chart says so.
 func mountVolume(t *testing.T, volume any, dir, database string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -141,6 +144,11 @@ func mountVolume(t *testing.T, volume any, dir, database string) {
 	switch follow(volume, "name") {
 	case "database":
 		files["url"] = database + "\n"
+		if database == "" && follow(volume, "secret", "optional") == true {
+			delete(files, "url")
+		}
+	case "ca":
+		files["rds.pem"], _ = certificate(t)
 	case "tls":
 		files["tls.crt"], files["tls.key"] = certificate(t)
 	}
@@ -148,8 +156,12 @@ func mountVolume(t *testing.T, volume any, dir, database string) {
 	if declared, ok := follow(volume, "secret", "defaultMode").(int); ok {
 		mode = os.FileMode(declared)
 	}
+	current := filepath.Join(dir, "..1")
+	if err := errors.Join(os.Mkdir(current, 0o755), os.Symlink("..1", filepath.Join(dir, "..data"))); err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), mode); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(current, name), []byte(content), mode), os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -103,6 +103,45 @@ func (n *namespace) kept(t *testing.T) map[string]string {
 	return kept
 }
 
+// comesBackWhole scales the agents down to none and up again: each is given the
+// volume that it had.
+func (n *namespace) comesBackWhole(t *testing.T, agents int) {
+	t.Helper()
+	volumes := func() map[string]string {
+		uids := map[string]string{}
+		for _, claim := range n.list(t, "persistentvolumeclaims") {
+			uids[claim.Metadata.Name] = claim.Metadata.UID
+		}
+		return uids
+	}
+	scale := func(replicas int) {
+		out, err := kubernetes.kubectl(t.Context(), "scale", "statefulset/tendril", fmt.Sprint("--replicas=", replicas), "--namespace", n.name).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl scale: %v\n%s", err, out)
+		}
+		await(t, fmt.Sprint(replicas, " agents"), func() (bool, string) {
+			pods := n.names(t, "pods")
+			return len(pods) == replicas, fmt.Sprint(pods)
+		})
+	}
+	n.play(t, "agent", runs) // the second comes when the first is ready
+	await(t, "a volume of each agent", func() (bool, string) { return len(volumes()) == agents, fmt.Sprint(volumes()) })
+	before := volumes()
+	scale(0)
+	if left := volumes(); !maps.Equal(left, before) {
+		t.Errorf("claims without agents = %v, want %v", left, before)
+	}
+	scale(agents)
+	for _, pod := range n.list(t, "pods") {
+		if volume := "claimName:data-" + pod.Metadata.Name; !strings.Contains(fmt.Sprint(pod.Spec["volumes"]), volume) {
+			t.Errorf("pod %s has the volumes %v, want %s", pod.Metadata.Name, pod.Spec["volumes"], volume)
+		}
+	}
+	if after := volumes(); !maps.Equal(after, before) {
+		t.Errorf("claims of agents that are back = %v, want %v", after, before)
+	}
+}
+
 // Whatever else an upgrade changes, the agent is the same: its pod's name, its
 // volume, its token and identity.
 func TestAgentKeepsItsIdentity(t *testing.T) {
@@ -140,6 +179,7 @@ func TestAgentKeepsItsIdentity(t *testing.T) {
 		now := n.get(t, "pods", "tendril-0")
 		return now.Metadata.UID != pod.Metadata.UID && strings.Contains(fmt.Sprint(now.Spec["containers"]), ":99.0.0"), fmt.Sprint(now.Spec["containers"])
 	})
+	n.comesBackWhole(t, 2)
 	n.must(t, "", "rollback", "tendril", "1")
 	if after := n.kept(t); !maps.Equal(after, before) {
 		t.Errorf("after a rollback the agent is\n%v, was\n%v", after, before)

@@ -114,18 +114,21 @@ func TestTrellisIsNotUpgradedWithoutMigration(t *testing.T) {
 	before := n.get(t, "deployments", "trellis")
 
 	failing := trellisValues + "migrate: {backoffLimit: 0}\n"
-	t.Run("failing", func(t *testing.T) {
-		n.play(t, "migrate", fails)
-		said, ok := n.helm(t, failing, "upgrade", "trellis", newer(t, "trellis"), "--timeout", "3m")
-		if ok || !strings.Contains(said, "pre-upgrade hooks failed") {
-			t.Fatalf("helm upgrade with a migration that fails says (ok = %v):\n%s", ok, said)
-		}
-	})
-	if after := n.get(t, "deployments", "trellis"); after.Metadata.Generation != before.Metadata.Generation {
-		t.Errorf("the Deployment's generation after a migration that failed = %d, want %d still", after.Metadata.Generation, before.Metadata.Generation)
-	}
-	if jobs := n.names(t, "jobs"); fmt.Sprint(jobs) != "[trellis-migrate]" {
-		t.Errorf("jobs after a migration that failed = %v, want it for its log", jobs)
+	for name, args := range map[string][]string{"failing": nil, "failing, and taken back by Helm": {"--atomic"}} {
+		t.Run(name, func(t *testing.T) {
+			n.play(t, "migrate", fails)
+			n.play(t, "server", runs)
+			said, ok := n.helm(t, failing, append([]string{"upgrade", "trellis", newer(t, "trellis"), "--timeout", "3m"}, args...)...)
+			if ok || !strings.Contains(said, "pre-upgrade hooks failed") {
+				t.Fatalf("helm upgrade with a migration that fails says (ok = %v):\n%s", ok, said)
+			}
+			if after := n.get(t, "deployments", "trellis"); after.Metadata.Generation != before.Metadata.Generation {
+				t.Errorf("the Deployment's generation after a migration that failed = %d, want %d still", after.Metadata.Generation, before.Metadata.Generation)
+			}
+			if jobs := n.names(t, "jobs"); fmt.Sprint(jobs) != "[trellis-migrate]" {
+				t.Errorf("jobs after a migration that failed = %v, want it for its log", jobs)
+			}
+		})
 	}
 
 	n.play(t, "migrate", succeeds)
@@ -140,5 +143,49 @@ func TestTrellisIsNotUpgradedWithoutMigration(t *testing.T) {
 	n.must(t, "", "rollback", "trellis", "1")
 	if rolled := n.get(t, "deployments", "trellis"); rolled.Metadata.UID != before.Metadata.UID {
 		t.Errorf("helm rollback made another Deployment")
+	}
+}
+
+// What the README says to do after a first install that failed, and after a Helm
+// that was killed, is what helps.
+func TestTrellisIsInstalledAfterAll(t *testing.T) {
+	t.Parallel()
+	n := trellisIn(t, "trellis-again")
+	values := trellisValues + "migrate: {backoffLimit: 0}\n"
+	install := []string{"install", "trellis", chartDir("trellis"), "--timeout", "3m"}
+	goOn := append([]string{"upgrade", "--install"}, install[1:]...)
+
+	killed := kubernetes.command(t.Context(), "helm", append(install, "--namespace", n.name, "--values", "-")...)
+	killed.Stdin = strings.NewReader(values)
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the pod of the migration", func() (bool, string) {
+		pods := n.names(t, "pods", "app.kubernetes.io/component=migrate")
+		return len(pods) == 1, fmt.Sprint(pods)
+	})
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	if said, ok := n.helm(t, values, goOn...); ok || !strings.Contains(said, "another operation (install/upgrade/rollback) is in progress") {
+		t.Errorf("helm upgrade after one that was killed says (ok = %v):\n%s", ok, said)
+	}
+	n.must(t, "", "uninstall", "trellis")
+
+	t.Run("failing", func(t *testing.T) {
+		n.play(t, "migrate", fails)
+		if said, ok := n.helm(t, values, install...); ok || !strings.Contains(said, "job trellis-migrate failed") {
+			t.Fatalf("helm install with a migration that fails says (ok = %v):\n%s", ok, said)
+		}
+	})
+	if made := n.names(t, "deployments"); len(made) != 0 {
+		t.Errorf("deployments after a migration that failed = %v, want none", made)
+	}
+	n.play(t, "migrate", succeeds)
+	if said, ok := n.helm(t, values, install...); ok || !strings.Contains(said, "cannot re-use a name") {
+		t.Errorf("helm install again says (ok = %v):\n%s", ok, said)
+	}
+	n.must(t, values, goOn...)
+	if made := n.names(t, "deployments"); fmt.Sprint(made) != "[trellis]" {
+		t.Errorf("deployments after the way that is told = %v, want trellis", made)
 	}
 }

@@ -53,7 +53,7 @@ app.kubernetes.io/part-of: tendril
 {{- .Values.ingress.host | default (urlParse .Values.publicURL).hostname }}
 {{- end }}
 
-{{- /* What all pods have: takes (dict "root" . "url" SECRET-OF-THE-URL). */}}
+{{- /* What all pods have. */}}
 {{- define "trellis.env" -}}
 - name: TRELLIS_DATABASE_URL_FILE
   value: /etc/trellis/database/url
@@ -77,8 +77,14 @@ app.kubernetes.io/part-of: tendril
 {{- end }}
 {{- end }}
 
+{{- /* Takes (dict "root" . "url" SECRET), and "job" true for a Job: without its Secret
+a pod would wait until the Job's time is over, and be gone with what it waited for.
+So it starts, and its log says what is missing. */}}
 {{- define "trellis.volumes" -}}
 {{- include "trellis.secretVolume" (list "database" .url "url") }}
+{{- if .job }}
+    optional: true
+{{- end }}
 {{- with .root.Values.ca }}
 {{- if .configMap }}
 - name: ca
