@@ -10,10 +10,19 @@ ARG TERRAFORM_IMAGE=hashicorp/terraform:1.11.4
 
 FROM ${TERRAFORM_IMAGE} AS terraform
 
-# Compiles on the machine's own platform, for that of the image.
-FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS source
 WORKDIR /src
 COPY . .
+
+# What those ask for whose work is linked in.
+FROM source AS licenses
+ARG TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
+    go run -trimpath ./scripts/licenses -platforms "linux/$TARGETARCH" -write /THIRD-PARTY-LICENSES.txt
+
+# Compiles on the machine's own platform, for that of the image.
+FROM source AS build
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION
@@ -54,6 +63,7 @@ LABEL org.opencontainers.image.title="tendril, without an engine" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 COPY LICENSE /usr/share/doc/tendril/LICENSE
+COPY --from=licenses /THIRD-PARTY-LICENSES.txt /usr/share/doc/tendril/
 COPY --from=build /out/tendril /usr/local/bin/tendril
 ENV TENDRIL_DATA_DIR=/var/lib/tendril HOME=/var/lib/tendril/home
 WORKDIR /
@@ -87,6 +97,7 @@ LABEL org.opencontainers.image.title="trellis" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=rootfs /rootfs/ /
 COPY LICENSE /usr/share/doc/trellis/LICENSE
+COPY --from=licenses /THIRD-PARTY-LICENSES.txt /usr/share/doc/trellis/
 COPY --from=build /out/trellis /usr/local/bin/trellis
 ENV PATH=/usr/local/bin HOME=/tmp TRELLIS_LISTEN=:8080
 EXPOSE 8080

@@ -74,13 +74,13 @@ fi
 # Go, and the modules of the programs as a proxy serves them, so that compiling
 # downloads nothing. The machine's own cache has them, or gets them.
 goroot=$(go env GOROOT)
-go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base") | key)
+go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base licenses") | key)
 if ! have "$go"; then
   echo "making an image of $(go env GOVERSION) and the modules" >&2
   modules=$images/modules
   proxy=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)
   GOMODCACHE=$modules GOFLAGS=-modcacherw CGO_ENABLED=0 GOPROXY=$proxy \
-    go list -deps ./cmd/tendril ./cmd/trellis >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
+    go list -deps ./cmd/tendril ./cmd/trellis ./scripts/licenses >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
   tar -C "$goroot" -c --exclude=./test --exclude=./api --exclude=./doc --exclude='*/testdata' --transform 's,^\.,usr/local/go,' . |
     "$docker" import - tendril-test/go-files >/dev/null
   tar -C "$modules/cache/download" -c --exclude=./sumdb --transform 's,^\.,modules,' . | "$docker" import - tendril-test/modules >/dev/null
@@ -115,5 +115,15 @@ USER postgres
 DOCKERFILE
   "$docker" rmi tendril-test/postgres-files >/dev/null
 fi
+
+# What was made of older dependencies goes after a week: another checkout may
+# still build on younger ones.
+week=$(date -d '7 days ago' +%s)
+for image in $("$docker" images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=tendril-test/*'); do
+  case $image in "$base" | "$go" | "$terraform" | "$postgres") continue ;; esac
+  made=$("$docker" image inspect --format '{{.Created}}' "$image" 2>/dev/null) || continue
+  [ "$(date -d "$made" +%s)" -gt "$week" ] || "$docker" rmi "$image" >/dev/null 2>&1 || true # in use: another time
+done
+find "$images" -maxdepth 1 -name '*.tar' ! -name "${base##*:}.tar" -mtime +7 -delete
 
 printf '%s=%s\n' BASE_IMAGE "$base" GO_IMAGE "$go" TERRAFORM_IMAGE "$terraform" POSTGRES_IMAGE "$postgres"

@@ -1,7 +1,9 @@
 package container
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +112,33 @@ echo "writable: $(find / -xdev -writable ! -path '/proc/*' ! -path '/dev/*' ! -t
 		// The root file system is read-only; the volume is what is mounted there.
 		if want := "writable: /tmp \n"; !strings.Contains(said, want) {
 			t.Errorf("%s lets its user write elsewhere than in /tmp:\n%s", image, said)
+		}
+	}
+}
+
+// TestImagesHaveLicenses: ours and those of what is linked in, in both images.
+func TestImagesHaveLicenses(t *testing.T) {
+	t.Parallel()
+	for image, name := range map[string]string{shared.images.slim(oldVersion): "tendril", shared.images.trellis(oldVersion): "trellis"} {
+		c := start(t, image, testcontainers.WithCmd("version"), testcontainers.WithWaitStrategy(wait.ForExit()))
+		for file, want := range map[string][]string{
+			"LICENSE":                  {"Apache License"},
+			"THIRD-PARTY-LICENSES.txt": {"Go standard library", "github.com/jackc/pgx/v5", "htmx", "Permission is hereby granted"},
+		} {
+			content, err := c.CopyFileFromContainer(t.Context(), "/usr/share/doc/"+name+"/"+file)
+			if err != nil {
+				t.Errorf("%s of %s: %v", file, image, err)
+				continue
+			}
+			text, err := io.ReadAll(content)
+			if err := errors.Join(err, content.Close()); err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range want {
+				if !strings.Contains(string(text), part) {
+					t.Errorf("%s of %s does not have %q", file, image, part)
+				}
+			}
 		}
 	}
 }
