@@ -89,10 +89,15 @@ func (a *agent) run(image string, options ...testcontainers.ContainerCustomizer)
 		hardened(func(h *dockercontainer.HostConfig) {
 			h.Binds = a.binds
 			h.ExtraHosts = []string{gitHost + ":" + shared.gateway}
-			h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: a.name, Target: dataDir}}
+			h.Mounts = []mount.Mount{volume(a.name, shared.images.registry)}
 		}),
 	}, options...)
 	return start(t, image, options...)
+}
+
+// volume is one for an agent's data, made when it is first used.
+func volume(name, owner string) mount.Mount {
+	return mount.Mount{Type: mount.TypeVolume, Source: name, Target: dataDir, VolumeOptions: &mount.VolumeOptions{Labels: labelled(owner)}}
 }
 
 // asRoot runs a container as who owns a volume, in a directory.
@@ -112,7 +117,7 @@ func asRoot(dir string) testcontainers.CustomizeRequestOption {
 // when it fails.
 func start(t testing.TB, image string, options ...testcontainers.ContainerCustomizer) testcontainers.Container {
 	t.Helper()
-	c, err := testcontainers.Run(t.Context(), image, options...)
+	c, err := testcontainers.Run(t.Context(), image, append(options, testcontainers.WithLabels(labelled(shared.images.registry)))...)
 	if c != nil {
 		t.Cleanup(func() {
 			if t.Failed() {

@@ -31,13 +31,17 @@ func (i *images) slim(version string) string { return i.registry + "/tendril:" +
 
 func (i *images) trellis(version string) string { return i.registry + "/trellis:" + version }
 
-// buildImages builds each image once for all tests. What has not changed since
-// the last time comes from Docker's own cache.
-func buildImages(ctx context.Context) (*images, error) {
-	i := &images{registry: fmt.Sprintf("tendril-test-%x", sha256.Sum256([]byte(root())))[:20]}
+// newImages names the images of this checkout.
+func newImages() *images {
+	return &images{registry: fmt.Sprintf("tendril-test-%x", sha256.Sum256([]byte(root())))[:20]}
+}
+
+// buildAll builds each image once for all tests. What has not changed since the
+// last time comes from Docker's own cache.
+func (i *images) buildAll(ctx context.Context) error {
 	lines, err := makeTarget(ctx, "test-images")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, line := range strings.Fields(lines) {
 		if image, is := strings.CutPrefix(line, "POSTGRES_IMAGE="); is {
@@ -47,9 +51,9 @@ func buildImages(ctx context.Context) (*images, error) {
 		}
 	}
 	if err := i.build(ctx, oldVersion, "images"); err != nil {
-		return nil, err
+		return err
 	}
-	return i, i.build(ctx, newVersion, "image-tendril", "image-trellis")
+	return i.build(ctx, newVersion, "image-tendril", "image-trellis")
 }
 
 // build has the machine's network: it installs git and ssh from the archive, by

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -30,6 +31,7 @@ const password = "one-for-all"
 // stage is what all tests share: the images, a network, PostgreSQL with a
 // database that trellis's container has migrated, to be copied.
 type stage struct {
+	only     *os.File // keeps other runs of this checkout's tests waiting
 	images   *images
 	docker   *testcontainers.DockerClient
 	network  *testcontainers.DockerNetwork
@@ -51,15 +53,21 @@ func newStage(ctx context.Context) (*stage, error) {
 }
 
 func (s *stage) build(ctx context.Context) (err error) {
-	s.images, err = buildImages(ctx)
-	return err
+	s.images = newImages()
+	if s.only, err = onlyRun(ctx, s.images.registry); err != nil {
+		return err
+	}
+	return s.images.buildAll(ctx)
 }
 
 func (s *stage) connect(ctx context.Context) (err error) {
 	if s.docker, err = testcontainers.NewDockerClientWithOpts(ctx); err != nil {
 		return fmt.Errorf("reach Docker: %w", err)
 	}
-	if s.network, err = network.New(ctx); err != nil {
+	if err := removeLabelled(ctx, s.docker, s.images.registry); err != nil {
+		return err
+	}
+	if s.network, err = network.New(ctx, network.WithLabels(labelled(s.images.registry))); err != nil {
 		return fmt.Errorf("make a network: %w", err)
 	}
 	found, err := s.docker.NetworkInspect(ctx, s.network.ID, client.NetworkInspectOptions{})
@@ -77,7 +85,7 @@ initdb -D /tmp/data -U owner --pwfile=/tmp/password --auth=scram-sha-256 -E UTF8
 echo 'host all all all scram-sha-256' >>/tmp/data/pg_hba.conf
 exec postgres -D /tmp/data -c listen_addresses='*' -c unix_socket_directories=/tmp -c fsync=off -c synchronous_commit=off -c full_page_writes=off`
 	s.database, err = testcontainers.Run(ctx, s.images.postgres,
-		network.WithNetwork([]string{databaseHost}, s.network),
+		network.WithNetwork([]string{databaseHost}, s.network), testcontainers.WithLabels(labelled(s.images.registry)),
 		testcontainers.WithEnv(map[string]string{"PASSWORD": password}),
 		testcontainers.WithCmd("sh", "-euc", start),
 		testcontainers.WithWaitStrategy(wait.ForLog("database system is ready to accept connections").WithStartupTimeout(patience)),
@@ -96,7 +104,7 @@ func (s *stage) migrate(ctx context.Context) error {
 		return err
 	}
 	c, err := testcontainers.Run(ctx, s.images.trellis(oldVersion),
-		network.WithNetwork(nil, s.network), hardened(),
+		network.WithNetwork(nil, s.network), testcontainers.WithLabels(labelled(s.images.registry)), hardened(),
 		testcontainers.WithEnv(map[string]string{"TRELLIS_DATABASE_URL": s.inside("owner", template)}),
 		testcontainers.WithCmd("migrate"),
 		testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience)),
@@ -122,6 +130,9 @@ func (s *stage) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var errs []error
+	if s.only != nil {
+		defer s.only.Close() //nolint:errcheck // nothing was written
+	}
 	if s.database != nil {
 		errs = append(errs, s.database.Terminate(ctx))
 	}
