@@ -33,7 +33,8 @@ type Cache interface {
 	Sweep(ctx context.Context) error
 }
 
-// Limits say how much is kept. The zero value keeps everything.
+// Limits say how much is kept. The zero value keeps everything but what is
+// outdated.
 type Limits struct {
 	// Most is how much all caches together may take on the disk, in bytes; 0 is
 	// any amount.

@@ -59,11 +59,17 @@ func FreeAt(dir string) (Free, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return Free{}, &os.PathError{Op: "look how full the file system is", Path: dir, Err: err}
 	}
-	// Some file systems (btrfs) make inodes as they need them and count none.
+	return freeOf(s), nil
+}
+
+func freeOf(s unix.Statfs_t) Free {
+	// Some file systems (btrfs) make inodes as they need them and count none; one
+	// in user space may say anything.
+	block := uint64(max(s.Bsize, 1))
 	return Free{
-		Bytes:     int64(min(s.Bavail, 1<<62/uint64(s.Bsize)) * uint64(s.Bsize)),
+		Bytes:     int64(min(s.Bavail, 1<<62/block) * block),
 		FewInodes: s.Files > 0 && s.Ffree < fewInodes && s.Ffree < s.Files/2,
-	}, nil
+	}
 }
 
 // short reports whether less is free than is to be.

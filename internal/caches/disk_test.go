@@ -41,6 +41,26 @@ func TestSizeOfWhatATemplateMade(t *testing.T) {
 	}
 }
 
+// A file system in user space may say what it likes.
+func TestFreeOfAnyFileSystem(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		said unix.Statfs_t
+		want Free
+	}{
+		"ordinary":         {unix.Statfs_t{Bsize: 4096, Bavail: 100, Files: 20_000, Ffree: 9_000}, Free{Bytes: 409_600}},
+		"few inodes":       {unix.Statfs_t{Bsize: 4096, Bavail: 100, Files: 20_000, Ffree: 4_000}, Free{Bytes: 409_600, FewInodes: true}},
+		"a small one":      {unix.Statfs_t{Bsize: 4096, Bavail: 100, Files: 5_000, Ffree: 4_000}, Free{Bytes: 409_600}},
+		"no inodes at all": {unix.Statfs_t{Bsize: 4096, Bavail: 100}, Free{Bytes: 409_600}},
+		"no block size":    {unix.Statfs_t{Bavail: 100}, Free{Bytes: 100}},
+		"without an end":   {unix.Statfs_t{Bsize: 4096, Bavail: 1<<64 - 1}, Free{Bytes: 1 << 62}},
+	} {
+		if got := freeOf(c.said); got != c.want {
+			t.Errorf("%s: freeOf() = %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 func TestSizesByKind(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -1,7 +1,6 @@
 package isolation
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 
@@ -35,6 +34,10 @@ func withFilesOf(uid int, do func() error) error {
 	// These report no error; the last one asks what is so.
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(uid), 0, 0)
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
+	// That may have made this process dumpable, see Identity: whatever comes next.
+	if err := process.Undumpable(); err != nil {
+		return err
+	}
 	const nobody = ^uintptr(0)
 	now, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, nobody, 0, 0)
 	if int(now) != uid {
@@ -47,6 +50,5 @@ func withFilesOf(uid int, do func() error) error {
 	if data[0].Effective&fileCapabilities != 0 {
 		return fmt.Errorf("act on files as uid %d: the agent was started with securebits that keep root's rights to them", uid)
 	}
-	// A change of uid may have ended it, see Identity.
-	return errors.Join(process.Undumpable(), do())
+	return do()
 }
