@@ -2,11 +2,12 @@ package providers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/isolation"
@@ -53,7 +54,7 @@ func (p Packages) Remove(ctx context.Context, item caches.Item) (bool, error) {
 	if trash == "" {
 		return false, err
 	}
-	return err == nil, errors.Join(err, isolation.RemoveAllUntil(ctx, trash))
+	return true, isolation.RemoveAllUntil(ctx, trash)
 }
 
 // putAside takes a package from where it is found, unless somebody uses it. The
@@ -64,11 +65,10 @@ func (p Packages) putAside(dir string) (trash string, err error) {
 		return "", err
 	}
 	defer unlock()
-	if trash, err = os.MkdirTemp(p.Dir, trashPrefix); err != nil {
+	// No directory is made for it: on a disk without an inode left there is none.
+	trash = filepath.Join(p.Dir, trashPrefix+uuid.NewString())
+	if err := os.Rename(dir, trash); err != nil {
 		return "", err
-	}
-	if err := os.Rename(dir, filepath.Join(trash, "package")); err != nil {
-		return trash, err
 	}
 	store{dir: p.Dir}.removeEmpty(filepath.Dir(dir))
 	return trash, nil

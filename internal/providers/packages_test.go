@@ -3,6 +3,7 @@ package providers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,6 +141,37 @@ func TestInitsWhilePackagesGo(t *testing.T) {
 	}
 }
 
+// With no inode left no directory can be made, and room nevertheless.
+func TestPackagesGoFromAFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("the full disk is a tmpfs, and only root can mount one")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=8m,nr_inodes=64"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	old := filepath.Join(dir, "h", "n", "t", "1.0.0", "linux_amd64", "sum")
+	if err := errors.Join(os.MkdirAll(old, 0o700), os.WriteFile(filepath.Join(dir, changeLock), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var full error
+	for i := 0; full == nil; i++ {
+		full = os.WriteFile(filepath.Join(old, fmt.Sprint(i)), nil, 0o600)
+	}
+	if !errors.Is(full, unix.ENOSPC) {
+		t.Fatal(full)
+	}
+	if p, err := caches.NewKeeper(dir, caches.Limits{MinFree: 1 << 40}, Packages{dir}).Pass(t.Context()); err != nil || len(p.Removed) != 1 || exists(old) == nil {
+		t.Errorf("Pass() = %+v, %v, want the package removed", p, err)
+	}
+}
+
 // A clean-up that is killed leaves whole packages or none, and what it was about
 // to delete goes at the next start.
 func TestPackagesAfterAKilledCleanUp(t *testing.T) {
@@ -153,7 +185,7 @@ func TestPackagesAfterAKilledCleanUp(t *testing.T) {
 		}
 	}
 	cmd := s.startCleaner()
-	s.await(filepath.Join(s.store.dir, trashPrefix+"*", "package"))
+	s.await(filepath.Join(s.store.dir, trashPrefix+"*"))
 	s.kill(cmd)
 	trash, err := filepath.Glob(filepath.Join(s.store.dir, trashPrefix+"*"))
 	if len(trash) == 0 || err != nil {
