@@ -61,7 +61,7 @@ test: deps ## Run every test, with the race detector, the faults over HTTPS too;
 
 .PHONY: chaos
 chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https: by way of trellis serve
-	@RAPID_CHECKS=300 go test -race -count=1 -timeout 20m -run 'TestModel|TestEverything' ./sql
+	@RAPID_CHECKS=300 go test -race -count=1 -timeout 20m -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
 	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: e2e-kube

@@ -115,9 +115,9 @@ func TestArchiveModel(t *testing.T) {
 		aged := false
 		rt.Repeat(map[string]func(*rapid.T){
 			"lines": func(rt *rapid.T) {
-				for range rapid.IntRange(1, 30).Draw(rt, "count") {
-					text := rapid.String().Filter(func(s string) bool { return !strings.Contains(s, "\x00") }).Draw(rt, "text")
-					mustExec(t, w.conn, "SELECT tendril.system_line($1, $2)", id, text)
+				texts := rapid.SliceOfN(rapid.String().Filter(func(s string) bool { return !strings.Contains(s, "\x00") }), 1, 30).Draw(rt, "texts")
+				mustExec(t, w.conn, "SELECT tendril.system_line($1, text) FROM unnest($2::text[]) WITH ORDINALITY t (text, nth) ORDER BY nth", id, texts)
+				for _, text := range texts {
 					rows = append(rows, row{next, text + "\n"})
 					next++
 				}
@@ -149,6 +149,7 @@ func TestArchiveModel(t *testing.T) {
 				after := rapid.Int64Range(0, next).Draw(rt, "after")
 				limit := rapid.IntRange(1, 50).Draw(rt, "limit")
 				rest := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.seq <= after })
+				limit = max(limit, len(rest)/4) // few pages show as much as many
 				for {
 					found, err := w.conn.Query(t.Context(), "SELECT seq, log_chunk FROM tendril.log_page($1, $2, $3, 1000)", id, after, limit)
 					if err != nil {

@@ -11,7 +11,10 @@ import (
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	setModelSize()
+	pgtest.Main(m)
+}
 
 // migrated fills a test's database with the contract, and with a pulse of its own:
 // see queuetest.Migrated.

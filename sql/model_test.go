@@ -24,7 +24,6 @@ import (
 // long they are on average.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	setModelSize(t)
 	w := newContract(t)
 	other := *w
 	w.as(t, "authenticated", w.adminID, func(tx pgx.Tx) error {
@@ -158,9 +157,10 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	return actions
 }
 
-// setModelSize makes the test short, unless somebody wants it longer.
-func setModelSize(t *testing.T) {
-	t.Helper()
+// setModelSize makes the models' tests short, unless somebody wants them longer.
+// It is for before any test begins: those side by side read the same flags.
+func setModelSize() {
+	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for name, value := range map[string]string{"rapid.checks": "100", "rapid.steps": "75"} {
@@ -168,7 +168,7 @@ func setModelSize(t *testing.T) {
 			continue
 		}
 		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
+			panic(err)
 		}
 	}
 }
