@@ -30,7 +30,7 @@ ARG REVISION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
     go build -trimpath \
-      -ldflags "-s -w -X github.com/tendril-run/tendril/internal/version.version=$VERSION -X github.com/tendril-run/tendril/internal/version.commit=$REVISION" \
+      -ldflags "-s -w -buildid= -X github.com/tendril-run/tendril/internal/version.version=$VERSION -X github.com/tendril-run/tendril/internal/version.commit=$REVISION" \
       -o /out/ ./cmd/tendril ./cmd/trellis
 
 # What templates need beside the agent: Terraform fetches modules by git and ssh.
