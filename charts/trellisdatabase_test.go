@@ -3,6 +3,7 @@ package charts
 import (
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A rented database has a certificate of its renter's authority, such as RDS: the
@@ -30,6 +33,28 @@ func reachesByTLS(t *testing.T, program, database string) {
 	if err == nil || !strings.Contains(string(out), "certificate signed by unknown authority") {
 		t.Errorf("without the authority the migration says (err = %v): %s", err, out)
 	}
+}
+
+// Argo CD, and whoever upgrades to an older chart, goes back by way of that
+// chart's migration, of a database that a newer one has migrated.
+func goesBack(t *testing.T, program, database string) {
+	rendered, complaint := trellis.template(t, trellisLeast)
+	if complaint != "" {
+		t.Fatal(complaint)
+	}
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Exec(t.Context(), "INSERT INTO tendril.schema_migrations (version_id, is_applied) VALUES (9999, true)")
+	if err := errors.Join(err, conn.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	all := decode(t, rendered)
+	if out, err := container(t, program, podSpec(all.one(t, "Job")), database).CombinedOutput(); err != nil {
+		t.Errorf("the migration of a newer database: %v\n%s", err, out)
+	}
+	serves(t, container(t, program, podSpec(all.one(t, "Deployment")), database), all.one(t, "Deployment"), "http")
 }
 
 // Without its Secret, or with another key in it, a Job's pod starts and says so:

@@ -51,6 +51,7 @@ func TestTrellisRuns(t *testing.T) {
 		})
 	}
 	t.Run("database by TLS", func(t *testing.T) { reachesByTLS(t, program, encrypted(t, database.URL)) })
+	t.Run("an older version", func(t *testing.T) { goesBack(t, program, database.URL) })
 	t.Run("no Secret", func(t *testing.T) { saysWhatIsMissing(t, program) })
 }
 

@@ -14,14 +14,16 @@ import (
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	var printed bool
+	var printed, acceptNewer bool
 	var out format
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a database up to this program's schema",
 		Long: `Brings a database (PostgreSQL 15 or later, a Supabase project included) up to this
 program's schema. Running it again is harmless; a database that is newer than
-this program is left as it is.
+this program is left as it is, and refused. --accept-newer takes it for done: for
+what migrates before each start of "trellis serve", which serves a newer database,
+so that going back to this program is possible.
 
 It also has the database use what its platform offers: tables are added to the
 publication of Supabase's Realtime, and pg_cron, where it is installed, gives up
@@ -41,20 +43,28 @@ nothing, and does nothing to a database that has had it.`,
 			if printed {
 				return a.printMigrations(ctx)
 			}
-			return a.migrate(ctx, out)
+			return a.migrate(ctx, acceptNewer, out)
 		},
 	}
 	cmd.Flags().BoolVar(&printed, "print", false, "write what is still to run as SQL, and run nothing")
+	cmd.Flags().BoolVar(&acceptNewer, "accept-newer", false, "leave a database that is newer than this program as it is, and say so")
+	cmd.MarkFlagsMutuallyExclusive("print", "accept-newer")
 	addFormat(cmd, &out)
 	return cmd
 }
 
-func (a *app) migrate(ctx context.Context, out format) error {
+func (a *app) migrate(ctx context.Context, acceptNewer bool, out format) error {
 	url, err := a.database()
 	if err != nil {
 		return err
 	}
 	ran, err := sql.Migrate(ctx, url)
+	if newer, ok := errors.AsType[*sql.TooNewError](err); ok && acceptNewer {
+		if out == "json" {
+			return a.printJSON(map[string]any{"migrations_applied": 0, "left_to_others": []sql.Left{}, "newer": newer.Database})
+		}
+		return a.print("The database is at migration %d, newer than this program's %d; it is left as it is.", newer.Database, newer.Program)
+	}
 	if err != nil {
 		return unreached("migrate the database", err)
 	}

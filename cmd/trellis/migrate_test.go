@@ -58,5 +58,8 @@ func TestMigratePrint(t *testing.T) {
 	}
 	run("INSERT INTO tendril.schema_migrations (version_id, is_applied) VALUES (9999, true)")
 	trellisEnv(t, env, "migrate", "--print").want(t, "migrate --print of a newer database", exitFailed, "the database is at migration 9999")
+	trellisEnv(t, env, "migrate").want(t, "migrate of a newer database", exitFailed, "the database is at migration 9999")
+	trellisEnv(t, env, "migrate", "--accept-newer").want(t, "migrate --accept-newer", exitOK, "The database is at migration 9999, newer than this program's ")
+	trellisEnv(t, env, "migrate", "--accept-newer", "-o", "json").want(t, "migrate --accept-newer -o json", exitOK, `"newer": 9999`)
 	trellisEnv(t, []string{"TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"}, "migrate", "--print").want(t, "migrate --print without a server", exitUnreachable, "could not ask the database")
 }
