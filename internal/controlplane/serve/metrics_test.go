@@ -59,8 +59,8 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 	}
 	post(t, public+"/rest/v1/rpc/drop_everything", `{}`)
 
-	cluster := fmt.Sprintf("{cluster=%q}", w.Cluster)
-	state := func(state string) string { return fmt.Sprintf("trellis_agents{cluster=%q,state=%q}", w.Cluster, state) }
+	cluster := fmt.Sprintf("{cluster_id=%q}", w.Cluster)
+	state := func(state string) string { return fmt.Sprintf("trellis_agents{cluster_id=%q,state=%q}", w.Cluster, state) }
 	ofDatabase := []string{
 		"trellis_database_up 1", "trellis_statistics_up 1", "trellis_queue_depth" + cluster + " 3", "trellis_queue_runnable" + cluster + " 2", "trellis_running_claims" + cluster + " 1",
 		`trellis_provisions{status="QUEUED"} 3`, `trellis_provisions{status="PROCESSING"} 1`, `trellis_provisions{status="AWAITING_APPROVAL"} 0`,
@@ -149,7 +149,7 @@ func TestMetricsWhileTheDatabaseIsAway(t *testing.T) {
 	o, said := options(proxy.URL(w.URL))
 	_, monitor := watch(t, o)
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
-	depth := fmt.Sprintf("trellis_queue_depth{cluster=%q} 1", w.Cluster)
+	depth := fmt.Sprintf("trellis_queue_depth{cluster_id=%q} 1", w.Cluster)
 	if _, text := get(t, client, monitor+"/metrics"); len(lacks(text, "trellis_database_up 1", depth)) > 0 {
 		t.Fatalf("before = %s", ours(text))
 	}
