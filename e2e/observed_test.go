@@ -50,7 +50,11 @@ resource "terraform_data" "a" {
 	if address == nil {
 		t.Fatalf("the agent does not say where it serves:\n%s", a.Out)
 	}
-	metrics := get(t, "http://"+address[1]+"/metrics")
+	var metrics string
+	a.Await("to have its slots free", func() bool { // the spool of a run goes a moment before that
+		metrics = get(t, "http://"+address[1]+"/metrics")
+		return strings.Contains(metrics, "\ntendril_slots_busy 0\n")
+	})
 	for _, want := range []string{
 		`tendril_claims_total{operation="apply"} 2`, `tendril_queue_wait_seconds_count 2`, `tendril_slots 2`, `tendril_slots_busy 0`, `tendril_spool_bytes 0`,
 		`tendril_provisions_total{code="",operation="apply",status="SUCCESS"} 1`, `tendril_provisions_total{code="apply_failed",operation="apply",status="FAILED"} 1`,

@@ -99,7 +99,7 @@ func check(t *testing.T, where, expression string, known map[string]metric) (nam
 	// Every scraped series has these; le is a histogram's.
 	labels := []string{"instance", "job"}
 	for _, m := range selector.FindAllStringSubmatch(quoted.ReplaceAllString(grouping.ReplaceAllString(expression, ""), `""`), -1) {
-		name, has := m[1], []string(nil)
+		name := m[1]
 		one, ok := known[name]
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 			if base, cut := strings.CutSuffix(name, suffix); cut && !ok && known[base].kind == "histogram" {
@@ -107,7 +107,8 @@ func check(t *testing.T, where, expression string, known map[string]metric) (nam
 				labels = append(labels, "le")
 			}
 		}
-		if has = one.labels; !ok {
+		has := one.labels
+		if !ok {
 			has, ok = foreign[name]
 		}
 		if !ok {

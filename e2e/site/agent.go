@@ -242,13 +242,13 @@ func (a *Agent) Spools() []string {
 // AwaitNoSpools waits until the agent has done with all claims.
 func (a *Agent) AwaitNoSpools() {
 	a.Site.T.Helper()
-	a.await("to have done with its claims", func() bool { return len(a.Spools()) == 0 })
+	a.Await("to have done with its claims", func() bool { return len(a.Spools()) == 0 })
 }
 
 // AwaitSpool waits until a file of a claim has a text.
 func (a *Agent) AwaitSpool(text string) {
 	a.Site.T.Helper()
-	a.await(fmt.Sprintf("to have %q in a spool", text), func() bool {
+	a.Await(fmt.Sprintf("to have %q in a spool", text), func() bool {
 		for _, path := range a.Spools() {
 			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), text) {
 				return true
@@ -258,7 +258,8 @@ func (a *Agent) AwaitSpool(text string) {
 	})
 }
 
-func (a *Agent) await(what string, is func() bool) {
+// Await waits until something is so.
+func (a *Agent) Await(what string, is func() bool) {
 	a.Site.T.Helper()
 	limit := time.Now().Add(Patience)
 	for !is() {

@@ -31,13 +31,14 @@ type delivery struct {
 
 // patientQueue waits for a token that is refused as for a database that is
 // away: it may be valid again, and the lines are safe meanwhile. It also
-// notices when the apply is agreed to, and stores a plan that awaits approval.
+// notices when the apply is agreed to and when the run ends, and stores a plan
+// that awaits approval.
 type patientQueue struct {
 	queue.Queue
-	applying interface{ Store(bool) } // nil: nobody asks
-	plans    *plans
-	states   *stateQueue
-	watch    *watch
+	run    *run // nil: it was of an earlier boot
+	plans  *plans
+	states *stateQueue
+	watch  *watch
 }
 
 // AppendLog implements logstream.Queue.
@@ -63,16 +64,19 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	if err != nil {
 		return err
 	}
-	agreeing := q.applying != nil && report.Detail.Stage == provision.StageApply
+	agreeing := q.run != nil && report.Detail.Stage == provision.StageApply
 	if agreeing {
-		q.applying.Store(true) // from now on: the answer may be lost on its way
+		q.run.applying.Store(true) // from now on: the answer may be lost on its way
+	}
+	if q.run != nil && report.Status.EndsRun() {
+		q.run.ending.Store(true) // likewise
 	}
 	err = patiently(q.Queue.Report(ctx, claim, report))
 	if err == nil && report.Status.EndsRun() {
 		q.watch.ended(report)
 	}
 	if agreeing && err != nil && queue.KindOf(err) != queue.Unavailable {
-		q.applying.Store(false)
+		q.run.applying.Store(false)
 	}
 	return err
 }
@@ -112,7 +116,7 @@ func (r *run) deliver(s *spool, wake <-chan struct{}, acked func(job.Control)) *
 	d := &delivery{dead: make(chan struct{}), result: make(chan *outcome, 1)}
 	go func() {
 		defer r.watch.turning(r.assignment.Number)()
-		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, &r.applying, &plans{boot: r.boot, spool: s, log: r.log}, r.boot.statesOf(s, r.log), r.watch}, logstream.PumpOptions{
+		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, r, &plans{boot: r.boot, spool: s, log: r.log}, r.boot.statesOf(s, r.log), r.watch}, logstream.PumpOptions{
 			Observer: r.watch,
 			Acked:    func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
 		}, wake, d.dead)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -33,6 +34,8 @@ func (a *away) GetBlob(context.Context, uuid.UUID, string, int64) (queue.Blob, [
 	}
 	return queue.Blob{}, nil, &queue.Error{Kind: queue.Unavailable, Message: "away"}
 }
+
+func (*away) Report(context.Context, uuid.UUID, provision.Report) error { return nil }
 
 // fetching is a run that is about to fetch its state from a database that is away
 // for the next so many calls.
@@ -81,6 +84,31 @@ func TestDatabaseAwayBeforeARun(t *testing.T) {
 	}
 	if got := neverFetched(r.stopReason()); got.Status != provision.Failed || got.Detail.ErrorCode != provision.CodeTimedOut {
 		t.Errorf("a run whose time is over ends as %s/%s, want FAILED/timed_out", got.Status, got.Detail.ErrorCode)
+	}
+}
+
+// Claims that the database does not know any more are lost where somebody works on
+// them, and not where that is over or has not begun.
+func TestWhatCountsAsLost(t *testing.T) {
+	t.Parallel()
+	working, _ := fetching(t, 0, "")
+	ended, _ := fetching(t, 0, "")
+	q := &away{}
+	over := patientQueue{q, ended, nil, nil, &watch{boot: &boot{options: Options{Observer: unobserved{}}}}}
+	over.states = &stateQueue{}
+	if err := over.Report(t.Context(), ended.assignment.ClaimID, provision.Report{Status: provision.Success}); err != nil {
+		t.Fatal(err)
+	}
+	b, asked := working.boot, uuid.New()
+	b.hand.hold(working.assignment.ClaimID, working)
+	b.hand.hold(ended.assignment.ClaimID, ended)
+	b.hand.hold(asked, nil)
+	h := newHeart(b, time.Second, nil)
+	if got := h.obey(queue.Pulse{Lost: []uuid.UUID{asked, working.assignment.ClaimID, ended.assignment.ClaimID, uuid.New()}}); got != 1 {
+		t.Errorf("obey() = %d lost, want 1: the one that somebody works on", got)
+	}
+	if working.stopReason() != job.StopLost || ended.stopReason() != "" {
+		t.Errorf("the run that lost its claim was stopped as %q, the one that has ended as %q, want lost and nothing", working.stopReason(), ended.stopReason())
 	}
 }
 

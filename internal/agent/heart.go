@@ -107,9 +107,7 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	}
 	h.trouble.over()
 	h.retry.Reset()
-	h.obey(pulse)
-	lost := min(len(pulse.Lost), len(claims)) // whatever the database says
-	observer.LeasesRenewed(len(claims)-lost, lost, 0)
+	observer.LeasesRenewed(max(len(claims)-len(pulse.Lost), 0), h.obey(pulse), 0)
 	observer.Beat(time.Now())
 	standing.Beat(h.interval)
 	if h.unwoken() && len(h.boot.hand.claims()) > 0 {
@@ -118,7 +116,10 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	return jitter(h.interval), true
 }
 
-func (h *heart) obey(pulse queue.Pulse) {
+// obey does what the database has answered, and returns how many of the claims that
+// it calls lost were being worked on: others have ended meanwhile, or are of
+// questions that it has not seen yet.
+func (h *heart) obey(pulse queue.Pulse) (lost int) {
 	h.interval = advised(pulse.Heartbeat, h.interval)
 	if poll := advised(pulse.Poll, 0); poll > 0 {
 		select { // only the newest counts
@@ -133,10 +134,12 @@ func (h *heart) obey(pulse queue.Pulse) {
 		}
 	}
 	for _, claim := range pulse.Lost {
-		if r := h.boot.hand.run(claim); r != nil {
+		if r := h.boot.hand.run(claim); r != nil && !r.ending.Load() {
+			lost++
 			r.lost()
 		}
 	}
+	return lost
 }
 
 func (h *heart) failed(ctx context.Context, err error) (time.Duration, bool) {

@@ -21,6 +21,9 @@ type run struct {
 	// applying is set when the database has agreed to the apply, or is being
 	// asked: from then on the run is finished, whatever becomes of the claim.
 	applying atomic.Bool
+	// ending is set when the database has heard of the end, or is being told:
+	// from then on it may call the claim lost, and that is as it should be.
+	ending atomic.Bool
 
 	mu     sync.Mutex
 	reason job.StopReason // the first that was given
@@ -80,7 +83,7 @@ func (r *run) stopReason() job.StopReason {
 // lost says that the claim is no longer this agent's. An apply that has begun
 // is finished all the same, and settled late.
 func (r *run) lost() {
-	if !r.applying.Load() {
+	if !r.applying.Load() && !r.ending.Load() {
 		r.stop(job.StopLost)
 	}
 }

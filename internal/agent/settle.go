@@ -45,6 +45,7 @@ func (r *run) cannotStart(err error) {
 
 // end reports how a run ended without a spool, however often it takes.
 func (r *run) end(report provision.Report) {
+	r.ending.Store(true)
 	err := persist(r.boot.delivery, func(ctx context.Context) error {
 		return patiently(r.boot.queue.Report(ctx, r.assignment.ClaimID, report))
 	})

@@ -50,7 +50,7 @@ func New(version string) *Metrics {
 		chunks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tendril_log_chunks_total", Help: "Chunks of logs that the database has stored for this agent."}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tendril_lease_renewals_total", Help: "Renewals of the leases of claims, one a claim and heartbeat: ok, lost (the claim is no longer this agent's), or error (the database did not answer)."},
+			Name: "tendril_lease_renewals_total", Help: "Renewals of the leases of claims, one a claim and heartbeat: ok, lost (somebody ended it while this agent worked on it), or error (the database did not answer)."},
 			[]string{"result"}),
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tendril_swept_total", Help: "Provisions that an earlier start of this agent left without a result, ended at this start."}),

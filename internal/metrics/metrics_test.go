@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -137,7 +138,7 @@ func TestLabelsAreBounded(t *testing.T) {
 func TestHandlerSpeaksPrometheus(t *testing.T) {
 	t.Parallel()
 	got := httptest.NewRecorder()
-	full().Handler(slog.New(slog.DiscardHandler)).ServeHTTP(got, httptest.NewRequest("GET", "/metrics", nil))
+	full().Handler(slog.New(slog.DiscardHandler)).ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{"# TYPE tendril_queue_wait_seconds histogram\n", "tendril_slots_busy 1\n", "go_goroutines ", "process_resident_memory_bytes "} {
 		if got.Code != 200 || !strings.Contains(got.Body.String(), want) {
 			t.Errorf("GET /metrics = %d, want 200 with %q:\n%s", got.Code, want, got.Body)

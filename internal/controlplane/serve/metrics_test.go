@@ -60,7 +60,9 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 	post(t, public+"/rest/v1/rpc/drop_everything", `{}`)
 
 	cluster := fmt.Sprintf("{cluster_id=%q}", w.Cluster)
-	state := func(state string) string { return fmt.Sprintf("trellis_agents{cluster_id=%q,state=%q}", w.Cluster, state) }
+	state := func(state string) string {
+		return fmt.Sprintf("trellis_agents{cluster_id=%q,state=%q}", w.Cluster, state)
+	}
 	ofDatabase := []string{
 		"trellis_database_up 1", "trellis_statistics_up 1", "trellis_queue_depth" + cluster + " 3", "trellis_queue_runnable" + cluster + " 2", "trellis_running_claims" + cluster + " 1",
 		`trellis_provisions{status="QUEUED"} 3`, `trellis_provisions{status="PROCESSING"} 1`, `trellis_provisions{status="AWAITING_APPROVAL"} 0`,
