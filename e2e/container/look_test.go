@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	dockercontainer "github.com/moby/moby/api/types/container"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 )
@@ -112,6 +113,44 @@ echo "writable: $(find / -xdev -writable ! -path '/proc/*' ! -path '/dev/*' ! -t
 		// The root file system is read-only; the volume is what is mounted there.
 		if want := "writable: /tmp \n"; !strings.Contains(said, want) {
 			t.Errorf("%s lets its user write elsewhere than in /tmp:\n%s", image, said)
+		}
+	}
+}
+
+// A data directory that cannot be used is named, with what to do about it.
+func TestDataDirectoryThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	configured := testcontainers.WithEnv(map[string]string{
+		"TENDRIL_QUEUE_URL": "postgres://nobody@127.0.0.1:1/none", "TENDRIL_API_TOKEN": "tnd_" + strings.Repeat("A", 43), "TENDRIL_POLICY_REPOS": "https://git.example.com/**",
+	})
+	tmpfs := func(options string) testcontainers.CustomizeRequestOption {
+		return hardened(func(h *dockercontainer.HostConfig) { h.Tmpfs[dataDir] = options })
+	}
+	for _, c := range []struct {
+		what  string
+		mount testcontainers.CustomizeRequestOption
+		says  []string
+	}{
+		{"no volume", hardened(), []string{"read-only file system", "Mount a volume at " + dataDir}},
+		{"another's volume", tmpfs("uid=0,mode=0755"), []string{"permission denied", "user 10001, group 10001", "give " + dataDir}},
+		{"a full volume", tmpfs("uid=10001,mode=0700,size=4k"), []string{"no space left", "larger volume"}},
+	} {
+		container := start(t, shared.images.slim(oldVersion), configured, c.mount, testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience)))
+		state, err := container.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := logOf(t.Context(), container)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.ExitCode != 1 {
+			t.Errorf("%s: exit code = %d, want 1", c.what, state.ExitCode)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: the agent does not say %q:\n%s", c.what, want, said)
+			}
 		}
 	}
 }

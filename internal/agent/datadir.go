@@ -41,6 +41,7 @@ type dataDir struct {
 
 // openDataDir makes and locks the directory and reads, or makes, the instance id.
 func openDataDir(path string) (_ *dataDir, err error) {
+	defer func() { err = adviseOnDir(path, err) }()
 	root, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", path, err)
@@ -73,6 +74,20 @@ func openDataDir(path string) (_ *dataDir, err error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// adviseOnDir says what to do about a directory that the system does not let be
+// written: a volume is missing, or somebody else's.
+func adviseOnDir(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w. The agent runs as user %d, group %d: give %s to them, or mount a volume there that is theirs", err, os.Geteuid(), os.Getegid(), path)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w. Mount a volume at %s that the agent can write, and keep it: what it holds is needed after a restart", err, path)
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("%w. Make room on the disk of %s, or give it a larger volume", err, path)
+	}
+	return err
 }
 
 func (d *dataDir) path(names ...string) string {
