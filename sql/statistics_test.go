@@ -62,10 +62,11 @@ func TestStatistics(t *testing.T) {
 	queue("idle", "10 minutes")
 	queue("locked", "30 minutes")
 	mustExec(t, w.conn, "UPDATE public.workspaces SET locked_at = now(), lock_reason = 'x' WHERE name = 'locked'")
-	for name, ago := range map[string]string{"two": "1 minute", "three": "1 hour", "gone": "2 days", "ahead": "-3 minutes"} {
+	for name, ago := range map[string]string{"two": "1 minute", "three": "1 hour", "gone": "2 days", "ahead": "-3 minutes", "moved": "1 hour"} {
 		w.newAgent(t, name)
 		mustExec(t, w.conn, "UPDATE public.agents SET last_heartbeat_at = clock_timestamp() - $2::interval WHERE name = $1", name, ago)
 	}
+	w.newAgent(t, "moved") // with another data directory
 	s := w.statistics(t, 10)
 	if len(s.Clusters) != 1 || s.Clusters[0].ID != w.cluster {
 		t.Fatalf("clusters = %+v, want the one", s.Clusters)
@@ -73,7 +74,7 @@ func TestStatistics(t *testing.T) {
 	c := s.Clusters[0]
 	oldest, runnable := c.Oldest, c.OldestRunnable
 	c.Oldest, c.OldestRunnable = nil, nil
-	if want := (clusterStatistics{ID: w.cluster, Queued: 4, Runnable: 1, Running: 1, Online: 1, Stale: 1, Offline: 1, Slots: 2}); c != want {
+	if want := (clusterStatistics{ID: w.cluster, Queued: 4, Runnable: 1, Running: 1, Online: 2, Stale: 1, Offline: 1, Slots: 4}); c != want {
 		t.Errorf("the cluster = %+v, want %+v", c, want)
 	}
 	for name, at := range map[string]struct {

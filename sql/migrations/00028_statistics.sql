@@ -11,7 +11,8 @@
 -- 50 ms, a hundred what nothing costs. Of clusters there are at most
 -- p_clusters, those where something has waited longest first; "omitted" is how many
 -- were left out. Times are in seconds. An agent that has not been heard of for a day
--- counts no more: it was taken away.
+-- counts no more: it was taken away. Nor does one whose name another has since: it
+-- came back with another data directory.
 -- +goose StatementBegin
 CREATE FUNCTION tendril.statistics(p_clusters int DEFAULT 200) RETURNS jsonb
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -55,7 +56,8 @@ BEGIN
       count(*) FILTER (WHERE a.last_heartbeat_at BETWEEN v_now - interval '5 minutes' AND v_now - v_alive) AS stale,
       count(*) FILTER (WHERE a.last_heartbeat_at < v_now - greatest(v_alive, interval '5 minutes')) AS offline,
       coalesce(sum(a.slots) FILTER (WHERE a.last_heartbeat_at BETWEEN v_now - v_alive AND v_now + v_alive), 0) AS slots
-    FROM public.agents a WHERE a.last_heartbeat_at > v_now - interval '1 day' GROUP BY a.cluster_id
+    FROM (SELECT DISTINCT ON (n.cluster_id, n.name) n.* FROM public.agents n WHERE n.last_heartbeat_at > v_now - interval '1 day'
+          ORDER BY n.cluster_id, n.name, n.last_heartbeat_at DESC) a GROUP BY a.cluster_id
   ), all_clusters AS MATERIALIZED (
     SELECT c.id, c.paused_at, coalesce(q.depth, 0) AS depth, q.oldest, coalesce(r.workspaces, 0) AS runnable, r.oldest AS oldest_runnable,
       coalesce(u.claims, 0) AS running, coalesce(u.overdue, 0) AS overdue,
