@@ -62,6 +62,17 @@ var groups = []group{
 			{figure: "1,000 idle agents over HTTPS: memory of trellis", bench: "IdleAgents", metric: "trellis-MB"},
 		})},
 	{"Viewers", concat(viewers("HTTP/2", "http2"), viewers("HTTP/1.1", "http1"))},
+	{"Old logs", []row{
+		{figure: "log rows archived", bench: "Retention", metric: "rows"},
+		{figure: "logs archived, rows per second", bench: "Retention", metric: "archived-/s"},
+		{figure: "a page of a log meanwhile, p99", bench: "Retention", metric: "archive-p99-ms", targets: []target{atMost(200)}},
+		{figure: "a page of a log while room is given back, p99", bench: "Retention", metric: "compact-p99-ms", targets: []target{atMost(200)}},
+		{figure: "logs on disk before", bench: "Retention", metric: "before-MB"},
+		{figure: "logs on disk after", bench: "Retention", metric: "compact-all-MB"},
+		{figure: "memory of `trellis gc`", bench: "Retention", metric: "archive-gc-MB"},
+		{figure: "memory of its database session", bench: "Retention", metric: "archive-session-MB"},
+		{figure: "memory of trellis meanwhile", bench: "Retention", metric: "trellis-MB"},
+	}},
 	{"Agent", []row{
 		{figure: "idle, memory (RSS)", bench: "AgentIdle", metric: "rss-MB", bare: "bare-rss-MB", compare: difference,
 			targets: []target{atMost(20)}, peer: "otf-agent 27 MB, buildkite-agent 35 MB"},
