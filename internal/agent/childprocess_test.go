@@ -225,6 +225,9 @@ func (c *scripted) awaitFile(name string, until <-chan struct{}) bool {
 		if _, err := os.Stat(filepath.Join(c.Dir, name)); err == nil {
 			return true
 		}
+		if _, err := os.Stat(c.Dir); err != nil {
+			os.Exit(1) // the test is over, and has forgotten this one
+		}
 		select {
 		case <-tick.C:
 		case <-until:
