@@ -260,7 +260,7 @@ func TestCommitLeavesNoModule(t *testing.T) {
 	s.ask(repo.URL, "v1", "", nil)
 	got, c := s.run()
 	wantEnd(t, got, provision.Success, "")
-	if log := c.text(); strings.Contains(log, "bad") || strings.Contains(log, initReused) {
+	if log := c.text(); !strings.Contains(log, `who = "good"`) || strings.Contains(log, `"bad"`) || strings.Contains(log, initReused) {
 		t.Errorf("the run after a bad commit was not of its own making:\n%s", log)
 	}
 }
