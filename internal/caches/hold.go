@@ -43,7 +43,7 @@ func holdOpen(file *os.File, dir string) (release func(), held bool) {
 		_ = file.Close() // nothing was written
 		return nil, false
 	}
-	return func() { _ = file.Close() }, true // which ends the lock, and cannot fail otherwise
+	return func() { unlock(file) }, true
 }
 
 // Claim takes a directory to remove it, if nobody holds it. Until release is
@@ -58,7 +58,7 @@ func Claim(dir string) (release func(), claimed bool, err error) {
 	}
 	switch err := flock(file, unix.LOCK_EX); {
 	case err == nil:
-		return func() { _ = file.Close() }, true, nil // see Hold
+		return func() { unlock(file) }, true, nil
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, false, file.Close()
 	default:
@@ -82,7 +82,7 @@ func Lock(ctx context.Context, path string) (release func(), err error) {
 	for {
 		err := flock(file, unix.LOCK_EX)
 		if err == nil {
-			return func() { _ = file.Close() }, nil // see Hold
+			return func() { unlock(file) }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
@@ -107,6 +107,13 @@ func flock(file *os.File, how int) error {
 			return err
 		}
 	}
+}
+
+// unlock ends a lock and closes its file. Closing alone would leave the lock to a
+// process that is being started meanwhile, until that becomes its program.
+func unlock(file *os.File) {
+	_ = flock(file, unix.LOCK_UN) // it was locked, or closed before
+	_ = file.Close()              // nothing was written
 }
 
 // isAt reports whether the file is what its name still stands for. Who removes

@@ -40,6 +40,43 @@ func TestWhatIsHeldIsNotClaimed(t *testing.T) {
 	}
 }
 
+// What is started has copies of all descriptors until it becomes its program: none
+// of them keeps what was released.
+func TestReleasedIsFreeWhileProcessesStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	over := make(chan struct{})
+	var starting sync.WaitGroup
+	starting.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				if err := exec.Command("/bin/true").Run(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for range 500 {
+		release, held := Hold(dir)
+		if !held {
+			t.Error("Hold() = false, want it: it was released")
+			break
+		}
+		release()
+		free, claimed, err := Claim(dir)
+		if !claimed || err != nil {
+			t.Errorf("Claim() = %v, %v, want it: it was released", claimed, err)
+			break
+		}
+		free()
+	}
+	close(over)
+	starting.Wait()
+}
+
 // However a process ends, it holds nothing any more.
 func TestAKilledProcessHoldsNothing(t *testing.T) {
 	t.Parallel()
@@ -129,7 +166,7 @@ func TestHeldIsThere(t *testing.T) {
 		}
 	})
 	holds := 0
-	for limit := time.Now().Add(10 * time.Second); (holds < 200 || removals.Load() < 10) && time.Now().Before(limit); {
+	for limit := time.Now().Add(2 * time.Minute); (holds < 200 || removals.Load() < 10) && time.Now().Before(limit); {
 		release, held := Hold(dir)
 		if !held {
 			continue
@@ -161,7 +198,7 @@ func TestALockThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"pipe", "link", "directory"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if _, err := Lock(ctx, filepath.Join(dir, name)); err == nil || ctx.Err() != nil {
 			t.Errorf("Lock(%s) = %v, want it refused at once", name, err)
 		}
