@@ -222,7 +222,7 @@ func TestWhatIsOnAnotherDiskMakesNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := unix.Unmount(elsewhere.dir, 0); err != nil {
+		if err := unix.Unmount(elsewhere.dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -33,6 +33,10 @@ type Server struct {
 // Listen opens the port and serves until Close. The error says which setting
 // names the port.
 func Listen(address string, handler http.Handler) (*Server, error) {
+	return listen(address, handler, headerTimeout)
+}
+
+func listen(address string, handler http.Handler, headerTimeout time.Duration) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -111,7 +111,7 @@ func TestHandOverForgetsAccessLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &Block{Cache: testIDs.Cache}
-	if err := errors.Join(b.HandOver(dir, 60707, 0o750), os.WriteFile(filepath.Join(dir, "file"), nil, 0o644)); err != nil {
+	if err := errors.Join(b.HandOver(dir, 59986, 0o750), os.WriteFile(filepath.Join(dir, "file"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"system.posix_acl_access", "system.posix_acl_default"} {

@@ -66,14 +66,14 @@ func shell(script string) *exec.Cmd {
 
 // kill is KillDescendants within a time that is never needed.
 func kill(except func(Info) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return KillDescendants(ctx, except)
 }
 
 // until waits for a condition on this process's descendants.
 func until(what string, condition func([]Info) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
