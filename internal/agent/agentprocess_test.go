@@ -202,7 +202,7 @@ func startAgent(t *testing.T, s setup) *agentUnderTest {
 	s.Name = or(s.Name, "one")
 	s.Slots = or(s.Slots, 2)
 	s.Drain = or(s.Drain, deadline)
-	s.Grace = or(s.Grace, 5*time.Second)
+	s.Grace = or(s.Grace, 30*time.Second)
 	encoded, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func (a *agentUnderTest) says(t *testing.T, text string) {
 }
 
 // deadline bounds waits for what must happen soon, on a busy machine.
-const deadline = 60 * time.Second
+const deadline = 2 * time.Minute
 
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, holds func() bool) {

@@ -94,8 +94,12 @@ func (d *dataDir) path(names ...string) string {
 	return filepath.Join(append([]string{d.root}, names...)...)
 }
 
-// close gives the lock up.
-func (d *dataDir) close() { _ = d.lock.Close() }
+// close gives the lock up, and does not leave it to a process that is being started
+// meanwhile, which would have it until that becomes its program.
+func (d *dataDir) close() {
+	_ = unix.Flock(int(d.lock.Fd()), unix.LOCK_UN) // it was ours, or closed before
+	_ = d.lock.Close()                             // nothing was written
+}
 
 // secretsName is the directory for secrets in a work directory.
 const secretsName = "secrets"

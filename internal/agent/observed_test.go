@@ -86,11 +86,10 @@ func TestHealthWhileDraining(t *testing.T) {
 	id := w.deploy(t, "prod", "touch running", "sleep go", "succeed")
 	w.touched(t, "running")
 	busy := time.Now()
-	eventually(t, "all slots to be busy for longer than a loop may be late", func() bool {
-		if status, reason := a.reason(t, "/healthz"); status != 200 {
-			t.Fatalf("GET /healthz = %d %q, want 200 while all slots are busy", status, reason)
-		}
-		return time.Since(busy) > s.Margin+time.Second
+	// It is not healthy for a moment where the machine stands still for that long.
+	eventually(t, "the agent to be healthy when all slots have been busy for longer than a loop may be late", func() bool {
+		status, _ := a.reason(t, "/healthz")
+		return time.Since(busy) > s.Margin+time.Second && status == 200
 	})
 	eventually(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
 	a.term(t)
@@ -135,17 +134,21 @@ func TestHealthWhileTheDatabaseIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorldIn(t, queuetest.Populate(t, server.URL))
-	w.Exec(t, "UPDATE tendril.settings SET lease = '3 seconds'")
 	s := w.observedSetup()
 	s.Margin = 20 * time.Second // the call that is cut may take as long as calls may: 5 s here
 	a := startAgent(t, s)
 	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 3", "touch printed", "hold on", "succeed")
 	w.touched(t, "running")
 	eventually(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
+	w.Exec(t, "UPDATE tendril.settings SET lease = '3 seconds'") // now that losing it ends nothing
+	eventually(t, "the lease to be as short", func() bool {
+		return w.Text(t, "SELECT (lease_until < clock_timestamp() + interval '4 seconds')::text FROM tendril.claims") == "true"
+	})
+	stopped := time.Now()
 	server.Stop(t)
-	away := time.Now()
 	w.release(t, "go")
 	w.touched(t, "printed")
+	away := time.Now()
 	eventually(t, "the agent not to be ready, for longer than a lease", func() bool {
 		if status, reason := a.reason(t, "/healthz"); status != 200 {
 			t.Fatalf("GET /healthz = %d %q, want 200 while the database is away", status, reason)
@@ -154,8 +157,8 @@ func TestHealthWhileTheDatabaseIsAway(t *testing.T) {
 		return status == 503 && strings.HasSuffix(reason, ": the database cannot be reached") && time.Since(away) > 6*time.Second
 	})
 	got := a.scrape(t)
-	if lag := got["tendril_log_lag_seconds"]; lag < 4 || lag > time.Since(away).Seconds()+1 {
-		t.Errorf("tendril_log_lag_seconds = %v, want about as long as the database is away, %s", lag, time.Since(away))
+	if lag := got["tendril_log_lag_seconds"]; lag < 4 || lag > time.Since(stopped).Seconds()+1 {
+		t.Errorf("tendril_log_lag_seconds = %v, want about as long as the database is away, %s", lag, time.Since(stopped))
 	}
 	if got[`tendril_lease_renewals_total{result="error"}`] < 1 {
 		t.Error("no renewal has failed, want some")
@@ -202,15 +205,10 @@ func TestStuckLoop(t *testing.T) {
 			w := newWorld(t)
 			s.URL, s.Token, s.DataDir, s.Margin = w.URL, w.Token, w.data, calls
 			a := startAgent(t, s)
-			var reason string
-			eventually(t, "/healthz to say that it is stuck", func() bool {
-				var status int
-				status, reason = a.reason(t, "/healthz")
-				return status == 503
+			eventually(t, "/healthz to say that the "+name+" has not turned, and no other", func() bool {
+				status, reason := a.reason(t, "/healthz")
+				return status == 503 && strings.HasPrefix(reason, name+" has not turned for ") && !strings.Contains(reason, ";")
 			})
-			if !strings.HasPrefix(reason, name+" has not turned for ") || strings.Contains(reason, ";") {
-				t.Errorf("GET /healthz says %q, want that the %s has not turned, and no other", reason, name)
-			}
 			a.kill()
 		})
 	}

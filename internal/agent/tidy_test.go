@@ -142,7 +142,7 @@ func TestCachesMakeRoomForARun(t *testing.T) {
 	a := startAgent(t, s)
 	t.Cleanup(func() {
 		a.kill()
-		if err := unix.Unmount(w.data, 0); err != nil {
+		if err := unix.Unmount(w.data, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})

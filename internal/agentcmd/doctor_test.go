@@ -214,7 +214,7 @@ func TestDoctorAsAnOrdinaryUser(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
 	// What starts an agent may show the token that the agent hides.
-	starter := exec.Command("sleep", "60")
+	starter := exec.Command("sleep", "600")
 	starter.Env, starter.SysProcAttr = []string{"TENDRIL_API_TOKEN=" + token}, cmd.SysProcAttr
 	if err := starter.Start(); err != nil {
 		t.Fatal(err)
