@@ -62,7 +62,7 @@ func small(t *testing.T, p *patient, size int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(p.Config.DataDir, 0); err != nil {
+		if err := unix.Unmount(p.Config.DataDir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
@@ -168,21 +168,20 @@ func TestEngine(t *testing.T) {
 }
 
 // engine copies a program of the machine's to a directory. Where nobody asks for
-// its version, one that says nothing does.
+// its version, one that says nothing does. Another process writes it: what another
+// test starts meanwhile would inherit our descriptor, and the program be busy.
 func engine(t *testing.T, name, dir string, mode os.FileMode) {
 	t.Helper()
 	found, err := exec.LookPath(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(found)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	write(t, dir+"/terraform", string(program), mode)
+	if out, err := exec.Command("install", "-m", fmt.Sprintf("%o", mode), found, dir+"/terraform").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // open lets others pass, as a root's agent does with its data directory.
