@@ -202,14 +202,19 @@ func (s *site) kill(cmd *exec.Cmd) {
 // await returns when path exists, or something that matches it.
 func (s *site) await(path string) {
 	s.t.Helper()
-	limit := time.After(time.Minute)
-	for {
-		if found, err := filepath.Glob(path); len(found) > 0 && err == nil {
-			return
-		}
+	s.until(path+" is there", func() bool {
+		found, err := filepath.Glob(path)
+		return len(found) > 0 && err == nil
+	})
+}
+
+func (s *site) until(what string, holds func() bool) {
+	s.t.Helper()
+	limit := time.After(2 * time.Minute)
+	for !holds() {
 		select {
 		case <-limit:
-			s.t.Fatalf("timed out waiting for %s", path)
+			s.t.Fatalf("timed out waiting until %s", what)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -118,16 +117,9 @@ func TestRedirects(t *testing.T) {
 
 func TestUnresolvableHost(t *testing.T) {
 	t.Parallel()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	const addr = "127.0.0.1:1" // where nobody listens
 	s := newSource(t, Options{Policy: job.Policy{Repos: []string{"https://" + addr + "/**"}}, ReposDir: t.TempDir()})
-	_, err = s.Resolve(t.Context(), Request{Repo: "https://" + addr + "/acme/app", Version: "v1"})
+	_, err := s.Resolve(t.Context(), Request{Repo: "https://" + addr + "/acme/app", Version: "v1"})
 	wantFailure(t, err, provision.CodeCheckoutFailed, "cannot reach the server", "refused")
 }
 

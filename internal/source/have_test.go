@@ -70,7 +70,7 @@ func TestNextVersionWhereAServerStumblesOverDifferences(t *testing.T) {
 			server.Override(onHave(t, behind.URL, stumble))
 			opts := options(t, server)
 			if name == "hangs" {
-				opts.Git.Timeout = 8 * time.Second // of which a quarter is waited for it
+				opts.Git.Timeout = 20 * time.Second // of which a quarter is waited for it
 			}
 			s := newSource(t, opts)
 			checkout(t, s, Request{Repo: repo.URL, Version: "v1"})
@@ -93,10 +93,10 @@ func TestNextVersionThatHangsIsWaitedForOnce(t *testing.T) {
 	opts := options(t, server)
 	checkout(t, newSource(t, opts), Request{Repo: repo.URL, Version: "v1"})
 	server.HangPack(4<<10, make(chan struct{}))
-	opts.Git.Timeout = 2 * time.Second
+	opts.Git.Timeout = 8 * time.Second // a quarter of it for the beginning
 	server.Reset()
 	err := tryCheckout(t.Context(), t, newSource(t, opts), Request{Repo: repo.URL, Version: "v2"})
-	wantFailure(t, err, provision.CodeCheckoutFailed, "no answer within 2s")
+	wantFailure(t, err, provision.CodeCheckoutFailed, "no answer within 8s")
 	if got := server.Requests().Packs; got != 1 {
 		t.Errorf("packs asked for = %d, want 1", got)
 	}
