@@ -60,7 +60,10 @@ const (
 	uiDone    = `{"@level":"info","@message":"Apply complete! Resources: 1 added, 0 changed, 0 destroyed.","@module":"terraform.ui","@timestamp":"2026-01-02T03:04:05Z","changes":{"add":1,"change":0,"import":0,"remove":0,"operation":"apply"},"type":"change_summary"}`
 )
 
-const floodLine = 1000 // bytes of a flood's line
+const (
+	floodLine  = 1000                             // bytes of a flood's line
+	floodBytes = 60 << 20 / floodLine * floodLine // of a flood
+)
 
 var fakes = map[string]func() int{
 	// ends a while after its first interrupt, and counts them all
@@ -184,14 +187,14 @@ var fakes = map[string]func() int{
 
 // sleepLong outlasts any test, yet not for ever, should a test fail to end it.
 func sleepLong() int {
-	time.Sleep(2 * time.Minute)
+	time.Sleep(5 * time.Minute)
 	return 0
 }
 
 func flood(to *os.File) int {
 	w := bufio.NewWriterSize(to, 1<<16)
 	line := append([]byte(strings.Repeat("f", floodLine-1)), '\n')
-	for range 100 << 20 / floodLine {
+	for range floodBytes / floodLine {
 		_, _ = w.Write(line)
 	}
 	_ = w.Flush()
@@ -299,10 +302,10 @@ func (f fake) release() {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s in vain until %s", what)
+			t.Fatalf("waited a minute in vain until %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

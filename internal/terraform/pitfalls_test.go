@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -124,7 +125,7 @@ func (w *countingWriter) Write(p []byte) (int, error) {
 
 // Not parallel: it measures the heap.
 func TestFloodCostsNoMemory(t *testing.T) {
-	const flood, limit = 100 << 20 / floodLine * floodLine, 24 << 20
+	const limit = 24 << 20
 	for _, mode := range []string{"floods-stdout", "floods-stderr"} {
 		for _, command := range []string{"plan", "apply"} {
 			t.Run(mode+" in "+command, func(t *testing.T) {
@@ -139,8 +140,8 @@ func TestFloodCostsNoMemory(t *testing.T) {
 				if err != nil {
 					t.Errorf("error = %v, want nil", err)
 				}
-				if w.bytes != flood {
-					t.Errorf("%d bytes came through, want %d", w.bytes, flood)
+				if w.bytes != floodBytes {
+					t.Errorf("%d bytes came through, want %d", w.bytes, floodBytes)
 				}
 				if w.heap > limit {
 					t.Errorf("heap = %d bytes during the flood, want at most %d", w.heap, limit)
@@ -286,8 +287,10 @@ var _ io.Writer = writerError(nil)
 func TestEngineThatCannotStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "terraform")
-	if err := os.WriteFile(path, []byte("not a program"), 0o700); err != nil {
-		t.Fatal(err)
+	// Written by another process: what another test starts meanwhile would inherit
+	// our descriptor, and the program be busy.
+	if out, err := exec.Command("install", "-m", "700", "pitfalls_test.go", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	r, err := New(Engine{Kind: Terraform, Path: path, Version: "1.11.4"}, Options{Dir: t.TempDir()})
 	if err != nil {
@@ -322,10 +325,7 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 // it was written, is asked again.
 func TestBusyProgramIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(realEngine(t, Terraform).Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testBinary(t)
 	path := filepath.Join(t.TempDir(), Terraform)
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o700)
 	if err != nil {

@@ -207,7 +207,7 @@ func testCancelOfARealApplyWritesTheState(t *testing.T, kind string) {
 	template := `resource "terraform_data" "done" {}
 resource "terraform_data" "slow" {
   depends_on = [terraform_data.done]
-  provisioner "local-exec" { command = "echo working; sleep 1000" }
+  provisioner "local-exec" { command = "echo working; exec sleep 1000" }
 }`
 	var stdout lineLog
 	r := newReal(t, kind, template, Options{Stdout: &stdout})
