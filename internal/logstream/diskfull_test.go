@@ -26,7 +26,7 @@ func smallDisk(t *testing.T, size string) string {
 		t.Fatalf("mount a file system of %s: %v", size, err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
 		}
 	})

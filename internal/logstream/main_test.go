@@ -100,7 +100,7 @@ func textOf(records []wire, s provision.Stream) string {
 }
 
 // deadline bounds waits for something that must happen soon.
-const deadline = 20 * time.Second
+const deadline = time.Minute
 
 func processing(stage provision.Stage) provision.Report {
 	return provision.Report{Status: provision.Processing, Detail: provision.Detail{Stage: stage}}
