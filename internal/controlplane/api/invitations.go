@@ -12,6 +12,7 @@ import (
 )
 
 type newInvitationInput struct {
+	Keyed
 	Body struct {
 		Email string `json:"email" minLength:"3" maxLength:"320" doc:"Who is meant: the address must be verified by the issuer that they sign in at." example:"ada@example.com"`
 		Role  string `json:"role" enum:"viewer,operator,admin" example:"operator"`
@@ -20,9 +21,7 @@ type newInvitationInput struct {
 }
 
 type invitationAnswer struct {
-	Body struct {
-		ID uuid.UUID `json:"id"`
-	}
+	ID uuid.UUID `json:"id" doc:"The invitation's id."`
 }
 
 // InvitationRef is the path parameter that names an invitation.
@@ -47,17 +46,17 @@ func (a *api) invitations(h huma.API) {
 		})
 		return listAfter("invitations", list, "", err)
 	})
-	add(a, h, huma.Operation{
+	once(a, h, huma.Operation{
 		OperationID: "invite-member", Method: http.MethodPost, Path: "/invitations", Tags: []string{"People"}, DefaultStatus: http.StatusCreated,
 		Summary:     "Invite somebody by e-mail address",
 		Description: "Whoever signs in with that verified address is a member then, and who has signed in already at once. No mail is sent. Admins may do this.",
-	}, func(ctx context.Context, in *newInvitationInput) (*invitationAnswer, error) {
-		answer := &invitationAnswer{}
-		_, err := a.inOrg(ctx, in.OrgParam, "invite somebody", func(ctx context.Context, s *store.Store, org store.Org) (err error) {
-			answer.Body.ID, err = s.Invite(ctx, org.ID, in.Body.Email, in.Body.Role)
-			return err
-		})
-		return answer, err
+	}, func(ctx context.Context, s *store.Store, in *newInvitationInput) (string, invitationAnswer, error) {
+		org, err := s.FindOrg(ctx, in.Org)
+		if err != nil {
+			return "", invitationAnswer{}, err
+		}
+		id, err := s.Invite(ctx, org.ID, in.Body.Email, in.Body.Role)
+		return prefix + "/invitations", invitationAnswer{id}, err
 	})
 	add(a, h, huma.Operation{
 		OperationID: "revoke-invitation", Method: http.MethodDelete, Path: "/invitations/{id}", Tags: []string{"People"}, DefaultStatus: http.StatusNoContent,

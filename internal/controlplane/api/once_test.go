@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +53,15 @@ func TestRequestsWithAKeyAreCarriedOutOnce(t *testing.T) {
 	w.as(t, "operator", "POST", "/provisions", `{"cluster": "new", "config_snapshot": `+snapshot+`}`, "Idempotency-Key: k2").want(t, "no cluster", 404, "cluster_not_found")
 	w.NewCluster(t, "new")
 	w.as(t, "operator", "POST", "/provisions", `{"cluster": "new", "config_snapshot": `+snapshot+`}`, "Idempotency-Key: k2").want(t, "the cluster is there now", 202, "")
+	var invitation string
+	for _, replayed := range []string{"", "true"} {
+		got := w.as(t, "admin", "POST", "/invitations", `{"email": "ada@example.com", "role": "viewer"}`, "Idempotency-Key: k3").want(t, "an invitation", 201, "")
+		invitation = cmp.Or(invitation, got.text("id"))
+		if got.text("id") != invitation || got.header.Get("Idempotency-Replayed") != replayed {
+			t.Errorf("an invitation sent twice = %s %v, want one", got.body, got.header)
+		}
+	}
+
 	w.as(t, "operator", "POST", "/provisions", deployBody, "Idempotency-Key: "+strings.Repeat("k", 201)).want(t, "a long key", 422, "invalid_request")
 }
 

@@ -66,15 +66,19 @@ type deliveriesInput struct {
 	PageParams
 }
 
-type deliveryRef struct {
+type testInput struct {
+	Keyed
+	WebhookRef
+}
+
+type redeliverInput struct {
+	Keyed
 	WebhookRef
 	Delivery uuid.UUID `path:"delivery" doc:"The delivery, of that webhook."`
 }
 
 type sentAnswer struct {
-	Body struct {
-		ID uuid.UUID `json:"id" doc:"The delivery: how it goes stands in the list of deliveries."`
-	}
+	ID uuid.UUID `json:"id" doc:"The delivery: how it goes stands in the list of deliveries."`
 }
 
 func (f WebhookFields) settings(events []string) store.WebhookSettings {
@@ -176,17 +180,19 @@ func (a *api) webhookDeliveries(h huma.API, tag []string) {
 		}
 		return listOf(found, next), err
 	})
-	send := func(ctx context.Context, id uuid.UUID, delivery *uuid.UUID) (*sentAnswer, error) {
-		answer := &sentAnswer{}
-		var err error
-		answer.Body.ID, err = a.as(ctx).SendWebhook(ctx, id, delivery)
-		return answer, err
+	send := func(ctx context.Context, s *store.Store, webhook uuid.UUID, delivery *uuid.UUID) (string, sentAnswer, error) {
+		id, err := s.SendWebhook(ctx, webhook, delivery)
+		return prefix + "/webhooks/" + webhook.String() + "/deliveries", sentAnswer{id}, err
 	}
-	add(a, h, huma.Operation{
+	once(a, h, huma.Operation{
 		OperationID: "test-webhook", Method: http.MethodPost, Path: "/webhooks/{id}/test", Tags: tag, Summary: "Send a message that only tries", DefaultStatus: http.StatusAccepted,
-	}, func(ctx context.Context, in *WebhookRef) (*sentAnswer, error) { return send(ctx, in.ID, nil) })
-	add(a, h, huma.Operation{
+	}, func(ctx context.Context, s *store.Store, in *testInput) (string, sentAnswer, error) {
+		return send(ctx, s, in.ID, nil)
+	})
+	once(a, h, huma.Operation{
 		OperationID: "redeliver", Method: http.MethodPost, Path: "/webhooks/{id}/deliveries/{delivery}/redeliver", Tags: tag, Summary: "Send a message once more", DefaultStatus: http.StatusAccepted,
 		Description: "It has the id that it had, by which a receiver knows it again.",
-	}, func(ctx context.Context, in *deliveryRef) (*sentAnswer, error) { return send(ctx, in.ID, &in.Delivery) })
+	}, func(ctx context.Context, s *store.Store, in *redeliverInput) (string, sentAnswer, error) {
+		return send(ctx, s, in.ID, &in.Delivery)
+	})
 }

@@ -23,8 +23,7 @@ func (w *world) withNotifier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(w.logged, nil))
-	w.handler = api.New(api.Config{Database: w.database, Notifier: notify.New(w.database, notify.Options{Key: key, Log: log}), Version: "test", Log: log})
+	w.serve(t, api.Config{Notifier: notify.New(w.database, notify.Options{Key: key, Log: slog.New(slog.NewTextHandler(w.logged, nil))})})
 }
 
 // What admins do with webhooks, and what nobody else may, or see of them.
@@ -61,10 +60,22 @@ func TestWebhooks(t *testing.T) {
 	w.as(t, "admin", "PATCH", path, `{"enabled": false, "workspace": ""}`).want(t, "PATCH", http.StatusOK, "")
 	w.as(t, "admin", "POST", path+"/test", "").want(t, "a test while it is disabled", http.StatusConflict, "webhook_disabled")
 	w.as(t, "admin", "PATCH", path, `{"enabled": true}`).want(t, "PATCH", http.StatusOK, "")
-	sent := w.as(t, "admin", "POST", path+"/test", "").want(t, "a test", http.StatusAccepted, "").text("id")
-	w.as(t, "admin", "POST", path+"/deliveries/"+sent+"/redeliver", "").want(t, "once more", http.StatusAccepted, "")
-	if a := w.as(t, "admin", "GET", path+"/deliveries", ""); a.text("items.0.id") != sent || a.text("items.0.event") != "test" {
-		t.Errorf("GET deliveries = %s, want the test", a.body)
+	var sent string
+	for n, replayed := range []string{"", "true"} { // the second time after a lost answer
+		a := w.as(t, "admin", "POST", path+"/test", "", "Idempotency-Key: try").want(t, "a test", http.StatusAccepted, "")
+		if n == 0 {
+			sent = a.text("id")
+		}
+		if a.text("id") != sent || a.header.Get("Idempotency-Replayed") != replayed || a.header.Get("Location") != "/api/v1"+path+"/deliveries" {
+			t.Errorf("test %d = %s %v, want the first one's delivery, and where it stands", n+1, a.body, a.header)
+		}
+		again := w.as(t, "admin", "POST", path+"/deliveries/"+sent+"/redeliver", "", "Idempotency-Key: again").want(t, "once more", http.StatusAccepted, "")
+		if again.text("id") != sent || again.header.Get("Idempotency-Replayed") != replayed {
+			t.Errorf("once more, %d = %s %v, want the same delivery, sent once", n+1, again.body, again.header)
+		}
+	}
+	if a := w.as(t, "admin", "GET", path+"/deliveries", ""); a.text("items.0.id") != sent || a.text("items.0.event") != "test" || a.text("items.1.id") != "" {
+		t.Errorf("GET deliveries = %s, want the one test", a.body)
 	}
 	if rotated := w.as(t, "admin", "POST", path+"/rotate", "").want(t, "rotate", http.StatusOK, ""); rotated.text("secret") == made.text("secret") || rotated.text("secret") == "" {
 		t.Error("the secret stays the same")
