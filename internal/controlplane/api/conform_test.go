@@ -27,6 +27,7 @@ type checker struct {
 
 type operation struct {
 	OperationID, Summary string
+	Security             *[]map[string][]string // nil: as everywhere
 	Tags                 []string
 	Parameters           []struct{ Name, Description string }
 	Responses            map[string]struct {

@@ -8,7 +8,7 @@ import (
 // page is a part of a list.
 type page[T any] struct {
 	Items      []T    `json:"items" nullable:"false" doc:"The entries of this page, in the list's order."`
-	NextCursor string `json:"next_cursor,omitempty" doc:"What to give as cursor for the page that follows. Absent at the end of the list." example:"WyJwcm92aXNpb25zIiw0MV0"`
+	NextCursor string `json:"next_cursor,omitempty" doc:"What to give as cursor for the page that follows. Absent at the end of the list, and only there." example:"WyJwcm92aXNpb25zIiw0MV0"`
 }
 
 // listed is the answer of an operation that lists.

@@ -97,6 +97,7 @@ func rendered(o *huma.OpenAPI) (asJSON, asYAML []byte) {
 // serveDocument serves the OpenAPI document, to anybody: it has nothing that is
 // not in the source. It returns it as JSON.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) []byte {
+	documentSignIn(o)
 	complete(o)
 	asJSON, asYAML := rendered(o)
 	for path, document := range map[string]struct {
@@ -148,4 +149,4 @@ const description = `Everything that the console and the command line do, for pr
 
 Every request runs as the person who is signed in, and sees and may do what their role in the organisation says: a viewer reads, an operator deploys, approves and cancels, an admin manages the rest. What belongs to others is answered as what does not exist.
 
-**Errors** are problem documents (RFC 9457) with a stable word (reason) and the fields that are wrong (errors). **Lists** come in pages: give next_cursor as cursor to get the one that follows. **Times** are RFC 3339 in UTC. Fields that are not known are refused.`
+**Errors** are problem documents (RFC 9457) with a stable word (reason) and the fields that are wrong (errors). **Lists** come in pages: give next_cursor as cursor to get the one that follows; only its absence is the end, for a page of a filtered list may have few entries, or none, before that. **What makes something** takes an Idempotency-Key, and everything else may be sent twice without harm. **Times** are RFC 3339 in UTC. Fields that are not known are refused.`

@@ -27,7 +27,7 @@ func TestLogs(t *testing.T) {
 		cancel()
 		<-ended
 	})
-	w.handler = api.New(api.Config{Database: w.database, Live: hub, Version: "test", Log: slog.New(slog.NewTextHandler(w.logged, nil))})
+	w.serve(t, api.Config{Live: hub})
 	id := w.deploy(t).text("id")
 	var whole strings.Builder
 	for n := range 30 { // more than a piece of a download

@@ -1,13 +1,17 @@
 package api_test
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 // rule says who may do what an operation does: from which role on in the
@@ -19,6 +23,7 @@ type rule struct {
 }
 
 const (
+	nobody  = ""        // who is not signed in may, too
 	anybody = "anybody" // it is about oneself
 	digest  = "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd"
 )
@@ -30,6 +35,8 @@ var rules = map[string]rule{
 	"list-api-tokens":  {path: "/api-tokens", least: anybody, may: "200"},
 	"create-api-token": {path: "/api-tokens", body: `{"name": "x"}`, least: anybody, may: "201"},
 	"revoke-api-token": {path: "/api-tokens/<none>", least: anybody, may: "404 token_not_found"},
+	"get-cli-token":    {path: "/cli/token", body: `{"code": "none", "verifier": "` + digest + `"}`, least: nobody, may: "403 code_invalid"},
+	"revoke-cli-token": {path: "/cli/token", least: anybody, may: "401 not_signed_in"}, // by no token: see TestTokenEndsAtOnce
 
 	"list-provisions":         {path: "/provisions?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
 	"create-provision":        {path: "/provisions", body: `{"cluster": "<cluster>", "config_snapshot": ` + snapshot + `}`, least: "operator", may: "202", others: "404 cluster_not_found"},
@@ -37,14 +44,14 @@ var rules = map[string]rule{
 	"get-provision-plan":      {path: "/provisions/<queued>/plan", least: "viewer", may: "200", others: "404 provision_not_found"},
 	"get-provision-stages":    {path: "/provisions/<queued>/stages", least: "viewer", may: "200", others: "404 provision_not_found"},
 	"get-provision-resources": {path: "/provisions/<queued>/resources", least: "viewer", may: "200", others: "404 provision_not_found"},
-	"get-provision-result":    {path: "/provisions/<ended>/result", least: "operator", may: "404 result_not_found", others: "404 provision_not_found"},
+	"get-provision-result":    {path: "/provisions/<done>/result", least: "admin", may: "200", others: "403 not_yours 404 provision_not_found"},
 	"get-logs":                {path: "/provisions/<queued>/logs", least: "viewer", may: "200", others: "404 provision_not_found"},
 	"get-events":              {path: "/provisions/<queued>/events", least: "viewer", may: "200", others: "404 provision_not_found"},
 	"follow-logs":             {path: "/provisions/<queued>/logs/stream", least: "viewer", streams: true, others: "404 provision_not_found"},
 	"follow-events":           {path: "/provisions/<queued>/events/stream", least: "viewer", streams: true, others: "404 provision_not_found"},
-	"approve-provision":       {path: "/provisions/<queued>/approve", body: `{"plan_digest": "` + digest + `"}`, least: "operator", may: "409 not_awaiting_approval", others: "404 provision_not_found"},
-	"reject-provision":        {path: "/provisions/<queued>/reject", least: "operator", may: "409 not_awaiting_approval", others: "404 provision_not_found"},
-	"cancel-provision":        {path: "/provisions/<ended>/cancel", least: "operator", may: "200", others: "404 provision_not_found"},
+	"approve-provision":       {path: "/provisions/<waits>/approve", body: `{"plan_digest": "` + digest + `"}`, least: "operator", may: "200", others: "404 provision_not_found"},
+	"reject-provision":        {path: "/provisions/<unwanted>/reject", least: "operator", may: "200", others: "404 provision_not_found"},
+	"cancel-provision":        {path: "/provisions/<stopped>/cancel", least: "operator", may: "200", others: "404 provision_not_found"},
 	"retry-provision":         {path: "/provisions/<ended>/retry", least: "operator", may: "202", others: "404 provision_not_found"},
 	"create-upload":           {path: "/uploads?cluster=<cluster>", body: "sealed", least: "admin", may: "201", others: "404 cluster_not_found"},
 
@@ -53,7 +60,7 @@ var rules = map[string]rule{
 	"list-workspace-resources":  {path: "/workspaces/<workspace>/resources", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"list-workspace-provisions": {path: "/workspaces/<workspace>/provisions", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"list-workspace-states":     {path: "/workspaces/<workspace>/states", least: "viewer", may: "200", others: "404 workspace_not_found"},
-	"get-workspace-outputs":     {path: "/workspaces/<workspace>/outputs", least: "viewer", may: "404 no_outputs", others: "404 workspace_not_found"},
+	"get-workspace-outputs":     {path: "/workspaces/<used>/outputs", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"get-workspace-applied":     {path: "/workspaces/<workspace>/applied", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"get-workspace-drift":       {path: "/workspaces/<workspace>/drift", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"list-drift":                {path: "/drift?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
@@ -72,7 +79,7 @@ var rules = map[string]rule{
 	"set-cluster-policy":   {path: "/clusters/<cluster>/policy", body: `{"approval": "always"}`, least: "admin", may: "200", others: "404 cluster_not_found"},
 	"list-cluster-tokens":  {path: "/clusters/<cluster>/tokens", least: "admin", may: "200", others: "404 cluster_not_found"},
 	"rotate-cluster-token": {path: "/clusters/<cluster>/tokens", least: "admin", may: "201", others: "404 cluster_not_found"},
-	"revoke-cluster-token": {path: "/clusters/<cluster>/tokens/<none>", least: "admin", may: "404 token_not_found", others: "404 cluster_not_found"},
+	"revoke-cluster-token": {path: "/clusters/<cluster>/tokens/<token>", least: "admin", may: "204", others: "404 cluster_not_found"},
 
 	"list-templates":         {path: "/templates?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
 	"save-template":          {path: "/templates?org=<org>", body: `{"name": "n", "repo": "https://git.example/a/b", "version": "v1"}`, least: "admin", may: "201", others: "404 org_not_found"},
@@ -93,45 +100,20 @@ var rules = map[string]rule{
 
 	"list-members":      {path: "/members?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
 	"set-member":        {path: "/members/<none>?org=<org>", body: `{"role": "viewer"}`, least: "admin", may: "204", others: "404 org_not_found"},
-	"remove-member":     {path: "/members/<nobody>?org=<org>", least: "admin", may: "404 member_not_found", others: "404 org_not_found"},
+	"remove-member":     {path: "/members/<member>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
 	"list-audit":        {path: "/audit?org=<org>", least: "admin", may: "200", others: "403 not_admin 404 org_not_found"},
 	"list-invitations":  {path: "/invitations?org=<org>", least: "admin", may: "200", others: "403 not_admin 404 org_not_found"},
 	"invite-member":     {path: "/invitations?org=<org>", body: `{"email": "ada@example.com", "role": "viewer"}`, least: "admin", may: "201", others: "404 org_not_found"},
-	"revoke-invitation": {path: "/invitations/<none>?org=<org>", least: "admin", may: "404 invitation_not_found", others: "404 org_not_found"},
+	"revoke-invitation": {path: "/invitations/<invitation>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
 }
 
-// Each role does by the API exactly what it may, operation by operation; a
-// stranger is told nothing, and not even whether there is something.
+// Each role does by the API exactly what it may, operation by operation: of what
+// others try, nothing comes; and a stranger is told nothing, not even whether there
+// is something.
 func TestEachRoleMayWhatItMay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ids := map[string]string{"org": w.Org.String(), "cluster": w.Cluster.String(), "none": uuid.NewString(), "nobody": uuid.NewString()}
-	id := func(name, query string) {
-		t.Helper()
-		var found uuid.UUID
-		if err := w.Conn.QueryRow(t.Context(), query).Scan(&found); err != nil {
-			t.Fatalf("%s: %v", query, err)
-		}
-		ids[name] = found.String()
-	}
-	ids["queued"] = w.deploy(t).text("id")
-	ids["ended"] = w.deploy(t).text("id")
-	w.as(t, "operator", "POST", "/provisions/"+ids["ended"]+"/cancel", "").want(t, "cancel", 200, "")
-	id("workspace", "SELECT id FROM public.workspaces")
-	w.Deploy(t, "locked")
-	w.Exec(t, "UPDATE public.workspaces SET locked_at = now(), lock_reason = 'x' WHERE name = 'locked'")
-	id("locked", "SELECT id FROM public.workspaces WHERE name = 'locked'")
-	for _, name := range []string{"template", "gone"} {
-		w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) VALUES ($1, $2, 'https://git.example/a/b', 'v1')", w.Org, name)
-		id(name, "SELECT id FROM public.templates WHERE name = '"+name+"'")
-	}
-
-	w.withNotifier(t)
-	for _, name := range []string{"webhook", "unused"} {
-		ids[name] = w.as(t, "admin", "POST", "/webhooks", `{"name": "`+name+`", "url": "https://hooks.example/x", "events": ["drift"]}`).want(t, "POST /webhooks", 201, "").text("id")
-	}
-	ids["delivery"] = w.as(t, "admin", "POST", "/webhooks/"+ids["webhook"]+"/test", "").want(t, "a test", 202, "").text("id")
-
+	ids := w.scene(t)
 	methods := map[string]string{}
 	for _, of := range newChecker(w.handler).paths {
 		for method, op := range of {
@@ -141,44 +123,119 @@ func TestEachRoleMayWhatItMay(t *testing.T) {
 			}
 		}
 	}
+	const did = `SELECT (SELECT count(*) FROM public.audit_events) || ' ' || (SELECT count(*) FROM public.provisions) || ' ' || (SELECT count(*) FROM tendril.blobs)`
+	before := w.Text(t, did)
 	for name, r := range rules {
 		if methods[name] == "" {
 			t.Errorf("there is no operation %s: take it out of rules", name)
 			continue
 		}
-		for _, who := range []string{"", "stranger", "viewer", "operator", "admin"} {
+		call := func(who string, ids map[string]string) (answer, string) {
+			t.Helper()
 			got := w.as(t, who, methods[name], r.fill(r.path, ids), r.fill(r.body, ids))
-			switch answer := strings.TrimSpace(fmt.Sprint(got.status, " ", got.text("reason"))); {
-			case who == "":
-				got.want(t, "nobody: "+name, http.StatusUnauthorized, "not_signed_in")
-			case !r.mayBe(who):
-				if !r.refuses(answer) {
-					t.Errorf("%s does %s: %s %s, want %s", who, name, answer, got.body, r.others)
-				}
-				if who != "stranger" {
-					continue
-				}
+			return got, strings.TrimSpace(fmt.Sprint(got.status, " ", got.text("reason")))
+		}
+		for _, who := range everybody {
+			if r.mayBe(who) {
+				break
+			}
+			got, said := call(who, ids)
+			switch {
+			case who == nobody && said != "401 not_signed_in" || who != nobody && !r.refuses(said):
+				t.Errorf("%q does %s: %s %s, want %s", who, name, said, got.body, cmp.Or(r.others, "401"))
+			case who == "stranger":
 				made := map[string]string{}
 				for key := range ids {
 					made[key] = uuid.NewString()
 				}
-				none := w.as(t, who, methods[name], r.fill(r.path, made), r.fill(r.body, made))
+				none, _ := call(who, made)
 				if there, not := r.plain(got, ids), r.plain(none, made); there != not {
 					t.Errorf("a stranger does %s: %s for what is there, and %s for what is not, want one answer", name, there, not)
 				}
-			case !r.streams && answer != r.may:
-				t.Errorf("%s does %s: %s %s, want %s", who, name, answer, got.body, r.may)
 			}
-			if r.streams && who == "stranger" {
-				break // the others would listen
+		}
+	}
+	if after := w.Text(t, did); after != before {
+		t.Errorf("audit, provisions and uploads: %s, before that %s, want nothing by who may not", after, before)
+	}
+	for name, r := range rules {
+		if r.streams {
+			continue // they would listen
+		}
+		for _, who := range everybody {
+			if !r.mayBe(who) {
+				continue
+			}
+			got := w.as(t, who, methods[name], r.fill(r.path, ids), r.fill(r.body, ids))
+			if said := strings.TrimSpace(fmt.Sprint(got.status, " ", got.text("reason"))); said != r.may {
+				t.Errorf("%q does %s: %s %s, want %s", who, name, said, got.body, r.may)
+			}
+			if who == "stranger" && strings.Contains(string(got.body), w.Org.String()) {
+				t.Errorf("a stranger does %s: %s, want nothing of others", name, got.body)
 			}
 		}
 	}
 }
 
+// scene is something of all that operations are called with, by the names that
+// rules have for it.
+func (w *world) scene(t *testing.T) map[string]string {
+	t.Helper()
+	ids := map[string]string{"org": w.Org.String(), "cluster": w.Cluster.String(), "none": uuid.NewString()}
+	w.Deploy(t, "used")
+	q, done := w.agent(t)
+	sealed := []byte("sealed")
+	result := digestOf(sealed)
+	if err := q.PutBlob(t.Context(), done.ClaimID, queue.Blob{Kind: queue.BlobResult, Digest: result, Meta: json.RawMessage(`{}`)}, sealed); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Report(t.Context(), done.ClaimID, provision.Report{Status: provision.Success, Detail: provision.Detail{ResultDigest: result, Outputs: map[string]provision.Output{"a": {Value: json.RawMessage(`1`)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	ids["done"] = done.ProvisionID.String()
+	for _, name := range []string{"waits", "unwanted"} {
+		ids[name] = w.Deploy(t, name).String()
+		a, err := q.Claim(t.Context(), uuid.New())
+		if err != nil || a == nil {
+			t.Fatalf("Claim() = %v, %v, want what was deployed", a, err)
+		}
+		w.Exec(t, "SELECT tendril.await_approval($1, $2)", a.ClaimID, digest)
+	}
+	ids["stopped"] = w.Deploy(t, "stopped").String()
+	ids["queued"] = w.deploy(t).text("id")
+	ids["ended"] = w.deploy(t).text("id")
+	w.as(t, "operator", "POST", "/provisions/"+ids["ended"]+"/cancel", "").want(t, "cancel", 200, "")
+	w.Deploy(t, "locked")
+	w.Exec(t, "UPDATE public.workspaces SET locked_at = now(), lock_reason = 'x' WHERE name = 'locked'")
+	for _, name := range []string{"template", "gone"} {
+		w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) VALUES ($1, $2, 'https://git.example/a/b', 'v1')", w.Org, name)
+		ids[name] = w.Text(t, "SELECT id::text FROM public.templates WHERE name = $1", name)
+	}
+	for name, called := range map[string]string{"workspace": "a", "used": "used", "locked": "locked"} {
+		ids[name] = w.Text(t, "SELECT id::text FROM public.workspaces WHERE name = $1", called)
+	}
+	ids["member"] = uuid.NewString()
+	w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'viewer')", w.Org, ids["member"])
+	w.Exec(t, "SELECT public.invite_member($1, 'grace@example.com', 'viewer')", w.Org)
+	ids["invitation"] = w.Text(t, "SELECT id::text FROM public.invitations")
+	ids["token"] = w.Text(t, "SELECT id::text FROM tendril.cluster_tokens WHERE cluster_id = $1", w.Cluster)
+	w.withNotifier(t)
+	for _, name := range []string{"webhook", "unused"} {
+		ids[name] = w.as(t, "admin", "POST", "/webhooks", `{"name": "`+name+`", "url": "https://hooks.example/x", "events": ["drift"]}`).want(t, "POST /webhooks", 201, "").text("id")
+	}
+	ids["delivery"] = w.as(t, "admin", "POST", "/webhooks/"+ids["webhook"]+"/test", "").want(t, "a test", 202, "").text("id")
+	return ids
+}
+
+// everybody is who there is, each of whom may what those before may.
+var everybody = []string{nobody, "stranger", "viewer", "operator", "admin"}
+
 func (r rule) mayBe(who string) bool {
-	order := []string{anybody, "stranger", "viewer", "operator", "admin"}
-	return slices.Index(order, who) >= slices.Index(order, r.least)
+	least := r.least
+	if least == anybody {
+		least = "stranger"
+	}
+	return slices.Index(everybody, who) >= slices.Index(everybody, least)
 }
 
 // refuses reports whether that is what those who may not are answered: a status,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/api"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
+	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
@@ -48,8 +49,23 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.database.Close)
-	w.handler = api.New(api.Config{Database: w.database, Version: "test", Log: slog.New(slog.NewTextHandler(w.logged, nil))})
+	w.serve(t, api.Config{})
 	return w
+}
+
+// serve has the world's API made anew, with what the test needs besides.
+func (w *world) serve(t *testing.T, c api.Config) {
+	t.Helper()
+	c.Database, c.Version, c.Log = w.database, "test", slog.New(slog.NewTextHandler(w.logged, nil))
+	entrance, err := signin.New(signin.Config{Database: w.database, Asset: func(name string) string { return name }, Log: c.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(entrance.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/api/", api.New(c))
+	entrance.Mount(mux) // of which the document tells
+	w.handler = mux
 }
 
 // answer is what came back.
