@@ -92,10 +92,20 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 		database.Close()
 		return nil, err
 	}
+	compress, err := compressor()
+	if err != nil {
+		database.Close()
+		return nil, err
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/api/", rest)
-	mux.Handle("GET /api/v1/docs", docs)
+	mux.Handle("GET /api/", compress(rest))
+	mux.Handle("GET /api/v1/docs", compress(docs))
+	for _, what := range []string{"logs", "events"} { // what a stream tells leaves at once
+		mux.Handle("GET /api/v1/provisions/{ref}/"+what+"/stream", rest)
+	}
 	mux.Handle("GET /live", hub)
+	mux.Handle("GET /assets/", compress(pages))
 	mux.Handle("/", pages)
 	entrance.Mount(mux)
 
