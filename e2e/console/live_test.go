@@ -98,7 +98,7 @@ func liveLog(t *testing.T, h *house) {
 		t.Fatal(err)
 	}
 	tab.Wait(`document.querySelector("#run[data-over]") && ` + logViewer + `.state === ""`)
-	if status := newest(t, h.store, "demo/clock"); status != "apply "+string(provision.Success) {
+	if status := newest(t, h, "demo/clock"); status != "apply "+string(provision.Success) {
 		t.Errorf("the run = %s, want SUCCESS", status)
 	}
 	shown := browsertest.Eval[string](tab, `Array.from({length: `+logViewer+`.lines.length}, (_, n) => `+logViewer+`.lines.texts[n]).join("\n")`)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/agentcmd"
 	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
@@ -84,12 +86,26 @@ func up(t *testing.T) *house {
 			t.Log(report.text.String())
 		}
 	})
-	s, err := store.Open(t.Context(), stack.Runtime().DatabaseURL, devstack.LocalUser)
+	d, err := store.Connect(t.Context(), stack.Runtime().DatabaseURL, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	return &house{Stack: stack, dir: dir, store: s, seen: newSeen(t)}
+	t.Cleanup(d.Close)
+	return &house{Stack: stack, dir: dir, store: d.As(devstack.LocalUser), seen: newSeen(t)}
+}
+
+// runs are the newest provisions.
+func (h *house) runs(t *testing.T, limit int) []store.Provision {
+	t.Helper()
+	org, err := h.store.FindOrg(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _, err := h.store.ListProvisions(t.Context(), org.ID, store.ProvisionFilter{}, 0, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // signIn follows a one-time link, as a person does, at an address of the site.
@@ -120,7 +136,7 @@ func (h *house) template(t *testing.T, name string, files map[string]string) (ur
 // deploy applies a template without asking anybody, and returns the provision.
 func (h *house) deploy(t *testing.T, template, workspace string) store.Deployed {
 	t.Helper()
-	local, err := h.store.FindCluster(t.Context(), "local")
+	local, err := h.store.ClusterByRef(t.Context(), uuid.Nil, "local")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/browsertest"
 )
 
@@ -24,12 +26,8 @@ func (h *house) look(tab *browsertest.Tab, pages ...page) {
 
 // runPages are the provision's page in each of its states.
 func runPages(t *testing.T, h *house) {
-	runs, err := h.store.Provisions(t.Context(), 200)
-	if err != nil {
-		t.Fatal(err)
-	}
 	of := map[string]string{} // the newest run of each status
-	for _, p := range runs {
+	for _, p := range h.runs(t, 200) {
 		if path := "/provisions/" + strconv.FormatInt(p.Number, 10); of[string(p.Status)] == "" && !strings.HasPrefix(p.Workspace, "demo/") {
 			of[string(p.Status)] = path
 		}
@@ -51,7 +49,7 @@ func runPages(t *testing.T, h *house) {
 // estatePages are those of what exists and who is there.
 func estatePages(t *testing.T, h *house) {
 	at := func(name string) string {
-		w, err := h.store.FindWorkspace(t.Context(), name)
+		w, err := h.store.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, name)
 		if err != nil {
 			t.Fatal(err)
 		}

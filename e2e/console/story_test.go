@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/browsertest"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
 // The console, in one stack: it takes seconds to start. First what runs, side by
@@ -91,19 +90,15 @@ func story(t *testing.T, h *house) {
 	tab.Wait(`document.querySelector("#run[data-over]")`)
 	tab.WaitText("Nothing exists here")
 	h.seen.page(tab, "provision-destroyed")
-	if status := newest(t, h.store, workspace); status != "destroy SUCCESS" {
+	if status := newest(t, h, workspace); status != "destroy SUCCESS" {
 		t.Errorf("the newest run of %s = %s, want a destroy that succeeded", workspace, status)
 	}
 }
 
 // newest is what the database says of a workspace's newest run.
-func newest(t *testing.T, s *store.Store, workspace string) string {
+func newest(t *testing.T, h *house, workspace string) string {
 	t.Helper()
-	runs, err := s.Provisions(t.Context(), 50)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range runs {
+	for _, p := range h.runs(t, 50) {
 		if p.Workspace == workspace {
 			return string(p.Operation) + " " + string(p.Status)
 		}

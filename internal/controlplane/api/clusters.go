@@ -50,7 +50,7 @@ func (a *api) clusters(h huma.API) {
 		if err != nil {
 			return "", store.NewCluster{}, err
 		}
-		c, err := s.CreateClusterIn(ctx, org.ID, in.Body.Name)
+		c, err := s.CreateCluster(ctx, org.ID, in.Body.Name)
 		return prefix + "/clusters/" + c.ID.String(), c, err
 	})
 

@@ -29,12 +29,12 @@ func (a *api) events(h huma.API) {
 		Description: "Stages, resources that were started, finished or failed, cancels. Ids grow, with gaps.",
 	}, func(ctx context.Context, in *eventsInput) (*eventPage, error) {
 		s := a.as(ctx)
-		id, _, err := s.FindProvision(ctx, in.Ref)
+		p, err := s.ProvisionByRef(ctx, in.Ref)
 		if err != nil {
 			return nil, err
 		}
 		page := &eventPage{}
-		if page.Body.Items, err = s.Events(ctx, id, in.After, in.Limit); err != nil {
+		if page.Body.Items, err = s.Events(ctx, p.ID, in.After, in.Limit); err != nil {
 			return nil, err
 		}
 		page.Body.NextAfter = in.After

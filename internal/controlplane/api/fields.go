@@ -122,7 +122,8 @@ var fields = map[string]map[string]string{
 	},
 	"AuditEvent": {
 		"id": "Counts what was done, growing with time.", "at": "When.", "actor": "Who. Absent: the control plane itself.", "actor_name": "What they are called.",
-		"action": "What, such as approve_provision.", "object": "What kind of thing it was done to, such as provision.", "object_id": "Which one.", "detail": "More about it, by keys that belong to the action.",
+		"action": "What, such as approve_provision.", "object": "What kind of thing it was done to, such as provision.", "object_id": "Which one.",
+		"called": "What that is called: the name, or # and the number. Absent where it is gone.", "detail": "More about it, by keys that belong to the action.",
 	},
 	"APIToken":   {"token": "The token. Nobody can read it again.", "expires_at": "When it ends."},
 	"Credential": {"kind": "api_token.", "name": "What uses it.", "last_used_at": "When it was last used.", "expires_at": "When it ends."},

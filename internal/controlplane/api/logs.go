@@ -11,7 +11,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/live"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
@@ -52,11 +51,11 @@ func (a *api) logs(h huma.API) {
 		}}},
 	}, func(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {
 		s := a.as(ctx)
-		id, number, err := s.FindProvision(ctx, in.Ref)
+		p, err := s.ProvisionByRef(ctx, in.Ref)
 		if err != nil {
 			return nil, err
 		}
-		end, err := s.LogEnd(ctx, id)
+		end, err := s.LogEnd(ctx, p.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -65,9 +64,9 @@ func (a *api) logs(h huma.API) {
 			after = max(after, end-in.Tail)
 		}
 		if in.Format == "text" {
-			return &huma.StreamResponse{Body: func(c huma.Context) { a.logText(c, s, id, number, after, end) }}, nil
+			return &huma.StreamResponse{Body: func(c huma.Context) { a.logText(c, s, p, after, end) }}, nil
 		}
-		rows, err := s.LogPage(ctx, id, after, in.Limit, logBytes)
+		rows, err := s.LogPage(ctx, p.ID, after, in.Limit, logBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -92,17 +91,17 @@ func (a *api) logs(h huma.API) {
 
 // logText sends the rows up to end as one file, in constant memory. Where it
 // cannot go on it breaks the connection off: half a log must not look whole.
-func (a *api) logText(c huma.Context, s *store.Store, id uuid.UUID, number, after, end int64) {
+func (a *api) logText(c huma.Context, s *store.Store, p store.ProvisionKey, after, end int64) {
 	r, w := humago.Unwrap(c)
 	rc := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="provision-%d.log"`, number))
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="provision-%d.log"`, p.Number))
 	w.Header().Set("Cache-Control", "no-store")
 	for after < end {
-		rows, err := s.LogPage(r.Context(), id, after, 1000, textBytes)
+		rows, err := s.LogPage(r.Context(), p.ID, after, 1000, textBytes)
 		if err != nil || len(rows) == 0 {
 			if r.Context().Err() == nil {
-				a.Log.Warn("a download of a log was broken off", "provision", id, "error", err)
+				a.Log.Warn("a download of a log was broken off", "provision", p.ID, "error", err)
 			}
 			panic(http.ErrAbortHandler)
 		}
@@ -136,12 +135,12 @@ func (a *api) stream(h huma.API, op huma.Operation, name string, of reflect.Type
 		"204": {Description: "Nothing more will come"},
 	}
 	add(a, h, op, func(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
-		id, _, err := a.as(ctx).FindProvision(ctx, in.Ref)
+		provision, err := a.as(ctx).ProvisionByRef(ctx, in.Ref)
 		if err != nil {
 			return nil, err
 		}
 		p, _ := person.From(ctx)
-		f := live.Follower{Person: p.ID, Provision: id, After: in.After}
+		f := live.Follower{Person: p.ID, Provision: provision.ID, After: in.After}
 		if in.LastEventID != "" {
 			if f.After, err = strconv.ParseInt(in.LastEventID, 10, 64); err != nil || f.After < 0 {
 				return nil, fault(http.StatusUnprocessableEntity, "invalid_request", "header.Last-Event-ID", "must be an id that this stream has sent", in.LastEventID)

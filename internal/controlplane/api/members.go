@@ -90,7 +90,7 @@ func (a *api) members(h huma.API) {
 				// nothing had happened.
 				return newProblem(http.StatusForbidden, "not_admin", "who did what is shown to admins, and you are "+org.Role+" of "+org.Name, "ask an admin")
 			}
-			list, next, err = s.Audit(ctx, org.ID, before, in.Limit)
+			list, next, err = s.Audit(ctx, org.ID, store.AuditFilter{}, before, in.Limit)
 			return err
 		})
 		return listAfter("audit", list, next, err)

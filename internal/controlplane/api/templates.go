@@ -55,7 +55,7 @@ func (a *api) templates(h huma.API) {
 			return "", store.Template{}, err
 		}
 		b := in.Body
-		id, err := s.SaveEntry(ctx, org.ID, store.Entry{Name: b.Name, Repo: b.Repo, Version: b.Version, Path: b.Path, Description: b.Description, Approval: b.Approval})
+		id, err := s.SaveTemplate(ctx, org.ID, store.Template{Name: b.Name, Repo: b.Repo, Version: b.Version, Path: b.Path, Description: b.Description, Approval: b.Approval})
 		if err != nil {
 			return "", store.Template{}, err
 		}
@@ -78,7 +78,7 @@ func (a *api) templates(h huma.API) {
 		Summary: "Take a template out of the catalogue", Description: "What was deployed from it stays. Admins may do this.",
 	}, func(ctx context.Context, in *TemplateRef) (*struct{}, error) {
 		return nil, a.withTemplate(ctx, *in, "remove the template", func(ctx context.Context, s *store.Store, t store.Template) error {
-			_, err := s.RemoveEntry(ctx, t.OrgID, t.Name) // gone meanwhile: as wanted
+			_, err := s.RemoveTemplate(ctx, t.OrgID, t.Name) // gone meanwhile: as wanted
 			return err
 		})
 	})

@@ -2,17 +2,14 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,86 +19,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/provision"
 )
-
-const secret = "trt_hunter2"
-
-// asking returns a client of a server that answers so.
-func asking(t *testing.T, handler http.HandlerFunc) *Client {
-	t.Helper()
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	c, err := New(Options{URL: server.URL + "/", Token: secret, Org: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	c.timing.retry = time.Millisecond
-	return c
-}
 
 var (
 	anID  = uuid.MustParse("11111111-1111-4111-8111-111111111111")
 	anID2 = uuid.MustParse("22222222-2222-4222-8222-222222222222")
 )
-
-// Each method asks what the API's documentation has.
-func TestRequests(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	const id = "11111111-1111-4111-8111-111111111111"
-	always := "always"
-	for _, tt := range []struct {
-		ask    func(c *Client) (any, error)
-		wants  string
-		answer string
-		want   any
-	}{
-		{func(c *Client) (any, error) { p, err := c.Provision(ctx, "#12"); return p.Number, err }, "GET /provisions/12", `{"number": 12}`, int64(12)},
-		{func(c *Client) (any, error) { l, err := c.Provisions(ctx, 20); return len(l), err }, "GET /provisions?limit=20&org=acme", `{"items": [{}, {}]}`, 2},
-		{func(c *Client) (any, error) {
-			return c.Deploy(ctx, anID, provision.OperationPlan, json.RawMessage(`{"a":1}`))
-		}, `POST /provisions {"cluster":"` + id + `","config_snapshot":{"a":1},"operation":"plan"}`, `{"id": "` + id + `", "number": 3, "workspace": "a/b", "url": "x"}`, store.Deployed{ID: anID, Number: 3, Workspace: "a/b"}},
-		{func(c *Client) (any, error) { return c.Cancel(ctx, anID) }, "POST /provisions/" + id + "/cancel", `{"status": "CANCELLED"}`, provision.Cancelled},
-		{func(c *Client) (any, error) { return c.Approve(ctx, anID, "ab") }, "POST /provisions/" + id + `/approve {"plan_digest":"ab"}`, `{"status": "QUEUED"}`, provision.Queued},
-		{func(c *Client) (any, error) { return nil, c.Reject(ctx, anID, "why") }, "POST /provisions/" + id + `/reject {"reason":"why"}`, `{"status": "CANCELLED"}`, nil},
-		{func(c *Client) (any, error) { d, err := c.Retry(ctx, anID); return d.Number, err }, "POST /provisions/" + id + "/retry", `{"number": 4}`, int64(4)},
-		{func(c *Client) (any, error) { return c.Upload(ctx, anID, []byte("sealed")) }, "POST /uploads?cluster=" + id + " sealed", `{"id": "` + anID2.String() + `"}`, anID2},
-		{func(c *Client) (any, error) { return c.Result(ctx, anID) }, "GET /provisions/" + id + "/result", "sealed bytes", []byte("sealed bytes")},
-		{func(c *Client) (any, error) { l, err := c.FindCluster(ctx, "prod"); return l.ID, err }, "GET /clusters?limit=200&org=acme", `{"items": [{"name": "prod", "id": "` + id + `"}]}`, anID},
-		{func(c *Client) (any, error) { return c.CreateCluster(ctx, "prod") }, `POST /clusters?org=acme {"name":"prod"}`, `{"cluster_id": "` + id + `", "token": "tnd_x"}`, store.NewCluster{ID: anID, Token: "tnd_x"}},
-		{func(c *Client) (any, error) { return nil, c.Pause(ctx, anID, true, "why") }, "POST /clusters/" + id + `/pause {"reason":"why"}`, "", nil},
-		{func(c *Client) (any, error) { return nil, c.Pause(ctx, anID, false, "") }, "POST /clusters/" + id + `/resume {"reason":""}`, "", nil},
-		{func(c *Client) (any, error) {
-			p, err := c.SetPolicy(ctx, anID, store.PolicyChange{Approval: &always})
-			return p.Approval, err
-		}, "PUT /clusters/" + id + `/policy {"approval":"always"}`, `{"approval": "always"}`, "always"},
-		{func(c *Client) (any, error) { w, err := c.FindWorkspace(ctx, "acme/a b"); return w.Name, err }, "GET /workspaces/acme%2Fa%20b?org=acme", `{"name": "acme/a b"}`, "acme/a b"},
-		{func(c *Client) (any, error) { return nil, c.Lock(ctx, anID, "why") }, "POST /workspaces/" + id + `/lock {"reason":"why"}`, "", nil},
-		{func(c *Client) (any, error) {
-			w, err := c.AddWebhook(ctx, NewWebhook{Name: "w", URL: "https://x"})
-			return w.Secret, err
-		}, `POST /webhooks?org=acme {"name":"w","url":"https://x"}`, `{"secret": "whsec_x"}`, "whsec_x"},
-		{func(c *Client) (any, error) { return c.TestWebhook(ctx, anID) }, "POST /webhooks/" + id + "/test", `{"id": "` + anID2.String() + `"}`, anID2},
-		{func(c *Client) (any, error) { l, err := c.Deliveries(ctx, anID, 5); return len(l), err }, "GET /webhooks/" + id + "/deliveries?limit=5", `{"items": [{}]}`, 1},
-		{func(c *Client) (any, error) { m, err := c.Me(ctx); return m.Called(), err }, "GET /me", `{"name": "Ada", "email": "ada@example.com"}`, "Ada <ada@example.com>"},
-	} {
-		var got string
-		c := asking(t, func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			got = strings.TrimSpace(r.Method + " " + strings.TrimPrefix(r.URL.RequestURI(), "/api/v1") + " " + string(body))
-			if r.Header.Get("Authorization") != "Bearer "+secret || (r.Header.Get("Idempotency-Key") != "") != (r.Method == http.MethodPost) {
-				t.Errorf("%s has the header %v, want the token, and a key for a POST", got, r.Header)
-			}
-			_, _ = io.WriteString(w, tt.answer)
-		})
-		answer, err := tt.ask(c)
-		if got != tt.wants || err != nil || !reflect.DeepEqual(answer, tt.want) {
-			t.Errorf("asked %s = %v, %v, want %s = %v", got, answer, err, tt.wants, tt.want)
-		}
-	}
-}
 
 func TestListReadsAllPages(t *testing.T) {
 	t.Parallel()
@@ -259,60 +182,5 @@ func TestTokenGoesToItsServerOnly(t *testing.T) {
 	c.timing.retry = time.Millisecond
 	if _, err := c.Me(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("Me() without the CA = %v, want the certificate refused", err)
-	}
-}
-
-// The browser's way: only what knows the state brings a code, which is changed
-// with the verifier of the challenge.
-func TestLogin(t *testing.T) {
-	t.Parallel()
-	var exchanged map[string]string
-	c := asking(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewDecoder(r.Body).Decode(&exchanged)
-		_, _ = io.WriteString(w, `{"token": "trt_new"}`)
-	})
-	login, err := c.NewLogin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(login.Close)
-	page, err := url.Parse(login.URL("ada's laptop"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := page.Query()
-	back, state := "http://127.0.0.1:"+q.Get("port")+"/callback", q.Get("state")
-	if page.Path != "/cli/authorize" || len(state) < 20 || q.Get("host") != "ada-s-laptop" {
-		t.Errorf("the page is %s, want /cli/authorize with a state and a way back", page)
-	}
-	bring := func(query string) int {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, back+query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Close = true
-		response, err := http.DefaultTransport.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		return response.StatusCode
-	}
-	for _, forged := range []string{"?code=evil", "?code=evil&state=", "?code=evil&state=" + strings.ToLower(state), "/x?code=evil&state=" + state} {
-		if status := bring(forged); status != http.StatusNotFound {
-			t.Errorf("callback of %s = %d, want 404", forged, status)
-		}
-	}
-	if status := bring("?code=good&state=" + state); status != http.StatusOK {
-		t.Errorf("callback = %d, want 200", status)
-	}
-	bring("?code=later&state=" + state)
-	token, err := login.Wait(t.Context())
-	if err != nil || token.Token != "trt_new" || exchanged["code"] != "good" {
-		t.Errorf("Wait() = %v, %v after %v, want the token for the first code", token, err, exchanged)
-	}
-	if challengeOf(exchanged["verifier"]) != q.Get("challenge") || len(exchanged["verifier"]) < 43 {
-		t.Errorf("the verifier %q is not that of the challenge", exchanged["verifier"])
 	}
 }

@@ -83,7 +83,8 @@ func (c *Client) logs(ctx context.Context, id uuid.UUID, after int64) (logPage, 
 // mostRows is how many rows of a log are asked for at once.
 const mostRows = 1000
 
-// Upload is store.Store's.
+// Upload brings something that is sealed to a cluster's key, for an operation to
+// name by the id returned.
 func (c *Client) Upload(ctx context.Context, cluster uuid.UUID, sealed []byte) (uuid.UUID, error) {
 	made, err := ask[struct {
 		ID uuid.UUID `json:"id"`
@@ -94,7 +95,8 @@ func (c *Client) Upload(ctx context.Context, cluster uuid.UUID, sealed []byte) (
 	return made.ID, err
 }
 
-// Result is store.Store's.
+// Result returns what a provision has left for who asked for it, sealed to the key
+// that its snapshot names.
 func (c *Client) Result(ctx context.Context, provision uuid.UUID) ([]byte, error) {
 	return ask[[]byte](ctx, c, call{
 		doing: "fetch the result", method: http.MethodGet, path: []string{"provisions", provision.String(), "result"},

@@ -11,12 +11,12 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
-// Workspaces is store.Store's.
+// Workspaces lists the organisation's workspaces by cluster and name, at most limit.
 func (c *Client) Workspaces(ctx context.Context, limit int) ([]store.Standing, error) {
 	return list[store.Standing](ctx, c, call{doing: "list the workspaces", method: http.MethodGet, path: []string{"workspaces"}, query: c.inOrg()}, limit)
 }
 
-// FindWorkspace is store.Store's.
+// FindWorkspace returns the workspace of that name or id.
 func (c *Client) FindWorkspace(ctx context.Context, ref string) (store.Workspace, error) {
 	return ask[store.Workspace](ctx, c, call{doing: "look for the workspace", method: http.MethodGet, path: []string{"workspaces", ref}, query: c.inOrg()})
 }

@@ -26,7 +26,7 @@ type auditData struct {
 
 // deedView is a deed with its details in their order.
 type deedView struct {
-	store.Deed
+	store.AuditEvent
 	Details []detail
 	Href    string // of the object's page; "" where there is none
 }
@@ -41,18 +41,18 @@ func (c *console) audit(w http.ResponseWriter, r *request) error {
 	}
 	q := r.URL.Query()
 	d.Action, d.Object, d.Actor = q.Get("action"), q.Get("object"), q.Get("actor")
-	f := store.DeedFilter{Action: d.Action, Object: d.Object}
-	f.Actor, _ = uuid.Parse(d.Actor)                        // what is no id is no filter
-	f.Before, _ = strconv.ParseInt(q.Get("before"), 10, 64) // likewise: the first page
-	deeds, next, err := r.store.Deeds(r.Context(), r.org.ID, f, rowsOfPage)
+	f := store.AuditFilter{Action: d.Action, Object: d.Object}
+	f.Actor, _ = uuid.Parse(d.Actor)                       // what is no id is no filter
+	before, _ := strconv.ParseInt(q.Get("before"), 10, 64) // likewise: the first page
+	deeds, next, err := r.store.Audit(r.Context(), r.org.ID, f, before, rowsOfPage)
 	if err != nil {
 		return err
 	}
-	if d.Actions, d.Objects, err = r.store.DeedWords(r.Context(), r.org.ID); err != nil {
+	if d.Actions, d.Objects, err = r.store.AuditWords(r.Context(), r.org.ID); err != nil {
 		return err
 	}
 	for _, deed := range deeds {
-		d.Deeds = append(d.Deeds, deedView{Deed: deed, Details: details(deed.Detail), Href: objectPath(deed)})
+		d.Deeds = append(d.Deeds, deedView{AuditEvent: deed, Details: details(deed.Detail), Href: objectPath(deed)})
 	}
 	narrowed := url.Values{}
 	for name, value := range map[string]string{"action": d.Action, "object": d.Object, "actor": d.Actor} {
@@ -61,7 +61,7 @@ func (c *console) audit(w http.ResponseWriter, r *request) error {
 		}
 	}
 	d.Narrowed = len(narrowed) > 0
-	if f.Before > 0 {
+	if before > 0 {
 		d.First = "/audit?" + narrowed.Encode()
 	}
 	if next > 0 {
@@ -94,7 +94,7 @@ func details(raw json.RawMessage) []detail {
 }
 
 // objectPath is the page of what a deed was done to.
-func objectPath(d store.Deed) string {
+func objectPath(d store.AuditEvent) string {
 	if d.Called == "" || d.ObjectID == nil {
 		return ""
 	}

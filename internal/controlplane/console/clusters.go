@@ -105,7 +105,7 @@ func (c *console) showClusters(w http.ResponseWriter, r *request, status int, d 
 // addCluster makes a cluster and shows its token, this once.
 func (c *console) addCluster(w http.ResponseWriter, r *request) error {
 	name := strings.TrimSpace(r.PostFormValue("name"))
-	made, err := r.store.CreateClusterIn(r.Context(), r.org.ID, name)
+	made, err := r.store.CreateCluster(r.Context(), r.org.ID, name)
 	if no := refusal(err); no != nil {
 		return c.showClusters(w, r, no.Status(), clustersData{Name: name, Refused: no})
 	} else if err != nil {

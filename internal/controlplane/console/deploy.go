@@ -24,11 +24,11 @@ type wizard struct {
 	Asked url.Values
 
 	Places    []store.Place
-	Catalogue []store.Entry
+	Catalogue []store.Template
 
 	Cluster *store.Place // chosen; nil: not yet
 	// Entry is the template of the catalogue; nil where a repository is named.
-	Entry  *store.Entry
+	Entry  *store.Template
 	Source provision.TemplateSource
 	// From is the provision that is to be repeated or changed.
 	From *store.Provision
@@ -123,14 +123,14 @@ func (z *wizard) chooseTemplate() {
 	if name == "" && repo == "" && z.From != nil {
 		repo, path = z.From.Template.Repo, z.From.Template.Path
 		version = cmp.Or(version, z.From.Template.Version)
-		i := slices.IndexFunc(z.Catalogue, func(e store.Entry) bool { return store.SameTemplate(e.Repo, e.Path, repo, path) })
+		i := slices.IndexFunc(z.Catalogue, func(e store.Template) bool { return store.SameTemplate(e.Repo, e.Path, repo, path) })
 		if i >= 0 {
 			name = z.Catalogue[i].Name
 		}
 	}
 	switch {
 	case name != "":
-		i := slices.IndexFunc(z.Catalogue, func(e store.Entry) bool { return e.Name == name || e.ID.String() == name })
+		i := slices.IndexFunc(z.Catalogue, func(e store.Template) bool { return e.Name == name || e.ID.String() == name })
 		if i < 0 {
 			z.Missing = "There is no template " + strconv.Quote(name) + " in the catalogue."
 			return

@@ -99,7 +99,7 @@ func (z *wizard) variablesOf(r *request, source provision.TemplateSource) (d dec
 	if d.Inspection, err = r.store.TemplateVariables(r.Context(), r.org.ID, source.Repo, source.Version, source.Path); err != nil {
 		return d, err
 	}
-	listed := slices.ContainsFunc(z.Catalogue, func(e store.Entry) bool { return store.SameTemplate(e.Repo, e.Path, source.Repo, source.Path) })
+	listed := slices.ContainsFunc(z.Catalogue, func(e store.Template) bool { return store.SameTemplate(e.Repo, e.Path, source.Repo, source.Path) })
 	if d.Status != "" || !listed || !z.MayDeploy {
 		return d, nil
 	}

@@ -61,7 +61,7 @@ func (c *console) provisions(w http.ResponseWriter, r *request) error {
 		}
 	}
 	if l.Workspace != "" {
-		found, err := r.store.FindWorkspace(r.Context(), l.Workspace)
+		found, err := r.store.WorkspaceByRef(r.Context(), r.org.ID, filter.Cluster, l.Workspace)
 		if err != nil {
 			return err
 		}

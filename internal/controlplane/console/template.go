@@ -15,7 +15,7 @@ const mostUsers = 200
 
 // templateData is what the page of one template shows.
 type templateData struct {
-	store.Entry
+	store.Template
 	URL string
 	// Version is the one that is looked at; Offered is the catalogue's own.
 	Version, Offered string
@@ -48,7 +48,7 @@ func templatePage(r *request) (*templateData, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &templateData{Entry: e, URL: templateURL(e), Offered: e.Version, Version: cmp.Or(r.URL.Query().Get("version"), e.Version), Form: templateForm{Entry: e}}
+	d := &templateData{Template: e, URL: templateURL(e), Offered: e.Version, Version: cmp.Or(r.URL.Query().Get("version"), e.Version), Form: templateForm{Template: e}}
 	ctx, org := r.Context(), r.org.ID
 	if d.Known.Inspection, err = r.store.TemplateVariables(ctx, org, e.Repo, d.Version, e.Path); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (c *console) changeTemplate(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	f.Name, f.ID = e.Name, e.ID
-	if _, err := r.store.SaveEntry(r.Context(), r.org.ID, f.Entry); err != nil {
+	if _, err := r.store.SaveTemplate(r.Context(), r.org.ID, f.Template); err != nil {
 		if !f.refused(err) {
 			return err
 		}
@@ -127,7 +127,7 @@ func (c *console) addVersion(w http.ResponseWriter, r *request) error {
 	if offer {
 		changed := e
 		changed.Version = version
-		_, err = r.store.SaveEntry(r.Context(), r.org.ID, changed)
+		_, err = r.store.SaveTemplate(r.Context(), r.org.ID, changed)
 	} else {
 		err = r.store.InspectTemplate(r.Context(), r.org.ID, e.Repo, version, e.Path)
 	}

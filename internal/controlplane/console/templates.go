@@ -22,7 +22,7 @@ func (c *console) templatePages() {
 
 // listed is a template as the catalogue's page shows it.
 type listed struct {
-	store.Entry
+	store.Template
 	Known store.Known
 }
 
@@ -31,9 +31,9 @@ func (l listed) Soon() bool { return soon(l.Known.Status, l.Known.Inspected) }
 
 // URL is a template's page. One whose name is that of another page here is found
 // by its id.
-func (l listed) URL() string { return templateURL(l.Entry) }
+func (l listed) URL() string { return templateURL(l.Template) }
 
-func templateURL(e store.Entry) string {
+func templateURL(e store.Template) string {
 	if e.Name == "new" || e.Name == "." || e.Name == ".." {
 		return "/templates/" + e.ID.String()
 	}
@@ -60,14 +60,14 @@ func (c *console) templates(w http.ResponseWriter, r *request) error {
 
 // templateForm is what an admin fills in, and what was wrong with it.
 type templateForm struct {
-	store.Entry
+	store.Template
 	Wrong   map[string]string // by the field's name
 	Refused *store.RefusedError
 }
 
 // newTemplate is the form that adds a template.
 func (c *console) newTemplate(w http.ResponseWriter, r *request) error {
-	c.showNewTemplate(w, r, http.StatusOK, templateForm{Entry: store.Entry{Approval: "never"}})
+	c.showNewTemplate(w, r, http.StatusOK, templateForm{Template: store.Template{Approval: "never"}})
 	return nil
 }
 
@@ -81,25 +81,25 @@ func (c *console) addTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.store.FindEntry(r.Context(), r.org.ID, f.Name); err == nil {
+	if _, err := r.store.TemplateByRef(r.Context(), r.org.ID, f.Name); err == nil {
 		f.Wrong = map[string]string{"name": "There is a template of that name already."}
 		c.showNewTemplate(w, r, http.StatusUnprocessableEntity, f)
 		return nil
 	}
-	if f.ID, err = r.store.SaveEntry(r.Context(), r.org.ID, f.Entry); err != nil {
+	if f.ID, err = r.store.SaveTemplate(r.Context(), r.org.ID, f.Template); err != nil {
 		if !f.refused(err) {
 			return err
 		}
 		c.showNewTemplate(w, r, f.Refused.Status(), f)
 		return nil
 	}
-	c.redirect(w, r, templateURL(f.Entry), flash{Kind: "success", Text: f.Name + " is in the catalogue. It is being looked at."})
+	c.redirect(w, r, templateURL(f.Template), flash{Kind: "success", Text: f.Name + " is in the catalogue. It is being looked at."})
 	return nil
 }
 
 func readTemplate(w http.ResponseWriter, r *request) (f templateForm, err error) {
 	text := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
-	f.Entry = store.Entry{Name: text("name"), Repo: text("repo"), Path: text("path"), Version: text("version"), Description: text("description"), Approval: text("approval")}
+	f.Template = store.Template{Name: text("name"), Repo: text("repo"), Path: text("path"), Version: text("version"), Description: text("description"), Approval: text("approval")}
 	return f, nil
 }
 
@@ -133,8 +133,8 @@ func (f *templateForm) refused(err error) bool {
 }
 
 // entry is the template that the path names.
-func (r *request) entry() (store.Entry, error) {
-	return r.store.FindEntry(r.Context(), r.org.ID, r.PathValue("name"))
+func (r *request) entry() (store.Template, error) {
+	return r.store.TemplateByRef(r.Context(), r.org.ID, r.PathValue("name"))
 }
 
 // removeTemplate takes one out of the catalogue. Its name has been typed, where
@@ -144,7 +144,7 @@ func (c *console) removeTemplate(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.store.RemoveEntry(r.Context(), r.org.ID, e.Name); err != nil {
+	if _, err := r.store.RemoveTemplate(r.Context(), r.org.ID, e.Name); err != nil {
 		return err
 	}
 	c.redirect(w, r, "/templates", flash{Kind: "success", Text: e.Name + " is not in the catalogue any more. What was deployed from it stays."})

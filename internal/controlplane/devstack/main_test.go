@@ -80,12 +80,12 @@ func stop(t *testing.T, s *Stack) {
 
 func localStore(t *testing.T, s *Stack) *store.Store {
 	t.Helper()
-	as, err := store.Open(t.Context(), s.Runtime().DatabaseURL, LocalUser)
+	d, err := store.Connect(t.Context(), s.Runtime().DatabaseURL, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(as.Close)
-	return as
+	t.Cleanup(d.Close)
+	return d.As(LocalUser)
 }
 
 func query(t *testing.T, url, statement string, args ...any) string {

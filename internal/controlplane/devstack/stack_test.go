@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
@@ -39,11 +40,15 @@ func healthOf(t *testing.T, s *Stack) (int, health) {
 
 func deploy(t *testing.T, as *store.Store, workspace string, vars string) store.Deployed {
 	t.Helper()
-	cluster, err := as.FindCluster(t.Context(), "")
+	cluster, err := as.ClusterByRef(t.Context(), uuid.Nil, ClusterName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	samples, err := as.Templates(t.Context(), cluster.ID)
+	org, err := as.FindOrg(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples, _, err := as.ListTemplates(t.Context(), org.ID, "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}

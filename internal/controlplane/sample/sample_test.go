@@ -42,7 +42,7 @@ func TestSample(t *testing.T) {
 	}
 	defer database.Close()
 	s := database.As(owner)
-	clusters, err := s.Clusters(t.Context())
+	clusters, _, err := s.ListClusters(t.Context(), w.Org, "", 100)
 	looks := map[string]string{}
 	for _, c := range clusters {
 		looks[c.Name] = c.Connectivity
@@ -50,7 +50,7 @@ func TestSample(t *testing.T) {
 	if err != nil || looks[online] != "ONLINE" || looks[stale] != "STALE" || looks[offline] != "OFFLINE" {
 		t.Errorf("clusters = %v, %v, want one online, one stale, one offline", looks, err)
 	}
-	runs, err := s.Provisions(t.Context(), 200)
+	runs, _, err := s.ListProvisions(t.Context(), w.Org, store.ProvisionFilter{}, 0, 200)
 	if err != nil || len(runs) < 20 {
 		t.Fatalf("%d provisions, %v, want some weeks of them", len(runs), err)
 	}

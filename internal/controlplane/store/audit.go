@@ -14,29 +14,76 @@ type AuditEvent struct {
 	ID int64     `db:"id" json:"id"`
 	At time.Time `db:"at" json:"at"`
 	// Actor is who did it; nil: the control plane itself.
-	Actor     *uuid.UUID      `db:"actor" json:"actor,omitempty"`
-	ActorName string          `db:"actor_name" json:"actor_name,omitempty"`
-	Action    string          `db:"action" json:"action"`
-	Object    string          `db:"object" json:"object"` // what kind of thing it was done to
-	ObjectID  *uuid.UUID      `db:"object_id" json:"object_id,omitempty"`
-	Detail    json.RawMessage `db:"detail" json:"detail"`
+	Actor     *uuid.UUID `db:"actor" json:"actor,omitempty"`
+	ActorName string     `db:"actor_name" json:"actor_name,omitempty"` // may be empty
+	Action    string     `db:"action" json:"action"`
+	Object    string     `db:"object" json:"object"` // what kind of thing it was done to
+	// ObjectID and Called say to which; what is gone is called nothing.
+	ObjectID *uuid.UUID      `db:"object_id" json:"object_id,omitempty"`
+	Called   string          `db:"called" json:"called,omitempty"`
+	Detail   json.RawMessage `db:"detail" json:"detail"`
+}
+
+// AuditFilter says which events a list has; what is empty does not matter.
+type AuditFilter struct {
+	Action, Object string
+	Actor          uuid.UUID
 }
 
 // Audit lists what was done in an organisation, the newest first, at most limit,
 // with ids below before (0: from the newest on). Only admins see any of it. next
-// is the before of the page that follows, 0 at the end.
-func (s *Store) Audit(ctx context.Context, org uuid.UUID, before int64, limit int) (page []AuditEvent, next int64, err error) {
+// is the before of the page that follows, 0 at the end; like ListProvisions, a
+// page may have fewer than limit, or none, though others follow.
+func (s *Store) Audit(ctx context.Context, org uuid.UUID, f AuditFilter, before int64, limit int) (page []AuditEvent, next int64, err error) {
+	const doing = "read what was done"
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	found, err := rows[AuditEvent](ctx, s, "read what was done", `
-		SELECT e.id, e.at, e.actor, coalesce(nullif(p.name, ''), p.email, '') AS actor_name, e.action, e.object, e.object_id, e.detail
-		FROM (SELECT * FROM public.audit_events WHERE org_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3) e
-		LEFT JOIN public.people p ON p.org_id = e.org_id AND p.user_id = e.actor
-		ORDER BY e.id DESC`, org, before, limit+1)
-	page, last := more(found, limit)
-	if last != nil {
-		next = last.ID
+	most := limit + 1
+	if f != (AuditFilter{}) {
+		most = max(window, most)
 	}
-	return page, next, err
+	err = s.Within(ctx, doing, func(ctx context.Context, s *Store) error {
+		looked, err := only[lookedThrough](ctx, s, doing, `
+			WITH looked AS MATERIALIZED (
+			  SELECT e.id, e.action, e.object, e.actor FROM public.audit_events e WHERE e.org_id = $1 AND e.id < $2 ORDER BY e.id DESC LIMIT $3)
+			SELECT (SELECT count(*) FROM looked) AS seen, (SELECT min(id) FROM looked) AS last,
+			       ARRAY(SELECT id FROM looked WHERE ($4 = '' OR action = $4) AND ($5 = '' OR object = $5) AND ($6::uuid IS NULL OR actor = $6)
+			             ORDER BY id DESC LIMIT $7) AS keys`,
+			org, before, most, f.Action, f.Object, uuid.NullUUID{UUID: f.Actor, Valid: f.Actor != uuid.Nil}, limit+1)
+		if err != nil {
+			return err
+		}
+		var ids []int64
+		if ids, next = looked.page(limit, most); len(ids) == 0 {
+			return nil
+		}
+		page, err = rows[AuditEvent](ctx, s, doing, `
+			SELECT e.id, e.at, e.actor, coalesce(nullif(p.name, ''), p.email, '') AS actor_name, e.action, e.object, e.object_id, e.detail,
+			       coalesce(CASE e.object
+			         WHEN 'cluster' THEN (SELECT c.name FROM public.clusters c WHERE c.id = e.object_id)
+			         WHEN 'workspace' THEN (SELECT w.name FROM public.workspaces w WHERE w.id = e.object_id)
+			         WHEN 'provision' THEN (SELECT '#' || v.number FROM public.provisions v WHERE v.id = e.object_id)
+			         WHEN 'template' THEN (SELECT t.name FROM public.templates t WHERE t.id = e.object_id) END, '') AS called
+			FROM public.audit_events e LEFT JOIN public.people p ON p.org_id = e.org_id AND p.user_id = e.actor
+			WHERE e.org_id = $1 AND e.id = ANY ($2) ORDER BY e.id DESC`, org, ids)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return page, next, nil
+}
+
+// AuditWords are the actions and kinds of objects that an organisation's newest
+// events have, for a filter to choose from.
+func (s *Store) AuditWords(ctx context.Context, org uuid.UUID) (actions, objects []string, err error) {
+	type words struct {
+		Actions []string `db:"actions"`
+		Objects []string `db:"objects"`
+	}
+	w, err := only[words](ctx, s, "read what was done", `
+		SELECT coalesce(array_agg(DISTINCT action), '{}') AS actions, coalesce(array_agg(DISTINCT object), '{}') AS objects
+		FROM (SELECT action, object FROM public.audit_events WHERE org_id = $1 ORDER BY id DESC LIMIT $2) e`, org, window)
+	return w.Actions, w.Objects, err
 }

@@ -113,7 +113,7 @@ func (s *Store) ProvisionByRef(ctx context.Context, text string) (ProvisionKey, 
 		return ProvisionKey{}, err
 	}
 	if len(found) != 1 {
-		return ProvisionKey{}, &RefusedError{Code: "PT404", Reason: "provision_not_found", Message: fmt.Sprintf("there is no provision %s that you may see", text)}
+		return ProvisionKey{}, noProvision(text)
 	}
 	return found[0], nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -10,24 +9,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// Entry is a template of an organisation's catalogue, as who looks after it
-// knows it.
-type Entry struct {
+// Template is an entry of the catalogue.
+type Template struct {
 	ID          uuid.UUID `db:"id" json:"id"`
+	OrgID       uuid.UUID `db:"org_id" json:"-"`
 	Name        string    `db:"name" json:"name"`
 	Repo        string    `db:"repo" json:"repo"`
 	Path        string    `db:"path" json:"path,omitempty"`
-	Version     string    `db:"version" json:"version"` // the one offered first
+	Version     string    `db:"version" json:"version"`
 	Description string    `db:"description" json:"description,omitempty"`
 	Approval    string    `db:"approval" json:"approval"` // never, destructive or always
 	CreatedAt   time.Time `db:"created_at" json:"created_at"`
 }
 
+const selectedTemplates = `SELECT t.id, t.org_id, t.name, t.repo, t.path, t.version, t.description, t.approval, t.created_at FROM public.templates t `
+
 // Catalogue lists an organisation's templates, by name.
-func (s *Store) Catalogue(ctx context.Context, org uuid.UUID) ([]Entry, error) {
-	return rows[Entry](ctx, s, "list the templates", `
-		SELECT id, name, repo, path, version, description, approval, created_at
-		FROM public.templates WHERE org_id = $1 ORDER BY name`, org)
+func (s *Store) Catalogue(ctx context.Context, org uuid.UUID) ([]Template, error) {
+	return rows[Template](ctx, s, "list the templates", selectedTemplates+"WHERE t.org_id = $1 ORDER BY t.name", org)
 }
 
 // Known is what is known of the version that a template offers.
@@ -40,7 +39,7 @@ type Known struct {
 
 // KnownOf says for each template what is known of the version that it offers, in
 // one question however many they are.
-func (s *Store) KnownOf(ctx context.Context, org uuid.UUID, entries []Entry) ([]Known, error) {
+func (s *Store) KnownOf(ctx context.Context, org uuid.UUID, entries []Template) ([]Known, error) {
 	repos, versions, paths := make([]string, len(entries)), make([]string, len(entries)), make([]string, len(entries))
 	for i, e := range entries {
 		repos[i], versions[i], paths[i] = PlainRepo(e.Repo), e.Version, plainPath(e.Path)
@@ -52,30 +51,16 @@ func (s *Store) KnownOf(ctx context.Context, org uuid.UUID, entries []Entry) ([]
 		ORDER BY e.place`, org, repos, versions, paths)
 }
 
-// FindEntry returns the template of that name or id in an organisation.
-func (s *Store) FindEntry(ctx context.Context, org uuid.UUID, ref string) (Entry, error) {
-	found, err := rows[Entry](ctx, s, "look for the template", `
-		SELECT id, name, repo, path, version, description, approval, created_at
-		FROM public.templates WHERE org_id = $1 AND (name = $2 OR id::text = lower($2)) ORDER BY name = $2 DESC LIMIT 1`, org, ref)
-	if err != nil {
-		return Entry{}, err
-	}
-	if len(found) == 0 {
-		return Entry{}, &RefusedError{Code: "PT404", Reason: "template_not_found", Message: fmt.Sprintf("there is no template %q in the catalogue", ref)}
-	}
-	return found[0], nil
-}
-
-// SaveEntry puts a template into the catalogue, or changes what stands there
+// SaveTemplate puts a template into the catalogue, or changes what stands there
 // under its name (admin). An empty approval leaves what stands.
-func (s *Store) SaveEntry(ctx context.Context, org uuid.UUID, e Entry) (uuid.UUID, error) {
+func (s *Store) SaveTemplate(ctx context.Context, org uuid.UUID, e Template) (uuid.UUID, error) {
 	return one[uuid.UUID](ctx, s, "save the template", "SELECT public.save_template($1, $2, $3, $4, $5, $6, nullif($7, '')) AS answer",
 		org, e.Name, e.Repo, e.Version, e.Path, e.Description, e.Approval)
 }
 
-// RemoveEntry takes a template out of the catalogue (admin); what was deployed
+// RemoveTemplate takes a template out of the catalogue (admin); what was deployed
 // stays. False: there was none of that name.
-func (s *Store) RemoveEntry(ctx context.Context, org uuid.UUID, name string) (bool, error) {
+func (s *Store) RemoveTemplate(ctx context.Context, org uuid.UUID, name string) (bool, error) {
 	return one[bool](ctx, s, "remove the template", "SELECT public.remove_template($1, $2) AS answer", org, name)
 }
 

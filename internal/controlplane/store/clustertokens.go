@@ -43,7 +43,7 @@ func (s *Store) RevokeTokens(ctx context.Context, cluster uuid.UUID, token *uuid
 	return one[int](ctx, s, "revoke the cluster's tokens", "SELECT public.revoke_cluster_token($1, $2) AS answer", cluster, token)
 }
 
-// CreateClusterIn makes a cluster in an organisation.
-func (s *Store) CreateClusterIn(ctx context.Context, org uuid.UUID, name string) (NewCluster, error) {
+// CreateCluster makes a cluster in an organisation.
+func (s *Store) CreateCluster(ctx context.Context, org uuid.UUID, name string) (NewCluster, error) {
 	return only[NewCluster](ctx, s, "create a cluster", "SELECT cluster_id, token FROM public.create_cluster($1, $2)", name, org)
 }

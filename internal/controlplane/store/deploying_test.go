@@ -92,24 +92,24 @@ func TestPlainRepo(t *testing.T) {
 func TestCatalogueIsForAdmins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	entry := store.Entry{Name: "app", Repo: "https://git.example/acme/app", Version: "v1", Path: "live", Description: "An app.", Approval: "always"}
-	if _, err := w.operator.SaveEntry(t.Context(), w.Org, entry); err == nil {
-		t.Error("SaveEntry() by an operator = nil, want a refusal")
+	entry := store.Template{Name: "app", Repo: "https://git.example/acme/app", Version: "v1", Path: "live", Description: "An app.", Approval: "always"}
+	if _, err := w.operator.SaveTemplate(t.Context(), w.Org, entry); err == nil {
+		t.Error("SaveTemplate() by an operator = nil, want a refusal")
 	}
-	id := must[uuid.UUID](t, "SaveEntry()")(w.admin.SaveEntry(t.Context(), w.Org, entry))
+	id := must[uuid.UUID](t, "SaveTemplate()")(w.admin.SaveTemplate(t.Context(), w.Org, entry))
 	for _, ref := range []string{"app", id.String()} {
-		got := must[store.Entry](t, "FindEntry()")(w.viewer.FindEntry(t.Context(), w.Org, ref))
-		entry.ID, entry.CreatedAt = id, got.CreatedAt
+		got := must[store.Template](t, "TemplateByRef()")(w.viewer.TemplateByRef(t.Context(), w.Org, ref))
+		entry.ID, entry.OrgID, entry.CreatedAt = id, w.Org, got.CreatedAt
 		if got != entry {
-			t.Errorf("FindEntry(%s) = %+v, want %+v", ref, got, entry)
+			t.Errorf("TemplateByRef(%s) = %+v, want %+v", ref, got, entry)
 		}
 	}
-	_, err := w.stranger.FindEntry(t.Context(), w.Org, "app")
-	wantRefused(t, "FindEntry() by a stranger", err, "PT404", "template_not_found")
-	if all := must[[]store.Entry](t, "Catalogue()")(w.viewer.Catalogue(t.Context(), w.Org)); len(all) != 1 {
+	_, err := w.stranger.TemplateByRef(t.Context(), w.Org, "app")
+	wantRefused(t, "TemplateByRef() by a stranger", err, "PT404", "template_not_found")
+	if all := must[[]store.Template](t, "Catalogue()")(w.viewer.Catalogue(t.Context(), w.Org)); len(all) != 1 {
 		t.Errorf("Catalogue() = %+v, want one", all)
 	}
-	if gone, err := w.admin.RemoveEntry(t.Context(), w.Org, "app"); !gone || err != nil {
-		t.Errorf("RemoveEntry() = %t, %v, want true", gone, err)
+	if gone, err := w.admin.RemoveTemplate(t.Context(), w.Org, "app"); !gone || err != nil {
+		t.Errorf("RemoveTemplate() = %t, %v, want true", gone, err)
 	}
 }

@@ -26,13 +26,6 @@ const driftColumns = `SELECT w.name AS workspace, c.name AS cluster, extract(epo
 	w.drift_at AS looked_at, coalesce(w.drift_count, 0) AS count, coalesce(w.drift, '[]') AS changes
 	FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id `
 
-// Drifts lists the workspaces that are looked at for drift, or were, those that
-// have drifted first.
-func (s *Store) Drifts(ctx context.Context) ([]Drift, error) {
-	return rows[Drift](ctx, s, "list what has drifted", driftColumns+
-		"WHERE w.drift_every IS NOT NULL OR w.drift_at IS NOT NULL ORDER BY coalesce(w.drift_count, 0) > 0 DESC, c.name, w.name LIMIT 1000")
-}
-
 // Drift tells what is known of one workspace.
 func (s *Store) Drift(ctx context.Context, workspace uuid.UUID) (Drift, error) {
 	found, err := rows[Drift](ctx, s, "read what has drifted", driftColumns+"WHERE w.id = $1", workspace)

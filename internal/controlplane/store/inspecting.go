@@ -29,7 +29,7 @@ type WantedInspection struct {
 // as the database's owner; false where there is nothing to do.
 func (d *Database) ClaimInspection(ctx context.Context, lease time.Duration) (w WantedInspection, ok bool, err error) {
 	w.lease = uuid.New()
-	err = d.own(ctx, "look for templates to inspect", func(ctx context.Context, tx pgx.Tx) error {
+	err = d.AsOwner(ctx, "look for templates to inspect", func(ctx context.Context, tx pgx.Tx) error {
 		var pinned *string
 		err := tx.QueryRow(ctx, "SELECT org_id, repo, version, path, address, pinned_commit FROM tendril.claim_inspection($1, make_interval(secs => $2))", w.lease, lease.Seconds()).
 			Scan(&w.Org, &w.Repo, &w.Version, &w.Path, &w.Address, &pinned)
@@ -69,7 +69,7 @@ func (d *Database) SettleInspection(ctx context.Context, w WantedInspection, r I
 		variables = string(encoded)
 	}
 	r.Problem = strings.ReplaceAll(r.Problem, "\x00", "\uFFFD") // it may have a server's words
-	return d.own(ctx, "store what a template declares", func(ctx context.Context, tx pgx.Tx) error {
+	return d.AsOwner(ctx, "store what a template declares", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SELECT tendril.settle_inspection($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10)",
 			w.Org, w.Repo, w.Version, w.Path, w.lease, commit, variables, r.Code, r.Problem, r.Hand)
 		return err
@@ -98,7 +98,7 @@ func (d *Database) RecordTags(ctx context.Context, w WantedInspection, tags []Ta
 	if err != nil {
 		return err
 	}
-	return d.own(ctx, "store a template's tags", func(ctx context.Context, tx pgx.Tx) error {
+	return d.AsOwner(ctx, "store a template's tags", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SELECT tendril.record_tags($1, $2, $3::text::jsonb)", w.Org, w.Repo, string(encoded))
 		return err
 	})
@@ -107,15 +107,8 @@ func (d *Database) RecordTags(ctx context.Context, w WantedInspection, tags []Ta
 // HandInspections queues the inspections that agents are to make, and says how
 // many.
 func (d *Database) HandInspections(ctx context.Context) (handed int, err error) {
-	err = d.own(ctx, "hand inspections to agents", func(ctx context.Context, tx pgx.Tx) error {
+	err = d.AsOwner(ctx, "hand inspections to agents", func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "SELECT tendril.hand_inspections()").Scan(&handed)
 	})
 	return handed, err
-}
-
-// own runs do in a transaction of the contract's owner.
-func (d *Database) own(ctx context.Context, doing string, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return translate(doing, pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(ctx, tx) }))
 }

@@ -29,15 +29,11 @@ func TestInspectionsWorkspaceIsHidden(t *testing.T) {
 	if _, err := w.viewer.Provision(t.Context(), w.Text(t, "SELECT id FROM public.provisions WHERE operation = 'inspect'")); err != nil {
 		t.Errorf("Provision(of the inspection) = %v, want it to be read: it has a log", err)
 	}
-	all, err := w.viewer.Workspaces(t.Context(), 10)
-	if err != nil {
-		t.Errorf("Workspaces() = %v, want nil", err)
-	}
 	page, _, err := w.viewer.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10)
 	if err != nil {
 		t.Errorf("ListWorkspaces() = %v, want nil", err)
 	}
-	for _, s := range append(all, page...) {
+	for _, s := range page {
 		if strings.HasPrefix(s.Name, ".inspect/") {
 			t.Errorf("a list of workspaces has %s, want it hidden", s.Name)
 		}
@@ -53,8 +49,8 @@ func TestInspectionsWorkspaceIsHidden(t *testing.T) {
 	if o, err := w.viewer.Overview(t.Context(), w.Org); err != nil || len(o.Failed) != 0 {
 		t.Errorf("Overview().Failed = %+v, %v, want none: the template's page says so, and no deploy would mend it", o.Failed, err)
 	}
-	if _, err := w.viewer.FindWorkspace(t.Context(), w.Text(t, "SELECT id FROM public.workspaces WHERE hidden")); err == nil {
-		t.Error("FindWorkspace(hidden) = nil, want a refusal")
+	if _, err := w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, w.Text(t, "SELECT id FROM public.workspaces WHERE hidden")); err == nil {
+		t.Error("WorkspaceByRef(hidden) = nil, want a refusal")
 	}
 }
 

@@ -44,14 +44,6 @@ func standings(from string) string {
 		ORDER BY w.cluster_name, w.name`
 }
 
-// Workspaces lists the workspaces that the person may see, by cluster and name,
-// at most limit.
-func (s *Store) Workspaces(ctx context.Context, limit int) ([]Standing, error) {
-	return rows[Standing](ctx, s, "list the workspaces", standings(`
-		SELECT w.*, c.name AS cluster_name FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id
-		WHERE NOT w.hidden ORDER BY c.name, w.name LIMIT $1`), limit)
-}
-
 // Resource is one object that a workspace's state records.
 type Resource struct {
 	Address     string    `db:"address" json:"address"`

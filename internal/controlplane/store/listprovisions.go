@@ -10,9 +10,30 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// window is how many provisions one page of a filtered list looks through: a
-// filter that nearly nothing meets must not read a million rows.
+// window is how many rows one page of a filtered list looks through: a filter that
+// nearly nothing meets must not read a million of them.
 const window = 5000
+
+// lookedThrough is what one page of a list has looked through: how many rows, the last of
+// their keys, and the keys of those that are wanted.
+type lookedThrough struct {
+	Seen int     `db:"seen"`
+	Last *int64  `db:"last"`
+	Keys []int64 `db:"keys"`
+}
+
+// page is what is wanted of it, at most limit, and the key after which the page
+// that follows begins, 0 at the end. most is how many rows might have been looked
+// through.
+func (l lookedThrough) page(limit, most int) (keys []int64, next int64) {
+	switch {
+	case len(l.Keys) > limit:
+		return l.Keys[:limit], l.Keys[limit-1]
+	case l.Seen == most:
+		return l.Keys, *l.Last
+	}
+	return l.Keys, 0
+}
 
 // What a list looks through.
 const (
@@ -45,9 +66,9 @@ func (s *Store) ListProvisions(ctx context.Context, org uuid.UUID, filter Provis
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	looked := limit + 1
+	most := limit + 1
 	if filter.narrow() {
-		looked = max(window, looked)
+		most = max(window, most)
 	}
 	// Either index has them in their order.
 	condition, key := ofOrg, org
@@ -55,27 +76,20 @@ func (s *Store) ListProvisions(ctx context.Context, org uuid.UUID, filter Provis
 		condition, key = ofWorkspace, filter.Workspace
 	}
 	err = s.Within(ctx, doing, func(ctx context.Context, s *Store) error {
-		var numbers []int64
-		var seen int
-		var last *int64
 		if err := s.as(ctx, doing, func(ctx context.Context, tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, byIndex); err != nil {
-				return err
-			}
-			return tx.QueryRow(ctx, lookQuery(condition),
-				key, before, looked, org, uuid.NullUUID{UUID: filter.Cluster, Valid: filter.Cluster != uuid.Nil},
-				texts(filter.Statuses), texts(filter.Operations), limit+1).Scan(&seen, &last, &numbers)
+			_, err := tx.Exec(ctx, byIndex)
+			return err
 		}); err != nil {
 			return err
 		}
-		switch {
-		case len(numbers) > limit:
-			numbers = numbers[:limit]
-			next = numbers[limit-1]
-		case seen == looked:
-			next = *last
+		looked, err := only[lookedThrough](ctx, s, doing, lookQuery(condition),
+			key, before, most, org, uuid.NullUUID{UUID: filter.Cluster, Valid: filter.Cluster != uuid.Nil},
+			texts(filter.Statuses), texts(filter.Operations), limit+1)
+		if err != nil {
+			return err
 		}
-		if len(numbers) == 0 {
+		var numbers []int64
+		if numbers, next = looked.page(limit, most); len(numbers) == 0 {
 			return nil
 		}
 		page, err = s.provisions(ctx, doing, selected(false)+" WHERE p.number = ANY ($1) ORDER BY p.number DESC", numbers)
@@ -99,11 +113,11 @@ func lookQuery(condition string) string {
 		WITH looked AS MATERIALIZED (
 		  SELECT p.number, p.org_id, p.cluster_id, p.status, p.operation FROM public.provisions p
 		  WHERE ` + condition + ` AND p.number < $2 ORDER BY p.number DESC LIMIT $3)
-		SELECT (SELECT count(*) FROM looked), (SELECT min(number) FROM looked),
+		SELECT (SELECT count(*) FROM looked) AS seen, (SELECT min(number) FROM looked) AS last,
 		       ARRAY(SELECT number FROM looked
 		             WHERE org_id = $4 AND ($5::uuid IS NULL OR cluster_id = $5)
 		               AND (cardinality($6::text[]) = 0 OR status = ANY ($6)) AND (cardinality($7::text[]) = 0 OR operation = ANY ($7))
-		             ORDER BY number DESC LIMIT $8)`
+		             ORDER BY number DESC LIMIT $8) AS keys`
 }
 
 // texts is a list as a parameter that is never null.

@@ -92,27 +92,6 @@ func (s *Store) LogEnd(ctx context.Context, id uuid.UUID) (int64, error) {
 const logEnd = `coalesce(greatest((SELECT max(seq) FROM public.provision_logs WHERE provision_id = p.id),
 	(SELECT max(last_seq) FROM public.provision_log_archives WHERE provision_id = p.id)), 0)`
 
-// FindProvision returns the id and the number of the provision that a ref means,
-// as Provision does, and nothing of what is large.
-func (s *Store) FindProvision(ctx context.Context, ref string) (id uuid.UUID, number int64, err error) {
-	condition, key, err := provisionRef(ref)
-	if err != nil {
-		return uuid.Nil, 0, err
-	}
-	type row struct {
-		ID     uuid.UUID
-		Number int64
-	}
-	found, err := rows[row](ctx, s, "find the provision", "SELECT p.id, p.number FROM public.provisions p WHERE "+condition, key)
-	if err == nil && len(found) != 1 {
-		err = noProvision(ref)
-	}
-	if err != nil {
-		return uuid.Nil, 0, err
-	}
-	return found[0].ID, found[0].Number, nil
-}
-
 // MaySee refuses (PT404) who may not see a provision, or when there is none.
 func (s *Store) MaySee(ctx context.Context, id uuid.UUID) error {
 	found, err := rows[struct{ One int }](ctx, s, "find the provision", "SELECT 1 AS one FROM public.provisions WHERE id = $1", id)

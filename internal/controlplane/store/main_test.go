@@ -42,12 +42,9 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) open(t *testing.T, user uuid.UUID) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), w.URL, user)
-	if err != nil {
-		t.Fatalf("Open() = %v, want nil", err)
-	}
-	t.Cleanup(s.Close)
-	return s
+	d := must[*store.Database](t, "Connect()")(store.Connect(t.Context(), w.URL, 2))
+	t.Cleanup(d.Close)
+	return d.As(user)
 }
 
 func (w *world) deploy(t *testing.T) store.Deployed {
@@ -82,6 +79,9 @@ func (w *world) agent(t *testing.T) (queue.Queue, *provision.Assignment) {
 func line(text string) provision.LogChunk {
 	return provision.LogChunk{Stream: provision.Stdout, Text: text, EmittedAt: time.Now()}
 }
+
+// page is what a list answers, but for where it goes on.
+func page[T, K any](list []T, _ K, err error) ([]T, error) { return list, err }
 
 func must[T any](t *testing.T, what string) func(T, error) T {
 	t.Helper()

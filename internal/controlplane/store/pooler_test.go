@@ -20,12 +20,9 @@ func TestStoreThroughAPooler(t *testing.T) {
 	w := queuetest.NewWorld(t)
 	url := pgbouncer.Start(t, w.URL, map[string]string{"default_pool_size": "1"}).URL(t, w.URL)
 	open := func(user uuid.UUID) *store.Store {
-		s, err := store.Open(t.Context(), url, user)
-		if err != nil {
-			t.Fatalf("Open() = %v, want nil", err)
-		}
-		t.Cleanup(s.Close)
-		return s
+		d := must[*store.Database](t, "Connect()")(store.Connect(t.Context(), url, 2))
+		t.Cleanup(d.Close)
+		return d.As(user)
 	}
 	operator, stranger := uuid.New(), uuid.New()
 	w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'operator')", w.Org, operator)
@@ -42,8 +39,8 @@ func TestStoreThroughAPooler(t *testing.T) {
 			}
 		})
 		both.Go(func() {
-			if clusters, err := theirs.Clusters(t.Context()); err != nil || len(clusters) != 0 {
-				t.Errorf("Clusters() by a stranger = %+v, %v, want none", clusters, err)
+			if clusters, err := page(theirs.ListClusters(t.Context(), w.Org, "", 5)); err != nil || len(clusters) != 0 {
+				t.Errorf("ListClusters() by a stranger = %+v, %v, want none", clusters, err)
 			}
 		})
 	}

@@ -176,10 +176,3 @@ func noProvision(ref string) error {
 	return &RefusedError{Code: "PT404", Reason: "provision_not_found",
 		Message: fmt.Sprintf("there is no provision %s that you may see", ref), Hint: `"trellis status" lists the latest`}
 }
-
-// Provisions lists the latest provisions that the person may see, newest
-// first, at most limit, without their snapshots, stages, and what their plans say
-// of each resource: that may be a megabyte for each of them.
-func (s *Store) Provisions(ctx context.Context, limit int) ([]Provision, error) {
-	return s.provisions(ctx, "list the provisions", selected(false)+" ORDER BY p.number DESC LIMIT $1", limit)
-}

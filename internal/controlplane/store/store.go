@@ -66,8 +66,9 @@ func Connect(ctx context.Context, url string, conns int) (*Database, error) {
 func (d *Database) As(user uuid.UUID) *Store { return &Store{pool: d.pool, user: user} }
 
 // AsOwner runs do in one transaction as the contract's owner: for finding out who
-// asks, which nobody can know before, and for nothing else. doing names the
-// request in errors that are not the database's own words.
+// asks, which nobody can know before, and for what the control plane does by itself,
+// never for what somebody asks. doing names the request in errors that are not the
+// database's own words.
 func (d *Database) AsOwner(ctx context.Context, doing string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -87,18 +88,6 @@ type Store struct {
 	user uuid.UUID
 	tx   pgx.Tx // of Within; nil: each call has one of its own
 }
-
-// Open is Connect for one person alone.
-func Open(ctx context.Context, url string, user uuid.UUID) (*Store, error) {
-	d, err := Connect(ctx, url, maxConns)
-	if err != nil {
-		return nil, err
-	}
-	return d.As(user), nil
-}
-
-// Close ends all connections, those of others who share them as well.
-func (s *Store) Close() { s.pool.Close() }
 
 // as runs do in a transaction of the person's own. doing names the request in
 // errors that are not the database's own words.

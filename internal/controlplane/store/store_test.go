@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
@@ -48,20 +46,20 @@ func TestDeployIsSeenByMembersOnly(t *testing.T) {
 			t.Errorf("Provision(%s).Snapshot = %s, %v, want what was deployed", ref, p.Snapshot, err)
 		}
 	}
-	if list := must[[]store.Provision](t, "Provisions()")(w.viewer.Provisions(t.Context(), 5)); len(list) != 1 || list[0].ID != d.ID || list[0].Snapshot != nil {
-		t.Errorf("Provisions() = %+v, want the one queued without its snapshot", list)
+	if list := must[[]store.Provision](t, "ListProvisions()")(page(w.viewer.ListProvisions(t.Context(), w.Org, store.ProvisionFilter{}, 0, 5))); len(list) != 1 || list[0].ID != d.ID || list[0].Snapshot != nil {
+		t.Errorf("ListProvisions() = %+v, want the one queued without its snapshot", list)
 	}
 
 	wantRefused(t, "Provision as a stranger", second(w.stranger.Provision(t.Context(), d.ID.String())), "PT404", "provision_not_found")
-	if list := must[[]store.Provision](t, "Provisions()")(w.stranger.Provisions(t.Context(), 5)); len(list) != 0 {
-		t.Errorf("Provisions() as a stranger = %+v, want none", list)
+	if list := must[[]store.Provision](t, "ListProvisions()")(page(w.stranger.ListProvisions(t.Context(), w.Org, store.ProvisionFilter{}, 0, 5))); len(list) != 0 {
+		t.Errorf("ListProvisions() as a stranger = %+v, want none", list)
 	}
 	wantRefused(t, "LogPage as a stranger", second(w.stranger.LogPage(t.Context(), d.ID, 0, 10, 1<<20)), "PT404", "provision_not_found")
 	if end := must[int64](t, "LogEnd()")(w.stranger.LogEnd(t.Context(), d.ID)); end != 0 {
 		t.Errorf("LogEnd() as a stranger = %d, want 0", end)
 	}
-	if clusters := must[[]store.Cluster](t, "Clusters()")(w.stranger.Clusters(t.Context())); len(clusters) != 0 {
-		t.Errorf("Clusters() as a stranger = %+v, want none", clusters)
+	if clusters := must[[]store.Cluster](t, "ListClusters()")(page(w.stranger.ListClusters(t.Context(), w.Org, "", 5))); len(clusters) != 0 {
+		t.Errorf("ListClusters() as a stranger = %+v, want none", clusters)
 	}
 }
 
@@ -74,12 +72,12 @@ func TestRolesDecide(t *testing.T) {
 		wantRefused(t, "Deploy as "+name, err, "PT404", "cluster_not_found")
 		wantRefused(t, "Cancel as "+name, second(s.Cancel(t.Context(), d.ID)), "PT404", "provision_not_found")
 	}
-	wantRefused(t, "CreateCluster as operator", second(w.operator.CreateCluster(t.Context(), "mine")), "PT422", "org_missing")
-	made := must[store.NewCluster](t, "CreateCluster as admin")(w.admin.CreateCluster(t.Context(), "mine"))
+	wantRefused(t, "CreateCluster as operator", second(w.operator.CreateCluster(t.Context(), w.Org, "mine")), "PT404", "org_not_found")
+	made := must[store.NewCluster](t, "CreateCluster as admin")(w.admin.CreateCluster(t.Context(), w.Org, "mine"))
 	if !strings.HasPrefix(made.Token, "tnd_") {
 		t.Errorf("CreateCluster().Token = %q, want tnd_…", made.Token)
 	}
-	wantRefused(t, "CreateCluster twice", second(w.admin.CreateCluster(t.Context(), "mine")), "PT409", "cluster_exists")
+	wantRefused(t, "CreateCluster twice", second(w.admin.CreateCluster(t.Context(), w.Org, "mine")), "PT409", "cluster_exists")
 }
 
 func TestBadSnapshotIsNamedByItsPath(t *testing.T) {
@@ -161,49 +159,23 @@ func TestRunningProvision(t *testing.T) {
 		t.Errorf("LogPage(after 1, limit 1) = %+v, want the second row", logs)
 	}
 
-	clusters := must[[]store.Cluster](t, "Clusters()")(w.viewer.Clusters(t.Context()))
+	clusters := must[[]store.Cluster](t, "ListClusters()")(page(w.viewer.ListClusters(t.Context(), w.Org, "", 5)))
 	if len(clusters) != 1 || clusters[0].Connectivity != "ONLINE" || len(clusters[0].Agents) != 1 || clusters[0].Agents[0].Name != "one" || !clusters[0].Agents[0].Alive {
-		t.Errorf("Clusters() = %+v, want one online with its agent", clusters)
+		t.Errorf("ListClusters() = %+v, want one online with its agent", clusters)
 	}
 }
 
-func TestFindCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	find := func(s *store.Store, ref string) string {
-		c, err := s.FindCluster(t.Context(), ref)
-		if err != nil {
-			return err.Error()
-		}
-		return c.Name
-	}
-	if got := find(w.viewer, ""); got != "prod" {
-		t.Errorf(`FindCluster("") = %s, want prod`, got)
-	}
-	w.NewCluster(t, "test")
-	for ref, want := range map[string]string{
-		"prod": "prod", strings.ToUpper(w.Cluster.String()): "prod", "": "several clusters: prod, test", "nope": "there are: prod, test",
-	} {
-		if got := find(w.viewer, ref); !strings.Contains(got, want) {
-			t.Errorf("FindCluster(%q) = %s, want %s", ref, got, want)
-		}
-	}
-	if got := find(w.stranger, "prod"); !strings.Contains(got, "no cluster") {
-		t.Errorf("FindCluster(prod) as a stranger = %s, want none", got)
-	}
-}
-
-func TestTemplatesOfTheClustersOrganisation(t *testing.T) {
+func TestTemplatesOfTheOrganisation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) VALUES ($1, 'hello', 'file:///x', 'v2')", w.Org)
 	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'other', 'file:///y', 'v1' FROM public.orgs WHERE name = 'elsewhere'")
-	got := must[[]store.Template](t, "Templates()")(w.viewer.Templates(t.Context(), w.Cluster))
+	got := must[[]store.Template](t, "ListTemplates()")(page(w.viewer.ListTemplates(t.Context(), w.Org, "", 5)))
 	if len(got) != 1 || got[0].Name != "hello" || got[0].Version != "v2" {
-		t.Errorf("Templates() = %+v, want hello only", got)
+		t.Errorf("ListTemplates() = %+v, want hello only", got)
 	}
-	if got := must[[]store.Template](t, "Templates()")(w.stranger.Templates(t.Context(), w.Cluster)); len(got) != 0 {
-		t.Errorf("Templates() as a stranger = %+v, want none", got)
+	if got := must[[]store.Template](t, "ListTemplates()")(page(w.stranger.ListTemplates(t.Context(), w.Org, "", 5))); len(got) != 0 {
+		t.Errorf("ListTemplates() as a stranger = %+v, want none", got)
 	}
 }
 
@@ -213,76 +185,6 @@ func TestNeitherIDNorNumber(t *testing.T) {
 	_, err := w.viewer.Provision(t.Context(), "p.number")
 	if _, ok := errors.AsType[*store.NotProvisionError](err); !ok {
 		t.Errorf("Provision(p.number) = %v, want a NotProvisionError", err)
-	}
-}
-
-func TestUnreachable(t *testing.T) {
-	t.Parallel()
-	_, err := store.Open(t.Context(), "postgres://me:s3cret-password@127.0.0.1:1/none", uuid.New())
-	if _, ok := errors.AsType[*store.UnreachableError](err); !ok {
-		t.Fatalf("Open(nothing there) = %v, want an UnreachableError", err)
-	}
-	if strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("error %q holds the password", err)
-	}
-	_, err = store.Open(t.Context(), "postgres://me:s3cret-password@127.0.0.1:none/x", uuid.New())
-	if err == nil || strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("Open(bad URL) = %v, want an error without the password", err)
-	}
-}
-
-func TestDatabaseGoesAway(t *testing.T) {
-	t.Parallel()
-	own := pgtest.OwnServer(t)
-	if err := migrate(t, own.URL); err != nil {
-		t.Fatal(err)
-	}
-	s := must[*store.Store](t, "Open()")(store.Open(t.Context(), own.URL, uuid.New()))
-	defer s.Close()
-	own.Stop(t)
-	_, err := s.Clusters(t.Context())
-	if _, ok := errors.AsType[*store.UnreachableError](err); !ok {
-		t.Errorf("Clusters() of a stopped database = %v, want an UnreachableError", err)
-	}
-	own.Start(t)
-	if _, err := s.Clusters(t.Context()); err != nil {
-		t.Errorf("Clusters() after a restart = %v, want nil", err)
-	}
-}
-
-func TestDatabaseWithoutContract(t *testing.T) {
-	t.Parallel()
-	_, err := store.Open(t.Context(), pgtest.OwnServer(t).URL, uuid.New())
-	if refused, ok := errors.AsType[*store.RefusedError](err); !ok || !strings.Contains(refused.Hint, "trellis migrate") {
-		t.Errorf("Open(no roles, no contract) = %v, want a hint to migrate", err)
-	}
-	_, err = store.Open(t.Context(), pgtest.New(t).URL, uuid.New())
-	if refused, ok := errors.AsType[*store.RefusedError](err); !ok || !strings.Contains(refused.Hint, "trellis migrate") {
-		t.Errorf("Open(no contract) = %v, want a hint to migrate", err)
-	}
-}
-
-func TestBootstrap(t *testing.T) {
-	t.Parallel()
-	db := pgtest.New(t, contract)
-	user := uuid.New()
-	for i, want := range []bool{true, false} {
-		if made, err := store.Bootstrap(t.Context(), db.URL, user); made != want || err != nil {
-			t.Errorf("Bootstrap() the %d. time = %t, %v, want %t", i+1, made, err, want)
-		}
-	}
-	s := must[*store.Store](t, "Open()")(store.Open(t.Context(), db.URL, user))
-	defer s.Close()
-	must[store.NewCluster](t, "CreateCluster()")(s.CreateCluster(t.Context(), "first"))
-}
-
-func TestCancelledContextStaysWhatItIs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := w.viewer.Clusters(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Clusters(cancelled) = %v, want context.Canceled", err)
 	}
 }
 
@@ -334,12 +236,12 @@ func TestHowFarAndWhyNot(t *testing.T) {
 	if p.AsOf.Before(*p.StartedAt) || len(p.Why) != 0 {
 		t.Errorf("AsOf = %s, Why = %+v, want a time after the start and no reason", p.AsOf, p.Why)
 	}
-	list := must[[]store.Provision](t, "Provisions()")(w.viewer.Provisions(t.Context(), 5))
+	list := must[[]store.Provision](t, "ListProvisions()")(page(w.viewer.ListProvisions(t.Context(), w.Org, store.ProvisionFilter{}, 0, 5)))
 	if p.Plan == nil || len(p.Plan.Resources) != 1 || list[1].Plan == nil || list[1].Plan.Add != 1 || len(list[1].Plan.Resources) != 0 {
 		t.Errorf("Plan = %+v and %+v in a list, want its resources there and only their number here", p.Plan, list[1].Plan)
 	}
 	if list[0].ID != next.ID || list[0].Stages != nil || list[1].Stages != nil {
-		t.Errorf("Provisions() = %+v, want both without stages", list)
+		t.Errorf("ListProvisions() = %+v, want both without stages", list)
 	}
 	why := list[0].Why
 	var about struct {

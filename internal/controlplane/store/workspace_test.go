@@ -36,7 +36,7 @@ func TestReleaseOfAHeldWorkspace(t *testing.T) {
 	if got := w.waiting(t, next.ID); !strings.Contains(got, "the workspace is held by provision 1: ") {
 		t.Errorf("Waiting = %q, want the hold", got)
 	}
-	found := must[store.Workspace](t, "FindWorkspace()")(w.viewer.FindWorkspace(t.Context(), "a"))
+	found := must[store.Workspace](t, "WorkspaceByRef()")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
 	for name, s := range map[string]*store.Store{"viewer": w.viewer, "operator": w.operator, "stranger": w.stranger} {
 		wantRefused(t, "Release as "+name, s.Release(t.Context(), found.ID, ""), "PT404", "workspace_not_found")
 	}
@@ -69,14 +69,14 @@ func TestWaitingForTheAgentThatKeepsTheState(t *testing.T) {
 		if told := strings.Contains(got, "one on one.example, last heard of at "); told == online {
 			t.Errorf("Waiting while the agent was heard of at %s = %q, want the agent named: %t", seen, got, !online)
 		}
-		if clusters := must[[]store.Cluster](t, "Clusters()")(w.viewer.Clusters(t.Context())); clusters[0].Agents[0].Alive != online {
+		if clusters := must[[]store.Cluster](t, "ListClusters()")(page(w.viewer.ListClusters(t.Context(), w.Org, "", 5))); clusters[0].Agents[0].Alive != online {
 			t.Errorf("Alive of an agent heard of at %s = %t, want %t", seen, !online, online)
 		}
 	}
 }
 
 // A state that is a local file is told with the agent that has it.
-func TestFindWorkspaceTellsItsHome(t *testing.T) {
+func TestWorkspaceByRefTellsItsHome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.deploy(t)
@@ -85,61 +85,61 @@ func TestFindWorkspaceTellsItsHome(t *testing.T) {
 	if err := q.Report(t.Context(), a.ClaimID, local); err != nil {
 		t.Fatal(err)
 	}
-	found := must[store.Workspace](t, "FindWorkspace(a)")(w.viewer.FindWorkspace(t.Context(), "a"))
+	found := must[store.Workspace](t, "WorkspaceByRef(a)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
 	if want := "one on one.example"; found.Home != want {
 		t.Errorf("Home = %q, want %q", found.Home, want)
 	}
 	w.Exec(t, "DELETE FROM public.agents")
-	found = must[store.Workspace](t, "FindWorkspace(a)")(w.viewer.FindWorkspace(t.Context(), "a"))
+	found = must[store.Workspace](t, "WorkspaceByRef(a)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
 	if want := w.Text(t, "SELECT home_instance::text FROM public.workspaces"); found.Home != want {
 		t.Errorf("Home on an agent that is not known = %q, want its instance, %q", found.Home, want)
 	}
 }
 
-func TestFindWorkspace(t *testing.T) {
+func TestWorkspaceByRef(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.deploy(t)
-	found := must[store.Workspace](t, "FindWorkspace(a)")(w.viewer.FindWorkspace(t.Context(), "a"))
+	found := must[store.Workspace](t, "WorkspaceByRef(a)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
 	if found.Name != "a" || found.Cluster != "prod" {
-		t.Errorf("FindWorkspace(a) = %+v, want a on cluster prod", found)
+		t.Errorf("WorkspaceByRef(a) = %+v, want a on cluster prod", found)
 	}
-	byID := must[store.Workspace](t, "FindWorkspace(id)")(w.viewer.FindWorkspace(t.Context(), strings.ToUpper(found.ID.String())))
+	byID := must[store.Workspace](t, "WorkspaceByRef(id)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, strings.ToUpper(found.ID.String())))
 	if byID != found {
-		t.Errorf("FindWorkspace(id) = %+v, want %+v", byID, found)
+		t.Errorf("WorkspaceByRef(id) = %+v, want %+v", byID, found)
 	}
 	// A workspace may be named like another's id.
 	named := strings.Replace(snapshot, `"workspace": "a"`, `"workspace": "`+found.ID.String()+`"`, 1)
 	if _, err := w.operator.Deploy(t.Context(), w.Cluster, provision.OperationApply, []byte(named)); err != nil {
 		t.Fatal(err)
 	}
-	byID = must[store.Workspace](t, "FindWorkspace(id and name)")(w.viewer.FindWorkspace(t.Context(), found.ID.String()))
+	byID = must[store.Workspace](t, "WorkspaceByRef(id and name)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, found.ID.String()))
 	if byID != found {
-		t.Errorf("FindWorkspace(id and name) = %+v, want %+v: the id counts", byID, found)
+		t.Errorf("WorkspaceByRef(id and name) = %+v, want %+v: the id counts", byID, found)
 	}
-	wantRefused(t, "FindWorkspace(b)", second(w.viewer.FindWorkspace(t.Context(), "b")), "PT404", "workspace_not_found")
-	wantRefused(t, "FindWorkspace as a stranger", second(w.stranger.FindWorkspace(t.Context(), "a")), "PT404", "workspace_not_found")
+	wantRefused(t, "WorkspaceByRef(b)", second(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "b")), "PT404", "workspace_not_found")
+	wantRefused(t, "WorkspaceByRef as a stranger", second(w.stranger.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a")), "PT404", "workspace_not_found")
 
 	cluster, _ := w.NewCluster(t, "other")
 	if _, err := w.operator.Deploy(t.Context(), cluster, provision.OperationApply, []byte(snapshot)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.viewer.FindWorkspace(t.Context(), "a")
-	wantRefused(t, "FindWorkspace of two", err, "PT422", "workspace_ambiguous")
-	if err == nil || !strings.Contains(err.Error(), found.ID.String()+" on cluster prod") {
+	_, err := w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a")
+	wantRefused(t, "WorkspaceByRef of two", err, "PT422", "workspace_ambiguous")
+	if err == nil || !strings.Contains(err.Error(), found.ID.String()+" (on cluster prod)") {
 		t.Errorf("error = %v, want the ids to choose from", err)
 	}
 }
 
 // What goes on in a workspace, in a word.
-func TestWorkspaces(t *testing.T) {
+func TestListWorkspaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	doing := func(want string) {
 		t.Helper()
-		found := must[[]store.Standing](t, "Workspaces()")(w.viewer.Workspaces(t.Context(), 10))
+		found := must[[]store.Standing](t, "ListWorkspaces()")(page(w.viewer.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10)))
 		if len(found) != 1 || found[0].Cluster != "prod" || found[0].Doing != want || found[0].Number == nil {
-			t.Errorf("Workspaces() = %+v, want one on prod, %q", found, want)
+			t.Errorf("ListWorkspaces() = %+v, want one on prod, %q", found, want)
 		}
 	}
 	const again = `{"template_source": {"repo": "https://git.example/acme/envtempl", "version": "v1"}, "workspace": "a", "max_attempts": 2}`
@@ -154,8 +154,8 @@ func TestWorkspaces(t *testing.T) {
 	doing("waiting to try again")
 	w.Exec(t, "SELECT public.cancel_provision(id) FROM public.provisions WHERE retry_of = $1", d.ID)
 	doing("")
-	if found := must[[]store.Standing](t, "Workspaces()")(w.stranger.Workspaces(t.Context(), 10)); len(found) != 0 {
-		t.Errorf("Workspaces() as a stranger = %+v, want none", found)
+	if found := must[[]store.Standing](t, "ListWorkspaces()")(page(w.stranger.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10))); len(found) != 0 {
+		t.Errorf("ListWorkspaces() as a stranger = %+v, want none", found)
 	}
 }
 
