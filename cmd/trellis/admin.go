@@ -37,7 +37,7 @@ as its admin. Where there is an organisation, nothing is changed. It is not need
 "trellis serve" has an issuer of identities and names the first admin.`,
 		Example: `  trellis admin init --database-url postgres://owner@db.example/tendril
   trellis admin token --database-url postgres://owner@db.example/tendril | trellis login https://trellis.example --token-file -`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: a.asOwner(func(ctx context.Context, url string) error {
 			made, err := store.Bootstrap(ctx, url, devstack.LocalUser)
 			if err != nil {
@@ -72,7 +72,7 @@ func (a *app) adminTokenCommand() *cobra.Command {
 good for the API of any server on that database until it is revoked; one of the same
 name that was made before ends.`,
 		Example: `  trellis admin token --database-url postgres://owner@db.example/tendril | trellis login https://trellis.example --token-file -`,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: a.asOwner(func(ctx context.Context, url string) error {
 			d, err := store.Connect(ctx, url, 1)
 			if err != nil {

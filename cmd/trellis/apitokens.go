@@ -23,7 +23,7 @@ cannot make others: do that on the server's account page.`,
 	lists := &cobra.Command{
 		Use:   "list",
 		Short: "List your own API tokens",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			tokens, err := s.APITokens(ctx)
 			if err != nil {

@@ -94,6 +94,7 @@ awaits approval.`,
 	flags.StringVar(&a.context, "context", "", `server to ask, by the name that "trellis contexts" lists; default: the current one`)
 	flags.StringVar(&a.org, "org", "", "organisation, by name or id, where you belong to several (TRELLIS_ORG)")
 	a.addVerbs(root)
+	a.fitHelp(root)
 	return root
 }
 
@@ -139,11 +140,29 @@ func verb(cmd *cobra.Command, args []string) error {
 	return wrongUsage("there is no %q%s", cmd.CommandPath()+" "+args[0], provision.DidYouMean(args[0], known))
 }
 
+// none wants no argument.
+func none(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return wrongUsage("%s takes no argument, and there is %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
 // one wants one argument, which what names.
 func one(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return wrongUsage("give one argument, %s; there are %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+// atMostOne wants one argument or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return wrongUsage("give one argument at most, %s; there are %d", what, len(args))
 		}
 		return nil
 	}

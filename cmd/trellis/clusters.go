@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,24 +59,17 @@ func (a *app) clustersListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List clusters and their agents",
 		Example: `  trellis clusters list`,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			clusters, err := s.Clusters(ctx)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case out == "json":
-				return a.printJSON(clusters)
-			case len(clusters) == 0:
-				a.say("There is no cluster yet.")
-				return nil
 			}
-			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(table, "NAME\tSTATE\tLAST SEEN\tAGENTS\tKEY") // Flush tells of errors
+			var rows []string
 			for _, c := range clusters {
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Connectivity, lastSeen(c), agents(c), keyOf(c))
+				rows = append(rows, row(c.Name, c.Connectivity, lastSeen(c), agents(c), keyOf(c)))
 			}
-			return table.Flush()
+			return a.listing(out, clusters, "There is no cluster yet: an admin makes one with trellis clusters create.", "NAME\tSTATE\tLAST SEEN\tAGENTS\tKEY", rows)
 		}),
 	}
 	addFormat(cmd, &out)

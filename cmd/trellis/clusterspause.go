@@ -74,7 +74,7 @@ start them again within that time.`,
 			if out == "json" {
 				return a.printJSON(store.NewCluster{ID: c.ID, Token: token})
 			}
-			a.say("The new agent token of cluster %s, which is shown only now; those before it end in %s:", c.Name, overlap)
+			a.say("The new agent token of cluster %s, which is shown only now; those before it end in %s:", c.Name, span(overlap))
 			return a.print("%s", token)
 		}),
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -43,25 +42,21 @@ func (a *app) contextsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the servers that you are logged in to",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := a.listContexts()
 			if err != nil {
 				return err
 			}
-			if out == "json" {
-				return a.printJSON(list)
-			}
-			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(table, "\tNAME\tSERVER\tAS\tORG") // Flush tells of errors
+			var rows []string
 			for _, c := range list {
 				mark := ""
 				if c.Current {
 					mark = "*"
 				}
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", mark, c.Name, c.URL, plain(c.User, a.out.tty), c.Org)
+				rows = append(rows, row(mark, c.Name, c.URL, c.User, c.Org))
 			}
-			return table.Flush()
+			return a.listing(out, list, "", "\tNAME\tSERVER\tAS\tORG", rows) // local is always there
 		},
 	}
 	addFormat(cmd, &out)
@@ -152,7 +147,7 @@ func (a *app) logoutCommand() *cobra.Command {
 		Use:               "logout [CONTEXT]",
 		Short:             "Revoke the token of a server, and forget it",
 		Long:              `Revokes the token that "trellis login" has kept of a server, the current one unless another is named, and forgets it.`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne("a context's name"),
 		ValidArgsFunction: a.completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.untilInterrupted(cmd, func(ctx context.Context) error { return a.logout(ctx, args, out) })

@@ -32,7 +32,7 @@ func (a *app) demoCommand() *cobra.Command {
 the instance that runs on the data directory, else starts one and ends it
 afterwards. The exit code is the provision's.`,
 		Example: `  trellis demo`,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd, flags) },
 	}
 	flags.add(cmd, "127.0.0.1:0") // any free port: nobody has to know it

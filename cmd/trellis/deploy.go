@@ -54,7 +54,7 @@ func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) 
 	var sealed sealedFlags
 	var follow bool
 	var out format
-	cmd.Args = cobra.NoArgs
+	cmd.Args = none
 	cmd.RunE = a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, _ []string) (err error) {
 		if err := followOrJSON(follow, out); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +28,7 @@ With --now it is looked for at once, with --every by a schedule.`,
 		Example: `  trellis drift
   trellis drift demo/hello --now --follow
   trellis drift demo/hello --every 24h`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("a workspace's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			schedule := cmd.Flags().Changed("every")
 			switch {
@@ -58,7 +57,7 @@ With --now it is looked for at once, with --every by a schedule.`,
 				if never {
 					return a.print("Workspace %s is not looked at for drift any more.", w.Name)
 				}
-				return a.print("Workspace %s is looked at for drift every %s.", w.Name, strings.TrimSuffix(strings.TrimSuffix(every.String(), "0s"), "0m"))
+				return a.print("Workspace %s is looked at for drift every %s.", w.Name, span(every))
 			}
 			if now {
 				if err := followOrJSON(follow, out); err != nil {
@@ -90,21 +89,14 @@ With --now it is looked for at once, with --every by a schedule.`,
 
 func (a *app) printDrifts(ctx context.Context, s *client.Client, out format) error {
 	list, err := s.Drifts(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case out == "json":
-		return a.printJSON(list)
-	case len(list) == 0:
-		a.say("No workspace is looked at for drift yet.")
-		return nil
 	}
-	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "WORKSPACE\tCLUSTER\tDRIFTED\tLOOKED AT\tEVERY") // Flush tells of errors
+	var rows []string
 	for _, d := range list {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", d.Workspace, d.Cluster, drifted(d), lookedAt(d), interval(d))
+		rows = append(rows, row(d.Workspace, d.Cluster, drifted(d), at(d.LookedAt), interval(d)))
 	}
-	return table.Flush()
+	return a.listing(out, list, "No workspace is looked at for drift yet.", "WORKSPACE\tCLUSTER\tDRIFTED\tLOOKED AT\tEVERY", rows)
 }
 
 func (a *app) printDrift(cmd *cobra.Command, d store.Drift) error {
@@ -113,7 +105,7 @@ func (a *app) printDrift(cmd *cobra.Command, d store.Drift) error {
 		return nil
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s on cluster %s: %s (looked at %s, schedule: %s)\n", d.Workspace, d.Cluster, drifted(d), lookedAt(d), interval(d))
+	fmt.Fprintf(&text, "%s on cluster %s: %s (looked at %s, schedule: %s)\n", d.Workspace, d.Cluster, drifted(d), at(d.LookedAt), interval(d))
 	for _, change := range d.Changes {
 		text.WriteString(a.changeLines(change))
 	}
@@ -133,16 +125,9 @@ func drifted(d store.Drift) string {
 	return fmt.Sprintf("%d resources", d.Count)
 }
 
-func lookedAt(d store.Drift) string {
-	if d.LookedAt == nil {
-		return "never"
-	}
-	return d.LookedAt.Local().Format(time.DateTime)
-}
-
 func interval(d store.Drift) string {
 	if d.Every == nil {
 		return "none"
 	}
-	return seconds(time.Duration(*d.Every * float64(time.Second)))
+	return span(time.Duration(*d.Every * float64(time.Second)))
 }

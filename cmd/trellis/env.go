@@ -22,7 +22,7 @@ secrets; TRELLIS_TOKEN ends with the instance.`,
   psql "$TRELLIS_DATABASE_URL"
   curl -H "Authorization: Bearer $TRELLIS_TOKEN" "$TRELLIS_URL/api/v1/provisions"
   tendril run --name second --data-dir ./second`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			runtime, err := devstack.ReadRuntime(a.dataDir)
 			if err != nil {

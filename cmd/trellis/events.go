@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ func (a *app) auditCommand() *cobra.Command {
 		Use:     "audit",
 		Short:   "List who did what in the organisation, the newest first",
 		Example: `  trellis audit -n 20`,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			if limit < 1 || limit > 10000 {
 				return wrongUsage("--limit: from 1 to 10000 are possible")
@@ -57,7 +58,7 @@ func (a *app) auditCommand() *cobra.Command {
 			}
 			var rows []string
 			for _, e := range entries {
-				rows = append(rows, row(e.At.Local().Format(time.DateTime), whoDid(e), e.Action, e.Object, oneLine(e.Detail)))
+				rows = append(rows, row(e.At.Local().Format(time.DateTime), whoDid(e), e.Action, strings.TrimSpace(e.Object+" "+e.Called), oneLine(e.Detail)))
 			}
 			return a.listing(out, entries, "Nothing is in the audit yet.", "AT\tWHO\tDID\tTO\tDETAIL", rows)
 		}),

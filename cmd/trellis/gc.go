@@ -42,7 +42,7 @@ seconds for each GB that is left) nobody reads a log and agents keep their lines
 		Example: `  trellis gc --dry-run
   trellis gc --compact --database-url postgres://owner@db.example/tendril
   trellis gc --older-than "30 days" -o json`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: a.asOwner(func(ctx context.Context, url string) error { return a.gc(ctx, url, f) }),
 	}
 	flags := cmd.Flags()

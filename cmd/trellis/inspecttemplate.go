@@ -14,7 +14,7 @@ const inspectVerb = "inspect-template"
 // at: what is in it must not take this one along.
 func (a *app) inspectTemplateCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: inspectVerb, Short: "Look at one template, as trellis asks on stdin", Hidden: true, Args: cobra.NoArgs,
+		Use: inspectVerb, Short: "Look at one template, as trellis asks on stdin", Hidden: true, Args: none,
 		RunE: func(*cobra.Command, []string) error {
 			if code := inspect.Child(os.Stdin, os.Stdout); code != exitOK {
 				return outcome(code)

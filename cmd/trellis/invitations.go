@@ -54,7 +54,7 @@ func (a *app) membersInvitationsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invitations",
 		Short: "List the invitations that nobody has accepted",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Invitations(ctx)
 			if err != nil {

@@ -27,7 +27,7 @@ With it, it is for "trellis serve" on that database, and a way in when the issue
 of identities is away; the local user sees there what they are a member of.`,
 		Example: `  trellis link
   trellis link --database-url postgres://me@db.example/tendril --public-url https://tendril.example`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given, err := a.givenDatabase()
 			if err != nil {

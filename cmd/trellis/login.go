@@ -43,12 +43,7 @@ never on the command line, which others on this machine can see.
 Without URL it is the current context's server.`,
 		Example: `  trellis login https://trellis.example
   trellis login https://trellis.example --token-file - < token.txt`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return wrongUsage("give one argument, the server's URL; there are %d", len(args))
-			}
-			return nil
-		},
+		Args: atMostOne("the server's URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.untilInterrupted(cmd, func(ctx context.Context) error { return a.login(ctx, args, f, out) })
 		},

@@ -31,7 +31,7 @@ func (a *app) membersListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List who belongs to the organisation, and their roles",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			members, err := s.Members(ctx)
 			if err != nil {

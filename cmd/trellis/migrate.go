@@ -36,7 +36,7 @@ nothing, and does nothing to a database that has had it.`,
 		Example: `  trellis migrate --database-url postgres://me@db.example/tendril
   trellis migrate --print > tendril.sql
   trellis migrate --print --database-url postgres://me@db.example/tendril | less`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

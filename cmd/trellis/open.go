@@ -20,7 +20,7 @@ func (a *app) openCommand() *cobra.Command {
 first page. For what "trellis up" runs here, "trellis link" prints a link that signs a
 browser in.`,
 		Example: `  trellis open 12`,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOne("a provision's number or id, or a workspace"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			page := s.URL() + "/"
 			switch {

@@ -75,6 +75,17 @@ func row(cells ...any) string {
 	return strings.Join(texts, "\t")
 }
 
+// span is a duration as people write it: 24h, 90m.
+func span(d time.Duration) string {
+	text := d.String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, none) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
 // at is a time as people read it; "-" for none.
 func at(t *time.Time) string {
 	if t == nil {

@@ -63,7 +63,7 @@ that is named with it.
   TRELLIS_DATABASE_URL=postgres://… trellis serve --trusted-proxy 10.0.0.0/8
   trellis serve --public-url https://tendril.example --oidc-issuer https://accounts.example \
       --oidc-client-id tendril --oidc-client-secret-file secret --first-admin ada@example.com`,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.LocalFlags()) },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, o, f) },
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -121,25 +119,18 @@ func (a *app) stateVersionsCommand() *cobra.Command {
 				return err
 			}
 			list, err := s.StateVersions(ctx, w.ID)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case out == "json":
-				return a.printJSON(list)
-			case len(list) == 0:
-				a.say("No managed state is kept of workspace %s.", w.Name)
-				return nil
 			}
-			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(table, "VERSION\tSERIAL\tSTORED\tBYTES, SEALED") // Flush tells of errors
+			var rows []string
 			for _, v := range list {
 				serial := "-"
 				if v.Serial != nil {
 					serial = fmt.Sprint(*v.Serial)
 				}
-				_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%d\n", v.Version, serial, v.StoredAt.Local().Format(time.DateTime), v.Bytes)
+				rows = append(rows, row(v.Version, serial, at(&v.StoredAt), v.Bytes))
 			}
-			return table.Flush()
+			return a.listing(out, list, "No managed state is kept of workspace "+w.Name+".", "VERSION\tSERIAL\tSTORED\tBYTES, SEALED", rows)
 		}),
 	}
 	addFormat(cmd, &out)

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +30,7 @@ fared: for that, see "trellis logs --follow".`,
 		Example: `  trellis status
   trellis status 12
   trellis status 12 -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("a provision's number or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				p, err := s.Provision(ctx, args[0])
@@ -47,16 +46,10 @@ fared: for that, see "trellis logs --follow".`,
 				return wrongUsage("--limit: from 1 to 1000 are possible")
 			}
 			list, err := s.Provisions(ctx, limit)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case out == "json":
-				return a.printJSON(list)
-			case len(list) == 0:
-				a.say("Nothing has been deployed yet.")
-				return nil
 			}
-			return a.printList(cmd, list)
+			return a.printList(cmd, list, out)
 		}),
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "how many to list")
@@ -64,18 +57,16 @@ fared: for that, see "trellis logs --follow".`,
 	return cmd
 }
 
-func (a *app) printList(cmd *cobra.Command, list []store.Provision) error {
-	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NUMBER\tSTATUS\tWORKSPACE\tTEMPLATE\tAGE\tTOOK\tWHERE") // Flush tells of errors
+func (a *app) printList(cmd *cobra.Command, list []store.Provision, out format) error {
+	var rows []string
 	for _, p := range list {
 		name := strings.TrimSuffix(path.Base(path.Join(p.Template.Repo, p.Template.Path)), ".git")
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s %s\t%s\t%s\t%s\n", p.Number, p.Status, p.Workspace, name, p.Template.Version,
-			seconds(max(0, p.AsOf.Sub(p.CreatedAt))), took(p), plain(where(p), a.out.tty))
+		rows = append(rows, row(p.Number, p.Status, p.Workspace, name+" "+p.Template.Version, seconds(max(0, p.AsOf.Sub(p.CreatedAt))), took(p), where(p)))
 	}
-	if err := table.Flush(); err != nil {
+	if err := a.listing(out, list, "Nothing has been deployed yet.", "NUMBER\tSTATUS\tWORKSPACE\tTEMPLATE\tAGE\tTOOK\tWHERE", rows); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(list, func(p store.Provision) bool { return len(p.Why) > 0 }) {
+	if out != "json" && slices.ContainsFunc(list, func(p store.Provision) bool { return len(p.Why) > 0 }) {
 		a.say("What to do about one that waits: %s", a.hint(cmd, "status NUMBER"))
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestAgesAreByTheClockOfTheDatabase(t *testing.T) {
 		Stages: []store.StageTime{{Attempt: 1, Stage: provision.StagePlan, StartedAt: began.Add(80 * time.Second)}}}
 	var out bytes.Buffer
 	a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
-	if err := a.printList(&cobra.Command{}, []store.Provision{p}); err != nil {
+	if err := a.printList(&cobra.Command{}, []store.Provision{p}, "text"); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "2 min 30 s 1 min 30 s") {
@@ -78,7 +78,7 @@ func TestListSaysWhereToLook(t *testing.T) {
 	list := func(p store.Provision) string {
 		var out bytes.Buffer
 		a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
-		if err := a.printList(&cobra.Command{}, []store.Provision{p}); err != nil {
+		if err := a.printList(&cobra.Command{}, []store.Provision{p}, "text"); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

@@ -67,7 +67,9 @@ func seconds(d time.Duration) string {
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case d < time.Hour:
 		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
-	default:
+	case d < 48*time.Hour:
 		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 	}
 }

@@ -29,7 +29,7 @@ func (a *app) templatesListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the templates of the catalogue",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Templates(ctx)
 			if err != nil {

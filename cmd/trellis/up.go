@@ -50,7 +50,7 @@ once.`,
   trellis up --data-dir look --sample
   trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
   trellis up --database-url postgres://me@db.example/tendril`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.up(cmd, flags) },
 	}
 	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to look at the console with; once")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -47,60 +46,6 @@ func status(t *testing.T, dir, ref string) store.Provision {
 		t.Fatalf("status %s: exit code %d, %v\n%s%s", ref, r.code, err, r.out, r.stderr)
 	}
 	return p
-}
-
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		args string
-		want string
-	}{
-		{"tatus", `did you mean "status"?`},
-		{"clusters crate x", `did you mean "create"?`},
-		{"logs", "give one argument, a provision's number or id"},
-		{"deploy --nope", "unknown flag: --nope"},
-		{"status -o xml", "must be text or json"},
-		{"up extra", "unknown command"},
-	} {
-		r := trellis(t, strings.Fields(tt.args)...)
-		r.want(t, tt.args, exitUsage, tt.want, "--help")
-		if r.out != "" || strings.Count(r.stderr, "\n") > 3 {
-			t.Errorf("%s said %q and %q, want a few lines on stderr only", tt.args, r.out, r.stderr)
-		}
-	}
-	trellis(t).want(t, "trellis", exitOK, "trellis demo")
-	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 4, go1.")
-	trellis(t, "version", "-o", "json").want(t, "version -o json", exitOK, `"commit": `, `"contract": 4,`, `"platform": `)
-	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
-		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
-	}
-	trellis(t, "tendril", "version").want(t, "tendril version", exitOK, "tendril ")
-	trellis(t, "tendril", "run").want(t, "tendril run without configuration", exitUsage, "queue.url: missing")
-}
-
-func TestNothingRuns(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, verb := range []string{"status", "logs 1", "cancel 1", "release a/b", "env", "migrate", "clusters list", "deploy --template hello --workspace a"} {
-		r := trellis(t, append(strings.Fields(verb), "--data-dir", dir)...)
-		r.want(t, verb, exitUnreachable, "trellis up is not running (looked in "+dir+"); start it with `trellis up`, or log in to a server: trellis login URL")
-		if r.out != "" || strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("%s said %q and %q, want one line on stderr", verb, r.out, r.stderr)
-		}
-	}
-	for _, verb := range []string{"migrate", "up", "admin token"} {
-		r := trellisEnv(t, []string{"TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"}, append(strings.Fields(verb), "--data-dir", dir)...)
-		r.want(t, verb+" without a database", exitUnreachable)
-		if strings.Contains(r.out+r.stderr, "s3cret") {
-			t.Errorf("%s shows the password: %s%s", verb, r.out, r.stderr)
-		}
-	}
-	// People ask a server: a database is for who runs one.
-	home := []string{"HOME=" + t.TempDir()}
-	trellisEnv(t, append(home, "TRELLIS_DATABASE_URL=postgres://me:s3cret@127.0.0.1:1/x"), "status").
-		want(t, "status of a database", exitUsage, "TRELLIS_DATABASE_URL is for up, serve, migrate, gc, link and admin", "trellis login URL")
-	trellisEnv(t, home, "status", "--database-url", "postgres://me:s3cret@127.0.0.1:1/x").
-		want(t, "status of a database", exitUsage, "--database-url is for up, serve, migrate, gc, link and admin", "trellis login URL")
 }
 
 // Every verb against one instance, in the order a newcomer meets them.
@@ -216,94 +161,6 @@ case "$TENDRIL_API_TOKEN" in tnd_*) ;; *) exit 9 ;; esac
 	if err != nil || !strings.Contains(string(out), "SUCCESS") {
 		t.Errorf("status by what env exports: %v\n%s", err, out)
 	}
-}
-
-// nothingLives looks for processes whose command line names the directory.
-func nothingLives(t *testing.T, dir string) {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		line, err := os.ReadFile(name)
-		if err == nil && strings.Contains(string(line), dir) {
-			t.Errorf("still alive: %s", strings.ReplaceAll(string(line), "\x00", " "))
-		}
-	}
-}
-
-func TestSecondInterruptEndsRunsNow(t *testing.T) {
-	t.Parallel()
-	dir := pgtest.Dir(t)
-	s := up(t, dir)
-	trellis(t, "deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--var", "steps=1000", "--data-dir", dir).want(t, "deploy", exitOK)
-	follower := begin(t, "logs", "1", "--follow", "--data-dir", dir)
-	follower.await(t, "step 1 of 1000")
-	children, err := process.Descendants(s.cmd.Process.Pid)
-	if err != nil || len(children) == 0 {
-		t.Fatalf("Descendants() = %v, %v, want those of up", children, err)
-	}
-	s.signal(os.Interrupt)
-	s.await(t, "Waiting for what runs to finish: #1 a.")
-	s.signal(os.Interrupt)
-	if code := s.end(t); code != exitOK {
-		t.Errorf("up after two interrupts: exit code %d, want 0\n%s", code, s.said)
-	}
-	for _, p := range children {
-		if process.Alive(p.PID) {
-			t.Errorf("process %d (%s) has survived", p.PID, p.Name)
-		}
-	}
-	follower.await(t, "Provision 1 failed")
-
-	up(t, dir)
-	if p := status(t, dir, "1"); p.Status != provision.Failed || *p.ErrorCode != string(provision.CodeAgentDrained) {
-		t.Errorf("after a restart it is %s, want FAILED agent_drained", p.Status)
-	}
-}
-
-// A demo ends what it has begun, also when it is interrupted, and joins what runs.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	dir := pgtest.Dir(t)
-	s := begin(t, "demo", "--data-dir", dir)
-	s.await(t, "step 1 of 8")
-	s.signal(os.Interrupt)
-	if code := s.end(t); code != exitInterrupted {
-		t.Errorf("demo after an interrupt: exit code %d, want %d\n%s", code, exitInterrupted, s.said)
-	}
-	nothingLives(t, dir)
-	trellis(t, "demo", "--data-dir", dir).want(t, "demo", exitOK, "step 8 of 8: growing", "Provision 2 succeeded")
-	nothingLives(t, dir)
-
-	// Joins what runs, and leaves it running.
-	up(t, dir)
-	if p := status(t, dir, "1"); p.Status != provision.Cancelled {
-		t.Errorf("the provision of the demo that was interrupted is %s, want CANCELLED", p.Status)
-	}
-	trellis(t, "demo", "--data-dir", dir).want(t, "demo beside up", exitOK, "Using the instance that runs", "Provision 3 succeeded")
-	trellis(t, "status", "--data-dir", dir).want(t, "status after a demo", exitOK, "demo/hello")
-}
-
-// A parent that is killed takes everything with it, and the next start goes on.
-func TestKilledUp(t *testing.T) {
-	t.Parallel()
-	dir := pgtest.Dir(t)
-	s := up(t, dir)
-	children, err := process.Descendants(s.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.signal(os.Kill)
-	s.end(t)
-	for _, p := range children {
-		eventually(t, "the end of "+p.Name, func() string { return "" }, func() bool { return !process.Alive(p.PID) })
-	}
-	trellis(t, "status", "--data-dir", dir).want(t, "status after a kill", exitUnreachable, "trellis up is not running")
-	trellis(t, "env", "--data-dir", dir).want(t, "env after a kill", exitUnreachable, "trellis up is not running")
-	up(t, dir)
-	trellis(t, "status", "--data-dir", dir).want(t, "status after a restart", exitOK)
 }
 
 // ownServer migrates a database of the test's own by hand, serves it, and returns

@@ -12,7 +12,7 @@ func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print this program's version and the contract it speaks",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: func(*cobra.Command, []string) error {
 			info := version.Of(queue.Contract)
 			return a.answer(out, info, "%s", info.Sentence("trellis"))

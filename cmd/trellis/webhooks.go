@@ -32,7 +32,7 @@ func (a *app) webhooksListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List webhooks, and what each is told of",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Webhooks(ctx)
 			if err != nil {

@@ -15,7 +15,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "whoami",
 		Short: "Say which server is asked, and as whom",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			me, err := s.Me(ctx)
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,31 +20,24 @@ func (a *app) workspacesCommand() *cobra.Command {
 		Use:     "workspaces",
 		Short:   "List workspaces, and what goes on there",
 		Example: `  trellis workspaces`,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			if limit < 1 || limit > 10000 {
 				return wrongUsage("--limit: from 1 to 10000 are possible")
 			}
 			list, err := s.Workspaces(ctx, limit)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case out == "json":
-				return a.printJSON(list)
-			case len(list) == 0:
-				a.say("There is no workspace yet: the first deploy makes one.")
-				return nil
 			}
-			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(table, "WORKSPACE\tCLUSTER\tRESOURCES\tLATEST\tAGE\tDOING") // Flush tells of errors
+			var rows []string
 			for _, w := range list {
 				latest, age := "-", "-"
 				if w.Number != nil {
 					latest, age = fmt.Sprintf("%d %s", *w.Number, *w.Status), seconds(max(0, time.Since(*w.Since)))
 				}
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", w.Name, w.Cluster, w.Resources, latest, age, plain(w.Doing, a.out.tty))
+				rows = append(rows, row(w.Name, w.Cluster, w.Resources, latest, age, w.Doing))
 			}
-			return table.Flush()
+			return a.listing(out, list, "There is no workspace yet: the first deploy makes one.", "WORKSPACE\tCLUSTER\tRESOURCES\tLATEST\tAGE\tDOING", rows)
 		}),
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 1000, "how many to list")
@@ -67,21 +59,14 @@ func (a *app) resourcesCommand() *cobra.Command {
 				return err
 			}
 			list, err := s.Resources(ctx, w.ID)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case out == "json":
-				return a.printJSON(list)
-			case len(list) == 0:
-				a.say("Nothing exists in workspace %s, as far as its runs have told.", w.Name)
-				return nil
 			}
-			table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(table, "ADDRESS\tID\tIP\tSTATUS") // Flush tells of errors
+			var rows []string
 			for _, r := range list {
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", plain(r.Address, a.out.tty), plain(deref(r.ExternalID), a.out.tty), strings.Join(r.IPAddresses, " "), deref(r.Status))
+				rows = append(rows, row(r.Address, deref(r.ExternalID), strings.Join(r.IPAddresses, " "), deref(r.Status)))
 			}
-			return table.Flush()
+			return a.listing(out, list, "Nothing exists in workspace "+w.Name+", as far as its runs have told.", "ADDRESS\tID\tIP\tSTATUS", rows)
 		}),
 	}
 	addFormat(cmd, &out)

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// nothingLives looks for processes whose command line names the directory.
+func nothingLives(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		line, err := os.ReadFile(name)
+		if err == nil && strings.Contains(string(line), dir) {
+			t.Errorf("still alive: %s", strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+}
+
+func TestSecondInterruptEndsRunsNow(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	s := up(t, dir)
+	trellis(t, "deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--var", "steps=1000", "--data-dir", dir).want(t, "deploy", exitOK)
+	follower := begin(t, "logs", "1", "--follow", "--data-dir", dir)
+	follower.await(t, "step 1 of 1000")
+	children, err := process.Descendants(s.cmd.Process.Pid)
+	if err != nil || len(children) == 0 {
+		t.Fatalf("Descendants() = %v, %v, want those of up", children, err)
+	}
+	s.signal(os.Interrupt)
+	s.await(t, "Waiting for what runs to finish: #1 a.")
+	s.signal(os.Interrupt)
+	if code := s.end(t); code != exitOK {
+		t.Errorf("up after two interrupts: exit code %d, want 0\n%s", code, s.said)
+	}
+	for _, p := range children {
+		if process.Alive(p.PID) {
+			t.Errorf("process %d (%s) has survived", p.PID, p.Name)
+		}
+	}
+	follower.await(t, "Provision 1 failed")
+
+	up(t, dir)
+	if p := status(t, dir, "1"); p.Status != provision.Failed || *p.ErrorCode != string(provision.CodeAgentDrained) {
+		t.Errorf("after a restart it is %s, want FAILED agent_drained", p.Status)
+	}
+}
+
+// A demo ends what it has begun, also when it is interrupted, and joins what runs.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	s := begin(t, "demo", "--data-dir", dir)
+	s.await(t, "step 1 of 8")
+	s.signal(os.Interrupt)
+	if code := s.end(t); code != exitInterrupted {
+		t.Errorf("demo after an interrupt: exit code %d, want %d\n%s", code, exitInterrupted, s.said)
+	}
+	nothingLives(t, dir)
+	trellis(t, "demo", "--data-dir", dir).want(t, "demo", exitOK, "step 8 of 8: growing", "Provision 2 succeeded")
+	nothingLives(t, dir)
+
+	// Joins what runs, and leaves it running.
+	up(t, dir)
+	if p := status(t, dir, "1"); p.Status != provision.Cancelled {
+		t.Errorf("the provision of the demo that was interrupted is %s, want CANCELLED", p.Status)
+	}
+	trellis(t, "demo", "--data-dir", dir).want(t, "demo beside up", exitOK, "Using the instance that runs", "Provision 3 succeeded")
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a demo", exitOK, "demo/hello")
+}
+
+// A parent that is killed takes everything with it, and the next start goes on.
+func TestKilledUp(t *testing.T) {
+	t.Parallel()
+	dir := pgtest.Dir(t)
+	s := up(t, dir)
+	children, err := process.Descendants(s.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.signal(os.Kill)
+	s.end(t)
+	for _, p := range children {
+		eventually(t, "the end of "+p.Name, func() string { return "" }, func() bool { return !process.Alive(p.PID) })
+	}
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a kill", exitUnreachable, "trellis up is not running")
+	trellis(t, "env", "--data-dir", dir).want(t, "env after a kill", exitUnreachable, "trellis up is not running")
+	up(t, dir)
+	trellis(t, "status", "--data-dir", dir).want(t, "status after a restart", exitOK)
+}
