@@ -16,7 +16,8 @@ func TestUsage(t *testing.T) {
 		{"logs", "give one argument, a provision's number or id"},
 		{"deploy --nope", "unknown flag: --nope"},
 		{"status -o xml", "must be text or json"},
-		{"up extra", "unknown command"},
+		{"up extra", `trellis up takes no argument, and there is "extra"`},
+		{"status 1 2", "give one argument at most"},
 	} {
 		r := trellis(t, strings.Fields(tt.args)...)
 		r.want(t, tt.args, exitUsage, tt.want, "--help")
