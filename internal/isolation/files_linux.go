@@ -22,7 +22,16 @@ func WithFilesOf(uid int, do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		done <- withFilesOf(uid, do)
+		if unix.Gettid() != unix.Getpid() {
+			done <- withFilesOf(uid, do)
+			return
+		}
+		// Not on the main thread: with a change of rights the kernel forgets which
+		// signal a thread wanted at its parent's death (PR_SET_PDEATHSIG in
+		// prctl(2)), and the main one is where whoever started us has set that.
+		// While it is held here, the next goroutine gets another.
+		defer runtime.UnlockOSThread()
+		done <- WithFilesOf(uid, do)
 	}()
 	return <-done
 }

@@ -72,6 +72,13 @@ func TestWithFilesOfSomebodyElse(t *testing.T) {
 	play(t, "nobody acts as another", everybodys(t))
 }
 
+// What a process is to be told when its parent dies is known of its main thread,
+// and forgotten when that changes its rights.
+func TestWithFilesOfLeavesMainThread(t *testing.T) {
+	t.Parallel()
+	play(t, onMainThread, everybodys(t))
+}
+
 func TestWithFilesOfLeavesGroups(t *testing.T) {
 	t.Parallel()
 	play(t, "acts without its groups", everybodys(t))

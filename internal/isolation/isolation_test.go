@@ -21,6 +21,15 @@ import (
 // taken back.
 const roleEnv = "TENDRIL_TEST_ROLE"
 
+// onMainThread is a role that begins on the main thread, where an init is.
+const onMainThread = "leaves the main thread"
+
+func init() {
+	if os.Getenv(roleEnv) == onMainThread {
+		runtime.LockOSThread()
+	}
+}
+
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		if err := roles()[role](); err != nil {
@@ -75,6 +84,20 @@ func roles() map[string]func() error {
 			}
 			if _, err := os.Lstat("done"); err == nil {
 				return errors.New("it was done all the same")
+			}
+			return nil
+		},
+		onMainThread: func() error {
+			runtime.UnlockOSThread() // what is started here would begin on it
+			for range 20 {
+				if err := WithFilesOf(60708, func() error {
+					if unix.Gettid() == unix.Getpid() {
+						return errors.New("the main thread has other rights now")
+					}
+					return nil
+				}); err != nil {
+					return err
+				}
 			}
 			return nil
 		},
