@@ -54,7 +54,8 @@ type answer struct {
 }
 
 // Child looks at one repository: what a program runs when it is started by the
-// command of Options. It returns its exit code.
+// command of Options. It returns its exit code. When in is closed, whoever asked
+// has ended: then it stops, and removes what it has fetched.
 func Child(in io.Reader, out io.Writer) int {
 	if err := confine(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -65,7 +66,17 @@ func Child(in io.Reader, out io.Writer) int {
 		fmt.Fprintln(os.Stderr, "this is started by trellis, with a question, not by hand:", err)
 		return 1
 	}
-	a := look(context.Background(), q)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // ends with the process
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	a := look(ctx, q)
+	if ctx.Err() != nil {
+		fmt.Fprintln(os.Stderr, "who asked for this inspection has ended")
+		_ = os.RemoveAll(q.Dir)
+		return 1
+	}
 	if err := json.NewEncoder(out).Encode(a); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

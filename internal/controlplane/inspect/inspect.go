@@ -133,12 +133,11 @@ func (i *Inspector) ask(ctx context.Context, w store.WantedInspection) answer {
 	// Nothing of ours: no database URL, no proxy that reaches where we do not.
 	child.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}
 	child.Dir = dir
-	child.Stdin = bytes.NewReader(given)
 	said, complaint := &head{limit: 4 << 20}, &head{limit: 4 << 10}
 	child.Stdout, child.Stderr = said, complaint
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	child.WaitDelay = time.Second
-	if err := child.Run(); err != nil {
+	if err := run(child, given); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
 			return failed("It took longer than %s.", i.Timeout)
 		}
@@ -155,6 +154,20 @@ func (i *Inspector) ask(ctx context.Context, w store.WantedInspection) answer {
 		a.Variables = []provision.Variable{} // none are declared
 	}
 	return a
+}
+
+// run has a child be asked, and waits for its end. Its stdin stays open: that it
+// is closed tells the child that nobody waits for it any more.
+func run(child *exec.Cmd, question []byte) error {
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	_, _ = stdin.Write(question) // who does not read it does not answer
+	return child.Wait()
 }
 
 // head keeps the beginning of what is written.

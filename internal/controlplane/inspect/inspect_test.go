@@ -2,11 +2,13 @@ package inspect
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -178,6 +180,51 @@ func TestHostileChild(t *testing.T) {
 }
 
 // Nobody reaches an internal network by the URL of a template.
+// A child whose trellis was killed does not stay, nor does what it fetched.
+func TestChildOfNobody(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // of the test
+	dir := filepath.Join(t.TempDir(), "inspection")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	given, err := json.Marshal(question{Address: "https://" + silent.Addr().String() + "/x.git", Version: "v1", Dir: dir, Private: true, Timeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "inspect-template")
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stdin.Write(given); err != nil {
+		t.Fatal(err)
+	}
+	fetching, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fetching.Close() //nolint:errcheck // of the test
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err == nil || ctx.Err() != nil {
+		t.Errorf("the child ended with %v, want a failure", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("what it fetched is still there (%v)", err)
+	}
+}
+
 func TestPublicAddressesOnly(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]bool{
