@@ -80,6 +80,9 @@ tools-dir:
 
 .PHONY: lint
 lint: export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
+# As the programs are built: what one has compiled the other need not.
+lint: export CGO_ENABLED := 0
+lint: export GOFLAGS := -trimpath
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Check the code without running it
 	@$< run ./...
 
@@ -116,7 +119,7 @@ vuln: ## Look for known vulnerabilities in what we call; GOVULNDB: a mirror or a
 
 .PHONY: licenses
 licenses: ## Check the licences of everything that is linked or bundled
-	@go run ./scripts/licenses
+	@CGO_ENABLED=0 go run -trimpath ./scripts/licenses
 
 .PHONY: assets
 assets: ## Bundle the libraries of the console's pages anew (needs npm; the result is committed)
@@ -129,5 +132,5 @@ clean: ## Remove what was built; .tendril (your data) stays
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION), once; this takes a few minutes" >&2
 	@mkdir -p $(TOOLS)
-	@GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@CGO_ENABLED=0 GOBIN=$(TOOLS) go install -trimpath -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(TOOLS)/golangci-lint $@

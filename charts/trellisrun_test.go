@@ -27,7 +27,9 @@ import (
 func TestTrellisRuns(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "trellis")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/trellis").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../cmd/trellis")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build trellis: %v\n%s", err, out)
 	}
 	database := pgtest.OwnServer(t)

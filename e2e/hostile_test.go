@@ -78,7 +78,7 @@ func begin(t *testing.T, extra string, asOrdinary bool) (h *hunt, ids [2]uuid.UU
 	t.Helper()
 	s := site.New(t)
 	h = &hunt{Site: s, gate: site.Meeting(t), outside: map[int]string{}}
-	build := exec.Command("go", "build", "-o", filepath.Join(h.gate, "hunter"), "./hunter")
+	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(h.gate, "hunter"), "./hunter")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the hunter: %v\n%s", err, out)

@@ -38,7 +38,7 @@ pack() {
 }
 
 # What is linked does not depend on what is built this time.
-GOFLAGS=-mod=readonly go run ./scripts/licenses -write "$out/THIRD-PARTY-LICENSES.txt"
+GOFLAGS=-mod=readonly go run -trimpath ./scripts/licenses -write "$out/THIRD-PARTY-LICENSES.txt"
 
 for platform in $platforms; do
   for program in tendril trellis; do

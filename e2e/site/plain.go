@@ -1,6 +1,7 @@
 package site
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -10,8 +11,8 @@ import (
 // plain builds tendril as it ships, once, where the other programs are.
 var plain = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "plain", "tendril")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/tendril")
-	cmd.Dir = root()
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/tendril")
+	cmd.Dir, cmd.Env = root(), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	return path + string(out), err
 })
