@@ -53,7 +53,8 @@ nothing else. Without --tls-cert, have a proxy speak TLS before it, and name tha
 proxy by --trusted-proxy, so that limits count its clients and not itself.
 
 The database is named by --database-url, as the role that "trellis migrate" ran
-as; --database-url-file keeps a password out of arguments and environment. At most
+as; --database-url-file keeps a password out of arguments and environment, and is
+read again for each connection, so that a password may be changed meanwhile. At most
 --database-connections + 13 connections are made to it, whatever the number of agents
 and people, and one more for --metrics-listen. Each flag can be set by the variable
 that is named with it.
@@ -130,7 +131,8 @@ func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
 		handler = slog.NewJSONHandler(a.err, nil)
 	}
 	log := slog.New(handler)
-	o.Gateway.DatabaseURL, o.Gateway.Log, o.Version = url, log, version.String()
+	o.Gateway.DatabaseURL, o.Gateway.DatabaseURLNow = url, a.givenDatabase
+	o.Gateway.Log, o.Version = log, version.String()
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program's file: %w", err)

@@ -24,6 +24,7 @@ func TestOnOneStack(t *testing.T) {
 	t.Run("Login", func(t *testing.T) { testLogin(t, dir, runtime) })
 	t.Run("FollowThroughTrouble", func(t *testing.T) { testFollowThroughTrouble(t, runtime) })
 	t.Run("ServeBesideUp", func(t *testing.T) { testServeBesideUp(t, stack, runtime) })
+	t.Run("ServeTakesAChangedPassword", func(t *testing.T) { testServeTakesAChangedPassword(t, runtime) })
 	t.Run("LookAfterIt", func(t *testing.T) { testLookAfterIt(t, dir, runtime) })
 }
 

@@ -16,7 +16,7 @@ import (
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	hub := live.NewHub(w.URL, w.database, slog.New(slog.DiscardHandler), live.Limits{})
+	hub := live.NewHub(w.database, slog.New(slog.DiscardHandler), live.Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

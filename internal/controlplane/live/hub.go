@@ -68,7 +68,6 @@ type Limits struct {
 
 // Hub fans out what is heard. Whoever made it calls Run.
 type Hub struct {
-	url      string
 	database *store.Database
 	log      *slog.Logger
 	limits   Limits
@@ -96,15 +95,14 @@ type Hub struct {
 	streams int
 }
 
-// NewHub returns a hub that will listen on the database of that URL and reads
-// through d.
-func NewHub(url string, d *store.Database, log *slog.Logger, limits Limits) *Hub {
+// NewHub returns a hub that will listen on that database and reads through it.
+func NewHub(d *store.Database, log *slog.Logger, limits Limits) *Hub {
 	ctx, stop := context.WithCancel(context.Background())
 	limits.Streams = cmp.Or(limits.Streams, DefaultStreams)
 	limits.PerPerson = cmp.Or(limits.PerPerson, DefaultPerPerson)
 	limits.Window = cmp.Or(limits.Window, DefaultWindow)
 	h := &Hub{
-		url: url, database: d, log: log, limits: limits, timing: usual, ctx: ctx, stop: stop,
+		database: d, log: log, limits: limits, timing: usual, ctx: ctx, stop: stop,
 		readers: make(chan struct{}, readers), catchUps: make(chan struct{}, catchUps),
 		feeds: map[uuid.UUID]*feed{}, people: map[uuid.UUID]int{},
 	}

@@ -73,16 +73,8 @@ func (h *Hub) pollUntil(ctx context.Context, then time.Time) {
 // and whether anything was heard. Its errors are not told: requests meet the
 // same ones.
 func (h *Hub) session(ctx context.Context) (begun, heard bool) {
-	config, err := pgx.ParseConfig(h.url)
-	if err != nil {
-		return false, false // the pool was made of the same URL
-	}
-	config.RuntimeParams["application_name"] = "trellis live"
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = probePatience
-	}
 	connecting, cancel := context.WithTimeout(ctx, connectLimit)
-	conn, err := pgx.ConnectConfig(connecting, config)
+	conn, err := h.database.Session(connecting, "trellis live")
 	cancel()
 	if err != nil {
 		return false, false

@@ -73,7 +73,7 @@ func worldOf(t *testing.T, q *queuetest.World, url string, limits live.Limits, o
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hub = live.NewHub(url, database, slog.New(slog.DiscardHandler), limits)
+	w.hub = live.NewHub(database, slog.New(slog.DiscardHandler), limits)
 	for _, opt := range opts {
 		opt(w.hub)
 	}

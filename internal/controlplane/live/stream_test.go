@@ -31,7 +31,7 @@ func (a *answer) SetWriteDeadline(time.Time) error {
 	return nil
 }
 
-func idleHub(limits Limits) *Hub { return NewHub("", nil, slog.New(slog.DiscardHandler), limits) }
+func idleHub(limits Limits) *Hub { return NewHub(nil, slog.New(slog.DiscardHandler), limits) }
 
 func TestEndingHubTouchesNoAnswerThatIsOver(t *testing.T) {
 	t.Parallel()

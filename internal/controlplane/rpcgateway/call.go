@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/postgrest"
 )
 
@@ -53,6 +54,7 @@ func openPool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err) // pgx redacts the password in this error
 	}
+	config.BeforeConnect = pgurl.Renew(o.DatabaseURLNow)
 	config.MaxConns = int32(o.MaxConns)
 	config.MaxConnIdleTime = time.Minute
 	if config.ConnConfig.ConnectTimeout == 0 || config.ConnConfig.ConnectTimeout > connectLimit {

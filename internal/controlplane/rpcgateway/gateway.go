@@ -53,7 +53,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		pool: pool, statementLimit: o.StatementTimeout,
 		limits: [][]byte{milliseconds(o.StatementTimeout), milliseconds(o.LockTimeout)},
 	}
-	g.listener = startListener(pool.Config().ConnConfig, silence, g.catalogue.changed)
+	g.listener = startListener(pool.Config().ConnConfig, o.DatabaseURLNow, silence, g.catalogue.changed)
 	return g, nil
 }
 

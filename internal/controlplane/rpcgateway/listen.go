@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/pgurl"
 )
 
 // Reconnecting starts after reconnectMin and is put off up to reconnectMax.
@@ -21,15 +23,16 @@ const silence = 30 * time.Second
 // listener keeps the one session that LISTENs.
 type listener struct {
 	config  *pgx.ConnConfig
+	now     pgurl.Source
 	silence time.Duration
 	changed func() // the schema may have
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
 
-func startListener(config *pgx.ConnConfig, silence time.Duration, changed func()) *listener {
+func startListener(config *pgx.ConnConfig, now pgurl.Source, silence time.Duration, changed func()) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{config: config.Copy(), silence: silence, changed: changed, cancel: cancel, done: make(chan struct{})}
+	l := &listener{config: config.Copy(), now: now, silence: silence, changed: changed, cancel: cancel, done: make(chan struct{})}
 	go l.run(ctx)
 	return l
 }
@@ -59,7 +62,7 @@ func (l *listener) run(ctx context.Context) {
 // session listens until the connection breaks and reports whether it had begun.
 // Its errors are not told: calls meet the same ones.
 func (l *listener) session(ctx context.Context) (begun bool) {
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+	conn, err := pgurl.Connect(ctx, l.config, l.now)
 	if err != nil {
 		return false
 	}

@@ -21,7 +21,7 @@ func TestListenerThatHearsNothing(t *testing.T) {
 	}
 	looked := make(chan struct{})
 	done := make(chan struct{})
-	l := startListener(config, 20*time.Millisecond, func() {
+	l := startListener(config, nil, 20*time.Millisecond, func() {
 		select {
 		case looked <- struct{}{}:
 		case <-done:

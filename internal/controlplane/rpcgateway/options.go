@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/pgurl"
 )
 
 // Defaults of Options.
@@ -27,6 +29,8 @@ const bodyBudget = 256 << 20
 type Options struct {
 	// DatabaseURL connects as a role that may act as anon.
 	DatabaseURL string
+	// DatabaseURLNow is asked for it again before each connection; nil: it stays.
+	DatabaseURLNow pgurl.Source
 	// Functions are the only ones served; nil: those of an agent.
 	Functions []string
 	// MaxConns bounds the connections to the database, whatever the number of

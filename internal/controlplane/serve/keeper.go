@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tendril-run/tendril/internal/controlplane/metrics"
+	"github.com/tendril-run/tendril/internal/pgurl"
 )
 
 const (
@@ -31,8 +32,8 @@ type keeper struct {
 	turned atomic.Pointer[time.Time]
 }
 
-func newKeeper(ctx context.Context, url string, log *slog.Logger, counted func(string, int, error)) (*keeper, error) {
-	pool, err := onePool(ctx, url)
+func newKeeper(ctx context.Context, url string, now pgurl.Source, log *slog.Logger, counted func(string, int, error)) (*keeper, error) {
+	pool, err := onePool(ctx, url, now)
 	if err != nil {
 		return nil, err
 	}
@@ -42,11 +43,12 @@ func newKeeper(ctx context.Context, url string, log *slog.Logger, counted func(s
 }
 
 // onePool is a pool of one connection.
-func onePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+func onePool(ctx context.Context, url string, now pgurl.Source) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err) // pgx redacts the password in this error
 	}
+	config.BeforeConnect = pgurl.Renew(now)
 	config.MaxConns = 1
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler may stand between
 	config.ConnConfig.RuntimeParams["application_name"] = "trellis serve"

@@ -48,7 +48,7 @@ type monitor struct {
 // newMonitor returns one of these parts. Its pool is for the caller to close, behind
 // the server that answers by it.
 func newMonitor(ctx context.Context, o Options, counts *metrics.Metrics, people *site.Site, gateway *rpcgateway.Gateway, k *keeper) (*monitor, error) {
-	pool, err := onePool(ctx, o.Gateway.DatabaseURL)
+	pool, err := onePool(ctx, o.Gateway.DatabaseURL, o.Gateway.DatabaseURLNow)
 	if err != nil {
 		return nil, err
 	}

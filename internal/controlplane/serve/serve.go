@@ -31,7 +31,7 @@ type Options struct {
 	// over the process, without TLS; "" for none.
 	MetricsListen string
 	Limits        web.Limits
-	// Gateway brings the database's URL and the log as well.
+	// Gateway brings the database's URL, how it is now and the log as well.
 	Gateway rpcgateway.Options
 	// Site is for people; the database, the log and the version are set here.
 	Site    site.Options
@@ -79,13 +79,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer gateway.Close()
-	o.Site.DatabaseURL, o.Site.Log, o.Site.Version = o.Gateway.DatabaseURL, o.Gateway.Log, o.Version
+	o.Site.DatabaseURL, o.Site.DatabaseURLNow = o.Gateway.DatabaseURL, o.Gateway.DatabaseURLNow
+	o.Site.Log, o.Site.Version = o.Gateway.Log, o.Version
 	people, err := site.Start(ctx, o.Site)
 	if err != nil {
 		return err
 	}
 	defer people.Close()
-	k, err := newKeeper(ctx, o.Gateway.DatabaseURL, o.Gateway.Log, counts.Duty)
+	k, err := newKeeper(ctx, o.Gateway.DatabaseURL, o.Gateway.DatabaseURLNow, o.Gateway.Log, counts.Duty)
 	if err != nil {
 		return err
 	}

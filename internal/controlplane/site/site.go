@@ -20,6 +20,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/pgurl"
 )
 
 // DefaultMaxConns bounds the connections to the database for people's requests,
@@ -30,7 +31,9 @@ const DefaultMaxConns = 10
 type Options struct {
 	// DatabaseURL connects as the contract's owner.
 	DatabaseURL string
-	MaxConns    int // 0: DefaultMaxConns
+	// DatabaseURLNow is asked for it again before each connection; nil: it stays.
+	DatabaseURLNow pgurl.Source
+	MaxConns       int // 0: DefaultMaxConns
 	// PublicURL is how people and agents reach this server, without a slash at
 	// its end; "" where nobody said: then as each request came.
 	PublicURL string
@@ -69,11 +72,11 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 	if conns == 0 {
 		conns = DefaultMaxConns
 	}
-	database, err := store.Connect(ctx, o.DatabaseURL, conns)
+	database, err := store.ConnectAnew(ctx, o.DatabaseURL, o.DatabaseURLNow, conns)
 	if err != nil {
 		return nil, err
 	}
-	hub := live.NewHub(o.DatabaseURL, database, o.Log, o.Streams)
+	hub := live.NewHub(database, o.Log, o.Streams)
 	o.Notify.PublicURL, o.Notify.Version, o.Notify.Log = o.PublicURL, o.Version, o.Log
 	notifier := notify.New(database, o.Notify)
 	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, Log: o.Log})

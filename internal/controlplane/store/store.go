@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tendril-run/tendril/internal/pgurl"
 )
 
 const (
@@ -25,17 +27,27 @@ const (
 
 // Database is a pool of connections that many people's requests share. It is
 // safe for concurrent use.
-type Database struct{ pool *pgxpool.Pool }
+type Database struct {
+	pool *pgxpool.Pool
+	now  pgurl.Source
+}
 
 // Connect makes a pool of at most conns connections as the contract's owner. The
 // database must have the contract: a *RefusedError says to migrate when it has
 // not. An *UnreachableError when it cannot be reached.
 func Connect(ctx context.Context, url string, conns int) (*Database, error) {
+	return ConnectAnew(ctx, url, nil, conns)
+}
+
+// ConnectAnew is Connect for a URL that may change: now is asked for it again
+// before each connection; nil: it stays.
+func ConnectAnew(ctx context.Context, url string, now pgurl.Source, conns int) (*Database, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// pgx redacts the password in this error.
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
+	config.BeforeConnect = pgurl.Renew(now)
 	config.MaxConns = int32(conns)
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectLimit
@@ -50,7 +62,7 @@ func Connect(ctx context.Context, url string, conns int) (*Database, error) {
 	if err != nil {
 		return nil, translate("open the database", err)
 	}
-	d := &Database{pool: pool}
+	d := &Database{pool: pool, now: now}
 	// Any object of the contract will do, and anybody.
 	if err := d.As(uuid.Nil).as(ctx, "reach the database", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SELECT FROM public.cluster_overview LIMIT 0")
@@ -73,6 +85,15 @@ func (d *Database) AsOwner(ctx context.Context, doing string, do func(context.Co
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	return translate(doing, pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return do(ctx, tx) }))
+}
+
+// Session makes a connection besides the pool's, for who keeps it to listen; the
+// server knows it by the name. It is the caller's to close.
+func (d *Database) Session(ctx context.Context, name string) (*pgx.Conn, error) {
+	config := d.pool.Config().ConnConfig
+	config.OnNotification = nil // this one is to keep them
+	config.RuntimeParams["application_name"] = name
+	return pgurl.Connect(ctx, config, d.now)
 }
 
 // Stat says how its connections are used.
