@@ -55,6 +55,8 @@ func content(all objects, f file) string {
 		return "tnd_0123456789"
 	case "queue-url":
 		return "postgres://agent:hunter2@db.example/tendril"
+	case "queue-listen-url":
+		return "postgres://agent:hunter2@direct.example/tendril"
 	case "ca.crt":
 		return authority
 	default:
@@ -146,7 +148,7 @@ func TestAgentGetsWhatValuesSay(t *testing.T) {
 		{"log_format", got.LogFormat, "text"},
 		{"log_level", got.LogLevel, "DEBUG"},
 		{"queue.url", got.Queue.URL, "postgres://agent:hunter2@db.example/tendril"},
-		{"queue.listen_url", got.Queue.ListenURL, "off"},
+		{"queue.listen_url", got.Queue.ListenURL, "postgres://agent:hunter2@direct.example/tendril"},
 		{"queue.token", got.Queue.Token.Reveal(), "tnd_0123456789"},
 		{"policy.repos", got.Policy.Repos, "[https://github.com/acme/** git@git.corp.example:infra/*]"},
 		{"policy.operations", got.Policy.Operations, "[plan apply inspect]"},

@@ -5,6 +5,7 @@ const everything = `
 cluster: prod
 queue:
   urlSecret: {name: tendril-queue, key: uri}
+  listenUrlSecret: {name: tendril-listen, key: session-uri}
   tokenSecret: tendril-token
   tokenSecretKey: cluster-token
 identity: {existingSecret: tendril-identity, key: age.txt}
@@ -48,7 +49,7 @@ credentials:
 ca: {configMap: corporate-ca, key: bundle.pem}
 config:
   credentials_default: true
-  queue: {listen_url: "off", poll_interval: 2s}
+  queue: {poll_interval: 2s}
   engine: {kind: tofu, version: 1.9.0, install: false, provider_mirror: https://mirror.example/, provider_direct: true}
   run: {timeout: 4h, timeouts: {plan: 30m}, log_limit: 128MiB, pass_env: [ACME_REGION], disk_wait: 5m}
   git: {timeout: 5m}

@@ -18,6 +18,7 @@ func TestAgentRefuses(t *testing.T) {
 		}},
 		{"cluster's name", strings.Replace(three, "prod", "our prod", 1), []string{`cluster: "our prod" must be 1 to 63 letters, digits`}},
 		{"two urls", queue("url: https://t.example, urlSecret: {name: u}, tokenSecret: t"), []string{"queue.url and queue.urlSecret.name are both set"}},
+		{"two urls to listen at", queue("url: https://t.example, listenUrlSecret: {name: u}, tokenSecret: t") + "config: {queue: {listen_url: 'off'}}\n", []string{"queue.listenUrlSecret.name and config.queue.listen_url are both set"}},
 		{"no url", queue("url: tendril.example, tokenSecret: t"), []string{"queue.url: must be https://HOST"}},
 		{"a password", queue("url: 'postgres://u:hunter2@db/x', tokenSecret: t"), []string{"queue.url: has a password", "queue.urlSecret.name"}},
 		{"the chart's labels", with("labels: {app.kubernetes.io/name: x}\npodLabels: {tendril.run/cluster: x}\nserviceMonitor: {labels: {helm.sh/chart: x}}\n"), []string{

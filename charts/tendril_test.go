@@ -15,7 +15,7 @@ const three = "cluster: prod\nqueue: {url: https://tendril.example, tokenSecret:
 var agentRenderings = []rendering{
 	{name: "three-values", values: three, snapshot: true, check: checkThreeValues},
 	{name: "everything", values: everything, snapshot: true, check: func(t *testing.T, all objects) {
-		checkFiles(t, all, "tendril.toml", "git/git.corp.example_8443/known_hosts", "token", "queue-url", "identity", "ca.crt",
+		checkFiles(t, all, "tendril.toml", "git/git.corp.example_8443/known_hosts", "token", "queue-url", "queue-listen-url", "identity", "ca.crt",
 			"git/git.corp.example_8443/ssh_key", "git/github.com/app.pem",
 			"credentials/0/env", "credentials/0/files/GOOGLE_APPLICATION_CREDENTIALS", "credentials/1/aws-token")
 		// What downloads engines and providers trusts them by that alone.

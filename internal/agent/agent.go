@@ -65,8 +65,12 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Identity is the text of a file of age identities, the current one first.
-type Identity struct{ File, Text string }
+// Identity is a file of age identities, the current one first, and its text. Read
+// reads it again, while the agent runs; nil: it stays as it is.
+type Identity struct {
+	File, Text string
+	Read       func() (string, error)
+}
 
 // Agent is one agent process.
 type Agent struct {
@@ -141,16 +145,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	public := queue.NewPublicKey(own.Public())
 	q, err := a.options.Open(queue.Agent{
 		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place,
-		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: own.Public(),
+		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: public,
 		Operations: a.options.Settings.Policy.Operations,
 	})
 	if err != nil {
 		return err
 	}
 	defer q.Close()
-	b := newBoot(a, dir, q, nursery, own)
+	b := newBoot(a, dir, q, nursery, &keys{identity: a.options.Identity, public: public, own: own, log: a.options.Log})
 	b.tidier = newTidier(dir, &b.workspaces, a.options, a.limits.tidyPause)
 	a.tidier.Store(b.tidier)
 	return b.live(ctx)

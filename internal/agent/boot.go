@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -32,9 +33,7 @@ type boot struct {
 	slots      chan struct{}        // a token is a free slot
 	left       map[uuid.UUID]*spool // of earlier boots, by provision; written before all else
 	noteKey    []byte               // see job.Job
-	identities seal.Identities
-	// clusterKey is what people sealed to when the agent registered, "" for none.
-	clusterKey string
+	keys       *keys
 
 	runs     sync.WaitGroup // until nothing of a run is left to do
 	children sync.WaitGroup // until its child has ended
@@ -43,11 +42,11 @@ type boot struct {
 	stopDelivering context.CancelFunc
 }
 
-func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, own seal.Identities) *boot {
+func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, k *keys) *boot {
 	b := &boot{
 		options: a.options, log: a.options.Log, dir: dir, queue: q,
 		now: &a.now, hurry: a.hurry, limits: a.limits,
-		nursery: n, identities: own, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32), left: map[uuid.UUID]*spool{},
+		nursery: n, keys: k, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32), left: map[uuid.UUID]*spool{},
 	}
 	_, _ = rand.Read(b.noteKey) // never fails
 	for range a.options.Slots {
@@ -81,14 +80,13 @@ func (b *boot) live(ctx context.Context) error {
 	}
 	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root,
-		"key", seal.Fingerprint(b.identities.Public()))
+		"key", seal.Fingerprint(b.keys.held().Public()))
 	if registration.Contract < queue.Contract {
 		b.log.Warn("the database is one version older than this agent, which does without what is new. "+
 			"Run \"trellis migrate\" of this release against it, then start the agent anew",
 			"database_contract", registration.Contract, "agent_contract", queue.Contract)
 	}
-	b.clusterKey = registration.ClusterKey
-	compareKeys(b.identities, registration.ClusterKey, b.log)
+	b.keys.registered(registration.ClusterKey, time.Now())
 
 	// Outlives ctx: leases are renewed and lines delivered until the drain is over.
 	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))

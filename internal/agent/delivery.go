@@ -29,8 +29,8 @@ type delivery struct {
 	result chan *outcome
 }
 
-// patientQueue waits for a token that is refused as for a database that is
-// away: it may be valid again, and the lines are safe meanwhile. It also
+// patientQueue waits for a token or a password that is refused as for a database
+// that is away: it may be valid again, and the lines are safe meanwhile. It also
 // notices when the apply is agreed to and when the run ends, and stores a plan
 // that awaits approval.
 type patientQueue struct {

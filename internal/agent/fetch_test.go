@@ -48,7 +48,7 @@ func fetching(t *testing.T, calls int32, snapshot string) (*run, *away) {
 	t.Cleanup(dir.close)
 	q := &away{asked: make(chan struct{}, 1)}
 	q.left.Store(calls)
-	b := &boot{dir: dir, queue: q, identities: generated(t), delivery: t.Context(), log: slog.New(slog.DiscardHandler)}
+	b := &boot{dir: dir, queue: q, keys: &keys{own: generated(t)}, delivery: t.Context(), log: slog.New(slog.DiscardHandler)}
 	b.options.Settings.State.Default = job.Managed
 	return newRun(b, provision.Assignment{
 		ClaimID: uuid.New(), WorkspaceID: uuid.New(), Operation: provision.OperationApply,

@@ -110,6 +110,7 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	observer.LeasesRenewed(max(len(claims)-len(pulse.Lost), 0), h.obey(pulse), 0)
 	observer.Beat(time.Now())
 	standing.Beat(h.interval)
+	h.boot.keys.renew(ctx, time.Now(), h.boot.queue.Register)
 	if h.unwoken() && len(h.boot.hand.claims()) > 0 {
 		return jitter(h.interval / attentive), true
 	}
@@ -150,7 +151,8 @@ func (h *heart) failed(ctx context.Context, err error) (time.Duration, bool) {
 	case queue.Refused:
 		// The database may have forgotten us: restored from a backup, or the
 		// agent's row removed.
-		if _, again := h.boot.queue.Register(ctx); again == nil {
+		if registration, again := h.boot.queue.Register(ctx); again == nil {
+			h.boot.keys.registered(registration.ClusterKey, time.Now())
 			h.boot.log.Warn("registered again", "after", err)
 			return min(h.retry.NextBackOff(), h.interval), true
 		}

@@ -81,7 +81,7 @@ func beatingEvery(t *testing.T, q *idleQueue, slots int, interval time.Duration)
 	t.Helper()
 	log := &bytes.Buffer{}
 	a := New(Options{Slots: slots, Log: slog.New(slog.NewTextHandler(log, nil))})
-	b := newBoot(a, nil, q, nil, nil)
+	b := newBoot(a, nil, q, nil, &keys{})
 	b.heart = newHeart(b, interval, func(error) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -129,7 +129,7 @@ func TestHeartBeatsOftenWhileSomethingRunsUnwoken(t *testing.T) {
 				q.attention = nil
 			}
 			a := New(Options{Log: slog.New(slog.DiscardHandler)})
-			b := newBoot(a, nil, q, nil, nil)
+			b := newBoot(a, nil, q, nil, &keys{})
 			if c.runs {
 				b.hand.hold(uuid.New(), nil)
 			}
@@ -152,7 +152,7 @@ func TestHeartBeatsWhenSomethingBegins(t *testing.T) {
 			if !wakes {
 				q.attention = nil
 			}
-			b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), nil, q, nil, nil)
+			b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), nil, q, nil, &keys{})
 			b.heart = newHeart(b, 10*time.Second, func(error) {})
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
@@ -367,7 +367,7 @@ func TestPollerAsksAgainWhenWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newIdleQueue()
 		a := New(Options{Slots: 1, Log: slog.New(slog.DiscardHandler)})
-		p := newPoller(newBoot(a, nil, q, nil, nil))
+		p := newPoller(newBoot(a, nil, q, nil, &keys{}))
 		began := time.Now()
 		time.AfterFunc(time.Second, func() { q.work <- struct{}{} })
 		if !p.pause(t.Context(), nil, time.Minute) {

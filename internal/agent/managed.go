@@ -40,15 +40,15 @@ func stateMessage(workspace uuid.UUID, version int64, digest string, meta stateM
 // stateKey is to what this agent's runs seal: the cluster's key, if it can open
 // that itself.
 func (b *boot) stateKey() (string, error) {
-	switch key := b.clusterKey; {
+	switch key, own := b.keys.clusterKey(), b.keys.held(); {
 	case key == "":
-		return b.identities.Public(), nil
-	case b.identities.Holds(key):
+		return own.Public(), nil
+	case own.Holds(key):
 		return key, nil
 	default:
 		return "", provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
 			"The workspace's state is to be sealed to the cluster's key (%s), and this agent has another one (%s): no two agents could read each other's states. Give all agents of the cluster the same identity_file, and have an admin call set_cluster_key with its public half.",
-			seal.Fingerprint(key), seal.Fingerprint(b.identities.Public())), nil)
+			seal.Fingerprint(key), seal.Fingerprint(own.Public())), nil)
 	}
 }
 
@@ -121,13 +121,14 @@ func (b *boot) fetchState(ctx context.Context, a provision.Assignment, version i
 // this workspace, as this version.
 func (b *boot) openState(workspace uuid.UUID, blob queue.Blob, sealed []byte) ([]byte, error) {
 	var meta stateMeta
+	identities := b.keys.held()
 	err := json.Unmarshal(blob.Meta, &meta)
-	if err != nil || !b.identities.Verify(statePurpose, stateMessage(workspace, blob.Number, blob.Digest, meta), meta.MAC) {
+	if err != nil || !identities.Verify(statePurpose, stateMessage(workspace, blob.Number, blob.Digest, meta), meta.MAC) {
 		return nil, provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
 			"Version %d of the workspace's state in the database was not made by an agent with this one's identity (%s), or not for this workspace and as this version: somebody has changed the row, or the agents of the cluster have different identities. Nothing was run. If all agents have the same identity_file, restore the row from a backup, or go back with trellis state rollback.",
-			blob.Number, seal.Fingerprint(b.identities.Public())), err)
+			blob.Number, seal.Fingerprint(identities.Public())), err)
 	}
-	state, err := b.identities.Open(sealed, managedstate.MaxState)
+	state, err := identities.Open(sealed, managedstate.MaxState)
 	if err != nil {
 		return nil, provision.Fail(provision.CodeStateInvalid, fmt.Sprintf("Version %d of the workspace's state cannot be opened: %v.", blob.Number, err), err)
 	}

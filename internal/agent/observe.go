@@ -46,7 +46,7 @@ func inTheWay(err error) string {
 	case queue.Unavailable:
 		return "the database cannot be reached"
 	case queue.Unauthorized:
-		return "the database does not accept the cluster's token"
+		return "the database does not accept the cluster's token, or the queue's user"
 	case queue.Superseded:
 		return "another start of this agent has taken its place"
 	default:

@@ -80,12 +80,13 @@ func (p *plans) lost(err error) provision.Report {
 // makers are the identities to which, and by which, what others are to read is
 // made: while identities are rotated, the one that all agents have.
 func (b *boot) makers() seal.Identities {
-	for n := range b.identities {
-		if one := b.identities[n : n+1]; one.Public() == b.clusterKey {
+	identities, cluster := b.keys.held(), b.keys.clusterKey()
+	for n := range identities {
+		if one := identities[n : n+1]; one.Public() == cluster {
 			return slices.Clip(one)
 		}
 	}
-	return b.identities
+	return identities
 }
 
 // approvedPlan fetches the plan that was approved and makes sure that it is
@@ -112,7 +113,7 @@ func (r *run) approvedPlan(ctx context.Context) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("fetch the approved plan: %w", err)
 	}
-	content, err := planbundle.Open(r.boot.identities, sealed, blob.Meta, a.ApprovedPlan)
+	content, err := planbundle.Open(r.boot.keys.held(), sealed, blob.Meta, a.ApprovedPlan)
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,7 @@ func TestMakersFollowTheClustersKey(t *testing.T) {
 	}{
 		"the current one": {newer.Public(), newer}, "an older one": {older.Public(), older}, "none": {"", newer}, "a stranger's": {generated(t).Public(), newer},
 	} {
-		b := &boot{identities: both, clusterKey: tc.cluster}
+		b := &boot{keys: &keys{own: both, cluster: tc.cluster}}
 		if got := b.makers().Public(); got != tc.want.Public() {
 			t.Errorf("%s: makers() = %s, want %s", name, got, tc.want.Public())
 		}

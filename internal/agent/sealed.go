@@ -26,8 +26,9 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 	opened := make(map[string]json.RawMessage, len(snapshot.SealedVars))
 	var problems []string
 	foreign := false
+	identities := b.keys.held()
 	for _, name := range slices.Sorted(maps.Keys(snapshot.SealedVars)) {
-		value, err := b.identities.OpenVariable(snapshot.SealedVars[name], name, a.Workspace)
+		value, err := identities.OpenVariable(snapshot.SealedVars[name], name, a.Workspace)
 		if err != nil {
 			foreign = foreign || errors.Is(err, seal.ErrNotForUs)
 			problems = append(problems, fmt.Sprintf("sealed_vars.%s: %v", name, err))
@@ -47,18 +48,19 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 // whoseKeys says which keys there are and what to do about a message that none
 // of this agent's opens. Of the message itself the key cannot be told.
 func (b *boot) whoseKeys() string {
-	own := make([]string, len(b.identities))
-	for n := range b.identities {
-		own[n] = seal.Fingerprint(b.identities[n : n+1].Public())
+	identities := b.keys.held()
+	own := make([]string, len(identities))
+	for n := range identities {
+		own[n] = seal.Fingerprint(identities[n : n+1].Public())
 	}
 	text := "This agent opens what is sealed to " + strings.Join(own, " or ")
-	switch key := b.clusterKey; {
+	switch key := b.keys.clusterKey(); {
 	case key == "":
-		text += ", and the cluster had no key when the agent started"
-	case b.identities.Holds(key):
+		text += ", and the cluster had no key when the agent last asked"
+	case identities.Holds(key):
 		return text + "; the cluster's key is " + seal.Fingerprint(key) + ", which is among them. Seal the value again: trellis seal NAME --cluster …"
 	default:
-		text += "; the cluster's key, when the agent started, was another one, " + seal.Fingerprint(key)
+		text += "; the cluster's key, when the agent last asked, was another one, " + seal.Fingerprint(key)
 	}
 	return text + ". Give all agents of the cluster the same identity_file and have an admin call set_cluster_key with its public half, then seal the value again: trellis seal NAME --cluster …"
 }

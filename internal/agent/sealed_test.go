@@ -52,7 +52,7 @@ func TestSealedVariablesWhileKeysRotate(t *testing.T) {
 	t.Parallel()
 	old, current := seal.Identities{newIdentity(t)}, seal.Identities{newIdentity(t)}
 	for _, cluster := range []seal.Identities{old, current} {
-		b := &boot{identities: seal.Identities{current[0], old[0]}, clusterKey: cluster.Public()}
+		b := &boot{keys: &keys{own: seal.Identities{current[0], old[0]}, cluster: cluster.Public()}}
 		got, err := b.openSealed(assignmentOf(t, map[string]string{
 			"before": sealed(t, old, "before", "", "sealed-to-the-old-key"), "after": sealed(t, current, "after", "acme/prod", "sealed-to-the-new-key"),
 		}))
@@ -85,7 +85,7 @@ func TestSealedVariablesThatCannotBeUsed(t *testing.T) {
 			own.Public(), []string{"sealed_vars.a: ", "sealed_vars.b: "}},
 		"too many": {many, own.Public(), []string{"101 variables, at most 100"}},
 	} {
-		got, err := (&boot{identities: own, clusterKey: c.cluster}).openSealed(assignmentOf(t, c.vars))
+		got, err := (&boot{keys: &keys{own: own, cluster: c.cluster}}).openSealed(assignmentOf(t, c.vars))
 		f, ok := errors.AsType[*provision.Failure](err)
 		if !ok || f.Code != provision.CodeSealedInvalid || got != nil || strings.Contains(f.Message, "hunter2") {
 			t.Errorf("openSealed(%s) = %s, %v, want a Failure with %s and no value", name, got, err, provision.CodeSealedInvalid)

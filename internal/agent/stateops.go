@@ -58,10 +58,10 @@ func (r *run) upload(ctx context.Context) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("fetch the upload: %w", err)
 	}
-	content, err := r.boot.identities.Open(sealed, terraform.MaxStateFile)
+	content, err := r.boot.keys.held().Open(sealed, terraform.MaxStateFile)
 	if err != nil {
 		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
-			"What was uploaded cannot be opened (%v). It must be sealed to the cluster's key, whose fingerprint here is %s.", err, seal.Fingerprint(r.boot.identities.Public())), err)
+			"What was uploaded cannot be opened (%v). It must be sealed to the cluster's key, whose fingerprint here is %s.", err, seal.Fingerprint(r.boot.keys.held().Public())), err)
 	}
 	return content, nil
 }

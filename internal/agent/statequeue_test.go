@@ -47,7 +47,7 @@ func newStateQueue(t *testing.T) (*stateQueue, *putter) {
 		t.Fatal(err)
 	}
 	p := &putter{}
-	b := &boot{dir: dir, queue: p, identities: key, delivery: t.Context()}
+	b := &boot{dir: dir, queue: p, keys: &keys{own: key}, delivery: t.Context()}
 	s := &spool{dir: dir, claim: uuid.New(), about: spoolAbout{Workspace: uuid.New()}}
 	return b.statesOf(s, slog.New(slog.DiscardHandler)), p
 }
@@ -163,8 +163,8 @@ func TestStateIsSignedForAllAgents(t *testing.T) {
 	t.Parallel()
 	q, p := newStateQueue(t)
 	older := generated(t)
-	q.boot.identities = append(q.boot.identities, older...)
-	q.boot.clusterKey = older.Public()
+	q.boot.keys.own = append(q.boot.keys.own, older...)
+	q.boot.keys.cluster = older.Public()
 	recipient, err := seal.ParseRecipient(older.Public())
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestStateIsSignedForAllAgents(t *testing.T) {
 	if err := q.wrote(t, 1, string(sealed), string(sealed)); err != nil {
 		t.Fatalf("report() = %v, want nil", err)
 	}
-	other := &boot{identities: older}
+	other := &boot{keys: &keys{own: older}}
 	if state, err := other.openState(q.spool.about.Workspace, p.last, sealed); err != nil || string(state) != "a state" {
 		t.Errorf("openState() by an agent with the older identity = %q, %v, want the state", state, err)
 	}

@@ -92,6 +92,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		if identity.Text, err = config.ReadPrivate(identity.File); err != nil {
 			return failure{fmt.Errorf("identity_file = %q: %w", identity.File, err), ExitUsage}
 		}
+		identity.Read = func() (string, error) { return config.ReadPrivate(identity.File) }
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	options := agent.Options{
@@ -138,16 +139,18 @@ func (f runFlags) environ(cmd *cobra.Command) []string {
 }
 
 func opener(c config.Config, log *slog.Logger) func(queue.Agent) (queue.Queue, error) {
+	token := &tokens{read: c.Queue.TokenNow, log: log, newest: c.Queue.Token}
 	return func(a queue.Agent) (queue.Queue, error) {
 		if c.Queue.OverHTTP() {
 			return rpcqueue.New(rpcqueue.Options{
-				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), Agent: a,
+				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), TokenNow: token.now, Agent: a,
 			})
 		}
 		// Not the run's context: the queue is needed until the drain is over,
 		// and closed by the agent.
 		return pgqueue.New(context.Background(), pgqueue.Options{
-			URL: c.Queue.URL, ListenURL: c.Queue.ListenURL, Token: c.Queue.Token.Reveal(), Agent: a, Log: log,
+			URL: c.Queue.URL, URLNow: c.Queue.URLNow, ListenURL: c.Queue.ListenURL, ListenURLNow: c.Queue.ListenURLNow,
+			Token: c.Queue.Token.Reveal(), TokenNow: token.now, Agent: a, Log: log,
 		})
 	}
 }

@@ -38,11 +38,12 @@ type Config struct {
 
 // Queue is how the queue is reached.
 type Queue struct {
-	// URL and ListenURL may hold a password: do not log them. URL is what is in
-	// URLFile where that is what counts.
-	URL       string `toml:"url"`
-	URLFile   string `toml:"url_file"`
-	ListenURL string `toml:"listen_url"`
+	// URL and ListenURL may hold a password: do not log them. Each is what is in its
+	// file where that is what counts.
+	URL           string `toml:"url"`
+	URLFile       string `toml:"url_file"`
+	ListenURL     string `toml:"listen_url"`
+	ListenURLFile string `toml:"listen_url_file"`
 	// APIKey, CAFile and AllowHTTP go with a URL over HTTPS.
 	APIKey    string `toml:"api_key"`
 	CAFile    string `toml:"ca_file"`
@@ -52,6 +53,10 @@ type Queue struct {
 	PollInterval Duration `toml:"poll_interval"`
 	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
 	Token Secret `toml:"-"`
+
+	// from are the files that URL, ListenURL and Token were read from, and may be
+	// read from again; "" where they stand elsewhere.
+	from struct{ url, listenURL, token string } `toml:"-"`
 }
 
 // Health is how others learn how the agent is.

@@ -60,7 +60,7 @@ func Load(path string, environ []string) (Config, error) {
 	}
 	l.readEnv()
 	l.absolute("")
-	l.readURLFile()
+	l.readURLFiles()
 	l.readSupabase()
 	l.check()
 	l.checkQueue()

@@ -161,6 +161,7 @@ min_free = "0"
 		Run:   Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*"}, UIDs: "off", Timeouts: Timeouts{"plan": {30 * time.Minute}, "state": {5 * time.Minute}}},
 		Cache: Cache{Limit: Size{2 << 40}, Keep: Duration{36 * time.Hour}},
 	}
+	want.Queue.from.token = want.Queue.TokenFile
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)
 	}
@@ -207,7 +208,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_DEFAULT=managed", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
 		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000", "TENDRIL_CACHE_LIMIT=0", "TENDRIL_CACHE_KEEP=1m", "TENDRIL_CACHE_MIN_FREE=512MiB", "TENDRIL_IDENTITY_FILE=/identity",
 		"TENDRIL_CREDENTIALS=a/**:env_file=" + path, "TENDRIL_CREDENTIALS_DEFAULT=true",
-		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path,
+		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path, "TENDRIL_QUEUE_LISTEN_URL_FILE=/none",
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
 	}
 	got, err := Load(path, environ)
@@ -216,7 +217,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 	}
 	want := Config{
 		Name: "env", IdentityFile: "/identity", DataDir: dir, Slots: 64, DrainTimeout: Duration{90 * time.Second}, LogFormat: "json", LogLevel: slog.LevelWarn,
-		Queue:  Queue{URL: testURL, URLFile: "/none", ListenURL: testURL, TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
+		Queue:  Queue{URL: testURL, URLFile: "/none", ListenURL: testURL, ListenURLFile: "/none", TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
 		Health: Health{Listen: ":9090"},
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true,
 			Modules: []string{"**"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/url"
 	"strings"
@@ -10,6 +11,9 @@ import (
 
 // queueURLs is, in words, what names a queue.
 const queueURLs = "postgres://USER:PASSWORD@HOST/DATABASE, or https://HOST of a Supabase project or of trellis serve"
+
+// listenURLs is, in words, what names a session that listens.
+const listenURLs = "postgres://USER:PASSWORD@HOST/DATABASE, off, or nothing"
 
 // The names that Supabase gives to a project's address and public key. They
 // count where our own are not set, for other programs read them, too.
@@ -32,29 +36,41 @@ func rpcURL(text string) bool {
 	return err == nil && parsed.User == nil && parsed.Opaque == "" && parsed.Hostname() != ""
 }
 
-// readURLFile takes the URL from its file, unless the environment has it.
-func (l *loader) readURLFile() {
+// readURLFiles takes the URLs from their files, unless the environment has them.
+func (l *loader) readURLFiles() {
 	q := &l.config.Queue
+	l.readURLFile("queue.url", &q.URL, q.URLFile, &q.from.url, queueURLs)
+	l.readURLFile("queue.listen_url", &q.ListenURL, q.ListenURLFile, &q.from.listenURL, listenURLs)
+}
+
+func (l *loader) readURLFile(name string, into *string, file string, from *string, allowed string) {
 	inEnv := func(name string) bool { return l.fromEnv[name] != "" }
 	switch {
-	case q.URLFile == "" || inEnv("queue.url"):
+	case file == "" || inEnv(name):
 		return
-	case q.URL != "" && !inEnv("queue.url_file"):
-		l.problem("queue.url_file: queue.url is set as well; keep one of them")
+	case *into != "" && !inEnv(name+"_file"):
+		l.problem("%s_file: %s is set as well; keep one of them", name, name)
 		return
 	}
-	text, err := ReadPrivate(q.URLFile)
+	text, err := readURL(file, allowed)
 	if err != nil {
-		l.problem("queue.url_file = %q: %v", q.URLFile, err)
-		q.URL = unreadURL
+		l.problem("%s_file = %q: %v", name, file, err)
+		*into = unreadURL
 		return
 	}
-	if q.URL = strings.TrimSpace(text); q.URL == "" {
-		l.problem("queue.url_file = %q: is empty; it must hold %s", q.URLFile, queueURLs)
-		q.URL = unreadURL
-		return
+	*into, *from, l.fromEnv[name] = text, file, file
+}
+
+// readURL reads the file of a URL, which may be any.
+func readURL(file, allowed string) (string, error) {
+	text, err := ReadPrivate(file)
+	if err != nil {
+		return "", err
 	}
-	l.fromEnv["queue.url"] = q.URLFile
+	if text = strings.TrimSpace(text); text == "" {
+		return "", errors.New("is empty; it must hold " + allowed)
+	}
+	return text, nil
 }
 
 // unreadURL stands for what could not be read: one complaint is enough.
@@ -79,12 +95,15 @@ func misread(text string) bool {
 	return postgresURL(text) && (strings.Count(authority, "@") > 1 || strings.Contains(authority, "#"))
 }
 
+// unencoded is what to do about a URL that is misread.
+const unencoded = "write @ in its user or password as %40, # as %23 and / as %2F"
+
 // checkQueue finds settings that do not go together.
 func (l *loader) checkQueue() {
 	q := l.config.Queue
 	for _, at := range []struct{ name, url string }{{"queue.url", q.URL}, {"queue.listen_url", q.ListenURL}} {
 		if misread(at.url) {
-			l.problem("%s: write @ in its user or password as %%40, # as %%23 and / as %%2F", at.name)
+			l.problem("%s: %s", at.name, unencoded)
 		}
 	}
 	switch {

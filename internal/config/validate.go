@@ -59,25 +59,34 @@ const tokenPrefix = "tnd_"
 // readToken takes the token from the environment, else from its file.
 func (l *loader) readToken() {
 	text, source := l.env[tokenEnv], tokenEnv
+	q := &l.config.Queue
 	if text == "" {
-		path := l.config.Queue.TokenFile
-		if path == "" {
+		if q.TokenFile == "" {
 			l.problem("queue.token_file: missing; name a file that holds the cluster's token, or set %s", tokenEnv)
 			return
 		}
 		var err error
-		if text, err = ReadPrivate(path); err != nil {
-			l.problem("queue.token_file = %q: %v", path, err)
+		if text, err = ReadPrivate(q.TokenFile); err != nil {
+			l.problem("queue.token_file = %q: %v", q.TokenFile, err)
 			return
 		}
-		source = path
+		source, q.from.token = q.TokenFile, q.TokenFile
 	}
-	token := strings.TrimSpace(text)
-	if !strings.HasPrefix(token, tokenPrefix) || strings.ContainsAny(token, " \t\r\n") {
-		l.problem("%s: does not hold a cluster's token, which begins with %s and is one word", source, tokenPrefix)
+	token, err := tokenIn(text)
+	if err != nil {
+		l.problem("%s: %v", source, err)
 		return
 	}
-	l.config.Queue.Token = NewSecret(token)
+	q.Token = NewSecret(token)
+}
+
+// tokenIn is the token that a text has in it.
+func tokenIn(text string) (string, error) {
+	token := strings.TrimSpace(text)
+	if !strings.HasPrefix(token, tokenPrefix) || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("does not hold a cluster's token, which begins with %s and is one word", tokenPrefix)
+	}
+	return token, nil
 }
 
 // ReadPrivate reads a secret's file and refuses one that everybody on the

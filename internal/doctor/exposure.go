@@ -20,8 +20,11 @@ import (
 // secretFiles are the files in which the configuration keeps secrets, by key.
 func (d *doctor) secretFiles() map[string]string {
 	files := map[string]string{}
-	if d.Config.Queue.TokenFile != "" {
-		files["queue.token_file"] = d.Config.Queue.TokenFile
+	queue := d.Config.Queue
+	for key, path := range map[string]string{"queue.token_file": queue.TokenFile, "queue.url_file": queue.URLFile, "queue.listen_url_file": queue.ListenURLFile} {
+		if path != "" {
+			files[key] = path
+		}
 	}
 	if d.File != "" && d.secretsInside() {
 		files["the configuration"] = d.File

@@ -15,7 +15,8 @@ const (
 	// Unavailable: the database could not be reached or asks to try again.
 	// Repeating is safe.
 	Unavailable Kind = iota
-	// Unauthorized: the token is unknown, revoked or expired (PT401).
+	// Unauthorized: the token is unknown, revoked or expired (PT401), or the database
+	// does not let the queue's user in. It may when either has been changed.
 	Unauthorized
 	// Superseded: another boot of this instance has taken over (PT409,
 	// agent_superseded). This process must claim nothing more.

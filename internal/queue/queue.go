@@ -33,7 +33,7 @@ type Agent struct {
 	Slots    int    `json:"slots"`
 	// AgePublicKey is the public half of the identity to which variables are
 	// sealed.
-	AgePublicKey string `json:"age_public_key,omitempty"`
+	AgePublicKey *PublicKey `json:"age_public_key,omitempty"`
 	// Operations are those that the agent's policy grants: for people who wonder
 	// why nothing runs, not for the database to decide by.
 	Operations []provision.Operation `json:"operations,omitempty"`

@@ -64,6 +64,7 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
 {{- end -}}
 {{- $queue := dict "token_file" "/etc/tendril/token" -}}
 {{- if $v.queue.urlSecret.name }}{{ $_ := set $queue "url_file" "/etc/tendril/queue-url" }}{{ else }}{{ $_ := set $queue "url" $v.queue.url }}{{ end -}}
+{{- if $v.queue.listenUrlSecret.name }}{{ $_ := set $queue "listen_url_file" "/etc/tendril/queue-listen-url" }}{{ end -}}
 {{- with $v.queue.apiKey }}{{ $_ := set $queue "api_key" . }}{{ end -}}
 {{- if $v.queue.allowHttp }}{{ $_ := set $queue "allow_http" true }}{{ end -}}
 {{- $policy := dict "repos" $v.policy.repos "approval" $v.policy.approval "hook_timeout" $v.policy.hookTimeout "plain_sensitive" $v.policy.plainSensitive -}}

@@ -26,6 +26,15 @@ what is mounted stand side by side. */}}
         path: queue-url
 {{- end }}
 {{- end }}
+{{- with .Values.queue.listenUrlSecret }}
+{{- if .name }}
+- secret:
+    name: {{ .name | quote }}
+    items:
+      - key: {{ .key | quote }}
+        path: queue-listen-url
+{{- end }}
+{{- end }}
 {{- with .Values.identity }}
 {{- if .existingSecret }}
 - secret:

@@ -10,7 +10,7 @@ agent's file is a ConfigMap. None of it is repeated in what is said of it. */}}
   {{- $problems = append $problems "queue.apiKey: is a cluster's token, which belongs into the Secret that queue.tokenSecret names (and it has been seen now: rotate it)" -}}
 {{- end -}}
 {{- if include "tendril.hasPassword" (dig "queue" "listen_url" "" $v.config) -}}
-  {{- $problems = append $problems "config.queue.listen_url: has a password, and would be in a ConfigMap; bring a file with it by extraVolumes and name that in the URL, as passfile=FILE" -}}
+  {{- $problems = append $problems "config.queue.listen_url: has a password, and would be in a ConfigMap; put the URL into a Secret and name that by queue.listenUrlSecret.name" -}}
 {{- end -}}
 {{- $secret := list "access_key" "client_certificate_password" "client_secret" "encryption_key" "oidc_token" "password" "sas_token" "secret_key" "sse_customer_key" "token" -}}
 {{- range $backend, $settings := $v.state.config -}}

@@ -32,6 +32,9 @@
 {{- else if and (hasPrefix "http://" $v.queue.url) (not $v.queue.allowHttp) -}}
   {{- $problems = append $problems "queue.url: http:// would send the cluster's token in the clear; use https://, or set queue.allowHttp=true where nobody can listen in" -}}
 {{- end -}}
+{{- if and $v.queue.listenUrlSecret.name (dig "queue" "listen_url" "" $v.config) -}}
+  {{- $problems = append $problems "queue.listenUrlSecret.name and config.queue.listen_url are both set; keep one of them" -}}
+{{- end -}}
 {{- if and $v.queue.token $v.queue.tokenSecret -}}
   {{- $problems = append $problems "queue.token and queue.tokenSecret are both set; keep one of them" -}}
 {{- else if $v.queue.token -}}
@@ -77,6 +80,7 @@ log_level: logLevel
 credentials: credentials
 queue.url: queue.url
 queue.url_file: queue.urlSecret
+queue.listen_url_file: queue.listenUrlSecret
 queue.api_key: queue.apiKey
 queue.ca_file: ca
 queue.allow_http: queue.allowHttp

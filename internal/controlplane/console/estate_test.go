@@ -30,7 +30,7 @@ func newEstate(t *testing.T) *estate {
 	t.Helper()
 	s := &estate{world: newWorld(t), workspaces: map[string]uuid.UUID{}}
 	known := queuetest.NewAgent("edge-1")
-	known.Slots, known.Version, known.AgePublicKey = 3, "v0.9.0", "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	known.Slots, known.Version, known.AgePublicKey = 3, "v0.9.0", queue.NewPublicKey("age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p")
 	known.Host = hostile[:60]
 	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: s.URL, ListenURL: "off", Token: s.Token, Agent: known})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
@@ -34,6 +35,7 @@ const silence = 2
 // that is not ours is passed over, to keep other clusters' work from waking us.
 type listener struct {
 	config          *pgx.ConnConfig
+	now             pgurl.Source
 	timeout         time.Duration // for each thing asked of the database
 	send            sender        // by way of the pool
 	log             *slog.Logger
@@ -51,10 +53,10 @@ type listener struct {
 	done   chan struct{}
 }
 
-func startListener(config *pgx.ConnConfig, timeout time.Duration, send sender, log *slog.Logger) *listener {
+func startListener(config *pgx.ConnConfig, now pgurl.Source, timeout time.Duration, send sender, log *slog.Logger) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listener{
-		config: config, timeout: timeout, send: send, log: log, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
+		config: config, now: now, timeout: timeout, send: send, log: log, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.run(ctx)
@@ -105,7 +107,8 @@ func (l *listener) deaf(err error) bool { return errors.Is(err, errDeaf) && l.fa
 // tell logs, once until it is over, that no wake comes. Of a database that is
 // away for a moment it says nothing: what is asked of it meets the same.
 func (l *listener) tell(err error) {
-	refused := !errors.Is(err, errDeaf) && queue.KindOf(translate("listen", err)) == queue.Refused
+	kind := queue.KindOf(translate("listen", err))
+	refused := !errors.Is(err, errDeaf) && (kind == queue.Refused || kind == queue.Unauthorized)
 	lasting := l.deaf(err) || refused || l.failed >= untoldFailures
 	if l.told || !lasting {
 		return
@@ -117,7 +120,7 @@ func (l *listener) tell(err error) {
 // session listens until the connection breaks and reports whether it had begun,
 // or why not.
 func (l *listener) session(ctx context.Context) (begun bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+	conn, err := pgurl.Connect(ctx, l.config, l.now)
 	if err != nil {
 		return false, err
 	}

@@ -8,8 +8,6 @@ package pgqueue
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -29,12 +28,19 @@ import (
 type Options struct {
 	// URL of the database; its role needs no more than tendril_agent.
 	URL string
+	// URLNow is asked for it again before each connection; nil: it stays.
+	URLNow pgurl.Source
 	// ListenURL is a session connection for LISTEN, for when URL goes through a
 	// pooler in transaction mode. Empty: URL. "off": polling only.
 	ListenURL string
+	// ListenURLNow is to ListenURL, where that is a URL, what URLNow is to URL.
+	ListenURLNow pgurl.Source
 	// Token is the cluster's agent token. Only its hash leaves this process.
 	Token string
-	Agent queue.Agent
+	// TokenNow is asked for it again before each registration and heartbeat; nil: it
+	// stays.
+	TokenNow func() string
+	Agent    queue.Agent
 	// CallTimeout bounds each call; 15 s when zero.
 	CallTimeout time.Duration
 	// Log is told when LISTEN does not work, which no call would notice. May be
@@ -48,11 +54,11 @@ const maxConns = 4
 
 // Queue is a queue.Queue over a pool of connections.
 type Queue struct {
-	pool     *pgxpool.Pool
-	hash     string
-	agent    queue.Agent
-	timeout  time.Duration
-	listener *listener // nil: polling only
+	pool       *pgxpool.Pool
+	credential *queue.Credential
+	agent      queue.Agent
+	timeout    time.Duration
+	listener   *listener // nil: polling only
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -65,6 +71,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 		// pgx redacts the password in this error.
 		return nil, fmt.Errorf("queue URL: %w", err)
 	}
+	config.BeforeConnect = pgurl.Renew(o.URLNow)
 	config.MaxConns = maxConns
 	config.MaxConnIdleTime = time.Minute
 	// Extended protocol without named statements: parameters stay out of the
@@ -81,17 +88,18 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	sum := sha256.Sum256([]byte(o.Token))
-	q := &Queue{pool: pool, hash: hex.EncodeToString(sum[:]), agent: o.Agent, timeout: timeout}
+	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow), agent: o.Agent, timeout: timeout}
 	if o.ListenURL != "off" {
+		listenNow := o.URLNow
 		if o.ListenURL != "" {
+			listenNow = o.ListenURLNow
 			if listenConfig, err = pgx.ParseConfig(o.ListenURL); err != nil {
 				pool.Close()
 				return nil, fmt.Errorf("queue listen URL: %w", err)
 			}
 			boundConnect(listenConfig, timeout)
 		}
-		q.listener = startListener(listenConfig, timeout, q.send, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
+		q.listener = startListener(listenConfig, listenNow, timeout, q.send, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	}
 	return q, nil
 }
@@ -141,6 +149,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 }
 
 func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
+	q.credential.Renew()
 	about, err := json.Marshal(as)
 	if err != nil {
 		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
@@ -154,7 +163,7 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 		ClusterKey  string    `json:"age_public_key"`
 	}
 	if err := q.call(ctx, "register with the database", &reply,
-		"SELECT public.register_agent($1, $2::text::jsonb)", q.hash, string(about)); err != nil {
+		"SELECT public.register_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about)); err != nil {
 		return queue.Registration{}, err
 	}
 	if q.listener != nil {
@@ -173,7 +182,7 @@ func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
 		return queue.Standing{}, fmt.Errorf("encode the agent's description: %w", err)
 	}
 	var s queue.Standing
-	err = q.call(ctx, "ask how the agent stands", &s, "SELECT public.check_agent($1, $2::text::jsonb)", q.hash, string(about))
+	err = q.call(ctx, "ask how the agent stands", &s, "SELECT public.check_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about))
 	return s, err
 }
 
@@ -182,6 +191,7 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 	if claims == nil {
 		claims = []uuid.UUID{} // not NULL
 	}
+	q.credential.Renew()
 	var reply struct {
 		Cancel    []uuid.UUID `json:"cancel"`
 		Lost      []uuid.UUID `json:"lost"`
@@ -189,7 +199,7 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 		Heartbeat float64     `json:"heartbeat_seconds"`
 	}
 	if err := q.call(ctx, "send a heartbeat", &reply,
-		"SELECT public.agent_heartbeat($1, $2, $3, $4)", q.hash, q.agent.Instance, q.agent.Boot, claims); err != nil {
+		"SELECT public.agent_heartbeat($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, claims); err != nil {
 		return queue.Pulse{}, err
 	}
 	return queue.Pulse{Cancel: reply.Cancel, Lost: reply.Lost, Poll: seconds(reply.Poll), Heartbeat: seconds(reply.Heartbeat)}, nil
@@ -199,7 +209,7 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var a *provision.Assignment
 	err := q.call(ctx, "ask for the next provision", &a,
-		"SELECT to_jsonb(f) FROM public.fetch_next_provision($1, $2, $3, $4) f", q.hash, q.agent.Instance, q.agent.Boot, claimID)
+		"SELECT to_jsonb(f) FROM public.fetch_next_provision($1, $2, $3, $4) f", q.credential.Hash(), q.agent.Instance, q.agent.Boot, claimID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -219,7 +229,7 @@ func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, c
 		streams[i], texts[i], times[i] = string(c.Stream), c.Text, c.EmittedAt
 	}
 	var next int64
-	err := q.call(ctx, "store log lines", &next, appendLog, q.hash, claimID, first, streams, texts, times)
+	err := q.call(ctx, "store log lines", &next, appendLog, q.credential.Hash(), claimID, first, streams, texts, times)
 	return next, err
 }
 
@@ -230,7 +240,7 @@ func (q *Queue) Report(ctx context.Context, claimID uuid.UUID, report provision.
 		return fmt.Errorf("encode a report: %w", err)
 	}
 	return q.call(ctx, "report a provision's status", nil,
-		"SELECT public.update_provision_status($1, $2, $3, $4::text::jsonb)", q.hash, claimID, report.Status, string(detail))
+		"SELECT public.update_provision_status($1, $2, $3, $4::text::jsonb)", q.credential.Hash(), claimID, report.Status, string(detail))
 }
 
 // FailOrphans implements queue.Queue.
@@ -240,7 +250,7 @@ func (q *Queue) FailOrphans(ctx context.Context, except []uuid.UUID) ([]uuid.UUI
 	}
 	var orphans []uuid.UUID
 	err := q.call(ctx, "end what an earlier start left behind", &orphans,
-		"SELECT coalesce(array_agg(f), '{}') FROM public.fail_orphaned_provisions($1, $2, $3, $4) f", q.hash, q.agent.Instance, q.agent.Boot, except)
+		"SELECT coalesce(array_agg(f), '{}') FROM public.fail_orphaned_provisions($1, $2, $3, $4) f", q.credential.Hash(), q.agent.Instance, q.agent.Boot, except)
 	return orphans, err
 }
 

@@ -136,7 +136,7 @@ func TestPoolerRefusesAParameterOfTheURL(t *testing.T) {
 	}
 	t.Cleanup(q.Close)
 	_, err = q.Register(t.Context())
-	if queue.KindOf(err) != queue.Refused || !strings.Contains(err.Error(), "statement_timeout") || !strings.Contains(err.Error(), "ALTER ROLE") {
+	if queue.KindOf(err) != queue.Unauthorized || !strings.Contains(err.Error(), "statement_timeout") || !strings.Contains(err.Error(), "ALTER ROLE") {
 		t.Errorf("Register(startup parameter) = %v, want it refused, naming the parameter and what to do", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func clusterKeyIsTold(t *testing.T, w *World, open Open) {
 	for i, key := range []string{"q", "p"} {
 		about := NewAgent(key)
-		about.AgePublicKey = "age1" + strings.Repeat(key, 58)
+		about.AgePublicKey = queue.NewPublicKey("age1" + strings.Repeat(key, 58))
 		if got := mustRegister(t, open(t, w, w.Token, about)); got.ClusterKey != "age1"+strings.Repeat("q", 58) {
 			t.Errorf("Register() of agent %d = cluster's key %q, want the first one's", i+1, got.ClusterKey)
 		}

@@ -30,7 +30,7 @@ func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, c
 	most := len(chunks)
 	for {
 		part := q.fitting(chunks[:min(most, len(chunks))])
-		body, err := encode(lines{q.hash, claimID, first, part})
+		body, err := encode(lines{q.credential.Hash(), claimID, first, part})
 		if err != nil {
 			return 0, err
 		}

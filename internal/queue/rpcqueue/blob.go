@@ -29,7 +29,7 @@ func (q *Queue) PutBlob(ctx context.Context, claimID uuid.UUID, blob queue.Blob,
 			Digest string          `json:"p_digest"`
 			Meta   json.RawMessage `json:"p_meta"`
 			Data   string          `json:"p_data"`
-		}{blobOf{q.hash, claimID, blob.Kind, blob.Number, part}, parts, blob.Digest, meta, text}, nil)
+		}{blobOf{q.credential.Hash(), claimID, blob.Kind, blob.Number, part}, parts, blob.Digest, meta, text}, nil)
 	})
 }
 
@@ -37,7 +37,7 @@ func (q *Queue) PutBlob(ctx context.Context, claimID uuid.UUID, blob queue.Blob,
 func (q *Queue) GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (queue.Blob, []byte, error) {
 	return queue.CollectBlob(kind, number, func(number int64, part int) (queue.PartOfBlob, error) {
 		var p partOfBlob
-		err := q.call(ctx, "read a "+kind, "get_blob", blobOf{q.hash, claimID, kind, number, part}, &p)
+		err := q.call(ctx, "read a "+kind, "get_blob", blobOf{q.credential.Hash(), claimID, kind, number, part}, &p)
 		return queue.PartOfBlob(p), err
 	})
 }

@@ -53,7 +53,7 @@ func (q *Queue) explain(doing string, a answer) *trouble {
 	case len(said.Code) == 5:
 		e = queue.Answer(doing, said.Code, said.Message, text(said.Details), hint)
 		if said.Code == "42501" {
-			e.Kind, e.Hint = queue.Refused, "the API key must be the project's public (publishable or anon) one, and \"trellis migrate\" run against the database"
+			e.Kind, e.Hint = queue.Unauthorized, "the API key must be the project's public (publishable or anon) one, and \"trellis migrate\" run against the database"
 		}
 	case a.status == http.StatusUnauthorized && said.Message != "":
 		e = q.badAPIKey(said.Message)
@@ -165,10 +165,24 @@ func (q *Queue) gist(a answer) string {
 // hint, and of what is none.
 const mostMessage, mostGist = 2000, 200
 
+// withoutSecrets takes out of a text what others must not read.
+func (q *Queue) withoutSecrets(text string) string {
+	var pairs []string
+	for _, secret := range q.credential.Shown() {
+		if secret != "" {
+			pairs = append(pairs, secret, "[token]")
+		}
+	}
+	if q.apiKey != "" {
+		pairs = append(pairs, q.apiKey, "[API key]")
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
 // legible is one line of a text that anybody may have written. Secrets are taken
 // out first: a part of one that was cut short would be left.
 func (q *Queue) legible(text string, longest int) string {
-	line := strings.Join(strings.FieldsFunc(strings.ToValidUTF8(q.secrets.Replace(text), ""), func(r rune) bool {
+	line := strings.Join(strings.FieldsFunc(strings.ToValidUTF8(q.withoutSecrets(text), ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}), " ")
 	if runes := []rune(line); len(runes) > longest {

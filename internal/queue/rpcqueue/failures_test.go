@@ -27,7 +27,7 @@ var failures = map[string]struct {
 	"the database shuts down":                      {queue.Unavailable, 3, []string{"57P01"}},
 	"a deadlock":                                   {queue.Unavailable, 3, []string{"40P01"}},
 	"the database is busy":                         {queue.Unavailable, 3, []string{"the database is busy (try again)"}},
-	"no privilege":                                 {queue.Refused, 1, []string{"permission denied", "API key", "trellis migrate"}},
+	"no privilege":                                 {queue.Unauthorized, 1, []string{"permission denied", "API key", "trellis migrate"}},
 	"no such function":                             {queue.Refused, 1, []string{"PGRST202", "trellis migrate"}},
 	"a JWT that has expired":                       {queue.Unauthorized, 1, []string{"does not accept the API key: JWT expired", "SUPABASE_ANON_KEY", "the cluster's token was not looked at"}},
 	"no key, for Supabase's front door":            {queue.Unauthorized, 1, []string{"does not accept the API key: No API key found in request", "queue.api_key"}},

@@ -15,12 +15,9 @@ package rpcqueue
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,22 +40,24 @@ type Options struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// Token is the cluster's agent token. Only its hash leaves this process.
 	Token string
-	Agent queue.Agent
+	// TokenNow is asked for it again before each registration and heartbeat; nil: it
+	// stays.
+	TokenNow func() string
+	Agent    queue.Agent
 	// CallTimeout bounds each call; 15 s when zero.
 	CallTimeout time.Duration
 }
 
 // Queue is a queue.Queue over HTTPS.
 type Queue struct {
-	transport *http.Transport
-	functions string // the URL below which they are
-	host      string // for people
-	header    http.Header
-	hash      string
-	agent     queue.Agent
-	timeout   time.Duration
-	// secrets takes out of texts what others must not read.
-	secrets *strings.Replacer
+	transport  *http.Transport
+	functions  string // the URL below which they are
+	host       string // for people
+	header     http.Header
+	apiKey     string
+	credential *queue.Credential
+	agent      queue.Agent
+	timeout    time.Duration
 	// away is set while calls are not answered as the database would.
 	away atomic.Bool
 	// mostText is how large the chunks of one call may be, by sizeOf, for what
@@ -80,17 +79,10 @@ func New(o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	sum := sha256.Sum256([]byte(o.Token))
-	q := &Queue{
+	return &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
-		header: newHeader(o), hash: hex.EncodeToString(sum[:]), agent: o.Agent, timeout: timeout,
-	}
-	hidden := []string{q.hash, "[token]", o.Token, "[token]", o.APIKey, "[API key]"}
-	if o.APIKey == "" {
-		hidden = hidden[:4]
-	}
-	q.secrets = strings.NewReplacer(hidden...)
-	return q, nil
+		header: newHeader(o), apiKey: o.APIKey, credential: queue.NewCredential(o.Token, o.TokenNow), agent: o.Agent, timeout: timeout,
+	}, nil
 }
 
 // Close implements queue.Queue.
@@ -108,11 +100,12 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 }
 
 func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
+	q.credential.Renew()
 	var reply registration
 	err := q.call(ctx, "register with the database", "register_agent", struct {
 		Hash  string      `json:"p_token_hash"`
 		Agent queue.Agent `json:"p_agent"`
-	}{q.hash, as}, &reply)
+	}{q.credential.Hash(), as}, &reply)
 	if err != nil {
 		return queue.Registration{}, err
 	}
@@ -128,7 +121,7 @@ func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
 	err := q.call(ctx, "ask how the agent stands", "check_agent", struct {
 		Hash  string      `json:"p_token_hash"`
 		Agent queue.Agent `json:"p_agent"`
-	}{q.hash, q.agent}, &reply)
+	}{q.credential.Hash(), q.agent}, &reply)
 	return queue.Standing(reply), err
 }
 
@@ -139,10 +132,11 @@ type caller struct {
 	Boot     uuid.UUID `json:"p_boot"`
 }
 
-func (q *Queue) caller() caller { return caller{q.hash, q.agent.Instance, q.agent.Boot} }
+func (q *Queue) caller() caller { return caller{q.credential.Hash(), q.agent.Instance, q.agent.Boot} }
 
 // Heartbeat implements queue.Queue.
 func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+	q.credential.Renew()
 	var reply pulse
 	err := q.call(ctx, "send a heartbeat", "agent_heartbeat", struct {
 		caller
@@ -174,7 +168,7 @@ func (q *Queue) Report(ctx context.Context, claimID uuid.UUID, report provision.
 		Claim  uuid.UUID        `json:"p_claim_id"`
 		Status provision.Status `json:"p_status"`
 		Detail provision.Detail `json:"p_detail"`
-	}{q.hash, claimID, report.Status, report.Detail}, nil)
+	}{q.credential.Hash(), claimID, report.Status, report.Detail}, nil)
 }
 
 // FailOrphans implements queue.Queue.
