@@ -149,6 +149,17 @@ func TestApprovalRules(t *testing.T) { bothEngines(t, testApprovalRules) }
 
 func testApprovalRules(t *testing.T, kind string) {
 	t.Parallel()
+	template := map[string]string{"main.tf": `
+variable "input" {}
+resource "terraform_data" "a" {
+  input            = var.input
+  triggers_replace = var.input == "replaced"
+}
+`}
+	first := newSiteOf(t, kind)
+	first.template(template, map[string]any{"input": "1"})
+	first.do(provision.OperationApply)
+	state := first.stateFile()
 	never, destructive, always := provision.ApprovalNever, provision.ApprovalDestructive, provision.ApprovalAlways
 	for name, tc := range map[string]struct {
 		said, own provision.Approval
@@ -172,15 +183,10 @@ func testApprovalRules(t *testing.T, kind string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSiteOf(t, kind)
-			repo := s.template(map[string]string{"main.tf": `
-variable "input" {}
-resource "terraform_data" "a" {
-  input            = var.input
-  triggers_replace = var.input == "replaced"
-}
-`}, map[string]any{"input": "1"})
-			s.do(provision.OperationApply)
-			s.ask(repo.URL, "v1", "", map[string]any{"input": tc.input})
+			s.template(template, map[string]any{"input": tc.input})
+			if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "terraform.tfstate"), state, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			s.job.Assignment.Approval, s.job.Settings.Policy.Approval, s.job.Assignment.Operation = tc.said, tc.own, tc.operation
 			got, _ := s.run()
 			wantEnd(t, got, tc.want, "")
@@ -194,16 +200,14 @@ func TestApprovalNeededAfterAll(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.template(map[string]string{"main.tf": two}, nil)
-	c := s.start()
-	c.mu.Lock()
-	c.refuse = func(r provision.Report) *provision.Failure {
+	s.refuse = func(_ *child, r provision.Report) *provision.Failure {
 		if r.Detail.Stage == provision.StageApply {
 			return provision.Fail(provision.CodeApprovalNeeded, "this plan must be approved", nil)
 		}
 		return nil
 	}
-	c.mu.Unlock()
-	wantEnd(t, c.end(), provision.AwaitingApproval, "")
+	got, _ := s.run()
+	wantEnd(t, got, provision.AwaitingApproval, "")
 	if s.stateFile() != nil {
 		t.Error("something was applied without approval")
 	}
@@ -219,14 +223,17 @@ func applyAnother(t *testing.T, s *site) {
 	wantEnd(t, got, provision.Success, "")
 }
 
+// refused is what becomes of an approved plan after a change.
+type refused struct {
+	change func(t *testing.T, s *site, states *stateServer)
+	code   provision.Code
+	want   string
+}
+
 // An approved plan that no longer fits what it is for.
 func TestApprovedPlanIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		change func(t *testing.T, s *site, states *stateServer)
-		code   provision.Code
-		want   string
-	}{
+	wantRefused(t, "terraform", map[string]refused{
 		"the state has moved on": {func(t *testing.T, s *site, _ *stateServer) {
 			applyAnother(t, s)
 		}, provision.CodePlanStale, "the state has moved on"},
@@ -236,9 +243,6 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 		"the snapshot was changed": {func(_ *testing.T, s *site, _ *stateServer) {
 			s.amend(map[string]any{"terraform_vars": map[string]any{"input": "3"}})
 		}, provision.CodePlanInvalid, "changed since"},
-		"the state has moved on, OpenTofu": {func(t *testing.T, s *site, _ *stateServer) {
-			applyAnother(t, s)
-		}, provision.CodePlanStale, "the state has moved on"},
 		"another provision's": {func(_ *testing.T, s *site, _ *stateServer) {
 			s.job.Assignment.ProvisionID = uuid.New()
 		}, provision.CodePlanInvalid, "another provision"},
@@ -262,20 +266,38 @@ func TestApprovedPlanIsRefused(t *testing.T) {
 			}
 			s.job.Assignment.ApprovedPlan = planbundle.Digest(nil)
 		}, provision.CodePlanInvalid, "begins otherwise"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, states := newSharedSite(t)
-			if strings.HasSuffix(name, "OpenTofu") {
-				s.job.Settings.Engine.Kind = "tofu"
+	})
+}
+
+func TestApprovedPlanOfOpenTofuIsRefused(t *testing.T) {
+	t.Parallel()
+	wantRefused(t, "tofu", map[string]refused{
+		"the state has moved on": {func(t *testing.T, s *site, _ *stateServer) {
+			applyAnother(t, s)
+		}, provision.CodePlanStale, "the state has moved on"},
+	})
+}
+
+// wantRefused has one plan approved, and after each of the changes refused.
+func wantRefused(t *testing.T, kind string, cases map[string]refused) {
+	t.Helper()
+	approved, states := newSharedSite(t)
+	approved.job.Settings.Engine.Kind = kind
+	approved.template(httpTemplate(two), nil)
+	approved.do(provision.OperationApply)
+	approved.job.Assignment.Approval = provision.ApprovalAlways
+	approved.amend(map[string]any{"terraform_vars": map[string]any{"input": "2"}})
+	approved.job.Assignment.ApprovedPlan, _ = approved.awaits()
+	bundle, state := read(t, approved.bundle), states.stored()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) { // one after the other: they change the same state
+			s := *approved
+			s.t, s.bundle = t, filepath.Join(t.TempDir(), "bundle")
+			if err := os.WriteFile(s.bundle, []byte(bundle), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			s.template(httpTemplate(two), nil)
-			s.do(provision.OperationApply)
-			s.job.Assignment.Approval = provision.ApprovalAlways
-			s.amend(map[string]any{"terraform_vars": map[string]any{"input": "2"}})
-			digest, _ := s.awaits()
-			s.job.Assignment.ApprovedPlan = digest
-			tc.change(t, s, states)
+			states.replace(state)
+			tc.change(t, &s, states)
 			before := string(states.state)
 			got, c := s.run()
 			wantEnd(t, got, provision.Failed, tc.code)

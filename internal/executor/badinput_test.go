@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
@@ -70,7 +69,6 @@ func TestBadInput(t *testing.T) {
 		}, provision.CodePlanFailed, []string{"main.tf"}},
 		"kept state that is none": {func(s *site) {
 			s.template(map[string]string{"main.tf": ok}, nil)
-			s.patience = time.Second
 			if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "errored.tfstate"), []byte("{}"), 0o600); err != nil {
 				s.t.Fatal(err)
 			}

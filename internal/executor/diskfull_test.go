@@ -103,7 +103,7 @@ func (s *site) fillsDisk(disk string) *child {
 	t := s.t
 	t.Helper()
 	fill := filepath.Join(disk, "fill")
-	s.patience = time.Second
+	s.tries = 1
 	s.template(map[string]string{"main.tf": filling("cat /dev/zero >> " + fill + " || true")}, nil)
 	got, first := s.run()
 	if got.Status != provision.Failed {
@@ -117,6 +117,7 @@ func (s *site) fillsDisk(disk string) *child {
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
+	s.tries = 0
 	s.template2(filling("true"))
 	got, second := s.run()
 	wantEnd(t, got, provision.Success, "")
@@ -148,7 +149,7 @@ func TestDiskThatStaysFullKeepsTheState(t *testing.T) {
 	s := newSite(t)
 	disk := s.smallDisk("size=8m", &s.job.Dirs.Work, &s.job.Dirs.State)
 	fill := filepath.Join(disk, "fill")
-	s.patience = time.Second
+	s.tries = 1
 	hog := fmt.Sprintf("%s='hog %s' setsid %s >/dev/null 2>&1 </dev/null", roleEnv, fill, must(os.Executable()))
 	s.template(map[string]string{"main.tf": filling(hog + " & while echo x 2>/dev/null >> " + filepath.Join(disk, "probe") + "; do :; done; true")}, nil)
 	got, first := s.run()
@@ -169,6 +170,7 @@ func TestDiskThatStaysFullKeepsTheState(t *testing.T) {
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
+	s.tries = 0
 	s.template2(filling("true"))
 	got, second := s.run()
 	wantEnd(t, got, provision.Success, "")
@@ -188,7 +190,7 @@ func TestNoInodeLosesNoState(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, "")
 	disk := s.smallDisk("size=64m,nr_inodes=200", &s.job.Dirs.Work)
-	s.patience = time.Second
+	s.tries = 1
 	server.breaks(-1)
 	s.template2("terraform {\n  backend \"http\" {}\n}\n" + filling("cd "+disk+" && i=0; while touch inode-$i 2>/dev/null; do i=$((i+1)); done; true"))
 	got, c := s.run()
@@ -200,6 +202,7 @@ func TestNoInodeLosesNoState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.tries = 0
 	got, _ = s.run()
 	wantEnd(t, got, provision.Success, "")
 	if n := wantCreatedIn(t, c, server.stored()); n != 3 {
@@ -219,12 +222,13 @@ func TestStateIsKeptOnAnotherDisk(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, three)
 	s.smallDisk("size=8m", &s.job.Dirs.State)
-	s.patience = time.Second
+	s.tries = 1
 	server.breaks(-1)
 	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
 	s.wantKept(1)
 	server.breaks(0)
+	s.tries = 0
 	got, _ = s.run()
 	wantEnd(t, got, provision.Success, "")
 	wantCreatedIn(t, c, server.stored())
@@ -254,22 +258,18 @@ func TestStateWithTheOldSerialIsStored(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	disk := s.smallDisk("size=8m", &s.job.Dirs.Work, &s.job.Dirs.State)
-	s.patience = time.Second
 	s.template(map[string]string{"main.tf": filling("true")}, nil)
 	got, _ := s.run()
 	wantEnd(t, got, provision.Success, "")
 
 	s.template2(filling("true") + "resource \"terraform_data\" \"new\" {}\n")
-	c := s.start()
-	c.mu.Lock()
-	c.refuse = func(r provision.Report) *provision.Failure {
+	s.refuse = func(_ *child, r provision.Report) *provision.Failure {
 		if r.Detail.Stage == provision.StageApply {
 			fillBut(t, filepath.Join(disk, "fill"), 64<<10) // for the lock's file
 		}
 		return nil
 	}
-	c.mu.Unlock()
-	got = c.end()
+	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
 	wantMessage(t, got, "no space left on device", "what was done is in it")
 	s.wantKept(0)

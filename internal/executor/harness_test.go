@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,8 +29,15 @@ import (
 // childEnv makes the test binary a child: tendril exec, and nothing else.
 const childEnv = "TENDRIL_TEST_EXECUTOR_CHILD"
 
-// patienceEnv is how long the child tries to store a state.
-const patienceEnv = "TENDRIL_TEST_PATIENCE"
+// patienceEnv is how long the child tries to store a state, and triesEnv how often.
+const (
+	patienceEnv = "TENDRIL_TEST_PATIENCE"
+	triesEnv    = "TENDRIL_TEST_TRIES"
+)
+
+// deadline bounds waits for what must happen, on a machine that is busy or stands
+// still for a while.
+const deadline = 3 * time.Minute
 
 // gitHelperArg makes the test binary what git starts.
 const gitHelperArg = "git-helper"
@@ -48,11 +56,9 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		helper := []string{self, gitHelperArg}
-		main := func() error { return executor.Main("", helper) }
-		if patience, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
-			main = func() error { return executor.MainWithPatience(helper, patience) }
-		}
-		if err := main(); err != nil {
+		patience, _ := time.ParseDuration(os.Getenv(patienceEnv)) // 0 where there is none
+		tries, _ := strconv.Atoi(os.Getenv(triesEnv))
+		if err := executor.MainWithPatience(helper, patience, tries); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -68,8 +74,12 @@ type site struct {
 	git  *gittest.Server
 	job  job.Job
 	dirs string
-	// patience is how long a run tries to store a state; 0: as it is.
+	// patience is how long a run tries to store a state, and tries how often; 0: as
+	// it is.
 	patience time.Duration
+	tries    int
+	// refuse is the database's part where a report is not to be taken.
+	refuse   func(*child, provision.Report) *provision.Failure
 	spoolDir string   // where spools are; "": a directory for each
 	env      []string // beside what every child gets
 	bundle   string   // the file for a plan bundle
@@ -103,10 +113,10 @@ func newSite(t *testing.T) *site {
 			Workspace: "acme/test", Operation: provision.OperationApply},
 		Settings: job.Settings{
 			Policy:      job.Policy{Repos: []string{git.URL + "/**"}},
-			Git:         job.Git{CAFile: git.CAFile, Timeout: 20 * time.Second},
+			Git:         job.Git{CAFile: git.CAFile, Timeout: time.Minute},
 			Engine:      job.Engine{Kind: "terraform"},
-			CancelGrace: 20 * time.Second,
-			Timeout:     time.Minute,
+			CancelGrace: time.Minute,
+			Timeout:     deadline,
 		},
 		Dirs: job.Dirs{Work: filepath.Join(dir, "work"), Secrets: filepath.Join(dir, "work", "secrets"), State: filepath.Join(dir, "state"), Repos: filepath.Join(dir, "repos"), Engines: filepath.Join(dir, "engines"), Providers: filepath.Join(dir, "providers")},
 	}
@@ -156,7 +166,7 @@ type child struct {
 	lines   []provision.LogChunk
 	reports []provision.Report
 	grown   chan struct{} // gets a token when log or reports grew
-	refuse  func(provision.Report) *provision.Failure
+	refuse  func(*child, provision.Report) *provision.Failure
 	result  *provision.Report
 	err     error
 	stderr  strings.Builder
@@ -186,7 +196,7 @@ func (s *site) start() *child {
 	plan, states := s.planFile(), s.stateFiles()
 	controlRead, controlWrite := pipe(t)
 	bellRead, bellWrite := pipe(t)
-	c := &child{t: t, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
+	c := &child{t: t, refuse: s.refuse, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -194,9 +204,7 @@ func (s *site) start() *child {
 	c.cmd = exec.Command(self)
 	// What the agent lets through, and a token that it does not.
 	c.cmd.Env = append([]string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, s.env...)
-	if s.patience > 0 {
-		c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String())
-	}
+	c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String(), triesEnv+"="+strconv.Itoa(s.tries))
 	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1], nil, plan, states[0], states[1], states[2]}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Stderr = &c.stderr
@@ -291,7 +299,7 @@ func (c *child) Report(_ context.Context, _ uuid.UUID, report provision.Report) 
 	c.reports = append(c.reports, report)
 	c.signal()
 	if c.refuse != nil {
-		if failure := c.refuse(report); failure != nil {
+		if failure := c.refuse(c, report); failure != nil {
 			return refusal(failure)
 		}
 	}
@@ -314,7 +322,7 @@ func (c *child) text() string {
 // await waits until the log contains the text.
 func (c *child) await(text string) {
 	c.t.Helper()
-	limit := time.After(40 * time.Second)
+	limit := time.After(deadline)
 	for !strings.Contains(c.text(), text) {
 		select {
 		case <-c.grown:
@@ -333,7 +341,7 @@ func (c *child) end() provision.Report {
 	c.t.Helper()
 	select {
 	case <-c.over:
-	case <-time.After(60 * time.Second):
+	case <-time.After(deadline + time.Minute): // more than a run may take
 		c.t.Fatal("the run does not end")
 	}
 	if c.err != nil || c.result == nil {

@@ -24,7 +24,7 @@ func bareRun(t *testing.T) *provisionRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(job.NewReader(control), log, timeLimit{}, 0)
+	s := newSession(job.NewReader(control), log, timeLimit{}, patience{})
 	for n := range int64(5) {
 		s.answer(n) <- job.Control{Ack: n}
 	}

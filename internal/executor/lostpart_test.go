@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -95,7 +94,6 @@ func TestOddErroredState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			s.job.Settings.CancelGrace, s.job.Settings.Timeout = 2*time.Second, 20*time.Second
 			victim := filepath.Join(t.TempDir(), "terraform.tfstate")
 			const state = `{"version":4,"serial":90,"lineage":"theirs","outputs":{},"resources":[]}`
 			if err := os.WriteFile(victim, []byte(state), 0o600); err != nil {

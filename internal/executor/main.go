@@ -24,9 +24,11 @@ import (
 // As is "" or, for an agent that runs as root, the uids that this process has
 // from then on, see isolation.ParseIDs. GitHelper is the argv that reaches
 // githelper.Main.
-func Main(as string, gitHelper []string) error { return start(as, gitHelper, pushPatience) }
+func Main(as string, gitHelper []string) error {
+	return start(as, gitHelper, patience{time: pushPatience})
+}
 
-func start(as string, gitHelper []string, patience time.Duration) error {
+func start(as string, gitHelper []string, patience patience) error {
 	// Before anything is read: no process of this uid may look into us, and
 	// nothing that others made is looked at by root.
 	id, err := becomeUnprivileged(as)
@@ -75,7 +77,7 @@ func becomeUnprivileged(as string) (*isolation.Identity, error) {
 }
 
 // run is start on open files.
-func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logstream.Writer, patience time.Duration) (err error) {
+func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logstream.Writer, patience patience) (err error) {
 	reader := job.NewReader(control)
 	j, err := reader.Job()
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/managedstate"
@@ -221,7 +220,7 @@ func TestManagedStateOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	m := s.manage()
-	s.patience = time.Second
+	s.tries = 1
 	good := m.slots
 	m.slots = []string{"/dev/full", "/dev/full"}
 	repo := s.template(eachTemplate, names("a", "b"))
@@ -233,7 +232,7 @@ func TestManagedStateOnAFullDisk(t *testing.T) {
 	if unsaved := last(c, func(d provision.Detail) bool { return d.StateUnsaved != nil && *d.StateUnsaved }); !unsaved {
 		t.Error("no report says that a state is kept")
 	}
-	m.slots, s.patience = good, 0
+	m.slots, s.tries = good, 0
 	s.ask(repo.URL, "v1", "", names("a", "b", "c"))
 	result, c = s.run()
 	wantEnd(t, result, provision.Success, "")

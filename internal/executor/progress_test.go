@@ -14,8 +14,8 @@ import (
 // awaitReport waits until a report is such.
 func (c *child) awaitReport(what string, is func(provision.Detail) bool) provision.Detail {
 	c.t.Helper()
-	limit := time.After(40 * time.Second)
-	for {
+	limit := time.After(deadline)
+	for over := false; ; {
 		c.mu.Lock()
 		at := slices.IndexFunc(c.reports, func(r provision.Report) bool { return is(r.Detail) })
 		var found provision.Detail
@@ -23,13 +23,16 @@ func (c *child) awaitReport(what string, is func(provision.Detail) bool) provisi
 			found = c.reports[at].Detail
 		}
 		c.mu.Unlock()
-		if at >= 0 {
+		switch {
+		case at >= 0:
 			return found
+		case over:
+			c.t.Fatalf("the run ended without a report of %s", what)
 		}
 		select {
 		case <-c.grown:
 		case <-c.over:
-			c.t.Fatalf("the run ended without a report of %s", what)
+			over = true // and all reports are there
 		case <-limit:
 			c.t.Fatalf("timed out waiting for a report of %s", what)
 		}

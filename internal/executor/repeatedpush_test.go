@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -19,7 +18,6 @@ func TestLostReplyOfPush(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, server := remote(t, three)
-			s.patience = 20 * time.Second
 			server.breaks(broken)
 			server.lose(1)
 			got, c := s.run()
@@ -55,7 +53,6 @@ func TestKilledAfterPush(t *testing.T) {
 			} else {
 				s, server = remote(t, three)
 			}
-			s.patience = time.Second
 			got, _ := s.run()
 			wantEnd(t, got, provision.Success, "")
 			stored := s.localState
@@ -76,16 +73,15 @@ func TestKilledAfterPush(t *testing.T) {
 			if err := os.WriteFile(kept, state, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c := s.start()
-			c.mu.Lock()
-			c.refuse = func(r provision.Report) *provision.Failure {
+			s.refuse = func(c *child, r provision.Report) *provision.Failure {
 				if u := r.Detail.StateUnsaved; u != nil && !*u {
 					_ = c.cmd.Process.Kill()
 				}
 				return nil
 			}
-			c.mu.Unlock()
+			c := s.start()
 			<-c.over
+			s.refuse = nil
 			if c.result != nil {
 				t.Fatalf("result = %+v, want none: the child was killed", c.result)
 			}

@@ -225,9 +225,10 @@ func TestResourcesOfACancelledApply(t *testing.T) {
 	s := newSite(t)
 	s.template(map[string]string{"main.tf": `
 resource "terraform_data" "first" {}
-` + slow("echo begun; sleep 60")}, nil)
+` + slow("echo begun; exec sleep 600")}, nil)
 	c := s.start()
-	c.await("begun")
+	c.await("terraform_data.first: Creation complete")
+	c.await("(local-exec): begun")
 	if err := job.Write(c.control, job.Control{Stop: job.StopCancelled}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type session struct {
 	// nothing is begun any more.
 	grace    context.Context
 	graceEnd context.CancelFunc
-	patience time.Duration // for storing a state
+	patience patience // for storing a state
 	timer    *time.Timer
 	done     chan struct{} // the control pipe has ended
 
@@ -49,7 +49,7 @@ type stopped struct {
 func (s *stopped) Error() string { return "stopped: " + string(s.reason) }
 
 // newSession reads controls until the pipe ends.
-func newSession(controls *job.Reader, log *logstream.Writer, limit timeLimit, patience time.Duration) *session {
+func newSession(controls *job.Reader, log *logstream.Writer, limit timeLimit, patience patience) *session {
 	s := &session{log: log, patience: patience, done: make(chan struct{}), answers: map[int64]chan job.Control{}}
 	s.grace, s.graceEnd = context.WithCancel(context.Background())
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())

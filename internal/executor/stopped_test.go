@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,17 +34,17 @@ func testCancelDuringApply(t *testing.T, kind string) {
 	t.Parallel()
 	s := newSiteOf(t, kind)
 	s.template(map[string]string{"main.tf": `resource "terraform_data" "before" {}
-` + slow("echo applying; exec sleep 30")}, nil)
+` + slow("echo applying; exec sleep 600")}, nil)
 	c := s.start()
+	c.await("terraform_data.before: Creation complete")
 	c.await("(local-exec): applying")
-	stopped := time.Now()
 	if err := job.Write(c.control, job.Control{Stop: job.StopCancelled}); err != nil {
 		t.Fatal(err)
 	}
 	got := c.end()
 	wantEnd(t, got, provision.Cancelled, provision.CodeCancelled)
-	if took := time.Since(stopped); took > 15*time.Second {
-		t.Errorf("the cancel took %s", took)
+	if strings.Contains(c.text(), "is killed now") {
+		t.Error("the engine was killed, want it to end by itself within the grace")
 	}
 	if n := strings.Count(c.text(), "Interrupt received"); n != 1 {
 		t.Errorf("terraform says it was interrupted %d times, want once", n)
@@ -74,7 +75,7 @@ func TestAgentGoneLeavesNoResult(t *testing.T) { bothEngines(t, testAgentGoneLea
 func testAgentGoneLeavesNoResult(t *testing.T, kind string) {
 	t.Parallel()
 	s := newSiteOf(t, kind)
-	s.template(map[string]string{"main.tf": slow("echo applying; exec sleep 30")}, nil)
+	s.template(map[string]string{"main.tf": slow("echo applying; exec sleep 600")}, nil)
 	c := s.start()
 	c.await("(local-exec): applying")
 	if err := c.control.Close(); err != nil {
@@ -82,7 +83,7 @@ func testAgentGoneLeavesNoResult(t *testing.T, kind string) {
 	}
 	select {
 	case <-c.over:
-	case <-time.After(30 * time.Second):
+	case <-time.After(deadline):
 		t.Fatal("the child goes on without its agent")
 	}
 	if c.result != nil {
@@ -102,7 +103,7 @@ func TestRunEndsWithoutItsAgent(t *testing.T) {
 	c.await("Done.")
 	select {
 	case <-c.dead:
-	case <-time.After(20 * time.Second):
+	case <-time.After(deadline):
 		t.Error("the child waits for its agent after its work is done")
 	}
 }
@@ -121,7 +122,7 @@ func TestStubbornProcessesAreKilled(t *testing.T) {
 	}
 	got := c.end()
 	wantEnd(t, got, provision.Cancelled, provision.CodeCancelled)
-	if took := time.Since(stopped); took > 2*time.Second+4*time.Second {
+	if took := time.Since(stopped); took > 40*time.Second { // the grace of other tests is a minute
 		t.Errorf("ended %s after the cancel, want about the grace of 2 s", took)
 	}
 	content, err := os.ReadFile(pidFile)
@@ -136,17 +137,34 @@ func TestStubbornProcessesAreKilled(t *testing.T) {
 func alive(t *testing.T, pid string) bool {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	return err == nil && !strings.Contains(string(stat), ") Z ")
+	return err == nil && !strings.Contains(string(stat), ") Z ") && !strings.Contains(string(stat), ") X ")
 }
 
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
+	// A busy machine may need a longer one to get as far as it should.
+	for _, limit := range []int{8, 30, 120} {
+		if s, c, got := limited(t, limit); strings.Contains(c.text(), "terraform_data.before: Creation complete") || limit == 120 {
+			wantTimedOut(t, s, c, got, limit)
+			return
+		}
+	}
+}
+
+// limited is a run that goes on until its time is over.
+func limited(t *testing.T, seconds int) (*site, *child, provision.Report) {
+	t.Helper()
 	s := newSite(t)
-	s.template(map[string]string{"main.tf": "resource \"terraform_data\" \"before\" {}\n" + slow("exec sleep 60")}, nil)
-	s.job.Assignment.Snapshot = append([]byte(`{"timeout_seconds":8,`), s.job.Assignment.Snapshot[1:]...)
+	s.template(map[string]string{"main.tf": "resource \"terraform_data\" \"before\" {}\n" + slow("exec sleep 600")}, nil)
+	s.amend(map[string]any{"timeout_seconds": seconds})
 	got, c := s.run()
+	return s, c, got
+}
+
+func wantTimedOut(t *testing.T, s *site, c *child, got provision.Report, seconds int) {
+	t.Helper()
 	wantEnd(t, got, provision.Failed, provision.CodeTimedOut)
-	if want := "The time limit for a run is reached (8s, by timeout_seconds in the snapshot)."; !strings.Contains(c.text(), want) || !strings.Contains(got.Detail.ErrorMessage, want) {
+	if want := fmt.Sprintf("The time limit for a run is reached (%s, by timeout_seconds in the snapshot).", time.Duration(seconds)*time.Second); !strings.Contains(c.text(), want) || !strings.Contains(got.Detail.ErrorMessage, want) {
 		t.Errorf("log and message %q do not say why the run was interrupted", got.Detail.ErrorMessage)
 	}
 	// It ended as a cancel does: the engine wrote what it had done.

@@ -15,6 +15,12 @@ import (
 // a person still watches.
 const pushPatience = time.Minute
 
+// patience is what a run has with a backend that does not take its state.
+type patience struct {
+	time  time.Duration
+	tries int // 0: as many as there is time for
+}
+
 // The pause between two tries begins with firstPause and doubles.
 const firstPause = time.Second
 
@@ -98,11 +104,11 @@ func (r *provisionRun) storeKept(ctx context.Context, p provisioner) error {
 }
 
 // store tries to store one state until it works, until there is no use in it,
-// or until the time for it is over. A run that is being stopped tries once,
+// or until there is no patience left. A run that is being stopped tries once,
 // within its grace. again is whether a later run may succeed.
 func (r *provisionRun) store(ctx context.Context, p provisioner, path string) (again bool, err error) {
 	patience := r.session.patience
-	limited, cancel := context.WithTimeoutCause(r.session.grace, patience, fmt.Errorf("the backend did not answer within %s", patience))
+	limited, cancel := context.WithTimeoutCause(r.session.grace, patience.time, fmt.Errorf("the backend did not answer within %s", patience.time))
 	defer cancel()
 	pause := firstPause
 	var said error
@@ -117,6 +123,9 @@ func (r *provisionRun) store(ctx context.Context, p provisioner, path string) (a
 		r.log.System("Try %d: %s", try, oneLine(provision.AsFailure(err).Message))
 		if !again {
 			return false, err
+		}
+		if try == patience.tries {
+			return true, said
 		}
 		timer := time.NewTimer(pause)
 		select {

@@ -32,7 +32,6 @@ func remote(t *testing.T, template string) (*site, *stateServer) {
 	s.job.Settings.State = job.State{Config: map[string]map[string]string{"http": {
 		"address": server.url + "/{workspace_id}", "lock_address": server.url, "unlock_address": server.url, "retry_max": "0",
 	}}}
-	s.patience = 3 * time.Second
 	s.template(map[string]string{"main.tf": "terraform {\n  backend \"http\" {}\n}\n" + template}, nil)
 	return s, server
 }
@@ -136,6 +135,7 @@ func testStateIsKeptUntilItIsStored(t *testing.T, kind string) {
 	t.Parallel()
 	s, server := remote(t, three)
 	s.job.Settings.Engine.Kind = kind
+	s.tries = 1
 	server.breaks(-1)
 	got, first := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
@@ -160,6 +160,7 @@ func testStateIsKeptUntilItIsStored(t *testing.T, kind string) {
 	}
 
 	server.breaks(0)
+	s.tries = 0
 	got, c = s.run()
 	wantEnd(t, got, provision.Success, "")
 	wantSaid(t, c, true, true, false)
@@ -176,9 +177,11 @@ func testStateIsKeptUntilItIsStored(t *testing.T, kind string) {
 func TestHoldEndsByHand(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, three)
+	s.patience = 3 * time.Second // a few tries, or one that is cut short
 	server.breaks(-1)
 	got, _ := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
+	s.patience = 0
 	state, err := os.ReadFile(s.kept()[0])
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +204,6 @@ func TestHoldEndsByHand(t *testing.T) {
 func TestConflictingStateStays(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, three)
-	s.patience = time.Minute // a conflict is not tried again
 	const theirs = `{"version":4,"terraform_version":"1.11.4","serial":90,"lineage":"theirs","outputs":{"x":{"value":"1","type":"string"}},"resources":[]}`
 	const ours = `{"version":4,"terraform_version":"1.11.4","serial":1,"lineage":"ours","outputs":{"x":{"value":"2","type":"string"}},"resources":[]}`
 	server.replace(theirs)
@@ -225,7 +227,7 @@ func TestConflictingStateStays(t *testing.T) {
 func TestHeldLockIsNamed(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, three)
-	s.patience = time.Second
+	s.tries = 1
 	server.breaks(-1)
 	got, _ := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
@@ -259,11 +261,12 @@ func TestNewestKeptStateIsStored(t *testing.T) {
 		}
 	}
 	server.breaks(-1)
-	s.patience = time.Second
+	s.tries = 1
 	got, _ := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
 	s.wantKept(3)
 	server.breaks(0)
+	s.tries = 0
 	got, c := s.run()
 	wantEnd(t, got, provision.Success, "")
 	s.wantKept(0)
@@ -277,7 +280,6 @@ func TestNewestKeptStateIsStored(t *testing.T) {
 func TestKilledChildHasToldOfItsState(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, three)
-	s.patience = time.Minute
 	server.breaks(-1)
 	c := s.start()
 	c.await("Try 1: ")
@@ -310,11 +312,10 @@ func TestStoppedRunTriesOnce(t *testing.T) {
 resource "terraform_data" "wait" {
   depends_on = [terraform_data.c]
   provisioner "local-exec" {
-    command = "echo waiting; exec sleep 60"
+    command = "echo waiting; exec sleep 600"
   }
 }
 `)
-			s.patience = time.Minute
 			server.breaks(-1)
 			c := s.start()
 			c.await("(local-exec): waiting")
@@ -323,7 +324,7 @@ resource "terraform_data" "wait" {
 			}
 			select {
 			case <-c.over:
-			case <-time.After(40 * time.Second):
+			case <-time.After(deadline):
 				t.Fatal("the run does not end")
 			}
 			if n := strings.Count(c.text(), "Try "); n != 1 {
@@ -353,7 +354,6 @@ resource "terraform_data" "wait" {
 func TestHalfAStateStays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.patience = time.Second
 	s.template(map[string]string{"main.tf": three}, nil)
 	got, _ := s.run()
 	wantEnd(t, got, provision.Success, "")
@@ -377,6 +377,7 @@ func TestHalfAStateStays(t *testing.T) {
 func TestPushThatHangsEnds(t *testing.T) {
 	t.Parallel()
 	s, server := remote(t, "output \"x\" { value = \"1\" }\n")
+	grace := s.job.Settings.CancelGrace
 	s.patience, s.job.Settings.CancelGrace = time.Second, time.Second
 	const state = `{"version":4,"terraform_version":"1.11.4","serial":1,"lineage":"l","outputs":{"x":{"value":"1","type":"string"}},"resources":[]}`
 	if err := os.WriteFile(filepath.Join(s.job.Dirs.State, "errored.tfstate"), []byte(state), 0o600); err != nil {
@@ -387,6 +388,7 @@ func TestPushThatHangsEnds(t *testing.T) {
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
 	wantMessage(t, got, "the backend did not answer within 1s")
 	s.wantKept(1)
+	s.patience, s.job.Settings.CancelGrace = 0, grace
 	server.hang(false)
 	server.holdLock("") // the killed push left it
 	got, _ = s.run()
