@@ -14,6 +14,7 @@ terraform {
     key_provider "pbkdf2" "key" {
       passphrase = "a passphrase of some length"
       iterations = 200000 # the fewest that it takes
+      hash_function = "sha256"
     }
     method "aes_gcm" "method" {
       keys = key_provider.pbkdf2.key
