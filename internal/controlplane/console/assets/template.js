@@ -1,11 +1,7 @@
 // The page of a template: loads again once its variables have been read.
-const waits = document.querySelector("[data-soon]");
+import {reloadOnceRead} from "./soon.js";
 
-async function look(pause) {
-	const answer = await fetch(waits.dataset.soon, {headers: {Accept: "application/json"}}).catch(() => null);
-	const soon = !answer?.ok || (await answer.json()).soon;
-	soon || document.querySelector("details[open], input:focus") ? setTimeout(look, pause, Math.min(2 * pause, 15000)) : location.reload();
-}
+const waits = document.querySelector("[data-soon]");
 if (waits) {
-	setTimeout(look, 1000, 1000);
+	reloadOnceRead(waits.dataset.soon, () => document.querySelector("details[open], input:focus"));
 }

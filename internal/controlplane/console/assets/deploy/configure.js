@@ -10,6 +10,7 @@ import * as drafts from "./draft.js";
 import {layOut} from "./layout.js";
 import {SealAny} from "./sealany.js";
 import {button, el, say} from "./dom.js";
+import {reloadOnceRead} from "../soon.js";
 
 export class Configure {
 	constructor(form) {
@@ -77,18 +78,10 @@ export class Configure {
 		const copy = this.form.querySelector(".copy");
 		copy?.addEventListener("pointerdown", () => (copy.dataset.copy = this.area.value));
 		copy?.addEventListener("focus", () => (copy.dataset.copy = this.area.value));
-		this.await(this.form.querySelector("[data-soon]")?.dataset.soon);
-	}
-
-	// await loads the page again once the template has been looked at. What is
-	// filled in stays, for it is kept; what cannot be read is waited for.
-	await(url) {
-		const look = async (pause) => {
-			const answer = await fetch(url, {headers: {Accept: "application/json"}}).catch(() => null);
-			const soon = !answer?.ok || (await answer.json()).soon;
-			soon || this.unread ? setTimeout(look, pause, Math.min(2 * pause, 15000)) : location.reload();
-		};
-		url && setTimeout(look, 1000, 1000);
+		const waits = this.form.querySelector("[data-soon]");
+		if (waits) {
+			reloadOnceRead(waits.dataset.soon, () => this.unread); // what is filled in is kept, but for JSON that cannot be read
+		}
 	}
 
 	// fromJSON has the form follow the JSON.
