@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp/kb"
-
 	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -184,73 +182,4 @@ func TestHostileLog(t *testing.T) {
 			t.Error(what)
 		}
 	}
-}
-
-// 200,000 lines: only those in sight are elements, wherever one scrolls to; what is
-// looked for is found while the page lives; and all is there after a reload.
-func TestLargeLog(t *testing.T) {
-	t.Parallel()
-	const rows, perRow = 2000, 100
-	s := newScene(t)
-	r := s.begin(t, "a")
-	r.reaches(t, provision.StageCheckout)
-	s.Exec(t, `INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
-		SELECT $1, g, $2, 'STDOUT', (SELECT string_agg(format(E'%s \x1b[32mterraform_data.ship["%s"]\x1b[0m: Still creating... [%ss elapsed]\n', (g - 1) * $4 + n, n, g), '' ORDER BY n) FROM generate_series(1, $4) n), clock_timestamp()
-		FROM generate_series(1, $3::bigint) g`, r.id, s.Org, rows, perRow)
-	tab := s.enter(t, "viewer")
-	tab.Visit(s.wire.URL() + r.path())
-	began := time.Now()
-	// It goes on: its end is there before the rest of it.
-	tab.Wait(`document.querySelector("[data-log=end-lines]").textContent.includes("200000 terraform_data")`)
-	t.Logf("its end is shown after %v", time.Since(began).Round(time.Millisecond))
-	waitLines(tab, rows*perRow)
-	t.Logf("%d lines are loaded after %v", rows*perRow, time.Since(began).Round(time.Millisecond))
-	tab.Wait(`document.querySelector("[data-log=end]").hidden && document.querySelector('[data-line="200000"]')`)
-	s.Exec(t, "UPDATE public.provisions SET status = 'CANCELLED', finished_at = now() WHERE id = $1", r.id)
-	browsertest.Eval[bool](tab, `dispatchEvent(new Event("online"))`) // the page learns it at once
-	tab.Wait(viewer + `.state === ""`)
-
-	// Frames while it is scrolled through from top to bottom, as fast as a hand does.
-	for _, wrap := range []string{"unwrapped", "wrapped"} {
-		if wrap == "wrapped" {
-			tab.Click("Wrap")
-		}
-		frames := browsertest.Eval[map[string]float64](tab, `new Promise((done) => {
-			const view = document.querySelector(".log-scroll"), gaps = [], most = [];
-			let last = performance.now(), n = 0;
-			view.scrollTop = 0;
-			const step = (now) => {
-				gaps.push(performance.now() - last);
-				last = performance.now();
-				most.push(document.querySelectorAll(".log-row").length);
-				view.scrollTop += n < 40 ? 47 : n < 60 ? 3000 : view.scrollHeight / 25;
-				if (++n < 90) return requestAnimationFrame(step);
-				gaps.sort((a, b) => a - b);
-				done({p50: gaps[45], p95: gaps[85], worst: gaps[89], rows: Math.max(...most), end: view.scrollTop + view.clientHeight - view.scrollHeight});
-			};
-			requestAnimationFrame(step);
-		})`)
-		t.Logf("%s: frames p50 %.1f ms, p95 %.1f ms, worst %.1f ms; at most %.0f rows drawn", wrap, frames["p50"], frames["p95"], frames["worst"], frames["rows"])
-		if frames["rows"] > 150 || frames["rows"] < 20 || frames["end"] < -2 {
-			t.Errorf("%s: at most %.0f rows are drawn, and the end is %.0f px away, want those in sight and the end", wrap, frames["rows"], -frames["end"])
-		}
-		if frames["p50"] > 100 { // a sixtieth of a second, where nothing else runs
-			t.Errorf("%s: half of all frames take longer than %.0f ms, want what does not grow with the log", wrap, frames["p50"])
-		}
-		tab.Wait(`document.querySelector('[data-line="200000"]')`)
-	}
-	tab.Click("Wrap")
-
-	// Where nothing of the log is an element, it can still be found.
-	tab.Fill("Search the log", `199777 terraform`)
-	tab.Press(kb.Enter) // long before it is found
-	tab.Wait(`document.querySelector('[data-line="199777"] .log-current')?.textContent === "199777 "`)
-	tab.Fill("Search the log", "elapsed")
-	tab.WaitText("100000+ matches")
-
-	tab.Visit("about:blank")
-	tab.Visit(s.wire.URL() + r.path() + "#L123456")
-	tab.Wait(`document.querySelector('.log-selected .log-text')?.textContent.startsWith("123456 terraform_data")`)
-	heap := browsertest.Eval[float64](tab, `performance.memory ? performance.memory.usedJSHeapSize / 1048576 : 0`)
-	t.Logf("the tab's heap: %.0f MiB", heap)
 }

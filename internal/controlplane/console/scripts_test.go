@@ -20,7 +20,7 @@ func TestLogScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "testdata/log/lines.test.mjs", "testdata/log/source.test.mjs")
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "testdata/log/announce.test.mjs", "testdata/log/lines.test.mjs", "testdata/log/source.test.mjs")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("node --test = %v, want all to pass:\n%s", err, out)

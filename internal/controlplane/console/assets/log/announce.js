@@ -14,20 +14,21 @@ export class Announcer {
 
 	// grown says how many lines there are. on: whether it is wanted.
 	grown(length, on) {
+		this.length = length;
 		if (!on || this.told < 0) {
 			this.told = length;
-			return;
+		} else if (length > this.told && this.timer === 0) {
+			this.timer = setTimeout(() => this.say(), every);
 		}
-		if (length > this.told && this.timer === 0) {
-			this.timer = setTimeout(() => this.say(length), every);
-		}
-		this.length = length;
 	}
 
 	say() {
 		this.timer = 0;
 		const from = this.told, count = this.length - from;
 		this.told = this.length;
+		if (count === 0) {
+			return; // the reader has looked away since
+		}
 		if (count > most) {
 			this.element.textContent = `${count} new lines`;
 			return;

@@ -21,6 +21,9 @@ export function toolbar(viewer) {
 			event.preventDefault();
 			viewer.step(event.shiftKey ? -1 : 1);
 		} else if (event.key === "Escape") {
+			if (input.value !== "") {
+				event.preventDefault(); // and so it leaves nothing else
+			}
 			input.value = "";
 			look();
 			part("lines").focus();
@@ -57,8 +60,15 @@ export function toolbar(viewer) {
 		view.follow();
 		part("lines").focus();
 	});
-	part("full").addEventListener("click", () => full(section));
-	document.addEventListener("fullscreenchange", () => part("full").setAttribute("aria-pressed", String(document.fullscreenElement === section)));
+	const filled = () => part("full").setAttribute("aria-pressed", String(document.fullscreenElement === section || section.classList.contains(filling)));
+	part("full").addEventListener("click", () => full(section).then(filled));
+	document.addEventListener("fullscreenchange", filled);
+	section.addEventListener("keydown", (event) => {
+		if (event.key === "Escape" && !event.defaultPrevented && section.classList.contains(filling)) {
+			section.classList.remove(filling);
+			filled();
+		}
+	});
 
 	keys(section, {
 		"/": () => input.focus(),
@@ -77,6 +87,7 @@ export function toolbar(viewer) {
 				: search.looking && search.at.length === 0 ? "looking …" : search.at.length === 0 ? "no match"
 					: search.current < 0 ? `${count} ${search.at.length === 1 ? "match" : "matches"}` : `${search.current + 1} of ${count}`;
 			input.setAttribute("aria-invalid", String(search.problem !== ""));
+			part("previous").hidden = part("next").hidden = search.query === "";
 		},
 		state() {
 			const more = viewer.lines.length - viewer.seen, empty = viewer.lines.length === 0;
@@ -112,15 +123,19 @@ function toggle(button, changed) {
 	});
 }
 
+const filling = "log-filling"; // the window, where a browser lets nothing have the screen
+
 async function full(section) {
 	if (document.fullscreenElement) {
-		await document.exitFullscreen();
-		return;
+		return document.exitFullscreen();
+	}
+	if (section.classList.contains(filling)) {
+		return section.classList.remove(filling);
 	}
 	try {
 		await section.requestFullscreen();
 	} catch {
-		section.classList.toggle("log-filling"); // where it may not: the window's size
+		section.classList.add(filling);
 	}
 }
 

@@ -27,6 +27,7 @@ export class View {
 		this.was = 0;
 		this.measure();
 		scroller.addEventListener("scroll", () => this.scrolled(), {passive: true});
+		scroller.addEventListener("keydown", (event) => this.page(event));
 		new ResizeObserver(() => this.resized()).observe(scroller);
 	}
 
@@ -120,6 +121,15 @@ export class View {
 	get scale() {
 		const tall = this.layout.total * this.height, room = this.scroller.clientHeight;
 		return tall > tallest ? (tall - room) / (tallest - room) : 1;
+	}
+
+	// page goes on by what is in sight, where the browser's own step would be larger.
+	page(event) {
+		const pages = {PageDown: 1, PageUp: -1, " ": event.shiftKey ? -1 : 1}[event.key];
+		if (pages && this.scale > 1 && event.target === this.scroller && !event.ctrlKey && !event.altKey && !event.metaKey) {
+			event.preventDefault();
+			this.scroller.scrollTop += this.physical(pages * (this.scroller.clientHeight - 2 * this.height));
+		}
 	}
 
 	physical(y) {
