@@ -82,7 +82,12 @@ type run struct {
 // begin queues a provision on that workspace and claims it.
 func (s *scene) begin(t *testing.T, workspace string) *run {
 	t.Helper()
-	id := s.Deploy(t, workspace)
+	return s.take(t, s.Deploy(t, workspace))
+}
+
+// take claims that provision.
+func (s *scene) take(t *testing.T, id uuid.UUID) *run {
+	t.Helper()
 	r := &run{scene: s, id: id, number: s.Text(t, "SELECT number::text FROM public.provisions WHERE id = $1", id), claim: uuid.New(), chunk: 1}
 	a, err := s.queue.Claim(t.Context(), r.claim)
 	if err != nil || a == nil || a.ProvisionID != id {

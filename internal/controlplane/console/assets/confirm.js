@@ -41,7 +41,11 @@ if (dialog) {
 	typed.addEventListener("input", () => {
 		go.disabled = typed.value.trim() !== pending.button.dataset.confirmType;
 	});
+	// No button that submits: Enter in the field is for the one that says yes, and
+	// does nothing while that cannot be pressed.
+	dialog.querySelector("[value=no]").addEventListener("click", () => dialog.close("no"));
 	dialog.addEventListener("close", () => {
+		if (dialog.open) return; // who is quick has asked again by now: this is of before
 		const {button, form} = pending ?? {};
 		if (!button || dialog.returnValue !== "yes") {
 			pending = null;

@@ -2,6 +2,7 @@
 // the reader has opened, typed or filtered stays as it is.
 
 const run = () => document.getElementById("run");
+let over = run()?.dataset.over !== undefined;
 
 // What a new state of a part must not take away.
 const kept = new WeakMap();
@@ -67,6 +68,10 @@ function follow() {
 	viewer?.restage();
 	if (now.dataset.over !== undefined) {
 		viewer?.source.finish();
+		if (!over) {
+			over = true;
+			document.querySelector(".flash")?.remove(); // what it says was of before
+		}
 	}
 	beganAt = performance.now();
 }
