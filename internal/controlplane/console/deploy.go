@@ -66,6 +66,10 @@ func (c *console) deploy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if r.Header.Get("HX-Request") != "" && (z.Step == "cluster" || z.Step == "template") {
+		c.part(w, r, "deploy", "choices", z)
+		return nil
+	}
 	c.showDeploy(w, r, http.StatusOK, z)
 	return nil
 }

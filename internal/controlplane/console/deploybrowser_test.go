@@ -73,9 +73,18 @@ func TestDeployInABrowser(t *testing.T) {
 	w := newWorld(t)
 	own := w.network(t)
 	url, sent := w.site(t, w.operator)
+	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) SELECT $1, 'net-' || i, 'https://git.example/net' || i, 'v1' FROM generate_series(1, 30) i", w.Org)
 	tab := browsertest.Open(t, url+"/deploy?step=cluster")
 	tab.Click("prod")
 	tab.WaitText("What is to be deployed?")
+	judge(tab)
+
+	// Found as it is typed, also by who comes back to where that was.
+	tab.Fill("Search the templates", "netw")
+	tab.WaitText("1 of 31 templates")
+	tab.Wait(`document.querySelectorAll(".choice").length === 1 && location.search.includes("q=netw") && document.activeElement.id === "q"`)
+	tab.Visit(tab.URL())
+	tab.WaitText("1 of 31 templates")
 	tab.Click("network")
 	tab.WaitText("To be filled in")
 

@@ -16,8 +16,10 @@ func TestPagesOfMany(t *testing.T) {
 	w.Deploy(t, "acme/prod")
 	w.Exec(t, `INSERT INTO public.resources (org_id, workspace_id, address, type, provider)
 		SELECT org_id, id, 'ship.s[' || i || ']', 'ship', 'registry.example/acme/ship' FROM public.workspaces, generate_series(1, 600) i WHERE org_id = $1`, w.Org)
+	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version, description) SELECT $1, 'kind-' || i, 'https://git.example/' || i, 'v1', CASE i WHEN 1 THEN 'The old Kind-199.' ELSE '' END FROM generate_series(1, 200) i", w.Org)
 	workspace := "/workspaces/" + w.Text(t, "SELECT id::text FROM public.workspaces WHERE org_id = $1", w.Org)
 
+	const choice = `<a class="card choice"`
 	for _, page := range []struct {
 		path, row string
 		most      int
@@ -29,8 +31,17 @@ func TestPagesOfMany(t *testing.T) {
 		{workspace, "ship.s[", 500, []string{"And 100 more", "Search the resources"}},
 		{workspace + "?q=s[599]", "ship.s[", 1, nil},
 		{"/", `<li id="cluster-`, 30, []string{"All 41 clusters", "many-40"}}, // that one is lost
+		{"/deploy?cluster=prod", choice, 60, []string{"60 of 200 templates: the search finds the others", "Search the templates"}},
+		{"/deploy?cluster=prod&step=template&q=199", choice, 2, []string{"2 of 200 templates"}},
+		{"/deploy?cluster=prod&step=template&q=KIND+git.example/7", choice, 12, []string{"kind-7<", `name="cluster" value="prod"`}},
+		{"/deploy?cluster=prod&step=template&q=nobody", choice, 0, []string{"No template is like that", "Show all", "Another repository"}},
+		{"/templates?q=KIND+199", `<th scope="row">`, 2, []string{"2 of 200 templates"}},
+		{"/templates?q=nobody", `<th scope="row">`, 0, []string{"No template is like that"}},
+		{"/deploy?step=cluster", choice, 41, []string{"41 of 41 clusters", "Search the clusters"}},
+		{"/deploy?step=cluster&q=offline+many-4", choice, 2, []string{"many-40"}},
 	} {
 		got := w.get(t, w.admin, page.path)
+		wellFormed(t, page.path, got)
 		if n := strings.Count(got, page.row); n > page.most || n == 0 && page.most > 0 {
 			t.Errorf("GET %s lists %d, want at most %d", page.path, n, page.most)
 		}
@@ -39,5 +50,8 @@ func TestPagesOfMany(t *testing.T) {
 				t.Errorf("GET %s lacks %q", page.path, want)
 			}
 		}
+	}
+	if got := w.get(t, w.admin, "/deploy?cluster=prod&step=template&q=kind-199"); strings.Index(got, ">kind-199<") > strings.Index(got, ">kind-1<") {
+		t.Error("what has the words in its name comes after what has them elsewhere")
 	}
 }

@@ -40,21 +40,36 @@ func templateURL(e store.Template) string {
 	return "/templates/" + url.PathEscape(e.Name)
 }
 
+// catalogue is the page of all templates, or of those that meet some words.
+type catalogue struct {
+	Items []listed
+	Words string
+	All   int // there are without the words
+}
+
+// Search reports whether one is offered.
+func (c catalogue) Search() bool { return c.Words != "" || c.All >= searchedFrom }
+
 // templates is the page of the catalogue.
 func (c *console) templates(w http.ResponseWriter, r *request) error {
-	entries, err := r.store.Catalogue(r.Context(), r.org.ID)
+	all, err := r.store.Catalogue(r.Context(), r.org.ID)
 	if err != nil {
 		return err
 	}
+	d := catalogue{Words: strings.TrimSpace(r.URL.Query().Get("q")), All: len(all)}
+	entries := choose(all, d.Words, wordsOf)
 	known, err := r.store.KnownOf(r.Context(), r.org.ID, entries)
 	if err != nil {
 		return err
 	}
-	all := make([]listed, len(entries))
 	for i, e := range entries {
-		all[i] = listed{e, known[i]}
+		d.Items = append(d.Items, listed{e, known[i]})
 	}
-	c.render(w, r, http.StatusOK, "templates", view{Title: "Templates", Nav: "templates", Data: all})
+	if r.Header.Get("HX-Request") != "" {
+		c.part(w, r, "templates", "list", d)
+		return nil
+	}
+	c.render(w, r, http.StatusOK, "templates", view{Title: "Templates", Nav: "templates", Data: d})
 	return nil
 }
 
