@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -20,8 +21,13 @@ type auditData struct {
 	Actions, Objects []string
 	Action, Object   string
 	Actor            string
-	Narrowed         bool
-	First, Next      string
+	// Person is the actor that is asked for, as people know them.
+	Person      string
+	Narrowed    bool
+	First, Next string
+	// Looked is how many deeds were looked through for this page, where there are
+	// more that nobody has looked at; 0 where the page is full or at the end.
+	Looked int
 }
 
 // deedView is a deed with its details in their order.
@@ -61,12 +67,18 @@ func (c *console) audit(w http.ResponseWriter, r *request) error {
 		}
 	}
 	d.Narrowed = len(narrowed) > 0
+	if d.Person = short(8, d.Actor); len(deeds) > 0 {
+		d.Person = cmp.Or(deeds[0].ActorName, d.Person)
+	}
 	if before > 0 {
 		d.First = "/audit?" + narrowed.Encode()
 	}
 	if next > 0 {
 		narrowed.Set("before", strconv.FormatInt(next, 10))
 		d.Next = "/audit?" + narrowed.Encode()
+		if len(deeds) < rowsOfPage {
+			d.Looked = store.Window
+		}
 	}
 	c.render(w, r, http.StatusOK, "audit", view{Title: "Audit", Nav: "audit", Data: d})
 	return nil
@@ -80,17 +92,38 @@ func details(raw json.RawMessage) []detail {
 	}
 	var found []detail
 	for name, value := range fields {
-		text := string(value)
-		var word string
-		if json.Unmarshal(value, &word) == nil {
-			text = word
-		}
-		if text != "" && text != "null" {
+		if text := plain(value); text != "" {
 			found = append(found, detail{sentence(name), text})
 		}
 	}
 	slices.SortFunc(found, func(a, b detail) int { return strings.Compare(a.Name, b.Name) })
 	return found
+}
+
+// plain is JSON as a sentence has it: lists and objects without their signs.
+func plain(raw json.RawMessage) string {
+	var value any
+	_ = json.Unmarshal(raw, &value) // the database has no other
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []any, map[string]any:
+		var list []json.RawMessage
+		var parts []string
+		if json.Unmarshal(raw, &list) == nil {
+			for _, item := range list {
+				parts = append(parts, plain(item))
+			}
+		} else {
+			for _, field := range details(raw) {
+				parts = append(parts, strings.ToLower(field.Name)+" "+field.Value)
+			}
+		}
+		return strings.Join(parts, ", ")
+	}
+	return string(raw)
 }
 
 // objectPath is the page of what a deed was done to.

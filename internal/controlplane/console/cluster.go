@@ -22,6 +22,20 @@ type clusterData struct {
 	Refused *store.RefusedError
 	Typed   url.Values
 	Now     []store.Situation // where something runs
+	Pausing *store.Pausing    // nil: not paused, or not for the reader to know
+}
+
+// PausedBy is who has paused the cluster; "" where that is not known.
+func (d clusterData) PausedBy() string {
+	switch {
+	case d.Pausing == nil:
+		return ""
+	case d.Pausing.Actor == nil:
+		return "the platform"
+	case d.Pausing.Name == "":
+		return short(8, d.Pausing.Actor)
+	}
+	return d.Pausing.Name
 }
 
 func (c *console) cluster(w http.ResponseWriter, r *request) error {
@@ -42,6 +56,11 @@ func (c *console) showCluster(w http.ResponseWriter, r *request, status int, d c
 	d.Cluster, d.Org = c.viewCluster(m), r.org
 	if d.Now, _, err = r.store.Situations(r.Context(), r.org.ID, store.SituationFilter{Cluster: m.ID, State: "running"}, 50); err != nil {
 		return err
+	}
+	if m.PausedAt != nil && atLeast(r.org.Role, "admin") {
+		if d.Pausing, err = r.store.PausedBy(r.Context(), r.org.ID, m.ID); err != nil {
+			return err
+		}
 	}
 	if r.Header.Get("HX-Request") != "" {
 		c.part(w, r, "cluster", "pulse-part", d)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/tendril-run/tendril/internal/controlplane/person"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
@@ -94,7 +95,7 @@ func TestAudit(t *testing.T) {
 	}
 	page := e.get(t, e.admin, "/audit")
 	wellFormed(t, "/audit", page)
-	for _, want := range []string{"Lock workspace", "the platform", "maintenance", "{&#34;a&#34;: 1}", `href="/workspaces/` + e.workspaces["site/dev"].String()} {
+	for _, want := range []string{"Lock workspace", "the platform", "maintenance", "a 1</bdi>", `href="/workspaces/` + e.workspaces["site/dev"].String()} {
 		if !strings.Contains(page, want) {
 			t.Errorf("GET /audit lacks %q", want)
 		}
@@ -120,6 +121,30 @@ func TestAudit(t *testing.T) {
 	}
 	if len(seen) != 120 {
 		t.Errorf("the audit's pages show %d of the 120 deeds", len(seen))
+	}
+
+	// What is rare is looked for among so many, and the page says so and leads on.
+	deeds := func(action string, many int) {
+		e.Exec(t, "INSERT INTO public.audit_events (org_id, action, object, detail) SELECT $1, $2, 'org', '{\"was\": {\"role\": \"viewer\"}, \"events\": [\"a\", \"b\"]}' FROM generate_series(1, $3)", e.Org, action, many)
+	}
+	deeds("rare", 1)
+	deeds("common", store.Window)
+	deeds("rare", 1)
+	const rare = `<span class="strong">Rare</span>`
+	on := regexp.MustCompile(`href="(/audit\?[^"]*before=[^"]*)"`)
+	page = e.get(t, e.admin, "/audit?action=rare")
+	if strings.Count(page, rare) != 1 || !strings.Contains(page, fmt.Sprintf("%d deeds were looked through for this page. There are older ones", store.Window)) || !strings.Contains(page, "role viewer</bdi>") || !strings.Contains(page, "a, b</bdi>") {
+		t.Errorf("GET /audit?action=rare = %s, want the newest, and that there is more to be looked through", page)
+	}
+	page = e.get(t, e.admin, html.UnescapeString(on.FindStringSubmatch(page)[1])) // from the newest common one on
+	if strings.Count(page, rare) != 1 || strings.Contains(page, "looked through") {
+		t.Errorf("the page after it = %s, want the other one, and nothing more to be looked through", page)
+	}
+	if page = e.get(t, e.admin, "/audit?action=none"); !strings.Contains(page, fmt.Sprintf("%d deeds were looked through, and none is like that", store.Window)) || on.FindString(page) == "" {
+		t.Errorf("GET /audit?action=none = %s, want how many were looked through, and a link that goes on", page)
+	}
+	if page = e.get(t, e.admin, html.UnescapeString(on.FindStringSubmatch(page)[1])); !strings.Contains(page, "Nobody has done that") || on.FindString(page) != "" {
+		t.Errorf("the page after it = %s, want the end", page)
 	}
 }
 

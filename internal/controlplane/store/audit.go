@@ -41,7 +41,7 @@ func (s *Store) Audit(ctx context.Context, org uuid.UUID, f AuditFilter, before 
 	}
 	most := limit + 1
 	if f != (AuditFilter{}) {
-		most = max(window, most)
+		most = max(Window, most)
 	}
 	err = s.Within(ctx, doing, func(ctx context.Context, s *Store) error {
 		looked, err := only[lookedThrough](ctx, s, doing, `
@@ -84,6 +84,25 @@ func (s *Store) AuditWords(ctx context.Context, org uuid.UUID) (actions, objects
 	}
 	w, err := only[words](ctx, s, "read what was done", `
 		SELECT coalesce(array_agg(DISTINCT action), '{}') AS actions, coalesce(array_agg(DISTINCT object), '{}') AS objects
-		FROM (SELECT action, object FROM public.audit_events WHERE org_id = $1 ORDER BY id DESC LIMIT $2) e`, org, window)
+		FROM (SELECT action, object FROM public.audit_events WHERE org_id = $1 ORDER BY id DESC LIMIT $2) e`, org, Window)
 	return w.Actions, w.Objects, err
+}
+
+// Pausing is who has paused a cluster, and why.
+type Pausing struct {
+	Actor  *uuid.UUID `db:"actor"` // nil: the platform
+	Name   string     `db:"name"`  // of the actor; may be empty
+	Reason string     `db:"reason"`
+}
+
+// PausedBy tells who paused a cluster last; nil for who is no admin there.
+func (s *Store) PausedBy(ctx context.Context, org, cluster uuid.UUID) (*Pausing, error) {
+	found, err := rows[Pausing](ctx, s, "see who paused the cluster", `
+		SELECT e.actor, coalesce(nullif(p.name, ''), p.email, '') AS name, coalesce(e.detail ->> 'reason', '') AS reason
+		FROM public.audit_events e LEFT JOIN public.people p ON p.org_id = e.org_id AND p.user_id = e.actor
+		WHERE e.org_id = $1 AND e.action = 'pause_cluster' AND e.object_id = $2 ORDER BY e.id DESC LIMIT 1`, org, cluster)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// window is how many rows one page of a filtered list looks through: a filter that
+// Window is how many rows one page of a filtered list looks through: a filter that
 // nearly nothing meets must not read a million of them.
-const window = 5000
+const Window = 5000
 
 // lookedThrough is what one page of a list has looked through: how many rows, the last of
 // their keys, and the keys of those that are wanted.
@@ -68,7 +68,7 @@ func (s *Store) ListProvisions(ctx context.Context, org uuid.UUID, filter Provis
 	}
 	most := limit + 1
 	if filter.narrow() {
-		most = max(window, most)
+		most = max(Window, most)
 	}
 	// Either index has them in their order.
 	condition, key := ofOrg, org
