@@ -64,11 +64,11 @@ func newInstallation(at, cluster string) installation {
 	return installation{
 		URL:    at,
 		Plain:  strings.HasPrefix(at, "http://"),
-		Secret: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nkubectl create namespace tendril\nkubectl create secret generic tendril-token --namespace tendril --from-file=token=token\nrm token",
+		Secret: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nkubectl create namespace tendril\nkubectl create secret generic tendril-token --namespace tendril \\\n  --from-file=token=token\nrm token",
 		// Helm takes a name such as 2024 for a number, unless it is told.
 		Helm: "helm install tendril " + chart + " \\\n  --namespace tendril \\\n  --set-string cluster=" + cluster +
 			" \\\n  --set queue.url=" + at + " \\\n  --set queue.tokenSecret=tendril-token",
-		Run: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nTENDRIL_QUEUE_URL=" + at + " TENDRIL_QUEUE_TOKEN_FILE=token tendril run",
+		Run: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nTENDRIL_QUEUE_URL=" + at + " \\\n  TENDRIL_QUEUE_TOKEN_FILE=token \\\n  tendril run",
 	}
 }
 

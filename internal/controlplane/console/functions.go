@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
@@ -32,6 +33,9 @@ func functions() template.FuncMap {
 		"fingerprint": seal.Fingerprint,
 		"firstline":   firstLine,
 		"remedy":      remedy,
+		"inspection":  inspection,
+		"plancounts":  planCounts,
+		"operation":   func(o any) string { return operationWord(provision.Operation(text(o))) },
 		"took":        took,
 		"value":       outputValue,
 		"text":        text,

@@ -46,7 +46,7 @@ func TestInstallCommandFitsTheChart(t *testing.T) {
 			}
 		}
 		// The Secret that the commands before it make is the one that is mounted.
-		secret := regexp.MustCompile(`kubectl create secret generic (\S+) --namespace (\S+) --from-file=(\S+)=`).FindStringSubmatch(shown.Secret)
+		secret := regexp.MustCompile(`kubectl create secret generic (\S+) --namespace (\S+) \\\n  --from-file=(\S+)=`).FindStringSubmatch(shown.Secret)
 		if secret == nil {
 			t.Fatalf("%q makes no Secret", shown.Secret)
 		}

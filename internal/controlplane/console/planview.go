@@ -2,7 +2,9 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -115,6 +117,23 @@ func reasonWords(reason string) string {
 		return words
 	}
 	return strings.ReplaceAll(reason, "_", " ")
+}
+
+// planCounts is what a plan comes to, in words, what is taken away first.
+func planCounts(p *provision.PlanSummary) string {
+	if p == nil {
+		return "Nothing is known of what it would change"
+	}
+	var counts []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{p.Destroy, "destroy"}, {p.Replace, "replace"}, {p.Forget, "forget"}, {p.Change, "change"}, {p.Add, "create"}, {p.Import, "import"}, {p.Move, "move"}} {
+		if c.n > 0 {
+			counts = append(counts, fmt.Sprintf("%d to %s", c.n, c.what))
+		}
+	}
+	return cmp.Or(strings.Join(counts, ", "), "No changes to resources")
 }
 
 // planFolded reports whether a plan is too long to be shown unfolded.

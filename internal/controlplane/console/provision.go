@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -34,7 +35,7 @@ func (c *console) provision(w http.ResponseWriter, r *request) error {
 		http.Redirect(w, r.Request, "/provisions/"+number, http.StatusFound)
 		return nil
 	}
-	c.render(w, r, http.StatusOK, "provision", view{Title: "#" + strconv.FormatInt(p.Number, 10) + " " + p.Workspace, Nav: "provisions", Data: p})
+	c.render(w, r, http.StatusOK, "provision", view{Title: "#" + strconv.FormatInt(p.Number, 10) + " " + cmp.Or(inspection(p.Provision), p.Workspace), Nav: "provisions", Data: p})
 	return nil
 }
 

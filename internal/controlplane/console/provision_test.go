@@ -102,6 +102,7 @@ func TestProvisionByRoleAndStatus(t *testing.T) {
 
 	inspection := states[len(states)-1].path // its workspace is none
 	w.says(t, w.operator, inspection, "Inspect ", "/workspaces/")
+	w.says(t, w.operator, inspection, "<title>#9 Inspection of envtempl", "Nothing exists here")
 
 	// What keeps the workspace, what it was tried again as, and what has drifted.
 	failed := states[5].path

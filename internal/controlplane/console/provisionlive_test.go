@@ -73,7 +73,7 @@ func TestApproveInABrowser(t *testing.T) {
 
 	tab.Click("Approve and apply")
 	tab.WaitText("Apply this plan to acme/prod?")
-	tab.WaitText("1 to create, 30 to change, 0 to replace, 1 to destroy")
+	tab.WaitText("1 to destroy, 30 to change, 1 to create. This cannot be taken back.")
 	tab.Press(kb.Escape)
 	if got := s.Status(t, r.id); got != "AWAITING_APPROVAL" {
 		t.Fatalf("status after Escape = %s, want AWAITING_APPROVAL", got)

@@ -34,9 +34,6 @@ func (provisionList) Statuses() []provision.Status {
 
 func (provisionList) Operations() []provision.Operation { return provision.Operations }
 
-// Word is what an operation is called.
-func (provisionList) Word(o provision.Operation) string { return operationWord(o) }
-
 // Filtered reports whether anything is left out.
 func (l provisionList) Filtered() bool { return l.Status+l.Operation+l.Cluster+l.Workspace != "" }
 
@@ -109,14 +106,15 @@ func (l *provisionList) at(before int64) string {
 }
 
 // Template is a provision's template in short.
-func (provisionList) Template(p store.Provision) string {
-	return (&runPage{Provision: p}).TemplateName() + " " + p.Template.Version
-}
+func (provisionList) Template(p store.Provision) string { return templateOf(p) }
 
-// Took is how long it ran; "" where it has not begun.
+// Took is how long it ran, or runs; "" where it waits.
 func (provisionList) Took(p store.Provision) string {
-	if p.StartedAt == nil {
+	switch {
+	case p.StartedAt == nil || p.FinishedAt == nil && p.Status != provision.Processing:
 		return ""
+	case p.FinishedAt == nil:
+		return duration((&runPage{Provision: p}).Took()) + " so far"
 	}
 	return duration((&runPage{Provision: p}).Took())
 }

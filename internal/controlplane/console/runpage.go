@@ -54,6 +54,20 @@ func (p *runPage) Mark() string {
 // Verb is the operation in a word for a heading.
 func (p *runPage) Verb() string { return operationWord(p.Operation) }
 
+// inspection names what an inspection looks at, whose workspace is none; "" for
+// all else.
+func inspection(p store.Provision) string {
+	if p.Operation != provision.OperationInspect {
+		return ""
+	}
+	return "Inspection of " + templateOf(p)
+}
+
+// templateOf names a provision's template and its version.
+func templateOf(p store.Provision) string {
+	return (&runPage{Provision: p}).TemplateName() + " " + p.Template.Version
+}
+
 func operationWord(o provision.Operation) string {
 	switch o {
 	case provision.OperationRefresh:

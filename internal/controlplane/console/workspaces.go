@@ -31,7 +31,7 @@ type choice struct{ Value, Word string }
 
 var workspaceStates = []choice{
 	{"", "Any state"}, {"running", "Running"}, {"waiting", "Waiting"}, {"locked", "Locked"}, {"held", "Held"},
-	{"drifted", "Drifted"}, {"failed", "Newest run failed"}, {"idle", "Nothing going on"},
+	{"drifted", "Drifted"}, {"failed", "Newest run failed"}, {"idle", "Idle"},
 }
 
 // workspacesData is the list of workspaces, and what it was narrowed to.

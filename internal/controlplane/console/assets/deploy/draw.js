@@ -128,7 +128,7 @@ function text(slot, at, on) {
 	return el("div", {class: "row nowrap"}, input, button("¶", () => {
 		slot.lines = true;
 		on.shape(at.id);
-	}, {class: "btn btn-quiet btn-small", title: "Several lines", "aria-label": `${at.label}: several lines`}));
+	}, {title: "Several lines", "aria-label": `${at.label}: several lines`}));
 }
 
 // oneLine is a value as an input can show it.

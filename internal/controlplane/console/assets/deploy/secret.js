@@ -57,6 +57,7 @@ export class SecretField {
 				const shown = input.type === "password";
 				input.type = shown ? "text" : "password";
 				event.target.textContent = shown ? "Hide" : "Show";
+				event.target.setAttribute("aria-label", shown ? `Hide ${this.name}` : `Show ${this.name} as you type`);
 			}, {"aria-label": `Show ${this.name} as you type`}),
 			!this.lines && this.type.kind === "string" && button("¶", () => {
 				this.lines = true;
