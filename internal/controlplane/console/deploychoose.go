@@ -21,7 +21,7 @@ const (
 type choices struct {
 	Words   string
 	Places  []store.Place
-	Entries []store.Entry
+	Entries []store.Template
 	All     int // there are without the words
 	Search  bool
 	More    bool // than are listed
@@ -53,7 +53,7 @@ func (z *wizard) Choices() choices {
 }
 
 // wordsOf is what a template is found by: its name, and what is said of it besides.
-func wordsOf(e store.Entry) (name, rest string) {
+func wordsOf(e store.Template) (name, rest string) {
 	return e.Name, strings.Join([]string{e.Version, e.Description, e.Repo, e.Path}, "\n")
 }
 

@@ -1,8 +1,11 @@
 package console_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
 // However many there are, a page lists no more than can be read, says that there
@@ -17,6 +20,10 @@ func TestPagesOfMany(t *testing.T) {
 	w.Exec(t, `INSERT INTO public.resources (org_id, workspace_id, address, type, provider)
 		SELECT org_id, id, 'ship.s[' || i || ']', 'ship', 'registry.example/acme/ship' FROM public.workspaces, generate_series(1, 600) i WHERE org_id = $1`, w.Org)
 	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version, description) SELECT $1, 'kind-' || i, 'https://git.example/' || i, 'v1', CASE i WHEN 1 THEN 'The old Kind-199.' ELSE '' END FROM generate_series(1, 200) i", w.Org)
+	w.Exec(t, "SET session_replication_role = replica")
+	w.Exec(t, `INSERT INTO public.provisions (org_id, cluster_id, workspace_id, config_snapshot, status, finished_at)
+		SELECT p.org_id, p.cluster_id, p.workspace_id, p.config_snapshot, 'SUCCESS', now() FROM public.provisions p, generate_series(1, $1)`, store.Window)
+	w.Exec(t, "SET session_replication_role = origin")
 	workspace := "/workspaces/" + w.Text(t, "SELECT id::text FROM public.workspaces WHERE org_id = $1", w.Org)
 
 	const choice = `<a class="card choice"`
@@ -35,6 +42,7 @@ func TestPagesOfMany(t *testing.T) {
 		{"/deploy?cluster=prod&step=template&q=199", choice, 2, []string{"2 of 200 templates"}},
 		{"/deploy?cluster=prod&step=template&q=KIND+git.example/7", choice, 12, []string{"kind-7<", `name="cluster" value="prod"`}},
 		{"/deploy?cluster=prod&step=template&q=nobody", choice, 0, []string{"No template is like that", "Show all", "Another repository"}},
+		{"/provisions?status=QUEUED", `<th scope="row">`, 0, []string{fmt.Sprintf("%d provisions were looked through, and none is like that", store.Window), `/provisions?before=`, "Look further back"}},
 		{"/templates?q=KIND+199", `<th scope="row">`, 2, []string{"2 of 200 templates"}},
 		{"/templates?q=nobody", `<th scope="row">`, 0, []string{"No template is like that"}},
 		{"/deploy?step=cluster", choice, 41, []string{"41 of 41 clusters", "Search the clusters"}},

@@ -25,6 +25,9 @@ type provisionList struct {
 	WorkspaceName                         string // of the one asked for
 	First, Next                           string // addresses of other pages
 	Self                                  string // this one's
+	// Looked is how many were looked through for this page, where there are more
+	// that nobody has looked at; 0 where the page is full or at the end.
+	Looked int
 }
 
 // Statuses and Operations are what can be chosen.
@@ -79,6 +82,9 @@ func (c *console) provisions(w http.ResponseWriter, r *request) error {
 	}
 	if following > 0 {
 		l.Next = l.at(following)
+		if len(items) < provisionsPerPage {
+			l.Looked = store.Window
+		}
 	}
 	if r.Header.Get("HX-Request") != "" {
 		c.part(w, r, "provisions", "list", l)
