@@ -65,7 +65,6 @@ func testLogin(t *testing.T, dir string, runtime devstack.Runtime) {
 	}
 	run("contexts", "use", "browser").want(t, "use of none", exitUsage, "there are: browser-yes, token")
 	run("contexts", "use", "browser-yes").want(t, "use", exitOK, "is the current one")
-	run("webhooks", "list").want(t, "webhooks list", exitOK, "There is no webhook yet.")
 	run("webhooks", "add", "w", "--url-file", "https://hooks.example/hunter2").want(t, "a URL on the command line", exitUsage, "names no file")
 	run("webhooks", "test", "w").want(t, "test of none", exitFailed, `there is no webhook "w"`)
 	run("api-tokens", "list").want(t, "api-tokens", exitOK, "trellis on", "trellis up on")

@@ -22,7 +22,7 @@ func TestOnOneStack(t *testing.T) {
 	}
 	t.Run("Completion", func(t *testing.T) { testCompletion(t, dir) }) // of what is alone there
 	t.Run("Login", func(t *testing.T) { testLogin(t, dir, runtime) })
-	t.Run("FollowThroughTrouble", func(t *testing.T) { testFollowThroughTrouble(t, runtime) })
+	t.Run("FollowThroughTrouble", func(t *testing.T) { testFollowThroughTrouble(t, dir, runtime) })
 	t.Run("ServeBesideUp", func(t *testing.T) { testServeBesideUp(t, stack, runtime) })
 	t.Run("ServeTakesAChangedPassword", func(t *testing.T) { testServeTakesAChangedPassword(t, runtime) })
 	t.Run("LookAfterIt", func(t *testing.T) { testLookAfterIt(t, dir, runtime) })
@@ -69,6 +69,7 @@ func testLookAfterIt(t *testing.T, dir string, runtime devstack.Runtime) {
 	run("members remove "+user+" --yes").want(t, "members remove", exitOK, "is no member any more")
 	run("members set "+user+" viewer").want(t, "set of nobody", exitFailed, "there is no member")
 
+	run("webhooks list").want(t, "webhooks list of none", exitOK, "There is no webhook yet.")
 	add := command(t, nil, "webhooks", "add", "team", "--kind", "slack", "--event", "drift", "--url-file", "-", "--data-dir", dir)
 	add.Stdin = strings.NewReader("https://hooks.example/services/hunter2\n")
 	if out, err := add.CombinedOutput(); err != nil || !strings.Contains(string(out), "The webhook team to ") || strings.Contains(string(out), "hunter2") {

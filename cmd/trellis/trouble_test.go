@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -10,32 +11,47 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/pgtest"
 )
 
 // cutting is a proxy that loses the answer to the first POST, after it has come,
 // and cuts each event stream after some bytes: the first within its first event,
 // however soon the server is to end it.
-type cutting struct{ posts, streams atomic.Int32 }
+type cutting struct {
+	posts, streams atomic.Int32
+	to             atomic.Pointer[url.URL] // where the server is now
+}
 
 const firstCut, cutAfter = 40, 600
 
-func (c *cutting) before(t *testing.T, server string) http.Handler {
+// serves begins a server before the database, and leads there.
+func (c *cutting) serves(t *testing.T, databaseURL string) *session {
 	t.Helper()
-	to, err := url.Parse(server)
+	serve := begin(t, "serve", "--database-url", databaseURL, "--listen", "127.0.0.1:0")
+	serve.await(t, "serving people and agents")
+	to, err := url.Parse(regexp.MustCompile(`http://[0-9.:]+`).FindString(serve.said.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.to.Store(to)
+	return serve
+}
+
+func (c *cutting) handler(t *testing.T) http.Handler {
+	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &httputil.ReverseProxy{
 		Transport: transport, ErrorLog: log.New(io.Discard, "", 0), // of what is cut on purpose
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(c.to.Load()) },
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Method == http.MethodPost && c.posts.Add(1) == 1 {
 				return errors.New("lost")
@@ -64,18 +80,35 @@ func (c *cut) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
+// twenty offers the agent a template of twenty steps, of which the third waits for a
+// file.
+func twenty(t *testing.T, dir, gate string) (url string) {
+	t.Helper()
+	repo := gittest.NewRepo(t)
+	repo.Tag("v1", repo.Commit(gittest.Text(map[string]string{"main.tf": fmt.Sprintf(`resource "terraform_data" "steps" {
+  provisioner "local-exec" {
+    command = "for i in $(seq 20); do until [ $i -lt 3 ] || [ -e %s ]; do sleep 0.1; done; echo \"step $i of 20\"; sleep 0.2; done"
+  }
+}
+`, gate)})))
+	at := filepath.Join(dir, "templates", "steps.git")
+	if err := os.CopyFS(at, os.DirFS(repo.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	return "file://" + at
+}
+
 // A network that cuts streams and loses the answer to a deploy, and a server that
 // is started again while a log is followed, cost no line and make nothing twice.
-func testFollowThroughTrouble(t *testing.T, runtime devstack.Runtime) {
+func testFollowThroughTrouble(t *testing.T, dir string, runtime devstack.Runtime) {
 	t.Parallel()
-	serve := begin(t, "serve", "--database-url", runtime.DatabaseURL, "--listen", "127.0.0.1:0")
-	serve.await(t, "serving people and agents")
-	server := regexp.MustCompile(`http://[0-9.:]+`).FindString(serve.said.String())
 	cuts := &cutting{}
-	proxy := httptest.NewServer(cuts.before(t, server))
+	serve := cuts.serves(t, runtime.DatabaseURL)
+	proxy := httptest.NewServer(cuts.handler(t))
 	t.Cleanup(proxy.Close)
+	gate := filepath.Join(pgtest.Dir(t), "go") // that whoever runs Terraform can look for
 	env := []string{"TRELLIS_URL=" + proxy.URL, "TRELLIS_TOKEN=" + runtime.APIToken}
-	deployed := trellisEnv(t, env, "deploy", "--template", "hello", "--workspace", "trouble", "--var", "name=x", "--var", "steps=20", "--var", "pause_seconds=0.3", "-o", "json")
+	deployed := trellisEnv(t, env, "deploy", "--repo", twenty(t, dir, gate), "--version", "v1", "--workspace", "trouble", "-o", "json")
 	deployed.want(t, "deploy", exitOK)
 	number := regexp.MustCompile(`"number": (\d+)`).FindStringSubmatch(deployed.out)[1]
 	if list := trellisEnv(t, env, "status", "-o", "json"); strings.Count(list.out, `"workspace": "trouble"`) != 1 || cuts.posts.Load() != 2 {
@@ -85,12 +118,14 @@ func testFollowThroughTrouble(t *testing.T, runtime devstack.Runtime) {
 	follower.await(t, "step 2 of 20")
 	serve.signal(os.Interrupt)
 	serve.end(t)
-	serve = begin(t, "serve", "--database-url", runtime.DatabaseURL, "--listen", strings.TrimPrefix(server, "http://"))
-	serve.await(t, "serving people and agents")
+	cuts.serves(t, runtime.DatabaseURL)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if code := follower.end(t); code != exitOK {
 		t.Errorf("logs --follow through a restart = %d, want 0\n%s", code, follower.said)
 	}
-	if cuts.streams.Load() == 0 { // how many there are depends on how fast the machine is
+	if cuts.streams.Load() == 0 {
 		t.Error("no stream was cut: nothing was tried")
 	}
 	whole := trellisEnv(t, env, "logs", number)
