@@ -87,26 +87,45 @@ func (m *many) settled(stage string, id uuid.UUID, wants ...string) {
 	m.planned("cancelled in " + stage)
 }
 
-// cancelInInit cancels a run whose engine waits for a module.
-func (m *many) cancelInInit() {
-	m.t.Helper()
-	asked, cancelled := make(chan struct{}), make(chan struct{})
-	once, serve := sync.OnceFunc(func() { close(asked) }), m.Git.Git()
-	name := "module-" + m.name
-	m.Git.Override(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/"+name) {
+// holdGit has the git server answer nothing about the repositories whose names
+// begin so until answer is called; asked waits until it was asked.
+func (w *works) holdGit(names string) (asked, answer func()) {
+	was, held, serve := make(chan struct{}), make(chan struct{}), w.Git.Git()
+	once := sync.OnceFunc(func() { close(was) })
+	w.Git.Override(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/"+names) {
 			once()
-			<-cancelled
+			select {
+			case <-held:
+			case <-r.Context().Done():
+				return
+			}
 		}
 		serve.ServeHTTP(w, r)
 	}))
+	asked = func() {
+		w.T.Helper()
+		select {
+		case <-was:
+		case <-time.After(site.Patience):
+			w.T.Fatalf("nobody asks the git server for %s", names)
+		}
+	}
+	return asked, sync.OnceFunc(func() { close(held) })
+}
+
+// cancelInInit cancels a run whose engine waits for a module.
+func (m *many) cancelInInit() {
+	m.t.Helper()
+	name := "module-" + m.name
+	asked, answer := m.holdGit(name)
 	module := m.Template(name, map[string]string{"main.tf": `output "it" { value = 1 }`})
 	m.repo = m.Template("with-"+name, map[string]string{"main.tf": sixty, "module.tf": fmt.Sprintf(`module "held" { source = "git::%s?ref=v1" }`, module)})
 	id := m.deploy()
-	<-asked
+	asked()
 	m.cancel("init", id)
 	m.AwaitLine(id, "Cancel requested.")
-	close(cancelled)
+	answer()
 	m.settled("init", id, "CANCELLED/cancelled")
 }
 

@@ -104,11 +104,12 @@ func (w *works) hears(r *workRun) {
 // deployed next is claimed, and both succeed.
 func (w *works) step(c *clock, offset time.Duration) {
 	w.T.Helper()
-	during := w.deploy("a", 200, 10*time.Millisecond)
+	during := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(during, 5)
 	c.set(offset)
 	counted.add("faults: PostgreSQL's clock stepped by an hour", 1)
 	w.hears(during)
+	w.enough(during)
 	for _, r := range []*workRun{w.deploy("b", 5, time.Millisecond), during} {
 		if got := w.AwaitEnd(r.id); got != "SUCCESS" {
 			w.T.Errorf("run %d = %s, want SUCCESS", r.n, got)
@@ -140,7 +141,7 @@ func TestClockStepped(t *testing.T) {
 			w.nobodyLost()
 
 			witness.Terminate()
-			lost := w.deploy("a", 100_000, 10*time.Millisecond)
+			lost := w.deploy("a", endless, 10*time.Millisecond)
 			w.awaitPrinted(lost, 5)
 			witness.Start()
 			witness.AwaitOutput("registered")

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,29 +35,62 @@ func (w *works) reconnect() {
 	w.Conn = conn
 }
 
-// outage takes the server away while runs are in apply, before it, and queued.
-// It comes back when the run in apply has printed that many lines, 10 ms apart.
-func (w *works) outage(own *pgtest.Own, stop func(testing.TB), lines int) time.Duration {
+// answersAgain waits until the server does. Without room for its journal it begins
+// anew, or gives up, which may take it until now.
+func (w *works) answersAgain(own *pgtest.Own) {
 	w.T.Helper()
-	applying := w.deploy("a", lines+100, 10*time.Millisecond)
+	await(w.T, "Postgres to answer again", func() bool {
+		if ended(own) {
+			own.Stop(w.T)
+			own.Start(w.T)
+		}
+		conn, err := pgx.Connect(w.T.Context(), w.URL)
+		if err != nil {
+			return false
+		}
+		_ = w.Conn.Close(w.T.Context()) // it may be broken
+		w.Conn = conn
+		return true
+	})
+}
+
+// outage takes the server away while runs are in apply, before it, and queued. It
+// comes back when the run in apply has gone on without it, and no sooner than after
+// that time.
+func (w *works) outage(own *pgtest.Own, stop func(testing.TB), least time.Duration) time.Duration {
+	w.T.Helper()
+	applying := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(applying, 5)
-	early := w.deploy("b", 20, 10*time.Millisecond)
-	w.Await("a run before its apply", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", early.id)
-	if w.applied(early) {
-		w.T.Fatal("the second run applies already; this test wants it before")
-	}
+	w.deployEarly("b")
 	w.deploy("a", 5, time.Millisecond)
 	w.deploy("c", 5, time.Millisecond)
 	began := time.Now()
 	stop(w.T)
-	w.awaitPrinted(applying, lines)
+	w.awaitMore(applying, 50)
+	await(w.T, "that time to pass", func() bool { return time.Since(began) > least })
 	away := time.Since(began)
 	own.Start(w.T)
 	w.reconnect()
 	back := time.Now()
+	w.enough(applying)
 	w.awaitAll()
 	w.T.Logf("database away for %s, all had ended %s later", away.Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
 	return away
+}
+
+// deployEarly deploys to a workspace until it has a run that is before its apply:
+// on a busy machine it may be further before anybody has looked.
+func (w *works) deployEarly(workspace string) {
+	w.T.Helper()
+	await(w.T, "a run before its apply", func() bool {
+		early := w.deploy(workspace, 20, 10*time.Millisecond)
+		w.Await("its claim", "SELECT status <> 'QUEUED' FROM public.provisions WHERE id = $1", early.id)
+		if !w.applied(early) {
+			return true
+		}
+		w.AwaitEnd(early.id)
+		return false
+	})
 }
 
 // nobodyLost fails the test if a run was given up on the way.
@@ -74,25 +108,25 @@ func (w *works) nobodyLost() {
 // itself was away.
 func TestPostgresStopped(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second // see shortLeases
 	for name, longer := range map[string]bool{"shorter than the lease": false, "longer than the lease": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, own := ownWorks(t, pgtest.Durable())
-			w.shortLeases()
+			w.quickly()
+			lease, least := 2*time.Minute, time.Duration(0)
+			if longer {
+				w.shortLeases()
+				lease, least = shortLease, shortLease+time.Second
+			}
 			one := w.agent("one", 2, w.SharedState()).Start()
 			two := w.agent("two", 2, w.SharedState()).Start()
-			lines := 100
-			if longer {
-				lines = 480
-			}
 			for range times(1, 8) {
-				if away := w.outage(own, own.Crash, lines); away > lease != longer {
+				if away := w.outage(own, own.Crash, least); away > lease != longer {
 					t.Errorf("the database was away for %s; this test wants longer than %s: %v", away, lease, longer)
 				}
 				counted.add("faults: Postgres stopped at once, "+name, 1)
 				if full() {
-					w.outage(own, own.Stop, lines)
+					w.outage(own, own.Stop, least)
 					counted.add("faults: Postgres stopped in order, "+name, 1)
 				}
 			}
@@ -114,14 +148,20 @@ func TestAgentRestartedWithoutADatabase(t *testing.T) {
 	a := w.agent("one", 1, w.SharedState())
 	for range times(1, 5) {
 		a.Start()
-		during := w.deploy("a", 200, 10*time.Millisecond)
+		during := w.deploy("a", endless, 10*time.Millisecond)
 		w.awaitPrinted(during, 5)
 		next := w.deploy("a", 5, time.Millisecond)
 		own.Crash(t)
 		counted.add("faults: agent restarted while Postgres was stopped", 1)
-		a.Terminate()
-		if printed := len(w.printed(during)); printed != during.lines {
-			t.Errorf("the run printed %d lines of %d before its agent ended, want all of them", printed, during.lines)
+		if err := a.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		a.AwaitOutput("nothing more is claimed")
+		w.awaitMore(during, 50) // the agent waits for it
+		w.enough(during)
+		a.Exit()
+		if !w.finished(during) {
+			t.Error("the run had not come to its end before its agent ended")
 		}
 		a.Start()
 		a.AwaitOutput("cannot register with the database")

@@ -71,11 +71,12 @@ func TestDiskFullUnderTheSpoolForAWhile(t *testing.T) {
 	smallDisk(t, filepath.Join(a.Dir, "spool"), 8<<20)
 	a.Start()
 	for range times(1, 10) {
-		full := w.deploy("a", 1500, 0)
+		full := w.deploy("a", endless, 3*time.Millisecond)
 		w.awaitPrinted(full, 20)
 		empty := fill(t, filepath.Join(a.Dir, "spool"))
-		await(t, "the engine to wait", w.still(full))
+		w.awaitMore(full, 400) // ten times of what the last page of the spool has room for
 		empty()
+		w.enough(full)
 		if got := w.AwaitEnd(full.id); got != "SUCCESS" {
 			t.Errorf("the run that waited for room = %s: %s; want SUCCESS", got, w.Message(full.id))
 		}
@@ -83,18 +84,6 @@ func TestDiskFullUnderTheSpoolForAWhile(t *testing.T) {
 	}
 	a.Terminate()
 	w.count(a, "SUCCESS")
-}
-
-// still answers whether a run has printed nothing more for half a second, as
-// one does that waits.
-func (w *works) still(r *workRun) func() bool {
-	last, since := 0, time.Now()
-	return func() bool {
-		if n := len(w.printed(r)); n != last {
-			last, since = n, time.Now()
-		}
-		return time.Since(since) > 500*time.Millisecond
-	}
 }
 
 // The disk under the spool stays full: the run is ended with one interrupt, and
@@ -107,7 +96,7 @@ func TestDiskFullUnderTheSpool(t *testing.T) {
 	smallDisk(t, filepath.Join(a.Dir, "spool"), 8<<20)
 	a.Start()
 	for range times(1, 10) {
-		full := w.deploy("a", 100_000, time.Millisecond)
+		full := w.deploy("a", endless, 5*time.Millisecond)
 		w.awaitPrinted(full, 20)
 		empty := fill(t, filepath.Join(a.Dir, "spool"))
 		full.killed = time.Now()
@@ -162,9 +151,11 @@ func TestDiskFullUnderTheWorkMidApply(t *testing.T) {
 	a := w.alone("one", 1)
 	smallDisk(t, filepath.Join(a.Dir, "work"), 4<<20)
 	a.Start()
-	full := w.deploy("a", 100, 10*time.Millisecond)
+	full := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(full, 5)
 	empty := fill(t, filepath.Join(a.Dir, "work"))
+	w.awaitMore(full, 50)
+	w.enough(full)
 	if got := w.AwaitEnd(full.id); got != "SUCCESS" {
 		t.Errorf("the run = %s: %s; want SUCCESS", got, w.Message(full.id))
 	}
@@ -186,19 +177,17 @@ func TestDiskFullUnderPostgres(t *testing.T) {
 	a := w.alone("one", 2)
 	a.Start()
 	for range times(1, 5) {
-		applying := w.deploy("a", 400, 10*time.Millisecond)
+		applying := w.deploy("a", endless, 10*time.Millisecond)
 		w.awaitPrinted(applying, 20)
 		early := w.deploy("b", 20, 10*time.Millisecond)
 		w.Await("a run before its apply", "SELECT status = 'PROCESSING' FROM public.provisions WHERE id = $1", early.id)
 		empty := fill(t, dir)
 		w.untilFull(own)
-		w.awaitPrinted(applying, applying.lines)
+		w.awaitMore(applying, 50)
+		w.enough(applying)
+		w.awaitFinished(applying)
 		empty()
-		if ended(own) { // without room for its journal it may give up
-			own.Stop(t)
-			own.Start(t)
-		}
-		w.reconnect()
+		w.answersAgain(own)
 		w.awaitAll()
 	}
 	a.Terminate()
@@ -274,7 +263,12 @@ func readOnly(t *testing.T, dir string, yes bool) {
 		flags |= unix.MS_RDONLY
 		counted.add("faults: disk read-only", 1)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, ""); err != nil {
+	var err error
+	await(t, "nobody to have anything open to write there", func() bool { // removed it may be already
+		err = unix.Mount("tmpfs", dir, "tmpfs", flags, "")
+		return !errors.Is(err, unix.EBUSY)
+	})
+	if err != nil {
 		t.Fatalf("remounting %s: %v", dir, err)
 	}
 }

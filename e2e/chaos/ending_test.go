@@ -35,8 +35,9 @@ echo "will not end"
 while :; do sleep 0.1; done
 `
 
-// endingIn is how much longer than the grace all may take to be gone.
-const endingIn = 2 * time.Second
+// endingIn is how much longer than the grace all may take to be gone: less than the
+// grace that other agents of these tests have.
+const endingIn = 15 * time.Second
 
 // stubbornRun starts a run of it and answers the pid of the orphan.
 func stubbornRun(t *testing.T, grace time.Duration) (*works, *site.Agent, uuid.UUID, int) {

@@ -10,10 +10,20 @@ import (
 	"github.com/tendril-run/tendril/internal/process"
 )
 
-// shortLeases has an agent given up 3 s after it was last heard of.
+// shortLease is long enough for an agent of a busy machine to be heard of.
+const shortLease = 5 * time.Second
+
+// shortLeases has an agent given up that long after it was last heard of.
 func (w *works) shortLeases() {
 	w.T.Helper()
-	w.Exec(w.T, "UPDATE tendril.settings SET lease = '3 s', heartbeat = '300 ms', agent_alive = '2 s', poll = '300 ms'")
+	w.quickly()
+	w.Exec(w.T, "UPDATE tendril.settings SET lease = $1, agent_alive = '3 s'", shortLease)
+}
+
+// quickly has agents ask again and again.
+func (w *works) quickly() {
+	w.T.Helper()
+	w.Exec(w.T, "UPDATE tendril.settings SET heartbeat = '300 ms', poll = '300 ms'")
 }
 
 // freeze stops an agent's process, and what it started where tree is set.
@@ -47,7 +57,7 @@ func lostMidApply(t *testing.T, w *works, tree bool) (frozen, witness *site.Agen
 	t.Helper()
 	w.shortLeases()
 	frozen = w.agent("frozen", 1, w.SharedState()).Start()
-	lost = w.deploy("a", 300, 10*time.Millisecond)
+	lost = w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(lost, 5)
 	witness = w.agent("witness", 2, w.SharedState()).Start()
 	thaw = freeze(t, frozen, tree)
@@ -76,7 +86,9 @@ func TestSilentAgentSettlesLate(t *testing.T) {
 	w := newWorks(site.New(t))
 	frozen, witness, lost, next, thaw := lostMidApply(t, w, false)
 	w.waits(next)
-	w.awaitPrinted(lost, lost.lines) // nobody stopped it
+	w.awaitMore(lost, 50) // nobody stopped it
+	w.enough(lost)
+	w.awaitFinished(lost)
 	if got := w.Status(t, next.id); got != "QUEUED" {
 		t.Errorf("what is queued behind a lost apply = %s, want QUEUED", got)
 	}
@@ -102,6 +114,8 @@ func TestFrozenMachineSettlesLate(t *testing.T) {
 	frozen, witness, lost, next, thaw := lostMidApply(t, w, true)
 	w.waits(next)
 	thaw()
+	w.awaitMore(lost, 5)
+	w.enough(lost)
 	w.Await("the late settlement", "SELECT status = 'SUCCESS' FROM public.provisions WHERE id = $1", lost.id)
 	if got := w.AwaitEnd(next.id); got != "SUCCESS" {
 		t.Errorf("what was queued behind it = %s, want SUCCESS", got)
@@ -119,9 +133,12 @@ func TestAgentLostBeforeApply(t *testing.T) {
 	w := newWorks(site.New(t))
 	w.shortLeases()
 	frozen := w.agent("frozen", 1, w.SharedState()).Start()
+	asked, answer := w.holdGit("worker")
 	lost := w.deploy("a", 20, 10*time.Millisecond)
+	asked()
 	frozen.AwaitOutput("started") // or the answer to the claim may not have come
 	thaw := freeze(t, frozen, false)
+	answer()
 	if got := w.Text(t, "SELECT (apply_begun_at IS NULL)::text FROM tendril.claims"); got != "true" {
 		t.Fatal("the agent was stopped after apply had begun; this test wants it before")
 	}
@@ -150,7 +167,7 @@ func TestCancelReachesAHeldRun(t *testing.T) {
 	w := newWorks(site.New(t))
 	w.shortLeases()
 	frozen := w.agent("frozen", 1, w.SharedState()).Start()
-	lost := w.deploy("a", 100_000, 10*time.Millisecond)
+	lost := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(lost, 5)
 	witness := w.agent("witness", 2, w.SharedState()).Start()
 	thaw := freeze(t, frozen, false)
@@ -198,7 +215,7 @@ func TestPowerCutEndsTheHoldAtRestart(t *testing.T) {
 	w := newWorks(site.New(t))
 	w.shortLeases()
 	dead := w.agent("dead", 1, w.SharedState()).Start()
-	lost := w.deploy("a", 100_000, 10*time.Millisecond)
+	lost := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(lost, 5)
 	w.killTree(dead)
 	witness := w.agent("witness", 2, w.SharedState()).Start()

@@ -127,6 +127,9 @@ func TestNextVersionOfALargeFile(t *testing.T) {
 	w := newWorks(site.New(t))
 	a := w.agent("one", 1, w.SharedState())
 	a.Binary = site.Plain(t)
+	// A part of it is how long the server may look for the difference, or else it
+	// is asked for everything.
+	a.Set("TENDRIL_GIT_TIMEOUT", "4m")
 	a.Start()
 	for name, size := range map[string]int{"held": 15 << 20, "streamed": 20 << 20} {
 		content := make([]byte, size)

@@ -58,10 +58,9 @@ func refused(t *testing.T, a *site.Agent, parts ...string) {
 func TestOthersWithTheSameIdentity(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	w.shortLeases()
 	first := onHost(t, w.agent("first", 2, w.SharedState()), "machine-1").Start()
 	for round := range times(1, 10) {
-		a, b := w.deploy("a", 800, 10*time.Millisecond), w.deploy("b", 800, 10*time.Millisecond)
+		a, b := w.deploy("a", endless, 20*time.Millisecond), w.deploy("b", endless, 20*time.Millisecond)
 		w.awaitPrinted(a, 5)
 		w.awaitPrinted(b, 5)
 
@@ -85,8 +84,10 @@ func TestOthersWithTheSameIdentity(t *testing.T) {
 
 		for _, r := range []*workRun{a, b} {
 			if got := w.Status(t, r.id); got != "PROCESSING" {
-				t.Errorf("run %d of the first = %s, want it to go on; this test wants longer runs if it has ended", r.n, got)
+				t.Errorf("run %d of the first = %s, want it to go on", r.n, got)
 			}
+			w.awaitMore(r, 5)
+			w.enough(r)
 		}
 		for _, r := range []*workRun{a, b} {
 			if got := w.AwaitEnd(r.id); got != "SUCCESS" {
@@ -114,13 +115,14 @@ func TestCopiedDataDirectoryOfTheDead(t *testing.T) {
 			w := newWorks(site.New(t))
 			w.shortLeases()
 			first := onHost(t, w.agent("first", 2, w.SharedState()), "machine-1").Start()
-			lost := w.deploy("a", 100_000, 10*time.Millisecond)
+			lost := w.deploy("a", endless, 10*time.Millisecond)
 			w.awaitPrinted(lost, 5)
 			w.killTree(first)
-			w.Await("the first to count as dead", "SELECT last_heartbeat_at < clock_timestamp() - interval '2 s' FROM public.agents WHERE name = 'first'")
+			w.Await("the first to count as dead", "SELECT last_heartbeat_at < clock_timestamp() - interval '3 s' FROM public.agents WHERE name = 'first'")
 
 			clone := onHost(t, w.copyOf(first, "clone"), host).Start()
 			clone.AwaitOutput("registered")
+			w.Exec(t, "UPDATE tendril.settings SET agent_alive = '1 minute'")
 			counted.add("faults: copied data directory, the first dead", 1)
 			next := w.deploy("a", 10, 10*time.Millisecond)
 			if got := w.AwaitEnd(lost.id); got != "FAILED/agent_lost" {
@@ -132,7 +134,8 @@ func TestCopiedDataDirectoryOfTheDead(t *testing.T) {
 			first.Start()
 			refused(t, first, "data directory", host+":"+clone.Dir)
 			clone.Terminate()
-			w.Await("the clone to count as dead", "SELECT max(last_heartbeat_at) < clock_timestamp() - interval '2 s' FROM public.agents")
+			w.Exec(t, "UPDATE tendril.settings SET agent_alive = '3 s'")
+			w.Await("the clone to count as dead", "SELECT max(last_heartbeat_at) < clock_timestamp() - interval '3 s' FROM public.agents")
 			first.Start()
 			if got := w.AwaitEnd(next.id); got != "SUCCESS" {
 				t.Errorf("what was queued behind it = %s, want SUCCESS once the first is back", got)
@@ -154,12 +157,12 @@ func TestOlderAgent(t *testing.T) {
 		t.Fatalf("the database speaks contract %s", got)
 	}
 	a := w.agent("older", 2, w.SharedState()).Start()
-	killed := w.deploy("a", 100_000, 10*time.Millisecond)
+	killed := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(killed, 5)
 	a.Kill()
 	killed.killed = time.Now()
 	a.Start() // sweeps, and delivers what was left
-	cancelled := w.deploy("b", 100_000, 10*time.Millisecond)
+	cancelled := w.deploy("b", endless, 10*time.Millisecond)
 	w.awaitPrinted(cancelled, 5)
 	cancelled.killed = time.Now()
 	w.Exec(t, "SELECT public.cancel_provision($1)", cancelled.id)

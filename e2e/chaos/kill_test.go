@@ -117,14 +117,19 @@ func TestAgentTerminatedMidApply(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
 	a := w.alone("drained", 2)
-	a.Set("TENDRIL_DRAIN_TIMEOUT", "3s")
+	a.Set("TENDRIL_DRAIN_TIMEOUT", "10s")
 	for range times(1, 10) {
 		a.Start()
-		long := w.deploy("long", 100_000, 10*time.Millisecond)
+		long := w.deploy("long", endless, 20*time.Millisecond)
 		w.awaitPrinted(long, 5)
-		short := w.deploy("short", 100, 10*time.Millisecond)
+		short := w.deploy("short", endless, 10*time.Millisecond)
 		w.awaitPrinted(short, 5)
-		a.Terminate()
+		if err := a.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		a.AwaitOutput("nothing more is claimed")
+		w.enough(short)
+		a.Exit()
 		counted.add("faults: SIGTERM of the agent mid-apply", 1)
 		long.killed = time.Now() // interrupted, so its script may not have come to its end
 		if got := w.Status(t, long.id); got != "FAILED/agent_drained" {

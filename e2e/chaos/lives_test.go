@@ -45,7 +45,7 @@ const (
 	noPlan      = "\nresource \"terraform_data\" \"no\" {\n  lifecycle {\n    precondition {\n      condition     = var.n < 0\n      error_message = \"not today\"\n    }\n  }\n}\n"
 	noInit      = "\nmodule \"no\" { source = \"./missing\" }\n"
 	noApply     = "\nresource \"terraform_data\" \"no\" {\n  depends_on = [terraform_data.each]\n  input = var.n\n  provisioner \"local-exec\" { command = \"exit 1\" }\n}\n"
-	livesLasted = 60 * time.Second // until all is at rest once nobody does anything any more
+	livesLasted = 4 * time.Minute // until all is at rest once nobody does anything any more
 )
 
 // lives is a number of workspaces, each with a random life of its own, in a

@@ -84,7 +84,7 @@ func TestBlackHoleForLongerThanTheLease(t *testing.T) {
 	lone.Start()
 	witness := w.agent("witness", 2, w.SharedState())
 	for i := range times(1, 5) {
-		lost := w.deploy("a", 300, 10*time.Millisecond)
+		lost := w.deploy("a", endless, 10*time.Millisecond)
 		w.awaitPrinted(lost, 5)
 		witness.Start()
 		wire.BlackHole()
@@ -95,7 +95,9 @@ func TestBlackHoleForLongerThanTheLease(t *testing.T) {
 			t.Fatalf("the run of an agent that cannot be heard = %s, want FAILED/agent_lost", got)
 		}
 		w.waits(next)
-		w.awaitPrinted(lost, lost.lines) // nobody stopped it
+		w.awaitMore(lost, 50) // nobody stopped it
+		w.enough(lost)
+		w.awaitFinished(lost)
 		if got := w.Status(t, next.id); got != "QUEUED" {
 			t.Errorf("what is queued behind a lost apply = %s, want QUEUED", got)
 		}

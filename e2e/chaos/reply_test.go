@@ -127,7 +127,7 @@ func TestEveryReplyLostOnce(t *testing.T) {
 	for range times(1, 8) {
 		first := newMisfortune(t, wiretest.LoseReply, wiretest.LoseRequest, wiretest.Delay)
 		wire.Judge(first.judge)
-		done, long := w.deploy("a", 40, 10*time.Millisecond), w.deploy("b", 100_000, 10*time.Millisecond)
+		done, long := w.deploy("a", 40, 10*time.Millisecond), w.deploy("b", endless, 10*time.Millisecond)
 		a.Start()
 		w.awaitPrinted(long, 5)
 		a.Kill()
@@ -201,7 +201,7 @@ func TestRepliesLostAtRandom(t *testing.T) {
 func TestLateClaimIsNoStray(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
-	w.shortLeases()
+	w.quickly()
 	a, wire := w.wired("one", 1)
 	asked := make(chan struct{}, 100)
 	m := newMisfortune(t, wiretest.Delay)
@@ -219,12 +219,14 @@ func TestLateClaimIsNoStray(t *testing.T) {
 	for range 3 { // late, answered, and once more
 		<-asked
 	}
-	busy := w.deploy("a", 400, 10*time.Millisecond)
+	busy := w.deploy("a", endless, 10*time.Millisecond)
 	w.awaitPrinted(busy, 5)
 	w.deploy("b", 5, time.Millisecond)
 	if late := wire.DeliverDelayed(); late != 1 {
 		t.Errorf("%d late questions, want 1", late)
 	}
+	w.awaitMore(busy, 200)
+	w.enough(busy)
 	w.awaitAll()
 	a.Terminate()
 	w.nobodyLost()

@@ -25,9 +25,10 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	for i, old := range agents {
 		for slot := range 4 {
-			w.deploy(fmt.Sprintf("round-%d-%d", i, slot), 300, 10*time.Millisecond)
+			w.deploy(fmt.Sprintf("round-%d-%d", i, slot), endless, 20*time.Millisecond)
 		}
-		for _, r := range w.runs[len(w.runs)-4:] {
+		busy := w.runs[len(w.runs)-4:]
+		for _, r := range busy {
 			w.awaitPrinted(r, 5)
 		}
 		if err := old.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -42,6 +43,10 @@ func TestRollingUpgrade(t *testing.T) {
 			w.deploy(fmt.Sprintf("round-%d-%d", i, slot), 10, time.Millisecond)
 		}
 		w.deploy("elsewhere", 10, time.Millisecond)
+		for _, r := range busy {
+			w.awaitMore(r, 5)
+			w.enough(r)
+		}
 		if code, out := old.Exit(); code != 0 {
 			t.Errorf("agent %s ended with exit code %d:\n%s", old.Name, code, out)
 		}

@@ -63,11 +63,12 @@ func TestKilledBetweenPartsOfAState(t *testing.T) {
 	identity := w.IdentityFile()
 	a := w.agent("one", 1, "")
 	a.ManageState(identity)
-	w.Exec(t, `CREATE FUNCTION public.linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_sleep(0.1); RETURN NEW; END $$`)
-	w.Exec(t, `CREATE TRIGGER linger BEFORE INSERT ON tendril.blob_parts FOR EACH ROW EXECUTE FUNCTION public.linger()`)
+	// Long enough for a busy machine to look between two parts.
+	w.Exec(t, `CREATE FUNCTION public.linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_sleep(1); RETURN NEW; END $$`)
 	a.Start()
 	for n := range times(1, 10) {
 		m := w.many(t, fmt.Sprint("many", n), identity)
+		w.Exec(t, `CREATE TRIGGER linger BEFORE INSERT ON tendril.blob_parts FOR EACH ROW EXECUTE FUNCTION public.linger()`)
 		id := m.queue("apply", map[string]any{"padding": 500}) // 32,000 bytes each, input and output
 		part := 2 + rand.N(4)
 		m.Await("a part of the state", "SELECT count(*) >= $1 FROM tendril.blob_parts p JOIN tendril.blobs b ON b.id = p.blob_id WHERE b.complete_at IS NULL AND b.parts >= 7", part)
@@ -81,6 +82,7 @@ func TestKilledBetweenPartsOfAState(t *testing.T) {
 		if n%3 != 1 {
 			m.back(own)
 		}
+		w.Exec(t, "DROP TRIGGER linger ON tendril.blob_parts")
 		if got := w.AwaitEnd(id); got != "SUCCESS" {
 			t.Errorf("the run = %s: %s, want SUCCESS", got, w.Message(id))
 		}

@@ -27,23 +27,26 @@ resource "terraform_data" "work" {
   input            = var.n
   triggers_replace = var.n
   provisioner "local-exec" {
-    command     = "exec sh ${path.module}/work.sh"
+    command     = "exec bash ${path.module}/work.sh"
     environment = { N = var.n, W = var.workspace, LINES_WANTED = var.lines, PAUSE = var.pause }
   }
 }
 output "n" { value = var.n }
 `
 
+// The clock and the pause are the shell's own: a process for each of them would
+// take more of the machine than all that is tested.
 const workScript = `
 umask 0 # each workspace may have a uid of its own
 exec 9>>"$TEST_JOURNAL/lock.$W"
 flock -n 9 || echo "$N began in $W while another apply was at work" >> "$TEST_JOURNAL/violations"
+exec 8<> <(:) # nothing ever comes of it
 i=1
-while [ "$i" -le "$LINES_WANTED" ]; do
-  echo "$(date +%s%N) $i" >> "$TEST_JOURNAL/$N"
+while [ "$i" -le "$LINES_WANTED" ] && [ ! -e "$TEST_JOURNAL/$N.enough" ]; do
+  echo "${EPOCHREALTIME/[.,]/}000 $i" >> "$TEST_JOURNAL/$N"
   echo "n=$N line $i."
   i=$((i + 1))
-  sleep "$PAUSE"
+  read -r -t "$PAUSE" -u 8
 done
 echo finished >> "$TEST_JOURNAL/$N.finished"
 `
@@ -64,6 +67,8 @@ type workRun struct {
 	n         int
 	workspace string
 	lines     int
+	// told says that it was told that it has printed enough.
+	told bool
 	// killed is when something was killed that this run may have lost its last
 	// lines to; zero if nothing was.
 	killed time.Time
@@ -113,6 +118,19 @@ func (w *works) deploy(workspace string, lines int, pause time.Duration) *workRu
 	return r
 }
 
+// endless is how many lines a run prints that goes on until somebody ends it, or
+// has enough. So it is not over before a slow test has come to what it is for.
+const endless = 100_000
+
+// enough has a run print no more, and so come to its end.
+func (w *works) enough(r *workRun) {
+	w.T.Helper()
+	r.told = true
+	if err := os.WriteFile(filepath.Join(w.journal, strconv.Itoa(r.n)+".enough"), nil, 0o644); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
 // printed is what a run has written down: when it printed each line.
 func (w *works) printed(r *workRun) []time.Time {
 	w.T.Helper()
@@ -139,6 +157,23 @@ func (w *works) printed(r *workRun) []time.Time {
 func (w *works) awaitPrinted(r *workRun, lines int) {
 	w.T.Helper()
 	await(w.T, fmt.Sprintf("line %d of run %d", lines, r.n), func() bool { return len(w.printed(r)) >= lines })
+}
+
+// finished says that a run's script has come to its end.
+func (w *works) finished(r *workRun) bool {
+	_, err := os.Stat(filepath.Join(w.journal, strconv.Itoa(r.n)+".finished"))
+	return err == nil
+}
+
+func (w *works) awaitFinished(r *workRun) {
+	w.T.Helper()
+	await(w.T, fmt.Sprintf("the end of the script of run %d", r.n), func() bool { return w.finished(r) })
+}
+
+// awaitMore waits until a run has printed so many lines more: it goes on.
+func (w *works) awaitMore(r *workRun, lines int) {
+	w.T.Helper()
+	w.awaitPrinted(r, len(w.printed(r))+lines)
 }
 
 // awaitAll waits until all that was deployed has ended.
