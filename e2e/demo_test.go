@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
 
@@ -56,7 +55,7 @@ func TestDemo(t *testing.T) {
 
 func demo(t *testing.T, uid int, dir string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, site.Program("trellis"), "demo")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TRELLIS_DATA_DIR=" + filepath.Join(dir, "data"), "GORACE=atexit_sleep_ms=0"}
@@ -97,7 +96,7 @@ func processesUnder(t *testing.T, dir string) []string {
 func TestUpWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), site.Patience)
 	defer cancel()
 	// In a mount namespace of its own the installed one can be hidden; without
 	// the right to make one, an empty PATH hides what PATH would find.

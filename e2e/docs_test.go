@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -108,6 +109,9 @@ func TestThreatsAreHeldByTests(t *testing.T) {
 	t.Parallel()
 	there := map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != ".." {
+			return nil // another package's tests have removed it
+		}
 		if err != nil {
 			return err
 		}

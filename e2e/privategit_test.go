@@ -88,6 +88,7 @@ repos = ["ssh://git@%s/modules/*"]
 	if got := api.Asked(); got != 1 {
 		t.Errorf("requests for App tokens = %d, want 1 for two runs", got)
 	}
+	a.Terminate() // or it may be removing what is looked at
 	key := strings.Split(shell.ClientPEM, "\n")[1]
 	for _, secret := range []string{firstToken, "glpat-first", "glpat-second", key} {
 		if strings.Contains(log, secret) || strings.Contains(a.Out.String(), secret) {

@@ -95,10 +95,14 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// compiling is how long a block may take that builds the programs, on a machine
+// that has not compiled anything yet.
+const compiling = 10 * time.Minute
+
 // shell runs a block to its end, which must be a success.
 func shell(t *testing.T, env []string, text string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), compiling)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
 	cmd.Dir, cmd.Env = "..", env
@@ -135,7 +139,7 @@ func terminal(t *testing.T, env []string, c command) {
 			<-done
 		}
 	})
-	limit := time.Now().Add(3 * time.Minute)
+	limit := time.Now().Add(compiling)
 	for !strings.Contains(out.String(), c.until) {
 		select {
 		case <-done:

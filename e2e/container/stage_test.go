@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // The names by which containers reach each other and the test. The certificate
 // that the test's servers have is for names below example.com.

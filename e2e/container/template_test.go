@@ -40,13 +40,14 @@ func (a *agent) letGo() {
 }
 
 // count is how many lines have been printed so far.
-func (a *agent) count() int {
+func (a *agent) count() (n int) {
 	a.w.t.Helper()
-	_, text := a.exec("cat", "/tmp/count")
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil {
-		return 0 // it is being written
-	}
+	eventually(a.w.t, "a number of lines", func() bool { // now and then it is being written
+		_, text := a.exec("cat", "/tmp/count")
+		var err error
+		n, err = strconv.Atoi(strings.TrimSpace(text))
+		return err == nil
+	})
 	return n
 }
 

@@ -3,6 +3,9 @@ package site
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -43,13 +47,8 @@ func (s *Site) Serve() *Gateway {
 
 func serve(t testing.TB, databaseURL string) *Gateway {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &Gateway{T: t, Address: listener.Addr().String(), Out: &Output{}, database: databaseURL, home: t.TempDir()}
+	g := &Gateway{T: t, Address: address(t), Out: &Output{}, database: databaseURL, home: t.TempDir()}
 	g.URL = "https://" + g.Address
-	_ = listener.Close() // the address is free again
 	g.certificate, g.key = serverCertificate(t)
 	t.Cleanup(func() {
 		if !end(g.Cmd, g.done) {
@@ -64,6 +63,23 @@ func serve(t testing.TB, databaseURL string) *Gateway {
 	})
 	g.Start()
 	return g
+}
+
+// address is one that is free, and stays so while nobody listens there: it is not
+// among those that the kernel gives to whoever asks for any.
+func address(t testing.TB) string {
+	t.Helper()
+	for {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close() //nolint:errcheck // nobody was heard
+		return listener.Addr().String()
+	}
 }
 
 // People is the environment in which trellis asks, as the local user, the
