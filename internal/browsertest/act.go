@@ -9,8 +9,10 @@ import (
 )
 
 // find is an expression for what a person sees under a name: of those that
-// match, the one that is visible. What is disabled or covered is not ready.
+// match, the one that is visible. What is disabled or covered is not ready, nor is
+// a page that still loads: its scripts do not listen yet.
 const find = `((name, selector) => {
+	if (document.readyState !== "complete") return {why: "the page still loads"};
 	const clean = (text) => (text || "").replace(/\s+/g, " ").trim();
 	const named = (e) => {
 		const by = (e.getAttribute("aria-labelledby") || "").split(" ").map((id) => document.getElementById(id)?.textContent || "").join(" ");
