@@ -1,6 +1,7 @@
 package site
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,8 +21,12 @@ var programs string
 func Main(m interface{ Run() int }) { run(m, []string{"-race"}) }
 
 // MainShipped is Main for benchmarks: the programs are what "make build" makes,
-// and PostgreSQL keeps what it has committed.
+// and PostgreSQL keeps what it has committed. Where no benchmark is to run, nothing
+// is built.
 func MainShipped(m interface{ Run() int }) {
+	if flag.Parse(); flag.Lookup("test.bench").Value.String() == "" {
+		pgtest.Main(m)
+	}
 	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
 		panic(err) // a name and a value that are always valid
 	}
