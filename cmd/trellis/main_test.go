@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +19,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Most of them wait most of the time.
+	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err) // a number is a number
+		}
+	}
 	code := m.Run()
 	if program.dir != "" {
 		_ = os.RemoveAll(program.dir)
@@ -139,7 +148,7 @@ func (s *session) end(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-s.done:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patience):
 		t.Fatalf("it does not end; it said:\n%s", s.said)
 	}
 	return s.cmd.ProcessState.ExitCode()
@@ -163,9 +172,13 @@ func (w *watched) String() string {
 	return w.b.String()
 }
 
+// patience is how long a test waits for what must happen, on a machine that has much
+// else to do.
+const patience = 4 * time.Minute
+
 func eventually(t *testing.T, what string, now func() string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
