@@ -14,7 +14,7 @@ import (
 	"filippo.io/age"
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/seal"
 
 	"github.com/tendril-run/tendril/e2e/site"
@@ -126,7 +126,7 @@ func newKeeper(t *testing.T, names []string, managed bool) *keeper {
 	ofEnvironment, ofWorkspace, inFile := canary(), canary(), canary()
 	k.others = []string{hex.EncodeToString(token[:]), ofEnvironment, ofWorkspace, inFile}
 
-	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, devstack.LocalUser)
+	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, instance.LocalUser)
 	// What the agents ask of the database is in its log, as on a server that is
 	// told to write down everything.
 	for _, set := range []string{"log_min_duration_statement = 0", "log_parameter_max_length = -1", "log_parameter_max_length_on_error = -1"} {

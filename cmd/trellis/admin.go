@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
@@ -39,11 +39,11 @@ as its admin. Where there is an organisation, nothing is changed. It is not need
   trellis admin token --database-url postgres://owner@db.example/tendril | trellis login https://trellis.example --token-file -`,
 		Args: none,
 		RunE: a.asOwner(func(ctx context.Context, url string) error {
-			made, err := store.Bootstrap(ctx, url, devstack.LocalUser)
+			made, err := store.Bootstrap(ctx, url, instance.LocalUser)
 			if err != nil {
 				return err
 			}
-			answer := map[string]any{"made": made, "admin": devstack.LocalUser}
+			answer := map[string]any{"made": made, "admin": instance.LocalUser}
 			if !made {
 				return a.answer(out, answer, "There is an organisation already; nothing was changed.")
 			}
@@ -52,7 +52,7 @@ as its admin. Where there is an organisation, nothing is changed. It is not need
 				return err
 			}
 			defer d.Close()
-			if err := signin.Name(ctx, d, devstack.LocalUser, localName); err != nil {
+			if err := signin.Name(ctx, d, instance.LocalUser, localName); err != nil {
 				return err
 			}
 			return a.answer(out, answer, "Made the first organisation, named default. Its admin is the local user: trellis admin token prints a token of theirs, for trellis login.")
@@ -79,7 +79,7 @@ name that was made before ends.`,
 				return err
 			}
 			defer d.Close()
-			token, err := signin.NewToken(ctx, d, devstack.LocalUser, name)
+			token, err := signin.NewToken(ctx, d, instance.LocalUser, name)
 			if err != nil {
 				return err
 			}

@@ -10,9 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/agentcmd"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -59,7 +58,7 @@ func (a *app) run(args []string) int {
 		if err != nil {
 			a.say("Error: %s", err)
 		}
-		return agentcmd.ExitCode(err)
+		return agentExit(err)
 	}
 	return a.exit(cmd, err)
 }
@@ -87,7 +86,7 @@ awaits approval.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), devstack.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
+	flags.StringVar(&a.dataDir, "data-dir", cmp.Or(a.getenv("TRELLIS_DATA_DIR"), instance.DefaultDataDir()), `directory of "trellis up" (TRELLIS_DATA_DIR)`)
 	flags.StringVar(&a.databaseURL, "database-url", "", "for up, serve, migrate, gc, link and admin: the database, postgres://… (TRELLIS_DATABASE_URL)")
 	flags.StringVar(&a.databaseURLFile, "database-url-file", "", "file with that URL, not readable by others: for one with a password (TRELLIS_DATABASE_URL_FILE)")
 	flags.StringVar(&a.server, "server", "", "URL of the server to ask (TRELLIS_URL, with TRELLIS_TOKEN or TRELLIS_TOKEN_FILE)")
@@ -210,7 +209,7 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 
 func isUnreachable(err error) bool {
 	_, away := errors.AsType[*store.UnreachableError](err)
-	_, notRunning := errors.AsType[*devstack.NotRunningError](err)
+	_, notRunning := errors.AsType[*instance.NotRunningError](err)
 	return away || notRunning
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 // shownContext is a context as it is listed: without its token.
@@ -69,7 +69,7 @@ func (a *app) listContexts() ([]shownContext, error) {
 		return nil, err
 	}
 	local := shownContext{Name: contexts.Local, Current: kept.Current == "" || kept.Current == contexts.Local, Context: contexts.Context{URL: "not running"}}
-	if runtime, err := devstack.ReadRuntime(a.dataDir); err == nil {
+	if runtime, err := instance.ReadRuntime(a.dataDir); err == nil {
 		local.URL = runtime.URL
 	}
 	list := []shownContext{local}

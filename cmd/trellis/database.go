@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/tendril-run/tendril/internal/config"
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 const (
@@ -37,7 +37,7 @@ func oneDatabase(from, url, fromFile, file string) (string, error) {
 	case file == "":
 		return url, nil
 	}
-	text, err := config.ReadPrivate(file)
+	text, err := secretfile.Read(file)
 	if err != nil {
 		return "", fmt.Errorf("%s: the file %s %w", fromFile, file, err)
 	}
@@ -53,7 +53,7 @@ func (a *app) database() (string, error) {
 	if url, err := a.givenDatabase(); url != "" || err != nil {
 		return url, err
 	}
-	runtime, err := devstack.ReadRuntime(a.dataDir)
+	runtime, err := instance.ReadRuntime(a.dataDir)
 	if err != nil {
 		return "", fmt.Errorf("%w; or name a database with --database-url", err)
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 const (
@@ -43,7 +46,7 @@ func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
 	signals := catchSignals()
 	defer signal.Stop(signals)
 	stack, err := a.startStack(cmd.Context(), signals, flags)
-	var runtime devstack.Runtime
+	var runtime instance.Runtime
 	if inUse, ok := errors.AsType[*devstack.InUseError](err); ok {
 		a.say("Using the instance that runs on %s (process %d).", a.dataDir, inUse.PID)
 		runtime, err = a.awaitRuntime(cmd.Context())
@@ -107,14 +110,14 @@ func (a *app) deployHello(ctx context.Context, cmd *cobra.Command, s *client.Cli
 }
 
 // awaitRuntime waits for an instance that is still starting.
-func (a *app) awaitRuntime(ctx context.Context) (devstack.Runtime, error) {
+func (a *app) awaitRuntime(ctx context.Context) (instance.Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinLimit)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		runtime, err := devstack.ReadRuntime(a.dataDir)
-		if _, missing := errors.AsType[*devstack.NotRunningError](err); !missing {
+		runtime, err := instance.ReadRuntime(a.dataDir)
+		if _, missing := errors.AsType[*instance.NotRunningError](err); !missing {
 			return runtime, err
 		}
 		select {

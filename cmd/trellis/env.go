@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 func (a *app) envCommand() *cobra.Command {
@@ -24,7 +24,7 @@ secrets; TRELLIS_TOKEN ends with the instance.`,
   tendril run --name second --data-dir ./second`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			runtime, err := devstack.ReadRuntime(a.dataDir)
+			runtime, err := instance.ReadRuntime(a.dataDir)
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ secrets; TRELLIS_TOKEN ends with the instance.`,
 			}
 			defer s.Close()
 			if _, err := s.Me(cmd.Context()); err != nil { // what a killed one left behind helps nobody
-				return &devstack.NotRunningError{Dir: a.dataDir, Err: err}
+				return &instance.NotRunningError{Dir: a.dataDir, Err: err}
 			}
 			exports := [][2]string{
 				{urlEnv, runtime.URL}, {tokenEnv, runtime.APIToken}, {databaseEnv, runtime.DatabaseURL},

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -7,8 +9,6 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/inspect"
 )
-
-const inspectVerb = "inspect-template"
 
 // inspectTemplateCommand is the process of its own in which a template is looked
 // at: what is in it must not take this one along.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
@@ -34,7 +34,7 @@ of identities is away; the local user sees there what they are a member of.`,
 				return err
 			}
 			url, database := publicURL, given
-			if runtime, err := devstack.ReadRuntime(a.dataDir); database == "" && err != nil {
+			if runtime, err := instance.ReadRuntime(a.dataDir); database == "" && err != nil {
 				return err
 			} else if database == "" || database == runtime.DatabaseURL {
 				url, database = cmp.Or(publicURL, runtime.URL), runtime.DatabaseURL
@@ -44,13 +44,13 @@ of identities is away; the local user sees there what they are a member of.`,
 			}
 			d, err := store.Connect(cmd.Context(), database, 1)
 			if unreachable, away := errors.AsType[*store.UnreachableError](err); away && given == "" {
-				return &devstack.NotRunningError{Dir: a.dataDir, Err: unreachable}
+				return &instance.NotRunningError{Dir: a.dataDir, Err: unreachable}
 			}
 			if err != nil {
 				return err
 			}
 			defer d.Close()
-			link, err := signin.NewLink(cmd.Context(), d, strings.TrimRight(url, "/"), devstack.LocalUser)
+			link, err := signin.NewLink(cmd.Context(), d, strings.TrimRight(url, "/"), instance.LocalUser)
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -175,4 +176,10 @@ func (a *app) tokenFor(ctx context.Context, o client.Options, f loginFlags) (str
 		err = &store.UnreachableError{Doing: "log in", Err: fmt.Errorf("nobody came back from the browser within %s", loginLimit)}
 	}
 	return token.Token, err
+}
+
+// loopbackHost reports whether a host is this machine.
+func loopbackHost(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
 }

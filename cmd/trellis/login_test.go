@@ -13,11 +13,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 // A person logs in by a browser, and by a token; asks two servers; logs out.
-func testLogin(t *testing.T, dir string, runtime devstack.Runtime) {
+func testLogin(t *testing.T, dir string, runtime instance.Runtime) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "new", "trellis.toml")
 	env := []string{"TRELLIS_CONFIG=" + config, "HOME=" + t.TempDir()}

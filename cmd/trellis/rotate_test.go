@@ -10,13 +10,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/secrettest"
 )
 
 // A password that is changed, then the user, in a mounted file: serve goes on with
 // it, every connection of it, without a restart.
-func testServeTakesAChangedPassword(t *testing.T, runtime devstack.Runtime) {
+func testServeTakesAChangedPassword(t *testing.T, runtime instance.Runtime) {
 	t.Parallel()
 	conn, err := pgx.Connect(t.Context(), runtime.DatabaseURL)
 	if err != nil {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -212,10 +214,4 @@ func network(text string) (netip.Prefix, error) {
 func loopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	return err == nil && loopbackHost(cmp.Or(host, "::"))
-}
-
-// loopbackHost reports whether a host is this machine.
-func loopbackHost(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
 }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 func TestServeUsage(t *testing.T) {
@@ -56,7 +56,7 @@ func TestServeUsage(t *testing.T) {
 }
 
 // Both up and serve answer agents; serve ends at a SIGTERM.
-func testServeBesideUp(t *testing.T, stack *session, runtime devstack.Runtime) {
+func testServeBesideUp(t *testing.T, stack *session, runtime instance.Runtime) {
 	t.Parallel()
 	if !strings.Contains(stack.said.String(), `queue.url = "`+runtime.URL+`"`) {
 		t.Errorf("up says %s, want the URL that agents can use", stack.said)

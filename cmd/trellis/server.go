@@ -17,7 +17,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/version"
 )
@@ -169,14 +169,14 @@ func readToken(from string, r io.Reader) (string, error) {
 
 // localTarget is what trellis up runs on the data directory.
 func (a *app) localTarget() (target, error) {
-	runtime, err := devstack.ReadRuntime(a.dataDir)
+	runtime, err := instance.ReadRuntime(a.dataDir)
 	if err != nil {
 		return target{}, err
 	}
 	return targetOf(runtime), nil
 }
 
-func targetOf(runtime devstack.Runtime) target {
+func targetOf(runtime instance.Runtime) target {
 	return target{
 		Options: client.Options{URL: runtime.URL, Token: runtime.APIToken, Version: version.String()},
 		context: contexts.Local, local: true, database: runtime.DatabaseURL,
@@ -214,7 +214,7 @@ func (a *app) withServer(do func(ctx context.Context, s *client.Client, cmd *cob
 		err = do(ctx, s, cmd, args)
 		if t.local && errors.Is(err, syscall.ECONNREFUSED) {
 			// It was killed and left its file behind, or has just ended.
-			return &devstack.NotRunningError{Dir: a.dataDir, Err: err}
+			return &instance.NotRunningError{Dir: a.dataDir, Err: err}
 		}
 		return err
 	}

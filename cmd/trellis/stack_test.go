@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
 
@@ -16,7 +16,7 @@ func TestOnOneStack(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	stack := up(t, dir)
-	runtime, err := devstack.ReadRuntime(dir)
+	runtime, err := instance.ReadRuntime(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestOnOneStack(t *testing.T) {
 }
 
 // What an admin looks after: the catalogue, members, webhooks.
-func testLookAfterIt(t *testing.T, dir string, runtime devstack.Runtime) {
+func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 	t.Parallel()
 	run := func(line string) result {
 		t.Helper()

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -5,8 +7,6 @@ import (
 
 	"github.com/tendril-run/tendril/internal/agentcmd"
 )
-
-const agentVerb = "tendril"
 
 // tendrilCommand is the agent inside this program, so that one binary is
 // enough on one machine. `trellis up` starts it.
@@ -22,8 +22,5 @@ func (a *app) tendrilCommand() *cobra.Command {
 	return cmd
 }
 
-// isAgentVerb reports whether cmd is one of the agent's own, which has exit
-// codes of its own.
-func isAgentVerb(cmd *cobra.Command) bool {
-	return cmd != nil && cmd.Parent() != nil && cmd.Parent().Name() == agentVerb
-}
+// agentExit is the exit code of a verb of the agent's.
+func agentExit(err error) int { return agentcmd.ExitCode(err) }

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
@@ -100,7 +100,7 @@ func twenty(t *testing.T, dir, gate string) (url string) {
 
 // A network that cuts streams and loses the answer to a deploy, and a server that
 // is started again while a log is followed, cost no line and make nothing twice.
-func testFollowThroughTrouble(t *testing.T, dir string, runtime devstack.Runtime) {
+func testFollowThroughTrouble(t *testing.T, dir string, runtime instance.Runtime) {
 	t.Parallel()
 	cuts := &cutting{}
 	serve := cuts.serves(t, runtime.DatabaseURL)

@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/inspect"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/pgtest"
@@ -91,7 +92,7 @@ func up(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	return &house{Stack: stack, dir: dir, store: d.As(devstack.LocalUser), seen: newSeen(t)}
+	return &house{Stack: stack, dir: dir, store: d.As(instance.LocalUser), seen: newSeen(t)}
 }
 
 // runs are the newest provisions.

@@ -21,6 +21,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+	"github.com/tendril-run/tendril/internal/secretfile"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -89,10 +90,10 @@ func run(cmd *cobra.Command, flags runFlags) error {
 	}
 	identity := agent.Identity{File: settings.IdentityFile}
 	if identity.File != "" {
-		if identity.Text, err = config.ReadPrivate(identity.File); err != nil {
+		if identity.Text, err = secretfile.Read(identity.File); err != nil {
 			return failure{fmt.Errorf("identity_file = %q: %w", identity.File, err), ExitUsage}
 		}
-		identity.Read = func() (string, error) { return config.ReadPrivate(identity.File) }
+		identity.Read = func() (string, error) { return secretfile.Read(identity.File) }
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	options := agent.Options{

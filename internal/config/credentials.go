@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // Credentials are the tables of [[credentials]]; the first whose pattern
@@ -165,10 +166,10 @@ func (l *loader) checkCredentials() {
 	}
 }
 
-// ReadOwned is ReadPrivate for a file that decides what runs may do: nobody but
+// ReadOwned is secretfile.Read for a file that decides what runs may do: nobody but
 // root and this process's user may write it either.
 func ReadOwned(path string) (string, error) {
-	text, err := ReadPrivate(path)
+	text, err := secretfile.Read(path)
 	if err != nil {
 		return "", err
 	}

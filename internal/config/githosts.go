@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // GitHosts are the tables of [git.hosts], by host as in a URL: with its port
@@ -155,7 +156,7 @@ func (l *loader) checkGitHosts() {
 			if file.path == "" {
 				continue
 			}
-			if _, err := ReadPrivate(file.path); err != nil {
+			if _, err := secretfile.Read(file.path); err != nil {
 				wrong(file.key, "%q %v", file.path, err)
 			}
 		}

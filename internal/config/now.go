@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // URLNow is URL, read again from its file if it came from one: a password may
@@ -37,7 +39,7 @@ func (q Queue) TokenNow() (Secret, error) {
 	if q.from.token == "" {
 		return q.Token, nil
 	}
-	text, err := ReadPrivate(q.from.token)
+	text, err := secretfile.Read(q.from.token)
 	if err == nil {
 		text, err = tokenIn(text)
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/url"
 	"strings"
+
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // queueURLs is, in words, what names a queue.
@@ -63,7 +65,7 @@ func (l *loader) readURLFile(name string, into *string, file string, from *strin
 
 // readURL reads the file of a URL, which may be any.
 func readURL(file, allowed string) (string, error) {
-	text, err := ReadPrivate(file)
+	text, err := secretfile.Read(file)
 	if err != nil {
 		return "", err
 	}

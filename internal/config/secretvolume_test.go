@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // podUser is the uid of the images, and the fsGroup of the charts.
@@ -101,7 +103,7 @@ func readVolume(t *testing.T, dir string) {
 	if got.Queue.URL != testURL || got.Queue.Token.Reveal() != testToken {
 		t.Error("Load() has another URL or token than the files")
 	}
-	if _, err := ReadPrivate(got.IdentityFile); err != nil {
+	if _, err := secretfile.Read(got.IdentityFile); err != nil {
 		t.Error(err)
 	}
 }

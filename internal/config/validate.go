@@ -2,12 +2,11 @@ package config
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // reset gives the key its default again.
@@ -66,7 +65,7 @@ func (l *loader) readToken() {
 			return
 		}
 		var err error
-		if text, err = ReadPrivate(q.TokenFile); err != nil {
+		if text, err = secretfile.Read(q.TokenFile); err != nil {
 			l.problem("queue.token_file = %q: %v", q.TokenFile, err)
 			return
 		}
@@ -87,33 +86,4 @@ func tokenIn(text string) (string, error) {
 		return "", fmt.Errorf("does not hold a cluster's token, which begins with %s and is one word", tokenPrefix)
 	}
 	return token, nil
-}
-
-// ReadPrivate reads a secret's file and refuses one that everybody on the
-// machine may read, for Terraform, and so every template, runs on it.
-func ReadPrivate(path string) (string, error) {
-	info, err := os.Stat(path) // through links: Kubernetes mounts secrets as such
-	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("is not a regular file")
-	}
-	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		if _, err := os.Lstat(filepath.Join(filepath.Dir(path), "..data")); err == nil { // as Kubernetes mounts them
-			return "", fmt.Errorf("others may read it (mode %04o); give the Secret's volume defaultMode: 0440, and the pod an fsGroup", mode)
-		}
-		return "", fmt.Errorf("others may read it (mode %04o); run: chmod o= %s", mode, strconv.Quote(path))
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	const longest = 64 << 10 // a token has some 50 bytes, a private key some thousand
-	data, err := io.ReadAll(io.LimitReader(file, longest))
-	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
-	}
-	return string(data), nil
 }

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // identity says to which key people must seal for this agent to open it. The
@@ -18,7 +18,7 @@ func (d *doctor) identity(context.Context) verdict {
 	if path == "" {
 		path, from = filepath.Join(d.Config.DataDir, "identity"), "the agent's own"
 	}
-	text, err := config.ReadPrivate(path)
+	text, err := secretfile.Read(path)
 	if d.Config.IdentityFile == "" && errors.Is(err, fs.ErrNotExist) {
 		return ok("the agent makes a key at its first start, in %s", path)
 	}

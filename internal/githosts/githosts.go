@@ -16,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/githubapp"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // Reader reads the credentials of an agent's configuration. It is safe for
@@ -103,7 +104,7 @@ func readToken(path string) (string, error) {
 }
 
 func readSecret(path string) (string, error) {
-	text, err := config.ReadPrivate(path)
+	text, err := secretfile.Read(path)
 	if err != nil {
 		return "", fmt.Errorf("%s %w", path, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 // home is what a Stack owns in its database.
@@ -27,7 +29,7 @@ func settle(ctx context.Context, db *pgxpool.Pool, tokenFile string) (h home, er
 		// One at a time on a database that several share; in the audit it was
 		// the local user.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('trellis up', 0)),
-			set_config('request.jwt.claims', jsonb_build_object('sub', $1::uuid)::text, true)`, LocalUser); err != nil {
+			set_config('request.jwt.claims', jsonb_build_object('sub', $1::uuid)::text, true)`, instance.LocalUser); err != nil {
 			return err
 		}
 		if h.org, err = ensureOrg(ctx, tx); err != nil {
@@ -51,13 +53,13 @@ func settle(ctx context.Context, db *pgxpool.Pool, tokenFile string) (h home, er
 }
 
 func ensureOrg(ctx context.Context, tx pgx.Tx) (org uuid.UUID, err error) {
-	err = tx.QueryRow(ctx, "SELECT org_id FROM public.org_members WHERE user_id = $1 AND role = 'admin' ORDER BY created_at, org_id LIMIT 1", LocalUser).Scan(&org)
+	err = tx.QueryRow(ctx, "SELECT org_id FROM public.org_members WHERE user_id = $1 AND role = 'admin' ORDER BY created_at, org_id LIMIT 1", instance.LocalUser).Scan(&org)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return org, err
 	}
 	err = tx.QueryRow(ctx, `
 		WITH org AS (INSERT INTO public.orgs (name) VALUES ('local') RETURNING id)
-		INSERT INTO public.org_members (org_id, user_id, role) SELECT id, $1, 'admin' FROM org RETURNING org_id`, LocalUser).Scan(&org)
+		INSERT INTO public.org_members (org_id, user_id, role) SELECT id, $1, 'admin' FROM org RETURNING org_id`, instance.LocalUser).Scan(&org)
 	return org, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 )
 
@@ -15,11 +16,11 @@ const forgetLimit = 3 * time.Second
 // beginLocal names the local user and gives the CLI a token of theirs. One that
 // was killed has left its own behind, which ends now.
 func (s *Stack) beginLocal(ctx context.Context) (err error) {
-	if err := signin.Name(ctx, s.site.Database(), LocalUser, "Local user"); err != nil {
+	if err := signin.Name(ctx, s.site.Database(), instance.LocalUser, "Local user"); err != nil {
 		return err
 	}
 	host, _ := os.Hostname() // for people, who see "" then
-	s.apiToken, err = signin.NewToken(ctx, s.site.Database(), LocalUser, fmt.Sprintf("trellis up on %s, %s", host, s.options.DataDir))
+	s.apiToken, err = signin.NewToken(ctx, s.site.Database(), instance.LocalUser, fmt.Sprintf("trellis up on %s, %s", host, s.options.DataDir))
 	return err
 }
 
@@ -36,5 +37,5 @@ func (s *Stack) endLocal(ctx context.Context) error {
 
 // Link makes a one-time link that signs a browser in as the local user.
 func (s *Stack) Link(ctx context.Context) (string, error) {
-	return signin.NewLink(ctx, s.site.Database(), s.runtime.URL, LocalUser)
+	return signin.NewLink(ctx, s.site.Database(), s.runtime.URL, instance.LocalUser)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/agentcmd"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
@@ -85,7 +86,7 @@ func localStore(t *testing.T, s *Stack) *store.Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	return d.As(LocalUser)
+	return d.As(instance.LocalUser)
 }
 
 func query(t *testing.T, url, statement string, args ...any) string {

@@ -5,17 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 
-	"github.com/google/uuid"
-
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/source"
 )
-
-// LocalUser is who asks on a machine where nobody signs in: the same in every
-// data directory, so that a database outlives them.
-var LocalUser = uuid.MustParse("10ca1000-0000-4000-8000-000000000001")
 
 // Defaults of Options.
 const (
@@ -25,19 +19,9 @@ const (
 	ClusterName = "local"
 )
 
-// DefaultDataDir is where a Stack lives when it is not told: the current
-// directory's .tendril, and as root a place that PostgreSQL, which refuses
-// root, can reach from an account of its own.
-func DefaultDataDir() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/tendril"
-	}
-	return ".tendril"
-}
-
 // Options says what to start and where.
 type Options struct {
-	DataDir string // empty: DefaultDataDir
+	DataDir string // empty: that of package instance
 	Listen  string // host:port of the HTTP server; empty: DefaultListen
 	// DatabaseURL uses that database rather than a private one.
 	DatabaseURL string
@@ -72,7 +56,7 @@ type Reporter interface {
 // complete fills in the defaults and refuses what cannot work, before anything
 // is made.
 func (o Options) complete() (Options, error) {
-	o.DataDir = cmp.Or(o.DataDir, DefaultDataDir())
+	o.DataDir = cmp.Or(o.DataDir, instance.DefaultDataDir())
 	o.Listen = cmp.Or(o.Listen, DefaultListen)
 	o.Slots = cmp.Or(o.Slots, DefaultSlots)
 	if o.Slots < 1 || o.Slots > 64 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/controlplane/sample"
@@ -37,7 +38,7 @@ type Stack struct {
 	site     *site.Site
 	gateway  *rpcgateway.Gateway
 	apiToken string // of the local user
-	runtime  Runtime
+	runtime  instance.Runtime
 
 	background sync.WaitGroup
 	stopBack   context.CancelFunc
@@ -110,11 +111,11 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	if err := s.beginLocal(ctx); err != nil {
 		return err
 	}
-	s.runtime = Runtime{
+	s.runtime = instance.Runtime{
 		PID: os.Getpid(), URL: "http://" + s.listener.Addr().String(), DatabaseURL: databaseURL, QueueURL: queueURL,
 		Token: s.home.token, APIToken: s.apiToken, Version: o.Version, StartedAt: time.Now().UTC().Truncate(time.Second),
 	}
-	return s.runtime.write(o.DataDir)
+	return writeRuntime(s.runtime, o.DataDir)
 }
 
 // furnish puts into the database what a deploy needs, and returns the URL that
@@ -148,7 +149,7 @@ func (s *Stack) fillSample(ctx, background context.Context) error {
 	}
 	if s.options.Sample {
 		done := s.report.Step("Sample data")
-		filled, err := sample.Fill(ctx, s.db, s.home.org, LocalUser)
+		filled, err := sample.Fill(ctx, s.db, s.home.org, instance.LocalUser)
 		if err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func (s *Stack) fillSample(ctx, background context.Context) error {
 }
 
 // Runtime is how to reach the Stack.
-func (s *Stack) Runtime() Runtime { return s.runtime }
+func (s *Stack) Runtime() instance.Runtime { return s.runtime }
 
 // Done is closed when the Stack has broken: its database ended by itself, or
 // HTTP can no longer be served. Err says why.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -128,7 +129,7 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 
 	before := s.Runtime()
 	stop(t, s)
-	if _, err := ReadRuntime(o.DataDir); !isNotRunning(err) {
+	if _, err := instance.ReadRuntime(o.DataDir); !isNotRunning(err) {
 		t.Errorf("ReadRuntime() after the end = %v, want a NotRunningError", err)
 	}
 
@@ -155,7 +156,7 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 }
 
 func isNotRunning(err error) bool {
-	_, ok := errors.AsType[*NotRunningError](err)
+	_, ok := errors.AsType[*instance.NotRunningError](err)
 	return ok
 }
 
@@ -168,7 +169,7 @@ func TestOneStackADirectory(t *testing.T) {
 	if in, ok := errors.AsType[*InUseError](err); !ok || in.PID != os.Getpid() {
 		t.Errorf("second Start() = %v, want an InUseError with our pid", err)
 	}
-	if r, err := ReadRuntime(o.DataDir); err != nil || r != s.Runtime() {
+	if r, err := instance.ReadRuntime(o.DataDir); err != nil || r != s.Runtime() {
 		t.Errorf("ReadRuntime() = %+v, %v, want that of the one that runs", r, err)
 	}
 }

@@ -1,0 +1,34 @@
+//go:build !linux
+
+package main
+
+import "github.com/spf13/cobra"
+
+// What starts agents, templates or servers needs Linux. The verbs that ask a
+// server or a database are the same everywhere.
+
+func (a *app) upCommand() *cobra.Command {
+	return linuxOnly("up", "Run everything on this machine until Ctrl-C")
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	return linuxOnly("demo", "Start everything, deploy the template hello, watch it run, end everything")
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	return linuxOnly("serve", "Serve people and agents over HTTPS from your own PostgreSQL, until stopped")
+}
+
+func (a *app) tendrilCommand() *cobra.Command {
+	cmd := linuxOnly(agentVerb, "The agent")
+	cmd.Hidden = true
+	return cmd
+}
+
+func (a *app) inspectTemplateCommand() *cobra.Command {
+	cmd := linuxOnly(inspectVerb, "Look at one template, as trellis asks on stdin")
+	cmd.Hidden = true
+	return cmd
+}
+
+func agentExit(error) int { return exitFailed }
