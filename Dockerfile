@@ -3,7 +3,8 @@
 #
 # What they are made from is given by build arguments, for mirrors and for bases
 # of your own. A base that has git, ssh and CA certificates is taken as it is;
-# others get them by apt-get. VERSION is as 1.2.3 and REVISION a whole commit.
+# others get them by apt-get. TERRAFORM_IMAGE has the program and its licence where
+# the vendor's has them. VERSION is as 1.2.3 and REVISION a whole commit.
 ARG GO_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=debian:bookworm-slim
 ARG TERRAFORM_IMAGE=hashicorp/terraform:1.11.4
@@ -32,6 +33,13 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     go build -trimpath \
       -ldflags "-s -w -buildid= -X github.com/tendril-run/tendril/internal/version.version=$VERSION -X github.com/tendril-run/tendril/internal/version.commit=$REVISION" \
       -o /out/ ./cmd/tendril ./cmd/trellis
+
+# What the programs consist of: for the release's, the same bytes as its own.
+FROM build AS bills
+ARG VERSION
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
+    go run -trimpath ./scripts/licenses -sbom "$VERSION" /out/tendril /out/trellis
 
 # What templates need beside the agent: Terraform fetches modules by git and ssh.
 # Both ask for the user's name, so the number has one. Nothing here may gain
@@ -64,6 +72,7 @@ LABEL org.opencontainers.image.title="tendril, without an engine" \
       org.opencontainers.image.revision="$REVISION"
 COPY LICENSE /usr/share/doc/tendril/LICENSE
 COPY --from=licenses /THIRD-PARTY-LICENSES.txt /usr/share/doc/tendril/
+COPY --from=bills /out/tendril.cdx.json /usr/share/doc/tendril/
 COPY --from=build /out/tendril /usr/local/bin/tendril
 ENV TENDRIL_DATA_DIR=/var/lib/tendril HOME=/var/lib/tendril/home
 WORKDIR /
@@ -75,6 +84,8 @@ FROM tendril-slim AS tendril
 LABEL org.opencontainers.image.title="tendril" \
       org.opencontainers.image.licenses="Apache-2.0 AND BUSL-1.1"
 COPY --from=terraform /bin/terraform /usr/local/bin/terraform
+# Its licence asks to be with every copy, and so it lies in the vendor's image.
+COPY --from=terraform /usr/share/doc/terraform/LICENSE.txt /usr/share/doc/terraform/LICENSE.txt
 
 # The files of the control plane's image, which has no operating system.
 FROM tools AS rootfs
@@ -98,6 +109,7 @@ LABEL org.opencontainers.image.title="trellis" \
 COPY --from=rootfs /rootfs/ /
 COPY LICENSE /usr/share/doc/trellis/LICENSE
 COPY --from=licenses /THIRD-PARTY-LICENSES.txt /usr/share/doc/trellis/
+COPY --from=bills /out/trellis.cdx.json /usr/share/doc/trellis/
 COPY --from=build /out/trellis /usr/local/bin/trellis
 ENV PATH=/usr/local/bin HOME=/tmp TRELLIS_LISTEN=:8080
 EXPOSE 8080

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds a release: static programs, archives, charts, the licences of others and
-# the checksums of all that, into dist/. The same commit, the same version and the
-# same Go make the same bytes.
+# Builds a release: static programs, what each consists of (SBOM), archives, charts,
+# the licences of others and the checksums of all that, into dist/. The same commit,
+# the same version and the same Go make the same bytes.
 #
-# VERSION    (what the nearest tag says)      see version.sh
-# PLATFORMS  (linux/amd64 linux/arm64)        what to build for
-# DIST       (dist)                           where to put it
+# VERSION    what the nearest tag says, if it is not given: see version.sh
+# PLATFORMS  what to build for: linux/amd64 linux/arm64 darwin/amd64 darwin/arm64.
+#            The agent needs Linux; trellis asks servers from anywhere.
+# DIST       where to put it: dist
 # DIRTY      1: build with files that are not committed
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/.."
 version=$(scripts/version.sh)
 commit=$(git rev-parse HEAD)
 made=$(git show --no-patch --format=%ct HEAD)
-platforms=${PLATFORMS:-linux/amd64 linux/arm64}
+platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}
 dist=${DIST:-dist}
 
 command -v helm >/dev/null ||
@@ -40,8 +41,10 @@ pack() {
 # What is linked does not depend on what is built this time.
 GOFLAGS=-mod=readonly go run -trimpath ./scripts/licenses -write "$out/THIRD-PARTY-LICENSES.txt"
 
+built=()
 for platform in $platforms; do
   for program in tendril trellis; do
+    case $program/$platform in tendril/linux/* | trellis/*) ;; *) continue ;; esac
     name=${program}_${version}_${platform%/*}_${platform#*/}
     echo "building $name" >&2
     GOOS=${platform%/*} GOARCH=${platform#*/} go build -trimpath \
@@ -50,8 +53,10 @@ for platform in $platforms; do
     cp "$out/$name" "$stage/$name/$program"
     cp LICENSE README.md CHANGELOG.md "$out/THIRD-PARTY-LICENSES.txt" "$stage/$name/"
     pack "$stage/$name" "$out/$name.tar.gz"
+    built+=("$out/$name")
   done
 done
+GOFLAGS=-mod=readonly go run ./scripts/licenses -sbom "$version" "${built[@]}"
 
 for chart in charts/*/Chart.yaml; do
   name=$(basename "$(dirname "$chart")")

@@ -2,8 +2,10 @@ package scripts
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"debug/elf"
+	"debug/macho"
 	"encoding/json"
 	"errors"
 	"io"
@@ -28,26 +30,26 @@ func TestRelease(t *testing.T) {
 	pgtest.Tool(t, "helm")
 	r := ourRepository(t)
 	r.must("git", "tag", "v1.2.3")
-	platform := "linux/" + runtime.GOARCH
-	release := func(r repository, environ ...string) {
-		t.Helper()
-		if _, stderr, code := r.run(append([]string{"VERSION=", "DIST=", "DIRTY=", "MAKEFLAGS="}, environ...), "make", "release", "PLATFORMS="+platform); code != 0 {
-			t.Fatalf("make release: exit status %d\n%s", code, stderr)
-		}
-	}
+	environ := []string{"PLATFORMS=linux/" + runtime.GOARCH + " darwin/arm64", "VERSION=", "DIST=", "DIRTY=", "MAKEFLAGS="}
 	if err := os.MkdirAll(filepath.Join(r.dir, "dist"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r.write("dist/tendril_1.2.2_linux_amd64", "of the last release")
 	r.write("dist/bench.txt", "of somebody else")
-	release(r)
+	if _, stderr, code := r.run(environ, "make", "release"); code != 0 {
+		t.Fatalf("make release: exit status %d\n%s", code, stderr)
+	}
 
 	var listed []string
 	for line := range strings.Lines(r.must("cat", sums)) {
 		listed = append(listed, strings.Fields(line)[1])
 	}
 	end := "_1.2.3_linux_" + runtime.GOARCH
-	want := []string{"THIRD-PARTY-LICENSES.txt", "tendril" + end, "tendril" + end + ".tar.gz", "trellis" + end, "trellis" + end + ".tar.gz"}
+	const mac = "trellis_1.2.3_darwin_arm64"
+	want := []string{"THIRD-PARTY-LICENSES.txt"}
+	for _, program := range []string{"tendril" + end, "trellis" + end, mac} {
+		want = append(want, program, program+".cdx.json", program+".tar.gz")
+	}
 	charts, err := filepath.Glob(filepath.Join(r.dir, "charts/*/Chart.yaml"))
 	if err != nil || len(charts) == 0 {
 		t.Fatalf("there are no charts (%v)", err)
@@ -83,13 +85,42 @@ func TestRelease(t *testing.T) {
 		t.Error("THIRD-PARTY-LICENSES.txt does not have the licence of pgx")
 	}
 
-	// Elsewhere, by somebody who keeps things private, and is at home further east.
-	again := repository{t, t.TempDir()}
-	again.must("sh", "-c", "umask 077 && git clone -q "+r.dir+" .")
-	release(again, "TZ=Asia/Tokyo", "GOFLAGS=-buildvcs=true")
-	if first, second := r.must("cat", sums), again.must("cat", sums); first != second {
-		t.Errorf("the same commit has made\n%s\nand then\n%s", first, second)
+	if program, err := macho.Open(filepath.Join(r.dir, "dist", mac)); err != nil || program.Cpu != macho.CpuArm64 {
+		t.Errorf("%s is not for a Mac: %v", mac, err)
 	}
+	wantArchive(t, filepath.Join(r.dir, "dist", mac+".tar.gz"), mac, "trellis")
+	wantBill(t, r, "dist/tendril"+end, "tendril", false)
+	wantBill(t, r, "dist/trellis"+end, "trellis", true)
+	wantBill(t, r, "dist/"+mac, "trellis", false) // the console is not in it
+
+	// Whoever has downloaded it verifies it as we tell them, elsewhere, keeping
+	// things private, and at home further east.
+	if err := os.WriteFile(filepath.Join(r.dir, "dist", "verify.sh"), []byte(verifying(t)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again := repository{t, filepath.Join(r.dir, "dist")}
+	if stdout, stderr, code := again.run(append(environ, "TZ=Asia/Tokyo", "GOFLAGS=-buildvcs=true", "GIT_CONFIG_COUNT=1",
+		"GIT_CONFIG_KEY_0=url."+r.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/tendril-run/tendril"),
+		"bash", "-c", "umask 077; set -euo pipefail; . ./verify.sh"); code != 0 {
+		t.Errorf("the same commit has not made the same: exit status %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// verifying are the commands by which docs/UPGRADING.md has a release verified,
+// for this machine's platform.
+func verifying(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/UPGRADING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := bytes.Cut(text, []byte("## Verifying a release\n"))
+	_, text, open := bytes.Cut(text, []byte("```text\n"))
+	commands, _, closed := bytes.Cut(text, []byte("```\n"))
+	if !found || !open || !closed || !bytes.Contains(commands, []byte("release\n")) {
+		t.Fatalf("docs/UPGRADING.md does not say how a release is verified: %q", commands)
+	}
+	return strings.ReplaceAll(string(commands), "linux_amd64", "linux_"+runtime.GOARCH)
 }
 
 // wantProgram looks at a program of the release.

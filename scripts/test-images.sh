@@ -96,10 +96,16 @@ DOCKERFILE
   "$docker" rmi tendril-test/go-files tendril-test/modules >/dev/null
 fi
 
-# As the vendor's image has it, and nothing else.
+# As the vendor's image has it, and nothing else. Its licence lies beside it, as it
+# comes in the vendor's archive, or where packages put it.
 program=$(readlink -f "$(command -v terraform)")
-terraform=tendril-test/terraform:$(stat -c '%s %Y' "$program" | key)
-have "$terraform" || tar -C "$(dirname "$program")" -c --transform "s,^.*$,bin/terraform," "$(basename "$program")" |
+for license in "$(dirname "$program")/LICENSE.txt" /usr/share/doc/terraform/LICENSE.txt; do
+  [ ! -s "$license" ] || break
+done
+[ -s "$license" ] ||
+  { echo "Terraform's licence is missing: put the LICENSE.txt of its archive beside $program" >&2; exit 1; }
+terraform=tendril-test/terraform:$(stat -c '%s %Y' "$program" "$license" | key)
+have "$terraform" || tar -cP --transform "s,.*/${program##*/}\$,bin/terraform,;s,.*/LICENSE.txt\$,usr/share/doc/terraform/LICENSE.txt," "$program" "$license" |
   "$docker" import - "$terraform" >/dev/null
 
 postgres=tendril-test/postgres:$(echo "$base" "$(stat -c '%s %Y' "$tools/postgresql-18/bin/postgres")" | key)

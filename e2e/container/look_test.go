@@ -155,16 +155,22 @@ func TestDataDirectoryThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestImagesHaveLicenses: ours and those of what is linked in, in both images.
+// TestImagesHaveLicenses: ours, those of what is linked in and the engine's, and
+// what the program consists of.
 func TestImagesHaveLicenses(t *testing.T) {
 	t.Parallel()
-	for image, name := range map[string]string{shared.images.slim(oldVersion): "tendril", shared.images.trellis(oldVersion): "trellis"} {
+	for image, name := range map[string]string{shared.images.tendril(oldVersion): "tendril", shared.images.slim(oldVersion): "tendril", shared.images.trellis(oldVersion): "trellis"} {
 		c := start(t, image, testcontainers.WithCmd("version"), testcontainers.WithWaitStrategy(wait.ForExit()))
-		for file, want := range map[string][]string{
-			"LICENSE":                  {"Apache License"},
-			"THIRD-PARTY-LICENSES.txt": {"Go standard library", "github.com/jackc/pgx/v5", "htmx", "Permission is hereby granted"},
-		} {
-			content, err := c.CopyFileFromContainer(t.Context(), "/usr/share/doc/"+name+"/"+file)
+		files := map[string][]string{
+			name + "/LICENSE":                  {"Apache License"},
+			name + "/THIRD-PARTY-LICENSES.txt": {"Go standard library", "github.com/jackc/pgx/v5", "htmx", "Permission is hereby granted"},
+			name + "/" + name + ".cdx.json":    {`"name": "` + name + `"`, `"version": "` + oldVersion + `"`, "pkg:golang/github.com/jackc/pgx/v5@v5"},
+		}
+		if image == shared.images.tendril(oldVersion) {
+			files["terraform/LICENSE.txt"] = []string{"Business Source License", "Licensed Work:", "Terraform"}
+		}
+		for file, want := range files {
+			content, err := c.CopyFileFromContainer(t.Context(), "/usr/share/doc/"+file)
 			if err != nil {
 				t.Errorf("%s of %s: %v", file, image, err)
 				continue

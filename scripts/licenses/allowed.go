@@ -9,11 +9,13 @@ package main
 // the Business Source License, for it says who may use what.
 var allowed = map[string]bool{
 	"0BSD": true, "Apache-2.0": true, "BSD-2-Clause": true, "BSD-3-Clause": true,
-	"BSD-0-Clause": true, // as the classifier calls 0BSD
-	"CC0-1.0":      true, "ISC": true, "MIT": true, "MPL-2.0": true, "Unlicense": true, "Zlib": true,
+	"CC0-1.0": true, "ISC": true, "MIT": true, "MPL-2.0": true, "Unlicense": true, "Zlib": true,
 	publicDomain:       true,
 	"Unicode-DFS-2016": true, // of Unicode's tables
 }
+
+// spdx are the names of those that the classifier calls otherwise.
+var spdx = map[string]string{"BSD-0-Clause": "0BSD"}
 
 const publicDomain = "public domain"
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -73,8 +74,9 @@ func (j *judge) classify(text string) []string {
 	}
 	var licenses []string
 	for _, match := range j.classifier.Match([]byte(text)).Matches {
-		if match.MatchType == "License" && match.Confidence >= sure && !slices.Contains(licenses, match.Name) {
-			licenses = append(licenses, match.Name)
+		name := cmp.Or(spdx[match.Name], match.Name)
+		if match.MatchType == "License" && match.Confidence >= sure && !slices.Contains(licenses, name) {
+			licenses = append(licenses, name)
 		}
 	}
 	j.known[sum] = licenses

@@ -80,7 +80,7 @@ func TestLinkedParts(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			program(t, c.files)
-			err := run(sharedJudge(t), []string{"."}, []string{"linux/amd64"}, "", "")
+			err := run(sharedJudge(t), []target{{"linux/amd64", []string{"."}}}, "")
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("run() = %v, want %q", err, c.want)
 			}
@@ -90,7 +90,7 @@ func TestLinkedParts(t *testing.T) {
 
 func TestFileOfAllTexts(t *testing.T) {
 	program(t, map[string]string{"LICENSE": "Copyright (c) 2001 Somebody Else\n\n" + text(t, "MIT/a.txt"), "NOTICE": "thanks"})
-	if err := run(sharedJudge(t), []string{"."}, []string{"linux/amd64", "linux/arm64"}, "", "texts"); err != nil {
+	if err := run(sharedJudge(t), []target{{"linux/amd64", []string{"."}}, {"linux/arm64", []string{"."}}}, "texts"); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile("texts")
@@ -131,7 +131,7 @@ func TestBundledParts(t *testing.T) {
 // What the two programs consist of today.
 func TestOurParts(t *testing.T) {
 	t.Chdir("../..")
-	if err := run(sharedJudge(t), []string{"./cmd/tendril", "./cmd/trellis"}, []string{"linux/amd64"}, "internal/controlplane/console/vendored/licenses.json", ""); err != nil {
+	if err := run(sharedJudge(t), released([]string{"linux/amd64", "darwin/arm64"}), ""); err != nil {
 		t.Error(err)
 	}
 }

@@ -20,11 +20,23 @@ import (
 // part is one that is shipped within our programs, and of somebody else.
 type part struct {
 	name, version string
+	// purl is how scanners call it: a package URL.
+	purl string
 	// texts are its licences and notices as they came, by file name.
 	texts map[string]string
 	// licenses are what the texts were found to be.
 	licenses []string
 }
+
+// target is what is built for a platform, which is as linux/amd64.
+type target struct {
+	platform string
+	packages []string
+}
+
+// bundle is the file in which a package of ours says whose work its files
+// contain, which go list does not know of: make assets writes it.
+const bundle = "vendored/licenses.json"
 
 // listed is what of "go list" counts here.
 type listed struct {
@@ -37,21 +49,21 @@ type listed struct {
 	}
 }
 
-// linked returns the modules of which some package is linked into the given
-// ones on any of the platforms, and the Go library.
-func linked(packages, platforms []string) ([]part, error) {
+// linked returns the modules of which some package is linked into the targets,
+// what those packages of ours bundle, and the Go library.
+func linked(targets []target) ([]part, error) {
 	parts := map[string]*part{}
-	for _, platform := range platforms {
-		goos, goarch, ok := strings.Cut(platform, "/")
+	for _, t := range targets {
+		goos, goarch, ok := strings.Cut(t.platform, "/")
 		if !ok {
-			return nil, fmt.Errorf("platform %q: must be as linux/amd64", platform)
+			return nil, fmt.Errorf("platform %q: must be as linux/amd64", t.platform)
 		}
-		cmd := exec.CommandContext(context.Background(), "go", append([]string{"list", "-deps", "-json=Dir,Standard,Module", "--"}, packages...)...)
+		cmd := exec.CommandContext(context.Background(), "go", append([]string{"list", "-deps", "-json=Dir,Standard,Module", "--"}, t.packages...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
-			return nil, fmt.Errorf("list what is linked on %s: %w", platform, err)
+			return nil, fmt.Errorf("list what is linked on %s: %w", t.platform, err)
 		}
 		decoder := json.NewDecoder(bytes.NewReader(out))
 		for {
@@ -72,24 +84,26 @@ func linked(packages, platforms []string) ([]part, error) {
 // add adds the module of one package, with the texts between its directory and
 // the module's: what a module holds of others has a licence of its own there.
 func add(parts map[string]*part, l listed) error {
-	var name, version, top string
+	var name, version, purl, top string
 	switch {
 	case l.Module != nil && l.Module.Main:
-		return nil
+		return addBundled(parts, filepath.Join(l.Dir, bundle))
 	case l.Module != nil:
 		name, version, top = l.Module.Path, l.Module.Version, l.Module.Dir
+		purl = packageURL("golang", name, version)
 	case l.Standard:
 		root, err := goroot()
 		if err != nil {
 			return err
 		}
 		name, version, top = "Go standard library", runtime.Version(), root
+		purl = packageURL("golang", "stdlib", strings.TrimPrefix(version, "go"))
 	default:
 		return fmt.Errorf("%s belongs to no module", l.Dir)
 	}
 	p := parts[name]
 	if p == nil {
-		p = &part{name: name, version: version, texts: map[string]string{}}
+		p = &part{name: name, version: version, purl: purl, texts: map[string]string{}}
 		parts[name] = p
 	}
 	if l.Standard {
@@ -104,6 +118,13 @@ func add(parts map[string]*part, l listed) error {
 			return nil
 		}
 	}
+}
+
+// packageURL is a name and version as https://github.com/package-url/purl-spec
+// has them.
+func packageURL(kind, name, version string) string {
+	escape := strings.NewReplacer("%", "%25", "@", "%40", "+", "%2B", " ", "%20")
+	return "pkg:" + kind + "/" + escape.Replace(name) + "@" + escape.Replace(version)
 }
 
 var legal = regexp.MustCompile(`(?i)^(un)?(licen[cs]es?|copying|notice|patents|copyright)([.-].*)?$`)

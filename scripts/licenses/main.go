@@ -1,10 +1,10 @@
 // The program licenses looks at the licence of everything that is linked into
 // the two programs or bundled into the console's pages, says which of them are
-// none that may be shipped, and writes the file of all their texts that goes
-// with a release.
+// none that may be shipped, and writes what goes with a release: the file of all
+// their texts, and for each built program a bill of what it consists of.
 //
 //	go list -deps ─▶ modules ─┐
-//	                          ├─▶ parts with their licence texts ─▶ classified ─▶ complaints, or one file
+//	                          ├─▶ parts with their licence texts ─▶ classified ─▶ complaints, one file, or bills
 //	vendored/licenses.json ───┘
 //
 // It must not choose: what is allowed stands in allowed.go.
@@ -19,16 +19,14 @@ import (
 
 func main() {
 	out := flag.String("write", "", "write all texts to this `file`; without it they are only checked")
-	platforms := flag.String("platforms", "linux/amd64,linux/arm64", "for which to look at what is linked, by commas")
-	npm := flag.String("npm", "internal/controlplane/console/vendored/licenses.json", "`file` that make assets writes beside its bundles; empty: none")
+	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "for which to look at what is linked, by commas")
+	bills := flag.String("sbom", "", "write FILE"+billSuffix+" for each built program FILE that is given, which is of this `version`")
 	flag.Parse()
-	packages := flag.Args()
-	if len(packages) == 0 {
-		packages = []string{"./cmd/tendril", "./cmd/trellis"}
-	}
 	judge, err := newJudge()
-	if err == nil {
-		err = run(judge, packages, strings.Split(*platforms, ","), *npm, *out)
+	if err == nil && *bills != "" {
+		err = writeBills(judge, *bills, flag.Args())
+	} else if err == nil {
+		err = run(judge, released(strings.Split(*platforms, ",")), *out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "licenses:", err)
@@ -36,17 +34,36 @@ func main() {
 	}
 }
 
-func run(judge *judge, packages, platforms []string, npm, out string) error {
-	parts, err := linked(packages, platforms)
+// released are the programs that scripts/release.sh builds.
+func released(platforms []string) (targets []target) {
+	for _, platform := range platforms {
+		packages := []string{"./cmd/trellis"}
+		if strings.HasPrefix(platform, "linux/") {
+			packages = append(packages, "./cmd/tendril")
+		}
+		targets = append(targets, target{platform, packages})
+	}
+	return targets
+}
+
+func run(judge *judge, targets []target, out string) error {
+	parts, err := allowedParts(judge, targets)
 	if err != nil {
 		return err
 	}
-	if npm != "" {
-		bundled, err := bundled(npm)
-		if err != nil {
-			return err
-		}
-		parts = append(parts, bundled...)
+	if out != "" {
+		return write(out, parts)
+	}
+	fmt.Printf("%d parts, all under licences that are allowed: %s\n", len(parts), tally(parts))
+	return nil
+}
+
+// allowedParts returns what the targets consist of, with their licences, all of
+// which may be shipped.
+func allowedParts(judge *judge, targets []target) ([]part, error) {
+	parts, err := linked(targets)
+	if err != nil {
+		return nil, err
 	}
 	var complaints []string
 	for i := range parts {
@@ -55,12 +72,8 @@ func run(judge *judge, packages, platforms []string, npm, out string) error {
 		}
 	}
 	if len(complaints) > 0 {
-		return fmt.Errorf("%d of %d parts may not be shipped as they are:\n  %s\nTake another part instead, or, if its licence permits what we do, allow it in scripts/licenses/allowed.go",
+		return nil, fmt.Errorf("%d of %d parts may not be shipped as they are:\n  %s\nTake another part instead, or, if its licence permits what we do, allow it in scripts/licenses/allowed.go",
 			len(complaints), len(parts), strings.Join(complaints, "\n  "))
 	}
-	if out != "" {
-		return write(out, parts)
-	}
-	fmt.Printf("%d parts, all under licences that are allowed: %s\n", len(parts), tally(parts))
-	return nil
+	return parts, nil
 }

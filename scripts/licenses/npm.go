@@ -2,11 +2,28 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 )
+
+// addBundled adds what a package of ours bundles, if it does.
+func addBundled(parts map[string]*part, path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	all, err := bundled(path)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		parts[p.name+" "+p.version] = &p
+	}
+	return nil
+}
 
 // bundled reads what make assets found in the bundles of the console's pages.
 func bundled(path string) ([]part, error) {
@@ -30,7 +47,7 @@ func bundled(path string) ([]part, error) {
 		if !locked[f.Name+" "+f.Version] {
 			return nil, fmt.Errorf("%s has %s %s, which package-lock.json beside it has not; run \"make assets\"", path, f.Name, f.Version)
 		}
-		parts = append(parts, part{name: f.Name + " (npm)", version: f.Version, texts: f.Texts})
+		parts = append(parts, part{name: f.Name + " (npm)", version: f.Version, purl: packageURL("npm", f.Name, f.Version), texts: f.Texts})
 	}
 	return parts, nil
 }
