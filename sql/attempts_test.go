@@ -58,7 +58,7 @@ func TestAttempts(t *testing.T) {
 		}
 		wait := []string{"", "30 seconds", "1 minute"}[attempt]
 		if got := one[string](t, w.conn, `SELECT concat_ws(' ', p.status, p.operation, p.priority, p.attempt, p.requested_by = $2, p.config_snapshot = o.config_snapshot,
-				p.not_before BETWEEN now() + $3::interval - interval '20 seconds' AND now() + $3::interval, w.due_at = p.not_before, w.reserved_by = p.id, w.head_id IS NULL)
+				p.not_before - p.created_at BETWEEN $3::interval AND $3::interval + interval '20 seconds', w.due_at = p.not_before, w.reserved_by = p.id, w.head_id IS NULL)
 			FROM public.provisions p JOIN public.provisions o ON o.id = p.retry_of JOIN public.workspaces w ON w.id = p.workspace_id WHERE p.id = $1`, next, w.operator, wait); got != fmt.Sprintf("QUEUED destroy 3 %d t t t t t t", attempt+1) {
 			t.Errorf("attempt %d = %s, want the same again, %s later, its workspace kept for it", attempt+1, got, wait)
 		}

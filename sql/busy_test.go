@@ -87,8 +87,7 @@ func TestWhoWaitsIsToldToTryAgain(t *testing.T) {
 		t.Errorf("functions without lock_timeout = 2s: %s", got)
 	}
 	// Shorter, for a test.
-	mustExec(t, s.conn, `DO $$ DECLARE f regprocedure; BEGIN
-		FOR f IN SELECT oid FROM pg_proc WHERE proconfig @> ARRAY['lock_timeout=2s'] LOOP EXECUTE format('ALTER FUNCTION %s SET lock_timeout = ''10ms''', f); END LOOP; END $$`)
+	lockTimeout(t, s.conn, "10ms")
 	const list = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class WHERE relnamespace IN ('public'::regnamespace, 'tendril'::regnamespace) AND relkind = 'r'"
 	every := one[string](t, s.conn, list)
 	// An INSERT waits for its own table before any function of ours is called.

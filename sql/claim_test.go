@@ -203,6 +203,7 @@ func TestClaimRepeatedWhileInFlight(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t, migrated)
 	w := newWorld(t, db.Conn(t))
+	lockTimeout(t, w.conn, "1min") // or that would be what it is refused for
 	agent := w.newAgent(t, "one")
 	first := w.deploy(t, w.operator, snapshot("a"))
 	w.deploy(t, w.operator, snapshot("b"))
@@ -215,15 +216,12 @@ func TestClaimRepeatedWhileInFlight(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), fetch, w.tokenHash, agent.instance, agent.boot, claim); err != nil {
 		t.Fatal(err)
 	}
-	repeated := make(chan error, 1)
+	repeated, again := make(chan error, 1), w.another(t)
 	go func() {
-		_, err := agent.claim(t, claim)
+		_, err := again.Exec(t.Context(), fetch, w.tokenHash, agent.instance, agent.boot, claim)
 		repeated <- err
 	}()
-	blocked := db.Conn(t)
-	for waiting := false; !waiting; {
-		waiting = one[bool](t, blocked, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
-	}
+	w.awaitBlocked(t)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

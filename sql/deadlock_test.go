@@ -30,13 +30,21 @@ func impatient(t *testing.T, url string) *pgx.Conn {
 // own at its end at the latest, so the others' ends are waited for.
 func deadlocks(t *testing.T, conn *pgx.Conn) int {
 	t.Helper()
-	const others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-	for end := time.Now().Add(10 * time.Second); one[int](t, conn, others) > 0; {
-		if time.Now().After(end) {
-			t.Fatal("the other connections have not ended within 10 s")
-		}
-	}
+	awaitAlone(t, conn, 1)
 	return one[int](t, conn, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+}
+
+// awaitAlone waits until no more than so many connections to its database are left,
+// the connection's own included.
+func awaitAlone(t *testing.T, conn *pgx.Conn, left int) {
+	t.Helper()
+	const all = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+	for end := time.Now().Add(time.Minute); one[int](t, conn, all) > left; {
+		if time.Now().After(end) {
+			t.Fatalf("there are still %d connections after a minute, want %d", one[int](t, conn, all), left)
+		}
+		mustExec(t, conn, "SELECT pg_sleep(0.01)")
+	}
 }
 
 // countCalls has a function of the schema tendril counted, also where what it

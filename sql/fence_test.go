@@ -2,8 +2,10 @@ package sql_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -32,9 +34,21 @@ func (w *world) inFlight(t *testing.T, statement string, args ...any) (conn *pgx
 // awaitBlocked waits until somebody waits for a lock in this database.
 func (w *world) awaitBlocked(t *testing.T) {
 	t.Helper()
-	for !one[bool](t, w.conn, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')") {
+	const blocked = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
+	for end := time.Now().Add(time.Minute); !one[bool](t, w.conn, blocked); {
+		if time.Now().After(end) {
+			t.Fatal("nobody has waited for a lock for a minute")
+		}
 		mustExec(t, w.conn, "SELECT pg_sleep(0.01)")
 	}
+}
+
+// lockTimeout changes how long the contract's functions wait for a lock: where a
+// test has them wait, a machine that stalls must not end that.
+func lockTimeout(t *testing.T, conn *pgx.Conn, timeout string) {
+	t.Helper()
+	mustExec(t, conn, fmt.Sprintf(`DO $$ DECLARE f regprocedure; BEGIN
+		FOR f IN SELECT oid FROM pg_proc WHERE proconfig @> ARRAY['lock_timeout=2s'] LOOP EXECUTE format('ALTER FUNCTION %%s SET lock_timeout = %%L', f, '%s'); END LOOP; END $$`, timeout))
 }
 
 // A boot that registers and a claim of the one before never pass each other.
@@ -50,6 +64,7 @@ func TestRegisterMeetsClaim(t *testing.T) {
 	wantRefusal(t, later.register(t), "PT503", "busy")
 	mustExec(t, claiming, "ROLLBACK")
 
+	lockTimeout(t, w.conn, "1min")
 	registering := w.inFlight(t, `SELECT public.register_agent($1, jsonb_build_object('instance_id', $2::text, 'boot_id', $3::text,
 		'name', 'one', 'host', 'one.example', 'version', 'x', 'contract', 2, 'slots', 2))`, w.tokenHash, before.instance, later.boot)
 	ended, claimant := make(chan error, 1), w.another(t)
@@ -117,6 +132,7 @@ func TestLateLinesDuringAHeartbeat(t *testing.T) {
 func TestHeartbeatMeetsReaping(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
+	lockTimeout(t, w.conn, "1min")
 	agent := w.newAgent(t, "one")
 	w.deploy(t, w.operator, snapshot("a"))
 	claim, _ := agent.mustClaim(t)

@@ -61,7 +61,7 @@ func TestMigrateTo10UnderLoad(t *testing.T) {
 		_, err := tendrilsql.Migrate(t.Context(), db.URL)
 		migrated <- err
 	}()
-	for !one[bool](t, w.conn, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock')") {
+	for !one[bool](t, w.conn, "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() AND NOT granted AND mode = 'AccessExclusiveLock')") {
 		mustExec(t, w.conn, "SELECT pg_sleep(0.01)")
 	}
 	if _, err := call.Exec(t.Context(), "UPDATE tendril.claims SET cancel_requested_at = now() WHERE id = $1", claim); err != nil {

@@ -110,7 +110,7 @@ func newModel(ctx context.Context, rt *rapid.T, conn *pgx.Conn, clusters []model
 		DELETE FROM public.provision_events; DELETE FROM public.provision_stages; DELETE FROM public.provisions; DELETE FROM public.workspaces; DELETE FROM public.agents;
 		SET session_replication_role = origin;
 		UPDATE public.clusters SET approval = 'never';
-		UPDATE tendril.settings SET retry_after = '1 hour', retry_at_most = '1 day'; -- nothing is due but what a step lets be
+		UPDATE tendril.settings SET retry_after = '1 hour', retry_at_most = '1 day', agent_alive = '10 minutes', lease = '10 minutes'; -- nothing is due, or over, but what a step lets be
 		UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity';`)
 	for _, a := range []struct {
 		cluster int

@@ -97,7 +97,7 @@ func (m *model) registerName(rt *rapid.T) {
 
 func (m *model) fallSilent(rt *rapid.T) {
 	a := rapid.SampledFrom(m.agents).Draw(rt, "agent")
-	m.exec(rt, "UPDATE public.agents SET last_heartbeat_at = clock_timestamp() - interval '1 minute' WHERE instance_id = $1", a.instance)
+	m.exec(rt, "UPDATE public.agents SET last_heartbeat_at = clock_timestamp() - interval '20 minutes' WHERE instance_id = $1", a.instance)
 	a.heard = stale
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -69,7 +70,7 @@ func TestStagesOfOneRun(t *testing.T) {
 	w.wantStages(t, id, "after success", "1 queued, 1 checkout, 1 validate, 1 engine, 1 init, 1 plan, 1 apply, 1 outputs, 1 done")
 	if n := one[int](t, w.conn, `SELECT count(*) FROM public.provisions p JOIN public.provision_stages q ON q.provision_id = p.id AND q.stage = 'queued'
 		JOIN public.provision_stages d ON d.provision_id = p.id AND d.stage = 'done'
-		WHERE q.started_at = p.created_at AND d.ended_at BETWEEN p.finished_at AND p.finished_at + interval '1 second'`); n != 1 {
+		WHERE q.started_at = p.created_at AND d.ended_at BETWEEN p.finished_at AND p.finished_at + interval '1 minute'`); n != 1 {
 		t.Error("the stages do not begin and end with the provision")
 	}
 }
@@ -199,31 +200,47 @@ func TestRunningIsWrittenOnceASecond(t *testing.T) {
 		}
 		agent.mustReport(t, claim, "PROCESSING", `{"percent": 20, "running": [`+strings.Join(items, ", ")+`]}`)
 	}
+	began := time.Now()
 	for i := range 20 {
 		tell(fmt.Sprintf("a.b[%d]", i), "c.d")
 	}
-	if n := one[int](t, w.conn, "SELECT count(*) FROM written"); n > 2 {
-		t.Errorf("%d writes at once, want 1 a second", n)
+	if n, seconds := one[int](t, w.conn, "SELECT count(*) FROM written"), int(time.Since(began).Seconds()); n > 2+seconds {
+		t.Errorf("%d writes within %d s, want 1 a second", n, seconds)
 	}
-	if _, err := agent.heartbeat(t, claim); err != nil {
-		t.Fatal(err)
+	beat := func() {
+		t.Helper()
+		if _, err := agent.heartbeat(t, claim); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.running(t); got != "a.b[19] c.d" {
+			t.Errorf("shown after a heartbeat = %q, want what was told last", got)
+		}
 	}
-	if got := w.running(t); got != "a.b[19] c.d" {
-		t.Errorf("shown after a heartbeat = %q, want what was told last", got)
-	}
+	beat()
 	if got := one[string](t, w.conn, "SELECT running ->> 0 FROM public.provision_progress"); got != `{"since": "2026-01-02T03:04:05+00:00", "action": "create", "address": "a.b[19]"}` {
 		t.Errorf("shown of one = %s", got)
 	}
 	// A line shows it as well, a second later.
-	tell("with a line")
-	if _, err := agent.lines(t, claim, 1, "soon\n"); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.running(t); got != "a.b[19] c.d" {
-		t.Errorf("shown with a line, at once = %q, want it held back", got)
+	line := int64(1)
+	for ; ; line++ {
+		shown := one[time.Time](t, w.conn, "SELECT updated_at FROM public.provision_progress")
+		tell("with a line")
+		if _, err := agent.lines(t, claim, line, "soon\n"); err != nil {
+			t.Fatal(err)
+		}
+		got := w.running(t)
+		if one[bool](t, w.conn, "SELECT clock_timestamp() > $1::timestamptz + interval '1 second'", shown) {
+			tell("a.b[19]", "c.d") // the machine has stalled for that second: once more
+			beat()
+			continue
+		}
+		if got != "a.b[19] c.d" {
+			t.Errorf("shown with a line, at once = %q, want it held back", got)
+		}
+		break
 	}
 	mustExec(t, w.conn, "UPDATE public.provision_progress SET updated_at = updated_at - interval '1 second'")
-	if _, err := agent.lines(t, claim, 2, "later\n"); err != nil {
+	if _, err := agent.lines(t, claim, line+1, "later\n"); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.running(t); got != "with a line" {

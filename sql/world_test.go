@@ -294,7 +294,7 @@ func (w *world) age(t *testing.T, provision uuid.UUID, ago string) {
 // notification is the payload of the next NOTIFY that the connection listens for.
 func (w *world) notification(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := w.conn.WaitForNotification(ctx)
 	if err != nil {
