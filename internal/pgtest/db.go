@@ -154,7 +154,7 @@ func awaitIdle(ctx context.Context, server *postgres.Server, name string) error 
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	const asks = 200 // of 25 ms
+	const asks = 2400 // of 25 ms, which is a minute
 	for range asks {
 		var busy bool
 		err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = $1),

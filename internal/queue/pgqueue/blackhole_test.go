@@ -11,8 +11,9 @@ import (
 	"github.com/tendril-run/tendril/internal/wiretest"
 )
 
-// quick is the call time-out of an agent that is to notice soon.
-const quick = 2 * time.Second
+// quick is the call time-out of an agent that is to notice soon, and whose calls
+// are answered in time by a machine that is slow.
+const quick = 5 * time.Second
 
 // overWire opens a queue whose connections go by way of a proxy.
 func overWire(t *testing.T, timeout time.Duration) (*queuetest.World, *wiretest.Proxy, queue.Queue) {
@@ -52,7 +53,7 @@ func atOnce(t *testing.T, q queue.Queue) {
 func TestListenerLeavesABlackHole(t *testing.T) {
 	t.Parallel()
 	// It tries again by itself, so nothing is asked of a call in that time.
-	const bound = quick / 4
+	const bound = quick / 10
 	w, wire, q := overWire(t, bound)
 	wire.BlackHole()
 	began := time.Now()
@@ -96,7 +97,7 @@ func TestPoolLeavesAHalfMadeConnection(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if time.Since(began) > 2*quick {
+		if time.Since(began) > time.Minute { // less than the pool's own limit for connecting
 			t.Fatalf("Heartbeat() %s after the black hole = %v, want nil", time.Since(began), err)
 		}
 	}

@@ -166,18 +166,24 @@ func TestKeptConnectionThatWasClosed(t *testing.T) {
 		}
 	}()
 	q := dial(t, rpcqueue.Options{URL: "http://" + listener.Addr().String()})
-	for i := range 5 {
+	const calls = 10
+	quickest := time.Hour // of those that find a connection that was kept
+	for i := range calls {
 		began := time.Now()
 		if _, err := q.Heartbeat(t.Context(), nil); err != nil {
 			t.Fatalf("Heartbeat() %d = %v, want nil", i+1, err)
 		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("Heartbeat() %d took %s, want no wait for a connection that was closed", i+1, took)
+		if i > 0 {
+			quickest = min(quickest, time.Since(began))
 		}
 		<-closed
 	}
-	if n := connections.Load(); n != 5 {
-		t.Errorf("connections = %d, want 5: one for each request", n)
+	// One that meets a hiccup waits for 50 ms at the least.
+	if quickest > 50*time.Millisecond {
+		t.Errorf("the quickest Heartbeat() took %s, want no wait for a connection that was closed", quickest)
+	}
+	if n := connections.Load(); n != calls {
+		t.Errorf("connections = %d, want %d: one for each request", n, calls)
 	}
 }
 
