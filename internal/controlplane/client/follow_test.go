@@ -16,30 +16,56 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// logServer has a provision whose log grows by itself, and streams it in bad
-// ways.
+// logServer has a provision whose log grows as it is streamed and looked at, and
+// streams it in bad ways.
 type logServer struct {
 	mu      sync.Mutex
-	began   time.Time
-	streams int // that were opened
-	ranges  int // that were asked for
+	rows    int64 // that there are
+	taken   int64 // that the client has
+	streams int   // that were opened
+	ranges  int   // that were asked for
+	apart   int   // of them, before the first row came by a stream
 	looks   int
+	refused int
 	// stream answers the request for a stream, of rows after seq; nil: 404.
 	stream func(s *logServer, w http.ResponseWriter, r *http.Request, after int64)
-	// down makes everything fail while it is true.
-	down func(time.Duration) bool
+	// down makes everything fail while it is true; it is called with the lock held.
+	down func(s *logServer) bool
 }
 
 const (
-	rowsAll  = 60
+	rowsAll  = 120
 	rowEvery = 5 * time.Millisecond
+	// rowsAhead is how many there are at the most that the client does not have,
+	// so that no log is over before a slow one has looked.
+	rowsAhead = 10
 )
 
-// there is how many rows there are now.
-func (s *logServer) there() int64 {
+// streamed marks the rows that come by a stream.
+var streamed = time.Unix(1, 0).UTC()
+
+// grow adds rows, and returns how many there are now.
+func (s *logServer) grow(by int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(rowsAll, int64(time.Since(s.began)/rowEvery))
+	s.rows = min(s.rows+by, s.taken+rowsAhead, rowsAll)
+	return s.rows
+}
+
+// take is told of each row that the client shows.
+func (s *logServer) take(row store.LogRow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = row.Seq
+	if s.apart == 0 && row.EmittedAt.Equal(streamed) {
+		s.apart = s.ranges
+	}
+}
+
+func (s *logServer) away() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down != nil && s.down(s)
 }
 
 func rowOf(seq int64) store.LogRow {
@@ -48,8 +74,8 @@ func rowOf(seq int64) store.LogRow {
 
 func (s *logServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-	switch there := s.there(); {
-	case s.down != nil && s.down(time.Since(s.began)):
+	switch {
+	case s.away():
 		panic(http.ErrAbortHandler)
 	case strings.HasSuffix(r.URL.Path, "/stream"):
 		s.count(&s.streams)
@@ -61,15 +87,15 @@ func (s *logServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.stream(s, w, r, after)
 	case strings.HasSuffix(r.URL.Path, "/logs"):
 		s.count(&s.ranges)
-		page := logPage{Items: []store.LogRow{}, Last: there}
-		for seq := after + 1; seq <= there && len(page.Items) < 7; seq++ {
+		page := logPage{Items: []store.LogRow{}, Last: s.grow(0)}
+		for seq := after + 1; seq <= page.Last && len(page.Items) < 7; seq++ {
 			page.Items = append(page.Items, rowOf(seq))
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	default:
 		s.count(&s.looks)
 		p := store.Provision{ID: anID, Number: 7, Status: provision.Processing}
-		if there == rowsAll {
+		if s.grow(4) == rowsAll {
 			p.Status = provision.Success
 		}
 		_ = json.NewEncoder(w).Encode(p)
@@ -95,8 +121,10 @@ func (s *logServer) send(w http.ResponseWriter, r *http.Request, from, step int6
 			return
 		case <-tick.C:
 		}
-		for ; seq <= s.there() && most > 0; seq, most = seq+step, most-1 {
-			data, _ := json.Marshal(rowOf(seq))
+		for there := s.grow(1); seq <= there && most > 0; seq, most = seq+step, most-1 {
+			row := rowOf(seq)
+			row.EmittedAt = streamed
+			data, _ := json.Marshal(row)
 			_, _ = fmt.Fprintf(w, "id: %d\nevent: log\ndata: %s\n\n", seq, data)
 		}
 	}
@@ -109,14 +137,14 @@ func TestFollowLosesAndRepeatsNothing(t *testing.T) {
 	const whole = 1 << 20
 	for name, tt := range map[string]struct {
 		stream func(s *logServer, w http.ResponseWriter, r *http.Request, after int64)
-		down   func(time.Duration) bool
+		down   func(s *logServer) bool
 		check  func(s *logServer) bool // whether it was done as it should
 		should string
 		silent time.Duration
 	}{
 		"a stream": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
 			s.send(w, r, after+1, 1, whole, "event: end\ndata: {}\n\n")
-		}, check: func(s *logServer) bool { return s.streams == 1 && s.ranges <= 4 }, should: "one stream, and hardly any other question"},
+		}, check: func(s *logServer) bool { return s.streams == 1 && s.apart > 0 && s.ranges-s.apart <= 4 }, should: "one stream, and hardly any other question while it is heard"},
 		"no stream": {check: func(s *logServer) bool { return s.streams == 1 }, should: "a stream asked for once"},
 		"cut after each few rows": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
 			s.send(w, r, after+1, 1, 5, "")
@@ -141,11 +169,17 @@ func TestFollowLosesAndRepeatsNothing(t *testing.T) {
 		}, check: func(s *logServer) bool { return s.ranges > 3 }, should: "rows asked for", silent: 50 * time.Millisecond},
 		"a server that restarts": {stream: func(s *logServer, w http.ResponseWriter, r *http.Request, after int64) {
 			s.send(w, r, after+1, 1, 20, "")
-		}, down: func(after time.Duration) bool { return after > 100*time.Millisecond && after < 200*time.Millisecond }},
+		}, down: func(s *logServer) bool {
+			if s.rows < rowsAll/2 || s.refused == 10 {
+				return false
+			}
+			s.refused++
+			return true
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &logServer{began: time.Now(), stream: tt.stream, down: tt.down}
+			s := &logServer{stream: tt.stream, down: tt.down}
 			c := asking(t, s.ServeHTTP)
 			c.timing = timing{
 				retry: time.Millisecond, look: 20 * time.Millisecond, hinted: 5 * time.Millisecond, silent: cmp.Or(tt.silent, time.Minute),
@@ -154,7 +188,12 @@ func TestFollowLosesAndRepeatsNothing(t *testing.T) {
 			var got []store.LogRow
 			var told int
 			p, err := c.Follow(t.Context(), anID, Follower{
-				Line:   func(row store.LogRow) error { got = append(got, row); return nil },
+				Line: func(row store.LogRow) error {
+					s.take(row)
+					row.EmittedAt = time.Time{}
+					got = append(got, row)
+					return nil
+				},
 				Stands: func(store.Provision) error { told++; return nil },
 			})
 			if err != nil || p.Status != provision.Success || told < 2 {
@@ -176,7 +215,7 @@ func TestFollowLosesAndRepeatsNothing(t *testing.T) {
 
 func TestFollowEnds(t *testing.T) {
 	t.Parallel()
-	s := &logServer{began: time.Now(), down: func(after time.Duration) bool { return after > 50*time.Millisecond }}
+	s := &logServer{down: func(s *logServer) bool { return s.looks > 0 }}
 	c := asking(t, s.ServeHTTP)
 	c.timing = timing{retry: time.Millisecond, look: 10 * time.Millisecond, patience: 50 * time.Millisecond}
 	_, err := c.Follow(t.Context(), anID, Follower{})
@@ -184,7 +223,7 @@ func TestFollowEnds(t *testing.T) {
 		t.Errorf("Follow() of a server that has gone = %v, want an *UnreachableError", err)
 	}
 	full := errors.New("the disk is full")
-	c = asking(t, (&logServer{began: time.Now()}).ServeHTTP)
+	c = asking(t, (&logServer{}).ServeHTTP)
 	if _, err := c.Follow(t.Context(), anID, Follower{Line: func(store.LogRow) error { return full }}); !errors.Is(err, full) {
 		t.Errorf("Follow() = %v, want the follower's error", err)
 	}

@@ -221,7 +221,7 @@ func TestStopLetsRunsFinishOrNot(t *testing.T) {
 	o, _ := options(t, pgtest.Dir(t))
 	s := start(t, o)
 	as := localStore(t, s)
-	finishes := deploy(t, as, "a", `{"name": "Ada", "steps": 3, "pause_seconds": 0.5}`)
+	finishes := deploy(t, as, "a", `{"name": "Ada", "steps": 10, "pause_seconds": 0.5}`)
 	eventually(t, "the run's apply", func() bool {
 		p := status(t, as, finishes)
 		return p.Stage != nil && *p.Stage == provision.StageApply

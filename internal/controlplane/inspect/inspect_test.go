@@ -71,7 +71,7 @@ func newSite(t *testing.T) *site {
 	user := uuid.New()
 	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, user)
 	s.admin = s.database.As(user)
-	s.options = Options{Command: []string{self, "inspect-template"}, CAFile: s.git.CAFile, Private: true, Timeout: 20 * time.Second,
+	s.options = Options{Command: []string{self, "inspect-template"}, CAFile: s.git.CAFile, Private: true, Timeout: 2 * time.Minute,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	return s
 }
@@ -293,9 +293,12 @@ func TestSeveralInspectors(t *testing.T) {
 			ended <- struct{}{}
 		}()
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	tick, deadline := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute)
+	defer tick.Stop()
 	for s.Text(t, "SELECT count(*) FILTER (WHERE status = 'done') FROM public.template_inspections") != fmt.Sprint(many) {
-		if time.Now().After(deadline) {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			t.Fatalf("inspections = %s, want all done", s.Text(t, "SELECT jsonb_agg(to_jsonb(i)) FROM public.template_inspections i"))
 		}
 	}

@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const (
-	patience = 20 * time.Second
+	patience = 2 * time.Minute
 	// sockets is about what a connection holds on either side: little, so that
 	// little makes a reader slow.
 	sockets = 64 << 10
@@ -88,7 +88,6 @@ func worldOf(t *testing.T, q *queuetest.World, url string, limits live.Limits, o
 		<-ended
 	}
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
-	w.server.Config.ReadTimeout, w.server.Config.WriteTimeout = 300*time.Millisecond, 300*time.Millisecond
 	w.server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		_ = c.(*net.TCPConn).SetWriteBuffer(sockets)
 		return ctx

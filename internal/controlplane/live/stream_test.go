@@ -124,11 +124,13 @@ func TestFloodOfHintsIsToldSparingly(t *testing.T) {
 // While the database is away, a person's many streams do not wait for it in turn.
 func TestDeadDatabaseIsAskedOnceForAll(t *testing.T) {
 	t.Parallel()
-	away := errors.New("away")
-	p := pass{failed: away, failedAt: time.Now()}
-	if err := p.check(t.Context(), nil, uuid.New(), time.Minute); !errors.Is(err, away) { // nil would panic
-		t.Errorf("check = %v, want what was found a moment ago", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("away")
+		p := pass{failed: away, failedAt: time.Now()}
+		if err := p.check(t.Context(), nil, uuid.New(), time.Minute); !errors.Is(err, away) { // nil would panic
+			t.Errorf("check = %v, want what was found a moment ago", err)
+		}
+	})
 }
 
 func TestWindowsShrinkWhenMoreIsWatched(t *testing.T) {

@@ -292,7 +292,7 @@ func cancelAt(t *testing.T, o Options, path string) error {
 		}
 		ended <- err
 	}()
-	eventually(t, path, func() bool { return exists(path) })
+	eventually(t, path, func() bool { return exists(path) || len(ended) > 0 }) // it may be gone again
 	cancel()
 	return <-ended
 }

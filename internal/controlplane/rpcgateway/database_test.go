@@ -35,7 +35,7 @@ func TestDatabaseAway(t *testing.T) {
 		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !known {
 			t.Errorf("%s = %d %s, Retry-After %q, want 503 with one of %v", when, got.status, got.body, got.header.Get("Retry-After"), codes)
 		}
-		if strings.Contains(string(got.body), "127.0.0.1") || time.Since(began) > 20*time.Second {
+		if strings.Contains(string(got.body), "127.0.0.1") || time.Since(began) > time.Minute {
 			t.Errorf("%s = %s after %s, want no address, and soon", when, got.body, time.Since(began))
 		}
 	}
@@ -96,7 +96,7 @@ const registering = `{"p_token_hash":"` + tokenHash + `","p_agent":{"instance_id
 
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -205,7 +205,7 @@ func TestStatementTimeout(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t, queuetest.Migrated)
 	mustExec(t, db.Conn(t), `CREATE FUNCTION public.slow() RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(60)'; GRANT EXECUTE ON FUNCTION public.slow TO anon`)
-	url := serve(t, rpcgateway.Options{DatabaseURL: db.URL, MaxCalls: 1, Functions: []string{"slow"}, StatementTimeout: 3 * time.Second})
+	url := serve(t, rpcgateway.Options{DatabaseURL: db.URL, MaxCalls: 1, Functions: []string{"slow"}, StatementTimeout: 8 * time.Second})
 	first := make(chan answer, 1)
 	go func() { first <- post(t, url, "slow", `{}`) }()
 	conn := db.Conn(t)

@@ -166,7 +166,7 @@ func TestEndsLeasesWhereNoAgentCalls(t *testing.T) {
 // eventually waits for a condition, looking often.
 func eventually(t *testing.T, said *logged, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

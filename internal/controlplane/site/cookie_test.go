@@ -122,7 +122,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	client, refused := browser(t), 0
-	for range 40 {
+	for n := 0; n < 40 || refused == 0 && n < 400; n++ { // some are let through each second
 		response, _ := w.ask(t, client, http.MethodPost, "/signin/link", url.Values{"code": {strings.Repeat("A", 26)}})
 		if response.StatusCode == http.StatusTooManyRequests {
 			if refused++; response.Header.Get("Retry-After") == "" {
@@ -131,6 +131,6 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("40 guesses at once were answered, want some to be refused")
+		t.Error("400 guesses at once were answered, want some to be refused")
 	}
 }
