@@ -16,7 +16,7 @@ const localName = "Local user"
 func (a *app) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin",
-		Short: "What only who owns the database can do: the first organisation, a first token",
+		Short: "Make the first organisation and token, in the database",
 		Long: `What only who owns the database can do, before anybody can log in to a server or when
 nobody can: it asks no server but opens the database that --database-url or
 TRELLIS_DATABASE_URL names, as its owner.`,
@@ -36,7 +36,8 @@ func (a *app) adminInitCommand() *cobra.Command {
 as its admin. Where there is an organisation, nothing is changed. It is not needed where
 "trellis serve" has an issuer of identities and names the first admin.`,
 		Example: `  trellis admin init --database-url postgres://owner@db.example/tendril
-  trellis admin token --database-url postgres://owner@db.example/tendril | trellis login https://trellis.example --token-file -`,
+  trellis admin token --database-url postgres://owner@db.example/tendril |
+      trellis login https://trellis.example --token-file -`,
 		Args: none,
 		RunE: a.asOwner(func(ctx context.Context, url string) error {
 			made, err := store.Bootstrap(ctx, url, instance.LocalUser)
@@ -67,12 +68,13 @@ func (a *app) adminTokenCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Print an API token of the local user, which replaces the one of that name",
+		Short: "Print an API token of the local user; one of that name ends",
 		Long: `Prints an API token of the local user, the admin that "trellis admin init" makes. It is
 good for the API of any server on that database until it is revoked; one of the same
 name that was made before ends.`,
-		Example: `  trellis admin token --database-url postgres://owner@db.example/tendril | trellis login https://trellis.example --token-file -`,
-		Args:    none,
+		Example: `  trellis admin token --database-url postgres://owner@db.example/tendril |
+      trellis login https://trellis.example --token-file -`,
+		Args: none,
 		RunE: a.asOwner(func(ctx context.Context, url string) error {
 			d, err := store.Connect(ctx, url, 1)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ func (a *app) command() *cobra.Command {
 		Long: `trellis is Tendril's control plane. "trellis up" runs all of it on this machine;
 the other verbs ask it, or a server that you have logged in to (trellis login).
 
-  trellis demo       one command: start everything, deploy a template, watch it run
+  trellis demo       start everything, deploy a template, watch it run
   trellis up         start everything and keep it running
   trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
 
@@ -83,6 +84,7 @@ awaits approval.`,
 		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRun: func(*cobra.Command, []string) { a.entered = true },
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagProblem(err) })
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	flags := root.PersistentFlags()
@@ -125,61 +127,10 @@ func (a *app) addVerbs(root *cobra.Command) {
 	a.complete(root)
 }
 
-// verb refuses a word that is no verb of cmd.
-func verb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	var known []string
-	for _, c := range cmd.Commands() {
-		if !c.Hidden {
-			known = append(known, c.Name())
-		}
-	}
-	return wrongUsage("there is no %q%s", cmd.CommandPath()+" "+args[0], provision.DidYouMean(args[0], known))
-}
-
-// none wants no argument.
-func none(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return wrongUsage("%s takes no argument, and there is %q", cmd.CommandPath(), args[0])
-	}
-	return nil
-}
-
-// one wants one argument, which what names.
-func one(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return wrongUsage("give one argument, %s; there are %d", what, len(args))
-		}
-		return nil
-	}
-}
-
-// atMostOne wants one argument or none.
-func atMostOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return wrongUsage("give one argument at most, %s; there are %d", what, len(args))
-		}
-		return nil
-	}
-}
-
 // outcome is an exit code whose reason has been told already.
 type outcome int
 
 func (o outcome) Error() string { return fmt.Sprintf("exit code %d", int(o)) }
-
-// usageError is a mistake on the command line that a verb found itself.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func wrongUsage(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
-}
 
 // exit tells of the error and returns the exit code that belongs to it.
 func (a *app) exit(cmd *cobra.Command, err error) int {
@@ -189,7 +140,8 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 	if told, ok := errors.AsType[outcome](err); ok {
 		return int(told)
 	}
-	a.say("Error: %s", plain(err.Error(), a.err.tty))
+	// A database is tried with TLS and without, and says the same of both.
+	a.say("Error: %s", plain(strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "\n"), a.err.tty))
 	_, wrong := errors.AsType[*usageError](err)
 	_, notOne := errors.AsType[*store.NotProvisionError](err)
 	_, noContext := errors.AsType[*contexts.UnknownError](err)

@@ -16,7 +16,7 @@ import (
 func (a *app) clustersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "Make, list, pause and set the policy of clusters, which agents belong to",
+		Short: "Make, list and pause clusters, set their policy and tokens",
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -28,7 +28,7 @@ func (a *app) clustersCreateCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a cluster and print its agent token, which is shown only once",
+		Short: "Make a cluster and print its agent token, which is shown once",
 		Long: `Makes a cluster and prints its agent token, which is shown only once. In a database
 that has just been migrated "trellis admin init" makes the first organisation.`,
 		Example: `  trellis clusters create prod`,
@@ -88,7 +88,7 @@ func lastSeen(c store.Cluster) string {
 	if c.LastSeenAt == nil {
 		return "never"
 	}
-	return seconds(max(0, time.Since(*c.LastSeenAt))) + " ago"
+	return ago(time.Since(*c.LastSeenAt)) + " ago"
 }
 
 // agents names those that are alive, with their slots.

@@ -17,14 +17,14 @@ func (a *app) clustersPolicyCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "policy NAME|ID",
-		Short: "Show when plans for a cluster must be approved and by whom, or set it",
+		Short: "Show or set when plans must be approved, and by whom",
 		Long: `Shows when plans for a cluster must be approved and by whom. With flags it sets what
 they name and leaves the rest, which is an admin's to do.
 
 Of the cluster's policy, the template's and the deploy's own the strictest counts, and
 so does what an agent's configuration asks for.`,
 		Example: `  trellis clusters policy prod
-  trellis clusters policy prod --approval destructive --approvers admin --four-eyes`,
+  trellis clusters policy prod --approval destructive --approvers admin`,
 		Args: one("a cluster's name or id"),
 	}
 	flags := cmd.Flags()

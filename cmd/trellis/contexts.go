@@ -21,7 +21,7 @@ type shownContext struct {
 func (a *app) contextsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "contexts",
-		Short: "List the servers that you are logged in to, and choose the one that is asked",
+		Short: "List the servers that you are logged in to, and choose one",
 		Long: `Lists the servers that you are logged in to; the one with the star is asked. "local"
 is what trellis up runs on the data directory.
 
@@ -169,7 +169,7 @@ func (a *app) logout(ctx context.Context, args []string, out format) error {
 		name = a.context
 	}
 	if name == "" || name == contexts.Local {
-		return wrongUsage("you are logged in to no server by the context %q", contexts.Local)
+		return wrongUsage("there is nothing to log out of: %q is what trellis up runs here, and its token ends with it", contexts.Local)
 	}
 	t, err := a.namedTarget(name)
 	if err != nil {

@@ -30,7 +30,7 @@ func (a *app) demoCommand() *cobra.Command {
 	var flags upFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Start everything, deploy the template hello, watch it run, end everything",
+		Short: "Start everything, deploy the template hello, watch it run",
 		Long: `Deploys the sample template hello and shows its log while Terraform runs. It uses
 the instance that runs on the data directory, else starts one and ends it
 afterwards. The exit code is the provision's.`,

@@ -30,9 +30,11 @@ A variable that the template declares sensitive is taken sealed only (unless the
 agent's policy.plain_sensitive admits plain ones): see "trellis seal --help".`,
 		Example: `  trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
   trellis deploy --template fleet --workspace demo/fleet --var ships=40
-  trellis deploy --repo https://github.com/acme/network --version v1.2.0 --path vpc \
-      --workspace acme/prod --var-file prod.tfvars.json --var 'zones=["a","b"]'
-  trellis deploy --template app --workspace acme/prod --sealed-var db_password=db_password.age`,
+  trellis deploy --repo https://github.com/acme/network --version v1.2.0 \
+      --path vpc --workspace acme/prod --var-file prod.tfvars.json \
+      --var 'zones=["a","b"]'
+  trellis deploy --template app --workspace acme/prod \
+      --sealed-var db_password=db_password.age`,
 	})
 }
 

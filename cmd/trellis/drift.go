@@ -34,8 +34,8 @@ With --now it is looked for at once, with --every by a schedule.`,
 			switch {
 			case len(args) == 0 && (schedule || never || now):
 				return wrongUsage("name the workspace")
-			case schedule && every <= 0 || schedule && never:
-				return wrongUsage("--every: how often, such as 24h; --never ends it")
+			case schedule && (never || every < 5*time.Minute || every > 366*24*time.Hour):
+				return wrongUsage("--every: how often, such as 24h, from 5m to 8784h (366 days); --never ends it")
 			case len(args) == 0:
 				return a.printDrifts(ctx, s, out)
 			}

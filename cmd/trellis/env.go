@@ -20,7 +20,7 @@ database's owner), TENDRIL_QUEUE_URL and TENDRIL_API_TOKEN (as an agent). They h
 secrets; TRELLIS_TOKEN ends with the instance.`,
 		Example: `  eval "$(trellis env)"
   psql "$TRELLIS_DATABASE_URL"
-  curl -H "Authorization: Bearer $TRELLIS_TOKEN" "$TRELLIS_URL/api/v1/provisions"
+  curl -H "Authorization: Bearer $TRELLIS_TOKEN" "$TRELLIS_URL/api/v1/me"
   tendril run --name second --data-dir ./second`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {

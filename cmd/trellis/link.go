@@ -26,7 +26,8 @@ Without --database-url it is for the instance that runs on the data directory.
 With it, it is for "trellis serve" on that database, and a way in when the issuer
 of identities is away; the local user sees there what they are a member of.`,
 		Example: `  trellis link
-  trellis link --database-url postgres://me@db.example/tendril --public-url https://tendril.example`,
+  trellis link --database-url postgres://me@db.example/tendril \
+      --public-url https://tendril.example`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given, err := a.givenDatabase()

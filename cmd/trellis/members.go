@@ -18,7 +18,7 @@ var roles = []string{"viewer", "operator", "admin"}
 func (a *app) membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
-		Short: "List who belongs to the organisation, invite others, change their roles, take them out",
+		Short: "List, invite and remove members, and change their roles",
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -40,7 +40,10 @@ nothing, and does nothing to a database that has had it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			if printed {
+			switch {
+			case printed && acceptNewer:
+				return wrongUsage("--print and --accept-newer: give one of them")
+			case printed:
 				return a.printMigrations(ctx)
 			}
 			return a.migrate(ctx, acceptNewer, out)
@@ -48,7 +51,6 @@ nothing, and does nothing to a database that has had it.`,
 	}
 	cmd.Flags().BoolVar(&printed, "print", false, "write what is still to run as SQL, and run nothing")
 	cmd.Flags().BoolVar(&acceptNewer, "accept-newer", false, "leave a database that is newer than this program as it is, and say so")
-	cmd.MarkFlagsMutuallyExclusive("print", "accept-newer")
 	addFormat(cmd, &out)
 	return cmd
 }

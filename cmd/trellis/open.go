@@ -15,7 +15,7 @@ func (a *app) openCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "open [NUMBER|ID|WORKSPACE]",
-		Short: "Open the console in a browser, or the page of a provision or a workspace",
+		Short: "Open the console, or a provision's or workspace's page",
 		Long: `Opens the server's console in a browser: the page of a provision or a workspace, or the
 first page. For what "trellis up" runs here, "trellis link" prints a link that signs a
 browser in.`,

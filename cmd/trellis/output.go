@@ -6,7 +6,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
+	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
 )
 
@@ -58,12 +60,37 @@ func (a *app) listing(out format, list any, none, heading string, rows []string)
 		a.say("%s", none)
 		return nil
 	}
-	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, heading) // Flush tells of errors
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(table, plain(row, a.out.tty))
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var last []string // cells, which are for their readers to break
+	for _, row := range append([]string{heading}, rows...) {
+		i := strings.LastIndexByte(row, '\t') + 1
+		_, _ = fmt.Fprintln(table, plain(row[:i], a.out.tty)) // to memory
+		last = append(last, plain(row[i:], a.out.tty))
 	}
-	return table.Flush()
+	_ = table.Flush() // likewise
+	lines := strings.Split(text.String(), "\n")
+	for i, cell := range last {
+		if err := a.print("%s", a.tableLine(lines[i], cell)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableLine is a line of a table with its last cell: below it, where a terminal has
+// no room for both.
+func (a *app) tableLine(line, last string) string {
+	const indent = "    "
+	columns := 0
+	if a.out.tty {
+		columns = a.out.width()
+	}
+	if columns == 0 || utf8.RuneCountInString(line+last) <= columns {
+		return strings.TrimRight(line+last, " ")
+	}
+	wrapped := wordwrap.WrapString(last, uint(max(leastColumns/2, columns-len(indent))))
+	return strings.TrimRight(line, " ") + "\n" + indent + strings.ReplaceAll(wrapped, "\n", "\n"+indent)
 }
 
 // row is one of a table.
@@ -75,8 +102,12 @@ func row(cells ...any) string {
 	return strings.Join(texts, "\t")
 }
 
-// span is a duration as people write it: 24h, 90m.
+// span is a duration as people write it: 7 days, 24h, 90m.
 func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day && d%day == 0 {
+		return fmt.Sprintf("%d days", d/day)
+	}
 	text := d.String()
 	for _, none := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, none) {
@@ -92,6 +123,13 @@ func at(t *time.Time) string {
 		return "-"
 	}
 	return t.Local().Format(time.DateTime)
+}
+
+// ago is how long ago something was, as a column of a table has it: the first part
+// of what seconds would say.
+func ago(d time.Duration) string {
+	parts := strings.Fields(seconds(max(0, d)))
+	return parts[0] + " " + parts[1]
 }
 
 // seconds is a duration as people read it.

@@ -30,7 +30,7 @@ func (a *app) sealCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "seal NAME",
-		Short: "Seal a variable's value, so that only the cluster's agents can read it",
+		Short: "Seal a variable's value for the cluster's agents alone",
 		Long: `Seals the value of the variable NAME to the key of a cluster, and prints the message
 for the deploy's sealed_vars. Only the cluster's agents can open it, and only for a
 variable of that name; with --workspace, only in that workspace.
@@ -46,7 +46,8 @@ fingerprint with what "tendril doctor" says on the agent's machine, or pin the k
 with --fingerprint (or --key and --cluster) another one is refused, and with --key
 alone no database is asked.`,
 		Example: `  trellis seal db_password --cluster prod < password.txt > db_password.age
-  trellis deploy --template app --workspace acme/prod --sealed-var db_password=db_password.age
+  trellis deploy --template app --workspace acme/prod \
+      --sealed-var db_password=db_password.age
   trellis seal db_password --fingerprint SHA256:2mUb… -o json > sealed.json
   trellis seal db_password --key age1…`,
 		Args: one("the variable's name"),

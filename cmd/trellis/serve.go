@@ -39,7 +39,7 @@ func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve people and agents over HTTPS from your own PostgreSQL, until stopped",
+		Short: "Serve people and agents over HTTPS from your own PostgreSQL",
 		Long: `Serves people the console and the REST API of a migrated database, and agents the
 functions they call under /rest/v1/rpc/, as PostgREST serves them on Supabase:
 nobody then needs access to the database. /healthz tells whether the database
@@ -62,10 +62,12 @@ and people, and one more for --metrics-listen. Each flag can be set by the varia
 that is named with it.
 
 ` + issuerHelp,
-		Example: `  trellis serve --database-url postgres://me@db.example/tendril --listen :443 --tls-cert tls.crt --tls-key tls.key
+		Example: `  trellis serve --database-url postgres://me@db.example/tendril --listen :443 \
+      --tls-cert tls.crt --tls-key tls.key
   TRELLIS_DATABASE_URL=postgres://… trellis serve --trusted-proxy 10.0.0.0/8
-  trellis serve --public-url https://tendril.example --oidc-issuer https://accounts.example \
-      --oidc-client-id tendril --oidc-client-secret-file secret --first-admin ada@example.com`,
+  trellis serve --public-url https://tendril.example \
+      --oidc-issuer https://accounts.example --oidc-client-id tendril \
+      --oidc-client-secret-file secret --first-admin ada@example.com`,
 		Args:    none,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.LocalFlags()) },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, o, f) },

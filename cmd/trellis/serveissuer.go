@@ -21,9 +21,9 @@ type issuerFlags struct {
 const issuerHelp = `People sign in at an issuer of identities, and come back to
 PUBLIC-URL/signin/callback, which must be registered there:
 
-  OpenID Connect   --oidc-issuer, --oidc-client-id, --oidc-client-secret-file (none for
-                   a public client). JWTs that programs send as Bearer count when
-                   they are for --oidc-audience.
+  OpenID Connect   --oidc-issuer, --oidc-client-id, --oidc-client-secret-file
+                   (none for a public client). JWTs that programs send as
+                   Bearer count when they are for --oidc-audience.
   Supabase         --supabase-url, --supabase-key-file (the publishable or anon
                    key), --supabase-provider (such as github or google). Bearer
                    JWTs need a project with asymmetric signing keys.

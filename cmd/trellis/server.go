@@ -106,6 +106,9 @@ func (a *app) namedTarget(name string) (target, error) {
 // serverTarget is a server by its URL. Without a token in the environment, one
 // of a context that has this very URL will do.
 func (a *app) serverTarget(server string) (target, error) {
+	if _, err := client.ParseURL(server); err != nil {
+		return target{}, wrongUsage("%v", err)
+	}
 	token, err := a.givenToken()
 	if err != nil || token != "" {
 		from := tokenFileEnv

@@ -61,7 +61,7 @@ func (a *app) printList(cmd *cobra.Command, list []store.Provision, out format) 
 	var rows []string
 	for _, p := range list {
 		name := strings.TrimSuffix(path.Base(path.Join(p.Template.Repo, p.Template.Path)), ".git")
-		rows = append(rows, row(p.Number, p.Status, p.Workspace, name+" "+p.Template.Version, seconds(max(0, p.AsOf.Sub(p.CreatedAt))), took(p), where(p)))
+		rows = append(rows, row(p.Number, p.Status, p.Workspace, name+" "+p.Template.Version, ago(p.AsOf.Sub(p.CreatedAt)), took(p), where(p)))
 	}
 	if err := a.listing(out, list, "Nothing has been deployed yet.", "NUMBER\tSTATUS\tWORKSPACE\tTEMPLATE\tAGE\tTOOK\tWHERE", rows); err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestAgesAreByTheClockOfTheDatabase(t *testing.T) {
 	if err := a.printList(&cobra.Command{}, []store.Provision{p}, "text"); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "2 min 30 s 1 min 30 s") {
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "2 min 1 min 30 s") {
 		t.Errorf("status = %q, want an age of 150 s and 90 s so far", got)
 	}
 	if got := printed(t, p); !strings.Contains(got, "  10 s so far\n") {

@@ -16,7 +16,7 @@ import (
 func (a *app) templatesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "templates",
-		Short: "List the catalogue, add to it, and see which variables a template declares",
+		Short: "List the catalogue, add to it, see a template's variables",
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -132,8 +132,9 @@ func (a *app) templatesAddCommand() *cobra.Command {
 		Long: `Puts a template into the catalogue under a name, at the version that is offered first,
 or changes what stands there under that name. Which variables it declares is looked up
 then: "trellis templates show" tells.`,
-		Example: `  trellis templates add network --repo https://github.com/acme/network --version v1.2.0 --path vpc`,
-		Args:    one("the template's name"),
+		Example: `  trellis templates add network --repo https://github.com/acme/network \
+      --version v1.2.0 --path vpc`,
+		Args: one("the template's name"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if t.Repo == "" || t.Version == "" {
 				return wrongUsage("--repo and --version are needed: a git repository, and a tag or a full commit of it")
@@ -161,7 +162,7 @@ func (a *app) templatesInspectCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "inspect NAME",
-		Short: "Have a template looked at again, for the variables that it declares",
+		Short: "Have a template looked at again, for its variables",
 		Args:  one("a template's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			i, err := s.InspectTemplate(ctx, args[0], version)

@@ -15,7 +15,7 @@ func (a *app) unlockCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "unlock WORKSPACE",
-		Short: "End a person's lock, or release a state's lock that was left behind",
+		Short: "End a person's lock, or a state's lock that was left behind",
 		Long: `Ends the lock that a person has put on a workspace: your own, or as an admin
 anybody's.
 
@@ -24,7 +24,8 @@ Terraform state (terraform force-unlock), by an agent of the cluster. The id sta
 the error of the run that met the lock, with who holds it and since when. Make sure
 first that whoever holds it is dead: two runs on one state destroy it.`,
 		Example: `  trellis unlock acme/prod
-  trellis unlock acme/prod --state-lock 6ba7b810-9dad-11d1-80b4-00c04fd430c8 --follow`,
+  trellis unlock acme/prod --follow \
+      --state-lock 6ba7b810-9dad-11d1-80b4-00c04fd430c8`,
 		Args: one("a workspace's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if err := followOrJSON(follow, out); err != nil {

@@ -104,6 +104,9 @@ func catchSignals() chan os.Signal {
 
 // startStack starts everything; a signal ends that.
 func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags upFlags) (*devstack.Stack, error) {
+	if flags.slots < 1 {
+		return nil, wrongUsage("--slots: from 1 to 64 are possible")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program's file: %w", err)

@@ -18,6 +18,11 @@ func TestUsage(t *testing.T) {
 		{"status -o xml", "must be text or json"},
 		{"up extra", `trellis up takes no argument, and there is "extra"`},
 		{"status 1 2", "give one argument at most"},
+		{"status -n x", `--limit: "x" is no number`},
+		{"drift a --every soon", `--every: "soon" is no time such as`},
+		{"status --server nonsense", "must be like https://"},
+		{"migrate --print --accept-newer", "give one of them"},
+		{"up --slots 0", "--slots: from 1 to 64"},
 	} {
 		r := trellis(t, strings.Fields(tt.args)...)
 		r.want(t, tt.args, exitUsage, tt.want, "--help")

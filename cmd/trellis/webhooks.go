@@ -19,7 +19,7 @@ import (
 func (a *app) webhooksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Have others told of what happens: list, add, remove, try, see what was sent",
+		Short: "Have others told of what happens: add, try, see what was sent",
 		Args:  verb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -67,11 +67,12 @@ func (a *app) webhooksAddCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "add NAME --url-file FILE|-",
-		Short: "Add a webhook, and print the secret that verifies its signatures, once",
+		Short: "Add a webhook and print the secret of its signatures, once",
 		Long: `Adds a webhook and prints the secret by which its receiver verifies signatures, which
 happens only once. Its URL may be a secret itself, as Slack's are: so it is read from a
 file or from standard input ("-"), never from the command line.`,
-		Example: `  trellis webhooks add deploys --url-file url.txt --event failure --event awaiting_approval
+		Example: `  trellis webhooks add deploys --url-file url.txt \
+      --event failure --event awaiting_approval
   trellis webhooks add team --kind slack --url-file - < slack-url.txt`,
 		Args: one("the webhook's name"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) (err error) {
@@ -195,7 +196,11 @@ func findWebhook(ctx context.Context, s *client.Client, ref string) (store.Webho
 		}
 		names = append(names, w.Name)
 	}
-	return store.Webhook{}, &store.RefusedError{Code: "PT404", Reason: "webhook_not_found", Message: fmt.Sprintf("there is no webhook %q that you may see", ref), Hint: "there are: " + strings.Join(names, ", ")}
+	hint := "there are: " + strings.Join(names, ", ")
+	if len(names) == 0 {
+		hint = "there is none yet: trellis webhooks add"
+	}
+	return store.Webhook{}, &store.RefusedError{Code: "PT404", Reason: "webhook_not_found", Message: fmt.Sprintf("there is no webhook %q that you may see", ref), Hint: hint}
 }
 
 func webhookWords(ctx context.Context, s *client.Client) (words []string, err error) {

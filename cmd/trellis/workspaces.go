@@ -31,11 +31,11 @@ func (a *app) workspacesCommand() *cobra.Command {
 			}
 			var rows []string
 			for _, w := range list {
-				latest, age := "-", "-"
+				latest, since := "-", "-"
 				if w.Number != nil {
-					latest, age = fmt.Sprintf("%d %s", *w.Number, *w.Status), seconds(max(0, time.Since(*w.Since)))
+					latest, since = fmt.Sprintf("%d %s", *w.Number, *w.Status), ago(time.Since(*w.Since))
 				}
-				rows = append(rows, row(w.Name, w.Cluster, w.Resources, latest, age, w.Doing))
+				rows = append(rows, row(w.Name, w.Cluster, w.Resources, latest, since, w.Doing))
 			}
 			return a.listing(out, list, "There is no workspace yet: the first deploy makes one.", "WORKSPACE\tCLUSTER\tRESOURCES\tLATEST\tAGE\tDOING", rows)
 		}),

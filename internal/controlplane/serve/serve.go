@@ -65,8 +65,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer func() { _ = watching.Close() }() // likewise
 	}
 	contract, err := rpcgateway.Prepare(ctx, o.Gateway.DatabaseURL, queue.Contract)
-	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
-		return &store.UnreachableError{Doing: "reach the database", Err: err}
+	if away, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return &store.UnreachableError{Doing: "reach the database", Err: away}
 	}
 	if err != nil {
 		return err
