@@ -81,7 +81,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	run("clusters policy local --approval destructive --four-eyes").want(t, "set the policy", exitOK, "destructive", "Four eyes  true", "7 days")
 	run("clusters policy local --approval never --four-eyes=false --approval-expiry 12h").want(t, "set it back", exitOK, "never", "12:00:00")
 	run("clusters policy local -o json").want(t, "the policy", exitOK, `"approval": "never"`, `"four_eyes": false`, `"approvers": "operator"`)
-	run("clusters policy local --approvers viewer").want(t, "a policy that cannot be", exitFailed, "approvers: expected value to be one of \"operator, admin\"")
+	run("clusters policy local --approvers viewer").want(t, "a policy that cannot be", exitFailed, "approvers: must be one of operator, admin")
 	run("deploy"+hello).want(t, "deploy to a paused one", exitOK, "Provision 12 is queued")
 	run("status 12").want(t, "status", exitOK, "paused")
 	run("clusters resume local").want(t, "resume", exitOK, "Cluster local is resumed.")

@@ -2,8 +2,11 @@ package api_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 )
 
 // What no operation answers is a problem document as well.
@@ -39,6 +42,7 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 		"a field's other spelling": {who: "operator", method: "POST", path: "/provisions", body: `{"cluster": "prod", "operation": "plan", "Operation": "destroy", "config_snapshot": {}}`, status: 422, reason: "invalid_request", location: "body.Operation"},
 		"a number too large":       {who: "operator", method: "POST", path: "/provisions", body: `{"cluster": "prod", "config_snapshot": {"terraform_vars": {"a": 1e999999}}}`, status: 400, reason: "malformed_request", location: "body"},
 		"half a character":         {who: "operator", method: "POST", path: "/provisions", body: strings.Replace(deploy, `"size": 3`, `"size": "\ud800"`, 1), status: 422, reason: "bad_text"},
+		"a parameter twice":        {who: "viewer", method: "GET", path: "/provisions?status=FAILED&status=SUCCESS", status: 422, reason: "invalid_request", location: "query.status"},
 		"a query that is none":     {who: "viewer", method: "GET", path: "/provisions?limit=1;cursor=x", status: 400, reason: "malformed_request", location: "query"},
 		"a NUL":                    {who: "operator", method: "POST", path: "/provisions", body: `{"cluster": "prod", "config_snapshot": {"workspace": "a\u0000"}}`, status: 422, reason: "bad_text"},
 	} {
@@ -60,6 +64,22 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 	}
 	if said := w.logged.String(); said != "" {
 		t.Errorf("the log has %q, want nothing: all of it was the clients' fault", said)
+	}
+}
+
+// Of a header that comes twice nobody can tell which one a proxy has looked at.
+func TestHeadersThatComeTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"} {
+		r := httptest.NewRequestWithContext(person.With(t.Context(), person.Person{ID: w.people["operator"]}), http.MethodGet, "/api/v1/me", nil)
+		r.Header[http.CanonicalHeaderKey(name)] = []string{"a", "b"}
+		recorder := httptest.NewRecorder()
+		w.handler.ServeHTTP(recorder, r)
+		got := answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}.want(t, name+" twice", http.StatusBadRequest, "malformed_request")
+		if place := got.text("errors.0.location"); place != "header."+name {
+			t.Errorf("%s twice is refused for %s, want the header named", name, place)
+		}
 	}
 }
 

@@ -29,8 +29,8 @@ func routed(mux *http.ServeMux, log *slog.Logger) http.Handler {
 			log.Error("a request failed", "path", r.URL.Path, "instance", p.Instance, "error", failed)
 			writeProblem(w, p)
 		}()
-		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // what cannot be read would be left out
-			writeProblem(w, fault(http.StatusBadRequest, "malformed_request", "query", "it is not name=value&name=value with %XX", ""))
+		if p := ambiguous(r); p != nil {
+			writeProblem(w, p)
 			return
 		}
 		handler, pattern := mux.Handler(r)
@@ -53,6 +53,27 @@ func routed(mux *http.ServeMux, log *slog.Logger) http.Handler {
 			writeProblem(w, newProblem(http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not for "+r.URL.Path, "there is "+allow))
 		}
 	})
+}
+
+// ambiguous refuses what would be left out without a word: a query that cannot be
+// read, and the second of what there may be one of. A proxy may have looked at it.
+func ambiguous(r *http.Request) *Problem {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault(http.StatusBadRequest, "malformed_request", "query", "it is not name=value&name=value with %XX", "")
+	}
+	const twice = "given more than once"
+	for name, values := range query {
+		if len(values) > 1 {
+			return fault(http.StatusUnprocessableEntity, "invalid_request", "query."+name, twice, "")
+		}
+	}
+	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"} {
+		if len(r.Header.Values(name)) > 1 {
+			return fault(http.StatusBadRequest, "malformed_request", "header."+name, twice, "")
+		}
+	}
+	return nil
 }
 
 func writeProblem(w http.ResponseWriter, p *Problem) {

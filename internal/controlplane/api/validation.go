@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -12,6 +13,8 @@ import (
 // What huma says of requests that do not fit the document, in our words.
 var (
 	missingProperty = regexp.MustCompile(`^expected required property (.+) to be present$`)
+	oneOf           = regexp.MustCompile(`^expected value to be one of "(.+)"$`)
+	bound           = regexp.MustCompile(`^expected number ([<>])= (.+)$`)
 	reasons         = map[int]string{
 		http.StatusBadRequest:            "malformed_request",
 		http.StatusUnauthorized:          "not_signed_in",
@@ -61,6 +64,13 @@ func faultOf(d *huma.ErrorDetail) Fault {
 	f := Fault{Location: d.Location, Message: d.Message}
 	if found := missingProperty.FindStringSubmatch(d.Message); found != nil {
 		f.Location, f.Message = d.Location+"."+found[1], "missing"
+	}
+	if found := oneOf.FindStringSubmatch(d.Message); found != nil {
+		f.Message = "must be one of " + found[1]
+	}
+	if found := bound.FindStringSubmatch(d.Message); found != nil {
+		limit, _ := strconv.ParseFloat(found[2], 64) // huma's own, such as 1e+06
+		f.Message = fmt.Sprintf("must be %s %.0f", map[string]string{"<": "at most", ">": "at least"}[found[1]], limit)
 	}
 	if d.Message == "unexpected property" || d.Message == "unknown query parameter" {
 		f.Message = "unknown"
