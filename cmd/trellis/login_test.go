@@ -27,7 +27,7 @@ func testLogin(t *testing.T, dir string, runtime instance.Runtime) {
 	run("login").want(t, "login to nothing", exitUsage, "name the server")
 	run("login", "https://ada:hunter2@trellis.example").want(t, "login with a password", exitUsage, "no user and no password")
 	run("login", "http://127.0.0.1:1", "--no-browser").want(t, "login where nothing is", exitUnreachable, "127.0.0.1:1 cannot be reached")
-	run("logout").want(t, "logout of nothing", exitUsage, "logged in to no server")
+	run("logout").want(t, "logout of nothing", exitUsage, "there is nothing to log out of")
 	run("status", "--context", "nowhere").want(t, "a context that is not there", exitUsage, `there is no context "nowhere"`)
 	trellisEnv(t, append(env, "TRELLIS_URL="+runtime.URL), "status").want(t, "a server without a token", exitFailed, "you are not logged in to "+runtime.URL)
 	trellisEnv(t, append(env, "TRELLIS_URL="+runtime.URL, "TRELLIS_TOKEN=trt_nobodys"), "status").want(t, "a wrong token", exitFailed, "does not know you", "the token is that of TRELLIS_TOKEN", "trellis login "+runtime.URL)

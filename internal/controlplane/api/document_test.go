@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -49,5 +51,18 @@ func TestDocument(t *testing.T) {
 				t.Errorf("%s %s does not say what it answers when it fails", method, path)
 			}
 		}
+	}
+}
+
+// What a CLI gets for a code is as the document says, which another package serves.
+func TestTokenOfACLIIsAsDocumented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const verifier = "a-verifier-that-only-the-cli-has-made-up-itself"
+	code, challenge := sha256.Sum256([]byte("a code")), sha256.Sum256([]byte(verifier))
+	w.Exec(t, "SELECT tendril.add_credential('cli_code', $1, $2, interval '2 minutes', 'laptop', $3)", w.people["viewer"], code[:], base64.RawURLEncoding.EncodeToString(challenge[:]))
+	got := w.as(t, "", "POST", "/cli/token", `{"code": "a code", "verifier": "`+verifier+`"}`).want(t, "POST /cli/token", 200, "")
+	if !strings.HasPrefix(got.text("token"), "trt_") || got.text("user.id") != w.people["viewer"].String() {
+		t.Errorf("POST /cli/token = %s, want a token of who has let it in", got.body)
 	}
 }
