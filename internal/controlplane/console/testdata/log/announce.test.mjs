@@ -58,9 +58,11 @@ test("who reads elsewhere in the log is told nothing, nor afterwards what came m
 	announcer.grown(10, false); // before that was said
 	pass();
 	assert.deepEqual(place.said, []);
+	announcer.grown(11, true);
+	pass();
+	assert.deepEqual(place.said, ["line 10"]);
 	announcer.grown(20, false);
 	assert.equal(due.length, 0);
-	announcer.grown(20, true);
 	announcer.grown(21, true);
 	pass();
 	assert.deepEqual(place.said, ["line 20"]);
