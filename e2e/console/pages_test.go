@@ -70,7 +70,7 @@ func estatePages(t *testing.T, h *house) {
 		page{"audit", "/audit", "Ada Lovelace"},
 		page{"members", "/members", "grace@example.com"},
 		page{"account", "/account", "Local user"},
-		page{"not-found", "/no-such-page", "there is no page"},
+		page{"not-found", "/no-such-page", "There is no page"},
 	)
 }
 
@@ -112,6 +112,7 @@ func oncePages(t *testing.T, h *house) {
 		page{"api", "/api/v1/docs", "provisions"},
 	)
 	tab.Visit(h.Runtime().URL)
+	tab.Allow("/ answers 401|htmx:") // what the page asks for while it is left
 	tab.Click("Sign out")
 	tab.Wait(`location.pathname === "/signin"`)
 	h.seen.page(tab, "signed-out")

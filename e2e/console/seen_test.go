@@ -25,6 +25,8 @@ type seen struct {
 var noPage = map[string]string{
 	"GET /assets/":                    "files",
 	"GET /live":                       "a stream",
+	"GET /api/":                       "JSON",
+	"GET /api/v1/provisions/{ref}/":   "the streams below it",
 	"GET /signin/start":               "leads to the issuer",
 	"GET /signin/callback":            "leads on from there",
 	"GET /deploy/declared":            "JSON for the form",

@@ -43,6 +43,7 @@ func signOf(status any) sign {
 // sentence turns a stable word such as "agent_lost" into "Agent lost".
 func sentence(word any) string {
 	words := strings.ToLower(strings.ReplaceAll(text(word), "_", " "))
+	words = strings.ReplaceAll(words, " api ", " API ")
 	if words == "" {
 		return ""
 	}
