@@ -2,9 +2,7 @@ package isolation
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -42,16 +40,9 @@ func withFilesOf(uid int, do func() error) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("act on files as uid %d: leave root's groups: %w", uid, errno)
 	}
-	keep, err := parentSignal()
-	if err != nil {
-		return err
-	}
 	// These report no error; the last one asks what is so.
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(uid), 0, 0)
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
-	if err := keep(); err != nil {
-		return err
-	}
 	// That may have made this process dumpable, see Identity: whatever comes next.
 	if err := process.Undumpable(); err != nil {
 		return err
@@ -69,28 +60,4 @@ func withFilesOf(uid int, do func() error) error {
 		return fmt.Errorf("act on files as uid %d: the agent was started with securebits that keep root's rights to them", uid)
 	}
 	return do()
-}
-
-// parentSignal returns what gives this thread back the signal that it gets when the
-// process's parent ends (PR_SET_PDEATHSIG in prctl(2)). Of a process that was
-// started with one it is the first thread that has it, and the kernel takes it away
-// when that one changes its uid. The process would outlive its parent.
-func parentSignal() (keep func() error, err error) {
-	var signal int32
-	if err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&signal)), 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("ask for the signal of the parent's end: %w", err)
-	}
-	parent := os.Getppid()
-	return func() error {
-		if signal == 0 {
-			return nil
-		}
-		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(signal), 0, 0, 0); err != nil {
-			return fmt.Errorf("keep the signal of the parent's end: %w", err)
-		}
-		if os.Getppid() != parent { // it has ended just now
-			return unix.Kill(os.Getpid(), unix.Signal(signal))
-		}
-		return nil
-	}, nil
 }

@@ -6,9 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,35 +63,6 @@ func TestWithFilesOf(t *testing.T) {
 	want := errors.New("as told")
 	if err := WithFilesOf(uid, func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("WithFilesOf() = %v, want %v", err, want)
-	}
-}
-
-// The first thread of a process is told of its parent's end, also when it was the
-// one that acted as another uid.
-func TestWithFilesOfKeepsTheSignalOfTheParentsEnd(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
-	const uid = 59_982
-	signal := make(chan int32, 1)
-	acted := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and it ends with the goroutine
-		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGURG), 0, 0, 0); err != nil {
-			acted <- err
-			return
-		}
-		acted <- withFilesOf(uid, func() error {
-			var now int32
-			err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
-			signal <- now
-			return err
-		})
-	}()
-	if err := <-acted; err != nil {
-		t.Fatal(err)
-	}
-	if got := <-signal; got != int32(unix.SIGURG) {
-		t.Errorf("the signal of the parent's end = %d, want %d as before", got, unix.SIGURG)
 	}
 }
 
