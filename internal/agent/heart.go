@@ -60,19 +60,13 @@ func (h *heart) unwoken() bool { return h.boot.queue.Attention() == nil }
 
 // run beats until ctx ends.
 func (h *heart) run(ctx context.Context) {
-	busy := true
+	settled := settling{free: debug.FreeOSMemory}
 	loop := h.boot.options.Loops.Begin("heartbeat")
 	defer loop.End()
 	for {
 		loop.Turns(0)
 		next, alive := h.beat(ctx)
-		// Go keeps what it has had of the system's memory for long; an agent
-		// with nothing to do needs a third of it.
-		idle := len(h.boot.hand.claims()) == 0
-		if idle && busy {
-			debug.FreeOSMemory()
-		}
-		busy = !idle
+		settled.look(len(h.boot.hand.claims()) == 0, time.Now())
 		if !alive || !wait(ctx, beatSpacing) {
 			return
 		}
@@ -88,6 +82,33 @@ func (h *heart) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// settleTime is how long an agent has nothing in hand until it counts as idle: less
+// than the time between two heartbeats, and more than what is left to do takes.
+const settleTime = 5 * time.Second
+
+// settling gives memory back, once each time that the agent has come to rest. Go
+// keeps what it has had of the system's for long, and an agent with nothing to do
+// needs a third of it. To do so as soon as nothing is in hand would be too early:
+// what follows, the look at the caches above all, takes as much again.
+type settling struct {
+	free  func()
+	since time.Time // when it was first seen with nothing in hand; zero: it has something
+	done  bool
+}
+
+// look is told, with each heartbeat, whether nothing is in hand.
+func (s *settling) look(idle bool, now time.Time) {
+	switch {
+	case !idle:
+		s.since, s.done = time.Time{}, false
+	case s.since.IsZero():
+		s.since = now
+	case !s.done && now.Sub(s.since) >= settleTime:
+		s.done = true
+		s.free()
 	}
 }
 

@@ -378,3 +378,23 @@ func TestPollerAsksAgainWhenWoken(t *testing.T) {
 		}
 	})
 }
+
+// Memory is given back once, when the agent has had nothing in hand for a while.
+func TestMemoryIsGivenBackWhenSettled(t *testing.T) {
+	t.Parallel()
+	freed := 0
+	s, now := settling{free: func() { freed++ }}, time.Now()
+	for i, step := range []struct {
+		after time.Duration
+		idle  bool
+		want  int
+	}{
+		{0, true, 0}, {time.Second, true, 0}, {settleTime, true, 1}, {settleTime, true, 1},
+		{time.Second, false, 1}, {settleTime, true, 1}, {time.Second, false, 1}, {time.Second, true, 1}, {settleTime, true, 2},
+	} {
+		now = now.Add(step.after)
+		if s.look(step.idle, now); freed != step.want {
+			t.Errorf("step %d: memory was given back %d times, want %d", i+1, freed, step.want)
+		}
+	}
+}

@@ -20,5 +20,7 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: scrapes, Timeout: scrapeLimit,
+		// A compressor takes a megabyte that is kept, for some kilobytes of text.
+		DisableCompression: true,
 	})
 }

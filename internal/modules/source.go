@@ -113,9 +113,11 @@ func withoutSubdirectory(text string) string {
 }
 
 var (
-	registryName = regexp.MustCompile(`^[0-9A-Za-z](?:[0-9A-Za-z_-]{0,62}[0-9A-Za-z])?$`)
+	registryName = regexp.MustCompile(`^[0-9A-Za-z](?:[0-9A-Za-z_-]*[0-9A-Za-z])?$`) // and no longer than maxRegistryName
 	registryHost = regexp.MustCompile(`^[0-9A-Za-z](?:[0-9A-Za-z.-]*[0-9A-Za-z])?(?::[0-9]+)?$`)
 )
+
+const maxRegistryName = 64
 
 // registryAddress reads [HOST/]NAMESPACE/NAME/PROVIDER[//DIRECTORY].
 func registryAddress(text, engine string) (address string, ok bool) {
@@ -132,7 +134,7 @@ func registryAddress(text, engine string) (address string, ok bool) {
 		}
 	}
 	for _, part := range parts[1:] {
-		if !registryName.MatchString(part) {
+		if len(part) > maxRegistryName || !registryName.MatchString(part) {
 			return "", false
 		}
 	}

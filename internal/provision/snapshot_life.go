@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // What a snapshot says of how it is to be run. The database says the same in
@@ -27,12 +28,20 @@ const (
 )
 
 var (
-	ageMessage   = regexp.MustCompile(`^-----BEGIN AGE ENCRYPTED FILE-----\r?\n([A-Za-z0-9+/=]{1,64}\r?\n)+-----END AGE ENCRYPTED FILE-----[\r\n]*$`)
-	requesterKey = regexp.MustCompile(`^(age1[02-9ac-hj-np-z]{58}|ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}( [^\x01-\x1f\x7f-\x{9f}]{1,200})?)$`)
+	ageMessage   = matching(`^-----BEGIN AGE ENCRYPTED FILE-----\r?\n([A-Za-z0-9+/=]{1,64}\r?\n)+-----END AGE ENCRYPTED FILE-----[\r\n]*$`)
+	requesterKey = matching(`^(age1[02-9ac-hj-np-z]{58}|ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}( [^\x01-\x1f\x7f-\x{9f}]{1,200})?)$`)
 	uploadID     = regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`)
 	// stateCommands are those of a StateCommand.
 	stateCommands = []string{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt"}
 )
+
+// matching returns what tells whether a text matches. The pattern is compiled when
+// that is asked first: what these count makes them large, a quarter of a megabyte,
+// and few snapshots and no idle agent need them.
+func matching(pattern string) func(string) bool {
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+	return func(text string) bool { return compiled().MatchString(text) }
+}
 
 // sealed reads the variables that are age messages. What does not fit is not
 // repeated: it may be the secret itself.
@@ -66,7 +75,7 @@ func checkSealed(text string) string {
 	if len(text) > maxSealed {
 		return fmt.Sprintf("%d bytes, at most %d are allowed", len(text), maxSealed)
 	}
-	if !ageMessage.MatchString(text) {
+	if !ageMessage(text) {
 		return `must be an armoured age message, as "trellis seal" makes it`
 	}
 	return ""
@@ -215,7 +224,7 @@ func checkApproval(rule string) string {
 }
 
 func checkRequesterKey(key string) string {
-	if !requesterKey.MatchString(key) {
+	if !requesterKey(key) {
 		return "must be a public key, age1… or ssh-ed25519 …"
 	}
 	return ""
