@@ -38,7 +38,7 @@ func (v *Volume) Replace(t testing.TB, files map[string]string) {
 		t.Fatal(err)
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(fresh, name), []byte(content), 0o440); err != nil {
+		if err := os.WriteFile(filepath.Join(fresh, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// maxConns: one person, and now and then two requests at once.
-	maxConns = 4
 	// statementLimit bounds each statement, as a web request would be bounded.
 	statementLimit = 10 * time.Second
 	// callLimit bounds a whole request, so that a database that has gone
