@@ -74,13 +74,16 @@ fi
 # Go, and the modules of the programs as a proxy serves them, so that compiling
 # downloads nothing. The machine's own cache has them, or gets them.
 goroot=$(go env GOROOT)
-go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base licenses") | key)
+programs=(./cmd/tendril ./cmd/trellis ./scripts/licenses)
+# Not go.sum alone: it may have had what is new in a program, for a test.
+used=$(CGO_ENABLED=0 go list -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' "${programs[@]}" | sort -u)
+go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base $used") | key)
 if ! have "$go"; then
   echo "making an image of $(go env GOVERSION) and the modules" >&2
   modules=$images/modules
   proxy=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)
   GOMODCACHE=$modules GOFLAGS=-modcacherw CGO_ENABLED=0 GOPROXY=$proxy \
-    go list -deps ./cmd/tendril ./cmd/trellis ./scripts/licenses >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
+    go list -deps "${programs[@]}" >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
   tar -C "$goroot" -c --exclude=./test --exclude=./api --exclude=./doc --exclude='*/testdata' --transform 's,^\.,usr/local/go,' . |
     "$docker" import - tendril-test/go-files >/dev/null
   tar -C "$modules/cache/download" -c --exclude=./sumdb --transform 's,^\.,modules,' . | "$docker" import - tendril-test/modules >/dev/null
