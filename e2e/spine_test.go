@@ -162,11 +162,11 @@ func TestLinesComeWhileTerraformRuns(t *testing.T) {
 	}
 }
 
-// Two agents of four slots, 200 provisions on 20 workspaces: each runs once,
+// Two agents of four slots, 100 provisions on 20 workspaces: each runs once,
 // never two at once on a workspace, none left over.
 func TestTwoAgentsShareAQueue(t *testing.T) {
 	t.Parallel()
-	const provisions, workspaces = 200, 20
+	const provisions, workspaces = 100, 20
 	s := site.New(t)
 	journal := filepath.Join(site.Meeting(t), "journal")
 	repo := s.Template("fleet", map[string]string{"main.tf": fmt.Sprintf(`variable "n" { type = number }
