@@ -20,6 +20,6 @@
 // It must not know what the pages are.
 //
 // TENDRIL_TEST_CHROMIUM names the program, where it is none of those that are
-// found by themselves; TENDRIL_TEST_ARTIFACTS the directory for screenshots,
-// where it is not dist/screenshots.
+// found by themselves; TENDRIL_TEST_ARTIFACTS the directory for screenshots, of
+// which there are else those of failures alone, in dist/screenshots.
 package browsertest

@@ -13,16 +13,20 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// artifactsEnv names the directory that screenshots are kept in.
+// artifactsEnv names the directory that screenshots are kept in. Without it, only
+// those of tests that fail are.
 const artifactsEnv = "TENDRIL_TEST_ARTIFACTS"
 
 // tallest bounds a picture: a log of 200,000 lines is not worth one of all.
 const tallest = 3000
 
 // Screenshot keeps a picture of the whole page, under a name to which theme and
-// width are added.
+// width are added, where somebody has said that pictures are wanted.
 func (tab *Tab) Screenshot(name string) {
 	tab.t.Helper()
+	if os.Getenv(artifactsEnv) == "" {
+		return
+	}
 	path, err := tab.picture(tab.ctx, name)
 	if err != nil {
 		tab.t.Fatalf("take a screenshot: %v", err)
