@@ -13,7 +13,7 @@ export PATH := $(TOOLS):$(PATH)
 
 .PHONY: help
 help: ## List what make can do
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 .PHONY: up
 up: build ## Run all of Tendril on this machine: Postgres, console, agent (Ctrl-C ends it)
@@ -68,6 +68,10 @@ test-direct:
 .PHONY: test-https
 test-https:
 	@MAKEFLAGS= TENDRIL_TEST_QUEUE=https go test -race -timeout 20m -skip '^($(NOT_OF_THE_QUEUE))' $(TESTARGS) ./e2e/chaos
+
+.PHONY: screenshots
+screenshots: deps ## Keep a picture of each page of the console in dist/screenshots, in both themes and at two widths
+	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' go test -race -count=1 -timeout 20m $(TESTARGS) ./e2e/console
 
 .PHONY: chaos
 chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https: by way of trellis serve
