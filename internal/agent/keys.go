@@ -34,6 +34,7 @@ type keys struct {
 	told     bool // that the file cannot be used
 	ask      bool // the database knows another public half than own's
 	askAgain time.Time
+	refused  bool // that it refuses to register this agent anew is told
 }
 
 // held are the identities, the current one first.
@@ -74,8 +75,14 @@ func (k *keys) renew(ctx context.Context, now time.Time, register func(context.C
 	}
 	registration, err := register(ctx)
 	if err != nil {
-		return // the next heartbeat meets the same, and tells
+		// Of a database that is away heartbeats tell; this they may not meet.
+		if queue.KindOf(err) == queue.Refused && !k.refused {
+			k.refused = true
+			k.log.Warn("the database refuses to register this agent anew, so it does not learn the cluster's key; trying again with each heartbeat", "error", err)
+		}
+		return
 	}
+	k.refused = false
 	was := k.clusterKey()
 	k.registered(registration.ClusterKey, now)
 	if registration.ClusterKey != was && registration.ClusterKey == k.held().Public() {

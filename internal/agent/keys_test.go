@@ -130,3 +130,33 @@ func TestIdentitiesThatCannotBeReadAgain(t *testing.T) {
 		t.Errorf("the log is\n%swant a warning of the second time as well", r.log)
 	}
 }
+
+// Heartbeats may be well where a registration is refused: somebody who looks why
+// the new key does not come finds it in the log, once.
+func TestRefusedRegistrationIsTold(t *testing.T) {
+	t.Parallel()
+	own, fresh := seal.Identities{newIdentity(t)}, seal.Identities{newIdentity(t)}
+	var log bytes.Buffer
+	k := &keys{
+		identity: Identity{File: "/identity", Text: own[0].String(), Read: func() (string, error) { return fresh[0].String(), nil }},
+		public:   queue.NewPublicKey(own.Public()), own: own, cluster: own.Public(), log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	answer := error(&queue.Error{Kind: queue.Unavailable, Message: "away"})
+	register := func(context.Context) (queue.Registration, error) {
+		return queue.Registration{ClusterKey: own.Public()}, answer
+	}
+	for _, step := range []struct {
+		answer error
+		want   int
+	}{
+		{answer, 0}, {&queue.Error{Kind: queue.Refused, Message: "the name is taken"}, 1},
+		{&queue.Error{Kind: queue.Refused, Message: "the name is taken"}, 1},
+		{nil, 1}, {&queue.Error{Kind: queue.Refused, Message: "the name is taken"}, 2},
+	} {
+		answer = step.answer
+		k.renew(t.Context(), k.askAgain, register)
+		if got := strings.Count(log.String(), "the name is taken"); got != step.want {
+			t.Errorf("after %v it has told %d times, want %d:\n%s", step.answer, got, step.want, &log)
+		}
+	}
+}
