@@ -179,7 +179,6 @@ func TestHostileChild(t *testing.T) {
 	}
 }
 
-// Nobody reaches an internal network by the URL of a template.
 // A child whose trellis was killed does not stay, nor does what it fetched.
 func TestChildOfNobody(t *testing.T) {
 	t.Parallel()
@@ -225,6 +224,7 @@ func TestChildOfNobody(t *testing.T) {
 	}
 }
 
+// Nobody reaches an internal network by the URL of a template.
 func TestPublicAddressesOnly(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]bool{
