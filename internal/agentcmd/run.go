@@ -144,7 +144,7 @@ func opener(c config.Config, log *slog.Logger) func(queue.Agent) (queue.Queue, e
 	return func(a queue.Agent) (queue.Queue, error) {
 		if c.Queue.OverHTTP() {
 			return rpcqueue.New(rpcqueue.Options{
-				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), TokenNow: token.now, Agent: a,
+				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), TokenNow: token.now, Agent: a, Log: log,
 			})
 		}
 		// Not the run's context: the queue is needed until the drain is over,

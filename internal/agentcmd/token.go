@@ -28,7 +28,7 @@ func (t *tokens) now() string {
 		t.log.Warn("the cluster's token cannot be read again; the last one is used", "error", err)
 	case err == nil && read != t.newest:
 		t.newest = read
-		t.log.Info("the cluster's token has changed in its file; the new one is used from now on")
+		t.log.Info("the cluster's token has changed in its file")
 	}
 	t.told = err != nil
 	return t.newest.Reveal()

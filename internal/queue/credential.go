@@ -3,45 +3,100 @@ package queue
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
+	"slices"
 	"sync"
+
+	"github.com/google/uuid"
 )
 
 // Credential is what an agent shows of its cluster's token: the hash of it. The
-// token may be changed while the agent runs. It is safe for concurrent use.
+// token may be changed while the agent runs, its cluster may not. It is safe for
+// concurrent use.
 type Credential struct {
 	now func() string
+	log *slog.Logger
 
-	mu    sync.Mutex
-	token string
-	hash  string
-	shown []string // tokens and hashes that there have been, the newest last
+	mu      sync.Mutex
+	token   string
+	hash    string
+	cluster uuid.UUID // in which the agent has registered
+	foreign string    // a token of another one, of which the log has been told
+	shown   []string  // tokens and hashes that there have been, the newest last
 }
 
 // NewCredential returns the credential of a token; now is asked for it by Renew,
-// nil: it stays.
-func NewCredential(token string, now func() string) *Credential {
-	c := &Credential{now: now}
+// nil: it stays. The log is told of a token that is not taken; nil: nobody is.
+func NewCredential(token string, now func() string, log *slog.Logger) *Credential {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c := &Credential{now: now, log: log}
 	c.take(token)
 	return c
 }
 
-// Renew takes the token as it is now.
-func (c *Credential) Renew() {
+// Registered notes whose token it is.
+func (c *Credential) Registered(cluster uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cluster = cluster
+}
+
+// Renew takes the token as it is now, unless it is one of another cluster than the
+// agent has registered in: what runs is of that one, and the database would not
+// know its claims any more. whose asks the database by a hash.
+func (c *Credential) Renew(whose func(hash string) (Standing, error)) {
 	if c.now == nil {
 		return
 	}
 	token := c.now()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if token != c.token {
-		c.take(token)
+	cluster, known := c.cluster, token == c.token || token == c.foreign
+	if token == c.token {
+		c.foreign = ""
 	}
+	if !known {
+		c.show(token) // before anybody hears of it
+	}
+	c.mu.Unlock()
+	if known {
+		return
+	}
+	if cluster != uuid.Nil {
+		standing, err := whose(hashOf(token))
+		switch {
+		case err != nil && KindOf(err) == Unavailable:
+			return // until it can be asked
+		case err == nil && standing.ClusterID != cluster:
+			c.log.Error("the new token is another cluster's and is not used; the last one is. To have this agent work for that cluster, start it anew",
+				"token_of", standing.ClusterName)
+			c.mu.Lock()
+			c.foreign = token
+			c.mu.Unlock()
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.take(token)
 }
 
 func (c *Credential) take(token string) {
+	c.token, c.hash, c.foreign = token, hashOf(token), ""
+	c.show(token)
+}
+
+// show notes a token that others may speak of from now on.
+func (c *Credential) show(token string) {
+	if !slices.Contains(c.shown, token) {
+		c.shown = append(c.shown, hashOf(token), token)
+	}
+}
+
+func hashOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
-	c.token, c.hash = token, hex.EncodeToString(sum[:])
-	c.shown = append(c.shown, c.hash, c.token)
+	return hex.EncodeToString(sum[:])
 }
 
 // Hash is sha256(token) in hexadecimal, which is all that leaves this process.

@@ -43,8 +43,8 @@ type Options struct {
 	Agent    queue.Agent
 	// CallTimeout bounds each call; 15 s when zero.
 	CallTimeout time.Duration
-	// Log is told when LISTEN does not work, which no call would notice. May be
-	// nil.
+	// Log is told when LISTEN does not work, which no call would notice, and of a
+	// token that is not taken. May be nil.
 	Log *slog.Logger
 }
 
@@ -88,7 +88,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow), agent: o.Agent, timeout: timeout}
+	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout}
 	if o.ListenURL != "off" {
 		listenNow := o.URLNow
 		if o.ListenURL != "" {
@@ -149,7 +149,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 }
 
 func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
-	q.credential.Renew()
+	q.renew(ctx)
 	about, err := json.Marshal(as)
 	if err != nil {
 		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
@@ -166,6 +166,7 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 		"SELECT public.register_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about)); err != nil {
 		return queue.Registration{}, err
 	}
+	q.credential.Registered(reply.ClusterID)
 	if q.listener != nil {
 		q.listener.watch(reply.ClusterID)
 	}
@@ -177,12 +178,21 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 
 // Standing implements queue.Queue.
 func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
+	return q.standing(ctx, q.credential.Hash())
+}
+
+// renew takes the token as it is now.
+func (q *Queue) renew(ctx context.Context) {
+	q.credential.Renew(func(hash string) (queue.Standing, error) { return q.standing(ctx, hash) })
+}
+
+func (q *Queue) standing(ctx context.Context, hash string) (queue.Standing, error) {
 	about, err := json.Marshal(q.agent)
 	if err != nil {
 		return queue.Standing{}, fmt.Errorf("encode the agent's description: %w", err)
 	}
 	var s queue.Standing
-	err = q.call(ctx, "ask how the agent stands", &s, "SELECT public.check_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about))
+	err = q.call(ctx, "ask how the agent stands", &s, "SELECT public.check_agent($1, $2::text::jsonb)", hash, string(about))
 	return s, err
 }
 
@@ -191,7 +201,7 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 	if claims == nil {
 		claims = []uuid.UUID{} // not NULL
 	}
-	q.credential.Renew()
+	q.renew(ctx)
 	var reply struct {
 		Cancel    []uuid.UUID `json:"cancel"`
 		Lost      []uuid.UUID `json:"lost"`

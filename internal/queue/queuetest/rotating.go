@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
@@ -23,7 +24,26 @@ func Rotates(t *testing.T, w *World, q queue.Queue, set func(token string)) {
 		t.Fatalf("Heartbeat(the new token) = %v, want nil", err)
 	}
 	w.Deploy(t, "a")
-	if a, err := q.Claim(t.Context(), uuid.New()); err != nil || a == nil {
+	claim := uuid.New()
+	if a, err := q.Claim(t.Context(), claim); err != nil || a == nil {
 		t.Errorf("Claim(the new token) = %v, %v, want the provision", a, err)
+	}
+
+	// What runs is this cluster's: another one knows nothing of it.
+	_, foreign := w.NewCluster(t, "other")
+	set(foreign)
+	if pulse, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil || len(pulse.Lost) != 0 {
+		t.Errorf("Heartbeat(another cluster's token) = %+v, %v, want it sent with the last token, and nothing lost", pulse, err)
+	}
+	if _, err := q.AppendLog(t.Context(), claim, 1, []provision.LogChunk{{Stream: provision.Stdout, Text: "line\n"}}); err != nil {
+		t.Errorf("AppendLog(another cluster's token) = %v, want the line stored", err)
+	}
+	if got, err := q.Register(t.Context()); err != nil || got.ClusterID != w.Cluster {
+		t.Errorf("Register(another cluster's token) = %+v, %v, want the cluster that it was", got, err)
+	}
+	last := w.Text(t, "SELECT token FROM public.rotate_cluster_token($1, '0 seconds')", w.Cluster)
+	set(last)
+	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+		t.Errorf("Heartbeat(this cluster's token again) = %v, want nil", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -43,7 +44,9 @@ type Options struct {
 	// TokenNow is asked for it again before each registration and heartbeat; nil: it
 	// stays.
 	TokenNow func() string
-	Agent    queue.Agent
+	// Log is told of a token that is not taken. May be nil.
+	Log   *slog.Logger
+	Agent queue.Agent
 	// CallTimeout bounds each call; 15 s when zero.
 	CallTimeout time.Duration
 }
@@ -81,7 +84,7 @@ func New(o Options) (*Queue, error) {
 	}
 	return &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
-		header: newHeader(o), apiKey: o.APIKey, credential: queue.NewCredential(o.Token, o.TokenNow), agent: o.Agent, timeout: timeout,
+		header: newHeader(o), apiKey: o.APIKey, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout,
 	}, nil
 }
 
@@ -100,7 +103,7 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 }
 
 func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
-	q.credential.Renew()
+	q.renew(ctx)
 	var reply registration
 	err := q.call(ctx, "register with the database", "register_agent", struct {
 		Hash  string      `json:"p_token_hash"`
@@ -109,6 +112,7 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 	if err != nil {
 		return queue.Registration{}, err
 	}
+	q.credential.Registered(reply.ClusterID)
 	return queue.Registration{
 		ClusterID: reply.ClusterID, ClusterName: reply.ClusterName, Contract: reply.Contract,
 		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease), ClusterKey: reply.ClusterKey,
@@ -117,11 +121,20 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 
 // Standing implements queue.Queue.
 func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
+	return q.standing(ctx, q.credential.Hash())
+}
+
+// renew takes the token as it is now.
+func (q *Queue) renew(ctx context.Context) {
+	q.credential.Renew(func(hash string) (queue.Standing, error) { return q.standing(ctx, hash) })
+}
+
+func (q *Queue) standing(ctx context.Context, hash string) (queue.Standing, error) {
 	var reply standing
 	err := q.call(ctx, "ask how the agent stands", "check_agent", struct {
 		Hash  string      `json:"p_token_hash"`
 		Agent queue.Agent `json:"p_agent"`
-	}{q.credential.Hash(), q.agent}, &reply)
+	}{hash, q.agent}, &reply)
 	return queue.Standing(reply), err
 }
 
@@ -136,7 +149,7 @@ func (q *Queue) caller() caller { return caller{q.credential.Hash(), q.agent.Ins
 
 // Heartbeat implements queue.Queue.
 func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
-	q.credential.Renew()
+	q.renew(ctx)
 	var reply pulse
 	err := q.call(ctx, "send a heartbeat", "agent_heartbeat", struct {
 		caller
