@@ -85,6 +85,12 @@ func TestDeployInABrowser(t *testing.T) {
 	tab.Wait(`document.querySelectorAll(".choice").length === 1 && location.search.includes("q=netw") && document.activeElement.id === "q"`)
 	tab.Visit(tab.URL())
 	tab.WaitText("1 of 31 templates")
+	tab.Fill("Search the templates", "network")
+	tab.Wait(`location.search.includes("q=network")`)
+	browsertest.Eval[bool](tab, `(window.before = true, location.hash = "main", true)`) // as "Skip to the content" has it
+	tab.Wait(`location.hash === "#main"`)
+	browsertest.Eval[bool](tab, `(history.back(), true)`)
+	tab.Wait(`!window.before && document.readyState === "complete" && document.querySelector("header") && document.getElementById("q").value === "network"`)
 	tab.Click("network")
 	tab.WaitText("To be filled in")
 
