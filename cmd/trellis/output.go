@@ -97,7 +97,7 @@ func (a *app) tableLine(line, last string) string {
 func row(cells ...any) string {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
-		texts[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(cell))
+		texts[i] = strings.NewReplacer("\t", " ", "\n", " ", "\v", " ", "\f", " ").Replace(fmt.Sprint(cell)) // all that tabwriter parts by
 	}
 	return strings.Join(texts, "\t")
 }

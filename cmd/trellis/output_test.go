@@ -10,13 +10,13 @@ import (
 // elsewhere a row is one line, for programs.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	rows := []string{row("a", "short"), row("bbbb", "a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J")}
+	rows := []string{row("a\f", "short"), row("b\vbb", "a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J")}
 	for _, c := range []struct {
 		tty  bool
 		want string
 	}{
-		{true, "NAME  WHERE\na     short\nbbbb\n    a last cell that is long, and has words to break it at,\n    for this is more than 60 columns[2J\n"},
-		{false, "NAME  WHERE\na     short\nbbbb  a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J\n"},
+		{true, "NAME  WHERE\na     short\nb bb\n    a last cell that is long, and has words to break it at,\n    for this is more than 60 columns[2J\n"},
+		{false, "NAME  WHERE\na     short\nb bb  a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J\n"},
 	} {
 		var out bytes.Buffer
 		a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out, tty: c.tty, width: func() int { return 60 }}, terminal{Writer: &out})
