@@ -95,12 +95,14 @@ type Pausing struct {
 	Reason string     `db:"reason"`
 }
 
-// PausedBy tells who paused a cluster last; nil for who is no admin there.
+// PausedBy tells who paused a cluster last; nil for who is no admin there, and where
+// so much was done since that looking for it would take long.
 func (s *Store) PausedBy(ctx context.Context, org, cluster uuid.UUID) (*Pausing, error) {
 	found, err := rows[Pausing](ctx, s, "see who paused the cluster", `
 		SELECT e.actor, coalesce(nullif(p.name, ''), p.email, '') AS name, coalesce(e.detail ->> 'reason', '') AS reason
-		FROM public.audit_events e LEFT JOIN public.people p ON p.org_id = e.org_id AND p.user_id = e.actor
-		WHERE e.org_id = $1 AND e.action = 'pause_cluster' AND e.object_id = $2 ORDER BY e.id DESC LIMIT 1`, org, cluster)
+		FROM (SELECT * FROM public.audit_events WHERE org_id = $1 ORDER BY id DESC LIMIT $3) e
+		LEFT JOIN public.people p ON p.org_id = e.org_id AND p.user_id = e.actor
+		WHERE e.action = 'pause_cluster' AND e.object_id = $2 ORDER BY e.id DESC LIMIT 1`, org, cluster, 10*Window)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
