@@ -58,7 +58,7 @@ LONGEST := ./sql ./e2e/... ./cmd/... ./internal/executor ./internal/terraform ./
 # once what both are compiled of is there.
 .PHONY: test
 test: deps ## Run every test, with the race detector, the faults over HTTPS too; installs what they need
-	@go test -race -run '^$$' ./e2e/chaos >/dev/null
+	@go test -race -run '^$$' ./e2e/chaos >/dev/null 2>&1 || true # what is wrong is said below, beside the rest
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-direct test-https
 
 .PHONY: test-direct

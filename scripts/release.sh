@@ -56,7 +56,7 @@ for platform in $platforms; do
     built+=("$out/$name")
   done
 done
-GOFLAGS=-mod=readonly go run ./scripts/licenses -sbom "$version" "${built[@]}"
+GOFLAGS=-mod=readonly go run -trimpath ./scripts/licenses -sbom "$version" "${built[@]}"
 
 for chart in charts/*/Chart.yaml; do
   name=$(basename "$(dirname "$chart")")
