@@ -41,8 +41,10 @@ func oneDatabase(from, url, fromFile, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: the file %s %w", fromFile, file, err)
 	}
-	// The error must not show it: it has a password in it.
-	if url = strings.TrimSpace(text); url == "" || strings.ContainsFunc(url, unicode.IsControl) {
+	// The error must not show it: it has a password in it, or is one by mistake, of
+	// which nobody would know what to take out.
+	url = strings.TrimSpace(text)
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") || strings.ContainsFunc(url, unicode.IsControl) {
 		return "", fmt.Errorf("%s: the file %s must hold one line, postgres://USER:PASSWORD@HOST/DATABASE", fromFile, file)
 	}
 	return url, nil

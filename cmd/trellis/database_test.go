@@ -28,8 +28,8 @@ func TestDatabaseURLFile(t *testing.T) {
 	if err := os.Symlink("..v1", filepath.Join(dir, "..data")); err != nil {
 		t.Fatal(err)
 	}
-	file, lines, empty := filepath.Join(dir, "url"), filepath.Join(dir, "lines"), filepath.Join(dir, "empty")
-	for name, text := range map[string]string{lines: url + "\nmore", empty: "\n"} {
+	file, lines, empty, password := filepath.Join(dir, "url"), filepath.Join(dir, "lines"), filepath.Join(dir, "empty"), filepath.Join(dir, "password")
+	for name, text := range map[string]string{lines: url + "\nmore", empty: "\n", password: "s3cret\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +49,7 @@ func TestDatabaseURLFile(t *testing.T) {
 		{"", "serve --database-url-file " + filepath.Join(dir, "open"), exitFailed, "defaultMode: 0440"},
 		{"", "serve --database-url-file " + lines, exitFailed, "must hold one line"},
 		{"", "migrate --database-url-file " + empty, exitFailed, "must hold one line"},
+		{"", "serve --database-url-file " + password, exitFailed, "must hold one line"},
 		{"TRELLIS_DATABASE_URL_FILE=" + dir, "link --public-url https://a.example", exitFailed, "TRELLIS_DATABASE_URL_FILE: the file " + dir + " is not a regular file"},
 		{"TRELLIS_DATABASE_URL_FILE=" + file, "status", exitUsage, "TRELLIS_DATABASE_URL_FILE is for up, serve, migrate, gc, link and admin"},
 		{"", "status --database-url-file " + file, exitUsage, "this asks a server"},
