@@ -90,7 +90,7 @@ func roles() map[string]func() error {
 		onMainThread: func() error {
 			runtime.UnlockOSThread() // what is started here would begin on it
 			for range 20 {
-				if err := WithFilesOf(60708, func() error {
+				if err := WithFilesOf(59987, func() error {
 					if unix.Gettid() == unix.Getpid() {
 						return errors.New("the main thread has other rights now")
 					}
