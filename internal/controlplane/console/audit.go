@@ -48,7 +48,11 @@ func (c *console) audit(w http.ResponseWriter, r *request) error {
 	q := r.URL.Query()
 	d.Action, d.Object, d.Actor = q.Get("action"), q.Get("object"), q.Get("actor")
 	f := store.AuditFilter{Action: d.Action, Object: d.Object}
-	f.Actor, _ = uuid.Parse(d.Actor)                       // what is no id is no filter
+	if actor, err := uuid.Parse(d.Actor); err == nil && actor != uuid.Nil {
+		f.Actor = actor
+	} else {
+		d.Actor = "" // what is no id is no filter
+	}
 	before, _ := strconv.ParseInt(q.Get("before"), 10, 64) // likewise: the first page
 	deeds, next, err := r.store.Audit(r.Context(), r.org.ID, f, before, rowsOfPage)
 	if err != nil {

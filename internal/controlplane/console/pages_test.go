@@ -104,6 +104,13 @@ func TestAudit(t *testing.T) {
 		t.Errorf("GET /audit?action=pause_cluster = %s, want that action alone", page)
 	}
 	e.Exec(t, "INSERT INTO public.audit_events (org_id, action, object, detail) SELECT $1, 'many', 'org', jsonb_build_object('n', n) FROM generate_series(1, 120) n", e.Org)
+	const only = "Only what <bdi>"
+	if page = e.get(t, e.admin, "/audit?actor="+e.admin.ID.String()); !strings.Contains(page, only) {
+		t.Error("the audit of one person does not say whose it is")
+	}
+	if page = e.get(t, e.admin, "/audit?actor=nobody"); strings.Contains(page, only) || strings.Contains(page, `name="actor"`) {
+		t.Error("the audit of what is no person's id has all, and says that it is of one person")
+	}
 	seen, path := map[string]bool{}, "/audit?action=many"
 	for range 5 {
 		page = e.get(t, e.admin, path)
