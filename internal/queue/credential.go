@@ -21,7 +21,7 @@ type Credential struct {
 	token   string
 	hash    string
 	cluster uuid.UUID // in which the agent has registered
-	foreign string    // a token of another one, of which the log has been told
+	told    string    // a token that is not taken, of which the log has been told
 	shown   []string  // tokens and hashes that there have been, the newest last
 }
 
@@ -43,20 +43,20 @@ func (c *Credential) Registered(cluster uuid.UUID) {
 	c.cluster = cluster
 }
 
-// Renew takes the token as it is now, unless it is one of another cluster than the
-// agent has registered in: what runs is of that one, and the database would not
-// know its claims any more. whose asks the database by a hash.
+// Renew takes the token as it is now, once the database knows it as one of the
+// cluster that the agent has registered in. What runs is of that one: another would
+// not know its claims, and with a token that is mistyped its leases would end while
+// the last one may be good for hours. whose asks the database by a hash.
 func (c *Credential) Renew(whose func(hash string) (Standing, error)) {
 	if c.now == nil {
 		return
 	}
 	token := c.now()
 	c.mu.Lock()
-	cluster, known := c.cluster, token == c.token || token == c.foreign
-	if token == c.token {
-		c.foreign = ""
-	}
-	if !known {
+	cluster, known := c.cluster, token == c.token
+	if known {
+		c.told = ""
+	} else {
 		c.show(token) // before anybody hears of it
 	}
 	c.mu.Unlock()
@@ -64,16 +64,14 @@ func (c *Credential) Renew(whose func(hash string) (Standing, error)) {
 		return
 	}
 	if cluster != uuid.Nil {
-		standing, err := whose(hashOf(token))
-		switch {
+		switch standing, err := whose(hashOf(token)); {
+		case err != nil && KindOf(err) == Unauthorized:
+			c.tell(token, "the new token is not accepted; the last one is used until it is", "error", err)
+			return
 		case err != nil && KindOf(err) == Unavailable:
-			return // until it can be asked
+			return // heartbeats tell
 		case err == nil && standing.ClusterID != cluster:
-			c.log.Error("the new token is another cluster's and is not used; the last one is. To have this agent work for that cluster, start it anew",
-				"token_of", standing.ClusterName)
-			c.mu.Lock()
-			c.foreign = token
-			c.mu.Unlock()
+			c.tell(token, "the new token is another cluster's; the last one is used. To have this agent work for that cluster, start it anew", "token_of", standing.ClusterName)
 			return
 		}
 	}
@@ -82,8 +80,19 @@ func (c *Credential) Renew(whose func(hash string) (Standing, error)) {
 	c.take(token)
 }
 
+// tell tells the log once why a token is not taken.
+func (c *Credential) tell(token, why string, about ...any) {
+	c.mu.Lock()
+	fresh := c.told != token
+	c.told = token
+	c.mu.Unlock()
+	if fresh {
+		c.log.Error(why, about...)
+	}
+}
+
 func (c *Credential) take(token string) {
-	c.token, c.hash, c.foreign = token, hashOf(token), ""
+	c.token, c.hash, c.told = token, hashOf(token), ""
 	c.show(token)
 }
 

@@ -1,6 +1,7 @@
 package pgqueue_test
 
 import (
+	"bytes"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -94,14 +95,22 @@ func TestChangedPassword(t *testing.T) {
 func TestRotatedToken(t *testing.T) {
 	t.Parallel()
 	w := queuetest.NewWorld(t)
-	token := changeable(w.Token)
+	token, log := changeable(w.Token), bytes.Buffer{}
 	q, err := pgqueue.New(t.Context(), pgqueue.Options{
 		URL: w.AgentURL(t), ListenURL: "off", Token: w.Token, TokenNow: func() string { return *token.Load() },
-		Agent: queuetest.NewAgent("one"), Log: slog.New(slog.DiscardHandler),
+		Agent: queuetest.NewAgent("one"), Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(q.Close)
 	queuetest.Rotates(t, w, q, token.set)
+	for why, times := range map[string]int{"is another cluster's": 2, "is not accepted": 1} { // the first may come again after the other
+		if got := strings.Count(log.String(), why); got < 1 || got > times {
+			t.Errorf("the log says %d times that the token %s, want each token told of once:\n%s", got, why, &log)
+		}
+	}
+	if strings.Contains(log.String(), "tnd_") {
+		t.Errorf("the log has a token:\n%s", &log)
+	}
 }

@@ -29,12 +29,18 @@ func Rotates(t *testing.T, w *World, q queue.Queue, set func(token string)) {
 		t.Errorf("Claim(the new token) = %v, %v, want the provision", a, err)
 	}
 
-	// What runs is this cluster's: another one knows nothing of it.
+	// What runs is this cluster's: another one knows nothing of it, and a mistyped
+	// token must not end its lease.
 	_, foreign := w.NewCluster(t, "other")
-	set(foreign)
-	if pulse, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil || len(pulse.Lost) != 0 {
-		t.Errorf("Heartbeat(another cluster's token) = %+v, %v, want it sent with the last token, and nothing lost", pulse, err)
+	for what, token := range map[string]string{"another cluster's": foreign, "a mistyped": fresh[:len(fresh)-1]} {
+		for range 2 {
+			set(token)
+			if pulse, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil || len(pulse.Lost) != 0 {
+				t.Errorf("Heartbeat(%s token) = %+v, %v, want it sent with the last token, and nothing lost", what, pulse, err)
+			}
+		}
 	}
+	set(foreign)
 	if _, err := q.AppendLog(t.Context(), claim, 1, []provision.LogChunk{{Stream: provision.Stdout, Text: "line\n"}}); err != nil {
 		t.Errorf("AppendLog(another cluster's token) = %v, want the line stored", err)
 	}
