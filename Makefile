@@ -13,7 +13,7 @@ export PATH := $(TOOLS):$(PATH)
 
 .PHONY: help
 help: ## List what make can do
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 .PHONY: up
 up: build ## Run all of Tendril on this machine: Postgres, console, agent (Ctrl-C ends it)
