@@ -56,10 +56,10 @@ func testServeTakesAChangedPassword(t *testing.T, runtime instance.Runtime) {
 			if err := conn.QueryRow(t.Context(), "SELECT coalesce(array_agg(DISTINCT application_name ORDER BY application_name), '{}') FROM pg_stat_activity WHERE usename = $1", user).Scan(&kinds); err != nil {
 				t.Fatal(err)
 			}
-			ready, _ := ask(t, monitor+"/readyz")
-			health, _ := ask(t, public+"/healthz")
-			_, metrics := ask(t, monitor+"/metrics")
-			_, _ = ask(t, public+"/api/v1/provisions") // by the pool for people
+			ready, _ := ask(t, http.MethodGet, monitor+"/readyz", "")
+			health, _ := ask(t, http.MethodGet, public+"/healthz", "")
+			_, metrics := ask(t, http.MethodGet, monitor+"/metrics", "")
+			_, _ = ask(t, http.MethodGet, public+"/api/v1/provisions", "") // by the pool for people
 			last = strings.Join(kinds, ", ")
 			return ready == http.StatusOK && health == http.StatusOK && strings.Contains(metrics, "\ntrellis_live_listening 1\n") &&
 				last == "trellis, trellis gateway, trellis live, trellis serve"
@@ -71,7 +71,7 @@ func testServeTakesAChangedPassword(t *testing.T, runtime instance.Runtime) {
 	exec("ALTER ROLE rotated PASSWORD 's3cret-two'")
 	cut("rotated")
 	eventually(t, "a database that lets nobody in", s.said.String, func() bool {
-		ready, _ := ask(t, monitor+"/readyz")
+		ready, _ := ask(t, http.MethodGet, monitor+"/readyz", "")
 		return ready == http.StatusServiceUnavailable
 	})
 	secret.Replace(t, as("rotated", "s3cret-two"))
@@ -102,9 +102,10 @@ func address(s *session, text string) string {
 	return regexp.MustCompile(text + `.* url=(http://[0-9.:]+)`).FindStringSubmatch(s.said.String())[1]
 }
 
-func ask(t *testing.T, url string) (int, string) {
+// ask sends one request over a connection of its own, and returns the answer.
+func ask(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +115,9 @@ func ask(t *testing.T, url string) (int, string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(answer)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -80,18 +79,8 @@ func testServeBesideUp(t *testing.T, stack *session, runtime instance.Runtime) {
 func wantCall(t *testing.T, url string) {
 	t.Helper()
 	body := `{"p_token_hash":"` + strings.Repeat("ab", 32) + `","p_instance":"a6000000-0000-4000-8000-000000000001","p_boot":"b0000000-0000-4000-8000-000000000001","p_claims":[]}`
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/rest/v1/rpc/agent_heartbeat", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Close = true
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusUnauthorized || !strings.Contains(string(answer), "token_invalid") {
-		t.Errorf("agent_heartbeat of a stranger at %s = %d %s, %v, want 401 token_invalid", url, response.StatusCode, answer, err)
+	status, answer := ask(t, http.MethodPost, url+"/rest/v1/rpc/agent_heartbeat", body)
+	if status != http.StatusUnauthorized || !strings.Contains(answer, "token_invalid") {
+		t.Errorf("agent_heartbeat of a stranger at %s = %d %s, want 401 token_invalid", url, status, answer)
 	}
 }
