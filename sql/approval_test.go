@@ -79,6 +79,9 @@ func TestApprovalRules(t *testing.T) {
 		{"always", "destructive", "never", "apply", "always"}, {"never", "always", "destructive", "apply", "always"}, {"destructive", "never", "always", "destroy", "always"},
 		{"never", "destructive", "never", "destroy", "destructive"}, {"never", "never", "never", "destroy", "never"},
 		{"always", "always", "always", "plan", "never"}, {"always", "always", "always", "refresh", "never"},
+		{"always", "never", "never", `state rm`, "always"}, {"never", "destructive", "never", `state rm`, "destructive"},
+		{"never", "never", "destructive", `state rollback`, "destructive"}, {"never", "always", "never", `state rollback`, "always"}, {"never", "never", "never", `state rollback`, "never"},
+		{"always", "always", "always", `state list`, "never"},
 	} {
 		for _, destroys := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d destroys %t", i, destroys), func(t *testing.T) {
@@ -90,21 +93,27 @@ func TestApprovalRules(t *testing.T) {
 				for name, source := range map[string][2]string{"ours": {"https://GIT.example/acme/envtempl.git", test.template}, "another": {"https://git.example/acme/other", "always"}} {
 					mustAs[uuid.UUID](t, w, w.adminID, "SELECT public.save_template(p_org => $1, p_name => $2, p_repo => $3, p_version => 'v9', p_approval => $4)", w.org, name, source[0], source[1])
 				}
-				w.ask(t, test.operation, snapshotWith("a", fmt.Sprintf(`"approval": %q`, test.snapshot)))
+				operation, command, _ := strings.Cut(test.operation, " ")
+				more := map[string]string{"": "", "rm": `, "state": {"command": "rm", "args": ["a.b"]}`, "rollback": `, "state": {"command": "rollback", "version": 1}`, "list": `, "state": {"command": "list"}`}[command]
+				mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, $2, $3)",
+					w.cluster, operation, snapshotWith("a", fmt.Sprintf(`"approval": %q`, test.snapshot)+more))
 				claim := uuid.New()
 				var got string
 				if err := agent.call(t, &got, "SELECT approval FROM public.fetch_next_provision($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, claim); err != nil || got != test.want {
 					t.Errorf("approval of the claim = %s, %v, want %s of %v", got, err, test.want, rules)
+				}
+				if command == "list" {
+					return // which changes nothing
 				}
 				// Nothing told of the plan is no word that it destroys nothing.
 				before := agent.report(t, claim, "PROCESSING", applying)
 				agent.mustReport(t, claim, "PROCESSING", planned(destroys))
 				after := agent.report(t, claim, "PROCESSING", applying)
 				switch {
-				case test.operation == "plan" || test.operation == "refresh":
+				case operation == "plan" || operation == "refresh":
 					wantRefusal(t, before, "PT409", "operation_refused")
 					wantRefusal(t, after, "PT409", "operation_refused")
-				case test.want == "always", test.want == "destructive" && (destroys || test.operation == "destroy"):
+				case test.want == "always", test.want == "destructive" && (destroys || operation == "destroy" || command == "rollback"):
 					wantRefusal(t, before, "PT409", "approval_needed")
 					wantRefusal(t, after, "PT409", "approval_needed")
 				case test.want == "destructive":

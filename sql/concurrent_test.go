@@ -33,7 +33,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	db := pgtest.New(t, migrated)
 	own := db.Conn(t)
 	countCalls(t, own, "cut_future_stamps(timestamptz, interval)", "void")
-	countCalls(t, own, "reap_claim(uuid, uuid)", "int")
+	countCalls(t, own, "reap_claim(uuid, uuid, timestamptz)", "int")
 	countCalls(t, own, "settle_due(int)", "int")
 	countCalls(t, own, "try_again(uuid, text)", "void")
 	mustExec(t, own, "UPDATE tendril.settings SET retry_after = '20 milliseconds'")

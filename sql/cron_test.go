@@ -39,13 +39,14 @@ func TestCron(t *testing.T) {
 	reap := cronJob{"tendril-reap", "* * * * *", "SELECT tendril.reap()", "owner", "postgres"}
 	drift := cronJob{"tendril-drift", "* * * * *", "SELECT tendril.queue_drift()", "owner", "postgres"}
 	inspect := cronJob{"tendril-inspect", "* * * * *", "SELECT tendril.hand_inspections()", "owner", "postgres"}
-	expire := cronJob{"tendril-expire", "* * * * *", "SELECT tendril.expire_blobs()", "owner", "postgres"}
+	expire := cronJob{"tendril-expire", "* * * * *", "SELECT tendril.expire()", "owner", "postgres"}
+	usage := cronJob{"tendril-usage", "* * * * *", "SELECT tendril.measure_usage()", "owner", "postgres"}
 	logs := cronJob{"tendril-logs", "* * * * *", "SELECT tendril.archive_logs(), tendril.delete_logs()", "owner", "postgres"}
 	for range 2 {
 		if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
 			t.Errorf("UsePlatform() = %v, %v, want nothing left", left, err)
 		}
-		wantJobs(t, admin, drift, expire, inspect, logs, reap)
+		wantJobs(t, admin, drift, expire, inspect, logs, reap, usage)
 	}
 
 	// What was changed by hand stays.
@@ -54,7 +55,15 @@ func TestCron(t *testing.T) {
 		t.Error(err)
 	}
 	reap.Schedule = "*/2 * * * *"
-	wantJobs(t, admin, drift, expire, inspect, logs, reap)
+	wantJobs(t, admin, drift, expire, inspect, logs, reap, usage)
+
+	// What an earlier version wrote is brought up, under the schedule that it has.
+	mustExec(t, admin, "UPDATE cron.job SET command = 'SELECT tendril.expire_blobs()', schedule = '*/3 * * * *' WHERE jobname = 'tendril-expire'")
+	if left, err := tendrilsql.UsePlatform(t.Context(), url); err != nil || len(left) > 0 {
+		t.Errorf("UsePlatform(with a job of an earlier version) = %v, %v, want nothing left", left, err)
+	}
+	expire.Schedule = "*/3 * * * *"
+	wantJobs(t, admin, drift, expire, inspect, logs, reap, usage)
 
 	// Its role may do what it says: when the test has it, and not at the full minute
 	// as well.

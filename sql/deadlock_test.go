@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // impatient opens a connection that looks for a deadlock long before it gives up
@@ -39,8 +40,8 @@ func deadlocks(t *testing.T, conn *pgx.Conn) int {
 func awaitAlone(t *testing.T, conn *pgx.Conn, left int) {
 	t.Helper()
 	const all = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
-	for end := time.Now().Add(time.Minute); one[int](t, conn, all) > left; {
-		if time.Now().After(end) {
+	for end := patience.Begin(time.Minute); one[int](t, conn, all) > left; {
+		if end.Over() {
 			t.Fatalf("there are still %d connections after a minute, want %d", one[int](t, conn, all), left)
 		}
 		mustExec(t, conn, "SELECT pg_sleep(0.01)")

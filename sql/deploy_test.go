@@ -201,7 +201,7 @@ func TestBoundWorkspaceRefusesAnotherTemplate(t *testing.T) {
 	}
 	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"commit": "`+strings.Repeat("b", 40)+`"}`), "PT409", "workspace_bound")
 
-	for _, same := range []string{"https://git.example/acme/envtempl.git", "https://GIT.example:443//acme/envtempl/"} {
+	for _, same := range []string{"https://git.example/acme/envtempl.git", "https://GIT.example:443/acme/envtempl/.git/"} {
 		w.deploy(t, w.operator, strings.Replace(snapshot("web"), "https://git.example/acme/envtempl", same, 1))
 	}
 }

@@ -1,8 +1,15 @@
-// Package sql is the contract between control plane and agents: numbered,
-// forward-only migrations, and the code that brings a database up to them.
+// Package sql is the contract between control plane and agents, and the code
+// that brings a database up to it.
 //
-// What must hold is written in the migrations; this package must know nothing
-// of provisions.
+// migrations/ has tables, columns, indexes, policies, triggers and data:
+// numbered, forward only. functions/ has every function once, as it is now, one
+// file a topic; a file is applied when its text has changed. Grants stand in
+// functions/access.sql, which first takes every right away. (Migrations up to 30
+// define functions as well, for databases on their way; what counts is
+// functions/.)
+//
+// What must hold is written in SQL; this package must know nothing of
+// provisions.
 package sql
 
 import "embed"

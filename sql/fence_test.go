@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // another connects to the same database.
@@ -35,8 +37,8 @@ func (w *world) inFlight(t *testing.T, statement string, args ...any) (conn *pgx
 func (w *world) awaitBlocked(t *testing.T) {
 	t.Helper()
 	const blocked = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
-	for end := time.Now().Add(time.Minute); !one[bool](t, w.conn, blocked); {
-		if time.Now().After(end) {
+	for end := patience.Begin(time.Minute); !one[bool](t, w.conn, blocked); {
+		if end.Over() {
 			t.Fatal("nobody has waited for a lock for a minute")
 		}
 		mustExec(t, w.conn, "SELECT pg_sleep(0.01)")

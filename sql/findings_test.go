@@ -51,8 +51,8 @@ func TestResourcesFollowTheState(t *testing.T) {
 	claim, _ := agent.mustClaim(t)
 	long := strings.Repeat("ü", 5000)
 	agent.mustReport(t, claim, "PROCESSING", fmt.Sprintf(`{"resources": [{"address": "a.%s", "type": "a"}, {"address": "a.%[1]s2", "type": "a"}]}`, long))
-	if n := one[int](t, w.conn, "SELECT count(*) FROM public.resources"); n != 1 {
-		t.Errorf("resources of two addresses that are cut to the same = %d, want 1", n)
+	if n := one[int](t, w.conn, "SELECT count(*) FROM public.resources"); n != 2 {
+		t.Errorf("resources of two long addresses that begin alike = %d, want 2", n)
 	}
 	for _, bad := range []string{`{"resources": {}}`, `{"resources": [1]}`, `{"resources": [{"address": "a.b"}]}`, `{"resources": [{"type": "a"}]}`, `{"resources": [{"address": "a", "type": "a", "ip_addresses": "x"}]}`} {
 		wantRefusal(t, agent.report(t, claim, "PROCESSING", bad), "PT422", "bad_detail")

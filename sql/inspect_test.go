@@ -280,18 +280,19 @@ func TestInspectionsLeaveRoom(t *testing.T) {
 	}
 }
 
-// What came to nothing long ago is forgotten, unless it is in the catalogue.
-func TestFailedInspectionsAreForgotten(t *testing.T) {
+// What was inspected long ago is forgotten, unless it is in the catalogue.
+func TestOldInspectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
 	w.save(t, "https://git.example/a/b.git", "v1")
 	for _, version := range []string{"v2", "v3"} {
 		mustExec(t, w.conn, "SELECT tendril.want_inspection($1, 'https://git.example/a/b', $2, '')", w.org, version)
 	}
-	mustExec(t, w.conn, "UPDATE public.template_inspections SET status = 'failed', requested_at = now() - interval '31 days'")
-	mustExec(t, w.conn, "UPDATE public.template_inspections SET variables = '[]' WHERE version = 'v3'")
+	mustExec(t, w.conn, "UPDATE public.template_inspections SET status = 'failed', requested_at = now() - interval '91 days'")
+	mustExec(t, w.conn, "UPDATE public.template_inspections SET status = 'done', variables = '[]', inspected_at = now() - interval '89 days' WHERE version = 'v3'")
 	mustExec(t, w.conn, "SELECT tendril.want_inspection($1, 'https://git.example/a/b', 'v4', '')", w.org)
+	mustExec(t, w.conn, "SELECT tendril.expire()")
 	if got := one[string](t, w.conn, "SELECT string_agg(version, ' ' ORDER BY version) FROM public.template_inspections"); got != "v1 v3 v4" {
-		t.Errorf("inspections = %s, want those of the catalogue, those that are known, and the new one", got)
+		t.Errorf("inspections = %s, want that of the catalogue, the one of 89 days, and the new one", got)
 	}
 }

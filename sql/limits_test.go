@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -184,7 +185,7 @@ func (a *agent) send(t *testing.T, claim uuid.UUID, first int64, stream string, 
 	t.Helper()
 	var chunks []map[string]any
 	for _, text := range texts {
-		chunks = append(chunks, map[string]any{"stream": stream, "text": text, "at": "2026-01-02T03:04:05Z"})
+		chunks = append(chunks, map[string]any{"stream": stream, "text": text, "at": time.Now()})
 	}
 	encoded, err := json.Marshal(chunks)
 	if err != nil {

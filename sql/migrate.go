@@ -11,7 +11,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the database/sql driver that goose needs
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 )
 
 // versionTable is where goose notes what has run.
@@ -29,7 +28,7 @@ func (e *TooNewError) Error() string {
 }
 
 // Migrate brings the database at the URL up to this program's migrations and
-// returns how many it ran: none when there is nothing to do. Two that migrate
+// functions, and returns how many migrations it ran. Two that migrate
 // one database at once wait for each other. A database that is newer than this
 // program is left as it is: *TooNewError.
 func Migrate(ctx context.Context, databaseURL string) (int, error) {
@@ -59,7 +58,25 @@ func Migrate(ctx context.Context, databaseURL string) (int, error) {
 	if err != nil {
 		return len(results), fmt.Errorf("migrate from version %d to %d: %w", current, target, withRole(err))
 	}
-	return len(results), nil
+	return len(results), applyFunctionFiles(ctx, db)
+}
+
+func applyFunctionFiles(ctx context.Context, db *stdsql.DB) error {
+	files, err := readFunctions(functions)
+	if err != nil {
+		return err
+	}
+	var current bool
+	if err := db.QueryRowContext(ctx, functionsCurrent(files)).Scan(&current); err != nil {
+		return fmt.Errorf("read which functions the database has: %w", withRole(err))
+	}
+	if current {
+		return nil
+	}
+	if _, err := db.ExecContext(ctx, "DO $tendril$\n"+functionsBlock(files)+"$tendril$"); err != nil {
+		return fmt.Errorf("apply the functions of sql/functions: %w", withRole(err))
+	}
+	return nil
 }
 
 func newProvider(db *stdsql.DB) (*goose.Provider, error) {
@@ -67,18 +84,11 @@ func newProvider(db *stdsql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the embedded migrations: %w", err)
 	}
-	locker, err := lock.NewPostgresSessionLocker(
-		lock.WithLockTimeout(1, 300), // asks each second, for five minutes
-		lock.WithUnlockTimeout(1, 10),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("set up the migration lock: %w", err)
-	}
 	store, err := database.NewStore(database.DialectPostgres, versionTable)
 	if err != nil {
 		return nil, fmt.Errorf("set up the migration store: %w", err)
 	}
-	provider, err := goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker))
+	provider, err := goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(&migrationLock{db: db, wait: lockWait}))
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded migrations: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // TestModel drives the agents' and the people's functions through random
@@ -40,7 +43,7 @@ func TestModel(t *testing.T) {
 	if seen["steps"] < 5000 {
 		return // too few for chance to bring about everything
 	}
-	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back", "approved", "rejected", "retried",
+	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back", "a lease that an outage ended lives on", "approved", "rejected", "retried",
 		"awaits approval", "cancelled instead of waiting", "approval needed", "approval expired", "tried again", "attempt due", "attempt dropped", "applied what was approved"} {
 		if seen[needed] == 0 {
 			t.Errorf("not once %s in %d steps: the test does not reach what it is for", needed, seen["steps"])
@@ -85,6 +88,7 @@ const (
 	fresh  stamp = iota
 	stale        // long ago
 	future       // the clock was ahead
+	gap          // as long ago as an outage that puts nothing off
 )
 
 // modelAgent is one agent instance, with all its boots; the last one counts.
@@ -157,13 +161,14 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	return actions
 }
 
-// setModelSize makes the models' tests short, unless somebody wants them longer.
+// setModelSize makes the models' tests short, shorter on a slow machine, unless somebody
+// wants them longer.
 // It is for before any test begins: those side by side read the same flags.
 func setModelSize() {
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]string{"rapid.checks": "100", "rapid.steps": "75"} {
+	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(patience.Fewer(100, 25)), "rapid.steps": "75"} {
 		if _, env := os.LookupEnv(strings.ToUpper(strings.ReplaceAll(name, ".", "_"))); env || given[name] {
 			continue
 		}

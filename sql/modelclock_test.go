@@ -24,7 +24,7 @@ func (m *model) lose(rt *rapid.T) {
 
 // timePasses moves the stamps, for a test cannot move the clock.
 func (m *model) timePasses(rt *rapid.T) {
-	switch rapid.IntRange(0, 3).Draw(rt, "how") {
+	switch rapid.IntRange(0, 4).Draw(rt, "how") {
 	case 0: // the database was away
 		m.exec(rt, "UPDATE tendril.pulse SET stamped_at = clock_timestamp() - interval '1 hour'")
 		m.pulse = stale
@@ -40,6 +40,9 @@ func (m *model) timePasses(rt *rapid.T) {
 		for _, c := range m.state.Claims {
 			c.Expired = false
 		}
+	case 2: // the database was away for half a lease
+		m.exec(rt, "UPDATE tendril.pulse SET stamped_at = clock_timestamp() - interval '5 minutes'")
+		m.pulse = gap
 	default: // the lease for which reaping was put off
 		m.exec(rt, "UPDATE tendril.pulse SET reap_not_before = '-infinity'")
 		m.putOff = false
@@ -48,7 +51,17 @@ func (m *model) timePasses(rt *rapid.T) {
 
 // beat is the pulse: it says whether leases may be reaped.
 func (m *model) beat() bool {
-	if m.pulse == fresh {
+	switch m.pulse {
+	case fresh:
+		return !m.putOff
+	case gap: // it is added to the leases that run
+		m.pulse = fresh
+		for _, c := range m.state.Claims {
+			if c.Expired {
+				m.seen["a lease that an outage ended lives on"]++
+			}
+			c.Expired = false
+		}
 		return !m.putOff
 	}
 	m.pulse, m.putOff = fresh, true

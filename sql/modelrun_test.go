@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
@@ -65,7 +66,7 @@ func (m *model) log(rt *rapid.T) {
 	for i := range chunks {
 		m.sent++ // a chunk that is sent again has another text, and must not be stored
 		stream := []string{"STDOUT", "STDERR"}[m.sent%2]
-		chunks[i] = map[string]any{"stream": stream, "text": fmt.Sprintf("line %d\n", m.sent), "at": "2026-01-02T03:04:05Z"}
+		chunks[i] = map[string]any{"stream": stream, "text": fmt.Sprintf("line %d\n", m.sent), "at": time.Now()}
 	}
 	encoded, err := json.Marshal(chunks)
 	if err != nil {

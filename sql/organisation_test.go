@@ -19,6 +19,7 @@ func TestMembers(t *testing.T) {
 	roles := func() string {
 		return one[string](t, w.conn, "SELECT coalesce(string_agg(role, ' '), '') FROM public.org_members WHERE org_id = $1 AND user_id = $2", w.org, w.stranger)
 	}
+	mustExec(t, w.conn, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'viewer')", w.org, w.stranger)
 	for _, role := range []string{"viewer", "operator", "operator", "viewer"} {
 		if err := w.does(t, w.adminID, set, w.org, w.stranger, role); err != nil || roles() != role {
 			t.Errorf("set_member(%s) = %v, role %q, want it set", role, err, roles())
@@ -35,6 +36,8 @@ func TestMembers(t *testing.T) {
 			t.Errorf("remove_member, time %d = %t, %v, want %t", i+1, got, err, want)
 		}
 	}
+	// Joining is the person's own decision.
+	wantRefusal(t, w.does(t, w.adminID, set, w.org, w.stranger, "viewer"), "PT404", "member_not_found")
 	// An operator makes nobody a member, and an admin of another organisation none here.
 	for _, user := range []uuid.UUID{w.operator, w.stranger} {
 		wantRefusal(t, w.does(t, user, set, w.org, user, "admin"), "PT404", "org_not_found")

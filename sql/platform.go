@@ -38,6 +38,30 @@ func usePlatform(ctx context.Context, conn interface {
 	return left, nil
 }
 
+// Publication is one that carries more of our tables than people may watch.
+type Publication struct {
+	Name   string `json:"name"`
+	Covers string `json:"covers"` // "all tables", or of which schemas
+}
+
+// BroadPublications lists those of a database that is up to date.
+func BroadPublications(ctx context.Context, databaseURL string) ([]Publication, error) {
+	conn, err := connect(ctx, databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	rows, err := conn.Query(ctx, "SELECT publication, covers FROM tendril.broad_publications()")
+	if err != nil {
+		return nil, fmt.Errorf("list the database's publications: %w", withRole(err))
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Publication])
+	if err != nil {
+		return nil, fmt.Errorf("list the database's publications: %w", withRole(err))
+	}
+	return found, nil
+}
+
 // Pending is what a database still needs.
 type Pending struct {
 	Version int64  // the migration that it is at; 0: none has been run
@@ -62,6 +86,18 @@ func Inspect(ctx context.Context, databaseURL string) (Pending, error) {
 		return p, fmt.Errorf("read the database's migration version: %w", withRole(err))
 	}
 	if p.Script, err = Script(p.Version); err != nil || p.Script != "" {
+		return p, err
+	}
+	files, err := readFunctions(functions)
+	if err != nil {
+		return p, err
+	}
+	var current bool
+	if err := conn.QueryRow(ctx, functionsCurrent(files)).Scan(&current); err != nil {
+		return p, fmt.Errorf("read which functions the database has: %w", withRole(err))
+	}
+	if !current {
+		p.Script, err = script(p.Version, true)
 		return p, err
 	}
 	tx, err := conn.Begin(ctx)

@@ -28,6 +28,7 @@ func TestMembershipIsLookedUpOncePerStatement(t *testing.T) {
 		"INSERT INTO public.audit_events (org_id, action, object) SELECT org, 'a', 'o' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.templates (org_id, name, repo, version) SELECT org, 't' || n, 'r', 'v' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.template_pins (org_id, repo, version, commit) SELECT org, 'r', 'v' || n, repeat('a', 40) FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.cluster_pins (cluster_id, org_id, repo, version, commit) SELECT gen_random_uuid(), org, 'r', 'v' || n, repeat('a', 40) FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.template_inspections (org_id, repo, version, path, address) SELECT org, 'r', 'v' || n, '', 'r' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.template_tags (org_id, repo, tags) SELECT org, 'r' || n, '[]' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.workspaces (org_id, cluster_id, name) SELECT org, gen_random_uuid(), 'w' FROM generate_series(1, $1) n, org",

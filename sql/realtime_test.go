@@ -207,3 +207,75 @@ func deleted(t *testing.T, conn *pgx.Conn, provision uuid.UUID) {
 		t.Errorf("what comes of a DELETE = %+v, want the key alone", all)
 	}
 }
+
+// meaningless are the columns that a DELETE may tell to everybody: random ids, and
+// numbers within one of them.
+var meaningless = map[string]string{
+	"agents": "id", "audit_events": "id", "cluster_pins": "row_id", "clusters": "id", "invitations": "id", "org_members": "row_id", "orgs": "id",
+	"people": "row_id", "provision_events": "id", "provision_log_archives": "provision_id last_seq", "provision_logs": "provision_id seq",
+	"provision_progress": "provision_id", "provision_stages": "provision_id attempt stage", "provisions": "id", "resources": "row_id",
+	"template_inspections": "row_id", "template_pins": "row_id", "template_tags": "row_id", "templates": "id", "webhook_deliveries": "id",
+	"webhooks": "id", "workspaces": "id",
+}
+
+// Where a publication covers all tables, Realtime tells everybody of each deleted row,
+// as far as it is its replica identity.
+func TestDeletedRowsTellStrangersNothing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.OwnServer(t, pgtest.WithSetting("wal_level", "logical"), pgtest.Durable())
+	if _, err := tendrilsql.Migrate(t.Context(), server.URL); err != nil {
+		t.Fatal(err)
+	}
+	conn := open(t, server.URL)
+	identities, err := conn.Query(t.Context(), `
+		SELECT c.relname, coalesce((SELECT string_agg(a.attname, ' ' ORDER BY k.n) FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (attnum, n)
+		    JOIN pg_attribute a ON a.attnum = k.attnum
+		    WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END), c.relreplident::text)
+		FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	var table, columns string
+	if _, err := pgx.ForEachRow(identities, []any{&table, &columns}, func() error { got[table] = columns; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for table, columns := range got {
+		if meaningless[table] != columns {
+			t.Errorf("a DELETE from public.%s tells everybody %q, want %q", table, columns, meaningless[table])
+		}
+	}
+	if len(got) != len(meaningless) {
+		t.Errorf("schema public has %d tables, want %d", len(got), len(meaningless))
+	}
+	// Nobody watches the tables of the schema tendril: Realtime asks for SELECT.
+	if open := one[[]string](t, conn, `SELECT coalesce(array_agg(c.oid::regclass::text || ' by ' || r.role), '{}')
+		FROM pg_class c CROSS JOIN unnest(ARRAY['anon', 'authenticated', 'service_role', 'tendril_agent']) r (role)
+		WHERE c.relnamespace = 'tendril'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm') AND has_any_column_privilege(r.role, c.oid, 'SELECT')`); len(open) > 0 {
+		t.Errorf("tables of the schema tendril can be watched: %v", open)
+	}
+	// And what the server does send.
+	mustExec(t, conn, "CREATE PUBLICATION everything FOR ALL TABLES")
+	mustExec(t, conn, "SELECT pg_create_logical_replication_slot('watcher', 'test_decoding')")
+	mustExec(t, conn, `
+		INSERT INTO public.orgs (id, name) VALUES ('00000000-0000-0000-0000-00000000aaaa', 'telling');
+		INSERT INTO public.clusters (id, org_id, name) VALUES ('00000000-0000-0000-0000-00000000bbbb', '00000000-0000-0000-0000-00000000aaaa', 'telling');
+		INSERT INTO public.org_members (org_id, user_id, role) VALUES ('00000000-0000-0000-0000-00000000aaaa', '00000000-0000-0000-0000-00000000cccc', 'viewer');
+		INSERT INTO public.people (org_id, user_id, name, email) VALUES ('00000000-0000-0000-0000-00000000aaaa', '00000000-0000-0000-0000-00000000cccc', 'telling', 'telling@example.com');
+		INSERT INTO public.template_pins (org_id, repo, version, commit) VALUES ('00000000-0000-0000-0000-00000000aaaa', 'https://telling.example/x', 'v1', repeat('a', 40));
+		INSERT INTO public.template_tags (org_id, repo, tags) VALUES ('00000000-0000-0000-0000-00000000aaaa', 'https://telling.example/x', '[]');
+		INSERT INTO public.cluster_pins (cluster_id, repo, version, commit, org_id)
+		VALUES ('00000000-0000-0000-0000-00000000bbbb', 'https://telling.example/x', 'v1', repeat('a', 40), '00000000-0000-0000-0000-00000000aaaa')`)
+	mustExec(t, conn, "SELECT count(*) FROM pg_logical_slot_get_changes('watcher', NULL, NULL)")
+	mustExec(t, conn, `
+		DELETE FROM public.cluster_pins; DELETE FROM public.template_tags; DELETE FROM public.template_pins; DELETE FROM public.people; DELETE FROM public.org_members`)
+	sent := one[[]string](t, conn, "SELECT array_agg(data) FROM pg_logical_slot_get_changes('watcher', NULL, NULL) WHERE data LIKE '%DELETE%'")
+	if len(sent) != 5 {
+		t.Errorf("%d deletes were sent, want 5: %q", len(sent), sent)
+	}
+	for _, line := range sent {
+		if !strings.Contains(line, "DELETE: row_id[uuid]:") || strings.Count(line, "[") != 1 {
+			t.Errorf("a DELETE is sent as %q, want row_id alone", line)
+		}
+	}
+}

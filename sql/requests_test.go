@@ -58,8 +58,9 @@ func TestRequestsAreAnsweredAgain(t *testing.T) {
 	mustExec(t, w.conn, "INSERT INTO tendril.requests SELECT $1, 'old' || n, $2, '', NULL, now() - interval '2 days' FROM generate_series(1, 5) n", w.operator, digest)
 	mustExec(t, w.conn, "INSERT INTO tendril.requests SELECT $1, 'new' || n, $2, '', NULL FROM generate_series(1, 9999) n", w.operator, digest)
 	wantRefusal(t, finish(w.operator, "one more", digest, nil), "PT429", "too_many_request_keys")
-	if first, second := one[int](t, w.conn, "SELECT tendril.expire_requests(3)"), one[int](t, w.conn, "SELECT tendril.expire_requests(3)"); first != 3 || second < 2 {
-		t.Errorf("expire_requests(3) = %d, then %d, want 3 and the rest", first, second)
+	const expire = "SELECT removed FROM tendril.expire(3) WHERE what = 'tendril.requests'"
+	if first, second := one[int](t, w.conn, expire), one[int](t, w.conn, expire); first != 3 || second < 2 {
+		t.Errorf("expire(3) = %d requests, then %d, want 3 and the rest", first, second)
 	}
 	if err := finish(w.operator, "one more", digest, nil); err != nil {
 		t.Errorf("finish_request with room again = %v, want nil", err)

@@ -31,7 +31,7 @@ type scene struct {
 	queued, awaiting, ended, taking uuid.UUID // provisions
 	workspaces                      map[string]uuid.UUID
 	other                           uuid.UUID // the stranger's organisation
-	invitation                      uuid.UUID
+	invitation, own                 uuid.UUID // to acme; the admin's, to elsewhere
 	session                         uuid.UUID // the admin's
 	webhook                         uuid.UUID
 }
@@ -73,11 +73,13 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 		agent.mustReport(t, claim, "PROCESSING", `{"stage": "plan", "commit": "`+strings.Repeat("a", 40)+`"}`)
 	}
 	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
+	mustExec(t, conn, "SELECT tendril.pin_inspected(id, 'https://git.example/a/b', 'v1', repeat('a', 40)) FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.record_tags(id, 'https://git.example/a/b', '[]') FROM public.orgs")
 	mustExec(t, conn, "INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT id, 'a.b', org_id, 'a' FROM public.workspaces")
 
 	mustExec(t, conn, "SELECT tendril.name_person(user_id, role, role || '@example.com', true) FROM public.org_members")
 	mustExec(t, conn, "SELECT public.invite_member(id, 'invited@example.com', 'viewer') FROM public.orgs")
+	s.own = one[uuid.UUID](t, conn, "INSERT INTO public.invitations (org_id, user_id, role, expires_at) VALUES ($1, $2, 'viewer', now() + interval '1 day') RETURNING id", s.other, s.adminID)
 	s.invitation = one[uuid.UUID](t, conn, "SELECT id FROM public.invitations WHERE org_id = $1", s.org)
 	mustExec(t, conn, `SELECT public.create_webhook(id, gen_random_uuid(), '{"name": "a webhook", "kind": "generic", "host": "https://h", "url": "c2VhbGVk", "events": ["success"]}') FROM public.orgs`)
 	mustExec(t, conn, "SELECT public.send_webhook(id) FROM public.webhooks")

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 )
 
 // migration is one file.
@@ -59,9 +58,14 @@ func (m migration) body() string {
 //
 // It is one statement, so that it succeeds or fails as a whole whatever sends
 // it: all at once or statement by statement, in a transaction or not. It leaves
-// the records that goose leaves, takes the lock that goose takes, and passes
+// the records that goose leaves, takes the lock that Migrate takes, and passes
 // over what has been run.
 func Script(from int64) (string, error) {
+	return script(from, false)
+}
+
+// script is Script; always: also where only functions are to be applied.
+func script(from int64, always bool) (string, error) {
 	all, err := read(migrations)
 	if err != nil {
 		return "", err
@@ -69,15 +73,15 @@ func Script(from int64) (string, error) {
 	newest := all[len(all)-1].version
 	if from > newest {
 		return "", &TooNewError{Database: from, Program: newest}
-	} else if from == newest {
+	} else if from == newest && !always {
 		return "", nil
 	}
-	table, err := createVersionTable()
+	table, err := makeVersionTable()
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, scriptHead, from, newest, minServer, lock.DefaultLockID, versionTable, table, minServer/10000)
+	_, _ = fmt.Fprintf(&b, scriptHead, from, newest, minServer, lockVersionTable, versionTable, table, minServer/10000)
 	for _, m := range all {
 		if m.version <= from {
 			continue
@@ -85,6 +89,11 @@ func Script(from int64) (string, error) {
 		quote := fmt.Sprintf("$migration_%d$", m.version)
 		_, _ = fmt.Fprintf(&b, scriptStep, m.version, quote, m.body(), versionTable)
 	}
+	files, err := readFunctions(functions)
+	if err != nil {
+		return "", err
+	}
+	b.WriteString(functionsBlock(files))
 	b.WriteString("END $tendril$;\n")
 	return b.String(), nil
 }
@@ -100,12 +109,7 @@ BEGIN
   IF current_setting('server_version_num')::int < %[3]d THEN
     RAISE EXCEPTION 'this PostgreSQL is version %%; %[7]d or newer is needed', current_setting('server_version');
   END IF;
-  PERFORM pg_advisory_xact_lock(%[4]d); -- one at a time, trellis migrate included
-  IF to_regclass('%[5]s') IS NULL THEN
-    CREATE SCHEMA IF NOT EXISTS tendril;
-    %[6]s;
-    INSERT INTO %[5]s (version_id, is_applied) VALUES (0, true);
-  END IF;
+%[6]s  %[4]s; -- one at a time, trellis migrate included
   SELECT coalesce(max(version_id), 0) INTO v_version FROM %[5]s WHERE is_applied;
   IF v_version > %[2]d THEN
     RAISE EXCEPTION 'the database is at migration %%, this script knows only up to %[2]d', v_version

@@ -81,13 +81,14 @@ func (s *scene) goWrong(t *testing.T, blocker *pgx.Conn) {
 		"register_agent": {"p_token_hash", "p_agent"}, "agent_heartbeat": {"p_token_hash", "p_instance", "p_boot", "p_claims"},
 		"check_agent":          {"p_token_hash", "p_agent"},
 		"fetch_next_provision": {"p_token_hash", "p_instance", "p_boot", "p_claim_id"}, "insert_provision_log": {"p_token_hash", "p_claim_id", "p_first_chunk", "p_chunks"},
+		"append_provision_log":    {"p_token_hash", "p_claim_id", "p_first_chunk", "p_streams", "p_texts", "p_times"},
 		"update_provision_status": {"p_token_hash", "p_claim_id", "p_status", "p_detail"}, "fail_orphaned_provisions": {"p_token_hash", "p_instance", "p_boot", "p_except"},
 		"put_blob": {"p_token_hash", "p_claim_id", "p_kind", "p_number", "p_part", "p_parts", "p_digest", "p_meta", "p_data"},
 		"get_blob": {"p_token_hash", "p_claim_id", "p_kind", "p_number", "p_part"},
 	}
 	types := map[string]string{
 		"p_token_hash": "text", "p_agent": "jsonb", "p_instance": "uuid", "p_boot": "uuid", "p_claims": "uuid[]", "p_claim_id": "uuid", "p_first_chunk": "bigint",
-		"p_chunks": "jsonb", "p_status": "text", "p_detail": "jsonb", "p_except": "uuid[]",
+		"p_chunks": "jsonb", "p_streams": "text[]", "p_texts": "text[]", "p_times": "timestamptz[]", "p_status": "text", "p_detail": "jsonb", "p_except": "uuid[]",
 		"p_kind": "text", "p_number": "bigint", "p_part": "int", "p_parts": "int", "p_digest": "text", "p_meta": "jsonb", "p_data": "text",
 	}
 	// As PostgREST calls: the request's body is the one parameter.

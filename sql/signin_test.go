@@ -2,10 +2,12 @@ package sql_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
@@ -58,9 +60,10 @@ func TestCredentialsEnd(t *testing.T) {
 	if later := used(); later < first {
 		t.Errorf("last used after a minute = %s, want it to be written", later)
 	}
-	// What ended long ago goes when something new comes.
+	// What ended long ago goes.
 	mustExec(t, w.conn, "UPDATE tendril.credentials SET revoked_at = clock_timestamp() - interval '31 days'")
 	add("session", "new")
+	mustExec(t, w.conn, "SELECT tendril.expire()")
 	if got := one[int](t, w.conn, "SELECT count(*) FROM tendril.credentials"); got != 1 {
 		t.Errorf("credentials = %d, want the new one", got)
 	}
@@ -153,5 +156,23 @@ func TestPeopleKeepTheirNames(t *testing.T) {
 	mustExec(t, w.conn, signIn, "ada", "Ada", "another@example.com", false)
 	if one[bool](t, w.conn, "SELECT email_verified FROM tendril.persons WHERE user_id = $1", ada) {
 		t.Error("another address is taken for verified")
+	}
+}
+
+// An API token that has leaked ends when it is revoked: it makes no other.
+func TestATokenMakesNoToken(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pgtest.New(t, migrated).Conn(t))
+	create := func(claims string) error {
+		return s.attempt(t, actor{role: "authenticated", claims: claims}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), "SELECT * FROM public.create_api_token('ci')")
+			return err
+		})
+	}
+	if err := create(fmt.Sprintf(`{"sub": %q}`, s.operator)); err != nil {
+		t.Errorf("create_api_token of a person = %v, want nil", err)
+	}
+	if err := create(fmt.Sprintf(`{"sub": %q, "credential": "api_token"}`, s.operator)); err == nil || !strings.Contains(err.Error(), "PT403") {
+		t.Errorf("create_api_token by an API token = %v, want PT403", err)
 	}
 }

@@ -125,7 +125,7 @@ func TestPlansOfAnEmptyQueueServeAFullOne(t *testing.T) {
 	if read > 40 {
 		t.Errorf("a claim read %d rows, want a handful of %d", read, many)
 	}
-	mustExec(t, w.conn, "UPDATE tendril.pulse SET stamped_at = stamped_at - interval '10 seconds'") // old enough to be stamped anew
+	mustExec(t, w.conn, "UPDATE tendril.pulse SET stamped_at = clock_timestamp() - interval '10 seconds'") // old enough to be stamped, too young for an outage
 	read, _ = w.reading(t, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), "SELECT public.agent_heartbeat($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, []uuid.UUID{claim})
 		return err

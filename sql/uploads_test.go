@@ -64,7 +64,7 @@ func TestUploadsAndResults(t *testing.T) {
 	a.wantBlob(t, claim, "upload", 0, "", 0)
 	_, err = person[json.RawMessage](t, w, w.adminID, "SELECT public.fetch_result($1)", named)
 	wantRefusal(t, err, "PT404", "result_not_found")
-	if got := one[int](t, w.conn, "SELECT tendril.expire_blobs()"); got != 2 {
+	if got := one[int](t, w.conn, "SELECT removed FROM tendril.expire() WHERE what = 'tendril.blobs'"); got != 2 {
 		t.Errorf("expired = %d, want the upload and the result", got)
 	}
 }

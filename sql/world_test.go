@@ -2,7 +2,6 @@ package sql_test
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // world is an organisation with one person of each role, a cluster and its
@@ -251,7 +251,7 @@ func (a *agent) lines(t *testing.T, claim uuid.UUID, first int64, texts ...strin
 	t.Helper()
 	chunks := make([]map[string]any, len(texts))
 	for i, text := range texts {
-		chunks[i] = map[string]any{"stream": "STDOUT", "text": text, "at": "2026-01-02T03:04:05Z"}
+		chunks[i] = map[string]any{"stream": "STDOUT", "text": text, "at": time.Now()}
 	}
 	encoded, err := json.Marshal(chunks)
 	if err != nil {
@@ -294,7 +294,7 @@ func (w *world) age(t *testing.T, provision uuid.UUID, ago string) {
 // notification is the payload of the next NOTIFY that the connection listens for.
 func (w *world) notification(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	n, err := w.conn.WaitForNotification(ctx)
 	if err != nil {

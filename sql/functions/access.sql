@@ -1,0 +1,87 @@
+-- Who may do what. Everything is taken away from everybody; each grant stands
+-- here by name. Applied last, and whenever another file of functions was.
+
+SELECT tendril.deny_all(
+  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'org_members', 'orgs', 'people', 'provision_events',
+        'provision_log_archives', 'provision_logs', 'provision_progress', 'provision_stages', 'provisions', 'resources',
+        'template_inspections', 'template_pins', 'template_tags', 'templates', 'webhook_deliveries', 'webhooks', 'workspaces']
+  || ARRAY(SELECT split_part(u.name, '.', 2) FROM tendril.function_files, unnest(functions) u (name) WHERE u.name LIKE 'public.%'));
+
+-- Members read, under row-level security.
+GRANT SELECT ON public.agents, public.audit_events, public.cluster_overview, public.cluster_pins, public.clusters, public.invitations, public.org_members,
+  public.orgs, public.people, public.provision_events, public.provision_log_archives, public.provision_logs, public.provision_progress,
+  public.provision_stages, public.provisions, public.resources, public.template_inspections, public.template_pins, public.template_tags,
+  public.templates, public.webhook_deliveries, public.webhooks, public.workspaces
+  TO authenticated, service_role;
+
+-- A deploy is an INSERT of these columns; all else is changed by functions. With
+-- the id, a client may repeat a deploy after a lost reply without making two.
+GRANT INSERT (id, cluster_id, config_snapshot, priority, operation) ON public.provisions TO authenticated, service_role;
+GRANT INSERT (requested_by) ON public.provisions TO service_role;
+
+-- Agents: through PostgREST as anon, directly as a login role in tendril_agent.
+GRANT EXECUTE ON FUNCTION
+  public.agent_heartbeat,
+  public.append_provision_log,
+  public.check_agent,
+  public.fail_orphaned_provisions,
+  public.fetch_next_provision,
+  public.get_blob,
+  public.insert_provision_log,
+  public.put_blob,
+  public.register_agent,
+  public.update_provision_status
+  TO anon, tendril_agent;
+
+-- People, and back ends of the platform that act for them.
+GRANT EXECUTE ON FUNCTION
+  public.approve_provision,
+  public.cancel_provision,
+  public.change_webhook,
+  public.cluster_tokens,
+  public.create_cluster,
+  public.create_webhook,
+  public.fetch_result,
+  public.inspect_template,
+  public.invite_member,
+  public.lock_workspace,
+  public.pause_cluster,
+  public.pin_template,
+  public.provision_log,
+  public.rebind_workspace,
+  public.reject_provision,
+  public.release_workspace,
+  public.remove_member,
+  public.remove_template,
+  public.remove_webhook,
+  public.retry_provision,
+  public.revoke_cluster_token,
+  public.revoke_invitation,
+  public.rotate_cluster_token,
+  public.save_template,
+  public.send_webhook,
+  public.set_cluster_key,
+  public.set_cluster_policy,
+  public.set_drift_schedule,
+  public.set_member,
+  public.state_versions,
+  public.unlock_workspace,
+  public.upload_blob,
+  public.why_waiting
+  TO authenticated, service_role;
+
+-- People only: these are about who asks.
+GRANT EXECUTE ON FUNCTION
+  public.accept_invitation,
+  public.begin_request,
+  public.create_api_token,
+  public.decline_invitation,
+  public.finish_request,
+  public.own_credentials,
+  public.own_invitations,
+  public.revoke_credential,
+  public.sign_out_everywhere
+  TO authenticated;
+
+-- Who may found an organisation is for the platform to say.
+GRANT EXECUTE ON FUNCTION public.create_org TO service_role;

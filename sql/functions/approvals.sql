@@ -1,0 +1,236 @@
+-- Plans that await approval, and the policy that asks for it.
+
+-- Whether an operation changes something, so that a person may have to approve it.
+CREATE OR REPLACE FUNCTION tendril.is_approvable(p_operation text, p_snapshot jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT p_operation IN ('apply', 'destroy') OR p_operation = 'state' AND coalesce(p_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list'), true) $$;
+
+-- When the plan of a provision must be approved: the strictest of what its snapshot, its
+-- template in the catalogue and its cluster say.
+CREATE OR REPLACE FUNCTION tendril.approval_for(p_provision public.provisions) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_rules CONSTANT text[] := ARRAY['never', 'destructive', 'always'];
+  v_rule  int;
+  v_key   text;
+BEGIN
+  IF NOT tendril.is_approvable(p_provision.operation, p_provision.config_snapshot) THEN
+    RETURN 'never';
+  END IF;
+  v_rule := greatest(1, array_position(c_rules, p_provision.config_snapshot ->> 'approval'),
+    (SELECT array_position(c_rules, c.approval) FROM public.clusters c WHERE c.id = p_provision.cluster_id));
+  -- Asked with each claim: to see that no template has a rule takes less time
+  -- than to say which one it is.
+  PERFORM FROM public.templates t WHERE t.org_id = p_provision.org_id AND t.approval <> 'never' LIMIT 1;
+  IF FOUND THEN
+    v_key := tendril.template_key(p_provision.config_snapshot -> 'template_source' ->> 'repo', p_provision.config_snapshot -> 'template_source' ->> 'path');
+    -- What does not show which template it is counts as each of them.
+    v_rule := greatest(v_rule, (
+      SELECT max(array_position(c_rules, t.approval)) FROM public.templates t
+      WHERE t.org_id = p_provision.org_id AND t.approval <> 'never' AND coalesce(tendril.template_key(t.repo, t.path) = v_key, true)));
+  END IF;
+  RETURN c_rules[v_rule];
+END $$;
+
+-- Ends the claim of a run whose plan a person must see first. The workspace is free of it, and
+-- reserved for this provision until that person has spoken. The plan waits as long as the
+-- cluster's policy says.
+CREATE OR REPLACE FUNCTION tendril.await_approval(p_claim uuid, p_plan_digest text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_claim tendril.claims;
+BEGIN
+  SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim;
+  PERFORM FROM public.workspaces WHERE id = v_claim.workspace_id FOR NO KEY UPDATE;
+  PERFORM FROM public.provisions WHERE id = v_claim.provision_id FOR NO KEY UPDATE;
+  SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim FOR NO KEY UPDATE;
+  IF v_claim.state <> 'running' OR v_claim.apply_begun_at IS NOT NULL THEN
+    PERFORM tendril.claim_lost(p_claim, 'has no plan that could await approval');
+  ELSIF v_claim.cancel_requested_at IS NOT NULL THEN
+    PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; it must not await approval');
+  END IF;
+  UPDATE public.provisions SET status = 'AWAITING_APPROVAL', plan_digest = p_plan_digest WHERE id = v_claim.provision_id;
+  PERFORM tendril.system_line(v_claim.provision_id, 'The plan awaits approval.');
+  PERFORM tendril.end_claim(p_claim, v_claim.workspace_id);
+  UPDATE public.provision_progress SET stage = 'approval', percent = NULL, updated_at = clock_timestamp() WHERE provision_id = v_claim.provision_id;
+  UPDATE public.workspaces w SET reserved_by = v_claim.provision_id, due_at = clock_timestamp() + c.approval_expiry
+  FROM public.clusters c WHERE w.id = v_claim.workspace_id AND c.id = w.cluster_id;
+  PERFORM tendril.refresh_head(v_claim.workspace_id);
+END $$;
+
+-- Lets a plan be applied (operator): the very one that the caller has seen, which its digest
+-- says. It goes before anything else queued in the workspace. Returns the status now. A repeat
+-- after a lost reply changes nothing. Only whom the cluster's policy lets, and in time.
+CREATE OR REPLACE FUNCTION public.approve_provision(p_provision uuid, p_plan_digest text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_provision public.provisions;
+  v_policy    record;
+  v_who       uuid := tendril.current_user_id();
+BEGIN
+  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  IF v_provision.status <> 'AWAITING_APPROVAL' AND v_provision.approved_plan = p_plan_digest THEN
+    RETURN v_provision.status;
+  ELSIF v_provision.status <> 'AWAITING_APPROVAL' THEN
+    PERFORM tendril.refuse('PT409', 'not_awaiting_approval', format('provision %s is %s and awaits no approval', v_provision.number, v_provision.status));
+  ELSIF v_provision.plan_digest IS DISTINCT FROM p_plan_digest THEN
+    PERFORM tendril.refuse('PT409', 'plan_changed', format('provision %s awaits the approval of another plan', v_provision.number),
+      'look at the plan again and approve the digest that is in provisions.plan_digest then');
+  END IF;
+  SELECT c.name, c.approvers, c.four_eyes, w.due_at INTO STRICT v_policy
+  FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id WHERE w.id = v_provision.workspace_id;
+  IF NOT tendril.may_act(v_provision.org_id, v_policy.approvers) THEN
+    PERFORM tendril.refuse('PT403', 'not_an_approver', format('plans for cluster %s are approved by an %s', to_json(v_policy.name), v_policy.approvers), 'ask one');
+  ELSIF v_policy.four_eyes AND (v_who IS NULL OR v_who = v_provision.requested_by) THEN
+    PERFORM tendril.refuse('PT403', 'four_eyes', format('plans for cluster %s are approved by somebody else than who asked for them', to_json(v_policy.name)),
+      'ask somebody who may approve');
+  ELSIF v_policy.due_at < clock_timestamp() AND tendril.beat() THEN -- nobody could approve while the database was away
+    PERFORM tendril.refuse('PT409', 'approval_expired', format('nobody approved the plan of provision %s in time', v_provision.number), 'deploy again');
+  END IF;
+  UPDATE public.provisions
+  SET status = 'QUEUED', approved_plan = plan_digest, approved_at = clock_timestamp(), approved_by = v_who
+  WHERE id = p_provision;
+  UPDATE public.workspaces SET reserved_by = p_provision, due_at = NULL
+  WHERE id = v_provision.workspace_id AND (reserved_by IS NULL OR reserved_by = p_provision);
+  PERFORM tendril.system_line(p_provision, 'The plan was approved.');
+  PERFORM tendril.refresh_head(v_provision.workspace_id);
+  PERFORM tendril.audit(v_provision.org_id, 'approve_provision', 'provision', p_provision, jsonb_build_object('plan_digest', p_plan_digest));
+  RETURN 'QUEUED';
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Turns a plan down (operator): the provision is CANCELLED, and the workspace free for what is
+-- queued behind it. Returns the status now.
+CREATE OR REPLACE FUNCTION public.reject_provision(p_provision uuid, p_reason text DEFAULT '') RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_provision public.provisions;
+  v_reason    text;
+BEGIN
+  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  v_reason := tendril.reason(p_reason);
+  IF v_provision.status = 'CANCELLED' AND v_provision.error_code = 'rejected' THEN
+    RETURN 'CANCELLED'; -- a repeat after a lost reply
+  ELSIF v_provision.status <> 'AWAITING_APPROVAL' THEN
+    PERFORM tendril.refuse('PT409', 'not_awaiting_approval', format('provision %s is %s and awaits no approval', v_provision.number, v_provision.status),
+      CASE WHEN v_provision.status IN ('QUEUED', 'PROCESSING') THEN 'cancel the provision instead' ELSE '' END);
+  END IF;
+  PERFORM tendril.system_line(p_provision, 'The plan was rejected' || CASE WHEN v_reason = '' THEN '.' ELSE format(' (%s).', v_reason) END);
+  PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'rejected',
+    'The plan was rejected, so nothing was changed.' || CASE WHEN v_reason = '' THEN '' ELSE ' Reason given: ' || v_reason END);
+  PERFORM tendril.wake(v_provision.workspace_id); -- who passed over it while we held the lock
+  PERFORM tendril.audit(v_provision.org_id, 'reject_provision', 'provision', p_provision,
+    jsonb_build_object('reason', v_reason, 'plan_digest', v_provision.plan_digest));
+  RETURN 'CANCELLED';
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Cancels what is queued or awaits approval; asks the agent to stop what runs (operator).
+-- Returns the status now: CANCELLED, or PROCESSING with the request noted, or FAILED for a
+-- lost run that still holds its workspace. A success reported first wins.
+CREATE OR REPLACE FUNCTION public.cancel_provision(p_provision uuid) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_provision public.provisions;
+  v_claim     tendril.claims;
+  v_who       uuid := tendril.current_user_id();
+BEGIN
+  SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
+  IF v_provision.id IS NULL OR NOT tendril.may_act(v_provision.org_id, 'operator') THEN
+    PERFORM tendril.refuse('PT404', 'provision_not_found', format('there is no provision %s that you may cancel', p_provision));
+  END IF;
+
+  PERFORM FROM public.workspaces WHERE id = v_provision.workspace_id FOR NO KEY UPDATE;
+  SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = p_provision FOR NO KEY UPDATE;
+  SELECT * INTO v_claim FROM tendril.claims WHERE provision_id = p_provision AND state <> 'ended' ORDER BY number DESC LIMIT 1 FOR NO KEY UPDATE;
+
+  IF v_provision.status = 'CANCELLED' THEN
+    RETURN 'CANCELLED'; -- a repeat after a lost reply
+  ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
+    UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
+    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN 'Cancelled before it began.' ELSE 'Cancelled while it awaited approval.' END);
+    PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
+    UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
+    PERFORM tendril.refresh_head(v_provision.workspace_id);
+    PERFORM tendril.wake(v_provision.workspace_id); -- who passed over it while we held the lock
+  ELSIF v_claim.id IS NOT NULL AND (v_provision.status = 'PROCESSING'
+        OR EXISTS (SELECT FROM public.workspaces WHERE id = v_provision.workspace_id AND held_by_claim = v_claim.id)) THEN
+    IF v_claim.cancel_requested_at IS NULL THEN
+      UPDATE tendril.claims SET cancel_requested_at = clock_timestamp() WHERE id = v_claim.id;
+      UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
+      PERFORM tendril.system_line(p_provision, 'Cancel requested.');
+    END IF;
+    PERFORM tendril.notify('tendril_attention', v_provision.cluster_id);
+  ELSE
+    PERFORM tendril.refuse('PT409', 'already_ended', format('provision %s is %s already', v_provision.number, v_provision.status));
+  END IF;
+  PERFORM tendril.audit(v_provision.org_id, 'cancel_provision', 'provision', p_provision, jsonb_build_object('was', v_provision.status));
+  RETURN (SELECT status FROM public.provisions WHERE id = p_provision);
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- When plans for a cluster must be approved, and by whom (admin). p_policy has what is to
+-- change: approval (never, destructive, always), approvers (operator, admin), four_eyes (true:
+-- who asked may not approve) and approval_expiry (such as "7 days"). Returns all of it as it
+-- is now. What awaits approval already keeps the time that it was given.
+CREATE OR REPLACE FUNCTION public.set_cluster_policy(p_cluster uuid, p_policy jsonb) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_known   CONSTANT text[] := ARRAY['approval', 'approvers', 'four_eyes', 'approval_expiry'];
+  v_cluster public.clusters;
+  v_was     jsonb;
+  v_now     jsonb;
+  v_problem text;
+BEGIN
+  v_cluster := tendril.cluster_for(p_cluster, 'admin');
+  IF jsonb_typeof(p_policy) IS DISTINCT FROM 'object' OR tendril.has_vast_number(p_policy) OR octet_length(p_policy::text) > 8192 THEN
+    PERFORM tendril.refuse('PT422', 'bad_policy', 'p_policy: must be an object of at most 8192 bytes');
+  END IF;
+  SELECT format('p_policy.%s: unknown; known are %s', left(k, 100), array_to_string(c_known, ', ')) INTO v_problem
+  FROM jsonb_object_keys(p_policy) k WHERE k <> ALL (c_known) ORDER BY k LIMIT 1;
+  v_problem := coalesce(v_problem,
+    CASE WHEN p_policy ->> 'approval' NOT IN ('never', 'destructive', 'always') THEN 'p_policy.approval: must be "never", "destructive" or "always"'
+         WHEN p_policy ->> 'approvers' NOT IN ('operator', 'admin') THEN 'p_policy.approvers: must be "operator" or "admin"'
+         WHEN jsonb_typeof(p_policy -> 'four_eyes') NOT IN ('boolean', 'null') THEN 'p_policy.four_eyes: must be true or false' END);
+  IF v_problem IS NOT NULL THEN
+    PERFORM tendril.refuse('PT422', 'bad_policy', v_problem);
+  END IF;
+  SELECT * INTO STRICT v_cluster FROM public.clusters WHERE id = p_cluster FOR NO KEY UPDATE;
+  v_was := (SELECT jsonb_object_agg(k, to_jsonb(v_cluster) -> k) FROM unnest(c_known) k);
+  UPDATE public.clusters
+  SET approval        = coalesce(p_policy ->> 'approval', approval),
+      approvers       = coalesce(p_policy ->> 'approvers', approvers),
+      four_eyes       = coalesce((p_policy ->> 'four_eyes')::boolean, four_eyes),
+      approval_expiry = coalesce((p_policy ->> 'approval_expiry')::interval, approval_expiry)
+  WHERE id = p_cluster RETURNING * INTO STRICT v_cluster;
+  v_now := (SELECT jsonb_object_agg(k, to_jsonb(v_cluster) -> k) FROM unnest(c_known) k);
+  IF v_now <> v_was THEN
+    PERFORM tendril.audit(v_cluster.org_id, 'set_cluster_policy', 'cluster', p_cluster, jsonb_build_object('was', v_was, 'now', v_now));
+  END IF;
+  RETURN v_now;
+EXCEPTION
+  WHEN data_exception OR check_violation THEN
+    PERFORM tendril.refuse('PT422', 'bad_policy', 'p_policy.approval_expiry: must be a time from "1 minute" to "90 days"');
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

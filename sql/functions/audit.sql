@@ -1,0 +1,42 @@
+-- Who did what: append-only.
+
+-- Refuses every change of a row. A row that is older than tendril.settings.audit_delete_after
+-- may be deleted.
+CREATE OR REPLACE FUNCTION tendril.keep_audit() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF TG_OP = 'DELETE' AND OLD.at < clock_timestamp() - (SELECT audit_delete_after FROM tendril.settings) THEN
+    RETURN OLD;
+  END IF;
+  PERFORM tendril.refuse('PT403', 'append_only', 'audit_events is append-only: rows are not changed, and not deleted before tendril.settings.audit_delete_after');
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION tendril.audit(p_org uuid, p_action text, p_object text, p_object_id uuid, p_detail jsonb DEFAULT '{}') RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+  INSERT INTO public.audit_events (org_id, actor, action, object, object_id, detail)
+  VALUES (p_org, tendril.current_user_id(), p_action, p_object, p_object_id, p_detail)
+$$;
+
+-- What is asked of a state is audited, as people's functions are.
+CREATE OR REPLACE FUNCTION tendril.audit_state() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.audit(NEW.org_id, CASE NEW.operation WHEN 'unlock' THEN 'unlock_state' ELSE 'state_' || (NEW.config_snapshot -> 'state' ->> 'command') END,
+    'provision', NEW.id, jsonb_strip_nulls(jsonb_build_object('workspace', NEW.workspace_id, 'lock_id', NEW.config_snapshot -> 'lock_id')
+      || coalesce(NEW.config_snapshot -> 'state', '{}') - 'command'));
+  RETURN NULL;
+END $$;
+
+-- Tells every organisation of a person's what they did with their credentials.
+CREATE OR REPLACE FUNCTION tendril.audit_person(p_user uuid, p_action text, p_credential uuid, p_detail jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  INSERT INTO public.audit_events (org_id, actor, action, object, object_id, detail)
+  SELECT m.org_id, p_user, p_action, 'credential', p_credential, p_detail FROM public.org_members m WHERE m.user_id = p_user;
+END $$;

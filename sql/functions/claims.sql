@@ -1,0 +1,215 @@
+-- An agent claims a provision, and ends what an earlier boot left.
+
+-- Claims at most one provision: the head of the most urgent workspace that is idle, not held,
+-- not locked, and not at home elsewhere. A workspace whose state an agent keeps is for that
+-- one only. A claim that was lost ends when another begins on its workspace. In fewer steps:
+-- who finds nothing has locked nothing, so an empty poll writes nothing either. For contract
+-- 4.
+--
+-- Locks: workspace (none that somebody else has locked), provision, earlier claims (likewise),
+-- agent.
+CREATE OR REPLACE FUNCTION public.fetch_next_provision(p_token_hash text, p_instance uuid, p_boot uuid, p_claim_id uuid)
+RETURNS TABLE (claim_id uuid, provision_id uuid, number bigint, workspace_id uuid, workspace_name text,
+               operation text, config_snapshot jsonb, pinned_commit text,
+               approval text, approved_plan text, attempt smallint, has_resources boolean,
+               queued_seconds double precision)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_caller    record := tendril.caller(p_token_hash, p_instance, p_boot);
+  v_claim     tendril.claims;
+  v_workspace public.workspaces;
+  v_found     public.workspaces;
+  v_group     record;
+  v_passed    uuid;
+  v_provision uuid;
+  v_contract  int;
+BEGIN
+  SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id;
+  IF FOUND THEN
+    -- A repeat after a lost reply, or somebody else's id.
+    IF v_claim.cluster_id <> v_caller.cluster_id OR v_claim.instance_id <> p_instance OR v_claim.boot_id <> p_boot OR v_claim.state <> 'running' THEN
+      PERFORM tendril.refuse('PT409', 'claim_lost', format('claim %s is used up', p_claim_id), 'claim with a new id');
+    END IF;
+    v_provision := v_claim.provision_id;
+  ELSIF p_claim_id IS NULL THEN
+    PERFORM tendril.refuse('PT422', 'claim_id_missing', 'p_claim_id: missing; the agent chooses it, a new UUID for each claim');
+  ELSIF v_caller.paused_at IS NOT NULL THEN
+    RETURN;
+  END IF;
+  WHILE v_provision IS NULL LOOP
+    v_workspace := NULL;
+    v_passed := NULL;
+    -- The most urgent of what anybody may do, and of what only this agent may.
+    FOR v_group IN
+      SELECT u.only_instance, u.head_priority, u.head_number FROM (
+        (SELECT w.only_instance, w.head_priority, w.head_number FROM public.workspaces w
+         WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = '00000000-0000-0000-0000-000000000000'
+           AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
+         ORDER BY w.head_priority DESC, w.head_number LIMIT 1)
+        UNION ALL
+        (SELECT w.only_instance, w.head_priority, w.head_number FROM public.workspaces w
+         WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = p_instance
+           AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
+         ORDER BY w.head_priority DESC, w.head_number LIMIT 1)) u
+      ORDER BY u.head_priority DESC, u.head_number
+    LOOP
+      -- Usually the first group's first is free, and goes before all of the second.
+      EXIT WHEN (v_workspace.head_priority, v_group.head_number) > (v_group.head_priority, v_workspace.head_number);
+      SELECT contract INTO v_contract FROM public.agents WHERE id = v_caller.agent_id;
+      SELECT * INTO v_found FROM public.workspaces w
+      WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
+        AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
+        AND CASE WHEN v_contract >= 4 THEN true ELSE tendril.suits(w.head_id, v_contract) END
+      ORDER BY w.head_priority DESC, w.head_number
+      LIMIT 1
+      FOR NO KEY UPDATE SKIP LOCKED;
+      CONTINUE WHEN NOT FOUND;
+      IF v_workspace.id IS NULL OR (v_found.head_priority, v_workspace.head_number) > (v_workspace.head_priority, v_found.head_number) THEN
+        v_passed := v_workspace.id;
+        v_workspace := v_found;
+      ELSE
+        v_passed := v_found.id;
+      END IF;
+    END LOOP;
+    -- Locked for nothing until we commit: who passed over it is told.
+    PERFORM tendril.wake(v_passed) WHERE v_passed IS NOT NULL;
+    IF v_workspace.id IS NULL THEN
+      RETURN; -- others claim it, or deploy to it and wake us then
+    END IF;
+
+    -- CASE, for status = 'QUEUED' would imply the queue's index.
+    UPDATE public.provisions SET status = 'PROCESSING', started_at = coalesce(started_at, clock_timestamp())
+    WHERE id = v_workspace.head_id AND CASE status WHEN 'QUEUED' THEN true ELSE false END;
+    IF NOT FOUND THEN
+      -- Somebody changed or deleted it by hand: one such row must not stop the
+      -- whole cluster.
+      PERFORM tendril.refresh_head(v_workspace.id);
+      CONTINUE;
+    END IF;
+
+    WITH claim AS (
+      INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, directory, lease_until)
+      SELECT p_claim_id, v_workspace.head_id, v_workspace.id, v_caller.cluster_id, p_instance, p_boot, v_caller.host, v_caller.directory,
+             clock_timestamp() + s.lease FROM tendril.settings s
+    ), lost AS ( -- what was lost here before can never settle now
+      UPDATE tendril.claims SET state = 'ended'
+      WHERE id IN (SELECT id FROM tendril.claims WHERE workspace_id = v_workspace.id AND state = 'lost' FOR NO KEY UPDATE SKIP LOCKED)
+    ), progress AS (
+      INSERT INTO public.provision_progress (provision_id, org_id, stage)
+      VALUES (v_workspace.head_id, v_workspace.org_id, 'checkout')
+      ON CONFLICT (provision_id) DO UPDATE SET stage = 'checkout', percent = NULL, updated_at = clock_timestamp()
+    )
+    -- The next head is chosen when this one ends; until then nothing runs here.
+    UPDATE public.workspaces
+    SET running_claim = p_claim_id,
+        (head_id, head_priority, head_number) = (
+          SELECT p.id, p.priority, p.number FROM public.provisions p
+          WHERE p.workspace_id = v_workspace.id AND p.status = 'QUEUED' AND v_workspace.reserved_by IS NULL
+          ORDER BY p.priority DESC, p.number LIMIT 1)
+    WHERE id = v_workspace.id;
+    -- Last in the order: a later boot that registers meanwhile waits until this claim can
+    -- be seen by its sweep.
+    PERFORM FROM public.agents WHERE id = v_caller.agent_id AND boot_id = p_boot FOR SHARE;
+    IF NOT FOUND THEN
+      PERFORM tendril.current_agent(v_caller.cluster_id, p_instance, p_boot);
+      PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
+    END IF;
+    v_provision := v_workspace.head_id;
+  END LOOP;
+
+  RETURN QUERY
+  SELECT p_claim_id, p.id, p.number, w.id, w.name, p.operation, p.config_snapshot,
+         tendril.pinned_commit(p.org_id, p.cluster_id, tendril.plain_repo(p.config_snapshot -> 'template_source' ->> 'repo'),
+                               p.config_snapshot -> 'template_source' ->> 'version'),
+         tendril.approval_for(p), p.approved_plan, p.attempt,
+         EXISTS (SELECT FROM public.resources r WHERE r.workspace_id = w.id),
+         (SELECT greatest(extract(epoch FROM c.created_at - greatest(s.started_at, p.not_before)), 0)::double precision
+          FROM tendril.claims c, public.provision_stages s
+          WHERE c.id = p_claim_id AND s.provision_id = p.id AND s.stage = 'queued'
+          ORDER BY s.attempt DESC LIMIT 1)
+  FROM public.provisions p JOIN public.workspaces w ON w.id = p.workspace_id WHERE p.id = v_provision;
+EXCEPTION
+  -- unique_violation: the same claim id, of a call that is not committed yet.
+  WHEN lock_not_available OR unique_violation THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+CREATE OR REPLACE FUNCTION tendril.claim_lost(p_claim uuid, p_why text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.refuse('PT409', 'claim_lost', format('claim %s %s', p_claim, p_why));
+END $$;
+
+-- Ends a claim and frees what it had of its workspace, whose lock the caller holds.
+CREATE OR REPLACE FUNCTION tendril.end_claim(p_claim uuid, p_workspace uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE tendril.claims SET state = 'ended', ended_at = coalesce(ended_at, clock_timestamp()) WHERE id = p_claim;
+  UPDATE public.workspaces
+  SET running_claim = CASE WHEN running_claim = p_claim THEN NULL ELSE running_claim END,
+      held_by_claim = CASE WHEN held_by_claim = p_claim THEN NULL ELSE held_by_claim END,
+      reserved_by   = CASE WHEN reserved_by = (SELECT provision_id FROM tendril.claims WHERE id = p_claim) THEN NULL ELSE reserved_by END
+  WHERE id = p_workspace;
+  PERFORM tendril.refresh_head(p_workspace);
+END $$;
+
+-- At an agent's start, after it has delivered what its children left behind and none of them
+-- lives: ends what earlier boots of this instance on this host left without a result. There is
+-- no index by instance any more: an agent starts seldom, and what is open anywhere is not
+-- much.
+--
+-- Locks: all workspaces, by id, then each one's provision and claim.
+CREATE OR REPLACE FUNCTION public.fail_orphaned_provisions(p_token_hash text, p_instance uuid, p_boot uuid, p_except uuid[] DEFAULT '{}') RETURNS SETOF uuid
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_agent     public.agents   := tendril.current_agent(v_cluster.id, p_instance, p_boot);
+  v_left      uuid[];
+  v_candidate record;
+  v_claim     tendril.claims;
+  v_provision public.provisions;
+  v_apply     text;
+BEGIN
+  IF cardinality(p_except) > 1000 THEN
+    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in p_except, more than the 1000 allowed', cardinality(p_except)));
+  END IF;
+  SELECT array_agg(c.id) INTO v_left
+  FROM (SELECT * FROM tendril.claims WHERE state = 'running' UNION ALL SELECT * FROM tendril.claims WHERE state = 'lost') c
+  WHERE c.instance_id = p_instance AND c.cluster_id = v_cluster.id AND c.boot_id <> p_boot AND c.host = v_agent.host AND coalesce(c.directory = v_agent.directory, true)
+    AND c.id <> ALL (array_remove(coalesce(p_except, '{}'), NULL));
+  PERFORM FROM public.workspaces w WHERE w.id IN (SELECT c.workspace_id FROM tendril.claims c WHERE c.id = ANY (v_left)) ORDER BY w.id FOR NO KEY UPDATE;
+  FOR v_candidate IN SELECT c.id, c.provision_id FROM tendril.claims c WHERE c.id = ANY (v_left) ORDER BY c.number LOOP
+    SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_candidate.provision_id FOR NO KEY UPDATE;
+    SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = v_candidate.id FOR NO KEY UPDATE;
+    CONTINUE WHEN v_claim.state = 'ended';
+
+    IF v_provision.status = 'PROCESSING' AND v_claim.state = 'running' THEN
+      IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
+        PERFORM tendril.system_line(v_provision.id, format('Cancelled: the agent was restarted in stage %s, before apply had begun.', coalesce(v_claim.stage, 'checkout')));
+        PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
+      ELSE
+        v_apply := CASE WHEN v_claim.apply_begun_at IS NULL
+                        THEN 'Apply had not begun, so nothing was changed.'
+                        ELSE 'Apply had begun: some resources may exist that the state does not know of. Look at the log and the infrastructure, then deploy again.' END;
+        PERFORM tendril.system_line(v_provision.id, format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));
+        PERFORM tendril.end_provision(v_provision.id, 'FAILED', 'agent_restarted',
+          format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));
+      END IF;
+      RETURN NEXT v_provision.id;
+    END IF;
+    -- What was given up as lost already keeps its verdict; only the hold ends.
+    PERFORM tendril.end_claim(v_claim.id, v_claim.workspace_id);
+  END LOOP;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

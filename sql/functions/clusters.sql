@@ -1,0 +1,203 @@
+-- Clusters, their tokens and their key.
+
+-- A new agent token: 32 random bytes, shown once by whoever calls this. The server makes it,
+-- so that it appears in no statement.
+CREATE OR REPLACE FUNCTION tendril.issue_token(p_cluster uuid, OUT token_id uuid, OUT token text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  -- Three version-4 UUIDs carry 366 random bits from the server's strong source.
+  token := 'tnd_' || rtrim(translate(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'), '+/', '-_'), '=');
+  INSERT INTO tendril.cluster_tokens (cluster_id, digest, created_by)
+  VALUES (p_cluster, sha256(sha256(convert_to(token, 'UTF8'))), tendril.current_user_id())
+  RETURNING id INTO token_id;
+END $$;
+
+-- The cluster, if the caller has the role there. One answer for "there is none" and "not
+-- yours".
+CREATE OR REPLACE FUNCTION tendril.cluster_for(p_cluster uuid, p_least text) RETURNS public.clusters
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_cluster public.clusters;
+BEGIN
+  SELECT * INTO v_cluster FROM public.clusters WHERE id = p_cluster;
+  IF NOT tendril.may_act(v_cluster.org_id, p_least) OR v_cluster.id IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'cluster_not_found', format('there is no cluster %s where you are %s', p_cluster, p_least));
+  END IF;
+  RETURN v_cluster;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Makes a cluster and its first token (admin). Without p_org: the one organisation in which
+-- the caller is admin. Labels have a limit, the key is one, and who waits for a lock is told
+-- to try again.
+CREATE OR REPLACE FUNCTION public.create_cluster(p_name text, p_org uuid DEFAULT NULL, p_labels jsonb DEFAULT '{}', p_age_public_key text DEFAULT NULL)
+RETURNS TABLE (cluster_id uuid, token_id uuid, token text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_orgs    uuid[];
+  v_cluster uuid;
+BEGIN
+  IF p_org IS NULL THEN
+    IF tendril.is_person() THEN
+      v_orgs := tendril.orgs_with_role('admin');
+    ELSE
+      v_orgs := ARRAY(SELECT id FROM public.orgs);
+    END IF;
+    IF cardinality(v_orgs) <> 1 THEN
+      PERFORM tendril.refuse('PT422', 'org_missing', format('p_org: say which organisation; you are admin of %s', cardinality(v_orgs)));
+    END IF;
+    p_org := v_orgs[1];
+  ELSIF NOT tendril.may_act(p_org, 'admin') OR NOT EXISTS (SELECT FROM public.orgs WHERE id = p_org) THEN
+    PERFORM tendril.refuse('PT404', 'org_not_found', format('there is no organisation %s where you are admin', p_org));
+  END IF;
+  IF tendril.has_vast_number(p_labels) OR octet_length(p_labels::text) > 8192 THEN
+    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_labels: more than the 8192 bytes allowed');
+  ELSIF p_age_public_key !~ tendril.age_key_pattern() THEN
+    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_age_public_key: no age recipient (age1…)');
+  END IF;
+
+  INSERT INTO public.clusters (org_id, name, labels, age_public_key, created_by)
+  VALUES (p_org, p_name, coalesce(p_labels, '{}'), p_age_public_key, tendril.current_user_id())
+  RETURNING id INTO v_cluster;
+  PERFORM tendril.audit(p_org, 'create_cluster', 'cluster', v_cluster, jsonb_build_object('name', p_name));
+  RETURN QUERY SELECT v_cluster, t.token_id, t.token FROM tendril.issue_token(v_cluster) t;
+EXCEPTION
+  WHEN unique_violation THEN
+    PERFORM tendril.refuse('PT409', 'cluster_exists', format('there is a cluster named %s already', to_json(p_name)), 'choose another name');
+  WHEN check_violation OR not_null_violation THEN
+    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_name: 1 to 63 letters, digits and . _ - are needed; p_labels must be an object');
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- A new token for a cluster (admin). The ones before it stay valid for p_overlap, so that
+-- agents can be given the new one without a gap.
+CREATE OR REPLACE FUNCTION public.rotate_cluster_token(p_cluster uuid, p_overlap interval DEFAULT '24 hours')
+RETURNS TABLE (token_id uuid, token text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
+BEGIN
+  IF p_overlap IS NULL OR p_overlap < interval '0' OR p_overlap > interval '30 days' THEN
+    PERFORM tendril.refuse('PT422', 'bad_overlap', 'p_overlap: from 0 to 30 days');
+  END IF;
+  UPDATE tendril.cluster_tokens SET expires_at = clock_timestamp() + p_overlap
+  WHERE cluster_id = p_cluster AND revoked_at IS NULL
+    AND (expires_at IS NULL OR expires_at > clock_timestamp() + p_overlap);
+  PERFORM tendril.audit(v_cluster.org_id, 'rotate_cluster_token', 'cluster', p_cluster, jsonb_build_object('overlap', p_overlap));
+  RETURN QUERY SELECT t.token_id, t.token FROM tendril.issue_token(p_cluster) t;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Ends one token at once, or all of the cluster's when p_token_id is null (admin). Returns how
+-- many ended.
+CREATE OR REPLACE FUNCTION public.revoke_cluster_token(p_cluster uuid, p_token_id uuid DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
+  v_count   int;
+BEGIN
+  UPDATE tendril.cluster_tokens SET revoked_at = clock_timestamp()
+  WHERE cluster_id = p_cluster AND revoked_at IS NULL AND (p_token_id IS NULL OR id = p_token_id);
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
+  RETURN v_count;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- The tokens of a cluster, without what would let anybody use them: the newest first, at most
+-- 200 (admin).
+CREATE OR REPLACE FUNCTION public.cluster_tokens(p_cluster uuid)
+RETURNS TABLE (id uuid, created_at timestamptz, expires_at timestamptz, revoked_at timestamptz, created_by uuid)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM tendril.cluster_for(p_cluster, 'admin'); -- here, for EXCEPTION does not cover DECLARE
+  RETURN QUERY SELECT t.id, t.created_at, t.expires_at, t.revoked_at, t.created_by
+    FROM tendril.cluster_tokens t WHERE t.cluster_id = p_cluster ORDER BY t.created_at DESC, t.id LIMIT 200;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Has a cluster claim nothing more, or claim again when p_paused is false (admin). What runs
+-- goes on.
+CREATE OR REPLACE FUNCTION public.pause_cluster(p_cluster uuid, p_paused boolean DEFAULT true, p_reason text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster public.clusters;
+  v_reason  text;
+BEGIN
+  v_cluster := tendril.cluster_for(p_cluster, 'admin');
+  v_reason := tendril.reason(p_reason);
+  IF p_paused IS NULL THEN
+    PERFORM tendril.refuse('PT422', 'bad_paused', 'p_paused: true or false');
+  END IF;
+  UPDATE public.clusters SET paused_at = CASE WHEN p_paused THEN clock_timestamp() END
+  WHERE id = p_cluster AND (paused_at IS NOT NULL) <> p_paused;
+  IF NOT FOUND THEN
+    RETURN; -- it is as wanted
+  END IF;
+  IF NOT p_paused THEN
+    PERFORM tendril.notify('tendril_work', p_cluster);
+  END IF;
+  PERFORM tendril.audit(v_cluster.org_id, CASE WHEN p_paused THEN 'pause_cluster' ELSE 'resume_cluster' END, 'cluster', p_cluster,
+    jsonb_build_object('reason', v_reason));
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+CREATE OR REPLACE FUNCTION tendril.age_key_pattern() RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT '^age1[02-9ac-hj-np-z]{58}$' $$;
+
+-- Sets the key that what is secret is sealed to (admin). NULL has the next agent that
+-- registers set its own.
+CREATE OR REPLACE FUNCTION public.set_cluster_key(p_cluster uuid, p_age_public_key text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster public.clusters;
+BEGIN
+  v_cluster := tendril.cluster_for(p_cluster, 'admin');
+  IF p_age_public_key !~ tendril.age_key_pattern() THEN
+    PERFORM tendril.refuse('PT422', 'bad_key', 'p_age_public_key: no age recipient', 'give the public half of the agents'' identity, age1…; their log shows it');
+  END IF;
+  UPDATE public.clusters SET age_public_key = p_age_public_key
+  WHERE id = p_cluster AND age_public_key IS DISTINCT FROM p_age_public_key;
+  IF FOUND THEN
+    PERFORM tendril.audit(v_cluster.org_id, 'set_cluster_key', 'cluster', p_cluster,
+      jsonb_build_object('age_public_key', p_age_public_key, 'before', v_cluster.age_public_key));
+  END IF;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

@@ -1,0 +1,83 @@
+-- The version of the contract, what each version can do, and access that is denied by default.
+
+-- Contract 4: the operation inspect, and variables in a report. An agent of contract 3 gets no
+-- such provisions, and finds all else as it was.
+CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS 'SELECT 4';
+
+-- Which contract an agent must speak at least to run a provision: one that knows less would
+-- leave out what it does not know, or fail when it comes to it. Inspections.
+CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions) RETURNS int
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN CASE WHEN p_provision.operation = 'inspect' THEN 4
+              WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL
+                OR p_provision.config_snapshot ?| ARRAY['sealed_vars', 'targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key']
+                OR tendril.approval_for(p_provision) <> 'never'
+              THEN 3 ELSE 1 END;
+END $$;
+
+-- Whether an agent that speaks an older contract may run a provision.
+CREATE OR REPLACE FUNCTION tendril.suits(p_provision uuid, p_contract int) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (SELECT tendril.contract_needed(p) <= p_contract FROM public.provisions p WHERE p.id = p_provision);
+END $$;
+
+-- Deny by default, whatever this database's default privileges are. Each migration ends with
+-- it, naming what it added to public, so that nothing is open even between two migrations;
+-- everything in tendril is closed again each time, but for the functions that policies call as
+-- the person who asks.
+CREATE OR REPLACE FUNCTION tendril.deny_all(p_public_names text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_statement text;
+BEGIN
+  FOR v_statement IN
+    SELECT format('REVOKE ALL ON %s %s FROM PUBLIC, anon, authenticated, service_role, tendril_agent',
+                  CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
+      AND (n.nspname = 'tendril'
+           OR n.nspname = 'public' AND (c.relname = ANY (p_public_names)
+              -- the sequences behind identity columns of the tables named
+              OR EXISTS (SELECT FROM pg_depend d JOIN pg_class t ON t.oid = d.refobjid
+                         WHERE d.objid = c.oid AND d.deptype = 'i' AND t.relname = ANY (p_public_names))))
+    UNION ALL
+    SELECT format('REVOKE ALL ON FUNCTION %s FROM PUBLIC, anon, authenticated, service_role, tendril_agent', p.oid::regprocedure)
+    FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname = 'tendril' OR n.nspname = 'public' AND p.proname = ANY (p_public_names)
+  LOOP
+    EXECUTE v_statement;
+  END LOOP;
+  -- The schema stays closed: a policy may call these, nobody can name them.
+  FOR v_statement IN
+    SELECT format('GRANT EXECUTE ON FUNCTION %s TO authenticated', p.oid::regprocedure)
+    FROM pg_proc p WHERE p.pronamespace = 'tendril'::regnamespace AND p.proname IN ('current_user_id', 'orgs_with_role')
+  LOOP
+    EXECUTE v_statement;
+  END LOOP;
+END $$;
+
+-- Locks tables that a migration changes: all at once or none, as in migration 10, for the
+-- functions that run meanwhile take them in orders of their own.
+CREATE OR REPLACE FUNCTION tendril.lock_tables(p_tables text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $$
+BEGIN
+  FOR i IN 1..150 LOOP
+    BEGIN
+      EXECUTE 'LOCK TABLE ' || p_tables || ' IN ACCESS EXCLUSIVE MODE';
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM pg_sleep(0.1);
+    END;
+  END LOOP;
+  RAISE EXCEPTION 'the tables could not be locked within 45 seconds: a transaction that has been open for long reads or writes them'
+    USING HINT = 'find it in pg_stat_activity (xact_start) and end it, then migrate again';
+END $$;

@@ -1,0 +1,180 @@
+-- A row becomes a queued provision.
+
+-- Priority, what is queued already and vast numbers are checked here, for a constraint would
+-- show the row, and with it its variables, in the server's log. The columns of an approval
+-- begin empty. The operation is checked, who asks for it, and what the snapshot has for it.
+-- What our own functions ask for once more is asked by whoever asked first. An inspection,
+-- which people ask for by inspect_template(), has a workspace of its own kind.
+CREATE OR REPLACE FUNCTION tendril.accept_deploy() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_org       uuid;
+  v_problems  text[];
+  v_again     boolean := NEW.attempt > 1; -- by our own function, which has asked whether
+  v_workspace public.workspaces;
+  v_repo      text;
+  v_path      text;
+  v_person    boolean := tendril.is_person();
+  v_most      int;
+  v_inspect   boolean := coalesce(NEW.operation = 'inspect', false);
+  v_name      text;
+BEGIN
+  -- First who asks, and one answer for "no such cluster" and "not yours":
+  -- WITH CHECK runs only after triggers, and an error text must not tell a
+  -- stranger what exists.
+  -- Nor must the time that the answer takes: memberships are looked up for both.
+  SELECT org_id INTO v_org FROM public.clusters WHERE id = NEW.cluster_id;
+  IF NOT (tendril.may_act(v_org, 'operator') OR v_again) OR v_org IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'cluster_not_found',
+      format('there is no cluster %s that you may deploy to', NEW.cluster_id),
+      'check the id, and that you are an operator of its organisation');
+  END IF;
+
+  IF tendril.has_vast_number(NEW.config_snapshot) THEN
+    PERFORM tendril.refuse('PT422', 'bad_snapshot', 'config_snapshot: a number in it is larger than 1e400 or has more than 400 digits after the point');
+  END IF;
+  NEW.operation := coalesce(NEW.operation, 'apply');
+  IF NEW.operation NOT IN ('plan', 'apply', 'destroy', 'refresh', 'unlock', 'state', 'inspect') OR v_inspect AND v_person THEN
+    PERFORM tendril.refuse('PT422', 'bad_operation', format('operation: %s is not plan, apply, destroy, refresh, unlock or state', to_json(left(NEW.operation, 100))));
+  END IF;
+  v_problems := tendril.snapshot_problems(NEW.config_snapshot);
+  IF v_problems = '{}' THEN
+    v_problems := tendril.operation_problems(NEW.operation, NEW.config_snapshot);
+  END IF;
+  IF v_problems <> '{}' THEN
+    PERFORM tendril.refuse('PT422', 'bad_snapshot', tendril.problem_list(v_problems));
+  ELSIF (NEW.operation = 'unlock' OR NEW.operation = 'state' AND NEW.config_snapshot -> 'state' ->> 'command' <> 'list')
+        AND NOT tendril.may_act(v_org, 'admin') THEN
+    -- Whoever changes a state, or takes its lock away, goes round all that is
+    -- asked of an apply. A list has addresses alone.
+    PERFORM tendril.refuse('PT403', 'not_an_admin',
+      CASE NEW.operation WHEN 'unlock' THEN 'the lock of a state is taken away by an admin'
+                         ELSE format('%s of a state is for an admin: a state holds every secret of its workspace, and says what belongs to it', NEW.config_snapshot -> 'state' ->> 'command') END,
+      'ask an admin of the organisation');
+  ELSIF NEW.id IS NULL THEN
+    PERFORM tendril.refuse('PT422', 'bad_id', 'id: null; leave it out, or give a UUID');
+  ELSIF coalesce(NEW.priority, 0) NOT BETWEEN -100 AND 100 THEN
+    PERFORM tendril.refuse('PT422', 'bad_priority', format('priority: %s is not between -100 and 100', NEW.priority));
+  END IF;
+
+  v_repo := tendril.plain_repo(NEW.config_snapshot -> 'template_source' ->> 'repo');
+  v_path := tendril.plain_path(NEW.config_snapshot -> 'template_source' ->> 'path');
+  -- No snapshot's workspace begins with a full stop.
+  v_name := CASE WHEN v_inspect THEN '.inspect/' || md5(v_repo || ' ' || v_path) ELSE tendril.snapshot_workspace(NEW.config_snapshot) END;
+  -- SQL alone makes workspaces; their state is keyed by the id.
+  INSERT INTO public.workspaces (org_id, cluster_id, name, hidden)
+  VALUES (v_org, NEW.cluster_id, v_name, v_inspect)
+  ON CONFLICT (cluster_id, name) DO NOTHING;
+  -- The lock makes whoever ends a run here see this row, or wait for it.
+  SELECT * INTO STRICT v_workspace FROM public.workspaces
+  WHERE cluster_id = NEW.cluster_id AND name = v_name
+  FOR NO KEY UPDATE;
+
+  PERFORM tendril.check_binding(v_workspace, v_repo, v_path);
+
+  IF v_person AND NOT v_again THEN
+    -- A script, or a model, that deploys in a loop stops here.
+    v_most := (SELECT queue_limit FROM tendril.settings);
+    -- In the order of the queue's index, so that no plan reads another one.
+    PERFORM FROM public.provisions WHERE workspace_id = v_workspace.id AND status = 'QUEUED'
+    ORDER BY priority DESC, number OFFSET v_most - 1 LIMIT 1;
+    IF FOUND THEN
+      PERFORM tendril.refuse('PT429', 'queue_full',
+        format('%s provisions are queued in workspace %s, which is the most', v_most, to_json(v_workspace.name)),
+        'cancel what is not needed, or wait until some of it has run');
+    END IF;
+  END IF;
+
+  NEW.org_id       := v_org;
+  NEW.workspace_id := v_workspace.id;
+  NEW.status       := 'QUEUED';
+  NEW.priority     := coalesce(NEW.priority, 0);
+  NEW.created_at   := now();
+  IF NOT v_again AND (v_person OR NEW.requested_by IS NULL) THEN
+    NEW.requested_by := tendril.current_user_id();
+  END IF;
+  NEW.resolved_commit := NULL; NEW.engine := NULL; NEW.engine_version := NULL;
+  NEW.plan_summary := NULL; NEW.outputs := NULL; NEW.error_code := NULL; NEW.error_message := NULL;
+  NEW.started_at := NULL; NEW.finished_at := NULL;
+  NEW.cancel_requested_at := NULL; NEW.cancel_requested_by := NULL;
+  NEW.plan_digest := NULL; NEW.approved_plan := NULL; NEW.approved_at := NULL; NEW.approved_by := NULL;
+  NEW.not_before := CASE WHEN v_again THEN NEW.not_before END;
+  RETURN NEW;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+  WHEN program_limit_exceeded THEN
+    PERFORM tendril.refuse('PT422', 'bad_snapshot', format('config_snapshot: %s', SQLERRM));
+END $$;
+
+-- A workspace belongs to the template that used it first: applying another one there would
+-- destroy what the first one made.
+CREATE OR REPLACE FUNCTION tendril.check_binding(p_workspace public.workspaces, p_repo text, p_path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF p_workspace.repo IS NOT NULL AND (p_workspace.repo, p_workspace.path) <> (p_repo, p_path) THEN
+    PERFORM tendril.refuse('PT409', 'workspace_bound',
+      format('workspace %s belongs to the template %s; %s would destroy what that made', to_json(p_workspace.name),
+             p_workspace.repo || CASE WHEN p_workspace.path = '' THEN '' ELSE ', path ' || p_workspace.path END,
+             p_repo || CASE WHEN p_path = '' THEN '' ELSE ', path ' || p_path END),
+      'use another workspace, or have an admin bind this one to the new template');
+  END IF;
+END $$;
+
+-- An attempt that waits is put in its place by who makes it.
+CREATE OR REPLACE FUNCTION tendril.queue_deploy() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF NEW.not_before IS NOT NULL THEN
+    RETURN NULL; -- an attempt, which waits: try_again() says for what
+  END IF;
+  -- Usually the queue has a head already and nothing is to be done.
+  UPDATE public.workspaces SET head_id = NEW.id, head_priority = NEW.priority, head_number = NEW.number
+  WHERE id = NEW.workspace_id AND reserved_by IS NULL
+    AND (head_id IS NULL OR head_priority < NEW.priority
+         -- numbers are drawn before the workspace is locked
+         OR head_priority = NEW.priority AND head_number > NEW.number);
+  -- Also when the head is another: who was woken for it may have passed over
+  -- the workspace because this insert held its lock.
+  PERFORM tendril.wake(NEW.workspace_id);
+  RETURN NULL;
+END $$;
+
+-- Asks for the same once more (operator), when it has ended: a new provision of the same
+-- snapshot, whose id is returned. While one such has not ended, that is the answer: two clicks
+-- are one deploy.
+CREATE OR REPLACE FUNCTION public.retry_provision(p_provision uuid) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_provision public.provisions;
+  v_retry     uuid;
+BEGIN
+  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  IF v_provision.status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED') THEN
+    PERFORM tendril.refuse('PT409', 'not_ended', format('provision %s is %s: there is nothing to retry', v_provision.number, v_provision.status),
+      'wait until it has ended, or cancel it');
+  END IF;
+  SELECT id INTO v_retry FROM public.provisions
+  WHERE workspace_id = v_provision.workspace_id AND number > v_provision.number
+    AND retry_of = p_provision AND status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED') LIMIT 1;
+  IF FOUND THEN
+    RETURN v_retry;
+  END IF;
+  INSERT INTO public.provisions (cluster_id, config_snapshot, operation, priority, retry_of)
+  VALUES (v_provision.cluster_id, v_provision.config_snapshot, v_provision.operation, v_provision.priority, p_provision)
+  RETURNING id INTO v_retry;
+  PERFORM tendril.audit(v_provision.org_id, 'retry_provision', 'provision', p_provision, jsonb_build_object('retry', v_retry));
+  RETURN v_retry;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

@@ -1,0 +1,144 @@
+-- Who is asking: people by their claims, agents by their token and boot, and what a role allows.
+
+-- Who is asking, from the request's JWT claims. Null, never an error, for missing or malformed
+-- claims: a policy must hide rows, not break the query. Claims too deep or too large for JSON
+-- are no claims either.
+--
+-- Anybody may set the claims of their own session, so they count only where a verified
+-- identity stands behind them: for the role authenticated, which PostgREST and trellis assume
+-- once they have checked who asks, and for the control plane's own roles. An agent that is
+-- connected directly is nobody, whatever it sets.
+CREATE OR REPLACE FUNCTION tendril.current_user_id() RETURNS uuid
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF current_setting('role', true) IS DISTINCT FROM 'authenticated' THEN
+    IF tendril.is_person() THEN
+      RETURN NULL;
+    END IF;
+  END IF;
+  RETURN (current_setting('request.jwt.claims', true)::jsonb ->> 'sub')::uuid;
+EXCEPTION
+  WHEN data_exception OR program_limit_exceeded THEN RETURN NULL;
+END $$;
+
+-- Whether the request comes from a person rather than from the control plane's own role. In a
+-- SECURITY DEFINER function current_user is the owner, so this looks at SET ROLE and, without
+-- one, at who logged in.
+CREATE OR REPLACE FUNCTION tendril.is_person() RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN coalesce((
+    SELECT NOT (r.rolsuper OR r.rolbypassrls
+                OR pg_has_role(r.oid, (SELECT nspowner FROM pg_namespace WHERE nspname = 'tendril'), 'MEMBER'))
+    FROM pg_roles r
+    WHERE r.rolname = coalesce(nullif(current_setting('role', true), 'none'), session_user)), true);
+END $$;
+
+-- The organisations in which the caller has at least a role. One array, so that a policy
+-- computes it once per statement and not per row.
+CREATE OR REPLACE FUNCTION tendril.orgs_with_role(p_least text) RETURNS uuid[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (
+    SELECT coalesce(array_agg(m.org_id), '{}')
+    FROM public.org_members m
+    WHERE m.user_id = tendril.current_user_id()
+      AND array_position(ARRAY['viewer', 'operator', 'admin'], m.role)
+          >= array_position(ARRAY['viewer', 'operator', 'admin'], p_least));
+END $$;
+
+-- Whether the caller may act in an organisation: the control plane's own role always, a person
+-- by membership.
+CREATE OR REPLACE FUNCTION tendril.may_act(p_org uuid, p_least text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN coalesce(NOT tendril.is_person() OR p_org = ANY (tendril.orgs_with_role(p_least)), false);
+END $$;
+
+-- The cluster a token belongs to. The digest is computed once, here, and not per row. A table
+-- that is locked (by a migration) is PT503 here as well. Callers have these in their DECLARE,
+-- which their own EXCEPTION does not cover.
+CREATE OR REPLACE FUNCTION tendril.authenticate(p_token_hash text) RETURNS public.clusters
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_digest  bytea;
+  v_cluster public.clusters;
+BEGIN
+  IF p_token_hash ~ '^[0-9a-f]{64}$' THEN
+    v_digest := sha256(decode(p_token_hash, 'hex'));
+    SELECT c.* INTO v_cluster
+    FROM tendril.cluster_tokens t JOIN public.clusters c ON c.id = t.cluster_id
+    WHERE t.digest = v_digest AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp());
+  END IF;
+  IF v_cluster.id IS NULL THEN
+    PERFORM tendril.refuse('PT401', 'token_invalid',
+      'the agent token is unknown, revoked or expired',
+      'create or rotate the cluster''s token, and set TENDRIL_API_TOKEN to the new one');
+  END IF;
+  RETURN v_cluster;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Who calls: the agent and its cluster, read at once. authenticate() and current_agent() say
+-- what is wrong, if something is.
+CREATE OR REPLACE FUNCTION tendril.caller(p_token_hash text, p_instance uuid, p_boot uuid,
+  OUT cluster_id uuid, OUT paused_at timestamptz, OUT last_seen_at timestamptz, OUT agent_id uuid, OUT host text, OUT directory text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_digest bytea;
+BEGIN
+  IF p_token_hash ~ '^[0-9a-f]{64}$' THEN
+    v_digest := sha256(decode(p_token_hash, 'hex'));
+    SELECT c.id, c.paused_at, c.last_seen_at, a.id, a.host, a.directory
+    INTO cluster_id, paused_at, last_seen_at, agent_id, host, directory
+    FROM tendril.cluster_tokens t
+    JOIN public.clusters c ON c.id = t.cluster_id
+    JOIN public.agents a ON a.cluster_id = c.id AND a.instance_id = p_instance AND a.boot_id = p_boot
+    WHERE t.digest = v_digest AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp());
+  END IF;
+  IF agent_id IS NULL THEN
+    IF p_boot IS NULL THEN
+      PERFORM tendril.authenticate(p_token_hash);
+      PERFORM tendril.refuse('PT422', 'bad_agent', 'p_boot: missing');
+    END IF;
+    PERFORM tendril.current_agent((tendril.authenticate(p_token_hash)).id, p_instance, p_boot);
+    PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
+  END IF;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- The calling agent, if this boot is its newest.
+CREATE OR REPLACE FUNCTION tendril.current_agent(p_cluster uuid, p_instance uuid, p_boot uuid) RETURNS public.agents
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_agent public.agents;
+BEGIN
+  SELECT * INTO v_agent FROM public.agents WHERE cluster_id = p_cluster AND instance_id = p_instance;
+  IF v_agent.id IS NULL THEN
+    PERFORM tendril.refuse('PT409', 'agent_unregistered', 'this agent is not registered', 'call register_agent first');
+  ELSIF v_agent.boot_id IS DISTINCT FROM p_boot THEN
+    PERFORM tendril.refuse('PT409', 'agent_superseded',
+      format('agent %s was started again on %s; this earlier start of it may do nothing more', to_json(v_agent.name), v_agent.host));
+  END IF;
+  RETURN v_agent;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

@@ -1,0 +1,412 @@
+-- What an agent reports of a run: stage, progress, plan, findings, resources, and the end.
+
+-- Stores progress (p_status PROCESSING) or the end of a run. One that was lost during apply
+-- goes on telling what it does until it settles: its outputs and events come before its end.
+-- Vast numbers are refused before they are written out, and events beyond the limit are left
+-- out, as lines are beyond the log's. The rest of the report counts, so that the run comes to
+-- its end. set_aside is a note about what the agent left out because it was refused for its
+-- content before: it becomes a SYSTEM line. A run may end with a plan that awaits approval, and
+-- no apply begins that needs one and has none.
+--
+-- Locks: workspace (if the report ends the run, or says something about its workspace),
+-- provision, claim.
+CREATE OR REPLACE FUNCTION public.update_provision_status(p_token_hash text, p_claim_id uuid, p_status text, p_detail jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_detail    jsonb := coalesce(p_detail, '{}');
+  v_id        uuid;
+  v_run       uuid;
+  v_workspace public.workspaces;
+  v_claim     tendril.claims;
+  v_provision public.provisions;
+  v_holds     boolean; -- lost, and the workspace is kept for it
+  v_as_left   boolean; -- nobody has set another status by hand
+  v_events    bigint := 0;
+  v_most      bigint;
+  c_row CONSTANT int := 256; -- bytes that a row counts as
+BEGIN
+  IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL') THEN
+    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED or AWAITING_APPROVAL', coalesce(to_json(left(p_status, 100))::text, 'missing')));
+  ELSIF jsonb_typeof(v_detail) <> 'object' THEN
+    PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail must be an object');
+  ELSIF tendril.has_vast_number(v_detail) THEN
+    PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail: a number in it is larger than 1e400 or has more than 400 digits after the point');
+  ELSIF p_status = 'AWAITING_APPROVAL' AND coalesce(v_detail ->> 'plan_digest', '') !~ '^[0-9a-f]{64}$' THEN
+    PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail.plan_digest: the SHA-256 of the plan, in hexadecimal, is needed');
+  ELSIF octet_length(v_detail::text) > 1048576 THEN
+    PERFORM tendril.refuse('PT413', 'detail_too_large', format('p_detail has %s bytes, more than the 1048576 allowed', octet_length(v_detail::text)));
+  END IF;
+
+  SELECT workspace_id, provision_id INTO v_id, v_run FROM tendril.claims WHERE id = p_claim_id AND cluster_id = v_cluster.id;
+  IF NOT FOUND THEN
+    PERFORM tendril.claim_lost(p_claim_id, 'is not known here');
+  END IF;
+  -- Progress leaves the workspace alone, but for what binds it and what was found in it.
+  IF p_status <> 'PROCESSING' OR v_detail ?| ARRAY['commit', 'local_state', 'state_unsaved', 'plan', 'resources', 'drift', 'state_lock'] THEN
+    SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_id FOR NO KEY UPDATE;
+  END IF;
+  SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_run FOR NO KEY UPDATE;
+  SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim_id FOR NO KEY UPDATE;
+  -- Whoever ends the hold waits for the claim's lock.
+  v_holds := v_claim.state = 'lost' AND EXISTS (SELECT FROM public.workspaces WHERE id = v_id AND held_by_claim = p_claim_id);
+  v_as_left := CASE v_claim.state WHEN 'running' THEN v_provision.status = 'PROCESSING'
+                                  ELSE v_provision.status = 'FAILED' AND v_provision.error_code IS NOT DISTINCT FROM 'agent_lost' END;
+
+  IF p_status <> 'PROCESSING' AND v_claim.state = 'ended' AND v_provision.status = p_status
+     AND v_provision.error_code IS NOT DISTINCT FROM v_detail ->> 'error_code' THEN
+    RETURN; -- a repeat after a lost reply
+  ELSIF p_status = 'AWAITING_APPROVAL' AND v_claim.state = 'ended' AND v_provision.plan_digest = v_detail ->> 'plan_digest' THEN
+    RETURN; -- likewise, and somebody may have spoken since
+  ELSIF v_claim.state = 'ended' THEN
+    PERFORM tendril.claim_lost(p_claim_id, format('has ended: the provision is %s', v_provision.status));
+  ELSIF v_claim.state = 'lost' THEN
+    IF p_status = 'AWAITING_APPROVAL' OR p_status = 'PROCESSING' AND (v_claim.apply_begun_at IS NULL OR v_detail ->> 'stage' = 'apply') THEN
+      PERFORM tendril.claim_lost(p_claim_id, 'has lost its lease');
+    ELSIF NOT v_holds AND NOT v_as_left
+          OR EXISTS (SELECT FROM tendril.claims c WHERE c.workspace_id = v_id AND c.number > v_claim.number) THEN
+      PERFORM tendril.claim_lost(p_claim_id, 'has lost its lease, and the workspace has been used since');
+    ELSIF NOT v_as_left THEN
+      -- Somebody has set another status by hand: where the state is still
+      -- matters, and no more.
+      v_detail := jsonb_strip_nulls(jsonb_build_object('n', v_detail -> 'n', 'state_unsaved', v_detail -> 'state_unsaved'));
+    ELSIF NOT v_holds AND v_claim.apply_begun_at IS NOT NULL THEN
+      -- An admin has released the workspace: what the run tells is recorded, no
+      -- more.
+      v_detail := v_detail - ARRAY['state_unsaved', 'local_state'];
+    END IF;
+  ELSIF p_status = 'PROCESSING' AND v_detail ->> 'stage' = 'apply' THEN
+    -- Also when it is asked again: the first answer was lost, so the apply has
+    -- not begun.
+    IF v_claim.cancel_requested_at IS NOT NULL THEN
+      PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; apply must not begin');
+    ELSIF v_claim.lease_until < clock_timestamp() THEN
+      PERFORM tendril.refuse('PT503', 'lease_expired', 'the claim''s lease has run out; apply must not begin', 'send a heartbeat, then ask again');
+    ELSIF v_claim.apply_begun_at IS NULL THEN
+      PERFORM tendril.guard_apply(v_provision, v_detail);
+    END IF;
+  ELSIF p_status = 'AWAITING_APPROVAL' AND v_as_left THEN
+    IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
+      -- Nobody wants to know any more what the plan would do.
+      p_status := 'CANCELLED';
+      v_detail := v_detail || '{"error_code": "cancelled", "error_message": "Cancelled before apply had begun."}';
+    ELSIF NOT tendril.is_approvable(v_provision.operation, v_provision.config_snapshot) THEN
+      PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s is not applied, so nobody need approve it', v_provision.operation));
+    ELSIF v_provision.approved_plan IS NOT NULL THEN
+      PERFORM tendril.refuse('PT409', 'already_approved', 'a plan of this provision is approved; that very one must be applied, or none');
+    ELSIF NOT tendril.plan_bundle_stored(v_provision.id, v_detail ->> 'plan_digest') THEN
+      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that is to be approved is not stored', 'store it with put_blob first');
+    END IF;
+  END IF;
+  IF (v_detail ->> 'n')::bigint > v_claim.last_report + 1000000 THEN
+    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail.n: report %s cannot follow report %s', v_detail ->> 'n', v_claim.last_report),
+      'number reports one after the other');
+  END IF;
+  IF p_status = 'PROCESSING' AND (v_detail ->> 'n')::bigint <= v_claim.last_report THEN
+    RETURN; -- a repeat as well: reports are numbered, and come in order
+  END IF;
+
+  IF v_detail ->> 'set_aside' IS NOT NULL THEN
+    PERFORM tendril.system_line(v_provision.id, left(v_detail ->> 'set_aside', 1000));
+  END IF;
+  IF p_status <> 'PROCESSING' AND v_detail ->> 'stage' = 'apply' THEN
+    v_detail := v_detail - 'stage'; -- a result asks for no acknowledgement
+  END IF;
+  -- A change of stage leaves a row as well, and drift a message for each webhook.
+  v_events := coalesce(octet_length((v_detail -> 'events')::text), 0) + coalesce(octet_length((v_detail -> 'drift')::text) + c_row, 0)
+              + CASE WHEN v_detail ->> 'stage' <> v_claim.stage THEN c_row ELSE 0 END;
+  IF v_events > 0 THEN
+    v_most := (SELECT event_limit FROM tendril.settings);
+    IF v_claim.event_bytes + v_events > v_most THEN
+      v_detail := v_detail - ARRAY['events', 'drift'];
+      IF v_claim.event_bytes <= v_most THEN
+        PERFORM tendril.system_line(v_provision.id, format('This run has reported %s of events, the most that the database keeps (tendril.settings.event_limit). Further ones are left out.', pg_size_pretty(v_most)));
+      END IF;
+    END IF;
+  END IF;
+  IF v_detail ? 'n' OR v_events > 0 THEN
+    UPDATE tendril.claims SET last_report = coalesce((v_detail ->> 'n')::bigint, last_report), event_bytes = event_bytes + v_events WHERE id = p_claim_id;
+  END IF;
+  PERFORM tendril.record_progress(v_claim, v_provision, v_detail);
+  IF v_detail ->> 'state_unsaved' IS NOT NULL THEN
+    PERFORM tendril.note_unsaved_state(v_claim, (v_detail ->> 'state_unsaved')::boolean);
+  END IF;
+  IF p_status <> 'PROCESSING' AND NOT v_as_left THEN
+    -- Somebody has set another status by hand: it stays, and the run is over.
+    PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported %s; the provision had been set to %s.', v_claim.host, p_status, v_provision.status));
+    PERFORM tendril.end_claim(p_claim_id, v_id);
+  ELSIF p_status = 'AWAITING_APPROVAL' THEN
+    PERFORM tendril.await_approval(p_claim_id, v_detail ->> 'plan_digest');
+  ELSIF p_status <> 'PROCESSING' THEN
+    IF v_claim.state = 'lost' THEN
+      PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported after all: %s.', v_claim.host, p_status));
+    END IF;
+    PERFORM tendril.end_provision(v_provision.id, p_status, v_detail ->> 'error_code', left(v_detail ->> 'error_message', 16384));
+    PERFORM tendril.end_claim(p_claim_id, v_id);
+  END IF;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+  WHEN data_exception OR check_violation OR not_null_violation THEN
+    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail cannot be stored: %s', left(SQLERRM, 500)));
+END $$;
+
+-- What a run says about itself while it goes on. The caller holds the locks. A percentage is
+-- shown at most once a second, for each time goes to every viewer. A change of stage and the
+-- last percent are shown at once; what is held back is shown with what comes next. What is
+-- being worked on is shown with the percentage, and as seldom; stages are recorded, and what a
+-- run finds in its workspace. The variables that a run has found; an inspection binds nothing.
+CREATE OR REPLACE FUNCTION tendril.record_progress(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_stage     text := p_detail ->> 'stage';
+  v_commit    text := p_detail ->> 'commit';
+  v_repo      text := tendril.plain_repo(p_provision.config_snapshot -> 'template_source' ->> 'repo');
+  v_path      text := tendril.plain_path(p_provision.config_snapshot -> 'template_source' ->> 'path');
+  v_version   text := p_provision.config_snapshot -> 'template_source' ->> 'version';
+  v_workspace public.workspaces;
+  v_shown     public.provision_progress;
+  v_percent   smallint;
+  v_running   jsonb;
+  v_now       timestamptz;
+BEGIN
+  -- The apply acknowledgement: Terraform applies only after this has said yes. What
+  -- else speaks against it the caller has asked.
+  IF v_stage = 'apply' AND p_claim.apply_begun_at IS NULL THEN
+    IF coalesce(v_commit, p_provision.resolved_commit) IS NULL THEN
+      PERFORM tendril.refuse('PT409', 'commit_missing', 'no commit is recorded for this provision, so neither its pin nor its workspace was checked',
+        'report the commit first');
+    END IF;
+    UPDATE tendril.claims SET apply_begun_at = clock_timestamp() WHERE id = p_claim.id;
+  END IF;
+
+  IF v_commit IS NOT NULL THEN
+    PERFORM tendril.pin_for_cluster(p_provision.org_id, p_claim.cluster_id, v_repo, v_version, v_commit);
+    IF p_provision.operation <> 'inspect' THEN
+      SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = p_claim.workspace_id;
+      PERFORM tendril.check_binding(v_workspace, v_repo, v_path);
+      UPDATE public.workspaces SET repo = v_repo, path = v_path WHERE id = v_workspace.id AND repo IS NULL;
+    END IF;
+  END IF;
+
+  IF (p_detail ->> 'local_state')::boolean THEN
+    SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = p_claim.workspace_id;
+    IF v_workspace.home_instance <> p_claim.instance_id THEN
+      PERFORM tendril.refuse('PT409', 'workspace_elsewhere',
+        format('the state of workspace %s is a file on another agent (instance %s)', to_json(v_workspace.name), v_workspace.home_instance),
+        'let that agent run it, or configure a shared state backend');
+    END IF;
+    UPDATE public.workspaces SET home_instance = p_claim.instance_id WHERE id = v_workspace.id AND home_instance IS NULL;
+  END IF;
+
+  IF v_stage IS NOT NULL OR p_detail ?| ARRAY['percent', 'running'] THEN
+    SELECT * INTO v_shown FROM public.provision_progress WHERE provision_id = p_provision.id;
+    v_percent := coalesce((p_detail ->> 'percent')::smallint, p_claim.percent_due, v_shown.percent);
+    -- What was worked on in one stage is not worked on in the next.
+    v_running := CASE WHEN p_detail ->> 'running' IS NOT NULL THEN tendril.plain_running(p_detail -> 'running')
+                      WHEN v_stage <> v_shown.stage THEN '[]'
+                      ELSE coalesce(p_claim.running_due, v_shown.running) END;
+    v_now := clock_timestamp();
+    IF v_stage <> v_shown.stage OR v_percent = 100 AND v_percent IS DISTINCT FROM v_shown.percent
+       OR (v_percent, v_running) IS DISTINCT FROM (v_shown.percent, v_shown.running)
+          AND v_shown.updated_at NOT BETWEEN v_now - interval '1 second' AND v_now THEN
+      UPDATE public.provision_progress SET stage = coalesce(v_stage, stage), percent = v_percent, running = v_running, updated_at = v_now
+      WHERE provision_id = p_provision.id;
+      v_percent := NULL;
+      v_running := NULL;
+    ELSE
+      v_percent := nullif(v_percent, v_shown.percent);
+      v_running := nullif(v_running, v_shown.running);
+    END IF;
+    UPDATE tendril.claims SET stage = coalesce(v_stage, stage), percent_due = v_percent, running_due = v_running
+    WHERE id = p_claim.id AND (stage, percent_due, running_due) IS DISTINCT FROM (coalesce(v_stage, stage), v_percent, v_running);
+    IF v_stage IS NOT NULL AND v_stage IS DISTINCT FROM p_claim.stage THEN
+      IF p_claim.stage IS NULL THEN
+        PERFORM tendril.begin_stages(p_claim, p_provision.org_id);
+      END IF;
+      PERFORM tendril.enter_stage(p_provision.id, p_provision.org_id, v_stage, p_claim.stage, p_claim.state = 'lost');
+      INSERT INTO public.provision_events (provision_id, org_id, kind, at, detail)
+      SELECT p_provision.id, p_provision.org_id, 'stage', clock_timestamp(), jsonb_build_object('stage', v_stage)
+      WHERE p_claim.event_bytes <= (SELECT event_limit FROM tendril.settings);
+      PERFORM tendril.notify('tendril_provision', p_provision.id);
+    END IF;
+  END IF;
+
+  INSERT INTO public.provision_events (provision_id, org_id, kind, at, detail)
+  SELECT p_provision.id, p_provision.org_id, e ->> 'kind', t.at,
+         (e - 'kind' - 'at') || CASE WHEN (e ->> 'at')::timestamptz <> t.at THEN jsonb_build_object('agent_at', e -> 'at') ELSE '{}' END
+  FROM jsonb_array_elements(p_detail -> 'events') e, LATERAL (SELECT tendril.plausible_time((e ->> 'at')::timestamptz, clock_timestamp()) AS at) t;
+
+  UPDATE public.provisions
+  SET resolved_commit = coalesce(v_commit, resolved_commit),
+      engine          = coalesce(p_detail ->> 'engine', engine),
+      engine_version  = coalesce(p_detail ->> 'engine_version', engine_version),
+      plan_summary    = coalesce(p_detail -> 'plan', plan_summary),
+      -- Whatever the agent sends: the value of a sensitive output is not stored.
+      outputs         = coalesce((SELECT jsonb_object_agg(o.key, CASE WHEN (o.value ->> 'sensitive')::boolean THEN o.value - 'value' ELSE o.value END)
+                                  FROM jsonb_each(p_detail -> 'outputs') o), outputs)
+  WHERE id = p_provision.id AND p_detail ?| ARRAY['commit', 'engine', 'engine_version', 'plan', 'outputs'];
+
+  IF p_detail ->> 'variables' IS NOT NULL THEN
+    PERFORM tendril.record_variables(p_provision, coalesce(v_commit, p_provision.resolved_commit), p_detail -> 'variables');
+  END IF;
+  IF p_detail ?| ARRAY['plan', 'resources', 'drift', 'state_lock'] THEN
+    PERFORM tendril.record_findings(p_claim, p_provision, p_detail);
+  END IF;
+END $$;
+
+-- Shows what was held back, when nothing more came that would have shown it: at the next
+-- heartbeat, and at the run's end. What is being worked on, unless the run has ended; and with
+-- lines that come, if a second has passed.
+CREATE OR REPLACE FUNCTION tendril.show_percent_due() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+  v_due boolean := (NEW.lease_until, NEW.state) IS DISTINCT FROM (OLD.lease_until, OLD.state);
+BEGIN
+  UPDATE public.provision_progress
+  SET percent = coalesce(OLD.percent_due, percent), updated_at = v_now,
+      running = CASE NEW.state WHEN 'running' THEN coalesce(OLD.running_due, running) ELSE running END
+  WHERE provision_id = OLD.provision_id AND stage <> 'done' AND (v_due OR updated_at NOT BETWEEN v_now - interval '1 second' AND v_now);
+  IF FOUND OR v_due THEN
+    NEW.percent_due := NULL;
+    NEW.running_due := NULL;
+  END IF;
+  RETURN NEW;
+END $$;
+
+-- Ends the stage that a provision is in and begins another; null only ends. The first stage of
+-- an attempt is queued. p_from is one that has been ended already and went on all the same:
+-- its agent was given up (p_lost) and reports after all. Such a run's stages are never open,
+-- for nobody may ever hear of their end.
+CREATE OR REPLACE FUNCTION tendril.enter_stage(p_provision uuid, p_org uuid, p_stage text, p_from text DEFAULT NULL, p_lost boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_now     timestamptz := clock_timestamp();
+  v_attempt int := (SELECT max(attempt) FROM public.provision_stages WHERE provision_id = p_provision);
+BEGIN
+  UPDATE public.provision_stages SET ended_at = greatest(v_now, started_at)
+  WHERE provision_id = p_provision AND stage IS DISTINCT FROM p_stage
+    AND (ended_at IS NULL OR stage = p_from AND attempt = v_attempt);
+  IF p_stage IS NOT NULL THEN
+    INSERT INTO public.provision_stages AS s (provision_id, org_id, attempt, stage, started_at, ended_at)
+    VALUES (p_provision, p_org, CASE p_stage WHEN 'queued' THEN coalesce(v_attempt, 0) + 1 ELSE coalesce(v_attempt, 1) END,
+            p_stage, v_now, CASE WHEN p_lost OR p_stage = 'done' THEN v_now END)
+    ON CONFLICT (provision_id, attempt, stage) DO UPDATE SET ended_at = EXCLUDED.ended_at WHERE s.ended_at IS DISTINCT FROM EXCLUDED.ended_at;
+  END IF;
+END $$;
+
+-- Ends queued and begins checkout, both when the claim began. Not written by the claim itself,
+-- which has to be quick: by the run's first report, a moment later, or by its end if it tells
+-- nothing.
+CREATE OR REPLACE FUNCTION tendril.begin_stages(p_claim tendril.claims, p_org uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE public.provision_stages SET ended_at = greatest(p_claim.created_at, started_at)
+  WHERE provision_id = p_claim.provision_id AND ended_at IS NULL;
+  INSERT INTO public.provision_stages (provision_id, org_id, attempt, stage, started_at)
+  VALUES (p_claim.provision_id, p_org, coalesce((SELECT max(attempt) FROM public.provision_stages WHERE provision_id = p_claim.provision_id), 1),
+          'checkout', p_claim.created_at)
+  ON CONFLICT (provision_id, attempt, stage) DO NOTHING;
+END $$;
+
+-- What a success has put right. An apply of targets says nothing of the rest, and of the
+-- operations on a state only those that change it take its lock.
+CREATE OR REPLACE FUNCTION tendril.clear_findings(p_provision public.provisions) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF p_provision.operation IN ('apply', 'destroy') AND coalesce(p_provision.config_snapshot -> 'targets', '[]') = '[]' THEN
+    UPDATE public.workspaces SET drift = NULL, drift_count = NULL, drift_at = NULL
+    WHERE id = p_provision.workspace_id AND drift_at IS NOT NULL;
+  END IF;
+  IF p_provision.operation <> 'state' OR p_provision.config_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list') THEN
+    UPDATE public.workspaces SET state_lock = NULL WHERE id = p_provision.workspace_id AND state_lock IS NOT NULL;
+  END IF;
+END $$;
+
+-- What is shown of the resources that an agent says it works on. A time that not every reader
+-- could read is left out, or no list could be shown.
+CREATE OR REPLACE FUNCTION tendril.plain_running(p_running jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object('address', left(r.item ->> 'address', 600), 'action', left(r.item ->> 'action', 40),
+                                                       'since', CASE WHEN (r.item ->> 'since')::timestamptz BETWEEN '1970-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN (r.item ->> 'since')::timestamptz END) ORDER BY r.ord), '[]')
+          FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= 50);
+END $$;
+
+-- Notes what a run has found in its workspace, whose lock the caller holds.
+CREATE OR REPLACE FUNCTION tendril.record_findings(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_lock jsonb := p_detail -> 'state_lock';
+BEGIN
+  IF p_detail ->> 'resources' IS NOT NULL THEN
+    PERFORM tendril.record_resources(p_provision, p_detail -> 'resources');
+  END IF;
+
+  -- A refresh of targets has looked at nothing else.
+  IF p_detail ->> 'drift' IS NOT NULL AND p_provision.operation = 'refresh' AND coalesce(p_provision.config_snapshot -> 'targets', '[]') = '[]' THEN
+    UPDATE public.workspaces
+    SET drift = (SELECT coalesce(jsonb_agg(d.item ORDER BY d.ord), '[]') FROM jsonb_array_elements(p_detail -> 'drift') WITH ORDINALITY d (item, ord) WHERE d.ord <= 200),
+        drift_count = jsonb_array_length(p_detail -> 'drift'), drift_at = clock_timestamp()
+    WHERE id = p_claim.workspace_id;
+  END IF;
+
+  IF v_lock ->> 'id' IS NOT NULL THEN
+    UPDATE public.workspaces
+    SET state_lock = jsonb_build_object('id', left(v_lock ->> 'id', 200), 'who', left(v_lock ->> 'who', 200), 'operation', left(v_lock ->> 'operation', 100),
+                                        'created', left(v_lock ->> 'created', 100), 'number', p_provision.number, 'at', clock_timestamp())
+    WHERE id = p_claim.workspace_id;
+  ELSIF p_detail ->> 'plan' IS NOT NULL THEN
+    -- Who has made a plan has had the lock.
+    UPDATE public.workspaces SET state_lock = NULL WHERE id = p_claim.workspace_id AND state_lock IS NOT NULL;
+  END IF;
+END $$;
+
+-- An address as the key of an index, whatever its letters are: beyond 600 characters its end
+-- gives way to a digest of all of it, so that two that begin alike stay two. provision.Key in Go
+-- is the same.
+CREATE OR REPLACE FUNCTION tendril.address_key(p_address text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT CASE WHEN length(p_address) <= 600 THEN p_address
+                  ELSE left(p_address, 528) || '~sha256:' || encode(sha256(convert_to(p_address, 'UTF8')), 'hex') END $$;
+
+-- Replaces what is known of a workspace's resources by what its state lists now, after a
+-- failed apply as well. Rows that stay as they are are not written. Beyond
+-- tendril.settings.resource_limit they are not listed, and a line of the log says so.
+CREATE OR REPLACE FUNCTION tendril.record_resources(p_provision public.provisions, p_resources jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_most int := (SELECT resource_limit FROM tendril.settings);
+BEGIN
+  IF jsonb_array_length(p_resources) > v_most THEN
+    PERFORM tendril.system_line(p_provision.id, format('The state has %s resources. The first %s of them are listed (tendril.settings.resource_limit).', jsonb_array_length(p_resources), v_most));
+  END IF;
+  WITH there AS MATERIALIZED (
+    SELECT DISTINCT ON (tendril.address_key(r.address)) tendril.address_key(r.address) AS address, r.type, r.provider, r.external_id, coalesce(r.ip_addresses, '{}') AS ip_addresses, r.status
+    FROM jsonb_to_recordset(p_resources) AS r (address text, type text, provider text, external_id text, ip_addresses text[], status text)
+    ORDER BY tendril.address_key(r.address) LIMIT v_most
+  ), gone AS (
+    DELETE FROM public.resources r
+    WHERE r.workspace_id = p_provision.workspace_id AND NOT EXISTS (SELECT FROM there t WHERE t.address = r.address)
+  )
+  INSERT INTO public.resources AS r (workspace_id, address, org_id, type, provider, external_id, ip_addresses, status, provision_id)
+  SELECT p_provision.workspace_id, t.address, p_provision.org_id, t.type, t.provider, t.external_id, t.ip_addresses, t.status, p_provision.id
+  FROM there t
+  ON CONFLICT (workspace_id, address) DO UPDATE
+  SET type = EXCLUDED.type, provider = EXCLUDED.provider, external_id = EXCLUDED.external_id, ip_addresses = EXCLUDED.ip_addresses,
+      status = EXCLUDED.status, provision_id = EXCLUDED.provision_id, updated_at = now()
+  WHERE (r.type, r.provider, r.external_id, r.ip_addresses, r.status)
+        IS DISTINCT FROM (EXCLUDED.type, EXCLUDED.provider, EXCLUDED.external_id, EXCLUDED.ip_addresses, EXCLUDED.status);
+END $$;

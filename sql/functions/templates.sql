@@ -1,0 +1,310 @@
+-- The catalogue of templates, and the inspection of what they declare.
+
+-- Puts a template into the organisation's catalogue, or changes what stands there under that
+-- name (admin).
+CREATE OR REPLACE FUNCTION public.save_template(p_org uuid, p_name text, p_repo text, p_version text, p_path text DEFAULT '', p_description text DEFAULT '',
+  p_approval text DEFAULT NULL) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_template uuid;
+BEGIN
+  PERFORM tendril.lock_org_for_admin(p_org);
+  IF coalesce(length(p_name), 0) NOT BETWEEN 1 AND 200 THEN
+    PERFORM tendril.refuse('PT422', 'bad_template', format('p_name: %s characters; from 1 to 200 are allowed', coalesce(length(p_name), 0)));
+  ELSIF length(p_description) > 4000 THEN
+    PERFORM tendril.refuse('PT422', 'bad_template', format('p_description: %s characters, more than the 4000 allowed', length(p_description)));
+  ELSIF p_approval NOT IN ('never', 'destructive', 'always') THEN
+    PERFORM tendril.refuse('PT422', 'bad_template', 'p_approval: must be "never", "destructive" or "always"');
+  END IF;
+  PERFORM tendril.check_source(p_repo, p_version, coalesce(p_path, ''));
+  INSERT INTO public.templates (org_id, name, repo, version, path, description, approval)
+  VALUES (p_org, p_name, p_repo, p_version, coalesce(p_path, ''), coalesce(p_description, ''), coalesce(p_approval, 'never'))
+  ON CONFLICT (org_id, name) DO UPDATE
+  SET repo = EXCLUDED.repo, version = EXCLUDED.version, path = EXCLUDED.path, description = EXCLUDED.description,
+      approval = coalesce(p_approval, templates.approval)
+  RETURNING id INTO v_template;
+  PERFORM tendril.audit(p_org, 'save_template', 'template', v_template,
+    jsonb_build_object('name', p_name, 'repo', p_repo, 'version', p_version, 'path', coalesce(p_path, ''))
+      || CASE WHEN p_approval IS NULL THEN '{}' ELSE jsonb_build_object('approval', p_approval) END);
+  RETURN v_template;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Takes a template out of the catalogue (admin). What was deployed stays. False: there was
+-- none of that name.
+CREATE OR REPLACE FUNCTION public.remove_template(p_org uuid, p_name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_template uuid;
+BEGIN
+  PERFORM tendril.lock_org_for_admin(p_org);
+  DELETE FROM public.templates WHERE org_id = p_org AND name = p_name RETURNING id INTO v_template;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM tendril.audit(p_org, 'remove_template', 'template', v_template, jsonb_build_object('name', p_name));
+  RETURN true;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Whether an organisation may have one more version of a template whose variables are known.
+-- Those that it has stay.
+CREATE OR REPLACE FUNCTION tendril.may_inspect(p_org uuid, p_repo text, p_version text, p_path text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN EXISTS (SELECT FROM public.template_inspections WHERE org_id = p_org AND repo = p_repo AND version = p_version AND path = p_path)
+    OR (SELECT count(*) FROM public.template_inspections WHERE org_id = p_org) < (SELECT inspection_limit FROM tendril.settings);
+END $$;
+
+-- Asks for an inspection. One that is under way goes on. PT429 inspections_full.
+CREATE OR REPLACE FUNCTION tendril.want_inspection(p_org uuid, p_address text, p_version text, p_path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF NOT tendril.may_inspect(p_org, tendril.plain_repo(p_address), p_version, tendril.plain_path(p_path)) THEN
+    PERFORM tendril.refuse('PT429', 'inspections_full', format('the variables of %s versions of templates are known in this organisation, as many as it may have (tendril.settings.inspection_limit)',
+      (SELECT inspection_limit FROM tendril.settings)), 'raise the setting, or have those that are not in the catalogue go sooner (inspection_delete_after)');
+  END IF;
+  INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, requested_by)
+  VALUES (p_org, tendril.plain_repo(p_address), p_version, tendril.plain_path(p_path), p_address, tendril.current_user_id())
+  ON CONFLICT (org_id, repo, version, path) DO UPDATE
+  SET address = EXCLUDED.address, requested_by = EXCLUDED.requested_by, requested_at = now(), status = 'wanted',
+      problem = NULL, problem_code = NULL, tried = '{}', lease = NULL, lease_until = NULL
+  WHERE i.status <> 'queued';
+END $$;
+
+-- Inspects what comes into the catalogue. What a run has reported about it does not
+-- count: with a leaked token of one cluster it could be made up.
+CREATE OR REPLACE FUNCTION tendril.inspect_saved() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.want_inspection(NEW.org_id, NEW.repo, NEW.version, NEW.path)
+  WHERE NOT EXISTS (SELECT FROM public.template_inspections
+                    WHERE org_id = NEW.org_id AND repo = tendril.plain_repo(NEW.repo) AND version = NEW.version
+                      AND path = tendril.plain_path(NEW.path) AND status = 'done' AND inspected_by = 'trellis');
+  RETURN NULL;
+END $$;
+
+-- Asks for an inspection of any version of any template (operator), again as well: one that no
+-- agent has come for begins anew, for another way there may be.
+CREATE OR REPLACE FUNCTION public.inspect_template(p_org uuid, p_repo text, p_version text, p_path text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_waits uuid;
+BEGIN
+  IF NOT tendril.may_act(p_org, 'operator') OR NOT EXISTS (SELECT FROM public.orgs WHERE id = p_org) THEN
+    PERFORM tendril.refuse('PT404', 'org_not_found', format('there is no organisation %s where you are operator', p_org));
+  END IF;
+  PERFORM tendril.check_source(p_repo, p_version, coalesce(p_path, ''));
+  PERFORM FROM public.template_inspections WHERE org_id = p_org AND status IN ('wanted', 'handed') OFFSET 999 LIMIT 1;
+  IF FOUND THEN
+    PERFORM tendril.refuse('PT429', 'too_many_inspections', '1000 templates wait to be looked at, which is the most', 'wait until some of it is done');
+  END IF;
+  SELECT p.id INTO v_waits FROM public.template_inspections i JOIN public.provisions p ON p.id = i.provision_id
+  WHERE i.org_id = p_org AND i.repo = tendril.plain_repo(p_repo) AND i.version = p_version AND i.path = tendril.plain_path(coalesce(p_path, ''))
+    AND i.status = 'queued' AND p.status = 'QUEUED' AND p.created_at < clock_timestamp() - interval '1 minute';
+  IF v_waits IS NOT NULL THEN
+    PERFORM public.cancel_provision(v_waits);
+  END IF;
+  PERFORM tendril.want_inspection(p_org, p_repo, p_version, coalesce(p_path, ''));
+  PERFORM tendril.audit(p_org, 'inspect_template', 'template', NULL, jsonb_build_object('repo', p_repo, 'version', p_version, 'path', coalesce(p_path, '')));
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Gives one inspection to a trellis, which has it until p_until; no row: there is nothing to
+-- do. One that was killed has had its time.
+CREATE OR REPLACE FUNCTION tendril.claim_inspection(p_lease uuid, p_for interval)
+RETURNS TABLE (org_id uuid, repo text, version text, path text, address text, pinned_commit text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN QUERY
+  UPDATE public.template_inspections i
+  SET lease = p_lease, lease_until = clock_timestamp() + p_for
+  WHERE (i.org_id, i.repo, i.version, i.path) IN (
+    SELECT w.org_id, w.repo, w.version, w.path FROM public.template_inspections w
+    WHERE w.status = 'wanted' AND coalesce(w.lease_until, '-infinity') < clock_timestamp()
+    ORDER BY w.requested_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+  RETURNING i.org_id, i.repo, i.version, i.path, i.address,
+    (SELECT t.commit FROM public.template_pins t WHERE t.org_id = i.org_id AND t.repo = i.repo AND t.version = i.version);
+END $$;
+
+-- Stores what a trellis has found out. With a commit: that is what the version means, from now
+-- on. With p_hand an agent is to look.
+CREATE OR REPLACE FUNCTION tendril.settle_inspection(p_org uuid, p_repo text, p_version text, p_path text, p_lease uuid, p_commit text, p_variables jsonb,
+  p_code text, p_problem text, p_hand boolean) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_moved  text;
+  v_status text;
+BEGIN
+  IF p_commit IS NOT NULL THEN
+    v_moved := tendril.pin_inspected(p_org, p_repo, p_version, p_commit);
+    IF v_moved IS NOT NULL THEN
+      p_variables := NULL;
+      p_hand := false;
+      p_code := 'tag_moved';
+      p_problem := v_moved;
+    END IF;
+  END IF;
+  UPDATE public.template_inspections
+  SET status = CASE WHEN p_variables IS NOT NULL THEN 'done' WHEN p_hand THEN 'handed' ELSE 'failed' END,
+      commit = CASE WHEN p_variables IS NULL THEN commit ELSE p_commit END, variables = coalesce(p_variables, variables),
+      inspected_by = CASE WHEN p_variables IS NULL THEN inspected_by ELSE 'trellis' END,
+      inspected_at = CASE WHEN p_variables IS NULL THEN inspected_at ELSE clock_timestamp() END,
+      problem_code = CASE WHEN p_variables IS NULL THEN p_code END, problem = CASE WHEN p_variables IS NULL THEN left(p_problem, 4000) END,
+      lease = NULL, lease_until = NULL
+  -- Somebody else's by now, or asked for again: what is newer counts.
+  WHERE org_id = p_org AND repo = p_repo AND version = p_version AND path = p_path AND lease = p_lease
+  RETURNING status INTO v_status;
+  RETURN v_status;
+END $$;
+
+-- Stores which tags a repository has.
+CREATE OR REPLACE FUNCTION tendril.record_tags(p_org uuid, p_repo text, p_tags jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  INSERT INTO public.template_tags (org_id, repo, tags) VALUES (p_org, p_repo, p_tags)
+  ON CONFLICT (org_id, repo) DO UPDATE SET tags = EXCLUDED.tags, listed_at = now();
+END $$;
+
+-- Stores the variables that a run has found in its checkout, of that commit. What is known
+-- already an ordinary run need not tell again. Where no more may be known, nothing is stored:
+-- the run is not about that.
+CREATE OR REPLACE FUNCTION tendril.record_variables(p_provision public.provisions, p_commit text, p_variables jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_source jsonb := p_provision.config_snapshot -> 'template_source';
+BEGIN
+  IF p_commit IS NULL OR jsonb_typeof(p_variables) <> 'array' OR octet_length(p_variables::text) > 524288
+     OR NOT tendril.may_inspect(p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path')) THEN
+    RETURN;
+  END IF;
+  INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, status, commit, variables, inspected_by, inspected_at, provision_id, requested_by)
+  VALUES (p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path'), v_source ->> 'repo',
+          'done', p_commit, p_variables, CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
+  ON CONFLICT (org_id, repo, version, path) DO UPDATE
+  SET status = 'done', commit = EXCLUDED.commit, variables = EXCLUDED.variables, inspected_by = EXCLUDED.inspected_by, inspected_at = EXCLUDED.inspected_at,
+      provision_id = EXCLUDED.provision_id, problem = NULL, problem_code = NULL, lease = NULL, lease_until = NULL
+  WHERE i.status <> 'done' AND i.status <> 'queued' OR i.provision_id = EXCLUDED.provision_id;
+END $$;
+
+-- Which of an organisation's clusters has an agent that can look at a repository: one that is
+-- online, new enough and grants it. Best one that has used the repository, for its policy
+-- allows it. With p_free only where none is queued or runs: they come before whatever people
+-- deploy, and must not have every slot.
+CREATE OR REPLACE FUNCTION tendril.cluster_to_inspect(p_org uuid, p_repo text, p_without uuid[], p_free boolean) RETURNS uuid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (
+    SELECT c.id FROM public.clusters c JOIN public.agents a ON a.cluster_id = c.id
+    WHERE c.org_id = p_org AND c.paused_at IS NULL AND c.id <> ALL (p_without)
+      AND tendril.is_online(a.last_heartbeat_at) AND a.contract >= 4 AND (a.operations IS NULL OR 'inspect' = ANY (a.operations))
+      AND NOT (p_free AND EXISTS (SELECT FROM public.template_inspections q JOIN public.provisions p ON p.id = q.provision_id
+                                  WHERE q.org_id = p_org AND q.status = 'queued' AND p.cluster_id = c.id))
+    ORDER BY EXISTS (SELECT FROM public.workspaces w WHERE w.cluster_id = c.id AND w.repo = p_repo AND NOT w.hidden) DESC, a.last_heartbeat_at DESC
+    LIMIT 1);
+END $$;
+
+-- Queues what trellis leaves to agents, or where there is no trellis; at most p_limit, and
+-- says how many. What nobody can look at now waits.
+CREATE OR REPLACE FUNCTION tendril.hand_inspections(p_limit int DEFAULT 20) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_due       public.template_inspections;
+  v_cluster   uuid;
+  v_provision uuid;
+  v_count     int := 0;
+BEGIN
+  -- One at a time: the rows themselves are locked last, after a workspace.
+  PERFORM FROM tendril.locks WHERE name = 'hand_inspections' FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  FOR v_due IN
+    WITH due AS MATERIALIZED (
+      SELECT i.* FROM public.template_inspections i
+      WHERE i.status = 'handed' OR i.status = 'wanted' AND i.requested_at < clock_timestamp() - interval '1 minute' AND coalesce(i.lease_until, '-infinity') < clock_timestamp()
+    ), able AS MATERIALIZED ( -- asked once, not for each of a thousand
+      SELECT o.org_id FROM (SELECT DISTINCT due.org_id FROM due) o WHERE tendril.cluster_to_inspect(o.org_id, '', '{}', true) IS NOT NULL
+    )
+    SELECT due.* FROM due
+    WHERE CASE WHEN due.org_id IN (SELECT able.org_id FROM able) THEN tendril.cluster_to_inspect(due.org_id, due.repo, due.tried, true) IS NOT NULL ELSE false END
+    ORDER BY due.requested_at LIMIT p_limit
+  LOOP
+    v_cluster := tendril.cluster_to_inspect(v_due.org_id, v_due.repo, v_due.tried, true);
+    CONTINUE WHEN v_cluster IS NULL; -- it was given another just now
+    BEGIN
+      INSERT INTO public.provisions (cluster_id, operation, priority, requested_by, config_snapshot)
+      VALUES (v_cluster, 'inspect', 100, v_due.requested_by, jsonb_build_object('workspace', 'inspection', 'meta', jsonb_build_object('triggered_by', 'template inspection'),
+              'template_source', jsonb_build_object('repo', v_due.address, 'version', v_due.version, 'path', v_due.path)))
+      RETURNING id INTO v_provision;
+      UPDATE public.template_inspections SET status = 'queued', provision_id = v_provision, lease = NULL, lease_until = NULL
+      WHERE (org_id, repo, version, path) = (v_due.org_id, v_due.repo, v_due.version, v_due.path) AND status = v_due.status AND requested_at = v_due.requested_at;
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'asked for again meanwhile' USING ERRCODE = 'serialization_failure';
+      END IF;
+      v_count := v_count + 1;
+    EXCEPTION
+      WHEN serialization_failure THEN
+        NULL; -- its turn comes
+      WHEN OTHERS THEN
+        RAISE WARNING 'the inspection of % cannot be queued: % (%)', v_due.repo, SQLERRM, SQLSTATE;
+        UPDATE public.template_inspections SET requested_at = clock_timestamp() -- others have their turn
+        WHERE (org_id, repo, version, path) = (v_due.org_id, v_due.repo, v_due.version, v_due.path) AND status = v_due.status;
+    END;
+  END LOOP;
+  RETURN v_count;
+END $$;
+
+-- How an inspection's run has ended. What another cluster's agent may be allowed or able to
+-- reach is left to it.
+CREATE OR REPLACE FUNCTION tendril.inspection_over() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_source jsonb := NEW.config_snapshot -> 'template_source';
+  v_tried  uuid[];
+  v_other  boolean;
+BEGIN
+  SELECT tried || NEW.cluster_id INTO v_tried FROM public.template_inspections
+  WHERE org_id = NEW.org_id AND repo = tendril.plain_repo(v_source ->> 'repo') AND version = v_source ->> 'version' AND path = tendril.plain_path(v_source ->> 'path')
+    AND provision_id = NEW.id AND status = 'queued'
+  FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    RETURN NULL; -- its variables are there, or nobody waits for it any more
+  END IF;
+  v_other := NEW.status = 'FAILED' AND NEW.error_code IN ('repo_refused', 'operation_refused', 'checkout_failed', 'agent_lost', 'agent_restarted', 'agent_drained', 'exec_died')
+             AND tendril.cluster_to_inspect(NEW.org_id, tendril.plain_repo(v_source ->> 'repo'), v_tried, false) IS NOT NULL;
+  UPDATE public.template_inspections
+  SET status = CASE WHEN v_other THEN 'handed' ELSE 'failed' END, tried = v_tried,
+      problem_code = coalesce(NEW.error_code, CASE NEW.status WHEN 'CANCELLED' THEN 'cancelled' ELSE 'no_variables' END),
+      problem = CASE NEW.status WHEN 'SUCCESS' THEN 'The run ended without telling what the template declares.'
+                                ELSE left(coalesce(NEW.error_message, 'The run that looked at it was cancelled.'), 4000) END
+  WHERE org_id = NEW.org_id AND repo = tendril.plain_repo(v_source ->> 'repo') AND version = v_source ->> 'version' AND path = tendril.plain_path(v_source ->> 'path');
+  RETURN NULL;
+END $$;
