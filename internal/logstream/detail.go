@@ -13,7 +13,7 @@ import (
 // names of outputs, which stand in the template. The caller's slices and maps
 // stay as they are.
 func (s *secrets) maskDetail(d provision.Detail) provision.Detail {
-	d.ErrorMessage = s.maskString(d.ErrorMessage)
+	d.ErrorMessage, d.SetAside = s.maskString(d.ErrorMessage), s.maskString(d.SetAside)
 	d.Events = masked(d.Events, func(e *provision.Event) {
 		e.Address, e.Message = s.maskString(e.Address), s.maskString(e.Message)
 	})

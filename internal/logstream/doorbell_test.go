@@ -4,7 +4,8 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestDoorbell(t *testing.T) {
@@ -27,7 +28,7 @@ func TestDoorbell(t *testing.T) {
 	wg.Go(func() { Listen(in, wake) })
 	select {
 	case <-wake:
-	case <-time.After(deadline):
+	case <-patience.After(deadline):
 		t.Error("Listen() did not wake")
 	}
 	if err := out.Close(); err != nil {

@@ -16,6 +16,7 @@ type secrets struct {
 	pieces []string // of all forms of the values
 	size   int      // of pieces, in bytes
 	find   *patterns
+	joint  *joint // nil: to be made
 }
 
 // add adds values and reports whether the set has changed.
@@ -41,7 +42,7 @@ func (s *secrets) add(values ...string) bool {
 	}
 	slices.Sort(s.pieces)
 	s.pieces = slices.Compact(s.pieces)
-	s.find = newPatterns(s.pieces, prefixes)
+	s.find, s.joint = newPatterns(s.pieces, prefixes), nil
 	return true
 }
 

@@ -17,6 +17,9 @@ type Observer interface {
 	Waits(since time.Time)
 	// Stored says that the database has stored chunks.
 	Stored(chunks int)
+	// SetAside says that the database has accepted something, "log" or "report",
+	// without the content that it does not take.
+	SetAside(kind string)
 	// Reported says that the database has accepted an update, and when the child
 	// wrote it; zero where it does not say.
 	Reported(report provision.Report, at time.Time)
@@ -28,6 +31,7 @@ type unobserved struct{}
 func (unobserved) Turns(time.Duration)                  {}
 func (unobserved) Waits(time.Time)                      {}
 func (unobserved) Stored(int)                           {}
+func (unobserved) SetAside(string)                      {}
 func (unobserved) Reported(provision.Report, time.Time) {}
 
 // tellWaiting tells since when the oldest line waits.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"sort"
 	"strings"
 	"unicode/utf8"
 )
@@ -158,6 +159,17 @@ func (p *patterns) at(text []byte) (found int32, longer bool) {
 		found = p.sorted[found].up
 	}
 	return found, longer
+}
+
+// longerSecret reports whether text may be the beginning of a longer secret.
+func (p *patterns) longerSecret(text []byte) bool {
+	at := sort.Search(len(p.sorted), func(i int) bool { return p.sorted[i].text > string(text) })
+	for ; at < len(p.sorted) && strings.HasPrefix(p.sorted[at].text, string(text)); at++ {
+		if p.sorted[at].known {
+			return true
+		}
+	}
+	return false
 }
 
 func hasPrefix(text []byte, with string) bool {

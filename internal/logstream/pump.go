@@ -33,6 +33,9 @@ type PumpOptions struct {
 	// OnRetry hears each failure after which a call is repeated: one at a time,
 	// before Run returns, but not always on the goroutine that Run was called on.
 	OnRetry func(error)
+	// SetAside keeps, for people, what the database does not take for its content;
+	// nil: it is not kept.
+	SetAside func(Refused) error
 	// Observer may be nil.
 	Observer Observer
 }
@@ -58,7 +61,9 @@ type Pump struct {
 	resumedTo int64
 	reported  int64 // the last update that needs no report any more
 	// final is the final report that nothing has followed yet.
-	final       *Record
+	final *Record
+	// planless says that the database did not take the plan of the run.
+	planless    bool
 	tailSkipped int
 	out         Delivered
 }
@@ -104,7 +109,9 @@ const rest = 20 * time.Millisecond
 const (
 	retrySoon   = 100 * time.Millisecond
 	retrySeldom = 5 * time.Second
-	callTimeout = 30 * time.Second
+	// callLimit is longer than any call takes with the wait for its turn: the queue
+	// bounds its calls itself.
+	callLimit = 10 * time.Minute
 )
 
 // NewPump returns a Pump for the spool of a claim.

@@ -24,6 +24,9 @@ func (p *Pump) update(ctx context.Context, r Record) error {
 	}
 	for {
 		err := p.report(ctx, r)
+		if queue.KindOf(err) == queue.ContentRefused && (!r.Ack || final) {
+			err = p.reportWithout(ctx, r, err)
+		}
 		if err != nil && queue.KindOf(err) == queue.Unavailable {
 			if err := p.pause(ctx, fmt.Errorf("report: %w", err)); err != nil {
 				return err
@@ -89,18 +92,28 @@ func fatal(err error) bool {
 // report tells the database of an update, by a number that is the same however
 // often and by whomever it is told.
 func (p *Pump) report(ctx context.Context, r Record) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	p.observer.Turns(callTimeout)
+	p.observer.Turns(callLimit)
+	if r.Report.Status == provision.AwaitingApproval && p.planless {
+		*r.Report = provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodePlanInvalid,
+			ErrorMessage: "The database did not take the plan, so nobody could see what they approve. Nothing was changed. The log says what was left out and why."}}
+	}
 	report := *r.Report
+	report.Detail = report.Detail.Fit(r.At)
 	report.Detail.Number = r.Update
 	return p.queue.Report(ctx, p.claim, report)
 }
 
-// appendLog stores chunks, however often it takes.
+// appendLog stores chunks, or some of them, however often it takes.
 func (p *Pump) appendLog(ctx context.Context, first int64, chunks []provision.LogChunk) (int64, error) {
 	for {
 		next, err := p.tryAppendLog(ctx, first, chunks)
+		if queue.KindOf(err) == queue.ContentRefused {
+			if len(chunks) == 0 {
+				err = held(err)
+			} else {
+				next, err = p.bisect(ctx, first, chunks, err)
+			}
+		}
 		if err == nil {
 			return next, nil
 		}
@@ -115,9 +128,7 @@ func (p *Pump) appendLog(ctx context.Context, first int64, chunks []provision.Lo
 }
 
 func (p *Pump) tryAppendLog(ctx context.Context, first int64, chunks []provision.LogChunk) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	p.observer.Turns(callTimeout)
+	p.observer.Turns(callLimit)
 	return p.queue.AppendLog(ctx, p.claim, first, chunks)
 }
 

@@ -52,7 +52,7 @@ func (w *Writer) update(report provision.Report, ack bool) (int64, error) {
 	if err := fits(report.Detail); err != nil {
 		return 0, err
 	}
-	report.Detail.Number = 0 // the Pump's to give
+	report.Detail.Number, report.Detail.SetAside = 0, "" // the Pump's to give
 	if report.Status.EndsRun() {
 		w.flush()
 	}

@@ -6,7 +6,7 @@ var Codes = []Code{
 	CodeInternal, CodeCancelled, CodeTimedOut, CodeBadSnapshot, CodeRepoRefused, CodeOperationRefused,
 	CodeCheckoutFailed, CodeVersionNotFound, CodeTagMoved, CodePathRefused, CodeTemplateInvalid,
 	CodeVariablesInvalid, CodeEngineMissing, CodeInitFailed, CodePlanFailed, CodeApplyFailed, CodeStateLocked,
-	CodeStateUnsaved, CodeWorkspaceElsewhere, CodeApprovalNeeded, CodePlanStale, CodePlanInvalid,
+	CodeStateUnsaved, CodeWorkspaceElsewhere, CodeWorkspaceChanged, CodeApprovalNeeded, CodePlanStale, CodePlanInvalid,
 	CodeApprovalExpired, CodePolicyRefused, CodeSealedInvalid, CodeCredentials, CodeStateInvalid, CodeStateFailed,
 	CodeWorkspaceBound,
 }

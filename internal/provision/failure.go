@@ -34,12 +34,13 @@ const (
 	CodeApplyFailed        Code = "apply_failed"        // apply ended with an error
 	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
 	CodeStateUnsaved       Code = "state_unsaved"       // an earlier run left a state that is not stored yet
+	CodeWorkspaceChanged   Code = "workspace_changed"   // its name or id is not what the agent knows
 	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
 	CodeApprovalNeeded     Code = "approval_needed"     // SQL: the plan must be approved before it is applied
 	CodePlanStale          Code = "plan_stale"          // the state has moved on since the plan was made
 	CodePlanInvalid        Code = "plan_invalid"        // the stored plan is not the one that was approved, or not from this cluster
 	CodeApprovalExpired    Code = "approval_expired"    // SQL: nobody approved the plan in time
-	CodePolicyRefused      Code = "policy_refused"      // the agent's policy hook says no to the plan
+	CodePolicyRefused      Code = "policy_refused"      // the agent's policy says no: its hook to the plan, or to so old an engine
 	CodeSealedInvalid      Code = "sealed_invalid"      // a sealed variable cannot be opened or used
 	CodeCredentials        Code = "credentials_missing" // the agent cannot read the credentials of the workspace
 	CodeStateInvalid       Code = "state_invalid"       // the stored state cannot be opened, or is not from this cluster

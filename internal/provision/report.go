@@ -63,10 +63,11 @@ type Detail struct {
 
 	ErrorCode    Code   `json:"error_code,omitempty"`
 	ErrorMessage string `json:"error_message,omitempty"`
-}
 
-// MaxDetail is the most bytes of JSON the database takes as a detail.
-const MaxDetail = 1 << 20
+	// SetAside says, in a line of the log that the database writes, what of the
+	// report was left out because the database did not take it, and why.
+	SetAside string `json:"set_aside,omitempty"`
+}
 
 // PlanSummary counts what a plan will do.
 type PlanSummary struct {

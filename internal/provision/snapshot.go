@@ -22,7 +22,7 @@ type Snapshot struct {
 	Workspace string       `json:"workspace,omitempty"`
 	Terraform EngineChoice `json:"terraform,omitzero"`
 	// SealedVars are variables as age messages to the cluster's key, armoured;
-	// the text inside is the value as JSON. None is in TerraformVars as well.
+	// what is inside is seal.Variable. None is in TerraformVars as well.
 	SealedVars map[string]string `json:"sealed_vars,omitempty"`
 	// Targets and Replace are resource addresses, as for -target and -replace.
 	Targets []string `json:"targets,omitempty"`
@@ -37,7 +37,8 @@ type Snapshot struct {
 	// apply began; 0 and 1 are once.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// RequesterKey is the public key, age1… or ssh-ed25519 …, to which sensitive
-	// outputs are sealed; "" for none.
+	// outputs are sealed, or a certificate of one; "" for none. Whether it may be is
+	// for the agent's policy to say.
 	RequesterKey string `json:"requester_key,omitempty"`
 	// State is what the operation state does.
 	State *StateCommand `json:"state,omitempty"`
@@ -59,6 +60,8 @@ type StateCommand struct {
 	// Version is the state that rollback returns to, and that pull reads; 0 is
 	// the newest.
 	Version int64 `json:"version,omitempty"`
+	// Order is what somebody has signed for push and rollback, see trust.Order.
+	Order string `json:"order,omitempty"`
 }
 
 // TemplateSource is which template, at which point of its history.

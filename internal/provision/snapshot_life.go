@@ -25,12 +25,15 @@ const (
 	maxLockID     = 200
 	maxCommand    = 20
 	maxStateCount = 1<<53 - 1
+	maxSigned     = 8192 // of a certificate and of an order
 )
 
 var (
 	ageMessage   = matching(`^-----BEGIN AGE ENCRYPTED FILE-----\r?\n([A-Za-z0-9+/=]{1,64}\r?\n)+-----END AGE ENCRYPTED FILE-----[\r\n]*$`)
 	requesterKey = matching(`^(age1[02-9ac-hj-np-z]{58}|ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}( [^\x01-\x1f\x7f-\x{9f}]{1,200})?)$`)
 	uploadID     = regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`)
+	certificate  = matching(`^tendril-certificate-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`)
+	order        = matching(`^tendril-order-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`)
 	// stateCommands are those of a StateCommand.
 	stateCommands = []string{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt"}
 )
@@ -167,6 +170,17 @@ func (o *snapshotObject) stateCommand(name string) *StateCommand {
 	case given:
 		c.Version = s.number("version", 1, maxStateCount)
 	}
+	raw, given = s.take("order", false)
+	switch {
+	case given && known && c.Command != "push" && c.Command != "rollback":
+		s.fail("order", "only for push and rollback")
+	case given:
+		if json.Unmarshal(raw, &c.Order) != nil {
+			s.fail("order", "must be a string, not "+kindOf(raw))
+		} else if len(c.Order) > maxSigned || !order(c.Order) {
+			s.fail("order", "must be a signed order, as trellis state push and rollback make it")
+		}
+	}
 	s.refuseUnknown(nil)
 	return c
 }
@@ -224,8 +238,8 @@ func checkApproval(rule string) string {
 }
 
 func checkRequesterKey(key string) string {
-	if !requesterKey(key) {
-		return "must be a public key, age1… or ssh-ed25519 …"
+	if !requesterKey(key) && (len(key) > maxSigned || !certificate(key)) {
+		return "must be a public key, age1… or ssh-ed25519 …, or a certificate of one"
 	}
 	return ""
 }

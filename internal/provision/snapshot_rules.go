@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/tendril-run/tendril/internal/canonical"
 )
 
 // The rules below are kept in SQL too, in the trigger that accepts a
@@ -13,50 +15,25 @@ import (
 // Every check answers what is wrong with the value, or "".
 
 const (
-	maxRepo         = 500
 	maxVersion      = 200
 	maxPath         = 500
-	maxWorkspace    = 128
 	maxVariableName = 200
 	maxEngineVer    = 64
 )
 
 var (
-	// No user name in https: it would be half of a credential, and git servers
-	// take tokens there. No query either, for the same reason.
-	repoHTTPS = regexp.MustCompile(`^https://[A-Za-z0-9\[][^/@?#]*/[^?#]+$`)
-	// A host never begins with a dash, so that no ssh takes it for an option.
-	repoSSH  = regexp.MustCompile(`^ssh://([A-Za-z0-9._][A-Za-z0-9._-]*@)?[A-Za-z0-9\[][^/@]*/.+$`)
-	repoSCP  = regexp.MustCompile(`^[A-Za-z0-9._][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^-].*$`)
-	repoFile = regexp.MustCompile(`^file:///.+$`)
-
-	workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
 	variableName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 	engineVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 )
 
 func checkRepo(repo string) string {
-	if problem := checkText(repo, maxRepo); problem != "" {
-		return problem
+	if repo == "" {
+		return "missing"
 	}
-	if strings.ContainsFunc(repo, unicode.IsSpace) {
-		return "must not contain white space"
+	if _, err := canonical.ParseRepository(repo); err != nil {
+		return err.Error()
 	}
-	for _, form := range []*regexp.Regexp{repoHTTPS, repoSSH, repoSCP, repoFile} {
-		if form.MatchString(repo) {
-			return ""
-		}
-	}
-	// The value is not repeated: what does not fit may hold a password.
-	scheme, rest, _ := strings.Cut(repo, "://")
-	authority, _, _ := strings.Cut(rest, "/")
-	if (scheme == "https" || scheme == "ssh") && strings.Contains(authority, "@") {
-		return "must not hold credentials; give them to the agent instead"
-	}
-	if scheme == "https" && strings.ContainsAny(rest, "?#") {
-		return "must not have a query or a fragment"
-	}
-	return "must be https://HOST/PATH, ssh://[USER@]HOST/PATH, USER@HOST:PATH or file:///PATH"
+	return ""
 }
 
 func checkVersion(version string) string {
@@ -97,16 +74,15 @@ func checkPath(path string) string {
 }
 
 func checkWorkspace(name string) string {
-	if problem := checkText(name, maxWorkspace); problem != "" {
-		return problem
+	if name == "" {
+		return "missing"
 	}
-	switch {
-	case !workspaceName.MatchString(name):
-		return fmt.Sprintf("%q must start with a letter or a digit and hold only letters, digits and . _ / -", name)
-	case strings.Contains(name, ".."), strings.Contains(name, "//"):
-		return fmt.Sprintf(`%q must not contain ".." or "//"`, name)
+	problem := canonical.WorkspaceProblem(name)
+	if problem == "" {
+		return ""
 	}
-	return ""
+	shown := []rune(name)
+	return fmt.Sprintf("%q %s", string(shown[:min(len(shown), 200)]), problem)
 }
 
 func checkEngine(engine string) string {

@@ -116,7 +116,7 @@ func TestSnapshotRules(t *testing.T) {
 		{"repo", checkRepo,
 			[]string{
 				"https://github.com/a/b", "https://host:8443/a/b.git", "https://[::1]:8443/r", "https://host/~user/x@y.git",
-				"ssh://git@host:22/a", "ssh://host/a", "git@github.com:a/b.git", "file:///srv/git/a.git",
+				"ssh://git@host:22/a", "ssh://host/a", "git@github.com:a/b.git", "file:///srv/git/a.git", "HTTPS://H/r/",
 				"https://h/" + strings.Repeat("r", 490),
 			},
 			[]string{
@@ -124,7 +124,7 @@ func TestSnapshotRules(t *testing.T) {
 				"https://user@h/r", "https://user:pw@h/r", "https://h/r?token=x", "https://h/r#x", "https:///r", "https://h",
 				"ssh://git:pw@h/r", "ssh://-oProxyCommand=x/r", "git@-oProxyCommand=x:r", "-x@h:r", "git@h:-r",
 				"file://host/r", "file:r", "/srv/git", "../r", "https://h/a b", "https://h/a\tb", "https://h/a\u2028b",
-				"https://-h/r", "HTTPS://h/r", "git@h:r\n", "https://h/" + strings.Repeat("r", 491),
+				"https://-h/r", "https://h/a//b", "https://h/%2e", "git@h:r\n", "https://h/" + strings.Repeat("r", 491),
 			}},
 		{"version", checkVersion,
 			[]string{"v1.2.0", "1", "release/2026-01", "0123456789abcdef0123456789abcdef01234567", "a@b", "über"},
@@ -134,7 +134,7 @@ func TestSnapshotRules(t *testing.T) {
 			[]string{"/a", "..", "a/..", "../a", "a/../b", `a\b`, "a\x00b", strings.Repeat("p", 501)}},
 		{"workspace", checkWorkspace,
 			[]string{"a", "A/b.c_d-e", "0", strings.Repeat("w", 128)},
-			[]string{"", ".a", "-a", "/a", "_a", "a//b", "a..b", "a b", "ä", "a\n", strings.Repeat("w", 129)}},
+			[]string{"", ".a", "-a", "/a", "_a", "a//b", "a/./b", "a/", "a..b", "a b", "ä", "a\n", strings.Repeat("w", 129)}},
 		{"engine version", checkEngineVersion,
 			[]string{"1.11.4", "1.12.0-beta1", "0.12.31"},
 			[]string{"", "1.11", "v1.11.4", ">=1.0.0", "latest", "1.11.4+x", "1.11.4-", "1.2.3\n", "1.2.3-" + strings.Repeat("a", 60)}},
@@ -175,7 +175,7 @@ func TestWorkspaceName(t *testing.T) {
 		{`"terraform_vars":{"project_name":null,"environment":"e"}`, "", missing},
 		{`"meta":{}`, "", missing},
 		{`"terraform_vars":{"project_name":"my project","environment":"e"}`, "",
-			`config_snapshot.workspace: missing, and project_name/environment will not do: "my project/e" must start with a letter or a digit and hold only letters, digits and . _ / -`},
+			`config_snapshot.workspace: missing, and project_name/environment will not do: "my project/e" may hold letters, digits and . _ / - only, must begin with a letter or digit, must not hold "..", and has at most 128 characters`},
 	} {
 		s, err := ParseSnapshot([]byte(`{"template_source":{"repo":"https://h/r","version":"v1"},` + tc.members + `}`))
 		if err != nil {
@@ -230,4 +230,48 @@ func FuzzParseSnapshot(f *testing.F) {
 			t.Fatalf("snapshot written twice = %s, %v, want %s", again, err, written)
 		}
 	})
+}
+
+// Sealed values of an earlier deploy are used again where they were sealed for.
+func TestSealedElsewhere(t *testing.T) {
+	t.Parallel()
+	was := Snapshot{
+		TemplateSource: TemplateSource{Repo: "https://git.example/acme/app", Version: "v1"},
+		TerraformVars:  map[string]json.RawMessage{"project_name": json.RawMessage(`"acme"`), "environment": json.RawMessage(`"prod"`)},
+		SealedVars:     map[string]string{"password": "message a", "token": "message b"},
+	}
+	for name, c := range map[string]struct {
+		change func(*Snapshot)
+		want   []string
+	}{
+		"the same":         {func(s *Snapshot) { s.TemplateSource.Version = "v2" }, nil},
+		"named":            {func(s *Snapshot) { s.Workspace = "acme/prod" }, nil},
+		"another spelling": {func(s *Snapshot) { s.TemplateSource.Repo += ".git" }, nil},
+		"sealed again": {func(s *Snapshot) {
+			s.Workspace, s.SealedVars = "acme/new", map[string]string{"password": "message c"}
+		}, nil},
+		"another workspace": {func(s *Snapshot) { s.Workspace = "acme/new" },
+			[]string{"config_snapshot.sealed_vars.password: it was sealed for the workspace acme/prod, and this is for the workspace acme/new", "sealed_vars.token: "}},
+		"another template": {func(s *Snapshot) { s.TemplateSource.Repo = "https://git.example/eve/app" },
+			[]string{"sealed_vars.password: it was sealed for the template repository https://git.example/acme/app, and this is for https://git.example/eve/app"}},
+		"one of both": {func(s *Snapshot) {
+			s.Workspace, s.SealedVars = "acme/new", map[string]string{"password": "message c", "token": "message b"}
+		}, []string{"sealed_vars.token: it was sealed for the workspace"}},
+	} {
+		asked := was
+		c.change(&asked)
+		err := was.SealedElsewhere(asked)
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("SealedElsewhere(%s) = %v, want %q", name, err, c.want)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("SealedElsewhere(%s) = %v, want %q in it", name, err, want)
+			}
+		}
+		if name == "one of both" && strings.Contains(err.Error(), "password") {
+			t.Errorf("SealedElsewhere(%s) = %v, want nothing of what was sealed again", name, err)
+		}
+	}
 }

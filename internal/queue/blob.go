@@ -12,8 +12,17 @@ import (
 // BlobPart is the most bytes of a blob that one call carries.
 const BlobPart = 512 << 10
 
-// mostParts is how many parts a blob has at most.
-const mostParts = 513
+// mostParts is how many parts the database takes of a blob, by its kind.
+func mostParts(kind string) int {
+	switch kind {
+	case BlobPlan:
+		return 16
+	case BlobState:
+		return 513
+	default:
+		return 128
+	}
+}
 
 // The kinds of blob.
 const (
@@ -54,18 +63,8 @@ type PartOfBlob struct {
 	Data   string          `json:"data"` // base64
 }
 
-// SendBlob calls put with each part of a blob in turn, in base64: first 1.
-func SendBlob(data []byte, put func(part, parts int, text string) error) error {
-	parts := max(1, (len(data)+BlobPart-1)/BlobPart)
-	for part := 1; part <= parts; part++ {
-		n := min(BlobPart, len(data))
-		if err := put(part, parts, base64.StdEncoding.EncodeToString(data[:n])); err != nil {
-			return err
-		}
-		data = data[n:]
-	}
-	return nil
-}
+// blobDamaged is the reason of a blob that no agent has stored like this.
+const blobDamaged = "blob_damaged"
 
 // CollectBlob calls get for each part of a blob in turn and puts them together.
 // The number that the first call is answered with stands for all that follow.
@@ -79,23 +78,30 @@ func CollectBlob(kind string, number int64, get func(number int64, part int) (Pa
 			return Blob{}, nil, err
 		case p.Parts == 0 && part == 1:
 			return Blob{}, nil, ErrNoBlob
+		case part == 1 && (p.Parts < 0 || p.Parts > mostParts(kind)):
+			return Blob{}, nil, &Error{Kind: Refused, Reason: blobDamaged,
+				Message: fmt.Sprintf("the %s in the database is said to have %d parts; at most %d are allowed", kind, p.Parts, mostParts(kind))}
 		case part == 1:
 			first, number = p, p.Number
 		case p.Parts != first.Parts || p.Digest != first.Digest:
 			// Repeating is safe, and finds it as it is now.
 			return Blob{}, nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("the %s has changed while it was read", kind)}
 		}
-		if data == nil {
-			data = make([]byte, 0, min(first.Parts, mostParts)*BlobPart)
-		}
 		piece, err := base64.StdEncoding.DecodeString(p.Data)
 		if err != nil {
 			return Blob{}, nil, &Error{Kind: Refused, Message: fmt.Sprintf("part %d of the %s is no base64", part, kind), Err: err}
 		}
+		if len(piece) > BlobPart {
+			return Blob{}, nil, &Error{Kind: Refused, Reason: blobDamaged,
+				Message: fmt.Sprintf("part %d of the %s has %d bytes; at most %d are allowed", part, kind, len(piece), BlobPart)}
+		}
+		if data == nil {
+			data = make([]byte, 0, min(first.Parts, mostParts(kind))*min(len(piece), BlobPart))
+		}
 		data = append(data, piece...)
 	}
 	if sum := sha256.Sum256(data); kind != BlobPlan && hex.EncodeToString(sum[:]) != first.Digest {
-		return Blob{}, nil, &Error{Kind: Refused, Reason: "blob_damaged",
+		return Blob{}, nil, &Error{Kind: Refused, Reason: blobDamaged,
 			Message: fmt.Sprintf("the %s in the database is damaged: it is not what its digest says", kind)}
 	}
 	return Blob{Kind: kind, Number: first.Number, Digest: first.Digest, Meta: first.Meta}, data, nil

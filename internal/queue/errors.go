@@ -12,8 +12,8 @@ type Kind int
 
 // The kinds of error a queue returns.
 const (
-	// Unavailable: the database could not be reached or asks to try again.
-	// Repeating is safe.
+	// Unavailable: the database could not be reached, asks to try again, or has no
+	// contract to serve at the moment. Repeating is safe.
 	Unavailable Kind = iota
 	// Unauthorized: the token is unknown, revoked or expired (PT401), or the database
 	// does not let the queue's user in. It may when either has been changed.
@@ -27,6 +27,9 @@ const (
 	CancelRequested
 	// Refused: the database says no, and will say so again (any other PT4xx).
 	Refused
+	// ContentRefused: the database can't take what the call carries, and can take
+	// the call.
+	ContentRefused
 )
 
 // Error is an answer of the database, the same on every transport.
@@ -59,6 +62,24 @@ func KindOf(err error) Kind {
 	return Unavailable
 }
 
+// Final reports whether an answer is the contract's own last word on a request:
+// its refusals, and content that it names as too large or malformed. All else is an
+// outage, or may be one.
+func Final(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return false
+	}
+	switch e.Kind {
+	case Unavailable:
+		return false
+	case Unauthorized, ContentRefused:
+		return strings.HasPrefix(e.Code, "PT4")
+	default:
+		return true
+	}
+}
+
 // Wait returns how long to wait before a call that ended in err is repeated: d,
 // or longer where the answer asked for it.
 func Wait(err error, d time.Duration) time.Duration {
@@ -66,45 +87,4 @@ func Wait(err error, d time.Duration) time.Duration {
 		return max(d, e.RetryAfter)
 	}
 	return d
-}
-
-// NoContract is what to do where the functions of the contract are missing.
-const NoContract = "this database has no Tendril contract, or an older one: run \"trellis migrate\" against it"
-
-// Answer makes an Error of an SQL error, the same on every transport. doing says
-// what was tried, for messages that are not the contract's own.
-func Answer(doing, state, message, detail, hint string) *Error {
-	e := &Error{Kind: KindOfState(state, detail), Code: state, Reason: detail, Message: message, Hint: hint}
-	if strings.HasPrefix(state, "PT") {
-		return e
-	}
-	e.Message, e.Reason = fmt.Sprintf("could not %s: %s (SQLSTATE %s)", doing, message, state), ""
-	if state == "42883" || state == "3F000" {
-		e.Kind, e.Hint = Refused, NoContract
-	}
-	return e
-}
-
-// KindOfState maps a SQLSTATE and the stable word that comes with it, the same
-// on every transport. The contract's own refusals (PT4xx) are final, but for being
-// slow or too many, and so is what a statement will meet again (bad data, violated constraints, missing
-// objects or privileges: classes 22, 23, 42). The rest (shutting down, out of
-// connections, deadlock) passes.
-func KindOfState(state, reason string) Kind {
-	switch {
-	case state == "PT401":
-		return Unauthorized
-	case state == "PT409" && reason == "agent_superseded":
-		return Superseded
-	case state == "PT409" && reason == "claim_lost":
-		return ClaimLost
-	case state == "PT409" && reason == "cancel_requested":
-		return CancelRequested
-	case state == "PT408", state == "PT429":
-		return Unavailable
-	case strings.HasPrefix(state, "PT4"), strings.HasPrefix(state, "22"), strings.HasPrefix(state, "23"), strings.HasPrefix(state, "42"):
-		return Refused
-	default:
-		return Unavailable
-	}
 }

@@ -27,10 +27,15 @@ type Agent struct {
 	Name string    `json:"name"`
 	// Host is where the agent is, as far as another place makes it another
 	// agent: the machine's name and what else tells two of one machine apart.
-	Host     string `json:"host"`
-	Version  string `json:"version"`
-	Contract int    `json:"contract"`
-	Slots    int    `json:"slots"`
+	Host string `json:"host"`
+	// Kernel names the run of the machine's kernel and Uptime is how long that is, in
+	// seconds: by these the database knows that the agent of a machine's run before is
+	// dead. Empty and nil where the machine does not tell.
+	Kernel   string   `json:"kernel,omitempty"`
+	Uptime   *float64 `json:"uptime_seconds,omitempty"`
+	Version  string   `json:"version"`
+	Contract int      `json:"contract"`
+	Slots    int      `json:"slots"`
 	// AgePublicKey is the public half of the identity to which variables are
 	// sealed.
 	AgePublicKey *PublicKey `json:"age_public_key,omitempty"`
@@ -66,7 +71,8 @@ type Pulse struct {
 
 // Queue is one agent's way to the database. All methods are safe for
 // concurrent use, may be repeated after a lost reply, and return errors that
-// Kind can tell apart. Every call is bounded by its context.
+// Kind can tell apart. Every call has a time limit that grows with what it
+// carries, and ends with its context.
 type Queue interface {
 	// Register introduces the agent's current boot. ErrConflict when the name
 	// or the instance is alive elsewhere.
@@ -79,9 +85,10 @@ type Queue interface {
 	// Claim takes at most one provision under a claim id of the caller's
 	// choosing; the same id again returns the same assignment. nil: nothing to do.
 	Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error)
-	// AppendLog stores chunks numbered first, first+1, … of a claim and returns
-	// the number expected next. Numbers already stored are ignored; when first
-	// is beyond the number expected nothing is stored.
+	// AppendLog stores chunks numbered first, first+1, … of a claim, as many as
+	// the link takes in one call, and returns the number expected next. Numbers
+	// already stored are ignored; when first is beyond the number expected nothing
+	// is stored. It waits for its turn: see Link.
 	AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (next int64, err error)
 	// Report stores progress or the end of a run.
 	Report(ctx context.Context, claimID uuid.UUID, report provision.Report) error

@@ -18,4 +18,7 @@ type Standing struct {
 	Paused bool `json:"paused"`
 	// NameTakenOn is the host of another live agent of the same name, "" for none.
 	NameTakenOn string `json:"name_taken_on"`
+	// BroadPublications are the publications that carry more of the contract's tables
+	// than people may watch.
+	BroadPublications []string `json:"broad_publications"`
 }

@@ -29,17 +29,8 @@ func translate(doing string, err error) error {
 	}
 	e := queue.Answer(doing, pg.Code, pg.Message, pg.Detail, pg.Hint)
 	e.Err = err
-	switch {
-	// None of these speaks of what was asked, so none is the last word on it: a
-	// password is changed here first and there later.
-	case pg.Code == "42501":
-		e.Kind, e.Hint = queue.Unauthorized, "the login role must be a member of tendril_agent"
-	case strings.HasPrefix(pg.Code, "28"):
-		e.Kind, e.Hint = queue.Unauthorized, "check the user and password in the queue URL"
-	case strings.Contains(pg.Message, "unsupported startup parameter"):
+	if strings.Contains(pg.Message, "unsupported startup parameter") {
 		e.Kind, e.Hint = queue.Unauthorized, "a pooler stands between and refuses what the queue URL sets: remove that from the URL and set it on the role, by ALTER ROLE … SET"
-	case pg.Code == "3D000":
-		e.Kind, e.Hint = queue.Unauthorized, "check the database name in the queue URL"
 	}
 	return e
 }

@@ -11,12 +11,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tendril-run/tendril/internal/pgurl"
@@ -48,8 +51,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// maxConns is what one agent needs at the most: heartbeat, claim and two
-// log streams at once. More would cost the database, not help the agent.
+// maxConns is what one agent needs at the most: three bulk calls, and one for
+// heartbeats, claims and reports. More would cost the database, not help the agent.
 const maxConns = 4
 
 // Queue is a queue.Queue over a pool of connections.
@@ -58,7 +61,9 @@ type Queue struct {
 	credential *queue.Credential
 	agent      queue.Agent
 	timeout    time.Duration
-	listener   *listener // nil: polling only
+	link       *queue.Link
+	listener   *listener   // nil: polling only
+	arrays     atomic.Bool // the database takes log lines as arrays
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -80,6 +85,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	config.ConnConfig.RuntimeParams["application_name"] = "tendril " + o.Agent.Name
 	timeout := cmp.Or(o.CallTimeout, 15*time.Second)
 	boundConnect(config.ConnConfig, timeout)
+	boundAnswers(config.ConnConfig)
 	listenConfig := config.ConnConfig.Copy()
 	// A pooler may lend these connections one that somebody else has left
 	// listening. They would keep what arrives for ever.
@@ -88,7 +94,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout}
+	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout, link: queue.NewLink(maxConns - 1)}
 	if o.ListenURL != "off" {
 		listenNow := o.URLNow
 		if o.ListenURL != "" {
@@ -98,6 +104,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 				return nil, fmt.Errorf("queue listen URL: %w", err)
 			}
 			boundConnect(listenConfig, timeout)
+			boundAnswers(listenConfig)
 		}
 		q.listener = startListener(listenConfig, listenNow, timeout, q.send, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	}
@@ -110,6 +117,19 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 func boundConnect(config *pgx.ConnConfig, timeout time.Duration) {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > timeout {
 		config.ConnectTimeout = timeout
+	}
+}
+
+// maxAnswer is the largest message of the server's that is read. The largest thing
+// that the contract answers is a part of a blob, 512 KiB in base64.
+const maxAnswer = 2 << 20
+
+// boundAnswers keeps a server from filling the agent's memory with one row.
+func boundAnswers(config *pgx.ConnConfig) {
+	config.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		frontend := pgproto3.NewFrontend(r, w)
+		frontend.SetMaxBodyLen(maxAnswer)
+		return frontend
 	}
 }
 
@@ -166,6 +186,11 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 		"SELECT public.register_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about)); err != nil {
 		return queue.Registration{}, err
 	}
+	var arrays bool
+	if err := q.call(ctx, "ask how the database takes log lines", &arrays, takesArrays); err != nil {
+		return queue.Registration{}, err
+	}
+	q.arrays.Store(arrays)
 	q.credential.Registered(reply.ClusterID)
 	if q.listener != nil {
 		q.listener.watch(reply.ClusterID)
@@ -227,20 +252,30 @@ func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assign
 }
 
 // appendLog hands the chunks over as arrays, which need no escaping here and no
-// parsing there. Without chunks the aggregate is NULL: a question only.
-const appendLog = `SELECT public.insert_provision_log($1, $2, $3, (
+// parsing there; without chunks it is a question only. appendJSON is for a
+// database that is one contract older.
+const (
+	appendLog  = `SELECT public.append_provision_log($1, $2, $3, $4::text[], $5::text[], $6::timestamptz[])`
+	appendJSON = `SELECT public.insert_provision_log($1, $2, $3, (
 	SELECT jsonb_agg(jsonb_build_object('stream', c.stream, 'text', c.text, 'at', c.at) ORDER BY c.n)
 	FROM unnest($4::text[], $5::text[], $6::timestamptz[]) WITH ORDINALITY AS c (stream, text, at, n)))`
+	takesArrays = `SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'append_provision_log' AND pronamespace = 'public'::regnamespace)`
+)
 
 // AppendLog implements queue.Queue.
 func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
-	streams, texts, times := make([]string, len(chunks)), make([]string, len(chunks)), make([]time.Time, len(chunks))
-	for i, c := range chunks {
-		streams[i], texts[i], times[i] = string(c.Stream), c.Text, c.EmittedAt
-	}
-	var next int64
-	err := q.call(ctx, "store log lines", &next, appendLog, q.credential.Hash(), claimID, first, streams, texts, times)
-	return next, err
+	return q.link.AppendLog(ctx, chunks, func(part []provision.LogChunk) (next int64, err error) {
+		streams, texts, times := make([]string, len(part)), make([]string, len(part)), make([]time.Time, len(part))
+		for i, c := range part {
+			streams[i], texts[i], times[i] = string(c.Stream), c.Text, c.EmittedAt
+		}
+		statement := appendJSON
+		if q.arrays.Load() {
+			statement = appendLog
+		}
+		err = q.call(ctx, "store log lines", &next, statement, q.credential.Hash(), claimID, first, streams, texts, times)
+		return next, err
+	})
 }
 
 // Report implements queue.Queue.
@@ -249,7 +284,7 @@ func (q *Queue) Report(ctx context.Context, claimID uuid.UUID, report provision.
 	if err != nil {
 		return fmt.Errorf("encode a report: %w", err)
 	}
-	return q.call(ctx, "report a provision's status", nil,
+	return q.callFor(ctx, len(detail), "report a provision's status", nil,
 		"SELECT public.update_provision_status($1, $2, $3, $4::text::jsonb)", q.credential.Hash(), claimID, report.Status, string(detail))
 }
 
@@ -267,7 +302,13 @@ func (q *Queue) FailOrphans(ctx context.Context, except []uuid.UUID) ([]uuid.UUI
 // call runs one statement that answers one row and scans its only column into
 // reply, which may be nil.
 func (q *Queue) call(ctx context.Context, doing string, reply any, statement string, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	return q.callFor(ctx, 0, doing, reply, statement, args...)
+}
+
+// callFor is call for one that carries so many bytes, there or back, which cannot be
+// parted.
+func (q *Queue) callFor(ctx context.Context, bytes int, doing string, reply any, statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, queue.CallLimit(q.timeout, bytes))
 	defer cancel()
 	row := q.pool.QueryRow(ctx, statement, args...)
 	if err := row.Scan(reply); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -94,8 +95,8 @@ func TestDatabaseWithoutContract(t *testing.T) {
 	}
 	defer q.Close()
 	_, err = q.Register(t.Context())
-	if queue.KindOf(err) != queue.Refused || !strings.Contains(err.Error(), "trellis migrate") {
-		t.Errorf("Register(empty database) = %v, want it refused, saying to migrate", err)
+	if queue.KindOf(err) != queue.Unavailable || !strings.Contains(err.Error(), "trellis migrate") {
+		t.Errorf("Register(empty database) = %v, want it unavailable, saying to migrate", err)
 	}
 }
 
@@ -103,7 +104,7 @@ func await(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(time.Minute):
+	case <-patience.After(time.Minute):
 		t.Fatalf("timed out waiting for %s", what)
 	}
 }

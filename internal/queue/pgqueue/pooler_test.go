@@ -14,6 +14,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Every case again, by way of a pooler in transaction mode that has one
@@ -193,8 +194,8 @@ func TestServerConnectionsDieBehindThePooler(t *testing.T) {
 		if w.Text(t, "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity WHERE usename = $1 AND datname = current_database()", role) != "0" {
 			ended++
 		}
-		for limit := time.Now().Add(time.Minute); answered.Load() < before+8; <-tick.C {
-			if time.Now().After(limit) {
+		for limit := patience.Begin(time.Minute); answered.Load() < before+8; <-tick.C {
+			if limit.Over() {
 				t.Fatal("no call was answered for a minute after the connections had ended")
 			}
 		}
@@ -222,7 +223,7 @@ func (l *logged) next(t *testing.T) string {
 	select {
 	case line := <-l.lines:
 		return line
-	case <-time.After(30 * time.Second):
+	case <-patience.After(30 * time.Second):
 		t.Fatal("timed out waiting for a line in the log")
 		return ""
 	}

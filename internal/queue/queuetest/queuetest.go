@@ -48,6 +48,12 @@ func Run(t *testing.T, open Open) {
 		"BlobComesBack":             blobComesBack,
 		"BlobIsFencedByItsClaim":    blobIsFencedByItsClaim,
 		"DamagedBlobIsTold":         damagedBlobIsTold,
+		"AnswersHaveTheirKind":      answersHaveTheirKind,
+		"OutagesOfTheContract":      outagesOfTheContract,
+		"ContentIsToldFromOutages":  contentIsToldFromOutages,
+		"LongAddressesStayTwo":      longAddressesStayTwo,
+		"SetAsideIsSaid":            setAsideIsSaid,
+		"FittedReportsAreTaken":     fittedReportsAreTaken,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

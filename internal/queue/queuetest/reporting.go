@@ -62,7 +62,7 @@ func logTextSurvives(t *testing.T, w *World, open Open) {
 		t.Errorf("log differs from what was sent: %d bytes, want %d", len(got), len(want))
 	}
 	_, err := q.AppendLog(t.Context(), a.ClaimID, 2, []provision.LogChunk{line(strings.Repeat("x", provision.MaxChunk+1))})
-	_ = wantKind(t, "AppendLog(chunk too large)", err, queue.Refused)
+	_ = wantKind(t, "AppendLog(chunk too large)", err, queue.ContentRefused)
 }
 
 func reportRunsToSuccess(t *testing.T, w *World, open Open) {

@@ -37,6 +37,14 @@ func standingDisturbsNobody(t *testing.T, w *World, open Open) {
 	if got := ask(NewAgent("one")); got.NameTakenOn != "one.example" {
 		t.Errorf("Standing(another instance).NameTakenOn = %q, want one.example", got.NameTakenOn)
 	}
+	if len(got.BroadPublications) > 0 {
+		t.Errorf("Standing().BroadPublications = %q, want none", got.BroadPublications)
+	}
+	w.Exec(t, "CREATE PUBLICATION everything FOR ALL TABLES")
+	if got := ask(again).BroadPublications; len(got) != 1 || got[0] != "everything" {
+		t.Errorf("Standing().BroadPublications = %q, want everything", got)
+	}
+	w.Exec(t, "DROP PUBLICATION everything")
 	if after := w.Text(t, trace); after != before {
 		t.Error("Standing() changed the agents' or clusters' rows, want nothing written")
 	}

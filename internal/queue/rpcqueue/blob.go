@@ -22,7 +22,7 @@ type blobOf struct {
 // PutBlob implements queue.Queue.
 func (q *Queue) PutBlob(ctx context.Context, claimID uuid.UUID, blob queue.Blob, data []byte) error {
 	meta := json.RawMessage(cmp.Or(string(blob.Meta), "{}"))
-	return queue.SendBlob(data, func(part, parts int, text string) error {
+	return q.link.PutBlob(ctx, blob.Kind, data, func(part, parts int, text string) error {
 		return q.call(ctx, "store a "+blob.Kind, "put_blob", struct {
 			blobOf
 			Parts  int             `json:"p_parts"`
@@ -37,7 +37,7 @@ func (q *Queue) PutBlob(ctx context.Context, claimID uuid.UUID, blob queue.Blob,
 func (q *Queue) GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (queue.Blob, []byte, error) {
 	return queue.CollectBlob(kind, number, func(number int64, part int) (queue.PartOfBlob, error) {
 		var p partOfBlob
-		err := q.call(ctx, "read a "+kind, "get_blob", blobOf{q.credential.Hash(), claimID, kind, number, part}, &p)
+		err := q.callFor(ctx, queue.BlobPart, "read a "+kind, "get_blob", blobOf{q.credential.Hash(), claimID, kind, number, part}, &p)
 		return queue.PartOfBlob(p), err
 	})
 }

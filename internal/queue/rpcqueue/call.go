@@ -39,17 +39,22 @@ type reply interface {
 
 // call calls a function and reads its result into reply, nil for none.
 func (q *Queue) call(ctx context.Context, doing, function string, arguments any, reply reply) error {
+	return q.callFor(ctx, 0, doing, function, arguments, reply)
+}
+
+// callFor is call for one that is answered with so many bytes.
+func (q *Queue) callFor(ctx context.Context, answer int, doing, function string, arguments any, reply reply) error {
 	body, err := json.Marshal(arguments)
 	if err != nil {
 		return fmt.Errorf("encode what is sent to %s: %w", function, err)
 	}
-	return q.send(ctx, doing, function, body, reply)
+	return q.send(ctx, queue.CallLimit(q.timeout, len(body)+answer), doing, function, body, reply)
 }
 
-// send is call for arguments that are encoded. What goes wrong in passing is
-// tried again, which is safe: every call may be repeated.
-func (q *Queue) send(ctx context.Context, doing, function string, body []byte, reply reply) error {
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+// send is call for arguments that are encoded, within a time limit. What goes wrong
+// in passing is tried again, which is safe: every call may be repeated.
+func (q *Queue) send(ctx context.Context, limit time.Duration, doing, function string, body []byte, reply reply) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	soon := &backoff.ExponentialBackOff{
 		InitialInterval: repeatSoon, MaxInterval: patience, Multiplier: 3, RandomizationFactor: 0.5,

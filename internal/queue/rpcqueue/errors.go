@@ -48,12 +48,12 @@ func (q *Queue) explain(doing string, a answer) *trouble {
 	switch {
 	case a.status < 300:
 		e = q.stranger(doing, a)
-	case strings.HasPrefix(said.Code, "PGRST"):
-		e = q.fromPostgREST(doing, a, said, hint)
-	case len(said.Code) == 5:
+	case strings.HasPrefix(said.Code, "PGRST3"):
+		e = q.badAPIKey(said.Message)
+	case strings.HasPrefix(said.Code, "PGRST"), len(said.Code) == 5:
 		e = queue.Answer(doing, said.Code, said.Message, text(said.Details), hint)
-		if said.Code == "42501" {
-			e.Kind, e.Hint = queue.Unauthorized, "the API key must be the project's public (publishable or anon) one, and \"trellis migrate\" run against the database"
+		if e.Kind == queue.ContentRefused && a.status == postgrest.StatusOf(said.Code) {
+			return &trouble{e, false} // PostgREST says 500 for some of what the content is to blame for
 		}
 	case a.status == http.StatusUnauthorized && said.Message != "":
 		e = q.badAPIKey(said.Message)
@@ -90,24 +90,6 @@ func (a answer) mayPass() bool {
 	return a.status == http.StatusRequestTimeout || a.status == http.StatusTooManyRequests || a.status >= 500
 }
 
-// fromPostgREST is an error of PostgREST's own, with a code by its groups: 0 it
-// has no connection, 1 the request, 2 the schema, 3 the key.
-func (q *Queue) fromPostgREST(doing string, a answer, said postgrest.Error, hint string) *queue.Error {
-	e := &queue.Error{Kind: queue.Refused, Code: said.Code, Hint: hint,
-		Message: fmt.Sprintf("could not %s: %s (%s)", doing, said.Message, said.Code)}
-	switch {
-	case said.Code == postgrest.CodeNoFunction:
-		e.Hint = queue.NoContract
-	case said.Code == postgrest.CodeNoSuchProfile:
-		e.Hint = "expose the schema public in the settings of the API"
-	case strings.HasPrefix(said.Code, "PGRST3"):
-		return q.badAPIKey(said.Message)
-	case a.status >= 500:
-		e.Kind = queue.Unavailable
-	}
-	return e
-}
-
 // badAPIKey is what has nothing to do with the cluster's token.
 func (q *Queue) badAPIKey(said string) *queue.Error {
 	return &queue.Error{
@@ -121,13 +103,13 @@ func (q *Queue) badAPIKey(said string) *queue.Error {
 // the database would say, so lines must not be given up for it; but what is too
 // large stays too large.
 func (q *Queue) stranger(doing string, a answer) *queue.Error {
-	e := &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %s answered %s%s", doing, q.host, a.title(), q.gist(a))}
+	meaning := queue.MeaningOfStatus(a.status)
+	e := &queue.Error{Kind: meaning.Kind, Hint: meaning.Hint, Message: fmt.Sprintf("could not %s: %s answered %s%s", doing, q.host, a.title(), q.gist(a))}
 	switch location := a.header.Get("Location"); {
 	case a.endless:
 		e.Message = fmt.Sprintf("could not %s: the answer of %s is larger than %d bytes", doing, q.host, mostAnswer)
-	case a.status == http.StatusRequestEntityTooLarge:
-		e.Kind, e.Reason = queue.Refused, postgrest.BodyTooLarge
-		e.Hint = "what stands before the database must let bodies of 2 MB pass"
+	case meaning.Kind == queue.ContentRefused:
+		e.Reason = postgrest.BodyTooLarge
 	case a.status == 540:
 		e.Hint = "the Supabase project is paused: restore it in its dashboard"
 	case a.status/100 == 3 && location != "":

@@ -253,7 +253,7 @@ func wantRefusal(t *testing.T, exchange recorded.Exchange, err error) {
 	if want := fmt.Sprintf("%s|%s|%s|%s", said.Code, said.Details, said.Message, said.Hint); got != want {
 		t.Errorf("%s() = %s, want %s", exchange.Call, got, want)
 	}
-	if want := queue.KindOfState(said.Code, said.Details); e.Kind != want {
+	if want := queue.Answer("", said.Code, "", said.Details, "").Kind; e.Kind != want {
 		t.Errorf("%s() = an error of kind %d, want %d", exchange.Call, e.Kind, want)
 	}
 }

@@ -51,6 +51,10 @@ type Options struct {
 	CallTimeout time.Duration
 }
 
+// bulkCalls is how many calls with log lines or blobs may be in flight: a distant
+// server has many, each with a few lines.
+const bulkCalls = 16
+
 // Queue is a queue.Queue over HTTPS.
 type Queue struct {
 	transport  *http.Transport
@@ -63,9 +67,7 @@ type Queue struct {
 	timeout    time.Duration
 	// away is set while calls are not answered as the database would.
 	away atomic.Bool
-	// mostText is how large the chunks of one call may be, by sizeOf, for what
-	// stands between to let them pass, as far as it has said; 0: it has not.
-	mostText atomic.Int64
+	link *queue.Link
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -85,6 +87,7 @@ func New(o Options) (*Queue, error) {
 	return &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
 		header: newHeader(o), apiKey: o.APIKey, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout,
+		link: queue.NewLink(bulkCalls),
 	}, nil
 }
 
