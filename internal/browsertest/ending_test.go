@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // panicEnv has this test program start a browser and panic.
@@ -55,7 +57,7 @@ func TestBrowserEndsWithItsTests(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("the child did not panic")
 	}
-	deadline := time.After(limit)
+	deadline := patience.After(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for left := using(t, home); len(left) > 0; left = using(t, home) {

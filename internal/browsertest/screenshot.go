@@ -11,6 +11,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // artifactsEnv names the directory that screenshots are kept in. Without it, only
@@ -46,7 +48,7 @@ func (tab *Tab) picture(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := patience.Context(ctx, limit)
 	defer cancel()
 	height, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.documentElement.scrollHeight`))
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // limit bounds each step of a test. A page of ours takes milliseconds; a
@@ -140,7 +142,7 @@ func (tab *Tab) Context() context.Context { return tab.ctx }
 // do does what is asked of the browser.
 func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	tab.t.Helper()
-	ctx, cancel := context.WithTimeout(tab.ctx, limit)
+	ctx, cancel := patience.Context(tab.ctx, limit)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		tab.t.Fatalf("%s: %v", what, err)
@@ -172,7 +174,7 @@ func poll[T any](tab *Tab, what, expression string) (v T, there bool) {
 }
 
 func ask[T any](tab *Tab, expression string) (T, error) {
-	ctx, cancel := context.WithTimeout(tab.ctx, limit)
+	ctx, cancel := patience.Context(tab.ctx, limit)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }

@@ -145,7 +145,12 @@ var fields = map[string]map[string]string{
 	"ChangeWebhookInputBody": {"name": "What it is called.", "url": "Where to.", "enabled": "Whether anything is sent."},
 	"NewInvitationInputBody": {"role": "The role they will have."},
 	"Invitation": {
-		"email": "Who is meant.", "role": "The role they will have.", "invited_by": "Who has invited them.", "expires_at": "Until when it counts.", "expired": "It counts no more.",
+		"email": "The invited person's address.", "user_id": "The invited person's id, where the invitation is not for an address.", "role": "The role they will have.",
+		"expires_at": "The invitation can be accepted until then.", "expired": "The invitation can no longer be accepted.", "declined": "The person has declined it.",
+	},
+	"OwnInvitation": {
+		"org_id": "The organisation's id.", "org": "The organisation's name.", "role": "The role you will have.", "invited_by": "The admin who invites you, by name or address.",
+		"expires_at": "You can accept the invitation until then.",
 	},
 	"Inspection": {
 		"status": "How far the look at it is: wanted, handed (an agent must), queued, done or failed. Empty: nobody has asked.", "inspected": "variables is what that version declares.",

@@ -56,7 +56,7 @@ func (a *api) members(h huma.API) {
 	})
 	add(a, h, huma.Operation{
 		OperationID: "set-member", Method: http.MethodPut, Path: "/members/{user}", Tags: []string{"People"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Add a member, or give one another role", Description: "Admins may do this. An organisation keeps an admin.",
+		Summary: "Give a member another role", Description: "Admins may do this. An organisation keeps an admin. People join by an invitation that they accept.",
 	}, func(ctx context.Context, in *setMemberInput) (*struct{}, error) {
 		return a.inOrg(ctx, in.OrgParam, "set the member's role", func(ctx context.Context, s *store.Store, org store.Org) error {
 			return s.SetMember(ctx, org.ID, in.User, in.Body.Role)

@@ -93,6 +93,7 @@ func TestKeepersOfAnOrganisation(t *testing.T) {
 	w := newWorld(t)
 	w.deploy(t)
 	new := uuid.NewString()
+	w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'operator')", w.Org, new)
 	for _, c := range []struct {
 		who, method, path, body string
 		status                  int
@@ -132,6 +133,7 @@ func TestKeepersOfAnOrganisation(t *testing.T) {
 		{"admin", "DELETE", "/members/" + new, "", 404, "reason", "member_not_found"},
 		{"viewer", "GET", "/orgs", "", 200, "items.0.role", "viewer"},
 		{"viewer", "GET", "/members?limit=2", "", 200, "items.2", ""},
+		{"admin", "PUT", "/members/" + new, `{"role": "viewer"}`, 404, "reason", "member_not_found"},
 		{"admin", "GET", "/audit?limit=1", "", 200, "items.0.action", "remove_member"},
 		{"operator", "GET", "/audit", "", 403, "reason", "not_admin"},
 	} {

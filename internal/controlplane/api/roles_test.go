@@ -86,6 +86,7 @@ var rules = map[string]rule{
 	"get-template":           {path: "/templates/<template>", least: "viewer", may: "200", others: "404 template_not_found"},
 	"get-template-variables": {path: "/templates/<template>/variables", least: "viewer", may: "200", others: "404 template_not_found"},
 	"inspect-template":       {path: "/templates/<template>/inspect", least: "operator", may: "202", others: "404 org_not_found template_not_found"},
+	"pin-template":           {path: "/templates/<template>/pin", body: `{"commit": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "reason": "x"}`, least: "admin", may: "204", others: "404 org_not_found template_not_found"},
 	"remove-template":        {path: "/templates/<gone>", least: "admin", may: "204", others: "404 org_not_found template_not_found"},
 
 	"list-webhooks":   {path: "/webhooks?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
@@ -98,13 +99,16 @@ var rules = map[string]rule{
 	"test-webhook":    {path: "/webhooks/<webhook>/test", least: "admin", may: "202", others: "404 webhook_not_found"},
 	"redeliver":       {path: "/webhooks/<webhook>/deliveries/<delivery>/redeliver", least: "admin", may: "202", others: "404 webhook_not_found"},
 
-	"list-members":      {path: "/members?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
-	"set-member":        {path: "/members/<none>?org=<org>", body: `{"role": "viewer"}`, least: "admin", may: "204", others: "404 org_not_found"},
-	"remove-member":     {path: "/members/<member>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
-	"list-audit":        {path: "/audit?org=<org>", least: "admin", may: "200", others: "403 not_admin 404 org_not_found"},
-	"list-invitations":  {path: "/invitations?org=<org>", least: "admin", may: "200", others: "403 not_admin 404 org_not_found"},
-	"invite-member":     {path: "/invitations?org=<org>", body: `{"email": "ada@example.com", "role": "viewer"}`, least: "admin", may: "201", others: "404 org_not_found"},
-	"revoke-invitation": {path: "/invitations/<invitation>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
+	"list-members":         {path: "/members?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
+	"set-member":           {path: "/members/<none>?org=<org>", body: `{"role": "viewer"}`, least: "admin", may: "404 member_not_found", others: "404 org_not_found"},
+	"remove-member":        {path: "/members/<member>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
+	"list-audit":           {path: "/audit?org=<org>", least: "admin", may: "200", others: "403 not_admin 404 org_not_found"},
+	"list-invitations":     {path: "/invitations?org=<org>", least: "admin", may: "200", others: "403 not_admin 404 org_not_found"},
+	"invite-member":        {path: "/invitations?org=<org>", body: `{"email": "ada@example.com", "role": "viewer"}`, least: "admin", may: "201", others: "404 org_not_found"},
+	"list-own-invitations": {path: "/me/invitations", least: anybody, may: "200"},
+	"accept-invitation":    {path: "/me/invitations/<none>/accept", body: `{"role": "viewer"}`, least: anybody, may: "404 invitation_not_found"},
+	"decline-invitation":   {path: "/me/invitations/<none>/decline", least: anybody, may: "404 invitation_not_found"},
+	"revoke-invitation":    {path: "/invitations/<invitation>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
 }
 
 // Each role does by the API exactly what it may, operation by operation: of what

@@ -22,7 +22,7 @@ var snapshotSchema = &huma.Schema{
 			},
 		},
 		"terraform_vars": {Type: huma.TypeObject, AdditionalProperties: true, Description: "The template's variables by their names. What is sensitive belongs into sealed_vars."},
-		"sealed_vars":    {Type: huma.TypeObject, AdditionalProperties: text("An armoured age message to the cluster's age_public_key: the value as JSON."), Description: "Variables that only the cluster's agents can read."},
+		"sealed_vars":    {Type: huma.TypeObject, AdditionalProperties: text(`An armoured age message to the cluster's age_public_key. Inside is {"v": 2, "cluster": NAME, "workspace": NAME, "repo": URL, "name": VARIABLE, "value": VALUE}, as "trellis seal" makes it; repo is in its canonical form. It opens for that use only.`), Description: "Variables that only the cluster's agents can read, each for one cluster, workspace, template repository and variable."},
 		"workspace":      text("The workspace: letters, digits and . _ / - , at most 128. Absent: project_name/environment, of the variables of those names."),
 		"terraform": {
 			Type: huma.TypeObject, Description: "The engine. What is not said is up to the template and the agent.",
@@ -36,7 +36,7 @@ var snapshotSchema = &huma.Schema{
 		"approval":        {Type: huma.TypeString, Enum: approvals, Description: "When the plan must be approved. Template and cluster may want more, never less."},
 		"timeout_seconds": {Type: huma.TypeInteger, Description: "How long the run may take, in seconds. The agent's own limit counts as well."},
 		"max_attempts":    {Type: huma.TypeInteger, Description: "How often to try, where it fails for a reason that may pass and before its apply has begun. Absent: once."},
-		"requester_key":   text("The public key, age1… or ssh-ed25519 …, to which sensitive outputs and results are sealed."),
+		"requester_key":   text("The public key, age1… or ssh-ed25519 …, to which sensitive outputs and results are sealed, or a certificate of one. The agent seals to whom its policy.requester_keys name."),
 		"lock_id":         text("For the operation unlock: the lock to release."),
 		"state": {
 			Type: huma.TypeObject, Description: "For the operation state: what to do with it.", Required: []string{"command"},
@@ -44,6 +44,7 @@ var snapshotSchema = &huma.Schema{
 				"command": {Type: huma.TypeString, Enum: []any{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt"}, Description: "What to do."},
 				"args":    {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Description: "The addresses of rm and mv; address and id of import."},
 				"upload":  text("The id of the upload that push takes."),
+				"order":   text("The signed order without which an agent carries out no push and no rollback; the command line makes it."),
 				"version": {Type: huma.TypeInteger, Description: "The state that rollback goes back to, or pull reads. Absent: the newest."},
 			},
 		},

@@ -17,6 +17,15 @@ type variablesInput struct {
 
 type inspectionAnswer struct{ Body store.Inspection }
 
+type pinInput struct {
+	TemplateRef
+	Body struct {
+		Version string `json:"version,omitempty" maxLength:"255" doc:"The tag; default: the catalogue's own." example:"v1.2.0"`
+		Commit  string `json:"commit" pattern:"^[0-9a-f]{40}$" doc:"The full commit that the tag means." example:"4b825dc642cb6eb9a060e54bf8d69288fbee4904"`
+		Reason  string `json:"reason" minLength:"1" maxLength:"500" doc:"Why, for the audit." example:"Inspected by hand"`
+	}
+}
+
 // variables registers what is known of what a template declares.
 func (a *api) variables(h huma.API) {
 	add(a, h, huma.Operation{
@@ -41,6 +50,15 @@ func (a *api) variables(h huma.API) {
 				answer.Body, err = s.TemplateVariables(ctx, t.OrgID, t.Repo, version, t.Path)
 			}
 			return err
+		})
+	})
+	add(a, h, huma.Operation{
+		OperationID: "pin-template", Method: http.MethodPost, Path: "/templates/{ref}/pin", Tags: []string{"Templates"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Pin a tag to a commit",
+		Description: "A tag means the commit that this server has inspected, or else the one that each cluster used first. This sets it for all clusters of the organisation, whatever was pinned before. Admins may do this.",
+	}, func(ctx context.Context, in *pinInput) (*struct{}, error) {
+		return nil, a.withTemplate(ctx, in.TemplateRef, "pin the template", func(ctx context.Context, s *store.Store, t store.Template) error {
+			return s.PinTemplate(ctx, t.OrgID, t.Repo, cmp.Or(in.Body.Version, t.Version), in.Body.Commit, in.Body.Reason)
 		})
 	})
 }

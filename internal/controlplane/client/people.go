@@ -74,16 +74,37 @@ func (c *Client) Invitations(ctx context.Context) ([]store.Invitation, error) {
 	return whole[store.Invitation](ctx, c, "list the invitations", c.inOrg(), "invitations")
 }
 
-// Invite invites whoever signs in with that e-mail address, and returns the
+// Invite invites a person, by e-mail address or by user id, and returns the
 // invitation's id.
-func (c *Client) Invite(ctx context.Context, email, role string) (uuid.UUID, error) {
+func (c *Client) Invite(ctx context.Context, who, role string) (uuid.UUID, error) {
+	body := map[string]string{"email": who, "role": role}
+	if user, err := uuid.Parse(who); err == nil {
+		body = map[string]string{"user": user.String(), "role": role}
+	}
 	made, err := ask[struct {
 		ID uuid.UUID `json:"id"`
-	}](ctx, c, call{doing: "invite somebody", method: http.MethodPost, path: []string{"invitations"}, query: c.inOrg(), body: map[string]string{"email": email, "role": role}})
+	}](ctx, c, call{doing: "invite a person", method: http.MethodPost, path: []string{"invitations"}, query: c.inOrg(), body: body})
 	return made.ID, err
 }
 
-// RevokeInvitation takes an invitation back.
+// RevokeInvitation revokes an invitation.
 func (c *Client) RevokeInvitation(ctx context.Context, id uuid.UUID) error {
-	return c.remove(ctx, "take the invitation back", c.inOrg(), "invitations", id.String())
+	return c.remove(ctx, "revoke the invitation", c.inOrg(), "invitations", id.String())
+}
+
+// OwnInvitations lists what the person is invited to.
+func (c *Client) OwnInvitations(ctx context.Context) ([]store.OwnInvitation, error) {
+	return whole[store.OwnInvitation](ctx, c, "list your invitations", nil, "me", "invitations")
+}
+
+// AcceptInvitation joins an organisation in the role that the person saw.
+func (c *Client) AcceptInvitation(ctx context.Context, id uuid.UUID, role string) error {
+	_, err := ask[struct{}](ctx, c, call{doing: "accept the invitation", method: http.MethodPost, path: []string{"me", "invitations", id.String(), "accept"}, body: map[string]string{"role": role}})
+	return err
+}
+
+// DeclineInvitation declines one of the person's invitations.
+func (c *Client) DeclineInvitation(ctx context.Context, id uuid.UUID) error {
+	_, err := ask[struct{}](ctx, c, call{doing: "decline the invitation", method: http.MethodPost, path: []string{"me", "invitations", id.String(), "decline"}})
+	return err
 }

@@ -47,6 +47,13 @@ func (c *Client) ofVersion(version string) url.Values {
 	return query
 }
 
+// PinTemplate says which commit a tag of a template means for the organisation.
+func (c *Client) PinTemplate(ctx context.Context, ref, tag, commit, reason string) error {
+	_, err := ask[struct{}](ctx, c, call{doing: "pin the template", method: http.MethodPost, path: []string{"templates", ref, "pin"}, query: c.inOrg(),
+		body: map[string]string{"version": tag, "commit": commit, "reason": reason}})
+	return err
+}
+
 // InspectTemplate has a version of a template looked at again, and returns what
 // is known of it until then.
 func (c *Client) InspectTemplate(ctx context.Context, ref, version string) (store.Inspection, error) {

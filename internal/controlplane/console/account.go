@@ -55,9 +55,6 @@ func (c *console) showAccount(w http.ResponseWriter, r *request, status int, d a
 // makeToken makes an API token and shows it, once: there is no redirect, for
 // nothing keeps it until the next page.
 func (c *console) makeToken(w http.ResponseWriter, r *request) error {
-	if r.person.Token { // one that has leaked must end when it is revoked
-		return &store.RefusedError{Code: "PT403", Reason: "token_makes_token", Message: "an API token cannot make others", Hint: "Sign in with a browser."}
-	}
 	name := strings.TrimSpace(r.PostForm.Get("name"))
 	days, err := strconv.Atoi(r.PostForm.Get("days"))
 	if err != nil || days < 1 || days > 366 { // what the form does not offer

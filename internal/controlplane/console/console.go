@@ -26,6 +26,7 @@ type Config struct {
 	// PublicURL is how agents and people reach this server, without a slash at
 	// its end; "" where nobody said.
 	PublicURL string
+	LocalHost string // see cookie.Jar
 	Log       *slog.Logger
 }
 
@@ -53,6 +54,7 @@ func New(c Config) (http.Handler, error) {
 	app.workspacePages()
 	app.page("GET /audit", app.audit)
 	app.memberPages()
+	app.invitationPages()
 	app.accountPages()
 	app.notificationPages()
 	app.mux.HandleFunc("/", app.notFound)
@@ -60,7 +62,7 @@ func New(c Config) (http.Handler, error) {
 }
 
 // jar is how cookies are set and read.
-func (c *console) jar() cookie.Jar { return cookie.Jar{PublicURL: c.PublicURL} }
+func (c *console) jar() cookie.Jar { return cookie.Jar{PublicURL: c.PublicURL, LocalHost: c.LocalHost} }
 
 // request is one request of somebody who is signed in, in one organisation.
 type request struct {
@@ -143,7 +145,7 @@ func (c *console) notFound(w http.ResponseWriter, hr *http.Request) {
 func (c *console) fail(w http.ResponseWriter, r *request, err error) {
 	status, message, hint := http.StatusInternalServerError, "Something went wrong here. It has been logged.", "Try again; if it stays so, tell who runs this control plane."
 	if refused, ok := errors.AsType[*store.RefusedError](err); ok && refused.Status() < 500 {
-		status, message, hint = refused.Status(), refused.Message, refused.Hint
+		status, message, hint = refused.Status(), labelled(refused.Message), refused.Hint
 	} else if _, ok := errors.AsType[*store.UnreachableError](err); ok {
 		status, message, hint = http.StatusServiceUnavailable, "The database does not answer.", "Nothing is lost: what runs goes on. Try again in a moment."
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -242,10 +243,13 @@ func (z *wizard) SourceJSON() (string, error) {
 	return string(text), err
 }
 
+// Repo is the repository in the form in which sealed values name it.
+func (z *wizard) Repo() string { return canonical.Address(z.Source.Repo) }
+
 // DraftKey is under which the browser keeps what is filled in: of one template,
 // whatever its version and cluster.
 func (z *wizard) DraftKey() string {
-	key := store.PlainRepo(z.Source.Repo) + "//" + z.Source.Path
+	key := z.Repo() + "//" + z.Source.Path
 	if z.From != nil {
 		key += " " + strconv.FormatInt(z.From.Number, 10)
 	}

@@ -225,20 +225,75 @@ func TestDeployNow(t *testing.T) {
 	wantIn(t, "POST /deploy to a foreign workspace", page, "database", `value="apply" checked`)
 }
 
+// sealedOwn is the message of a db_password for the workspace acme/own.
+func sealedOwn(t *testing.T, own seal.Identities) string {
+	t.Helper()
+	to, err := seal.ParseRecipient(own.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := seal.Variable{
+		Use:   seal.Use{Cluster: "prod", Workspace: "acme/own", Repo: networkRepo, Name: "db_password"},
+		Value: json.RawMessage(`"hunter2-hunter2"`),
+	}.Seal(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+// Sealed values of the run from which a deploy begins go where they were sealed
+// for, and nowhere else: who has no script is told before anything is queued.
+func TestDeployFromSealedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	message := sealedOwn(t, w.network(t))
+	w.NewCluster(t, "dev")
+	snapshot := func(workspace, repo string) string {
+		text, err := json.Marshal(map[string]any{
+			"template_source": map[string]any{"repo": repo, "version": "v1.2.0"}, "workspace": workspace,
+			"terraform_vars": map[string]any{"zones": []string{"a"}}, "sealed_vars": map[string]any{"db_password": message},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	id := w.DeploySnapshot(t, snapshot("acme/own", networkRepo))
+	from := "&from=" + w.Text(t, "SELECT number::text FROM public.provisions WHERE id = $1", id)
+	for name, c := range map[string]struct{ query, snapshot, want string }{
+		"another workspace": {"/deploy" + networkQuery + from, snapshot("acme/other", networkRepo), "it was sealed for the workspace acme/own, and this is for the workspace acme/other"},
+		"another template":  {"/deploy" + networkQuery + from, snapshot("acme/own", networkRepo+"2"), "it was sealed for the template repository " + networkRepo},
+		"another cluster":   {"/deploy?cluster=dev&template=network&version=v1.2.0" + from, snapshot("acme/own", networkRepo), "it was sealed for the cluster prod"},
+	} {
+		for _, path := range []string{c.query, strings.Replace(c.query, "/deploy?", "/deploy/review?", 1)} {
+			answer, page := w.askWith(t, w.operator, path, url.Values{"token": {uuid.NewString()}, "mode": {"apply"}, "config_snapshot": {c.snapshot}}, "")
+			if answer.Code != http.StatusUnprocessableEntity {
+				t.Errorf("POST %s of %s = %d, want 422", path, name, answer.Code)
+			}
+			wantIn(t, "POST of "+name, page, "sealed_vars.db_password", c.want)
+		}
+	}
+	if got := w.Text(t, "SELECT count(*)::text FROM public.provisions"); got != "1" {
+		t.Errorf("there are %s provisions, want the one of before", got)
+	}
+	answer, _ := w.askWith(t, w.operator, "/deploy"+networkQuery+from, url.Values{"token": {uuid.NewString()}, "mode": {"apply"}, "config_snapshot": {snapshot("acme/own", networkRepo+".git")}}, "")
+	if answer.Code != http.StatusSeeOther {
+		t.Errorf("POST /deploy with what was sealed for it = %d, want 303", answer.Code)
+	}
+	page := w.get(t, w.operator, "/deploy?cluster=dev&template=network&version=v1.2.0"+from)
+	if strings.Contains(html.UnescapeString(page), `"sealed_vars"`) {
+		t.Error("GET /deploy on another cluster offers values that were sealed for prod")
+	}
+}
+
 // A deploy that begins from a provision has its variables, sealed ones as they
 // are, and nothing that was said of that one run.
 func TestDeployFrom(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	own := w.network(t)
-	to, err := seal.ParseRecipient(own.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	message, err := seal.Variable{Name: "db_password", Value: json.RawMessage(`"hunter2-hunter2"`)}.Seal(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	message := sealedOwn(t, own)
 	asked, err := json.Marshal(map[string]any{
 		"template_source": map[string]any{"repo": networkRepo, "version": "v1.1.0"}, "workspace": "acme/own", "approval": "always", "targets": []string{"a.b"},
 		"terraform_vars": map[string]any{"replicas": json.Number("12345678901234567890")}, "sealed_vars": map[string]any{"db_password": message}, "meta": map[string]any{"reason": "because"},

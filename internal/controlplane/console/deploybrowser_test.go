@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
+	"github.com/tendril-run/tendril/internal/seal"
 )
 
 // recorder keeps every byte that a browser sends.
@@ -171,11 +172,13 @@ func TestDeployInABrowser(t *testing.T) {
 	if len(stored.Vars) != 6 || stored.Approval != "always" {
 		t.Errorf("the snapshot has the variables %v and approval %q, want six, and always", stored.Vars, stored.Approval)
 	}
-	value, err := own.OpenVariable(stored.Sealed["db_password"], "db_password", "acme/prod")
+	use := seal.Use{Cluster: "prod", Workspace: "acme/prod", Repo: networkRepo, Name: "db_password"}
+	value, err := own.OpenVariable(stored.Sealed["db_password"], use)
 	if want, _ := json.Marshal(secret); err != nil || !bytes.Equal(bytes.ReplaceAll(value, []byte("&"), []byte(`\u0026`)), want) {
 		t.Errorf("OpenVariable(db_password) = %s, %v, want %s", value, err, want)
 	}
-	if _, err := own.OpenVariable(stored.Sealed["db_password"], "db_password", "acme/other"); err == nil {
+	use.Workspace = "acme/other"
+	if _, err := own.OpenVariable(stored.Sealed["db_password"], use); err == nil {
 		t.Error("OpenVariable(db_password) in another workspace = nil, want it refused")
 	}
 	// What has been deployed is not offered to who begins anew.
@@ -189,6 +192,44 @@ func TestDeployInABrowser(t *testing.T) {
 	}
 	if !sent.has("eu-2") { // else nothing was recorded
 		t.Error("the recorder has not seen what was sent")
+	}
+}
+
+// What an earlier run had sealed is used again in its workspace; for another one it
+// is to be typed again, and is sealed for that.
+func TestDeployFromInABrowser(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := w.network(t)
+	asked, err := json.Marshal(map[string]any{
+		"template_source": map[string]any{"repo": networkRepo, "version": "v1.2.0"}, "workspace": "acme/own",
+		"terraform_vars": map[string]any{"project_name": "acme", "environment": "prod", "zones": []string{"a"}}, "sealed_vars": map[string]any{"db_password": sealedOwn(t, own)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := w.DeploySnapshot(t, string(asked))
+	url, _ := w.site(t, w.operator)
+	tab := browsertest.Open(t, url+"/deploy?from="+w.Text(t, "SELECT number::text FROM public.provisions WHERE id = $1", id))
+	tab.WaitText("A sealed value is in place")
+	tab.Wait(`!document.body.innerText.includes("sealed for the workspace")`)
+	tab.Fill("Workspace", "")
+	tab.WaitText("sealed for the workspace acme/own only: replace it")
+	tab.Fill("Workspace", "acme/own")
+	tab.Wait(`!document.body.innerText.includes("sealed for the workspace")`)
+	tab.Fill("Workspace", "acme/new")
+	tab.Click("Review")
+	tab.WaitText("sealed for the workspace acme/own only: replace it")
+	tab.Click("Replace db_password")
+	tab.Fill("db_password", secret)
+	tab.Wait(`!document.body.innerText.includes("sealed for the workspace")`)
+	tab.Click("Review")
+	tab.WaitText("How it is to run")
+	tab.Wait(`(() => { document.querySelector("[data-deploy]").click(); return true })()`)
+	tab.Wait(`location.pathname.startsWith("/provisions/")`)
+	message := w.Text(t, "SELECT config_snapshot -> 'sealed_vars' ->> 'db_password' FROM public.provisions WHERE id <> $1", id)
+	if _, err := own.OpenVariable(message, seal.Use{Cluster: "prod", Workspace: "acme/new", Repo: networkRepo, Name: "db_password"}); err != nil {
+		t.Errorf("OpenVariable(db_password) in the new workspace = %v", err)
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *console) reviewed(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	asked, workspace, problems := checkSnapshot(text, provision.OperationApply)
+	asked, workspace, problems := z.check(text, provision.OperationApply)
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		return answerJSON(w, map[string]any{"problems": append([]problem{}, problems...)})
 	}

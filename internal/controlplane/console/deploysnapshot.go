@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -23,8 +26,11 @@ func (z *wizard) startingSnapshot() string {
 	if z.From != nil {
 		if was, err := provision.ParseSnapshot(z.From.Snapshot); err == nil { // as the database took it
 			s = provision.Snapshot{
-				TerraformVars: was.TerraformVars, SealedVars: was.SealedVars, Workspace: was.Workspace, Terraform: was.Terraform,
+				TerraformVars: was.TerraformVars, Workspace: was.Workspace, Terraform: was.Terraform,
 				TimeoutSeconds: was.TimeoutSeconds, MaxAttempts: was.MaxAttempts, RequesterKey: was.RequesterKey,
+			}
+			if z.From.Cluster == z.Cluster.Name && canonical.Address(was.TemplateSource.Repo) == z.Repo() { // for which they were sealed
+				s.SealedVars = was.SealedVars
 			}
 		}
 		if s.Workspace == "" {
@@ -45,6 +51,53 @@ func (z *wizard) startingSnapshot() string {
 	}{s.TemplateSource, s.TerraformVars, s})
 }
 
+// sealedFor is for what a message of an earlier run was sealed.
+type sealedFor struct {
+	Cluster   string `json:"cluster"`
+	Workspace string `json:"workspace"`
+	Repo      string `json:"repo"`
+	Message   string `json:"message"`
+}
+
+// SealedForJSON says for what each sealed value of the run was sealed from which
+// this deploy begins, for the page's script.
+func (z *wizard) SealedForJSON() (string, error) {
+	known := map[string]sealedFor{}
+	if z.From != nil {
+		was, err := provision.ParseSnapshot(z.From.Snapshot)
+		name, unnamed := was.WorkspaceName()
+		if err == nil && unnamed == nil {
+			for variable, message := range was.SealedVars {
+				known[variable] = sealedFor{z.From.Cluster, name, canonical.Address(was.TemplateSource.Repo), message}
+			}
+		}
+	}
+	text, err := json.Marshal(known)
+	return string(text), err
+}
+
+// sealedElsewhere says what is wrong with sealed values of the run from which this
+// deploy began: they open where that run was, and nowhere else.
+func (z *wizard) sealedElsewhere(asked provision.Snapshot) []problem {
+	if z.From == nil {
+		return nil
+	}
+	was, err := provision.ParseSnapshot(z.From.Snapshot)
+	if err != nil {
+		return nil // the agent compares
+	}
+	if err := was.SealedElsewhere(asked); err != nil {
+		return problemsOf(err.Error())
+	}
+	var all []problem
+	for _, name := range slices.Sorted(maps.Keys(asked.SealedVars)) {
+		if z.From.Cluster != z.Cluster.Name && asked.SealedVars[name] == was.SealedVars[name] {
+			all = append(all, problem{"config_snapshot.sealed_vars." + name, "it was sealed for the cluster " + z.From.Cluster + "; seal the value again"})
+		}
+	}
+	return all
+}
+
 // pretty writes JSON for people; numbers stay as they are.
 func pretty(value any) string {
 	var out bytes.Buffer
@@ -53,6 +106,15 @@ func pretty(value any) string {
 	e.SetIndent("", "  ")
 	_ = e.Encode(value) // what was read as JSON can be written
 	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// check is checkSnapshot, and that nothing is asked for that no agent will open.
+func (z *wizard) check(text string, operation provision.Operation) (provision.Snapshot, string, []problem) {
+	s, workspace, problems := checkSnapshot(text, operation)
+	if problems == nil {
+		problems = z.sealedElsewhere(s)
+	}
+	return s, workspace, problems
 }
 
 // checkSnapshot reads what a form has sent, by the rules that the database keeps.

@@ -24,6 +24,9 @@ func (c *console) deployNow(w http.ResponseWriter, r *request) error {
 		return &store.RefusedError{Code: "PT422", Reason: "no_token", Message: "This form is not complete.", Hint: "Load the page again."}
 	}
 	operation, snapshot, problems := asMode(r.PostForm.Get("mode"), text)
+	if problems == nil {
+		_, _, problems = z.check(text, operation)
+	}
 	if len(problems) > 0 {
 		return c.refuseConfigured(w, r, z, text, problems)
 	}

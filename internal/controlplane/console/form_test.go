@@ -3,7 +3,6 @@ package console_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,9 +23,8 @@ type formCase struct {
 }
 
 type formSecret struct {
-	Name      string `json:"name"`
-	Workspace string `json:"workspace"`
-	Value     string `json:"value"`
+	seal.Use
+	Value string `json:"value"`
 }
 
 type formQuestion struct {
@@ -180,45 +178,54 @@ func TestFormReadsJSON(t *testing.T) {
 	}
 }
 
-// What a browser seals, an agent opens: for that name and that workspace alone,
-// with the value as it was typed.
+// What a browser seals, an agent opens: for that use alone, with the value as it
+// was typed.
 func TestFormSeals(t *testing.T) {
 	t.Parallel()
 	own, err := seal.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
+	use := seal.Use{Cluster: "prod", Workspace: "acme/prod", Repo: "https://git.example/acme/app", Name: "db_password"}
+	without := func(change func(*seal.Use)) formSecret {
+		u := use
+		change(&u)
+		return formSecret{u, `"hunter2-hunter2"`}
+	}
 	secrets := []formSecret{
-		{"db_password", "acme/prod", `"hunter2-hunter2 \"ä\n\u2028"`},
-		{"anywhere", "", `"-----BEGIN KEY-----\nabc\n-----END KEY-----\n"`},
-		{"tls", "a", `{"key": "0123456789", "more": [12345678901234567890, null]}`},
-		{"short", "a", `"1234567"`}, {"flag", "a", `{"x": true}`}, {"empty", "a", `[]`}, {"little", "a", `1234567`},
-		{"long", "a", `"` + strings.Repeat("x", 16<<10) + `"`},
+		{use, `"hunter2-hunter2 \"ä\n\u2028"`},
+		{use, `"-----BEGIN KEY-----\nabc\n-----END KEY-----\n"`},
+		{use, `{"key": "0123456789", "more": [12345678901234567890, null]}`},
+		{use, `"1234567"`}, {use, `{"x": true}`}, {use, `[]`}, {use, `1234567`},
+		{use, `"` + strings.Repeat("x", 16<<10) + `"`},
+		without(func(u *seal.Use) { u.Cluster = "" }), without(func(u *seal.Use) { u.Workspace = "" }),
+		without(func(u *seal.Use) { u.Repo = "" }), without(func(u *seal.Use) { u.Name = "" }),
+	}
+	to, err := seal.ParseRecipient(own.Public())
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i, got := range askForm(t, formQuestion{Secrets: secrets, Key: own.Public()}).Secrets {
 		s := secrets[i]
-		to, err := seal.ParseRecipient(own.Public())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := (seal.Variable{Name: s.Name, Workspace: s.Workspace, Value: json.RawMessage(s.Value)}).Seal(to); err != nil {
+		if _, err := (seal.Variable{Use: s.Use, Value: json.RawMessage(s.Value)}).Seal(to); err != nil {
 			if got.Error == "" {
-				t.Errorf("seal(%s) = a message, want a refusal as trellis seal has it: %v", s.Name, err)
+				t.Errorf("seal(%.40s) for %+v = a message, want a refusal as trellis seal has it: %v", s.Value, s.Use, err)
 			}
 			continue
 		}
-		value, err := own.OpenVariable(got.Message, s.Name, "acme/prod")
-		if s.Workspace != "" && s.Workspace != "acme/prod" {
-			if err == nil {
-				t.Errorf("OpenVariable(%s) in another workspace = nil, want a refusal", s.Name)
-			}
-			value, err = own.OpenVariable(got.Message, s.Name, s.Workspace)
-		}
+		value, err := own.OpenVariable(got.Message, use)
 		if err != nil || !reflect.DeepEqual(decoded(t, string(value)), decoded(t, s.Value)) {
-			t.Errorf("OpenVariable(%s) = %s, %v, want %s (the browser said %q)", s.Name, value, err, s.Value, got.Error)
+			t.Errorf("OpenVariable(%s) = %s, %v, want that (the browser said %q)", s.Value, value, err, got.Error)
 		}
-		if _, err := own.OpenVariable(got.Message, "other", s.Workspace); err == nil || errors.Is(err, seal.ErrNotForUs) {
-			t.Errorf("OpenVariable(%s) for another name = %v, want it refused for its name", s.Name, err)
+		for name, change := range map[string]func(*seal.Use){
+			"cluster": func(u *seal.Use) { u.Cluster = "dev" }, "workspace": func(u *seal.Use) { u.Workspace = "acme/dev" },
+			"template": func(u *seal.Use) { u.Repo += "2" }, "variable": func(u *seal.Use) { u.Name = "motd" },
+		} {
+			other := use
+			change(&other)
+			if _, err := own.OpenVariable(got.Message, other); err == nil || !strings.Contains(err.Error(), "sealed for the "+name) {
+				t.Errorf("OpenVariable(%s) for another %s = %v, want it refused for that", s.Value, name, err)
+			}
 		}
 	}
 }

@@ -41,6 +41,7 @@ func functions() template.FuncMap {
 		"text":        text,
 		"deref":       text,
 		"visible":     visible,
+		"labelled":    labelled,
 		"capital":     capital,
 		"minus":       func(a, b int) int { return a - b },
 		"dict":        dict,

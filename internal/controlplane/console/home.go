@@ -20,6 +20,7 @@ type homeData struct {
 	HasAgent, HasTemplate    bool
 	HasCluster, HasWorkspace bool
 	Slots, Busy, Online      int
+	Invitations              int // that wait for the person's answer
 }
 
 // mostClusters are listed; the page is fetched again whenever something happens.
@@ -48,6 +49,11 @@ func (c *console) home(w http.ResponseWriter, r *request) error {
 		c.part(w, r, "home", "now", d)
 		return nil
 	}
+	invited, err := r.store.OwnInvitations(r.Context())
+	if err != nil {
+		return err
+	}
+	d.Invitations = len(invited)
 	c.render(w, r, http.StatusOK, "home", view{Title: "Home", Nav: "home", Data: d})
 	return nil
 }

@@ -63,20 +63,20 @@ func (c *console) showMembers(w http.ResponseWriter, r *request, status int, d m
 	return nil
 }
 
-// invite invites somebody, or makes them a member who has signed in before.
+// invite invites a person, who joins when they accept.
 func (c *console) invite(w http.ResponseWriter, r *request) error {
 	email, role := strings.TrimSpace(r.PostForm.Get("email")), r.PostForm.Get("role")
-	if _, err := r.store.Invite(r.Context(), r.org.ID, email, role); err != nil {
+	if _, err := r.store.Invite(r.Context(), r.org.ID, email, nil, role); err != nil {
 		if refused := refusal(err); refused != nil {
 			return c.showMembers(w, r, refused.Status(), membersData{Email: email, Role: role, Refused: refused})
 		}
 		return err
 	}
-	c.redirect(w, r, "/members", flash{Kind: "success", Text: email + " may join as " + role + ". Tell them to sign in here; no mail is sent."})
+	c.redirect(w, r, "/members", flash{Kind: "success", Text: email + " is invited as " + role + ". Tell them to sign in here and accept; no mail is sent."})
 	return nil
 }
 
-// revokeInvitation takes an invitation back.
+// revokeInvitation revokes an invitation.
 func (c *console) revokeInvitation(w http.ResponseWriter, r *request) error {
 	id, err := uuid.Parse(r.PathValue("id"))
 	if err != nil {
@@ -86,9 +86,9 @@ func (c *console) revokeInvitation(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	f := flash{Kind: "success", Text: "The invitation is taken back."}
+	f := flash{Kind: "success", Text: "Invitation revoked."}
 	if !was {
-		f = flash{Kind: "info", Text: "That invitation is not open any more: look at the members."}
+		f = flash{Kind: "info", Text: "That invitation is no longer open. See the list of members."}
 	}
 	c.redirect(w, r, "/members", f)
 	return nil

@@ -66,10 +66,37 @@ func TestMembersPage(t *testing.T) {
 	if got := w.role(t, w.operator); got != "none" {
 		t.Errorf("role after the removal = %s, want none", got)
 	}
-	// Ada has signed in before, so she is a member at once; Grace has not.
+	// Ada has signed in before, and is no member until she accepts. She declines, and
+	// accepts when she is invited again, in the role that her page showed.
 	post(w.admin, "/members/invite", url.Values{"email": {" ADA@example.com"}, "role": {"operator"}}, http.StatusSeeOther)
-	if got := w.role(t, w.operator); got != "operator" {
-		t.Errorf("role after the invitation = %s, want operator", got)
+	if got := w.role(t, w.operator); got != "none" {
+		t.Errorf("role after the invitation = %s, want none until she accepts", got)
+	}
+	if page := w.get(t, w.operator, "/"); !strings.Contains(page, "1 open invitation") {
+		t.Errorf("Ada's home: %s, want it to lead to her invitation", page)
+	}
+	answer := func(what string) string {
+		t.Helper()
+		page := w.get(t, w.operator, "/invitations")
+		if !strings.Contains(page, "acme") || !strings.Contains(page, "Operator") || strings.Contains(w.get(t, w.viewer, "/invitations"), "/accept") {
+			t.Fatalf("Ada's invitations: %s, want the organisation and the role, for her alone", page)
+		}
+		return regexp.MustCompile(`/invitations/[0-9a-f-]+/` + what).FindString(page)
+	}
+	post(w.operator, answer("decline"), url.Values{}, http.StatusSeeOther)
+	if page := w.get(t, w.admin, "/members"); w.role(t, w.operator) != "none" || !strings.Contains(page, "Declined") {
+		t.Errorf("the members after Ada has declined: %s, want to be told, and no member", page)
+	}
+	post(w.admin, "/members/invite", url.Values{"email": {"ada@example.com"}, "role": {"operator"}}, http.StatusSeeOther)
+	accept := answer("accept")
+	post(w.admin, "/members/invite", url.Values{"email": {"ada@example.com"}, "role": {"viewer"}}, http.StatusSeeOther)
+	post(w.operator, accept, url.Values{"role": {"operator"}}, http.StatusSeeOther)
+	if got := w.role(t, w.operator); got != "none" {
+		t.Errorf("role after accepting what the invitation no longer says = %s, want none", got)
+	}
+	post(w.operator, accept, url.Values{"role": {"viewer"}}, http.StatusSeeOther)
+	if got := w.role(t, w.operator); got != "viewer" {
+		t.Errorf("role after accepting = %s, want viewer", got)
 	}
 	if page := post(w.admin, "/members/invite", url.Values{"email": {"ada@example.com"}, "role": {"admin"}}, http.StatusConflict); !strings.Contains(page, "a member already") {
 		t.Errorf("inviting a member: %s, want it to say so", page)
@@ -81,7 +108,7 @@ func TestMembersPage(t *testing.T) {
 	revoke := regexp.MustCompile(`/members/invitations/[0-9a-f-]+/revoke`).FindString(w.get(t, w.admin, "/members"))
 	post(w.admin, revoke, url.Values{}, http.StatusSeeOther)
 	if page := w.get(t, w.admin, "/members"); strings.Contains(page, "grace@example.com") {
-		t.Errorf("the members after taking the invitation back: %s, want no Grace", page)
+		t.Errorf("the members after revoking the invitation: %s, want no Grace", page)
 	}
 }
 

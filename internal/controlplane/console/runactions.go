@@ -182,6 +182,9 @@ func queueAgain(r *request, cluster uuid.UUID, operation provision.Operation, sn
 		TemplateSource: before.TemplateSource, TerraformVars: before.TerraformVars, SealedVars: before.SealedVars, Workspace: workspace,
 		Terraform: before.Terraform, RequesterKey: before.RequesterKey, Meta: map[string]json.RawMessage{"triggered_by": json.RawMessage(`"the console"`)},
 	}
+	if err := before.SealedElsewhere(asked); err != nil {
+		return "", "", &store.RefusedError{Code: "PT422", Reason: "bad_snapshot", Message: provision.AsFailure(err).Message, Hint: "deploy it again, with the values typed again"}
+	}
 	data, err := json.Marshal(asked)
 	if err != nil {
 		return "", "", fmt.Errorf("encode the request: %w", err)

@@ -115,10 +115,10 @@ func (r *run) prints(t *testing.T, stream provision.Stream, texts ...string) {
 	for len(chunks) > 0 {
 		n := min(len(chunks), 30)
 		next, err := r.scene.queue.AppendLog(t.Context(), r.claim, r.chunk, chunks[:n])
-		if err != nil || next != r.chunk+int64(n) {
-			t.Fatalf("AppendLog(%d) = %d, %v, want all stored", r.chunk, next, err)
+		if err != nil || next <= r.chunk {
+			t.Fatalf("AppendLog(%d) = %d, %v, want some stored", r.chunk, next, err)
 		}
-		r.chunk, chunks = next, chunks[n:]
+		r.chunk, chunks = next, chunks[next-r.chunk:]
 	}
 }
 

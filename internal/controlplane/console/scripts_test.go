@@ -20,7 +20,14 @@ func TestLogScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "testdata/log/announce.test.mjs", "testdata/log/lines.test.mjs", "testdata/log/source.test.mjs")
+	cases, err := os.ReadFile("../../printable/testdata/cases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "testdata/log/cases.json"), cases, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "testdata/log/cases.test.mjs", "testdata/log/announce.test.mjs", "testdata/log/lines.test.mjs", "testdata/log/source.test.mjs")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("node --test = %v, want all to pass:\n%s", err, out)

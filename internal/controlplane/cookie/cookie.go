@@ -13,11 +13,23 @@ import (
 // Jar sets the cookies of a server that browsers reach at PublicURL; "" where
 // nobody said: then over https where they came by TLS. What a proxy's headers say
 // does not count, for anybody can send them.
-type Jar struct{ PublicURL string }
+type Jar struct {
+	PublicURL string
+	// LocalHost is a host name that browsers resolve to their own machine, where
+	// trellis up answers over plain HTTP whatever PublicURL says; "": none.
+	LocalHost string
+}
 
 // Secure reports whether browsers reach this server by https.
 func (j Jar) Secure(r *http.Request) bool {
-	return r.TLS != nil || strings.HasPrefix(j.PublicURL, "https://")
+	return r.TLS != nil || strings.HasPrefix(j.PublicURL, "https://") && !j.local(r.Host)
+}
+
+func (j Jar) local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return j.LocalHost != "" && strings.EqualFold(host, j.LocalHost)
 }
 
 // name is what a cookie is called. Under https no other host can set it, nor one

@@ -2,6 +2,8 @@ package devstack
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"regexp"
@@ -9,7 +11,9 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // agentName is what the local agent calls itself. It ends in something of this
@@ -22,6 +26,12 @@ func agentName(l login) (string, error) {
 	}
 	plain := regexp.MustCompile(`[^A-Za-z0-9._-]+`).ReplaceAllString(host, "-")
 	return "up-" + plain[:min(len(plain), 80)] + "-" + l.Role[max(0, len(l.Role)-4):], nil
+}
+
+// hostName is this instance's for browsers, the same at each start.
+func hostName(l login) string {
+	sum := sha256.Sum256([]byte(l.Role))
+	return "trellis-" + hex.EncodeToString(sum[:5]) + ".localhost"
 }
 
 // agentConfig is tendril.toml: what this Stack decides about its agent. The
@@ -40,8 +50,10 @@ type agentConfig struct {
 		Default string `toml:"default"`
 	} `toml:"state"`
 	Policy struct {
-		Repos     []string `toml:"repos"`
-		AllowFile bool     `toml:"allow_file"`
+		Repos         []string `toml:"repos"`
+		Operations    []string `toml:"operations"`
+		RequesterKeys []string `toml:"requester_keys,omitempty"`
+		AllowFile     bool     `toml:"allow_file"`
 	} `toml:"policy"`
 }
 
@@ -51,6 +63,10 @@ func writeAgentConfig(o Options, name, queueURL string) (string, error) {
 	c := agentConfig{Name: name, DataDir: o.path("agent"), Slots: o.Slots, LogFormat: "json"}
 	c.Queue.URL, c.Queue.TokenFile = queueURL, o.path("token")
 	c.Policy.Repos = append([]string{o.templatePattern()}, o.AllowRepos...)
+	for _, operation := range provision.Operations { // it is the machine of who asks
+		c.Policy.Operations = append(c.Policy.Operations, string(operation))
+	}
+	c.Policy.RequesterKeys = o.RequesterKeys
 	c.Policy.AllowFile = true
 	c.State.Default = job.Managed
 	var text bytes.Buffer
@@ -61,7 +77,7 @@ func writeAgentConfig(o Options, name, queueURL string) (string, error) {
 		return "", fmt.Errorf("write the agent's configuration: %w", err)
 	}
 	file := o.path("tendril.toml")
-	if err := writeSecret(file, text.Bytes()); err != nil {
+	if err := instance.WriteSecret(file, text.Bytes()); err != nil {
 		return "", fmt.Errorf("write the agent's configuration: %w", err)
 	}
 	return file, nil

@@ -28,8 +28,8 @@ func settle(ctx context.Context, db *pgxpool.Pool, tokenFile string) (h home, er
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		// One at a time on a database that several share; in the audit it was
 		// the local user.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('trellis up', 0)),
-			set_config('request.jwt.claims', jsonb_build_object('sub', $1::uuid)::text, true)`, instance.LocalUser); err != nil {
+		if _, err := tx.Exec(ctx, `SELECT set_config('request.jwt.claims', jsonb_build_object('sub', $1::uuid)::text, true)
+			FROM (SELECT FROM tendril.locks WHERE name = 'up' FOR UPDATE) l`, instance.LocalUser); err != nil {
 			return err
 		}
 		if h.org, err = ensureOrg(ctx, tx); err != nil {
@@ -39,7 +39,7 @@ func settle(ctx context.Context, db *pgxpool.Pool, tokenFile string) (h home, er
 			return err
 		}
 		if h.token != "" {
-			return writeSecret(tokenFile, []byte(h.token+"\n"))
+			return instance.WriteSecret(tokenFile, []byte(h.token+"\n"))
 		}
 		// Written before the commit: a crash between the two leaves a file with
 		// a token that the next start finds invalid and replaces.
@@ -91,5 +91,5 @@ func ensureToken(ctx context.Context, tx pgx.Tx, cluster uuid.UUID, file string)
 	if err := tx.QueryRow(ctx, "SELECT token FROM tendril.issue_token($1)", cluster).Scan(&token); err != nil {
 		return "", err
 	}
-	return token, writeSecret(file, []byte(token+"\n"))
+	return token, instance.WriteSecret(file, []byte(token+"\n"))
 }

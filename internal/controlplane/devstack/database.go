@@ -105,8 +105,8 @@ func (s *Stack) migrate(ctx context.Context, url string) error {
 }
 
 // keep has the database do what nobody may be there to cause, until the context
-// ends: give up leases that ran out, look for drift where it is due, remove what
-// nobody came for, archive old logs. What fails now is tried again soon; the health
+// ends: give up leases that ran out, look for drift where it is due, remove rows
+// whose time is over, archive old logs. What fails now is tried again soon; the health
 // check tells of a database that is away.
 func (s *Stack) keep(ctx context.Context) {
 	tick := time.NewTicker(keepEvery)
@@ -116,7 +116,7 @@ func (s *Stack) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()", "SELECT tendril.expire_blobs()", "SELECT tendril.expire_requests()",
+			for _, duty := range []string{"SELECT tendril.reap()", "SELECT tendril.queue_drift()", "SELECT tendril.expire()", "SELECT tendril.measure_usage()",
 				"SELECT tendril.archive_logs(p_rows => 10000, p_time => '500 milliseconds')", "SELECT tendril.delete_logs(p_limit => 10)"} {
 				limited, cancel := context.WithTimeout(ctx, keepEvery)
 				_, _ = s.db.Exec(limited, duty)

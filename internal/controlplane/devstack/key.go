@@ -5,13 +5,14 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/notify"
 )
 
 // ensureKey reads the control plane's own key, which is made at the first start.
 func ensureKey(file string) (*notify.Key, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		if err := writeSecret(file, notify.NewKey()); err != nil {
+		if err := instance.WriteSecret(file, notify.NewKey()); err != nil {
 			return nil, err
 		}
 	}

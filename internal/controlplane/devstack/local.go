@@ -37,5 +37,5 @@ func (s *Stack) endLocal(ctx context.Context) error {
 
 // Link makes a one-time link that signs a browser in as the local user.
 func (s *Stack) Link(ctx context.Context) (string, error) {
-	return signin.NewLink(ctx, s.site.Database(), s.runtime.URL, instance.LocalUser)
+	return signin.NewLink(ctx, s.site.Database(), s.runtime.BrowserURL, instance.LocalUser)
 }

@@ -25,20 +25,15 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("trellis up runs already on %s (%s): use that one, stop it, or choose another --data-dir", e.Dir, holder)
 }
 
-// makeDataDir makes the directory. As root, others may pass through it:
-// PostgreSQL runs as another user, below.
-func makeDataDir(dir string) error {
-	mode := os.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		mode = 0o711
+// InUse reports whether a Stack runs on a data directory, as far as this user may
+// look.
+func InUse(dir string) bool {
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
 	}
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
-	}
-	return os.Chmod(dir, mode) // whatever the umask
+	defer func() { _ = file.Close() }()
+	return errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 // unlockDataDir gives the directory back. Closing alone would do so only when

@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
 // login is the role that the local agent connects as: it may call the agent
@@ -61,7 +63,10 @@ func ensureLogin(ctx context.Context, db *pgxpool.Pool, file string) (login, err
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, "ALTER ROLE "+role+" SET statement_timeout = '15s'")
+		if _, err = tx.Exec(ctx, "ALTER ROLE "+role+" SET statement_timeout = '15s'"); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "SELECT FROM tendril.close_to_agents()")
 		return err
 	})
 	if err != nil {
@@ -84,7 +89,7 @@ func readLogin(file string) (login, error) {
 	}
 	l = login{Role: "tendril_agent_" + strings.ToLower(rand.Text()[:10]), Password: rand.Text()}
 	if content, err = json.Marshal(l); err == nil { //nolint:gosec // into a 0600 file, which is its place
-		err = writeSecret(file, append(content, '\n'))
+		err = instance.WriteSecret(file, append(content, '\n'))
 	}
 	if err != nil {
 		return login{}, fmt.Errorf("keep the agent's login: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // TestMain is the agent as well: a Stack starts this very program again.
@@ -23,7 +24,22 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "exec") {
 		os.Exit(agentcmd.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	pgtest.Main(m)
+	pgtest.Main(ownState{m})
+}
+
+// ownState runs tests with a key for data directories of their own.
+type ownState struct{ *testing.M }
+
+func (m ownState) Run() int {
+	dir, err := os.MkdirTemp("", "devstack-test-state-")
+	if err == nil {
+		err = os.Setenv("XDG_STATE_HOME", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	return m.M.Run()
 }
 
 // notes is a Reporter that remembers.
@@ -72,7 +88,7 @@ func start(t *testing.T, o Options) *Stack {
 
 func stop(t *testing.T, s *Stack) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := patience.Context(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.Stop(ctx); err != nil {
 		t.Errorf("Stop() = %v, want nil", err)
@@ -106,7 +122,7 @@ func query(t *testing.T, url, statement string, args ...any) string {
 // eventually waits for a condition, looking often.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

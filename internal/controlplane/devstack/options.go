@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/source"
 )
 
@@ -22,13 +23,24 @@ const (
 // Options says what to start and where.
 type Options struct {
 	DataDir string // empty: that of package instance
-	Listen  string // host:port of the HTTP server; empty: DefaultListen
+	// Throwaway says that the caller has just made DataDir for this Stack alone, and
+	// removes it: it needs no marker, whose key would outlive it.
+	Throwaway bool
+	// TrustDataDir vouches for what a data directory without a valid marker has.
+	TrustDataDir bool
+	Listen       string // host:port of the HTTP server; empty: DefaultListen
+	// CertFile and KeyFile are for other machines than this one, which Listen may
+	// let in; without them AllowHTTP is needed for that.
+	CertFile, KeyFile string
+	AllowHTTP         bool
 	// DatabaseURL uses that database rather than a private one.
 	DatabaseURL string
 	Slots       int // how many provisions run at once; 0: DefaultSlots
 	// AllowRepos are patterns of repositories that the agent may run besides
 	// the sample templates.
 	AllowRepos []string
+	// RequesterKeys are the agent's policy.requester_keys: those of who starts it.
+	RequesterKeys []string
 	// AgentCommand runs the agent, to be followed by --config FILE.
 	AgentCommand []string
 	// Sample fills the private database with sample data, once; see package
@@ -62,8 +74,14 @@ func (o Options) complete() (Options, error) {
 	if o.Slots < 1 || o.Slots > 64 {
 		return o, fmt.Errorf("%d slots: from 1 to 64 are possible", o.Slots)
 	}
+	if err := web.CheckPlain(o.Listen, o.CertFile, o.KeyFile, o.AllowHTTP); err != nil {
+		return o, err
+	}
 	if len(o.AgentCommand) == 0 || o.Report == nil {
 		return o, errors.New("devstack: AgentCommand and Report are required")
+	}
+	if o.DataDir == "" {
+		return o, instance.ClaimDataDir("", false)
 	}
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {

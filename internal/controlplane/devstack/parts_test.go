@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
 
@@ -21,7 +22,7 @@ func TestAgentConfigIsWhatTheAgentReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{DataDir: dir, Slots: 3, AllowRepos: []string{"https://git.example/acme/**"}}
-	if err := writeSecret(o.path("token"), []byte("tnd_x\n")); err != nil {
+	if err := instance.WriteSecret(o.path("token"), []byte("tnd_x\n")); err != nil {
 		t.Fatal(err)
 	}
 	file, err := writeAgentConfig(o, "up-here", "postgres://a:p%22w@/db?host=%2Frun")

@@ -14,7 +14,7 @@ func writeRuntime(r instance.Runtime, dataDir string) error {
 	if err != nil {
 		return fmt.Errorf("write how to reach this instance: %w", err)
 	}
-	if err := writeSecret(filepath.Join(dataDir, instance.RuntimeFile), append(data, '\n')); err != nil {
+	if err := instance.WriteSecret(filepath.Join(dataDir, instance.RuntimeFile), append(data, '\n')); err != nil {
 		return fmt.Errorf("write how to reach this instance: %w", err)
 	}
 	return nil

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -28,13 +30,15 @@ type Stack struct {
 
 	lock     *os.File
 	listener net.Listener
+	local    net.Listener     // this machine's; the same as listener where that is
 	postgres *postgres.Server // nil with a database of the user's own
 	db       *pgxpool.Pool
 	home     home
 	name     string // the agent's
+	hostName string // of this instance, for browsers
 	agent    *agentProcess
 	agentLog *agentLog
-	web      *web.Server
+	web      []*web.Server
 	site     *site.Site
 	gateway  *rpcgateway.Gateway
 	apiToken string // of the local user
@@ -63,6 +67,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	s := &Stack{options: o, report: o.Report, broken: make(chan struct{})}
 	if err := s.start(ctx); err != nil {
+		err = becauseFull(o.DataDir, err)
 		// Nothing runs yet that would have to finish.
 		now, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		cancel()
@@ -73,8 +78,13 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 
 func (s *Stack) start(ctx context.Context) (err error) {
 	o := s.options
-	if err := makeDataDir(o.DataDir); err != nil {
+	if err := checkSpace(o); err != nil {
 		return err
+	}
+	if !o.Throwaway {
+		if err := instance.ClaimDataDir(o.DataDir, o.TrustDataDir); err != nil {
+			return err
+		}
 	}
 	if s.lock, err = lockDataDir(o.DataDir); err != nil {
 		return err
@@ -83,7 +93,13 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	// Before anything that takes long: a port that is taken is a common slip.
 	var listen net.ListenConfig
 	if s.listener, err = listen.Listen(ctx, "tcp", o.Listen); err != nil {
-		return fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Listen, listenCause(err))
+		return fmt.Errorf("listen on %s: %w; %s", o.Listen, listenCause(err), listenAction(err))
+	}
+	s.local = s.listener
+	if !web.Loopback(o.Listen) || o.CertFile != "" {
+		if s.local, err = listen.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+			return fmt.Errorf("listen on this machine's loopback: %w", listenCause(err))
+		}
 	}
 	databaseURL, err := s.startDatabase(ctx)
 	if err != nil {
@@ -112,7 +128,7 @@ func (s *Stack) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.runtime = instance.Runtime{
-		PID: os.Getpid(), URL: "http://" + s.listener.Addr().String(), DatabaseURL: databaseURL, QueueURL: queueURL,
+		PID: os.Getpid(), URL: "http://" + s.local.Addr().String(), BrowserURL: "http://" + s.browserHost(), DatabaseURL: databaseURL, QueueURL: queueURL,
 		Token: s.home.token, APIToken: s.apiToken, Version: o.Version, StartedAt: time.Now().UTC().Truncate(time.Second),
 	}
 	return writeRuntime(s.runtime, o.DataDir)
@@ -133,6 +149,7 @@ func (s *Stack) furnish(ctx context.Context, databaseURL string) (string, error)
 	if s.name, err = agentName(l); err != nil {
 		return "", err
 	}
+	s.hostName = hostName(l)
 	samples, err := publish(ctx, s.db, s.options, s.home.org)
 	if err != nil {
 		return "", err
@@ -163,6 +180,31 @@ func (s *Stack) fillSample(ctx, background context.Context) error {
 		s.background.Go(func() { sample.Keep(background, s.db, s.home.org) })
 	}
 	return nil
+}
+
+// PublicURL is how others reach the Stack. Where other machines may, this one's
+// name stands for an address that stands for all.
+func (s *Stack) PublicURL() string {
+	scheme := "http://"
+	if s.options.CertFile != "" {
+		scheme = "https://"
+	}
+	host, port, _ := net.SplitHostPort(s.listener.Addr().String()) // of our own listener
+	if address, err := netip.ParseAddr(host); err == nil && address.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			host = name
+		}
+	}
+	return scheme + net.JoinHostPort(host, port)
+}
+
+// browserHost is host and port for browsers on this machine. Cookies ignore
+// ports, so a host name of this instance alone keeps its sessions from whatever
+// else answers on the loopback, another instance or a CLI's sign-in included.
+// Browsers resolve names below localhost themselves.
+func (s *Stack) browserHost() string {
+	_, port, _ := net.SplitHostPort(s.local.Addr().String()) // of our own listener
+	return net.JoinHostPort(s.hostName, port)
 }
 
 // Runtime is how to reach the Stack.
@@ -211,11 +253,13 @@ func (s *Stack) stop(ctx context.Context) error {
 		problems = append(problems, s.endLocal(ctx))
 		s.site.EndStreams() // before the server, which waits for them
 	}
-	switch {
-	case s.web != nil:
-		s.web.Stop()
-	case s.listener != nil:
-		_ = s.listener.Close()
+	for _, server := range s.web {
+		server.Stop()
+	}
+	for _, listener := range []net.Listener{s.listener, s.local} {
+		if listener != nil {
+			_ = listener.Close() // a server has closed it already
+		}
 	}
 	if s.site != nil {
 		s.site.Close()
@@ -240,8 +284,20 @@ func (s *Stack) stop(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
+// listenAction says what to do about an address that cannot be listened on.
+func listenAction(err error) string {
+	const another = "choose another address with --listen or TRELLIS_LISTEN"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return "stop the program that uses it, or " + another
+	}
+	return another
+}
+
 // listenCause leaves out what net repeats.
 func listenCause(err error) error {
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
+		return call.Err
+	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}

@@ -332,3 +332,37 @@ func TestFailedStartsLeaveNothing(t *testing.T) {
 	good, _ := options(t, o.DataDir)
 	start(t, good)
 }
+
+// The state of a workspace stays in use when its data directory moves: the sample
+// templates are at another address then.
+func TestMovedDataDirectory(t *testing.T) {
+	t.Parallel()
+	top := pgtest.Dir(t)
+	o, _ := options(t, filepath.Join(top, "before"))
+	s := start(t, o)
+	as := localStore(t, s)
+	d := deploy(t, as, "moved/one", `{"name": "Ada", "steps": 1, "pause_seconds": 0}`)
+	eventually(t, "the first deploy succeeds", func() bool { return status(t, as, d).Status == provision.Success })
+	stop(t, s)
+	o.DataDir = filepath.Join(top, "after")
+	if err := instance.MoveDataDir(filepath.Join(top, "before"), o.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, o)
+	as = localStore(t, s)
+	d = deploy(t, as, "moved/one", `{"name": "Eve", "steps": 1, "pause_seconds": 0}`)
+	eventually(t, "the second deploy succeeds", func() bool {
+		p := status(t, as, d)
+		if p.Status == provision.Failed {
+			t.Fatalf("the second deploy failed: %s", deref(p.ErrorMessage))
+		}
+		return p.Status == provision.Success
+	})
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}

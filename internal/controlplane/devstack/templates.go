@@ -43,6 +43,15 @@ func publish(ctx context.Context, db *pgxpool.Pool, o Options, org uuid.UUID) (p
 		if err != nil {
 			return nil, fmt.Errorf("publish the template %s: %w", sample.Name, err)
 		}
+		// A data directory that was moved: its workspaces' states are at the new place
+		// of the same template.
+		_, err = db.Exec(ctx, `
+			UPDATE public.workspaces w SET repo = tendril.plain_repo($3) FROM public.templates t
+			WHERE t.org_id = $1 AND t.name = $2 AND t.repo <> $3 AND w.org_id = $1 AND w.repo = tendril.plain_repo(t.repo)`,
+			org, sample.Name, repo)
+		if err != nil {
+			return nil, fmt.Errorf("publish the template %s: %w", sample.Name, err)
+		}
 		_, err = db.Exec(ctx, `
 			INSERT INTO public.templates (org_id, name, repo, version, description) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (org_id, name) DO UPDATE SET repo = EXCLUDED.repo, path = '', version = EXCLUDED.version, description = EXCLUDED.description`,
@@ -58,7 +67,9 @@ func publish(ctx context.Context, db *pgxpool.Pool, o Options, org uuid.UUID) (p
 // pinsOf returns the commits that the versions of a repository meant when they
 // were first used. They hold even when the repository itself was removed.
 func pinsOf(ctx context.Context, db *pgxpool.Pool, org uuid.UUID, repo string) (map[string]string, error) {
-	found, err := db.Query(ctx, "SELECT version, commit FROM public.template_pins WHERE org_id = $1 AND repo = tendril.plain_repo($2)", org, repo)
+	found, err := db.Query(ctx, `
+		SELECT p.version, p.commit FROM public.clusters c JOIN public.cluster_pins p ON p.cluster_id = c.id WHERE c.org_id = $1 AND p.repo = tendril.plain_repo($2)
+		UNION ALL SELECT version, commit FROM public.template_pins WHERE org_id = $1 AND repo = tendril.plain_repo($2)`, org, repo)
 	if err != nil {
 		return nil, err
 	}

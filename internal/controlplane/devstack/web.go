@@ -73,13 +73,23 @@ func (s *Stack) serve(ctx context.Context, databaseURL string) error {
 	if err != nil {
 		return err
 	}
-	if s.site, err = site.Start(ctx, site.Options{Notify: notify.Options{Key: key, Allowed: notify.Local}, DatabaseURL: databaseURL, PublicURL: "http://" + s.listener.Addr().String(), Version: s.options.Version, Log: log,
+	if s.site, err = site.Start(ctx, site.Options{Notify: notify.Options{Key: key, Allowed: notify.Local}, DatabaseURL: databaseURL, PublicURL: s.PublicURL(), LocalHost: s.hostName, Version: s.options.Version, Log: log,
 		Inspect: inspect.Options{Command: s.options.InspectCommand, Files: []string{s.options.templatePattern()}}}); err != nil {
 		return err
 	}
-	s.web = web.Start(s.listener, web.Routes{RPC: s.gateway, Rest: s.site, Health: func(r *http.Request) (any, bool) {
+	var certificate *web.Certificate
+	if s.options.CertFile != "" {
+		if certificate, err = web.LoadCertificate(s.options.CertFile, s.options.KeyFile, log); err != nil {
+			return err
+		}
+	}
+	routes := web.Routes{RPC: s.gateway, Rest: s.site, Health: func(r *http.Request) (any, bool) {
 		h := s.health(r.Context())
 		return h, h.Status == "ok"
-	}}, web.Limits{}, nil, log, s.fail)
+	}}
+	s.web = append(s.web, web.Start(s.listener, routes, web.Limits{}, certificate, log, s.fail))
+	if s.local != s.listener {
+		s.web = append(s.web, web.Start(s.local, routes, web.Limits{}, nil, log, s.fail))
+	}
 	return nil
 }

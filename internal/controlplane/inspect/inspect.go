@@ -1,13 +1,11 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
 // Options say how repositories are looked at.
@@ -127,27 +126,27 @@ func (i *Inspector) ask(ctx context.Context, w store.WantedInspection) answer {
 	if err != nil {
 		return failed("%v", err)
 	}
-	limited, cancel := context.WithTimeout(ctx, i.Timeout+5*time.Second) // it should end by itself
+	limited, cancel := timelimit.Context(ctx, i.Timeout+5*time.Second) // it should end by itself
 	defer cancel()
 	child := exec.CommandContext(limited, i.Command[0], i.Command[1:]...)
 	// Nothing of ours: no database URL, no proxy that reaches where we do not.
 	child.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}
 	child.Dir = dir
-	said, complaint := &head{limit: 4 << 20}, &head{limit: 4 << 10}
+	said, complaint := &timelimit.Head{Limit: 4 << 20}, &timelimit.Head{Limit: 4 << 10}
 	child.Stdout, child.Stderr = said, complaint
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	child.WaitDelay = time.Second
 	if err := run(child, given); err != nil {
-		if limited.Err() != nil && ctx.Err() == nil {
+		if timelimit.Reached(limited) && ctx.Err() == nil {
 			return failed("It took longer than %s.", i.Timeout)
 		}
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && complaint.b.Len() > 0 {
-			i.Log.Warn("an inspection's process ended early", "repo", w.Repo, "exit", exit.Error(), "stderr", complaint.b.String())
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && complaint.String() != "" {
+			i.Log.Warn("an inspection's process ended early", "repo", w.Repo, "exit", exit.Error(), "stderr", complaint.String())
 		}
 		return answer{Code: string(provision.CodeTemplateInvalid), Problem: "The repository or the template takes more memory, room or time than an inspection may."}
 	}
 	var a answer
-	if err := json.Unmarshal(said.b.Bytes(), &a); err != nil {
+	if err := json.Unmarshal(said.Bytes(), &a); err != nil {
 		return failed("the inspection's answer cannot be read: %v", err)
 	}
 	if a.Code == "" && a.Variables == nil {
@@ -168,17 +167,4 @@ func run(child *exec.Cmd, question []byte) error {
 	}
 	_, _ = stdin.Write(question) // who does not read it does not answer
 	return child.Wait()
-}
-
-// head keeps the beginning of what is written.
-type head struct {
-	b     bytes.Buffer
-	limit int
-}
-
-var _ io.Writer = (*head)(nil)
-
-func (h *head) Write(p []byte) (int, error) {
-	h.b.Write(p[:min(len(p), max(0, h.limit-h.b.Len()))])
-	return len(p), nil
 }

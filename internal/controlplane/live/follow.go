@@ -134,7 +134,8 @@ func (l *follow) tell(v view) (over bool, err error) {
 	complete := v.seq >= v.sight.LastSeq
 	over = complete && v.sight.Over()
 	var later <-chan time.Time
-	if v.version != l.told && (complete || !v.sight.Over()) {
+	// The end of a run, for good or until somebody decides, comes after its last line.
+	if v.version != l.told && (complete || !v.sight.Status.EndsRun()) {
 		if wait := statusEvery - time.Since(l.toldAt); wait > 0 && !over {
 			later = time.After(wait)
 		} else {

@@ -193,10 +193,7 @@ func TestLostRunsEndWhenTheirLinesAreTakenNoMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, live.Limits{})
 	w.say(t, 1)
-	w.Exec(t, `INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, state, lease_until, ended_at)
-		SELECT gen_random_uuid(), id, workspace_id, cluster_id, gen_random_uuid(), gen_random_uuid(), 'h', 'lost', now(), now() FROM public.provisions WHERE id = $1`, w.provision)
-	w.Exec(t, "UPDATE public.provisions SET status = 'PROCESSING' WHERE id = $1", w.provision)
-	w.Exec(t, "SELECT tendril.end_provision($1, 'FAILED', 'agent_lost', 'x')", w.provision)
+	w.lose(t)
 	r := w.open(t, "/log", "", w.viewer)
 	if _, m, ok := r.until("status"); !ok || !strings.Contains(m.data, `"unsettled":true`) {
 		t.Fatalf("the status is %+v, want one that says that more may come", m)
@@ -205,4 +202,43 @@ func TestLostRunsEndWhenTheirLinesAreTakenNoMore(t *testing.T) {
 	if _, _, ok := r.until("end"); !ok {
 		t.Error("a day later the stream goes on")
 	}
+}
+
+// A run is told to have ended after its last line, also where the end is not for
+// good: while its agent is lost, or somebody must approve.
+func TestEndComesAfterTheLastLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, live.Limits{})
+	const rows = 5
+	first := w.open(t, "/log", "", w.viewer)
+	if _, m, ok := first.until("status"); !ok || !strings.Contains(m.data, "QUEUED") {
+		t.Fatalf("the status is %+v, want QUEUED", m)
+	}
+	w.fill(t, rows, 60_000) // more than is sent at once
+	w.lose(t)
+	untilLost := func(r *reader) {
+		var seen []int64
+		for {
+			seqs, m, ok := r.until("status")
+			seen = append(seen, seqs...)
+			if ok && !strings.Contains(m.data, "agent_lost") {
+				continue
+			}
+			if err := follows(seen, 0, rows); err != nil || !ok {
+				t.Errorf("before the end (%.60s) come rows %v, want all %d", m.data, seen, rows)
+			}
+			return
+		}
+	}
+	untilLost(first)
+	untilLost(w.open(t, "/log", "", w.viewer)) // served from memory, and told how it stands at once
+}
+
+// lose ends the run as one whose agent is not heard of any more.
+func (w *world) lose(t *testing.T) {
+	t.Helper()
+	w.Exec(t, `INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, state, lease_until, ended_at)
+		SELECT gen_random_uuid(), id, workspace_id, cluster_id, gen_random_uuid(), gen_random_uuid(), 'h', 'lost', now(), now() FROM public.provisions WHERE id = $1`, w.provision)
+	w.Exec(t, "UPDATE public.provisions SET status = 'PROCESSING' WHERE id = $1", w.provision)
+	w.Exec(t, "SELECT tendril.end_provision($1, 'FAILED', 'agent_lost', 'x')", w.provision)
 }

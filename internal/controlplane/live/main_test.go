@@ -24,12 +24,13 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const (
-	patience = 2 * time.Minute
+	usual = 2 * time.Minute
 	// sockets is about what a connection holds on either side: little, so that
 	// little makes a reader slow.
 	sockets = 64 << 10
@@ -180,7 +181,7 @@ type reader struct {
 // open asks for a stream; the query says what.
 func (w *world) open(t *testing.T, path, query string, who uuid.UUID) *reader {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := patience.Context(t.Context(), usual)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+path+"?person="+who.String()+"&"+query, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -261,14 +262,14 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for over := time.After(patience); ; {
+	for over := patience.After(usual); ; {
 		if condition() {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-over:
-			t.Fatalf("%s: not within %s", what, patience)
+			t.Fatalf("%s: not within %s", what, usual)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const answered = `{"contract": 4, "migration": 28, "omitted": 3, "overdue_leases": 1, "statuses": {"QUEUED": 3, "PROCESSING": 1, "AWAITING_APPROVAL": 0},
 	"webhooks": {"waiting": 2, "overdue": 60.5}, "database_bytes": 9000000, "log_bytes": 8192,
-	"clusters": [{"id": "c1", "paused": true, "queued": 3, "runnable": 1, "running": 1, "oldest": 7200.5, "oldest_runnable": 60, "online": 1, "stale": 0, "offline": 2, "slots": 4},
+	"clusters": [{"id": "c1", "paused": true, "queued": 3, "runnable": 1, "running": 1, "oldest": 7200.5, "oldest_runnable": 60, "online": 1, "stale": 0, "offline": 2, "slots": 4, "usage": {"blobs": 0.75, "agents": 0.001}},
 		{"id": "c2", "paused": false, "queued": 0, "runnable": 0, "running": 0, "oldest": null, "oldest_runnable": null, "online": 0, "stale": 1, "offline": 0, "slots": 0}]}`
 
 // full is what a process has that has done a little of everything.
@@ -109,6 +109,7 @@ func TestValues(t *testing.T) {
 		`trellis_webhook_deliveries_total{result="delivered"}`:                                 1, `trellis_webhook_deliveries_total{result="given_up"}`: 0,
 		`trellis_viewers{}`: 2, `trellis_live_listening{}`: 1, `trellis_live_reconnects_total{}`: 2,
 		`trellis_database_connections_max{pool="people"}`: 4, `trellis_database_connections{pool="people",state="used"}`: 0,
+		`trellis_usage_ratio{bound="blobs",cluster_id="c1"}`: 0.75, `trellis_usage_ratio{bound="agents",cluster_id="c1"}`: 0.001,
 		`trellis_database_up{}`: 1, `trellis_statistics_up{}`: 1, `trellis_contract_version{}`: 4, `trellis_migration_version{}`: 28,
 		`trellis_queue_depth{cluster_id="c1"}`: 3, `trellis_queue_depth{cluster_id="c2"}`: 0, `trellis_queue_runnable{cluster_id="c1"}`: 1,
 		`trellis_oldest_waiting_seconds{cluster_id="c1"}`: 7200.5, `trellis_oldest_waiting_seconds{cluster_id="c2"}`: 0, `trellis_oldest_runnable_seconds{cluster_id="c1"}`: 60,

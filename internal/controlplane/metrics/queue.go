@@ -21,6 +21,7 @@ var (
 	slots          = describe("trellis_slots", "Slots of the agents that are online, by cluster.", "cluster_id")
 	agents         = describe("trellis_agents", "Agents by cluster and state: online, stale (not heard of for half a minute), or offline (for 5 minutes; after a day it counts no more).", "cluster_id", "state")
 	paused         = describe("trellis_cluster_paused", "1 for a cluster that somebody has paused.", "cluster_id")
+	usage          = describe("trellis_usage_ratio", "How much of a bound a cluster uses, counted every five minutes; at 1 more is refused. org_blobs and inspections are those of its whole organisation.", "cluster_id", "bound")
 	omitted        = describe("trellis_clusters_omitted", "Clusters that are left out of the metrics by cluster, for there are too many.")
 	provisions     = describe("trellis_provisions", "Provisions that are not over, by status.", "status")
 	overdue        = describe("trellis_leases_overdue", "Leases that ran out more than a minute ago and that nobody has ended.")
@@ -42,7 +43,7 @@ func (m *Metrics) WatchDatabase(ask Ask) {
 // Describe implements prometheus.Collector.
 func (*queueCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		databaseUp, statisticsUp, contract, migration, queueDepth, queueRunnable, oldestWaiting, oldestRunnable, running, slots, agents, paused,
+		databaseUp, statisticsUp, contract, migration, queueDepth, queueRunnable, oldestWaiting, oldestRunnable, running, slots, agents, paused, usage,
 		omitted, provisions, overdue, webhookWaiting, webhookOverdue, databaseBytes, logBytes,
 	} {
 		to <- d
@@ -74,6 +75,9 @@ func (c *queueCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(agents, float64(one.Stale), one.ID, "stale")
 		gauge(agents, float64(one.Offline), one.ID, "offline")
 		gauge(paused, yes(one.Paused), one.ID)
+		for _, bound := range slices.Sorted(maps.Keys(one.Usage)) {
+			gauge(usage, one.Usage[bound], one.ID, bound)
+		}
 	}
 	gauge(omitted, float64(now.Omitted))
 	for _, status := range slices.Sorted(maps.Keys(now.Statuses)) {

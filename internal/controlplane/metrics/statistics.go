@@ -57,6 +57,8 @@ type cluster struct {
 	Stale          int      `json:"stale"`
 	Offline        int      `json:"offline"`
 	Slots          int      `json:"slots"`
+	// Usage is how much of each bound is used, by its name; 1 is all of it.
+	Usage map[string]float64 `json:"usage"`
 }
 
 // answers keeps the newest answer of a database.

@@ -23,6 +23,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	waiting "github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -154,7 +155,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for over := time.After(time.Minute); ; {
+	for over := waiting.After(time.Minute); ; {
 		if condition() {
 			return
 		}

@@ -24,8 +24,6 @@ const (
 	atOnce, orgAtOnce, eachAtOnce = 64, 8, 2
 	// lease is how long who took a message has it: more than an attempt takes.
 	lease = time.Minute
-	// expireEvery is how often old deliveries are removed.
-	expireEvery = 10 * time.Minute
 	// patience is how long nothing may arrive before a webhook is switched off.
 	patience = 3 * 24 * time.Hour
 )
@@ -87,7 +85,6 @@ func (n *Notifier) Run(ctx context.Context) {
 	defer underway.Wait()
 	tick := time.NewTicker(n.lookEvery)
 	defer tick.Stop()
-	var expired time.Time
 	failing := false
 	for {
 		taken, err := n.take(ctx)
@@ -100,10 +97,6 @@ func (n *Notifier) Run(ctx context.Context) {
 		failing = err != nil
 		for _, d := range taken {
 			underway.Go(func() { n.deliver(ctx, d) })
-		}
-		if time.Since(expired) > expireEvery && err == nil {
-			expired = time.Now()
-			n.expire(ctx)
 		}
 		if len(taken) > 0 {
 			continue // there may be more
@@ -200,15 +193,5 @@ func (n *Notifier) deliver(ctx context.Context, d delivery) {
 		n.options.Log.Error("what came of a message to a webhook cannot be kept; it will be sent again", "webhook", d.WebhookID, "delivery", d.ID, "error", err)
 	case disabled:
 		n.options.Log.Warn("a webhook is switched off, for nothing arrives there", "webhook", d.WebhookID, "error", a.Error)
-	}
-}
-
-func (n *Notifier) expire(ctx context.Context) {
-	err := n.database.AsOwner(ctx, "remove old deliveries", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT tendril.expire_deliveries()")
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		n.options.Log.Error("old deliveries cannot be removed", "error", err)
 	}
 }

@@ -39,7 +39,7 @@ func TestNoReportDependsOnWebhooks(t *testing.T) {
 	if got := len(w.deliveries(t, staying)); got != 1 {
 		t.Errorf("%d messages to the other webhook, want 1", got)
 	}
-	w.Exec(t, "SELECT tendril.expire_deliveries()")
+	w.Exec(t, "SELECT tendril.expire()")
 	if left := w.Text(t, "SELECT count(*)::text FROM public.webhook_deliveries WHERE webhook_id = $1", going); left != "0" {
 		t.Errorf("%s messages to one that was removed stay", left)
 	}

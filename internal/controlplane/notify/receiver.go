@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+
+	"github.com/tendril-run/tendril/internal/controlplane/publicaddr"
 )
 
 // Allowed are receivers that would be refused otherwise: within a network of
@@ -75,7 +77,7 @@ func (a Allowed) parse(text string) (*url.URL, error) {
 	case u.Scheme == "http" && !a.host(u.Hostname()):
 		return nil, &BadURLError{"must begin with https://, for what is sent could be read on its way (the administrator of this control plane can allow a host by --webhook-allow)"}
 	}
-	if address, err := netip.ParseAddr(u.Hostname()); err == nil && !a.address(address) && !public(address) {
+	if address, err := netip.ParseAddr(u.Hostname()); err == nil && !a.address(address) && !publicaddr.Is(address) {
 		return nil, &BadURLError{refusal(address)}
 	}
 	u.Fragment = ""
@@ -84,35 +86,6 @@ func (a Allowed) parse(text string) (*url.URL, error) {
 
 // shown is all of a URL that people see again.
 func shown(u *url.URL) string { return u.Scheme + "://" + u.Host }
-
-// notPublic are networks that no receiver on the Internet is in, although nothing
-// else about their addresses tells.
-var notPublic = prefixes("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-	"168.63.129.16/32", // a cloud's own service for its machines
-	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
-
-var global6 = netip.MustParsePrefix("2000::/3")
-
-func prefixes(texts ...string) (all []netip.Prefix) {
-	for _, text := range texts {
-		all = append(all, netip.MustParsePrefix(text))
-	}
-	return all
-}
-
-// public reports whether an address is one of the Internet's.
-func public(address netip.Addr) bool {
-	address = address.Unmap().WithZone("")
-	if !address.IsGlobalUnicast() || address.IsPrivate() || address.Is6() && !global6.Contains(address) {
-		return false
-	}
-	for _, n := range notPublic {
-		if n.Contains(address) {
-			return false
-		}
-	}
-	return true
-}
 
 func refusal(address netip.Addr) string {
 	return fmt.Sprintf("%s is not an address on the Internet (the administrator of this control plane can allow it by --webhook-allow)", address)
@@ -127,7 +100,7 @@ func (a Allowed) control(named bool) func(network, address string, _ syscall.Raw
 		if err != nil {
 			return fmt.Errorf("refused to connect to %s: %w", text, err)
 		}
-		if named || a.address(address.Addr()) || public(address.Addr()) {
+		if named || a.address(address.Addr()) || publicaddr.Is(address.Addr()) {
 			return nil
 		}
 		return &net.AddrError{Err: "refused to connect: " + refusal(address.Addr()), Addr: ""}

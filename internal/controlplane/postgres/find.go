@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
 // minMajor is the oldest PostgreSQL that the SQL contract runs on.
@@ -47,9 +49,9 @@ func (e *missingError) Error() string {
 	if e.major != 0 {
 		want = fmt.Sprintf("PostgreSQL %d (which the data was made with)", e.major)
 	}
-	text := "no " + want + " was found, neither on PATH nor through pg_config nor where packages put it (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin, Homebrew)"
-	if len(e.rejected) > 0 {
-		text += " (" + strings.Join(e.rejected, "; ") + ")"
+	text := "no " + want + " was found on this machine"
+	if rejected := slices.Compact(slices.Sorted(slices.Values(e.rejected))); len(rejected) > 0 {
+		text += " (" + strings.Join(rejected, "; ") + ")"
 	}
 	return text
 }
@@ -80,9 +82,18 @@ func locate(ctx context.Context, o Options, installed []string, dir string, majo
 		if ctx.Err() != nil {
 			return binaries{}, fmt.Errorf("downloading PostgreSQL: %w", context.Cause(ctx))
 		}
-		return binaries{}, fmt.Errorf("%w, and it could not be downloaded: %w; install it with one of: apt-get install postgresql, dnf install postgresql-server, brew install postgresql", missing, err)
+		return binaries{}, fmt.Errorf("%w, and it could not be downloaded (%w): %s", missing, err, howToInstall(major))
 	}
 	return inspect(ctx, fetched)
+}
+
+// howToInstall says what to do without programs of a version, 0 for any: a package
+// of that name exists on Debian only, so the others are named for new data alone.
+func howToInstall(major int) string {
+	if major == 0 {
+		return "install it with one of apt-get install postgresql, dnf install postgresql-server, brew install postgresql, or name a mirror of npm's registry in " + repositoryEnv
+	}
+	return fmt.Sprintf("install that version (apt-get install postgresql-%d, brew install postgresql@%d), or begin with an empty data directory", major, major)
 }
 
 // find returns the newest usable programs among dirs, or a *missingError.
@@ -120,8 +131,10 @@ func installed(ctx context.Context) []string {
 			dirs = append(dirs, dir)
 		}
 	}
-	if path, err := exec.LookPath("pg_config"); err == nil {
-		if out, err := exec.CommandContext(ctx, path, "--bindir").Output(); err == nil {
+	if path, err := exec.LookPath("pg_config"); err == nil && trusted(path) == nil {
+		limited, cancel := timelimit.Context(ctx, answerLimit)
+		defer cancel()
+		if out, err := exec.CommandContext(limited, path, "--bindir").Output(); err == nil {
 			dirs = append(dirs, strings.TrimSpace(string(out)))
 		}
 	}
@@ -141,21 +154,50 @@ func installed(ctx context.Context) []string {
 	return dirs
 }
 
+// answerLimit is how long a program may take to say its version or its directory.
+const answerLimit = 30 * time.Second
+
+// trusted reports why a program is not run: it, or its directory, is neither this
+// user's nor root's, or everybody may write to it.
+func trusted(program string) error {
+	real, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return fmt.Errorf("looking for PostgreSQL's programs: %w", err)
+	}
+	for _, path := range []string{real, filepath.Dir(real), filepath.Dir(program)} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("looking for PostgreSQL's programs: %w", err)
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s is not run: %s belongs to another user (uid %d)", program, path, owner.Uid)
+		}
+		if info.Mode().Perm()&0o002 != 0 {
+			return fmt.Errorf("%s is not run: everybody may write to %s", program, path)
+		}
+	}
+	return nil
+}
+
 // inspect asks the programs in dir for their version. Where they are missing
 // the error is fs.ErrNotExist.
 func inspect(ctx context.Context, dir string) (binaries, error) {
 	b := binaries{dir: dir}
 	for _, path := range []string{b.postgres(), b.initdb()} {
-		if _, err := os.Stat(path); err != nil {
-			return b, fmt.Errorf("looking for PostgreSQL's programs: %w", err)
+		if err := trusted(path); err != nil {
+			return b, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := timelimit.Context(ctx, answerLimit)
 	defer cancel()
-	var out bytes.Buffer
+	out := &timelimit.Head{Limit: 4 << 10}
 	cmd := exec.CommandContext(ctx, b.postgres(), "--version")
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
+	cmd.Stdout, cmd.Stderr = out, out
+	err := timelimit.Why(ctx, cmd.Run())
+	if timelimit.Reached(ctx) {
+		return b, fmt.Errorf("%s --version %w", b.postgres(), err)
+	}
+	if err != nil {
 		return b, fmt.Errorf("%s does not run (%s)%s", b.postgres(), exitText(err), quote(out.String()))
 	}
 	// postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)

@@ -55,6 +55,45 @@ func TestFindPrefersTheNewest(t *testing.T) {
 	}
 }
 
+// A program that somebody else could have put there is not even asked for its version.
+func TestProgramsOfOthersAreNotRun(t *testing.T) {
+	t.Parallel()
+	base := newDir(t)
+	witness := filepath.Join(base, "executed")
+	spy := func(version string) string {
+		dir := fake(t, base, version)
+		script := fmt.Sprintf("#!/bin/sh\necho x >>%s\necho 'postgres (PostgreSQL) %s'\n", witness, version)
+		if err := os.WriteFile(filepath.Join(dir, "postgres"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	directory, program := spy("16.1"), spy("16.2")
+	want := []string{directory, filepath.Join(program, "postgres")}
+	for _, path := range want {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dirs := []string{directory, program}
+	if os.Geteuid() == 0 {
+		foreign := spy("16.3")
+		if err := os.Chown(filepath.Join(foreign, "postgres"), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		dirs, want = append(dirs, foreign), append(want, filepath.Join(foreign, "postgres")+" belongs to another user")
+	}
+	_, err := find(t.Context(), dirs, 0)
+	for _, want := range want {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("find() = %v, want %s refused", err, want)
+		}
+	}
+	if text, err := os.ReadFile(witness); err == nil {
+		t.Errorf("a program that others may write to was executed: %s", text)
+	}
+}
+
 func TestDataOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // parentEnv makes the test binary a program that starts a server in the named
@@ -63,7 +65,7 @@ func newDir(t *testing.T) string {
 // start starts a server that is stopped at the end of the test at the latest.
 func start(t *testing.T, o Options) *Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	s, err := Start(ctx, o)
 	if err != nil {
@@ -110,7 +112,7 @@ func execute(t *testing.T, s *Server, sql string) {
 // eventually waits for a condition, looking often.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

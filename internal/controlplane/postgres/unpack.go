@@ -2,9 +2,10 @@ package postgres
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,41 +14,68 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/xi2/xz"
 )
 
 // maxUnpacked bounds what an archive may grow to; a build has about 100 MB.
 const maxUnpacked = 1 << 30
 
-// unpack writes into dir what a published build holds: a jar with a tar.xz in
-// it. Nothing is written outside of dir, whatever the archive says.
-func unpack(ctx context.Context, jar []byte, dir string) error {
-	archive, err := zip.NewReader(bytes.NewReader(jar), int64(len(jar)))
+// Where a package has its build, and the list of its symbolic links: npm's
+// archives can't hold any.
+const (
+	buildRoot = "package/native/"
+	linksFile = "pg-symlinks.json"
+)
+
+// unpack writes into dir what a published build holds: a tar.gz. Nothing is
+// written outside of dir, whatever the archive says.
+func unpack(ctx context.Context, packed []byte, dir string) error {
+	plain, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return err
 	}
-	for _, file := range archive.File {
-		if !strings.HasSuffix(file.Name, ".txz") {
-			continue
-		}
-		packed, err := file.Open()
-		if err != nil {
-			return err
-		}
-		defer func() { _ = packed.Close() }()
-		plain, err := xz.NewReader(packed, 0)
-		if err != nil {
-			return err
-		}
-		root, err := os.OpenRoot(dir)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = root.Close() }()
-		return untar(ctx, &limited{from: plain, left: maxUnpacked}, root)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
 	}
-	return errors.New("it holds no programs")
+	defer func() { _ = root.Close() }()
+	if err := untar(ctx, &limited{from: plain, left: maxUnpacked}, root); err != nil {
+		return err
+	}
+	if _, err := root.Stat("bin"); err != nil {
+		return errors.New("it holds no programs")
+	}
+	return link(root)
+}
+
+// link makes the links that the build lists.
+func link(root *os.Root) error {
+	raw, err := root.ReadFile(linksFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var links []struct{ Source, Target string }
+	if err := json.Unmarshal(raw, &links); err != nil {
+		return fmt.Errorf("%s: %w", linksFile, err)
+	}
+	for _, l := range links {
+		const prefix = "native/"
+		source, ok := strings.CutPrefix(l.Source, prefix)
+		target, ok2 := strings.CutPrefix(l.Target, prefix)
+		if !ok || !ok2 || !filepath.IsLocal(source) || !filepath.IsLocal(target) {
+			return fmt.Errorf("%s: %q to %q: a path that leaves the archive", linksFile, l.Target, l.Source)
+		}
+		to, err := filepath.Rel(path.Dir(target), source)
+		if err != nil {
+			return err
+		}
+		if err := root.Symlink(to, target); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func untar(ctx context.Context, from io.Reader, root *os.Root) error {
@@ -70,8 +98,11 @@ func untar(ctx context.Context, from io.Reader, root *os.Root) error {
 }
 
 func extract(archive *tar.Reader, header *tar.Header, root *os.Root) error {
-	name := path.Clean(header.Name)
-	if name == "." {
+	name, inBuild := strings.CutPrefix(header.Name, buildRoot)
+	if !inBuild {
+		return nil // npm's own
+	}
+	if name = path.Clean(name); name == "." {
 		return nil
 	}
 	if !filepath.IsLocal(name) {
@@ -83,8 +114,6 @@ func extract(archive *tar.Reader, header *tar.Header, root *os.Root) error {
 	switch header.Typeflag {
 	case tar.TypeDir:
 		return makeDir(root, name)
-	case tar.TypeSymlink:
-		return root.Symlink(header.Linkname, name)
 	case tar.TypeReg:
 		mode := 0o644 | fs.FileMode(header.Mode)&0o111
 		file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

@@ -79,7 +79,7 @@ func (s *Session) batch(ctx context.Context, from, end int64) (count, forward in
 		err = pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
 			// The lock keeps archive_logs() away. The provisions first: who deletes one
 			// waits for that, and must not for what hangs on it.
-			_, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '2s', true), pg_advisory_xact_lock(27, 1)")
+			_, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '2s', true) FROM (SELECT FROM tendril.locks WHERE name = 'archive' FOR UPDATE) l")
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package rpcgateway_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/tendril-run/tendril/internal/postgrest"
 	"github.com/tendril-run/tendril/internal/postgrest/recorded"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/wiretest"
 )
 
@@ -96,7 +96,7 @@ const registering = `{"p_token_hash":"` + tokenHash + `","p_agent":{"instance_id
 
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // What is not heard of, behind a pooler in transaction mode, is looked for all
@@ -32,7 +33,7 @@ func TestListenerThatHearsNothing(t *testing.T) {
 	for range 3 {
 		select {
 		case <-looked:
-		case <-time.After(time.Minute):
+		case <-patience.After(time.Minute):
 			t.Fatal("the functions are not looked at again, want it after each silence")
 		}
 	}

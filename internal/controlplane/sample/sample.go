@@ -29,7 +29,7 @@ var ErrUsed = errors.New("somebody works here already, and what is made up could
 // did. Owner is who looks at it.
 func Fill(ctx context.Context, db *pgxpool.Pool, org, owner uuid.UUID) (filled bool, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('trellis sample', 0))"); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT FROM tendril.locks WHERE name = 'sample' FOR UPDATE"); err != nil {
 			return err
 		}
 		there, err := Filled(ctx, tx, org)

@@ -206,7 +206,7 @@ func (t *teller) end(r run, c *cluster, claim uuid.UUID, report func(string, map
 		if err := t.exec("UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1", claim); err != nil {
 			return err
 		}
-		return t.exec("SELECT tendril.reap_claim(id, workspace_id) FROM tendril.claims WHERE id = $1", claim)
+		return t.exec("SELECT tendril.reap_claim(id, workspace_id, clock_timestamp()) FROM tendril.claims WHERE id = $1", claim)
 	case "AWAITING_APPROVAL":
 		bundle := []byte("sample: no plan, and sealed to nobody")
 		digest := sha256.Sum256(bundle)

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -73,6 +74,7 @@ func (k *keeper) close() { k.pool.Close() }
 type duty struct {
 	name   string // in metrics
 	query  string // answers how many
+	partly bool   // it also answers what failed of it, or NULL
 	failed string
 	again  string
 	did    string // told when there was something to do
@@ -90,12 +92,13 @@ var duties = []duty{
 		did: "workspaces are looked at for drift", level: slog.LevelInfo,
 	},
 	{
-		name: "expire_blobs", query: "SELECT tendril.expire_blobs()", failed: "uploads and results that nobody came for cannot be removed; trying again", again: "uploads and results that nobody came for are removed again",
-		did: "uploads and results that nobody came for are removed", level: slog.LevelInfo,
+		name: "expire", query: "SELECT coalesce(sum(removed), 0)::int, string_agg(what || ': ' || problem, '; ') FROM tendril.expire()", partly: true,
+		failed: "rows whose time is over cannot be removed; trying again", again: "rows whose time is over are removed again",
+		did: "rows whose time is over are removed", level: slog.LevelDebug,
 	},
 	{
-		name: "expire_requests", query: "SELECT tendril.expire_requests()", failed: "requests of more than a day ago cannot be forgotten; trying again", again: "requests of more than a day ago are forgotten again",
-		did: "requests of more than a day ago are forgotten", level: slog.LevelDebug,
+		name: "usage", query: "SELECT tendril.measure_usage()", failed: "what clusters use of their bounds cannot be counted; trying again", again: "what clusters use of their bounds is counted again",
+		did: "what clusters use of their bounds is counted", level: slog.LevelDebug,
 	},
 	// Last, for they take the longest: half a second, and what is begun by then.
 	{
@@ -140,7 +143,15 @@ func (k *keeper) do(ctx context.Context, d duty, away bool) bool {
 	limited, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	var count int
-	err := k.pool.QueryRow(limited, d.query).Scan(&count)
+	var problem *string
+	answer := []any{&count}
+	if d.partly {
+		answer = append(answer, &problem)
+	}
+	err := k.pool.QueryRow(limited, d.query).Scan(answer...)
+	if err == nil && problem != nil {
+		err = errors.New(*problem)
+	}
 	if ctx.Err() == nil {
 		k.counted(d.name, count, err)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -166,7 +167,7 @@ func TestEndsLeasesWhereNoAgentCalls(t *testing.T) {
 // eventually waits for a condition, looking often.
 func eventually(t *testing.T, said *logged, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -79,7 +79,8 @@ func (s *SignIn) answerCLI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.PostForm.Get("answer") != "yes" {
-		http.Redirect(w, r, c.callback("error", "access_denied"), http.StatusSeeOther) //nolint:gosec // always to 127.0.0.1
+		// Nobody is led to a port that the asker chose.
+		s.show(w, http.StatusOK, "note", note{"Sign in the CLI", "Nothing was allowed.", `If you started "trellis login", end it in its terminal with Ctrl-C.`})
 		return
 	}
 	code := newSecret()
@@ -87,7 +88,7 @@ func (s *SignIn) answerCLI(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, "let a CLI in", err)
 		return
 	}
-	http.Redirect(w, r, c.callback("code", code), http.StatusSeeOther) //nolint:gosec // as above
+	http.Redirect(w, r, c.callback("code", code), http.StatusSeeOther) //nolint:gosec // always to 127.0.0.1
 }
 
 // cliFor reads the request of a CLI and who is asked: somebody at a browser.

@@ -15,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -79,7 +80,7 @@ func await(t *testing.T, done <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-patience.After(time.Minute):
 		t.Fatalf("waited in vain for %s", what)
 	}
 }

@@ -34,6 +34,7 @@ type Config struct {
 	// PublicURL is how people reach this server, without a slash at its end; ""
 	// where nobody said: then as each request came.
 	PublicURL string
+	LocalHost string // see cookie.Jar
 	// Asset is the URL of a file that pages use.
 	Asset func(name string) string
 	// TrustedProxies are believed what they say in X-Forwarded-For.
@@ -79,7 +80,7 @@ func New(c Config) (*SignIn, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SignIn{Config: c, records: records{c.Database}, jar: cookie.Jar{PublicURL: c.PublicURL}, pages: pages, mux: http.NewServeMux(), client: newClient(), jwts: newJWTs(),
+	s := &SignIn{Config: c, records: records{c.Database}, jar: cookie.Jar{PublicURL: c.PublicURL, LocalHost: c.LocalHost}, pages: pages, mux: http.NewServeMux(), client: newClient(), jwts: newJWTs(),
 		rates: peer.NewRates(triesPerSecond, triesAtOnce), verifies: peer.NewRates(verifiesPerSecond, verifiesAtOnce), refusals: rate.NewLimiter(1, 5)}
 	browsers := false
 	switch {

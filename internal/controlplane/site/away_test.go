@@ -15,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // An issuer that hangs is asked once for all who wait, and who comes with a JWT
@@ -95,7 +96,7 @@ func TestStreamsEndWithTheirJWT(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-patience.After(time.Minute):
 		t.Error("a stream goes on after its JWT, want its end")
 	}
 	if response.StatusCode != http.StatusOK {

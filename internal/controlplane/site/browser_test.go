@@ -41,7 +41,7 @@ func TestSignInInABrowser(t *testing.T) {
 	tab.Fill("E-mail address", "grace@example.com")
 	tab.Fill("Role", "Viewer")
 	tab.Click("Invite")
-	tab.WaitText("grace@example.com may join as viewer")
+	tab.WaitText("grace@example.com is invited as viewer")
 	shown(tab, "members")
 
 	request := cliRequest()

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/site"
 )
 
 const verifier = "a-verifier-that-only-the-cli-has-made-up-itself"
@@ -61,8 +63,11 @@ func TestLetsTheCLIIn(t *testing.T) {
 		}
 		return to.Query()
 	}
-	if got := answer("no"); got.Get("error") != "access_denied" || got.Get("code") != "" {
-		t.Errorf("the CLI is told %v after a no, want access_denied", got)
+	// After a no, the browser stays here: the port is the asker's choice.
+	no := cliRequest()
+	no.Set("answer", "no")
+	if response, body := w.ask(t, client, http.MethodPost, "/cli/authorize", no); response.StatusCode != http.StatusOK || response.Header.Get("Location") != "" || !strings.Contains(body, "Nothing was allowed.") {
+		t.Errorf("POST /cli/authorize with a no = %d %q %s, want a page of this server", response.StatusCode, response.Header.Get("Location"), body)
 	}
 
 	code := answer("yes").Get("code")
@@ -101,6 +106,36 @@ func tokens(t *testing.T, w *world) []string {
 		t.Fatal(err)
 	}
 	return digests
+}
+
+// Cookies ignore ports, so on one machine browsers have each instance by a name
+// that is its alone, and none counts at the address that all share.
+func TestBrowsersOfOneMachineHaveANameOfTheInstance(t *testing.T) {
+	t.Parallel()
+	const name, own = "trellis-0123456789.localhost", "trellis-0123456789.localhost:8080"
+	w := newWorld(t, func(o *site.Options) { o.LocalHost = name })
+	user := w.member(t, "operator")
+	client := browser(t)
+	at := func(host, method, path string, form url.Values, header ...string) (answer, string) {
+		t.Helper()
+		return w.ask(t, client, method, path, form, append(header, "Host", host)...)
+	}
+	for shared, port := range map[string]string{"127.0.0.1:8080": ":8080", "localhost:8080": ":8080", "127.0.0.2": "", "[::1]:8080": ":8080", "trellis-another.localhost:8080": ":8080", "127.0.0.1:9000": ":9000"} {
+		want := "http://" + name + port + "/signin/link?code=x"
+		if response, _ := at(shared, http.MethodGet, "/signin/link?code=x", nil); response.StatusCode != http.StatusTemporaryRedirect || response.Header.Get("Location") != want {
+			t.Errorf("GET http://%s/signin/link = %d %q, want 307 to %s", shared, response.StatusCode, response.Header.Get("Location"), want)
+		}
+	}
+	response, _ := at(own, http.MethodPost, "/signin/link", url.Values{"code": {w.link(t, user)}})
+	if response.StatusCode != http.StatusSeeOther || len(response.cookies) != 1 || response.cookies[0].Domain != "" {
+		t.Fatalf("POST /signin/link = %d with %v, want a cookie of that host alone", response.StatusCode, response.cookies)
+	}
+	cookie := response.cookies[0].Name + "=" + response.cookies[0].Value
+	for host, want := range map[string]int{own: http.StatusOK, "127.0.0.1:8080": http.StatusUnauthorized} {
+		if response, body := at(host, http.MethodGet, "/api/v1/me", nil, "Cookie", cookie); response.StatusCode != want {
+			t.Errorf("GET http://%s/api/v1/me with the session = %d %s, want %d", host, response.StatusCode, body, want)
+		}
+	}
 }
 
 // What a foreign page may have made up is refused before anybody is asked.

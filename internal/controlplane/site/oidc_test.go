@@ -3,6 +3,7 @@ package site_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -125,13 +126,16 @@ func TestIssuersAnswerIsChecked(t *testing.T) {
 	spoiled("a token signed by none", nil, func(_ jwt.MapClaims, h map[string]any) { h["alg"] = "none" })
 }
 
-// Who is invited is a member when the issuer says that the address is theirs, and
-// not when they say so themselves.
+// A person may accept an invitation when the issuer says that the address is
+// theirs, not when they say so themselves; and they join by accepting, not by
+// signing in.
 func TestInvitationsNeedAVerifiedAddress(t *testing.T) {
 	t.Parallel()
 	w, i := newOIDCWorld(t)
 	w.Exec(t, "SELECT public.invite_member($1, 'Grace@Example.com', 'operator')", w.Org)
-	orgs := func(sub string, verified any, email any) string {
+	// orgs is what a person sees of organisations after signing in and, where accept
+	// says so, accepting what is offered to them.
+	orgs := func(sub string, verified any, email any, accept bool) string {
 		t.Helper()
 		i.spoil(func(c jwt.MapClaims, _ map[string]any) {
 			c["sub"], c["email"], c["email_verified"] = sub, email, verified
@@ -140,11 +144,16 @@ func TestInvitationsNeedAVerifiedAddress(t *testing.T) {
 		if status, _ := w.comeBack(t, client, w.toIssuer(t, client, "/")); status != http.StatusSeeOther {
 			t.Fatalf("coming back = %d, want 303", status)
 		}
+		if accept {
+			if offered := w.acceptAll(t, client); offered == 0 {
+				t.Errorf("%s is offered no invitation", sub)
+			}
+		}
 		_, body := w.whoami(t, client)
 		return body
 	}
 	for _, verified := range []any{false, nil, "false", 1} {
-		if got := orgs("eve", verified, "grace@example.com"); !strings.Contains(got, `"orgs":[]`) {
+		if got := orgs("eve", verified, "grace@example.com", false); !strings.Contains(got, `"orgs":[]`) {
 			t.Errorf("whose address is verified: %v sees %s, want no organisation", verified, got)
 		}
 	}
@@ -152,17 +161,33 @@ func TestInvitationsNeedAVerifiedAddress(t *testing.T) {
 	i.mu.Lock()
 	i.info = map[string]any{"sub": "another", "email": "grace@example.com", "email_verified": true}
 	i.mu.Unlock()
-	if got := orgs("mallory", nil, nil); !strings.Contains(got, `"orgs":[]`) {
+	if got := orgs("mallory", nil, nil, false); !strings.Contains(got, `"orgs":[]`) {
 		t.Errorf("who is told another's address sees %s, want no organisation", got)
 	}
 	i.mu.Lock()
 	i.info["sub"] = "grace"
 	i.mu.Unlock()
-	if got := orgs("grace", nil, nil); !strings.Contains(got, `"role":"operator"`) {
+	if got := orgs("grace", nil, nil, false); !strings.Contains(got, `"orgs":[]`) {
+		t.Errorf("who was invited and signed in sees %s, want no organisation before they accept", got)
+	}
+	if got := orgs("grace", nil, nil, true); !strings.Contains(got, `"role":"operator"`) {
 		t.Errorf("who was invited sees %s, want to be operator", got)
 	}
 	var audited string
 	if err := w.Conn.QueryRow(t.Context(), "SELECT string_agg(action, ' ' ORDER BY id) FROM public.audit_events WHERE action ~ 'invit'").Scan(&audited); err != nil || audited != "invite_member accept_invitation" {
 		t.Errorf("audited: %q, %v, want both", audited, err)
 	}
+}
+
+// acceptAll accepts what the page of invitations offers, and says how many there were.
+func (w *world) acceptAll(t *testing.T, client *http.Client) int {
+	t.Helper()
+	_, page := w.ask(t, client, http.MethodGet, "/invitations", nil)
+	offered := regexp.MustCompile(`action="(/invitations/[0-9a-f-]+/accept)"><input type="hidden" name="role" value="(\w+)">`).FindAllStringSubmatch(page, -1)
+	for _, o := range offered {
+		if answer, body := w.ask(t, client, http.MethodPost, o[1], url.Values{"role": {o[2]}}); answer.StatusCode != http.StatusSeeOther {
+			t.Errorf("POST %s = %d, want 303: %s", o[1], answer.StatusCode, body)
+		}
+	}
+	return len(offered)
 }

@@ -37,6 +37,9 @@ type Options struct {
 	// PublicURL is how people and agents reach this server, without a slash at
 	// its end; "" where nobody said: then as each request came.
 	PublicURL string
+	// LocalHost is the host name that browsers on this machine come by, always over
+	// plain HTTP; "" where there is none. See localhost.
+	LocalHost string
 	// TrustedProxies are believed what they say in X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 	signin.Issuers
@@ -79,12 +82,12 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 	hub := live.NewHub(database, o.Log, o.Streams)
 	o.Notify.PublicURL, o.Notify.Version, o.Notify.Log = o.PublicURL, o.Version, o.Log
 	notifier := notify.New(database, o.Notify)
-	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, Log: o.Log})
+	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Log: o.Log})
 	if err != nil {
 		database.Close()
 		return nil, err
 	}
-	entrance, err := signin.New(signin.Config{Database: database, PublicURL: o.PublicURL, Asset: console.AssetURL, TrustedProxies: o.TrustedProxies, Issuers: o.Issuers, Log: o.Log})
+	entrance, err := signin.New(signin.Config{Database: database, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Asset: console.AssetURL, TrustedProxies: o.TrustedProxies, Issuers: o.Issuers, Log: o.Log})
 	if err != nil {
 		database.Close()
 		return nil, err
@@ -116,6 +119,9 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 	if err != nil {
 		database.Close()
 		return nil, err
+	}
+	if o.LocalHost != "" {
+		handler = localhost(handler, o.LocalHost)
 	}
 	s := &Site{handler: handler, database: database, entrance: entrance, hub: hub}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -109,6 +109,9 @@ func TestSupabaseJWTs(t *testing.T) {
 	if _, body := w.whoami(t, browser(t), "Authorization", "Bearer "+claims("sub", stranger)); !strings.Contains(body, stranger) || !strings.Contains(body, `"orgs":[]`) {
 		t.Errorf("who says that an invited address is theirs: %s, want no organisation", body)
 	}
+	if _, body := w.ask(t, browser(t), http.MethodGet, "/api/v1/me/invitations", nil, "Authorization", "Bearer "+claims("sub", stranger)); !strings.Contains(body, `"items":[]`) {
+		t.Errorf("who says that an invited address is theirs is offered %s, want no invitation", body)
+	}
 	if response, _ := w.ask(t, browser(t), http.MethodGet, "/signin/start", nil); response.StatusCode != http.StatusNotFound {
 		t.Errorf("GET /signin/start without a provider = %d, want 404", response.StatusCode)
 	}

@@ -2,11 +2,11 @@ package store
 
 import (
 	"context"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/canonical"
 )
 
 // Template is an entry of the catalogue.
@@ -42,7 +42,7 @@ type Known struct {
 func (s *Store) KnownOf(ctx context.Context, org uuid.UUID, entries []Template) ([]Known, error) {
 	repos, versions, paths := make([]string, len(entries)), make([]string, len(entries)), make([]string, len(entries))
 	for i, e := range entries {
-		repos[i], versions[i], paths[i] = PlainRepo(e.Repo), e.Version, plainPath(e.Path)
+		repos[i], versions[i], paths[i] = canonical.Address(e.Repo), e.Version, canonical.Path(e.Path)
 	}
 	return rows[Known](ctx, s, "read what the templates declare", `
 		SELECT coalesce(i.status, '') AS status, i.variables IS NOT NULL AS inspected, coalesce(jsonb_array_length(i.variables), 0) AS variables, i.commit
@@ -85,32 +85,10 @@ func (s *Store) UsedBy(ctx context.Context, org uuid.UUID, repo, path string, li
 		LEFT JOIN LATERAL (
 		  SELECT config_snapshot -> 'template_source' ->> 'version' AS version, number, finished_at AS at FROM public.provisions
 		  WHERE workspace_id = w.id AND operation = 'apply' AND status = 'SUCCESS' ORDER BY number DESC LIMIT 1) p ON true
-		ORDER BY w.name, c.name`, org, PlainRepo(repo), plainPath(path), limit)
+		ORDER BY w.name, c.name`, org, canonical.Address(repo), canonical.Path(path), limit)
 }
-
-var (
-	withScheme = regexp.MustCompile(`^([a-z]+://[^/]*)(.*)$`)
-	httpsPort  = regexp.MustCompile(`^(https://.*):443$`)
-	slashes    = regexp.MustCompile(`/{2,}`)
-	dots       = regexp.MustCompile(`^(\./)+`)
-)
-
-// PlainRepo is a repository's address as the database compares it:
-// tendril.plain_repo, which people may not call.
-func PlainRepo(repo string) string {
-	if parts := withScheme.FindStringSubmatch(repo); parts != nil {
-		repo = httpsPort.ReplaceAllString(strings.ToLower(parts[1]), "$1") + slashes.ReplaceAllString(parts[2], "/")
-	} else {
-		host, path, _ := strings.Cut(repo, ":")
-		repo = strings.ToLower(host) + ":" + path
-	}
-	return strings.TrimSuffix(strings.TrimRight(repo, "/"), ".git")
-}
-
-// plainPath is the same for a path: tendril.plain_path.
-func plainPath(path string) string { return strings.Trim(dots.ReplaceAllString(path, ""), "/") }
 
 // SameTemplate tells whether two repositories and paths are one template.
 func SameTemplate(repo, path, otherRepo, otherPath string) bool {
-	return PlainRepo(repo) == PlainRepo(otherRepo) && plainPath(path) == plainPath(otherPath)
+	return canonical.Address(repo) == canonical.Address(otherRepo) && canonical.Path(path) == canonical.Path(otherPath)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -40,7 +41,7 @@ func (s *Store) Places(ctx context.Context, org uuid.UUID) ([]Place, error) {
 type Target struct {
 	ID        uuid.UUID `db:"id"`
 	Name      string    `db:"name"`
-	Repo      *string   `db:"repo"` // what it is bound to, as PlainRepo has it
+	Repo      *string   `db:"repo"` // what it is bound to, in its canonical form
 	Path      *string   `db:"path"`
 	Resources int       `db:"resources"`
 	// LockReason is why a person has locked it.
@@ -78,7 +79,7 @@ func (s *Store) WorkspaceNames(ctx context.Context, cluster uuid.UUID, repo, pat
 	}
 	found, err := rows[named](ctx, s, "list the workspaces", `
 		SELECT name FROM public.workspaces WHERE cluster_id = $1 AND NOT hidden AND (repo IS NULL OR repo = $2 AND path = $3)
-		ORDER BY name LIMIT $4`, cluster, PlainRepo(repo), plainPath(path), limit)
+		ORDER BY name LIMIT $4`, cluster, canonical.Address(repo), canonical.Path(path), limit)
 	names := make([]string, len(found))
 	for i, f := range found {
 		names[i] = f.Name

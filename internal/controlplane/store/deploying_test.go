@@ -76,19 +76,6 @@ func TestTargetsAndUsage(t *testing.T) {
 	}
 }
 
-// The addresses of repositories are compared here as the database does it.
-func TestPlainRepo(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, repo := range []string{
-		"https://Git.Example:443/Acme//App.git/", "https://git.example/a", "git@GitHub.com:Acme/App.git", "ssh://git@H/x/", "file:///srv//git/a.git",
-	} {
-		if got, want := store.PlainRepo(repo), w.Text(t, "SELECT tendril.plain_repo($1)", repo); got != want {
-			t.Errorf("PlainRepo(%q) = %q, want %q", repo, got, want)
-		}
-	}
-}
-
 func TestCatalogueIsForAdmins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

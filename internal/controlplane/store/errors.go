@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// oneProblemALine finds where the next problem begins in a refusal that has
+// several: SQL says them in one line, for PostgREST's status line.
+var oneProblemALine = regexp.MustCompile(`; ((?:config_snapshot|p_[a-z_]+)[^ :]*: |\([0-9]+ more\)$)`)
 
 // RefusedError is the database's no to a request. The same request will meet
 // it again.
@@ -71,6 +76,7 @@ func translate(doing string, err error) error {
 	}
 	e := &RefusedError{Code: pg.Code, Reason: pg.Detail, Message: pg.Message, Hint: pg.Hint, Err: err}
 	if strings.HasPrefix(pg.Code, "PT4") {
+		e.Message = oneProblemALine.ReplaceAllString(pg.Message, "\n$1")
 		return e
 	}
 	e.Reason, e.Message = "", fmt.Sprintf("could not %s: %s (SQLSTATE %s)", doing, pg.Message, pg.Code)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/mod/semver"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -48,11 +49,18 @@ func (s *Store) TemplateVariables(ctx context.Context, org uuid.UUID, repo, vers
 		       coalesce(i.problem, '') AS problem, coalesce(i.problem_code, '') AS problem_code,
 		       (SELECT p.number FROM public.provisions p WHERE p.id = i.provision_id) AS number
 		FROM public.template_inspections i
-		WHERE i.org_id = $1 AND i.version = $3 AND i.repo = $2 AND i.path = $4`, org, PlainRepo(repo), version, plainPath(path))
+		WHERE i.org_id = $1 AND i.version = $3 AND i.repo = $2 AND i.path = $4`, org, canonical.Address(repo), version, canonical.Path(path))
 	if err != nil || len(found) == 0 {
 		return Inspection{Variables: []provision.Variable{}}, err
 	}
 	return found[0], nil
+}
+
+// PinTemplate says which commit a tag of a repository means for the whole
+// organisation. A *RefusedError when the person is no admin.
+func (s *Store) PinTemplate(ctx context.Context, org uuid.UUID, repo, tag, commit, reason string) error {
+	_, err := rows[struct{}](ctx, s, "pin the template", "SELECT FROM public.pin_template($1, $2, $3, $4, $5)", org, repo, tag, commit, reason)
+	return err
 }
 
 // InspectTemplate has a version of a template looked at, again as well, by
@@ -81,8 +89,10 @@ func (s *Store) TemplateVersions(ctx context.Context, org uuid.UUID, repo string
 		  SELECT t.item ->> 'tag' AS version, t.item ->> 'commit' AS commit, true AS tag, NULL::timestamptz AS used_at
 		  FROM public.template_tags r, jsonb_array_elements(r.tags) t (item) WHERE r.org_id = $1 AND r.repo = $2
 		  UNION ALL SELECT p.version, p.commit, false, p.first_used_at FROM public.template_pins p WHERE p.org_id = $1 AND p.repo = $2
+		  UNION ALL SELECT p.version, p.commit, false, p.first_used_at
+		  FROM public.clusters c JOIN public.cluster_pins p ON p.cluster_id = c.id WHERE c.org_id = $1 AND p.repo = $2
 		  UNION ALL SELECT i.version, i.commit, false, NULL FROM public.template_inspections i WHERE i.org_id = $1 AND i.repo = $2
-		) v GROUP BY v.version`, org, PlainRepo(repo))
+		) v GROUP BY v.version`, org, canonical.Address(repo))
 	slices.SortFunc(found, func(a, b TemplateVersion) int { return compareVersions(b.Version, a.Version) })
 	return found, err
 }
@@ -90,14 +100,14 @@ func (s *Store) TemplateVersions(ctx context.Context, org uuid.UUID, repo string
 // compareVersions orders tags as people number them; what has no number comes
 // before what has.
 func compareVersions(a, b string) int {
-	if order := semver.Compare(canonical(a), canonical(b)); order != 0 {
+	if order := semver.Compare(semantic(a), semantic(b)); order != 0 {
 		return order
 	}
 	return strings.Compare(a, b)
 }
 
-// canonical is a tag as semver wants it: v1.2.3.
-func canonical(tag string) string {
+// semantic is a tag as semver wants it: v1.2.3.
+func semantic(tag string) string {
 	if i := strings.LastIndexByte(tag, '/'); i >= 0 { // module/v1.2.3
 		tag = tag[i+1:]
 	}

@@ -33,8 +33,8 @@ func (s *Store) ListMembers(ctx context.Context, org, after uuid.UUID, limit int
 	return page, next, err
 }
 
-// SetMember adds a member, or gives one another role. A *RefusedError when the
-// person is no admin, or nobody would be one any more.
+// SetMember gives a member another role. A *RefusedError when the caller is no
+// admin, the user is no member, or no admin would be left.
 func (s *Store) SetMember(ctx context.Context, org, user uuid.UUID, role string) error {
 	_, err := rows[struct{}](ctx, s, "set the member's role", "SELECT FROM public.set_member($1, $2, $3)", org, user, role)
 	return err

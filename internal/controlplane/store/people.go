@@ -11,14 +11,37 @@ import (
 // Called is the name to show.
 func (m Member) Called() string { return cmp.Or(m.Name, m.Email, m.UserID.String()) }
 
-// Invitation waits for somebody who signs in with that e-mail address.
+// Invitation is one that an organisation has made and nobody has accepted. It is
+// for an e-mail address, or for a user's id.
 type Invitation struct {
-	ID        uuid.UUID `db:"id" json:"id"`
-	Email     string    `db:"email" json:"email"`
-	Role      string    `db:"role" json:"role"`
+	ID        uuid.UUID  `db:"id" json:"id"`
+	Email     string     `db:"email" json:"email,omitempty"`
+	UserID    *uuid.UUID `db:"user_id" json:"user_id,omitempty"`
+	Role      string     `db:"role" json:"role"`
+	CreatedAt time.Time  `db:"created_at" json:"created_at"`
+	ExpiresAt time.Time  `db:"expires_at" json:"expires_at"`
+	Expired   bool       `db:"expired" json:"expired"`
+	Declined  bool       `db:"declined" json:"declined"`
+}
+
+// Invitee is the address or the id of the person that an invitation is for.
+func (i Invitation) Invitee() string {
+	if i.UserID != nil {
+		return i.UserID.String()
+	}
+	return i.Email
+}
+
+// OwnInvitation is one that the person may accept.
+type OwnInvitation struct {
+	ID    uuid.UUID `db:"id" json:"id"`
+	OrgID uuid.UUID `db:"org_id" json:"org_id"`
+	Org   string    `db:"org_name" json:"org"` // the organisation's name
+	Role  string    `db:"role" json:"role"`
+	// InvitedBy is the name or the address of the admin; "" when it is not known.
+	InvitedBy string    `db:"invited_by" json:"invited_by,omitempty"`
 	CreatedAt time.Time `db:"created_at" json:"created_at"`
 	ExpiresAt time.Time `db:"expires_at" json:"expires_at"`
-	Expired   bool      `db:"expired" json:"expired"`
 }
 
 // Members lists all who belong to an organisation, by what they are called.
@@ -32,17 +55,34 @@ func (s *Store) Members(ctx context.Context, org uuid.UUID) ([]Member, error) {
 // Invitations lists those that nobody has accepted, by address. Only admins see any.
 func (s *Store) Invitations(ctx context.Context, org uuid.UUID) ([]Invitation, error) {
 	return rows[Invitation](ctx, s, "list the invitations", `
-		SELECT id, email, role, created_at, expires_at, expires_at <= now() AS expired FROM public.invitations
-		WHERE org_id = $1 AND accepted_at IS NULL ORDER BY email`, org)
+		SELECT id, coalesce(email, '') AS email, user_id, role, created_at, expires_at, expires_at <= now() AS expired, declined_at IS NOT NULL AS declined
+		FROM public.invitations WHERE org_id = $1 AND accepted_at IS NULL ORDER BY email, user_id`, org)
 }
 
-// Invite invites whoever signs in with that verified e-mail address; who has
-// already is a member at once. A *RefusedError when the person is no admin.
-func (s *Store) Invite(ctx context.Context, org uuid.UUID, email, role string) (uuid.UUID, error) {
-	return one[uuid.UUID](ctx, s, "invite somebody", "SELECT public.invite_member($1, $2, $3) AS answer", org, email, role)
+// Invite invites a person, by e-mail address or by id, to join in that role when
+// they accept. A *RefusedError when the caller is no admin.
+func (s *Store) Invite(ctx context.Context, org uuid.UUID, email string, user *uuid.UUID, role string) (uuid.UUID, error) {
+	return one[uuid.UUID](ctx, s, "invite a person", "SELECT public.invite_member($1, nullif($2, ''), $3, $4) AS answer", org, email, role, user)
 }
 
-// RevokeInvitation takes an invitation back; false: there is none that is open.
+// RevokeInvitation revokes an invitation; false: there is none that is open.
 func (s *Store) RevokeInvitation(ctx context.Context, org, invitation uuid.UUID) (bool, error) {
-	return one[bool](ctx, s, "take the invitation back", "SELECT public.revoke_invitation($1, $2) AS answer", org, invitation)
+	return one[bool](ctx, s, "revoke the invitation", "SELECT public.revoke_invitation($1, $2) AS answer", org, invitation)
+}
+
+// OwnInvitations lists what the person is invited to, the newest first.
+func (s *Store) OwnInvitations(ctx context.Context) ([]OwnInvitation, error) {
+	return rows[OwnInvitation](ctx, s, "list your invitations", "SELECT * FROM public.own_invitations()")
+}
+
+// AcceptInvitation makes the person a member in the role that they saw, and
+// returns the organisation's id. A *RefusedError when the role has changed since.
+func (s *Store) AcceptInvitation(ctx context.Context, invitation uuid.UUID, role string) (uuid.UUID, error) {
+	return one[uuid.UUID](ctx, s, "accept the invitation", "SELECT public.accept_invitation($1, $2) AS answer", invitation, role)
+}
+
+// DeclineInvitation declines one of the person's invitations.
+func (s *Store) DeclineInvitation(ctx context.Context, invitation uuid.UUID) error {
+	_, err := rows[struct{}](ctx, s, "decline the invitation", "SELECT FROM public.decline_invitation($1)", invitation)
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/pgurl"
 )
 
@@ -117,6 +118,9 @@ func (s *Store) as(ctx context.Context, doing string, do func(context.Context, p
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	claims := fmt.Sprintf(`{"sub": %q, "role": "authenticated"}`, s.user)
+	if p, _ := person.From(ctx); p.Token { // what it may not do is for SQL to refuse
+		claims = fmt.Sprintf(`{"sub": %q, "role": "authenticated", "credential": "api_token"}`, s.user)
+	}
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT set_config('request.jwt.claims', $1, true), set_config('statement_timeout', $2, true),
 			set_config('role', 'authenticated', true)`, claims, fmt.Sprintf("%dms", statementLimit.Milliseconds()))

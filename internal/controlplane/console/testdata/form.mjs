@@ -40,9 +40,9 @@ for (const text of texts ?? []) {
 		answer.texts.push({error: error.message});
 	}
 }
-for (const {name, workspace, value} of secrets ?? []) {
+for (const {value, ...use} of secrets ?? []) {
 	try {
-		answer.secrets.push({message: await seal(age, key, {name, workspace, value: parse(value)})});
+		answer.secrets.push({message: await seal(age, key, use, parse(value))});
 	} catch (error) {
 		answer.secrets.push({error: error.message});
 	}

@@ -19,7 +19,9 @@ export class Configure {
 		this.refused = JSON.parse(form.dataset.problems) ?? [];
 		this.declared = form.dataset.variables ? parse(form.dataset.variables) : null;
 		this.tried = this.refused.length > 0;
-		this.sealedFor = {};
+		// By variable: a message, and the cluster, workspace and repository that it is
+		// for, as far as this page knows. It cannot read one.
+		this.sealedFor = JSON.parse(form.dataset.sealedFor);
 		this.source = parse(form.dataset.source);
 		const on = {changed: () => this.fromForm(), remove: (name) => this.unseal(name)};
 		this.secrets = (this.declared ?? []).filter((v) => v.get("sensitive")).map((v) => new SecretField(
@@ -36,7 +38,7 @@ export class Configure {
 
 	// begin takes what the tab has kept, unless something was just sent.
 	begin() {
-		const {draft: key, clusterId} = this.form.dataset;
+		const {draft: key, cluster, repo} = this.form.dataset;
 		const kept = drafts.load(key);
 		const back = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
 		if (!kept || this.form.hasAttribute("data-posted") || (kept.sent && !back)) {
@@ -46,12 +48,14 @@ export class Configure {
 		snapshot.set("template_source", new Map(this.source));
 		this.sealedFor = kept.sealedFor ?? {};
 		const sealed = snapshot.get("sealed_vars");
-		if (kept.cluster !== clusterId && sealed instanceof Map) { // for another cluster's key
-			Object.keys(this.sealedFor).forEach((name) => sealed.delete(name));
-			this.sealedFor = {};
-			if (!sealed.size) {
-				snapshot.delete("sealed_vars");
+		for (const [name, use] of Object.entries(this.sealedFor)) {
+			if (use.cluster !== cluster || use.repo !== repo) {
+				delete this.sealedFor[name];
+				sealed?.get?.(name) === use.message && sealed.delete(name);
 			}
+		}
+		if (sealed instanceof Map && !sealed.size) {
+			snapshot.delete("sealed_vars");
 		}
 		if (write(snapshot) !== write(parse(this.area.value))) {
 			this.begun = this.area.value;
@@ -125,16 +129,23 @@ export class Configure {
 	problems() {
 		const found = this.fields.flatMap((field) => field.problems(this.snapshot).map((p) => ({...p, field})));
 		const name = this.workspace();
-		for (const field of this.secrets) {
-			const other = field.message !== undefined && field.text === "" && this.sealedFor[field.name];
-			if (other && other !== name) {
-				found.push({path: field.path, message: `sealed for the workspace ${other} only: replace it`, field});
+		for (const [sealed, message] of this.snapshot.get("sealed_vars") ?? []) {
+			const use = this.sealedFor[sealed];
+			const field = this.secrets.find((f) => f.name === sealed);
+			if (use?.message === message && !field?.text && (use.workspace !== name || !this.sameRepo())) {
+				const only = use.workspace !== name ? `the workspace ${use.workspace}` : `templates of ${use.repo}`;
+				found.push({path: `config_snapshot.sealed_vars.${sealed}`, message: `sealed for ${only} only: ${field ? "replace it" : "seal it again"}`, field});
 			}
 		}
 		if (!name) {
 			found.push({path: "config_snapshot.workspace", message: "missing: it names the state that this belongs to, such as acme/prod", missing: true, field: this.settings.workspace});
 		}
 		return [...found, ...this.strangers().map((stranger) => ({path: `config_snapshot.terraform_vars.${stranger}`, message: "the template has no such variable"}))];
+	}
+
+	// sameRepo reports whether the JSON names the repository that this form is for.
+	sameRepo() {
+		return this.snapshot.get("template_source")?.get("repo") === this.source.get("repo");
 	}
 
 	// strangers are variables in the JSON that the template does not declare.
@@ -203,8 +214,7 @@ export class Configure {
 	}
 
 	keep(more = {}) {
-		const {draft, clusterId} = this.form.dataset;
-		drafts.save(draft, {text: drafts.without(this.snapshot, this.secrets.map((s) => s.name)), cluster: clusterId, sealedFor: this.sealedFor, ...more});
+		drafts.save(this.form.dataset.draft, {text: drafts.without(this.snapshot, this.secrets.map((s) => s.name)), sealedFor: this.sealedFor, ...more});
 	}
 
 	goTo(offset) {
@@ -294,15 +304,21 @@ export class Configure {
 
 	// sealOne puts a value into the snapshot, sealed, and answers what is wrong.
 	async sealOne(name, value) {
-		const {key, cluster, fingerprint} = this.form.dataset;
-		const workspace = this.workspace();
+		const {key, cluster, repo, fingerprint} = this.form.dataset;
+		const use = {cluster, workspace: this.workspace(), repo, name};
+		if (!use.workspace) {
+			return "Enter a workspace first: a value is sealed for one.";
+		}
+		if (!this.sameRepo()) {
+			return "The JSON names another template: go to its form, and seal the value there.";
+		}
 		try {
-			const message = await seal(await import("../vendor/age.js"), key, {name, workspace, value});
+			const message = await seal(await import("../vendor/age.js"), key, use, value);
 			this.snapshot.set("sealed_vars", (this.snapshot.get("sealed_vars") ?? new Map()).set(name, message));
+			this.sealedFor[name] = {...use, message};
 		} catch (error) {
 			return error.message;
 		}
-		this.sealedFor[name] = workspace;
 		this.snapshot.get("terraform_vars")?.delete(name);
 		drafts.remember(cluster, fingerprint);
 		return "";

@@ -61,24 +61,24 @@ function begun(page) {
 	return el("div", {class: "alert", "data-kind": "info"}, el("div", {}, el("p", {}, "Filled in as you left it in this tab."), el("p", {}, button("Begin anew", () => {
 		drafts.drop(page.form.dataset.draft);
 		page.form.reset();
-		page.sealedFor = {};
+		page.sealedFor = JSON.parse(page.form.dataset.sealedFor);
 		page.area.value = page.begun;
 		page.fromJSON();
 	}))));
 }
 
 // sealing says to whose key, and how to find out whether it is theirs.
-function sealing({key, fingerprint, cluster}) {
+function sealing({key, fingerprint, cluster, repo}) {
 	if (!key) {
 		return el("div", {class: "alert", "data-kind": "warning"}, el("div", {}, el("p", {}, el("strong", {}, `The cluster ${cluster} has no key yet, so nothing can be sealed to it.`)),
 			el("p", {}, "An agent brings one when it first registers: start an agent there, then load this page again. Until then what you fill in stays in this tab.")));
 	}
 	const other = drafts.remembered(cluster, fingerprint);
 	return el("div", {class: "stack tight"},
-		el("p", {class: "muted"}, "Sealed in this browser, so that only the agents of ", el("strong", {}, cluster), " can read them. Their key is"),
+		el("p", {class: "muted"}, "Sealed in this browser, so that only the agents of ", el("strong", {}, cluster), " can read them, and only for this workspace and template. Their key is"),
 		el("p", {}, el("code", {class: "break", id: "fingerprint"}, fingerprint)),
 		el("details", {}, el("summary", {class: "small"}, "Is it theirs?"), el("p", {class: "help"}, "Compare it with what ", el("code", {}, "tendril doctor"), " says on the agent's machine. ",
-			"On the command line, ", el("code", {class: "break"}, `trellis seal NAME --cluster ${cluster} --fingerprint ${fingerprint}`), " refuses any other key.")),
+			"On the command line, ", el("code", {class: "break"}, `trellis seal NAME --cluster ${cluster} --workspace NAME --repo ${repo} --fingerprint ${fingerprint}`), " refuses any other key.")),
 		other && el("div", {class: "alert", "data-kind": "error", role: "alert"}, el("div", {}, el("p", {}, el("strong", {}, "This is another key than the one that you sealed to before.")),
 			el("p", {}, "It was ", el("code", {class: "break"}, other), ". Ask who runs the agents whether they have changed it, before you type a secret here."))));
 }

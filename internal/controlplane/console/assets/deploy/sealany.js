@@ -20,7 +20,7 @@ export class SealAny {
 			});
 		}
 		this.element = el("details", {class: "fold"}, el("summary", {}, "Seal another variable"), el("div", {class: "stack"},
-			el("p", {class: "help"}, "A text that only the cluster's agents are to read. The template should declare the variable sensitive, or Terraform itself shows it in plans."),
+			el("p", {class: "help"}, "A text that only the cluster's agents can read, for this workspace and template. The template should declare the variable sensitive, or Terraform itself shows it in plans."),
 			el("div", {class: "field"}, el("label", {for: "seal-name"}, "Variable"), this.name),
 			el("div", {class: "field"}, el("label", {for: "seal-value"}, "Its value"), this.value), this.error, el("p", {class: "actions"}, go), this.list));
 	}

@@ -1,7 +1,8 @@
 // Seals a variable's value to a cluster's key as "trellis seal" does: an armoured
-// age message of {"v":1,"name":…,"workspace":…,"value":…}. Only the cluster's
-// agents can open it, and only for a variable of that name. Knows nothing of the
-// page, and where the message goes.
+// age message of {"v":2,"cluster":…,"workspace":…,"repo":…,"name":…,"value":…}.
+// Only the cluster's agents can open it, and only for that variable, in that
+// workspace, for a template of that repository. Knows nothing of the page, and
+// where the message goes.
 import {Num, write} from "./json.js";
 
 const MOST = 16 << 10; // bytes of a message: seal.MaxVariable
@@ -43,17 +44,21 @@ function first(values, problem) {
 	return "";
 }
 
-// seal makes the message. age is the module of that name.
-export async function seal(age, key, {name, workspace, value}) {
+// seal makes the message. age is the module of that name; use has the cluster's
+// name, the workspace's, the template's repository in its canonical form, and the
+// variable's name.
+export async function seal(age, key, use, value) {
+	for (const part of ["cluster", "workspace", "repo", "name"]) {
+		if (!use[part]) {
+			throw new Error(`nothing is sealed without the ${part === "repo" ? "template's repository" : part} that it is for`);
+		}
+	}
 	const problem = tooShort(value);
 	if (problem) {
 		throw new Error(problem);
 	}
-	const inside = new Map([["v", new Num("1")], ["name", name]]);
-	if (workspace) {
-		inside.set("workspace", workspace);
-	}
-	inside.set("value", value);
+	const {cluster, workspace, repo, name} = use;
+	const inside = new Map([["v", new Num("2")], ...Object.entries({cluster, workspace, repo, name, value})]);
 	const to = new age.Encrypter();
 	to.addRecipient(key);
 	const message = age.armor.encode(await to.encrypt(write(inside, "")));

@@ -141,6 +141,30 @@ export class Lines {
 		return this.errors.values[n] === 1;
 	}
 
+	// place says where a line is in the log: it is the nth that began in that row.
+	place(n) {
+		const seq = this.seq(n);
+		return {seq, nth: n - this.firstOf(seq) + 1};
+	}
+
+	// range is the lines between two places (see links.js), in order; null while
+	// one of them is not here. whole: nothing more will come for now.
+	range(places, whole) {
+		const ends = places.map(({line, seq, nth}) => {
+			const here = line !== undefined ? line <= this.length : seq <= this.last;
+			if (!here && !whole || this.length === 0) {
+				return -1;
+			}
+			let n = line - 1;
+			if (line === undefined) {
+				const first = this.firstOf(seq);
+				n = Math.max(first, Math.min(first + nth, this.firstOf(seq + 1)) - 1);
+			}
+			return Math.min(n, this.length - 1);
+		});
+		return ends.includes(-1) ? null : [Math.min(...ends), Math.max(...ends)];
+	}
+
 	// firstOf is the first line that began in that row or a later one.
 	firstOf(seq) {
 		let low = 0, high = this.length;

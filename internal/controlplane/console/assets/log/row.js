@@ -2,6 +2,7 @@
 // and how it looks by classes and colours set one by one, so that nothing in it
 // can be more than text.
 
+import {hashOf} from "./links.js";
 import {pieces, shown} from "./ansi.js";
 import {css, styleOf} from "./style.js";
 
@@ -79,7 +80,9 @@ function dress(e, s) {
 		e.classList.add("ansi-inverse");
 	}
 	colour(e, "f", fg);
-	colour(e, "b", bg);
+	if (bg !== fg) { // else it could not be read
+		colour(e, "b", bg);
+	}
 }
 
 function colour(e, kind, value) {
@@ -111,7 +114,7 @@ export function row(lines, n, options) {
 		return r;
 	}
 	const line = element("div", "log-line"), number = element("a", "log-number", String(n + 1));
-	number.href = "#L" + (n + 1);
+	number.href = hashOf(lines, [n, n]);
 	number.tabIndex = -1; // or a tab through the page is one through the log
 	line.append(number);
 	if (options.times) {

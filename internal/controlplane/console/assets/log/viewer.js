@@ -6,7 +6,7 @@ import {plain} from "./ansi.js";
 import {Announcer} from "./announce.js";
 import {firstError} from "./errors.js";
 import {Lines} from "./lines.js";
-import {hashOf, extended, selection} from "./links.js";
+import {extended, hashOf, places} from "./links.js";
 import {Search} from "./search.js";
 import {Source} from "./source.js";
 import {Stages} from "./stages.js";
@@ -31,9 +31,8 @@ export class Viewer {
 			head: (stage) => this.head(stage),
 		});
 		this.announcer = new Announcer(this.part("announce"), (n) => plain(this.lines.text(n)));
-		this.wanted = selection(location.hash);
+		this.wanted = places(location.hash);
 		if (this.wanted) {
-			this.view.selected = this.wanted;
 			this.view.following = false;
 		} else if (section.dataset.over !== undefined) {
 			this.view.following = false; // one begins to read at the top
@@ -50,7 +49,11 @@ export class Viewer {
 		this.source.over = section.dataset.over !== undefined;
 		toolbar(this);
 		this.part("lines").addEventListener("click", (event) => this.clicked(event));
-		addEventListener("hashchange", () => this.select(selection(location.hash), true));
+		addEventListener("hashchange", () => {
+			this.wanted = places(location.hash);
+			this.select(null, false);
+			this.reveal(true);
+		});
 		this.restage();
 		this.tell();
 		this.done = this.source.run();
@@ -60,20 +63,21 @@ export class Viewer {
 		const first = this.lines.append(row);
 		this.view.changed(first);
 		this.search.since(first);
-		if (this.wanted && this.lines.length > this.wanted[1]) {
-			this.reveal();
-		}
+		this.reveal(false);
 		this.soon ||= requestAnimationFrame(() => {
 			this.soon = 0;
 			this.tell();
 		});
 	}
 
-	// reveal shows the lines that the page's address names.
-	reveal() {
-		const [from] = this.wanted;
-		this.wanted = null;
-		this.view.show(Math.min(from, this.lines.length - 1));
+	// reveal selects and shows the lines that the page's address names, once they
+	// are here. whole: nothing more will come for now.
+	reveal(whole) {
+		const range = this.wanted && this.lines.range(this.wanted, whole);
+		if (range) {
+			this.wanted = null;
+			this.select(range, true);
+		}
 	}
 
 	// glance shows the end of a log of which the rest is still to come, without
@@ -92,9 +96,7 @@ export class Viewer {
 		if (this.state === "loading" || this.state === "reconnecting") {
 			this.state = "";
 		}
-		if (this.wanted && this.lines.length > 0) {
-			this.reveal();
-		}
+		this.reveal(true);
 		if (this.section.dataset.over !== undefined) {
 			this.seen = this.lines.length; // none of it is new
 		}
@@ -144,7 +146,7 @@ export class Viewer {
 		if (at.classList.contains("log-number")) {
 			event.preventDefault();
 			this.select(extended(this.view.selected, line, event.shiftKey), false);
-			history.replaceState(history.state, "", hashOf(this.view.selected));
+			history.replaceState(history.state, "", hashOf(this.lines, this.view.selected));
 		} else if (at.dataset.log === "stage") {
 			this.stages.toggle(at.dataset.key);
 			this.view.again();
@@ -196,7 +198,7 @@ export class Viewer {
 		const n = firstError(this.lines);
 		if (n >= 0) {
 			this.select([n, n], true);
-			history.replaceState(history.state, "", hashOf([n, n]));
+			history.replaceState(history.state, "", hashOf(this.lines, [n, n]));
 		}
 		return n >= 0;
 	}

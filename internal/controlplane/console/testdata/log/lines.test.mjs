@@ -6,7 +6,7 @@ import {endStyle, pieces, plain, shown} from "../../assets/log/ansi.js";
 import {firstError} from "../../assets/log/errors.js";
 import {Layout} from "../../assets/log/layout.js";
 import {Lines} from "../../assets/log/lines.js";
-import {extended, hashOf, selection} from "../../assets/log/links.js";
+import {extended, hashOf, places} from "../../assets/log/links.js";
 import {finder} from "../../assets/log/search.js";
 import {EventParser} from "../../assets/log/sse.js";
 import {Stages} from "../../assets/log/stages.js";
@@ -202,9 +202,29 @@ test("a line belongs to the last stage that began at its row", () => {
 });
 
 test("links name lines", () => {
-	assert.deepEqual([selection("#L3"), selection("#L9-L4"), selection("#L0"), selection("#Lx"), selection("")], [[2, 2], [3, 8], null, null, null]);
-	assert.deepEqual([hashOf([2, 2]), hashOf([3, 8])], ["#L3", "#L4-L9"]);
+	assert.deepEqual(places("#L12.3"), [{seq: 12, nth: 3}, {seq: 12, nth: 3}]);
+	assert.deepEqual(places("#L14.1-L12.3"), [{seq: 14, nth: 1}, {seq: 12, nth: 3}]);
+	assert.deepEqual(places("#L9-L4"), [{line: 9}, {line: 4}]);
+	assert.deepEqual(["#L0", "#L0.1", "#L1.0", "#Lx", "", "L1", "#L1-L2-L3"].map(places), Array(7).fill(null));
 	assert.deepEqual([extended([0, -1], 4, true), extended([4, 4], 2, true), extended([4, 4], 2, false)], [[4, 4], [2, 4], [2, 2]]);
+});
+
+test("a link to a line lands on it however much of the log is here", () => {
+	const rows = [row(1, "one\ntw"), row(2, "warned\n", "STDERR"), row(3, "o\nthree\nfour\n"), row(4, "five\n")];
+	const lines = made(rows);
+	for (let n = 0; n < lines.length; n++) {
+		for (let to = n; to < lines.length; to++) {
+			assert.deepEqual(lines.range(places(hashOf(lines, [n, to])), false), [n, to], hashOf(lines, [n, to]));
+		}
+	}
+	assert.equal(hashOf(lines, [3, 4]), "#L3.1-L3.2");
+	const some = made(rows.slice(0, 2));
+	assert.equal(some.range(places("#L3.1"), false), null); // not here yet
+	assert.deepEqual(made(rows.slice(0, 3)).range(places("#L3.1"), false), [3, 3]);
+	assert.deepEqual(some.range(places("#L3.1"), true), [2, 2]); // and will not come
+	assert.deepEqual(lines.range(places("#L3.9"), true), [4, 4]); // the row has fewer lines
+	assert.deepEqual([lines.range(places("#L2"), false), lines.range(places("#L9"), false), lines.range(places("#L9"), true)], [[1, 1], null, [5, 5]]);
+	assert.equal(new Lines().range(places("#L1.1"), true), null);
 });
 
 test("search takes a query by its letters unless it is a pattern", () => {
