@@ -20,8 +20,9 @@ func (a *app) adminCommand() *cobra.Command {
 		Long: `What only who owns the database can do, before anybody can log in to a server or when
 nobody can: it asks no server but opens the database that --database-url or
 TRELLIS_DATABASE_URL names, as its owner.`,
-		Args: verb,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  trellis admin init --database-url postgres://owner@db.example/tendril`,
+		Args:    verb,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.adminInitCommand(), a.adminTokenCommand())
 	return cmd

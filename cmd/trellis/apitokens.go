@@ -17,13 +17,13 @@ func (a *app) apiTokensCommand() *cobra.Command {
 		Long: `Lists and revokes your own API tokens, those of "trellis login" among them. A token
 cannot make others: do that on the server's account page.`,
 		Args: verb,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var list, revoke format
 	lists := &cobra.Command{
-		Use:   "list",
-		Short: "List your own API tokens",
-		Args:  none,
+		Use:     "list",
+		Short:   "List your own API tokens",
+		Example: `  trellis api-tokens list`,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			tokens, err := s.APITokens(ctx)
 			if err != nil {
@@ -38,9 +38,10 @@ cannot make others: do that on the server's account page.`,
 	}
 	addFormat(lists, &list)
 	revokes := &cobra.Command{
-		Use:   "revoke ID",
-		Short: "Revoke one of your own API tokens",
-		Args:  one("the token's id"),
+		Use:     "revoke ID",
+		Short:   "Revoke one of your own API tokens",
+		Example: `  trellis api-tokens revoke 3f0c2a10-6a2b-4f4e-9a58-0c1d2e3f4a5b`,
+		Args:    one("the token's id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			id, err := uuid.Parse(args[0])
 			if err != nil {

@@ -14,17 +14,18 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/exitcode"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
-// Exit codes, the same for every verb.
+// Exit codes; package exitcode says what they mean.
 const (
-	exitOK          = 0
-	exitFailed      = 1 // the provision failed or was cancelled, or the request was refused
-	exitUsage       = 2
-	exitUnreachable = 3
-	exitAwaits      = 4   // what was followed awaits a person's approval
-	exitInterrupted = 130 // Ctrl-C, as shells have it
+	exitOK          = exitcode.OK
+	exitFailed      = exitcode.Failed
+	exitUsage       = exitcode.Usage
+	exitUnreachable = exitcode.Unreachable
+	exitAwaits      = exitcode.Awaits
+	exitInterrupted = exitcode.Interrupted
 )
 
 // app is what the verbs share.
@@ -71,13 +72,10 @@ func (a *app) command() *cobra.Command {
 		Long: `trellis is Tendril's control plane. "trellis up" runs all of it on this machine;
 the other verbs ask it, or a server that you have logged in to (trellis login).
 
-  trellis demo       start everything, deploy a template, watch it run
+` + exitcode.Help(),
+		Example: `  trellis demo       start everything, deploy a template, watch it run
   trellis up         start everything and keep it running
-  trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
-
-Exit codes: 0 success, 1 the provision failed or was cancelled (or the request was
-refused), 2 wrong usage, 3 the control plane cannot be reached, 4 what was followed
-awaits approval.`,
+  trellis deploy --template hello --workspace demo/hello --var name=Ada --follow`,
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		Args:             verb,
@@ -106,7 +104,7 @@ func (a *app) addVerbs(root *cobra.Command) {
 		verbs []*cobra.Command
 	}{
 		{"Run it:", []*cobra.Command{a.upCommand(), a.linkCommand(), a.demoCommand(), a.serveCommand(), a.migrateCommand(), a.gcCommand(), a.adminCommand(), a.envCommand()}},
-		{"Who you are, and where:", []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.contextsCommand(), a.whoamiCommand(), a.apiTokensCommand(), a.openCommand()}},
+		{"Who you are, and where:", []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.contextsCommand(), a.whoamiCommand(), a.apiTokensCommand(), a.keysCommand(), a.openCommand()}},
 		{"Deploy and watch:", []*cobra.Command{
 			a.deployCommand(), a.planCommand(), a.sealCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.approveCommand(), a.rejectCommand(),
 			a.cancelCommand(), a.retryCommand(),
@@ -115,16 +113,28 @@ func (a *app) addVerbs(root *cobra.Command) {
 			a.workspacesCommand(), a.outputsCommand(), a.resourcesCommand(), a.driftCommand(), a.stateCommand(), a.destroyCommand(),
 			a.lockCommand(), a.unlockCommand(), a.releaseCommand(),
 		}},
-		{"Look after it:", []*cobra.Command{a.clustersCommand(), a.templatesCommand(), a.membersCommand(), a.webhooksCommand(), a.auditCommand()}},
+		{"Look after it:", []*cobra.Command{a.clustersCommand(), a.templatesCommand(), a.membersCommand(), a.invitationsCommand(), a.webhooksCommand(), a.auditCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, v := range group.verbs {
 			v.GroupID = group.title
+			listAlone(v)
 		}
 		root.AddCommand(group.verbs...)
 	}
 	root.AddCommand(a.versionCommand(), a.tendrilCommand(), a.inspectTemplateCommand())
 	a.complete(root)
+}
+
+// listAlone has a verb that can list do so when it is called alone.
+func listAlone(cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		if child.Name() == "list" && child.Args(child, nil) == nil {
+			cmd.RunE = child.RunE
+			cmd.Example = cmp.Or(cmd.Example, strings.TrimSuffix(child.Example, " list"))
+			cmd.Flags().AddFlagSet(child.Flags())
+		}
+	}
 }
 
 // outcome is an exit code whose reason has been told already.
@@ -141,7 +151,7 @@ func (a *app) exit(cmd *cobra.Command, err error) int {
 		return int(told)
 	}
 	// A database is tried with TLS and without, and says the same of both.
-	a.say("Error: %s", plain(strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "\n"), a.err.tty))
+	a.say("Error: %s", strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "\n"))
 	_, wrong := errors.AsType[*usageError](err)
 	_, notOne := errors.AsType[*store.NotProvisionError](err)
 	_, noContext := errors.AsType[*contexts.UnknownError](err)
@@ -173,12 +183,12 @@ func isBadSnapshot(err error) bool {
 
 // say writes one message to the person.
 func (a *app) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.err, format+"\n", args...) // nobody is left to tell
+	_, _ = io.WriteString(a.err, a.err.fit(fmt.Sprintf(format, args...))+"\n") // nobody is left to tell
 }
 
 // print writes a line of what was asked for.
 func (a *app) print(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.out, format+"\n", args...)
+	_, err := io.WriteString(a.out, a.out.fit(fmt.Sprintf(format, args...))+"\n")
 	return err
 }
 

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -151,10 +153,10 @@ var planMarks = map[string][2]string{
 // what is printed.
 func (a *app) showPlan(p store.Provision, out format) error {
 	if out == "json" {
-		_, err := fmt.Fprint(a.err, a.planText(p))
+		_, err := io.WriteString(a.err, a.err.fit(a.planText(p)))
 		return err
 	}
-	_, err := fmt.Fprint(a.out, a.planText(p))
+	_, err := io.WriteString(a.out, a.out.fit(a.planText(p)))
 	return err
 }
 
@@ -184,16 +186,16 @@ func (a *app) planText(p store.Provision) string {
 func (a *app) changeLines(change provision.PlannedChange) string {
 	var text strings.Builder
 	mark, colour := planMarks[change.Action][0], planMarks[change.Action][1]
-	line := fmt.Sprintf("%1s %s (%s)", mark, plain(change.Address, true), change.Action)
+	line := fmt.Sprintf("%1s %s (%s)", mark, printable.Text(change.Address), change.Action)
 	if change.From != "" {
-		line += ", before " + plain(change.From, true)
+		line += ", before " + printable.Text(change.From)
 	}
 	if change.ID != "" {
-		line += ", id " + plain(change.ID, true)
+		line += ", id " + printable.Text(change.ID)
 	}
 	text.WriteString("  " + a.out.paint(colour, line) + "\n")
 	for _, attribute := range change.Attributes {
-		fmt.Fprintf(&text, "      %s\n", plain(attributeLine(attribute), true))
+		fmt.Fprintf(&text, "      %s\n", printable.Text(attributeLine(attribute)))
 	}
 	if change.Truncated > 0 {
 		fmt.Fprintf(&text, "      … and %d more attributes\n", change.Truncated)

@@ -18,7 +18,6 @@ func (a *app) clustersCommand() *cobra.Command {
 		Use:   "clusters",
 		Short: "Make, list and pause clusters, set their policy and tokens",
 		Args:  verb,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.clustersCreateCommand(), a.clustersListCommand(), a.clustersPauseCommand(true), a.clustersPauseCommand(false), a.clustersRotateCommand(), a.clustersTokensCommand(), a.clustersPolicyCommand())
 	return cmd

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -58,10 +59,12 @@ so does what an agent's configuration asks for.`,
 		case out == "json":
 			return a.printJSON(policy)
 		}
-		table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintf(table, "Cluster\t%s\nApproval\t%s\nApprovers\t%s\nFour eyes\t%t\nExpiry\t%s\n", // Flush tells of errors
+		var text strings.Builder
+		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintf(table, "Cluster\t%s\nApproval\t%s\nApprovers\t%s\nFour eyes\t%t\nExpiry\t%s", // to memory
 			c.Name, policy.Approval, policy.Approvers, policy.FourEyes, policy.ApprovalExpiry)
-		return table.Flush()
+		_ = table.Flush() // likewise
+		return a.print("%s", text.String())
 	})
 	flags.StringVar(&approval, "approval", "", "which plans wait for approval: never, destructive (those that destroy, replace or forget something) or always")
 	flags.StringVar(&approvers, "approvers", "", "the least role of who may approve: operator or admin")

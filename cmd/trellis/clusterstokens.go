@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,18 +13,19 @@ import (
 
 func (a *app) clustersTokensCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "tokens",
-		Short: "List and revoke the tokens of a cluster's agents",
-		Args:  verb,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "tokens [NAME|ID]",
+		Short:   "List and revoke the tokens of a cluster's agents",
+		Example: `  trellis clusters tokens prod`,
+		Args:    atMostOne("a cluster's name or id"),
 	}
 	var list, revoke format
 	lists := &cobra.Command{
-		Use:   "list NAME|ID",
-		Short: "List the agent tokens of a cluster",
-		Args:  one("a cluster's name or id"),
+		Use:     "list [NAME|ID]",
+		Short:   "List the agent tokens of a cluster; default: the only cluster's",
+		Example: `  trellis clusters tokens list prod`,
+		Args:    atMostOne("a cluster's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
-			c, err := s.FindCluster(ctx, args[0])
+			c, err := s.FindCluster(ctx, strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -67,5 +69,6 @@ func (a *app) clustersTokensCommand() *cobra.Command {
 	}
 	addFormat(revokes, &revoke)
 	cmd.AddCommand(lists, revokes)
+	listAlone(cmd)
 	return cmd
 }

@@ -30,19 +30,17 @@ TRELLIS_TOKEN or TRELLIS_TOKEN_FILE), by a data directory that is named, by the 
 context; else it is local.`,
 		Args: verb,
 	}
-	list := a.contextsListCommand()
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return list.RunE(cmd, args) }
-	cmd.Flags().AddFlag(list.Flags().Lookup("output"))
-	cmd.AddCommand(list, a.contextsUseCommand(), a.contextsRemoveCommand())
+	cmd.AddCommand(a.contextsListCommand(), a.contextsUseCommand(), a.contextsRemoveCommand())
 	return cmd
 }
 
 func (a *app) contextsListCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the servers that you are logged in to",
-		Args:  none,
+		Use:     "list",
+		Short:   "List the servers that you are logged in to",
+		Example: `  trellis contexts list`,
+		Args:    none,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := a.listContexts()
 			if err != nil {
@@ -82,11 +80,10 @@ func (a *app) listContexts() ([]shownContext, error) {
 func (a *app) contextsUseCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:               "use NAME",
-		Short:             "Have another server asked from now on",
-		Example:           "  trellis contexts use local",
-		Args:              one("the context's name"),
-		ValidArgsFunction: a.completeContexts,
+		Use:     "use NAME",
+		Short:   "Have another server asked from now on",
+		Example: "  trellis contexts use local",
+		Args:    one("the context's name"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var chosen contexts.Context
 			err := contexts.Update(contexts.Path(a.getenv), func(f *contexts.File) (err error) {
@@ -109,11 +106,11 @@ func (a *app) contextsUseCommand() *cobra.Command {
 func (a *app) contextsRemoveCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:               "remove NAME",
-		Short:             "Forget a server and its token; see also trellis logout",
-		Long:              `Forgets a server and its token, without asking the server. "trellis logout" revokes the token as well.`,
-		Args:              one("the context's name"),
-		ValidArgsFunction: a.completeContexts,
+		Use:     "remove NAME",
+		Short:   "Forget a server and its token; see also trellis logout",
+		Long:    `Forgets a server and its token, without asking the server. "trellis logout" revokes the token as well.`,
+		Example: `  trellis contexts remove trellis.example`,
+		Args:    one("the context's name"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			gone, err := a.forget(args[0])
 			if err != nil {
@@ -144,11 +141,11 @@ func (a *app) forget(name string) (gone contexts.Context, err error) {
 func (a *app) logoutCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:               "logout [CONTEXT]",
-		Short:             "Revoke the token of a server, and forget it",
-		Long:              `Revokes the token that "trellis login" has kept of a server, the current one unless another is named, and forgets it.`,
-		Args:              atMostOne("a context's name"),
-		ValidArgsFunction: a.completeContexts,
+		Use:     "logout [CONTEXT]",
+		Short:   "Revoke the token of a server, and forget it",
+		Long:    `Revokes the token that "trellis login" has kept of a server, the current one unless another is named, and forgets it.`,
+		Example: `  trellis logout trellis.example`,
+		Args:    atMostOne("a context's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.untilInterrupted(cmd, func(ctx context.Context) error { return a.logout(ctx, args, out) })
 		},

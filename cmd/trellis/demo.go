@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"time"
 
@@ -33,10 +34,15 @@ func (a *app) demoCommand() *cobra.Command {
 		Short: "Start everything, deploy the template hello, watch it run",
 		Long: `Deploys the sample template hello and shows its log while Terraform runs. It uses
 the instance that runs on the data directory, else starts one and ends it
-afterwards. The exit code is the provision's.`,
-		Example: `  trellis demo`,
-		Args:    none,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd, flags) },
+afterwards. The exit code is the provision's.
+
+An instance that it starts leaves nothing behind: its data is in a temporary
+directory, which is removed at the end. With --data-dir (TRELLIS_DATA_DIR) or a
+database of yours, the data is kept.`,
+		Example: `  trellis demo
+  trellis demo --data-dir look`,
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd, flags) },
 	}
 	flags.add(cmd, "127.0.0.1:0") // any free port: nobody has to know it
 	return cmd
@@ -45,7 +51,12 @@ afterwards. The exit code is the provision's.`,
 func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
 	signals := catchSignals()
 	defer signal.Stop(signals)
-	stack, err := a.startStack(cmd.Context(), signals, flags)
+	remove, err := a.throwaway(cmd, &flags)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()            // after everything has ended
+	stack, err := a.startStack(cmd.Context(), signals, flags, nil) // nothing is left behind, and so no key
 	var runtime instance.Runtime
 	if inUse, ok := errors.AsType[*devstack.InUseError](err); ok {
 		a.say("Using the instance that runs on %s (process %d).", a.dataDir, inUse.PID)
@@ -80,6 +91,33 @@ func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
 	}
 	defer s.Close()
 	return a.deployHello(ctx, cmd, s, stack != nil)
+}
+
+// throwaway has a demo that starts an instance of its own keep its data in a
+// temporary directory, unless a person has said where the data is. It returns what
+// removes that.
+func (a *app) throwaway(cmd *cobra.Command, flags *upFlags) (remove func() error, err error) {
+	given, err := a.givenDatabase()
+	if err != nil {
+		return nil, err
+	}
+	if cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "" || given != "" || devstack.InUse(a.dataDir) {
+		return func() error { return nil }, nil
+	}
+	dir, err := os.MkdirTemp("", "trellis-demo-")
+	if err == nil && os.Geteuid() == 0 {
+		err = os.Chmod(dir, 0o711) //nolint:gosec // PostgreSQL runs as another user, below
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the demo: %w; name one with --data-dir", err)
+	}
+	a.dataDir, flags.throwaway = dir, true
+	return func() error {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the demo's data: %w; remove %s yourself", err, dir)
+		}
+		return nil
+	}, nil
 }
 
 // deployHello deploys and follows. A demo that is interrupted takes its

@@ -20,19 +20,21 @@ func (a *app) deployCommand() *cobra.Command {
 workspace (the Terraform state) that it belongs to. Deploying to the same
 workspace again updates what is there.
 
-The value of --var is read as JSON if it is a JSON number, true, false, null,
-list or object; anything else is a text, quotes and all. For a text that looks
-like a number and for lists of some length use --var-file: one JSON object of
-variables, "-" for standard input. --var beats --var-file, and later ones beat
-earlier ones.
+The value of --var is text, converted where the template declares a number or a
+boolean: --var name=1.10 stays 1.10 for a string. A list, an object or null is given
+by --var-json. A --var-file holds one JSON object of variables; "-" reads standard
+input. --var-json wins over --var, --var over --var-file, and later ones win.
 
 A variable that the template declares sensitive is taken sealed only (unless the
-agent's policy.plain_sensitive admits plain ones): see "trellis seal --help".`,
+agent's policy.plain_sensitive admits plain ones). It is sealed for this cluster,
+workspace and template, and opens for no other: see "trellis seal --help".`,
 		Example: `  trellis deploy --template hello --workspace demo/hello --var name=Ada --follow
   trellis deploy --template fleet --workspace demo/fleet --var ships=40
   trellis deploy --repo https://github.com/acme/network --version v1.2.0 \
       --path vpc --workspace acme/prod --var-file prod.tfvars.json \
-      --var 'zones=["a","b"]'
+      --var-json 'zones=["a","b"]'
+  trellis seal db_password --template app --workspace acme/prod \
+      > db_password.age
   trellis deploy --template app --workspace acme/prod \
       --sealed-var db_password=db_password.age`,
 	})
@@ -52,7 +54,7 @@ and state. Nothing is approved by it and nothing waits for it.`,
 // requestCommand is a verb that names a template and what to do with it.
 func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) *cobra.Command {
 	r := deployRequest{operation: operation, by: "trellis " + strings.Fields(cmd.Use)[0]}
-	var vars, files []string
+	var vars variableFlags
 	var sealed sealedFlags
 	var follow bool
 	var out format
@@ -61,13 +63,15 @@ func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) 
 		if err := followOrJSON(follow, out); err != nil {
 			return err
 		}
-		if r.vars, err = a.readVariables(files, vars); err != nil {
+		if r.vars, err = a.readVariables(vars); err != nil {
 			return err
 		}
 		if r.sealed, err = sealed.read(); err != nil {
 			return err
 		}
-		r.requesterKey = sealed.requesterKey
+		if r.requesterKey, err = a.requester(sealed.requesterKey); err != nil {
+			return err
+		}
 		queued, err := a.queue(ctx, s, r)
 		if err != nil {
 			return err
@@ -81,8 +85,7 @@ func (a *app) requestCommand(operation provision.Operation, cmd *cobra.Command) 
 	flags.StringVar(&r.path, "path", "", "directory of the template within the repository")
 	flags.StringVar(&r.workspace, "workspace", "", "state that this belongs to, such as acme/prod; default: the variables project_name/environment")
 	flags.StringVar(&r.cluster, "cluster", "", "name or id of the cluster; default: the only one")
-	flags.StringArrayVar(&vars, "var", nil, "variable as NAME=VALUE (repeatable)")
-	flags.StringArrayVar(&files, "var-file", nil, "JSON file of variables (repeatable)")
+	vars.addFlags(cmd)
 	sealed.addFlags(cmd)
 	r.addFlags(cmd, operation)
 	addFollow(cmd, &follow, &out)

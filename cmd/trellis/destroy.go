@@ -11,11 +11,13 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
 func (a *app) destroyCommand() *cobra.Command {
 	var c choices
+	var sealed sealedFlags
 	var follow, yes bool
 	var out format
 	cmd := &cobra.Command{
@@ -23,7 +25,8 @@ func (a *app) destroyCommand() *cobra.Command {
 		Short: "Queue the destruction of everything in a workspace",
 		Long: `Queues the destruction of everything that the workspace's state records, with the
 template and the variables of its newest deploy. With --target it is confined to the
-resources named.
+resources named. Where a value of that deploy was sealed the old way, or for a name
+that the workspace no longer has, --sealed-var gives it sealed again.
 
 On a terminal it asks for the workspace's name; elsewhere --yes is needed. Where the
 cluster wants it, a person must approve the plan first.`,
@@ -34,6 +37,10 @@ cluster wants it, a person must approve the plan first.`,
 			if err := followOrJSON(follow, out); err != nil {
 				return err
 			}
+			again, err := sealed.read()
+			if err != nil {
+				return err
+			}
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -41,7 +48,10 @@ cluster wants it, a person must approve the plan first.`,
 			if err := a.confirm(yes, w.Name, fmt.Sprintf("This destroys %s in workspace %s on cluster %s.", extent(c.targets), w.Name, w.Cluster)); err != nil {
 				return err
 			}
-			queued, err := a.queueAgain(ctx, s, w, provision.OperationDestroy, c, "trellis destroy")
+			queued, err := a.queueOn(ctx, s, w, provision.OperationDestroy, "trellis destroy", func(asked *provision.Snapshot) {
+				c.put(asked)
+				asked.SealedVars = withSealed(asked.SealedVars, again)
+			})
 			if err != nil {
 				return err
 			}
@@ -50,6 +60,7 @@ cluster wants it, a person must approve the plan first.`,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	c.addFlags(cmd, provision.OperationDestroy)
+	sealed.addMessages(cmd)
 	addFollow(cmd, &follow, &out)
 	return cmd
 }
@@ -70,7 +81,7 @@ func (a *app) confirm(yes bool, word, what string) error {
 		return wrongUsage("%s Say --yes, for nobody can be asked here", what)
 	}
 	a.say("%s", what)
-	_, _ = fmt.Fprintf(a.err, "Type %s to go on: ", word) // what is not seen is not answered
+	_, _ = fmt.Fprintf(a.err, "Type %s to go on: ", printable.Text(word)) // what is not seen is not answered
 	answer, err := bufio.NewReader(a.in).ReadString('\n')
 	if strings.TrimSpace(answer) != word || err != nil && answer == "" {
 		a.say("Nothing was done.")
@@ -101,6 +112,9 @@ func (a *app) queueOn(ctx context.Context, s *client.Client, w store.Workspace, 
 		Meta: map[string]json.RawMessage{"triggered_by": jsonText(by)},
 	}
 	change(&asked)
+	if err := before.SealedElsewhere(asked); err != nil {
+		return store.Deployed{}, err
+	}
 	data, err := json.Marshal(asked)
 	if err != nil {
 		return store.Deployed{}, fmt.Errorf("encode the request: %w", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -109,7 +110,7 @@ func (a *app) printDrift(cmd *cobra.Command, d store.Drift) error {
 	for _, change := range d.Changes {
 		text.WriteString(a.changeLines(change))
 	}
-	_, err := fmt.Fprint(a.out, text.String())
+	_, err := io.WriteString(a.out, a.out.fit(text.String()))
 	return err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -20,16 +22,15 @@ import (
 type follower struct {
 	app    *app
 	screen *screen
-	told   string        // the reason for waiting that was told last
-	lines  *json.Encoder // where rows are wanted as JSON; else nil
+	told   string // the reason for waiting that was told last
+	json   bool   // rows are wanted as such
 }
 
 func (a *app) newFollower(out format) *follower {
 	f := &follower{app: a, screen: newScreen(a.out)}
 	if out == "json" {
 		f.screen = newScreen(a.err) // for how far it is
-		f.lines = json.NewEncoder(a.out)
-		f.lines.SetEscapeHTML(false)
+		f.json = true
 	}
 	return f
 }
@@ -53,8 +54,13 @@ func (a *app) await(ctx context.Context, s *client.Client, id uuid.UUID) (ended 
 // line shows a row of the log.
 func (f *follower) line(row store.LogRow) error {
 	var err error
-	if f.lines != nil {
-		err = f.lines.Encode(row)
+	if f.json {
+		var line bytes.Buffer
+		encoder := json.NewEncoder(&line)
+		encoder.SetEscapeHTML(false)
+		if err = encoder.Encode(row); err == nil {
+			_, err = f.app.out.Write(printable.JSON(line.Bytes()))
+		}
 	} else {
 		err = f.screen.write(row.Stream, row.Text)
 	}
@@ -79,7 +85,7 @@ func (f *follower) progress(p store.Provision) error {
 		}
 	}
 	f.told = why
-	return f.screen.show(plain(statusLine(p), true))
+	return f.screen.show(printable.Text(statusLine(p)))
 }
 
 // statusLine says in one line how far a provision has come.
@@ -152,15 +158,15 @@ func (a *app) conclude(p store.Provision) error {
 	if p.Status == provision.Cancelled {
 		verb = "was cancelled"
 	}
-	a.say("%s", a.err.paint(red, fmt.Sprintf("Provision %d %s%s%s", p.Number, verb, took, problemOf(p, a.err.tty))))
+	a.say("%s", a.err.paint(red, fmt.Sprintf("Provision %d %s%s%s", p.Number, verb, took, problemOf(p))))
 	return outcome(exitFailed)
 }
 
 // problemOf is what went wrong, to follow "failed".
-func problemOf(p store.Provision, tty bool) string {
+func problemOf(p store.Provision) string {
 	text := "."
 	if p.ErrorMessage != nil && *p.ErrorMessage != "" {
-		text = ": " + plain(*p.ErrorMessage, tty)
+		text = ": " + printable.Text(*p.ErrorMessage)
 	}
 	if p.ErrorCode != nil && p.Status != provision.Cancelled {
 		text = " (" + *p.ErrorCode + ")" + text

@@ -96,6 +96,43 @@ func TestDemo(t *testing.T) {
 	trellis(t, "status", "--data-dir", dir).want(t, "status after a demo", exitOK, "demo/hello")
 }
 
+// A demo that is given no data directory leaves nothing behind, whether it ends by
+// itself or is interrupted: no process, no file.
+func TestDemoLeavesNothing(t *testing.T) {
+	t.Parallel()
+	if err := os.Chmod(filepath.Dir(binary(t)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	top := pgtest.Dir(t)
+	temporary, home := filepath.Join(top, "tmp"), filepath.Join(top, "home")
+	if err := errors.Join(os.Mkdir(temporary, 0o700), os.Mkdir(home, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	own(t, top)
+	env := []string{"HOME=" + home, "TMPDIR=" + temporary, "TRELLIS_DATA_DIR="}
+	nothingLeft := func(how string) {
+		t.Helper()
+		nothingLives(t, top)
+		for _, dir := range []string{temporary, home} {
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("a demo that %s left %v in %s, %v", how, left, dir, err)
+			}
+		}
+	}
+	ordinary(t, top, home, env, "demo").want(t, "demo", exitOK, "step 8 of 8: growing", "Provision 1 succeeded")
+	nothingLeft("has ended")
+	if os.Geteuid() == 0 { // as root PostgreSQL runs as another user
+		if err := errors.Join(os.Chmod(temporary, 0o711), os.Chmod(home, 0o711), os.Chown(temporary, 0, 0), os.Chown(home, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := beginEnv(t, append(env, "XDG_STATE_HOME=", "XDG_DATA_HOME="), "demo")
+	s.await(t, "step 1 of 8")
+	s.signal(os.Interrupt)
+	s.end(t)
+	nothingLeft("was interrupted")
+}
+
 // A parent that is killed takes everything with it, and the next start goes on.
 func TestKilledUp(t *testing.T) {
 	t.Parallel()

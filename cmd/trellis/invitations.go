@@ -11,6 +11,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
 // withRole wants two arguments, whom first names and a role.
@@ -29,20 +30,21 @@ func withRole(first string) cobra.PositionalArgs {
 func (a *app) membersInviteCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "invite EMAIL ROLE",
-		Short: "Have whoever signs in with an e-mail address become a member",
-		Long: `Has whoever signs in with that e-mail address, if the issuer of identities says that it
-is verified, become a member: a viewer, an operator or an admin. Who has signed in with
-it already is one at once. No mail is sent: tell them yourself where to sign in.`,
+		Use:   "invite WHO ROLE",
+		Short: "Invite someone by e-mail",
+		Long: `Invites a person to the organisation as a viewer, an operator or an admin. They join when
+they sign in and accept, in the console or by "trellis invitations accept". WHO is an
+e-mail address, which their issuer of identities must have verified, or a user's id. No
+mail is sent: tell them yourself where to sign in.`,
 		Example: `  trellis members invite ada@example.com operator`,
-		Args:    withRole("an e-mail address"),
+		Args:    withRole("an e-mail address or a user's id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			id, err := s.Invite(ctx, args[0], args[1])
 			if err != nil {
 				return err
 			}
-			return a.answer(out, map[string]any{"id": id, "email": args[0], "role": args[1]}, "%s is invited as %s: have them sign in at %s. Take it back:  %s",
-				plain(args[0], a.out.tty), args[1], s.URL(), a.hint(cmd, "members uninvite "+quote(args[0])))
+			return a.answer(out, map[string]any{"id": id, "who": args[0], "role": args[1]}, "%s is invited as %s: have them sign in at %s and accept. Revoke it:  %s",
+				printable.Text(args[0]), args[1], s.URL(), a.hint(cmd, "members uninvite "+quote(args[0])))
 		}),
 	}
 	addFormat(cmd, &out)
@@ -52,9 +54,10 @@ it already is one at once. No mail is sent: tell them yourself where to sign in.
 func (a *app) membersInvitationsCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "invitations",
-		Short: "List the invitations that nobody has accepted",
-		Args:  none,
+		Use:     "invitations",
+		Short:   "List the invitations that nobody has accepted",
+		Example: `  trellis members invitations`,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Invitations(ctx)
 			if err != nil {
@@ -63,10 +66,13 @@ func (a *app) membersInvitationsCommand() *cobra.Command {
 			var rows []string
 			for _, i := range list {
 				ends := i.ExpiresAt.Local().Format(time.DateTime)
-				if i.Expired {
-					ends = "has expired"
+				switch {
+				case i.Declined:
+					ends = "declined"
+				case i.Expired:
+					ends = "expired"
 				}
-				rows = append(rows, row(i.Email, i.Role, ends))
+				rows = append(rows, row(i.Invitee(), i.Role, ends))
 			}
 			return a.listing(out, list, "There is no open invitation.", "WHO\tROLE\tUNTIL", rows)
 		}),
@@ -78,25 +84,121 @@ func (a *app) membersInvitationsCommand() *cobra.Command {
 func (a *app) membersUninviteCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:     "uninvite EMAIL",
-		Short:   "Take an invitation back that nobody has accepted",
+		Use:     "uninvite WHO",
+		Short:   "Revoke an invitation that nobody has accepted",
 		Example: `  trellis members uninvite ada@example.com`,
-		Args:    one("an e-mail address"),
+		Args:    one("an e-mail address or a user's id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			list, err := s.Invitations(ctx)
 			if err != nil {
 				return err
 			}
-			n := slices.IndexFunc(list, func(i store.Invitation) bool { return strings.EqualFold(i.Email, args[0]) })
+			n := slices.IndexFunc(list, func(i store.Invitation) bool { return strings.EqualFold(i.Invitee(), args[0]) })
 			if n < 0 {
-				return &store.RefusedError{Code: "PT404", Reason: "invitation_not_found", Message: fmt.Sprintf("there is no open invitation of %q", args[0]), Hint: "trellis members invitations"}
+				return &store.RefusedError{Code: "PT404", Reason: "invitation_not_found", Message: fmt.Sprintf("there is no open invitation for %q", args[0]), Hint: "trellis members invitations"}
 			}
 			if err := s.RevokeInvitation(ctx, list[n].ID); err != nil {
 				return err
 			}
-			return a.answer(out, list[n], "The invitation of %s is taken back.", plain(list[n].Email, a.out.tty))
+			return a.answer(out, list[n], "Invitation of %s revoked.", printable.Text(list[n].Invitee()))
 		}),
 	}
 	addFormat(cmd, &out)
 	return cmd
+}
+
+// invitationsCommand is what a person does with the invitations that they got.
+func (a *app) invitationsCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "invitations",
+		Short: "List, accept and decline your invitations to organisations",
+		Example: `  trellis invitations
+  trellis invitations accept acme`,
+		Args: none,
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
+			list, err := s.OwnInvitations(ctx)
+			if err != nil {
+				return err
+			}
+			var rows []string
+			for _, i := range list {
+				rows = append(rows, row(i.Org, i.Role, i.InvitedBy, i.ExpiresAt.Local().Format(time.DateTime), i.ID))
+			}
+			return a.listing(out, list, "You have no open invitation.", "ORGANISATION\tROLE\tINVITED BY\tUNTIL\tID", rows)
+		}),
+	}
+	addFormat(cmd, &out)
+	cmd.AddCommand(a.invitationsAcceptCommand(), a.invitationsDeclineCommand())
+	return cmd
+}
+
+func (a *app) invitationsAcceptCommand() *cobra.Command {
+	var out format
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "accept ORGANISATION",
+		Short: "Join an organisation that invited you",
+		Long: `Joins an organisation that invited you, in the role of the invitation. Its members see your
+name and e-mail address from then on. ORGANISATION is its name, or the invitation's id.`,
+		Example: `  trellis invitations accept acme`,
+		Args:    one("an organisation"),
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			i, err := findInvitation(ctx, s, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.confirm(yes, i.Org, fmt.Sprintf("You join %s as %s.", printable.Text(i.Org), i.Role)); err != nil {
+				return err
+			}
+			if err := s.AcceptInvitation(ctx, i.ID, i.Role); err != nil {
+				return err
+			}
+			return a.answer(out, i, "You are %s of %s now.", i.Role, printable.Text(i.Org))
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func (a *app) invitationsDeclineCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "decline ORGANISATION",
+		Short:   "Decline an invitation",
+		Example: `  trellis invitations decline acme`,
+		Args:    one("an organisation"),
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			i, err := findInvitation(ctx, s, args[0])
+			if err != nil {
+				return err
+			}
+			if err := s.DeclineInvitation(ctx, i.ID); err != nil {
+				return err
+			}
+			return a.answer(out, i, "You declined the invitation to %s.", printable.Text(i.Org))
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+// findInvitation returns the one open invitation to an organisation of that name,
+// or of that id.
+func findInvitation(ctx context.Context, s *client.Client, org string) (store.OwnInvitation, error) {
+	list, err := s.OwnInvitations(ctx)
+	if err != nil {
+		return store.OwnInvitation{}, err
+	}
+	list = slices.DeleteFunc(list, func(i store.OwnInvitation) bool {
+		return i.Org != org && !strings.EqualFold(i.ID.String(), org) && !strings.EqualFold(i.OrgID.String(), org)
+	})
+	switch len(list) {
+	case 1:
+		return list[0], nil
+	case 0:
+		return store.OwnInvitation{}, &store.RefusedError{Code: "PT404", Reason: "invitation_not_found", Message: fmt.Sprintf("you have no open invitation to %q", org), Hint: "trellis invitations"}
+	}
+	return store.OwnInvitation{}, &store.RefusedError{Code: "PT422", Reason: "invitation_ambiguous", Message: fmt.Sprintf("several organisations called %q invited you", org), Hint: "give the invitation's id: trellis invitations"}
 }

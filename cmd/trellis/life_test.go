@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,9 +15,10 @@ import (
 func TestLifeOfAWorkspace(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
-	up(t, dir)
+	own := []string{"TRELLIS_CONFIG=" + filepath.Join(t.TempDir(), "config.toml")} // and so one key
+	beginEnv(t, own, "up", "--data-dir", dir, "--listen", "127.0.0.1:0").await(t, "Ctrl-C ends everything.")
 	run := func(line string, more ...string) result {
-		return trellis(t, append(append(strings.Fields(line), more...), "--data-dir", dir)...)
+		return trellisEnv(t, own, append(append(strings.Fields(line), more...), "--data-dir", dir)...)
 	}
 	const hello = " --template hello --workspace life/one --var name=Ada --var steps=1 --var pause_seconds=0"
 

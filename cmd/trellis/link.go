@@ -38,7 +38,7 @@ of identities is away; the local user sees there what they are a member of.`,
 			if runtime, err := instance.ReadRuntime(a.dataDir); database == "" && err != nil {
 				return err
 			} else if database == "" || database == runtime.DatabaseURL {
-				url, database = cmp.Or(publicURL, runtime.URL), runtime.DatabaseURL
+				url, database = cmp.Or(publicURL, runtime.BrowserURL, runtime.URL), runtime.DatabaseURL
 			}
 			if url == "" {
 				return wrongUsage("--public-url is missing: how browsers reach the server of that database, such as https://tendril.example")

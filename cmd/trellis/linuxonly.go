@@ -16,7 +16,12 @@ const (
 // isAgentVerb reports whether cmd is one of the agent's own, which has exit
 // codes of its own.
 func isAgentVerb(cmd *cobra.Command) bool {
-	return cmd != nil && cmd.Parent() != nil && cmd.Parent().Name() == agentVerb
+	for ; cmd != nil && cmd.HasParent(); cmd = cmd.Parent() {
+		if cmd.Parent().Name() == agentVerb {
+			return true
+		}
+	}
+	return false
 }
 
 // linuxOnly is a verb of a system where it cannot be: it says so, whatever comes

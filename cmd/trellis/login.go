@@ -16,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -111,12 +112,12 @@ func (a *app) login(ctx context.Context, args []string, f loginFlags, out format
 	if out == "json" {
 		return a.printJSON(shownContext{Name: name, Current: true, Context: made})
 	}
-	if err := a.print("You are logged in to %s as %s; the context %s is the current one.", s.URL(), plain(me.Called(), a.out.tty), name); err != nil {
+	if err := a.print("You are logged in to %s as %s; the context %s is the current one.", s.URL(), printable.Text(me.Called()), name); err != nil {
 		return err
 	}
 	switch {
 	case len(me.Orgs) == 0:
-		a.say("You belong to no organisation there yet: have an admin invite you.")
+		a.say("You belong to no organisation there yet. Ask an admin to invite you, then accept:  trellis invitations")
 	case len(me.Orgs) > 1 && o.Org == "":
 		a.say("You belong to several organisations: say which by --org, %s, or trellis login --org.", orgEnv)
 	}

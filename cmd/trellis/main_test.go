@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +27,16 @@ func TestMain(m *testing.M) {
 			panic(err) // a number is a number
 		}
 	}
+	// Whose data directories these are, whatever HOME a test has.
+	state, err := os.MkdirTemp("", "trellis-test-state-")
+	if err == nil {
+		err = os.Setenv("XDG_STATE_HOME", state)
+	}
+	if err != nil {
+		panic(err)
+	}
 	code := m.Run()
+	_ = os.RemoveAll(state)
 	if program.dir != "" {
 		_ = os.RemoveAll(program.dir)
 	}
@@ -97,7 +108,8 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, entry)
 		}
 	}
-	cmd.Env = append(cmd.Env, "TRELLIS_CONFIG="+filepath.Join(cmd.Dir, "trellis.toml"))
+	// The usual port may be taken by what else runs on this machine.
+	cmd.Env = append(cmd.Env, "TRELLIS_CONFIG="+filepath.Join(cmd.Dir, "trellis.toml"), "TRELLIS_LISTEN=127.0.0.1:0")
 	cmd.Env = append(cmd.Env, env...)
 	// A signal first, so that nothing is left behind by a test that fails.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -148,7 +160,7 @@ func (s *session) end(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-s.done:
-	case <-time.After(patience):
+	case <-patience.After(usual):
 		t.Fatalf("it does not end; it said:\n%s", s.said)
 	}
 	return s.cmd.ProcessState.ExitCode()
@@ -172,13 +184,13 @@ func (w *watched) String() string {
 	return w.b.String()
 }
 
-// patience is how long a test waits for what must happen, on a machine that has much
+// usual is how long a test waits for what must happen, on a machine that has much
 // else to do.
-const patience = 4 * time.Minute
+const usual = 2 * time.Minute
 
 func eventually(t *testing.T, what string, now func() string, condition func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := patience.Context(t.Context(), usual)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
 // roles are what a member may be.
@@ -20,7 +21,6 @@ func (a *app) membersCommand() *cobra.Command {
 		Use:   "members",
 		Short: "List, invite and remove members, and change their roles",
 		Args:  verb,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.membersListCommand(), a.membersInviteCommand(), a.membersInvitationsCommand(), a.membersUninviteCommand(), a.membersSetCommand(), a.membersRemoveCommand())
 	return cmd
@@ -29,9 +29,10 @@ func (a *app) membersCommand() *cobra.Command {
 func (a *app) membersListCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List who belongs to the organisation, and their roles",
-		Args:  none,
+		Use:     "list",
+		Short:   "List who belongs to the organisation, and their roles",
+		Example: `  trellis members list`,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			members, err := s.Members(ctx)
 			if err != nil {
@@ -76,7 +77,7 @@ manages clusters, templates and members. WHO is an e-mail address, a name or an 
 				return err
 			}
 			m.Role = args[1]
-			return a.answer(out, m, "%s is %s now.", plain(called(m), a.out.tty), m.Role)
+			return a.answer(out, m, "%s is %s now.", printable.Text(called(m)), m.Role)
 		}),
 	}
 	addFormat(cmd, &out)
@@ -96,13 +97,13 @@ func (a *app) membersRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(yes, args[0], fmt.Sprintf("This takes %s, %s, out of the organisation.", plain(called(m), true), m.Role)); err != nil {
+			if err := a.confirm(yes, args[0], fmt.Sprintf("This takes %s, %s, out of the organisation.", printable.Text(called(m)), m.Role)); err != nil {
 				return err
 			}
 			if err := s.RemoveMember(ctx, m.UserID); err != nil {
 				return err
 			}
-			return a.answer(out, m, "%s is no member any more.", plain(called(m), a.out.tty))
+			return a.answer(out, m, "%s is no member any more.", printable.Text(called(m)))
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/signal"
 	"syscall"
 
@@ -74,8 +75,12 @@ func (a *app) migrate(ctx context.Context, acceptNewer bool, out format) error {
 	if err != nil {
 		return unreached("migrate the database", err)
 	}
+	broad, err := sql.BroadPublications(ctx, url)
+	if err != nil {
+		return unreached("migrate the database", err)
+	}
 	if out == "json" {
-		return a.printJSON(map[string]any{"migrations_applied": ran, "left_to_others": append([]sql.Left{}, left...)})
+		return a.printJSON(map[string]any{"migrations_applied": ran, "left_to_others": append([]sql.Left{}, left...), "broad_publications": append([]sql.Publication{}, broad...)})
 	}
 	switch ran {
 	case 0:
@@ -87,6 +92,9 @@ func (a *app) migrate(ctx context.Context, acceptNewer bool, out format) error {
 	}
 	for _, l := range left {
 		a.say("Only %s may run this; then migrate again:\n  %s;", l.RunAs, l.Statement)
+	}
+	for _, p := range broad {
+		a.say("The publication %q covers %s: Supabase's Realtime tells every subscriber when a row is deleted, whoever may read it. Name the tables instead (docs/SUPABASE.md).", p.Name, p.Covers)
 	}
 	return err
 }
@@ -107,7 +115,8 @@ func (a *app) printMigrations(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return a.print("%s%s", script, useOffers)
+		_, err = fmt.Fprintf(a.out, "%s%s\n", script, useOffers) // as it is, for psql
+		return err
 	}
 	pending, err := sql.Inspect(ctx, url)
 	if err != nil {

@@ -51,6 +51,11 @@ func TestMigratePrint(t *testing.T) {
 		t.Errorf("migrate after all has been run says %q, want nothing more", r.stderr)
 	}
 
+	run("CREATE PUBLICATION everything FOR ALL TABLES")
+	trellisEnv(t, env, "migrate").want(t, "migrate beside a publication of all tables", exitOK, `"everything" covers all tables`, "docs/SUPABASE.md")
+	trellisEnv(t, env, "migrate", "-o", "json").want(t, "migrate -o json beside a publication of all tables", exitOK, `"broad_publications"`, `"everything"`)
+	run("DROP PUBLICATION everything")
+
 	run("CREATE ROLE weak LOGIN PASSWORD 'pw-for-the-test'")
 	weak := []string{strings.Replace(env[0], "//owner:", "//weak:", 1)}
 	for _, verb := range [][]string{{"migrate"}, {"migrate", "--print"}} {

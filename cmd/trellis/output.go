@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
 // format is the value of -o.
@@ -32,14 +35,18 @@ func (f *format) Set(text string) error {
 func addFormat(cmd *cobra.Command, f *format) {
 	*f = "text"
 	cmd.Flags().VarP(f, "output", "o", "how to print the answer")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 func (a *app) printJSON(value any) error {
-	encoder := json.NewEncoder(a.out)
+	var document bytes.Buffer
+	encoder := json.NewEncoder(&document)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := a.out.Write(printable.JSON(document.Bytes()))
+	return err
 }
 
 // answer prints what was done: as JSON, or in a sentence.
@@ -65,8 +72,8 @@ func (a *app) listing(out format, list any, none, heading string, rows []string)
 	var last []string // cells, which are for their readers to break
 	for _, row := range append([]string{heading}, rows...) {
 		i := strings.LastIndexByte(row, '\t') + 1
-		_, _ = fmt.Fprintln(table, plain(row[:i], a.out.tty)) // to memory
-		last = append(last, plain(row[i:], a.out.tty))
+		_, _ = fmt.Fprintln(table, printable.Text(row[:i])) // to memory
+		last = append(last, printable.Text(row[i:]))
 	}
 	_ = table.Flush() // likewise
 	lines := strings.Split(text.String(), "\n")

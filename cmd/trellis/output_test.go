@@ -15,8 +15,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		tty  bool
 		want string
 	}{
-		{true, "NAME  WHERE\na     short\nb bb\n    a last cell that is long, and has words to break it at,\n    for this is more than 60 columns[2J\n"},
-		{false, "NAME  WHERE\na     short\nb bb  a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J\n"},
+		{true, "NAME  WHERE\na     short\nb bb\n    a last cell that is long, and has words to break it at,\n    for this is more than 60 columns\n"},
+		{false, "NAME  WHERE\na     short\nb bb  a last cell that is long, and has words to break it at, for this is more than 60 columns\n"},
 	} {
 		var out bytes.Buffer
 		a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out, tty: c.tty, width: func() int { return 60 }}, terminal{Writer: &out})

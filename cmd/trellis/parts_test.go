@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,14 +18,28 @@ func tty(b *bytes.Buffer) terminal {
 	return terminal{Writer: b, tty: true, color: true, width: func() int { return 20 }}
 }
 
-func TestParseValue(t *testing.T) {
+// What is typed stays as it is typed: 1.10 is a version, 0123 a postal code.
+func TestVariablesKeepTheirText(t *testing.T) {
 	t.Parallel()
+	a := &app{err: terminal{Writer: io.Discard}}
 	for text, want := range map[string]string{
-		"Ada": `"Ada"`, "3": "3", "1.10": "1.10", "true": "true", "null": "null", `["a",1]`: `["a",1]`, `{"a": 1}`: `{"a": 1}`,
-		`"quoted"`: `"\"quoted\""`, "": `""`, "007": `"007"`, "[a,b]": `"[a,b]"`, "a=b": `"a=b"`, "NaN": `"NaN"`,
+		"Ada": `"Ada"`, "3": `"3"`, "1.10": `"1.10"`, "0123": `"0123"`, "1e5": `"1e5"`, "true": `"true"`, "null": `"null"`,
+		`["a",1]`: `"[\"a\",1]"`, `"quoted"`: `"\"quoted\""`, "": `""`, "a=b": `"a=b"`,
 	} {
-		if got := string(parseValue(text)); got != want {
-			t.Errorf("parseValue(%q) = %s, want %s", text, got, want)
+		vars, err := a.readVariables(variableFlags{texts: []string{"v=" + text}})
+		if got := string(vars["v"]); err != nil || got != want {
+			t.Errorf("--var v=%s is %s (%v), want %s", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{"3": "3", "1.10": "1.10", "true": "true", "null": "null", `["a",1]`: `["a",1]`, ` {"a": 1}`: `{"a": 1}`, `"x"`: `"x"`} {
+		vars, err := a.readVariables(variableFlags{jsons: []string{"v=" + text}, texts: []string{"v=a text"}})
+		if got := string(vars["v"]); err != nil || got != want {
+			t.Errorf("--var-json v=%s is %s (%v), want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "a", "[a]", "007", "NaN"} {
+		if _, err := a.readVariables(variableFlags{jsons: []string{"v=" + text}}); err == nil || !strings.Contains(err.Error(), "not JSON") {
+			t.Errorf("--var-json v=%s: %v, want an error that says it is not JSON", text, err)
 		}
 	}
 }
@@ -35,7 +51,7 @@ func TestLaterVariablesBeatEarlierOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &app{in: strings.NewReader(`{"b": 2}`)}
-	vars, err := a.readVariables([]string{file, "-"}, []string{"a=x", "a=y=z"})
+	vars, err := a.readVariables(variableFlags{files: []string{file, "-"}, texts: []string{"a=x", "a=y=z"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +61,7 @@ func TestLaterVariablesBeatEarlierOnes(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"novalue", "=x"} {
-		if _, err := a.readVariables(nil, []string{bad}); err == nil {
+		if _, err := a.readVariables(variableFlags{texts: []string{bad}}); err == nil {
 			t.Errorf("--var %s: no error", bad)
 		}
 	}
@@ -83,22 +99,38 @@ func TestScreenKeepsTheStatusOutOfTheLog(t *testing.T) {
 	}
 }
 
-func TestScreenWithoutTTYPassesBytes(t *testing.T) {
+// A file or a pipe gets the text of the log and no escape sequence, wherever the
+// rows were cut.
+func TestScreenWithoutTTYHasNoEscapes(t *testing.T) {
+	t.Parallel()
+	const text = "one\n\x1b[1mtwo\x1b[0m\x1b]8;;https://evil.example\x07 three\x1b[8m concealed\n10%\r20%\nuser\u202e\x9b31m \x1b[2Jlast"
+	const want = "one\ntwo three concealed\n20%\nuserU+202E\ufffd31m last"
+	for cut := range len(text) {
+		var b bytes.Buffer
+		s := newScreen(terminal{Writer: &b, color: true})
+		err := errors.Join(s.show("working"), s.write(provision.Stdout, text[:cut]), s.write(provision.Stdout, text[cut:]), s.close())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.String() != want {
+			t.Errorf("cut at %d the output is %q, want %q", cut, b.String(), want)
+		}
+	}
+}
+
+// Lines of two streams stay whole, and a long one is not held for ever.
+func TestScreenKeepsLinesWhole(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	s := newScreen(terminal{Writer: &b, color: true})
-	text := "one\n\x1b[1mtw"
-	if err := s.show("working"); err != nil {
+	s := newScreen(terminal{Writer: &b})
+	long := strings.Repeat("x", longestHeld)
+	err := errors.Join(s.write(provision.Stdout, "half"), s.write(provision.Stderr, "other\n"), s.write(provision.Stdout, " and half\n"),
+		s.write(provision.Stdout, long+"\x1b[3"), s.write(provision.Stdout, "1mred\n"), s.write(provision.Stdout, "a"), s.write(provision.Stderr, "b"), s.close())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.write(provision.Stderr, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.close(); err != nil {
-		t.Fatal(err)
-	}
-	if b.String() != text {
-		t.Errorf("output = %q, want the log's bytes %q", b.String(), text)
+	if got, want := b.String(), "other\nhalf and half\n"+long+"red\na\nb"; got != want {
+		t.Errorf("output = %.80q, want %.80q", got, want)
 	}
 }
 
@@ -115,24 +147,54 @@ func TestStatusLineFitsTheWindow(t *testing.T) {
 	}
 }
 
-// A template writes what it likes; the terminal obeys colours only.
-func TestForTerminalDisarms(t *testing.T) {
+// A template writes what it likes; the terminal obeys colours only. A colour
+// goes on in the next line.
+func TestScreenDisarms(t *testing.T) {
 	t.Parallel()
-	coloured, plainly := terminal{tty: true, color: true}, terminal{tty: true}
-	for line, want := range map[string][2]string{
-		"\x1b[1;31mred\x1b[0m":             {"\x1b[1;31mred\x1b[0m" + reset, "red"},
-		"a\x1b[2Jb\x1b[10;10Hc":            {"abc", "abc"},
-		"t\x1b]0;title\x07u\x1b]52;c;eA==": {"tu", "tu"},
-		"10%\r20%\r":                       {"20%", "20%"},
-		"bell\x07 back\x08 c1\u009b31m":    {"bell back c131m", "bell back c131m"},
-		"tab\tstays é":                     {"tab\tstays é", "tab\tstays é"},
-		"lone \x1b":                        {"lone ", "lone "},
+	for text, want := range map[string][2]string{
+		"\x1b[1;31mred\n\x1b[0mno":        {"\x1b[0;1;31mred" + reset + "\nno\n", "red\nno\n"},
+		"\x1b[31mred\nstill":              {"\x1b[0;31mred" + reset + "\n\x1b[0;31mstill" + reset + "\n", "red\nstill\n"},
+		"a\x1b[2Jb\x1b[10;10Hc":           {"abc\n", "abc\n"},
+		"\x1b[8mconcealed\x1b[5mblinking": {"concealedblinking\n", "concealedblinking\n"},
+		"t\x1b]0;title\x07u":              {"tu\n", "tu\n"},
+		"bell\x07 c1\u009b31m":            {"bell␇ c1U+009B31m\n", "bell␇ c1U+009B31m\n"},
 	} {
-		if got := coloured.forTerminal(line); got != want[0] {
-			t.Errorf("forTerminal(%q) = %q, want %q", line, got, want[0])
+		for i, color := range []bool{true, false} {
+			var b bytes.Buffer
+			s := newScreen(terminal{Writer: &b, tty: true, color: color})
+			if err := errors.Join(s.write(provision.Stdout, text), s.close()); err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != want[i] {
+				t.Errorf("with colours %t, %q is shown as %q, want %q", color, text, b.String(), want[i])
+			}
 		}
-		if got := plainly.forTerminal(line); got != want[1] {
-			t.Errorf("forTerminal(%q) without colours = %q, want %q", line, got, want[1])
+	}
+}
+
+// Whatever is printed, by whichever verb, has nothing of others but text.
+func TestPrintedTextIsFit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		tty  bool
+		want string
+	}{{false, "name a U+202E b␛]0;x\n"}, {true, "name \x1b[0;31ma" + reset + " U+202E b␛]0;x\n"}} {
+		var out, said bytes.Buffer
+		a := &app{out: terminal{Writer: &out, tty: tt.tty, color: true}, err: terminal{Writer: &said, tty: tt.tty, color: true}}
+		name := "\x1b[31ma\x1b[0m \u202e b\x1b]0;x"
+		if err := a.print("name %s", name); err != nil {
+			t.Fatal(err)
+		}
+		a.say("name %s", name)
+		if out.String() != tt.want || said.String() != tt.want {
+			t.Errorf("on a terminal %t: %q and %q, want %q", tt.tty, out.String(), said.String(), tt.want)
+		}
+		out.Reset()
+		if err := a.printJSON(name); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := out.String(), `"\u001b[31ma\u001b[0m \u202e b\u001b]0;x"`+"\n"; got != want {
+			t.Errorf("as JSON: %s, want %s", got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -12,29 +13,26 @@ import (
 const longestHeld = 16 << 10
 
 // screen shows a log, and on a TTY a status line below it that is redrawn and
-// never becomes part of the log. Elsewhere the log's bytes pass as they are and
-// there is no status. It is for one goroutine.
+// never becomes part of the log. Elsewhere there is no status. The lines of each
+// stream stay whole. It is for one goroutine.
 type screen struct {
 	terminal
-	streams []*held // on a TTY: what has no end of line yet
+	streams []*held
 	status  string
 	drawn   bool
 }
 
-// held is the unfinished line of one stream.
+// held is what a stream has of a line that has not ended yet.
 type held struct {
 	stream provision.Stream
 	text   string
+	style  printable.Style // in which it begins
 }
 
 func newScreen(t terminal) *screen { return &screen{terminal: t} }
 
 // write shows a piece of the log.
 func (s *screen) write(stream provision.Stream, text string) error {
-	if !s.tty {
-		_, err := s.Write([]byte(text))
-		return err
-	}
 	h := s.unfinished(stream)
 	h.text += text
 	var lines []string
@@ -43,14 +41,26 @@ func (s *screen) write(stream provision.Stream, text string) error {
 		if !ok {
 			break
 		}
-		lines = append(lines, s.styled(stream, line))
+		lines = append(lines, s.styled(h, line)+"\n")
 		h.text = rest
 	}
 	if len(h.text) > longestHeld {
-		lines = append(lines, s.styled(stream, h.text))
-		h.text = ""
+		part, rest := cutLine(h.text)
+		line := s.styled(h, part)
+		if s.tty {
+			line += "\n" // for the status line
+		}
+		lines, h.text = append(lines, line), rest
 	}
 	return s.draw(lines)
+}
+
+// cutLine cuts a long line, but not within what may be an escape sequence.
+func cutLine(text string) (part, rest string) {
+	if at := strings.LastIndexByte(text, '\x1b'); at > 0 && len(text)-at < longestHeld/4 {
+		return text[:at], text[at:]
+	}
+	return text, ""
 }
 
 // show replaces the status line.
@@ -64,13 +74,17 @@ func (s *screen) show(status string) error {
 
 // close shows what is unfinished and takes the status line away.
 func (s *screen) close() error {
-	if !s.tty {
-		return nil
-	}
 	var lines []string
 	for _, h := range s.streams {
-		if h.text != "" {
-			lines = append(lines, s.styled(h.stream, h.text))
+		if h.text == "" {
+			continue
+		}
+		if last := len(lines) - 1; last >= 0 && !s.tty {
+			lines[last] += "\n"
+		}
+		lines = append(lines, s.styled(h, h.text))
+		if s.tty {
+			lines[len(lines)-1] += "\n"
 		}
 	}
 	s.streams, s.status = nil, ""
@@ -88,9 +102,11 @@ func (s *screen) unfinished(stream provision.Stream) *held {
 	return h
 }
 
-func (s *screen) styled(stream provision.Stream, line string) string {
-	line = s.forTerminal(line)
-	switch stream {
+func (s *screen) styled(h *held, line string) string {
+	var pieces []printable.Piece
+	pieces, h.style = printable.Line(line, h.style)
+	line = printable.Join(pieces, s.tty && s.color)
+	switch h.stream {
 	case provision.Stderr:
 		return s.paint(red, line)
 	case provision.System:
@@ -108,7 +124,7 @@ func (s *screen) draw(lines []string) error {
 		b.WriteString(clearLine)
 	}
 	for _, line := range lines {
-		b.WriteString(line + "\n")
+		b.WriteString(line)
 	}
 	s.drawn = s.status != ""
 	if s.drawn {

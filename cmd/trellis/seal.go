@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/seal"
@@ -20,6 +22,7 @@ import (
 // sealRequest is what the command line asks for.
 type sealRequest struct {
 	cluster, workspace string
+	template, repo     string
 	key, fingerprint   string
 	valueFile          string
 	isJSON             bool
@@ -29,54 +32,93 @@ func (a *app) sealCommand() *cobra.Command {
 	var r sealRequest
 	var out format
 	cmd := &cobra.Command{
-		Use:   "seal NAME",
+		Use:   "seal NAME --workspace NAME {--template NAME | --repo URL}",
 		Short: "Seal a variable's value for the cluster's agents alone",
 		Long: `Seals the value of the variable NAME to the key of a cluster, and prints the message
-for the deploy's sealed_vars. Only the cluster's agents can open it, and only for a
-variable of that name; with --workspace, only in that workspace.
+for the deploy's sealed_vars. Only the cluster's agents can open it, and only for that
+variable, in that workspace, for a template of that repository. For another one seal
+the value again. A workspace that was renamed is another one.
 
 The value is read from standard input, from --value-file, or asked for without
 showing it; never from the command line, which others on this machine can see. It is
-a text, of which one line end at its end is no part, or with --json a number, text,
+text, from which one trailing newline is stripped, or with --json a number, text,
 list or object. Every text and number in it needs 8 bytes: shorter ones could not be
 kept out of logs.
 
 The database says which key is the cluster's, and could name its own. Compare the
 fingerprint with what "tendril doctor" says on the agent's machine, or pin the key:
-with --fingerprint (or --key and --cluster) another one is refused, and with --key
-alone no database is asked.`,
-		Example: `  trellis seal db_password --cluster prod < password.txt > db_password.age
+with --fingerprint or --key another one is refused. With --key, --cluster and --repo
+no database is asked.`,
+		Example: `  trellis seal db_password --workspace acme/prod --template app \
+      < password.txt > db_password.age
   trellis deploy --template app --workspace acme/prod \
       --sealed-var db_password=db_password.age
-  trellis seal db_password --fingerprint SHA256:2mUb… -o json > sealed.json
-  trellis seal db_password --key age1…`,
+  trellis seal db_password --workspace acme/prod --template app --cluster prod \
+      --fingerprint SHA256:2mUb… -o json > sealed.json
+  trellis seal db_password --workspace acme/prod --cluster prod --key age1… \
+      --repo https://github.com/acme/app`,
 		Args: one("the variable's name"),
-	}
-	seals := func(ctx context.Context, cluster *store.Cluster, args []string) error {
-		return a.seal(r, args[0], cluster, out)
 	}
 	asked := a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 		cluster, err := s.FindCluster(ctx, r.cluster)
 		if err != nil {
 			return err
 		}
-		return seals(ctx, &cluster, args)
+		if r.template != "" {
+			d := deployRequest{template: r.template}
+			if err := fromCatalogue(ctx, s, &d); err != nil {
+				return err
+			}
+			r.repo = d.repo
+		}
+		return a.seal(r, args[0], &cluster, out)
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if r.key != "" && r.cluster == "" {
-			return seals(cmd.Context(), nil, args)
+		if err := r.check(); err != nil {
+			return err
+		}
+		if r.alone() {
+			return a.seal(r, args[0], nil, out)
 		}
 		return asked(cmd, args)
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.cluster, "cluster", "", "name or id of the cluster; default: the only one")
-	flags.StringVar(&r.workspace, "workspace", "", "the only workspace in which the value may be used; default: any")
+	flags.StringVar(&r.workspace, "workspace", "", "name of the workspace, such as acme/prod, which need not exist yet")
+	flags.StringVar(&r.template, "template", "", "template of the catalogue")
+	flags.StringVar(&r.repo, "repo", "", "git repository of the template")
 	flags.StringVar(&r.valueFile, "value-file", "", `file with the value, "-" for standard input`)
 	flags.BoolVar(&r.isJSON, "json", false, "the value is JSON: a number, text, list or object")
 	flags.StringVar(&r.key, "key", "", "the cluster's public key, age1…")
 	flags.StringVar(&r.fingerprint, "fingerprint", "", "the fingerprint that the cluster's key must have, SHA256:…")
 	addFormat(cmd, &out)
 	return cmd
+}
+
+// alone reports whether no database has to be asked.
+func (r sealRequest) alone() bool { return r.key != "" && r.cluster != "" && r.repo != "" }
+
+// check says what is missing, before anything is asked or typed.
+func (r sealRequest) check() error {
+	switch _, notID := uuid.Parse(r.workspace); {
+	case r.workspace == "":
+		return wrongUsage("--workspace is missing: a value is sealed for one workspace, such as acme/prod")
+	case notID == nil:
+		return wrongUsage("--workspace must be the workspace's name: a value is sealed for that, not for its id")
+	case canonical.WorkspaceProblem(r.workspace) != "":
+		return wrongUsage("--workspace %s", canonical.WorkspaceProblem(r.workspace))
+	case r.template == "" && r.repo == "":
+		return wrongUsage("say for which template: --template NAME, or --repo URL")
+	case r.template != "" && r.repo != "":
+		return wrongUsage("--template brings its own repository: leave --repo out")
+	}
+	if _, err := canonical.ParseRepository(r.repo); r.repo != "" && err != nil {
+		return wrongUsage("--repo: the address %v", err)
+	}
+	if _, notID := uuid.Parse(r.cluster); r.alone() && notID == nil {
+		return wrongUsage("--cluster must be the cluster's name here: with --key and --repo no database is asked for it")
+	}
+	return nil
 }
 
 // seal seals to the key of the cluster, or to the one that was given.
@@ -89,19 +131,20 @@ func (a *app) seal(r sealRequest, name string, cluster *store.Cluster, out forma
 	if err != nil || !strings.HasPrefix(key, "age1") {
 		return wrongUsage("the key must be a cluster's, age1…")
 	}
+	use := seal.Use{Cluster: r.cluster, Workspace: r.workspace, Repo: canonical.Address(r.repo), Name: name}
+	if cluster != nil {
+		use.Cluster = cluster.Name
+	}
 	value, err := a.secretValue(name, r)
 	if err != nil {
 		return err
 	}
-	message, err := seal.Variable{Name: name, Workspace: r.workspace, Value: value}.Seal(to)
+	message, err := seal.Variable{Use: use, Value: value}.Seal(to)
 	if err != nil {
 		return fmt.Errorf("%s cannot be sealed: %w", name, err)
 	}
-	where := ""
-	if r.workspace != "" {
-		where = " in the workspace " + r.workspace + " only"
-	}
-	a.say("Sealed for the variable %s%s, to %s:\n  %s\n  %s", name, where, whose, seal.Fingerprint(key), key)
+	a.say("Sealed for this use only:\n  variable   %s\n  workspace  %s\n  template   %s\n  cluster    %s\nto %s:\n  %s\n  %s",
+		use.Name, use.Workspace, use.Repo, use.Cluster, whose, seal.Fingerprint(key), key)
 	if r.key == "" && r.fingerprint == "" {
 		a.say(`Compare it with what "tendril doctor" says on the agent's machine, or pin it by --fingerprint.`)
 	}

@@ -45,7 +45,7 @@ func TestSeal(t *testing.T) {
 		{"1234567890", "--json", exitOK, `1234567890`},
 		{`{"a": ["hunter2-hunter2"]}`, "--json -o json", exitOK, `{"a":["hunter2-hunter2"]}`},
 		{"ignored", "--value-file " + file, exitOK, `"from-a-file"`},
-		{"hunter2-hunter2", "--value-file - --workspace acme/prod", exitOK, `"hunter2-hunter2"`},
+		{"hunter2-hunter2", "--value-file - --repo https://GIT.example/acme/app.git", exitOK, `"hunter2-hunter2"`},
 		{"hunter2-hunter2", "--fingerprint " + fingerprint, exitOK, `"hunter2-hunter2"`},
 
 		{"hunter2-hunter2", "--fingerprint " + seal.Fingerprint(other.Public()), exitUsage, "not that of --fingerprint"},
@@ -56,9 +56,16 @@ func TestSeal(t *testing.T) {
 		{strings.Repeat("hunter2", 3000), "", exitUsage, "more than 16384 bytes"},
 		{"hunter2-hunter2", "--value-file /nowhere", exitUsage, "--value-file"},
 		{"hunter2-hunter2", "hunter2-hunter2", exitUsage, "one argument"},
+		{"hunter2-hunter2", "--workspace=", exitUsage, "--workspace is missing"},
+		{"hunter2-hunter2", "--workspace acme//prod", exitUsage, "write acme/prod"},
+		{"hunter2-hunter2", "--workspace 0195f0de-0000-7000-8000-000000000000", exitUsage, "must be the workspace's name"},
+		{"hunter2-hunter2", "--cluster 0195f0de-0000-7000-8000-000000000000", exitUsage, "must be the cluster's name"},
+		{"hunter2-hunter2", "--repo=", exitUsage, "--template NAME, or --repo URL"},
+		{"hunter2-hunter2", "--template app", exitUsage, "leave --repo out"},
+		{"hunter2-hunter2", "--repo https://me:secret@git.example/acme/app", exitUsage, "--repo: the address holds credentials"},
 	} {
 		var out, said bytes.Buffer
-		args := append([]string{"seal", "password", "--key", key}, strings.Fields(tt.args)...)
+		args := append([]string{"seal", "password", "--key", key, "--cluster", "prod", "--workspace", "acme/prod", "--repo", "https://git.example/acme/app"}, strings.Fields(tt.args)...)
 		code := newApp("trellis", func(string) string { return "" }, strings.NewReader(tt.in), terminal{Writer: &out}, terminal{Writer: &said}).run(args)
 		if code != tt.code || strings.Contains(said.String(), "hunter2") && tt.args != "hunter2-hunter2" {
 			t.Errorf("seal %s of %.20q = %d, %s, want %d", tt.args, tt.in, code, said.String(), tt.code)
@@ -78,16 +85,18 @@ func TestSeal(t *testing.T) {
 			}
 			message = sealed["password"]
 		}
-		got, err := agent.OpenVariable(message, "password", "acme/prod")
+		use := seal.Use{Cluster: "prod", Workspace: "acme/prod", Repo: "https://git.example/acme/app", Name: "password"}
+		got, err := agent.OpenVariable(message, use)
 		if err != nil || strings.ReplaceAll(string(got), ": ", ":") != tt.want {
 			t.Errorf("seal %s of %.20q = %s, %v, want %s", tt.args, tt.in, got, err, tt.want)
 		}
 		if !strings.Contains(said.String(), fingerprint) {
 			t.Errorf("seal %s says %q, want the fingerprint %s", tt.args, said.String(), fingerprint)
 		}
-		_, err = agent.OpenVariable(message, "password", "acme/dev")
-		if bound := strings.Contains(tt.args, "--workspace"); bound != (err != nil) {
-			t.Errorf("seal %s: in another workspace %v, want it refused: %t", tt.args, err, bound)
+		for _, want := range []string{use.Cluster, use.Workspace, use.Repo, use.Name} {
+			if !strings.Contains(said.String(), "  "+want+"\n") {
+				t.Errorf("seal %s says %q, want that it is for %s", tt.args, said.String(), want)
+			}
 		}
 	}
 }
@@ -144,7 +153,10 @@ func TestSealedFlags(t *testing.T) {
 	if err != nil || len(got) != 2 || got["a"] != "message a" || got["b"] != "message b" {
 		t.Errorf("read() = %v, %v, want both, the single one first", got, err)
 	}
-	message, err := seal.Variable{Name: "a", Value: json.RawMessage(`"hunter2-hunter2"`)}.Seal(recipientOf(t))
+	message, err := seal.Variable{
+		Use:   seal.Use{Cluster: "prod", Workspace: "acme/prod", Repo: "https://git.example/t", Name: "a"},
+		Value: json.RawMessage(`"hunter2-hunter2"`),
+	}.Seal(recipientOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +183,7 @@ func TestSealedFlags(t *testing.T) {
 func TestSealAsksForTheValue(t *testing.T) {
 	t.Parallel()
 	master, terminal := pseudoTerminal(t)
-	cmd := command(t, nil, "seal", "password", "--key", agentKey)
+	cmd := command(t, nil, "seal", "password", "--key", agentKey, "--cluster", "prod", "--workspace", "acme/prod", "--repo", "https://git.example/acme/app")
 	cmd.Stdin, cmd.Stderr = terminal, terminal
 	var out bytes.Buffer
 	cmd.Stdout = &out

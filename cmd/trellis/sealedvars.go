@@ -22,10 +22,25 @@ type sealedFlags struct {
 }
 
 func (f *sealedFlags) addFlags(cmd *cobra.Command) {
+	f.addMessages(cmd)
+	cmd.Flags().StringVar(&f.requesterKey, "requester-key", "", "public key, age1… or ssh-ed25519 AAAA…, or certificate, to which sensitive outputs are sealed; none for nobody; default: your own (trellis keys), if you have one")
+}
+
+// addMessages offers the variables alone.
+func (f *sealedFlags) addMessages(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.vars, "sealed-var", nil, `variable as NAME=FILE with what "trellis seal NAME" printed (repeatable)`)
 	flags.StringArrayVar(&f.files, "sealed-vars", nil, `file with what "trellis seal -o json" printed, one JSON object (repeatable)`)
-	flags.StringVar(&f.requesterKey, "requester-key", "", "public key, age1… or ssh-ed25519 AAAA…, to which sensitive outputs are sealed; default: they are not recorded")
+}
+
+// withSealed are messages of an earlier deploy, with those that were sealed again.
+func withSealed(before, again map[string]string) map[string]string {
+	all := maps.Clone(before)
+	if all == nil {
+		return again
+	}
+	maps.Copy(all, again)
+	return all
 }
 
 // read returns the messages, files first, each beating what was before.

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -30,6 +28,7 @@ type serveFlags struct {
 	logFormat string
 	accessLog string
 	webhooks  webhookFlags
+	allowHTTP bool
 	maxBody   int64
 	issuer    issuerFlags
 }
@@ -51,8 +50,9 @@ restart it), /readyz whether the database answers and has the contract, /metrics
 what docs/monitoring describes. Let nobody but those reach it.
 
 An agent reaches it by queue.url = "https://HOST", with its cluster's token and
-nothing else. Without --tls-cert, have a proxy speak TLS before it, and name that
-proxy by --trusted-proxy, so that limits count its clients and not itself.
+nothing else. To answer other machines it needs --tls-cert and --tls-key. Where a
+proxy in front speaks TLS, add --allow-http, let nothing but that proxy reach the
+port, and name the proxy by --trusted-proxy, so that limits count its clients.
 
 The database is named by --database-url, as the role that "trellis migrate" ran
 as; --database-url-file keeps a password out of arguments and environment, and is
@@ -64,7 +64,8 @@ that is named with it.
 ` + issuerHelp,
 		Example: `  trellis serve --database-url postgres://me@db.example/tendril --listen :443 \
       --tls-cert tls.crt --tls-key tls.key
-  TRELLIS_DATABASE_URL=postgres://… trellis serve --trusted-proxy 10.0.0.0/8
+  TRELLIS_DATABASE_URL=postgres://… trellis serve --listen :8080 --allow-http \
+      --trusted-proxy 10.0.0.0/8
   trellis serve --public-url https://tendril.example \
       --oidc-issuer https://accounts.example --oidc-client-id tendril \
       --oidc-client-secret-file secret --first-admin ada@example.com`,
@@ -78,6 +79,7 @@ that is named with it.
 	flags.StringVar(&o.MetricsListen, "metrics-listen", "", "address for /metrics, /healthz and /readyz, without TLS and for whoever reaches it, such as 127.0.0.1:9091; default: none")
 	flags.StringVar(&o.CertFile, "tls-cert", "", "certificate with its chain, PEM; read again when it is renewed")
 	flags.StringVar(&o.KeyFile, "tls-key", "", "key of the certificate, PEM")
+	flags.BoolVar(&f.allowHTTP, "allow-http", false, "answer other machines over plain HTTP, for a proxy in front that speaks TLS: everyone between the two can read passwords and tokens")
 	flags.StringVar(&f.keyFile, "api-key-file", "", "file with the API key that clients must send; default: none is asked for")
 	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "address or network of proxies whose X-Forwarded-For counts (repeatable, or with commas)")
 	flags.Float64Var(&o.Gateway.Rate, "rate", rpcgateway.DefaultRate, "requests a second from one address, in bursts of twice as many; below 0: no limit")
@@ -145,9 +147,6 @@ func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
 	o.Monitoring = func(url string) { log.Info("serving metrics and probes", "url", url) }
 	o.Started = func(url string, contract int) {
 		log.Info("serving people and agents", "url", url, "contract", contract, "version", o.Version)
-		if o.CertFile == "" && !loopback(o.Listen) {
-			log.Warn("this is plain HTTP: have a proxy speak TLS before it, or give --tls-cert, for tokens are sent")
-		}
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -183,12 +182,14 @@ func (f serveFlags) apply(o *serve.Options) error {
 			return fmt.Errorf("the API key's file %s is empty", f.keyFile)
 		}
 	}
+	if err := web.CheckPlain(o.Listen, o.CertFile, o.KeyFile, f.allowHTTP); err != nil {
+		return wrongUsage("%v", err)
+	}
 	o.Gateway.MaxBody, o.Gateway.LogAll = f.maxBody, f.accessLog == "all"
 	for _, rule := range []struct {
 		broken bool
 		says   string
 	}{
-		{(o.CertFile == "") != (o.KeyFile == ""), "--tls-cert and --tls-key: give both, or neither"},
 		{f.accessLog != "all" && f.accessLog != "refused", "--access-log must be all or refused"},
 		{f.logFormat != "text" && f.logFormat != "json", "--log-format must be text or json"},
 		{o.Gateway.Rate == 0, "--rate must not be 0: below 0 means no limit"},
@@ -211,9 +212,4 @@ func network(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	return address.Prefix(address.BitLen())
-}
-
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	return err == nil && loopbackHost(cmp.Or(host, "::"))
 }

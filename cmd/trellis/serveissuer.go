@@ -28,7 +28,7 @@ PUBLIC-URL/signin/callback, which must be registered there:
                    key), --supabase-provider (such as github or google). Bearer
                    JWTs need a project with asymmetric signing keys.
 
-Who signs in belongs to no organisation until an admin adds or invites them.
+People belong to no organisation until an admin invites them and they accept.
 --first-admin EMAIL names who becomes admin of the first organisation: as long as
 no admin has ever signed in, and only if the issuer says that the address is
 verified. Without an issuer, "trellis link" prints one-time links.`

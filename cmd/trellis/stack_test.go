@@ -35,6 +35,17 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 		t.Helper()
 		return trellis(t, append(strings.Fields(line), "--data-dir", dir)...)
 	}
+	for verb, want := range map[string]string{
+		"clusters": "local", "clusters tokens": "MADE", "templates": "hello", "members": "admin",
+		"webhooks": "no webhook", "api-tokens": "LAST USED", "contexts": "local",
+	} {
+		alone, listed := run(verb), run(verb+" list")
+		head, _, _ := strings.Cut(listed.out, "\n") // a time in the rows may have changed
+		if alone.code != exitOK || !strings.HasPrefix(alone.out, head) || !strings.Contains(alone.out+alone.stderr, want) {
+			t.Errorf("trellis %s = %d %q %q, want the list with %q, as trellis %s list prints it", verb, alone.code, alone.out, alone.stderr, want, verb)
+		}
+	}
+	run("clusters tokens local").want(t, "clusters tokens of one", exitOK, "MADE")
 	repo := "file://" + dir + "/templates/hello.git"
 	run("templates add greeting --version v1").want(t, "a template without a repository", exitUsage, "--repo and --version are needed")
 	run("templates add greeting --repo "+repo+" --version v1 --approval always").want(t, "templates add", exitOK, "The template greeting is in the catalogue at v1", "templates show greeting")
@@ -49,9 +60,9 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 	run("templates show greeting").want(t, "show of one removed", exitFailed, `there is no template "greeting"`)
 
 	run("members invite ada@example.com boss").want(t, "a role that is none", exitUsage, "must be viewer, operator or admin")
-	run("members invite ada@example.com viewer").want(t, "members invite", exitOK, "ada@example.com is invited as viewer: have them sign in at "+runtime.URL)
+	run("members invite ada@example.com viewer").want(t, "members invite", exitOK, "ada@example.com is invited as viewer: have them sign in at "+runtime.URL+" and accept")
 	run("members invitations").want(t, "members invitations", exitOK, "ada@example.com", "viewer")
-	run("members uninvite Ada@Example.com").want(t, "members uninvite", exitOK, "is taken back")
+	run("members uninvite Ada@Example.com").want(t, "members uninvite", exitOK, "Invitation of ada@example.com revoked")
 	run("members uninvite ada@example.com").want(t, "uninvite of nobody", exitFailed, "no open invitation")
 	run("members invitations").want(t, "members invitations", exitOK, "no open invitation")
 	conn, err := pgx.Connect(t.Context(), runtime.DatabaseURL)
@@ -59,8 +70,26 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
+
+	// The local user is invited elsewhere, and answers.
+	run("invitations").want(t, "invitations", exitOK, "You have no open invitation.")
+	for _, org := range []string{"guests", "strangers"} {
+		if _, err := conn.Exec(t.Context(), `WITH o AS (INSERT INTO public.orgs (name) VALUES ($1) RETURNING id)
+			INSERT INTO public.invitations (org_id, user_id, role, expires_at) SELECT id, $2, 'viewer', now() + interval '1 day' FROM o`, org, instance.LocalUser); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("invitations").want(t, "invitations", exitOK, "guests", "strangers", "viewer")
+	run("invitations accept guests").want(t, "invitations accept without --yes", exitUsage, "You join guests as viewer", "--yes")
+	run("invitations decline strangers").want(t, "invitations decline", exitOK, "You declined the invitation to strangers.")
+	run("invitations accept strangers --yes").want(t, "accept of one declined", exitFailed, "no open invitation")
+	run("invitations accept guests --yes").want(t, "invitations accept", exitOK, "You are viewer of guests now.")
+	if _, err := conn.Exec(t.Context(), "DELETE FROM public.org_members WHERE org_id IN (SELECT id FROM public.orgs WHERE name = 'guests')"); err != nil {
+		t.Fatal(err)
+	}
+
 	user := uuid.NewString()
-	if _, err := conn.Exec(t.Context(), "INSERT INTO public.org_members (org_id, user_id, role) SELECT id, $1, 'viewer' FROM public.orgs", user); err != nil {
+	if _, err := conn.Exec(t.Context(), "INSERT INTO public.org_members (org_id, user_id, role) SELECT id, $1, 'viewer' FROM public.orgs WHERE name NOT IN ('guests', 'strangers')", user); err != nil {
 		t.Fatal(err)
 	}
 	run("members set "+user+" operator").want(t, "members set", exitOK, user+" is operator now.")

@@ -20,11 +20,13 @@ func (a *app) stateCommand() *cobra.Command {
 like a deploy: an agent of the cluster carries it out, under the workspace's claim, with
 the template and the variables of the newest deploy; it is queued, logged and audited.
 A state holds every secret of its workspace: all of these but list are for admins.`,
-		Args: verb,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  trellis state list acme/prod`,
+		Args:    verb,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, c := range []stateVerb{
-		{use: "list WORKSPACE", short: "List the resources that the state records", args: 0},
+		{use: "list WORKSPACE", short: "List the resources that the state records", args: 0,
+			example: `  trellis state list acme/prod`},
 		{use: "rm WORKSPACE ADDRESS…", short: "Forget resources: they go on existing", args: -1, word: true,
 			example: `  trellis state rm acme/prod 'module.db.aws_db_instance.main'`},
 		{use: "mv WORKSPACE FROM TO", short: "Record a resource under another address", args: 2,
@@ -35,7 +37,8 @@ A state holds every secret of its workspace: all of these but list are for admin
 		{use: "adopt WORKSPACE", short: "Take over the state of the backend that the template declares", args: 0, word: true,
 			long: `Copies the state from the backend that the template declares into the managed state,
 which must be empty. The other one stays where it is: make sure that nobody uses it any
-more.`},
+more.`,
+			example: `  trellis state adopt acme/prod`},
 	} {
 		cmd.AddCommand(a.stateVerbCommand(c))
 	}
@@ -145,7 +148,8 @@ func (a *app) stateRollbackCommand() *cobra.Command {
 		Short: "Return to an earlier state",
 		Long: `Stores an earlier managed state as the newest one. The infrastructure is not touched:
 what was made since is recorded nowhere any more, and the next plan says what differs.
-"trellis state versions" lists the states that are kept.`,
+"trellis state versions" lists the states that are kept. The order is signed with your
+key ("trellis keys"), which the agent's policy.requester_keys must trust.`,
 		Example: `  trellis state rollback demo/hello 3`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -165,7 +169,11 @@ what was made since is recorded nowhere any more, and the next plan says what di
 			if err := a.confirm(yes, w.Name, fmt.Sprintf("This returns the state of workspace %s to version %d.", w.Name, version)); err != nil {
 				return err
 			}
-			return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: "rollback", Version: version}, out)
+			command, err := a.ordered(ctx, s, w, provision.StateCommand{Command: "rollback", Version: version}, "")
+			if err != nil {
+				return err
+			}
+			return a.runState(ctx, s, cmd, w, command, out)
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

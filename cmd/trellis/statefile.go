@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -26,8 +30,9 @@ func (a *app) statePullCommand() *cobra.Command {
 		Use:   "pull WORKSPACE",
 		Short: "Fetch the state, which holds secrets",
 		Long: `Fetches the state and prints it, or writes it to a file that only you can read. On its
-way it is sealed to a key that this command makes and forgets: neither the database nor
-the control plane can read it. It is audited.`,
+way it is sealed to your key ("trellis keys"), which the agent's policy.requester_keys
+must name: neither the database nor the control plane can read it, or have it sealed to
+another key. It is audited.`,
 		Example: `  trellis state pull demo/hello --to hello.tfstate`,
 		Args:    one("a workspace's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
@@ -35,11 +40,11 @@ the control plane can read it. It is audited.`,
 			if err != nil {
 				return err
 			}
-			own, err := seal.Generate()
+			own, err := a.key()
 			if err != nil {
 				return err
 			}
-			queued, err := a.queueState(ctx, s, w, provision.StateCommand{Command: "pull", Version: version}, own.Public())
+			queued, err := a.queueState(ctx, s, w, provision.StateCommand{Command: "pull", Version: version}, own.Asks(time.Now()))
 			if err != nil {
 				return err
 			}
@@ -69,6 +74,9 @@ the control plane can read it. It is audited.`,
 
 func (a *app) writeState(file string, state []byte, out format) error {
 	if file == "" { // which is JSON
+		if a.out.tty {
+			state = printable.JSON(state)
+		}
 		_, err := a.out.Write(state)
 		return err
 	}
@@ -97,7 +105,8 @@ func (a *app) statePushCommand() *cobra.Command {
 		Long: `Stores a state from a file, "-" for standard input: one that was kept elsewhere so far,
 or that was fetched with "trellis state pull" and mended. As with terraform state push a
 state of another lineage or an older one is refused. It is sealed to the cluster's key
-here, before it is sent.`,
+here, before it is sent, and the order is signed with your key ("trellis keys"), which
+the agent's policy.requester_keys must trust.`,
 		Example: `  trellis state push acme/prod terraform.tfstate`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -138,7 +147,12 @@ here, before it is sent.`,
 				return err
 			}
 			a.say("Sealed to %s: %s", whose, seal.Fingerprint(key))
-			return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: "push", Upload: upload.String()}, out)
+			digest := sha256.Sum256(state)
+			command, err := a.ordered(ctx, s, w, provision.StateCommand{Command: "push", Upload: upload.String()}, hex.EncodeToString(digest[:]))
+			if err != nil {
+				return err
+			}
+			return a.runState(ctx, s, cmd, w, command, out)
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -138,7 +139,7 @@ func (a *app) printProvision(cmd *cobra.Command, p store.Provision) error {
 			text.WriteString("    " + line + "\n")
 		}
 	}
-	_, err := fmt.Fprint(a.out, plain(text.String(), a.out.tty))
+	_, err := fmt.Fprint(a.out, printable.Text(text.String()))
 	return err
 }
 
@@ -149,12 +150,13 @@ func deref(text *string) string {
 	return *text
 }
 
-// outputLines are outputs as NAME = JSON, by name; a sensitive one has no value.
+// outputLines are outputs as NAME = JSON, by name; a sensitive one has no value, unless
+// it was revealed.
 func outputLines(outputs map[string]provision.Output) []string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
 		value := string(outputs[name].Value)
-		if outputs[name].Sensitive {
+		if outputs[name].Sensitive && outputs[name].Value == nil {
 			value = "(sensitive)"
 		} else if compact, err := json.Marshal(outputs[name].Value); err == nil {
 			value = string(compact)

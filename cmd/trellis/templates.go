@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -18,18 +19,18 @@ func (a *app) templatesCommand() *cobra.Command {
 		Use:   "templates",
 		Short: "List the catalogue, add to it, see a template's variables",
 		Args:  verb,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.templatesListCommand(), a.templatesShowCommand(), a.templatesAddCommand(), a.templatesInspectCommand(), a.templatesRemoveCommand())
+	cmd.AddCommand(a.templatesListCommand(), a.templatesShowCommand(), a.templatesAddCommand(), a.templatesInspectCommand(), a.templatesPinCommand(), a.templatesRemoveCommand())
 	return cmd
 }
 
 func (a *app) templatesListCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the templates of the catalogue",
-		Args:  none,
+		Use:     "list",
+		Short:   "List the templates of the catalogue",
+		Example: `  trellis templates list`,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Templates(ctx)
 			if err != nil {
@@ -102,7 +103,7 @@ func (a *app) printTemplate(cmd *cobra.Command, t store.Template, version string
 			text.WriteString(variableLine(v))
 		}
 	}
-	_, err := fmt.Fprint(a.out, plain(text.String(), a.out.tty))
+	_, err := fmt.Fprint(a.out, printable.Text(text.String()))
 	return err
 }
 
@@ -161,9 +162,10 @@ func (a *app) templatesInspectCommand() *cobra.Command {
 	var version string
 	var out format
 	cmd := &cobra.Command{
-		Use:   "inspect NAME",
-		Short: "Have a template looked at again, for its variables",
-		Args:  one("a template's name or id"),
+		Use:     "inspect NAME",
+		Short:   "Have a template looked at again, for its variables",
+		Example: `  trellis templates inspect network`,
+		Args:    one("a template's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			i, err := s.InspectTemplate(ctx, args[0], version)
 			if err != nil {
@@ -181,12 +183,41 @@ func (a *app) templatesInspectCommand() *cobra.Command {
 	return cmd
 }
 
+func (a *app) templatesPinCommand() *cobra.Command {
+	var version, reason string
+	var out format
+	cmd := &cobra.Command{
+		Use:   "pin NAME COMMIT",
+		Short: "Say which commit a template's tag means",
+		Long: `Says which commit a template's tag means, for all clusters of the organisation and whatever
+was pinned before. A tag is pinned without this by an inspection of the control plane,
+or on each cluster by its first use; a tag that moves afterwards is refused.`,
+		Example: `  trellis templates pin network 4b825dc642cb6eb9a060e54bf8d69288fbee4904 \
+      --reason "reviewed"`,
+		Args: cobra.MatchAll(cobra.ExactArgs(2)),
+		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			if reason == "" {
+				return wrongUsage("--reason is needed: the audit keeps it")
+			}
+			if err := s.PinTemplate(ctx, args[0], version, args[1], reason); err != nil {
+				return err
+			}
+			return a.answer(out, map[string]any{"template": args[0], "version": version, "commit": args[1]}, "The tag of %s means commit %s on all clusters now.", args[0], args[1])
+		}),
+	}
+	cmd.Flags().StringVar(&version, "version", "", "the tag; default: the catalogue's own")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	addFormat(cmd, &out)
+	return cmd
+}
+
 func (a *app) templatesRemoveCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "remove NAME",
-		Short: "Take a template out of the catalogue; what was deployed stays",
-		Args:  one("a template's name or id"),
+		Use:     "remove NAME",
+		Short:   "Take a template out of the catalogue; what was deployed stays",
+		Example: `  trellis templates remove network`,
+		Args:    one("a template's name or id"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			if err := s.RemoveTemplate(ctx, args[0]); err != nil {
 				return err

@@ -16,7 +16,10 @@ func (a *app) tendrilCommand() *cobra.Command {
 		Short:  "The agent",
 		Hidden: true,
 		Args:   verb,
-		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		ValidArgsFunction: cobra.NoFileCompletions,
+
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(agentcmd.Commands()...)
 	return cmd

@@ -2,9 +2,8 @@ package main
 
 import (
 	"io"
-	"regexp"
-	"strings"
-	"unicode"
+
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
 // terminal is where output goes, and whether a person's eyes are there.
@@ -33,50 +32,11 @@ func (t terminal) paint(sequence, text string) string {
 	return sequence + text + reset
 }
 
-// escapes matches terminal escape sequences (ECMA-48): CSI, then OSC and its
-// kin up to their terminator, then the short ones.
-var escapes = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ -/]*[0-~]?")
-
-// sgr matches the sequences that only colour.
-var sgr = regexp.MustCompile("^\x1b\\[[0-9;:]*m$")
-
-// forTerminal makes one line of somebody else's text fit to be shown: colours
-// stay where they are welcome; whatever else would move the cursor, set a title
-// or write the clipboard goes. A line that was overwritten (a progress bar)
-// shows as it was left.
-func (t terminal) forTerminal(line string) string {
-	line = strings.TrimSuffix(line, "\r")
-	line = line[strings.LastIndexByte(line, '\r')+1:]
-	coloured := false
-	line = escapes.ReplaceAllStringFunc(line, func(sequence string) string {
-		if t.color && sgr.MatchString(sequence) {
-			coloured = true
-			return sequence
-		}
-		return ""
-	})
-	line = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' && r != '\x1b' {
-			return -1
-		}
-		return r
-	}, line)
-	if coloured {
-		line += reset
+// fit makes somebody else's text fit to be shown here: without any escape
+// sequence, or with colours alone where these are welcome.
+func (t terminal) fit(text string) string {
+	if t.tty && t.color {
+		return printable.Colours(text)
 	}
-	return line
-}
-
-// plain takes control characters out of somebody else's text, line ends apart,
-// when it goes to a TTY.
-func plain(text string, tty bool) string {
-	if !tty {
-		return text
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return -1
-		}
-		return r
-	}, text)
+	return printable.Text(text)
 }

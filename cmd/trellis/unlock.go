@@ -10,6 +10,7 @@ import (
 )
 
 func (a *app) unlockCommand() *cobra.Command {
+	var sealed sealedFlags
 	var reason, stateLock string
 	var follow, yes bool
 	var out format
@@ -31,6 +32,10 @@ first that whoever holds it is dead: two runs on one state destroy it.`,
 			if err := followOrJSON(follow, out); err != nil {
 				return err
 			}
+			again, err := sealed.read()
+			if err != nil {
+				return err
+			}
 			w, err := s.FindWorkspace(ctx, args[0])
 			if err != nil {
 				return err
@@ -46,6 +51,7 @@ first that whoever holds it is dead: two runs on one state destroy it.`,
 			}
 			queued, err := a.queueOn(ctx, s, w, provision.OperationUnlock, "trellis unlock", func(asked *provision.Snapshot) {
 				asked.LockID = stateLock
+				asked.SealedVars = withSealed(asked.SealedVars, again)
 				if reason != "" {
 					asked.Meta["reason"] = jsonText(reason)
 				}
@@ -60,6 +66,7 @@ first that whoever holds it is dead: two runs on one state destroy it.`,
 	flags.StringVar(&reason, "reason", "", "why, for the audit")
 	flags.StringVar(&stateLock, "state-lock", "", "id of the lock on the Terraform state")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
+	sealed.addMessages(cmd)
 	addFollow(cmd, &follow, &out)
 	return cmd
 }

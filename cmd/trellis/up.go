@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -15,23 +16,45 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
 type upFlags struct {
-	listen string
-	slots  int
-	allow  []string
-	sample bool
+	listen    string
+	slots     int
+	allow     []string
+	sample    bool
+	trust     bool
+	moveFrom  string
+	throwaway bool // the data directory was made for this start alone
+	cert, key string
+	allowHTTP bool
 }
 
 func (f *upFlags) add(cmd *cobra.Command, listen string) {
 	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server (TRELLIS_LISTEN)")
 	cmd.Flags().IntVar(&f.slots, "slots", devstack.DefaultSlots, "how many provisions run at once, 1 to 64")
+	cmd.Flags().BoolVar(&f.trust, "trust-data-dir", false, "from now on use this data directory, and run the programs in it, although this user's trellis up did not make it there")
+	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "certificate with its chain, PEM, to answer other machines with; read again when it is renewed")
+	cmd.Flags().StringVar(&f.key, "tls-key", "", "key of the certificate, PEM")
+	cmd.Flags().BoolVar(&f.allowHTTP, "allow-http", false, "answer other machines over plain HTTP: everyone on the way can read passwords and tokens")
 	cmd.Flags().StringArrayVar(&f.allow, "allow-repo", nil,
 		`repositories that templates may come from besides the samples, such as "https://github.com/acme/**" (repeatable)`)
+}
+
+// check refuses what cannot be, before anything is made.
+func (f *upFlags) check() error {
+	if err := web.CheckPlain(f.listen, f.cert, f.key, f.allowHTTP); err != nil {
+		return wrongUsage("%v", err)
+	}
+	if f.slots < 1 {
+		return wrongUsage("--slots: from 1 to 64 are possible")
+	}
+	return nil
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -45,9 +68,18 @@ repositories, an agent, and an HTTP server with the console, the REST API, /heal
 and, for further agents, what "trellis serve" serves. A one-time link that signs a
 browser in is printed; "trellis link" prints another one.
 
-Everything lives in the data directory and survives a restart. Ctrl-C lets
-running provisions finish, then ends everything; a second Ctrl-C ends them at
-once.`,
+Everything is in the data directory and survives a restart: $XDG_DATA_HOME/tendril
+or ~/.local/share/tendril, for root /var/lib/tendril, or what --data-dir names. It
+uses only a directory that this user's trellis up made and that no other user may
+write to.
+
+To answer other machines (--listen), it needs --tls-cert and --tls-key, or
+--allow-http. It always answers this machine on the loopback, over plain HTTP;
+browsers are redirected to a host name of this instance, so that its cookies go
+nowhere else.
+
+Ctrl-C lets running provisions finish, then ends everything; a second Ctrl-C ends
+them at once.`,
 		Example: `  trellis up
   trellis up --data-dir look --sample
   trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
@@ -56,26 +88,36 @@ once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.up(cmd, flags) },
 	}
 	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to look at the console with; once")
+	cmd.Flags().StringVar(&flags.moveFrom, "move-from", "", "first move the data of this directory, such as an earlier version's .tendril, to the data directory")
 	flags.add(cmd, cmp.Or(a.getenv("TRELLIS_LISTEN"), devstack.DefaultListen))
 	return cmd
 }
 
 func (a *app) up(cmd *cobra.Command, flags upFlags) error {
+	if err := flags.check(); err != nil {
+		return err
+	}
 	signals := catchSignals()
 	defer signal.Stop(signals)
-	stack, err := a.startStack(cmd.Context(), signals, flags)
+	if err := a.moveData(cmd, flags.moveFrom); err != nil {
+		return err
+	}
+	stack, err := a.startStack(cmd.Context(), signals, flags, a.ownKeys())
 	if err != nil {
 		return err
 	}
-	a.say("\nTendril is up on %s, its data in %s.\n", stack.Runtime().URL, a.dataDir)
+	a.say("\nTendril is up on %s, its data in %s.\n", stack.PublicURL(), a.dataDir)
 	if link, err := stack.Link(cmd.Context()); err != nil {
 		a.say("A link for a browser cannot be made now: %v; %s makes one later.", err, a.hint(cmd, "link"))
 	} else {
 		a.say("Open it in a browser, once and within 15 minutes (%s prints another link):\n  %s\n", a.hint(cmd, "link"), link)
 	}
+	if stack.PublicURL() != stack.Runtime().URL {
+		a.say("For a browser on another machine: %s\n", a.hint(cmd, "link --public-url "+stack.PublicURL()))
+	}
 	a.say("In another terminal:\n  %s\n  %s\n  eval \"$(%s)\"   # for scripts, psql and a second agent\n",
 		a.hint(cmd, "deploy --template hello --workspace demo/hello --var name=Ada --follow"), a.hint(cmd, "status"), a.hint(cmd, "env"))
-	a.say("Agents may come over HTTP, too, with queue.url = %q and the token of %s.\n", stack.Runtime().URL, a.hint(cmd, "env"))
+	a.say("Agents may come over HTTP, too, with queue.url = %q and the token of %s.\n", stack.PublicURL(), a.hint(cmd, "env"))
 	a.say("Ctrl-C ends everything.")
 
 	var broken error
@@ -94,6 +136,37 @@ func (a *app) up(cmd *cobra.Command, flags upFlags) error {
 	return nil
 }
 
+// moveData moves a data directory to where it belongs now: the one that is named,
+// or what an earlier version left in the current directory. The latter only after a
+// yes, since a cloned repository may have brought it.
+func (a *app) moveData(cmd *cobra.Command, from string) error {
+	if from == "" {
+		if from = instance.Earlier(); from == "" || cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "" {
+			return nil
+		}
+		what := fmt.Sprintf("%s has the data of an earlier version of trellis up, which now belongs in %s. trellis up runs programs in it, so move it only if you made it.", from, a.dataDir)
+		if !a.err.tty {
+			return wrongUsage("%s Run trellis up --move-from %s, or name another directory with --data-dir", what, instance.EarlierDataDir)
+		}
+		a.say("%s", what)
+		_, _ = fmt.Fprintf(a.err, "Move it? Type yes, or no to begin with an empty instance: ") // what is not seen is not answered
+		answer, err := bufio.NewReader(a.in).ReadString('\n')
+		switch strings.TrimSpace(answer) {
+		case "yes":
+		case "no":
+			return nil
+		default:
+			a.say("Nothing was done.")
+			return errors.Join(outcome(exitFailed), err)
+		}
+	}
+	if err := instance.MoveDataDir(from, a.dataDir); err != nil {
+		return err
+	}
+	a.say("Moved the data from %s to %s.", from, a.dataDir)
+	return nil
+}
+
 // catchSignals takes over the signals that ask a program to end. A terminal
 // that goes away is one.
 func catchSignals() chan os.Signal {
@@ -102,10 +175,11 @@ func catchSignals() chan os.Signal {
 	return signals
 }
 
-// startStack starts everything; a signal ends that.
-func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags upFlags) (*devstack.Stack, error) {
-	if flags.slots < 1 {
-		return nil, wrongUsage("--slots: from 1 to 64 are possible")
+// startStack starts everything, with an agent that trusts the keys of requesters; a
+// signal ends that.
+func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags upFlags, requesters []string) (*devstack.Stack, error) {
+	if err := flags.check(); err != nil {
+		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -131,7 +205,8 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	}()
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
-		DataDir: a.dataDir, Listen: flags.listen, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
+		RequesterKeys: requesters,
+		DataDir:       a.dataDir, Throwaway: flags.throwaway, TrustDataDir: flags.trust, Listen: flags.listen, CertFile: flags.cert, KeyFile: flags.key, AllowHTTP: flags.allowHTTP, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
 		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: version.String(), Report: report,
 	})
 	close(started)

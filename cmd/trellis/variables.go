@@ -8,27 +8,56 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // maxVarFile is far more than a snapshot may have (provision.MaxSnapshot).
 const maxVarFile = 1 << 20
 
-// readVariables reads files, then single values, each beating what was before.
-func (a *app) readVariables(files, values []string) (map[string]json.RawMessage, error) {
+// variableFlags are the plain variables of a deploy.
+type variableFlags struct{ files, texts, jsons []string }
+
+func (f *variableFlags) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.texts, "var", nil, "variable as NAME=TEXT (repeatable)")
+	flags.StringArrayVar(&f.jsons, "var-json", nil, "variable as NAME=JSON, for a list, an object or null (repeatable)")
+	flags.StringArrayVar(&f.files, "var-file", nil, "JSON file of variables (repeatable)")
+}
+
+// readVariables reads files, then single values; later ones win. A text stays a
+// text: the agent converts it where the template declares a number or a boolean,
+// as Terraform does.
+func (a *app) readVariables(f variableFlags) (map[string]json.RawMessage, error) {
 	vars := map[string]json.RawMessage{}
-	for _, name := range files {
+	for _, name := range f.files {
 		read, err := a.readVarFile(name)
 		if err != nil {
 			return nil, err
 		}
 		maps.Copy(vars, read)
 	}
-	for _, text := range values {
-		name, value, ok := strings.Cut(text, "=")
+	for _, given := range f.texts {
+		name, text, ok := strings.Cut(given, "=")
 		if !ok || name == "" {
-			return nil, wrongUsage("--var must be NAME=VALUE") // not echoed: it may be a secret
+			return nil, wrongUsage("--var must be NAME=TEXT") // not echoed: it may be a secret
 		}
-		vars[name] = parseValue(value)
+		vars[name] = jsonText(text)
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "[") || strings.HasPrefix(text, "{") {
+			if json.Valid([]byte(text)) {
+				a.say("Note: --var %s is sent as text. For a list or an object use --var-json %s=….", name, name)
+			}
+		}
+	}
+	for _, given := range f.jsons {
+		name, text, ok := strings.Cut(given, "=")
+		switch {
+		case !ok || name == "":
+			return nil, wrongUsage("--var-json must be NAME=JSON")
+		case !json.Valid([]byte(text)):
+			return nil, wrongUsage("--var-json %s: the value is not JSON; for a text use --var %s=TEXT", name, name)
+		}
+		vars[name] = json.RawMessage(strings.TrimSpace(text))
 	}
 	return vars, nil
 }
@@ -67,14 +96,6 @@ func cause(err error) string {
 		return ""
 	}
 	return ": " + err.Error()
-}
-
-// parseValue reads a value of --var: JSON, unless that is a text or no JSON.
-func parseValue(text string) json.RawMessage {
-	if trimmed := strings.TrimSpace(text); trimmed != "" && trimmed[0] != '"' && json.Valid([]byte(trimmed)) {
-		return json.RawMessage(trimmed)
-	}
-	return jsonText(text)
 }
 
 // jsonText is a text as JSON.

@@ -59,7 +59,7 @@ func TestVerbs(t *testing.T) {
 	trellis(t, "up", "--data-dir", dir, "--listen", "127.0.0.1:0").want(t, "a second up", exitFailed, "trellis up runs already on "+dir)
 	run("status").want(t, "status of nothing", exitOK, "Nothing has been deployed yet.")
 
-	r := run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", `name=O'Neil`, "--var", "steps=2", "--var", "pause_seconds=0.1", "--var", `labels={"team":"core"}`, "--follow")
+	r := run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", `name=O'Neil`, "--var", "steps=2", "--var", "pause_seconds=0.1", "--var-json", `labels={"team":"core"}`, "--follow")
 	r.want(t, "deploy --follow", exitOK, "step 2 of 2: growing\n", "Provision 1 succeeded", `message = "Hello, O'Neil!"`, `labels = {"team":"core"}`, "token = (sensitive)")
 	if strings.Contains(r.out, "Provision 1") || !strings.Contains(r.out, "growing") {
 		t.Errorf("stdout of deploy --follow = %q, want the log alone", r.out)
@@ -77,7 +77,7 @@ func TestVerbs(t *testing.T) {
 
 	// A value that only the agent can read.
 	sealed := filepath.Join(t.TempDir(), "passphrase.age")
-	seals := command(t, nil, append([]string{"seal", "passphrase"}, at...)...)
+	seals := command(t, nil, append([]string{"seal", "passphrase", "--workspace", "demo/one", "--template", "hello"}, at...)...)
 	seals.Stdin = strings.NewReader("a-sealed-passphrase\n")
 	if message, err := seals.Output(); err != nil || os.WriteFile(sealed, message, 0o600) != nil {
 		t.Fatalf("seal = %v: %s", err, message)
@@ -122,6 +122,11 @@ func TestVerbs(t *testing.T) {
 	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--cluster", "other").want(t, "deploy without an agent", exitOK, "Watch it:  ", "--data-dir '"+dir+"' logs 7 --follow")
 	run("status", "7").want(t, "status of one that waits", exitOK, "No agent of cluster other has ever been heard of.", "clusters list")
 	run("cancel", "7").want(t, "cancel of one that waits", exitOK, "Provision 7 is cancelled.")
+	run("plan", "--template", "hello", "--workspace", "demo/two", "--cluster", "local", "--var", "name=y", "--sealed-var", "passphrase="+sealed, "-f").
+		want(t, "plan of a variable that was sealed for another workspace", exitFailed, "sealed_invalid", "sealed for the workspace demo/one, and this run is for the workspace demo/two")
+	run("destroy", "demo/one", "--yes", "--sealed-var", "passphrase="+sealed, "--sealed-var", "other="+sealed, "-f").
+		want(t, "destroy with a value sealed for another variable", exitFailed, "sealed_vars.other: it was sealed for the variable passphrase")
+	run("destroy", "demo/one", "--yes", "--sealed-var", "passphrase="+sealed, "-f").want(t, "destroy with a value sealed again", exitOK, "succeeded")
 	run("migrate").want(t, "migrate", exitOK, "up to date")
 
 	for _, tt := range []struct{ args, want string }{

@@ -10,9 +10,10 @@ import (
 func (a *app) versionCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print this program's version and the contract it speaks",
-		Args:  none,
+		Use:     "version",
+		Short:   "Print this program's version and the contract it speaks",
+		Example: `  trellis version -o json`,
+		Args:    none,
 		RunE: func(*cobra.Command, []string) error {
 			info := version.Of(queue.Contract)
 			return a.answer(out, info, "%s", info.Sentence("trellis"))

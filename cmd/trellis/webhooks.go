@@ -21,7 +21,6 @@ func (a *app) webhooksCommand() *cobra.Command {
 		Use:   "webhooks",
 		Short: "Have others told of what happens: add, try, see what was sent",
 		Args:  verb,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.webhooksListCommand(), a.webhooksAddCommand(), a.webhooksRemoveCommand(), a.webhooksTestCommand(), a.webhooksDeliveriesCommand())
 	return cmd
@@ -30,9 +29,10 @@ func (a *app) webhooksCommand() *cobra.Command {
 func (a *app) webhooksListCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List webhooks, and what each is told of",
-		Args:  none,
+		Use:     "list",
+		Short:   "List webhooks, and what each is told of",
+		Example: `  trellis webhooks list`,
+		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Webhooks(ctx)
 			if err != nil {
@@ -128,7 +128,7 @@ func (a *app) readURL(file string) (string, error) {
 func (a *app) webhookCommand(use, short string, do func(ctx context.Context, s *client.Client, w store.Webhook, out format) error) *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: one("a webhook's name or id"), ValidArgsFunction: a.completing(1, webhookWords),
+		Use: use, Short: short, Args: one("a webhook's name or id"), Example: "  trellis webhooks " + strings.Fields(use)[0] + " deploys",
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			w, err := findWebhook(ctx, s, args[0])
 			if err != nil {
@@ -203,7 +203,7 @@ func findWebhook(ctx context.Context, s *client.Client, ref string) (store.Webho
 	return store.Webhook{}, &store.RefusedError{Code: "PT404", Reason: "webhook_not_found", Message: fmt.Sprintf("there is no webhook %q that you may see", ref), Hint: hint}
 }
 
-func webhookWords(ctx context.Context, s *client.Client) (words []string, err error) {
+func webhookWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
 	list, err := s.Webhooks(ctx)
 	for _, w := range list {
 		words = append(words, described(w.Name, "%s to %s", w.Kind, w.Host))

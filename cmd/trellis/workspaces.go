@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -75,20 +76,27 @@ func (a *app) resourcesCommand() *cobra.Command {
 
 func (a *app) outputsCommand() *cobra.Command {
 	var out format
+	var reveal bool
 	cmd := &cobra.Command{
 		Use:   "outputs WORKSPACE|NUMBER",
 		Short: "Show the outputs of a workspace, or of one provision",
 		Long: `Shows the newest outputs of a workspace, or those of one provision, as NAME = JSON. A
-sensitive output is stored only where the deploy named a --requester-key, and then as an
-age message to that key: -o json prints it in the field "sealed", for age --decrypt.`,
+sensitive output is recorded sealed to the key of whoever deployed ("trellis keys"), if the
+agent's policy.requester_keys name that key; --reveal opens those that are sealed to yours.
+-o json has the age message in the field "sealed".`,
 		Example: `  trellis outputs demo/hello
+  trellis outputs demo/hello --reveal
   trellis outputs 12 -o json`,
 		Args: one("a workspace's name or a provision's number"),
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			p, err := a.outputsOf(ctx, s, args[0])
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
+			}
+			if err := a.revealed(p.Outputs, reveal); err != nil {
+				return err
+			}
+			switch {
 			case out == "json":
 				if p.Outputs == nil {
 					p.Outputs = map[string]provision.Output{}
@@ -98,11 +106,34 @@ age message to that key: -o json prints it in the field "sealed", for age --decr
 				a.say("Provision %d has no outputs.", p.Number)
 				return nil
 			}
-			return a.print("%s", plain(strings.Join(outputLines(p.Outputs), "\n"), a.out.tty))
+			return a.print("%s", printable.Text(strings.Join(outputLines(p.Outputs), "\n")))
 		}),
 	}
 	addFormat(cmd, &out)
+	cmd.Flags().BoolVar(&reveal, "reveal", false, "show sensitive outputs that are sealed to your key")
 	return cmd
+}
+
+// revealed opens sealed outputs if that was asked for, and says what it could not open.
+func (a *app) revealed(outputs map[string]provision.Output, asked bool) error {
+	sealed := 0
+	for _, o := range outputs {
+		if o.Sealed != "" {
+			sealed++
+		}
+	}
+	switch {
+	case sealed == 0:
+		return nil
+	case !asked:
+		a.say("Sealed outputs: %d. --reveal shows those that are sealed to your key.", sealed)
+		return nil
+	}
+	opened, err := a.reveal(outputs)
+	if err == nil && opened < sealed {
+		a.say("Outputs that are sealed to a key that you don't have here: %d.", sealed-opened)
+	}
+	return err
 }
 
 // outputsOf finds the provision that is meant by a number, an id or a workspace.

@@ -12,10 +12,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // Options are what an agent is told about itself and its surroundings.
@@ -54,7 +56,10 @@ type Options struct {
 	GitHosts func(context.Context) []job.GitHost
 	// Credentials reads what the runs of a workspace sign in to clouds with; nil
 	// gives none. It is called when a run begins.
-	Credentials func(workspace string) (job.Credentials, error)
+	Credentials func(workspace string, id uuid.UUID) (job.Credentials, error)
+	// Requesters reads to whom may be sealed and whose orders count; nil: nobody. It is
+	// called when a run begins.
+	Requesters func() (*trust.Keyring, error)
 	// Caches says how much is kept of what could be fetched again.
 	Caches caches.Limits
 	// Observer hears what happens; nil: nobody does.
@@ -128,7 +133,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, err := openDataDir(a.options.DataDir)
+	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
+	var reaper sync.WaitGroup
+	reaper.Go(func() { process.ReapOrphans(reaping, nursery.keep) })
+	defer reaper.Wait()
+	defer stopReaping()
+	dir, err := a.openWhenFree(ctx)
+	if ctx.Err() != nil && dir == nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -147,7 +160,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	public := queue.NewPublicKey(own.Public())
 	q, err := a.options.Open(queue.Agent{
-		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place,
+		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place, Kernel: dirlock.Kernel(), Uptime: uptime(),
 		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: public,
 		Operations: a.options.Settings.Policy.Operations,
 	})

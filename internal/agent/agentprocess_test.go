@@ -26,6 +26,7 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // setup is what an agent process is told, as JSON in its environment.
@@ -252,7 +253,7 @@ func (a *agentUnderTest) exits(t *testing.T, want int) {
 	t.Helper()
 	select {
 	case <-a.done:
-	case <-time.After(deadline):
+	case <-patience.After(deadline):
 		t.Fatal("the agent has not ended")
 	}
 	if got := a.cmd.ProcessState.ExitCode(); got != want {
@@ -280,8 +281,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(deadline); !holds(); <-tick.C {
-		if time.Now().After(limit) {
+	for limit := patience.Begin(deadline); !holds(); <-tick.C {
+		if limit.Over() {
 			t.Fatalf("timed out waiting for %s", what)
 		}
 	}

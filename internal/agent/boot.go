@@ -34,6 +34,8 @@ type boot struct {
 	left       map[uuid.UUID]*spool // of earlier boots, by provision; written before all else
 	noteKey    []byte               // see job.Job
 	keys       *keys
+	cluster    string // for which sealed values are opened, see rememberCluster
+	moved      string // why none is
 
 	runs     sync.WaitGroup // until nothing of a run is left to do
 	children sync.WaitGroup // until its child has ended
@@ -87,6 +89,9 @@ func (b *boot) live(ctx context.Context) error {
 			"database_contract", registration.Contract, "agent_contract", queue.Contract)
 	}
 	b.keys.registered(registration.ClusterKey, time.Now())
+	if err := b.rememberCluster(registration.ClusterName); err != nil {
+		return err
+	}
 
 	// Outlives ctx: leases are renewed and lines delivered until the drain is over.
 	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))

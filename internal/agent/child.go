@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/tendril-run/tendril/internal/cgroup"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
 )
@@ -20,6 +21,9 @@ type child struct {
 	wake chan struct{}
 	// ended is closed when the process has.
 	ended chan struct{}
+
+	memory cgroup.Memory
+	kills  int64 // for want of memory, before it was started
 
 	said     *tail
 	hide     func(string) string // what nobody is to read in what it said
@@ -48,6 +52,8 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 	// A session of its own: a signal to our terminal is for us. No Pdeathsig:
 	// when we die the child still has an ending to see to.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	memory := cgroup.Own()
+	kills := memory.Kills()
 	err = b.nursery.start(cmd)
 	p.closeChilds()
 	if err != nil {
@@ -56,7 +62,7 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 	}
 	c := &child{
 		cmd: cmd, control: newControl(p.control.write, j), said: newTail(p.said.read), doorbell: p.doorbell.read,
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), memory: memory, kills: kills,
 		// A crash prints what it pleases, and no masker is in its way.
 		hide: func(text string) string { return logstream.Redact(text, j.Secrets(b.options.Env)...) },
 	}
@@ -103,6 +109,16 @@ func (c *child) how() string {
 		return fmt.Sprintf("was ended by signal %d (%s)", int(status.Signal()), status.Signal())
 	}
 	return fmt.Sprintf("ended with exit status %d", c.cmd.ProcessState.ExitCode())
+}
+
+// outOfMemory says that the process was killed for want of memory, with the limit; "" if
+// it was not.
+func (c *child) outOfMemory() string {
+	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		return ""
+	}
+	return c.memory.Since(c.kills)
 }
 
 // pipe is both ends of one.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -159,6 +160,10 @@ func (c *scripted) play() int {
 		case "die":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
+		case "eat": // all the memory that there is
+			for eaten := []byte{1}; ; {
+				eaten = append(eaten, bytes.Repeat([]byte{byte(len(eaten))}, 16<<20)...)
+			}
 		case "panic":
 			panic("a defect with 0xdeadbeef")
 		case "exit":
@@ -173,8 +178,7 @@ func (c *scripted) play() int {
 			}
 			c.report(provision.AwaitingApproval, provision.Detail{PlanDigest: planbundle.Digest(content)})
 		case "nonsense": // a result that the database does not take
-			percent := 500
-			c.report(provision.Success, provision.Detail{Percent: &percent})
+			c.report(provision.Failed, provision.Detail{Stage: "nonsense", ErrorCode: provision.CodeInternal})
 		case "succeed":
 			c.report(provision.Success, provision.Detail{Stage: provision.StageDone})
 		default:
@@ -191,8 +195,8 @@ func (c *scripted) bundle() []byte {
 		panic(err)
 	}
 	content, err := planbundle.Bundle{
-		Provision: c.job.Assignment.ProvisionID, Workspace: c.job.Assignment.WorkspaceID, Operation: c.job.Assignment.Operation,
-		Snapshot: snapshot, Plan: []byte("a plan"),
+		Provision: c.job.Assignment.ProvisionID, Workspace: c.job.Assignment.WorkspaceID, Name: c.job.Assignment.Workspace,
+		Operation: c.job.Assignment.Operation, Snapshot: snapshot, Plan: []byte("a plan"),
 	}.Encode()
 	if err != nil {
 		panic(err)

@@ -2,26 +2,30 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/job"
 )
 
 // dataDir is the directory that belongs to one agent instance. Everything in it
 // is 0700 or 0600, unless runs have uids of their own, see ownership.go.
 //
-//	lock          flock; holds the pid of the process that has it
+//	lock          see dirlock: who has the directory
 //	instance      the instance id
 //	place         where the agent said that it is, and by which lock
 //	identity      the private key to which variables are sealed
+//	cluster       the name of the cluster that the agent first registered in
 //	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson, CLAIM.plan for each claim in hand
 //	rejected/     spools that the database would not take
 //	work/ID/      the work directory of a workspace; secrets/ in it is a run's
@@ -35,12 +39,14 @@ import (
 type dataDir struct {
 	root     string
 	instance uuid.UUID
-	lock     *os.File
+	lock     *dirlock.Lock
 	uids     *uids // nil where runs have the agent's uid
 }
 
-// openDataDir makes and locks the directory and reads, or makes, the instance id.
-func openDataDir(path string) (_ *dataDir, err error) {
+// openDataDir makes and locks the directory for the agent of that name, and reads or
+// makes the instance id. It fails with a *dirlock.InUseError while somebody else has
+// the directory.
+func openDataDir(path, name string) (_ *dataDir, err error) {
 	defer func() { err = adviseOnDir(path, err) }()
 	root, err := filepath.Abs(path)
 	if err != nil {
@@ -54,7 +60,7 @@ func openDataDir(path string) (_ *dataDir, err error) {
 		return nil, fmt.Errorf("find the data directory: %w", err)
 	}
 	d := &dataDir{root: root}
-	if d.lock, err = lockDataDir(root); err != nil {
+	if d.lock, err = dirlock.Take(root, dirlock.Self(name)); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -94,12 +100,43 @@ func (d *dataDir) path(names ...string) string {
 	return filepath.Join(append([]string{d.root}, names...)...)
 }
 
-// close gives the lock up, and does not leave it to a process that is being started
-// meanwhile, which would have it until that becomes its program.
-func (d *dataDir) close() {
-	_ = unix.Flock(int(d.lock.Fd()), unix.LOCK_UN) // it was ours, or closed before
-	_ = d.lock.Close()                             // nothing was written
+// close gives the directory up.
+func (d *dataDir) close() { d.lock.Release() }
+
+// openWhenFree opens the data directory. A process beside this one that has it, in the
+// same container or on the same machine, does not go away by itself: that is an error.
+// Any other, such as the pod before this one that still drains on the same volume, is
+// waited for until ctx ends: an agent that ended instead would only be started again.
+func (a *Agent) openWhenFree(ctx context.Context) (*dataDir, error) {
+	loop := a.options.Loops.Begin("data directory")
+	defer loop.End()
+	for told := false; ; told = true {
+		dir, err := openDataDir(a.options.DataDir, a.options.Name)
+		taken, inUse := errors.AsType[*dirlock.InUseError](err)
+		if !inUse {
+			if told && err == nil {
+				a.options.Log.Info("the data directory is free", "dir", a.options.DataDir)
+			}
+			return dir, err
+		}
+		if taken.Holder.Beside(dirlock.Self(a.options.Name)) {
+			return nil, fmt.Errorf("the data directory %s is in use by %s: stop that agent, or give this one a data directory and a name of its own (--data-dir, --name)",
+				taken.Dir, taken.Holder)
+		}
+		if !told {
+			a.options.Log.Warn("another agent has the data directory: waiting until it ends", "dir", taken.Dir, "agent", taken.Holder.String())
+			a.options.Standing.Missed("its data directory is in use by " + taken.Holder.String())
+		}
+		loop.Turns(dirPause)
+		if !wait(ctx, dirPause) {
+			return nil, ctx.Err()
+		}
+	}
 }
+
+// dirPause is how often a data directory that is in use is tried again: a restarted pod
+// registers within a second of the end of the one before.
+const dirPause = 200 * time.Millisecond
 
 // secretsName is the directory for secrets in a work directory.
 const secretsName = "secrets"
@@ -125,58 +162,6 @@ func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
 		}
 	}
 	return dirs, nil
-}
-
-// lockDataDir locks root for this process and leaves its pid for whoever comes
-// second.
-func lockDataDir(root string) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the data directory: %w", err)
-	}
-	switch free, err := tryLock(file); {
-	case err != nil:
-		_ = file.Close()
-		return nil, fmt.Errorf("lock the data directory %s: %w", root, err)
-	case !free:
-		holder, _ := readFile(file.Name()) // without it the message is a little poorer
-		_ = file.Close()
-		return nil, fmt.Errorf("the data directory %s is in use by another agent (%s): stop that one, or give this one a data directory of its own",
-			root, describeHolder(holder))
-	}
-	if err := errors.Join(file.Truncate(0), writeAt(file, fmt.Sprintf("%d\n", os.Getpid()))); err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("lock the data directory: %w", err)
-	}
-	return file, nil
-}
-
-func describeHolder(content []byte) string {
-	pid := strings.TrimSpace(string(content))
-	if pid == "" {
-		return "its process id is not known"
-	}
-	return "process " + pid
-}
-
-func writeAt(file *os.File, text string) error {
-	_, err := file.WriteAt([]byte(text), 0)
-	return err
-}
-
-// tryLock takes the flock of a file and reports whether it was free.
-func tryLock(file *os.File) (bool, error) {
-	for {
-		switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil:
-			return true, nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return false, nil
-		default:
-			return false, os.NewSyscallError("flock", err)
-		}
-	}
 }
 
 // instanceID reads the id in the file, or makes one. A file that holds no id is

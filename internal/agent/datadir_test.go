@@ -13,7 +13,7 @@ import (
 
 func openTestDir(t *testing.T, path string) *dataDir {
 	t.Helper()
-	d, err := openDataDir(path)
+	d, err := openDataDir(path, "one")
 	if err != nil {
 		t.Fatalf("openDataDir() = %v, want nil", err)
 	}
@@ -68,7 +68,7 @@ func TestDamagedInstanceIsNotReplaced(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(path, "instance"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(path)
+	_, err := openDataDir(path, "one")
 	if err == nil || !strings.Contains(err.Error(), "holds no instance id") {
 		t.Errorf("openDataDir(empty instance file) = %v, want an error that says so", err)
 	}
@@ -164,8 +164,8 @@ func TestLockOfAnother(t *testing.T) {
 	if err := os.Truncate(filepath.Join(path, "lock"), 0); err != nil { // it has not written its pid yet
 		t.Fatal(err)
 	}
-	_, err := openDataDir(path)
-	if err == nil || !strings.Contains(err.Error(), "its process id is not known") {
+	_, err := openDataDir(path, "one")
+	if err == nil || !strings.Contains(err.Error(), "a process that has not said which") {
 		t.Errorf("openDataDir(locked) = %v, want it refused", err)
 	}
 }
@@ -173,7 +173,7 @@ func TestLockOfAnother(t *testing.T) {
 func TestHalfWrittenFilesGo(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	d, err := openDataDir(root)
+	d, err := openDataDir(root, "one")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestHalfWrittenFilesGo(t *testing.T) {
 	if err := os.MkdirAll(d.path("spool", tempPrefix+"3", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = openDataDir(root); err != nil {
+	if d, err = openDataDir(root, "one"); err != nil {
 		t.Fatal(err)
 	}
 	d.close()

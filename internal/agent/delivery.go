@@ -95,7 +95,7 @@ func (q patientQueue) leave(claim uuid.UUID, report provision.Report) (provision
 	switch said, ok := errors.AsType[*queue.Error](err); {
 	case err == nil, ok && said.Kind == queue.ClaimLost: // or the report has arrived already
 		return report, nil
-	case ok:
+	case ok && said.Kind != queue.ContentRefused:
 		return report, patiently(err)
 	}
 	return lost(err), nil
@@ -135,6 +135,10 @@ func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.P
 		return &outcome{err: fmt.Errorf("open the tail of the log: %w", err)}
 	}
 	defer closeAll(o.Tail[:]...)
+	o.SetAside = func(r logstream.Refused) error {
+		log.Warn("the database does not take a part of the run for its content; it is kept in rejected/, and the rest goes on", "kind", r.Kind, "number", r.Number, "refused", r.Why)
+		return s.setAside(r)
+	}
 	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
 	o.OnRetry = func(err error) {
 		log.Debug("delivering again after a failure", "error", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
@@ -13,15 +14,15 @@ import (
 // explain says, in place of a child that died without a result, what became of
 // its run, and delivers that.
 func (r *run) explain(s *spool, c *child, unsaved bool) *outcome {
-	how := c.how()
-	r.log.Error("the run's process ended without a result", "how", how)
-	if err := r.writeEnd(s, how, unsaved); err != nil {
+	how, oom := c.how(), c.outOfMemory()
+	r.log.Error("the run's process ended without a result", "how", how, "memory", oom)
+	if err := r.writeEnd(s, how, oom, unsaved); err != nil {
 		return &outcome{err: fmt.Errorf("write the run's end: %w", err)}
 	}
 	return r.boot.resume(s, r.log, r.watch)
 }
 
-func (r *run) writeEnd(s *spool, how string, unsaved bool) (err error) {
+func (r *run) writeEnd(s *spool, how, oom string, unsaved bool) (err error) {
 	lines, err := s.open(os.O_RDWR | os.O_APPEND)
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func (r *run) writeEnd(s *spool, how string, unsaved bool) (err error) {
 	if err != nil {
 		return err
 	}
-	report, line := verdict(how, r.stopReason(), r.applying.Load())
+	report, line := verdict(how, oom, r.stopReason(), r.applying.Load())
 	if unsaved {
 		report.Detail.StateUnsaved = &unsaved
 		line += " A state that the engine could not store is kept on this agent; its next run in the workspace stores it first."
@@ -46,9 +47,9 @@ func (r *run) writeEnd(s *spool, how string, unsaved bool) (err error) {
 }
 
 // verdict is what a run ends as whose process died, and the line its log ends
-// with.
-func verdict(how string, reason job.StopReason, applying bool) (provision.Report, string) {
-	return stopped("The process that carried this run out "+how+" before it had a result.", reason, applying)
+// with. oom is a sentence for one that was out of memory, else empty.
+func verdict(how, oom string, reason job.StopReason, applying bool) (provision.Report, string) {
+	return stopped(strings.TrimSpace("The process that carried this run out "+how+" before it had a result. "+oom), reason, applying)
 }
 
 // neverStarted is what a run ends as that was stopped while it waited for an

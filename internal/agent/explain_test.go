@@ -24,7 +24,7 @@ func TestVerdict(t *testing.T) {
 		{job.StopDrained, true, provision.Failed, provision.CodeAgentDrained},
 		{job.StopLost, false, provision.Failed, provision.CodeAgentLost},
 	} {
-		report, line := verdict("was ended by signal 9 (killed)", c.reason, c.applying)
+		report, line := verdict("was ended by signal 9 (killed)", "", c.reason, c.applying)
 		if report.Status != c.status || report.Detail.ErrorCode != c.code {
 			t.Errorf("verdict(%q, %v) = %s/%s, want %s/%s", c.reason, c.applying, report.Status, report.Detail.ErrorCode, c.status, c.code)
 		}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
@@ -25,8 +27,58 @@ func TestTwoAgentsOnOneDataDirectory(t *testing.T) {
 	s.Name = "two"
 	b := startAgent(t, s)
 	b.exits(t, 1)
-	b.says(t, "Error: the data directory "+w.data+" is in use by another agent (process "+strconv.Itoa(a.cmd.Process.Pid)+")")
+	b.says(t, "Error: the data directory "+w.data+" is in use by process "+strconv.Itoa(a.cmd.Process.Pid)+" on ")
+	b.says(t, "give this one a data directory and a name of its own")
 	a.stops(t)
+}
+
+// The pod before this one still has the volume: the agent waits, alive and not ready, and
+// says for whom. It registers as soon as the directory is free.
+func TestWaitsForTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := dirlock.Holder{PID: 1, Host: "pod-0", Kernel: "b0a1c2d3-0000", Namespace: "pid:[1]", Name: "prod-1"}
+	lock, err := dirlock.Take(makeDir(t, w.data), before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.setup()
+	s.Margin = time.Minute
+	a := startAgent(t, s)
+	a.says(t, "waiting until it ends")
+	a.says(t, `process 1 on pod-0 (\"prod-1\", kernel boot b0a1c2d3)`)
+	if status, _ := a.reason(t, "/healthz"); status != 200 {
+		t.Errorf("GET /healthz of an agent that waits = %d, want 200", status)
+	}
+	if status, reason := a.reason(t, "/readyz"); status != 503 || !strings.Contains(reason, "in use by process 1 on pod-0") {
+		t.Errorf("GET /readyz of an agent that waits = %d %q, want 503 and for whom", status, reason)
+	}
+	lock.Release()
+	a.says(t, "registered")
+	a.stops(t)
+}
+
+// One that is told to end while it waits ends, and has done nothing.
+func TestEndsWhileItWaitsForTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := dirlock.Take(makeDir(t, w.data), dirlock.Holder{PID: 1, Host: "pod-0", Kernel: "k", Namespace: "pid:[1]"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	a := startAgent(t, w.setup())
+	a.says(t, "waiting until it ends")
+	a.term(t)
+	a.exits(t, 0)
+}
+
+func makeDir(t *testing.T, path string) string {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestWrongToken(t *testing.T) {
@@ -245,19 +297,21 @@ func TestDatabaseAwayAtTheEnd(t *testing.T) {
 	w.wantNothingLeft(t)
 }
 
+// A result that the database does not take for its content ends the run all the same:
+// what it could not take is kept, and the log says so.
 func TestResultThatIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := startAgent(t, w.setup())
 	id := w.deploy(t, "prod", "print 2", "apply", "nonsense")
 	w.becomes(t, id, "FAILED/internal")
-	a.says(t, "the database does not take the rest of the run")
+	a.says(t, "the database does not take a part of the run for its content")
 	a.stops(t)
-	if got := w.Log(t, id); got != lines(2) {
-		t.Errorf("log = %q, want %q", got, lines(2))
+	if got := w.Log(t, id); !strings.HasPrefix(got, lines(2)) || !strings.Contains(got, "left out, because the database does not take it: everything but the status") {
+		t.Errorf("log = %q, want %q and what was left out", got, lines(2))
 	}
 	claim := w.Text(t, "SELECT id::text FROM tendril.claims")
-	if got, want := strings.Join(w.left(t, "rejected"), " "), claim+".json "+claim+".ndjson"; got != want {
+	if got, want := strings.Join(w.left(t, "rejected"), " "), claim+".report-2.json"; got != want {
 		t.Errorf("rejected/ holds %q, want %q", got, want)
 	}
 	if left := w.left(t, "spool"); len(left) > 0 {

@@ -13,6 +13,7 @@ import (
 
 // fetched is what a run needs of the database before it has a child.
 type fetched struct {
+	trusted  trusted
 	approved []byte // the plan that was approved
 	given    []byte // what a state operation takes
 	managed  *job.ManagedState
@@ -43,10 +44,13 @@ func (r *run) fetch() (f fetched, err error) {
 	if f.approved, err = r.approvedPlan(ctx); err != nil {
 		return f, err
 	}
-	if f.given, err = r.given(ctx); err != nil {
+	if f.trusted, err = r.trusted(); err != nil {
 		return f, err
 	}
-	f.managed, f.key, f.stateIn, err = r.boot.managedState(ctx, r.assignment)
+	if f.given, err = r.given(ctx, f.trusted); err != nil {
+		return f, err
+	}
+	f.managed, f.key, f.stateIn, err = r.boot.managedState(ctx, r.assignment, f.trusted)
 	return f, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // away is a queue that gives out blobs, none, once it was asked often enough.
@@ -41,7 +42,7 @@ func (*away) Report(context.Context, uuid.UUID, provision.Report) error { return
 // for the next so many calls.
 func fetching(t *testing.T, calls int32, snapshot string) (*run, *away) {
 	t.Helper()
-	dir, err := openDataDir(t.TempDir())
+	dir, err := openDataDir(t.TempDir(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func fetching(t *testing.T, calls int32, snapshot string) (*run, *away) {
 	b := &boot{dir: dir, queue: q, keys: &keys{own: generated(t)}, delivery: t.Context(), log: slog.New(slog.DiscardHandler)}
 	b.options.Settings.State.Default = job.Managed
 	return newRun(b, provision.Assignment{
-		ClaimID: uuid.New(), WorkspaceID: uuid.New(), Operation: provision.OperationApply,
+		ClaimID: uuid.New(), WorkspaceID: uuid.New(), Workspace: "w", Operation: provision.OperationApply,
 		Snapshot: fmt.Appendf(nil, `{"template_source": {"repo": "https://git.example/t", "version": "v1"}, "workspace": "w"%s}`, snapshot),
 	}), q
 }
@@ -123,19 +124,26 @@ func (lostClaim) GetBlob(context.Context, uuid.UUID, string, int64) (queue.Blob,
 // the plan or the upload that it did not get: another attempt may still be made.
 func TestClaimLostBeforeARun(t *testing.T) {
 	t.Parallel()
-	upload := fmt.Sprintf(`, "state": {"command": "push", "upload": %q}`, uuid.NewString())
+	ada, err := trust.NewPerson()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, change := range map[string]func(*provision.Assignment){
 		"state":  func(*provision.Assignment) {},
 		"plan":   func(a *provision.Assignment) { a.ApprovedPlan = strings.Repeat("a", 64) },
 		"upload": func(a *provision.Assignment) { a.Operation = provision.OperationState },
 	} {
-		snapshot := ""
-		if what == "upload" {
-			snapshot = upload
-		}
-		r, _ := fetching(t, 0, snapshot)
+		r, _ := fetching(t, 0, "")
 		r.boot.queue = lostClaim{}
 		change(&r.assignment)
+		if what == "upload" {
+			order, err := ada.Order(trust.Order{Workspace: r.assignment.WorkspaceID, Name: "w", Command: "push", Until: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.assignment.Snapshot = fmt.Appendf(nil, `{"template_source": {"repo": "https://git.example/t", "version": "v1"}, "workspace": "w", "state": {"command": "push", "upload": %q, "order": %q}}`, uuid.NewString(), order)
+			r.boot.options.Requesters = func() (*trust.Keyring, error) { return trust.ParseKeys([]string{ada.SignerKey()}, nil) }
+		}
 		if _, err := r.fetch(); !errors.Is(err, errStopped) {
 			t.Errorf("%s: fetch() of a run whose claim is lost = %v, want that it was stopped", what, err)
 		}

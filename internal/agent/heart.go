@@ -169,7 +169,7 @@ func (h *heart) failed(ctx context.Context, err error) (time.Duration, bool) {
 	case queue.Superseded:
 		h.superseded(err)
 		return 0, false
-	case queue.Refused:
+	case queue.Refused, queue.ContentRefused:
 		// The database may have forgotten us: restored from a backup, or the
 		// agent's row removed.
 		if registration, again := h.boot.queue.Register(ctx); again == nil {

@@ -14,7 +14,7 @@ import (
 
 func TestIdentityIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	d, err := openDataDir(t.TempDir())
+	d, err := openDataDir(t.TempDir(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func (k *keys) renew(ctx context.Context, now time.Time, register func(context.C
 	registration, err := register(ctx)
 	if err != nil {
 		// Of a database that is away heartbeats tell; this they may not meet.
-		if queue.KindOf(err) == queue.Refused && !k.refused {
+		if queue.Final(err) && !k.refused {
 			k.refused = true
 			k.log.Warn("the database refuses to register this agent anew, so it does not learn the cluster's key; trying again with each heartbeat", "error", err)
 		}

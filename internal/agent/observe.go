@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -20,6 +21,9 @@ type Observer interface {
 	RunEnded(operation provision.Operation, status provision.Status, code provision.Code)
 	// ChunksStored: the database has stored chunks of logs.
 	ChunksStored(chunks int)
+	// SetAside: the database did not take a chunk of a log or a part of a report,
+	// "log" or "report", and has been told so instead.
+	SetAside(kind string)
 	// LeasesRenewed: a heartbeat was answered, or not, for so many claims.
 	LeasesRenewed(kept, lost, failed int)
 	// Swept: so many provisions of earlier boots were ended without a result.
@@ -35,6 +39,7 @@ func (unobserved) Claimed(provision.Operation, time.Duration)                   
 func (unobserved) StageTook(provision.Stage, time.Duration)                       {}
 func (unobserved) RunEnded(provision.Operation, provision.Status, provision.Code) {}
 func (unobserved) ChunksStored(int)                                               {}
+func (unobserved) SetAside(string)                                                {}
 func (unobserved) LeasesRenewed(_, _, _ int)                                      {}
 func (unobserved) Swept(int)                                                      {}
 func (unobserved) Beat(time.Time)                                                 {}
@@ -42,8 +47,15 @@ func (unobserved) Beat(time.Time)                                               
 // inTheWay says in a clause why the database did not answer as hoped. Everybody
 // who reaches the health port reads it, so it has nothing of the error's text.
 func inTheWay(err error) string {
+	code := ""
+	if e, ok := errors.AsType[*queue.Error](err); ok {
+		code = e.Code
+	}
 	switch queue.KindOf(err) {
 	case queue.Unavailable:
+		if plainCode(code) {
+			return "the database answers, but cannot serve agents at the moment (" + code + "); the agent's log says more"
+		}
 		return "the database cannot be reached"
 	case queue.Unauthorized:
 		return "the database does not accept the cluster's token, or the queue's user"
@@ -52,4 +64,18 @@ func inTheWay(err error) string {
 	default:
 		return "the database refuses this agent; its log says why"
 	}
+}
+
+// plainCode reports whether a code has the form of a SQLSTATE or of PostgREST's
+// own: anything else could be text that somebody made.
+func plainCode(code string) bool {
+	if len(code) < 5 || len(code) > 8 {
+		return false
+	}
+	for _, c := range code {
+		if (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }

@@ -57,7 +57,8 @@ func TestMetricsOfRuns(t *testing.T) {
 		`tendril_provisions_total{code="", operation="apply", status="SUCCESS"}`:         1,
 		`tendril_provisions_total{code="exec_died", operation="apply", status="FAILED"}`: 1,
 		`tendril_provisions_total{code="internal", operation="apply", status="FAILED"}`:  1,
-		`tendril_stage_duration_seconds_count{stage="checkout"}`:                         2, `tendril_stage_duration_seconds_count{stage="apply"}`: 1,
+		`tendril_stage_duration_seconds_count{stage="checkout"}`:                         3, `tendril_stage_duration_seconds_count{stage="apply"}`: 1,
+		`tendril_set_aside_total{kind="report"}`: 1, `tendril_set_aside_total{kind="log"}`: 0,
 		`tendril_lease_renewals_total{result="lost"}`: 0, `tendril_lease_renewals_total{result="error"}`: 0, `tendril_swept_total`: 0,
 	})
 	if status, reason := a.reason(t, "/readyz"); status != 200 || reason != "" {

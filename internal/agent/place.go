@@ -5,18 +5,17 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 // maxPlace is the longest place that the database takes, in characters.
 const maxPlace = 300
-
-// bootIDFile names the kernel's current run: the same in all containers of a
-// machine, another one after each boot.
-const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // place is where an agent says that it is: its machine's name and its data
 // directory. Whoever comes with the same instance at another place has a copy
@@ -53,15 +52,15 @@ func (d *dataDir) place() (string, error) {
 // copy's among them: while somebody holds it, no other file has its number. It is
 // empty where that cannot be told.
 func (d *dataDir) lockID() string {
-	boot, err := readFile(bootIDFile)
-	if err != nil {
+	kernel := dirlock.Kernel()
+	if kernel == "" {
 		return ""
 	}
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(d.lock.Fd()), &stat); err != nil {
+	if err := unix.Fstat(int(d.lock.File().Fd()), &stat); err != nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %d %d", strings.TrimSpace(string(boot)), stat.Dev, stat.Ino)
+	return fmt.Sprintf("%s %d %d", kernel, stat.Dev, stat.Ino)
 }
 
 // lastPlace is the place of the last agent, if that held this lock.
@@ -76,4 +75,15 @@ func (d *dataDir) lastPlace(lock string) (string, bool) {
 		return "", false
 	}
 	return place, true
+}
+
+// uptime is for how many seconds the machine has been up, its sleep included; nil where
+// that is not told. Clocks that are set do not change it.
+func uptime() *float64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return nil
+	}
+	seconds := time.Duration(now.Nano()).Seconds()
+	return &seconds
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
-// storeLimit bounds one try to store a plan. The Pump's own limit is for reports.
-const storeLimit = 5 * time.Minute
+// storeLimit bounds one try to store a plan, of 8 MiB at most, over a slow link.
+const storeLimit = 20 * time.Minute
 
 // plans stores the plan of one run's spool before the database hears that it
 // awaits approval: by who delivers the report, while its child lives or after
@@ -62,7 +62,7 @@ func (p *plans) read(digest string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is not the plan that the run reported", path)
 	}
 	b, err := planbundle.Decode(content)
-	if err == nil && (b.Provision != p.spool.about.Provision || b.Workspace != p.spool.about.Workspace) {
+	if err == nil && (b.Provision != p.spool.about.Provision || b.Workspace != p.spool.about.Workspace || b.Name != p.spool.about.Name) {
 		err = fmt.Errorf("%s is another provision's plan", path)
 	}
 	return content, err

@@ -184,22 +184,31 @@ func generated(t *testing.T) seal.Identities {
 func TestPlanOfAnotherProvision(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, t.TempDir())
-	s, files, err := d.newSpool(provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), WorkspaceID: uuid.New()}, 0)
+	a := provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), WorkspaceID: uuid.New(), Workspace: "dev/x"}
+	s, files, err := d.newSpool(a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.close()
-	content, err := planbundle.Bundle{Provision: uuid.New(), Workspace: s.about.Workspace}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := files.plan.Write(content); err != nil {
-		t.Fatal(err)
-	}
 	p := &plans{spool: s, log: slog.New(slog.DiscardHandler)}
-	_, err = p.read(planbundle.Digest(content))
-	if err == nil || !strings.Contains(err.Error(), "another provision") {
-		t.Errorf("read() = %v, want an error", err)
+	for what, b := range map[string]planbundle.Bundle{
+		"provision": {Provision: uuid.New(), Workspace: a.WorkspaceID, Name: a.Workspace},
+		"workspace": {Provision: a.ProvisionID, Workspace: uuid.New(), Name: a.Workspace},
+		"name":      {Provision: a.ProvisionID, Workspace: a.WorkspaceID, Name: "prod"},
+	} {
+		content, encodeErr := b.Encode()
+		if encodeErr != nil {
+			t.Fatal(encodeErr)
+		}
+		if err = files.plan.Truncate(0); err == nil {
+			_, err = files.plan.WriteAt(content, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = p.read(planbundle.Digest(content)); err == nil || !strings.Contains(err.Error(), "another provision") {
+			t.Errorf("read() of another %s's = %v, want an error", what, err)
+		}
 	}
 	if got := p.lost(err).Detail.ErrorCode; got != provision.CodePlanInvalid {
 		t.Errorf("lost() has the code %s, want %s", got, provision.CodePlanInvalid)

@@ -6,8 +6,10 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
-// register introduces this boot. A database that cannot be reached is waited
-// for; one that says no is not.
+// register introduces this boot. A refusal of the contract ends the agent, and so do
+// credentials that are not accepted: they are the agent's own configuration. A
+// database that can't be reached, has no contract at the moment or lacks privileges
+// is waited for.
 func (b *boot) register(ctx context.Context) (queue.Registration, error) {
 	trouble := outage{log: b.log, what: "register with the database"}
 	retry := newRetry()
@@ -20,7 +22,7 @@ func (b *boot) register(ctx context.Context) (queue.Registration, error) {
 			trouble.over()
 			return registration, nil
 		}
-		if queue.KindOf(err) != queue.Unavailable || ctx.Err() != nil {
+		if queue.Final(err) || queue.KindOf(err) == queue.Unauthorized || ctx.Err() != nil {
 			return queue.Registration{}, err
 		}
 		trouble.met(err)

@@ -161,13 +161,16 @@ func (r *run) awaitWorkspace() (release func(), stopped job.StopReason) {
 // launch makes what the child needs and starts it. The spool is there from
 // when it was made, error or not.
 func (r *run) launch() (*spool, *child, error) {
+	if err := r.boot.recognise(r.assignment); err != nil {
+		return nil, nil, err
+	}
 	sealed, err := r.boot.openSealed(r.assignment)
 	if err != nil {
 		return nil, nil, err
 	}
 	var credentials job.Credentials
 	if read := r.boot.options.Credentials; read != nil {
-		if credentials, err = read(r.assignment.Workspace); err != nil {
+		if credentials, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -176,6 +179,9 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer closeAll(f.stateIn)
+	if err := r.boot.acquaint(r.assignment); err != nil {
+		return nil, nil, err
+	}
 	r.boot.tidier.makeRoom(r.asked)
 	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
 	if err != nil {
@@ -190,7 +196,7 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer files.close()
-	if _, err := files.plan.WriteAt(append(f.approved, f.given...), 0); err != nil { // one of them at most
+	if _, err := files.plan.WriteAt(append(f.approved, f.given...), 0); err != nil {
 		return s, nil, fmt.Errorf("hand down what the run is to use: %w", err)
 	}
 	files.stateIn = f.stateIn
@@ -201,6 +207,7 @@ func (r *run) launch() (*spool, *child, error) {
 	c, err := r.boot.startChild(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
 		SealedVars: sealed, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
+		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
 	}, files, uid)
 	return s, c, err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -23,12 +24,17 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 		return nil, provision.Fail(provision.CodeSealedInvalid, fmt.Sprintf(
 			"sealed_vars: %d variables, at most %d are allowed", n, seal.MaxVariables), nil)
 	}
+	if b.moved != "" {
+		return nil, provision.Fail(provision.CodeSealedInvalid, "sealed_vars: "+b.moved, nil)
+	}
+	run := seal.Use{Cluster: b.cluster, Workspace: a.Workspace, Repo: snapshot.TemplateSource.Repo}
 	opened := make(map[string]json.RawMessage, len(snapshot.SealedVars))
 	var problems []string
 	foreign := false
 	identities := b.keys.held()
 	for _, name := range slices.Sorted(maps.Keys(snapshot.SealedVars)) {
-		value, err := identities.OpenVariable(snapshot.SealedVars[name], name, a.Workspace)
+		run.Name = name
+		value, err := identities.OpenVariable(snapshot.SealedVars[name], run)
 		if err != nil {
 			foreign = foreign || errors.Is(err, seal.ErrNotForUs)
 			problems = append(problems, fmt.Sprintf("sealed_vars.%s: %v", name, err))
@@ -45,6 +51,32 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 	return opened, nil
 }
 
+// rememberCluster learns for which cluster this agent opens sealed values. The
+// first registration is written down in the data directory, so that a database
+// that later calls the same agent another cluster's is not believed: until its
+// operator removes the note, nothing sealed is opened.
+func (b *boot) rememberCluster(registered string) error {
+	path := b.dir.path("cluster")
+	text, err := readFile(path)
+	switch {
+	case err == nil:
+		b.cluster = strings.TrimSpace(string(text))
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read the name of this agent's cluster: %w", err)
+	default:
+		b.cluster = registered
+		if err := writeFile(path, []byte(registered+"\n")); err != nil {
+			return fmt.Errorf("write down the name of this agent's cluster: %w", err)
+		}
+	}
+	if b.cluster != registered {
+		b.moved = fmt.Sprintf("the database says that this agent belongs to the cluster %s, and %s says %s, so nothing sealed is opened. "+
+			"If the agent was moved there on purpose, or its cluster renamed, remove that file, start the agent again, and seal the values again", registered, path, b.cluster)
+		b.log.Warn(b.moved)
+	}
+	return nil
+}
+
 // whoseKeys says which keys there are and what to do about a message that none
 // of this agent's opens. Of the message itself the key cannot be told.
 func (b *boot) whoseKeys() string {
@@ -58,9 +90,9 @@ func (b *boot) whoseKeys() string {
 	case key == "":
 		text += ", and the cluster had no key when the agent last asked"
 	case identities.Holds(key):
-		return text + "; the cluster's key is " + seal.Fingerprint(key) + ", which is among them. Seal the value again: trellis seal NAME --cluster …"
+		return text + "; the cluster's key is " + seal.Fingerprint(key) + ", which is among them. Seal the value again: trellis seal NAME --cluster … --workspace … --repo …"
 	default:
 		text += "; the cluster's key, when the agent last asked, was another one, " + seal.Fingerprint(key)
 	}
-	return text + ". Give all agents of the cluster the same identity_file and have an admin call set_cluster_key with its public half, then seal the value again: trellis seal NAME --cluster …"
+	return text + ". Give all agents of the cluster the same identity_file and have an admin call set_cluster_key with its public half, then seal the value again: trellis seal NAME --cluster … --workspace … --repo …"
 }

@@ -63,12 +63,12 @@ func failed(message string) provision.Report {
 	}}
 }
 
-// persist repeats a call for as long as the database cannot be reached.
+// persist repeats a call until the database accepts or refuses it.
 func persist(ctx context.Context, call func(context.Context) error) error {
 	retry := newRetry()
 	for {
 		err := call(ctx)
-		if err == nil || queue.KindOf(err) != queue.Unavailable {
+		if err == nil || queue.Final(err) {
 			return err
 		}
 		if !wait(ctx, queue.Wait(err, retry.NextBackOff())) {

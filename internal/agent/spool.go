@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -98,7 +99,7 @@ func (s *spool) make() (files spoolFiles, err error) {
 			err = errors.Join(err, os.Remove(s.path(suffix)))
 		}
 	}()
-	if free, err := tryLock(files.lock); err != nil || !free {
+	if free, err := dirlock.TryFile(files.lock); err != nil || !free {
 		return files, errors.Join(err, fmt.Errorf("%s is locked already", s.path(lockSuffix)))
 	}
 	if files.lines, err = os.OpenFile(s.path(linesSuffix), os.O_WRONLY|os.O_APPEND|fresh, 0o600); err != nil {
@@ -190,7 +191,7 @@ func (s *spool) free() (bool, error) {
 		return false, err
 	}
 	defer lock.Close() //nolint:errcheck // nothing was written
-	return tryLock(lock)
+	return dirlock.TryFile(lock)
 }
 
 // remove removes the files, but for a state that is nowhere else: that goes to

@@ -14,31 +14,6 @@ import (
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
-// given fetches what a state operation takes: what a person has brought, or an
-// earlier version of the state; nil where it takes nothing.
-func (r *run) given(ctx context.Context) ([]byte, error) {
-	a := r.assignment
-	if a.Operation != provision.OperationState {
-		return nil, nil
-	}
-	snapshot, err := provision.ParseSnapshot(a.Snapshot)
-	if err != nil || snapshot.State == nil {
-		return nil, err // of no command the child says what is wrong
-	}
-	switch command := snapshot.State; {
-	case command.Upload != "":
-		return r.upload(ctx)
-	case command.Version != 0:
-		blob, state, err := r.boot.fetchState(ctx, a, command.Version)
-		if err == nil && blob.Number == 0 {
-			err = provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
-				"Version %d of the workspace's state is not kept: trellis state versions lists those that are.", command.Version), nil)
-		}
-		return state, err
-	}
-	return nil, nil
-}
-
 // upload fetches what a person has brought, which need not be genuine: whoever
 // may deploy may bring it.
 func (r *run) upload(ctx context.Context) ([]byte, error) {

@@ -70,7 +70,22 @@ func (q *stateQueue) store(w provision.StateWrite) error {
 		return nil
 	}
 	q.missing, q.spool.statesLeft = nil, false
-	meta := stateMeta{Serial: w.Serial, Lineage: w.Lineage}
+	k, err := b.dir.recall(workspace)
+	if err != nil { // it is nothing that the database could say otherwise
+		q.log.Error("what is known of the workspace cannot be read; its next state begins a chain", "error", err)
+		k = known{Name: q.spool.about.Name}
+	}
+	meta := stateMeta{Format: stateFormat, Serial: w.Serial, Lineage: w.Lineage, Name: q.spool.about.Name}
+	older := w.Number <= k.Version && w.Digest != k.Digest // sent again; a later one of this run follows
+	if w.Number > k.Version {
+		if k.Claim != q.spool.claim && k.Digest != "" {
+			k.Chain = k.Chain.with(k.Digest)
+		}
+		k.Format, k.Previous, k.Version, k.Digest, k.Claim = stateFormat, k.Digest, w.Number, w.Digest, q.spool.claim
+	}
+	if meta.Chain = k.Chain; !older {
+		meta.Previous = k.Previous
+	}
 	meta.MAC = b.makers().Sign(statePurpose, stateMessage(workspace, w.Number, w.Digest, meta))
 	about, err := json.Marshal(meta)
 	if err != nil {
@@ -82,13 +97,17 @@ func (q *stateQueue) store(w provision.StateWrite) error {
 	switch kind := queue.KindOf(err); {
 	case err == nil:
 		q.last = &w
-		if err := b.dir.sawState(workspace, w.Number); err != nil {
+		if older {
+			return nil
+		}
+		if err := b.dir.remember(workspace, k); err != nil {
 			q.log.Warn("the state is stored, but its version could not be noted", "error", err)
 		}
 		return nil
 	case kind == queue.ClaimLost:
 		q.keep(sealed, err)
-	case kind == queue.Refused:
+	case kind == queue.Refused, kind == queue.ContentRefused:
+		// Too large, say. Other content may be left out; a state is held.
 		q.log.Error("the database refuses a state; trying again until it takes it", "version", w.Number, "refused", err)
 		return &queue.Error{Kind: queue.Unavailable, Message: err.Error(), Err: err}
 	}

@@ -37,7 +37,7 @@ func (p *putter) PutBlob(_ context.Context, _ uuid.UUID, blob queue.Blob, data [
 
 func newStateQueue(t *testing.T) (*stateQueue, *putter) {
 	t.Helper()
-	dir, err := openDataDir(t.TempDir())
+	dir, err := openDataDir(t.TempDir(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func TestOverwrittenSlotIsPassedOver(t *testing.T) {
 	if stored, err := q.report(&end); stored || err != nil || end.Status != provision.Success || strings.Join(p.puts, ", ") != "2 second" {
 		t.Errorf("stored %q, end %s, want the second alone and a success", p.puts, end.Status)
 	}
-	if got := q.boot.dir.seenState(q.spool.about.Workspace); got != 2 {
-		t.Errorf("seen = %d, want 2", got)
+	if k, err := q.boot.dir.recall(q.spool.about.Workspace); err != nil || k.Version != 2 {
+		t.Errorf("known = %+v, %v, want version 2", k, err)
 	}
 	// Where nothing follows, it is lost, and nobody may think that all is well.
 	if err := q.wrote(t, 3, "third", "torn"); err != nil {
@@ -96,9 +96,14 @@ func TestOverwrittenSlotIsPassedOver(t *testing.T) {
 func TestRefusedStates(t *testing.T) {
 	t.Parallel()
 	q, p := newStateQueue(t)
-	p.err = &queue.Error{Kind: queue.Refused, Code: "PT409", Reason: "state_moved", Message: "no"}
-	if err := q.wrote(t, 1, "sealed", "sealed"); queue.KindOf(err) != queue.Unavailable {
-		t.Errorf("report() of what is refused = %v, want an error after which it is tried again", err)
+	for code, reason := range map[string]string{
+		"PT409": "state_moved", "PT413": "blob_too_large", "PT422": "bad_blob", "22000": "", "54000": "",
+		"PT429": "cluster_blobs_full", // there is no room for it now
+	} {
+		p.err = queue.Answer("store a state", code, "no", reason, "")
+		if err := q.wrote(t, 1, "sealed", "sealed"); queue.KindOf(err) != queue.Unavailable {
+			t.Errorf("report() of what is refused as %s = %v, want an error after which it is tried again", code, err)
+		}
 	}
 	p.err = &queue.Error{Kind: queue.ClaimLost, Code: "PT409", Reason: "claim_lost", Message: "the workspace was released"}
 	if err := q.wrote(t, 1, "sealed", "sealed"); queue.KindOf(err) != queue.ClaimLost {
@@ -176,8 +181,8 @@ func TestStateIsSignedForAllAgents(t *testing.T) {
 	if err := q.wrote(t, 1, string(sealed), string(sealed)); err != nil {
 		t.Fatalf("report() = %v, want nil", err)
 	}
-	other := &boot{keys: &keys{own: older}}
-	if state, err := other.openState(q.spool.about.Workspace, p.last, sealed); err != nil || string(state) != "a state" {
+	other := &boot{keys: &keys{own: older}, dir: q.boot.dir}
+	if _, state, err := other.openState(provision.Assignment{WorkspaceID: q.spool.about.Workspace, Workspace: q.spool.about.Name}, p.last, sealed); err != nil || string(state) != "a state" {
 		t.Errorf("openState() by an agent with the older identity = %q, %v, want the state", state, err)
 	}
 }

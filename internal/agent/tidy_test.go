@@ -174,7 +174,7 @@ func newTestTidier(t *testing.T, d *dataDir, limits caches.Limits) (*tidier, *lo
 
 func openTestDataDir(t *testing.T) *dataDir {
 	t.Helper()
-	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"))
+	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"), "one")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,7 +153,7 @@ func TestCachesAreMadeAnewAfterATimeWithoutUIDs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives directories to others")
 	}
-	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"))
+	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"), "one")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestLinkInTheDataDirIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives directories to others")
 	}
-	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"))
+	d, err := openDataDir(filepath.Join(pgtest.Dir(t), "data"), "one")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,9 @@ func (w *watch) Waits(since time.Time) {
 // Stored implements logstream.Observer.
 func (w *watch) Stored(chunks int) { w.boot.options.Observer.ChunksStored(chunks) }
 
+// SetAside implements logstream.Observer.
+func (w *watch) SetAside(kind string) { w.boot.options.Observer.SetAside(kind) }
+
 // Reported implements logstream.Observer. A stage is over when the next one, or
 // the end, is told. What an earlier delivery has told is passed over; and that a
 // checkout is done does not say when it began.

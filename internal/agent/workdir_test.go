@@ -26,7 +26,7 @@ func TestClearLeavesWhatIsNeeded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, err := openDataDir(t.TempDir())
+			d, err := openDataDir(t.TempDir(), "one")
 			if err != nil {
 				t.Fatal(err)
 			}

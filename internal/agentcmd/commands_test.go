@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/exitcode"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMainAnswers(t *testing.T) {
@@ -40,6 +42,32 @@ func TestMainAnswers(t *testing.T) {
 		}
 		if strings.Contains(out.String(), "exec ") {
 			t.Errorf("tendril %s shows the hidden verb exec:\n%s", c.args, out.String())
+		}
+	}
+}
+
+// The program itself has what each verb has: examples, the table of exit codes, and
+// no file of the directory where Tab is pressed.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	var help bytes.Buffer
+	if code := Main([]string{"--help"}, &help, &help); code != ExitOK || !strings.Contains(help.String(), "Examples:\n  export TENDRIL_QUEUE_URL=") {
+		t.Errorf("tendril --help = %d, want examples:\n%s", code, &help)
+	}
+	for _, m := range exitcode.Table {
+		if line := fmt.Sprintf("%-5d%s\n", m.Code, m.Text); !strings.Contains(help.String(), line) {
+			t.Errorf("tendril --help has no %q", line)
+		}
+	}
+	for words, want := range map[string]string{"run ": ":4\n", "run --config ": ":0\n", "run --data-dir ": ":16\n", "run --name ": ":4\n", "doctor -o ": "text\njson\n:4\n", "": "doctor\t"} {
+		var out, stderr bytes.Buffer
+		if code := Main(append([]string{"__complete"}, strings.Split(words, " ")...), &out, &stderr); code != ExitOK || !strings.Contains(out.String(), want) {
+			t.Errorf("completion of %q = %d %q, want %q", words, code, &out, want)
+		}
+	}
+	for line := range strings.Lines(help.String()) {
+		if len([]rune(line)) > 81 {
+			t.Errorf("tendril --help has a line of more than 80 columns: %s", line)
 		}
 	}
 }
@@ -128,6 +156,27 @@ func TestRunStartsItselfForAProvision(t *testing.T) {
 	}
 }
 
+// Where runs share a uid and plans are approved, the agent takes one run at a time.
+func TestRunOneAtATime(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	cmd, out := command(t, []string{"TENDRIL_QUEUE_URL=" + w.URL, "TENDRIL_API_TOKEN=" + w.Token, "TENDRIL_RUN_UIDS=off", "TENDRIL_POLICY_APPROVAL=always"},
+		"run", "--name", "shared", "--data-dir", pgtest.Dir(t)+"/data", "--slots", "3")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitStatus(t, w, func() bool { return w.Text(t, "SELECT count(*)::text FROM public.agents") == "1" })
+	if got := w.Text(t, "SELECT name || ' ' || slots FROM public.agents"); got != "shared 1" {
+		t.Errorf("agent = %q, want one slot", got)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "this agent runs one provision at a time") || !strings.Contains(out.String(), "share uid") {
+		t.Errorf("tendril run = %v, want nil and why it takes one at a time; it said:\n%s", err, out)
+	}
+}
+
 // command prepares a process with this environment and nothing of ours.
 func command(t *testing.T, env []string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
@@ -156,8 +205,8 @@ func awaitStatus(t *testing.T, w *queuetest.World, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(time.Minute); !holds(); <-tick.C {
-		if time.Now().After(limit) {
+	for limit := patience.Begin(time.Minute); !holds(); <-tick.C {
+		if limit.Over() {
 			t.Fatalf("timed out; the provision is %s", w.Text(t, "SELECT coalesce(string_agg(status || ' ' || coalesce(error_code || ': ' || error_message, ''), ', '), 'not there') FROM public.provisions"))
 		}
 	}

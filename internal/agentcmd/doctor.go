@@ -48,9 +48,11 @@ did. -o json prints one object:
   checks    in order, each with name, status (ok, warn, fail, skipped), message,
             and action where there is something to do
 
-Names of checks: configuration, data_dir, identity, disk, caches, queue, token,
-contract, clock, name, wakes, health, engine, allowlist, git, backend, secrets,
-templates, metadata.`,
+Names of checks: configuration, data_dir, identity, disk, caches, states, queue,
+token, contract, clock, name, publications, wakes, health, engine, allowlist,
+git, backend, secrets, templates, metadata.`,
+		Example: `  tendril doctor
+  tendril doctor --repo https://github.com/acme/network -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return examine(cmd, flags) },
 	}

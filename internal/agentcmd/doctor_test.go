@@ -62,7 +62,7 @@ func wantCheck(t *testing.T, found map[string]string, name, status string, words
 // Names and fields are for programs to go by: they stay.
 func TestDoctorsJSON(t *testing.T) {
 	t.Parallel()
-	names := []string{"configuration", "data_dir", "identity", "disk", "caches", "queue", "token", "contract", "clock", "name", "wakes", "health", "engine",
+	names := []string{"configuration", "data_dir", "identity", "disk", "caches", "states", "queue", "token", "contract", "clock", "name", "publications", "wakes", "health", "engine",
 		"allowlist", "git", "backend", "secrets", "templates", "metadata"}
 	cmd, _ := command(t, []string{"TENDRIL_QUEUE_URL=postgres://agent:s3cret-word@127.0.0.1:1/none", "TENDRIL_API_TOKEN=tnd_" + strings.Repeat("x", 43)}, "doctor", "-o", "json")
 	cmd.Stdout, cmd.Stderr = nil, io.Discard

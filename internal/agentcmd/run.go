@@ -51,6 +51,8 @@ With health.listen it serves over HTTP, to all who reach that port:
   /metrics   for Prometheus
 
 Without it the agent opens no port.`,
+		Example: `  tendril run
+  tendril run --config /etc/tendril/agent.toml --slots 4`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, flags) },
 	}
@@ -96,12 +98,16 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		identity.Read = func() (string, error) { return secretfile.Read(identity.File) }
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
+	slots, why := settings.RunsAtOnce()
+	if why != "" {
+		log.Warn("this agent runs one provision at a time: set slots = 1, or start it as root so that each run gets a uid of its own", "slots", settings.Slots, "why", why)
+	}
 	options := agent.Options{
-		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: settings.Slots,
+		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
-		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Log: log, UIDs: uidsOf(settings), Identity: identity,
+		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
 		Caches: settings.Cache.Limits(),
 	}
 	serve := observed(settings, &options)

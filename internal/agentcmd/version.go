@@ -18,7 +18,8 @@ func versionCommand() *cobra.Command {
 		Long: `Print this program's version, the commit it was built from, and the version of
 the SQL contract it speaks. A database of the same contract, of one version older
 or of any newer one serves it.`,
-		Args: cobra.NoArgs,
+		Example: `  tendril version -o json`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info := version.Of(queue.Contract)
 			switch output {

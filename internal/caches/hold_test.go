@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestWhatIsHeldIsNotClaimed(t *testing.T) {
@@ -166,7 +168,7 @@ func TestHeldIsThere(t *testing.T) {
 		}
 	})
 	holds := 0
-	for limit := time.Now().Add(2 * time.Minute); (holds < 200 || removals.Load() < 10) && time.Now().Before(limit); {
+	for limit := patience.Begin(2 * time.Minute); (holds < 200 || removals.Load() < 10) && !limit.Over(); {
 		release, held := Hold(dir)
 		if !held {
 			continue
@@ -198,7 +200,7 @@ func TestALockThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"pipe", "link", "directory"} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := patience.Context(t.Context(), time.Minute)
 		if _, err := Lock(ctx, filepath.Join(dir, name)); err == nil || ctx.Err() != nil {
 			t.Errorf("Lock(%s) = %v, want it refused at once", name, err)
 		}

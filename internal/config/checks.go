@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/hashicorp/go-version"
+
 	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -111,8 +113,37 @@ func repoPattern(pattern string) bool {
 	return pattern != "" && !strings.ContainsFunc(pattern, unicode.IsSpace)
 }
 
+func commitRef(pattern string) bool {
+	kind, name, found := strings.Cut(strings.TrimPrefix(pattern, "refs/"), "/")
+	if !strings.HasPrefix(pattern, "refs/") || !found || kind != "heads" && kind != "tags" {
+		return false
+	}
+	for segment := range strings.SplitSeq(name, "/") {
+		if segment == "" || strings.Contains(segment, "**") && segment != "**" || strings.ContainsAny(segment, `?[]\ `) {
+			return false
+		}
+	}
+	return true
+}
+
 func knownOperation(name string) bool {
 	return slices.Contains(provision.Operations, provision.Operation(name))
+}
+
+// The oldest engines that may be allowed: Terraform's first with a lock file, and
+// OpenTofu's first.
+const (
+	firstTerraform = "0.14.0"
+	firstTofu      = "1.6.0"
+)
+
+// atLeast reports whether a text is an exact version, and not older than another.
+func atLeast(text, oldest string) bool {
+	if !provision.ExactVersion(text) {
+		return false
+	}
+	v, err := version.NewSemver(text)
+	return err == nil && !v.LessThan(version.Must(version.NewSemver(oldest)))
 }
 
 func exactOrNone(version string) bool { return version == "" || provision.ExactVersion(version) }
@@ -146,7 +177,7 @@ const nobody = 65534
 
 // TemplatesUser is who runs templates, or somebody with the same rights.
 func (c Config) TemplatesUser() policyhook.User {
-	if os.Geteuid() == 0 && c.Run.UIDs != "off" {
+	if c.isolates(os.Geteuid()) {
 		return policyhook.User{UID: nobody, Groups: []int{nobody}}
 	}
 	return policyhook.Self()

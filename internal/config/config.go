@@ -72,8 +72,16 @@ type Policy struct {
 	Approval       string   `toml:"approval"`
 	AllowFile      bool     `toml:"allow_file"`
 	PlainSensitive bool     `toml:"plain_sensitive"`
+	// CommitRefs are references from which a bare commit must be reachable.
+	CommitRefs []string `toml:"commit_refs"`
+	// RequesterKeys say to whom is sealed what a run may hand out, and whose orders
+	// replace a state: see trust.ParseKeys.
+	RequesterKeys []string `toml:"requester_keys"`
 	// Modules are sources that modules may have beside Repos.
 	Modules []string `toml:"modules"`
+	// OldestTerraform and OldestTofu are the oldest versions that may run.
+	OldestTerraform string `toml:"oldest_terraform"`
+	OldestTofu      string `toml:"oldest_tofu"`
 	// Hook is a command and its arguments, and HookTimeout bounds it.
 	Hook        []string `toml:"hook"`
 	HookTimeout Duration `toml:"hook_timeout"`
@@ -142,13 +150,35 @@ func defaults(env environment) Config {
 		DrainTimeout: Duration{10 * time.Minute},
 		LogFormat:    "text",
 		LogLevel:     slog.LevelInfo,
-		Policy:       Policy{Operations: operationNames(), Approval: string(provision.ApprovalNever), HookTimeout: Duration{2 * time.Minute}},
+		Policy:       Policy{Operations: defaultOperations(), Approval: string(provision.ApprovalNever), HookTimeout: Duration{2 * time.Minute}, OldestTerraform: firstTerraform, OldestTofu: firstTofu},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
 		State:        State{Default: "local"},
 		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
 		Cache:        Cache{Limit: Size{10 << 30}, Keep: Duration{time.Hour}, MinFree: Size{1 << 30}},
 	}
+}
+
+// isolates reports whether each run gets a uid that no other has.
+func (c Config) isolates(uid int) bool { return uid == 0 && c.Run.UIDs != "off" }
+
+// RunsAtOnce is how many provisions run at once, and why that is fewer than Slots;
+// "" where it is not. Runs that share a uid can reach each other's files and
+// processes, so where a plan is judged or approved nothing else may run meanwhile.
+func (c Config) RunsAtOnce() (slots int, why string) { return c.runsAtOnce(os.Geteuid()) }
+
+func (c Config) runsAtOnce(uid int) (int, string) {
+	judge := ""
+	switch {
+	case len(c.Policy.Hook) > 0:
+		judge = "policy.hook is set"
+	case c.Policy.Approval != string(provision.ApprovalNever):
+		judge = fmt.Sprintf("policy.approval is %q", c.Policy.Approval)
+	}
+	if judge == "" || c.Slots == 1 || c.isolates(uid) {
+		return c.Slots, ""
+	}
+	return 1, fmt.Sprintf("%s, and all runs share uid %d, so a template could interfere with another run between check and apply", judge, uid)
 }
 
 // defaultDataDir follows the XDG base directory specification for ordinary
@@ -167,10 +197,14 @@ func defaultDataDir(env environment, uid int) string {
 	return ""
 }
 
-func operationNames() []string {
-	names := make([]string, len(provision.Operations))
-	for i, operation := range provision.Operations {
-		names[i] = string(operation)
+// defaultOperations leaves out what an operator must ask for: state hands out and
+// replaces whole states, and unlock takes another's lock away.
+func defaultOperations() []string {
+	var names []string
+	for _, operation := range provision.Operations {
+		if operation != provision.OperationState && operation != provision.OperationUnlock {
+			names = append(names, string(operation))
+		}
 	}
 	return names
 }
@@ -186,6 +220,7 @@ func (c Config) Settings() job.Settings {
 		Policy: job.Policy{
 			Repos: c.Policy.Repos, Operations: operations, Approval: provision.Approval(c.Policy.Approval), AllowFile: c.Policy.AllowFile,
 			PlainSensitive: c.Policy.PlainSensitive,
+			CommitRefs:     c.Policy.CommitRefs,
 			Modules:        c.Policy.Modules, Hook: c.Policy.Hook, HookTimeout: c.Policy.HookTimeout.Duration,
 		},
 		Git: job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
@@ -193,6 +228,7 @@ func (c Config) Settings() job.Settings {
 			Kind: c.Engine.Kind, Version: c.Engine.Version, Dir: c.Engine.Dir, Install: c.Engine.Install,
 			MirrorURL: c.Engine.MirrorURL, PublicKeyFile: c.Engine.PublicKeyFile,
 			ProviderMirror: c.Engine.ProviderMirror, ProviderDirect: c.Engine.ProviderDirect,
+			OldestTerraform: c.Policy.OldestTerraform, OldestTofu: c.Policy.OldestTofu,
 		},
 		State:       job.State{Default: c.State.Default, Backend: c.State.Backend, Config: c.State.Config},
 		CancelGrace: c.Run.CancelGrace.Duration,

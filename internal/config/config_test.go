@@ -71,10 +71,10 @@ func TestReference(t *testing.T) {
 	got := Reference()
 	for _, want := range []string{
 		"| key | environment | default | what it is |\n|---|---|---|---|\n",
-		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. Must be a number from 1 to 64. |\n",
+		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. ",
 		"| `run.timeout` | `TENDRIL_RUN_TIMEOUT` | `2h` |", "| `drain_timeout` | `TENDRIL_DRAIN_TIMEOUT` | `10m` |",
 		"| `run.log_limit` | `TENDRIL_RUN_LOG_LIMIT` | `64MiB` |", "| `cache.limit` | `TENDRIL_CACHE_LIMIT` | `10GiB` |",
-		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `plan,apply,destroy,refresh,unlock,state,inspect` |",
+		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `plan,apply,destroy,refresh,inspect` |",
 		"| `engine.install` | `TENDRIL_ENGINE_INSTALL` | `true` |", "| `queue.url` | `TENDRIL_QUEUE_URL` |  |", "`TENDRIL_API_TOKEN`",
 	} {
 		if !strings.Contains(got, want) {
@@ -84,6 +84,36 @@ func TestReference(t *testing.T) {
 	for line := range strings.Lines(got) {
 		if n := strings.Count(line, "|"); n != 5 {
 			t.Errorf("Reference() line %q has %d bars, want 5", line, n)
+		}
+	}
+}
+
+// Where plans are judged or approved, no other run of the same uid runs meanwhile.
+func TestRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	const root, ordinary = 0, 1000
+	for _, c := range []struct {
+		name      string
+		uid       int
+		uids      string
+		hook      []string
+		approval  string
+		slots     int
+		want      int
+		wantCause string
+	}{
+		{"nobody judges", ordinary, "auto", nil, "never", 4, 4, ""},
+		{"a hook", ordinary, "auto", []string{"/bin/true"}, "never", 4, 1, "policy.hook is set"},
+		{"a hook and one slot", ordinary, "auto", []string{"/bin/true"}, "never", 1, 1, ""},
+		{"approval of every plan", ordinary, "auto", nil, "always", 2, 1, `policy.approval is "always"`},
+		{"approval of some plans", ordinary, "auto", nil, "destructive", 2, 1, `policy.approval is "destructive"`},
+		{"uids of their own", root, "auto", []string{"/bin/true"}, "always", 4, 4, ""},
+		{"uids of their own from a number", root, "200000", []string{"/bin/true"}, "always", 4, 4, ""},
+		{"root for all", root, "off", []string{"/bin/true"}, "never", 4, 1, "share uid 0"},
+	} {
+		config := Config{Slots: c.slots, Run: Run{UIDs: c.uids}, Policy: Policy{Hook: c.hook, Approval: c.approval}}
+		if got, why := config.runsAtOnce(c.uid); got != c.want || (why == "") != (c.wantCause == "") || !strings.Contains(why, c.wantCause) {
+			t.Errorf("%s: runsAtOnce() = %d, %q, want %d for %q", c.name, got, why, c.want, c.wantCause)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/secretfile"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // Credentials are the tables of [[credentials]]; the first whose pattern
@@ -22,8 +23,7 @@ type Credentials []WorkspaceCredentials
 // with. Secrets stand in files only: what they hold is read for each run, so that
 // a new one serves the next run.
 type WorkspaceCredentials struct {
-	// Workspace is a pattern of names, "*" within a segment and "**" for any
-	// number of segments.
+	// Workspace is as trust.ParseWorkspaces reads it.
 	Workspace string `toml:"workspace"`
 	// EnvFile has environment variables, NAME=VALUE a line.
 	EnvFile string `toml:"env_file"`
@@ -37,7 +37,7 @@ type WorkspaceCredentials struct {
 }
 
 // credentialKeys says, for the reference, what a table may hold.
-const credentialKeys = "`workspace`, a pattern (`*` within a segment, `**` for any number of them); `env_file`, a file of NAME=VALUE lines; " +
+const credentialKeys = "`workspace`, a pattern (`*` within a segment, `**` for any number of them), which may pin the workspace's id (`acme/prod id=UUID`); `env_file`, a file of NAME=VALUE lines; " +
 	"`files`, a table of environment variables and the files whose copies they are to name (`GOOGLE_APPLICATION_CREDENTIALS`, `KUBE_CONFIG_PATH`); " +
 	"`aws_role_arn` with `web_identity_token_file`; `service_account_token_file`, given as `KUBE_TOKEN`. The files are not readable by others"
 
@@ -120,9 +120,8 @@ func (all Credentials) absolute(directory string) {
 }
 
 var (
-	workspacePattern = matching(`^(\*\*|[A-Za-z0-9*][A-Za-z0-9._*-]*)(/(\*\*|[A-Za-z0-9._*-]+))*$`)
-	roleARN          = matching(`^arn:[a-z0-9-]+:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$`)
-	envName          = matching(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	roleARN = matching(`^arn:[a-z0-9-]+:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$`)
+	envName = matching(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // GivenToWorkspace reports whether a variable may come from a workspace's
@@ -139,10 +138,8 @@ func (l *loader) checkCredentials() {
 		wrong := func(key, format string, args ...any) {
 			l.problem("credentials[%d] (%q)%s: %s", i+1, entry.Workspace, key, fmt.Sprintf(format, args...))
 		}
-		if !workspacePattern(entry.Workspace) || slices.ContainsFunc(strings.Split(entry.Workspace, "/"), func(segment string) bool {
-			return strings.Contains(segment, "**") && segment != "**"
-		}) {
-			wrong(".workspace", `must be a pattern of workspace names such as acme/prod, acme/* or acme/**, "**" a whole segment`)
+		if _, err := trust.ParseWorkspaces(entry.Workspace); err != nil {
+			wrong(".workspace", `must be a pattern of workspace names such as acme/prod, acme/* or acme/**, "**" a whole segment, and may pin an id: acme/prod id=UUID`)
 		}
 		switch {
 		case len(entry.SecretFiles()) == 0 && entry.AWSRoleARN == "":

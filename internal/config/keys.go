@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/policyhook"
 )
 
 // key is one setting: the only place that says its name, where it lives, what
@@ -44,7 +45,7 @@ func keys() []key {
 			usually: "`/var/lib/tendril` as root, else `$XDG_STATE_HOME/tendril` or `~/.local/state/tendril`",
 			field:   func(c *Config) any { return &c.DataDir }, check: func(c Config) bool { return plainPath(c.DataDir) }},
 		{name: "slots", allowed: "a number from 1 to 64",
-			about: "How many provisions run at once.",
+			about: "How many provisions run at once. Only one does where `policy.hook` or `policy.approval` is set and runs have no uids of their own (`run.uids`): they could reach each other.",
 			field: func(c *Config) any { return &c.Slots }, check: func(c Config) bool { return 1 <= c.Slots && c.Slots <= 64 }},
 		{name: "drain_timeout", allowed: "a duration from 0s to 24h",
 			about: "How long running provisions may go on after SIGTERM before they are ended.",
@@ -100,7 +101,7 @@ func keys() []key {
 			about: "Repositories that templates may come from; `*` stands for one path segment, `**` for any number. None listed, none allowed.",
 			field: func(c *Config) any { return &c.Policy.Repos }, check: func(c Config) bool { return every(c.Policy.Repos, repoPattern) }},
 		{name: "policy.operations", allowed: "some of plan, apply, destroy, refresh, unlock, state and inspect",
-			about: "What provisions may do here.",
+			about: "What provisions may do here. By default all but `state`, which hands out and replaces whole states, and `unlock`.",
 			field: func(c *Config) any { return &c.Policy.Operations },
 			check: func(c Config) bool { return len(c.Policy.Operations) > 0 && every(c.Policy.Operations, knownOperation) }},
 		{name: "policy.approval", allowed: "never, destructive or always",
@@ -113,11 +114,25 @@ func keys() []key {
 		{name: "policy.plain_sensitive", allowed: "true or false",
 			about: "Accept plain values for variables that a template declares sensitive, rather than sealed ones only. They then stand in the database, for all who may see the provision.",
 			field: func(c *Config) any { return &c.Policy.PlainSensitive }},
+		{name: "policy.commit_refs", allowed: "patterns that begin with refs/heads/ or refs/tags/",
+			about: "Branches and tags from which a commit must be reachable when a snapshot names a commit instead of a tag, such as `refs/heads/main`; `*` stands for one segment, `**` for any number. Without it, all branches and tags.",
+			field: func(c *Config) any { return &c.Policy.CommitRefs }, check: func(c Config) bool { return every(c.Policy.CommitRefs, commitRef) }},
+		{name: "policy.requester_keys", allowed: "entries [WORKSPACES: ]KEY, where KEY is age1…, ssh-ed25519 AAAA…, authority SHA256:…, revoked ID or the absolute path of a file with such lines",
+			about: "People to whom this agent seals sensitive outputs and pulled states, and whose signed orders may push a state or roll one back. `WORKSPACES` is a pattern as in `credentials`, `acme/**` or `acme/prod id=UUID`; without one the entry is for all. `age1…` may be sealed to; `ssh-ed25519 …` may also give orders; `authority` makes certificates count that this key issued (`trellis keys certify`), `revoked` takes a certificate or a key back. Files are read again for each run; others must not be able to write them. None listed, nothing is handed out.",
+			field: func(c *Config) any { return &c.Policy.RequesterKeys }},
 		{name: "policy.modules", allowed: moduleSources,
 			about: "Where modules may come from beside what `policy.repos` and the `repos` of a git host allow and the checkout itself: repository URLs as in `policy.repos`, modules of a registry as `HOST/NAMESPACE/NAME/PROVIDER`, and `archive::URL`, `s3::URL`, `gcs::URL` and `hg::URL` for what is not fetched by git; `*` and `**` as there. `**` alone allows everything.",
 			field: func(c *Config) any { return &c.Policy.Modules }, check: func(c Config) bool { return every(c.Policy.Modules, repoPattern) }},
+		{name: "policy.oldest_terraform", allowed: "one exact version, 0.14.0 or newer",
+			about: "Older versions of Terraform are not run, whatever a snapshot or a template asks for. Before 0.14 there is no lock file, so nothing says which providers a template gets.",
+			field: func(c *Config) any { return &c.Policy.OldestTerraform },
+			check: func(c Config) bool { return atLeast(c.Policy.OldestTerraform, firstTerraform) }},
+		{name: "policy.oldest_tofu", allowed: "one exact version, 1.6.0 or newer",
+			about: "The same for OpenTofu, whose first version was 1.6.0.",
+			field: func(c *Config) any { return &c.Policy.OldestTofu },
+			check: func(c Config) bool { return atLeast(c.Policy.OldestTofu, firstTofu) }},
 		{name: "policy.hook", allowed: "the absolute path of a program that the agent may execute, and its arguments, or nothing",
-			about: "Run after every plan, without a shell, with the plan's JSON on its stdin (`terraform show -json`; conftest, opa or your own): unless it exits with 0, the run fails as `policy_refused` and nothing is applied. It runs in an empty directory, which is its `HOME` and `TMPDIR`, and gets `PATH`, `TENDRIL_WORKSPACE`, `TENDRIL_OPERATION` and `TENDRIL_PROVISION` and no credentials. Those whom it judges must not be able to write it.",
+			about: "Run after every plan, without a shell, with the plan's JSON on its stdin (`terraform show -json`; conftest, opa or your own): unless it exits with 0, the run fails as `policy_refused` and nothing is applied. It runs in an empty directory, which is its `HOME` and `TMPDIR`, and gets `TENDRIL_WORKSPACE`, `TENDRIL_OPERATION`, `TENDRIL_PROVISION`, no credentials, and as `PATH` always `" + policyhook.SearchPath + "`. Whoever runs templates must not be able to write to the program, to its arguments that are paths, or to these directories.",
 			field: func(c *Config) any { return &c.Policy.Hook }},
 		{name: "policy.hook_timeout", allowed: "a duration from 1s to 1h",
 			about: "How long the hook may take; then it counts as a refusal.",

@@ -140,8 +140,8 @@ min_free = "0"
 		Policy: Policy{
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
 			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true, PlainSensitive: true,
-			Modules: []string{"registry.terraform.io/acme/*/*", "archive::https://mirror/**"},
-			Hook:    []string{"/bin/true", "test", "-"}, HookTimeout: Duration{30 * time.Second},
+			Modules: []string{"registry.terraform.io/acme/*/*", "archive::https://mirror/**"}, OldestTerraform: "0.14.0", OldestTofu: "1.6.0",
+			Hook: []string{"/bin/true", "test", "-"}, HookTimeout: Duration{30 * time.Second},
 		},
 		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}, Hosts: GitHosts{
 			"github.com": {AppID: "Iv1.23", AppInstallationID: "45", AppKeyFile: filepath.Join(dir, "token")},
@@ -174,7 +174,7 @@ min_free = "0"
 		Git: job.Git{CAFile: want.Git.CAFile, Timeout: 30 * time.Second},
 		Engine: job.Engine{
 			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
-			ProviderMirror: want.Engine.ProviderMirror, ProviderDirect: true,
+			ProviderMirror: want.Engine.ProviderMirror, ProviderDirect: true, OldestTerraform: "0.14.0", OldestTofu: "1.6.0",
 		},
 		State:       job.State{Default: job.Managed, Backend: "s3", Config: want.State.Config},
 		CancelGrace: time.Minute, Timeout: time.Hour, DiskWait: 45 * time.Second, LogLimit: 1 << 30,
@@ -199,7 +199,9 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_QUEUE_URL_FILE=/none", "TENDRIL_HEALTH_LISTEN=:9090",
 		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
-		"TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
+		"TENDRIL_POLICY_OLDEST_TERRAFORM=1.9.0", "TENDRIL_POLICY_OLDEST_TOFU=1.8.0",
+		"TENDRIL_POLICY_REQUESTER_KEYS=acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
+		"TENDRIL_POLICY_COMMIT_REFS=refs/heads/main,refs/tags/**", "TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
 		"TENDRIL_ENGINE_PROVIDER_MIRROR=" + dir, "TENDRIL_ENGINE_PROVIDER_DIRECT=true", "TENDRIL_RUN_TIMEOUTS=plan=30m, apply=90s",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
@@ -220,7 +222,9 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		Queue:  Queue{URL: testURL, URLFile: "/none", ListenURL: testURL, ListenURLFile: "/none", TokenFile: "/none", PollInterval: Duration{time.Second}, Token: NewSecret(testToken)},
 		Health: Health{Listen: ":9090"},
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true,
-			Modules: []string{"**"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
+			OldestTerraform: "1.9.0", OldestTofu: "1.8.0",
+			RequesterKeys: []string{"acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"},
+			CommitRefs:    []string{"refs/heads/main", "refs/tags/**"}, Modules: []string{"**"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},

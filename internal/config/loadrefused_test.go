@@ -83,6 +83,8 @@ approval = "sometimes"
 modules = ["git::https://a b"]
 hook = ["conftest", "test"]
 hook_timeout = "2h"
+oldest_terraform = "0.13.7"
+oldest_tofu = "1.6"
 [git]
 ca_file = "/does/not/exist"
 timeout = "2h"
@@ -123,6 +125,8 @@ min_free = "65TiB"
 		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, unlock, state and inspect`,
 		`policy.approval = "sometimes": must be never, destructive or always`,
 		`policy.modules = "git::https://a b": must be `+moduleSources,
+		`policy.oldest_terraform = "0.13.7": must be one exact version, 0.14.0 or newer`,
+		`policy.oldest_tofu = "1.6": must be one exact version, 1.6.0 or newer`,
 		`policy.hook_timeout = "2h": must be a duration from 1s to 1h`,
 		`git.ca_file = "/does/not/exist": must be a readable file of PEM certificates, or nothing`,
 		`git.timeout = "2h": must be a duration from 1s to 1h`,

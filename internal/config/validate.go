@@ -50,6 +50,9 @@ func (l *loader) check() {
 		l.problem("engine.provider_mirror: run.pass_env names %s, which has mirrors of its own; keep one of them", engineConfig)
 	}
 	l.checkCredentials()
+	if _, err := l.config.Requesters(); err != nil {
+		l.problem("%v", err)
+	}
 }
 
 // tokenPrefix begins every cluster token.

@@ -3,13 +3,15 @@ package credentials
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // Reader reads the credentials of an agent's configuration. It is safe for
@@ -31,13 +33,14 @@ func New(c config.Config, environ []string) *Reader {
 
 // For returns the credentials of a workspace as they are now. The error, a
 // Failure, names what cannot be read and nothing that is in it.
-func (r *Reader) For(workspace string) (job.Credentials, error) {
+func (r *Reader) For(workspace string, id uuid.UUID) (job.Credentials, error) {
 	if len(r.entries) == 0 {
 		return job.Credentials{}, nil
 	}
 	for i, entry := range r.entries {
-		if !Matches(entry.Workspace, workspace) {
-			continue
+		where, err := trust.ParseWorkspaces(entry.Workspace)
+		if err != nil || !where.Match(workspace, id) {
+			continue // the configuration was checked
 		}
 		c, err := read(entry)
 		if err != nil {
@@ -107,29 +110,4 @@ func parseEnv(text string, into map[string]string) error {
 		into[name] = value
 	}
 	return nil
-}
-
-// Matches reports whether a workspace's name fits a pattern, in which "*" stands
-// for any characters of one segment and "**" for any number of segments.
-func Matches(pattern, workspace string) bool {
-	return matches(strings.Split(pattern, "/"), strings.Split(workspace, "/"))
-}
-
-func matches(patterns, segments []string) bool {
-	if len(patterns) == 0 {
-		return len(segments) == 0
-	}
-	if patterns[0] == "**" {
-		for skip := range len(segments) + 1 {
-			if matches(patterns[1:], segments[skip:]) {
-				return true
-			}
-		}
-		return false
-	}
-	if len(segments) == 0 {
-		return false
-	}
-	ok, err := path.Match(patterns[0], segments[0]) // a name has no other wildcards
-	return ok && err == nil && matches(patterns[1:], segments[1:])
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/credentials"
 	"github.com/tendril-run/tendril/internal/job"
@@ -21,27 +23,6 @@ func write(t *testing.T, path, content string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func TestMatches(t *testing.T) {
-	t.Parallel()
-	for pattern, names := range map[string][2][]string{
-		"acme/prod":    {{"acme/prod"}, {"acme/prod2", "acme", "acme/prod/eu", "x/acme/prod"}},
-		"acme/*":       {{"acme/prod", "acme/x"}, {"acme", "acme/prod/eu", "acmex/prod"}},
-		"acme/prod-*":  {{"acme/prod-eu"}, {"acme/prod", "acme/x-prod-eu", "acme/prod-eu/a"}},
-		"acme/**":      {{"acme", "acme/prod", "acme/prod/eu"}, {"acmex", "x/acme"}},
-		"**/prod":      {{"prod", "acme/prod", "a/b/prod"}, {"prod/a", "acme/production"}},
-		"**":           {{"a", "a/b"}, nil},
-		"a/**/b/**/*c": {{"a/b/c", "a/x/b/y/xc"}, {"a/b", "a/c"}},
-	} {
-		for i, want := range []bool{true, false} {
-			for _, name := range names[i] {
-				if got := credentials.Matches(pattern, name); got != want {
-					t.Errorf("Matches(%q, %q) = %t, want %t", pattern, name, got, want)
-				}
-			}
-		}
-	}
 }
 
 func TestFor(t *testing.T) {
@@ -63,12 +44,12 @@ func TestFor(t *testing.T) {
 			Files: map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": "prod-file"}},
 		"other": {Env: map[string]string{"AWS_SECRET_ACCESS_KEY": "of-the-agent"}},
 	} {
-		if got, err := r.For(workspace); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := r.For(workspace, uuid.Nil); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("For(%s) = %+v, %v, want %+v", workspace, got, err, want)
 		}
 	}
 	for workspace, want := range map[string]string{"broken": "line 1: is not NAME=VALUE", "path": "line 1: its name may not be set", "gone": "cannot be read"} {
-		_, err := r.For(workspace)
+		_, err := r.For(workspace, uuid.Nil)
 		if f, ok := errors.AsType[*provision.Failure](err); !ok || f.Code != provision.CodeCredentials || !strings.Contains(f.Message, want) || strings.Contains(f.Message, "hunter2") {
 			t.Errorf("For(%s) = %v, want a %s with %q that shows no value", workspace, err, provision.CodeCredentials, want)
 		}
@@ -76,21 +57,21 @@ func TestFor(t *testing.T) {
 	// Read for each run: what has been replaced serves the next, and what has
 	// been opened to others none.
 	write(t, env, "AWS_SECRET_ACCESS_KEY=another")
-	if got, err := r.For("acme/prod"); err != nil || got.Env["AWS_SECRET_ACCESS_KEY"] != "another" {
+	if got, err := r.For("acme/prod", uuid.Nil); err != nil || got.Env["AWS_SECRET_ACCESS_KEY"] != "another" {
 		t.Errorf("For() after a change = %v, %v, want what the file holds now", got.Env, err)
 	}
 	if err := os.Chmod(env, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.For("acme/prod"); err == nil || !strings.Contains(err.Error(), "others may read it") {
+	if _, err := r.For("acme/prod", uuid.Nil); err == nil || !strings.Contains(err.Error(), "others may read it") {
 		t.Errorf("For() of a file that all may read = %v, want a refusal", err)
 	}
 
 	c.CredentialsDefault = false
-	if got, err := credentials.New(c, []string{"AWS_SECRET_ACCESS_KEY=of-the-agent"}).For("other"); err != nil || got.Env != nil || !strings.Contains(got.Note, "other") {
+	if got, err := credentials.New(c, []string{"AWS_SECRET_ACCESS_KEY=of-the-agent"}).For("other", uuid.Nil); err != nil || got.Env != nil || !strings.Contains(got.Note, "other") {
 		t.Errorf("For(other) = %+v, %v, want none and a note, for that is the default", got, err)
 	}
-	if got, err := credentials.New(config.Config{}, nil).For("other"); err != nil || !reflect.DeepEqual(got, job.Credentials{}) {
+	if got, err := credentials.New(config.Config{}, nil).For("other", uuid.Nil); err != nil || !reflect.DeepEqual(got, job.Credentials{}) {
 		t.Errorf("For(other) = %+v, %v, want nothing where nothing is configured", got, err)
 	}
 }
@@ -119,5 +100,19 @@ func TestSecrets(t *testing.T) {
 		if slices.Contains(got, unwanted) {
 			t.Errorf("Secrets() has %q, which would blot out half a log", unwanted)
 		}
+	}
+}
+
+// A pinned id keeps credentials from a workspace that was given the name.
+func TestPinnedWorkspace(t *testing.T) {
+	t.Parallel()
+	env := write(t, filepath.Join(t.TempDir(), "env"), "AWS_SECRET_ACCESS_KEY=prod\n")
+	id := uuid.New()
+	r := credentials.New(config.Config{Credentials: config.Credentials{{Workspace: "acme/* id=" + id.String(), EnvFile: env}}}, nil)
+	if got, err := r.For("acme/prod", id); err != nil || got.Env["AWS_SECRET_ACCESS_KEY"] != "prod" {
+		t.Errorf("For(the pinned workspace) = %+v, %v, want its credentials", got, err)
+	}
+	if got, err := r.For("acme/prod", uuid.New()); err != nil || len(got.Env) > 0 {
+		t.Errorf("For(another workspace of that name) = %+v, %v, want none", got, err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 func (d *doctor) dataDir(context.Context) verdict {
@@ -46,11 +48,10 @@ func (d *doctor) dataDir(context.Context) verdict {
 	if err := syncs(dir); err != nil {
 		return fail("make the file system writable, or set data_dir to another place", "%s does not take a file: %v", dir, err)
 	}
-	pid := lockHolder(filepath.Join(dir, "lock"))
-	d.agentRuns = pid != 0
 	in := ""
-	if d.agentRuns {
-		in = fmt.Sprintf(", in use by a running agent (process %d)", pid)
+	if holder := lockHolder(dir); holder.PID != 0 {
+		d.agentRuns = true
+		in = fmt.Sprintf(", in use by a running agent: %s", holder)
 	}
 	switch mode := info.Mode().Perm(); {
 	case owner != d.uid && ours:
@@ -126,35 +127,31 @@ func syncs(dir string) error {
 // lockHolder returns the process that holds the lock file; 0 for none, or where
 // the system does not tell. To try the lock would for a moment take it, and an
 // agent that starts in that moment would not.
-func lockHolder(path string) (pid int) {
-	content, err := os.ReadFile(path)
+func lockHolder(dir string) dirlock.Holder {
+	holder, err := dirlock.Last(dir)
 	if err != nil {
-		return 0
+		return dirlock.Holder{}
 	}
-	written, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	info, err := os.Stat(filepath.Join(dir, "lock"))
 	if err != nil {
-		return 0
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
+		return dirlock.Holder{}
 	}
 	stat, is := info.Sys().(*syscall.Stat_t)
 	if !is {
-		return 0
+		return dirlock.Holder{}
 	}
 	locks, err := os.Open("/proc/locks")
 	if err != nil {
-		return 0
+		return dirlock.Holder{}
 	}
 	defer locks.Close() //nolint:errcheck // opened for reading
 	// 1: FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF
 	for lines := bufio.NewScanner(locks); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
-		if len(fields) > 5 && fields[1] == "FLOCK" && fields[4] == strconv.Itoa(written) &&
+		if len(fields) > 5 && fields[1] == "FLOCK" && fields[4] == strconv.Itoa(holder.PID) &&
 			strings.HasSuffix(fields[5], ":"+strconv.FormatUint(stat.Ino, 10)) {
-			return written
+			return holder
 		}
 	}
-	return 0
+	return dirlock.Holder{}
 }

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestNothingIsWrong(t *testing.T) {
@@ -21,6 +24,15 @@ func TestNothingIsWrong(t *testing.T) {
 	p := healthy(t)
 	p.Config.Engine.Kind = "terraform"
 	report := p.examine(t)
+	// A machine that is too slow for the limits is healthy all the same.
+	slow := func() bool {
+		return slices.ContainsFunc(report.Checks, func(r doctor.Result) bool {
+			return strings.Contains(r.Message, "took longer than") || strings.Contains(r.Message, "no answer within")
+		})
+	}
+	for limit := patience.Begin(time.Minute); slow() && !limit.Over(); {
+		report = p.examine(t)
+	}
 	if report.Failed() {
 		t.Errorf("Examine(healthy) = %+v, want nothing failed", report)
 	}
@@ -66,7 +78,7 @@ func TestEverythingHangs(t *testing.T) {
 	t.Cleanup(func() { _ = silent.Close() })
 	p.Config.Queue.URL = "postgres://agent:s3cret-word@" + silent.Addr().String() + "/x"
 	p.Config.Policy.Repos = []string{"https://" + silent.Addr().String() + "/a/b"}
-	p.Config.Engine.Kind, p.Config.Engine.Install, p.Config.Engine.Version, p.Config.Engine.MirrorURL = "terraform", true, "0.0.1", "http://"+silent.Addr().String()
+	p.Config.Engine.Kind, p.Config.Engine.Install, p.Config.Engine.Version, p.Config.Engine.MirrorURL = "terraform", true, "99.0.1", "http://"+silent.Addr().String()
 	p.secrets = []string{"s3cret-word"}
 	report := p.examine(t)
 	want(t, report, "queue", doctor.Fail, "in time")

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
+	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
 // vendorURL is where Terraform comes from without a mirror.
@@ -36,6 +36,10 @@ func (d *doctor) engine(ctx context.Context) verdict {
 	switch {
 	case err == nil:
 		return d.runs(ctx, found)
+	case timelimit.Reached(ctx):
+		return slow("asking the engines of this machine for their versions", context.Cause(ctx))
+	case provision.AsFailure(err).Code == provision.CodePolicyRefused:
+		return fail("set engine.version to a version that the policy allows", "%s", provision.AsFailure(err).Message)
 	case provision.AsFailure(err).Code != provision.CodeEngineMissing || !d.Config.Engine.Install || d.Config.Engine.Kind != terraform.Terraform:
 		return fail("install it, or set engine.dir to where it is", "%s", provision.AsFailure(err).Message)
 	}
@@ -78,9 +82,13 @@ func (d *doctor) runs(ctx context.Context, engine terraform.Engine) verdict {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil {
+	said := &timelimit.Head{Limit: 4 << 10}
+	cmd.Stdout, cmd.Stderr = said, said
+	err := timelimit.Why(ctx, cmd.Run())
+	if timelimit.Reached(ctx) {
+		return slow(engine.Path+" version", err)
+	}
+	if err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
 		return fail("install it again", "%s does not run: %v: %.200s", engine.Path, err, first)
 	}
@@ -91,6 +99,13 @@ func (d *doctor) runs(ctx context.Context, engine terraform.Engine) verdict {
 		}
 	}
 	return ok("%s %s runs (%s)", engine.Kind, engine.Version, engine.Path)
+}
+
+// slow is the verdict on an engine that did not answer in the time of a check, which is
+// less than a run gives it.
+func slow(what string, err error) verdict {
+	return warn("run the doctor again when the machine has less to do; if it happens again, look at the disk that the engine is on",
+		"%s %v, so it is not known whether it runs", what, err)
 }
 
 // everybodyRuns reports whether a user who has nothing in particular may run a

@@ -105,7 +105,7 @@ func TestDataDirectoryAndDisk(t *testing.T) {
 			if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 				t.Fatal(err)
 			}
-		}, "data_dir", doctor.OK, []string{fmt.Sprintf("in use by a running agent (process %d)", os.Getpid())}},
+		}, "data_dir", doctor.OK, []string{fmt.Sprintf("in use by a running agent: process %d", os.Getpid())}},
 		"read-only": {func(t *testing.T, p *patient) {
 			small(t, p, 1<<20)
 			if err := unix.Mount("", p.Config.DataDir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
@@ -121,38 +121,45 @@ func TestDataDirectoryAndDisk(t *testing.T) {
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	mirror := http.NewServeMux()
-	mirror.HandleFunc("/terraform/0.0.1/index.json", func(http.ResponseWriter, *http.Request) {})
+	mirror.HandleFunc("/terraform/99.0.1/index.json", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(mirror)
 	t.Cleanup(server.Close)
 	faults{
-		"not here": {func(_ *testing.T, p *patient) { p.Config.Engine.Version = "0.0.1" }, "engine", doctor.Fail, []string{"0.0.1", "engine.dir"}},
+		"older than the policy allows": {func(_ *testing.T, p *patient) { p.Config.Engine.Version = "0.13.7" }, "engine", doctor.Fail,
+			[]string{"0.13.7", "policy.oldest_terraform", "engine.version"}},
+		"not here": {func(_ *testing.T, p *patient) { p.Config.Engine.Version = "99.0.1" }, "engine", doctor.Fail, []string{"99.0.1", "engine.dir"}},
 		"no tofu": {func(t *testing.T, p *patient) {
-			p.Config.Engine.Kind, p.Config.Engine.Version, p.Config.Engine.Install = "tofu", "0.0.1", true
+			p.Config.Engine.Kind, p.Config.Engine.Version, p.Config.Engine.Install = "tofu", "99.0.1", true
 		},
 			"engine", doctor.Fail, []string{"OpenTofu"}},
 		"to be downloaded": {func(_ *testing.T, p *patient) {
-			p.Config.Engine.Version, p.Config.Engine.Install, p.Config.Engine.MirrorURL = "0.0.1", true, server.URL
+			p.Config.Engine.Version, p.Config.Engine.Install, p.Config.Engine.MirrorURL = "99.0.1", true, server.URL
 		}, "engine", doctor.OK, []string{"downloads it from"}},
 		"not to be downloaded": {func(_ *testing.T, p *patient) {
-			p.Config.Engine.Version, p.Config.Engine.Install, p.Config.Engine.MirrorURL = "0.0.2", true, server.URL
+			p.Config.Engine.Version, p.Config.Engine.Install, p.Config.Engine.MirrorURL = "99.0.2", true, server.URL
 		}, "engine", doctor.Fail, []string{"404", "engine.mirror_url"}},
 		"mirror is away": {func(_ *testing.T, p *patient) {
 			p.Config.Engine.Install, p.Config.Engine.MirrorURL = true, "http://user:s3cret-word@127.0.0.1:1"
 		},
 			"engine", doctor.Warn, []string{"runs", "cannot be downloaded", "127.0.0.1:1"}},
 		"installed before": {func(t *testing.T, p *patient) {
-			engine(t, "true", p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
+			engine(t, "true", p.Config.DataDir+"/engines/terraform/99.0.1", 0o755)
 			open(t, p.Config.DataDir)
-			p.Config.Engine.Version = "0.0.1"
-		}, "engine", doctor.OK, []string{"terraform 0.0.1 runs", "/engines/terraform/0.0.1/terraform"}},
+			p.Config.Engine.Version = "99.0.1"
+		}, "engine", doctor.OK, []string{"terraform 99.0.1 runs", "/engines/terraform/99.0.1/terraform"}},
 		"damaged": {func(t *testing.T, p *patient) {
-			engine(t, "true", p.Config.DataDir+"/engines/terraform/0.0.1", 0o755)
+			engine(t, "true", p.Config.DataDir+"/engines/terraform/99.0.1", 0o755)
 			open(t, p.Config.DataDir)
-			if err := os.Truncate(p.Config.DataDir+"/engines/terraform/0.0.1/terraform", 1<<10); err != nil {
+			if err := os.Truncate(p.Config.DataDir+"/engines/terraform/99.0.1/terraform", 1<<10); err != nil {
 				t.Fatal(err)
 			}
-			p.Config.Engine.Version = "0.0.1"
+			p.Config.Engine.Version = "99.0.1"
 		}, "engine", doctor.Fail, []string{"does not run"}},
+		"slow": {func(t *testing.T, p *patient) {
+			engine(t, "yes", p.Config.DataDir+"/engines/terraform/99.0.1", 0o755) // it prints for ever
+			open(t, p.Config.DataDir)
+			p.Config.Engine.Version = "99.0.1"
+		}, "engine", doctor.Warn, []string{"terraform version took longer than 12s"}},
 		"root's alone": {func(t *testing.T, p *patient) {
 			if os.Geteuid() != 0 {
 				t.Skip("only an agent of root's has runs of other uids")
@@ -161,7 +168,7 @@ func TestEngine(t *testing.T) {
 			engine(t, "terraform", p.Config.Engine.Dir, 0o700)
 		}, "engine", doctor.Fail, []string{"by root alone"}},
 		"a script": {func(t *testing.T, p *patient) {
-			p.Config.Engine.Version, p.Config.Engine.Dir = "0.0.1", t.TempDir()
+			p.Config.Engine.Version, p.Config.Engine.Dir = "99.0.1", t.TempDir()
 			write(t, p.Config.Engine.Dir+"/terraform", "#!/bin/sh\necho Terraform v0.0.1\n", 0o755)
 		}, "engine", doctor.Fail, []string{"is a script"}},
 	}.run(t, machine)
@@ -244,6 +251,20 @@ func TestBackend(t *testing.T) {
 		"one for all":      {state("http", tables{"http": {"address": "https://state.example/x", "password": "s3cret-word"}}), "backend", doctor.Fail, []string{"{workspace_id}"}},
 		"one for each":     {state("http", tables{"http": {"address": "https://state.example/{workspace_id}"}}), "backend", doctor.OK, nil},
 		"completes others": {state("", tables{"s3": {"region": "x"}}), "backend", doctor.OK, []string{"files in"}},
+	}.run(t, machine)
+}
+
+func TestSlotsOfSharedUID(t *testing.T) {
+	t.Parallel()
+	shared := func(approval string, slots int) func(*testing.T, *patient) {
+		return func(_ *testing.T, p *patient) {
+			p.Config.Run.UIDs, p.Config.Policy.Approval, p.Config.Slots = "off", approval, slots
+		}
+	}
+	faults{
+		"approval": {shared("always", 4), "configuration", doctor.Warn, []string{"slots 4, of which 1 is used", `policy.approval is "always"`, "set slots = 1"}},
+		"one slot": {shared("always", 1), "configuration", doctor.OK, []string{"slots 1"}},
+		"nothing":  {shared("never", 4), "configuration", doctor.OK, []string{"slots 4"}},
 	}.run(t, machine)
 }
 

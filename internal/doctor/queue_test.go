@@ -158,6 +158,12 @@ func TestDatabaseSaysNo(t *testing.T) {
 		"newer contract": {func(t *testing.T, p *patient) {
 			p.Exec(t, "CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 9'")
 		}, "contract", doctor.OK, []string{"9"}},
+		"publication of all tables": {func(t *testing.T, p *patient) { p.Exec(t, "CREATE PUBLICATION everything FOR ALL TABLES") },
+			"publications", doctor.Warn, []string{`"everything"`, "Realtime", "docs/SUPABASE.md"}},
+		"publication of a schema": {func(t *testing.T, p *patient) { p.Exec(t, "CREATE PUBLICATION ours FOR TABLES IN SCHEMA public") },
+			"publications", doctor.Warn, []string{`"ours"`}},
+		"publication of some tables": {func(t *testing.T, p *patient) { p.Exec(t, "CREATE PUBLICATION by_name FOR TABLE public.clusters") },
+			"publications", doctor.OK, nil},
 		"name taken": {func(t *testing.T, p *patient) {
 			q, err := p.open(queuetest.NewAgent("one"))
 			if err != nil {

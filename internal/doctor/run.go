@@ -3,12 +3,17 @@ package doctor
 import (
 	"context"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
 const (
 	// each bounds one check, whole all of them, one after the other or not.
 	each  = 5 * time.Second
 	whole = 13 * time.Second
+	// engineLimit bounds the check of the engine, which needs no other: a machine that
+	// is busy or has a slow disk takes long to load a program of 90 MB.
+	engineLimit = 12 * time.Second
 	// grace is how long a check may take to notice that its time is over.
 	grace = 300 * time.Millisecond
 )
@@ -19,6 +24,7 @@ type check struct {
 	name  string
 	needs []string
 	run   func(context.Context) verdict
+	limit time.Duration
 }
 
 // running is a check under way.
@@ -30,7 +36,7 @@ type running struct {
 // runAll runs checks side by side as far as their needs allow, and returns what
 // they found in their own order.
 func runAll(ctx context.Context, checks []check) []Result {
-	ctx, cancel := context.WithTimeout(ctx, whole)
+	ctx, cancel := timelimit.Context(ctx, whole)
 	defer cancel()
 	all := make(map[string]*running, len(checks))
 	for _, c := range checks {
@@ -67,7 +73,7 @@ func (c check) after(ctx context.Context, needs []*running) verdict {
 // within runs the check for as long as it may take. One that hangs in a system
 // call, as a file system that has gone does it, is left behind.
 func (c check) within(ctx context.Context) verdict {
-	ctx, cancel := context.WithTimeout(ctx, each)
+	ctx, cancel := timelimit.Context(ctx, c.limit)
 	defer cancel()
 	began := time.Now()
 	found := make(chan verdict, 1)

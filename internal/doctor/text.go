@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
 // Style is how a report is written for people.
@@ -40,10 +42,10 @@ func (r Report) WriteText(w io.Writer, s Style) error {
 		}
 		label := labels[check.Status]
 		fmt.Fprintf(&b, "%s  %-*s  ", s.paint(fmt.Sprintf("%-*s", labelWidth, label.word), label.colour), nameWidth, check.Name)
-		s.wrap(&b, check.Message, "")
+		s.wrap(&b, printable.Text(check.Message), "")
 		if check.Action != "" {
 			b.WriteString(strings.Repeat(" ", indent))
-			s.wrap(&b, check.Action, "→ ")
+			s.wrap(&b, printable.Text(check.Action), "→ ")
 		}
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.summary())
@@ -92,18 +94,7 @@ func (s Style) wrap(b *strings.Builder, text, mark string) {
 		default:
 			write(" ")
 		}
-		write(printable(word))
+		write(word)
 	}
 	b.WriteByte('\n')
-}
-
-// printable takes out what would move a terminal's cursor: some words are a
-// server's.
-func printable(word string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, word)
 }

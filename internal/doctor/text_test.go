@@ -19,8 +19,7 @@ warn  disk           /data has 1.0 GiB free; 2.0
                      and their providers fit
                      → make room, or set data_dir
                        to a larger file system
-FAIL  queue          TCP: ?[31mdb.example:5432
-                     says no
+FAIL  queue          TCP: db.example:5432 says no
                      → check it
 skip  token          not looked at: it needs queue
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,9 +79,10 @@ func (d *doctor) agent() queue.Agent {
 	if err != nil {
 		host = "unknown"
 	}
+	slots, _ := d.Config.RunsAtOnce()
 	return queue.Agent{
 		Instance: d.instance(), Boot: uuid.New(), Name: d.Config.Name, Host: host,
-		Version: d.Version, Contract: queue.Contract, Slots: d.Config.Slots,
+		Version: d.Version, Contract: queue.Contract, Slots: slots,
 	}
 }
 
@@ -136,6 +138,27 @@ func (d *doctor) clock(context.Context) verdict {
 		return ok("this machine's clock and the database's agree")
 	}
 	return ok("this machine's clock is %.1f s %s the database's", off.Seconds(), direction)
+}
+
+// publications warns of logical replication of more tables than people may watch:
+// Supabase's Realtime tells every subscriber of each row that is deleted.
+func (d *doctor) publications(context.Context) verdict {
+	switch {
+	case d.standing == nil:
+		return skipped("not looked at: the database is older than this program")
+	case len(d.standing.BroadPublications) > 0:
+		return warn("have the database's owner name the tables instead, as docs/SUPABASE.md says",
+			"%s: all tables are published, so Supabase's Realtime tells every subscriber when a row is deleted, whoever may read it", quoted(d.standing.BroadPublications))
+	}
+	return ok("no publication of the database covers all tables")
+}
+
+func quoted(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strconv.Quote(name)
+	}
+	return strings.Join(all, ", ")
 }
 
 func (d *doctor) name(context.Context) verdict {

@@ -16,7 +16,7 @@ func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int))
 		return fmt.Errorf("nothing was applied: note in %s from which state: %w", t.run.files.kept.dir, err)
 	}
 	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
-		PlanFile: t.run.files.plan, VarFile: t.ephemeral, Steps: t.steps,
+		PlanFile: t.sealedPlan.path(), VarFile: t.ephemeral, Steps: t.steps,
 		On: func(e terraform.Event) {
 			t.run.log.Mask(e.Secrets...)
 			if e.Resource != nil {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
-	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -44,6 +42,8 @@ func (r *provisionRun) wantsApproval(plan provision.PlanSummary) string {
 		return ""
 	case r.operation() == provision.OperationDestroy:
 		return "what destroys something must be approved"
+	case r.replacesState():
+		return "it replaces the whole state"
 	case plan.Destroy+plan.Replace+plan.Forget > 0:
 		return "it destroys, replaces or forgets something"
 	}
@@ -56,18 +56,23 @@ func (r *provisionRun) leavePlan(ctx context.Context, p provisioner, why string)
 	if err != nil {
 		return err
 	}
+	return r.leave(ctx, saved, why)
+}
+
+// leave leaves what must be approved, a plan or a change to the state.
+func (r *provisionRun) leave(ctx context.Context, saved planbundle.Bundle, why string) error {
 	a := r.job.Assignment
 	snapshot, err := planbundle.SnapshotDigest(a.Snapshot)
 	if err != nil {
 		return err
 	}
-	saved.Provision, saved.Workspace, saved.Operation = a.ProvisionID, a.WorkspaceID, a.Operation
+	saved.Provision, saved.Workspace, saved.Name, saved.Operation = a.ProvisionID, a.WorkspaceID, a.Workspace, a.Operation
 	saved.Commit, saved.Snapshot = r.commit, snapshot
 	content, err := saved.Encode()
 	if err != nil {
 		return err
 	}
-	if err := writePlanFile(content); err != nil {
+	if err := r.writePlanFile(content); err != nil {
 		return fmt.Errorf("leave the plan to the agent: %w", err)
 	}
 	if ctx.Err() != nil {
@@ -85,7 +90,7 @@ func (r *provisionRun) takeApproved() error {
 	if a.ApprovedPlan == "" {
 		return nil
 	}
-	content, err := readPlanFile(planbundle.MaxContent)
+	content, err := r.readPlanFile(0, r.job.Approved)
 	if err != nil {
 		return fmt.Errorf("read the approved plan: %w", err)
 	}
@@ -114,16 +119,12 @@ func (r *provisionRun) sameCommit() error {
 }
 
 // writePlanFile writes the whole of the agent's file, onto the disk.
-func writePlanFile(content []byte) error {
-	file := os.NewFile(job.PlanFD, "plan")
-	_, err := file.WriteAt(content, 0)
-	return errors.Join(err, file.Truncate(int64(len(content))), file.Sync(), file.Close())
+func (r *provisionRun) writePlanFile(content []byte) error {
+	_, err := r.planFile.WriteAt(content, 0)
+	return errors.Join(err, r.planFile.Truncate(int64(len(content))), r.planFile.Sync())
 }
 
-// readPlanFile reads what the agent has handed down, of which there may be limit
-// bytes.
-func readPlanFile(limit int64) ([]byte, error) {
-	file := os.NewFile(job.PlanFD, "plan")
-	defer file.Close() //nolint:errcheck // only read
-	return io.ReadAll(io.NewSectionReader(file, 0, limit+1))
+// readPlanFile reads from what the agent has handed down, length bytes at most.
+func (r *provisionRun) readPlanFile(from, length int64) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(r.planFile, from, length))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // roleEnv makes the test binary one of the processes that a fake engine leaves
@@ -33,6 +34,16 @@ func playRole() bool {
 	case role == "stays":
 		note(self, "stays")
 		time.Sleep(sleepsLong)
+	case role == "leaves an orphan":
+		leave(self, fmt.Sprint("orphan of ", os.Getpid()), nil)
+	case strings.HasPrefix(role, "orphan of "):
+		for role == fmt.Sprint("orphan of ", os.Getppid()) {
+			time.Sleep(time.Millisecond) // until its parent has ended
+		}
+		path := filepath.Join(filepath.Dir(self), "orphan")
+		if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			panic(err)
+		}
 	case role == "forks": // a daemon's first half
 		leave(self, "stays", nil)
 	case strings.HasPrefix(role, "hog "):
@@ -59,6 +70,7 @@ func playEngine(self string) {
 		note(self, "engine")
 		leave(self, "stays", os.Stdout)
 		leave(self, "forks", nil)
+		orphan(self)
 		fmt.Println(`{"@level":"info","@message":"applying for ever","@timestamp":"2026-01-02T03:04:05Z","type":"log"}`)
 		time.Sleep(sleepsLong)
 	}
@@ -78,6 +90,15 @@ func leave(self, role string, out *os.File) {
 		child.Stdout, child.Stderr = out, out
 	}
 	if err := child.Start(); err != nil {
+		panic(err)
+	}
+}
+
+// orphan starts a process whose own child outlives it, for an instant.
+func orphan(self string) {
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), roleEnv+"=leaves an orphan")
+	if err := child.Run(); err != nil {
 		panic(err)
 	}
 }
@@ -148,8 +169,8 @@ func endsEverything(t *testing.T, grace time.Duration) time.Duration {
 	c := s.start()
 	c.await("applying for ever")
 	pids := noted(t, dir)
-	for limit := time.Now().Add(deadline); len(pids) < 3; pids = noted(t, dir) {
-		if time.Now().After(limit) {
+	for limit := patience.Begin(deadline); len(pids) < 3; pids = noted(t, dir) {
+		if limit.Over() {
 			t.Fatalf("processes = %v, want the engine, its grandchild and the daemon", pids)
 		}
 	}
@@ -165,7 +186,7 @@ func endsEverything(t *testing.T, grace time.Duration) time.Duration {
 	}
 	select {
 	case <-c.dead:
-	case <-time.After(deadline):
+	case <-patience.After(deadline):
 		t.Fatal("the child does not end")
 	}
 	took := time.Since(stopped)
@@ -187,4 +208,32 @@ func endsEverything(t *testing.T, grace time.Duration) time.Duration {
 	}
 	s.wantNothingLeft()
 	return took
+}
+
+// What an engine's child has started and left, and what ends after it, leaves no
+// zombie while the run goes on.
+func TestOrphansLeaveNoZombies(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.job.Settings.CancelGrace = 100 * time.Millisecond
+	dir := s.fakeEngine()
+	s.template(map[string]string{"main.tf": slow("true")}, nil)
+	c := s.start()
+	c.await("applying for ever")
+	for limit := time.Now().Add(deadline); ; <-time.After(10 * time.Millisecond) { // between two looks
+		pid, err := os.ReadFile(filepath.Join(dir, "orphan"))
+		if err == nil && len(pid) > 0 {
+			if _, err = os.Stat("/proc/" + string(pid)); errors.Is(err, os.ErrNotExist) {
+				break
+			}
+		}
+		if time.Now().After(limit) {
+			status, _ := os.ReadFile("/proc/" + string(pid) + "/stat")
+			t.Fatalf("the orphan %s is there though it has ended: %s", pid, status)
+		}
+	}
+	if err := job.Write(c.control, job.Control{Stop: job.StopCancelled}); err != nil {
+		t.Fatal(err)
+	}
+	wantEnd(t, c.end(), provision.Cancelled, provision.CodeCancelled)
 }

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +60,9 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 			endDescendants(log)
 		},
 		Confine: t.run.id.Confine,
+		State:   t.run.managed.grants(),
 		Hide:    log.MaskString,
+		Pieces:  func(name string, out io.Writer) terraform.Pieces { return log.Pieces(name, out) },
 	})
 	if err != nil {
 		return provision.Detail{}, err
@@ -90,6 +93,7 @@ func (t *terraformRun) locate(ctx context.Context) (engine terraform.Engine, err
 // Close implements provisioner.
 func (t *terraformRun) Close() {
 	t.cache.Close()
+	_ = t.sealedPlan.Close() // it was only read
 	if t.release != nil {
 		t.release()
 	}
@@ -120,5 +124,5 @@ func (t *terraformRun) environment() []string {
 	if t.run.job.Settings.Engine.ProviderMirror != "" {
 		own = append(own, terraform.ConfigFile+"="+t.run.files.engineConfig)
 	}
-	return slices.Concat(os.Environ(), t.credentials, own, t.cache.Env(), t.run.managed.environ())
+	return slices.Concat(os.Environ(), t.credentials, own, t.cache.Env())
 }

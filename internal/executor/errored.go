@@ -99,9 +99,6 @@ func (t *terraformRun) StoreState(ctx context.Context, file string) (again bool,
 			return true, err
 		}
 	}
-	if t.run.managed != nil {
-		t.run.managed.Unlock() // an engine that was killed has left it locked
-	}
 	err = t.runner.PushState(ctx, file, terraform.PushOptions{KillAfter: t.run.job.Settings.CancelGrace})
 	if errors.Is(err, terraform.ErrStateConflict) {
 		return false, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(

@@ -24,6 +24,8 @@ import (
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
 // childEnv makes the test binary a child: tendril exec, and nothing else.
@@ -217,7 +219,11 @@ func (s *site) start() *child {
 	for _, file := range states {
 		_ = file.Close()
 	}
-	if err := job.Write(controlWrite, s.job); err != nil {
+	told := s.job
+	if info, err := os.Stat(s.bundle); err == nil && told.Assignment.ApprovedPlan != "" && told.Approved == 0 {
+		told.Approved = info.Size()
+	}
+	if err := job.Write(controlWrite, told); err != nil {
 		t.Fatal(err)
 	}
 
@@ -322,12 +328,12 @@ func (c *child) text() string {
 // await waits until the log contains the text.
 func (c *child) await(text string) {
 	c.t.Helper()
-	limit := time.After(deadline)
-	for !strings.Contains(c.text(), text) {
+	limit := patience.After(deadline)
+	for !runlog.Says(c.text(), text) {
 		select {
 		case <-c.grown:
 		case <-c.over:
-			if !strings.Contains(c.text(), text) {
+			if !runlog.Says(c.text(), text) {
 				c.t.Fatalf("the run ended without printing %q", text)
 			}
 		case <-limit:
@@ -341,7 +347,7 @@ func (c *child) end() provision.Report {
 	c.t.Helper()
 	select {
 	case <-c.over:
-	case <-time.After(deadline + time.Minute): // more than a run may take
+	case <-patience.After(deadline + time.Minute): // more than a run may take
 		c.t.Fatal("the run does not end")
 	}
 	if c.err != nil || c.result == nil {

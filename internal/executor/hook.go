@@ -56,7 +56,7 @@ func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
 // hookEnvironment has no credentials: neither the cloud's nor the run's.
 func (r *provisionRun) hookEnvironment(own string) []string {
 	return []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + own, "TMPDIR=" + own,
+		"HOME=" + own, "TMPDIR=" + own,
 		"TENDRIL_WORKSPACE=" + r.job.Assignment.Workspace,
 		"TENDRIL_OPERATION=" + string(r.job.Assignment.Operation),
 		"TENDRIL_PROVISION=" + r.job.Assignment.ProvisionID.String(),

@@ -136,6 +136,16 @@ func carryOut(s *session, j job.Job, id *isolation.Identity, gitHelper []string)
 	defer r.cleanUp()
 	// Before the clean-up: what still ran could put back what it removes.
 	defer endDescendants(s.log)
+	reaping, stopReaping := context.WithCancel(context.Background())
+	reaped := make(chan struct{})
+	go func() {
+		defer close(reaped)
+		process.ReapOrphans(reaping, process.InOwnSession())
+	}()
+	defer func() {
+		stopReaping()
+		<-reaped
+	}()
 	over := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {

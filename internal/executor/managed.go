@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"filippo.io/age"
 
@@ -32,7 +33,8 @@ type managedState struct {
 	// into the slot that the newest is not in. So there is always a whole one.
 	version int64
 	slot    int
-	stored  int64 // what was there when the run began
+	stored  int64    // what was there when the run began
+	told    sync.Map // what refused has told of
 }
 
 // serveState starts the backend with the state that the agent has handed down.
@@ -52,13 +54,12 @@ func (r *provisionRun) serveState() error {
 	}
 	m := &managedState{log: r.log, recipient: recipient, slots: slots, version: told.Version, stored: told.Version, slot: 1}
 	m.Server, err = managedstate.Serve(managedstate.Options{
-		State: state, Save: m.save, TooLarge: m.tooLarge,
+		State: state, Save: m.save, TooLarge: m.tooLarge, Refused: m.refused,
 	})
 	if err != nil {
 		return err
 	}
 	r.managed = m
-	r.log.Mask(m.Password())
 	return nil
 }
 
@@ -66,12 +67,27 @@ func (m *managedState) tooLarge(limit int64) {
 	m.log.System("The state is larger than the %d bytes that a managed one may have, so it is not stored: split the workspace, or keep its state in another backend.", limit)
 }
 
-// environ is what the engine needs to find it.
-func (m *managedState) environ() []string {
+// refused tells of a process that tried to change the state behind the engine's
+// back: of each attempt of a kind once, for it may be a loop.
+func (m *managedState) refused(what string) {
+	if _, told := m.told.LoadOrStore(what, true); !told {
+		m.log.System("Refused: a process that this run's template has started tried to %s. The state is as the engine left it.", what)
+	}
+}
+
+// grants is terraform.Options.State for a managed state, nil for another.
+func (m *managedState) grants() func(terraform.StateUse) (map[string]string, func()) {
 	if m == nil {
 		return nil
 	}
-	return m.Environ()
+	access := map[terraform.StateUse]managedstate.Access{
+		terraform.ReadsState: managedstate.Read, terraform.LocksState: managedstate.Lock, terraform.WritesState: managedstate.Write,
+	}
+	return func(use terraform.StateUse) (map[string]string, func()) {
+		grant := m.Grant(access[use])
+		m.log.Mask(grant.Password())
+		return grant.Environ(), grant.End
+	}
 }
 
 // save leaves a state for the agent. When it returns both the state and the word

@@ -293,3 +293,33 @@ func TestApprovedPlanOfAManagedState(t *testing.T) {
 		}
 	})
 }
+
+// A template's command that tries to write the managed state, or to release its
+// lock, is refused, and the log says so once, however often it tries.
+func TestTemplateIsRefusedTheManagedState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	m := s.manage()
+	s.template(map[string]string{"main.tf": `
+resource "terraform_data" "each" {
+  for_each = toset(["a"])
+  provisioner "local-exec" {
+    command = <<-EOT
+      for n in 1 2 3; do
+        curl -s -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -X UNLOCK "$TF_HTTP_ADDRESS"
+        curl -s -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -d '{"version": 4, "serial": 999}' "$TF_HTTP_ADDRESS"
+      done
+    EOT
+  }
+}`}, nil)
+	result, c := s.run()
+	wantEnd(t, result, provision.Success, "")
+	if s.store(c) == 0 || m.resources(t) != "a" {
+		t.Errorf("state = %s, want what the engine wrote", m.state)
+	}
+	for _, what := range []string{"unlock the state without the id of its lock", "write the state without the id of its lock"} {
+		if n := strings.Count(c.text(), "Refused: a process that this run's template has started tried to "+what); n != 1 {
+			t.Errorf("the log says %d times that a process tried to %s, want once:\n%s", n, what, c.text())
+		}
+	}
+}

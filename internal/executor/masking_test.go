@@ -3,6 +3,7 @@ package executor_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -58,6 +59,34 @@ output "shown" { value = "` + inState + `!" }
 	wantNowhere(t, c, inState)
 	if !strings.Contains(c.text(), `shown = "***!"`) {
 		t.Error("the plan's output is not in the log")
+	}
+}
+
+// The engine hands an unfinished line over after 100 ms and strips white space
+// from its end: a secret in two of its events is hidden as one in one.
+func TestSecretsInPiecesAreHidden(t *testing.T) {
+	t.Parallel()
+	const first, rest = "a secret that is", "printed in pieces"
+	s := newSite(t)
+	s.env = []string{"AWS_SECRET_ACCESS_KEY=" + first + " " + rest}
+	s.template(map[string]string{"main.tf": `
+resource "terraform_data" "printed" {
+  count = 2
+  provisioner "local-exec" {
+    command = "printf 'begin ` + first + ` '; sleep 0.${count.index + 2}; printf '` + rest + ` end\\n'; printf kept; sleep 0.4; echo ' as it is'"
+    quiet   = true
+  }
+}
+`}, nil)
+	result, c := s.run()
+	wantEnd(t, result, provision.Success, "")
+	wantNowhere(t, c, first, rest)
+	for _, line := range []string{"begin ", " end\n", "kept\n", " as it is\n"} {
+		for i := range 2 {
+			if want := fmt.Sprintf("terraform_data.printed[%d] (local-exec): %s", i, line); !strings.Contains(c.text(), want) {
+				t.Errorf("the log does not have %q:\n%s", want, c.text())
+			}
+		}
 	}
 }
 

@@ -58,14 +58,29 @@ exit 0`)
 	wantEnd(t, got, provision.Success, "")
 }
 
-// What is applied is what was shown.
-func TestPlanThatChangesWhileItIsShown(t *testing.T) {
+// What is applied is what was shown and judged, whatever becomes of the file that
+// the engine saved it to: another run of the same user, or here the hook itself,
+// may write there.
+func TestPlanThatIsExchanged(t *testing.T) {
 	t.Parallel()
-	s := newSiteOf(t, "tofu")
-	s.meddle(`case $step in *" show "*) echo >>"$TMPDIR/../secrets/plan" ;; esac`)
-	got, c := s.run()
-	wantEnd(t, got, provision.Failed, provision.CodePlanInvalid)
-	if applied(c) {
-		t.Error("the run asked to apply, want it not to")
+	for name, meddle := range map[string]func(*site){
+		"while it is shown": func(s *site) {
+			s.meddle(`case $step in *" show "*) echo x >"$TMPDIR/../secrets/plan" ;; esac`)
+		},
+		"while it is judged": func(s *site) {
+			s.meddle(":")
+			s.hook(`echo x >"$HOME/../plan"; for at in /proc/self/fd/*; do case $(readlink $at) in *memfd:plan*) { echo x >$at; } 2>/dev/null && exit 1; esac; done; exit 0`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSiteOf(t, "tofu")
+			meddle(s)
+			got, c := s.run()
+			wantEnd(t, got, provision.Success, "")
+			if !applied(c) {
+				t.Error("nothing was applied, want the plan that was judged")
+			}
+		})
 	}
 }

@@ -26,16 +26,17 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
+	if err := t.seal(); err != nil {
+		return planned{}, err
+	}
 	return t.show(ctx, changes)
 }
 
 // show reads the plan that was made, or approved.
 func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err error) {
 	var raw bytes.Buffer
-	err = t.unchanged(func() (err error) {
-		t.plan, err = t.runner.ShowPlanTo(ctx, t.run.files.plan, t.rawPlan(&raw))
-		return err
-	})
+	t.plan, err = t.runner.ShowPlanTo(ctx, t.sealedPlan.path(), t.rawPlan(&raw))
+	endDescendants(t.run.log) // nothing that the template started runs while the hook judges
 	if err == nil {
 		t.run.log.Mask(terraform.SensitiveValues(t.plan)...)
 	}
@@ -52,12 +53,12 @@ func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err e
 	t.steps = terraform.Steps(summary)
 	if changes && t.run.operation() != provision.OperationPlan {
 		// An encrypted plan, which OpenTofu can make, does without.
-		t.base, _ = terraform.ReadPlanBase(t.run.files.plan)
+		t.base, _ = terraform.ReadPlanBase(t.sealedPlan.path())
 		return planned{summary: summary, changes: true, room: t.base.Room, json: raw.Bytes()}, nil
 	}
 	t.note.put()
 	outputs, err := terraform.PlannedOutputs(t.plan)
-	found := results{t.run.outputsFor(t.requester, outputs), terraform.Resources(t.plan, terraform.Applied{})}
+	found := results{t.run.outputsFor(outputs), terraform.Resources(t.plan, terraform.Applied{})}
 	return planned{summary: summary, changes: changes, found: found, json: raw.Bytes()}, err
 }
 

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // awaitReport waits until a report is such.
 func (c *child) awaitReport(what string, is func(provision.Detail) bool) provision.Detail {
 	c.t.Helper()
-	limit := time.After(deadline)
+	limit := patience.After(deadline)
 	for over := false; ; {
 		c.mu.Lock()
 		at := slices.IndexFunc(c.reports, func(r provision.Report) bool { return is(r.Detail) })

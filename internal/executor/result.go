@@ -64,26 +64,26 @@ func (r *provisionRun) resources(exist []provision.Resource) {
 	}
 }
 
-// requester is to whom sensitive outputs are sealed; nil where the snapshot
-// names nobody, or nobody that can be sealed to. The log says so once, early: an
-// apply does not fail for it.
-func (r *provisionRun) requester() age.Recipient {
-	if r.snapshot.RequesterKey == "" {
-		return nil
+// requester is to whom sensitive outputs are sealed: the agent says so, by its
+// policy, and not the snapshot, which is a row. Nil is for nobody; why says why that
+// is, where the snapshot names somebody.
+func (r *provisionRun) requester() (to age.Recipient, why string) {
+	if r.job.Requester == "" {
+		return nil, r.job.RequesterRefused
 	}
-	recipient, err := seal.ParseRecipient(r.snapshot.RequesterKey)
+	to, err := seal.ParseRecipient(r.job.Requester)
 	if err != nil {
-		r.log.System("Warning: config_snapshot.requester_key is %v. Sensitive outputs of this run are not recorded; they are in the state.", err)
-		return nil
+		return nil, err.Error()
 	}
-	return recipient
+	return to, ""
 }
 
 // outputsFor makes of outputs what may be recorded: a sensitive one leaves this
 // process sealed to the requester, or not at all. In the others known secrets
 // are masked like anywhere else: an output that is not sensitive is what the
 // template's author chose to show, and no choice to show somebody's sealed value.
-func (r *provisionRun) outputsFor(requester age.Recipient, values map[string]terraform.OutputValue) map[string]provision.Output {
+func (r *provisionRun) outputsFor(values map[string]terraform.OutputValue) map[string]provision.Output {
+	requester, why := r.requester()
 	outputs := make(map[string]provision.Output, len(values))
 	for name, value := range values {
 		output := provision.Output{Type: value.Type, Sensitive: value.Sensitive}
@@ -100,6 +100,9 @@ func (r *provisionRun) outputsFor(requester age.Recipient, values map[string]ter
 				r.log.System("Warning: the output %s could not be sealed for the requester: %v.", name, err)
 			}
 			output.Sealed = sealed
+		case why != "": // an apply does not fail for it
+			r.log.System("Warning: sensitive outputs of this run are not recorded, they are in the state: %s.", why)
+			why = ""
 		}
 		outputs[name] = output
 	}
@@ -116,7 +119,7 @@ func (t *terraformRun) Result(ctx context.Context) results {
 		found := results{resources: terraform.Resources(t.plan, t.applied)}
 		if t.applied.Outputs != nil {
 			t.runner.PrintOutputs(t.applied)
-			found.outputs = t.run.outputsFor(t.requester, t.applied.Outputs)
+			found.outputs = t.run.outputsFor(t.applied.Outputs)
 		}
 		return found
 	}
@@ -126,7 +129,7 @@ func (t *terraformRun) Result(ctx context.Context) results {
 	}
 	t.runner.PrintOutputs(t.applied)
 	return results{
-		outputs:   t.run.outputsFor(t.requester, terraform.OutputsNow(t.plan, state)),
+		outputs:   t.run.outputsFor(terraform.OutputsNow(t.plan, state)),
 		resources: state.Resources,
 	}
 }

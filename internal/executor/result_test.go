@@ -95,11 +95,13 @@ func TestSensitiveOutputsAreSealed(t *testing.T) {
 		key      string
 		identity age.Identity
 		warns    bool
+		refused  string
 	}{
 		"age":     {key: identity.Recipient().String(), identity: identity},
 		"ssh":     {key: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(sshPublic))) + " ada@laptop", identity: sshIdentity},
 		"nobody":  {},
 		"bad key": {key: bad, warns: true},
+		"refused": {refused: "policy.requester_keys does not name the key", warns: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,6 +110,10 @@ func TestSensitiveOutputsAreSealed(t *testing.T) {
 			s.template(map[string]string{"main.tf": typed}, map[string]any{"password": "correct-horse"})
 			if test.key != "" {
 				s.with("requester_key", test.key)
+				s.job.Requester = test.key
+			}
+			if s.job.RequesterRefused = test.refused; test.refused != "" { // whatever the snapshot says
+				s.with("requester_key", identity.Recipient().String())
 			}
 			for _, run := range []string{"first", "without changes"} {
 				c := s.do(provision.OperationApply)
@@ -123,7 +129,7 @@ func TestSensitiveOutputsAreSealed(t *testing.T) {
 				if !o.Sensitive || o.Value != nil || (o.Sealed != "") != (test.identity != nil) {
 					t.Errorf("%s: output password = %+v, want the marker, no value, and it sealed: %t", run, o, test.identity != nil)
 				}
-				if strings.Contains(c.text(), "requester_key is not a public key") != test.warns {
+				if strings.Contains(c.text(), "Warning: sensitive outputs of this run are not recorded") != test.warns {
 					t.Errorf("%s: the log warns of the key: %t, want %t", run, !test.warns, test.warns)
 				}
 				if test.identity == nil {

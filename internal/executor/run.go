@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -28,6 +29,8 @@ type provisionRun struct {
 	// approved is the plan that was approved; nil where none was.
 	approved *planbundle.Bundle
 	managed  *managedState // nil: the state is elsewhere
+	// planFile is the agent's file: see job.PlanFD.
+	planFile *os.File
 	// gitHelper is the argv that reaches githelper.Main.
 	gitHelper []string
 }
@@ -58,12 +61,15 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 	if err := files.prepare(); err != nil {
 		return nil, err
 	}
-	return &provisionRun{session: s, log: s.log, job: j, snapshot: snapshot, files: files, id: id}, nil
+	return &provisionRun{
+		session: s, log: s.log, job: j, snapshot: snapshot, files: files, id: id, planFile: os.NewFile(job.PlanFD, "plan"),
+	}, nil
 }
 
 func (r *provisionRun) operation() provision.Operation { return r.job.Assignment.Operation }
 
 func (r *provisionRun) cleanUp() {
+	_ = r.planFile.Close() // what was written is on the disk
 	if r.managed != nil {
 		r.managed.Close()
 	}

@@ -2,10 +2,8 @@ package executor
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,21 +19,23 @@ const maxLockFile = 2 << 20
 
 // Save implements provisioner.
 func (t *terraformRun) Save() (planbundle.Bundle, error) {
-	b := planbundle.Bundle{Engine: t.engine.Kind, EngineVersion: t.engine.Version, State: t.backend.place}
-	// A template may do what it likes where both lie.
-	info, err := os.Lstat(t.run.files.plan)
-	if err == nil && info.Size() > planbundle.MaxContent {
-		return b, planbundle.TooLarge(info.Size())
-	}
-	if b.Plan, err = readBounded(t.run.files.plan, planbundle.MaxContent); err != nil {
+	b := t.Origin()
+	var err error
+	if b.Plan, err = t.sealedPlan.read(planbundle.MaxContent); err != nil {
 		return b, fmt.Errorf("read the plan: %w", err)
 	}
+	// A template may do what it likes where this is.
 	b.Lock, err = readBounded(t.lockFile(), maxLockFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return b, fmt.Errorf("read the lock file: %w", err)
 	}
 	t.note.put()
 	return b, nil
+}
+
+// Origin implements stateEditor.
+func (t *terraformRun) Origin() planbundle.Bundle {
+	return planbundle.Bundle{Engine: t.engine.Kind, EngineVersion: t.engine.Version, State: t.backend.place}
 }
 
 func (t *terraformRun) lockFile() string { return filepath.Join(t.dir, providers.LockFileName) }
@@ -74,45 +74,10 @@ func (t *terraformRun) want() terraform.Want {
 
 // Recall implements provisioner.
 func (t *terraformRun) Recall(ctx context.Context) (planned, error) {
-	if err := writeNew(t.run.files.plan, t.run.approved.Plan); err != nil {
-		return planned{}, fmt.Errorf("write the approved plan: %w", err)
+	if err := t.sealBytes(t.run.approved.Plan); err != nil {
+		return planned{}, err
 	}
 	return t.show(ctx, true)
-}
-
-// unchanged fails unless the plan is the same before and after it is read. What
-// the template's programs have left running by then could write another one in
-// its place, which nobody has looked at, so it ends before and behind.
-func (t *terraformRun) unchanged(read func() error) error {
-	endDescendants(t.run.log)
-	before, err := digestOf(t.run.files.plan)
-	if err != nil {
-		return fmt.Errorf("read the plan: %w", err)
-	}
-	if err := read(); err != nil {
-		return err
-	}
-	endDescendants(t.run.log)
-	after, err := digestOf(t.run.files.plan)
-	if err != nil {
-		return fmt.Errorf("read the plan: %w", err)
-	}
-	if after != before {
-		return provision.Fail(provision.CodePlanInvalid,
-			"The plan's file was changed while it was read, by a program that the template starts. Nothing was applied.", nil)
-	}
-	return nil
-}
-
-func digestOf(path string) (digest [sha256.Size]byte, err error) {
-	file, err := terraform.OpenStateFile(path)
-	if err != nil {
-		return digest, err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	hash := sha256.New()
-	_, err = io.Copy(hash, file)
-	return [sha256.Size]byte(hash.Sum(nil)), err
 }
 
 // writeNew writes a file that is not there.

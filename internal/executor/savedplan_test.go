@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,9 +18,10 @@ func savable(t *testing.T) *terraformRun {
 	t.Helper()
 	dir := t.TempDir()
 	run := newTerraformRun(&provisionRun{files: workDir{plan: filepath.Join(dir, "plan")}}, dir)
-	if err := os.WriteFile(run.run.files.plan, []byte("a plan"), 0o600); err != nil {
+	if err := run.sealBytes([]byte("a plan")); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = run.sealedPlan.Close() })
 	return run
 }
 
@@ -37,7 +39,7 @@ func TestSave(t *testing.T) {
 	}
 
 	// What a template may have put there.
-	if err := os.Truncate(run.run.files.plan, planbundle.MaxContent+1); err != nil {
+	if err := run.sealFrom(io.LimitReader(zeros{}, planbundle.MaxContent+1)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := run.Save()
@@ -50,6 +52,35 @@ func TestSave(t *testing.T) {
 	}
 	if _, err := run.Save(); !errors.Is(err, terraform.ErrNoStateFile) {
 		t.Errorf("Save(a link for the lock file) = %v, want it refused", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// What was shown stays what it is, for this process as well.
+func TestSealedPlanCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	run := savable(t)
+	for _, how := range []int{os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
+		file, err := os.OpenFile(run.sealedPlan.path(), how, 0)
+		if err == nil {
+			_, err = file.WriteAt([]byte("x"), 0)
+			if how&os.O_APPEND != 0 {
+				_, err = file.WriteString("x")
+			}
+			err = errors.Join(err, file.Close())
+		}
+		if err == nil {
+			t.Errorf("a sealed plan opened with %#x was written", how)
+		}
+	}
+	if err := run.sealedPlan.file.Truncate(0); err == nil {
+		t.Error("a sealed plan was cut")
+	}
+	if got, err := run.sealedPlan.read(100); err != nil || string(got) != "a plan" {
+		t.Errorf("the plan = %q, %v, want it as it was", got, err)
 	}
 }
 

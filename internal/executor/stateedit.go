@@ -13,6 +13,10 @@ import (
 
 // Unlock implements stateEditor.
 func (t *terraformRun) Unlock(ctx context.Context, lockID string) error {
+	if t.run.managed != nil {
+		return provision.Fail(provision.CodeStateFailed,
+			"This workspace's state is managed: only its run locks it, and the lock ends with the run. There is nothing to unlock.", nil)
+	}
 	return t.whatEngineSaid(t.runner.Unlock(ctx, lockID))
 }
 

@@ -2,7 +2,10 @@ package executor
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -18,6 +21,8 @@ type stateEditor interface {
 	PullState(ctx context.Context) ([]byte, error)
 	// EditState changes the state; given is what the agent handed down for it.
 	EditState(ctx context.Context, command provision.StateCommand, given []byte) error
+	// Origin is a bundle without a plan: the engine, and where the state is.
+	Origin() planbundle.Bundle
 	// Recorded lists what the state records. What of it is sensitive is masked
 	// from then on.
 	Recorded(ctx context.Context) ([]provision.Resource, error)
@@ -54,8 +59,19 @@ func (r *provisionRun) stateCommand(ctx context.Context, p stateEditor) error {
 	if err != nil {
 		return err
 	}
+	change := changeOf(command, recorded, given)
+	if err := r.session.report(provision.Detail{Plan: &change}); err != nil {
+		return err
+	}
+	if waits, err := r.awaitsApproval(ctx, p, command, change, given); waits || err != nil {
+		return err
+	}
 	// As before an apply: whoever changes the state must have the workspace.
-	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply}); err != nil {
+	err = r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, PlanDigest: r.job.Assignment.ApprovedPlan})
+	if failure, refused := errors.AsType[*provision.Failure](err); refused && failure.Code == provision.CodeApprovalNeeded && r.approved == nil {
+		return r.leaveChange(ctx, p, command, given, failure.Message) // the rules have become stricter meanwhile
+	}
+	if err != nil {
 		return err
 	}
 	if err := p.EditState(ctx, command, given); err != nil {
@@ -66,6 +82,102 @@ func (r *provisionRun) stateCommand(ctx context.Context, p stateEditor) error {
 	}
 	r.log.System("The state records %s now.", counted(len(recorded), "resource"))
 	return r.recorded(recorded)
+}
+
+// replacesState reports whether the run puts another state in the stored one's place.
+func (r *provisionRun) replacesState() bool {
+	return r.operation() == provision.OperationState && r.snapshot.State != nil &&
+		(r.snapshot.State.Command == "push" || r.snapshot.State.Command == "rollback")
+}
+
+// changeOf says what a command does to the state, for whom is to approve it.
+func changeOf(command provision.StateCommand, recorded []provision.Resource, given []byte) (s provision.PlanSummary) {
+	list := func(count *int, action string, addresses ...string) {
+		*count += len(addresses)
+		for _, address := range addresses {
+			s.Resources = append(s.Resources, provision.PlannedChange{Address: address, Action: action})
+		}
+	}
+	switch command.Command {
+	case "rm":
+		list(&s.Forget, "forget", command.Args...)
+	case "import":
+		list(&s.Import, "import", command.Args[0])
+		s.Resources[0].ID = command.Args[1]
+	case "mv":
+		list(&s.Move, "move", command.Args[1])
+		s.Resources[0].From = command.Args[0]
+	case "push", "rollback":
+		next, err := terraform.ReadState(given, nil)
+		if err != nil {
+			return s // the engine says what is wrong with it
+		}
+		list(&s.Forget, "forget", addressesOnlyIn(recorded, next.Resources)...)
+		list(&s.Import, "import", addressesOnlyIn(next.Resources, recorded)...)
+	}
+	fitPlan(&s)
+	return s
+}
+
+// addressesOnlyIn lists what the first has and the second has not.
+func addressesOnlyIn(these, those []provision.Resource) (only []string) {
+	for _, r := range these {
+		if !slices.ContainsFunc(those, func(other provision.Resource) bool { return other.Address == r.Address }) {
+			only = append(only, r.Address)
+		}
+	}
+	return only
+}
+
+// approvable is what a person approves of a change to the state: the command, what
+// it was given and the state that it changes, the last two as digests.
+type approvable struct {
+	Command provision.StateCommand `json:"command"`
+	Given   string                 `json:"given,omitempty"`
+	Over    string                 `json:"over"`
+}
+
+func (r *provisionRun) approvable(ctx context.Context, p stateEditor, command provision.StateCommand, given []byte) ([]byte, error) {
+	state, err := p.PullState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	what := approvable{Command: command, Over: planbundle.Digest(state)}
+	if given != nil {
+		what.Given = planbundle.Digest(given)
+	}
+	content, err := json.Marshal(what)
+	if err != nil {
+		return nil, fmt.Errorf("describe the change: %w", err)
+	}
+	return content, nil
+}
+
+// awaitsApproval leaves a change that a person must approve, and fails for one that
+// is not what was approved.
+func (r *provisionRun) awaitsApproval(ctx context.Context, p stateEditor, command provision.StateCommand, change provision.PlanSummary, given []byte) (waits bool, err error) {
+	if r.approved != nil {
+		content, err := r.approvable(ctx, p, command, given)
+		if err == nil && string(content) != string(r.approved.Plan) {
+			err = provision.Fail(provision.CodePlanStale, "The state, or what it is to become, has changed since this was approved. Nothing was changed; ask for it again.", nil)
+		}
+		return false, err
+	}
+	why := r.wantsApproval(change)
+	if why == "" {
+		return false, nil
+	}
+	return true, r.leaveChange(ctx, p, command, given, why)
+}
+
+func (r *provisionRun) leaveChange(ctx context.Context, p stateEditor, command provision.StateCommand, given []byte, why string) error {
+	content, err := r.approvable(ctx, p, command, given)
+	if err != nil {
+		return err
+	}
+	saved := p.Origin()
+	saved.Plan = content
+	return r.leave(ctx, saved, why)
 }
 
 // recorded reports what the state records.
@@ -79,7 +191,11 @@ func (r *provisionRun) recorded(resources []provision.Resource) error {
 
 // pullState leaves the state to who asked for it, sealed to their key.
 func (r *provisionRun) pullState(ctx context.Context, p stateEditor, command provision.StateCommand) error {
-	key, err := seal.ParseRecipient(r.snapshot.RequesterKey)
+	if r.job.RequesterRefused != "" {
+		return provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
+			"A state holds secrets, so this agent seals it only to people whom its configuration names: %s.", r.job.RequesterRefused), nil)
+	}
+	key, err := seal.ParseRecipient(r.job.Requester)
 	if err != nil {
 		return provision.Fail(provision.CodeStateFailed,
 			"A state holds secrets, so it is handed out sealed only: name the public key to seal it to in config_snapshot.requester_key (trellis state pull does)", err)
@@ -98,11 +214,11 @@ func (r *provisionRun) pullState(ctx context.Context, p stateEditor, command pro
 	if err != nil {
 		return err
 	}
-	if err := writePlanFile(sealed); err != nil {
+	if err := r.writePlanFile(sealed); err != nil {
 		return fmt.Errorf("leave the state to the agent: %w", err)
 	}
 	r.session.result = planbundle.Digest(sealed)
-	r.log.System("The state (%d bytes) is sealed to %s and left for who asked for it.", len(state), seal.Fingerprint(r.snapshot.RequesterKey))
+	r.log.System("The state (%d bytes) is sealed to %s and left for who asked for it.", len(state), seal.Fingerprint(r.job.Requester))
 	return nil
 }
 
@@ -111,7 +227,7 @@ func (r *provisionRun) given(command provision.StateCommand) ([]byte, error) {
 	if command.Upload == "" && command.Version == 0 {
 		return nil, nil
 	}
-	given, err := readPlanFile(terraform.MaxStateFile)
+	given, err := r.readPlanFile(r.job.Approved, terraform.MaxStateFile)
 	if err != nil {
 		return nil, fmt.Errorf("read what the agent handed down: %w", err)
 	}

@@ -109,7 +109,12 @@ func TestStateIsPulledSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What the snapshot says is a row: only the agent says to whom may be sealed.
 	s.amend(map[string]any{"requester_key": own.Public()})
+	s.job.RequesterRefused = "policy.requester_keys does not name the key"
+	result, _ = s.command(provision.StateCommand{Command: "pull"}, nil)
+	wantEnd(t, result, provision.Failed, provision.CodeOperationRefused)
+	s.job.Requester, s.job.RequesterRefused = own.Public(), ""
 	result, _ = s.command(provision.StateCommand{Command: "pull"}, nil)
 	wantEnd(t, result, provision.Failed, provision.CodeStateFailed) // there is none yet
 
@@ -171,6 +176,60 @@ resource "terraform_data" "one" { input = "1" }`}, nil)
 	wantEnd(t, result, provision.Success, "")
 	if !strings.Contains(c.text(), "No changes") {
 		t.Errorf("log = %q, want a plan that knows what exists", c.text())
+	}
+}
+
+// A change to the state waits for approval wherever an apply does, and what was
+// approved is what is done: that command, with that content, over that state.
+func TestStateChangeAwaitsApproval(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	m := s.manage()
+	s.template(map[string]string{"main.tf": `
+resource "terraform_data" "one" { input = "1" }
+resource "terraform_data" "two" { input = "2" }`}, nil)
+	result, c := s.run()
+	wantEnd(t, result, provision.Success, "")
+	s.store(c)
+	before := m.state
+	s.job.Settings.Policy.Approval = provision.ApprovalDestructive
+	rm := provision.StateCommand{Command: "rm", Args: []string{"terraform_data.two"}}
+	result, c = s.command(rm, nil)
+	if wantEnd(t, result, provision.AwaitingApproval, ""); s.store(c) != 0 {
+		t.Fatal("the state was changed before anybody has approved it")
+	}
+	rmBundle, err := os.ReadFile(s.bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(c provision.StateCommand, bundle, given []byte) (provision.Report, *child) {
+		s.job.Assignment.ApprovedPlan, s.job.Approved = planbundle.Digest(bundle), int64(len(bundle))
+		defer func() { s.job.Assignment.ApprovedPlan, s.job.Approved = "", 0 }()
+		return s.command(c, append(slices.Clone(bundle), given...))
+	}
+	result, c = apply(rm, rmBundle, nil)
+	if wantEnd(t, result, provision.Success, ""); s.store(c) == 0 || addressesOf(c) != "terraform_data.one" {
+		t.Fatalf("after the approved rm the state records %q, want one", addressesOf(c))
+	}
+	result, c = apply(rm, rmBundle, nil)
+	if wantEnd(t, result, provision.Failed, provision.CodePlanStale); s.store(c) != 0 {
+		t.Error("what was approved was done twice")
+	}
+
+	back := provision.StateCommand{Command: "rollback", Version: 1}
+	result, _ = s.command(back, before)
+	wantEnd(t, result, provision.AwaitingApproval, "")
+	bundle, err := os.ReadFile(s.bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, c = apply(back, bundle, []byte(strings.Replace(string(before), "terraform_data", "other_data", 1)))
+	if wantEnd(t, result, provision.Failed, provision.CodePlanStale); s.store(c) != 0 {
+		t.Error("another content than the approved one was stored")
+	}
+	result, c = apply(back, bundle, before)
+	if wantEnd(t, result, provision.Success, ""); s.store(c) == 0 || addressesOf(c) != "terraform_data.one terraform_data.two" {
+		t.Errorf("after the approved rollback the state records %q, want both", addressesOf(c))
 	}
 }
 

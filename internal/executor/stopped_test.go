@@ -12,6 +12,7 @@ import (
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // slow is a template whose apply runs a shell command.
@@ -83,7 +84,7 @@ func testAgentGoneLeavesNoResult(t *testing.T, kind string) {
 	}
 	select {
 	case <-c.over:
-	case <-time.After(deadline):
+	case <-patience.After(deadline):
 		t.Fatal("the child goes on without its agent")
 	}
 	if c.result != nil {
@@ -103,7 +104,7 @@ func TestRunEndsWithoutItsAgent(t *testing.T) {
 	c.await("Done.")
 	select {
 	case <-c.dead:
-	case <-time.After(deadline):
+	case <-patience.After(deadline):
 		t.Error("the child waits for its agent after its work is done")
 	}
 }

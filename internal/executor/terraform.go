@@ -12,7 +12,6 @@ import (
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
 
-	"filippo.io/age"
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
@@ -24,9 +23,11 @@ type terraformRun struct {
 	runner  *terraform.Runner
 	backend backend
 	plan    *tfjson.Plan
-	steps   int
-	cache   *providers.Cache
-	base    terraform.PlanBase
+	// sealedPlan is what plan says, as the engine applies it; nil before there is one.
+	sealedPlan *sealedPlan
+	steps      int
+	cache      *providers.Cache
+	base       terraform.PlanBase
 	// dumped is a state that the engine printed as it could store it nowhere,
 	// and how much of it was printed.
 	dumped      []byte
@@ -42,8 +43,6 @@ type terraformRun struct {
 	exist int
 	// priorMasked says that what the state holds is masked.
 	priorMasked bool
-	// requester is to whom sensitive outputs are sealed; nil for nobody.
-	requester age.Recipient
 	// sealed is the file of the variables that came sealed, and ephemeral that of
 	// the ephemeral ones; "" without any.
 	sealed, ephemeral string
@@ -75,7 +74,6 @@ func (r *provisionRun) kind() string {
 
 // Validate implements provisioner. What is to be masked is masked from here on.
 func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error {
-	t.requester = t.run.requester()
 	template, err := tfvars.Load(t.dir, t.kind())
 	if err != nil {
 		return err

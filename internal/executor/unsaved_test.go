@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // three makes three resources, with a secret in the state.
@@ -324,7 +325,7 @@ resource "terraform_data" "wait" {
 			}
 			select {
 			case <-c.over:
-			case <-time.After(deadline):
+			case <-patience.After(deadline):
 				t.Fatal("the run does not end")
 			}
 			if n := strings.Count(c.text(), "Try "); n != 1 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/githubapp"
 	"github.com/tendril-run/tendril/internal/githubapp/apptest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -125,7 +126,7 @@ func TestFailureIsShared(t *testing.T) {
 			}
 		})
 	}
-	limit := time.After(time.Minute)
+	limit := patience.After(time.Minute)
 	for range runs + 1 { // each has looked at its clock, and the first has the lock
 		select {
 		case <-calls:

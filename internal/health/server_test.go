@@ -2,7 +2,6 @@ package health
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // served is a server on a port of this machine, with its loops and standing.
@@ -42,7 +43,7 @@ func serveWith(t *testing.T, margin, headerTimeout time.Duration) served {
 
 func (s served) ask(t *testing.T, method, path string) (status int, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.Address()+path, strings.NewReader("x=1"))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // roleEnv makes the test binary a process of its own: a drop of root cannot be
@@ -367,8 +368,8 @@ func TestTake(t *testing.T) {
 	}
 	_ = one.Close() // only a lock
 	// What another test is starting has a copy until it is its own program.
-	for limit := time.Now().Add(time.Minute); !again.Hold(); {
-		if time.Now().After(limit) {
+	for limit := patience.Begin(time.Minute); !again.Hold(); {
+		if limit.Over() {
 			t.Fatal("Hold() = false when the old run has ended, want true")
 		}
 	}

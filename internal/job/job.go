@@ -47,6 +47,14 @@ type Job struct {
 	SealedVars map[string]json.RawMessage `json:"sealed_vars,omitempty"`
 	// ClusterKey is the public key to which what this run makes is sealed.
 	ClusterKey string `json:"cluster_key,omitempty"`
+	// Requester is to whom the run seals what it hands out, "" for nobody. Where the
+	// snapshot names somebody that the agent's policy does not, RequesterRefused says
+	// why.
+	Requester        string `json:"requester,omitempty"`
+	RequesterRefused string `json:"requester_refused,omitempty"`
+	// Approved is how many of the bytes in PlanFD are the plan that was approved; what
+	// a state operation is given follows.
+	Approved int64 `json:"approved,omitempty"`
 	// ManagedState is nil where the run can have none.
 	ManagedState *ManagedState `json:"managed_state,omitempty"`
 	// Credentials are what the workspace's runs sign in to clouds with.
@@ -133,6 +141,9 @@ type Policy struct {
 	// Repos are the repository URLs allowed, "*" for one path segment and "**"
 	// for any number. None allowed means none run.
 	Repos []string `json:"repos"`
+	// CommitRefs are patterns of the references from which a bare commit must be
+	// reachable; empty means all branches and tags.
+	CommitRefs []string `json:"commit_refs,omitempty"`
 	// Operations granted; empty means all.
 	Operations []provision.Operation `json:"operations"`
 	// Approval is the least that plans must be approved here, whatever snapshot,
@@ -203,6 +214,10 @@ type Engine struct {
 	// filesystem mirror, the only source of providers unless ProviderDirect.
 	ProviderMirror string `json:"provider_mirror,omitempty"`
 	ProviderDirect bool   `json:"provider_direct,omitempty"`
+	// OldestTerraform and OldestTofu are the oldest versions that may run, by the
+	// agent's policy; "" for any.
+	OldestTerraform string `json:"oldest_terraform,omitempty"`
+	OldestTofu      string `json:"oldest_tofu,omitempty"`
 }
 
 // State is where Terraform's state lives; see the design, section 3.

@@ -1,7 +1,21 @@
-// Package managedstate serves one state to one engine, as Terraform's http
-// backend wants it: on a loopback address of its own choosing, with a password of
-// its own, for as long as one run goes on.
+// Package managedstate serves one state to one run's engine, as Terraform's http
+// backend wants it, on a loopback address.
 //
-// It must not know where a state comes from or what becomes of one: who opens the
-// server hands it the state as it is, and is told of each that is written.
+// The commands of a template inherit the engine's environment, and with it the
+// address and the password. Three rules keep them from changing the state:
+//
+//   - Each engine command has a Grant with its own password, which ends with the
+//     command. A process that an earlier command left behind is refused.
+//   - A Grant takes the lock at most once. An engine takes it before it starts
+//     anything of a template's, so nobody else can hold it, before or after.
+//   - Writing and unlocking need the lock's id, which the engine made up and which
+//     no answer repeats. There is no unlocking by force. What is written must have
+//     the stored state's lineage and a higher serial.
+//
+// A refusal is reported to the caller. A process that can read the engine's memory
+// can still read the id there: runs with separate uids do not prevent that within
+// one run.
+//
+// The package must not know where a state comes from or what becomes of it: the
+// caller hands the state in and stores each one that is written.
 package managedstate

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/managedstate"
 )
@@ -54,10 +55,16 @@ type engine struct {
 
 func (e engine) run(s *managedstate.Server, args ...string) (string, error) {
 	e.t.Helper()
+	grant := s.Grant(managedstate.Write)
+	defer grant.End()
+	var environ []string
+	for name, value := range grant.Environ() {
+		environ = append(environ, name+"="+value)
+	}
 	cmd := exec.CommandContext(e.t.Context(), e.path, args...)
 	cmd.Dir = e.dir
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "TF_") }),
-		append(s.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1")...)
+		append(environ, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1")...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -162,7 +169,7 @@ func TestEngineLife(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if bytes.Contains(content, []byte(one.Password())) || bytes.Contains(content, []byte("127.0.0.1")) {
+				if bytes.Contains(content, []byte("127.0.0.1")) {
 					t.Errorf("%s names the server of its run", file)
 				}
 			}
@@ -184,5 +191,91 @@ func TestEngineLife(t *testing.T) {
 				t.Errorf("serials = %d, want them to grow", serials)
 			}
 		})
+	}
+}
+
+// attack is a template's command that tries, with the environment that it inherits,
+// to put a forged state in the place of the engine's, in each way that the
+// protocol has: while the engine holds the lock, and again and again until long
+// after the engine has released it.
+const attack = `#!/bin/sh
+ask() { curl -s -o answer -w '%{http_code}' -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -X "$@"; }
+forge='{"version": 4, "serial": 999, "lineage": "forged", "resources": []}'
+ask LOCK -d '{"ID": "mine"}' "$TF_HTTP_ADDRESS" > /dev/null
+id=$(sed -n 's/.*"ID": *"\([^"]*\)".*/\1/p' answer)
+ask POST -d "$forge" "$TF_HTTP_ADDRESS?ID=$id" > with-its-id
+ask UNLOCK "$TF_HTTP_ADDRESS" > by-force
+ask LOCK -d '{"ID": "mine"}' "$TF_HTTP_ADDRESS" > locked
+ask POST -d "$forge" "$TF_HTTP_ADDRESS?ID=mine" > written
+(
+  exec > /dev/null 2>&1 < /dev/null
+  while [ ! -e over ]; do
+    ask LOCK -d '{"ID": "mine"}' "$TF_HTTP_ADDRESS" && ask POST -d "$forge" "$TF_HTTP_ADDRESS?ID=mine"
+    : > tried
+  done
+  : > stopped
+) &
+`
+
+// A hostile template can neither write its state nor take the lock, during the
+// engine's command or after it.
+func TestTemplateCannotReplaceItsState(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	refused := map[string]bool{}
+	s, _ := serve(t, managedstate.Options{
+		Save: func([]byte, managedstate.Header) error { return nil },
+		Refused: func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			refused[what] = true
+		},
+	})
+	e := engine{t, engines(t)[0], t.TempDir()}
+	write(t, filepath.Join(e.dir, "main.tf"), `terraform {
+  backend "http" {}
+}
+resource "terraform_data" "hostile" {
+  provisioner "local-exec" {
+    command = "${path.module}/attack"
+  }
+}
+`, 0o600)
+	write(t, filepath.Join(e.dir, "attack"), attack, 0o700)
+	e.must(s, "init", "-input=false")
+	e.must(s, "apply", "-input=false", "-auto-approve")
+	// What it has left running goes on while the next command begins and ends.
+	e.must(s, "plan", "-input=false")
+	if err := os.Remove(filepath.Join(e.dir, "tried")); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	waitForFile(t, filepath.Join(e.dir, "tried"))
+	write(t, filepath.Join(e.dir, "over"), "", 0o600)
+	waitForFile(t, filepath.Join(e.dir, "stopped"))
+	if got, want := resources(t, s.State()), "hostile"; got != want || bytes.Contains(s.State(), []byte("forged")) {
+		t.Errorf("the state records %q, want %q; it is %s", got, want, s.State())
+	}
+	for _, file := range []string{"with-its-id", "by-force", "locked", "written"} {
+		if got, err := os.ReadFile(filepath.Join(e.dir, file)); err != nil || string(got) != "423" {
+			t.Errorf("%s was answered %s (%v), want 423", file, got, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, what := range []string{"write the state without the id of its lock", "unlock the state without the id of its lock", "lock the state, which is locked"} {
+		if !refused[what] {
+			t.Errorf("it was not reported that a process tried to %s; reported: %v", what, refused)
+		}
+	}
+}
+
+func waitForFile(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("no %s within a minute", path)
+		}
 	}
 }

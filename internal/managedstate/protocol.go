@@ -35,28 +35,32 @@ func readHeader(state []byte) (Header, error) {
 
 // lock is who has the state locked; the zero value: nobody.
 type lock struct {
+	of *Grant
+	// id is the engine's secret: no answer repeats it.
 	id string
-	// info is all that the engine says of it, which another one is shown.
-	info []byte
 }
+
+// errEnded answers who shows no password that counts.
+const errEnded = "this state is for a command that runs now"
 
 // maxLockInfo is the most that is taken of a lock's description.
 const maxLockInfo = 64 << 10
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	grant := s.granted(r)
 	switch {
-	case !s.knows(r):
+	case grant == nil:
 		w.Header().Set("WWW-Authenticate", "Basic")
-		http.Error(w, "this state is for one run alone", http.StatusUnauthorized)
+		http.Error(w, errEnded, http.StatusUnauthorized)
 	case r.URL.Path != "/":
 		http.NotFound(w, r)
 	case r.Method == http.MethodGet:
 		s.get(w)
 	case r.Method == http.MethodPost:
-		s.post(w, r)
+		s.post(w, r, grant)
 	case r.Method == methodLock, r.Method == methodUnlock:
-		s.changeLock(w, r)
+		s.changeLock(w, r, grant)
 	default: // DELETE too: a workspace's state goes with the workspace
 		http.Error(w, "not part of this protocol", http.StatusMethodNotAllowed)
 	}
@@ -72,9 +76,8 @@ func (s *Server) get(w http.ResponseWriter) {
 	_, _ = w.Write(state) // an engine that has gone needs none
 }
 
-// post takes a state from whoever has the lock. A template's commands inherit
-// the engine's environment: without the lock they change nothing.
-func (s *Server) post(w http.ResponseWriter, r *http.Request) {
+// post takes a state from the engine that has the lock.
+func (s *Server) post(w http.ResponseWriter, r *http.Request, g *Grant) {
 	state, err := s.body(r)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok || int64(len(state)) > s.options.Limit {
 		if s.options.TooLarge != nil {
@@ -94,13 +97,41 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id := r.URL.Query().Get("ID"); s.lock.id == "" || id != s.lock.id {
-		s.refuse(w)
-		return
+	switch id := r.URL.Query().Get("ID"); {
+	case !s.live(g):
+		http.Error(w, errEnded, http.StatusUnauthorized)
+	case g.access < Write:
+		s.refuse(w, http.StatusForbidden, "write the state during a command that only reads it")
+	case s.lock.of == nil:
+		s.refuse(w, http.StatusConflict, "write the state without its lock")
+	case s.lock.of != g || id != s.lock.id:
+		s.refuse(w, http.StatusLocked, "write the state without the id of its lock")
+	default:
+		if err := s.follows(state, header); err != nil {
+			s.refuse(w, http.StatusConflict, err.Error())
+		} else if err := s.save(state, header); err != nil {
+			http.Error(w, "the state could not be stored", http.StatusInternalServerError)
+		}
 	}
-	if err := s.save(state, header); err != nil {
-		http.Error(w, "the state could not be stored", http.StatusInternalServerError)
+}
+
+// follows fails unless a state can come after the stored one. The error completes
+// "tried to".
+func (s *Server) follows(state []byte, next Header) error {
+	if len(s.state) == 0 || bytes.Equal(s.state, state) {
+		return nil
 	}
+	stored, err := readHeader(s.state)
+	told := err == nil // an encrypted one tells nothing about itself
+	switch {
+	case !told:
+		return nil
+	case next.Lineage != stored.Lineage:
+		return errors.New("replace the state by one of another lineage")
+	case next.Serial <= stored.Serial:
+		return fmt.Errorf("replace the state, serial %d, by one with the serial %d", stored.Serial, next.Serial)
+	}
+	return nil
 }
 
 // body reads what is sent. Room for it is made at once where the engine says how
@@ -114,7 +145,7 @@ func (s *Server) body(r *http.Request) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-func (s *Server) changeLock(w http.ResponseWriter, r *http.Request) {
+func (s *Server) changeLock(w http.ResponseWriter, r *http.Request, g *Grant) {
 	info, err := io.ReadAll(io.LimitReader(r.Body, maxLockInfo))
 	var said struct{ ID string }
 	if len(info) > 0 {
@@ -127,22 +158,33 @@ func (s *Server) changeLock(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case r.Method == methodLock && s.lock.id == "":
-		s.lock = lock{id: said.ID, info: info}
-	case r.Method == methodUnlock && (said.ID == "" || said.ID == s.lock.id || s.lock.id == ""):
-		s.lock = lock{} // without an id: by force
+	case !s.live(g):
+		http.Error(w, errEnded, http.StatusUnauthorized)
+	case r.Method == methodLock && g.access < Lock:
+		s.refuse(w, http.StatusForbidden, "lock the state during a command that takes no lock")
+	case r.Method == methodLock && s.lock.of != nil:
+		s.refuse(w, http.StatusLocked, "lock the state, which is locked")
+	case r.Method == methodLock && g.locked:
+		s.refuse(w, http.StatusForbidden, "lock the state after the engine had released it")
+	case r.Method == methodLock:
+		s.lock, g.locked = lock{of: g, id: said.ID}, true
+	case s.lock.of == nil:
+		s.refuse(w, http.StatusConflict, "unlock the state, which is not locked")
+	case s.lock.of != g || said.ID != s.lock.id:
+		s.refuse(w, http.StatusLocked, "unlock the state without the id of its lock")
 	default:
-		s.refuse(w)
+		s.lock = lock{}
 	}
 }
 
-// refuse says who has the lock.
-func (s *Server) refuse(w http.ResponseWriter) {
-	if s.lock.id == "" {
-		http.Error(w, "the state is not locked", http.StatusConflict)
-		return
+// refuse answers a request that the engine would not have made, or one that came
+// in its way. What completes "tried to". An engine reads the answer as the
+// description of a lock.
+func (s *Server) refuse(w http.ResponseWriter, status int, what string) {
+	if s.options.Refused != nil {
+		s.options.Refused(what)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusLocked)
-	_, _ = w.Write(s.lock.info)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"Who": "this run's engine", "Info": "refused: it tried to " + what})
 }

@@ -2,7 +2,6 @@ package managedstate
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -23,6 +22,9 @@ type Options struct {
 	// Save stores a state that the engine writes, before the engine is told that
 	// it is stored. One at a time; the bytes are the callee's to keep.
 	Save func(state []byte, header Header) error
+	// Refused hears what a process tried that no engine does; it completes "a
+	// process tried to". It must not call the Server.
+	Refused func(what string)
 	// TooLarge hears of a state beyond the limit, which is refused: the engine
 	// says no more than "HTTP error: 413".
 	TooLarge func(limit int64)
@@ -32,20 +34,19 @@ type Options struct {
 
 // Server is Terraform's http backend for one run.
 type Server struct {
-	options  Options
-	server   *http.Server
-	address  string
-	username string
-	password string
-	served   chan struct{}
+	options Options
+	server  *http.Server
+	address string
+	served  chan struct{}
 
 	mu      sync.Mutex
+	grants  map[*Grant]struct{}
 	state   []byte
 	refused []byte // the newest that could not be saved, unless a newer one was
 	lock    lock
 }
 
-// Serve starts a server. It is Close's to end it.
+// Serve starts a server, which Close ends.
 func Serve(o Options) (*Server, error) {
 	if o.Limit == 0 {
 		o.Limit = MaxState
@@ -56,7 +57,7 @@ func Serve(o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, state: o.State, address: "http://" + listener.Addr().String() + "/",
-		username: "tendril", password: rand.Text(), served: make(chan struct{}),
+		grants: map[*Grant]struct{}{}, served: make(chan struct{}),
 	}
 	s.server = &http.Server{Handler: http.MaxBytesHandler(s, o.Limit+1), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
 	go func() {
@@ -73,29 +74,6 @@ func (s *Server) Close() {
 	<-s.served
 	s.mu.Lock() // what is being saved is saved
 	defer s.mu.Unlock()
-}
-
-// Environ is what an engine with an empty http backend needs in its environment.
-// No configuration, and so no saved plan, holds any of it.
-func (s *Server) Environ() []string {
-	return []string{
-		"TF_HTTP_ADDRESS=" + s.address, "TF_HTTP_LOCK_ADDRESS=" + s.address, "TF_HTTP_UNLOCK_ADDRESS=" + s.address,
-		"TF_HTTP_UPDATE_METHOD=" + http.MethodPost, "TF_HTTP_LOCK_METHOD=" + methodLock, "TF_HTTP_UNLOCK_METHOD=" + methodUnlock,
-		// What could not be saved is for the engine to leave behind, at once: it
-		// may be about to be killed, and each repeat takes seconds.
-		"TF_HTTP_RETRY_MAX=0",
-		"TF_HTTP_USERNAME=" + s.username, "TF_HTTP_PASSWORD=" + s.password,
-	}
-}
-
-// Password is what must not be shown.
-func (s *Server) Password() string { return s.password }
-
-// Unlock releases the lock of an engine that has been killed.
-func (s *Server) Unlock() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lock = lock{}
 }
 
 // State is the state as it is now; empty for none.
@@ -139,10 +117,18 @@ func (s *Server) Refused() []byte {
 	return s.refused
 }
 
-// knows reports whether a request shows the password. What is compared has one
-// length, so the time says nothing.
-func (s *Server) knows(r *http.Request) bool {
-	username, password, _ := r.BasicAuth()
-	got, want := sha256.Sum256([]byte(username+":"+password)), sha256.Sum256([]byte(s.username+":"+s.password))
-	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+// granted returns the Grant whose password a request shows, nil without one. What
+// is compared has one length, so the time says nothing.
+func (s *Server) granted(r *http.Request) *Grant {
+	name, password, _ := r.BasicAuth()
+	got := sha256.Sum256([]byte(name + ":" + password))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for g := range s.grants {
+		want := sha256.Sum256([]byte(username + ":" + g.password))
+		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+			return g
+		}
+	}
+	return nil
 }

@@ -22,6 +22,7 @@ type Metrics struct {
 	stages   *prometheus.HistogramVec
 	ended    *prometheus.CounterVec
 	chunks   prometheus.Counter
+	setAside *prometheus.CounterVec
 	renewals *prometheus.CounterVec
 	swept    prometheus.Counter
 	beat     prometheus.Gauge
@@ -49,6 +50,8 @@ func New(version string) *Metrics {
 			[]string{"operation", "status", "code"}),
 		chunks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tendril_log_chunks_total", Help: "Chunks of logs that the database has stored for this agent."}),
+		setAside: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tendril_set_aside_total", Help: "Chunks of logs and reports that the database did not take for their content. They are kept in rejected/ of the data directory."}, []string{"kind"}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tendril_lease_renewals_total", Help: "Renewals of the leases of claims, one a claim and heartbeat: ok, lost (somebody ended it while this agent worked on it), or error (the database did not answer)."},
 			[]string{"result"}),
@@ -60,7 +63,7 @@ func New(version string) *Metrics {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tendril_build_info", Help: "Always 1; the label says which version of the agent this is.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
-	m.registry.MustRegister(info, m.claims, m.waited, m.stages, m.ended, m.chunks, m.renewals, m.swept, m.beat, m.now, m.data,
+	m.registry.MustRegister(info, m.claims, m.waited, m.stages, m.ended, m.chunks, m.setAside, m.renewals, m.swept, m.beat, m.now, m.data,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
@@ -77,6 +80,9 @@ func (m *Metrics) begin() {
 		if ofRuns(stage) {
 			m.stages.WithLabelValues(string(stage))
 		}
+	}
+	for _, kind := range setAside {
+		m.setAside.WithLabelValues(kind)
 	}
 	for _, result := range []string{"ok", "lost", "error"} {
 		m.renewals.WithLabelValues(result)
@@ -129,6 +135,12 @@ func (m *Metrics) RunEnded(operation provision.Operation, status provision.Statu
 
 // ChunksStored counts chunks of logs.
 func (m *Metrics) ChunksStored(chunks int) { m.chunks.Add(float64(chunks)) }
+
+// SetAside counts what the database did not take for its content.
+func (m *Metrics) SetAside(kind string) { m.setAside.WithLabelValues(known(kind, setAside)).Inc() }
+
+// setAside are the kinds of what can be set aside.
+var setAside = []string{"log", "report"}
 
 // LeasesRenewed counts what became of the leases of one heartbeat.
 func (m *Metrics) LeasesRenewed(kept, lost, failed int) {

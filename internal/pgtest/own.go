@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Own is a server that belongs to one test, which may stop and start it.
@@ -83,7 +84,7 @@ func (o *Own) Start(t testing.TB) {
 	if o.server != nil {
 		t.Fatal("pgtest: Start of a server that runs")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := patience.Context(t.Context(), 2*time.Minute)
 	defer cancel()
 	server, err := postgres.Start(ctx, o.options)
 	if err != nil {
@@ -102,7 +103,7 @@ func (o *Own) Stop(t testing.TB) {
 		return
 	}
 	// Not t.Context(): this runs in clean-ups too.
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := o.server.Stop(ctx); err != nil {
 		t.Errorf("pgtest: stopping a server: %v", err)
@@ -125,16 +126,20 @@ func (o *Own) Crash(t testing.TB) {
 	}
 	select {
 	case <-server.Done():
-	case <-time.After(30 * time.Second):
+	case <-patience.After(30 * time.Second):
 		t.Fatal("pgtest: a server does not end on SIGQUIT")
 	}
 	o.Stop(t)
 }
 
+// DataDir is where PostgreSQL keeps its files, for tests that copy them while the server
+// is stopped.
+func (o *Own) DataDir() string { return filepath.Join(o.options.DataDir, "data") }
+
 // postmaster is the server's process.
 func (o *Own) postmaster(t testing.TB) (pid int) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(o.options.DataDir, "data", "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(o.DataDir(), "postmaster.pid"))
 	if err == nil {
 		first, _, _ := strings.Cut(string(text), "\n")
 		pid, err = strconv.Atoi(first)

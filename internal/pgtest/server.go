@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // shared is the process's server. A test process is the one place where such a
@@ -77,7 +78,7 @@ func (s *server) get() (*postgres.Server, error) {
 		return nil, s.err
 	}
 	// Not a test's context: the server outlives the test that starts it.
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := patience.Context(context.Background(), 2*time.Minute)
 	defer cancel()
 	o := postgres.Options{DataDir: s.dir, BinDir: os.Getenv(binEnv), Settings: fast(), Log: os.Stderr}
 	for _, opt := range s.options {
@@ -92,7 +93,7 @@ func (s *server) close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	if s.running != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := patience.Context(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := s.running.Stop(ctx); err != nil {
 			return err

@@ -23,8 +23,10 @@ const (
 
 // Bundle is a plan with what it depends on.
 type Bundle struct {
-	Provision uuid.UUID           `json:"provision"`
-	Workspace uuid.UUID           `json:"workspace"`
+	Provision uuid.UUID `json:"provision"`
+	Workspace uuid.UUID `json:"workspace"`
+	// Name is the workspace's: credentials and sealed values follow it.
+	Name      string              `json:"workspace_name"`
 	Operation provision.Operation `json:"operation"`
 	// Commit is that of the template.
 	Commit string `json:"commit"`
@@ -42,7 +44,7 @@ type Bundle struct {
 	Plan []byte `json:"-"`
 }
 
-const magic = "tendril plan 1\n"
+const magic = "tendril plan 2\n"
 
 // maxHeader is the most bytes that the header may have.
 const maxHeader = 16 << 10

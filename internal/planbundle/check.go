@@ -18,6 +18,8 @@ func (b Bundle) Serves(a provision.Assignment) error {
 		return Invalid("it was made for another provision", nil)
 	case b.Workspace != a.WorkspaceID:
 		return Invalid("it was made for another workspace", nil)
+	case b.Name != a.Workspace:
+		return Invalid(fmt.Sprintf("it was made for the workspace when that was called %q, and the database calls it %q", b.Name, a.Workspace), nil)
 	case b.Operation != a.Operation:
 		return Invalid(fmt.Sprintf("it was made for the operation %q, not %q", b.Operation, a.Operation), nil)
 	case b.Snapshot != snapshot:

@@ -4,8 +4,8 @@
 //
 // A bundle is written as two lines and two files, in this order:
 //
-//	tendril plan 1
-//	{"provision":"…","workspace":"…","operation":"apply","commit":"…",…,"lock":1234,"plan":56789}
+//	tendril plan 2
+//	{"provision":"…","workspace":"…","workspace_name":"…","operation":"apply","commit":"…",…,"lock":1234,"plan":56789}
 //	(the lock file, so many bytes as the header says; then the plan file)
 //
 // The header is one line of JSON with every field of Bundle, in that order, and

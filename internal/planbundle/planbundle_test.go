@@ -22,7 +22,7 @@ func bundle(t testing.TB) planbundle.Bundle {
 		t.Fatal(err)
 	}
 	return planbundle.Bundle{
-		Provision: uuid.New(), Workspace: uuid.New(), Operation: provision.OperationApply,
+		Provision: uuid.New(), Workspace: uuid.New(), Name: "dev/x", Operation: provision.OperationApply,
 		Commit: strings.Repeat("a", 40), Snapshot: digest, Engine: "terraform", EngineVersion: "1.11.4", State: "the <http> backend",
 		Lock: []byte("# lock\n"), Plan: []byte("PK\x00plan\n"),
 	}
@@ -57,7 +57,7 @@ func TestDecode(t *testing.T) {
 	good := string(encode(t, b))
 	for name, bad := range map[string]string{
 		"nothing":              "",
-		"another version":      strings.Replace(good, "plan 1", "plan 2", 1),
+		"another version":      strings.Replace(good, "plan 2", "plan 3", 1),
 		"cut short":            good[:len(good)-1],
 		"longer":               good + "x",
 		"a space more":         strings.Replace(good, `{"provision"`, `{ "provision"`, 1),
@@ -66,7 +66,7 @@ func TestDecode(t *testing.T) {
 		"a negative length":    strings.Replace(good, `"lock":7`, `"lock":-7`, 1),
 		"a length beyond":      strings.Replace(good, `"lock":7`, `"lock":700`, 1),
 		"lengths exchanged":    strings.Replace(good, `"lock":7,"plan":8`, `"lock":8,"plan":8`, 1),
-		"a header without end": "tendril plan 1\n{",
+		"a header without end": "tendril plan 2\n{",
 		"too large":            good + strings.Repeat("x", planbundle.MaxContent),
 	} {
 		if bad == good {
@@ -171,7 +171,7 @@ func TestOpen(t *testing.T) {
 func TestServes(t *testing.T) {
 	t.Parallel()
 	b := bundle(t)
-	fits := provision.Assignment{ProvisionID: b.Provision, WorkspaceID: b.Workspace, Operation: b.Operation, Snapshot: json.RawMessage(snapshot)}
+	fits := provision.Assignment{ProvisionID: b.Provision, WorkspaceID: b.Workspace, Workspace: "dev/x", Operation: b.Operation, Snapshot: json.RawMessage(snapshot)}
 	// As another transport writes it.
 	reordered := fits
 	reordered.Snapshot = json.RawMessage(`{"terraform_vars":{"s":"\u003c\u00e9>","n":1.50},"template_source":{"version":"v1","repo":"https://h/r"}}`)
@@ -183,6 +183,7 @@ func TestServes(t *testing.T) {
 	for name, change := range map[string]func(*provision.Assignment){
 		"another provision": func(a *provision.Assignment) { a.ProvisionID = uuid.New() },
 		"another workspace": func(a *provision.Assignment) { a.WorkspaceID = uuid.New() },
+		"another name":      func(a *provision.Assignment) { a.Workspace = "prod" },
 		"another operation": func(a *provision.Assignment) { a.Operation = provision.OperationDestroy },
 		"another snapshot": func(a *provision.Assignment) {
 			a.Snapshot = json.RawMessage(strings.Replace(snapshot, "1.50", "1.51", 1))
@@ -198,8 +199,8 @@ func TestServes(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, bundle(f)))
-	f.Add([]byte("tendril plan 1\n{}\n"))
-	f.Add([]byte("tendril plan 1\n{\"lock\":-1}\n\n"))
+	f.Add([]byte("tendril plan 2\n{}\n"))
+	f.Add([]byte("tendril plan 2\n{\"lock\":-1}\n\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		b, err := planbundle.Decode(content)
 		if err != nil {

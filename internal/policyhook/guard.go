@@ -29,6 +29,10 @@ func Executable(path string) error {
 	return nil
 }
 
+// SearchPath is the PATH of hooks, where they find programs that they name without
+// a directory. The agent's own PATH may have directories that templates write to.
+const SearchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // User is who runs templates.
 type User struct {
 	UID    int
@@ -41,14 +45,18 @@ func Self() User {
 	return User{UID: os.Geteuid(), Groups: append(groups, os.Getegid())}
 }
 
-// Guarded reports how a user could exchange the program, or one of its arguments
-// that is a path, and so what judges the user's own plans. From root nothing can
-// be guarded.
+// Guarded reports how a user could replace the program, one of its arguments that
+// is a path, or a program that it finds by SearchPath, and so what judges the user's
+// own plans. From root nothing can be guarded.
 func Guarded(command []string, user User) error {
+	return guarded(append(slices.Clone(command), filepath.SplitList(SearchPath)...), user)
+}
+
+func guarded(words []string, user User) error {
 	if user.UID == 0 {
 		return nil
 	}
-	for _, word := range command {
+	for _, word := range words {
 		if _, value, ok := strings.Cut(word, "="); ok && !filepath.IsAbs(word) { // --policy=/etc/policy
 			word = value
 		}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // somebody is a user with nothing on this machine.
@@ -88,5 +89,31 @@ func TestGuardedArguments(t *testing.T) {
 		if err := Guarded(command, somebody); err == nil || !strings.Contains(err.Error(), policy) {
 			t.Errorf("Guarded(%q) = %v, want an error that names %s", command, err, policy)
 		}
+	}
+}
+
+// A hook that is a script finds its programs where no template can put one.
+func TestHookHasAFixedPath(t *testing.T) {
+	own := t.TempDir()
+	program := filepath.Join(own, "conftest")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", own+":"+os.Getenv("PATH"))
+	var said strings.Builder
+	err := Hook{Command: []string{"/bin/sh", "-c", "echo $PATH; conftest"}, Timeout: time.Minute, Dir: "/", Stdout: &said}.Judge(t.Context(), nil)
+	if _, refused := errors.AsType[*Refused](err); !refused || strings.TrimSpace(said.String()) != SearchPath {
+		t.Errorf("Judge() = %v with the PATH %q, want the program in the agent's PATH not found", err, said.String())
+	}
+	// Each directory of it is looked at like the command's words.
+	writable := filepath.Join(own, "bin")
+	if err := errors.Join(os.Mkdir(writable, 0o777), os.Chmod(writable, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if err := guarded(append([]string{"/bin/sh"}, writable), somebody); err == nil || !strings.Contains(err.Error(), writable) {
+		t.Errorf("guarded() with %s to search = %v, want it refused", writable, err)
+	}
+	if err := Guarded([]string{"/bin/sh"}, somebody); err != nil {
+		t.Errorf("Guarded() = %v, want nil: nobody may write to %v", err, SearchPath)
 	}
 }

@@ -8,10 +8,13 @@ import (
 	"io"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
 // Hook is the program and what it gets.
@@ -20,7 +23,7 @@ type Hook struct {
 	Command []string
 	Timeout time.Duration
 	Dir     string
-	Env     []string // all of it
+	Env     []string // all of it except PATH, which is SearchPath
 	// Confine, if set, is called on the thread that starts the program, and that
 	// ends with it.
 	Confine func() error
@@ -50,7 +53,7 @@ func (h Hook) Judge(ctx context.Context, plan []byte) error {
 	if err := errors.Join(Executable(h.Command[0]), Guarded(h.Command, Self())); err != nil {
 		return &Refused{Why: "cannot be asked: " + err.Error()}
 	}
-	limited, cancel := context.WithTimeout(ctx, h.Timeout)
+	limited, cancel := timelimit.Context(ctx, h.Timeout)
 	defer cancel()
 	said := tail{hide: h.Hide}
 	// The kernel kills it with the thread that started it, which is ours till
@@ -82,7 +85,7 @@ func (h Hook) run(ctx context.Context, plan []byte, said *tail) error {
 		}
 	}
 	cmd := exec.CommandContext(ctx, h.Command[0], h.Command[1:]...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = h.Dir, h.Env, pipesLinger
+	cmd.Dir, cmd.Env, cmd.WaitDelay = h.Dir, append(slices.Clone(h.Env), "PATH="+SearchPath), pipesLinger
 	cmd.Stdin = bytes.NewReader(plan)
 	cmd.Stdout, cmd.Stderr = said.also(h.Stdout), said.also(h.Stderr)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // settled waits until a process has become the program it is to be.
@@ -17,11 +19,11 @@ func settled(t *testing.T, cmd *exec.Cmd, name string) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(30 * time.Second); ; <-tick.C {
+	for limit := patience.Begin(30 * time.Second); ; <-tick.C {
 		if info, err := read(cmd.Process.Pid); err == nil && info.Name == name {
 			return
 		}
-		if time.Now().After(limit) {
+		if limit.Over() {
 			t.Fatalf("process %d has not become %s", cmd.Process.Pid, name)
 		}
 	}
@@ -53,7 +55,7 @@ func TestKillByEnvironment(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	found, err := KillByEnvironment(ctx, "DIR="+dir+"/mine/")
 	if err != nil || len(found) == 0 {

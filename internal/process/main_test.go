@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // roleEnv makes the test binary a program of its own: one of the scenarios,
@@ -66,14 +68,14 @@ func shell(script string) *exec.Cmd {
 
 // kill is KillDescendants within a time that is never needed.
 func kill(except func(Info) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := patience.Context(context.Background(), 2*time.Minute)
 	defer cancel()
 	return KillDescendants(ctx, except)
 }
 
 // until waits for a condition on this process's descendants.
 func until(what string, condition func([]Info) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := patience.Context(context.Background(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -171,6 +171,29 @@ func scenarios() map[string]func() error {
 			return errors.Join(err, exited(waited.Wait(), 3))
 		},
 
+		// Engines are waited for late, see above: their status must stay theirs.
+		"orphans are reaped while children are waited for": func() error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			reaped := make(chan struct{})
+			go func() {
+				defer close(reaped)
+				ReapOrphans(ctx, InOwnSession())
+			}()
+			late := exec.Command("/bin/sh", "-c", "exit 7")
+			engine := exec.Command("/bin/sh", "-c", "(sleep 0.05 &) ; (setsid sleep 0.05 &) ; exit 8")
+			engine.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			if err := errors.Join(late.Start(), engine.Start()); err != nil {
+				return err
+			}
+			err := until("only the zombies of the children are left", func(found []Info) bool {
+				return len(found) == 2 && isZombie(found, late.Process.Pid) && isZombie(found, engine.Process.Pid)
+			})
+			cancel()
+			<-reaped
+			return errors.Join(err, exited(late.Wait(), 7), exited(engine.Wait(), 8))
+		},
+
 		"context that is over": func() error {
 			cmd := shell("exec sleep 1000")
 			if err := cmd.Start(); err != nil {

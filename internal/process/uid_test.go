@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestKillByUID(t *testing.T) {
@@ -32,7 +34,7 @@ func TestKillByUID(t *testing.T) {
 			_ = cmd.Wait()
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	found, err := KillByUID(ctx, func(uid int) bool { return uid == mine })
 	if err != nil || len(found) == 0 {

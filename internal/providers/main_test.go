@@ -16,6 +16,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/providers/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // childEnv makes the test binary carry out one run in a directory.
@@ -210,7 +211,7 @@ func (s *site) await(path string) {
 
 func (s *site) until(what string, holds func() bool) {
 	s.t.Helper()
-	limit := time.After(2 * time.Minute)
+	limit := patience.After(2 * time.Minute)
 	for !holds() {
 		select {
 		case <-limit:

@@ -3,6 +3,7 @@ package seal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,22 +12,35 @@ import (
 	"strings"
 
 	"filippo.io/age"
+
+	"github.com/tendril-run/tendril/internal/canonical"
 )
 
-// Variable is the value of a template's variable as it is sealed. Age tells
-// nobody who made a message, so whoever may write a deploy could put one that
-// belongs to a password into a variable that a template prints. The name, and
-// if it is given the workspace, are therefore within the message.
-type Variable struct {
-	Version int    `json:"v"` // variableVersion
-	Name    string `json:"name"`
-	// Workspace is the only one in which the value may be used; "" leaves that
-	// open.
-	Workspace string          `json:"workspace,omitempty"`
-	Value     json.RawMessage `json:"value"`
+// Use is where a sealed value may be used, and nowhere else. Age tells nobody who
+// made a message, and anybody who may read a snapshot can copy one out of it: into
+// another workspace, for another template, or into a variable that is printed. So
+// all four are within the message, and the agent compares them with its run.
+//
+// The cluster goes by its name. A person types or reads it, while its id would
+// have to be taken on the database's word; and its key is not enough, because two
+// clusters may have been given the same identity.
+type Use struct {
+	Cluster   string `json:"cluster"`
+	Workspace string `json:"workspace"` // its one spelling; a first deploy has no id yet
+	Repo      string `json:"repo"`      // the template's repository, in canonical form
+	Name      string `json:"name"`      // of the variable
 }
 
-const variableVersion = 1
+// Variable is the value of a template's variable as it is sealed.
+type Variable struct {
+	Version int `json:"v"` // variableVersion
+	Use
+	Value json.RawMessage `json:"value"`
+}
+
+// variableVersion is the form of what is sealed. Version 1 was for any cluster and
+// template, and for any workspace unless it named one.
+const variableVersion = 2
 
 // Limits on sealed variables.
 const (
@@ -39,19 +53,70 @@ const (
 	MinSecret = 8
 )
 
-// variableName is that of one, but for its length: a pattern that counts that far
-// takes a fifth of a megabyte in every process that has it.
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+// Both are without the length: a pattern that counts that far takes a fifth of a
+// megabyte in every process that has it.
+var (
+	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+	clusterName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+)
 
-const maxVariableName = 200
+const (
+	maxVariableName = 200
+	maxClusterName  = 63
+)
+
+// canonical returns the use with its repository in canonical form, or says what is
+// missing or malformed in it. Its errors quote no repository: an address may hold
+// credentials.
+func (u Use) canonical() (Use, error) {
+	if len(u.Name) > maxVariableName || !variableName.MatchString(u.Name) {
+		return u, fmt.Errorf("%q is no name of a variable", u.Name)
+	}
+	if len(u.Cluster) > maxClusterName || !clusterName.MatchString(u.Cluster) {
+		return u, fmt.Errorf("%q is no name of a cluster", u.Cluster)
+	}
+	if problem := canonical.WorkspaceProblem(u.Workspace); problem != "" {
+		return u, fmt.Errorf("the workspace's name %q %s", u.Workspace, problem)
+	}
+	repo, err := canonical.ParseRepository(u.Repo)
+	if err != nil {
+		return u, fmt.Errorf("the address of the template's repository %w", err)
+	}
+	u.Repo = repo.String()
+	return u, nil
+}
+
+// again says how to seal a value for this use.
+func (u Use) again() string {
+	return fmt.Sprintf("Seal the value again: trellis seal %s --cluster %s --workspace %s --repo %s", u.Name, u.Cluster, u.Workspace, u.Repo)
+}
+
+// differs says in what a message's use is not the run's; nil where it is the same.
+func (u Use) differs(run Use) error {
+	var was, is []string
+	for _, part := range []struct{ what, was, is string }{
+		{"cluster", u.Cluster, run.Cluster}, {"workspace", u.Workspace, run.Workspace},
+		{"template repository", u.Repo, run.Repo}, {"variable", u.Name, run.Name},
+	} {
+		if part.was != part.is {
+			was = append(was, "the "+part.what+" "+part.was)
+			is = append(is, "the "+part.what+" "+part.is)
+		}
+	}
+	if was == nil {
+		return nil
+	}
+	return fmt.Errorf("it was sealed for %s, and this run is for %s. %s", strings.Join(was, " and "), strings.Join(is, " and "), run.again())
+}
 
 // Seal makes the armoured message of a variable, after the checks that the agent
 // makes as well.
 func (v Variable) Seal(to age.Recipient) (string, error) {
-	v.Version = variableVersion
-	if len(v.Name) > maxVariableName || !variableName.MatchString(v.Name) {
-		return "", fmt.Errorf("%q is no name of a variable", v.Name)
+	var err error
+	if v.Use, err = v.canonical(); err != nil {
+		return "", err
 	}
+	v.Version = variableVersion
 	if err := CheckSecret(v.Value); err != nil {
 		return "", err
 	}
@@ -69,26 +134,29 @@ func (v Variable) Seal(to age.Recipient) (string, error) {
 	return message, nil
 }
 
-// OpenVariable opens the message that a deploy gives for a variable of that name
-// in a workspace. Its errors hold nothing of what is inside.
-func (i Identities) OpenVariable(message, name, workspace string) (json.RawMessage, error) {
+// OpenVariable opens the message that a deploy gives for a variable, if it was
+// sealed for this very use. Its errors hold nothing of the value.
+func (i Identities) OpenVariable(message string, run Use) (json.RawMessage, error) {
 	if len(message) > MaxVariable {
 		return nil, fmt.Errorf("%d bytes, at most %d are allowed", len(message), MaxVariable)
+	}
+	run, err := run.canonical()
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be compared with this run: %w", err)
 	}
 	plain, err := i.Open([]byte(message), MaxVariable)
 	if err != nil {
 		return nil, err
 	}
 	v, err := parseVariable(plain)
-	if err != nil {
+	switch {
+	case errors.Is(err, errOldForm):
+		return nil, fmt.Errorf("%w. %s", err, run.again())
+	case err != nil:
 		return nil, err
 	}
-	switch {
-	case v.Name != name:
-		// Not which name it is: a message may say so to whom it was not meant for.
-		return nil, fmt.Errorf("it was sealed for a variable of another name; seal a value for this one")
-	case v.Workspace != "" && v.Workspace != workspace:
-		return nil, fmt.Errorf("it was sealed for another workspace only; seal a value for this one, or for any (without --workspace)")
+	if err := v.differs(run); err != nil {
+		return nil, err
 	}
 	if err := CheckSecret(v.Value); err != nil {
 		return nil, err
@@ -96,21 +164,71 @@ func (i Identities) OpenVariable(message, name, workspace string) (json.RawMessa
 	return v.Value, nil
 }
 
-// parseVariable refuses what it does not know: it might be a limit on the
-// value's use.
-func parseVariable(plain []byte) (v Variable, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(plain))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&v); err != nil || v.Version == 0 || v.Name == "" || v.Value == nil {
-		return v, fmt.Errorf(`what is inside must be {"v": 1, "name": "NAME", "value": VALUE} and nothing else but, if wanted, "workspace": a value by itself could be put into any variable`)
+var (
+	errForm    = errors.New(`what is inside must be one JSON object with v, cluster, workspace, repo, name and value, each once and nothing else, as "trellis seal" makes it`)
+	errOldForm = errors.New("it was sealed the old way, for no certain cluster, workspace and template")
+)
+
+// parseVariable refuses what it does not know, which might be a limit on the
+// value's use, and what could be read in two ways.
+func parseVariable(plain []byte) (Variable, error) {
+	members, err := membersOf(plain)
+	if err != nil {
+		return Variable{}, err
 	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return v, fmt.Errorf("what is inside must be one JSON object and nothing after it")
+	v := Variable{Version: 1} // a bare object
+	if raw, given := members["v"]; given && json.Unmarshal(raw, &v.Version) != nil {
+		return v, errForm
 	}
-	if v.Version != variableVersion {
+	switch {
+	case v.Version == 1:
+		return v, errOldForm
+	case v.Version != variableVersion:
 		return v, fmt.Errorf("it has version %d, and this agent knows %d; use a newer agent", v.Version, variableVersion)
 	}
+	into := map[string]any{"v": &v.Version, "cluster": &v.Cluster, "workspace": &v.Workspace, "repo": &v.Repo, "name": &v.Name, "value": &v.Value}
+	if len(members) != len(into) {
+		return v, errForm
+	}
+	for name, raw := range members {
+		if into[name] == nil || json.Unmarshal(raw, into[name]) != nil {
+			return v, errForm
+		}
+	}
+	// What is quoted to people is well-formed, and is compared as it stands.
+	if use, err := v.canonical(); err != nil || use != v.Use {
+		return v, fmt.Errorf("what it says of its use is malformed: names and the repository's address must be in their canonical forms")
+	}
 	return v, nil
+}
+
+// membersOf reads one JSON object whose members have different names. What is no
+// object was sealed the old way.
+func membersOf(plain []byte) (map[string]json.RawMessage, error) {
+	decoder := json.NewDecoder(bytes.NewReader(plain))
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
+		return nil, errOldForm
+	}
+	members := map[string]json.RawMessage{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		name, isName := token.(string)
+		var raw json.RawMessage
+		if err != nil || !isName || decoder.Decode(&raw) != nil {
+			return nil, errForm
+		}
+		if _, twice := members[name]; twice {
+			return nil, errForm
+		}
+		members[name] = raw
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, errForm
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errors.New("what is inside must be one JSON object and nothing after it")
+	}
+	return members, nil
 }
 
 // CheckSecret refuses a value of which a part could not be kept out of logs: each

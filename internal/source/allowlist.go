@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -48,21 +49,12 @@ func parsePatterns(patterns []string, allowFile bool) (Allowlist, error) {
 	return list, nil
 }
 
-// parsePattern lets the address parser judge everything but the wildcards, by
-// putting a harmless letter in their place.
 func parsePattern(raw string) (pattern, error) {
-	const stand = "\uA66E" // a letter that no repository is named by
-	if strings.Contains(raw, stand) {
-		return pattern{}, errors.New("its path has a character that does not belong there")
-	}
-	a, err := parseAddress(strings.ReplaceAll(raw, "*", stand))
+	r, err := canonical.ParsePattern(raw)
 	if err != nil {
 		return pattern{}, err
 	}
-	if strings.Contains(a.user+a.host+a.port, stand) {
-		return pattern{}, errors.New("wildcards are for the path only")
-	}
-	p := pattern{base: a, segments: strings.Split(strings.ReplaceAll(a.path, stand, "*")[1:], "/")}
+	p := pattern{base: address{r}, segments: strings.Split(r.Path[1:], "/")}
 	for _, segment := range p.segments {
 		if strings.Contains(segment, "**") && segment != "**" {
 			return pattern{}, errors.New("“**” must be a whole segment of the path")
@@ -81,7 +73,7 @@ func (l Allowlist) Permit(repo string) error {
 // Names reports whether a pattern names a repository.
 func (l Allowlist) Names(repo string) bool {
 	a, err := parseAddress(repo)
-	return err == nil && (a.scheme != "file" || l.allowFile) && l.match(a)
+	return err == nil && (a.Scheme != "file" || l.allowFile) && l.match(a)
 }
 
 func (l Allowlist) permit(repo string) (address, error) {
@@ -92,10 +84,10 @@ func (l Allowlist) permit(repo string) (address, error) {
 	a, err := parseAddress(repo)
 	switch {
 	case err != nil:
-		return address{}, refuse(err.Error() + " (what may run here is set by [policy] repos in the agent's configuration)")
-	case a.scheme == "file" && !l.allowFile:
+		return address{}, refuse("the address " + err.Error() + " (what may run here is set by [policy] repos in the agent's configuration)")
+	case a.Scheme == "file" && !l.allowFile:
 		return address{}, refuse("repositories on the agent's own disk are not allowed; allow_file under [policy] in the agent's configuration allows them")
-	case l.anyHTTPS && a.scheme == "https":
+	case l.anyHTTPS && a.Scheme == "https":
 		return a, nil
 	case len(l.patterns) == 0:
 		return address{}, refuse("no repository is allowed; list those that may run under [policy] repos in the agent's configuration")
@@ -106,10 +98,10 @@ func (l Allowlist) permit(repo string) (address, error) {
 }
 
 func (l Allowlist) match(a address) bool {
-	segments := strings.Split(a.path[1:], "/")
+	segments := strings.Split(a.Path[1:], "/")
 	for _, p := range l.patterns {
-		if p.base.scheme == a.scheme && p.base.user == a.user && p.base.host == a.host &&
-			p.base.port == a.port && matchSegments(p.segments, segments) {
+		if p.base.Scheme == a.Scheme && p.base.User == a.User && p.base.Host == a.Host &&
+			p.base.Port == a.Port && matchSegments(p.segments, segments) {
 			return true
 		}
 	}

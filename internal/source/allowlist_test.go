@@ -167,32 +167,3 @@ func TestRedact(t *testing.T) {
 		}
 	}
 }
-
-// An address that parses must mean the same to whoever parses it again, and
-// hold nothing that an escape or a user name could smuggle.
-func FuzzParseAddress(f *testing.F) {
-	for _, seed := range []string{
-		"https://github.com/acme/app.git", "git@github.com:acme/app", "ssh://git@[::1]:2222/a", "file:///srv/git/a",
-		"https://github.com@evil.com/", "https://a/%2e%2e/b", "ext::sh", "https://a:1/b%20c",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		a, err := parseAddress(raw)
-		if err != nil {
-			return
-		}
-		again, err := parseAddress(a.String())
-		if err != nil {
-			t.Fatalf("parseAddress(%q) = %s, which does not parse: %v", raw, a, err)
-		}
-		if again.key() != a.key() {
-			t.Fatalf("parseAddress(%q) = %s, but parsed again it is %s", raw, a, again)
-		}
-		for segment := range strings.SplitSeq(a.path[1:], "/") {
-			if segment == "" || segment == "." || segment == ".." || strings.HasPrefix(segment, "-") {
-				t.Fatalf("parseAddress(%q) = %s, has the segment %q", raw, a, segment)
-			}
-		}
-	})
-}

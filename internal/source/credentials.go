@@ -43,10 +43,10 @@ func (c credentials) of(a address) *credential {
 
 // hostPort is the host as the configuration names it.
 func (a address) hostPort() string {
-	if a.port == "" {
-		return a.host
+	if a.Port == "" {
+		return a.Host
 	}
-	return a.host + ":" + a.port
+	return a.Host + ":" + a.Port
 }
 
 // tokenOnly reports whether the one way in is HTTPS with a token. Then
@@ -59,10 +59,10 @@ func (c *credential) tokenOnly() bool {
 // overHTTPS is the address to ask for a: a itself, if it is not git@HOST:path of
 // a host for which there is a token only.
 func (c credentials) overHTTPS(a address) address {
-	if a.scheme != "ssh" || a.user != "git" || a.port != "" || !c.of(a).tokenOnly() {
+	if a.Scheme != "ssh" || a.User != "git" || a.Port != "" || !c.of(a).tokenOnly() {
 		return a
 	}
-	a.scheme, a.user, a.dialPath = "https", "", "/"+strings.TrimPrefix(a.dialPath, "/")
+	a.Scheme, a.User, a.DialPath = "https", "", "/"+strings.TrimPrefix(a.DialPath, "/")
 	return a
 }
 
@@ -75,12 +75,12 @@ func (s *Source) lends(a address) bool {
 		return true
 	}
 	switch { // its other name
-	case a.port != "":
+	case a.Port != "":
 		return false
-	case a.scheme == "https":
-		a.scheme, a.user = "ssh", "git"
-	case a.scheme == "ssh" && a.user == "git":
-		a.scheme, a.user = "https", ""
+	case a.Scheme == "https":
+		a.Scheme, a.User = "ssh", "git"
+	case a.Scheme == "ssh" && a.User == "git":
+		a.Scheme, a.User = "https", ""
 	}
 	return s.allow.match(a) || c.also.match(a)
 }
@@ -88,7 +88,7 @@ func (s *Source) lends(a address) bool {
 // basic returns the name and token to show at an HTTPS server for a repository,
 // "" for none.
 func (s *Source) basic(a address) (user, token string) {
-	if c := s.hosts.of(a); a.scheme == "https" && s.lends(a) {
+	if c := s.hosts.of(a); a.Scheme == "https" && s.lends(a) {
 		return c.Username, c.Token
 	}
 	return "", ""

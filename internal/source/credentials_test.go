@@ -174,7 +174,7 @@ func TestOverHTTPS(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := hosts.overHTTPS(a)
-		if text := got.scheme + "://" + got.host + got.dialPath; text != c.want && got.scheme != c.want {
+		if text := got.Scheme + "://" + got.Host + got.DialPath; text != c.want && got.Scheme != c.want {
 			t.Errorf("overHTTPS(%s) with %+v = %s, want %s", c.repo, c.auth, text, c.want)
 		}
 	}

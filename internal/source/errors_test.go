@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -138,7 +139,7 @@ func TestNewRefuses(t *testing.T) {
 // What is wrong with a mirror that was made a moment ago is the server's fault.
 func TestFreshMirrorThatIsDamagedFailsTheCheckout(t *testing.T) {
 	t.Parallel()
-	a := address{scheme: "https", host: "git.example.com"}
+	a := address{canonical.Repository{Scheme: "https", Host: "git.example.com"}}
 	err := stillCorrupt(a, blob("x"), fmt.Errorf("checkout: %w", &corruptError{errors.New("its content is another's")}))
 	wantFailure(t, err, provision.CodeCheckoutFailed, "did not send all of commit "+blob("x").String(), "its content is another's")
 	if err := stillCorrupt(a, blob("x"), io.EOF); !errors.Is(err, io.EOF) {

@@ -147,6 +147,9 @@ type wish struct {
 	want    []plumbing.Hash
 	shallow bool // without the history
 	have    []plumbing.Hash
+	// commitsOnly asks for commits without their files, where the server can.
+	commitsOnly bool
+	most        int64 // bytes of the pack; 0: maxPack
 }
 
 // download asks for a pack and puts it into the mirror.
@@ -180,6 +183,9 @@ func (s *Source) download(ctx context.Context, a address, m mirror, choose func(
 		case req.Capabilities.Supports(capability.Sideband):
 			pack = sideband.NewDemuxer(sideband.Sideband, res)
 		}
+		if w.most > 0 {
+			pack = &countdown{r: pack, left: w.most, err: errHistoryTooLarge}
+		}
 		return m.receive(pack)
 	})
 }
@@ -193,6 +199,10 @@ func request(refs *packp.AdvRefs, w wish) (*packp.UploadPackRequest, error) {
 	var err error
 	if refs.Capabilities.Supports(capability.NoProgress) {
 		err = req.Capabilities.Set(capability.NoProgress)
+	}
+	if w.commitsOnly && refs.Capabilities.Supports(capability.Filter) {
+		err = errors.Join(err, req.Capabilities.Set(capability.Filter))
+		req.Filter = packp.FilterTreeDepth(0)
 	}
 	if w.shallow && refs.Capabilities.Supports(capability.Shallow) {
 		err = errors.Join(err, req.Capabilities.Set(capability.Shallow))

@@ -23,7 +23,7 @@ const streamServed = 4 << 20
 // own upload-pack is not used: it may be missing, and it refuses repositories
 // that belong to another user.
 func openFile(a address) (session, error) {
-	endpoint := &transport.Endpoint{Protocol: "file", Path: strings.ReplaceAll(a.dialPath, "%20", " ")}
+	endpoint := &transport.Endpoint{Protocol: "file", Path: strings.ReplaceAll(a.DialPath, "%20", " ")}
 	objects, err := openDisk(endpoint.Path)
 	if err != nil {
 		return nil, err

@@ -121,6 +121,7 @@ func TestCommitWithoutANameOverADamagedMirror(t *testing.T) {
 	t.Parallel()
 	server := gittest.NewServer(t)
 	repo := versions(t, server.Repo, 2)
+	repo.Git("config", "uploadpack.allowFilter", "true") // the history is looked through without its files
 	for i := range 3 {
 		repo.Commit(gittest.Text(map[string]string{"main.tf": "# history\n", "history": noise(4 << 20)[(i+1)<<20 : (i+2)<<20]}))
 	}

@@ -36,9 +36,9 @@ func (s *Source) openHTTPS(a address) (session, error) {
 			return nil
 		},
 	}
-	endpoint := &transport.Endpoint{Protocol: a.scheme, Host: a.host, Path: a.dialPath}
-	if a.port != "" {
-		port, err := strconv.Atoi(a.port)
+	endpoint := &transport.Endpoint{Protocol: a.Scheme, Host: a.Host, Path: a.DialPath}
+	if a.Port != "" {
+		port, err := strconv.Atoi(a.Port)
 		if err != nil {
 			return nil, fmt.Errorf("port of %s: %w", a, err)
 		}

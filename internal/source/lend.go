@@ -54,7 +54,7 @@ type lender struct{ *Source }
 // Password implements githelper.Lender.
 func (l lender) Password(url string) (username, password, remark string) {
 	a, err := parseAddress(url)
-	if err != nil || a.scheme != "https" {
+	if err != nil || a.Scheme != "https" {
 		return "", "", fmt.Sprintf("%s asks for credentials and gets none: its address is not one that they could be for", redact(url))
 	}
 	c := l.hosts.of(a)
@@ -153,7 +153,7 @@ func (s *Source) uploadPack(ctx context.Context, a address, stdin io.ReadCloser,
 		return 0, err
 	}
 	run.Stdout, run.Stderr = stdout, stderr
-	if err := run.Start("git-upload-pack '" + strings.ReplaceAll(a.dialPath, "%20", " ") + "'"); err != nil {
+	if err := run.Start("git-upload-pack '" + strings.ReplaceAll(a.DialPath, "%20", " ") + "'"); err != nil {
 		return 0, fmt.Errorf("ssh: start git-upload-pack: %w", err)
 	}
 	copied := make(chan struct{})

@@ -23,8 +23,9 @@ const (
 )
 
 var (
-	errPackTooLarge = fmt.Errorf("the server sends more than %d GB", maxPack>>30)
-	errBadPack      = errors.New("the server sent a broken pack")
+	errPackTooLarge    = fmt.Errorf("the server sends more than %d GB", maxPack>>30)
+	errHistoryTooLarge = errors.New("the server sends more of its history than is looked through")
+	errBadPack         = errors.New("the server sent a broken pack")
 )
 
 // receive stores a pack with its index. Nothing of it can be seen before it is
@@ -41,7 +42,7 @@ func (m mirror) receive(r io.Reader) (err error) {
 		_ = os.Remove(pack.Name())
 	}()
 	// Only what this side fails at is this side's fault.
-	if _, err := io.Copy(localWriter{pack}, &countdown{r: r, left: maxPack}); err != nil {
+	if _, err := io.Copy(localWriter{pack}, &countdown{r: r, left: maxPack, err: errPackTooLarge}); err != nil {
 		return err
 	}
 	checksum, err := checkPack(pack)
@@ -107,16 +108,17 @@ func checkPack(pack *os.File) ([]byte, error) {
 	return trailer[:], nil
 }
 
-// countdown fails once more than left bytes were read.
+// countdown fails with err once more than left bytes were read.
 type countdown struct {
 	r    io.Reader
 	left int64
+	err  error
 }
 
 func (c *countdown) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	if c.left -= int64(n); c.left < 0 {
-		return 0, errPackTooLarge
+		return 0, c.err
 	}
 	return n, err
 }

@@ -22,7 +22,7 @@ type session interface {
 // is global, and its clients follow redirects anywhere and cannot be cancelled
 // while they connect.
 func (s *Source) open(ctx context.Context, a address) (session, error) {
-	switch a = s.hosts.overHTTPS(a); a.scheme {
+	switch a = s.hosts.overHTTPS(a); a.Scheme {
 	case "https":
 		return s.openHTTPS(a)
 	case "ssh":
@@ -30,7 +30,7 @@ func (s *Source) open(ctx context.Context, a address) (session, error) {
 	case "file":
 		return openFile(a)
 	default:
-		return nil, fmt.Errorf("no transport for %s", a.scheme)
+		return nil, fmt.Errorf("no transport for %s", a.Scheme)
 	}
 }
 

@@ -66,6 +66,7 @@ type Options struct {
 // concurrent use, by several processes on the same ReposDir as well.
 type Source struct {
 	allow   Allowlist
+	refs    refPatterns // from which a bare commit must be reachable
 	repos   string
 	timeout time.Duration
 	// authorities are the certificates of a ca_file, nil without one.
@@ -81,8 +82,12 @@ func New(opts Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	refs, err := parseRefs(opts.Policy.CommitRefs)
+	if err != nil {
+		return nil, err
+	}
 	s := &Source{
-		allow: allow, repos: opts.ReposDir, timeout: opts.Git.Timeout,
+		allow: allow, refs: refs, repos: opts.ReposDir, timeout: opts.Git.Timeout,
 		limits: defaultLimits, dial: opts.Dial,
 	}
 	s.allow.anyHTTPS = opts.AnyHTTPS
@@ -100,8 +105,9 @@ func New(opts Options) (*Source, error) {
 	return s, nil
 }
 
-// Resolve says which commit a version means. A full commit costs no network; a
-// tag costs one listing of references. Failures carry CodeRepoRefused,
+// Resolve says which commit a version means. A tag costs one listing of
+// references. A full commit must be reachable from a branch or tag, which costs
+// the history once; a known one costs no network. Failures carry CodeRepoRefused,
 // CodeBadSnapshot, CodePathRefused, CodeVersionNotFound, CodeTagMoved or
 // CodeCheckoutFailed; when ctx ends its cause is in the error's chain.
 func (s *Source) Resolve(ctx context.Context, req Request) (Resolved, error) {
@@ -121,7 +127,11 @@ func (s *Source) Resolve(ctx context.Context, req Request) (Resolved, error) {
 			return Resolved{}, provision.Fail(provision.CodeTagMoved, fmt.Sprintf(
 				"template_source.version: commit %s of %s is pinned to another, %s: the database contradicts itself", commit, a, pinned), nil)
 		}
-		return Resolved{Commit: commit.String()}, nil
+		m, err := s.mirror(a)
+		if err != nil {
+			return Resolved{}, err
+		}
+		return Resolved{Commit: commit.String()}, s.checkReachable(ctx, a, m, commit)
 	}
 	m, err := s.mirror(a)
 	if err != nil {
@@ -149,7 +159,10 @@ func (s *Source) Resolve(ctx context.Context, req Request) (Resolved, error) {
 	if first != commit {
 		return Resolved{}, tagMoved(a, req.Version, first, commit, m.tagsFile())
 	}
-	return Resolved{Commit: commit}, nil
+	if s.refs.admit("refs/tags/" + req.Version) {
+		err = m.rememberReachable(hash, s.refs)
+	}
+	return Resolved{Commit: commit}, err
 }
 
 // resolveOffline falls back on a pin whose commit is here, when the server

@@ -106,8 +106,8 @@ func TestCheckoutOfACommitThatTheServerWillNotName(t *testing.T) {
 	s := sshSource(t, host)
 	_, tree := checkout(t, s, Request{Repo: repo.URL, Version: first})
 	wantFile(t, filepath.Join(tree.Dir, "main.tf"), "# root\n")
-	if got := host.Sessions(); got != 2 {
-		t.Errorf("sessions = %d, want one refused and one for everything", got)
+	if got := host.Sessions(); got != 3 {
+		t.Errorf("sessions = %d, want one for the history, one refused and one for everything", got)
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *Source) openSSH(ctx context.Context, a address) (session, error) {
 		return nil, err
 	}
 	session := &sshSession{client: client, unhook: unhook, maxRefs: s.limits.refs}
-	if err := session.start(a.dialPath); err != nil {
+	if err := session.start(a.DialPath); err != nil {
 		unhook()
 		_ = client.Close()
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Source) openSSH(ctx context.Context, a address) (session, error) {
 // dialSSH connects, checks the host's key and identifies this agent. Until
 // unhook is called the connection ends with ctx.
 func (s *Source) dialSSH(ctx context.Context, a address) (_ *ssh.Client, unhook func() bool, err error) {
-	host := net.JoinHostPort(strings.Trim(a.host, "[]"), cmp.Or(a.port, "22"))
+	host := net.JoinHostPort(strings.Trim(a.Host, "[]"), cmp.Or(a.Port, "22"))
 	config, done, err := s.sshConfig(ctx, a, host)
 	if err != nil {
 		return nil, nil, err

@@ -30,7 +30,7 @@ func (s *Source) sshConfig(ctx context.Context, a address, hostPort string) (*ss
 		return nil, nil, &hostKeyError{err: err}
 	}
 	config := &ssh.ClientConfig{
-		User: cmp.Or(a.user, "git"),
+		User: cmp.Or(a.User, "git"),
 		HostKeyCallback: func(name string, remote net.Addr, key ssh.PublicKey) error {
 			if err := hosts.HostKeyCallback()(name, remote, key); err != nil {
 				return &hostKeyError{hostPort: hostPort, key: key, err: err}

@@ -81,6 +81,7 @@ const MaxState = 64 << 20
 // Fails with CodeApplyFailed or CodeStateLocked.
 func (r *Runner) Apply(ctx context.Context, opts ApplyOptions) (Applied, error) {
 	run := r.command("apply", provision.CodeApplyFailed)
+	run.use = WritesState
 	progress := &progress{command: run, on: opts.On, applied: Applied{Total: opts.Steps}, counted: opts.Steps > 0}
 	var refused error
 	progress.refuse = func(err error) {
@@ -94,6 +95,7 @@ func (r *Runner) Apply(ctx context.Context, opts ApplyOptions) (Applied, error) 
 		}
 		return tf.ApplyJSON(ctx, progress.writer(), args...)
 	})
+	progress.endPieces()
 	if refused != nil && (err == nil || errors.Is(err, refused)) {
 		err = provision.Fail(provision.CodeEngineMissing, fmt.Sprintf("%s apply was stopped: %s", r.engine.Kind, refused), refused)
 	}
@@ -110,6 +112,8 @@ type progress struct {
 	counted bool // the number of steps was given
 	// provisioned are the resources whose provisioners have begun.
 	provisioned map[string]bool
+	// pieces are what provisioners print, by the name before their lines.
+	pieces map[string]Pieces
 }
 
 func (p *progress) writer() io.Writer { return writerFunc(p.line) }
@@ -138,8 +142,53 @@ func (p *progress) line(raw []byte) {
 	if m.dump != nil {
 		p.dumped(m.dump)
 	}
+	if p.joined(m) {
+		return
+	}
 	sink, text := m.render()
 	out.write(sink, []byte(text))
+}
+
+// maxPieces bounds the provisioners that are followed at once: an engine runs
+// ten, but what a template prints may look like an event of any other.
+const maxPieces = 256
+
+// joined hands what a provisioner printed to its Pieces, and reports whether it
+// did. These end with the provisioner.
+func (p *progress) joined(m message) bool {
+	if p.command.runner.pieces == nil {
+		return false
+	}
+	name := m.hook.provisioner()
+	switch m.Type {
+	case "provision_complete", "provision_errored":
+		if pieces, ok := p.pieces[name]; ok {
+			pieces.Close()
+			delete(p.pieces, name)
+		}
+	case "provision_progress":
+		pieces, ok := p.pieces[name]
+		if !ok {
+			if len(p.pieces) >= maxPieces {
+				p.endPieces()
+			}
+			if p.pieces == nil {
+				p.pieces = make(map[string]Pieces)
+			}
+			pieces = p.command.runner.pieces(name, p.command.out.stdout())
+			p.pieces[name] = pieces
+		}
+		pieces.Piece(m.hook.Output)
+		return true
+	}
+	return false
+}
+
+func (p *progress) endPieces() {
+	for _, pieces := range p.pieces {
+		pieces.Close()
+	}
+	clear(p.pieces)
 }
 
 // follow notes what the event means and tells the caller.

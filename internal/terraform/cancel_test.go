@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 var errStop = errors.New("a person asked for it")
@@ -36,7 +38,7 @@ func applyAsync(t *testing.T, r *Runner) (cancel context.CancelCauseFunc, wait f
 		select {
 		case got := <-done:
 			return got.applied, got.err
-		case <-time.After(time.Minute):
+		case <-patience.After(time.Minute):
 			t.Fatal("Apply did not return within a minute")
 			return Applied{}, nil
 		}

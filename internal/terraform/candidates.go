@@ -123,6 +123,10 @@ func (s *search) try(ctx context.Context, path string) (Engine, bool) {
 		return Engine{}, false
 	}
 	v, err := version.NewVersion(found)
+	if err == nil && s.tooOld(v) {
+		s.pass(path, "is version "+found+", and "+s.floor())
+		return Engine{}, false
+	}
 	if err != nil || s.want != nil && !v.Equal(s.want) || !s.admits(v) {
 		s.pass(path, "is version "+found)
 		return Engine{}, false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os/exec"
 	"reflect"
 	"runtime"
@@ -33,10 +34,12 @@ type command struct {
 	out       *output
 	killAfter time.Duration
 	env       map[string]string
+	use       StateUse
+	kills     int64 // for want of memory, before it began
 }
 
 func (r *Runner) command(name string, code provision.Code) *command {
-	return &command{runner: r, name: name, code: code, diags: &diagnostics{hide: r.hide}, out: r.out, killAfter: r.killAfter, env: r.env}
+	return &command{runner: r, name: name, code: code, diags: &diagnostics{hide: r.hide}, out: r.out, killAfter: r.killAfter, env: r.env, kills: r.memory.Kills()}
 }
 
 // do runs the engine and explains how it ended. Nil stdout discards.
@@ -76,7 +79,14 @@ func (c *command) onThisThread(ctx context.Context, stdout io.Writer, call func(
 			return fmt.Errorf("prepare %s: %w", c.runner.engine.Kind, err)
 		}
 	}
-	tf, err := c.instance()
+	env := c.env
+	if c.runner.state != nil {
+		own, end := c.runner.state(c.use)
+		defer end()
+		env = maps.Clone(env)
+		maps.Copy(env, own)
+	}
+	tf, err := c.instance(env)
 	if err != nil {
 		return err
 	}
@@ -98,13 +108,13 @@ func (c *command) onThisThread(ctx context.Context, stdout io.Writer, call func(
 	return c.explain(ctx, call(c.gate, tf))
 }
 
-func (c *command) instance() (*tfexec.Terraform, error) {
+func (c *command) instance(env map[string]string) (*tfexec.Terraform, error) {
 	r := c.runner
 	tf, err := tfexec.NewTerraform(r.dir, r.engine.Path)
 	if err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", r.engine.Kind, err)
 	}
-	if err := tf.SetEnv(c.env); err != nil {
+	if err := tf.SetEnv(env); err != nil {
 		return nil, fmt.Errorf("prepare the environment of %s: %w", r.engine.Kind, err)
 	}
 	if err := tf.SetWaitDelay(c.killAfter); err != nil {
@@ -149,12 +159,19 @@ func (c *command) explain(ctx context.Context, err error) error {
 	case !exited:
 		return c.notRun(err)
 	}
+	oom := c.runner.memory.Since(c.kills)
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return provision.Fail(c.code, fmt.Sprintf(
-			"%s %s was ended by %s, which Tendril did not send: most likely the machine ran out of memory, or somebody killed it",
-			c.runner.engine.Kind, c.name, signalName(status.Signal())), exit)
+		message := fmt.Sprintf("%s %s was ended by %s, which Tendril did not send", c.runner.engine.Kind, c.name, signalName(status.Signal()))
+		if oom == "" {
+			return provision.Fail(c.code, message+": somebody killed it, or the machine ran out of memory", exit)
+		}
+		return provision.Fail(c.code, message+". "+oom, exit)
 	}
-	return c.diags.failure(c.runner.engine.Kind, c.name, c.code, exit)
+	failure := c.diags.failure(c.runner.engine.Kind, c.name, c.code, exit)
+	if oom != "" { // of a provider, most likely: the engine tells of a plugin that went away
+		failure.Message += "\n" + oom
+	}
+	return failure
 }
 
 // interrupted is the error of a run that was cancelled. The context's cause is

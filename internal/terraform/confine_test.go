@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Of what a template brings along nothing runs before plan: not its providers,
@@ -74,8 +76,8 @@ func TestConfineConcernsTheEngineAlone(t *testing.T) {
 	// The engine's threads have ended, or are about to.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(time.Minute); len(confined(t)) > 0; <-tick.C {
-		if time.Now().After(limit) {
+	for limit := patience.Begin(time.Minute); len(confined(t)) > 0; <-tick.C {
+		if limit.Over() {
 			t.Fatalf("threads %v of this process have NoNewPrivs as well", confined(t))
 		}
 	}

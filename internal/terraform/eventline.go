@@ -26,7 +26,7 @@ func (m message) render() (sink int, text string) {
 	case "provision_progress":
 		return toStdout, m.hook.provisioned()
 	case "provision_errored":
-		return toStderr, fmt.Sprintf("%s (%s): failed\n", m.hook.Resource.Addr, m.hook.Provisioner)
+		return toStderr, m.hook.provisioner() + ": failed\n"
 	case "change_summary":
 		return toStdout, "\n" + line(m.Text)
 	case "apply_errored":
@@ -45,9 +45,14 @@ func (m message) render() (sink int, text string) {
 func (h hook) provisioned() string {
 	var b strings.Builder
 	for l := range strings.SplitSeq(strings.TrimRight(h.Output, "\r\n"), "\n") {
-		fmt.Fprintf(&b, "%s (%s): %s\n", h.Resource.Addr, h.Provisioner, strings.TrimRight(l, "\r"))
+		fmt.Fprintf(&b, "%s: %s\n", h.provisioner(), strings.TrimRight(l, "\r"))
 	}
 	return b.String()
+}
+
+// provisioner is the name before each line that a provisioner prints.
+func (h hook) provisioner() string {
+	return fmt.Sprintf("%s (%s)", h.Resource.Addr, h.Provisioner)
 }
 
 func renderOutputs(outputs map[string]OutputValue) string {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/providers"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // What a fake engine is told through its environment.
@@ -158,6 +159,16 @@ var fakes = map[string]func() int{
 	"is-killed": func() int {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		return sleepLong()
+	},
+	"out-of-memory": func() int {
+		_ = os.WriteFile(filepath.Join(os.Getenv(fakeDir), "memory.events"), []byte("oom_kill 5\n"), 0o600)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		return sleepLong()
+	},
+	"provider-out-of-memory": func() int {
+		_ = os.WriteFile(filepath.Join(os.Getenv(fakeDir), "memory.events"), []byte("oom_kill 5\n"), 0o600)
+		fmt.Fprintf(os.Stderr, "\nError: Plugin did not respond\n\nThe plugin encountered an error, and failed to respond.\n")
+		return 1
 	},
 	"fails-long": func() int {
 		fmt.Fprintf(os.Stderr, "\nError: Too much\n\n  on main.tf line 3, in resource \"a\" \"b\":\n   3: resource \"a\" \"b\" {\n\n%s\n\nError: Another\n\nMore.\n", strings.Repeat("é", 40<<10))
@@ -302,9 +313,9 @@ func (f fake) release() {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := patience.Begin(time.Minute)
 	for !holds() {
-		if time.Now().After(deadline) {
+		if deadline.Over() {
 			t.Fatalf("waited a minute in vain until %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)

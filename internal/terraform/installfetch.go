@@ -28,7 +28,7 @@ func (s *search) fetch(ctx context.Context, dir string) (string, error) {
 		SetLogger(*log.Logger)
 		Install(context.Context) (string, error)
 	} = &releases.LatestVersion{
-		Product: product.Terraform, Constraints: s.all(), InstallDir: dir, Timeout: s.timeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
+		Product: product.Terraform, Constraints: s.allowed(), InstallDir: dir, Timeout: s.timeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
 	}
 	if s.want != nil {
 		source = &releases.ExactVersion{

@@ -71,6 +71,8 @@ type search struct {
 	cfg  job.Engine
 	kind string
 	want *version.Version // nil: any that admitted holds
+	// oldest is the oldest that the agent's policy allows; nil: any.
+	oldest *version.Version
 	// admitted are the template's constraints, parsed.
 	by         []Constraint
 	admitted   []version.Constraints
@@ -87,6 +89,9 @@ func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
 		return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
 			"terraform.engine: %q is neither %q nor %q", truncate(s.kind, 64), Terraform, OpenTofu), nil)
 	}
+	if err := s.readOldest(); err != nil {
+		return nil, err
+	}
 	for _, c := range want.Constraints {
 		parsed, err := version.NewConstraint(c.Text)
 		if err != nil {
@@ -99,6 +104,10 @@ func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
 		var err error
 		if s.want, err = exact(want.Version); err != nil {
 			return nil, err
+		}
+		if s.tooOld(s.want) {
+			return nil, provision.Fail(provision.CodePolicyRefused, fmt.Sprintf(
+				"terraform.version: the snapshot asks for %s %s, and %s", s.kind, s.want, s.floor()), nil)
 		}
 		if !s.admits(s.want) {
 			return nil, provision.Fail(provision.CodeBadSnapshot, fmt.Sprintf(
@@ -114,13 +123,43 @@ func newSearch(cfg job.Engine, want Want, installDir string) (*search, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.admits(v) {
+		switch {
+		case s.tooOld(v):
+			return nil, provision.Fail(provision.CodePolicyRefused, fmt.Sprintf(
+				"engine.version of the agent's configuration is %s, and %s", v, s.floor()), nil)
+		case s.admits(v):
 			s.want = v
-		} else {
+		default:
 			s.passed = append(s.passed, "engine.version of the agent's configuration is "+v.String())
 		}
 	}
 	return s, nil
+}
+
+// readOldest reads the agent's policy on this kind of engine.
+func (s *search) readOldest() error {
+	text := map[string]string{Terraform: s.cfg.OldestTerraform, OpenTofu: s.cfg.OldestTofu}[s.kind]
+	if text == "" {
+		return nil
+	}
+	var err error
+	if s.oldest, err = version.NewSemver(text); err != nil {
+		return fmt.Errorf("%s: %w", s.floorKey(), err)
+	}
+	return nil
+}
+
+// tooOld reports whether the agent's policy refuses a version. A pre-release
+// counts as its release.
+func (s *search) tooOld(v *version.Version) bool {
+	return s.oldest != nil && v.Core().LessThan(s.oldest)
+}
+
+func (s *search) floorKey() string { return "policy.oldest_" + s.kind }
+
+// floor says what the policy wants, and completes a sentence.
+func (s *search) floor() string {
+	return fmt.Sprintf("the agent's policy allows %s or newer (%s)", s.oldest, s.floorKey())
 }
 
 func exact(text string) (*version.Version, error) {
@@ -151,6 +190,14 @@ func (s *search) admits(v *version.Version) bool {
 
 // all is every constraint, as Terraform heeds them.
 func (s *search) all() version.Constraints { return slices.Concat(s.admitted...) }
+
+// allowed is all, and what the agent's policy allows.
+func (s *search) allowed() version.Constraints {
+	if s.oldest == nil {
+		return s.all()
+	}
+	return append(s.all(), version.MustConstraints(version.NewConstraint(">= "+s.oldest.String()))...)
+}
 
 // constraints names the template's constraints and where they stand.
 func (s *search) constraints() string {

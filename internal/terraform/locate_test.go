@@ -97,6 +97,9 @@ func TestLocateOrder(t *testing.T) {
 		{"installed before", job.Engine{Dir: at("plain")}, Want{Version: "1.9.0"}, at("installed", "terraform", "1.9.0", "terraform")},
 		{"the agent's choice of version", job.Engine{Dir: at("nested"), Version: "1.6.0"}, Want{}, at("nested", "terraform", "1.6.0", "terraform")},
 		{"the agent's choice of kind", job.Engine{Kind: "tofu"}, Want{}, at("bin", "tofu")},
+		{"past what the policy finds too old", job.Engine{Dir: at("plain"), OldestTerraform: "1.9.0"}, Want{}, at("installed", "terraform", "1.9.0", "terraform")},
+		{"what is as old as the policy allows", job.Engine{Dir: at("nested"), OldestTerraform: "1.6.0"}, Want{Version: "1.6.0"}, at("nested", "terraform", "1.6.0", "terraform")},
+		{"the policy on the other kind", job.Engine{Dir: at("nested"), OldestTofu: "9.0.0"}, Want{Version: "1.6.0"}, at("nested", "terraform", "1.6.0", "terraform")},
 		{"the agent's version is not another kind's", job.Engine{Version: "1.6.0"}, Want{Kind: "tofu"}, at("bin", "tofu")},
 	}
 	for _, test := range tests {
@@ -127,6 +130,14 @@ func TestLocateWithoutAnEngine(t *testing.T) {
 		{"another version", job.Engine{}, Want{Version: "1.9.0"}, provision.CodeEngineMissing, []string{
 			"terraform 1.9.0 is not on this agent: install it", "let the agent download it",
 			filepath.Join(root, "terraform") + " is a script", filepath.Join(bin, "terraform") + " is version 1.8.0"}},
+		{"a snapshot's that the policy finds too old", job.Engine{OldestTerraform: "1.8.1"}, Want{Version: "1.8.0"}, provision.CodePolicyRefused, []string{
+			"the snapshot asks for terraform 1.8.0", "the agent's policy allows 1.8.1 or newer (policy.oldest_terraform)"}},
+		{"a pre-release of what is too old", job.Engine{OldestTerraform: "1.8.0"}, Want{Version: "1.7.0-rc1"}, provision.CodePolicyRefused, []string{
+			"the snapshot asks for terraform 1.7.0-rc1", "policy.oldest_terraform"}},
+		{"the agent's that the policy finds too old", job.Engine{Version: "1.8.0", OldestTerraform: "1.8.1"}, Want{}, provision.CodePolicyRefused, []string{
+			"engine.version of the agent's configuration is 1.8.0", "policy.oldest_terraform"}},
+		{"only what the policy finds too old", job.Engine{OldestTerraform: "1.8.1"}, Want{Constraints: []Constraint{{Text: "< 2.0", At: "mod/main.tf:1"}}}, provision.CodeEngineMissing, []string{
+			filepath.Join(bin, "terraform") + " is version 1.8.0, and the agent's policy allows 1.8.1 or newer (policy.oldest_terraform)"}},
 		{"none that the template admits", job.Engine{Version: "1.7.0"}, Want{Constraints: []Constraint{{Text: ">= 1.9", At: "versions.tf:2"}, {Text: "< 2.0", At: "mod/main.tf:1"}}}, provision.CodeEngineMissing, []string{
 			`terraform >= 1.9,< 2.0 is not on this agent`, `The template wants required_version ">= 1.9" (versions.tf:2), "< 2.0" (mod/main.tf:1)`,
 			filepath.Join(bin, "terraform") + " is version 1.8.0", "engine.version of the agent's configuration is 1.7.0"}},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/tendril-run/tendril/internal/cgroup"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -240,6 +241,29 @@ func TestEnginesThatEndBadly(t *testing.T) {
 			_, r := newFake(t, mode, Options{})
 			_, err := r.Plan(t.Context(), PlanOptions{Out: "p"})
 			wantContains(t, "message", wantCode(t, err, provision.CodePlanFailed).Message, want)
+		})
+	}
+}
+
+// An engine that was out of memory says so with the limit, and so does one whose provider
+// was, which it knows only as a plugin that went away.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string][]string{
+		"out-of-memory":          {"terraform plan was ended by SIGKILL", "Out of memory", "limited to 512 MiB"},
+		"provider-out-of-memory": {"Plugin did not respond", "Out of memory", "limited to 512 MiB"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			f, r := newFake(t, mode, Options{})
+			for name, content := range map[string]string{"self": "0::/\n", "memory.events": "oom_kill 4\n", "memory.max": "536870912\n"} {
+				if err := os.WriteFile(filepath.Join(f.dir, name), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.memory = cgroup.Find(filepath.Join(f.dir, "self"), f.dir)
+			_, err := r.Plan(t.Context(), PlanOptions{Out: "p"})
+			wantContains(t, "message", wantCode(t, err, provision.CodePlanFailed).Message, want...)
 		})
 	}
 }

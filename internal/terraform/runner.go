@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
 
+	"github.com/tendril-run/tendril/internal/cgroup"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -40,10 +41,33 @@ type Options struct {
 	// the engine, and that ends with it: what it changes there the engine
 	// inherits, and nothing else does.
 	Confine func() error
+	// State, if set, is called before each command and says what its environment has
+	// in addition, so that it reaches the state; end is called when it has ended.
+	State func(StateUse) (env map[string]string, end func())
 	// Hide, if set, hides secrets in a text. It is asked before a text is cut
 	// short, for half a secret is recognised by nobody.
 	Hide func(string) string
+	// Pieces, if set, takes what one provisioner prints and writes it to out,
+	// with the name before each line: a secret may continue in its next event.
+	Pieces func(name string, out io.Writer) Pieces
 }
+
+// Pieces takes the events of one provisioner, each a line or a piece of one.
+type Pieces interface {
+	Piece(text string)
+	// Close writes what is left: the provisioner has ended.
+	Close()
+}
+
+// StateUse is what a command does with the state.
+type StateUse int
+
+// The uses, each with the ones before it.
+const (
+	ReadsState StateUse = iota
+	LocksState
+	WritesState
+)
 
 // Runner runs one engine in one directory, a command at a time.
 type Runner struct {
@@ -55,7 +79,10 @@ type Runner struct {
 	killAfter  time.Duration
 	stragglers func()
 	confine    func() error
+	state      func(StateUse) (map[string]string, func())
 	hide       hiding
+	pieces     func(string, io.Writer) Pieces
+	memory     cgroup.Memory
 	plan       planText // what Plan has kept back
 }
 
@@ -84,6 +111,8 @@ func newRunner(engine Engine, opts Options) (*Runner, error) {
 	}
 	return &Runner{
 		hide:       opts.Hide,
+		pieces:     opts.Pieces,
+		state:      opts.State,
 		engine:     engine,
 		dir:        opts.Dir,
 		env:        engineEnv(opts.Env),
@@ -91,6 +120,7 @@ func newRunner(engine Engine, opts Options) (*Runner, error) {
 		killAfter:  opts.KillAfter,
 		stragglers: opts.Stragglers,
 		confine:    opts.Confine,
+		memory:     cgroup.Own(),
 	}, nil
 }
 
@@ -204,8 +234,9 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 		args = append(args, tfexec.Replace(address))
 	}
 	run, stdout := r.command("plan", provision.CodePlanFailed), r.out.stdout()
+	run.use = LocksState
 	if opts.KeepText {
-		r.plan = planText{out: r.out}
+		r.plan = planText{out: r.out, dir: r.dir, most: maxPlanText}
 		stdout = r.plan.through()
 	}
 	err = run.do(ctx, countRefreshes(stdout, opts.Refreshing), func(ctx context.Context, tf *tfexec.Terraform) error {

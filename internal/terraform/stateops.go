@@ -77,7 +77,9 @@ func (r *Runner) Unlock(ctx context.Context, lockID string) error {
 }
 
 func (r *Runner) change(ctx context.Context, name string, call func(context.Context, *tfexec.Terraform) error) error {
-	return r.command(name, provision.CodeStateFailed).do(ctx, r.out.stdout(), call)
+	run := r.command(name, provision.CodeStateFailed)
+	run.use = WritesState
+	return run.do(ctx, r.out.stdout(), call)
 }
 
 // operand refuses what the engine would take for an option.

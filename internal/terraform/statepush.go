@@ -33,6 +33,7 @@ type PushOptions struct {
 // error. Fails with CodeStateUnsaved or CodeStateLocked.
 func (r *Runner) PushState(ctx context.Context, file string, opts PushOptions) error {
 	run := r.command("state push", provision.CodeStateUnsaved)
+	run.use = WritesState
 	run.out = newOutput(nil, nil)
 	run.killAfter = opts.KillAfter
 	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {

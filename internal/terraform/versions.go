@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
 // versionCache remembers the versions of binaries between runs, in a file of
@@ -116,7 +118,7 @@ const busyPause = 5 * time.Millisecond
 // askVersion runs `BINARY version`, with nothing in its environment and in a
 // directory without a template.
 func askVersion(ctx context.Context, binary string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := timelimit.Context(ctx, askTimeout)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "tendril-version-*")
 	if err != nil {
@@ -147,8 +149,11 @@ func askVersion(ctx context.Context, binary string) (string, error) {
 		case <-time.After(pause):
 			err = ask()
 		case <-ctx.Done():
-			return "", fmt.Errorf("does not say its version: %w", context.Cause(ctx))
+			return "", fmt.Errorf("does not say its version: %w", timelimit.Why(ctx, err))
 		}
+	}
+	if err != nil && timelimit.Reached(ctx) {
+		return "", fmt.Errorf("%w to say its version", context.Cause(ctx))
 	}
 	if err != nil {
 		return "", fmt.Errorf("does not say its version: %s", truncate(strings.TrimSpace(err.Error()), 512))

@@ -87,7 +87,7 @@ func (t *Template) Render(given Given) (Rendered, error) {
 		}
 		if v.isSensitive() && !sealed && !given.PlainSensitive && !value.IsNull() { // a null is the default
 			problems = append(problems, path+": sensitive, and given in plain, so whoever may see this provision can read it. Take another value, "+
-				"seal it (trellis seal "+name+" --cluster …) and give the message as sealed_vars."+name+", unless the agent's policy.plain_sensitive is to admit plain ones")
+				"seal it (trellis seal "+name+" --cluster … --workspace … --repo …) and give the message as sealed_vars."+name+", unless the agent's policy.plain_sensitive is to admit plain ones")
 			continue
 		}
 		values[name] = value

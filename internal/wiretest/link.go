@@ -183,6 +183,15 @@ func (l *link) send(to net.Conn, data []byte) bool {
 	if d := l.proxy.pace(len(data)); d > 0 && !l.wait(time.After(d)) {
 		return false
 	}
+	for left := len(data); left > 0; left -= piece {
+		d, shared := l.proxy.reserve(min(left, piece), to == l.client)
+		if !shared {
+			break
+		}
+		if !l.wait(time.After(d)) {
+			return false
+		}
+	}
 	for {
 		mode, changed, over := l.proxy.now()
 		switch {

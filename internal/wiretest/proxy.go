@@ -35,7 +35,9 @@ type Proxy struct {
 	changed chan struct{} // closed at each change of mode
 	closed  bool
 	latency time.Duration
-	rate    int // bytes a second each way; 0: no limit
+	rate    int          // bytes a second each way on each connection; 0: no limit
+	line    int          // bytes a second each way on all together; 0: no limit
+	free    [2]time.Time // when the line is, to the server and back
 	judge   func(Call) Fate
 	links   map[*link]struct{}
 	delayed []func() // each delivers one request and waits until it is done
@@ -92,6 +94,7 @@ func (p *Proxy) Judge(judge func(Call) Fate) {
 func (p *Proxy) Pass() {
 	p.turn(passing)
 	p.Slow(0, 0)
+	p.Share(0)
 }
 
 // Slow puts off what is passed on, each way, and bounds it to bytes a second
@@ -100,6 +103,38 @@ func (p *Proxy) Slow(latency time.Duration, rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency, p.rate = latency, rate
+}
+
+// Share bounds what is passed on each way to bytes a second of all connections
+// together, which take turns, as on one line to the internet; 0: unbounded. What a
+// client has sent stays on its way though the client has given up.
+func (p *Proxy) Share(rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line, p.free = rate, [2]time.Time{}
+}
+
+// piece is what one connection sends on a shared line before it is the next one's
+// turn: a packet.
+const piece = 1 << 10
+
+// reserve answers when so many bytes will have passed the shared line.
+func (p *Proxy) reserve(bytes int, back bool) (d time.Duration, shared bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.line == 0 {
+		return 0, false
+	}
+	way := 0
+	if back {
+		way = 1
+	}
+	now := time.Now()
+	if p.free[way].Before(now) {
+		p.free[way] = now
+	}
+	p.free[way] = p.free[way].Add(time.Duration(bytes) * time.Second / time.Duration(p.line))
+	return p.free[way].Sub(now), true
 }
 
 // Cut breaks all connections and returns how many there were. New ones work.

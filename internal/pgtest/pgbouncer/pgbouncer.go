@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // socketPort names the socket file; nothing listens on it.
@@ -106,7 +107,7 @@ func (p *Pooler) run(t testing.TB, program, sockets string) {
 	})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.Now().Add(time.Minute); ; {
+	for limit := patience.Begin(time.Minute); ; {
 		conn, err := new(net.Dialer).DialContext(context.Background(), "unix", filepath.Join(p.dir, ".s.PGSQL."+socketPort))
 		if err == nil {
 			_ = conn.Close()
@@ -117,7 +118,7 @@ func (p *Pooler) run(t testing.TB, program, sockets string) {
 			ended <- err
 			t.Fatalf("pgbouncer.Start: pgbouncer ended: %v\n%s", err, said.String())
 		case <-tick.C:
-			if time.Now().After(limit) {
+			if limit.Over() {
 				t.Fatalf("pgbouncer.Start: pgbouncer does not answer: %v", err)
 			}
 		}
