@@ -11,6 +11,7 @@ import (
 	"github.com/tendril-run/tendril/internal/gittest"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
 const tiny = "variable \"n\" {\n  type    = number\n  default = 1\n}\nresource \"terraform_data\" \"a\" { input = var.n }\n"
@@ -267,7 +268,7 @@ func TestTemplateCannotForgeItsResult(t *testing.T) {
 	if got := s.Text(t, "SELECT coalesce(outputs::text, 'none') FROM public.provisions WHERE id = $1", id); got != "none" {
 		t.Errorf("outputs = %s, want none", got)
 	}
-	if log := s.Log(t, id); !strings.Contains(log, "(local-exec): after") {
+	if log := s.Log(t, id); !runlog.Says(log, "(local-exec): after") {
 		t.Error("lines printed after the forged result are missing")
 	}
 }

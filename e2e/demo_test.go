@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pgtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // nobody is an ordinary user that every Linux has.
@@ -45,6 +45,9 @@ func TestDemo(t *testing.T) {
 			if left := processesUnder(t, dir); len(left) > 0 {
 				t.Errorf("left running: %v", left)
 			}
+			if keys, err := filepath.Glob(filepath.Join(dir, ".config", "*", "key")); err != nil || len(keys) > 0 {
+				t.Errorf("a demo has made a key of the person's: %v, %v", keys, err)
+			}
 			// What it holds survives: the second time is a second deploy.
 			if out, err = demo(t, uid, dir); err != nil || !strings.Contains(out, "Provision 2") {
 				t.Errorf("second demo: %v, want provision 2:\n%s", err, out)
@@ -55,7 +58,7 @@ func TestDemo(t *testing.T) {
 
 func demo(t *testing.T, uid int, dir string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*site.Patience)
+	ctx, cancel := patience.Context(t.Context(), 2*site.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, site.Program("trellis"), "demo")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TRELLIS_DATA_DIR=" + filepath.Join(dir, "data"), "GORACE=atexit_sleep_ms=0"}
@@ -96,7 +99,7 @@ func processesUnder(t *testing.T, dir string) []string {
 func TestUpWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), site.Patience)
+	ctx, cancel := patience.Context(t.Context(), site.Patience)
 	defer cancel()
 	// In a mount namespace of its own the installed one can be hidden; without
 	// the right to make one, an empty PATH hides what PATH would find.

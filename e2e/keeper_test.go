@@ -155,6 +155,7 @@ func newKeeper(t *testing.T, names []string, managed bool) *keeper {
 		a.Set("TEST_TOKEN", ofEnvironment)
 		a.Set("TENDRIL_POLICY_PLAIN_SENSITIVE", "true")
 		a.Set("TENDRIL_POLICY_HOOK", judge)
+		a.Set("TENDRIL_POLICY_REQUESTER_KEYS", "acme/**: "+asks.Recipient().String())
 		a.Set("TENDRIL_IDENTITY_FILE", identity)
 		if managed {
 			a.ManageState(identity)
@@ -211,11 +212,13 @@ func deploySealed(s *site.Site, key seal.Identities, repo, workspace string, mor
 	if err != nil {
 		s.T.Fatal(err)
 	}
+	use := seal.Use{Cluster: s.Text(s.T, "SELECT name FROM public.clusters WHERE id = $1", s.Cluster), Workspace: workspace, Repo: repo}
 	sealed := map[string]string{}
 	for name, value := range values {
 		encoded, err := json.Marshal(value)
 		if err == nil {
-			sealed[name], err = seal.Variable{Name: name, Workspace: workspace, Value: encoded}.Seal(to)
+			use.Name = name
+			sealed[name], err = seal.Variable{Use: use, Value: encoded}.Seal(to)
 		}
 		if err != nil {
 			s.T.Fatal(err)

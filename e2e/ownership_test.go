@@ -13,6 +13,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/providers/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 
 	"github.com/tendril-run/tendril/e2e/site"
 )
@@ -25,7 +26,7 @@ terraform {
 }
 resource "time_static" "now" {}
 resource "terraform_data" "who" {
-  provisioner "local-exec" { command = "echo \"ran as $(id -u) in $HOME\"; touch /tmp/$MARK-$(id -u)" }
+  provisioner "local-exec" { command = "echo \"ran as $(id -u) in $HOME.\"; touch /tmp/$MARK-$(id -u)" }
 }
 `
 
@@ -63,7 +64,7 @@ func TestSharedProvidersBelongToNoRun(t *testing.T) {
 		if got := s.AwaitEnd(id); got != "SUCCESS" {
 			t.Fatalf("provision = %s: %s", got, s.Message(id))
 		}
-		said := regexp.MustCompile(`ran as (\d+) in (\S+)`).FindStringSubmatch(s.Log(t, id))
+		said := ranAs.FindStringSubmatch(runlog.Printed(s.Log(t, id)))
 		if said == nil {
 			continue // nothing to do the second time
 		}
@@ -112,11 +113,14 @@ func TestSharedProvidersBelongToNoRun(t *testing.T) {
 		t.Fatalf("provision = %s: %s", got, s.Message(again))
 	}
 	for _, uid := range uids {
-		if _, err := os.Lstat("/tmp/" + mark + "-" + uid); err == nil && !strings.Contains(s.Log(t, again), "ran as "+uid+" ") {
+		if _, err := os.Lstat("/tmp/" + mark + "-" + uid); err == nil && !strings.Contains(runlog.Printed(s.Log(t, again)), "ranas"+uid+"in") {
 			t.Errorf("what the run of uid %s left in /tmp is still there after a start", uid)
 		}
 	}
 }
+
+// ranAs is what the template timed prints.
+var ranAs = regexp.MustCompile(`ranas(\d+)in(\S+?)\.$`)
 
 func ownerOf(t *testing.T, path string) uint32 {
 	t.Helper()
@@ -145,11 +149,7 @@ func TestRestartInAContainerEndsWhatARunLeft(t *testing.T) {
 	a.Wrap = []string{"setpriv", "--bounding-set", containersRights}
 	a.Start()
 	id := s.DeployTemplate(repo, "a", nil)
-	s.AwaitLine(id, "(local-exec): applying")
-	said := regexp.MustCompile(`: applying (\d+)`).FindStringSubmatch(s.Log(t, id))
-	if said == nil {
-		t.Fatalf("the template does not say its process:\n%s", s.Log(t, id))
-	}
+	said := s.AwaitPrinted(id, regexp.MustCompile(`applying(\d+)\.`))
 	left, err := strconv.Atoi(said[1])
 	if err != nil {
 		t.Fatal(err)

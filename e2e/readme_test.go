@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pgtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // command is one shell block of the README.
@@ -65,13 +67,18 @@ func TestReadmeCommands(t *testing.T) {
 	env := append(os.Environ(),
 		"HOME="+home, "GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOPATH="+goEnv(t, "GOPATH"),
 		// Away from what may run on this machine already.
-		"TRELLIS_DATA_DIR="+filepath.Join(home, "data"), "TRELLIS_LISTEN=127.0.0.1:0")
+		"TRELLIS_DATA_DIR="+filepath.Join(home, "data"), "TRELLIS_LISTEN=127.0.0.1:0",
+		"GIT_AUTHOR_NAME=me", "GIT_AUTHOR_EMAIL=me@example.com", "GIT_COMMITTER_NAME=me", "GIT_COMMITTER_EMAIL=me@example.com")
+	up := func() {}
 	for _, c := range blocks {
 		switch {
 		case strings.TrimSpace(c.text) == "make test":
 			// We are in it: make may only say what it would do.
 			c.text = "make --dry-run test"
 			shell(t, env, c.text)
+		case strings.Contains(c.text, "make up"):
+			up() // the README has it ended before it is started again
+			up = terminal(t, env, c)
 		case c.until != "":
 			terminal(t, env, c)
 		default:
@@ -81,8 +88,8 @@ func TestReadmeCommands(t *testing.T) {
 	}
 
 	out := shell(t, env, `eval "$(bin/trellis env)" && psql "$TRELLIS_DATABASE_URL" -At -c "SELECT string_agg(status, ' ') FROM provisions"`)
-	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 6)[1:] {
-		t.Errorf("provisions after the README's commands = %s, want six times SUCCESS", out)
+	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 7)[1:] {
+		t.Errorf("provisions after the README's commands = %s, want seven times SUCCESS", out)
 	}
 }
 
@@ -113,9 +120,9 @@ func shell(t *testing.T, env []string, text string) string {
 	return string(out)
 }
 
-// terminal runs a block that goes on, waits until it says that it is ready, and
-// has it end with the test by what Ctrl-C sends.
-func terminal(t *testing.T, env []string, c command) {
+// terminal runs a block that goes on, and waits until it says that it is ready. It ends
+// by what Ctrl-C sends: with the test, or when end is called.
+func terminal(t *testing.T, env []string, c command) (end func()) {
 	t.Helper()
 	out := &site.Output{}
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", c.text)
@@ -129,16 +136,17 @@ func terminal(t *testing.T, env []string, c command) {
 		_ = cmd.Wait() // ended by a signal, or shown by what is printed
 		close(done)
 	}()
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
 		select {
 		case <-done:
-		case <-time.After(site.Patience):
+		case <-patience.After(site.Patience):
 			t.Errorf("%q does not end on Ctrl-C:\n%s", c.text, out)
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			<-done
 		}
 	})
+	t.Cleanup(end)
 	limit := time.Now().Add(compiling)
 	for !strings.Contains(out.String(), c.until) {
 		select {
@@ -150,6 +158,7 @@ func terminal(t *testing.T, env []string, c command) {
 			t.Fatalf("%q does not say %q:\n%s", c.text, c.until, out)
 		}
 	}
+	return end
 }
 
 // The configuration reference is generated; TENDRIL_TEST_UPDATE_README=1 writes it.

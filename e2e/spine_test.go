@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
 const hello = `
@@ -63,8 +65,8 @@ func wantWholeDeploy(t *testing.T, s *site.Site, id uuid.UUID, engine string) {
 
 	log := s.Log(t, id) // also checks that rows are numbered 1…n
 	for i := range 4 {
-		if want := fmt.Sprintf("hello world %d ***", i+1); strings.Count(log, want) != 1 {
-			t.Errorf("log has %q %d times, want once", want, strings.Count(log, want))
+		if want := fmt.Sprintf("hello world %d ***", i+1); runlog.Count(log, want) != 1 {
+			t.Errorf("log has %q %d times, want once", want, runlog.Count(log, want))
 		}
 	}
 	if strings.Contains(log, "s3cret") {
@@ -131,7 +133,7 @@ func TestLinesComeWhileTerraformRuns(t *testing.T) {
 	}
 	const inARow = 9
 	var lateness []float64
-	for limit := time.Now().Add(site.Patience); ; {
+	for limit := patience.Begin(site.Patience); ; {
 		n := len(lateness) + 1
 		s.AwaitLine(id, fmt.Sprintf("tick %d.", n))
 		times, err := os.ReadFile(filepath.Join(meeting, "printed"))
@@ -148,7 +150,7 @@ func TestLinesComeWhileTerraformRuns(t *testing.T) {
 		if n >= inARow && last[inARow/2] <= 0.6 && last[inARow-1] <= 1.2 { // the worst is given a hiccup
 			break
 		}
-		if time.Now().After(limit) {
+		if limit.Over() {
 			t.Errorf("lines came %.2f s after they were printed, want %d in a row after at most 0.6 in the median and 1.2 at worst", lateness, inARow)
 			break
 		}
@@ -186,12 +188,12 @@ resource "terraform_data" "a" {
 	for _, name := range []string{"one", "two"} {
 		s.NewAgent(name, 4, s.SharedState()).Start()
 	}
-	limit := time.Now().Add(6 * time.Minute)
+	limit := patience.Begin(3 * time.Minute)
 	for left := -1; left != 0; {
 		if err := s.Conn.QueryRow(t.Context(), "SELECT count(*) FROM public.provisions WHERE status IN ('QUEUED', 'PROCESSING')").Scan(&left); err != nil {
 			t.Fatal(err)
 		}
-		if time.Now().After(limit) {
+		if limit.Over() {
 			t.Fatalf("%d provisions are not over", left)
 		}
 		<-time.After(100 * time.Millisecond) // between two looks
@@ -237,7 +239,7 @@ resource "terraform_data" "a" {
 
 // slowApply prints, then waits for a file.
 func slowApply(dir string) string {
-	quoted, err := json.Marshal("echo \"applying $$\"; while [ ! -e " + dir + "/go ]; do sleep 0.1; done; echo released")
+	quoted, err := json.Marshal("echo \"applying $$.\"; while [ ! -e " + dir + "/go ]; do sleep 0.1; done; echo released")
 	if err != nil {
 		panic(err) // strings always encode
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pgtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Agent and exec make themselves unreadable before they have read any secret:
@@ -47,9 +48,9 @@ func TestProcessesAreUnreadable(t *testing.T) {
 				_ = cmd.Process.Kill()
 				_ = cmd.Wait() // killed
 			}()
-			limit := time.Now().Add(site.Patience)
+			limit := patience.Begin(site.Patience)
 			for owner(t, cmd.Process.Pid) != 0 {
-				if time.Now().After(limit) {
+				if limit.Over() {
 					t.Fatalf("/proc/PID/environ of tendril %s belongs to its user, want it unreadable", verb)
 				}
 				<-time.After(20 * time.Millisecond) // between two looks

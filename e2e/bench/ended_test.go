@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // listener is a session that waits for notifications, as a viewer's does.
@@ -33,7 +34,7 @@ func listen(b *testing.B, url, channel string) *listener {
 // next waits for a notification.
 func (l *listener) next() (payload string) {
 	l.b.Helper()
-	ctx, cancel := context.WithTimeout(l.b.Context(), site.Patience)
+	ctx, cancel := patience.Context(l.b.Context(), site.Patience)
 	defer cancel()
 	n, err := l.conn.WaitForNotification(ctx)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // printers is a site with an agent whose engine is the printing one, and a
@@ -58,14 +59,14 @@ func (w *printers) deploy(b *testing.B, runs int) []uuid.UUID {
 		w.deployed++
 		ids[i] = w.DeployTemplate(w.repo, "w"+strconv.Itoa(w.deployed), nil)
 	}
-	limit := time.Now().Add(site.Patience)
+	limit := patience.Begin(site.Patience)
 	for len(w.journal.list("ready")) < runs {
 		for _, id := range ids {
 			if got := w.Status(b, id); strings.Contains(got, "SUCCESS") || strings.Contains(got, "FAILED") {
 				b.Fatalf("provision = %s (%s) before it has printed:\n%s", got, w.Message(id), w.Log(b, id))
 			}
 		}
-		if time.Now().After(limit) {
+		if limit.Over() {
 			b.Fatal("timed out waiting for the engines")
 		}
 		<-time.After(5 * time.Millisecond) // between two looks

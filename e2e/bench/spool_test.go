@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 const (
@@ -78,9 +79,9 @@ func (w *printers) abandon(b *testing.B) uuid.UUID {
 	for _, p := range children {
 		_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended by itself
 	}
-	limit := time.Now().Add(site.Patience)
+	limit := patience.Begin(site.Patience)
 	for slices.ContainsFunc(children, func(p process.Info) bool { return process.Alive(p.PID) }) {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			b.Fatal("the run does not end when it is killed")
 		}
 		<-time.After(5 * time.Millisecond) // between two looks

@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // BenchmarkViewers is a thousand people who watch one log of a run that prints 10
@@ -99,7 +99,7 @@ func (w *printers) watch(b *testing.B, g *site.Gateway, id uuid.UUID, tokens []s
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(authority)
-	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
+	ctx, cancel := patience.Context(b.Context(), 2*time.Minute)
 	b.Cleanup(cancel)
 	v := &watchers{}
 	ready := make(chan struct{}, len(tokens))

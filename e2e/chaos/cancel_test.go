@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Cancelled during init, plan, and each third of an apply of sixty resources, a
@@ -107,7 +108,7 @@ func (w *works) holdGit(names string) (asked, answer func()) {
 		w.T.Helper()
 		select {
 		case <-was:
-		case <-time.After(site.Patience):
+		case <-patience.After(site.Patience):
 			w.T.Fatalf("nobody asks the git server for %s", names)
 		}
 	}

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // clock is a clock of PostgreSQL's own, which can be stepped while it runs.
@@ -76,7 +76,7 @@ func (c *clock) set(offset time.Duration) {
 // prints from now on.
 func (w *works) hears(r *workRun) {
 	w.T.Helper()
-	ctx, cancel := context.WithTimeout(w.T.Context(), site.Patience)
+	ctx, cancel := patience.Context(w.T.Context(), site.Patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, w.URL)
 	if err != nil {

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
 // onItsWay is how long a line may be on its way from the script that printed it
@@ -41,26 +42,26 @@ func (w *works) count(a *site.Agent, ends ...string) {
 	w.countLeftovers(a)
 }
 
-// splitLine is a line in two, as Terraform shows one of which it waited more than
-// 100 ms for the rest: on a machine that is busy enough the script is stopped
-// between two blocks of the pipe.
-var splitLine = regexp.MustCompile(`(\(local-exec\): n[^.\n]*)\n\S+ \(local-exec\): `)
+// lineOf is one line that a run's script printed, in what runlog.Printed answers.
+var lineOf = regexp.MustCompile(`n=(\d+)line(\d+)\.`)
 
-var lineOf = regexp.MustCompile(`\(local-exec\): n=(\d+) line (\d+)\.`)
+// wholeLine is one that the engine did not cut.
+var wholeLine = regexp.MustCompile(`(?m)\(local-exec\): n=\d+ line \d+\.$`)
 
 // countLines compares a run's log with what it printed.
 func (w *works) countLines(r *workRun) {
 	w.T.Helper()
 	printed := w.printed(r)
+	log := w.Log(w.T, r.id)
 	logged := 0
-	// The error of an interrupted apply repeats the lines without the prefix.
-	for _, match := range lineOf.FindAllStringSubmatch(splitLine.ReplaceAllString(w.Log(w.T, r.id), "$1"), -1) {
+	for _, match := range lineOf.FindAllStringSubmatch(runlog.Printed(log), -1) {
 		logged++
 		if match[1] != strconv.Itoa(r.n) || match[2] != strconv.Itoa(logged) {
-			w.T.Errorf("log of run %d: line %d is %q, want the lines in order, each once", r.n, logged, match[0])
+			w.T.Errorf("log of run %d: line %d is %q, want the lines in order, each once:\n%s", r.n, logged, match[0], log)
 			return
 		}
 	}
+	counted.add("lines that the engine cut", logged-len(wholeLine.FindAllString(log, -1)))
 	counted.add("lines compared", logged)
 	if logged > len(printed) {
 		w.T.Errorf("log of run %d has %d lines, it printed %d", r.n, logged, len(printed))
@@ -69,7 +70,7 @@ func (w *works) countLines(r *workRun) {
 	if r.told {
 		lines = len(printed)
 	}
-	if w.Status(w.T, r.id) == "SUCCESS" && logged != lines {
+	if w.Status(w.T, r.id) == "SUCCESS" && logged != lines && (!r.again || logged != 0) {
 		w.T.Errorf("log of run %d, which succeeded, has %d of its %d lines", r.n, logged, lines)
 	}
 	w.countUnrepeated(r)
@@ -220,7 +221,7 @@ func (w *works) countLeftovers(a *site.Agent) {
 		}
 	}
 	w.countLocks()
-	ctx, cancel := context.WithTimeout(w.T.Context(), time.Minute)
+	ctx, cancel := patience.Context(w.T.Context(), time.Minute)
 	defer cancel()
 	left, err := process.KillByEnvironment(ctx, "TF_DATA_DIR="+filepath.Join(a.Dir, "work")+string(filepath.Separator))
 	if err != nil {

@@ -116,7 +116,8 @@ func TestPostgresStopped(t *testing.T) {
 			lease, least := 2*time.Minute, time.Duration(0)
 			if longer {
 				w.shortLeases()
-				lease, least = shortLease, shortLease+time.Second
+				lease = shortLease()
+				least = lease + time.Second
 			}
 			one := w.agent("one", 2, w.SharedState()).Start()
 			two := w.agent("two", 2, w.SharedState()).Start()

@@ -37,7 +37,7 @@ func smallDisk(t *testing.T, dir string, size int) {
 
 // fill takes all that is left of the disk a directory is on, until the returned
 // function gives it back.
-func fill(t *testing.T, dir string) (empty func()) {
+func fill(t testing.TB, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
 	file, err := os.Create(path)

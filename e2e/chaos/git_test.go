@@ -11,6 +11,7 @@ import (
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // gitTimeout is what agents of these tests allow a git server: more than one that
@@ -199,7 +200,7 @@ func TestCancelWhileAGitServerHangs(t *testing.T) {
 		id := w.DeployTemplate(s.repo, s.workspace, nil)
 		select {
 		case <-started:
-		case <-time.After(site.Patience):
+		case <-patience.After(site.Patience):
 			t.Fatal("nobody asks the git server")
 		}
 		began := time.Now()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // checkoutMemory is how much a run's process may take for a repository of any
@@ -103,7 +104,7 @@ func TestLargeRepository(t *testing.T) {
 	repo, second := largeRepo(t, w, times(300_000, 3_000_000))
 	a := w.agent("one", 1, w.SharedState())
 	a.Binary = site.Plain(t)
-	a.Set("TENDRIL_GIT_TIMEOUT", "2m")
+	a.Set("TENDRIL_GIT_TIMEOUT", patience.For(2*time.Minute).String())
 	a.Start()
 	for _, version := range []string{"v1", second} {
 		if version == second {
@@ -129,7 +130,7 @@ func TestNextVersionOfALargeFile(t *testing.T) {
 	a.Binary = site.Plain(t)
 	// A part of it is how long the server may look for the difference, or else it
 	// is asked for everything.
-	a.Set("TENDRIL_GIT_TIMEOUT", "4m")
+	a.Set("TENDRIL_GIT_TIMEOUT", patience.For(4*time.Minute).String())
 	a.Start()
 	for name, size := range map[string]int{"held": 15 << 20, "streamed": 20 << 20} {
 		content := make([]byte, size)

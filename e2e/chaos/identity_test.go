@@ -73,7 +73,7 @@ func TestOthersWithTheSameIdentity(t *testing.T) {
 		for _, other := range []*site.Agent{twice, namesake, there, here} {
 			other.Start()
 		}
-		refused(t, twice, first.Dir, fmt.Sprintf("process %d", first.Cmd.Process.Pid), "in use", "data directory of its own")
+		refused(t, twice, first.Dir, fmt.Sprintf("process %d", first.Cmd.Process.Pid), "in use", "a data directory and a name of its own")
 		counted.add("faults: two agents on one data directory", 1)
 		refused(t, namesake, `"first"`, "machine-1", "another name")
 		counted.add("faults: two agents of one name", 1)

@@ -3,8 +3,11 @@ package chaos
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // act is one provision that a life asks for.
@@ -44,7 +47,7 @@ func (o *life) actWith(operation, version string, more map[string]any) *act {
 }
 
 // randomAct is whatever somebody may ask for.
-func (o *life) randomAct() *act {
+func (o *life) randomAct() (*act, error) {
 	operation := o.pick("apply", "apply", "apply", "apply", "apply", "apply", "destroy", "destroy", "plan", "refresh", "unlock", "state", "state")
 	version := works1
 	if o.chance(15) {
@@ -55,7 +58,11 @@ func (o *life) randomAct() *act {
 	case "unlock":
 		more["lock_id"] = uuid.NewString()
 	case "state":
-		more["state"] = o.stateCommand(more)
+		command, err := o.stateCommand(more)
+		if err != nil {
+			return nil, err
+		}
+		more["state"] = command
 	default:
 		more["max_attempts"] = 1 + o.random.IntN(3)
 		more["approval"] = o.pick("never", "destructive", "always", "always")
@@ -71,21 +78,43 @@ func (o *life) randomAct() *act {
 	}
 	a := o.actWith(operation, version, more)
 	a.priority = o.random.IntN(11) - 5
-	return a
+	return a, nil
 }
 
-func (o *life) stateCommand(more map[string]any) map[string]any {
+func (o *life) stateCommand(more map[string]any) (map[string]any, error) {
 	switch command := o.pick("list", "pull", "rm", "rm", "rollback"); command {
 	case "rm":
-		return map[string]any{"command": command, "args": []string{firstOne}}
+		more["approval"] = o.pick("never", "destructive", "always")
+		return map[string]any{"command": command, "args": []string{firstOne}}, nil
 	case "pull":
-		more["requester_key"] = o.requester
-		return map[string]any{"command": command}
+		more["requester_key"] = o.requester.Recipient()
+		return map[string]any{"command": command}, nil
 	case "rollback":
-		return map[string]any{"command": command, "version": 1 + o.random.IntN(3)}
+		more["approval"] = o.pick("never", "destructive", "always")
+		return o.rollback()
 	default:
-		return map[string]any{"command": command}
+		return map[string]any{"command": command}, nil
 	}
+}
+
+// rollback is signed by somebody whom the agents trust, over what is the newest state
+// while they ask; a run that comes between makes the order void.
+func (o *life) rollback() (map[string]any, error) {
+	var now struct {
+		ID      uuid.UUID
+		Version int64
+	}
+	if _, err := o.ask(o.t, &now, "SELECT jsonb_build_object('id', id, 'version', coalesce(state_version, 0)) FROM public.workspaces WHERE name = $1", o.workspace); err != nil {
+		return nil, err
+	}
+	if now.ID == uuid.Nil { // nothing has been asked for there yet
+		return map[string]any{"command": "list"}, nil
+	}
+	order := trust.Order{
+		Workspace: now.ID, Name: o.workspace, Command: "rollback", Over: now.Version, Version: 1 + o.random.Int64N(3), Until: time.Now().Add(time.Hour),
+	}
+	signed, err := o.requester.Order(order)
+	return map[string]any{"command": order.Command, "version": order.Version, "order": signed}, err
 }
 
 func (o *life) pick(from ...string) string { return from[o.random.IntN(len(from))] }

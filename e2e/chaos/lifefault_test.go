@@ -68,7 +68,7 @@ func (l *lives) strike(what string, a *site.Agent) {
 		a.Start()
 	case agentFrozen:
 		thaw := freeze(l.T, a, false)
-		<-time.After(shortLease + time.Second)
+		<-time.After(shortLease() + time.Second)
 		thaw()
 	case databaseAway:
 		l.own.Crash(l.T)

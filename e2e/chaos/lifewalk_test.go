@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // life is one workspace and somebody who does whatever may be done with it.
@@ -23,7 +25,7 @@ type life struct {
 	journal   string // what its template writes down
 	repo      string
 	cluster   uuid.UUID
-	requester string // the key that a pulled state is sealed to
+	requester trust.Person // to whom a pulled state is sealed, and who signs rollbacks
 	last      *act
 	// approved is the digest that was approved, by provision.
 	approved map[string]string
@@ -35,7 +37,10 @@ func (o *life) take() error {
 	defer o.leave()
 	for range 2 + o.random.IntN(times(2, 5)) {
 		for range 1 + o.random.IntN(2) {
-			a := o.randomAct()
+			a, err := o.randomAct()
+			if err != nil {
+				return err
+			}
 			if _, err := o.ask(o.t, nil, `INSERT INTO public.provisions (id, cluster_id, operation, priority, config_snapshot) VALUES ($1, $2, $3, $4, $5)
 				ON CONFLICT (id) DO NOTHING`, a.id, o.cluster, a.operation, a.priority, a.snapshot); err != nil {
 				return err

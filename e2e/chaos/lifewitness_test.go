@@ -124,6 +124,7 @@ func (l *lives) checkRows() {
 			ELSE p.error_code IN ` + passing + `
 			     OR p.error_code = 'timed_out' AND p.config_snapshot ? 'timeout_seconds'
 			     OR p.error_code = 'state_failed' AND p.operation IN ('state', 'unlock')
+			     OR p.error_code = 'operation_refused' AND p.config_snapshot -> 'state' ->> 'command' = 'rollback' -- of a state that was not the newest any more
 			     OR p.error_code || '/' || (p.config_snapshot -> 'template_source' ->> 'version') IN ('plan_failed/v2-plan', 'init_failed/v3-init', 'apply_failed/v4-apply')
 			END, false)`)
 	for what, query := range map[string]string{

@@ -13,7 +13,7 @@ import (
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // lived writes down, outside, what it makes and takes away.
@@ -56,8 +56,8 @@ type lives struct {
 	own      *pgtest.Own
 	identity string
 	agents   []*site.Agent
-	// requester is a key to which a pulled state is sealed.
-	requester string
+	// requester is somebody whom the agents' policy trusts.
+	requester trust.Person
 	all       []*life
 	random    *rand.Rand
 	// torn are the workspaces in which a run's own process was killed, and when:
@@ -114,16 +114,16 @@ func newLives(t *testing.T, seed uint64) *lives {
 	t.Helper()
 	w, own := ownWorks(t, pgtest.Durable())
 	l := &lives{works: w, own: own, identity: w.IdentityFile(), random: rand.New(rand.NewPCG(seed, 1<<32)), torn: map[string][]time.Time{}}
-	key, err := seal.Generate()
-	if err != nil {
+	var err error
+	if l.requester, err = trust.NewPerson(); err != nil {
 		t.Fatal(err)
 	}
-	l.requester = key.Public()
 	w.shortLeases()
 	w.Exec(t, "UPDATE tendril.settings SET retry_after = '200 ms', retry_at_most = '1 s'")
 	for _, name := range []string{"one", "two"} {
 		a := w.agent(name, 2, "")
 		a.ManageState(l.identity)
+		a.AllowState(l.requester)
 		l.agents = append(l.agents, a)
 	}
 	repo, _ := w.Git.Repo("lived", gittest.Text(map[string]string{"main.tf": lived}), works1)

@@ -5,16 +5,21 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // sixty is a template of sixty resources, each of which writes down that it was
-// made. Once so many are, the others wait until they may go on.
+// made. Once so many of them are, the others wait until they may go on. One that was
+// tainted is made a second time, and counts once.
 const sixty = `
 variable "journal" { type = string }
 variable "stop" {
@@ -35,7 +40,7 @@ resource "terraform_data" "each" {
   provisioner "local-exec" {
     command = <<-EOT
       umask 0
-      if [ "$(cat "$J" 2>/dev/null | wc -l)" -ge ${var.stop} ]; then while [ ! -e "$J.go" ]; do sleep 0.05; done; fi
+      if [ "$(sort -u "$J" 2>/dev/null | wc -l)" -ge ${var.stop} ]; then while [ ! -e "$J.go" ]; do sleep 0.05; done; fi
       sleep 0.03
       echo ${each.key} >> "$J"
     EOT
@@ -192,4 +197,29 @@ func (m *many) finish(when string) {
 		m.t.Errorf("%s: made %d of 60", when, got)
 	}
 	m.planned("after what followed: " + when)
+}
+
+// A resource that was made twice counts once: counted twice, it has the others wait
+// before as many are made as the test waits for, and both wait for ever.
+func TestGateCountsEachResourceOnce(t *testing.T) {
+	t.Parallel()
+	_, rest, _ := strings.Cut(sixty, "<<-EOT\n")
+	command, _, found := strings.Cut(rest, "EOT\n")
+	if !found {
+		t.Fatal("the template has no command")
+	}
+	journal := filepath.Join(t.TempDir(), "journal")
+	if err := os.WriteFile(journal, []byte("1\n1\n2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := patience.Context(t.Context(), 10*time.Second)
+	defer cancel()
+	script := exec.CommandContext(ctx, "sh", "-c", strings.NewReplacer("${var.stop}", "3", "${each.key}", "3").Replace(command))
+	script.Env = append(os.Environ(), "J="+journal)
+	if out, err := script.CombinedOutput(); err != nil {
+		t.Fatalf("two of three resources are made, and the third waits: %v %s", err, out)
+	}
+	if text, err := os.ReadFile(journal); err != nil || string(text) != "1\n1\n2\n3\n" {
+		t.Errorf("journal = %q, %v, want the third resource in it", text, err)
+	}
 }

@@ -76,7 +76,7 @@ func (m *many) suffer(fate string, a *site.Agent, own *pgtest.Own) uuid.UUID {
 	switch fate {
 	case long:
 		own.Crash(t)
-		<-time.After(shortLease + time.Second)
+		<-time.After(shortLease() + time.Second)
 		m.goOn()
 		m.awaitMade(60)
 		m.back(own)

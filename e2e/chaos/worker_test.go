@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // worker is a template whose apply writes down each line before it prints it,
@@ -21,6 +22,10 @@ variable "n" { type = number }
 variable "workspace" { type = string }
 variable "lines" { type = number }
 variable "pause" { type = string }
+variable "stall" {
+  type    = string
+  default = ""
+}
 resource "terraform_data" "first" { input = var.n }
 resource "terraform_data" "work" {
   depends_on       = [terraform_data.first]
@@ -28,7 +33,7 @@ resource "terraform_data" "work" {
   triggers_replace = var.n
   provisioner "local-exec" {
     command     = "exec bash ${path.module}/work.sh"
-    environment = { N = var.n, W = var.workspace, LINES_WANTED = var.lines, PAUSE = var.pause }
+    environment = { N = var.n, W = var.workspace, LINES_WANTED = var.lines, PAUSE = var.pause, STALL = var.stall }
   }
 }
 output "n" { value = var.n }
@@ -44,7 +49,17 @@ exec 8<> <(:) # nothing ever comes of it
 i=1
 while [ "$i" -le "$LINES_WANTED" ] && [ ! -e "$TEST_JOURNAL/$N.enough" ]; do
   echo "${EPOCHREALTIME/[.,]/}000 $i" >> "$TEST_JOURNAL/$N"
-  echo "n=$N line $i."
+  if [ -n "$STALL" ]; then
+    printf 'n=%s ' "$N"
+    read -r -t "$STALL" -u 8
+    printf 'line '
+    read -r -t "$STALL" -u 8
+    printf '%s' "$i"
+    read -r -t "$STALL" -u 8
+    echo .
+  else
+    echo "n=$N line $i."
+  fi
   i=$((i + 1))
   read -r -t "$PAUSE" -u 8
 done
@@ -57,6 +72,8 @@ type works struct {
 	journal string
 	repo    string
 	runs    []*workRun
+	// forgotten is how many runs a restored database has never heard of.
+	forgotten int
 	// home is where the only agent keeps all state; "" where agents share it.
 	home string
 }
@@ -69,6 +86,9 @@ type workRun struct {
 	lines     int
 	// told says that it was told that it has printed enough.
 	told bool
+	// again says that a restored database has had it carried out a second time: it
+	// may have found nothing left to do.
+	again bool
 	// killed is when something was killed that this run may have lost its last
 	// lines to; zero if nothing was.
 	killed time.Time
@@ -109,10 +129,19 @@ func (w *works) statePath(workspaceID string) string {
 // deploy queues a run that prints lines with a pause between two.
 func (w *works) deploy(workspace string, lines int, pause time.Duration) *workRun {
 	w.T.Helper()
-	r := &workRun{n: len(w.runs) + 1, workspace: workspace, lines: lines}
-	r.id = w.DeployTemplate(w.repo, workspace, map[string]any{
-		"n": r.n, "workspace": workspace, "lines": lines, "pause": fmt.Sprintf("%.3f", pause.Seconds()),
-	})
+	return w.deployStalling(workspace, lines, pause, 0)
+}
+
+// deployStalling queues a run that also stops within each line for a time, after each
+// of its words.
+func (w *works) deployStalling(workspace string, lines int, pause, stall time.Duration) *workRun {
+	w.T.Helper()
+	r := &workRun{n: len(w.runs) + w.forgotten + 1, workspace: workspace, lines: lines}
+	vars := map[string]any{"n": r.n, "workspace": workspace, "lines": lines, "pause": fmt.Sprintf("%.3f", pause.Seconds())}
+	if stall > 0 {
+		vars["stall"] = fmt.Sprintf("%.3f", stall.Seconds())
+	}
+	r.id = w.DeployTemplate(w.repo, workspace, vars)
 	w.runs = append(w.runs, r)
 	counted.add("provisions run", 1)
 	return r
@@ -179,13 +208,13 @@ func (w *works) awaitMore(r *workRun, lines int) {
 // awaitAll waits until all that was deployed has ended.
 func (w *works) awaitAll() {
 	w.T.Helper()
-	limit := time.Now().Add(5 * time.Minute)
+	limit := patience.Begin(5 * time.Minute)
 	await := func() string {
 		return w.Text(w.T, `SELECT coalesce(string_agg(format('%s in %s', p.status, w.name), ', '), '') FROM public.provisions p
 			JOIN public.workspaces w ON w.id = p.workspace_id WHERE p.status IN ('QUEUED', 'PROCESSING')`)
 	}
 	for left := await(); left != ""; left = await() {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			w.T.Fatalf("provisions are stuck: %s", left)
 		}
 		<-time.After(100 * time.Millisecond) // between two looks
@@ -195,9 +224,9 @@ func (w *works) awaitAll() {
 // await waits until a condition holds.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	limit := time.Now().Add(site.Patience)
+	limit := patience.Begin(site.Patience)
 	for !holds() {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			t.Fatalf("timed out waiting for %s", what)
 		}
 		<-time.After(10 * time.Millisecond) // between two looks

@@ -52,8 +52,8 @@ resource "terraform_data" "fails" {
 output "bad" { value = %[1]q }
 output "long" { value = %[2]s }
 `, nasty, megabyte)}), "demo/hostile")
-	tab := h.signIn(t, h.Runtime().URL)
-	tab.Visit(h.Runtime().URL + "/provisions/" + strconv.FormatInt(run.Number, 10))
+	tab := h.signIn(t, h.Runtime().BrowserURL)
+	tab.Visit(h.Runtime().BrowserURL + "/provisions/" + strconv.FormatInt(run.Number, 10))
 	tab.Wait(`document.querySelector("#run[data-over]") && ` + logViewer + `.state === ""`)
 	tab.WaitText("The apply failed")
 	tab.Wait(logViewer + `.lines.texts.some((text) => text.length > 1 << 20)`)

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,6 +50,15 @@ const recording = `(() => {
 
 const logViewer = `document.getElementById("log").viewer`
 
+func parsed(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
 // liveLog watches a real Terraform: what it prints is in the page within a second,
 // and a network that is away for ten costs no line and repeats none.
 func liveLog(t *testing.T, h *house) {
@@ -56,9 +66,12 @@ func liveLog(t *testing.T, h *house) {
 	run := h.deploy(t, h.template(t, "clock", map[string]string{"main.tf": fmt.Sprintf(printing, gate)}), "demo/clock")
 	defer func() { _ = os.WriteFile(gate, nil, 0o600) }() // whatever happens
 	wire := browsertest.NewWire(t, strings.TrimPrefix(h.Runtime().URL, "http://"))
-	tab := h.signIn(t, wire.URL())
+	// By the name that cookies count at, on the wire's port.
+	at, real := parsed(t, h.Runtime().BrowserURL), parsed(t, wire.URL())
+	at.Host = at.Hostname() + ":" + real.Port()
+	tab := h.signIn(t, at.String())
 	tab.Allow("net::ERR_|htmx:") // while it is away
-	tab.Visit(wire.URL() + "/provisions/" + strconv.FormatInt(run.Number, 10))
+	tab.Visit(at.String() + "/provisions/" + strconv.FormatInt(run.Number, 10))
 	tab.Wait(`document.getElementById("log")?.viewer`)
 	tab.Wait(`["", "live"].includes(` + logViewer + `.state)`) // the stream is open
 	browsertest.Eval[bool](tab, recording)

@@ -22,6 +22,7 @@ import (
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // TestMain is the agent and what looks at templates as well: a stack starts this
@@ -35,7 +36,22 @@ func TestMain(m *testing.M) {
 			syscall.Exit(inspect.Child(os.Stdin, os.Stdout)) // os.Exit would wait a second for the race detector
 		}
 	}
-	pgtest.Main(browsertest.With(m))
+	pgtest.Main(ownState{browsertest.With(m)})
+}
+
+// ownState runs tests with a key for data directories of their own.
+type ownState struct{ tests interface{ Run() int } }
+
+func (m ownState) Run() int {
+	dir, err := os.MkdirTemp("", "console-test-state-")
+	if err == nil {
+		err = os.Setenv("XDG_STATE_HOME", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	return m.tests.Run()
 }
 
 // notes is a Reporter that tells the test.
@@ -78,7 +94,7 @@ func up(t *testing.T) *house {
 		t.Fatalf("Start() = %v\n%s", err, &report.text)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := patience.Context(context.Background(), time.Minute)
 		defer cancel()
 		if err := stack.Stop(ctx); err != nil {
 			t.Errorf("Stop() = %v, want nil", err)
@@ -116,7 +132,7 @@ func (h *house) signIn(t *testing.T, at string) *browsertest.Tab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab := browsertest.Open(t, strings.Replace(link, h.Runtime().URL, at, 1))
+	tab := browsertest.Open(t, strings.Replace(link, h.Runtime().BrowserURL, at, 1))
 	tab.Click("Sign in")
 	tab.Wait(`location.pathname === "/" && document.querySelector("nav")`)
 	return tab

@@ -18,7 +18,7 @@ type page struct{ name, path, shows string }
 // look looks at pages, one after another.
 func (h *house) look(tab *browsertest.Tab, pages ...page) {
 	for _, p := range pages {
-		tab.Visit(h.Runtime().URL + p.path)
+		tab.Visit(h.Runtime().BrowserURL + p.path)
 		tab.WaitText(p.shows)
 		h.seen.page(tab, p.name)
 	}
@@ -32,7 +32,7 @@ func runPages(t *testing.T, h *house) {
 			of[string(p.Status)] = path
 		}
 	}
-	h.look(h.signIn(t, h.Runtime().URL),
+	h.look(h.signIn(t, h.Runtime().BrowserURL),
 		page{"run-queued", of["QUEUED"], "Waiting:"},
 		page{"run-processing", of["PROCESSING"], "Being worked on now"},
 		page{"run-awaiting", of["AWAITING_APPROVAL"], "awaits approval"},
@@ -55,7 +55,7 @@ func estatePages(t *testing.T, h *house) {
 		}
 		return "/workspaces/" + w.ID.String()
 	}
-	tab := h.signIn(t, h.Runtime().URL)
+	tab := h.signIn(t, h.Runtime().BrowserURL)
 	tab.Allow(`/no-such-page answers 404`)
 	h.look(tab,
 		page{"home", "/", "sample-prod-eu"},
@@ -69,6 +69,7 @@ func estatePages(t *testing.T, h *house) {
 		page{"cluster", "/clusters/sample-prod-eu", "eu-central-1a"},
 		page{"audit", "/audit", "Ada Lovelace"},
 		page{"members", "/members", "grace@example.com"},
+		page{"invitations", "/invitations", "No open invitations"},
 		page{"account", "/account", "Local user"},
 		page{"not-found", "/no-such-page", "There is no page"},
 	)
@@ -97,7 +98,7 @@ func oncePages(t *testing.T, h *house) {
 	h.seen.page(tab, "notification")
 	h.look(tab, page{"notifications", "/notifications", "looked-at"})
 
-	tab.Visit(h.Runtime().URL + "/clusters")
+	tab.Visit(h.Runtime().BrowserURL + "/clusters")
 	tab.Fill("Name", "looked-at")
 	tab.Click("Add the cluster")
 	tab.WaitText("Its token, this once")
@@ -111,7 +112,7 @@ func oncePages(t *testing.T, h *house) {
 		page{"cli", "/cli/authorize?" + ask.Encode(), "a laptop"},
 		page{"api", "/api/v1/docs", "provisions"},
 	)
-	tab.Visit(h.Runtime().URL)
+	tab.Visit(h.Runtime().BrowserURL)
 	tab.Allow("/ answers 401|htmx:") // what the page asks for while it is left
 	tab.Click("Sign out")
 	tab.Wait(`location.pathname === "/signin"`)

@@ -31,7 +31,7 @@ func TestConsole(t *testing.T) {
 // approve it, watch the log, see what exists, and destroy it with the name typed.
 func story(t *testing.T, h *house) {
 	const workspace, name = "demo/story", `Ada <b>&"`
-	tab := h.signIn(t, h.Runtime().URL)
+	tab := h.signIn(t, h.Runtime().BrowserURL)
 	tab.Click("Deploy")
 	tab.WaitText("Where is it to run?")
 	h.seen.page(tab, "deploy-cluster")

@@ -17,6 +17,7 @@ import (
 	"github.com/testcontainers/testcontainers-go/network"
 
 	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 const dataDir = "/var/lib/tendril"
@@ -149,7 +150,7 @@ func (a *agent) stop() <-chan int {
 	code := make(chan int, 1)
 	go func() {
 		defer close(code)
-		grace := patience
+		grace := patience.For(usual)
 		if err := a.now.Stop(context.Background(), &grace); err != nil {
 			a.w.t.Errorf("stop the agent: %v", err)
 			return
@@ -194,9 +195,9 @@ func (a *agent) exec(argv ...string) (int, string) {
 
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	limit := time.Now().Add(patience)
+	limit := patience.Begin(usual)
 	for !holds() {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			t.Fatalf("timed out waiting for %s", what)
 		}
 		<-time.After(100 * time.Millisecond) // between two looks

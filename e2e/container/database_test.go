@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // template is the database that trellis has migrated.
@@ -83,9 +84,9 @@ func (w *world) deploy(repo, path, workspace string, vars map[string]any) uuid.U
 // await waits until the query, which answers one boolean, says true.
 func (w *world) await(what, query string, args ...any) {
 	w.t.Helper()
-	limit := time.Now().Add(patience)
+	limit := patience.Begin(usual)
 	for w.Text(w.t, "SELECT ("+query+")::text", args...) != "true" {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			w.t.Fatalf("timed out waiting for %s; provisions are %s", what,
 				w.Text(w.t, "SELECT coalesce(string_agg(concat_ws(' ', status, error_code, error_message), '; '), 'none') FROM public.provisions"))
 		}

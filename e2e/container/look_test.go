@@ -11,6 +11,8 @@ import (
 	dockercontainer "github.com/moby/moby/api/types/container"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // What stands on an image, and what is in its environment.
@@ -135,7 +137,7 @@ func TestDataDirectoryThatCannotBeUsed(t *testing.T) {
 		{"another's volume", tmpfs("uid=0,mode=0755"), []string{"permission denied", "user 10001, group 10001", "give " + dataDir}},
 		{"a full volume", tmpfs("uid=10001,mode=0700,size=4k"), []string{"no space left", "larger volume"}},
 	} {
-		container := start(t, shared.images.slim(oldVersion), configured, c.mount, testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience)))
+		container := start(t, shared.images.slim(oldVersion), configured, c.mount, testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience.For(usual))))
 		state, err := container.State(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +193,7 @@ func TestImagesHaveLicenses(t *testing.T) {
 // once runs a container to its end.
 func once(t testing.TB, image string, args ...string) (code int, said string) {
 	t.Helper()
-	options := []testcontainers.ContainerCustomizer{hardened(), testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience))}
+	options := []testcontainers.ContainerCustomizer{hardened(), testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience.For(usual)))}
 	if len(args) > 0 {
 		options = append(options, testcontainers.WithCmd(args...))
 	}

@@ -11,10 +11,12 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/network"
 	"github.com/testcontainers/testcontainers-go/wait"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 4 * time.Minute
+// usual is how long a test waits for what must happen.
+const usual = 2 * time.Minute
 
 // The names by which containers reach each other and the test. The certificate
 // that the test's servers have is for names below example.com.
@@ -88,7 +90,7 @@ exec postgres -D /tmp/data -c listen_addresses='*' -c unix_socket_directories=/t
 		network.WithNetwork([]string{databaseHost}, s.network), testcontainers.WithLabels(labelled(s.images.registry)),
 		testcontainers.WithEnv(map[string]string{"PASSWORD": password}),
 		testcontainers.WithCmd("sh", "-euc", start),
-		testcontainers.WithWaitStrategy(wait.ForLog("database system is ready to accept connections").WithStartupTimeout(patience)),
+		testcontainers.WithWaitStrategy(wait.ForLog("database system is ready to accept connections").WithStartupTimeout(patience.For(usual))),
 	)
 	if err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
@@ -107,7 +109,7 @@ func (s *stage) migrate(ctx context.Context) error {
 		network.WithNetwork(nil, s.network), testcontainers.WithLabels(labelled(s.images.registry)), hardened(),
 		testcontainers.WithEnv(map[string]string{"TRELLIS_DATABASE_URL": s.inside("owner", template)}),
 		testcontainers.WithCmd("migrate"),
-		testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience)),
+		testcontainers.WithWaitStrategy(wait.ForExit().WithExitTimeout(patience.For(usual))),
 	)
 	if c != nil {
 		defer c.Terminate(ctx) //nolint:errcheck // it has ended
@@ -127,7 +129,7 @@ func (s *stage) migrate(ctx context.Context) error {
 
 // close removes all that was made.
 func (s *stage) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := patience.Context(context.Background(), usual)
 	defer cancel()
 	var errs []error
 	if s.only != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/network"
 	"github.com/testcontainers/testcontainers-go/wait"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // trellis is one trellis serve at a test's database.
@@ -50,7 +52,7 @@ func startTrellis(w *world, image string) *trellis {
 		testcontainers.WithEnv(map[string]string{
 			"TRELLIS_DATABASE_URL": w.ownerURL(), "TRELLIS_TLS_CERT": "/tls/tls.crt", "TRELLIS_TLS_KEY": "/tls/tls.key",
 		}),
-		testcontainers.WithWaitStrategy(wait.ForLog("serving people and agents").WithStartupTimeout(patience)),
+		testcontainers.WithWaitStrategy(wait.ForLog("serving people and agents").WithStartupTimeout(patience.For(usual))),
 	)
 	return s
 }
@@ -58,7 +60,7 @@ func startTrellis(w *world, image string) *trellis {
 // stop is docker stop.
 func (s *trellis) stop() {
 	s.w.t.Helper()
-	grace := patience
+	grace := patience.For(usual)
 	if err := s.container.Stop(context.Background(), &grace); err != nil {
 		s.w.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Agent is one tendril run.
@@ -133,7 +134,7 @@ func (a *Agent) Start() *Agent {
 func end(cmd *exec.Cmd, done <-chan struct{}) bool {
 	again := time.NewTicker(500 * time.Millisecond)
 	defer again.Stop()
-	limit := time.After(Patience)
+	limit := patience.After(Patience)
 	for {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // one that has ended needs none
 		select {
@@ -186,7 +187,7 @@ func (a *Agent) Terminate() {
 	}
 	select {
 	case <-a.Done:
-	case <-time.After(Patience):
+	case <-patience.After(Patience):
 		a.Site.T.Fatalf("agent %s does not end on SIGTERM", a.Name)
 	}
 }
@@ -196,7 +197,7 @@ func (a *Agent) Exit() (int, string) {
 	a.Site.T.Helper()
 	select {
 	case <-a.Done:
-	case <-time.After(Patience):
+	case <-patience.After(Patience):
 		a.Site.T.Fatalf("agent %s goes on, want it to end by itself:\n%s", a.Name, a.Out)
 	}
 	return a.Cmd.ProcessState.ExitCode(), a.Out.String()
@@ -205,9 +206,9 @@ func (a *Agent) Exit() (int, string) {
 // AwaitOutput waits for a text in the agent's own log.
 func (a *Agent) AwaitOutput(text string) {
 	a.Site.T.Helper()
-	limit := time.Now().Add(Patience)
+	limit := patience.Begin(Patience)
 	for !strings.Contains(a.Out.String(), text) {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			a.Site.T.Fatalf("agent %s does not say %q", a.Name, text)
 		}
 		<-time.After(20 * time.Millisecond) // between two looks
@@ -261,9 +262,9 @@ func (a *Agent) AwaitSpool(text string) {
 // Await waits until something is so.
 func (a *Agent) Await(what string, is func() bool) {
 	a.Site.T.Helper()
-	limit := time.Now().Add(Patience)
+	limit := patience.Begin(Patience)
 	for !is() {
-		if time.Now().After(limit) {
+		if limit.Over() {
 			a.Site.T.Fatalf("timed out waiting for agent %s %s", a.Name, what)
 		}
 		<-time.After(20 * time.Millisecond) // between two looks

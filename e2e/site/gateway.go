@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Gateway is one trellis serve before a database, for agents without a
@@ -118,7 +120,7 @@ func (g *Gateway) Start() {
 		_ = cmd.Wait() // its output tells
 		close(done)
 	}()
-	limit := time.After(Patience)
+	limit := patience.After(Patience)
 	for {
 		if conn, err := net.Dial("tcp", g.Address); err == nil {
 			_ = conn.Close() // it is there

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/tendril-run/tendril/internal/pgtest"
 )
@@ -53,8 +52,13 @@ func run(m interface{ Run() int }, flags []string, server ...pgtest.OwnOption) {
 
 // root is the directory of the module, whichever package's tests run.
 func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	dir, err := os.Getwd()
+	for ; err == nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	return "" // no test can run outside of the module
 }
 
 // cleanup removes the programs when the tests have run.

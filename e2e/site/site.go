@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -18,11 +19,13 @@ import (
 	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
-// Patience is how long a test waits for what must happen, on a machine that has
-// much else to do.
-const Patience = 4 * time.Minute
+// Patience is how long a test waits for what must happen, on a machine that does
+// nothing else; see package patience.
+const Patience = 2 * time.Minute
 
 // Site is one database with one cluster, and a git server.
 type Site struct {
@@ -99,7 +102,7 @@ func (s *Site) DeployTemplate(repo, workspace string, vars map[string]any) uuid.
 // Await waits until the query, which answers one boolean, says true.
 func (s *Site) Await(what, query string, args ...any) {
 	s.T.Helper()
-	limit := time.Now().Add(Patience)
+	limit := patience.Begin(Patience)
 	for {
 		var yes bool
 		if err := s.Conn.QueryRow(s.T.Context(), query, args...).Scan(&yes); err != nil {
@@ -108,7 +111,7 @@ func (s *Site) Await(what, query string, args ...any) {
 		if yes {
 			return
 		}
-		if time.Now().After(limit) {
+		if limit.Over() {
 			s.T.Fatalf("timed out waiting for %s", what)
 		}
 		<-time.After(20 * time.Millisecond) // between two looks
@@ -122,10 +125,32 @@ func (s *Site) AwaitEnd(id uuid.UUID) string {
 	return s.Status(s.T, id)
 }
 
-// AwaitLine waits until a provision's log has the text in one chunk.
+// AwaitLine waits until a provision's log says the text; see runlog.Says.
 func (s *Site) AwaitLine(id uuid.UUID, text string) {
 	s.T.Helper()
-	s.Await(fmt.Sprintf("the line %q", text), "SELECT EXISTS (SELECT FROM public.provision_logs WHERE provision_id = $1 AND log_chunk LIKE '%' || $2 || '%')", id, text)
+	limit := patience.Begin(Patience)
+	for !runlog.Says(s.Log(s.T, id), text) {
+		if limit.Over() {
+			s.T.Fatalf("timed out waiting for the line %q", text)
+		}
+		<-time.After(20 * time.Millisecond) // between two looks
+	}
+}
+
+// AwaitPrinted waits until what a provision's provisioners printed, without whitespace,
+// matches, and answers the match with its groups.
+func (s *Site) AwaitPrinted(id uuid.UUID, pattern *regexp.Regexp) []string {
+	s.T.Helper()
+	limit := patience.Begin(Patience)
+	for {
+		if match := pattern.FindStringSubmatch(runlog.Printed(s.Log(s.T, id))); match != nil {
+			return match
+		}
+		if limit.Over() {
+			s.T.Fatalf("timed out waiting for %s in:\n%s", pattern, s.Log(s.T, id))
+		}
+		<-time.After(20 * time.Millisecond) // between two looks
+	}
 }
 
 // Message is a provision's error message.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/managedstate"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // IdentityFile makes an identity for the agents of a cluster.
@@ -30,6 +31,13 @@ func (s *Site) IdentityFile() string {
 func (a *Agent) ManageState(identity string) {
 	a.Set("TENDRIL_STATE_DEFAULT", "managed")
 	a.Set("TENDRIL_IDENTITY_FILE", identity)
+}
+
+// AllowState has an agent carry out all operations, those on the state as well, for
+// somebody.
+func (a *Agent) AllowState(who trust.Person) {
+	a.Set("TENDRIL_POLICY_OPERATIONS", "plan,apply,destroy,refresh,unlock,state,inspect")
+	a.Set("TENDRIL_POLICY_REQUESTER_KEYS", who.Recipient()+","+who.SignerKey())
 }
 
 // Instance is one object of a state.

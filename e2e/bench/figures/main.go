@@ -30,6 +30,8 @@ type options struct {
 	before      string // the kept output of an earlier run
 	docs        string // a document to write the table into
 	write       string // a directory to write the charts into
+	some        bool   // only some benchmarks were asked for: say nothing of the others
+	floor       string // bounds to hold the figures to, instead of the tables
 }
 
 func main() {
@@ -39,6 +41,8 @@ func main() {
 	flag.StringVar(&o.before, "before", "", "add a column with the figures of an earlier run: its kept output")
 	flag.StringVar(&o.docs, "docs", "", "replace what stands between the markers of this document")
 	flag.StringVar(&o.write, "write", "", "write the charts into this directory")
+	flag.BoolVar(&o.some, "some", false, "say nothing of figures that were not measured")
+	flag.StringVar(&o.floor, "floor", "", "hold the figures to the bounds in this file, and fail beyond them")
 	flag.Parse()
 	if err := run(context.Background(), o, os.Stdin, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
@@ -55,13 +59,20 @@ func run(ctx context.Context, o options, stdin io.Reader, stdout, progress io.Wr
 	if err != nil {
 		return err
 	}
+	if o.floor != "" {
+		return o.check(now, stdout)
+	}
+	shown := groups
+	if o.some {
+		shown = those(groups, now)
+	}
 	var before *measured
 	if o.before != "" {
 		if before, err = readFile(o.before); err != nil {
 			return err
 		}
 	}
-	if _, err := fmt.Fprint(stdout, now.where(), "\n", tables(groups, now, before), "\nMissed or not measured:\n\n", missed(groups, now)); err != nil {
+	if _, err := fmt.Fprint(stdout, now.where(), "\n", tables(shown, now, before), "\nMissed or not measured:\n\n", missed(shown, now)); err != nil {
 		return err
 	}
 	for _, line := range now.malformed {
@@ -80,6 +91,38 @@ func run(ctx context.Context, o options, stdin io.Reader, stdout, progress io.Wr
 		return writeCharts(o.write, now, before)
 	}
 	return nil
+}
+
+// check holds what was measured to the floor.
+func (o options) check(now *measured, stdout io.Writer) error {
+	floor, err := readFloor(o.floor)
+	if err != nil {
+		return err
+	}
+	table, err := checkFloor(floor, now)
+	if _, failed := fmt.Fprint(stdout, table); failed != nil {
+		return failed
+	}
+	if len(now.failed) > 0 {
+		return fmt.Errorf("a benchmark failed: %s", strings.Join(now.failed, "; "))
+	}
+	return err
+}
+
+// those are the groups without what was not measured.
+func those(all []group, m *measured) (some []group) {
+	for _, g := range all {
+		kept := group{title: g.title}
+		for _, r := range g.rows {
+			if len(m.values(r.bench, r.metric)) > 0 {
+				kept.rows = append(kept.rows, r)
+			}
+		}
+		if len(kept.rows) > 0 {
+			some = append(some, kept)
+		}
+	}
+	return some
 }
 
 // measured reads what the options name. What comes by standard input is shown as
