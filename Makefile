@@ -48,6 +48,10 @@ $(IMAGES:%=image-%): image-%:
 test-images: ## Make what the tests build images from, on a machine that can pull none
 	@DOCKER='$(DOCKER)' scripts/test-images.sh $(TOOLS)
 
+# How long one package's tests may take: so much on an idle machine of two cores, and
+# more as this one is slower. It ends what hangs; tests have limits of their own.
+patience = $$(go run ./internal/testkit/patience/measure $(1))
+
 # Faults that are the same whichever way the queue is reached. make chaos QUEUE=https has them, too.
 NOT_OF_THE_QUEUE := TestLives|TestCancelAtAnyMoment|TestDiskFull|TestClock|TestGit|TestGateway|TestLargeRepository|TestNextVersion|TestReadOnly|TestSpoolTurns
 
@@ -63,25 +67,25 @@ test: deps ## Run every test, with the race detector, the faults over HTTPS too;
 
 .PHONY: test-direct
 test-direct:
-	@MAKEFLAGS= go test -race -timeout 20m $(TESTARGS) $(LONGEST) ./...
+	@MAKEFLAGS= go test -race -timeout $(call patience,30m) $(TESTARGS) $(LONGEST) ./...
 
 .PHONY: test-https
 test-https:
-	@MAKEFLAGS= TENDRIL_TEST_QUEUE=https go test -race -timeout 20m -skip '^($(NOT_OF_THE_QUEUE))' $(TESTARGS) ./e2e/chaos
+	@MAKEFLAGS= TENDRIL_TEST_QUEUE=https go test -race -timeout $(call patience,30m) -skip '^($(NOT_OF_THE_QUEUE))' $(TESTARGS) ./e2e/chaos
 
 .PHONY: screenshots
 screenshots: deps ## Keep a picture of each page of the console in dist/screenshots, in both themes and at two widths
-	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' go test -race -count=1 -timeout 20m $(TESTARGS) ./e2e/console
+	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' go test -race -count=1 -timeout $(call patience,30m) $(TESTARGS) ./e2e/console
 
 .PHONY: chaos
-chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https: by way of trellis serve
-	@RAPID_CHECKS=300 go test -race -count=1 -timeout 20m -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
-	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout 60m -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
+chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https: by way of trellis serve; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
+	@RAPID_CHECKS=300 go test -race -count=1 -timeout $(call patience,30m) -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
+	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: e2e-kube
 e2e-kube: deps ## Install the charts on a real Kubernetes API server; builds that first, once
 	@scripts/kube-deps.sh $(TOOLS)
-	@go test -race -tags kube -count=1 -timeout 20m $(TESTARGS) ./e2e/kube
+	@go test -race -tags kube -count=1 -timeout $(call patience,30m) $(TESTARGS) ./e2e/kube
 
 .PHONY: deps
 deps: ## Install what the tests need: PostgreSQL, git, Terraform, OpenTofu
@@ -108,7 +112,17 @@ fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
 bench: deps ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt
 	@mkdir -p dist
 	@go build -o dist/figures ./e2e/bench/figures
-	@{ dist/figures -environment; TENDRIL_BENCH_LOG_ROWS=$(if $(findstring Retention,$(BENCH)),10000000,1000000) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout 120m ./e2e/bench; } | tee dist/bench.txt | dist/figures
+	@{ dist/figures -environment; TENDRIL_BENCH_LOG_ROWS=$(if $(findstring Retention,$(BENCH)),10000000,1000000) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout $(call patience,120m) ./e2e/bench; } | tee dist/bench.txt | dist/figures $(if $(BENCH),-some)
+
+# What bench-check measures: the figures of e2e/bench/floor.txt.
+CHECKED_ALONE := ^Benchmark(ClaimLatency|AgentIdle)$$
+CHECKED_BELOW := ^Benchmark(Deploy|Fleet|LogThroughput|Claims)$$/^(warm|new|provisions=[18]|finished=1k)$$
+
+.PHONY: bench-check
+bench-check: deps ## Measure the figures that matter, a few minutes long, and fail below e2e/bench/floor.txt by more than the noise
+	@mkdir -p dist
+	@go build -o dist/figures ./e2e/bench/figures
+	@for bench in '$(CHECKED_ALONE)' '$(CHECKED_BELOW)'; do go test -run '^$$' -bench "$$bench" -benchtime 1x -count $(or $(COUNT),3) -timeout $(call patience,20m) ./e2e/bench; done | tee dist/bench-check.txt | dist/figures -floor e2e/bench/floor.txt
 
 .PHONY: bench-docs
 bench-docs: ## Write dist/bench.txt into docs/PERFORMANCE.md and its charts, beside the kept output BEFORE (none)
@@ -139,9 +153,16 @@ licenses: ## Check the licences of everything that is linked or bundled
 assets: ## Bundle the libraries of the console's pages anew (needs npm; the result is committed)
 	@cd internal/controlplane/console/vendored && npm ci --ignore-scripts --no-audit --no-fund --silent && node build.mjs
 
+# As internal/controlplane/instance has it.
+DATA_DIR := $(or $(TRELLIS_DATA_DIR),$(if $(filter 0,$(shell id -u)),/var/lib/tendril,$(or $(XDG_DATA_HOME),$(HOME)/.local/share)/tendril))
+
 .PHONY: clean
-clean: ## Remove what was built; .tendril (your data) stays
-	rm -rf bin dist .tools
+clean: ## Remove what was built and say what is kept: the tests' tools and the data of trellis up
+	@rm -rf bin dist .cache
+	@echo 'Removed bin, dist and .cache.'
+	@for kept in "the tests' tools, which take minutes to build:$(TOOLS)" 'the data of trellis up:$(DATA_DIR)'; do \
+	  dir=$${kept#*:}; [ ! -e "$$dir" ] || printf 'Kept %s: %s\n  Remove it: rm -rf %q\n' "$${kept%%:*}" "$$dir" "$$dir"; \
+	done
 
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION), once; this takes a few minutes" >&2

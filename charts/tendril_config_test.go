@@ -156,6 +156,7 @@ func TestAgentGetsWhatValuesSay(t *testing.T) {
 		{"policy.modules", got.Policy.Modules, "[**]"},
 		{"policy.hook", got.Policy.Hook, "[/bin/sh -c exit 0]"},
 		{"policy.hook_timeout", got.Policy.HookTimeout, "30s"},
+		{"policy.requester_keys", got.Policy.RequesterKeys, "[acme/**: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p]"},
 		{"policy.plain_sensitive", got.Policy.PlainSensitive, "true"},
 		{"state.default", got.State.Default, "managed"},
 		{"state.backend", got.State.Backend, "s3"},

@@ -23,6 +23,7 @@ policy:
   hook: [/bin/sh, -c, "exit 0"]
   hookTimeout: 30s
   plainSensitive: true
+  requesterKeys: ["acme/**: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"]
 state:
   default: managed
   backend: s3

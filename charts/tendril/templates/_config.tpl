@@ -69,6 +69,7 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
 {{- if $v.queue.allowHttp }}{{ $_ := set $queue "allow_http" true }}{{ end -}}
 {{- $policy := dict "repos" $v.policy.repos "approval" $v.policy.approval "hook_timeout" $v.policy.hookTimeout "plain_sensitive" $v.policy.plainSensitive -}}
 {{- with $v.policy.operations }}{{ $_ := set $policy "operations" . }}{{ end -}}
+{{- with $v.policy.requesterKeys }}{{ $_ := set $policy "requester_keys" . }}{{ end -}}
 {{- with $v.policy.modules }}{{ $_ := set $policy "modules" . }}{{ end -}}
 {{- with $v.policy.hook }}{{ $_ := set $policy "hook" . }}{{ end -}}
 {{- $git := dict -}}

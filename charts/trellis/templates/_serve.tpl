@@ -24,6 +24,8 @@
 {{- if .Values.tls.secretName }}
 - --tls-cert=/etc/trellis/tls/tls.crt
 - --tls-key=/etc/trellis/tls/tls.key
+{{- else }}
+- --allow-http
 {{- end }}
 {{- with .Values.apiKeySecret.name }}
 - --api-key-file=/etc/trellis/api/key
