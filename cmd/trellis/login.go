@@ -84,7 +84,7 @@ func (a *app) login(ctx context.Context, args []string, f loginFlags, out format
 		o.Org, o.CAFile = cmp.Or(o.Org, before.Org), cmp.Or(o.CAFile, before.CAFile)
 	}
 	if u.Scheme == "http" && !loopbackHost(u.Hostname()) {
-		a.say("Warning: %s is plain HTTP: whoever is on the way can read the token.", server)
+		a.say("Warning: %s is plain HTTP: anyone on the network between can read the token.", server)
 	}
 	if o.Token, err = a.tokenFor(ctx, o, f); err != nil {
 		return err

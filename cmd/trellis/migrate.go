@@ -94,7 +94,7 @@ func (a *app) migrate(ctx context.Context, acceptNewer bool, out format) error {
 		a.say("Only %s may run this; then migrate again:\n  %s;", l.RunAs, l.Statement)
 	}
 	for _, p := range broad {
-		a.say("The publication %q covers %s: Supabase's Realtime tells every subscriber when a row is deleted, whoever may read it. Name the tables instead (docs/SUPABASE.md).", p.Name, p.Covers)
+		a.say("The publication %q covers %s: when a row is deleted, Supabase's Realtime tells every subscriber, also those who may not read the row. Name the tables instead (docs/SUPABASE.md).", p.Name, p.Covers)
 	}
 	return err
 }

@@ -76,7 +76,7 @@ that is named with it.
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.Listen, "listen", devstack.DefaultListen, "address to listen on")
-	flags.StringVar(&o.MetricsListen, "metrics-listen", "", "address for /metrics, /healthz and /readyz, without TLS and for whoever reaches it, such as 127.0.0.1:9091; default: none")
+	flags.StringVar(&o.MetricsListen, "metrics-listen", "", "address for /metrics, /healthz and /readyz, without TLS or sign-in, such as 127.0.0.1:9091; default: none")
 	flags.StringVar(&o.CertFile, "tls-cert", "", "certificate with its chain, PEM; read again when it is renewed")
 	flags.StringVar(&o.KeyFile, "tls-key", "", "key of the certificate, PEM")
 	flags.BoolVar(&f.allowHTTP, "allow-http", false, "answer other machines over plain HTTP, for a proxy in front that speaks TLS: everyone between the two can read passwords and tokens")

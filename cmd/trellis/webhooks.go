@@ -19,7 +19,7 @@ import (
 func (a *app) webhooksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Have others told of what happens: add, try, see what was sent",
+		Short: "Send messages to other programs: add, test, list deliveries",
 		Args:  verb,
 	}
 	cmd.AddCommand(a.webhooksListCommand(), a.webhooksAddCommand(), a.webhooksRemoveCommand(), a.webhooksTestCommand(), a.webhooksDeliveriesCommand())
@@ -30,7 +30,7 @@ func (a *app) webhooksListCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List webhooks, and what each is told of",
+		Short:   "List webhooks and the events each one gets",
 		Example: `  trellis webhooks list`,
 		Args:    none,
 		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
@@ -101,7 +101,7 @@ file or from standard input ("-"), never from the command line.`,
 	flags := cmd.Flags()
 	flags.StringVar(&file, "url-file", "", `file with the URL to send to, "-" for standard input`)
 	flags.StringVar(&n.Kind, "kind", "", "generic (signed JSON) or slack")
-	flags.StringSliceVar(&n.Events, "event", nil, "what it is told of: awaiting_approval, success, failure, cancelled or drift (repeatable); default: the server's")
+	flags.StringSliceVar(&n.Events, "event", nil, "events to send: awaiting_approval, success, failure, cancelled or drift (repeatable); default: the server's")
 	flags.StringVar(&cluster, "cluster", "", "only what happens in this cluster")
 	flags.StringVar(&n.Workspace, "workspace", "", `only what happens in workspaces named like that, such as "acme/*"`)
 	addFormat(cmd, &out)

@@ -81,7 +81,7 @@ func (a *app) outputsCommand() *cobra.Command {
 		Use:   "outputs WORKSPACE|NUMBER",
 		Short: "Show the outputs of a workspace, or of one provision",
 		Long: `Shows the newest outputs of a workspace, or those of one provision, as NAME = JSON. A
-sensitive output is recorded sealed to the key of whoever deployed ("trellis keys"), if the
+sensitive output is recorded sealed to the key of the person who deployed ("trellis keys"), if the
 agent's policy.requester_keys name that key; --reveal opens those that are sealed to yours.
 -o json has the age message in the field "sealed".`,
 		Example: `  trellis outputs demo/hello

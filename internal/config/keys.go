@@ -74,7 +74,7 @@ func keys() []key {
 			about: "Certificates trusted for an https `queue.url` beside the system's.",
 			field: func(c *Config) any { return &c.Queue.CAFile }, check: func(c Config) bool { return c.Queue.CAFile == "" || pemFile(c.Queue.CAFile) }},
 		{name: "queue.allow_http", allowed: "true or false",
-			about: "Permit `http://` to other machines: whoever reads the traffic has the cluster's credential.",
+			about: "Permit `http://` to other machines: anyone who can read the traffic then has the cluster's credential.",
 			field: func(c *Config) any { return &c.Queue.AllowHTTP }},
 		{name: "queue.listen_url", allowed: listenURLs, hidden: true,
 			about: "A session connection for LISTEN, where `queue.url` goes through a transaction-mode pooler; `off` has the agent poll only.",

@@ -148,7 +148,7 @@ func (d *doctor) publications(context.Context) verdict {
 		return skipped("not looked at: the database is older than this program")
 	case len(d.standing.BroadPublications) > 0:
 		return warn("have the database's owner name the tables instead, as docs/SUPABASE.md says",
-			"%s: all tables are published, so Supabase's Realtime tells every subscriber when a row is deleted, whoever may read it", quoted(d.standing.BroadPublications))
+			"%s: all tables are published: when a row is deleted, Supabase's Realtime tells every subscriber, also those who may not read the row", quoted(d.standing.BroadPublications))
 	}
 	return ok("no publication of the database covers all tables")
 }

@@ -113,7 +113,7 @@ func fetch(ctx context.Context, o Options, into string, major int) (string, erro
 	sum := sha512.Sum512(archive)
 	if got, want := base64.StdEncoding.EncodeToString(sum[:]), b.sums[platform]; got != want {
 		return "", fmt.Errorf("%s is not the file that this version of trellis expects: its SHA-512 is %s and must be %s. "+
-			"It was not unpacked. The server or something on the way to it changed it: ask whoever runs %s", address, got, want, repository(o))
+			"It was not unpacked. The server or something on the way to it changed it: ask the operator of %s", address, got, want, repository(o))
 	}
 	final := filepath.Join(into, b.version)
 	if err := install(ctx, archive, final); err != nil {
