@@ -105,7 +105,7 @@ func TestWhatCountsAsLost(t *testing.T) {
 	b.hand.hold(ended.assignment.ClaimID, ended)
 	b.hand.hold(asked, nil)
 	h := newHeart(b, time.Second, nil)
-	if got := h.obey(queue.Pulse{Lost: []uuid.UUID{asked, working.assignment.ClaimID, ended.assignment.ClaimID, uuid.New()}}); got != 1 {
+	if got := h.obey(queue.Pulse{Lost: []uuid.UUID{asked, working.assignment.ClaimID, ended.assignment.ClaimID, uuid.New()}}, b.hand.held()); got != 1 {
 		t.Errorf("obey() = %d lost, want 1: the one that somebody works on", got)
 	}
 	if working.stopReason() != job.StopLost || ended.stopReason() != "" {

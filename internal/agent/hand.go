@@ -40,9 +40,14 @@ func (h *hand) release(claim uuid.UUID) {
 }
 
 func (h *hand) claims() []uuid.UUID {
+	return slices.Collect(maps.Keys(h.held()))
+}
+
+// held are the claims in hand, as they stand now, with their runs.
+func (h *hand) held() map[uuid.UUID]*run {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Collect(maps.Keys(h.runs))
+	return maps.Clone(h.runs)
 }
 
 // leftovers are the claims of earlier boots that are still in hand.

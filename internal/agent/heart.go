@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -115,7 +118,8 @@ func (s *settling) look(idle bool, now time.Time) {
 // beat sends one heartbeat and returns when the next one is due; false when
 // there is to be none.
 func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
-	claims := h.boot.hand.claims()
+	held := h.boot.hand.held()
+	claims := slices.Collect(maps.Keys(held))
 	pulse, err := h.boot.queue.Heartbeat(ctx, claims)
 	if ctx.Err() != nil {
 		return 0, false
@@ -128,7 +132,7 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	}
 	h.trouble.over()
 	h.retry.Reset()
-	observer.LeasesRenewed(max(len(claims)-len(pulse.Lost), 0), h.obey(pulse), 0)
+	observer.LeasesRenewed(max(len(claims)-len(pulse.Lost), 0), h.obey(pulse, held), 0)
 	observer.Beat(time.Now())
 	standing.Beat(h.interval)
 	h.boot.keys.renew(ctx, time.Now(), h.boot.queue.Register)
@@ -138,10 +142,11 @@ func (h *heart) beat(ctx context.Context) (time.Duration, bool) {
 	return jitter(h.interval), true
 }
 
-// obey does what the database has answered, and returns how many of the claims that
-// it calls lost were being worked on: others have ended meanwhile, or are of
-// questions that it has not seen yet.
-func (h *heart) obey(pulse queue.Pulse) (lost int) {
+// obey does what the database has answered to a heartbeat with the claims held, and
+// returns how many of those that it calls lost were being worked on. Others have ended
+// meanwhile, or were asked for when it was sent: one of these may have been given
+// while the answer was on its way, and is not lost.
+func (h *heart) obey(pulse queue.Pulse, held map[uuid.UUID]*run) (lost int) {
 	h.interval = advised(pulse.Heartbeat, h.interval)
 	if poll := advised(pulse.Poll, 0); poll > 0 {
 		select { // only the newest counts
@@ -156,7 +161,7 @@ func (h *heart) obey(pulse queue.Pulse) (lost int) {
 		}
 	}
 	for _, claim := range pulse.Lost {
-		if r := h.boot.hand.run(claim); r != nil && !r.ending.Load() {
+		if r := held[claim]; r != nil && !r.ending.Load() {
 			lost++
 			r.lost()
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -140,6 +141,40 @@ func TestHeartBeatsOftenWhileSomethingRunsUnwoken(t *testing.T) {
 				t.Errorf("heartbeats in 100 s with wakes %t and a run %t = %d, want %d to %d", c.wakes, c.runs, n, c.least, c.most)
 			}
 		})
+	}
+}
+
+// slowAnswer holds the answer to a heartbeat back: all of its claims are lost.
+type slowAnswer struct {
+	*idleQueue
+	asked, answer chan struct{}
+}
+
+func (q slowAnswer) Heartbeat(_ context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+	q.asked <- struct{}{}
+	<-q.answer
+	return queue.Pulse{Lost: claims}, nil
+}
+
+// A claim that was given while the answer to a heartbeat was on its way is not lost,
+// although the database did not know it when it answered; one that was worked on is.
+func TestAnswerFromBeforeTheClaim(t *testing.T) {
+	t.Parallel()
+	q := slowAnswer{newIdleQueue(), make(chan struct{}), make(chan struct{})}
+	b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), nil, q, nil, &keys{})
+	h := newHeart(b, 10*time.Second, func(error) {})
+	newer := newRun(b, provision.Assignment{ClaimID: uuid.New()})
+	older := newRun(b, provision.Assignment{ClaimID: uuid.New()})
+	b.hand.hold(newer.assignment.ClaimID, nil) // asked for
+	b.hand.hold(older.assignment.ClaimID, older)
+	var beat sync.WaitGroup
+	beat.Go(func() { h.beat(t.Context()) })
+	<-q.asked
+	b.hand.hold(newer.assignment.ClaimID, newer) // given
+	q.answer <- struct{}{}
+	beat.Wait()
+	if newer.stopReason() != "" || older.stopReason() != job.StopLost {
+		t.Errorf("stopped: %q and %q, want the older alone", newer.stopReason(), older.stopReason())
 	}
 }
 
