@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 const (
@@ -59,7 +60,7 @@ func (a *app) demo(cmd *cobra.Command, flags upFlags) (err error) {
 	stack, err := a.startStack(cmd.Context(), signals, flags, nil) // nothing is left behind, and so no key
 	var runtime instance.Runtime
 	if inUse, ok := errors.AsType[*devstack.InUseError](err); ok {
-		a.say("Using the instance that runs on %s (process %d).", a.dataDir, inUse.PID)
+		a.say("Using the instance that runs on %s (%s).", a.dataDir, inUse.Holder)
 		runtime, err = a.awaitRuntime(cmd.Context())
 	}
 	if err != nil {
@@ -101,7 +102,8 @@ func (a *app) throwaway(cmd *cobra.Command, flags *upFlags) (remove func() error
 	if err != nil {
 		return nil, err
 	}
-	if cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "" || given != "" || devstack.InUse(a.dataDir) {
+	_, running := dirlock.InUse(a.dataDir)
+	if cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "" || given != "" || running {
 		return func() error { return nil }, nil
 	}
 	dir, err := os.MkdirTemp("", "trellis-demo-")

@@ -148,6 +148,21 @@ func (l *Lock) Release() {
 	_ = l.file.Close()                             // nothing was written
 }
 
+// InUse reports whether a process has the lock of a directory, and which, as far as this
+// user may look.
+func InUse(dir string) (Holder, bool) {
+	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return Holder{}, false
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	if !errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return Holder{}, false
+	}
+	holder, _ := read(file) // without it the message is a little poorer
+	return holder, true
+}
+
 // Last is who took the lock of a directory last, whether they still have it or not. An
 // error says that the directory was never locked, or that the file cannot be read.
 func Last(dir string) (Holder, error) {

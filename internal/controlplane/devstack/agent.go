@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 const (
@@ -91,23 +91,16 @@ func (s *Stack) awaitBoot(ctx context.Context, before uuid.UUID) error {
 // awaitEarlierAgent waits for the agent of a Stack that was killed: it goes on
 // with what it had in hand, and has the agent's data directory until then.
 func (s *Stack) awaitEarlierAgent(ctx context.Context) error {
-	path := s.options.path("agent", "lock")
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for told := false; ; {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil // there was none; other trouble the agent itself explains
-		}
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-		_ = file.Close()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil // free, or not for us to tell
+		holder, inUse := dirlock.InUse(s.options.path("agent"))
+		if !inUse {
+			return nil // other trouble the agent itself explains
 		}
 		if !told {
 			told = true
-			pid, _ := os.ReadFile(path) // the message is poorer without
-			s.report.Note(fmt.Sprintf("An agent of an earlier start (process %s) is still finishing what it runs: waiting for it", strings.TrimSpace(string(pid))))
+			s.report.Note(fmt.Sprintf("An agent of an earlier start (%s) is still finishing what it runs: waiting for it", holder))
 		}
 		select {
 		case <-tick.C:

@@ -20,6 +20,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/sample"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 // Stack is everything, running. Whoever started it must call Stop, even when
@@ -28,7 +29,7 @@ type Stack struct {
 	options Options
 	report  Reporter
 
-	lock     *os.File
+	lock     *dirlock.Lock
 	listener net.Listener
 	local    net.Listener     // this machine's; the same as listener where that is
 	postgres *postgres.Server // nil with a database of the user's own
@@ -279,7 +280,7 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	s.background.Wait()
 	if s.lock != nil {
-		unlockDataDir(s.lock)
+		s.lock.Release()
 	}
 	return errors.Join(problems...)
 }

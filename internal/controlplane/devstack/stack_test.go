@@ -166,7 +166,7 @@ func TestOneStackADirectory(t *testing.T) {
 	s := start(t, o)
 	again, _ := options(t, o.DataDir)
 	_, err := Start(t.Context(), again)
-	if in, ok := errors.AsType[*InUseError](err); !ok || in.PID != os.Getpid() {
+	if in, ok := errors.AsType[*InUseError](err); !ok || in.Holder.PID != os.Getpid() {
 		t.Errorf("second Start() = %v, want an InUseError with our pid", err)
 	}
 	if r, err := instance.ReadRuntime(o.DataDir); err != nil || r != s.Runtime() {

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 const (
@@ -343,18 +345,6 @@ func WriteSecret(path string, content []byte) error {
 	return err
 }
 
-// lockFile takes a file's lock, which ends with the file's Close.
-func lockFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
 // Earlier returns the data directory that an earlier version left below the
 // current directory, "" where there is none or the default one is in use.
 func Earlier() string {
@@ -388,14 +378,14 @@ func MoveDataDir(from, to string) error {
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("move the data directory %s: %s is there already; use one of them with --data-dir", from, to)
 	}
-	lock, err := lockFile(filepath.Join(from, "lock"))
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return fmt.Errorf("move the data directory %s: trellis up runs on it; stop that first", from)
+	lock, err := dirlock.Take(from, dirlock.Self("trellis up"))
+	if inUse, ok := errors.AsType[*dirlock.InUseError](err); ok {
+		return fmt.Errorf("move the data directory %s: trellis up runs on it (%s); stop that first", from, inUse.Holder)
 	}
 	if err != nil {
 		return fmt.Errorf("move the data directory: %w", err)
 	}
-	defer func() { _ = lock.Close() }()
+	defer lock.Release()
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return fmt.Errorf("move the data directory: %w", err)
 	}

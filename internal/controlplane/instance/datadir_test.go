@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 // homes gives the test a home directory, and so a key, of its own.
@@ -149,16 +151,14 @@ func TestMoveDataDir(t *testing.T) {
 	}
 	put(t, from, "lock", "1\n", 0o600)
 	put(t, from, "token", "tnd_x\n", 0o600)
-	lock, err := lockFile(filepath.Join(from, "lock"))
+	lock, err := dirlock.Take(from, dirlock.Self("trellis up"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := MoveDataDir(from, to); err == nil || !strings.Contains(err.Error(), "stop that first") {
 		t.Errorf("MoveDataDir(one in use) = %v, want it refused", err)
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	lock.Release()
 	if err := errors.Join(MoveDataDir(from, to), CheckDataDir(to)); err != nil {
 		t.Errorf("MoveDataDir() = %v, want nil", err)
 	}

@@ -64,7 +64,7 @@ func TestHolderInAnotherProcessIsNamed(t *testing.T) {
 	dir := newDir(t)
 	parent, _ := startParent(t, dir)
 	_, err := Start(t.Context(), options(dir))
-	want := fmt.Sprintf("in use by process %d:", parent.Process.Pid)
+	want := fmt.Sprintf("in use by process %d on ", parent.Process.Pid)
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Start = %v, want it to contain %q", err, want)
 	}
@@ -121,7 +121,7 @@ func TestBackendsOfAKilledPostmaster(t *testing.T) {
 	if len(processesOf(s.data())) == 0 {
 		t.Fatal("no backend outlived its postmaster; this test tests nothing")
 	}
-	unlock(s.lock) // as when the parent dies too
+	s.lock.Release() // as when the parent dies too
 	execute(t, start(t, o), "TABLE kept")
 	if err := <-busy; err == nil {
 		t.Error("the busy query ended well")

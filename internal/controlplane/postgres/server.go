@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 const (
@@ -62,7 +64,7 @@ type Server struct {
 	account  *account
 	password string
 	sockets  string // the socket's directory
-	lock     *os.File
+	lock     *dirlock.Lock
 
 	process *os.Process
 	done    chan struct{}
@@ -75,7 +77,7 @@ type Server struct {
 
 // Start runs the server of o.DataDir, which it initialises when new, and
 // returns when the server answers. The context bounds the start only. A
-// directory that another Server holds is refused with an *InUseError.
+// directory that another Server holds is refused with a *dirlock.InUseError.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
@@ -88,9 +90,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := account.makeDataDir(dir); err != nil {
 		return nil, err
 	}
-	lock, err := acquire(dir)
+	lock, err := dirlock.Take(dir, dirlock.Self("PostgreSQL"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start PostgreSQL: %w; stop that one, or choose another data directory", err)
 	}
 	s := &Server{
 		dir: dir, account: account, lock: lock,
@@ -210,6 +212,6 @@ func (s *Server) ended(ctx context.Context, sig os.Signal, limit time.Duration) 
 func (s *Server) cleanUp() {
 	s.cleaned.Do(func() {
 		s.removeSocketDir()
-		unlock(s.lock)
+		s.lock.Release()
 	})
 }

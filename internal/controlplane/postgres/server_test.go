@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tendril-run/tendril/internal/dirlock"
 )
 
 func TestRestartKeepsDataAndURL(t *testing.T) {
@@ -112,8 +114,8 @@ func TestSecondStartNamesTheHolder(t *testing.T) {
 	if err == nil {
 		stop(t, second)
 	}
-	inUse, ok := errors.AsType[*InUseError](err)
-	if !ok || inUse.PID != os.Getpid() || inUse.Dir != o.DataDir {
+	inUse, ok := errors.AsType[*dirlock.InUseError](err)
+	if !ok || inUse.Holder.PID != os.Getpid() || inUse.Dir != o.DataDir {
 		t.Errorf("second Start = %v, want an InUseError with pid %d and %s", err, os.Getpid(), o.DataDir)
 	}
 	if got := query(t, first, "SELECT 'there'"); got != "there" {
@@ -135,7 +137,7 @@ func TestLongPath(t *testing.T) {
 	// As after a SIGKILL: the next start removes what the link points to.
 	_ = s.process.Kill()
 	<-s.Done()
-	unlock(s.lock)
+	s.lock.Release()
 	again := start(t, options(dir))
 	if exists(short) {
 		t.Errorf("%s, left behind, is still there after the next start", short)
