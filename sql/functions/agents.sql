@@ -126,7 +126,8 @@ END $$;
 -- since. In fewer steps: without claims there is nothing to renew, and reap() is called only
 -- when it has something to do. Claims are found by their ids alone.
 --
--- Locks: cluster (unless somebody else has), claims by id, agent; then as reap().
+-- Locks: cluster (unless somebody else has), claims by id, agent; then, as reap(), workspace,
+-- provision and claim, none that somebody else has locked.
 CREATE OR REPLACE FUNCTION public.agent_heartbeat(p_token_hash text, p_instance uuid, p_boot uuid, p_claims uuid[]) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

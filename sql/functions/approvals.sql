@@ -36,6 +36,8 @@ END $$;
 -- Ends the claim of a run whose plan a person must see first. The workspace is free of it, and
 -- reserved for this provision until that person has spoken. The plan waits as long as the
 -- cluster's policy says.
+--
+-- Locks: workspace, provision, claim.
 CREATE OR REPLACE FUNCTION tendril.await_approval(p_claim uuid, p_plan_digest text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -63,6 +65,8 @@ END $$;
 -- Lets a plan be applied (operator): the very one that the caller has seen, which its digest
 -- says. It goes before anything else queued in the workspace. Returns the status now. A repeat
 -- after a lost reply changes nothing. Only whom the cluster's policy lets, and in time.
+--
+-- Locks: cluster, workspace, provision, claim, agent.
 CREATE OR REPLACE FUNCTION public.approve_provision(p_provision uuid, p_plan_digest text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -108,6 +112,8 @@ END $$;
 
 -- Turns a plan down (operator): the provision is CANCELLED, and the workspace free for what is
 -- queued behind it. Returns the status now.
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION public.reject_provision(p_provision uuid, p_reason text DEFAULT '') RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -140,6 +146,8 @@ END $$;
 -- Cancels what is queued or awaits approval; asks the agent to stop what runs (operator).
 -- Returns the status now: CANCELLED, or PROCESSING with the request noted, or FAILED for a
 -- lost run that still holds its workspace. A success reported first wins.
+--
+-- Locks: workspace, provision, claim.
 CREATE OR REPLACE FUNCTION public.cancel_provision(p_provision uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -190,6 +198,8 @@ END $$;
 -- change: approval (never, destructive, always), approvers (operator, admin), four_eyes (true:
 -- who asked may not approve) and approval_expiry (such as "7 days"). Returns all of it as it
 -- is now. What awaits approval already keeps the time that it was given.
+--
+-- Locks: cluster.
 CREATE OR REPLACE FUNCTION public.set_cluster_policy(p_cluster uuid, p_policy jsonb) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

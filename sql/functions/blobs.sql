@@ -72,6 +72,8 @@ END $$;
 
 -- The claim under which an agent puts or gets something, locked. One that was lost and still
 -- holds its workspace may store the state that its run writes.
+--
+-- Locks: claim.
 CREATE OR REPLACE FUNCTION tendril.claim_for_blob(p_cluster uuid, p_claim uuid, p_also_held boolean) RETURNS tendril.claims
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -97,6 +99,8 @@ END $$;
 --   result  what a state operation has read, for who asked for it
 -- and p_digest, but for a plan, SHA-256 of all bytes. PT413 blob_too_large: this one is, for its
 -- kind. PT429 cluster_blobs_full, org_blobs_full: too much is stored already.
+--
+-- Locks: workspace, claim.
 CREATE OR REPLACE FUNCTION public.put_blob(p_token_hash text, p_claim_id uuid, p_kind text, p_number bigint, p_part int, p_parts int,
                                 p_digest text, p_meta jsonb, p_data text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
@@ -224,6 +228,8 @@ END $$;
 
 -- Answers a part of a blob that the claim may read: the plan of its provision, the workspace's
 -- state (p_number 0: the newest), and the upload that its snapshot names.
+--
+-- Locks: claim.
 CREATE OR REPLACE FUNCTION public.get_blob(p_token_hash text, p_claim_id uuid, p_kind text, p_number bigint, p_part int) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -330,6 +336,8 @@ END $$;
 -- Answers a part of what a state operation has read (operator, but what others have asked for
 -- is for an admin): parts, digest, meta and data in base64, which is sealed to the key that
 -- the snapshot names (requester_key).
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION public.fetch_result(p_provision uuid, p_part int DEFAULT 1) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

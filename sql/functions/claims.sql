@@ -146,6 +146,8 @@ BEGIN
 END $$;
 
 -- Ends a claim and frees what it had of its workspace, whose lock the caller holds.
+--
+-- Locks: workspace, claim.
 CREATE OR REPLACE FUNCTION tendril.end_claim(p_claim uuid, p_workspace uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

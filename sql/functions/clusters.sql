@@ -144,6 +144,8 @@ END $$;
 
 -- Has a cluster claim nothing more, or claim again when p_paused is false (admin). What runs
 -- goes on.
+--
+-- Locks: cluster.
 CREATE OR REPLACE FUNCTION public.pause_cluster(p_cluster uuid, p_paused boolean DEFAULT true, p_reason text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -179,6 +181,8 @@ AS $$ SELECT '^age1[02-9ac-hj-np-z]{58}$' $$;
 
 -- Sets the key that what is secret is sealed to (admin). NULL has the next agent that
 -- registers set its own.
+--
+-- Locks: cluster.
 CREATE OR REPLACE FUNCTION public.set_cluster_key(p_cluster uuid, p_age_public_key text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

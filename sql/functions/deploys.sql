@@ -5,6 +5,8 @@
 -- begin empty. The operation is checked, who asks for it, and what the snapshot has for it.
 -- What our own functions ask for once more is asked by whoever asked first. An inspection,
 -- which people ask for by inspect_template(), has a workspace of its own kind.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.accept_deploy() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -126,6 +128,8 @@ BEGIN
 END $$;
 
 -- An attempt that waits is put in its place by who makes it.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.queue_deploy() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -149,6 +153,8 @@ END $$;
 -- Asks for the same once more (operator), when it has ended: a new provision of the same
 -- snapshot, whose id is returned. While one such has not ended, that is the answer: two clicks
 -- are one deploy.
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION public.retry_provision(p_provision uuid) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -2,6 +2,8 @@
 
 -- Has a workspace looked at for drift every so often; null: never (operator). What has not
 -- been looked at for that long is due at once.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION public.set_drift_schedule(p_workspace uuid, p_every interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -31,6 +33,8 @@ END $$;
 -- Queues a refresh for one workspace, whose lock the caller holds: what was applied last, all
 -- of it, after everything else that is wanted. False: nothing exists there that could have
 -- drifted.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.queue_refresh(p_workspace public.workspaces) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -58,6 +62,8 @@ END $$;
 -- workspace in which something is queued, runs, is held, locked or reserved stays due until it
 -- is free. May be called at any time, by several at once: who comes second finds it done. One
 -- workspace that cannot be looked at does not keep the others from it.
+--
+-- Locks: cluster, workspace.
 CREATE OR REPLACE FUNCTION tendril.queue_drift(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -98,6 +98,8 @@ END $$;
 
 -- Locks an open invitation of that person, its organisation first. PT404
 -- invitation_not_found otherwise, the same for one that is somebody else's.
+--
+-- Locks: org.
 CREATE OR REPLACE FUNCTION tendril.lock_invitation(p_invitation uuid, p_user uuid) RETURNS public.invitations
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

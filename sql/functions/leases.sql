@@ -110,6 +110,8 @@ END $$;
 -- was read for each running claim, and so each claim was. Whoever reaps, an agent or a timer,
 -- also does what is due. Put off with the leases: people could not approve either while the
 -- database was away, and a clock that steps ahead may step back.
+--
+-- Locks: cluster, workspace, provision, claim, agent.
 CREATE OR REPLACE FUNCTION tendril.reap(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -146,6 +148,8 @@ END $$;
 -- Brings back what a clock that was ahead has left in the future, where it would keep the dead
 -- alive. What is locked belongs to somebody who stamps it right now. An attempt waits no
 -- longer because the clock was ahead.
+--
+-- Locks: cluster, workspace, claim, agent.
 CREATE OR REPLACE FUNCTION tendril.cut_future_stamps(p_now timestamptz, p_lease interval) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

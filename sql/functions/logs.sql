@@ -66,6 +66,8 @@ END $$;
 --
 -- The chunks come as three arrays of one length: to make JSON of them here and to take that
 -- apart again costs twice as much as to store them. NULL or empty arrays ask for the number.
+--
+-- Locks: claim.
 CREATE OR REPLACE FUNCTION public.append_provision_log(p_token_hash text, p_claim_id uuid, p_first_chunk bigint,
                                                        p_streams text[], p_texts text[], p_times timestamptz[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
@@ -147,6 +149,8 @@ END $$;
 
 -- append_provision_log() for callers that send JSON: p_chunks is a list of {"stream", "text",
 -- "at"}.
+--
+-- Locks: claim.
 CREATE OR REPLACE FUNCTION public.insert_provision_log(p_token_hash text, p_claim_id uuid, p_first_chunk bigint, p_chunks jsonb) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -2,6 +2,8 @@
 
 -- Refuses unless the caller is admin there. One answer for "there is none" and "not yours".
 -- The lock makes two admins who remove each other take turns.
+--
+-- Locks: org.
 CREATE OR REPLACE FUNCTION tendril.lock_org_for_admin(p_org uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -82,6 +84,8 @@ EXCEPTION
 END $$;
 
 -- Takes a member out (admin). False: there was none.
+--
+-- Locks: org.
 CREATE OR REPLACE FUNCTION public.remove_member(p_org uuid, p_user uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -159,6 +159,8 @@ END $$;
 -- last percent are shown at once; what is held back is shown with what comes next. What is
 -- being worked on is shown with the percentage, and as seldom; stages are recorded, and what a
 -- run finds in its workspace. The variables that a run has found; an inspection binds nothing.
+--
+-- Locks: workspace, provision, claim.
 CREATE OR REPLACE FUNCTION tendril.record_progress(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -319,6 +321,8 @@ END $$;
 
 -- What a success has put right. An apply of targets says nothing of the rest, and of the
 -- operations on a state only those that change it take its lock.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.clear_findings(p_provision public.provisions) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -344,6 +348,8 @@ BEGIN
 END $$;
 
 -- Notes what a run has found in its workspace, whose lock the caller holds.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.record_findings(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -174,6 +174,8 @@ END $$;
 
 -- Removes claims that ended before p_before, of runs that are over: p_limit at most. Looks at the
 -- claims of p_limit runs a call, in the order of their numbers, and goes on there.
+--
+-- Locks: claim.
 CREATE OR REPLACE FUNCTION tendril.expire_claims(p_before timestamptz, p_limit int) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -203,6 +205,8 @@ END $$;
 -- Removes agents that were not heard of since p_before and that nothing waits for: no
 -- workspace's state is on them, and no claim of theirs is open. Looks once an
 -- hour: an index would cost each heartbeat a write.
+--
+-- Locks: agent.
 CREATE OR REPLACE FUNCTION tendril.expire_agents(p_before timestamptz, p_limit int) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -219,6 +223,8 @@ END $$;
 
 -- The agents of a cluster, or of all, that were not heard of since p_before and that nothing
 -- waits for; locked, none that somebody else has locked.
+--
+-- Locks: agent.
 CREATE OR REPLACE FUNCTION tendril.idle_agents(p_before timestamptz, p_cluster uuid DEFAULT NULL) RETURNS SETOF public.agents
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -304,6 +310,8 @@ END $$;
 -- what nobody else has. p_older_than goes before the setting. A log that cannot be read (a
 -- broken block, say) is passed over for a day, with a warning that names it: else none that
 -- ended later would ever have its turn.
+--
+-- Locks: provision.
 CREATE OR REPLACE FUNCTION tendril.archive_logs(p_rows int DEFAULT 20000, p_older_than interval DEFAULT NULL, p_time interval DEFAULT '1 second',
   OUT logs int, OUT chunks bigint, OUT bytes bigint, OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
@@ -400,6 +408,8 @@ BEGIN
 END $$;
 
 -- Puts the rows of a log back as they were.
+--
+-- Locks: provision.
 CREATE OR REPLACE FUNCTION tendril.restore_log(p_provision uuid) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -422,6 +432,8 @@ END $$;
 -- Deletes logs that are older than tendril.settings.log_delete_after, at most p_limit of them
 -- and about 64 MiB; says how many. In the place of each stands one line that tells of it, and
 -- an event in the audit.
+--
+-- Locks: provision.
 CREATE OR REPLACE FUNCTION tendril.delete_logs(p_limit int DEFAULT 100) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

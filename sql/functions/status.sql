@@ -85,6 +85,8 @@ END $$;
 
 -- Ends a provision. Its claim, if it has one, and its workspace are the caller's business.
 -- What may pass is tried again.
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.end_provision(p_provision uuid, p_status text, p_code text, p_message text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -119,6 +121,8 @@ END $$;
 -- provision of its own, for ended is ended. The workspace is kept for it meanwhile: were
 -- something newer to run in between, the attempt would undo it. Whoever cannot wait cancels
 -- the attempt. The caller has the locks.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.try_again(p_provision uuid, p_code text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -158,6 +162,8 @@ END $$;
 
 -- Cancels the attempt that waits because of a run that was given up and reported after all
 -- what needs no other attempt.
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.drop_attempt(p_provision uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -176,6 +182,8 @@ END $$;
 
 -- The stages that a status is, whoever changes it; those of a run it tells itself. SECURITY
 -- DEFINER, for people insert provisions as themselves.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.follow_status() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

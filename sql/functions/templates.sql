@@ -2,6 +2,8 @@
 
 -- Puts a template into the organisation's catalogue, or changes what stands there under that
 -- name (admin).
+--
+-- Locks: org.
 CREATE OR REPLACE FUNCTION public.save_template(p_org uuid, p_name text, p_repo text, p_version text, p_path text DEFAULT '', p_description text DEFAULT '',
   p_approval text DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
@@ -37,6 +39,8 @@ END $$;
 
 -- Takes a template out of the catalogue (admin). What was deployed stays. False: there was
 -- none of that name.
+--
+-- Locks: org.
 CREATE OR REPLACE FUNCTION public.remove_template(p_org uuid, p_name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -99,6 +103,8 @@ END $$;
 
 -- Asks for an inspection of any version of any template (operator), again as well: one that no
 -- agent has come for begins anew, for another way there may be.
+--
+-- Locks: workspace, provision, claim.
 CREATE OR REPLACE FUNCTION public.inspect_template(p_org uuid, p_repo text, p_version text, p_path text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -229,6 +235,8 @@ END $$;
 
 -- Queues what trellis leaves to agents, or where there is no trellis; at most p_limit, and
 -- says how many. What nobody can look at now waits.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.hand_inspections(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

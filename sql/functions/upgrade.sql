@@ -4,6 +4,8 @@
 -- Brings rows of before to the canonical form. Nothing is lost where two rows become one or two
 -- workspaces want one name: both pins stand in the audit, and the second workspace, whose
 -- state is another, gets a number behind its name.
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.use_canonical_forms() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

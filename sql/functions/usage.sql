@@ -103,6 +103,8 @@ END $$;
 
 -- Refuses one more agent than a cluster may have, unless one can go that was not heard of for a
 -- day and that nothing waits for. The caller holds the cluster's lock. PT429 too_many_agents.
+--
+-- Locks: agent.
 CREATE OR REPLACE FUNCTION tendril.check_agents(p_cluster public.clusters) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

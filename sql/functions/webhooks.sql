@@ -189,6 +189,8 @@ END $$;
 -- Makes a webhook under an id that the caller chooses, for its URL is sealed with it.
 -- p_settings: name, kind, host, url (sealed, in base64), events, cluster_id, workspace,
 -- enabled.
+--
+-- Locks: org.
 CREATE OR REPLACE FUNCTION public.create_webhook(p_org uuid, p_webhook uuid, p_settings jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -2,6 +2,8 @@
 
 -- Chooses which provision a workspace runs next. The caller holds its lock. What the workspace
 -- is reserved for runs when it is due. Found by its id, however long the queue is.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.refresh_head(p_workspace uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -50,6 +52,8 @@ BEGIN
 END $$;
 
 -- The provision, if the caller has the role there, locked after its workspace.
+--
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.lock_provision_for(p_provision uuid, p_least text) RETURNS public.provisions
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -69,6 +73,8 @@ BEGIN
 END $$;
 
 -- Likewise the workspace. What is hidden is none.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.lock_workspace_for(p_workspace uuid, p_least text) RETURNS public.workspaces
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -87,6 +93,8 @@ END $$;
 
 -- Keeps a workspace from running anything until it is unlocked (operator). What runs there
 -- goes on; deploys are queued.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION public.lock_workspace(p_workspace uuid, p_reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -115,6 +123,8 @@ EXCEPTION
 END $$;
 
 -- Ends a person's lock: one's own (operator), or anybody's (admin).
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION public.unlock_workspace(p_workspace uuid, p_reason text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -145,6 +155,8 @@ END $$;
 -- that an agent keeps (admin). For an agent that will not come back. Should it come back all
 -- the same it is told to stop, and what it reports is recorded unless the workspace has been
 -- used since; the workspace is none of its business any more.
+--
+-- Locks: workspace, claim.
 CREATE OR REPLACE FUNCTION public.release_workspace(p_workspace uuid, p_reason text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -199,6 +211,8 @@ END $$;
 
 -- Binds a workspace to another template (admin): the next apply there destroys what that one
 -- does not know. A reason is needed.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION public.rebind_workspace(p_workspace uuid, p_repo text, p_reason text, p_path text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -229,6 +243,8 @@ END $$;
 
 -- A reservation ends with its provision, however that ends: by a function of ours or by
 -- somebody's hand. The time is over with the reservation.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.end_reservation() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -295,6 +311,8 @@ END $$;
 
 -- Notes what an agent says of a state that could not be stored. The caller holds the
 -- workspace's lock.
+--
+-- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.note_unsaved_state(p_claim tendril.claims, p_unsaved boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
