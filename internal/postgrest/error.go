@@ -11,9 +11,12 @@ const (
 	CodeBadBody        = "PGRST102" // the body is no JSON, or of another type
 	CodeNoSuchProfile  = "PGRST106" // a schema that is not served
 	CodeNotAcceptable  = "PGRST107" // no type that the client accepts
+	CodeBadRaise       = "PGRST121" // RAISE SQLSTATE 'PGRST' that is not understood
+	CodeBadPreference  = "PGRST122" // a preference that is not honoured, under handling=strict
 	CodeBadPath        = "PGRST125" // a path that leads nowhere
 	CodeNoRoot         = "PGRST126" // the API describes itself to nobody
 	CodeNoFunction     = "PGRST202" // no function of that name and arguments
+	CodeManyFunctions  = "PGRST203" // several functions of that name and arguments
 	CodeNoTable        = "PGRST205" // no table of that name
 )
 

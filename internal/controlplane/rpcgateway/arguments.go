@@ -25,8 +25,9 @@ const (
 )
 
 // arguments are the fields of a request's body, not yet read further. What is
-// JSON but no object has none: PostgREST has it so. The last of several of one
-// name counts, as in the database.
+// JSON but no object has none: PostgREST has it so. It takes the first object
+// of an array and ignores the others; here an array is refused unless it is empty. The
+// last of several values of one name counts, as in the database.
 func parseArguments(body []byte) (map[string]json.RawMessage, *refusal) {
 	if len(body) == 0 {
 		return nil, nil
@@ -37,7 +38,11 @@ func parseArguments(body []byte) (map[string]json.RawMessage, *refusal) {
 	if !utf8.Valid(body) || !json.Valid(body) {
 		return nil, badRequest(postgrest.CodeBadBody, "Empty or invalid json")
 	}
-	if body := bytes.TrimLeft(body, " \t\r\n"); body[0] != '{' {
+	const space = " \t\r\n"
+	switch body := bytes.TrimLeft(body, space); {
+	case body[0] == '[' && bytes.TrimLeft(body[1:], space)[0] != ']':
+		return nil, badRequest(postgrest.CodeBadBody, "The body is an array: arguments are the fields of one object")
+	case body[0] != '{':
 		return nil, nil
 	}
 	var fields map[string]json.RawMessage

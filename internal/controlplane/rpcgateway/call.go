@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -68,10 +69,15 @@ func openPool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// call runs a function in a transaction of its own. The answer is JSON, nil for
-// void. It waits for its turn among those of its address first. Whoever asks may have gone meanwhile: the call is finished all the same,
+// answered is what a function answered.
+type answered struct {
+	json json.RawMessage // nil: void
+	rows int             // how many; what is no set counts as one
+}
+
+// call runs a function in a transaction of its own. It waits for its turn among those of its address first. Whoever asks may have gone meanwhile: the call is finished all the same,
 // for to cut it would cost its connection.
-func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *function, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
+func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *function, fields map[string]json.RawMessage) (answered, *refusal) {
 	var given []argument
 	var values [][]byte
 	for _, a := range f.args {
@@ -81,25 +87,25 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 		}
 		value, no := a.value(raw)
 		if no != nil {
-			return nil, no
+			return answered{}, no
 		}
 		given, values = append(given, a), append(values, value)
 	}
 	acquiring, cancel := context.WithTimeout(ctx, acquireLimit)
 	defer cancel()
 	if turns.Acquire(acquiring, 1) != nil {
-		return nil, poolTimeout(acquiring.Err())
+		return answered{}, poolTimeout(acquiring.Err())
 	}
 	defer turns.Release(1)
 	conn, err := c.pool.Acquire(acquiring)
 	if err != nil {
-		return nil, c.noConnection(err)
+		return answered{}, c.noConnection(err)
 	}
 	defer conn.Release()
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), c.statementLimit+silentFor)
 	defer cancel()
 	answer, err := c.run(ctx, conn.Conn(), f.statement(given), values)
-	if pg, answered := errors.AsType[*pgconn.PgError](err); answered && pg.Code == readOnly {
+	if pg, refused := errors.AsType[*pgconn.PgError](err); refused && pg.Code == readOnly {
 		_ = conn.Conn().Close(ctx) // the pool makes another
 	}
 	return c.answer(f, answer, err)
@@ -109,10 +115,10 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 // third of a call. A pooler in transaction mode cannot have that: it says that
 // a name is taken, or unknown, before anything is done, and from then on
 // statements have none. default_query_exec_mode in the URL tells it beforehand.
-func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, values [][]byte) (json.RawMessage, error) {
+func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, values [][]byte) (answered, error) {
 	named := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && !c.unnamed.Load()
 	answer, err := run(ctx, conn, c.limits, statement, values, named)
-	if pg, answered := errors.AsType[*pgconn.PgError](err); named && answered && (pg.Code == "42P05" || pg.Code == "26000") {
+	if pg, refused := errors.AsType[*pgconn.PgError](err); named && refused && (pg.Code == "42P05" || pg.Code == "26000") {
 		c.unnamed.Store(true)
 		return run(ctx, conn, c.limits, statement, values, false)
 	}
@@ -121,7 +127,7 @@ func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, valu
 
 // run sends both statements at once. They are one transaction, for nothing but
 // their end is marked; that it was committed is known when both are read.
-func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte, named bool) (json.RawMessage, error) {
+func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte, named bool) (answered, error) {
 	batch := &pgconn.Batch{}
 	for _, one := range []struct {
 		sql    string
@@ -133,33 +139,38 @@ func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string,
 		}
 		prepared, err := conn.Prepare(ctx, one.sql, one.sql)
 		if err != nil {
-			return nil, err
+			return answered{}, err
 		}
 		batch.ExecPrepared(prepared.Name, one.values, nil, nil)
 	}
 	results, err := conn.PgConn().ExecBatch(ctx, batch).ReadAll()
 	if err != nil {
-		return nil, err
+		return answered{}, err
 	}
-	if rows := results[len(results)-1].Rows; len(rows) == 1 && len(rows[0]) == 1 {
-		return rows[0][0], nil
+	rows := results[len(results)-1].Rows
+	switch {
+	case len(rows) == 1 && len(rows[0]) == 1:
+		return answered{rows[0][0], 1}, nil
+	case len(rows) == 1 && len(rows[0]) == 2: // a set, and how many rows it has
+		count, err := strconv.Atoi(string(rows[0][1]))
+		return answered{rows[0][0], count}, err
 	}
-	return nil, errors.New("the call did not answer one value")
+	return answered{}, errors.New("the call did not answer one value")
 }
 
-func (c *caller) answer(f *function, answer json.RawMessage, err error) (json.RawMessage, *refusal) {
-	pg, answered := errors.AsType[*pgconn.PgError](err)
+func (c *caller) answer(f *function, answer answered, err error) (answered, *refusal) {
+	pg, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && f.void:
-		return nil, nil
-	case err == nil && answer == nil:
-		return json.RawMessage("null"), nil
+		return answered{nil, 1}, nil
+	case err == nil && answer.json == nil:
+		return answered{json.RawMessage("null"), 1}, nil
 	case err == nil:
 		return answer, nil
-	case answered:
-		return nil, refusedBy(pg)
+	case refused:
+		return answered{}, refusedBy(pg)
 	}
-	return nil, unavailable(postgrest.CodeLostConnection, "Database client error. Retrying the connection.", err)
+	return answered{}, unavailable(postgrest.CodeLostConnection, "Database client error. Retrying the connection.", err)
 }
 
 // noConnection tells apart that all are busy and that none can be made.

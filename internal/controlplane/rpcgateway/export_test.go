@@ -5,3 +5,6 @@ const (
 	AsAnon        = asAnon
 	ReadFunctions = readFunctions
 )
+
+// AgentFunctions are the functions that are served unless Options name others.
+var AgentFunctions = agentFunctions

@@ -59,8 +59,14 @@ func sqlRefusal(code, message, details, hint string) *refusal {
 	return r
 }
 
-// refusedBy is the database's own answer: no more of it than PostgREST tells.
+// refusedBy is the database's own answer: no more of it than PostgREST tells. A
+// function can set status, headers and body of PostgREST's answer by SQLSTATE PGRST;
+// here that is an error, since no function that is served does.
 func refusedBy(pg *pgconn.PgError) *refusal {
+	if pg.Code == "PGRST" {
+		return &refusal{status: http.StatusInternalServerError, body: postgrest.NewError(postgrest.CodeBadRaise,
+			"The function raised SQLSTATE PGRST, which this server does not take", "", "raise SQLSTATE PTxyz for the HTTP status xyz")}
+	}
 	return sqlRefusal(pg.Code, pg.Message, pg.Detail, pg.Hint)
 }
 
@@ -103,7 +109,21 @@ func noFunction(name string, given []string, nearest string) *refusal {
 	return notFound(called, searched+" or with a single unnamed json/jsonb parameter", nearest)
 }
 
-// noRawFunction is the same for a body of another type, which PostgREST takes
+// manyFunctions tells that several functions take the arguments, in PostgREST's words.
+func manyFunctions(fit []*function) *refusal {
+	described := make([]string, len(fit))
+	for i, f := range fit {
+		args := make([]string, len(f.args))
+		for j, a := range f.args {
+			args[j] = a.name + " => " + a.typ
+		}
+		described[i] = postgrest.Schema + "." + f.name + "(" + strings.Join(args, ", ") + ")"
+	}
+	return &refusal{status: http.StatusMultipleChoices, body: postgrest.NewError(postgrest.CodeManyFunctions,
+		"Could not choose the best candidate function between: "+strings.Join(described, ", "), "", "drop all of them but one, or give them parameters of different names")}
+}
+
+// noRawFunction is noFunction for a body of another type, which PostgREST takes
 // for a function's only argument.
 func noRawFunction(name, kind string) *refusal {
 	function := postgrest.Schema + "." + shortened(name)

@@ -42,6 +42,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 	if no := checkRequest(r, function); no != nil {
 		return name, no
 	}
+	preferred, no := preferencesOf(r.Header)
+	if no != nil {
+		return name, no
+	}
 	share, leave := g.shares.of(address)
 	defer leave()
 	body, done, no := g.readBody(w, r, share)
@@ -53,34 +57,35 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 	if no != nil {
 		return name, no
 	}
-	return name, g.answer(w, r, share, function, fields)
+	return name, g.answer(w, r, share, function, fields, preferred)
 }
 
 // answer calls the function and writes what it answers. While that is written
 // the call is over: who reads slowly holds nothing that others need.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, function string, fields map[string]json.RawMessage) *refusal {
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, function string, fields map[string]json.RawMessage, preferred preferences) *refusal {
 	answer, no := g.callInTurn(r, share, function, fields)
 	if no != nil {
 		return no
 	}
-	if answer == nil {
+	preferred.apply(w.Header(), answer.rows)
+	if answer.json == nil {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	w.Header().Set("Content-Type", postgrest.AnswerContentType)
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(answer) //nolint:gosec // JSON that the database wrote, of that media type; a client that is gone is not told
+	_, _ = w.Write(answer.json) //nolint:gosec // JSON that the database wrote, of that media type; a client that is gone is not told
 	return nil
 }
 
 // callInTurn is call within the bounds of calls at once.
-func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
+func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (answered, *refusal) {
 	if !share.calls.TryAcquire(1) {
-		return nil, sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
+		return answered{}, sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
 	}
 	defer share.calls.Release(1)
 	if !g.calls.TryAcquire(1) {
-		return nil, sqlRefusal("PT503", "too many calls at once", "busy", "try again")
+		return answered{}, sqlRefusal("PT503", "too many calls at once", "busy", "try again")
 	}
 	defer g.calls.Release(1)
 	answer, no := g.call(r, share, function, fields)
@@ -94,10 +99,10 @@ func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fie
 
 const undefinedFunction = "42883"
 
-func (g *Gateway) call(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (json.RawMessage, *refusal) {
+func (g *Gateway) call(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (answered, *refusal) {
 	f, no := g.catalogue.find(r.Context(), function, names(fields))
 	if no != nil {
-		return nil, no
+		return answered{}, no
 	}
 	return g.caller.call(r.Context(), share.conns, f, fields)
 }
@@ -118,7 +123,7 @@ func noPlace(path string) *refusal {
 	return no
 }
 
-// allowed is what a volatile function can be asked by; all of ours are.
+// allowed is what a function can be asked by here.
 const allowed = "OPTIONS,POST"
 
 func checkMethod(method, function string, known bool) *refusal {
@@ -136,7 +141,8 @@ func checkMethod(method, function string, known bool) *refusal {
 			return noFunction(function, nil, "")
 		}
 		// PostgREST calls in a read-only transaction then, with what is in the
-		// query: a token hash does not belong there.
+		// query, and refuses what changes something in these words. A token hash
+		// does not belong into a query, so what only reads is refused as well.
 		no.body = postgrest.NewError("25006", "cannot execute "+function+" in a read-only transaction", "", "use POST")
 	default:
 		no.body = postgrest.NewError(postgrest.CodeBadMethod, "Cannot use the "+shortened(method)+" method on RPC", "", "")
@@ -174,8 +180,8 @@ func checkRequest(r *http.Request, function string) *refusal {
 
 func acceptsJSON(accept string) bool {
 	for one := range strings.SplitSeq(accept, ",") {
-		kind, _, err := mime.ParseMediaType(one)
-		if err == nil && slices.Contains([]string{postgrest.ContentType, "application/*", "*/*"}, kind) {
+		kind, more, err := mime.ParseMediaType(one)
+		if err == nil && more["nulls"] == "" && slices.Contains([]string{postgrest.ContentType, "application/vnd.pgrst.array+json", "application/*", "*/*"}, kind) {
 			return true
 		}
 	}
