@@ -53,6 +53,8 @@ type setup struct {
 	StuckBeat, StuckPoll bool
 	// NoChild makes the children's program one that is not there.
 	NoChild bool
+	// SpoolBytes is not zero for an agent whose spool is on a disk of that size.
+	SpoolBytes int64
 }
 
 const setupEnv = "TENDRIL_TEST_SETUP"
@@ -72,6 +74,12 @@ func agentProcess() int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
+	}
+	if s.SpoolBytes > 0 {
+		if err := mountSpool(s.DataDir, s.SpoolBytes); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
 	}
 	command := []string{self}
 	if s.NoChild {
@@ -216,7 +224,13 @@ func startAgent(t *testing.T, s setup) *agentUnderTest {
 	a.cmd.Env = append(os.Environ(), roleEnv+"=agent", setupEnv+"="+string(encoded), noRaceSleep)
 	a.cmd.Stderr, a.cmd.Stdout = &a.log, &a.log
 	a.cmd.WaitDelay = 5 * time.Second
+	if s.SpoolBytes > 0 {
+		ownMounts(a.cmd)
+	}
 	if err := a.cmd.Start(); err != nil {
+		if s.SpoolBytes > 0 {
+			err = fmt.Errorf("%w. The test needs a mount namespace: run it as root, or allow users to make namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)", err)
+		}
 		t.Fatal(err)
 	}
 	go func() {

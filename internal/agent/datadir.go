@@ -90,11 +90,14 @@ func adviseOnDir(path string, err error) error {
 		return fmt.Errorf("%w. The agent runs as user %d, group %d: give %s to them, or mount a volume there that is theirs", err, os.Geteuid(), os.Getegid(), path)
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w. Mount a volume at %s that the agent can write, and keep it: what it holds is needed after a restart", err, path)
-	case errors.Is(err, unix.ENOSPC):
+	case diskFull(err):
 		return fmt.Errorf("%w. Make room on the disk of %s, or give it a larger volume", err, path)
 	}
 	return err
 }
+
+// diskFull reports whether an error says that the disk, or the user's part of it, is full.
+func diskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func (d *dataDir) path(names ...string) string {
 	return filepath.Join(append([]string{d.root}, names...)...)

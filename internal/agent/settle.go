@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -40,6 +41,12 @@ func (r *run) cannotStart(err error) {
 		return
 	}
 	r.log.Error("cannot start", "error", err)
+	if diskFull(err) {
+		r.end(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeSpoolFailed, ErrorMessage: fmt.Sprintf(
+			"The agent could not start the run: its disk is full. It tried to %v. Nothing was changed. Make room on the disk of %s on the agent's machine, or give it a larger volume, then retry.",
+			err, r.boot.dir.root)}})
+		return
+	}
 	r.end(failed("The agent could not start the run; nothing was changed. The agent's log has the details."))
 }
 

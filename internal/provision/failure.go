@@ -13,7 +13,7 @@ const (
 	CodeRejected       Code = "rejected"        // SQL: a person turned its plan down
 	CodeAgentDrained   Code = "agent_drained"   // the drain time ran out
 	CodeExecDied       Code = "exec_died"       // the child process died without a result
-	CodeSpoolFailed    Code = "spool_failed"    // the agent's disk did not take what the run printed
+	CodeSpoolFailed    Code = "spool_failed"    // the agent's disk had no room for the run's files, or for what it printed
 	CodeInternal       Code = "internal"        // a defect or an exhausted machine, not the user's doing
 
 	CodeCancelled   Code = "cancelled"

@@ -16,7 +16,7 @@ var nextSteps = map[provision.Code]nextStep{
 	provision.CodeRejected:       {"The plan was rejected", "Nothing was changed. Change what was objected to, and deploy again."},
 	provision.CodeAgentDrained:   {"The agent was shut down", "It waited as long as it may, then stopped the run. Plan again when an agent is back; a longer drain time (run.drain_timeout) lets long runs finish."},
 	provision.CodeExecDied:       {"The run's process died", "Often it was out of memory: see the agent's log and the machine's. Then retry."},
-	provision.CodeSpoolFailed:    {"The agent's disk is full or broken", "Make room in the agent's data directory, then retry. Lines of this log are missing."},
+	provision.CodeSpoolFailed:    {"The agent's disk is full or broken", "Make room in the agent's data directory, then retry. Lines of this log may be missing."},
 	provision.CodeInternal:       {"Something went wrong that is not of your doing", "Retry once. If it fails again, give the message and the agent's log to who runs Tendril."},
 
 	provision.CodeCancelled:   {"Cancelled", "If apply had begun, some of it is done: plan again to see what is left."},
