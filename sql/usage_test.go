@@ -26,6 +26,7 @@ func (w *world) beside(t *testing.T) *agent {
 func (w *world) countAnew(t *testing.T) {
 	t.Helper()
 	mustExec(t, w.conn, "UPDATE tendril.cluster_usage SET measured_at = '-infinity'")
+	mustExec(t, w.conn, "UPDATE tendril.expiry SET began_at = '-infinity' WHERE name = 'log_usage'")
 }
 
 // wantBound fails the test unless a refusal says which setting it is about and what
@@ -266,7 +267,7 @@ func TestUsageIsTold(t *testing.T) {
 		t.Fatalf("clusters = %+v, want the one that is full", s.Clusters)
 	}
 	got := one[string](t, w.conn, "SELECT (tendril.statistics() -> 'clusters' -> 0 -> 'usage')::text")
-	if want := `{"pins": 0.0000, "blobs": 1.0000, "agents": 0.1000, "org_blobs": 0.5000, "inspections": 0.0000}`; got != want {
+	if want := `{"logs": 0.0000, "pins": 0.0000, "blobs": 1.0000, "agents": 0.1000, "org_logs": 0.0000, "org_blobs": 0.5000, "inspections": 0.0000}`; got != want {
 		t.Errorf("usage = %s, want %s", got, want)
 	}
 }

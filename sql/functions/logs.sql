@@ -15,8 +15,8 @@ DECLARE
 BEGIN
   SELECT next_seq, notified_at, bytes, cut, archived INTO v_head FROM tendril.log_heads WHERE provision_id = p_provision FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    INSERT INTO tendril.log_heads (provision_id, org_id)
-    SELECT id, org_id FROM public.provisions WHERE id = p_provision
+    INSERT INTO tendril.log_heads (provision_id, org_id, cluster_id)
+    SELECT id, org_id, cluster_id FROM public.provisions WHERE id = p_provision
     ON CONFLICT (provision_id) DO NOTHING;
     -- It may have ended without a line. Whether or not: who archives it just now has
     -- that row, and we wait, or finds it locked.
@@ -40,15 +40,15 @@ BEGIN
   RETURN v_head.next_seq;
 END $$;
 
--- Appends one line that the database itself has to say; up to 2 MiB beyond a log's limit, for
--- some of them an agent can cause as often as it likes.
+-- Appends one line that the database itself has to say; up to 2 MiB beyond a log's limit, or
+-- beyond where it was cut, for some of them an agent can cause as often as it likes.
 CREATE OR REPLACE FUNCTION tendril.system_line(p_provision uuid, p_text text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   c_beyond CONSTANT bigint := 2097152;
 BEGIN
-  IF (SELECT h.bytes FROM tendril.log_heads h WHERE h.provision_id = p_provision) > (SELECT log_limit FROM tendril.settings) + c_beyond THEN
+  IF (SELECT h.bytes > coalesce(h.cut_at, s.log_limit) + c_beyond FROM tendril.log_heads h, tendril.settings s WHERE h.provision_id = p_provision) THEN
     RETURN;
   END IF;
   INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
@@ -59,9 +59,9 @@ END $$;
 -- Stores chunks p_first_chunk, p_first_chunk + 1, … of a claim and returns the number expected
 -- next. Numbers below that are there already and are ignored; above it there is a gap, and
 -- nothing is stored. A claim that holds its workspace may add lines however late, for its
--- result, which ends the hold, comes after them. A log that has reached its limit takes no
--- more text. Then, too, the chunks count as stored: the run goes on, and its end is told after
--- them. A short line counts as 16 bytes, for its row takes more than that. A time that is more
+-- result, which ends the hold, comes after them. A log that has reached its limit, or whose
+-- cluster or organisation has (tendril.logs_full()), takes no more text. Then, too, the chunks
+-- count as stored: the run goes on, and its end is told after them. A short line counts as 16 bytes, for its row takes more than that. A time that is more
 -- than a day from the database's is replaced by that, and one line of the log says so.
 --
 -- The chunks come as three arrays of one length: to make JSON of them here and to take that
@@ -129,7 +129,11 @@ BEGIN
     PERFORM tendril.system_line(v_claim.provision_id,
       format('The agent''s clock differs from the database''s by more than a day (it says %s). Lines have the database''s time.', v_odd));
   END IF;
-  v_seq := tendril.take_seq(v_claim.provision_id, (v_count - v_skip)::int, v_weight, p_within => true);
+  IF tendril.logs_full(v_cluster.id) IS NULL THEN
+    v_seq := tendril.take_seq(v_claim.provision_id, (v_count - v_skip)::int, v_weight, p_within => true);
+  ELSE
+    PERFORM tendril.take_seq(v_claim.provision_id, 0, 0); -- for the lock
+  END IF;
   IF v_seq IS NULL THEN
     PERFORM tendril.store_beyond_limit(v_claim, v_cluster.org_id, p_streams, p_texts, p_times, v_skip);
   ELSE
@@ -177,39 +181,55 @@ EXCEPTION
     PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', left(SQLERRM, 500)));
 END $$;
 
--- What of a log is kept once its limit is reached: the database's and the agent's own words,
--- SYSTEM lines, for another MiB. The rest is passed over, and one line says so. The agent is
--- not told: it could do nothing but ask again.
+-- What of a log is kept once its limit is reached, or that of its cluster or organisation: the
+-- database's and the agent's own words, SYSTEM lines, for another MiB. The rest is passed over,
+-- and one line says so; it stays cut when there is room again. The agent is not told: it could
+-- do nothing but ask again.
 CREATE OR REPLACE FUNCTION tendril.store_beyond_limit(p_claim tendril.claims, p_org uuid, p_streams text[], p_texts text[], p_times timestamptz[], p_skip bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   v_stored bigint;
   v_cut    boolean;
+  v_cut_at bigint;
   v_limit  bigint := (SELECT log_limit FROM tendril.settings);
+  v_full   text := tendril.logs_full(p_claim.cluster_id);
   v_chunk  record;
   v_weight int;
 BEGIN
   -- take_seq() has locked it.
-  SELECT bytes, cut INTO STRICT v_stored, v_cut FROM tendril.log_heads WHERE provision_id = p_claim.provision_id;
+  SELECT bytes, cut, least(cut_at, v_limit) INTO STRICT v_stored, v_cut, v_cut_at FROM tendril.log_heads WHERE provision_id = p_claim.provision_id;
   FOR v_chunk IN
     SELECT c.stream, c.text, c.at
     FROM unnest(p_streams, p_texts, p_times) WITH ORDINALITY AS c (stream, text, at, n)
     WHERE c.n > p_skip ORDER BY c.n
   LOOP
     v_weight := greatest(octet_length(v_chunk.text), 16);
-    IF (CASE v_chunk.stream WHEN 'SYSTEM' THEN v_stored + v_weight <= v_limit + 1048576
+    IF NOT v_cut AND v_full IS NOT NULL THEN
+      PERFORM tendril.cut_log(p_claim.provision_id, v_full);
+      v_cut := true;
+      v_cut_at := least(v_stored, v_limit);
+    END IF;
+    IF (CASE v_chunk.stream WHEN 'SYSTEM' THEN v_stored + v_weight <= coalesce(v_cut_at, v_limit) + 1048576
                             ELSE NOT v_cut AND v_stored + v_weight <= v_limit END) THEN
       INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
       VALUES (p_claim.provision_id, tendril.take_seq(p_claim.provision_id, 1, v_weight), p_org, v_chunk.stream, v_chunk.text, tendril.plausible_time(v_chunk.at, clock_timestamp()));
       v_stored := v_stored + v_weight;
     ELSIF NOT v_cut THEN
-      PERFORM tendril.system_line(p_claim.provision_id, format(
-        'This log has reached %s, the most that the database keeps of one (tendril.settings.log_limit). What is printed from here on is left out.', pg_size_pretty(v_limit)));
-      UPDATE tendril.log_heads SET cut = true WHERE provision_id = p_claim.provision_id;
+      PERFORM tendril.cut_log(p_claim.provision_id, format(
+        'This log has reached %s, the most that the database keeps of one (tendril.settings.log_limit).', pg_size_pretty(v_limit)));
       v_cut := true;
     END IF;
   END LOOP;
+END $$;
+
+-- Ends what a log takes of a run's output, and says why. The caller has locked its head.
+CREATE OR REPLACE FUNCTION tendril.cut_log(p_provision uuid, p_why text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE tendril.log_heads SET cut = true, cut_at = bytes WHERE provision_id = p_provision;
+  PERFORM tendril.system_line(p_provision, p_why || ' What is printed from here on is left out.');
 END $$;
 
 -- Rows of a log after p_after, in order: at most p_limit, and about p_bytes of text. Only none

@@ -9,6 +9,9 @@
 --   pin_limit      at each new one             a few at once
 --   inspection_limit  at each new one          a few at once
 --   event_limit, log_limit, resource_limit     one report or call
+--   cluster_log_limit, org_log_limit  every 5 minutes   what is stored in 5 minutes, and the MiB
+--                                              of SYSTEM lines of each run; nothing is refused:
+--                                              logs are cut, and say so
 --
 -- A claim stores one plan, one result and two states at most (the newest, and one that is on
 -- its way), each of the size that tendril.most_parts() says.
@@ -25,7 +28,7 @@ END $$;
 -- Counts what clusters use, those first that were counted longest ago; not those of the last
 -- five minutes. Says how many it has counted. Called by timers, for metrics.
 --
--- Locks: cluster_usage, none that somebody else has locked.
+-- Locks: expiry, cluster_usage, none that somebody else has locked.
 CREATE OR REPLACE FUNCTION tendril.measure_usage(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -33,10 +36,58 @@ DECLARE
   v_cluster uuid;
   v_count   int := 0;
 BEGIN
+  PERFORM tendril.measure_logs();
   FOR v_cluster IN SELECT u.cluster_id FROM tendril.cluster_usage u WHERE u.measured_at < clock_timestamp() - interval '5 minutes' ORDER BY u.measured_at LIMIT p_limit LOOP
     v_count := v_count + tendril.measure_cluster(v_cluster);
   END LOOP;
   RETURN v_count;
+END $$;
+
+-- Counts the text of all logs, every five minutes; between, and while somebody else does, it
+-- does nothing. One pass over tendril.log_heads: an index with the bytes, or a counter for each
+-- cluster, would cost every line that is stored.
+--
+-- Locks: expiry, cluster_usage, none that somebody else has locked.
+CREATE OR REPLACE FUNCTION tendril.measure_logs() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM FROM tendril.expiry e WHERE e.name = 'log_usage' AND e.began_at NOT BETWEEN clock_timestamp() - interval '5 minutes' AND clock_timestamp()
+  FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  UPDATE tendril.expiry SET began_at = clock_timestamp() WHERE name = 'log_usage';
+  WITH stored AS MATERIALIZED (
+    SELECT h.org_id, h.cluster_id, sum(h.bytes)::bigint AS bytes FROM tendril.log_heads h GROUP BY 1, 2
+  ), counted AS (
+    SELECT u.cluster_id, coalesce((SELECT s.bytes FROM stored s WHERE s.cluster_id = u.cluster_id), 0) AS bytes, coalesce(o.bytes, 0) AS org_bytes
+    FROM tendril.cluster_usage u LEFT JOIN (SELECT s.org_id, sum(s.bytes)::bigint AS bytes FROM stored s GROUP BY 1) o ON o.org_id = u.org_id
+  ), changed AS MATERIALIZED (
+    SELECT u.cluster_id, c.bytes, c.org_bytes FROM tendril.cluster_usage u JOIN counted c ON c.cluster_id = u.cluster_id
+    WHERE (u.log_bytes, u.org_log_bytes) IS DISTINCT FROM (c.bytes, c.org_bytes) FOR NO KEY UPDATE OF u SKIP LOCKED
+  )
+  UPDATE tendril.cluster_usage u SET log_bytes = c.bytes, org_log_bytes = c.org_bytes FROM changed c WHERE u.cluster_id = c.cluster_id;
+END $$;
+
+-- Says in a sentence, for a log, that a cluster's logs have reached what they, or those of its
+-- organisation, may take; NULL while there is room. Where the organisation's clusters have
+-- filled it together, each may go on to its equal share. Called for each call with lines.
+CREATE OR REPLACE FUNCTION tendril.logs_full(p_cluster uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_u record;
+BEGIN
+  SELECT u.org_id, u.log_bytes, u.org_log_bytes, s.cluster_log_limit, s.org_log_limit INTO v_u
+  FROM tendril.cluster_usage u, tendril.settings s WHERE u.cluster_id = p_cluster;
+  IF v_u.log_bytes >= v_u.cluster_log_limit THEN
+    RETURN format('The logs of this cluster have reached %s, the most that the database keeps of them (tendril.settings.cluster_log_limit).', pg_size_pretty(v_u.cluster_log_limit));
+  ELSIF v_u.org_log_bytes >= v_u.org_log_limit
+    AND v_u.log_bytes >= v_u.org_log_limit / (SELECT count(*) FROM tendril.cluster_usage o WHERE o.org_id = v_u.org_id) THEN
+    RETURN format('The logs of this organisation have reached %s, the most that the database keeps of them (tendril.settings.org_log_limit).', pg_size_pretty(v_u.org_log_limit));
+  END IF;
+  RETURN NULL;
 END $$;
 
 -- Counts what one cluster uses. 0: somebody else does just now.
@@ -127,5 +178,6 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT jsonb_build_object('agents', round(p_usage.agents::numeric / p_most.agent_limit, 4), 'blobs', round(p_usage.blob_bytes::numeric / p_most.cluster_blob_limit, 4),
     'org_blobs', round(p_org_bytes / p_most.org_blob_limit, 4), 'pins', round(p_usage.pins::numeric / p_most.pin_limit, 4),
-    'inspections', round(p_usage.inspections::numeric / p_most.inspection_limit, 4))
+    'inspections', round(p_usage.inspections::numeric / p_most.inspection_limit, 4),
+    'logs', round(p_usage.log_bytes::numeric / p_most.cluster_log_limit, 4), 'org_logs', round(p_usage.org_log_bytes::numeric / p_most.org_log_limit, 4))
 $$;

@@ -21,7 +21,7 @@ var (
 	slots          = describe("trellis_slots", "Slots of the agents that are online, by cluster.", "cluster_id")
 	agents         = describe("trellis_agents", "Agents by cluster and state: online, stale (not heard of for half a minute), or offline (for 5 minutes; after a day it counts no more).", "cluster_id", "state")
 	paused         = describe("trellis_cluster_paused", "1 for a cluster that somebody has paused.", "cluster_id")
-	usage          = describe("trellis_usage_ratio", "How much of a bound a cluster uses, counted every five minutes; at 1 more is refused. org_blobs and inspections are those of its whole organisation.", "cluster_id", "bound")
+	usage          = describe("trellis_usage_ratio", "How much of a bound a cluster uses, counted every five minutes; at 1 more is refused, or left out of logs. org_blobs, org_logs and inspections are those of its whole organisation.", "cluster_id", "bound")
 	omitted        = describe("trellis_clusters_omitted", "Clusters that are left out of the metrics by cluster, for there are too many.")
 	provisions     = describe("trellis_provisions", "Provisions that are not over, by status.", "status")
 	overdue        = describe("trellis_leases_overdue", "Leases that ran out more than a minute ago and that nobody has ended.")
