@@ -40,7 +40,8 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Deploy(t, "a")
-	if a, err := q.Claim(t.Context(), uuid.New()); err != nil || a == nil {
+	claim := uuid.New()
+	if a, err := q.Claim(t.Context(), claim); err != nil || a == nil {
 		t.Fatalf("Claim() = %v, %v, want an assignment", a, err)
 	}
 	for _, workspace := range []string{"a", "b", "c"} {
@@ -79,9 +80,12 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 		"trellis_live_listening 1", "trellis_viewers 0", `trellis_database_connections_max{pool="agents"} 14`, `trellis_build_info{version="test"} 1`,
 	}
 	var text string
-	eventually(t, said, func() bool { // the hub listens a moment after the start
+	eventually(t, said, func() bool { // the hub listens a moment after the start, and a slow one makes the agent stale
+		if _, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil {
+			t.Fatal(err)
+		}
 		_, text = get(t, client, monitor+"/metrics")
-		return len(lacks(text, "trellis_live_listening 1")) == 0
+		return len(lacks(text, "trellis_live_listening 1", state("online")+" 1")) == 0
 	})
 	if missing := lacks(text, append(ofDatabase, ofProcess...)...); len(missing) > 0 {
 		t.Errorf("the scrape lacks\n%s\nit is\n%s", strings.Join(missing, "\n"), ours(text))
