@@ -63,7 +63,7 @@ you, or --yes for the plan as it is now.`,
 			}
 			if follow {
 				a.say("The plan of provision %d is approved.", p.Number)
-				return a.followToEnd(ctx, s, cmd, p.ID, p.Number, out)
+				return a.followToEnd(ctx, s, cmd, p.ID, p.Number, out, false)
 			}
 			return a.print("The plan of provision %d is approved and will be applied. Watch it: %s", p.Number, a.hint(cmd, fmt.Sprintf("logs %d --follow", p.Number)))
 		}),

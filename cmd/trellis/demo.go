@@ -133,9 +133,9 @@ func (a *app) deployHello(ctx context.Context, cmd *cobra.Command, s *client.Cli
 	}
 	a.say("\nProvision %d: hello on workspace %s\n", queued.Number, queued.Workspace)
 	if !own {
-		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, "text")
+		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, "text", false)
 	}
-	p, err := a.follow(ctx, s, queued.ID, "text")
+	p, err := a.follow(ctx, s, queued.ID, "text", false)
 	if err != nil && ctx.Err() != nil {
 		a.say("Interrupted: cancelling provision %d.", queued.Number)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)

@@ -112,7 +112,7 @@ func (a *app) tellQueued(ctx context.Context, s *client.Client, cmd *cobra.Comma
 		return a.printJSON(queued)
 	case follow:
 		a.say("Provision %d is queued for workspace %s.", queued.Number, queued.Workspace)
-		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out)
+		return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out, false)
 	}
 	number := fmt.Sprint(queued.Number)
 	return a.print("Provision %s is queued for workspace %s (id %s).\n\nWatch it:  %s\nLook:      %s\nStop it:   %s", number, queued.Workspace, queued.ID,

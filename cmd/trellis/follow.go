@@ -23,6 +23,8 @@ type follower struct {
 	app    *app
 	screen *screen
 	told   string // the reason for waiting that was told last
+	late   bool   // what a lost agent still delivers is waited for
+	lost   bool   // it was told that it is
 	json   bool   // rows are wanted as such
 }
 
@@ -36,10 +38,12 @@ func (a *app) newFollower(out format) *follower {
 }
 
 // follow shows a provision's log until its end, or until it awaits approval, and
-// returns how it stands then. When ctx ends first the error is its.
-func (a *app) follow(ctx context.Context, s *client.Client, id uuid.UUID, out format) (ended store.Provision, err error) {
+// returns how it stands then. When ctx ends first the error is its. late: also what
+// a lost agent still delivers.
+func (a *app) follow(ctx context.Context, s *client.Client, id uuid.UUID, out format, late bool) (ended store.Provision, err error) {
 	f := a.newFollower(out)
-	ended, err = s.Follow(ctx, id, client.Follower{Line: f.line, Stands: f.progress})
+	f.late = late
+	ended, err = s.Follow(ctx, id, client.Follower{Line: f.line, Stands: f.progress, Late: late})
 	return ended, errors.Join(err, f.screen.close())
 }
 
@@ -74,6 +78,10 @@ func (f *follower) line(row store.LogRow) error {
 // is told, once.
 func (f *follower) progress(p store.Provision) error {
 	if p.Status.EndsRun() {
+		if f.late && !f.lost && client.Lost(p) {
+			f.lost = true
+			f.app.say("The agent of provision %d was lost. Lines that it still delivers are shown here. Ctrl-C stops following.", p.Number)
+		}
 		return f.screen.show("")
 	}
 	// By the reason: messages change with what they tell of.
@@ -117,8 +125,12 @@ func statusLine(p store.Provision) string {
 }
 
 // followToEnd follows, tells how it ended and returns that as an exit code.
-func (a *app) followToEnd(ctx context.Context, s *client.Client, cmd *cobra.Command, id uuid.UUID, number int64, out format) error {
-	p, err := a.follow(ctx, s, id, out)
+func (a *app) followToEnd(ctx context.Context, s *client.Client, cmd *cobra.Command, id uuid.UUID, number int64, out format, late bool) error {
+	p, err := a.follow(ctx, s, id, out, late)
+	if err != nil && ctx.Err() != nil && client.Lost(p) {
+		a.say("Stopped following. Provision %d has failed for now: its agent was lost, and may still report another result.", number)
+		return outcome(exitInterrupted)
+	}
 	if err != nil && ctx.Err() != nil {
 		a.say("Stopped following; provision %d goes on. Stop it with: %s", number, a.hint(cmd, fmt.Sprintf("cancel %d", number)))
 		return outcome(exitInterrupted)

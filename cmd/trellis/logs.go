@@ -18,7 +18,8 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: `Prints a provision's log. With --follow, goes on until the provision has ended and
 exits with its outcome: 0 when it succeeded, 1 when it failed or was cancelled.
 Ctrl-C stops following; the provision goes on. What is cut is taken up again where it
-was: no line is lost or shown twice.
+was: no line is lost or shown twice. Where the agent was lost, it goes on while that may
+still deliver lines and a result, for a day at most.
 
 With -o json each line printed is an object: seq, stream, text (some lines, or a part of
 one) and emitted_at.`,
@@ -31,7 +32,7 @@ one) and emitted_at.`,
 				return err
 			}
 			if follow {
-				return a.followToEnd(ctx, s, cmd, p.ID, p.Number, out)
+				return a.followToEnd(ctx, s, cmd, p.ID, p.Number, out, true)
 			}
 			f := a.newFollower(out)
 			return errors.Join(s.Log(ctx, p.ID, f.line), f.screen.close())

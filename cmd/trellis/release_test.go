@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -49,13 +51,52 @@ func testReleaseOfALocalState(t *testing.T, url string, env []string) {
 	}
 }
 
+// The lines of an agent that was lost come late, and its result: who follows the log sees
+// them, and the end that counts.
+func testFollowOfALostRun(t *testing.T, url string, env []string) {
+	run := func(args ...string) result { return trellisEnv(t, env, args...) }
+	token := strings.TrimSpace(run("clusters", "create", "far").out)
+	deployed := run("deploy", "--cluster", "far", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "far", "-o", "json")
+	deployed.want(t, "deploy", exitOK)
+	number := regexp.MustCompile(`"number": (\d+)`).FindStringSubmatch(deployed.out)[1]
+	q, claim := loseApplying(t, url, token, false)
+	follower := beginEnv(t, env, "logs", number, "--follow")
+	follower.await(t, "The agent of provision "+number+" was lost.")
+	line := func(n int64, text string) {
+		t.Helper()
+		if _, err := q.AppendLog(t.Context(), claim, n, []provision.LogChunk{{Stream: provision.Stdout, Text: text + "\n", EmittedAt: time.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		follower.await(t, text)
+	}
+	line(1, "the first late line")
+	line(2, "the last line")
+	if err := q.Report(t.Context(), claim, provision.Report{Status: provision.Success}); err != nil {
+		t.Fatal(err)
+	}
+	if code := follower.end(t); code != exitOK {
+		t.Errorf("logs --follow of a run that was settled late = %d, want 0\n%s", code, follower.said)
+	}
+	follower.await(t, "Provision "+number+" succeeded")
+	if log := run("logs", number).out; !strings.HasPrefix(follower.said.String(), log[:strings.Index(log, "the first")]) {
+		t.Errorf("what was followed is\n%s\nwant the log\n%s", follower.said, log)
+	}
+}
+
+// loseDuringApply claims a run and loses it while it applies.
 func loseDuringApply(t *testing.T, url, token string, localState bool) {
+	t.Helper()
+	loseApplying(t, url, token, localState)
+}
+
+// loseApplying is the same for a test that goes on as the lost agent.
+func loseApplying(t *testing.T, url, token string, localState bool) (q *pgqueue.Queue, claim uuid.UUID) {
 	t.Helper()
 	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: url, ListenURL: "off", Token: token, Agent: queuetest.NewAgent("one")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
+	t.Cleanup(q.Close)
 	if _, err := q.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -77,4 +118,5 @@ func loseDuringApply(t *testing.T, url, token string, localState bool) {
 			t.Fatal(err)
 		}
 	}
+	return q, a.ClaimID
 }

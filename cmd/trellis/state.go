@@ -106,7 +106,7 @@ func (a *app) runState(ctx context.Context, s *client.Client, cmd *cobra.Command
 		}
 		return a.conclude(p)
 	}
-	return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out)
+	return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out, false)
 }
 
 func (a *app) stateVersionsCommand() *cobra.Command {

@@ -202,6 +202,7 @@ func TestMigratedDatabase(t *testing.T) {
 	}
 	t.Run("Release", func(t *testing.T) { testRelease(t, url, env, strings.TrimSpace(r.out)) })
 	t.Run("ReleaseOfALocalState", func(t *testing.T) { testReleaseOfALocalState(t, url, env) })
+	t.Run("FollowOfALostRun", func(t *testing.T) { testFollowOfALostRun(t, url, env) })
 	// A new token of that name ends the one before.
 	trellisEnv(t, owner, "admin", "token").want(t, "admin token", exitOK, "trt_")
 	trellisEnv(t, env, "status").want(t, "status by a token that has ended", exitFailed, "does not know you", "trellis login http://127.0.0.1")

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // timing is how long things are waited for; tests want them short.
@@ -33,11 +34,15 @@ type Follower struct {
 	// Stands gets how the provision stands, at least each second.
 	Stands func(store.Provision) error
 	Seq    int64
+	// Late goes on past a run's end where its agent was lost: that may deliver lines
+	// and a result for a day. The server's stream says when nothing more is to come.
+	Late bool
 }
 
 // Follow tells of a provision until its run has ended, or awaits approval, and
 // returns how it stands then, after the last row of its log. A server that is
-// away for less than half a minute is waited for.
+// away for less than half a minute is waited for. When ctx ends first, it returns how
+// the provision stood when it was last read.
 //
 // Rows come by an event stream where there is one, and else are asked for. Both
 // go by their numbers, so a stream that is cut, or that a proxy keeps for itself,
@@ -96,6 +101,8 @@ type following struct {
 	hinted bool            // it may have changed since
 	stream *stream         // nil while there is none
 	cutAt  time.Time
+	over   bool      // the stream has said that nothing more is to come
+	heard  time.Time // of a lost run: when a stream last was there that could say so
 }
 
 // look reads how the provision stands, and the rows that are new. The status
@@ -106,12 +113,32 @@ func (s *following) look(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	s.now, s.read, s.hinted = p, time.Now(), false
-	if s.Line != nil && (s.stream == nil || p.Status.EndsRun() || s.stream.quiet(s.client.timing)) {
+	done = p.Status.EndsRun() && !s.mayGoOn()
+	if s.Line != nil && (s.stream == nil || done || s.stream.quiet(s.client.timing)) {
 		if err := s.catchUp(ctx); err != nil {
 			return false, err
 		}
 	}
-	return p.Status.EndsRun(), s.tell()
+	return done, s.tell()
+}
+
+// mayGoOn reports whether more is waited for although the run has ended: its agent was
+// lost. Where no stream is to be had, nobody says when nothing more is to come: then it
+// is waited for as long as a stream may be silent.
+func (s *following) mayGoOn() bool {
+	if !s.Late || s.over || !Lost(s.now) {
+		return false
+	}
+	if s.heard.IsZero() || s.stream != nil && !s.stream.quiet(s.client.timing) {
+		s.heard = time.Now()
+	}
+	return time.Since(s.heard) < s.client.timing.silent
+}
+
+// Lost reports whether a provision has ended because its agent was lost, and the agent
+// may still say otherwise.
+func Lost(p store.Provision) bool {
+	return p.Status == provision.Failed && p.ErrorCode != nil && *p.ErrorCode == string(provision.CodeAgentLost)
 }
 
 // catchUp asks for the rows that are not there yet.
@@ -171,6 +198,7 @@ func (s *following) take(e event, more bool) (due bool, err error) {
 	switch {
 	case e.row == nil: // one that is left out is made up for by the next tick
 		s.hinted = s.hinted || !e.end
+		s.over = s.over || e.end
 		return e.end || time.Since(s.read) >= s.client.timing.hinted, nil
 	case e.row.Seq > s.Seq+1: // rows were left out: they are asked for
 		s.cut()

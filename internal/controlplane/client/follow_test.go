@@ -228,3 +228,68 @@ func TestFollowEnds(t *testing.T) {
 		t.Errorf("Follow() = %v, want the follower's error", err)
 	}
 }
+
+// A run whose agent was lost has ended, and is followed until the server says that nothing
+// more is to come. A stream that is cut meanwhile, or a server without one, says nothing.
+func TestFollowOfALostRun(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		late    bool
+		streams int  // that are opened; the last one says that it is over
+		cut     bool // those before are cut
+		none    bool // there is no stream
+		rows    int64
+	}{
+		"until nothing more comes":  {late: true, streams: 1, rows: 4},
+		"though its stream is cut":  {late: true, streams: 3, cut: true, rows: 4},
+		"without a stream":          {late: true, none: true, streams: 1, rows: 1},
+		"not where it isn't wanted": {rows: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lost := string(provision.CodeAgentLost)
+			var mu sync.Mutex
+			streams, rows := 0, int64(1)
+			c := asking(t, func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/stream") && tt.none:
+					streams = 1
+					http.NotFound(w, r)
+				case strings.HasSuffix(r.URL.Path, "/stream"):
+					streams++
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = fmt.Fprint(w, "retry: 10\n\nevent: status\ndata: {\"unsettled\":true}\n\n")
+					if streams == tt.streams {
+						for rows < tt.rows {
+							rows++
+							data, _ := json.Marshal(rowOf(rows))
+							_, _ = fmt.Fprintf(w, "id: %d\nevent: log\ndata: %s\n\n", rows, data)
+						}
+						_, _ = fmt.Fprint(w, "event: end\ndata: {}\n\n")
+					}
+				case strings.HasSuffix(r.URL.Path, "/logs"):
+					after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+					page := logPage{Items: []store.LogRow{}, Last: rows}
+					for seq := after + 1; seq <= rows; seq++ {
+						page.Items = append(page.Items, rowOf(seq))
+					}
+					_ = json.NewEncoder(w).Encode(page)
+				default:
+					_ = json.NewEncoder(w).Encode(store.Provision{ID: anID, Number: 7, Status: provision.Failed, ErrorCode: &lost})
+				}
+			})
+			silent := time.Minute
+			if tt.none {
+				silent = 50 * time.Millisecond
+			}
+			c.timing = timing{retry: time.Millisecond, look: 10 * time.Millisecond, hinted: time.Millisecond, silent: silent, reopen: time.Millisecond, patience: time.Minute}
+			var got int64
+			p, err := c.Follow(t.Context(), anID, Follower{Late: tt.late, Line: func(row store.LogRow) error { got = row.Seq; return nil }})
+			if err != nil || !Lost(p) || got != tt.rows || streams != tt.streams {
+				t.Errorf("Follow() = %s, %v after row %d of %d by %d streams, want %d streams", p.Status, err, got, tt.rows, streams, tt.streams)
+			}
+		})
+	}
+}
