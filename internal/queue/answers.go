@@ -107,15 +107,21 @@ var Meanings = []Meaning{
 	{Code: "53", Class: Outage, Hint: hintDiskSpace},   // resources
 	{Code: "53300", Class: Outage},                     // too many connections
 	{Code: "53400", Class: Outage},                     // configuration limit
-	{Code: "54", Class: Content, Kind: ContentRefused}, // a program limit: an index row too long, nesting too deep
-	{Code: "55", Class: Outage},                        // object state: a lock that isn't available
-	{Code: "57", Class: Outage},                        // operator intervention: shutdown, statement time-out
-	{Code: "58", Class: Outage},                        // system
-	{Code: "72", Class: Outage},                        // snapshot too old
-	{Code: "F0", Class: Outage},                        // configuration file
-	{Code: "HV", Class: Outage},                        // foreign data
-	{Code: "P0", Class: Outage},                        // PL/pgSQL: a RAISE without a code
-	{Code: "XX", Class: Outage},                        // internal
+	// Program limits. What is met by a value is its content; what is met by the shape of a
+	// statement or a table, which no value changes, is the database's.
+	{Code: "54", Class: Outage},
+	{Code: "54000", Class: Content, Kind: ContentRefused}, // an index row too long, an array or a JSON document too large
+	{Code: "54001", Class: Content, Kind: ContentRefused}, // the stack's depth: nested too deep
+	{Code: "54011", Class: Outage},                        // too many columns
+	{Code: "54023", Class: Outage},                        // too many arguments of a function
+	{Code: "55", Class: Outage},                           // object state: a lock that isn't available
+	{Code: "57", Class: Outage},                           // operator intervention: shutdown, statement time-out
+	{Code: "58", Class: Outage},                           // system
+	{Code: "72", Class: Outage},                           // snapshot too old
+	{Code: "F0", Class: Outage},                           // configuration file
+	{Code: "HV", Class: Outage},                           // foreign data
+	{Code: "P0", Class: Outage},                           // PL/pgSQL: a RAISE without a code
+	{Code: "XX", Class: Outage},                           // internal
 
 	// PostgREST's own.
 	{Code: "PGRST", Class: Outage},
