@@ -106,15 +106,21 @@ func (f torrent) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// torrentAgent configures an agent without the race detector whose engine is
-// the fake one. Races in what handles a log are found by the other tests.
+// torrentAgent configures an agent whose engine is the fake one.
 func (w *works) torrentAgent(f torrent) *site.Agent {
 	w.T.Helper()
 	a := w.agent("one", 1, w.SharedState())
-	a.Binary = site.Plain(w.T)
-	a.Set("TENDRIL_ENGINE_DIR", engineDir(w.T))
-	a.Set(torrentEnv, f.String())
+	f.of(w.T, a)
 	return a
+}
+
+// of gives an agent the fake engine, and has it run without the race detector: races in
+// what handles a log are found by the other tests.
+func (f torrent) of(t testing.TB, a *site.Agent) {
+	t.Helper()
+	a.Binary = site.Plain(t)
+	a.Set("TENDRIL_ENGINE_DIR", engineDir(t))
+	a.Set(torrentEnv, f.String())
 }
 
 // engineDir is a directory with a copy of this program as the engine.

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/wiretest"
 )
 
@@ -72,6 +75,63 @@ func TestConnectionSlow(t *testing.T) {
 	a.Terminate()
 	w.nobodyLost()
 	w.count(a, "SUCCESS")
+}
+
+// Eight runs of a real agent print twice as much as its link carries, 16 KB a second, all
+// the way from their claim. Leases stay alive, each run delivers at least every 30 seconds,
+// every line arrives, and so does each end.
+func TestNoisyRunsOnANarrowLink(t *testing.T) {
+	t.Parallel()
+	const runs, silence = 8, 30 * time.Second
+	w := newWorks(site.New(t))
+	w.Exec(t, "UPDATE tendril.settings SET lease = '20 s', heartbeat = '2 s', poll = '1 s'")
+	f := torrent{Lines: 640, Bytes: 128, PerSecond: 32}
+	a, wire := w.wired("one", runs)
+	f.of(t, a)
+	a.Start()
+	a.AwaitOutput("registered")
+	wire.Share(queuetest.SlowRate)
+	var ids []uuid.UUID
+	for i := range runs {
+		name := fmt.Sprintf("w%d", i)
+		ids = append(ids, w.DeployTemplate(w.repo, name, map[string]any{"n": i + 1, "workspace": name, "lines": 1, "pause": "0"}))
+	}
+	counted.add("faults: runs over a slow connection", runs)
+	for i, id := range ids {
+		if got := w.AwaitEnd(id); got != "SUCCESS" {
+			t.Errorf("run %d = %s: %s, want SUCCESS", i+1, got, w.Message(id))
+		}
+		n := 0
+		w.eachLine(id, func(line string) {
+			if strings.HasPrefix(line, "line ") {
+				if n++; line != f.line(n) {
+					t.Fatalf("line %d of run %d is %q", n, i+1, line)
+				}
+			}
+		})
+		if n != f.Lines {
+			t.Errorf("run %d has %d lines, want %d", i+1, n, f.Lines)
+		}
+		var longest, took time.Duration
+		if err := w.Conn.QueryRow(t.Context(), `
+			SELECT max(at - before), max(at) - min(at) FROM (
+			  SELECT at, lag(at, 1, at) OVER (ORDER BY at) AS before FROM (
+			    SELECT created_at AS at FROM public.provision_logs WHERE provision_id = $1
+			    UNION ALL SELECT started_at FROM public.provisions WHERE id = $1
+			    UNION ALL SELECT finished_at FROM public.provisions WHERE id = $1) t) g`, id).Scan(&longest, &took); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("run %d took %s and delivered at least every %s", i+1, took.Round(time.Second), longest.Round(time.Second))
+		if longest > silence {
+			t.Errorf("run %d delivered nothing for %s, want %s at most", i+1, longest.Round(time.Second), silence)
+		}
+	}
+	if got := w.Text(t, "SELECT count(*)::text FROM public.provision_events WHERE kind ~ 'lost'") + w.Text(t, "SELECT count(*)::text FROM public.provision_logs WHERE log_chunk LIKE '%is lost%' OR log_chunk LIKE '%reported after all%'"); got != "00" {
+		t.Errorf("leases were lost on the way (%s)", got)
+	}
+	wire.Pass()
+	a.Terminate()
+	w.count(a)
 }
 
 // The agent's connections lead nowhere for longer than its lease, while another
