@@ -92,7 +92,9 @@ func (a *app) keysCommand() *cobra.Command {
 		Long: `Shows your key, which is made at its first use and never leaves this machine. Agents
 seal sensitive outputs and pulled states to it, and carry out the pushes and rollbacks
 that you sign, if their operator says so: by naming your keys in policy.requester_keys,
-or the fingerprint of the authority that certifies them (trellis keys certify).`,
+or the fingerprint of the authority that certifies them (trellis keys certify).
+
+A browser has a key of its own for what you deploy in the console: see the page Account.`,
 		Example: `  trellis keys
   trellis keys certify age1… --name ada --workspaces 'acme/**' --days 90`,
 		Args: none,

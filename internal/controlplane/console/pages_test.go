@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 		{path: "/workspaces?state=failed", has: []string{"billing/prod", "legacy/prod"}, nots: []string{"billing/dev", "shop/prod"}},
 		{path: shop, has: []string{"aws_db_instance.main", "i-0abc123", "2001:db8::1", ">aws</span>", "tainted"}, may: map[string]string{"Deploy again": operators}},
 		{path: shop + "?q=i-0ABC", has: []string{"i-0abc123"}, nots: []string{"shop-prod</bdi>"}},
-		{path: shop + "?tab=outputs", has: []string{"https://shop.example/&lt;b&gt;", "&#34;zones&#34;", "and so not stored"}},
+		{path: shop + "?tab=outputs", has: []string{"https://shop.example/&lt;b&gt;", "&#34;zones&#34;", "Sensitive, not stored"}},
 		{path: shop + "?tab=drift", has: []string{"2 resources changed", "engine_version", "sensitive, not shown", "is gone"}, may: map[string]string{shop + "/check": operators, `selected>Every 6 hours`: operators}},
 		{path: shop + "?tab=history", has: []string{`href="/provisions/1"`, "v1.4.0", "+2 ~0"}},
 		{path: shop + "?tab=state", has: []string{"Where the state is"}},

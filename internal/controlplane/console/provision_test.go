@@ -57,7 +57,7 @@ func TestProvisionByRoleAndStatus(t *testing.T) {
 		{"awaiting", w.stands(t, "d", other, awaits, digest), []string{"awaits approval", digest, "1 to destroy", "Destroy <span", "it is not in the template any more",
 			"forces replacement", "known after apply", "sensitive, not shown", "and 3 more attributes", "and 1 more resource "}, []string{"approve", "reject"}},
 		{"success", w.stands(t, "e", other, `status = 'SUCCESS', started_at = now() - interval '61 seconds', finished_at = now(), outputs = '{"url": {"value": "https://x"}, "key": {"sensitive": true}, "sealed": {"sensitive": true, "sealed": "AGE"}}'`),
-			[]string{"Succeeded", "1 min 1 s", "https://x", "sensitive, not shown", `data-copy="AGE"`}, []string{"plan"}},
+			[]string{"Succeeded", "1 min 1 s", "https://x", "Sensitive, not stored: the deploy named no key", `data-sealed="AGE"`}, []string{"plan"}},
 		{"failed", w.stands(t, "f", other, "status = 'FAILED', finished_at = now(), error_code = 'plan_failed', error_message = 'no such <b>thing</b>'"),
 			[]string{"No plan could be made", "no such &lt;b&gt;thing&lt;/b&gt;", "What to do", "<code>plan_failed</code>"}, []string{"plan", "retry"}},
 		{"cancelled", w.stands(t, "g", other, "status = 'CANCELLED', finished_at = now(), error_code = 'rejected', error_message = 'Reason given: too dear'"), []string{"The plan was rejected", "too dear"}, []string{"plan", "retry"}},

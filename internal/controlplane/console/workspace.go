@@ -76,6 +76,7 @@ func (c *console) showWorkspace(w http.ResponseWriter, r *request, status int, d
 	case "outputs":
 		var found store.Provision
 		if found, err = r.store.LastOutputs(ctx, store.Workspace{ID: d.W.ID, Name: d.W.Name}); err == nil {
+			found, err = r.store.Provision(ctx, found.ID.String()) // with its snapshot
 			d.Outputs = &found
 		} else if refusal(err) != nil {
 			err = nil // there are none

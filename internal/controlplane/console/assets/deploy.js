@@ -2,12 +2,25 @@
 // Configure, which is then JSON alone.
 import {Configure} from "./deploy/configure.js";
 import * as drafts from "./deploy/draft.js";
+import {asks, kept} from "./personkey.js";
 
 const form = document.getElementById("deploy");
 if (form?.dataset.step === "configure") {
-	new Configure(form);
+	configure(form);
 } else if (form?.dataset.step === "review") {
 	review(form);
+}
+
+// configure draws the form for the key that this browser has; once more where the
+// reader has made or removed one elsewhere, and comes back.
+async function configure(form) {
+	const key = async () => {
+		const own = await kept();
+		return own ? asks(own) : undefined;
+	};
+	const now = await key();
+	new Configure(form, now);
+	addEventListener("pageshow", async (event) => event.persisted && (await key()) !== now && location.reload());
 }
 
 // review shows what the browser has kept as the server sees it.

@@ -1,1 +1,1 @@
-export {Encrypter, armor} from "age-encryption";
+export {Decrypter, Encrypter, armor, identityToRecipient} from "age-encryption";

@@ -9,12 +9,15 @@ import {seal} from "./sealing.js";
 import * as drafts from "./draft.js";
 import {layOut} from "./layout.js";
 import {SealAny} from "./sealany.js";
+import {Requester, name as nameRequester} from "./requester.js";
 import {button, el, say} from "./dom.js";
 import {reloadOnceRead} from "../soon.js";
 
 export class Configure {
-	constructor(form) {
+	// asks is what this browser's key asks with; undefined for no key.
+	constructor(form, asks) {
 		this.form = form;
+		this.asks = asks;
 		this.area = form.elements.config_snapshot;
 		this.refused = JSON.parse(form.dataset.problems) ?? [];
 		this.declared = form.dataset.variables ? parse(form.dataset.variables) : null;
@@ -28,7 +31,8 @@ export class Configure {
 			{name: v.get("name"), required: v.get("required"), description: v.get("description")}, parseType(v.get("type_json")), !form.dataset.key, on));
 		this.variables = (this.declared ?? []).filter((v) => !v.get("sensitive")).map((v) => ofVariable(v, on));
 		this.settings = settings(on);
-		this.fields = [...this.variables, ...this.secrets, this.settings.workspace, this.settings.reason, ...this.settings.advanced];
+		this.requester = new Requester(asks, on);
+		this.fields = [...this.variables, ...this.secrets, this.settings.workspace, this.settings.reason, this.requester, ...this.settings.advanced];
 		this.another = new SealAny(!form.dataset.key, {seal: (name, text) => this.sealText(name, text), remove: on.remove});
 		this.begin();
 		layOut(this, form.querySelector("#fields"));
@@ -40,12 +44,19 @@ export class Configure {
 	begin() {
 		const {draft: key, cluster, repo} = this.form.dataset;
 		const kept = drafts.load(key);
+		const posted = this.form.hasAttribute("data-posted");
+		if (!posted) {
+			const snapshot = parse(this.area.value); // the server's own
+			nameRequester(snapshot, this.asks);
+			this.area.value = write(snapshot);
+		}
 		const back = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
-		if (!kept || this.form.hasAttribute("data-posted") || (kept.sent && !back)) {
+		if (!kept || posted || (kept.sent && !back)) {
 			return;
 		}
 		const snapshot = shaped(parse(kept.text), kept.text);
 		snapshot.set("template_source", new Map(this.source));
+		nameRequester(snapshot, this.asks, kept.requester);
 		this.sealedFor = kept.sealedFor ?? {};
 		const sealed = snapshot.get("sealed_vars");
 		for (const [name, use] of Object.entries(this.sealedFor)) {
@@ -214,7 +225,7 @@ export class Configure {
 	}
 
 	keep(more = {}) {
-		drafts.save(this.form.dataset.draft, {text: drafts.without(this.snapshot, this.secrets.map((s) => s.name)), sealedFor: this.sealedFor, ...more});
+		drafts.save(this.form.dataset.draft, {text: drafts.without(this.snapshot, this.secrets.map((s) => s.name)), sealedFor: this.sealedFor, requester: this.requester.standing, ...more});
 	}
 
 	goTo(offset) {

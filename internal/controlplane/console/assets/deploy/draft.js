@@ -5,7 +5,7 @@ import {parse, write} from "./json.js";
 
 const PREFIX = "trellis-deploy:";
 
-// load returns {text, sealedFor, sent}, or null.
+// load returns {text, sealedFor, requester, sent}, or null.
 export function load(key) {
 	try {
 		return JSON.parse(sessionStorage.getItem(PREFIX + key));

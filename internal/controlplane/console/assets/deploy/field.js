@@ -158,7 +158,6 @@ export function settings(on) {
 			setting(["max_attempts"], number, "Attempts", "How often it is tried when it fails before anything was changed. Default: once.", {check: whole(10)}),
 			setting(["terraform", "engine"], string, "Engine", "terraform or tofu. Default: what the template and the agent say.", {slot: {placeholder: "terraform"}, check: (v) => (["terraform", "tofu"].includes(v) ? "" : 'must be "terraform" or "tofu"')}),
 			setting(["terraform", "version"], string, "Engine version", "One exact version.", {slot: {placeholder: "1.11.4"}, check: (v) => (/^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$/.test(v) ? "" : "must be one exact version, such as 1.11.4")}),
-			setting(["requester_key"], string, "Key for sensitive outputs", "Your public key, age1… or ssh-ed25519 AAAA…, to which sensitive outputs are sealed. Default: they are not recorded."),
 		],
 	};
 }

@@ -13,7 +13,7 @@ export function layOut(page, into) {
 	into.append(...[
 		page.begun && begun(page),
 		page.elements.other,
-		section("About this deploy", settings.workspace.element, settings.reason.element),
+		section("About this deploy", settings.workspace.element, settings.reason.element, page.requester.element),
 		required.length && section("To be filled in", ...required.map((f) => f.element)),
 		secrets.length && section("Secrets", sealing(form.dataset), ...secrets.map((f) => f.element)),
 		optional.length && optionalSection(optional),
