@@ -23,6 +23,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // TestMain is the agent and what looks at templates as well: a stack starts this
@@ -76,6 +77,8 @@ type house struct {
 	dir   string // its data
 	store *store.Store
 	seen  *seen
+	// authority is somebody whose certificates for keys count with the agent.
+	authority trust.Person
 }
 
 // up starts it, and ends it after the test.
@@ -85,10 +88,15 @@ func up(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
+	authority, err := trust.NewPerson()
+	if err != nil {
+		t.Fatal(err)
+	}
 	report, dir := &notes{}, pgtest.Dir(t)
 	stack, err := devstack.Start(t.Context(), devstack.Options{
 		DataDir: dir, Listen: "127.0.0.1:0", Slots: 3, Sample: true, Version: "v1.0.0",
 		AgentCommand: []string{self, "run"}, InspectCommand: []string{self, "inspect-template"}, Report: report,
+		RequesterKeys: []string{"authority " + authority.Fingerprint()},
 	})
 	if err != nil {
 		t.Fatalf("Start() = %v\n%s", err, &report.text)
@@ -108,7 +116,7 @@ func up(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	return &house{Stack: stack, dir: dir, store: d.As(instance.LocalUser), seen: newSeen(t)}
+	return &house{Stack: stack, dir: dir, store: d.As(instance.LocalUser), seen: newSeen(t), authority: authority}
 }
 
 // runs are the newest provisions.

@@ -22,7 +22,7 @@ func TestConsole(t *testing.T) {
 			}
 		})
 	}
-	side("runs", map[string]func(*testing.T, *house){"story": story, "live": liveLog, "hostile": hostileTemplate})
+	side("runs", map[string]func(*testing.T, *house){"story": story, "live": liveLog, "hostile": hostileTemplate, "key": browserKey})
 	side("pages", map[string]func(*testing.T, *house){"runs": runPages, "estate": estatePages, "once": oncePages})
 	t.Run("all", h.seen.all)
 }

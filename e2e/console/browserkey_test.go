@@ -1,0 +1,143 @@
+package console
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/trust"
+)
+
+// exporting asks the browser for the kept key in each form that WebCrypto knows, and
+// answers what it says.
+const exporting = `(async () => {
+	const settled = (r) => new Promise((done, failed) => { r.onsuccess = () => done(r.result); r.onerror = () => failed(r.error); });
+	const database = await settled(indexedDB.open("trellis"));
+	const all = await settled(database.transaction("keys").objectStore("keys").getAll());
+	database.close();
+	const said = [all.length + " key", all[0].key.type, "extractable " + all[0].key.extractable];
+	for (const format of ["raw", "pkcs8", "jwk"]) {
+		said.push(format + " " + (await crypto.subtle.exportKey(format, all[0].key).then(() => "exported", (e) => e.name)));
+	}
+	return said.join(", ");
+})()`
+
+// browserKey is a person's key that the browser makes and keeps: a deploy names it by
+// itself, what the agent seals to it is shown when asked for, after a reload too, and
+// another browser is told what to do.
+func browserKey(t *testing.T, h *house) {
+	const workspace = "demo/browser-key"
+	at := h.Runtime().BrowserURL
+	tab := h.signIn(t, at)
+	configure := at + "/deploy?cluster=local&template=hello&step=configure"
+	tab.Visit(configure)
+	tab.WaitText("Sensitive outputs: not stored")
+	tab.Click("Make a key")
+	tab.WaitText("Your key in this browser")
+	tab.Click("Make a key")
+	tab.WaitText("Have agents trust this key")
+	if got, want := browsertest.Eval[string](tab, exporting), "1 key, private, extractable false, raw InvalidAccessError, pkcs8 InvalidAccessError, jwk InvalidAccessError"; got != want {
+		t.Errorf("the kept key: %s, want %s", got, want)
+	}
+	h.seen.page(tab, "account-key")
+	h.certify(t, tab)
+	h.seen.page(tab, "account-key-certified")
+
+	tab.Visit(configure)
+	tab.Wait(`document.querySelector("#fields:not([hidden]) input")`)
+	tab.Fill("Workspace", workspace)
+	tab.Fill("name", "Ada")
+	tab.WaitText("Only this browser can show them")
+	h.seen.page(tab, "deploy-configure-key")
+	tab.Click("Review")
+	tab.WaitText("What will run")
+	tab.WaitText("Sealed to the key of Local user")
+	h.seen.page(tab, "deploy-review-key")
+	tab.Click("Apply at once")
+	tab.Click("Deploy now")
+	tab.Wait(`document.querySelector("#run[data-over]")`)
+	run := tab.URL()
+
+	// The value is what the agent's Terraform has drawn: nobody else knows it.
+	reveal := func(tab *browsertest.Tab) string {
+		tab.Click("Reveal token")
+		tab.Wait(`document.querySelector("[data-name=token] [data-part=value]:not([hidden])")?.textContent`)
+		return browsertest.Eval[string](tab, `document.querySelector("[data-name=token] [data-part=value]").textContent`)
+	}
+	value := reveal(tab)
+	h.seen.page(tab, "provision-revealed")
+	tab.Click("Hide token")
+	tab.Wait(`!document.body.textContent.includes(` + strconv.Quote(value) + `)`)
+	tab.Visit(run)
+	if again := reveal(tab); again != value || len(value) < 3 {
+		t.Errorf("after a reload the output is %q, want %q again", again, value)
+	}
+	outputs := browsertest.Eval[string](tab, `document.querySelector("h1 a").href + "?tab=outputs"`)
+	tab.Visit(outputs)
+	if got := reveal(tab); got != value {
+		t.Errorf("the workspace's page reveals %q, want %q", got, value)
+	}
+	h.seen.page(tab, "workspace-revealed")
+
+	// Another browser of the same person.
+	other := h.signIn(t, at)
+	other.Visit(run)
+	other.WaitText("Sealed to a key that is not in this browser")
+	other.WaitText("make a key in this browser, then deploy again")
+	h.seen.page(other, "provision-sealed-elsewhere")
+	other.Visit(at + "/account")
+	other.Click("Make a key")
+	other.WaitText("Have agents trust this key")
+	other.Visit(outputs)
+	other.WaitText("the new run seals them to your key in this browser")
+	if browsertest.Eval[bool](other, `Boolean([...document.querySelectorAll("[data-part=button]")].find((b) => b.checkVisibility()))`) {
+		t.Error("another browser offers to reveal what it cannot open")
+	}
+	h.seen.page(other, "workspace-sealed-elsewhere")
+
+	// Once it is removed there is nothing left that could open it.
+	tab.Visit(at + "/account")
+	tab.Click("Remove the key")
+	tab.WaitText("there is no copy. Deploy again to have them sealed to another key")
+	h.seen.page(tab, "account-key-remove")
+	tab.Click("Remove the key")
+	tab.Wait(`[...document.querySelectorAll("#key button")].some((b) => b.checkVisibility() && b.textContent.includes("Make a key"))`)
+	h.seen.page(tab, "account-key-none")
+	tab.Visit(run)
+	tab.WaitText("Sealed to a key that is not in this browser")
+}
+
+// certify does what the page says: it has somebody run the command that is shown, as
+// a shell takes it apart, and saves what comes back.
+func (h *house) certify(t *testing.T, tab *browsertest.Tab) {
+	t.Helper()
+	command := browsertest.Eval[string](tab, `document.querySelector("[data-key=certify] code").textContent`)
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `trellis() { for word; do printf '%s\n' "$word"; done; }; `+command).Output()
+	if err != nil {
+		t.Fatalf("sh -c %s: %v", command, err)
+	}
+	words := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(words) != 9 || strings.Join(words[:2], " ") != "keys certify" || words[3] != "--name" || words[5] != "--workspaces" || words[7] != "--days" {
+		t.Fatalf("the command is %q, want trellis keys certify KEY --name … --workspaces … --days …", words)
+	}
+	days, err := strconv.Atoi(words[8])
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := time.Now().Add(-5 * time.Minute).UTC().Truncate(time.Second)
+	certificate, err := h.authority.Certify(trust.Certificate{Recipient: words[2], Name: words[4], Workspaces: []string{words[6]}, From: from, Until: from.AddDate(0, 0, days)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab.Wait(`(document.getElementById("certificate").value = ` + string(text) + `)`)
+	tab.Click("Save the certificate")
+	tab.WaitText("for **, ends in 2 months")
+}
