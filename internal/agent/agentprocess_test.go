@@ -55,6 +55,8 @@ type setup struct {
 	NoChild bool
 	// SpoolBytes is not zero for an agent whose spool is on a disk of that size.
 	SpoolBytes int64
+	// Groups is not "" for an agent that finds the control groups in that directory.
+	Groups string
 }
 
 const setupEnv = "TENDRIL_TEST_SETUP"
@@ -75,11 +77,9 @@ func agentProcess() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	if s.SpoolBytes > 0 {
-		if err := mountSpool(s.DataDir, s.SpoolBytes); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
-		}
+	if err := s.mount(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
 	}
 	command := []string{self}
 	if s.NoChild {
@@ -224,11 +224,11 @@ func startAgent(t *testing.T, s setup) *agentUnderTest {
 	a.cmd.Env = append(os.Environ(), roleEnv+"=agent", setupEnv+"="+string(encoded), noRaceSleep)
 	a.cmd.Stderr, a.cmd.Stdout = &a.log, &a.log
 	a.cmd.WaitDelay = 5 * time.Second
-	if s.SpoolBytes > 0 {
+	if s.mounts() {
 		ownMounts(a.cmd)
 	}
 	if err := a.cmd.Start(); err != nil {
-		if s.SpoolBytes > 0 {
+		if s.mounts() {
 			err = fmt.Errorf("%w. The test needs a mount namespace: run it as root, or allow users to make namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)", err)
 		}
 		t.Fatal(err)

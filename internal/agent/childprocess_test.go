@@ -160,6 +160,12 @@ func (c *scripted) play() int {
 		case "die":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
+		case "oom": // the kernel counts it in these control groups and kills it
+			if err := countKill(arg); err != nil {
+				panic(err)
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
 		case "eat": // all the memory that there is
 			for eaten := []byte{1}; ; {
 				eaten = append(eaten, bytes.Repeat([]byte{byte(len(eaten))}, 16<<20)...)

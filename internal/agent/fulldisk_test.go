@@ -2,43 +2,14 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
-
-// ownMounts has an agent start with mounts of its own, where it may mount what it likes:
-// root may do so, and others may as the root of a namespace of their own.
-func ownMounts(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	if os.Geteuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-	}
-}
-
-// mountSpool mounts a disk of so many bytes where the agent keeps its spools.
-func mountSpool(dataDir string, size int64) error {
-	dir := filepath.Join(dataDir, "spool")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts to this process: %w", err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", size)); err != nil {
-		return fmt.Errorf("mount a small disk on %s: %w", dir, err)
-	}
-	return nil
-}
 
 // fillSpool takes all that is left of the disk of an agent's spools, until the returned
 // function gives it back.
