@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
@@ -63,7 +64,10 @@ func (h *heart) unwoken() bool { return h.boot.queue.Attention() == nil }
 
 // run beats until ctx ends.
 func (h *heart) run(ctx context.Context) {
-	settled := settling{free: debug.FreeOSMemory}
+	settled := settling{free: func() {
+		debug.FreeOSMemory()
+		process.ReleaseProgram()
+	}}
 	loop := h.boot.options.Loops.Begin("heartbeat")
 	defer loop.End()
 	for {
@@ -94,7 +98,7 @@ const settleTime = 5 * time.Second
 
 // settling gives memory back, once each time that the agent has come to rest. Go
 // keeps what it has had of the system's for long, and an agent with nothing to do
-// needs a third of it. To do so as soon as nothing is in hand would be too early:
+// needs a third of it; and of its program, most of which only starting needs. To do so as soon as nothing is in hand would be too early:
 // what follows, the look at the caches above all, takes as much again.
 type settling struct {
 	free  func()

@@ -88,7 +88,7 @@ func TestDeployInABrowser(t *testing.T) {
 	tab.WaitText("1 of 31 templates")
 	tab.Fill("Search the templates", "network")
 	tab.Wait(`location.search.includes("q=network") && !document.querySelector(".htmx-request")`) // a last answer would take the hash away
-	browsertest.Eval[bool](tab, `(window.before = true, location.hash = "main", true)`) // as "Skip to the content" has it
+	browsertest.Eval[bool](tab, `(window.before = true, location.hash = "main", true)`)           // as "Skip to the content" has it
 	tab.Wait(`location.hash === "#main"`)
 	browsertest.Eval[bool](tab, `(history.back(), true)`)
 	tab.Wait(`!window.before && document.readyState === "complete" && document.querySelector("header") && document.getElementById("q").value === "network"`)
