@@ -74,7 +74,7 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, f
 	}
 	w.Header().Set("Content-Type", postgrest.AnswerContentType)
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(answer.json) //nolint:gosec // JSON that the database wrote, of that media type; a client that is gone is not told
+	_, _ = w.Write(answer.json) // JSON that the database wrote; a client that is gone is not told
 	return nil
 }
 
