@@ -62,6 +62,14 @@ func TestBadInput(t *testing.T) {
 			s.job.Assignment.Operation = provision.OperationDestroy
 			s.job.Settings.Policy.Operations = []provision.Operation{provision.OperationApply}
 		}, provision.CodeOperationRefused, []string{"[policy] operations"}},
+		"state operation without a command": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.job.Assignment.Operation = provision.OperationState
+		}, provision.CodeBadSnapshot, []string{"config_snapshot.state: missing"}},
+		"unlock without a lock": {func(s *site) {
+			s.template(map[string]string{"main.tf": ok}, nil)
+			s.job.Assignment.Operation = provision.OperationUnlock
+		}, provision.CodeBadSnapshot, []string{"config_snapshot.lock_id: missing"}},
 		"apply fails": {func(s *site) { s.template(map[string]string{"main.tf": slow("echo broken >&2; exit 7")}, nil) },
 			provision.CodeApplyFailed, []string{"local-exec"}},
 		"plan fails": {func(s *site) {

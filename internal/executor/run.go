@@ -48,6 +48,10 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
 			"this agent's policy does not grant the operation %q; [policy] operations in its configuration lists what it does", op), nil)
 	}
+	// The database has checked it as well, when the row was inserted.
+	if err := snapshot.CheckOperation(j.Assignment.Operation); err != nil {
+		return nil, err
+	}
 	files, rescueErr := newWorkDir(j.Dirs)
 	kept, err := files.kept.list()
 	if rescueErr != nil || len(kept) > 0 {
