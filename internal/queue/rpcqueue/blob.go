@@ -45,6 +45,8 @@ func (q *Queue) GetBlob(ctx context.Context, claimID uuid.UUID, kind string, num
 // partOfBlob is what get_blob answers.
 type partOfBlob queue.PartOfBlob
 
+// valid leaves a number that no blob has to CollectBlob, which refuses it: what is no answer
+// at all would count as an outage, and be asked for again for ever.
 func (p *partOfBlob) valid() bool {
-	return p.Parts > 0 || string(p.Meta) == "" && p.Data == "" && p.Digest == ""
+	return p.Parts != 0 || string(p.Meta) == "" && p.Data == "" && p.Digest == ""
 }

@@ -37,6 +37,19 @@ func TestAnswersTakeLittleMemory(t *testing.T) {
 	}
 }
 
+// A number of parts that no blob has is refused as damage. As an outage it would be asked
+// for again for ever, by a run that has its slot meanwhile.
+func TestBlobOfLessThanNoParts(t *testing.T) {
+	t.Parallel()
+	q := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"parts":-1,"number":1,"digest":"x","meta":{},"data":"eA=="}`))
+	})
+	_, _, err := q.GetBlob(t.Context(), uuid.New(), queue.BlobPlan, 0)
+	if e := asError(t, err); e.Kind != queue.Refused || e.Reason != "blob_damaged" {
+		t.Errorf("GetBlob() = %v, want it refused as damaged", e)
+	}
+}
+
 func TestLargeHeaderIsNotRead(t *testing.T) {
 	t.Parallel()
 	q := serve(t, func(w http.ResponseWriter, _ *http.Request) {
