@@ -20,7 +20,11 @@ func raisable() (codes []queue.Meaning) {
 		if strings.HasPrefix(m.Code, "PGRST") || m.Code == "PT" || m.Code == "PT4" {
 			continue // not the database's, or the beginning of several
 		}
-		m.Code += strings.Repeat("0", 5-len(m.Code))
+		whole := m.Code + strings.Repeat("0", 5-len(m.Code))
+		if whole != m.Code && slices.ContainsFunc(queue.Meanings, func(o queue.Meaning) bool { return o.Code == whole }) {
+			continue // has a row of its own
+		}
+		m.Code = whole
 		codes = append(codes, m)
 	}
 	return append(codes, queue.Meaning{Code: "PT409", Class: queue.Refusal, Kind: queue.Refused}, queue.Meaning{Code: "PT503", Class: queue.Outage})
