@@ -94,7 +94,7 @@ func (h *heart) run(ctx context.Context) {
 
 // settleTime is how long an agent has nothing in hand until it counts as idle: less
 // than the time between two heartbeats, and more than what is left to do takes.
-const settleTime = 5 * time.Second
+const settleTime = 3 * time.Second
 
 // settling gives memory back, once each time that the agent has come to rest. Go
 // keeps what it has had of the system's for long, and an agent with nothing to do
