@@ -4,9 +4,9 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# What tests run as other users must lie where those may pass. /root, say, or a
-# directory that mktemp has made, lets nobody else through.
-TOOLS   := $(shell [ "$$(id -u)" != 0 ] || setpriv --reuid=65534 --regid=65534 --clear-groups test -x '$(CURDIR)' 2>/dev/null && echo '$(CURDIR)/.tools' || echo /var/tmp/tendril-tools)
+# All clones of a user share the tests' tools. What tests run as other users must lie where
+# those may pass, so root's lie outside of its home.
+TOOLS   := $(or $(TENDRIL_TOOLS),$(if $(filter 0,$(shell id -u)),/var/cache,$(or $(XDG_CACHE_HOME),$(HOME)/.cache))/tendril-tools)
 GOLANGCI_VERSION := v2.12.0
 
 export PATH := $(TOOLS):$(PATH)
@@ -52,26 +52,13 @@ test-images: ## Make what the tests build images from, on a machine that can pul
 # more as this one is slower. It ends what hangs; tests have limits of their own.
 patience = $$(go run ./internal/testkit/patience/measure $(1))
 
-# Faults that are the same whichever way the queue is reached. make chaos QUEUE=https has them, too.
-NOT_OF_THE_QUEUE := TestLives|TestCancelAtAnyMoment|TestDiskFull|TestClock|TestGit|TestGateway|TestLargeRepository|TestNextVersion|TestReadOnly|TestSpoolTurns
-
-# The longest first: what begins last would go on alone.
-LONGEST := ./sql ./e2e/... ./cmd/... ./internal/executor ./internal/terraform ./internal/source
-
-# The faults over HTTPS wait most of the time, so they go beside the other tests,
-# once what both are compiled of is there.
 .PHONY: test
-test: deps ## Run every test, with the race detector, the faults over HTTPS too; installs what they need
-	@go test -race -run '^$$' ./e2e/chaos >/dev/null 2>&1 || true # what is wrong is said below, beside the rest
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-direct test-https
+test: ## Run every test, and first install what they need; RACE=all: with the race detector everywhere; FAULTS=all: the faults over HTTPS, and each fault and alteration that is drawn elsewhere
+	@RACE='$(RACE)' FAULTS='$(FAULTS)' TESTARGS='$(TESTARGS)' scripts/test.sh $(TOOLS)
 
-.PHONY: test-direct
-test-direct:
-	@MAKEFLAGS= go test -race -timeout $(call patience,30m) $(TESTARGS) $(LONGEST) ./...
-
-.PHONY: test-https
-test-https:
-	@MAKEFLAGS= TENDRIL_TEST_QUEUE=https go test -race -timeout $(call patience,30m) -skip '^($(NOT_OF_THE_QUEUE))' $(TESTARGS) ./e2e/chaos
+.PHONY: quick
+quick: ## Run the tests of what changed since BASE (the upstream's commit, else HEAD) and of what imports it: no browser, no container
+	@TESTARGS='$(TESTARGS)' scripts/quick.sh $(BASE)
 
 .PHONY: screenshots
 screenshots: deps ## Keep a picture of each page of the console in dist/screenshots, in both themes and at two widths
@@ -101,8 +88,9 @@ lint: export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
 # As the programs are built: what one has compiled the other need not.
 lint: export CGO_ENABLED := 0
 lint: export GOFLAGS := -trimpath
-lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Check the code without running it
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Check the code without running it, and the words that people read
 	@$< run ./...
+	@go test -run PlainWords ./scripts
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
@@ -126,8 +114,8 @@ bench-check: deps ## Measure the figures that matter, a few minutes long, and fa
 	   go test -run '^$$' -bench '$(CHECKED_BELOW)' -benchtime 1x -count $(or $(COUNT),3) -timeout $(call patience,20m) ./e2e/bench; } | tee dist/bench-check.txt | dist/figures -floor e2e/bench/floor.txt
 
 .PHONY: bench-docs
-bench-docs: ## Write dist/bench.txt into docs/PERFORMANCE.md and its charts, beside the kept output BEFORE (none)
-	@go run ./e2e/bench/figures -input dist/bench.txt $(if $(BEFORE),-before '$(BEFORE)') -docs docs/PERFORMANCE.md -write docs/img
+bench-docs: ## Write the tables of dist/bench.txt into docs/PERFORMANCE.md
+	@go run ./e2e/bench/figures -input dist/bench.txt -docs docs/PERFORMANCE.md
 
 .PHONY: bench-go
 bench-go: deps ## Run the packages' own benchmarks, of one function each
@@ -151,7 +139,7 @@ licenses: ## Check the licences of everything that is linked or bundled
 	@CGO_ENABLED=0 go run -trimpath ./scripts/licenses
 
 .PHONY: assets
-assets: ## Bundle the libraries of the console's pages anew (needs npm; the result is committed)
+assets: ## Bundle the libraries of the console's pages again (needs npm; the result is committed)
 	@cd internal/controlplane/console/vendored && npm ci --ignore-scripts --no-audit --no-fund --silent && node build.mjs
 
 # As internal/controlplane/instance has it.
@@ -161,12 +149,12 @@ DATA_DIR := $(or $(TRELLIS_DATA_DIR),$(if $(filter 0,$(shell id -u)),/var/lib/te
 clean: ## Remove what was built and say what is kept: the tests' tools and the data of trellis up
 	@rm -rf bin dist .cache
 	@echo 'Removed bin, dist and .cache.'
-	@for kept in "the tests' tools, which take minutes to build:$(TOOLS)" 'the data of trellis up:$(DATA_DIR)'; do \
+	@for kept in "the tests' tools, which take minutes to build and which all clones share:$(TOOLS)" 'the data of trellis up:$(DATA_DIR)'; do \
 	  dir=$${kept#*:}; [ ! -e "$$dir" ] || printf 'Kept %s: %s\n  Remove it: rm -rf %q\n' "$${kept%%:*}" "$$dir" "$$dir"; \
 	done
 
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION), once; this takes a few minutes" >&2
 	@mkdir -p $(TOOLS)
-	@CGO_ENABLED=0 GOBIN=$(TOOLS) go install -trimpath -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
-	@mv $(TOOLS)/golangci-lint $@
+	@CGO_ENABLED=0 GOBIN=$@.$$PPID go install -trimpath -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $@.$$PPID/golangci-lint $@ && rmdir $@.$$PPID

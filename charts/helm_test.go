@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // chart is the name of a chart's directory.

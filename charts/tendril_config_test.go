@@ -154,6 +154,7 @@ func TestAgentGetsWhatValuesSay(t *testing.T) {
 		{"policy.operations", got.Policy.Operations, "[plan apply inspect]"},
 		{"policy.approval", got.Policy.Approval, "destructive"},
 		{"policy.modules", got.Policy.Modules, "[**]"},
+		{"policy.programs", got.Policy.Programs, "[/opt/acme/provision.sh]"},
 		{"policy.hook", got.Policy.Hook, "[/bin/sh -c exit 0]"},
 		{"policy.hook_timeout", got.Policy.HookTimeout, "30s"},
 		{"policy.requester_keys", got.Policy.RequesterKeys, "[acme/**: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p]"},

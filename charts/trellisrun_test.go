@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // What the chart starts is started: the programs' own arguments, with the files

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -24,7 +26,7 @@ import (
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
@@ -338,6 +340,7 @@ func (a *altered) carry(sealed bool, before func(o *outcome, step string, c call
 			values = nil
 		}
 		o.id = deploySealed(a.Site, a.key, a.repo, o.name, map[string]any{"terraform_vars": map[string]any{"word": o.name}, "requester_key": a.ada.Recipient()}, values)
+		mark() // that there was no work before says nothing
 		return a.Conn.QueryRow(context.Background(), "SELECT workspace_id FROM public.provisions WHERE id = $1", o.id).Scan(&o.workspace)
 	})
 	asked := map[string]bool{}
@@ -541,6 +544,15 @@ func (a *altered) judge(o *outcome) (did string, problems []string) {
 	return did, problems
 }
 
+// everyCell says that each column is altered.
+var everyCell = os.Getenv("TENDRIL_TEST_FAULTS") == "all"
+
+// drawn says whether a column is altered where not all are.
+func (c column) drawn(salt uint32) bool {
+	watched := slices.ContainsFunc(seenAltered, func(cell string) bool { return strings.HasSuffix(cell, " | "+c.String()) })
+	return watched || special[c.String()] != nil || (crc32.ChecksumIEEE([]byte(c.String()))^salt)%4 == 0
+}
+
 // alterations are what all worlds of the suite share.
 type alterations struct {
 	*testing.T
@@ -567,18 +579,25 @@ func over(said, claim string) bool {
 // each two steps of a run, and the agent refuses, or does what its policy allows. It is a
 // function of what it is told: so each alteration is made and taken back while the agent
 // waits for an answer, and one that changes the answer is made once more, to stay, in a
-// run of its own.
+// run of its own. In CI that is every column; elsewhere it is those that would serve somebody,
+// and a quarter of the others, drawn at random.
 func TestEveryColumnAltered(t *testing.T) {
 	t.Parallel()
 	const worlds = 4
 	s := &alterations{T: t, tried: map[string]int{}, known: map[string]bool{}, seen: map[string]bool{}, did: map[string]int{}}
 	var running, trying sync.WaitGroup
 	trying.Add(worlds)
-	columns, began := 0, time.Now()
+	columns, began, salt := 0, time.Now(), rand.Uint32()
 	for n := range worlds {
 		a := newAltered(t)
 		a.prepare(t)
-		columns = len(a.columns)
+		if columns = len(a.columns); columns < 300 {
+			t.Errorf("agents read %d columns, want the 330 of when this was written, or about as many", columns)
+		}
+		if !everyCell {
+			a.columns = slices.DeleteFunc(a.columns, func(c column) bool { return !c.drawn(salt) })
+			columns = len(a.columns)
+		}
 		running.Go(func() {
 			tried := sync.OnceFunc(trying.Done)
 			defer tried()
@@ -606,26 +625,29 @@ func TestEveryColumnAltered(t *testing.T) {
 			t.Errorf("before %q %d columns were altered, want all %d", step, s.tried[step], columns)
 		}
 	}
-	if columns < 300 {
-		t.Errorf("agents read %d columns, want the 330 of when this was written, or about as many", columns)
-	}
-	for _, want := range []string{
-		"plan: fetch_next_provision | public.provisions.config_snapshot", "plan: fetch_next_provision | public.workspaces.name", "plan: fetch_next_provision | public.clusters.paused_at",
-		"plan: get_blob state | public.workspaces.state_version", "plan: PROCESSING checkout | public.cluster_pins.commit", "plan: PROCESSING plan | tendril.claims.cancel_requested_at",
-		"plan: AWAITING_APPROVAL | tendril.blobs.digest", "approval: approve_provision | public.provisions.plan_digest",
-		"apply: fetch_next_provision | public.provisions.approved_plan", "apply: get_blob plan | tendril.blobs.meta", "apply: get_blob plan | tendril.blob_parts.data",
-		"apply: PROCESSING apply | tendril.claims.lease_until", "apply: put_blob state | tendril.claims.state", "apply: SUCCESS done | tendril.claims.state",
-	} {
+	for _, want := range seenAltered {
 		if !s.seen[want] {
 			t.Errorf("an agent does not see %s altered", want)
 		}
 	}
 	t.Logf("%d cells of a column and a step were altered and taken back, of which agents see %d; runs with one: %v", len(stepsOfARun)*columns, len(s.seen), s.did)
+	if !everyCell {
+		return
+	}
 	for _, want := range []string{"SUCCESS", "FAILED/workspace_changed", "FAILED/plan_invalid", "FAILED/policy_refused", "FAILED/tag_moved", "CANCELLED/cancelled", "not claimed", "given up"} {
 		if s.did[want] == 0 {
 			t.Errorf("no run with something altered ended as %q", want)
 		}
 	}
+}
+
+// seenAltered are columns, before a step, whose alteration an agent sees.
+var seenAltered = []string{
+	"plan: fetch_next_provision | public.provisions.config_snapshot", "plan: fetch_next_provision | public.workspaces.name", "plan: fetch_next_provision | public.clusters.paused_at",
+	"plan: get_blob state | public.workspaces.state_version", "plan: PROCESSING checkout | public.cluster_pins.commit", "plan: PROCESSING plan | tendril.claims.cancel_requested_at",
+	"plan: AWAITING_APPROVAL | tendril.blobs.digest", "approval: approve_provision | public.provisions.plan_digest",
+	"apply: fetch_next_provision | public.provisions.approved_plan", "apply: get_blob plan | tendril.blobs.meta", "apply: get_blob plan | tendril.blob_parts.data",
+	"apply: PROCESSING apply | tendril.claims.lease_until", "apply: put_blob state | tendril.claims.state", "apply: SUCCESS done | tendril.claims.state",
 }
 
 var stepsOfARun = []string{

@@ -2,16 +2,13 @@ package e2e
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // rowsKept is what a backup must bring back, row by row.
@@ -27,11 +24,12 @@ func TestBackUpAndRestore(t *testing.T) {
 		t.Fatalf("deploy = %s, want SUCCESS", got)
 	}
 	var before, after [4]int
+	from := newTypist(t, "TRELLIS_DATABASE_URL="+s.URL)
+	from.run(pages.Block(t, "docs/OPERATIONS.md", "trellis gc"))
+	from.run(pages.Block(t, "docs/OPERATIONS.md", "pg_dump"))
 	if err := s.Conn.QueryRow(t.Context(), rowsKept).Scan(&before[0], &before[1], &before[2], &before[3]); err != nil {
 		t.Fatal(err)
 	}
-	dump := filepath.Join(t.TempDir(), "tendril.dump")
-	operate(t, nil, "pg_dump", "--format=custom", "--no-owner", "--schema=public", "--schema=tendril", "--file="+dump, s.URL)
 
 	other := pgtest.OwnServer(t)
 	url := other.Server().URL("tendril")
@@ -44,10 +42,9 @@ func TestBackUpAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The migrations make the roles, and what the dump leaves to the server.
-	operate(t, []string{"TRELLIS_DATABASE_URL=" + url}, site.Program("trellis"), "migrate")
-	operate(t, nil, "pg_restore", "--clean", "--if-exists", "--no-owner", "--exit-on-error", "--single-transaction", "--dbname="+url, dump)
-	if out := operate(t, []string{"TRELLIS_DATABASE_URL=" + url}, site.Program("trellis"), "migrate"); strings.Contains(out, "applied") {
-		t.Errorf("trellis migrate after the restore = %s, want nothing to do", out)
+	out := from.with("TRELLIS_DATABASE_URL=" + url).run(pages.Block(t, "docs/OPERATIONS.md", "pg_restore"))
+	if strings.Count(out, "applied") != 1 {
+		t.Errorf("the commands that restore say %s, want migrations applied by the first only", out)
 	}
 
 	restored, err := pgx.Connect(t.Context(), url)
@@ -77,16 +74,4 @@ func TestBackUpAndRestore(t *testing.T) {
 	if err := restored.QueryRow(t.Context(), "SELECT plan_summary ->> 'add' || ' ' || (plan_summary ->> 'change') || ' ' || (plan_summary ->> 'destroy') FROM public.provisions WHERE id = $1", id).Scan(&changes); err != nil || changes != "0 0 0" {
 		t.Errorf("the plan after the restore = %q, %v, want what is there to be known: 0 0 0", changes, err)
 	}
-}
-
-// operate runs a command of the operator's, which must succeed.
-func operate(t *testing.T, env []string, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, out)
-	}
-	return string(out)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/testkit/runlog"

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
@@ -49,7 +49,7 @@ func TestDemo(t *testing.T) {
 				t.Errorf("a demo has made a key of the person's: %v, %v", keys, err)
 			}
 			// What it holds survives: the second time is a second deploy.
-			if out, err = demo(t, uid, dir); err != nil || !strings.Contains(out, "Provision 2") {
+			if out, err = demo(t, uid, dir); err != nil || !strings.Contains(out, "Run 2") {
 				t.Errorf("second demo: %v, want provision 2:\n%s", err, out)
 			}
 		})

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/process"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 
 	"github.com/tendril-run/tendril/e2e/site"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
 
 	"github.com/tendril-run/tendril/e2e/site"
 )

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/logstream/formtest"
+	"github.com/tendril-run/tendril/internal/testkit/formtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/process"
-	"github.com/tendril-run/tendril/internal/providers/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 	"github.com/tendril-run/tendril/internal/testkit/runlog"
 
 	"github.com/tendril-run/tendril/e2e/site"

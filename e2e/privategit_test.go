@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/githubapp/apptest"
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/apptest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // A template from a server that takes a GitHub App's tokens, with a module over

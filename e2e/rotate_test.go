@@ -9,7 +9,7 @@ import (
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/seal"
-	"github.com/tendril-run/tendril/internal/secrettest"
+	"github.com/tendril-run/tendril/internal/testkit/secrettest"
 )
 
 // In the middle of an apply the database's password is changed, so that the agent

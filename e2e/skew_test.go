@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 
 	"github.com/tendril-run/tendril/e2e/site"

@@ -21,7 +21,6 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 		{"", 75, false},
 		{"", 3, true},
 		{"", 1, true},
-		{"deps", 0, true},
 		{"test", 0, true},
 		{"test", 75, true},
 		{"lint", 0, true},
@@ -47,8 +46,8 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 			if (code != 0) != c.red {
 				t.Errorf(".ci/run = %d, want red: %v\n%s%s", code, c.red, stdout, stderr)
 			}
-			if shown := strings.Contains(stdout, "made lint") && strings.Contains(stdout, "made test"); shown != (c.fails != "deps") {
-				t.Errorf(".ci/run shows the tests and the linters: %v\n%s%s", shown, stdout, stderr)
+			if !strings.Contains(stdout, "made lint") || !strings.Contains(stdout, "made test") {
+				t.Errorf(".ci/run does not show both the tests and the linters\n%s%s", stdout, stderr)
 			}
 		})
 	}

@@ -12,9 +12,9 @@ import (
 func TestCleanSaysWhatItKeeps(t *testing.T) {
 	t.Parallel()
 	r := ourRepository(t, "Makefile")
-	data := filepath.Join(r.dir, "the data")
+	data, tools := filepath.Join(r.dir, "the data"), filepath.Join(r.dir, "the-tools")
 	built := []string{"bin", "dist", ".cache"}
-	for _, dir := range append([]string{".tools", data}, built...) {
+	for _, dir := range append([]string{tools, data}, built...) {
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(r.dir, dir)
 		}
@@ -22,17 +22,15 @@ func TestCleanSaysWhatItKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	environ := []string{"TRELLIS_DATA_DIR=" + data}
-	tools, _, _ := r.run(environ, "make", "-s", "tools-dir")
+	environ := []string{"TRELLIS_DATA_DIR=" + data, "TENDRIL_TOOLS=" + tools}
 	said, complaints, code := r.run(environ, "make", "-s", "clean")
 	if code != 0 || complaints != "" {
 		t.Fatalf("make clean = %d: %s", code, complaints)
 	}
-	want := []string{"Removed bin, dist and .cache.", "Kept the data of trellis up: " + data + "\n  Remove it: rm -rf " + strings.ReplaceAll(data, " ", `\ `)}
-	if tools = strings.TrimSpace(tools); strings.HasPrefix(tools, r.dir) {
-		want = append(want, tools+"\n  Remove it: rm -rf "+tools)
-	}
-	for _, want := range want {
+	for _, want := range []string{
+		"Removed bin, dist and .cache.", "Kept the data of trellis up: " + data + "\n  Remove it: rm -rf " + strings.ReplaceAll(data, " ", `\ `),
+		"which all clones share: " + tools + "\n  Remove it: rm -rf " + tools,
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("make clean says no %q:\n%s", want, said)
 		}
@@ -42,7 +40,7 @@ func TestCleanSaysWhatItKeeps(t *testing.T) {
 			t.Errorf("make clean kept %s", dir)
 		}
 	}
-	for _, dir := range []string{data, filepath.Join(r.dir, ".tools")} {
+	for _, dir := range []string{data, tools} {
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("make clean removed %s", dir)
 		}

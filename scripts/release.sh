@@ -18,7 +18,7 @@ platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}
 dist=${DIST:-dist}
 
 command -v helm >/dev/null ||
-  { echo "helm is missing: run \"make deps\", and this by \"make release\" or with its directory, .tools, on PATH" >&2; exit 1; }
+  { echo "helm is missing: run \"make deps\", and this by \"make release\" or with the directory of \"make tools-dir\" on PATH" >&2; exit 1; }
 tar --version | grep -q GNU || { echo "GNU tar is needed: another one writes other bytes" >&2; exit 1; }
 
 stage=$(mktemp -d)

@@ -2,7 +2,6 @@ package scripts
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"debug/elf"
 	"debug/macho"
@@ -17,8 +16,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -26,6 +26,9 @@ const sums = "dist/SHA256SUMS"
 
 // A release of one platform, made twice.
 func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: no release is built")
+	}
 	t.Parallel()
 	pgtest.Tool(t, "helm")
 	r := ourRepository(t)
@@ -95,7 +98,7 @@ func TestRelease(t *testing.T) {
 
 	// Whoever has downloaded it verifies it as we tell them, elsewhere, keeping
 	// things private, and at home further east.
-	if err := os.WriteFile(filepath.Join(r.dir, "dist", "verify.sh"), []byte(verifying(t)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, "dist", "verify.sh"), []byte(pages.Block(t, "docs/UPGRADING.md", "sha256sum", "linux_amd64", "linux_"+runtime.GOARCH)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	again := repository{t, filepath.Join(r.dir, "dist")}
@@ -104,23 +107,6 @@ func TestRelease(t *testing.T) {
 		"bash", "-c", "umask 077; set -euo pipefail; . ./verify.sh"); code != 0 {
 		t.Errorf("the same commit has not made the same: exit status %d\n%s%s", code, stdout, stderr)
 	}
-}
-
-// verifying are the commands by which docs/UPGRADING.md has a release verified,
-// for this machine's platform.
-func verifying(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../docs/UPGRADING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, found := bytes.Cut(text, []byte("## Verifying a release\n"))
-	_, text, open := bytes.Cut(text, []byte("```text\n"))
-	commands, _, closed := bytes.Cut(text, []byte("```\n"))
-	if !found || !open || !closed || !bytes.Contains(commands, []byte("release\n")) {
-		t.Fatalf("docs/UPGRADING.md does not say how a release is verified: %q", commands)
-	}
-	return strings.ReplaceAll(string(commands), "linux_amd64", "linux_"+runtime.GOARCH)
 }
 
 // wantProgram looks at a program of the release.

@@ -11,7 +11,7 @@ packages=("$@")
 [ $# != 0 ] || packages=(./...)
 
 if ! command -v govulncheck >/dev/null; then
-  echo "govulncheck is missing: run \"make deps\", and this by \"make vuln\" or with its directory, .tools, on PATH" >&2
+  echo "govulncheck is missing: run \"make deps\", and this by \"make vuln\" or with the directory of \"make tools-dir\" on PATH" >&2
   exit 1
 fi
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // mirror serves a database of vulnerabilities as vuln.go.dev does.

@@ -11,9 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/pressly/goose/v3/lock"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -25,8 +24,7 @@ func hostileLogin(t *testing.T, server *pgtest.Own) *pgx.Conn {
 
 const makeHostile = "CREATE ROLE hostile LOGIN IN ROLE tendril_agent PASSWORD 'pw-for-the-test'"
 
-// An agent's login can take the advisory lock that goose has, and cannot hold up a
-// migration by it.
+// An agent's login can take advisory locks, and cannot hold up a migration by one.
 func TestAgentsLoginHoldsUpNoMigration(t *testing.T) {
 	t.Parallel()
 	server := pgtest.OwnServer(t)
@@ -36,18 +34,19 @@ func TestAgentsLoginHoldsUpNoMigration(t *testing.T) {
 	}
 	mustExec(t, conn, makeHostile)
 	hostile := hostileLogin(t, server)
-	mustExec(t, hostile, fmt.Sprintf("SELECT pg_advisory_lock(%d)", lock.DefaultLockID))
+	const goose = 4097083626 // the key that the programs of before the baseline locked, which anybody can compute
+	mustExec(t, hostile, fmt.Sprintf("SELECT pg_advisory_lock(%d)", goose))
 	if _, err := hostile.Exec(t.Context(), "LOCK TABLE tendril.schema_migrations IN ACCESS SHARE MODE"); err == nil {
 		t.Error("an agent's login locks the table of migrations, want it denied")
 	}
 	mustExec(t, conn, "DELETE FROM tendril.function_files") // so that there is something to do
 	for name, run := range map[string]func(context.Context) error{
 		"trellis migrate":    func(ctx context.Context) error { _, err := tendrilsql.Migrate(ctx, server.URL); return err },
-		"the printed script": func(ctx context.Context) error { return send(ctx, conn, script(t, 0)) },
+		"the printed script": func(ctx context.Context) error { return send(ctx, conn, script(t, 40)) },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := run(ctx); err != nil {
-			t.Errorf("%s while an agent's login has goose's lock = %v, want nil", name, err)
+			t.Errorf("%s while an agent's login has an advisory lock = %v, want nil", name, err)
 		}
 		cancel()
 	}
@@ -61,16 +60,17 @@ func TestMigrationLockNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	holder := open(t, server.URL)
+	mustExec(t, holder, "DELETE FROM tendril.function_files") // so that there is something to do
 	mustExec(t, holder, "SET application_name = 'somebody''s migration'")
 	mustExec(t, holder, "BEGIN")
 	mustExec(t, holder, "LOCK TABLE tendril.schema_migrations IN SHARE UPDATE EXCLUSIVE MODE")
-	err := tendrilsql.LockToMigrate(t.Context(), server.URL, 50*time.Millisecond)
+	err := tendrilsql.MigrateWithin(t.Context(), server.URL, 50*time.Millisecond)
 	if want := fmt.Sprintf("process %d of role ", holder.PgConn().PID()); err == nil || !strings.Contains(err.Error(), want) ||
 		!strings.Contains(err.Error(), "somebody's migration") || !strings.Contains(err.Error(), "pg_terminate_backend") {
 		t.Errorf("the lock while another has it = %v, want %q and what to do", err, want)
 	}
 	mustExec(t, holder, "COMMIT")
-	if err := tendrilsql.LockToMigrate(t.Context(), server.URL, time.Minute); err != nil {
+	if err := tendrilsql.MigrateWithin(t.Context(), server.URL, time.Minute); err != nil {
 		t.Errorf("the lock after the other's end = %v, want nil", err)
 	}
 }

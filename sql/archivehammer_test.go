@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // Logs are archived by several at once whose connections are killed, put back and

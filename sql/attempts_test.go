@@ -81,10 +81,10 @@ func TestAttempts(t *testing.T) {
 	if _, got := agent.mustClaim(t); got != behind {
 		t.Errorf("claim = %s, want %s: the workspace is free", got, behind)
 	}
-	if got := w.log(t, first); !strings.Contains(got, "tried again in 30.0 s, as provision 3 (attempt 2 of 3)") {
+	if got := w.log(t, first); !strings.Contains(got, "Retry in 30.0 s as run 3 (attempt 2 of 3)") {
 		t.Errorf("log = %q, want it to tell of the next attempt", got)
 	}
-	if got := w.log(t, last); !strings.Contains(got, "Attempt 3 of 3: provision 3 failed (init_failed)") {
+	if got := w.log(t, last); !strings.Contains(got, "Attempt 3 of 3: run 3 failed (init_failed)") {
 		t.Errorf("log = %q, want it to tell of the one before", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	nothing := func(_, _ uuid.UUID) {}
 	twice := snapshotWith("a", `"max_attempts": 2`)
 	for code, want := range map[string]bool{
-		"agent_drained": true, "exec_died": true, "checkout_failed": true, "init_failed": true, "engine_missing": true, "state_locked": true, "internal": true,
+		"agent_drained": true, "exec_died": true, "spool_failed": true, "checkout_failed": true, "init_failed": true, "engine_missing": true, "state_locked": true, "internal": true,
 		"plan_failed": false, "apply_failed": false, "timed_out": false, "variables_invalid": false, "tag_moved": false, "policy_refused": false, "state_unsaved": false, "": false,
 	} {
 		if got := fails(code, twice, nothing); got != want {
@@ -219,7 +219,7 @@ func TestAttemptThatCannotBeMade(t *testing.T) {
 	if got := w.statusAndCode(t, id); got != "FAILED/init_failed" {
 		t.Errorf("provision = %s, want FAILED/init_failed", got)
 	}
-	if got := w.log(t, id); !strings.Contains(got, "could not be queued again: workspace") {
+	if got := w.log(t, id); !strings.Contains(got, "could not be queued: workspace") {
 		t.Errorf("log = %q, want it to say why there is no attempt", got)
 	}
 	if got := one[int](t, w.conn, "SELECT count(*) FROM public.workspaces WHERE reserved_by IS NOT NULL OR due_at IS NOT NULL"); got != 0 {

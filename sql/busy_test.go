@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // calls are one call of each function in public that would do something, by
@@ -85,6 +85,12 @@ func TestWhoWaitsIsToldToTryAgain(t *testing.T) {
 	if got := one[string](t, s.conn, `SELECT coalesce(string_agg(p.oid::regprocedure::text, ', '), '') FROM pg_proc p
 		WHERE (p.pronamespace = 'public'::regnamespace OR p.oid = 'tendril.accept_deploy'::regproc) AND NOT coalesce(p.proconfig @> ARRAY['lock_timeout=2s'], false)`); got != "" {
 		t.Errorf("functions without lock_timeout = 2s: %s", got)
+	}
+	// What is locked below is not what each of them waits for, so their handlers are read.
+	if got := one[string](t, s.conn, `SELECT coalesce(string_agg(p.oid::regprocedure::text, ', '), '') FROM pg_proc p
+		WHERE p.pronamespace = 'public'::regnamespace AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpgsql') AND p.proconfig @> ARRAY['lock_timeout=2s']
+		AND p.prosrc !~ $$WHEN [a-z_ OR]*lock_not_available[a-z_ OR]* THEN\s+PERFORM tendril\.refuse\('PT503', 'busy'$$ AND p.prosrc !~ 'RETURN public\.' -- another's handler`); got != "" {
+		t.Errorf("functions that do not refuse as busy when a lock is not to be had: %s", got)
 	}
 	// Shorter, for a test.
 	lockTimeout(t, s.conn, "10ms")

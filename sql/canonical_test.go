@@ -1,7 +1,6 @@
 package sql_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -10,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/canonical"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/olddb"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -160,10 +160,7 @@ func TestSpellingsDodgeNothing(t *testing.T) {
 	}
 }
 
-var contract30 = pgtest.WithSetup("contract30", func(ctx context.Context, url string) error {
-	_, err := tendrilsql.MigrateTo(ctx, url, 30)
-	return err
-})
+var contract30 = pgtest.WithSetup("migration 30", olddb.At("30"))
 
 // Rows of before are brought to the canonical form, and none is lost where two
 // meet.

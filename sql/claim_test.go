@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 func TestClaimOrder(t *testing.T) {
@@ -129,7 +129,7 @@ func TestClaimConcurrently(t *testing.T) {
 			done[provision], busy[workspace] = true, true
 			mu.Unlock()
 			if twice || overlap {
-				return fmt.Errorf("provision %s: claimed before %t, workspace busy %t", provision, twice, overlap)
+				return fmt.Errorf("run %s: claimed before %t, workspace busy %t", provision, twice, overlap)
 			}
 			mu.Lock()
 			delete(busy, workspace) // before the database lets the next one in

@@ -10,17 +10,26 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
 )
 
 func TestDeployFillsInTheRow(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
-	id := w.deploy(t, w.operator, snapshot("team/web"))
+	var id uuid.UUID
+	var number int
+	if err := w.try(t, "authenticated", w.operator, func(tx pgx.Tx) error {
+		insert := pages.Block(t, "docs/CONTRACT.md", "INSERT INTO public.provisions")
+		return tx.QueryRow(t.Context(), insert, w.cluster, snapshot("team/web")).Scan(&id, &number)
+	}); err != nil || number != 1 {
+		t.Fatalf("the documented INSERT answers number %d, %v, want 1", number, err)
+	}
 	got := one[string](t, w.conn, `SELECT concat_ws(' ', p.status, p.operation, p.number, w.name, p.org_id = $2, p.requested_by = $3, w.head_id = p.id)
 		FROM public.provisions p JOIN public.workspaces w ON w.id = p.workspace_id WHERE p.id = $1`, id, w.org, w.operator)
 	if want := "QUEUED apply 1 team/web t t t"; got != want {
 		t.Errorf("row = %q, want %q", got, want)
 	}
+	mustExec(t, w.conn, pages.Code(t, "docs/GUIDE.md", "SELECT * FROM why_waiting(id)", "id", "'"+id.String()+"'"))
 }
 
 func TestDeployTakesWorkspaceFromVariables(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 func (w *world) queueDrift(t *testing.T) int {
@@ -81,7 +81,7 @@ func TestDriftIsLookedForAsItWasApplied(t *testing.T) {
 	agent := w.newAgent(t, "one")
 	w.request(t, "apply", strings.Replace(snapshot("a"), "v1.2.0", "v1", 1))
 	agent.run(t, "SUCCESS", "{}")
-	newest := strings.Replace(snapshot("a"), `"workspace"`, `"targets": ["a.b"], "replace": ["a.b"], "approval": "always", "meta": {"reason": "r"}, "workspace"`, 1)
+	newest := strings.Replace(snapshot("a"), `"workspace"`, `"targets": ["a.b"], "replace": ["a.b"], "approval": "always", "requester_key": "age1`+strings.Repeat("q", 58)+`", "meta": {"reason": "r"}, "workspace"`, 1)
 	newest = strings.Replace(newest, "v1.2.0", "v2", 1)
 	w.request(t, "apply", newest)
 	agent.run(t, "SUCCESS", "{}")

@@ -2,11 +2,12 @@ package sql_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -95,5 +96,60 @@ func TestFunctionsFollowTheirFiles(t *testing.T) {
 	var open bool
 	if err := conn.QueryRow(t.Context(), "SELECT bool_or(has_function_privilege('anon', oid, 'EXECUTE')) FROM pg_proc WHERE pronamespace = 'tendril'::regnamespace").Scan(&open); err != nil || open {
 		t.Errorf("anon may execute a function of schema tendril: %t, %v; want false", open, err)
+	}
+}
+
+// To create a trigger again locks its table against writers, so it is done only where its
+// statement has changed or somebody has dropped it.
+func TestTriggersFollowTheirFiles(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.New(t, migrated).Conn(t)
+	mustExec(t, conn, "CREATE TABLE public.tried (a int, b int)")
+	apply := func(text string) {
+		t.Helper()
+		all := tendrilsql.FunctionTexts(t)
+		if text != "" {
+			all["tried"] = "CREATE OR REPLACE FUNCTION tendril.tried() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$BEGIN RETURN NEW; END$$;\n" + text
+		}
+		if _, err := conn.Exec(t.Context(), tendrilsql.ApplyFunctions(t, all)); err != nil {
+			t.Fatalf("apply %q: %v", text, err)
+		}
+	}
+	// A trigger's row has the transaction that made it.
+	made := func() string {
+		t.Helper()
+		return one[string](t, conn, "SELECT coalesce(string_agg(tgname || ' ' || xmin, ', ' ORDER BY tgname), '') FROM pg_trigger WHERE tgrelid = 'public.tried'::regclass")
+	}
+	others := func() string {
+		t.Helper()
+		return one[string](t, conn, "SELECT string_agg(oid || ' ' || xmin, ', ' ORDER BY oid) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid <> 'public.tried'::regclass")
+	}
+	const onA = "CREATE OR REPLACE TRIGGER tried_a BEFORE UPDATE OF a ON public.tried\n  FOR EACH ROW EXECUTE FUNCTION tendril.tried();\n"
+	before := others()
+	apply(onA)
+	first := made()
+	if first == "" {
+		t.Fatal("a new trigger: none is there")
+	}
+	apply("-- another text of the file\n" + onA)
+	if got := made(); got != first {
+		t.Errorf("a file that changed elsewhere: triggers %q, want %q, not made again", got, first)
+	}
+	apply(strings.Replace(onA, "UPDATE OF a", "UPDATE OF b", 1))
+	changed := made()
+	if changed == first {
+		t.Errorf("another statement: triggers %q, want it made again", changed)
+	}
+	mustExec(t, conn, "DROP TRIGGER tried_a ON public.tried")
+	apply("-- once more\n" + strings.Replace(onA, "UPDATE OF a", "UPDATE OF b", 1))
+	if made() == "" {
+		t.Error("a trigger that somebody dropped is not made again")
+	}
+	apply("")
+	if got := made(); got != "" {
+		t.Errorf("in no file: triggers %q, want none", got)
+	}
+	if got := others(); got != before {
+		t.Errorf("triggers of files that did not change = %s, want %s", got, before)
 	}
 }

@@ -86,7 +86,7 @@ func TestTrellisInspects(t *testing.T) {
 	}
 }
 
-// What trellis cannot reach, an agent looks at: one that is online, knows how and
+// What trellis cannot reach, an agent reads: one that is online, knows how and
 // may; each cluster's once. Its workspace is none for people, and binds nothing.
 func TestAgentInspects(t *testing.T) {
 	t.Parallel()

@@ -175,7 +175,7 @@ func TestOrphansByBootAndHost(t *testing.T) {
 	}
 	for i, want := range []string{"FAILED/agent_restarted", "FAILED/agent_restarted", "CANCELLED/cancelled"} {
 		if got := w.statusAndCode(t, ids[i]); got != want {
-			t.Errorf("provision %d = %s, want %s", i, got, want)
+			t.Errorf("run %d = %s, want %s", i, got, want)
 		}
 	}
 	if got := w.log(t, ids[0]); !strings.Contains(got, "stage plan") || !strings.Contains(got, "Apply had not begun") {
@@ -265,7 +265,7 @@ func TestReapingSurvivesMeddling(t *testing.T) {
 	}
 	for i, want := range []string{"CANCELLED", "CANCELLED", "FAILED/agent_lost"} {
 		if got := w.statusAndCode(t, ids[i]); got != want {
-			t.Errorf("provision %d = %s, want %s", i, got, want)
+			t.Errorf("run %d = %s, want %s", i, got, want)
 		}
 	}
 	agent.mustReport(t, claims[1], "SUCCESS", `{}`) // the run that somebody has cancelled by hand

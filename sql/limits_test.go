@@ -137,7 +137,7 @@ func TestQueueLimit(t *testing.T) {
 		w.deploy(t, w.operator, snapshot("a"))
 	}
 	_, err := w.tryDeploy(t, w.operator, snapshot("a"))
-	if got := wantRefusal(t, err, "PT429", "queue_full"); !strings.Contains(got, `3 provisions are queued in workspace "a"`) {
+	if got := wantRefusal(t, err, "PT429", "queue_full"); !strings.Contains(got, `workspace "a" has 3 queued`) {
 		t.Errorf("error = %q, want the limit and the workspace", got)
 	}
 	w.deploy(t, w.operator, snapshot("b"))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -92,21 +92,7 @@ func TestHeadersSayWhatIsLocked(t *testing.T) {
 	if _, err := pgx.ForEachRow(rows, []any{&name, &text}, func() error { bodies[name] = text; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	triggers := map[string]map[string][]string{} // event → table → functions
-	rows, _ = conn.Query(t.Context(), `SELECT c.relname, p.proname, e.event
-		FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid JOIN pg_proc p ON p.oid = g.tgfoid
-		CROSS JOIN (VALUES (4, 'INSERT'), (8, 'DELETE'), (16, 'UPDATE')) e (bit, event)
-		WHERE NOT g.tgisinternal AND g.tgtype & e.bit <> 0`)
-	var table, function, event string
-	if _, err := pgx.ForEachRow(rows, []any{&table, &function, &event}, func() error {
-		if triggers[event] == nil {
-			triggers[event] = map[string][]string{}
-		}
-		triggers[event][table] = append(triggers[event][table], function)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	triggers := triggersOf(t, conn)
 	direct := map[string]locks{}
 	for name, body := range bodies {
 		l := locksOf(body)

@@ -45,7 +45,7 @@ func wantWhole(t *testing.T, whose, log string, lines int) {
 // nothing of what was printed.
 func wantCut(t *testing.T, whose, log, setting string) {
 	t.Helper()
-	if strings.Count(log, "What is printed from here on is left out.") != 1 || !strings.Contains(log, "tendril.settings."+setting) || strings.Contains(log, "xxx") {
+	if strings.Count(log, "Further output is left out.") != 1 || !strings.Contains(log, "tendril.settings."+setting) || strings.Contains(log, "xxx") {
 		t.Errorf("the log of %s = %.300q, want one line that says that it is cut, and %s", whose, log, setting)
 	}
 }

@@ -2,23 +2,16 @@ package sql
 
 import (
 	"context"
-	stdsql "database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	_ "github.com/jackc/pgx/v5/stdlib" // the database/sql driver that goose needs
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
 )
 
-// versionTable is where goose notes what has run.
-const versionTable = "tendril.schema_migrations"
-
-// minServer is the oldest PostgreSQL the migrations are written for, as
-// server_version_num.
-const minServer = 150000
+// lockWait is how long Migrate waits for another one, or for any lock.
+const lockWait = 5 * time.Minute
 
 // TooNewError says that a database has migrations this program does not know.
 type TooNewError struct{ Database, Program int64 }
@@ -28,97 +21,97 @@ func (e *TooNewError) Error() string {
 }
 
 // Migrate brings the database at the URL up to this program's migrations and
-// functions, and returns how many migrations it ran. Two that migrate
-// one database at once wait for each other. A database that is newer than this
-// program is left as it is: *TooNewError.
+// functions, all in one transaction, and returns how many migrations it ran. Two
+// that migrate one database at once wait for each other. A database that is newer
+// than this program is left as it is: *TooNewError.
 func Migrate(ctx context.Context, databaseURL string) (int, error) {
-	db, err := stdsql.Open("pgx", databaseURL)
-	if err != nil {
-		return 0, fmt.Errorf("open the database: %w", err)
-	}
-	defer db.Close() //nolint:errcheck // nothing was written that Close could lose
-	if err := refusePooler(ctx, db); err != nil {
-		return 0, err
-	}
-	if err := prepare(ctx, db); err != nil {
-		return 0, err
-	}
-	provider, err := newProvider(db)
+	return migrate(ctx, databaseURL, lockWait)
+}
+
+func migrate(ctx context.Context, databaseURL string, wait time.Duration) (ran int, err error) {
+	conn, err := connect(ctx, databaseURL)
 	if err != nil {
 		return 0, err
 	}
-	current, target, err := provider.GetVersions(ctx)
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	from, err := version(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	text, err := missing(ctx, conn, from)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// The simple protocol: the text is one statement without parameters, and long.
+		set := fmt.Sprintf("SET LOCAL lock_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = 0", wait.Milliseconds())
+		if _, err := tx.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, "SELECT current_setting('tendril.migrations_run')::int").Scan(&ran)
+	})
+	if err == nil {
+		return ran, nil
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" {
+		if names := lockHolders(ctx, conn); names != "" {
+			return 0, fmt.Errorf("another session has been migrating this database for %s: %s. Wait for it, or end it by SELECT pg_terminate_backend(…), then migrate again", wait, names)
+		}
+	}
+	return 0, fmt.Errorf("migrate the database from version %d: %w", from, withRole(err))
+}
+
+// version is the newest migration of a database; 0: it has none.
+func version(ctx context.Context, conn *pgx.Conn) (v int64, err error) {
+	var begun bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&begun)
+	if err == nil && begun {
+		err = conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&v)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read the database's migration version: %w", withRole(err))
 	}
-	if current > target {
-		return 0, &TooNewError{Database: current, Program: target}
-	}
-	results, err := provider.Up(ctx)
-	if err != nil {
-		return len(results), fmt.Errorf("migrate from version %d to %d: %w", current, target, withRole(err))
-	}
-	return len(results), applyFunctionFiles(ctx, db)
+	return v, nil
 }
 
-func applyFunctionFiles(ctx context.Context, db *stdsql.DB) error {
+// missing is the script for what a database at this version still needs, "" when it
+// needs nothing.
+func missing(ctx context.Context, conn *pgx.Conn, from int64) (string, error) {
+	text, err := Script(from)
+	if err != nil || text != "" {
+		return text, err
+	}
 	files, err := readFunctions(functions)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var current bool
-	if err := db.QueryRowContext(ctx, functionsCurrent(files)).Scan(&current); err != nil {
-		return fmt.Errorf("read which functions the database has: %w", withRole(err))
+	if err := conn.QueryRow(ctx, functionsCurrent(files)).Scan(&current); err != nil {
+		return "", fmt.Errorf("read which functions the database has: %w", withRole(err))
 	}
 	if current {
-		return nil
+		return "", nil
 	}
-	if _, err := db.ExecContext(ctx, "DO $tendril$\n"+functionsBlock(files)+"$tendril$"); err != nil {
-		return fmt.Errorf("apply the functions of sql/functions: %w", withRole(err))
-	}
-	return nil
+	return script(from, true)
 }
 
-func newProvider(db *stdsql.DB) (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, fmt.Errorf("open the embedded migrations: %w", err)
+// lockHolders names the other sessions that have the lock of the version table, ""
+// when there is none.
+func lockHolders(ctx context.Context, conn *pgx.Conn) string {
+	var names *string
+	if err := conn.QueryRow(ctx, `
+		SELECT string_agg(format('process %s of role %s (%s), in a transaction since %s', a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'no application name'),
+		  coalesce(to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS TZ'), 'a time that this role may not see')), '; ')
+		FROM pg_catalog.pg_locks h JOIN pg_catalog.pg_stat_activity a ON a.pid = h.pid
+		WHERE h.granted AND h.mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+		  AND h.pid <> pg_backend_pid()
+		  AND h.relation = to_regclass('`+versionTable+`') AND h.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`).Scan(&names); err != nil || names == nil {
+		return ""
 	}
-	store, err := database.NewStore(database.DialectPostgres, versionTable)
-	if err != nil {
-		return nil, fmt.Errorf("set up the migration store: %w", err)
-	}
-	provider, err := goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(&migrationLock{db: db, wait: lockWait}))
-	if err != nil {
-		return nil, fmt.Errorf("read the embedded migrations: %w", err)
-	}
-	return provider, nil
-}
-
-// prepare checks the server and makes the schema that the version table lives
-// in, which goose needs before the first migration.
-func prepare(ctx context.Context, db *stdsql.DB) error {
-	var version int
-	var made bool
-	err := db.QueryRowContext(ctx, "SELECT current_setting('server_version_num')::int, to_regnamespace('tendril') IS NOT NULL").Scan(&version, &made)
-	if err != nil {
-		return fmt.Errorf("reach the database: %w", err)
-	}
-	if version < minServer {
-		return fmt.Errorf("this PostgreSQL is version %d; %d or newer is needed", version/10000, minServer/10000)
-	}
-	if made { // by somebody who may have had a right to do that which we need not have
-		return nil
-	}
-	_, err = db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS tendril")
-	// IF NOT EXISTS does not help against another session doing the same now.
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (pg.Code == "23505" || pg.Code == "42P06") {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("create schema tendril: %w", withRole(err))
-	}
-	return nil
+	return *names
 }
 
 // withRole adds what role it takes, where the server only says that this one

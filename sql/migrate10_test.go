@@ -1,20 +1,17 @@
 package sql_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/olddb"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-var contract9 = pgtest.WithSetup("contract9", func(ctx context.Context, url string) error {
-	_, err := tendrilsql.MigrateTo(ctx, url, 9)
-	return err
-})
+var contract9 = pgtest.WithSetup("migration 9", olddb.At("9"))
 
 // What is queued, running and kept apart stays so.
 func TestMigrateTo10WithRows(t *testing.T) {

@@ -1,20 +1,16 @@
 package sql_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
-	tendrilsql "github.com/tendril-run/tendril/sql"
+	"github.com/tendril-run/tendril/internal/testkit/olddb"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
-var contract17 = pgtest.WithSetup("contract17", func(ctx context.Context, url string) error {
-	_, err := tendrilsql.MigrateTo(ctx, url, 17)
-	return err
-})
+var contract17 = pgtest.WithSetup("migration 17", olddb.At("17"))
 
 // Whatever a provision of before was at goes on in the new contract, with an
 // agent of before, and its stages end.
@@ -54,7 +50,7 @@ func TestMigrateFrom17WithRows(t *testing.T) {
 				agent.mustReport(t, claims[name], "SUCCESS", `{}`)
 			}
 			for _, name := range []string{"awaiting", "rejected"} {
-				w.wantWhy(t, "with a plan from before", ids[name], "awaits_approval: its plan awaits approval")
+				w.wantWhy(t, "with a plan from before", ids[name], "awaits_approval: its plan needs approval")
 			}
 			mustAs[string](t, w, w.operator, "SELECT public.reject_provision($1)", ids["rejected"])
 			if err := w.approve(t, w.operator, ids["awaiting"]); err != nil {

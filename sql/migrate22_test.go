@@ -1,21 +1,18 @@
 package sql_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/olddb"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-var contract22 = pgtest.WithSetup("contract22", func(ctx context.Context, url string) error {
-	_, err := tendrilsql.MigrateTo(ctx, url, 22)
-	return err
-})
+var contract22 = pgtest.WithSetup("migration 22", olddb.At("22"))
 
 // Whoever has the last of the tables that these migrations need, and comes to want
 // the first, has neither us nor a deadlock in the way.

@@ -1,7 +1,6 @@
 package sql_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -9,14 +8,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/olddb"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-var contract10 = pgtest.WithSetup("contract10", func(ctx context.Context, url string) error {
-	_, err := tendrilsql.MigrateTo(ctx, url, 10)
-	return err
-})
+var contract10 = pgtest.WithSetup("migration 10", olddb.At("10"))
 
 // ways to bring a database from migration 10 to the newest while it is in use.
 var ways = map[string]func(t *testing.T, url string, conn *pgx.Conn) error{

@@ -168,7 +168,11 @@ func setModelSize() {
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(patience.Fewer(100, 25)), "rapid.steps": "75"} {
+	checks := patience.Fewer(100, 25)
+	if testing.Short() {
+		checks = 10
+	}
+	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.steps": "75"} {
 		if _, env := os.LookupEnv(strings.ToUpper(strings.ReplaceAll(name, ".", "_"))); env || given[name] {
 			continue
 		}

@@ -166,7 +166,7 @@ func (m *model) claimNew(rt *rapid.T) {
 	}
 	w := m.state.Workspaces[next]
 	if !strings.Contains(answer, fmt.Sprintf(`"provision_id": %q`, w.Head)) {
-		rt.Fatalf("claim = %q, want provision %s", answer, w.Head)
+		rt.Fatalf("claim = %q, want run %s", answer, w.Head)
 	}
 	m.seen["claimed"]++
 	for _, other := range m.state.Claims { // can never settle now

@@ -107,7 +107,7 @@ func (m *model) await(rt *rapid.T) {
 		m.seen["awaits approval"]++
 		m.take(c, told)
 		m.planned[c.Provision] = true
-		m.systemLine(c.Provision, "The plan awaits approval.")
+		m.systemLine(c.Provision, "The plan needs approval.")
 		p.Status = "AWAITING_APPROVAL"
 		m.endClaim(id, w)
 		w.Reserved, w.Due = c.Provision, true
@@ -139,7 +139,7 @@ func (m *model) beDue(rt *rapid.T, workspace uuid.UUID) {
 	w.Due = false
 	if id := w.Reserved; m.state.Provisions[id].Status == "AWAITING_APPROVAL" {
 		m.seen["approval expired"]++
-		m.systemLine(id, "Nobody approved the plan in time.")
+		m.systemLine(id, "The plan was not approved in time.")
 		m.end(id, "CANCELLED", "approval_expired")
 		m.endReservation(workspace, id)
 	} else {
@@ -163,7 +163,7 @@ func (m *model) end(id uuid.UUID, status, code string) {
 		for other, o := range m.state.Provisions {
 			if o.RetryOf == id && o.Attempt > 1 && o.Status == "QUEUED" {
 				m.seen["attempt dropped"]++
-				m.systemLine(other, "Cancelled: the run before reported after all.")
+				m.systemLine(other, "Cancelled: the earlier run reported after all.")
 				m.end(other, "CANCELLED", "cancelled")
 				m.endReservation(o.Workspace, other)
 				m.refreshHead(o.Workspace)
@@ -191,8 +191,8 @@ func (m *model) tryAgain(id uuid.UUID, p *provisionRow) {
 	again.Status, again.Code, again.Attempt, again.RetryOf = "QUEUED", "", p.Attempt+1, id
 	again.Approved, again.Plan = false, ""
 	m.state.Provisions[next] = &again
-	m.systemLine(id, "It will be tried again in")
-	m.systemLine(next, fmt.Sprintf("Attempt %d of %d: provision", p.Attempt+1, p.Most))
+	m.systemLine(id, "Retry in")
+	m.systemLine(next, fmt.Sprintf("Attempt %d of %d: run", p.Attempt+1, p.Most))
 	w := m.state.Workspaces[p.Workspace]
 	w.Reserved, w.Due = next, true
 }

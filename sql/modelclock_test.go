@@ -56,6 +56,7 @@ func (m *model) beat() bool {
 		return !m.putOff
 	case gap: // it is added to the leases that run
 		m.pulse = fresh
+		m.cutFuture()
 		for _, c := range m.state.Claims {
 			if c.Expired {
 				m.seen["a lease that an outage ended lives on"]++
@@ -65,12 +66,17 @@ func (m *model) beat() bool {
 		return !m.putOff
 	}
 	m.pulse, m.putOff = fresh, true
+	m.cutFuture()
+	return false
+}
+
+// cutFuture is what each late stamp does with heartbeats that a clock has left in the future.
+func (m *model) cutFuture() {
 	for _, a := range m.agents {
 		if a.heard == future {
 			a.heard = fresh
 		}
 	}
-	return false
 }
 
 // reap gives up the claims whose lease has run out and counts them.

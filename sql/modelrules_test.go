@@ -94,20 +94,20 @@ func (m *model) provisionRules(now *contractState, id uuid.UUID, fail failing) {
 		}
 	}
 	if want := map[bool]int{true: 1}[p.Status == "PROCESSING"]; running != want {
-		fail("provision %s is %s with %d running claims", id, p.Status, running)
+		fail("run %s is %s with %d running claims", id, p.Status, running)
 	}
 	if stuck(now, id) {
-		fail("provision %s is stuck: %+v, workspace %+v", id, p, now.Workspaces[p.Workspace])
+		fail("run %s is stuck: %+v, workspace %+v", id, p, now.Workspaces[p.Workspace])
 	}
 	if p.Stored && ended(p) {
-		fail("provision %s is %s and its plan is still stored", id, p.Status)
+		fail("run %s is %s and its plan is still stored", id, p.Status)
 	}
 	if m.before == nil || m.before.Provisions[id] == nil {
 		return
 	}
 	was := m.before.Provisions[id]
 	if from, to := provision.Status(was.Status), provision.Status(p.Status); from != to && !from.Terminal() && !from.CanBecome(to) {
-		fail("provision %s was %s and is %s: the machine has no such arrow", id, from, to)
+		fail("run %s was %s and is %s: the machine has no such arrow", id, from, to)
 	}
 	terminal := slices.Contains([]string{"SUCCESS", "FAILED", "CANCELLED"}, was.Status)
 	if !terminal || was.Status == p.Status && was.Code == p.Code { // a lost run may still tell of its plan
@@ -120,7 +120,7 @@ func (m *model) provisionRules(now *contractState, id uuid.UUID, fail failing) {
 		settled = settled || c.Provision == id && c.State == "ended" && m.before.Claims[claim].State == "lost" && m.before.newest(claim)
 	}
 	if was.Status != "FAILED" || was.Code != "agent_lost" || !settled {
-		fail("provision %s was %s/%s and is %s/%s", id, was.Status, was.Code, p.Status, p.Code)
+		fail("run %s was %s/%s and is %s/%s", id, was.Status, was.Code, p.Status, p.Code)
 	}
 }
 

@@ -52,7 +52,7 @@ func (m *model) sweep(rt *rapid.T) {
 		m.seen["swept"]++
 		if c.State == "running" {
 			expected++
-			want(rt, fmt.Sprintf("provision %s swept", c.Provision), slices.Contains(swept, c.Provision), true)
+			want(rt, fmt.Sprintf("run %s swept", c.Provision), slices.Contains(swept, c.Provision), true)
 			if c.Cancel && !c.ApplyBegun {
 				m.systemLine(c.Provision, "Cancelled: the agent was restarted")
 				m.end(c.Provision, "CANCELLED", "cancelled")

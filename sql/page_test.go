@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // page is testdata/page.mjs at work.
@@ -49,12 +49,12 @@ type said struct {
 func newPage(t *testing.T, s *rest) *page {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile("../docs/SUPABASE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range regexp.MustCompile("(?s)```js\n// ([a-z-]+)\\.js\n(.*?)```").FindAllSubmatch(text, -1) {
-		if err := os.WriteFile(filepath.Join(dir, string(file[1])+".mjs"), file[2], 0o600); err != nil {
+	for name, content := range map[string]string{
+		"deploy":     pages.Block(t, "docs/SUPABASE.md", "// deploy.js"),
+		"approve":    pages.Block(t, "docs/SUPABASE.md", "// approve.js"),
+		"follow-log": pages.Block(t, "docs/SUPABASE.md", "// follow-log.js"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".mjs"), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestDeployButton(t *testing.T) {
 	for range 2 { // the second time after a lost reply
 		p.do(t, "deploy", w.cluster, json.RawMessage(snapshot("a")), id)
 		if got := p.next(t); got.Deployed.ID != id || got.Deployed.Number != 1 || got.Deployed.Status != "QUEUED" {
-			t.Errorf("deploy() = %+v, want provision 1 %s, QUEUED", got, id)
+			t.Errorf("deploy() = %+v, want run 1 %s, QUEUED", got, id)
 		}
 	}
 	p.do(t, "deploy", w.cluster, map[string]any{"template_source": map[string]string{"repo": "https://git.example/a"}, "workspace": "b"})
@@ -158,7 +158,7 @@ func TestApproveButton(t *testing.T) {
 		t.Fatalf("plan() = %+v, want the digest and what is destroyed", got)
 	}
 	p.do(t, "approve", id, strings.Repeat("e", 64))
-	if got := p.next(t).Refused; got.Reason != "plan_changed" || !strings.Contains(got.Message, "\nlook at the plan again") || got.Retry {
+	if got := p.next(t).Refused; got.Reason != "plan_changed" || !strings.Contains(got.Message, "\nread the plan again") || got.Retry {
 		t.Errorf("approve(another plan) = %+v, want plan_changed with the hint", got)
 	}
 	s.failing.Store(true)

@@ -160,6 +160,33 @@ func TestNothingAwaitsApprovalAfterACancel(t *testing.T) {
 	wantRefusal(t, err, "PT409", "claim_lost")
 }
 
+// Who asks once more has it sealed to their own key, never to that of who asked first.
+func TestRetrySealsToWhoAsks(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	first, other := "age1"+strings.Repeat("q", 58), "age1"+strings.Repeat("p", 58)
+	id := w.deploy(t, w.operator, snapshotWith("a", `"requester_key": "`+first+`"`))
+	for _, c := range []struct {
+		by        uuid.UUID
+		key, want string
+	}{{w.operator, "", first}, {w.adminID, "", ""}, {w.adminID, other, other}, {w.operator, other, other}} {
+		claim, _ := agent.mustClaim(t)
+		agent.mustReport(t, claim, "FAILED", `{"error_code": "apply_failed"}`)
+		next, err := person[uuid.UUID](t, w, c.by, "SELECT public.retry_provision($1, nullif($2, ''))", id, c.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := one[string](t, w.conn, "SELECT coalesce(config_snapshot ->> 'requester_key', '') FROM public.provisions WHERE id = $1", next); got != c.want {
+			t.Errorf("retried by %s with the key %q: the run names %q, want %q", c.by, c.key, got, c.want)
+		}
+	}
+	claim, _ := agent.mustClaim(t)
+	agent.mustReport(t, claim, "FAILED", `{"error_code": "apply_failed"}`)
+	_, err := person[uuid.UUID](t, w, w.operator, "SELECT public.retry_provision($1, 'nobody')", id)
+	wantRefusal(t, err, "PT422", "bad_snapshot")
+}
+
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)

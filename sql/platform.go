@@ -77,27 +77,10 @@ func Inspect(ctx context.Context, databaseURL string) (Pending, error) {
 		return p, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var begun bool
-	err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&begun)
-	if err == nil && begun {
-		err = conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&p.Version)
-	}
-	if err != nil {
-		return p, fmt.Errorf("read the database's migration version: %w", withRole(err))
-	}
-	if p.Script, err = Script(p.Version); err != nil || p.Script != "" {
+	if p.Version, err = version(ctx, conn); err != nil {
 		return p, err
 	}
-	files, err := readFunctions(functions)
-	if err != nil {
-		return p, err
-	}
-	var current bool
-	if err := conn.QueryRow(ctx, functionsCurrent(files)).Scan(&current); err != nil {
-		return p, fmt.Errorf("read which functions the database has: %w", withRole(err))
-	}
-	if !current {
-		p.Script, err = script(p.Version, true)
+	if p.Script, err = missing(ctx, conn, p.Version); err != nil || p.Script != "" {
 		return p, err
 	}
 	tx, err := conn.Begin(ctx)

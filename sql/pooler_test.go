@@ -1,39 +1,30 @@
 package sql_test
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
-// Behind a pooler in transaction mode the lock of the migrations would be
-// somebody else's the next moment; one in session mode will do.
+// All of a migration is one transaction, so a pooler may lend the connection to others
+// before and after.
 func TestMigrateThroughAPooler(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		settings map[string]string
-		refused  bool
-	}{
-		"transactions": {map[string]string{"default_pool_size": "5"}, true},
-		"one for all":  {map[string]string{"default_pool_size": "1"}, true},
-		"sessions":     {map[string]string{"pool_mode": "session"}, false},
+	for name, settings := range map[string]map[string]string{
+		"transactions": {"default_pool_size": "5"},
+		"one for all":  {"default_pool_size": "1"},
+		"sessions":     {"pool_mode": "session"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
-			url := pgbouncer.Start(t, db.URL, c.settings).URL(t, db.URL)
-			for range 2 {
-				_, err := tendrilsql.Migrate(t.Context(), url)
-				if refused := err != nil; refused != c.refused || refused && !strings.Contains(err.Error(), "5432") {
-					t.Errorf("Migrate() = %v, want it refused %t, saying where to", err, c.refused)
+			url := pgbouncer.Start(t, db.URL, settings).URL(t, db.URL)
+			for _, want := range []bool{true, false} {
+				if ran, err := tendrilsql.Migrate(t.Context(), url); err != nil || (ran > 0) != want {
+					t.Errorf("Migrate() = %d, %v, want migrations run: %t", ran, err, want)
 				}
-			}
-			var made bool
-			if err := db.Conn(t).QueryRow(t.Context(), "SELECT to_regnamespace('tendril') IS NOT NULL").Scan(&made); err != nil || made == c.refused {
-				t.Errorf("the schema is there: %t, %v, want %t", made, err, !c.refused)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func schemaOf(t *testing.T, conn *pgx.Conn) []string {
 		  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN ours ON ours.oid = c.relnamespace
 		  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attnum > 0
 		  UNION ALL
-		  SELECT concat_ws(' ', 'constraint', conrelid::regclass, conname, convalidated, pg_get_constraintdef(c.oid)) FROM pg_constraint c JOIN ours ON ours.oid = c.connamespace
+		  SELECT concat_ws(' ', 'constraint', conrelid::regclass, conname, replace(pg_get_constraintdef(c.oid), ' NOT VALID', '')) FROM pg_constraint c JOIN ours ON ours.oid = c.connamespace
 		  UNION ALL
 		  SELECT concat_ws(' ', 'trigger', pg_get_triggerdef(g.oid), g.tgenabled) FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid JOIN ours ON ours.oid = c.relnamespace
 		  WHERE NOT g.tgisinternal

@@ -1,33 +1,44 @@
 package sql
 
 import (
-	"context"
-	stdsql "database/sql"
-	"embed"
 	"fmt"
 	"io/fs"
 	"path"
 	"strconv"
 	"strings"
-
-	"github.com/pressly/goose/v3/database"
 )
+
+// versionTable has the version of each migration that has run. Its form is that of
+// pressly/goose, which ran the migrations before the baseline.
+const versionTable = "tendril.schema_migrations"
+
+// minServer is the oldest PostgreSQL the migrations are written for, as
+// server_version_num.
+const minServer = 150000
+
+// baseline is the version that a new database begins with. An older one comes to it
+// by migrations/old.
+const baseline = 40
 
 // migration is one file.
 type migration struct {
 	version int64
-	text    string
+	before  string // SQL that runs before the functions are applied
+	after   string // SQL that needs the functions: policies that ask one, say
 }
 
-// read returns the migrations in their order.
-func read(files embed.FS) ([]migration, error) {
-	names, err := fs.Glob(files, "migrations/*.sql") // sorted, and numbered with zeros in front
+// afterFunctions begins the second part of a migration, as a line of its own.
+const afterFunctions = "\n-- after the functions\n"
+
+// readMigrations returns the migrations of a directory in their order.
+func readMigrations(dir string) ([]migration, error) {
+	names, err := fs.Glob(migrations, dir+"/*.sql") // sorted, and numbered with zeros in front
 	if err != nil {
 		return nil, fmt.Errorf("list the embedded migrations: %w", err)
 	}
 	all := make([]migration, len(names))
 	for i, name := range names {
-		text, err := files.ReadFile(name)
+		text, err := migrations.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read the embedded migrations: %w", err)
 		}
@@ -36,119 +47,132 @@ func read(files embed.FS) ([]migration, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the embedded migrations: %s does not begin with a number: %w", name, err)
 		}
-		all[i] = migration{version, string(text)}
+		before, after, _ := strings.Cut(string(text), afterFunctions)
+		all[i] = migration{version, before, after}
 	}
 	return all, nil
 }
 
-// body is the SQL of the migration, without what is said to goose.
-func (m migration) body() string {
-	var lines []string
-	for line := range strings.Lines(m.text) {
-		if !strings.HasPrefix(line, "-- +goose") {
-			lines = append(lines, line)
+// pending returns the migrations that a database at a version still needs, and the
+// newest there is.
+func pending(from int64) (todo []migration, newest int64, err error) {
+	all, err := readMigrations("migrations")
+	if err != nil {
+		return nil, 0, err
+	}
+	newest = all[len(all)-1].version
+	if from > newest {
+		return nil, 0, &TooNewError{Database: from, Program: newest}
+	}
+	if 0 < from && from < baseline {
+		if todo, err = readMigrations("migrations/old"); err != nil {
+			return nil, 0, err
+		}
+		all = append(todo, all[1:]...)
+	}
+	todo = nil
+	for _, m := range all {
+		if m.version > from {
+			todo = append(todo, m)
 		}
 	}
-	return strings.TrimSpace(strings.Join(lines, ""))
+	return todo, newest, nil
 }
 
 // Script is what brings a database from a migration (0: from nothing) to this
-// program's newest, for people who run SQL in an editor. "" when that is where
-// it is.
+// program's newest. "" when that is where it is.
 //
 // It is one statement, so that it succeeds or fails as a whole whatever sends
-// it: all at once or statement by statement, in a transaction or not. It leaves
-// the records that goose leaves, takes the lock that Migrate takes, and passes
-// over what has been run.
+// it: Migrate, or an editor, all at once or statement by statement, in a transaction
+// or not. It lets one migrate at a time and passes over what has been run.
 func Script(from int64) (string, error) {
 	return script(from, false)
 }
 
 // script is Script; always: also where only functions are to be applied.
 func script(from int64, always bool) (string, error) {
-	all, err := read(migrations)
+	todo, newest, err := pending(from)
 	if err != nil {
 		return "", err
 	}
-	newest := all[len(all)-1].version
-	if from > newest {
-		return "", &TooNewError{Database: from, Program: newest}
-	} else if from == newest && !always {
+	if len(todo) == 0 && !always {
 		return "", nil
-	}
-	table, err := makeVersionTable()
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, scriptHead, from, newest, minServer, lockVersionTable, versionTable, table, minServer/10000)
-	for _, m := range all {
-		if m.version <= from {
-			continue
-		}
-		quote := fmt.Sprintf("$migration_%d$", m.version)
-		_, _ = fmt.Fprintf(&b, scriptStep, m.version, quote, m.body(), versionTable)
 	}
 	files, err := readFunctions(functions)
 	if err != nil {
 		return "", err
 	}
+	passes := from // the oldest version, from itself apart, at which the script passes over what is done
+	if from == 0 {
+		passes = baseline
+	}
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, scriptHead, from, newest, minServer, versionTable, minServer/10000, passes)
+	for _, m := range todo {
+		_, _ = fmt.Fprintf(&b, scriptStep, m.version, strings.TrimSpace(m.before), versionTable)
+	}
 	b.WriteString(functionsBlock(files))
-	b.WriteString("END $tendril$;\n")
+	for _, m := range todo {
+		if m.after != "" {
+			_, _ = fmt.Fprintf(&b, scriptAfter, m.version, strings.TrimSpace(m.after))
+		}
+	}
+	b.WriteString("  PERFORM set_config('tendril.migrations_run', v_ran::text, true);\nEND $tendril$;\n")
 	return b.String(), nil
 }
 
+// The lock on the version table only its owner can take; an advisory lock everybody
+// could who may connect, agents included.
 const scriptHead = `-- Brings a database to Tendril's migration %[2]d.
 --
--- One statement, which succeeds or fails as a whole; what it finds done already
--- it passes over. Run it as the role that is to own the schema.
+-- One statement, which succeeds or fails as a whole; it passes over what has been done.
+-- Run it as the role that is to own the schema.
 DO $tendril$
 DECLARE
   v_version bigint;
+  v_ran     int := 0;
 BEGIN
   IF current_setting('server_version_num')::int < %[3]d THEN
-    RAISE EXCEPTION 'this PostgreSQL is version %%; %[7]d or newer is needed', current_setting('server_version');
+    RAISE EXCEPTION 'this PostgreSQL is version %%; %[5]d or newer is needed', current_setting('server_version');
   END IF;
-%[6]s  %[4]s; -- one at a time, trellis migrate included
-  SELECT coalesce(max(version_id), 0) INTO v_version FROM %[5]s WHERE is_applied;
+  BEGIN
+    IF to_regclass('%[4]s') IS NULL THEN
+      CREATE SCHEMA IF NOT EXISTS tendril;
+      CREATE TABLE %[4]s (
+        id         integer PRIMARY KEY GENERATED BY DEFAULT AS IDENTITY,
+        version_id bigint NOT NULL,
+        is_applied boolean NOT NULL,
+        tstamp     timestamp NOT NULL DEFAULT now()
+      );
+      INSERT INTO %[4]s (version_id, is_applied) VALUES (0, true);
+    END IF;
+  EXCEPTION
+    -- Of several at once one makes them, and the others find them made.
+    WHEN unique_violation OR duplicate_table OR duplicate_schema THEN NULL;
+  END;
+  LOCK TABLE %[4]s IN SHARE UPDATE EXCLUSIVE MODE; -- one at a time
+  SELECT coalesce(max(version_id), 0) INTO v_version FROM %[4]s WHERE is_applied;
   IF v_version > %[2]d THEN
     RAISE EXCEPTION 'the database is at migration %%, this script knows only up to %[2]d', v_version
       USING HINT = 'print the script with a trellis at least as new as the one that migrated the database last';
-  ELSIF v_version < %[1]d THEN
+  ELSIF v_version <> %[1]d AND v_version < %[6]d THEN
     RAISE EXCEPTION 'the database is at migration %%, this script begins after %[1]d', v_version
-      USING HINT = 'print the script for this database, or the whole of it';
+      USING HINT = 'print the script for this database: trellis migrate --print --database-url …';
   END IF;
 `
 
 const scriptStep = `
-  IF v_version < %[1]d THEN EXECUTE %[2]s
-%[3]s
-%[2]s;
-    INSERT INTO %[4]s (version_id, is_applied) VALUES (%[1]d, true);
+  IF v_version < %[1]d THEN EXECUTE $migration_%[1]d$
+%[2]s
+$migration_%[1]d$;
+    INSERT INTO %[3]s (version_id, is_applied) VALUES (%[1]d, true);
+    v_ran := v_ran + 1;
   END IF;
 `
 
-// createVersionTable is the statement by which goose makes its table.
-func createVersionTable() (string, error) {
-	store, err := database.NewStore(database.DialectPostgres, versionTable)
-	if err != nil {
-		return "", fmt.Errorf("set up the migration store: %w", err)
-	}
-	var said listener
-	if err := store.CreateVersionTable(context.Background(), &said); err != nil {
-		return "", fmt.Errorf("ask how the version table is made: %w", err)
-	}
-	return said.statement, nil
-}
-
-// listener hears a statement instead of running it.
-type listener struct {
-	database.DBTxConn
-	statement string
-}
-
-// ExecContext implements database.DBTxConn.
-func (l *listener) ExecContext(_ context.Context, statement string, _ ...any) (stdsql.Result, error) {
-	l.statement = statement
-	return nil, nil
-}
+const scriptAfter = `
+  IF v_version < %[1]d THEN EXECUTE $migration_%[1]d$
+%[2]s
+$migration_%[1]d$;
+  END IF;
+`

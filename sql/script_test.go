@@ -3,15 +3,13 @@ package sql_test
 import (
 	"context"
 	"errors"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -29,20 +27,6 @@ func script(t *testing.T, from int64) string {
 func send(ctx context.Context, conn *pgx.Conn, text string) error {
 	_, err := conn.PgConn().Exec(ctx, text).ReadAll()
 	return err
-}
-
-// What goose is told otherwise would be lost in a script.
-func TestMigrationsSayNothingElseToGoose(t *testing.T) {
-	t.Parallel()
-	text := script(t, 0)
-	if i := strings.Index(text, "+goose"); i >= 0 {
-		t.Errorf("the script holds %q, want nothing that is said to goose", text[i:min(len(text), i+30)])
-	}
-	for _, said := range regexp.MustCompile(`(?m)^.*\+goose.*$`).FindAllString(tendrilsql.MigrationTexts(t), -1) {
-		if !slices.Contains([]string{"-- +goose Up", "-- +goose StatementBegin", "-- +goose StatementEnd"}, said) {
-			t.Errorf("a migration says %q to goose, want Up, StatementBegin and StatementEnd only", said)
-		}
-	}
 }
 
 func TestScriptDoesWhatMigrateDoes(t *testing.T) {
@@ -64,18 +48,6 @@ func TestScriptDoesWhatMigrateDoes(t *testing.T) {
 		},
 		"twice": func(t *testing.T, _ string, conn *pgx.Conn) error {
 			return errors.Join(send(t.Context(), conn, script(t, 0)), send(t.Context(), conn, script(t, 0)))
-		},
-		"the whole of it after a part": func(t *testing.T, url string, conn *pgx.Conn) error {
-			_, err := tendrilsql.MigrateTo(t.Context(), url, 9)
-			return errors.Join(err, send(t.Context(), conn, script(t, 0)))
-		},
-		"what is left": func(t *testing.T, url string, conn *pgx.Conn) error {
-			_, err := tendrilsql.MigrateTo(t.Context(), url, 9)
-			pending, asking := tendrilsql.Inspect(t.Context(), url)
-			if pending.Version != 9 || strings.Contains(pending.Script, "CREATE TABLE public.orgs") {
-				t.Errorf("Inspect() = version %d and the first migrations = %t, want 9, false", pending.Version, strings.Contains(pending.Script, "CREATE TABLE public.orgs"))
-			}
-			return errors.Join(err, asking, send(t.Context(), conn, pending.Script))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +78,9 @@ func TestScriptOfAnotherDatabase(t *testing.T) {
 		before string
 		want   string
 	}{
-		"begins later":         {9, "", "the database is at migration 0, this script begins after 9"},
-		"knows less than this": {9, "CREATE SCHEMA tendril; CREATE TABLE tendril.schema_migrations (version_id bigint, is_applied bool); INSERT INTO tendril.schema_migrations VALUES (9999, true)", "the database is at migration 9999"},
+		"begins with the baseline": {0, "CREATE SCHEMA tendril; CREATE TABLE tendril.schema_migrations (version_id bigint, is_applied bool); INSERT INTO tendril.schema_migrations VALUES (9, true)", "the database is at migration 9, this script begins after 0"},
+		"begins later":             {9, "", "the database is at migration 0, this script begins after 9"},
+		"knows less than this":     {9, "CREATE SCHEMA tendril; CREATE TABLE tendril.schema_migrations (version_id bigint, is_applied bool); INSERT INTO tendril.schema_migrations VALUES (9999, true)", "the database is at migration 9999"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,5 +125,21 @@ func TestInspectChangesNothing(t *testing.T) {
 	}
 	if got := difference(before, schemaOf(t, conn)); len(got) > 0 {
 		t.Errorf("Inspect(up to date) has changed %v", got)
+	}
+}
+
+// An editor is given what an older database needs, and nothing that it has.
+func TestScriptOfAnOldDatabase(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, contract9)
+	pending, err := tendrilsql.Inspect(t.Context(), db.URL)
+	if err != nil || pending.Version != 9 || strings.Contains(pending.Script, "CREATE TABLE public.orgs") {
+		t.Errorf("Inspect() = version %d and the first migrations = %t, %v, want 9, false", pending.Version, strings.Contains(pending.Script, "CREATE TABLE public.orgs"), err)
+	}
+	if err := send(t.Context(), db.Conn(t), pending.Script); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := tendrilsql.Migrate(t.Context(), db.URL); err != nil || n != 0 {
+		t.Errorf("Migrate(afterwards) = %d, %v, want nothing to do", n, err)
 	}
 }

@@ -254,7 +254,7 @@ func TestNewerClaimHasTheLog(t *testing.T) {
 	if next, err := agent.lines(t, newer, 1, "after\n"); err != nil || next != 2 {
 		t.Errorf("lines of the newer claim = %d, %v, want 2", next, err)
 	}
-	if got := w.log(t, id); got != "1 STDOUT before\n2 SYSTEM The plan awaits approval.\n3 SYSTEM The plan was approved.\n4 STDOUT after\n" {
+	if got := w.log(t, id); got != "1 STDOUT before\n2 SYSTEM The plan needs approval.\n3 SYSTEM The plan was approved.\n4 STDOUT after\n" {
 		t.Errorf("log = %q, want both claims' lines in one numbering", got)
 	}
 }

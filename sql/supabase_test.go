@@ -3,8 +3,6 @@ package sql_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -182,6 +181,12 @@ func TestMigrateOnSupabase(t *testing.T) {
 						mustExec(t, admin, l.left)
 						wantLeft(t, url, "")
 					}
+					if l.want == nil {
+						mustExec(t, admin, pages.Block(t, "docs/SUPABASE.md", "DROP PUBLICATION"))
+						if got := published(t, admin); !slices.Equal(got, realtimeTables) {
+							t.Errorf("published after the documented commands = %v, want %v", got, realtimeTables)
+						}
+					}
 				})
 			}
 		})
@@ -225,16 +230,21 @@ func runScript(t *testing.T, url string) (notices []string) {
 	return notices
 }
 
-// documentedSQL runs what docs/SUPABASE.md has people run.
+// documentedSQL runs what docs/SUPABASE.md and docs/OPERATIONS.md have people run.
 func documentedSQL(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/SUPABASE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllSubmatch(page, -1) {
-		if err := send(t.Context(), conn, string(block[1])); err != nil {
-			t.Errorf("%s: %v", block[1], err)
+	for _, block := range []string{
+		pages.Block(t, "docs/SUPABASE.md", "SELECT run_as, statement"),
+		pages.Block(t, "docs/SUPABASE.md", "SELECT public.create_org"),
+		pages.Block(t, "docs/SUPABASE.md", "UPDATE tendril.settings SET poll"),
+		pages.Block(t, "docs/SUPABASE.md", "UPDATE tendril.settings SET log_archive_after"),
+		pages.Block(t, "docs/OPERATIONS.md", "UPDATE tendril.settings SET provision_delete_after"),
+		pages.Code(t, "docs/OPERATIONS.md", "SELECT set_cluster_key(id, 'age1…') FROM clusters WHERE name = 'prod'", "age1…", "age1"+strings.Repeat("q", 58)),
+		pages.Code(t, "docs/PERFORMANCE.md", "UPDATE tendril.settings SET poll = '15 seconds'"),
+		pages.Code(t, "docs/ALERTS.md", "SELECT tendril.reap()"),
+	} {
+		if err := send(t.Context(), conn, block); err != nil {
+			t.Errorf("%s: %v", block, err)
 		}
 	}
 	got := one[string](t, conn, `SELECT concat_ws(' ', o.name, u.email, m.role, c.name, (SELECT count(*) FROM tendril.cluster_tokens WHERE cluster_id = c.id))

@@ -112,7 +112,7 @@ func TestReleaseForgetsAnUnsavedState(t *testing.T) {
 	if _, got := other.mustClaim(t); got != next {
 		t.Errorf("claim by another agent = %s, want %s", got, next)
 	}
-	if got, want := w.log(t, id), "1 SYSTEM An admin released the workspace. A state that was not stored may be left on the agent on one.example.\n"; got != want {
+	if got, want := w.log(t, id), "1 SYSTEM An admin released the workspace. The agent on one.example may still have a state that was not stored.\n"; got != want {
 		t.Errorf("log = %q, want %q", got, want)
 	}
 }

@@ -92,7 +92,7 @@ func TestUploadsAreFew(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = upload()
-	if got := wantRefusal(t, err, "PT429", "uploads_full"); !strings.Contains(got, "2 uploads") {
+	if got := wantRefusal(t, err, "PT429", "uploads_full"); !strings.Contains(got, "2 waiting uploads") {
 		t.Errorf("refusal = %q, want it to say how many there are", got)
 	}
 	push(first, "SUCCESS")

@@ -58,11 +58,11 @@ func TestWhyItWaitsForAgents(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
 	id := w.deploy(t, w.operator, snapshot("a"))
-	w.wantWhy(t, "without agents", id, "no_agent: no agent of cluster prod has ever been heard of")
+	w.wantWhy(t, "without agents", id, "no_agent: cluster prod has never had an agent")
 	agent := w.newAgent(t, "one")
 	w.wantWhy(t, "when its turn is now", id)
 	mustExec(t, w.conn, "UPDATE public.agents SET last_heartbeat_at = '2026-01-02 03:04:05Z'; UPDATE public.clusters SET last_seen_at = '2026-01-02 03:04:05Z'")
-	w.wantWhy(t, "without an agent that is online", id, "no_agent: the last was heard of at 2026-01-02 03:04:05 UTC")
+	w.wantWhy(t, "without an agent that is online", id, "no_agent: no agent of cluster prod is online; the last one was seen at 2026-01-02 03:04:05 UTC")
 	if _, err := agent.heartbeat(t); err != nil {
 		t.Fatal(err)
 	}
@@ -80,20 +80,20 @@ func TestWhyItWaitsForAgents(t *testing.T) {
 		mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot, priority) VALUES ($1, $2, 5)", w.cluster, snapshot(name))
 		agent.mustClaim(t)
 	}
-	w.wantWhy(t, "with all slots taken", id, "slots_busy: all 2 slots are busy: provision 2 in x, provision 3 in y")
+	w.wantWhy(t, "with all slots taken", id, "slots_busy: all 2 slots are busy: run 2 in x, run 3 in y")
 	other := w.newAgent(t, "two")
 	w.wantWhy(t, "with slots on another agent", id)
 
 	mustExec(t, w.conn, "UPDATE public.workspaces SET home_instance = $1 WHERE name = 'a'", agent.instance)
 	w.wantWhy(t, "with slots on an agent that may not", id, "slots_busy: all 2 slots are busy")
 	mustExec(t, w.conn, "UPDATE public.agents SET last_heartbeat_at = '2026-01-02 03:04:05Z' WHERE name = 'one'")
-	w.wantWhy(t, "with its home away", id, "home_away: the workspace's state is a file on an agent that is away, one on one.example, last heard of at 2026-01-02 03:04:05 UTC")
+	w.wantWhy(t, "with its home away", id, "home_away: the workspace's state is a file on an agent that is offline, one on one.example, last seen at 2026-01-02 03:04:05 UTC")
 	mustExec(t, w.conn, "UPDATE public.workspaces SET unsaved_state_on = $1, home_instance = NULL WHERE name = 'a'", agent.instance)
-	w.wantWhy(t, "with its state kept elsewhere", id, "state_kept: kept by an agent that is away, one on one.example")
+	w.wantWhy(t, "with its state kept elsewhere", id, "state_kept: a state that could not be stored is kept by an agent that is offline, one on one.example")
 	mustExec(t, w.conn, "UPDATE public.workspaces SET unsaved_state_on = $1, home_instance = $2 WHERE name = 'a'", other.instance, agent.instance)
-	w.wantWhy(t, "with two states", id, "state_kept: kept by two on two.example, and the workspace's own is a file on another agent")
+	w.wantWhy(t, "with two states", id, "state_kept: a state that could not be stored is kept by two on two.example, and the workspace's state is a file on another agent")
 	mustExec(t, w.conn, "UPDATE public.workspaces SET unsaved_state_on = gen_random_uuid(), home_instance = NULL WHERE name = 'a'")
-	w.wantWhy(t, "with its state kept by one that is not known", id, "state_kept: kept by an agent that is away")
+	w.wantWhy(t, "with its state kept by one that is not known", id, "state_kept: a state that could not be stored is kept by an agent that is offline")
 }
 
 func TestWhyItWaitsForItsWorkspace(t *testing.T) {
@@ -109,28 +109,28 @@ func TestWhyItWaitsForItsWorkspace(t *testing.T) {
 	w.wantWhy(t, "behind a more urgent one", first, "higher_priority: another provision in this workspace comes first: 4, of priority 7")
 	claim, urgent := agent.mustClaim(t)
 	agent.stage(t, claim, "plan")
-	w.wantWhy(t, "while another runs", first, "workspace_busy: provision 4 runs in this workspace since 2")
+	w.wantWhy(t, "while another runs", first, "workspace_busy: run 4 has been running in this workspace since 2")
 	if stage, number := w.detail(t, first, "stage"), w.detail(t, first, "number"); stage != "plan" || number != "4" {
 		t.Errorf("detail of the run = %s in %s, want 4 in plan", number, stage)
 	}
 	w.wantWhy(t, "when it runs", urgent)
 	digest := agent.awaitApproval(t, claim)
-	w.wantWhy(t, "for another's approval", first, "workspace_reserved: the plan of provision 4 awaits approval")
-	w.wantWhy(t, "for its own approval", urgent, "awaits_approval: its plan awaits approval, until 2")
+	w.wantWhy(t, "for another's approval", first, "workspace_reserved: the plan of run 4 needs approval")
+	w.wantWhy(t, "for its own approval", urgent, "awaits_approval: its plan needs approval before 2")
 	mustExec(t, w.conn, "UPDATE public.clusters SET approvers = 'admin', four_eyes = true")
-	w.wantWhy(t, "for its own approval, by few", urgent, "awaits_approval: its plan awaits approval by an admin, not by who asked for it, until 2")
+	w.wantWhy(t, "for its own approval, by few", urgent, "awaits_approval: its plan needs approval from an admin other than the requester before 2")
 	mustExec(t, w.conn, "UPDATE public.clusters SET approvers = 'operator', four_eyes = false")
 	w.asAdmin(t, "SELECT public.approve_provision($1, $2)", urgent, digest)
-	w.wantWhy(t, "for an approved one", first, "workspace_reserved: the plan of provision 4 is approved and is applied first")
+	w.wantWhy(t, "for an approved one", first, "workspace_reserved: the plan of run 4 is approved and is applied first")
 	w.wantWhy(t, "when it is approved", urgent)
 	claim, _ = agent.mustClaim(t)
 	agent.mustReport(t, claim, "PROCESSING", `{"stage": "apply", "plan_digest": "`+digest+`"}`)
-	w.wantWhy(t, "while the approved one runs", first, "workspace_busy: provision 4 runs in this workspace")
+	w.wantWhy(t, "while the approved one runs", first, "workspace_busy: run 4 has been running in this workspace")
 	w.asAdmin(t, "SELECT public.cancel_provision($1)", urgent)
 	w.wantWhy(t, "while that is cancelled", first, "workspace_busy: in stage apply, and is being stopped")
 	w.expire(t, claim)
 	w.reap(t)
-	w.wantWhy(t, "when that one holds it", first, "workspace_held: the workspace is held by provision 4: the agent on one.example was lost at")
+	w.wantWhy(t, "when that one holds it", first, "workspace_held: the workspace is held by run 4: the agent on one.example was lost at")
 	w.wantWhy(t, "at its end", urgent)
 	w.asAdmin(t, "SELECT public.release_workspace(id), public.lock_workspace(id, 'do not touch') FROM public.workspaces")
 	w.wantWhy(t, "when it is locked", first, "workspace_locked: do not touch")
@@ -153,12 +153,12 @@ func TestWhyAnotherAttemptWaits(t *testing.T) {
 	w.request(t, "apply", strings.Replace(snapshot("a"), `"workspace"`, `"max_attempts": 2, "workspace"`, 1))
 	agent.run(t, "FAILED", `{"error_code": "checkout_failed"}`)
 	again := one[uuid.UUID](t, w.conn, "SELECT id FROM public.provisions WHERE attempt = 2")
-	w.wantWhy(t, "after a failure", again, "not_due: it is attempt 2, and begins at 2")
+	w.wantWhy(t, "after a failure", again, "not_due: attempt 2 starts at 2")
 	if got := w.detail(t, again, "number") + " " + w.detail(t, again, "code"); got != "1 checkout_failed" {
 		t.Errorf("it is another attempt at %s, want 1 checkout_failed", got)
 	}
 	other := w.deploy(t, w.operator, snapshot("a"))
-	w.wantWhy(t, "for another's attempt", other, "workspace_reserved: provision 2, another attempt at what failed, comes first")
+	w.wantWhy(t, "for another's attempt", other, "workspace_reserved: run 2, an automatic retry, comes first")
 	mustExec(t, w.conn, "UPDATE public.workspaces SET due_at = now(); UPDATE public.provisions SET not_before = now() WHERE attempt = 2")
 	w.reap(t)
 	w.wantWhy(t, "when it is due", again)
@@ -172,11 +172,11 @@ func TestWhyItWillFail(t *testing.T) {
 	id := w.request(t, "destroy", snapshot("a"))
 	w.wantWhy(t, "with an agent that does not say", id)
 	mustExec(t, w.conn, "UPDATE public.agents SET operations = '{plan,apply}'")
-	w.wantWhy(t, "with an agent that grants less", id, "operation_refused: no agent that is online grants the operation destroy")
+	w.wantWhy(t, "with an agent that grants less", id, "operation_refused: no online agent allows the operation destroy")
 	two := w.newAgent(t, "two")
 	w.wantWhy(t, "with one that may grant it", id)
 	mustExec(t, w.conn, "UPDATE public.agents SET contract = 2")
-	w.wantWhy(t, "with old agents", id, "agent_too_old: they speak contract 2, and 3 is needed")
+	w.wantWhy(t, "with old agents", id, "agent_too_old: the online agents are too old: they speak contract 2, and this run needs 3")
 	mustExec(t, w.conn, "UPDATE public.agents SET contract = 3 WHERE instance_id = $1", two.instance)
 	w.wantWhy(t, "with a new one", id)
 	w.asAdmin(t, "SELECT public.cancel_provision($1)", id)
@@ -187,7 +187,7 @@ func TestWhyItWillFail(t *testing.T) {
 	w.request(t, "apply", version("a", "1.9.0"))
 	agent.run(t, "FAILED", `{"error_code": "engine_missing"}`)
 	again, another := w.request(t, "apply", version("b", "1.9.0")), w.request(t, "apply", version("c", "1.9.1"))
-	w.wantWhy(t, "for an engine that could not be had", again, "engine_missing: tofu 1.9.0 could not be had here when provision 2 wanted it")
+	w.wantWhy(t, "for an engine that could not be had", again, "engine_missing: tofu 1.9.0 could not be installed here for run 2")
 	w.wantWhy(t, "for another version", another)
 	claim, _ := agent.mustClaim(t)
 	agent.mustReport(t, claim, "SUCCESS", `{"engine": "tofu", "engine_version": "1.9.0"}`)
@@ -220,7 +220,7 @@ func TestWhyItWaitsReadsLittle(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
 	agent := w.newAgent(t, "one")
-	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) SELECT $1, jsonb_set($2, '{workspace}', to_jsonb('w' || n % 500)) FROM generate_series(1, 3000) n", w.cluster, snapshot("a"))
+	mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, config_snapshot) SELECT $1, jsonb_set($2, '{workspace}', to_jsonb('w' || n % 200)) FROM generate_series(1, 1000) n", w.cluster, snapshot("a"))
 	agent.mustClaim(t)
 	mustExec(t, w.conn, "ANALYZE")
 	last := one[uuid.UUID](t, w.conn, "SELECT id FROM public.provisions ORDER BY number DESC LIMIT 1")
@@ -229,7 +229,7 @@ func TestWhyItWaitsReadsLittle(t *testing.T) {
 		return tx.QueryRow(t.Context(), "SELECT count(*) FROM public.why_waiting($1)", last).Scan(&reasons)
 	})
 	if reasons != 1 || read > 40 {
-		t.Errorf("%d reasons, of %d rows read, want one of a few dozens of 3,000", reasons, read)
+		t.Errorf("%d reasons, of %d rows read, want one of a few dozens of 1,000", reasons, read)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestWhyItWaitsReadsNothingBehind(t *testing.T) {
 	w.deploy(t, w.operator, snapshot("a"))
 	mustExec(t, w.conn, "SET session_replication_role = replica") // in less time
 	mustExec(t, w.conn, `INSERT INTO public.provisions (org_id, cluster_id, workspace_id, config_snapshot, status)
-		SELECT org_id, cluster_id, workspace_id, config_snapshot, status FROM public.provisions, generate_series(1, 5000)`)
+		SELECT org_id, cluster_id, workspace_id, config_snapshot, status FROM public.provisions, generate_series(1, 2000)`)
 	mustExec(t, w.conn, "SET session_replication_role = origin")
 	mustExec(t, w.conn, "ANALYZE")
 	for which, want := range map[string]string{"ORDER BY number": "", "ORDER BY number DESC": "1000 other provisions or more in this workspace come first: 1, 2"} {
@@ -250,7 +250,7 @@ func TestWhyItWaitsReadsNothingBehind(t *testing.T) {
 			return tx.QueryRow(t.Context(), "SELECT coalesce(string_agg(message, ''), '') FROM public.why_waiting($1) WHERE reason <> 'no_agent'", id).Scan(&got)
 		})
 		if !strings.HasPrefix(got, want) || want == "" && got != "" || read > 1010 {
-			t.Errorf("why_waiting(the first %s) = %q and read %d rows, want %q and no more than the first 1000 of 5000", which, got, read, want)
+			t.Errorf("why_waiting(the first %s) = %q and read %d rows, want %q and no more than the first 1000 of 2000", which, got, read, want)
 		}
 	}
 }

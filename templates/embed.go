@@ -10,7 +10,7 @@ import (
 	"io/fs"
 )
 
-//go:embed hello fleet
+//go:embed hello fleet script-vm
 var files embed.FS
 
 // Template is one sample.
@@ -25,6 +25,7 @@ func All() []Template {
 	all := []Template{
 		{Name: "hello", Description: "Greets you and prints a line every half second: the first thing to deploy."},
 		{Name: "fleet", Description: "Many small resources at once, to see parallel work and progress."},
+		{Name: "script-vm", Description: "Machines that a shell script makes in a directory that plays the cloud, without Terraform."},
 	}
 	for i := range all {
 		sub, err := fs.Sub(files, all[i].Name)

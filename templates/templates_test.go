@@ -21,7 +21,7 @@ func TestAllNamesAreUnique(t *testing.T) {
 			t.Errorf("template %s has no description", sample.Name)
 		}
 	}
-	if want := []string{"hello", "fleet"}; !slices.Equal(names, want) {
+	if want := []string{"hello", "fleet", "script-vm"}; !slices.Equal(names, want) {
 		t.Errorf("All() = %v, want %v", names, want)
 	}
 }
@@ -152,4 +152,47 @@ func terraform(t *testing.T, dir string, args ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	return out.String(), err
+}
+
+// The script of script-vm makes a machine once, however often it is asked, and destroys it.
+func TestScriptMakesAMachine(t *testing.T) {
+	t.Parallel()
+	dir, cloud := checkout(t, "script-vm"), t.TempDir()+"/cloud"
+	ask := func(action string) (answer struct {
+		Success  bool
+		Instance struct {
+			ExternalID   string `json:"external_id"`
+			RootPassword string `json:"root_password"`
+		}
+	}) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "machine.sh")
+		cmd.Dir = dir
+		cmd.Stdin = strings.NewReader(`{"action":"` + action + `","contract_id":"abc123","instance_config":{"cloud":"` + cloud + `"}}` + "\n")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(out, &answer); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		return answer
+	}
+	for range 2 {
+		if got := ask("provision"); !got.Success || got.Instance.ExternalID != "vm-abc123" || got.Instance.RootPassword == "" {
+			t.Errorf("provision = %+v, want the machine vm-abc123", got)
+		}
+	}
+	if found, err := os.ReadDir(cloud); err != nil || len(found) != 1 {
+		t.Errorf("the cloud has %v, %v, want one machine", found, err)
+	}
+	if got := ask("terminate"); !got.Success {
+		t.Errorf("terminate = %+v, want success", got)
+	}
+	if found, err := os.ReadDir(cloud); err != nil || len(found) != 0 {
+		t.Errorf("the cloud has %v, %v, want no machine", found, err)
+	}
+	if got := ask("dance"); got.Success {
+		t.Errorf("dance = %+v, want a failure", got)
+	}
 }

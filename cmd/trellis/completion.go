@@ -7,12 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -29,11 +30,11 @@ type completes = func(cmd *cobra.Command, args []string, typed string) ([]string
 
 // completing asks the server for words. What goes wrong is nobody's concern who has
 // only pressed Tab.
-func (a *app) completing(words asks) completes {
+func completing(a *app, words asks) completes {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 		defer cancel()
-		t, err := a.target(cmd)
+		t, err := chosenTarget(a, cmd)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -68,13 +69,54 @@ func described(word, format string, args ...any) string {
 	return word + "\t" + printable.Text(fmt.Sprintf(format, args...))
 }
 
-func clusterWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.Clusters(ctx)
-	for _, c := range list {
-		words = append(words, described(c.Name, "%s", c.Connectivity))
+// words are those of the entries of a list.
+func words[T any](list func(*client.Client, context.Context) ([]T, error), word func(T) string) asks {
+	return func(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
+		entries, err := list(s, ctx)
+		for _, entry := range entries {
+			words = append(words, word(entry))
+		}
+		return words, err
 	}
-	return words, err
 }
+
+// wordsOf are those of the entries of a list that belongs to a workspace or a cluster,
+// which find finds.
+func wordsOf[O, T any](find func(*client.Client, context.Context, string) (O, error), list func(*client.Client, context.Context, uuid.UUID) ([]T, error), id func(O) uuid.UUID, word func(T) string) asks {
+	return func(ctx context.Context, s *client.Client, of string) ([]string, error) {
+		owner, err := find(s, ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		listed := func(s *client.Client, ctx context.Context) ([]T, error) { return list(s, ctx, id(owner)) }
+		return words(listed, word)(ctx, s, of)
+	}
+}
+
+var (
+	clusterWords  = words((*client.Client).Clusters, func(c wire.Cluster) string { return described(c.Name, "%s", c.Connectivity) })
+	templateWords = words((*client.Client).Templates, func(t wire.Template) string { return described(t.Name, "%s %s", t.Version, t.Description) })
+	memberWords   = words((*client.Client).Members, func(m wire.Member) string {
+		return described(cmp.Or(m.Email, m.UserID.String()), "%s %s", m.Role, m.Name)
+	})
+	invitedWords       = words((*client.Client).Invitations, func(i wire.Invitation) string { return described(cmp.Or(i.Email, i.ID.String()), "as %s", i.Role) })
+	ownInvitationWords = words((*client.Client).OwnInvitations, func(i wire.OwnInvitation) string { return described(i.Org, "as %s", i.Role) })
+	apiTokenWords      = words((*client.Client).APITokens, func(t wire.Credential) string { return described(t.ID.String(), "%s", t.Name) })
+	webhookWords       = words((*client.Client).Webhooks, func(w wire.Webhook) string { return described(w.Name, "%s to %s", w.Kind, w.Host) })
+
+	clusterTokenWords = wordsOf((*client.Client).FindCluster, (*client.Client).ClusterTokens, func(c wire.Cluster) uuid.UUID { return c.ID },
+		func(t wire.ClusterToken) string {
+			return described(t.ID.String(), "made %s", t.CreatedAt.Local().Format(time.DateTime))
+		})
+	addressWords = wordsOf((*client.Client).FindWorkspace, (*client.Client).Resources, workspaceID,
+		func(r wire.Resource) string { return described(r.Address, "%s", r.Type) })
+	stateVersionWords = wordsOf((*client.Client).FindWorkspace, (*client.Client).StateVersions, workspaceID,
+		func(v wire.StateVersion) string {
+			return described(fmt.Sprint(v.Version), "stored %s", v.StoredAt.Local().Format(time.DateTime))
+		})
+)
+
+func workspaceID(w wire.WorkspaceDetail) uuid.UUID { return w.ID }
 
 func workspaceWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
 	list, err := s.Workspaces(ctx, mostCompletions)
@@ -84,16 +126,8 @@ func workspaceWords(ctx context.Context, s *client.Client, _ string) (words []st
 	return words, err
 }
 
-func templateWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.Templates(ctx)
-	for _, t := range list {
-		words = append(words, described(t.Name, "%s %s", t.Version, t.Description))
-	}
-	return words, err
-}
-
 // numberWords are those of the provisions that fit; nil: all.
-func numberWords(fit func(store.Provision) bool) asks {
+func numberWords(fit func(wire.Provision) bool) asks {
 	return func(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
 		list, err := s.Provisions(ctx, 50)
 		for _, p := range list {
@@ -105,78 +139,10 @@ func numberWords(fit func(store.Provision) bool) asks {
 	}
 }
 
-func memberWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.Members(ctx)
-	for _, m := range list {
-		words = append(words, described(cmp.Or(m.Email, m.UserID.String()), "%s %s", m.Role, m.Name))
-	}
-	return words, err
-}
-
-func invitedWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.Invitations(ctx)
-	for _, i := range list {
-		words = append(words, described(cmp.Or(i.Email, i.ID.String()), "as %s", i.Role))
-	}
-	return words, err
-}
-
-func ownInvitationWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.OwnInvitations(ctx)
-	for _, i := range list {
-		words = append(words, described(i.Org, "as %s", i.Role))
-	}
-	return words, err
-}
-
 func orgWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
 	me, err := s.Me(ctx)
 	for _, o := range me.Orgs {
 		words = append(words, described(o.Name, "as %s", o.Role))
-	}
-	return words, err
-}
-
-func apiTokenWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.APITokens(ctx)
-	for _, t := range list {
-		words = append(words, described(t.ID.String(), "%s", t.Name))
-	}
-	return words, err
-}
-
-func clusterTokenWords(ctx context.Context, s *client.Client, cluster string) (words []string, err error) {
-	c, err := s.FindCluster(ctx, cluster)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.ClusterTokens(ctx, c.ID)
-	for _, t := range list {
-		words = append(words, described(t.ID.String(), "made %s", t.CreatedAt.Local().Format(time.DateTime)))
-	}
-	return words, err
-}
-
-func addressWords(ctx context.Context, s *client.Client, workspace string) (words []string, err error) {
-	w, err := s.FindWorkspace(ctx, workspace)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.Resources(ctx, w.ID)
-	for _, r := range list {
-		words = append(words, described(r.Address, "%s", r.Type))
-	}
-	return words, err
-}
-
-func stateVersionWords(ctx context.Context, s *client.Client, workspace string) (words []string, err error) {
-	w, err := s.FindWorkspace(ctx, workspace)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.StateVersions(ctx, w.ID)
-	for _, v := range list {
-		words = append(words, described(fmt.Sprint(v.Version), "stored %s", v.StoredAt.Local().Format(time.DateTime)))
 	}
 	return words, err
 }
@@ -207,19 +173,19 @@ func inOrder(each ...completes) completes {
 
 // argumentWords are the words of the verbs' arguments, by the verb. One that is not
 // named takes none, or what exists nowhere yet.
-func (a *app) argumentWords() map[string]completes {
-	numbers := func(fit func(store.Provision) bool) completes { return inOrder(a.completing(numberWords(fit))) }
-	awaiting := numbers(func(p store.Provision) bool { return p.Status == provision.AwaitingApproval })
-	going := numbers(func(p store.Provision) bool { return !p.Status.Terminal() })
-	ended := numbers(func(p store.Provision) bool { return p.Status.Terminal() })
-	member, role, addresses := a.completing(memberWords), choice(roles...), a.completing(addressWords)
-	workspace, cluster := a.completing(workspaceWords), a.completing(clusterWords)
+func argumentWords(a *app) map[string]completes {
+	numbers := func(fit func(wire.Provision) bool) completes { return inOrder(completing(a, numberWords(fit))) }
+	awaiting := numbers(func(p wire.Provision) bool { return p.Status == provision.AwaitingApproval })
+	going := numbers(func(p wire.Provision) bool { return !p.Status.Terminal() })
+	ended := numbers(func(p wire.Provision) bool { return p.Status.Terminal() })
+	member, role, addresses := completing(a, memberWords), choice(roles...), completing(a, addressWords)
+	workspace, cluster := completing(a, workspaceWords), completing(a, clusterWords)
 	words := map[string]completes{
 		"approve": awaiting, "reject": awaiting, "cancel": going, "retry": ended,
-		"clusters tokens revoke": inOrder(cluster, a.completing(clusterTokenWords)), "api-tokens revoke": inOrder(a.completing(apiTokenWords)),
+		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
-		"members uninvite": inOrder(a.completing(invitedWords)),
-		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, a.completing(stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files),
+		"members uninvite": inOrder(completing(a, invitedWords)),
+		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories),
 		"state rm": func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return workspace(cmd, args, typed)
@@ -238,8 +204,8 @@ func (a *app) argumentWords() map[string]completes {
 	} {
 		for _, verb := range verbs {
 			words[verb] = inOrder(map[string]completes{
-				"numbers": a.completing(numberWords(nil)), "workspace": workspace, "cluster": cluster, "template": a.completing(templateWords),
-				"webhook": a.completing(webhookWords), "invited": a.completing(ownInvitationWords), "context": a.completeContexts,
+				"numbers": completing(a, numberWords(nil)), "workspace": workspace, "cluster": cluster, "template": completing(a, templateWords),
+				"webhook": completing(a, webhookWords), "invited": completing(a, ownInvitationWords), "context": completeContexts(a),
 			}[found])
 		}
 	}
@@ -248,17 +214,17 @@ func (a *app) argumentWords() map[string]completes {
 
 // flagWords are the words of the flags, by their names, which mean the same in every
 // verb; nil where a flag's value can be anything.
-func (a *app) flagWords(verb, flag string) completes {
+func flagWords(a *app, verb, flag string) completes {
 	approvals := choice("never", "destructive", "always")
 	if verb == "state pull" && flag == "version" {
-		return a.completing(stateVersionWords)
+		return completing(a, stateVersionWords)
 	}
 	if strings.HasSuffix(flag, "-file") || strings.HasPrefix(flag, "tls-") {
 		return files
 	}
 	return map[string]completes{
-		"cluster": a.completing(clusterWords), "workspace": a.completing(workspaceWords), "template": a.completing(templateWords),
-		"target": a.completing(addressWords), "replace": a.completing(addressWords), "org": a.completing(orgWords), "context": a.completeContexts,
+		"cluster": completing(a, clusterWords), "workspace": completing(a, workspaceWords), "template": completing(a, templateWords),
+		"target": completing(a, addressWords), "replace": completing(a, addressWords), "org": completing(a, orgWords), "context": completeContexts(a),
 		"data-dir": directories, "move-from": directories, "sealed-vars": files, "to": files,
 		"output": choice("text", "json"), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
 		"access-log": choice("refused", "all"), "kind": choice("generic", "slack"),
@@ -266,10 +232,10 @@ func (a *app) flagWords(verb, flag string) completes {
 	}[flag]
 }
 
-// complete gives verbs and flags their words, an explicit none where there are none:
+// completeWords gives verbs and flags their words, an explicit none where there are none:
 // a shell offers the files of the directory otherwise.
-func (a *app) complete(root *cobra.Command) {
-	arguments := a.argumentWords()
+func completeWords(a *app, root *cobra.Command) {
+	arguments := argumentWords(a)
 	var walk func(cmd *cobra.Command, path string)
 	walk = func(cmd *cobra.Command, path string) {
 		cmd.ValidArgsFunction = arguments[path]
@@ -284,7 +250,7 @@ func (a *app) complete(root *cobra.Command) {
 			if flag.Value.Type() == "bool" {
 				return
 			}
-			words := a.flagWords(path, flag.Name)
+			words := flagWords(a, path, flag.Name)
 			if words == nil {
 				words = cobra.NoFileCompletions
 			}
@@ -299,7 +265,9 @@ func (a *app) complete(root *cobra.Command) {
 	walk(root, "")
 }
 
-func (a *app) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	kept, _ := contexts.Load(contexts.Path(a.getenv)) // nobody asked for its error
-	return append([]string{contexts.Local}, kept.Names()...), cobra.ShellCompDirectiveNoFileComp
+func completeContexts(a *app) completes {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		kept, _ := contexts.Load(contexts.Path(a.getenv)) // nobody asked for its error
+		return append([]string{contexts.Local}, kept.Names()...), cobra.ShellCompDirectiveNoFileComp
+	}
 }

@@ -22,8 +22,8 @@ func TestConfirm(t *testing.T) {
 		{typed: "acme/prod\n"},
 	} {
 		var said bytes.Buffer
-		a := &app{in: strings.NewReader(tt.typed), err: terminal{Writer: &said, tty: tt.tty}}
-		err := a.confirm(tt.yes, "acme/prod", "This destroys everything.")
+		a := &app{in: strings.NewReader(tt.typed), printer: printer{err: terminal{Writer: &said, tty: tt.tty}}}
+		err := confirm(a, tt.yes, "acme/prod", "This destroys everything.")
 		if (err == nil) != tt.goes {
 			t.Errorf("confirm(%v) on a TTY %v with %q = %v, want to go on %v", tt.yes, tt.tty, tt.typed, err, tt.goes)
 		}

@@ -20,7 +20,7 @@ func TestDocumentedCommandsExist(t *testing.T) {
 	agent.AddCommand(agentcmd.Commands()...)
 	trees := map[string]*cobra.Command{"trellis": root, "tendril": agent}
 	var pages []string
-	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/*/*.md", "../../charts/*/README.md"} {
+	for _, pattern := range []string{"../../README.md", "../../CONTRIBUTING.md", "../../docs/*.md", "../../docs/*/*.md", "../../charts/*/README.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -7,26 +7,26 @@ import "github.com/spf13/cobra"
 // What starts agents, templates or servers needs Linux. The verbs that ask a
 // server or a database are the same everywhere.
 
-func (a *app) upCommand() *cobra.Command {
+func upCommand(a *app) *cobra.Command {
 	return linuxOnly("up", "Run everything on this machine until Ctrl-C")
 }
 
-func (a *app) demoCommand() *cobra.Command {
+func demoCommand(a *app) *cobra.Command {
 	return linuxOnly("demo", "Start everything, deploy the template hello, watch it run, end everything")
 }
 
-func (a *app) serveCommand() *cobra.Command {
+func serveCommand(a *app) *cobra.Command {
 	return linuxOnly("serve", "Serve people and agents over HTTPS from your own PostgreSQL, until stopped")
 }
 
-func (a *app) tendrilCommand() *cobra.Command {
+func tendrilCommand(a *app) *cobra.Command {
 	cmd := linuxOnly(agentVerb, "The agent")
 	cmd.Hidden = true
 	return cmd
 }
 
-func (a *app) inspectTemplateCommand() *cobra.Command {
-	cmd := linuxOnly(inspectVerb, "Look at one template, as trellis asks on stdin")
+func inspectTemplateCommand(a *app) *cobra.Command {
+	cmd := linuxOnly(inspectVerb, "Inspect one template, as trellis asks on stdin")
 	cmd.Hidden = true
 	return cmd
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 )
 
-func (a *app) envCommand() *cobra.Command {
-	var out format
-	cmd := &cobra.Command{
+func envCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
 		Use:   "env",
 		Short: "Print how to reach the running instance, as shell exports",
 		Long: `Prints, as exports for a POSIX shell, how to reach the instance that runs on the
@@ -40,7 +39,7 @@ secrets; TRELLIS_TOKEN ends with the instance.`,
 				{urlEnv, runtime.URL}, {tokenEnv, runtime.APIToken}, {databaseEnv, runtime.DatabaseURL},
 				{"TENDRIL_QUEUE_URL", runtime.QueueURL}, {"TENDRIL_API_TOKEN", runtime.Token},
 			}
-			if out == "json" {
+			if a.json() {
 				all := map[string]string{}
 				for _, pair := range exports {
 					all[pair[0]] = pair[1]
@@ -54,9 +53,7 @@ secrets; TRELLIS_TOKEN ends with the instance.`,
 			}
 			return nil
 		},
-	}
-	addFormat(cmd, &out)
-	return cmd
+	})
 }
 
 // quoted is a text as one word of a POSIX shell.

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // somebody runs verbs with a configuration, and so a key, of their own.
@@ -62,7 +63,7 @@ func TestOwnKey(t *testing.T) {
 		t.Errorf("state pull = %d, %q, %s", r.code, r.out, r.stderr)
 	}
 	ada.run(append(deploy, "--var", "steps=2")...).want(t, "ada's second deploy", exitOK, "succeeded")
-	var versions []store.StateVersion
+	var versions []wire.StateVersion
 	if r := ada.run("state", "versions", "demo/one", "-o", "json"); json.Unmarshal([]byte(r.out), &versions) != nil || len(versions) != 2 {
 		t.Fatalf("state versions = %s%s, want two", r.out, r.stderr)
 	}
@@ -71,7 +72,7 @@ func TestOwnKey(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "state")
 	ada.run("state", "pull", "demo/one", "--to", kept).want(t, "state pull --to", exitOK)
 	raiseSerial(t, kept)
-	ada.run("state", "push", "demo/one", kept, "--yes").want(t, "state push", exitOK)
+	ada.run(append(typed(pages.Code(t, "docs/OPERATIONS.md", "trellis state push WORKSPACE FILE", "WORKSPACE", "demo/one", "FILE", kept)), "--yes")...).want(t, "state push", exitOK)
 
 	// Somebody whom the agent doesn't know.
 	bob.run("outputs", "demo/one", "--reveal").want(t, "bob's outputs", exitOK, "token = (sensitive)", "a key that you don't have here: 1")
@@ -90,6 +91,16 @@ func TestOwnKey(t *testing.T) {
 	if r := bob.run("state", "pull", "demo/one"); r.code != exitOK || !json.Valid([]byte(r.out)) {
 		t.Errorf("bob's pull with a certificate = %d, %q, %s", r.code, r.out, r.stderr)
 	}
+	// What he asks for again is for him, whoever asked first.
+	bob.run("retry", "1", "--follow").want(t, "bob's retry of ada's deploy", exitOK, "succeeded")
+	bob.run("outputs", "demo/one", "--reveal").want(t, "bob's outputs of his own", exitOK, `token = "`)
+	for _, line := range []string{"retry 1 --plan -o json", "destroy demo/one --yes -o json"} {
+		var queued wire.QueuedAnswer
+		if r := bob.run(strings.Fields(line)...); json.Unmarshal([]byte(r.out), &queued) != nil || queued.Number == 0 {
+			t.Fatalf("%s = %d, %s%s", line, r.code, r.out, r.stderr)
+		}
+		bob.run("status", fmt.Sprint(queued.Number), "-o", "json").want(t, line, exitOK, `"requester_key": "tendril-certificate-1.`)
+	}
 	for _, args := range []string{"keys certify", "keys certify age1x --name a --workspaces a", "keys certify " + bob.keys()["recipient"] + " --name a", "keys use", "keys use /nowhere"} {
 		ada.local(strings.Fields(args)...).want(t, args, exitUsage)
 	}
@@ -105,19 +116,19 @@ func TestOwnKeyThatOthersMayRead(t *testing.T) {
 	var said strings.Builder
 	config := filepath.Join(t.TempDir(), "trellis", "config.toml")
 	a := newApp("trellis", func(name string) string { return map[string]string{"TRELLIS_CONFIG": config}[name] }, nil, terminal{}, terminal{Writer: &said})
-	if keys := a.ownKeys(); len(keys) != 3 || !strings.HasPrefix(keys[2], "authority SHA256:") {
+	if keys := ownKeys(a); len(keys) != 3 || !strings.HasPrefix(keys[2], "authority SHA256:") {
 		t.Errorf("ownKeys() = %q, want both public keys and what they certify", keys)
 	}
 	if err := os.Chmod(filepath.Join(filepath.Dir(config), "key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if keys := a.ownKeys(); keys != nil || !strings.Contains(said.String(), "Warning: sensitive outputs") {
+	if keys := ownKeys(a); keys != nil || !strings.Contains(said.String(), "Warning: sensitive outputs") {
 		t.Errorf("ownKeys() with an open key = %q, said %q", keys, said.String())
 	}
-	if _, err := a.requester(""); err == nil {
+	if _, err := requester(a, ""); err == nil {
 		t.Error("a deploy names an open key")
 	}
-	if key, err := a.requester("none"); err != nil || key != "" {
+	if key, err := requester(a, "none"); err != nil || key != "" {
 		t.Errorf("requester(none) = %q, %v", key, err)
 	}
 }

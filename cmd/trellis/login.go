@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/version"
 )
@@ -28,9 +31,8 @@ type loginFlags struct {
 	noBrowser               bool
 }
 
-func (a *app) loginCommand() *cobra.Command {
+func loginCommand(a *app) *cobra.Command {
 	var f loginFlags
-	var out format
 	cmd := &cobra.Command{
 		Use:   "login [URL]",
 		Short: "Log in to a server, and make it the one that is asked",
@@ -47,7 +49,7 @@ Without URL it is the current context's server.`,
   trellis login https://trellis.example --token-file - < token.txt`,
 		Args: atMostOne("the server's URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.untilInterrupted(cmd, func(ctx context.Context) error { return a.login(ctx, args, f, out) })
+			return untilInterrupted(a, cmd, func(ctx context.Context) error { return logInto(ctx, a, args, f) })
 		},
 	}
 	flags := cmd.Flags()
@@ -55,11 +57,11 @@ Without URL it is the current context's server.`,
 	flags.StringVar(&f.tokenFile, "token-file", "", `file with a token of yours, "-" for standard input`)
 	flags.StringVar(&f.caFile, "ca-file", "", "PEM file of certificates to trust besides the system's (TRELLIS_CA_FILE)")
 	flags.BoolVar(&f.noBrowser, "no-browser", false, "print the URL to open rather than opening it")
-	addFormat(cmd, &out)
+	addFormat(a, cmd)
 	return cmd
 }
 
-func (a *app) login(ctx context.Context, args []string, f loginFlags, out format) error {
+func logInto(ctx context.Context, a *app, args []string, f loginFlags) error {
 	path := contexts.Path(a.getenv)
 	kept, err := contexts.Load(path)
 	if err != nil {
@@ -86,7 +88,7 @@ func (a *app) login(ctx context.Context, args []string, f loginFlags, out format
 	if u.Scheme == "http" && !loopbackHost(u.Hostname()) {
 		a.say("Warning: %s is plain HTTP: anyone on the network between can read the token.", server)
 	}
-	if o.Token, err = a.tokenFor(ctx, o, f); err != nil {
+	if o.Token, err = tokenFor(ctx, a, o, f); err != nil {
 		return err
 	}
 	s, err := client.New(o)
@@ -102,17 +104,17 @@ func (a *app) login(ctx context.Context, args []string, f loginFlags, out format
 	if name == contexts.Local {
 		return wrongUsage("the name %s is for what trellis up runs here: choose another with --name", contexts.Local)
 	}
-	made := contexts.Context{URL: s.URL(), User: me.Called(), Org: o.Org, CAFile: o.CAFile, Token: o.Token}
+	made := contexts.Context{URL: s.URL(), User: called(me.Name, me.Email, me.ID), Org: o.Org, CAFile: o.CAFile, Token: o.Token}
 	if err := contexts.Update(path, func(f *contexts.File) error {
 		f.Current, f.Contexts[name] = name, made
 		return nil
 	}); err != nil {
 		return err
 	}
-	if out == "json" {
+	if a.json() {
 		return a.printJSON(shownContext{Name: name, Current: true, Context: made})
 	}
-	if err := a.print("You are logged in to %s as %s; the context %s is the current one.", s.URL(), printable.Text(me.Called()), name); err != nil {
+	if err := a.print("You are logged in to %s as %s; the context %s is the current one.", s.URL(), printable.Text(called(me.Name, me.Email, me.ID)), name); err != nil {
 		return err
 	}
 	switch {
@@ -136,7 +138,7 @@ func nameFor(kept contexts.File, u *url.URL) string {
 }
 
 // tokenFor reads a token, or has a browser get one.
-func (a *app) tokenFor(ctx context.Context, o client.Options, f loginFlags) (string, error) {
+func tokenFor(ctx context.Context, a *app, o client.Options, f loginFlags) (string, error) {
 	switch f.tokenFile {
 	case "":
 	case "-":
@@ -174,7 +176,7 @@ func (a *app) tokenFor(ctx context.Context, o client.Options, f loginFlags) (str
 	defer cancel()
 	token, err := login.Wait(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = &store.UnreachableError{Doing: "log in", Err: fmt.Errorf("nobody came back from the browser within %s", loginLimit)}
+		err = &problem.UnreachableError{Doing: "log in", Err: fmt.Errorf("nobody came back from the browser within %s", loginLimit)}
 	}
 	return token.Token, err
 }
@@ -183,4 +185,222 @@ func (a *app) tokenFor(ctx context.Context, o client.Options, f loginFlags) (str
 func loopbackHost(host string) bool {
 	address, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// shownContext is a context as it is listed: without its token.
+type shownContext struct {
+	Name    string `json:"name"`
+	Current bool   `json:"current"`
+	contexts.Context
+}
+
+func contextsCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "contexts",
+		Short: "List the servers that you are logged in to, and choose one",
+		Long: `Lists the servers that you are logged in to; the one with the star is asked. "local"
+is what trellis up runs on the data directory.
+
+A server is chosen, in this order, by --server or --context, by TRELLIS_URL (with
+TRELLIS_TOKEN or TRELLIS_TOKEN_FILE), by a data directory that is named, by the current
+context; else it is local.`,
+		Args: verb,
+	}
+	cmd.AddCommand(contextsListCommand(a), contextsUseCommand(a), contextsRemoveCommand(a))
+	return cmd
+}
+
+func contextsListCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
+		Use:     "list",
+		Short:   "List the servers that you are logged in to",
+		Example: `  trellis contexts list`,
+		Args:    none,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := listContexts(a)
+			return listing(&a.printer, list, err, "", "\tNAME\tSERVER\tAS\tORG", func(c shownContext) []any {
+				mark := ""
+				if c.Current {
+					mark = "*"
+				}
+				return []any{mark, c.Name, c.URL, c.User, c.Org}
+			})
+		},
+	})
+}
+
+func listContexts(a *app) ([]shownContext, error) {
+	kept, err := contexts.Load(contexts.Path(a.getenv))
+	if err != nil {
+		return nil, err
+	}
+	local := shownContext{Name: contexts.Local, Current: kept.Current == "" || kept.Current == contexts.Local, Context: contexts.Context{URL: "not running"}}
+	if runtime, err := instance.ReadRuntime(a.dataDir); err == nil {
+		local.URL = runtime.URL
+	}
+	list := []shownContext{local}
+	for _, name := range kept.Names() {
+		list = append(list, shownContext{Name: name, Current: name == kept.Current, Context: kept.Contexts[name]})
+	}
+	return list, nil
+}
+
+func contextsUseCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
+		Use:     "use NAME",
+		Short:   "Have another server asked from now on",
+		Example: "  trellis contexts use local",
+		Args:    one("the context's name"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var chosen contexts.Context
+			err := contexts.Update(contexts.Path(a.getenv), func(f *contexts.File) (err error) {
+				if args[0] != contexts.Local {
+					chosen, err = f.Find(args[0])
+				}
+				f.Current = args[0]
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.answer(nil, shownContext{Name: args[0], Current: true, Context: chosen}, "The context %s is the current one.", args[0])
+		},
+	})
+}
+
+func contextsRemoveCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Forget a server and its token; see also trellis logout",
+		Long:    `Forgets a server and its token, without asking the server. "trellis logout" revokes the token as well.`,
+		Example: `  trellis contexts remove trellis.example`,
+		Args:    one("the context's name"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			gone, err := forgetContext(a, args[0])
+			return a.answer(err, shownContext{Name: args[0], Context: gone}, "The context %s is forgotten.", args[0])
+		},
+	})
+}
+
+// forgetContext removes a context and returns it.
+func forgetContext(a *app, name string) (gone contexts.Context, err error) {
+	err = contexts.Update(contexts.Path(a.getenv), func(f *contexts.File) (err error) {
+		if gone, err = f.Find(name); err != nil {
+			return err
+		}
+		delete(f.Contexts, name)
+		if f.Current == name {
+			f.Current = ""
+		}
+		return nil
+	})
+	return gone, err
+}
+
+func logoutCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
+		Use:     "logout [CONTEXT]",
+		Short:   "Revoke the token of a server, and forget it",
+		Long:    `Revokes the token that "trellis login" has kept of a server, the current one unless another is named, and forgets it.`,
+		Example: `  trellis logout trellis.example`,
+		Args:    atMostOne("a context's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return untilInterrupted(a, cmd, func(ctx context.Context) error { return logOut(ctx, a, args) })
+		},
+	})
+}
+
+func logOut(ctx context.Context, a *app, args []string) error {
+	kept, err := contexts.Load(contexts.Path(a.getenv))
+	if err != nil {
+		return err
+	}
+	name := kept.Current
+	if len(args) == 1 {
+		name = args[0]
+	} else if a.context != "" {
+		name = a.context
+	}
+	if name == "" || name == contexts.Local {
+		return wrongUsage("there is nothing to log out of: %q is what trellis up runs here, and its token ends with it", contexts.Local)
+	}
+	t, err := namedTarget(a, name)
+	if err != nil {
+		return err
+	}
+	s, err := client.New(t.Options)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.RevokeOwnToken(ctx); err != nil && !unknownToken(err) {
+		return fmt.Errorf("%w; the context %s is still there: trellis contexts remove %s forgets it all the same", err, name, name)
+	}
+	gone, err := forgetContext(a, name)
+	return a.answer(err, shownContext{Name: name, Context: gone}, "You are logged out of %s.", t.URL)
+}
+
+func whoamiCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
+		Use:     "whoami",
+		Short:   "Say which server is asked, and as whom",
+		Example: `  trellis whoami`,
+		Args:    none,
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
+			me, err := s.Me(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				return a.printJSON(struct {
+					Server string `json:"server"`
+					wire.MeBody
+				}{s.URL(), me})
+			}
+			rows := [][]string{{"Server", s.URL()}, {"You", called(me.Name, me.Email, me.ID)}, {"Id", me.ID.String()}}
+			for _, org := range me.Orgs {
+				rows = append(rows, []string{"Organisation", org.Name + ", as " + org.Role})
+			}
+			return a.pairs(rows...)
+		}),
+	})
+}
+
+func apiTokensCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "api-tokens",
+		Short: "List and revoke your own API tokens",
+		Long: `Lists and revokes your own API tokens, those of "trellis login" among them. A token
+cannot make others: do that on the server's account page.`,
+		Args: verb,
+	}
+	lists := &cobra.Command{
+		Use:     "list",
+		Short:   "List your own API tokens",
+		Example: `  trellis api-tokens list`,
+		Args:    none,
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
+			tokens, err := s.APITokens(ctx)
+			return listing(&a.printer, tokens, err, "You have no API token.", "ID\tNAME\tMADE\tLAST USED\tENDS", func(t wire.Credential) []any {
+				return []any{t.ID, t.Name, t.CreatedAt.Local().Format(time.DateTime), at(t.LastUsedAt), at(t.ExpiresAt)}
+			})
+		}),
+	}
+	addFormat(a, lists)
+	revokes := &cobra.Command{
+		Use:     "revoke ID",
+		Short:   "Revoke one of your own API tokens",
+		Example: `  trellis api-tokens revoke 3f0c2a10-6a2b-4f4e-9a58-0c1d2e3f4a5b`,
+		Args:    one("the token's id"),
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			id, err := uuid.Parse(args[0])
+			if err != nil {
+				return wrongUsage("%q is no token's id: trellis api-tokens list", args[0])
+			}
+			return a.answer(s.RevokeAPIToken(ctx, id), map[string]any{"id": id, "revoked": true}, "The token %s is revoked.", id)
+		}),
+	}
+	addFormat(a, revokes)
+	cmd.AddCommand(lists, revokes)
+	return cmd
 }

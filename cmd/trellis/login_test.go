@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
 )
 
 // A person logs in by a browser, and by a token; asks two servers; logs out.
@@ -38,7 +39,7 @@ func testLogin(t *testing.T, dir string, runtime instance.Runtime) {
 	link := run("link", "--data-dir", dir)
 	browser := signedIn(t, strings.TrimSpace(link.out))
 	for answer, page := range map[string]string{"no": "Nothing was allowed.", "yes": "ou may close this page"} {
-		login := beginEnv(t, env, "login", runtime.URL, "--no-browser", "--name", "browser-"+answer)
+		login := beginEnv(t, env, append(typed(pages.Code(t, "docs/GUIDE.md", "trellis login https://tendril.example", "https://tendril.example", runtime.URL)), "--no-browser", "--name", "browser-"+answer)...)
 		login.await(t, "/cli/authorize?")
 		asked := regexp.MustCompile(`http://\S+/cli/authorize\S+`).FindString(login.said.String())
 		back := answerPage(t, browser, strings.Replace(asked, runtime.URL, runtime.BrowserURL, 1), answer)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/raced"
 )
 
 func TestMain(m *testing.M) {
@@ -64,7 +65,8 @@ func binary(t *testing.T) string {
 			return
 		}
 		program.path = filepath.Join(program.dir, "trellis")
-		out, err := exec.CommandContext(context.Background(), "go", "build", "-race", "-o", program.path, ".").CombinedOutput()
+		args := append(append([]string{"build"}, raced.Flags()...), "-o", program.path, ".")
+		out, err := exec.CommandContext(context.Background(), "go", args...).CombinedOutput()
 		if err != nil {
 			program.err = errors.New(string(out))
 		}

@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
-	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/printable"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // format is the value of -o.
@@ -32,12 +32,39 @@ func (f *format) Set(text string) error {
 	return nil
 }
 
-func addFormat(cmd *cobra.Command, f *format) {
-	*f = "text"
-	cmd.Flags().VarP(f, "output", "o", "how to print the answer")
+func addFormat(a *app, cmd *cobra.Command) {
+	a.format = "text"
+	cmd.Flags().VarP(&a.format, "output", "o", "how to print the answer")
 }
 
-func (a *app) printJSON(value any) error {
+// formatted is a verb that has -o.
+func formatted(a *app, cmd *cobra.Command) *cobra.Command {
+	addFormat(a, cmd)
+	return cmd
+}
+
+// printer prints what was asked for, and says things to the person.
+type printer struct {
+	out    terminal // what was asked for: logs, ids, tables
+	err    terminal // what is said about it
+	format format   // -o, of the verb that runs
+}
+
+// json reports whether a program reads the answer.
+func (p *printer) json() bool { return p.format == "json" }
+
+// say writes one message to the person.
+func (p *printer) say(format string, args ...any) {
+	_, _ = io.WriteString(p.err, p.err.fit(fmt.Sprintf(format, args...))+"\n") // nobody is left to tell
+}
+
+// print writes a line of what was asked for.
+func (p *printer) print(format string, args ...any) error {
+	_, err := io.WriteString(p.out, p.out.fit(fmt.Sprintf(format, args...))+"\n")
+	return err
+}
+
+func (p *printer) printJSON(value any) error {
 	var document bytes.Buffer
 	encoder := json.NewEncoder(&document)
 	encoder.SetEscapeHTML(false)
@@ -45,68 +72,49 @@ func (a *app) printJSON(value any) error {
 	if err := encoder.Encode(value); err != nil {
 		return err
 	}
-	_, err := a.out.Write(printable.JSON(document.Bytes()))
+	_, err := p.out.Write(printable.JSON(document.Bytes()))
 	return err
 }
 
-// answer prints what was done: as JSON, or in a sentence.
-func (a *app) answer(out format, value any, sentence string, args ...any) error {
-	if out == "json" {
-		return a.printJSON(value)
+// answer prints what was done, if it was: as JSON, or in a sentence.
+func (p *printer) answer(err error, value any, sentence string, args ...any) error {
+	switch {
+	case err != nil:
+		return err
+	case p.json():
+		return p.printJSON(value)
 	}
-	return a.print(sentence, args...)
+	return p.print(sentence, args...)
 }
 
-// listing prints a list: as JSON, as a table whose columns tabs part, or, where
-// there is nothing, a sentence to the person.
-func (a *app) listing(out format, list any, none, heading string, rows []string) error {
+// pairs prints names and what they stand for.
+func (p *printer) pairs(rows ...[]string) error { return p.print("%s", printable.Table(0, rows...)) }
+
+// listing prints a list that was asked for: as JSON, as a table whose heading's columns tabs part, or,
+// where there is nothing, a sentence to the person.
+func listing[T any](p *printer, list []T, err error, none, heading string, cells func(T) []any) error {
 	switch {
-	case out == "json":
-		return a.printJSON(list)
-	case len(rows) == 0:
-		a.say("%s", none)
+	case err != nil:
+		return err
+	case p.json():
+		return p.printJSON(list)
+	case len(list) == 0:
+		p.say("%s", none)
 		return nil
 	}
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	var last []string // cells, which are for their readers to break
-	for _, row := range append([]string{heading}, rows...) {
-		i := strings.LastIndexByte(row, '\t') + 1
-		_, _ = fmt.Fprintln(table, printable.Text(row[:i])) // to memory
-		last = append(last, printable.Text(row[i:]))
-	}
-	_ = table.Flush() // likewise
-	lines := strings.Split(text.String(), "\n")
-	for i, cell := range last {
-		if err := a.print("%s", a.tableLine(lines[i], cell)); err != nil {
-			return err
+	rows := [][]string{strings.Split(heading, "\t")}
+	for _, entry := range list {
+		var row []string
+		for _, cell := range cells(entry) {
+			row = append(row, fmt.Sprint(cell))
 		}
+		rows = append(rows, row)
 	}
-	return nil
-}
-
-// tableLine is a line of a table with its last cell: below it, where a terminal has
-// no room for both.
-func (a *app) tableLine(line, last string) string {
-	const indent = "    "
-	columns := 0
-	if a.out.tty {
-		columns = a.out.width()
+	width := 0
+	if p.out.tty {
+		width = p.out.width()
 	}
-	if columns == 0 || utf8.RuneCountInString(line+last) <= columns {
-		return strings.TrimRight(line+last, " ")
-	}
-	wrapped := wordwrap.WrapString(last, uint(max(leastColumns/2, columns-len(indent))))
-	return strings.TrimRight(line, " ") + "\n" + indent + strings.ReplaceAll(wrapped, "\n", "\n"+indent)
-}
-
-// row is one of a table.
-func row(cells ...any) string {
-	texts := make([]string, len(cells))
-	for i, cell := range cells {
-		texts[i] = strings.NewReplacer("\t", " ", "\n", " ", "\v", " ", "\f", " ").Replace(fmt.Sprint(cell)) // all that tabwriter parts by
-	}
-	return strings.Join(texts, "\t")
+	return p.print("%s", printable.Table(width, rows...))
 }
 
 // span is a duration as people write it: 7 days, 24h, 90m.
@@ -153,4 +161,180 @@ func seconds(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 	}
+}
+
+// terminal is where output goes, and whether a person's eyes are there.
+type terminal struct {
+	io.Writer
+	tty   bool
+	color bool       // SGR sequences are welcome, if it is a TTY
+	width func() int // in columns; 0 when not known
+}
+
+// The escape sequences that this program writes, to a TTY only.
+const (
+	red       = "\x1b[31m"
+	green     = "\x1b[32m"
+	yellow    = "\x1b[33m"
+	dim       = "\x1b[2m"
+	reset     = "\x1b[0m"
+	clearLine = "\r\x1b[K"
+)
+
+// paint wraps text in an SGR sequence where colours are welcome.
+func (t terminal) paint(sequence, text string) string {
+	if !t.tty || !t.color || sequence == "" {
+		return text
+	}
+	return sequence + text + reset
+}
+
+// fit makes somebody else's text fit to be shown here: without any escape
+// sequence, or with colours alone where these are welcome.
+func (t terminal) fit(text string) string {
+	if t.tty && t.color {
+		return printable.Colours(text)
+	}
+	return printable.Text(text)
+}
+
+// longestHeld is how much of an unfinished line is held back on a TTY.
+const longestHeld = 16 << 10
+
+// screen shows a log, and on a TTY a status line below it that is redrawn and
+// never becomes part of the log. Elsewhere there is no status. The lines of each
+// stream stay whole. It is for one goroutine.
+type screen struct {
+	terminal
+	streams []*held
+	status  string
+	drawn   bool
+}
+
+// held is what a stream has of a line that has not ended yet.
+type held struct {
+	stream provision.Stream
+	text   string
+	style  printable.Style // in which it begins
+}
+
+func newScreen(t terminal) *screen { return &screen{terminal: t} }
+
+// write shows a piece of the log.
+func (s *screen) write(stream provision.Stream, text string) error {
+	h := s.unfinished(stream)
+	h.text += text
+	var lines []string
+	for {
+		line, rest, ok := strings.Cut(h.text, "\n")
+		if !ok {
+			break
+		}
+		lines = append(lines, s.styled(h, line)+"\n")
+		h.text = rest
+	}
+	if len(h.text) > longestHeld {
+		part, rest := cutLine(h.text)
+		line := s.styled(h, part)
+		if s.tty {
+			line += "\n" // for the status line
+		}
+		lines, h.text = append(lines, line), rest
+	}
+	return s.draw(lines)
+}
+
+// cutLine cuts a long line, but not within what may be an escape sequence.
+func cutLine(text string) (part, rest string) {
+	if at := strings.LastIndexByte(text, '\x1b'); at > 0 && len(text)-at < longestHeld/4 {
+		return text[:at], text[at:]
+	}
+	return text, ""
+}
+
+// show replaces the status line.
+func (s *screen) show(status string) error {
+	if !s.tty || status == s.status {
+		return nil
+	}
+	s.status = status
+	return s.draw(nil)
+}
+
+// close shows what is unfinished and takes the status line away.
+func (s *screen) close() error {
+	var lines []string
+	for _, h := range s.streams {
+		if h.text == "" {
+			continue
+		}
+		if last := len(lines) - 1; last >= 0 && !s.tty {
+			lines[last] += "\n"
+		}
+		lines = append(lines, s.styled(h, h.text))
+		if s.tty {
+			lines[len(lines)-1] += "\n"
+		}
+	}
+	s.streams, s.status = nil, ""
+	return s.draw(lines)
+}
+
+func (s *screen) unfinished(stream provision.Stream) *held {
+	for _, h := range s.streams {
+		if h.stream == stream {
+			return h
+		}
+	}
+	h := &held{stream: stream}
+	s.streams = append(s.streams, h)
+	return h
+}
+
+func (s *screen) styled(h *held, line string) string {
+	var pieces []printable.Piece
+	pieces, h.style = printable.Line(line, h.style)
+	line = printable.Join(pieces, s.tty && s.color)
+	switch h.stream {
+	case provision.Stderr:
+		return s.paint(red, line)
+	case provision.System:
+		return s.paint(dim, line)
+	default:
+		return line
+	}
+}
+
+// draw puts lines above the status line, in one write, so that nothing is seen
+// half done.
+func (s *screen) draw(lines []string) error {
+	var b bytes.Buffer
+	if s.drawn {
+		b.WriteString(clearLine)
+	}
+	for _, line := range lines {
+		b.WriteString(line)
+	}
+	s.drawn = s.status != ""
+	if s.drawn {
+		b.WriteString(s.paint(dim, s.fitting(s.status)))
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	_, err := s.Write(b.Bytes())
+	return err
+}
+
+// fitting cuts a text so that it cannot wrap: a wrapped line would not be
+// cleared whole.
+func (s *screen) fitting(text string) string {
+	width := 80
+	if s.width != nil && s.width() > 0 {
+		width = s.width()
+	}
+	if utf8.RuneCountInString(text) < width {
+		return text
+	}
+	return string([]rune(text)[:max(0, width-2)]) + "…"
 }

@@ -10,7 +10,7 @@ import (
 // elsewhere a row is one line, for programs.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	rows := []string{row("a\f", "short"), row("b\vbb", "a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J")}
+	rows := [][]any{{"a\f", "short"}, {"b\vbb", "a last cell that is long, and has words to break it at, for this is more than 60 columns\x1b[2J"}}
 	for _, c := range []struct {
 		tty  bool
 		want string
@@ -20,7 +20,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out, tty: c.tty, width: func() int { return 60 }}, terminal{Writer: &out})
-		if err := a.listing("text", rows, "none", "NAME\tWHERE", rows); err != nil {
+		if err := listing(&a.printer, rows, nil, "none", "NAME\tWHERE", func(cells []any) []any { return cells }); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != c.want {

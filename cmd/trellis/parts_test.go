@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -21,24 +21,24 @@ func tty(b *bytes.Buffer) terminal {
 // What is typed stays as it is typed: 1.10 is a version, 0123 a postal code.
 func TestVariablesKeepTheirText(t *testing.T) {
 	t.Parallel()
-	a := &app{err: terminal{Writer: io.Discard}}
+	a := &app{printer: printer{err: terminal{Writer: io.Discard}}}
 	for text, want := range map[string]string{
 		"Ada": `"Ada"`, "3": `"3"`, "1.10": `"1.10"`, "0123": `"0123"`, "1e5": `"1e5"`, "true": `"true"`, "null": `"null"`,
 		`["a",1]`: `"[\"a\",1]"`, `"quoted"`: `"\"quoted\""`, "": `""`, "a=b": `"a=b"`,
 	} {
-		vars, err := a.readVariables(variableFlags{texts: []string{"v=" + text}})
+		vars, err := readVariables(a, variableFlags{texts: []string{"v=" + text}})
 		if got := string(vars["v"]); err != nil || got != want {
 			t.Errorf("--var v=%s is %s (%v), want %s", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]string{"3": "3", "1.10": "1.10", "true": "true", "null": "null", `["a",1]`: `["a",1]`, ` {"a": 1}`: `{"a": 1}`, `"x"`: `"x"`} {
-		vars, err := a.readVariables(variableFlags{jsons: []string{"v=" + text}, texts: []string{"v=a text"}})
+		vars, err := readVariables(a, variableFlags{jsons: []string{"v=" + text}, texts: []string{"v=a text"}})
 		if got := string(vars["v"]); err != nil || got != want {
 			t.Errorf("--var-json v=%s is %s (%v), want %s", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "a", "[a]", "007", "NaN"} {
-		if _, err := a.readVariables(variableFlags{jsons: []string{"v=" + text}}); err == nil || !strings.Contains(err.Error(), "not JSON") {
+		if _, err := readVariables(a, variableFlags{jsons: []string{"v=" + text}}); err == nil || !strings.Contains(err.Error(), "not JSON") {
 			t.Errorf("--var-json v=%s: %v, want an error that says it is not JSON", text, err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestLaterVariablesBeatEarlierOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &app{in: strings.NewReader(`{"b": 2}`)}
-	vars, err := a.readVariables(variableFlags{files: []string{file, "-"}, texts: []string{"a=x", "a=y=z"}})
+	vars, err := readVariables(a, variableFlags{files: []string{file, "-"}, texts: []string{"a=x", "a=y=z"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestLaterVariablesBeatEarlierOnes(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"novalue", "=x"} {
-		if _, err := a.readVariables(variableFlags{texts: []string{bad}}); err == nil {
+		if _, err := readVariables(a, variableFlags{texts: []string{bad}}); err == nil {
 			t.Errorf("--var %s: no error", bad)
 		}
 	}
@@ -69,7 +69,7 @@ func TestLaterVariablesBeatEarlierOnes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.readVarFile(file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readVarFile(a, file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--var-file of %s = %v, want %q", content, err, want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestPrintedTextIsFit(t *testing.T) {
 		want string
 	}{{false, "name a U+202E b␛]0;x\n"}, {true, "name \x1b[0;31ma" + reset + " U+202E b␛]0;x\n"}} {
 		var out, said bytes.Buffer
-		a := &app{out: terminal{Writer: &out, tty: tt.tty, color: true}, err: terminal{Writer: &said, tty: tt.tty, color: true}}
+		a := &app{printer: printer{out: terminal{Writer: &out, tty: tt.tty, color: true}, err: terminal{Writer: &said, tty: tt.tty, color: true}}}
 		name := "\x1b[31ma\x1b[0m \u202e b\x1b]0;x"
 		if err := a.print("name %s", name); err != nil {
 			t.Fatal(err)
@@ -205,15 +205,15 @@ func TestStatusLine(t *testing.T) {
 	began, percent := now.Add(-65*time.Second), 40
 	stage := provision.StageApply
 	for _, tt := range []struct {
-		p    store.Provision
+		p    wire.Provision
 		want string
 	}{
-		{store.Provision{Status: provision.Queued, Waiting: "the cluster is paused", CreatedAt: now.Add(time.Hour)}, "▸ #7 w · queued: the cluster is paused · 0s"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (7 of 9) · 1m5s"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply 40 % · 1m5s"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began, Running: []provision.Running{
+		{wire.Provision{Status: provision.Queued, Waiting: "the cluster is paused", CreatedAt: now.Add(time.Hour)}, "▸ #7 w · queued: the cluster is paused · 0s"},
+		{wire.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (7 of 9) · 1m5s"},
+		{wire.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply 40 % · 1m5s"},
+		{wire.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began, Running: []provision.Running{
 			{Address: "a.b", Since: now.Add(-3 * time.Second)}, {Address: "c.d", Since: now.Add(time.Hour)}}}, "▸ #7 w · apply 40 % · 1m5s · a.b 3s and 1 more"},
-		{store.Provision{Status: provision.Processing, Stage: &stage, CancelRequestedAt: &now, CreatedAt: began, StartedAt: &now}, "▸ #7 w · stopping · 0s"},
+		{wire.Provision{Status: provision.Processing, Stage: &stage, CancelRequestedAt: &now, CreatedAt: began, StartedAt: &now}, "▸ #7 w · stopping · 0s"},
 	} {
 		tt.p.Number, tt.p.Workspace = 7, "w"
 		tt.p.AsOf = now

@@ -6,19 +6,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
 func TestPlanAgainIsOfferedForOrphansOnly(t *testing.T) {
 	t.Parallel()
 	a := &app{program: "trellis"}
-	orphan := func(status provision.Status, operation provision.Operation, code provision.Code, stage provision.Stage) store.Provision {
+	orphan := func(status provision.Status, operation provision.Operation, code provision.Code, stage provision.Stage) wire.Provision {
 		text := string(code)
-		return store.Provision{Number: 7, Workspace: "w", Status: status, Operation: operation, ErrorCode: &text, Stages: []store.StageTime{{Stage: stage}}}
+		return wire.Provision{Number: 7, Workspace: "w", Status: status, Operation: operation, ErrorCode: &text, Stages: []wire.StageTime{{Stage: stage}}}
 	}
 	for name, c := range map[string]struct {
-		p       store.Provision
+		p       wire.Provision
 		offered bool
 	}{
 		"lost in the apply": {orphan(provision.Failed, provision.OperationApply, provision.CodeAgentLost, provision.StageApply), true},
@@ -28,7 +28,7 @@ func TestPlanAgainIsOfferedForOrphansOnly(t *testing.T) {
 		"a destroy":         {orphan(provision.Failed, provision.OperationDestroy, provision.CodeAgentLost, provision.StageApply), false},
 		"settled after all": {orphan(provision.Success, provision.OperationApply, "", provision.StageApply), false},
 	} {
-		got := a.planAgain(&cobra.Command{}, c.p)
+		got := planAgain(a, &cobra.Command{}, c.p)
 		if offered := strings.Contains(got, "trellis retry 7 --plan --follow") && strings.Contains(got, "trellis resources w"); offered != c.offered || !c.offered && got != "" {
 			t.Errorf("%s: planAgain() = %q, want it to be offered: %t", name, got, c.offered)
 		}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // An agent is lost while it applies; an admin frees its workspace.
@@ -20,17 +21,17 @@ func testRelease(t *testing.T, url string, env []string, token string) {
 	run := func(args ...string) result { return trellisEnv(t, env, args...) }
 	deploy := func(number string) {
 		t.Helper()
-		run("deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK, "Provision "+number+" is queued")
+		run("deploy", "--repo", "https://git.example/a/b", "--version", "v1", "--workspace", "a/b").want(t, "deploy", exitOK, "Run "+number+" is queued")
 	}
 	deploy("1")
 	loseDuringApply(t, url, token, false)
 	deploy("2")
 
-	run("status", "2").want(t, "status of what waits", exitOK, "The workspace is held by provision 1: ", "trellis release a/b")
+	run("status", "2").want(t, "status of what waits", exitOK, "The workspace is held by run 1: ", "trellis release a/b")
 	run("release").want(t, "release of nothing", exitUsage, "give one argument, a workspace's name or id")
-	run("release", "a/c").want(t, "release of none", exitFailed, `there is no workspace "a/c" that you may see`)
-	run("release", "a/b", "--reason", "the node is gone").want(t, "release", exitOK, "Workspace a/b on cluster prod is released; what is queued there may start.")
-	run("logs", "1").want(t, "logs", exitOK, "An admin released the workspace (the node is gone).")
+	run("release", "a/c").want(t, "release of none", exitFailed, `there is no workspace "a/c", or you have no access to it`)
+	run(typed(pages.Code(t, "docs/TROUBLESHOOTING.md", "trellis release WORKSPACE --reason …", "WORKSPACE", "a/b", "…", "burnt"))...).want(t, "release", exitOK, "Workspace a/b on cluster prod is released; what is queued there may start.")
+	run("logs", "1").want(t, "logs", exitOK, "An admin released the workspace (burnt).")
 	run("release", "a/b").want(t, "release twice", exitFailed, `workspace "a/b" is not held: there is nothing to release`)
 	if r := run("status", "2"); r.code != exitOK || strings.Contains(r.out, "held") {
 		t.Errorf("status after the release: exit code %d\n%s%s", r.code, r.out, r.stderr)
@@ -61,7 +62,7 @@ func testFollowOfALostRun(t *testing.T, url string, env []string) {
 	number := regexp.MustCompile(`"number": (\d+)`).FindStringSubmatch(deployed.out)[1]
 	q, claim := loseApplying(t, url, token, false)
 	follower := beginEnv(t, env, "logs", number, "--follow")
-	follower.await(t, "The agent of provision "+number+" was lost.")
+	follower.await(t, "The agent of run "+number+" was lost.")
 	line := func(n int64, text string) {
 		t.Helper()
 		if _, err := q.AppendLog(t.Context(), claim, n, []provision.LogChunk{{Stream: provision.Stdout, Text: text + "\n", EmittedAt: time.Now()}}); err != nil {
@@ -77,7 +78,7 @@ func testFollowOfALostRun(t *testing.T, url string, env []string) {
 	if code := follower.end(t); code != exitOK {
 		t.Errorf("logs --follow of a run that was settled late = %d, want 0\n%s", code, follower.said)
 	}
-	follower.await(t, "Provision "+number+" succeeded")
+	follower.await(t, "Run "+number+" succeeded")
 	if log := run("logs", number).out; !strings.HasPrefix(follower.said.String(), log[:strings.Index(log, "the first")]) {
 		t.Errorf("what was followed is\n%s\nwant the log\n%s", follower.said, log)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
-	"github.com/tendril-run/tendril/internal/secrettest"
+	"github.com/tendril-run/tendril/internal/testkit/secrettest"
 )
 
 // A password that is changed, then the user, in a mounted file: serve goes on with

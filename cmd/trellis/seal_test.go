@@ -14,7 +14,7 @@ import (
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -115,16 +115,16 @@ func TestSealPinsTheKey(t *testing.T) {
 	for name, pin := range map[string]sealRequest{
 		"--key": {key: agent.Public(), cluster: "prod"}, "--fingerprint": {fingerprint: seal.Fingerprint(agent.Public())},
 	} {
-		key, whose, err := pin.recipient(&store.Cluster{Name: "prod", AgePublicKey: agent.Public()})
+		key, whose, err := pin.recipient(&wire.Cluster{Name: "prod", AgePublicKey: agent.Public()})
 		if err != nil || key != agent.Public() || whose != "the key of the cluster prod" {
 			t.Errorf("recipient(%s) = %s, %s, %v, want the cluster's", name, key, whose, err)
 		}
-		_, _, err = pin.recipient(&store.Cluster{Name: "prod", AgePublicKey: hostile.Public()})
+		_, _, err = pin.recipient(&wire.Cluster{Name: "prod", AgePublicKey: hostile.Public()})
 		if err == nil || !strings.Contains(err.Error(), seal.Fingerprint(agent.Public())) || !strings.Contains(err.Error(), seal.Fingerprint(hostile.Public())) {
 			t.Errorf("recipient(%s) of a key that was swapped = %v, want a refusal that names both", name, err)
 		}
 	}
-	if _, _, err := (sealRequest{}).recipient(&store.Cluster{Name: "prod"}); err == nil {
+	if _, _, err := (sealRequest{}).recipient(&wire.Cluster{Name: "prod"}); err == nil {
 		t.Error("recipient() of a cluster without a key = nil, want an error")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,8 +16,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
+	"github.com/tendril-run/tendril/internal/controlplane/notify"
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
+	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/version"
 )
@@ -33,7 +36,7 @@ type serveFlags struct {
 	issuer    issuerFlags
 }
 
-func (a *app) serveCommand() *cobra.Command {
+func serveCommand(a *app) *cobra.Command {
 	var o serve.Options
 	var f serveFlags
 	cmd := &cobra.Command{
@@ -42,7 +45,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Serves people the console and the REST API of a migrated database, and agents the
 functions they call under /rest/v1/rpc/, as PostgREST serves them on Supabase:
 nobody then needs access to the database. /healthz tells whether the database
-answers. Leases of agents that are not heard of any more are ended, too.
+answers. Leases of agents that are not seen any more are ended, too.
 
 --metrics-listen opens a second port, for probes and Prometheus: /healthz there
 tells whether this process still turns (a database that is away is no reason to
@@ -70,8 +73,8 @@ that is named with it.
       --oidc-issuer https://accounts.example --oidc-client-id tendril \
       --oidc-client-secret-file secret --first-admin ada@example.com`,
 		Args:    none,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd.LocalFlags()) },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, o, f) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(a, cmd.LocalFlags()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(a, cmd, o, f) },
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -93,7 +96,7 @@ that is named with it.
 	flags.IntVar(&o.Gateway.MaxConns, "database-connections", rpcgateway.DefaultMaxConns, "connections for calls to the database")
 	flags.DurationVar(&o.Gateway.StatementTimeout, "statement-timeout", rpcgateway.DefaultStatementTimeout, "how long a call may take in the database")
 	flags.DurationVar(&o.Gateway.LockTimeout, "lock-timeout", rpcgateway.DefaultLockTimeout, "how long a call may wait for a lock there")
-	flags.BoolVar(&o.Site.Inspect.Private, "inspect-private", false, "look at templates of git servers at private addresses, too; else an agent does")
+	flags.BoolVar(&o.Site.Inspect.Private, "inspect-private", false, "read templates of git servers at private addresses, too; else an agent does")
 	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused, a few a second of them")
 	flags.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
 	f.issuer.add(flags, &o.Site)
@@ -108,7 +111,7 @@ func envOf(flag *pflag.Flag) string {
 }
 
 // fromEnvironment sets the verb's own flags that the command line does not.
-func (a *app) fromEnvironment(flags *pflag.FlagSet) (err error) {
+func fromEnvironment(a *app, flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(flag *pflag.Flag) {
 		value := a.getenv(envOf(flag))
 		if err != nil || flag.Changed || value == "" || !strings.HasSuffix(flag.Usage, "("+envOf(flag)+")") {
@@ -121,8 +124,8 @@ func (a *app) fromEnvironment(flags *pflag.FlagSet) (err error) {
 	return err
 }
 
-func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
-	url, err := a.givenDatabase()
+func runServe(a *app, cmd *cobra.Command, o serve.Options, f serveFlags) error {
+	url, err := givenDatabase(a)
 	if err != nil {
 		return err
 	}
@@ -137,7 +140,7 @@ func (a *app) serve(cmd *cobra.Command, o serve.Options, f serveFlags) error {
 		handler = slog.NewJSONHandler(a.err, nil)
 	}
 	log := slog.New(handler)
-	o.Gateway.DatabaseURL, o.Gateway.DatabaseURLNow = url, a.givenDatabase
+	o.Gateway.DatabaseURL, o.Gateway.DatabaseURLNow = url, func() (string, error) { return givenDatabase(a) }
 	o.Gateway.Log, o.Version = log, version.String()
 	self, err := os.Executable()
 	if err != nil {
@@ -212,4 +215,114 @@ func network(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	return address.Prefix(address.BitLen())
+}
+
+// issuerFlags say who people are for `trellis serve`.
+type issuerFlags struct {
+	oidcSecretFile, supabaseKeyFile string
+}
+
+const issuerHelp = `People sign in at an issuer of identities, and come back to
+PUBLIC-URL/signin/callback, which must be registered there:
+
+  OpenID Connect   --oidc-issuer, --oidc-client-id, --oidc-client-secret-file
+                   (none for a public client). JWTs that programs send as
+                   Bearer count when they are for --oidc-audience.
+  Supabase         --supabase-url, --supabase-key-file (the publishable or anon
+                   key), --supabase-provider (such as github or google). Bearer
+                   JWTs need a project with asymmetric signing keys.
+
+People belong to no organisation until an admin invites them and they accept.
+--first-admin EMAIL names who becomes admin of the first organisation: as long as
+no admin has ever signed in, and only if the issuer says that the address is
+verified. Without an issuer, "trellis link" prints one-time links.`
+
+func (f *issuerFlags) add(flags *pflag.FlagSet, o *site.Options) {
+	flags.StringVar(&o.PublicURL, "public-url", "", "how people and agents reach this server, such as https://tendril.example; cookies are for https only then")
+	flags.StringVar(&o.OIDC.Issuer, "oidc-issuer", "", "URL of the OpenID Connect issuer at which people sign in, exactly as its tokens have it")
+	flags.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "this server's id there")
+	flags.StringVar(&f.oidcSecretFile, "oidc-client-secret-file", "", "file with this server's secret there; default: none, as a public client")
+	flags.StringVar(&o.OIDC.Audience, "oidc-audience", "", "whom JWTs that programs send must be for; default: the client id")
+	flags.StringVar(&o.Supabase.URL, "supabase-url", "", "URL of the Supabase project whose users sign in, https://PROJECT.supabase.co")
+	flags.StringVar(&f.supabaseKeyFile, "supabase-key-file", "", "file with the project's publishable (anon) key")
+	flags.StringVar(&o.Supabase.Provider, "supabase-provider", "", "how browsers sign in there, such as github; default: browsers do not")
+	flags.StringVar(&o.FirstAdmin, "first-admin", "", "e-mail address of who becomes admin while no admin has ever signed in")
+}
+
+// apply checks what flags say, and puts it into the options.
+func (f *issuerFlags) apply(o *site.Options) (err error) {
+	o.PublicURL, o.Supabase.URL = strings.TrimRight(o.PublicURL, "/"), strings.TrimRight(o.Supabase.URL, "/")
+	browsers := o.OIDC.ClientID != "" || o.Supabase.Provider != ""
+	for _, rule := range []struct {
+		broken bool
+		says   string
+	}{
+		{!isWebURL(o.PublicURL) && o.PublicURL != "", "--public-url must be a URL, such as https://tendril.example"},
+		{hasPath(o.PublicURL), "--public-url must have no path: this server answers at the root of its host"},
+		{o.OIDC.Issuer != "" && o.Supabase.URL != "", "--oidc-issuer and --supabase-url: give one of them"},
+		{!isWebURL(o.OIDC.Issuer) && o.OIDC.Issuer != "", "--oidc-issuer must be a URL, such as https://accounts.example"},
+		{!isWebURL(o.Supabase.URL) && o.Supabase.URL != "", "--supabase-url must be a URL, such as https://PROJECT.supabase.co"},
+		{o.OIDC.Issuer == "" && (o.OIDC.ClientID != "" || o.OIDC.Audience != "" || f.oidcSecretFile != ""), "--oidc-issuer is missing"},
+		{o.OIDC.Issuer != "" && o.OIDC.ClientID == "" && o.OIDC.Audience == "", "--oidc-client-id is missing (or --oidc-audience, where only programs come)"},
+		{o.Supabase.URL == "" && (o.Supabase.Provider != "" || f.supabaseKeyFile != ""), "--supabase-url is missing"},
+		{o.Supabase.Provider != "" && f.supabaseKeyFile == "", "--supabase-key-file is missing: browsers sign in with it"},
+		{browsers && o.PublicURL == "", "--public-url is missing: where browsers come back to after signing in"},
+		{o.FirstAdmin != "" && !browsers, "--first-admin needs an issuer that browsers sign in at: --oidc-client-id or --supabase-provider"},
+		{o.FirstAdmin != "" && !strings.Contains(o.FirstAdmin, "@"), "--first-admin must be an e-mail address"},
+	} {
+		if rule.broken {
+			return &usageError{rule.says}
+		}
+	}
+	if o.OIDC.ClientSecret, err = secretIn(f.oidcSecretFile, "the client's secret"); err == nil {
+		o.Supabase.Key, err = secretIn(f.supabaseKeyFile, "the project's key")
+	}
+	return err
+}
+
+// secretIn reads a secret from a file; "" where there is none.
+func secretIn(file, what string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", what, err)
+	}
+	secret := strings.TrimSpace(string(content))
+	if secret == "" {
+		return "", fmt.Errorf("the file of %s, %s, is empty", what, file)
+	}
+	return secret, nil
+}
+
+func hasPath(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Path != ""
+}
+
+func isWebURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil
+}
+
+// webhookFlags say how webhooks are served.
+type webhookFlags struct {
+	keyFile string
+	allow   []string
+}
+
+func (f *webhookFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.keyFile, "key-file", "", "file with this control plane's own key, 32 random bytes in base64, the same for all of its processes: without it there are no webhooks")
+	flags.StringSliceVar(&f.allow, "webhook-allow", nil, "host, address or network of your own that webhooks may reach, also without TLS (repeatable, or with commas)")
+}
+
+func (f *webhookFlags) apply(o *site.Options) (err error) {
+	if o.Notify.Allowed, err = notify.ParseAllowed(f.allow); err != nil {
+		return wrongUsage("--webhook-allow: %v", err)
+	}
+	if f.keyFile != "" {
+		o.Notify.Key, err = notify.ReadKey(f.keyFile)
+	}
+	return err
 }

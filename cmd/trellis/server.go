@@ -18,7 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/contexts"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -36,20 +36,19 @@ const mostToken = 64 << 10
 // target is a server, who asks there, and how it came to be chosen.
 type target struct {
 	client.Options
-	context string // its name; "" where flags or the environment named the server
-	local   bool   // it is trellis up of the data directory
+	local bool // it is trellis up of the data directory
 	// database is that of a local one, to tell whether another was meant.
 	database string
 }
 
-// target chooses the server: by --server or --context, by the environment, by a
+// chosenTarget is the server that is asked: by --server or --context, by the environment, by a
 // data directory that was named, by the current context; else it is what trellis
 // up runs.
-func (a *app) target(cmd *cobra.Command) (target, error) {
+func chosenTarget(a *app, cmd *cobra.Command) (target, error) {
 	if cmd.Flags().Changed("database-url") || cmd.Flags().Changed("database-url-file") {
 		return target{}, wrongUsage("--database-url is for up, serve, migrate, gc, link and admin; this asks a server, as you: trellis login URL")
 	}
-	t, err := a.choose(cmd)
+	t, err := chooseTarget(a, cmd)
 	if err != nil {
 		return target{}, err
 	}
@@ -59,39 +58,39 @@ func (a *app) target(cmd *cobra.Command) (target, error) {
 	return t, nil
 }
 
-func (a *app) choose(cmd *cobra.Command) (target, error) {
+func chooseTarget(a *app, cmd *cobra.Command) (target, error) {
 	server := cmp.Or(a.server, a.getenv(urlEnv))
 	switch {
 	case a.server != "" && a.context != "":
 		return target{}, wrongUsage("--server and --context: give one of them")
 	case a.context == contexts.Local:
-		return a.localTarget()
+		return localTarget(a)
 	case a.context != "":
-		return a.namedTarget(a.context)
+		return namedTarget(a, a.context)
 	case server != "":
-		return a.serverTarget(server)
+		return serverTarget(a, server)
 	case cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "":
-		return a.localTarget()
+		return localTarget(a)
 	}
 	kept, err := contexts.Load(contexts.Path(a.getenv))
 	if err != nil {
 		return target{}, err
 	}
 	if kept.Current != "" && kept.Current != contexts.Local {
-		return a.namedTarget(kept.Current)
+		return namedTarget(a, kept.Current)
 	}
-	given, wrong := a.databaseOfEnvironment()
+	given, wrong := databaseOfEnvironment(a)
 	if wrong != nil {
 		return target{}, wrong
 	}
-	t, err := a.localTarget()
+	t, err := localTarget(a)
 	if given != "" && (err != nil || given != t.database) {
-		return target{}, wrongUsage("%s is for up, serve, migrate, gc, link and admin; this asks a server, as you: trellis login URL", a.databaseSource())
+		return target{}, wrongUsage("%s is for up, serve, migrate, gc, link and admin; this asks a server, as you: trellis login URL", databaseSource(a))
 	}
 	return t, err
 }
 
-func (a *app) namedTarget(name string) (target, error) {
+func namedTarget(a *app, name string) (target, error) {
 	kept, err := contexts.Load(contexts.Path(a.getenv))
 	if err != nil {
 		return target{}, err
@@ -100,16 +99,16 @@ func (a *app) namedTarget(name string) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	return target{Options: client.Options{URL: c.URL, Token: c.Token, Org: c.Org, CAFile: c.CAFile}, context: name}, nil
+	return target{Options: client.Options{URL: c.URL, Token: c.Token, Org: c.Org, CAFile: c.CAFile}}, nil
 }
 
 // serverTarget is a server by its URL. Without a token in the environment, one
 // of a context that has this very URL will do.
-func (a *app) serverTarget(server string) (target, error) {
+func serverTarget(a *app, server string) (target, error) {
 	if _, err := client.ParseURL(server); err != nil {
 		return target{}, wrongUsage("%v", err)
 	}
-	token, err := a.givenToken()
+	token, err := givenToken(a)
 	if err != nil || token != "" {
 		from := tokenFileEnv
 		if a.getenv(tokenEnv) != "" {
@@ -123,7 +122,7 @@ func (a *app) serverTarget(server string) (target, error) {
 	}
 	for _, name := range append([]string{kept.Current}, kept.Names()...) {
 		if c, ok := kept.Contexts[name]; ok && sameServer(c.URL, server) {
-			return a.namedTarget(name)
+			return namedTarget(a, name)
 		}
 	}
 	return target{}, fmt.Errorf("you are not logged in to %s: trellis login %s, or set %s (or %s)", server, server, tokenEnv, tokenFileEnv)
@@ -136,7 +135,7 @@ func sameServer(one, other string) bool {
 }
 
 // givenToken is the token that the environment has, "" for none.
-func (a *app) givenToken() (string, error) {
+func givenToken(a *app) (string, error) {
 	if token := a.getenv(tokenEnv); token != "" {
 		return token, nil
 	}
@@ -171,7 +170,7 @@ func readToken(from string, r io.Reader) (string, error) {
 }
 
 // localTarget is what trellis up runs on the data directory.
-func (a *app) localTarget() (target, error) {
+func localTarget(a *app) (target, error) {
 	runtime, err := instance.ReadRuntime(a.dataDir)
 	if err != nil {
 		return target{}, err
@@ -182,12 +181,12 @@ func (a *app) localTarget() (target, error) {
 func targetOf(runtime instance.Runtime) target {
 	return target{
 		Options: client.Options{URL: runtime.URL, Token: runtime.APIToken, Version: version.String()},
-		context: contexts.Local, local: true, database: runtime.DatabaseURL,
+		local:   true, database: runtime.DatabaseURL,
 	}
 }
 
 // untilInterrupted runs a part with a context that Ctrl-C ends.
-func (a *app) untilInterrupted(cmd *cobra.Command, do func(context.Context) error) error {
+func untilInterrupted(a *app, cmd *cobra.Command, do func(context.Context) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return do(ctx)
@@ -195,17 +194,17 @@ func (a *app) untilInterrupted(cmd *cobra.Command, do func(context.Context) erro
 
 // unknownToken reports whether the server does not know the token (any more).
 func unknownToken(err error) bool {
-	refused, ok := errors.AsType[*store.RefusedError](err)
+	refused, ok := errors.AsType[*problem.RefusedError](err)
 	return ok && refused.Status() == http.StatusUnauthorized
 }
 
 // withServer runs a verb with the server that was chosen and a context that
 // Ctrl-C ends.
-func (a *app) withServer(do func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func withServer(a *app, do func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		t, err := a.target(cmd)
+		t, err := chosenTarget(a, cmd)
 		if err != nil {
 			return err
 		}
@@ -221,4 +220,17 @@ func (a *app) withServer(do func(ctx context.Context, s *client.Client, cmd *cob
 		}
 		return err
 	}
+}
+
+// about is withServer for a verb whose one argument names something there.
+func about[T any](a *app, find func(*client.Client, context.Context, string) (T, error),
+	do func(ctx context.Context, s *client.Client, cmd *cobra.Command, found T) error,
+) func(*cobra.Command, []string) error {
+	return withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+		found, err := find(s, ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return do(ctx, s, cmd, found)
+	})
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // What does not ask for a stack of its own shares one.
@@ -33,7 +34,7 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 	t.Parallel()
 	run := func(line string) result {
 		t.Helper()
-		return trellis(t, append(strings.Fields(line), "--data-dir", dir)...)
+		return trellis(t, append(typed(line), "--data-dir", dir)...)
 	}
 	for verb, want := range map[string]string{
 		"clusters": "local", "clusters tokens": "MADE", "templates": "hello", "members": "admin",
@@ -60,7 +61,7 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 	run("templates show greeting").want(t, "show of one removed", exitFailed, `there is no template "greeting"`)
 
 	run("members invite ada@example.com boss").want(t, "a role that is none", exitUsage, "must be viewer, operator or admin")
-	run("members invite ada@example.com viewer").want(t, "members invite", exitOK, "ada@example.com is invited as viewer: have them sign in at "+runtime.URL+" and accept")
+	run(pages.Code(t, "docs/GUIDE.md", "trellis members invite EMAIL ROLE", "EMAIL", "ada@example.com", "ROLE", "viewer")).want(t, "members invite", exitOK, "ada@example.com is invited as viewer: have them sign in at "+runtime.URL+" and accept")
 	run("members invitations").want(t, "members invitations", exitOK, "ada@example.com", "viewer")
 	run("members uninvite Ada@Example.com").want(t, "members uninvite", exitOK, "Invitation of ada@example.com revoked")
 	run("members uninvite ada@example.com").want(t, "uninvite of nobody", exitFailed, "no open invitation")
@@ -83,7 +84,7 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 	run("invitations accept guests").want(t, "invitations accept without --yes", exitUsage, "You join guests as viewer", "--yes")
 	run("invitations decline strangers").want(t, "invitations decline", exitOK, "You declined the invitation to strangers.")
 	run("invitations accept strangers --yes").want(t, "accept of one declined", exitFailed, "no open invitation")
-	run("invitations accept guests --yes").want(t, "invitations accept", exitOK, "You are viewer of guests now.")
+	run(pages.Code(t, "docs/GUIDE.md", "trellis invitations accept ORGANISATION", "ORGANISATION", "guests")+" --yes").want(t, "invitations accept", exitOK, "You are viewer of guests now.")
 	if _, err := conn.Exec(t.Context(), "DELETE FROM public.org_members WHERE org_id IN (SELECT id FROM public.orgs WHERE name = 'guests')"); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 		t.Errorf("webhooks add = %v %s, want it made, and nothing of its URL but the host", err, out)
 	}
 	run("webhooks list").want(t, "webhooks list", exitOK, "team", "slack", "hooks.example", "drift", "on")
-	run("webhooks deliveries team").want(t, "webhooks deliveries", exitOK, "Nothing")
+	run(pages.Code(t, "docs/TROUBLESHOOTING.md", "trellis webhooks deliveries NAME", "NAME", "team")).want(t, "webhooks deliveries", exitOK, "Nothing")
 	run("webhooks remove team").want(t, "webhooks remove", exitOK, "team")
 	run("webhooks deliveries team").want(t, "deliveries of none", exitFailed, `there is no webhook "team"`)
 }

@@ -2,21 +2,30 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
 )
 
-func (a *app) stateCommand() *cobra.Command {
+func stateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "state",
-		Short: "Look at a workspace's Terraform state, or change it",
-		Long: `Looks at a workspace's Terraform state, or changes it. Each of these is an operation
+		Short: "Show a workspace's Terraform state, or change it",
+		Long: `Shows a workspace's Terraform state, or changes it. Each of these is an operation
 like a deploy: an agent of the cluster carries it out, under the workspace's claim, with
 the template and the variables of the newest deploy; it is queued, logged and audited.
 A state holds every secret of its workspace: all of these but list are for admins.`,
@@ -40,9 +49,9 @@ which must be empty. The other one stays where it is: make sure that nobody uses
 more.`,
 			example: `  trellis state adopt acme/prod`},
 	} {
-		cmd.AddCommand(a.stateVerbCommand(c))
+		cmd.AddCommand(stateVerbCommand(a, c))
 	}
-	cmd.AddCommand(a.stateVersionsCommand(), a.stateRollbackCommand(), a.statePullCommand(), a.statePushCommand())
+	cmd.AddCommand(stateVersionsCommand(a), stateRollbackCommand(a), statePullCommand(a), statePushCommand(a))
 	return cmd
 }
 
@@ -53,7 +62,7 @@ type stateVerb struct {
 	word                      bool // the workspace's name must be typed
 }
 
-func (a *app) stateVerbCommand(v stateVerb) *cobra.Command {
+func stateVerbCommand(a *app, v stateVerb) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{Use: v.use, Short: v.short, Long: v.long, Example: v.example, Args: func(_ *cobra.Command, args []string) error {
 		if n := len(args) - 1; n < 0 || v.args >= 0 && n != v.args || v.args < 0 && n < 1 {
@@ -61,18 +70,17 @@ func (a *app) stateVerbCommand(v stateVerb) *cobra.Command {
 		}
 		return nil
 	}}
-	var out format
-	cmd.RunE = a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+	cmd.RunE = withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 		w, err := s.FindWorkspace(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes || !v.word, w.Name, fmt.Sprintf("This changes the state of workspace %s on cluster %s.", w.Name, w.Cluster)); err != nil {
+		if err := confirm(a, yes || !v.word, w.Name, fmt.Sprintf("This changes the state of workspace %s on cluster %s.", w.Name, w.Cluster)); err != nil {
 			return err
 		}
-		return a.runState(ctx, s, cmd, w, provision.StateCommand{Command: cmd.Name(), Args: args[1:]}, out)
+		return runState(ctx, a, s, cmd, w, provision.StateCommand{Command: cmd.Name(), Args: args[1:]})
 	})
-	addFormat(cmd, &out)
+	addFormat(a, cmd)
 	if v.word {
 		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	}
@@ -80,8 +88,8 @@ func (a *app) stateVerbCommand(v stateVerb) *cobra.Command {
 }
 
 // queueState queues a command on a workspace's state.
-func (a *app) queueState(ctx context.Context, s *client.Client, w store.Workspace, c provision.StateCommand, key string) (store.Deployed, error) {
-	return a.queueOn(ctx, s, w, provision.OperationState, "trellis state "+c.Command, func(asked *provision.Snapshot) {
+func queueState(ctx context.Context, a *app, s *client.Client, w wire.WorkspaceDetail, c provision.StateCommand, key string) (wire.QueuedAnswer, error) {
+	return queueOn(ctx, a, s, w, provision.OperationState, "trellis state "+c.Command, func(asked *provision.Snapshot) {
 		asked.State = &c
 		if key != "" {
 			asked.RequesterKey = key
@@ -91,58 +99,45 @@ func (a *app) queueState(ctx context.Context, s *client.Client, w store.Workspac
 
 // runState queues a command and shows its log to the end; as JSON, the provision
 // that it was.
-func (a *app) runState(ctx context.Context, s *client.Client, cmd *cobra.Command, w store.Workspace, c provision.StateCommand, out format) error {
-	queued, err := a.queueState(ctx, s, w, c, "")
+func runState(ctx context.Context, a *app, s *client.Client, cmd *cobra.Command, w wire.WorkspaceDetail, c provision.StateCommand) error {
+	queued, err := queueState(ctx, a, s, w, c, "")
 	if err != nil {
 		return err
 	}
-	if out == "json" {
-		p, err := a.await(ctx, s, queued.ID)
+	if a.json() {
+		p, err := awaitRun(ctx, a, s, queued.ID)
 		if err != nil {
 			return err
 		}
 		if err := a.printJSON(p); err != nil || p.Status == provision.Success {
 			return err
 		}
-		return a.conclude(p)
+		return conclude(a, p)
 	}
-	return a.followToEnd(ctx, s, cmd, queued.ID, queued.Number, out, false)
+	return followToEnd(ctx, a, s, cmd, queued.ID, queued.Number, false)
 }
 
-func (a *app) stateVersionsCommand() *cobra.Command {
-	var out format
-	cmd := &cobra.Command{
+func stateVersionsCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
 		Use:     "versions WORKSPACE",
 		Short:   "List the managed states that are kept",
 		Example: `  trellis state versions demo/hello`,
 		Args:    one("a workspace's name or id"),
-		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
-			w, err := s.FindWorkspace(ctx, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: about(a, (*client.Client).FindWorkspace, func(ctx context.Context, s *client.Client, _ *cobra.Command, w wire.WorkspaceDetail) error {
 			list, err := s.StateVersions(ctx, w.ID)
-			if err != nil {
-				return err
-			}
-			var rows []string
-			for _, v := range list {
+			return listing(&a.printer, list, err, "No managed state is kept of workspace "+w.Name+".", "VERSION\tSERIAL\tSTORED\tBYTES, SEALED", func(v wire.StateVersion) []any {
 				serial := "-"
 				if v.Serial != nil {
 					serial = fmt.Sprint(*v.Serial)
 				}
-				rows = append(rows, row(v.Version, serial, at(&v.StoredAt), v.Bytes))
-			}
-			return a.listing(out, list, "No managed state is kept of workspace "+w.Name+".", "VERSION\tSERIAL\tSTORED\tBYTES, SEALED", rows)
+				return []any{v.Version, serial, at(&v.StoredAt), v.Bytes}
+			})
 		}),
-	}
-	addFormat(cmd, &out)
-	return cmd
+	})
 }
 
-func (a *app) stateRollbackCommand() *cobra.Command {
+func stateRollbackCommand(a *app) *cobra.Command {
 	var yes bool
-	var out format
 	cmd := &cobra.Command{
 		Use:   "rollback WORKSPACE VERSION",
 		Short: "Return to an earlier state",
@@ -157,7 +152,7 @@ key ("trellis keys"), which the agent's policy.requester_keys must trust.`,
 			}
 			return nil
 		},
-		RunE: a.withServer(func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			version, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || version < 1 {
 				return wrongUsage("%q is not a version", args[1])
@@ -166,17 +161,175 @@ key ("trellis keys"), which the agent's policy.requester_keys must trust.`,
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(yes, w.Name, fmt.Sprintf("This returns the state of workspace %s to version %d.", w.Name, version)); err != nil {
+			if err := confirm(a, yes, w.Name, fmt.Sprintf("This returns the state of workspace %s to version %d.", w.Name, version)); err != nil {
 				return err
 			}
-			command, err := a.ordered(ctx, s, w, provision.StateCommand{Command: "rollback", Version: version}, "")
+			command, err := ordered(ctx, a, s, w, provision.StateCommand{Command: "rollback", Version: version}, "")
 			if err != nil {
 				return err
 			}
-			return a.runState(ctx, s, cmd, w, command, out)
+			return runState(ctx, a, s, cmd, w, command)
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	addFormat(cmd, &out)
+	addFormat(a, cmd)
 	return cmd
+}
+
+// mostState is the most bytes of a state that can be brought or fetched.
+const mostState = 60 << 20
+
+func statePullCommand(a *app) *cobra.Command {
+	var file string
+	var version int64
+	cmd := &cobra.Command{
+		Use:   "pull WORKSPACE",
+		Short: "Fetch the state, which holds secrets",
+		Long: `Fetches the state and prints it, or writes it to a file that only you can read. On its
+way it is sealed to your key ("trellis keys"), which the agent's policy.requester_keys
+must name: neither the database nor the control plane can read it, or have it sealed to
+another key. It is audited.`,
+		Example: `  trellis state pull demo/hello --to hello.tfstate`,
+		Args:    one("a workspace's name or id"),
+		RunE: about(a, (*client.Client).FindWorkspace, func(ctx context.Context, s *client.Client, _ *cobra.Command, w wire.WorkspaceDetail) error {
+			own, err := ownKey(a)
+			if err != nil {
+				return err
+			}
+			queued, err := queueState(ctx, a, s, w, provision.StateCommand{Command: "pull", Version: version}, own.Asks(time.Now()))
+			if err != nil {
+				return err
+			}
+			p, err := awaitRun(ctx, a, s, queued.ID)
+			if err != nil {
+				return err
+			}
+			if p.Status != provision.Success {
+				return conclude(a, p)
+			}
+			sealed, err := s.Result(ctx, queued.ID)
+			if err != nil {
+				return err
+			}
+			state, err := own.Open(sealed, mostState)
+			if err != nil {
+				return fmt.Errorf("open what the agent has left: %w", err)
+			}
+			return writeState(a, file, state)
+		}),
+	}
+	cmd.Flags().StringVar(&file, "to", "", "file to write; default: standard output")
+	cmd.Flags().Int64Var(&version, "version", 0, "one of those that are kept; default: the state as it is")
+	addFormat(a, cmd)
+	return cmd
+}
+
+func writeState(a *app, file string, state []byte) error {
+	if file == "" { // which is JSON
+		if a.out.tty {
+			state = printable.JSON(state)
+		}
+		_, err := a.out.Write(state)
+		return err
+	}
+	opened, err := os.OpenFile(filepath.Clean(file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return wrongUsage("--to: %v", err)
+	}
+	_, err = opened.Write(state)
+	if err := errors.Join(err, opened.Close()); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	if a.json() {
+		return a.printJSON(map[string]any{"file": file, "bytes": len(state)})
+	}
+	a.say("The state is in %s (%d bytes). It holds secrets: remove it when you are done.", file, len(state))
+	return nil
+}
+
+func statePushCommand(a *app) *cobra.Command {
+	var yes bool
+	var to sealRequest
+	cmd := &cobra.Command{
+		Use:   "push WORKSPACE FILE",
+		Short: "Bring in a state from a file",
+		Long: `Stores a state from a file, "-" for standard input: one that was kept elsewhere so far,
+or that was fetched with "trellis state pull" and fixed. As with terraform state push a
+state of another lineage or an older one is refused. It is sealed to the cluster's key
+here, before it is sent, and the order is signed with your key ("trellis keys"), which
+the agent's policy.requester_keys must trust.`,
+		Example: `  trellis state push acme/prod terraform.tfstate`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return wrongUsage("give two arguments, a workspace and a file")
+			}
+			return nil
+		},
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+			state, err := readState(a, args[1])
+			if err != nil {
+				return err
+			}
+			w, err := s.FindWorkspace(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := confirm(a, yes, w.Name, fmt.Sprintf("This changes the state of workspace %s on cluster %s.", w.Name, w.Cluster)); err != nil {
+				return err
+			}
+			c, err := s.FindCluster(ctx, w.Cluster)
+			if err != nil {
+				return err
+			}
+			key, whose, err := to.recipient(&c)
+			if err != nil {
+				return err
+			}
+			recipient, err := seal.ParseRecipient(key)
+			if err != nil {
+				return err
+			}
+			sealed, err := seal.To(recipient, state)
+			if err != nil {
+				return err
+			}
+			upload, err := s.Upload(ctx, c.ID, sealed)
+			if err != nil {
+				return err
+			}
+			a.say("Sealed to %s: %s", whose, seal.Fingerprint(key))
+			digest := sha256.Sum256(state)
+			command, err := ordered(ctx, a, s, w, provision.StateCommand{Command: "push", Upload: upload.String()}, hex.EncodeToString(digest[:]))
+			if err != nil {
+				return err
+			}
+			return runState(ctx, a, s, cmd, w, command)
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().StringVar(&to.fingerprint, "fingerprint", "", "the fingerprint that the cluster's key must have, SHA256:…")
+	addFormat(a, cmd)
+	return cmd
+}
+
+func readState(a *app, name string) ([]byte, error) {
+	input := a.in
+	if name != "-" {
+		file, err := os.Open(filepath.Clean(name))
+		if err != nil {
+			return nil, wrongUsage("%v", err)
+		}
+		defer file.Close() //nolint:errcheck // only read
+		input = file
+	}
+	state, err := io.ReadAll(io.LimitReader(input, mostState+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the state: %w", err)
+	case len(state) > mostState:
+		return nil, wrongUsage("%s: more than %d MiB, which is the most that can be brought", name, mostState>>20)
+	case len(state) == 0:
+		return nil, wrongUsage("%s is empty", name)
+	}
+	return state, nil
 }

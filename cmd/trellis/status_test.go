@@ -9,16 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // printed is what "trellis status N" shows.
-func printed(t *testing.T, p store.Provision) string {
+func printed(t *testing.T, p wire.Provision) string {
 	t.Helper()
 	var out bytes.Buffer
 	a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
-	if err := a.printProvision(&cobra.Command{}, p); err != nil {
+	if err := printProvision(a, &cobra.Command{}, p); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -28,11 +28,11 @@ func printed(t *testing.T, p store.Provision) string {
 func TestAgesAreByTheClockOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
-	p := store.Provision{Number: 3, Status: provision.Processing, CreatedAt: began.Add(-time.Minute), StartedAt: &began, AsOf: began.Add(90 * time.Second),
-		Stages: []store.StageTime{{Attempt: 1, Stage: provision.StagePlan, StartedAt: began.Add(80 * time.Second)}}}
+	p := wire.Provision{Number: 3, Status: provision.Processing, CreatedAt: began.Add(-time.Minute), StartedAt: &began, AsOf: began.Add(90 * time.Second),
+		Stages: []wire.StageTime{{Attempt: 1, Stage: provision.StagePlan, StartedAt: began.Add(80 * time.Second)}}}
 	var out bytes.Buffer
 	a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
-	if err := a.printList(&cobra.Command{}, []store.Provision{p}, "text"); err != nil {
+	if err := printList(a, &cobra.Command{}, []wire.Provision{p}); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "2 min 1 min 30 s") {
@@ -58,45 +58,45 @@ func TestEachReasonHasANextStep(t *testing.T) {
 		"operation_refused": "policy.operations", "slots_busy": "slots", "engine_missing": "trellis logs 7", "not_due": "trellis logs 7",
 	} {
 		detail := json.RawMessage(`{"number": 7, "workspace": "a/b", "cluster": "prod", "by": "ada"}`)
-		got := printed(t, store.Provision{Number: 9, Workspace: "w", Why: []store.Reason{{Reason: reason, Message: "it is so", Detail: detail}}})
+		got := printed(t, wire.Provision{Number: 9, Workspace: "w", Why: []wire.Reason{{Reason: reason, Message: "it is so", Detail: detail}}})
 		if !strings.Contains(got, "waits      It is so. By ada.\n             → ") || !strings.Contains(got, want) {
 			t.Errorf("%s is shown as %q, want the sentence and %q", reason, got, want)
 		}
 	}
-	reserved := store.Reason{Reason: "workspace_reserved", Message: "m", Detail: json.RawMessage(`{"number": 7, "status": "AWAITING_APPROVAL"}`)}
-	if got := printed(t, store.Provision{Why: []store.Reason{reserved}}); !strings.Contains(got, "trellis approve 7, or trellis reject 7") {
+	reserved := wire.Reason{Reason: "workspace_reserved", Message: "m", Detail: json.RawMessage(`{"number": 7, "status": "AWAITING_APPROVAL"}`)}
+	if got := printed(t, wire.Provision{Why: []wire.Reason{reserved}}); !strings.Contains(got, "trellis approve 7, or trellis reject 7") {
 		t.Errorf("reserved for an approval = %q, want who decides", got)
 	}
-	unknown := store.Reason{Reason: "of_a_later_database", Message: "it is so", Detail: json.RawMessage(`{}`)}
-	if got := printed(t, store.Provision{Why: []store.Reason{unknown}}); !strings.Contains(got, "It is so.\n") || strings.Contains(got, "→") {
+	unknown := wire.Reason{Reason: "of_a_later_database", Message: "it is so", Detail: json.RawMessage(`{}`)}
+	if got := printed(t, wire.Provision{Why: []wire.Reason{unknown}}); !strings.Contains(got, "It is so.\n") || strings.Contains(got, "→") {
 		t.Errorf("a reason that is not known = %q, want the sentence alone", got)
 	}
 }
 
 func TestListSaysWhereToLook(t *testing.T) {
 	t.Parallel()
-	list := func(p store.Provision) string {
+	list := func(p wire.Provision) string {
 		var out bytes.Buffer
 		a := newApp("trellis", func(string) string { return "" }, nil, terminal{Writer: &out}, terminal{Writer: &out})
-		if err := a.printList(&cobra.Command{}, []store.Provision{p}, "text"); err != nil {
+		if err := printList(a, &cobra.Command{}, []wire.Provision{p}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
 	}
-	waits := store.Provision{Status: provision.Queued, Waiting: "the cluster is paused", Why: []store.Reason{{Reason: "cluster_paused"}}}
+	waits := wire.Provision{Status: provision.Queued, Waiting: "the cluster is paused", Why: []wire.Reason{{Reason: "cluster_paused"}}}
 	if got := list(waits); !strings.Contains(got, "the cluster is paused\n") || !strings.Contains(got, "trellis status NUMBER") {
 		t.Errorf("status of what waits = %q, want why, and where to look", got)
 	}
-	if got := list(store.Provision{Status: provision.Success}); strings.Contains(got, "trellis status") {
+	if got := list(wire.Provision{Status: provision.Success}); strings.Contains(got, "trellis status") {
 		t.Errorf("status of what is over = %q, want nothing to look at", got)
 	}
 }
 
 func TestStatusOfALockedState(t *testing.T) {
 	t.Parallel()
-	got := printed(t, store.Provision{Workspace: "a/b", StateLock: &store.HeldLock{Number: 4, StateLock: provision.StateLock{ID: "12ab", Who: "ada@laptop", Created: "2026-01-02"}}})
-	want := "  lock       When provision 4 wanted the state, it was locked by ada@laptop since 2026-01-02 (id 12ab).\n" +
-		"             → If whoever that is will not come back: trellis unlock a/b --state-lock 12ab\n"
+	got := printed(t, wire.Provision{Workspace: "a/b", StateLock: &wire.HeldLock{Number: 4, ID: "12ab", Who: "ada@laptop", Created: "2026-01-02"}})
+	want := "  lock       When run 4 wanted the state, it was locked by ada@laptop since 2026-01-02 (id 12ab).\n" +
+		"             → If the holder will not come back: trellis unlock a/b --state-lock 12ab\n"
 	if !strings.Contains(got, want) {
 		t.Errorf("status = %s\nwant in it %s", got, want)
 	}
@@ -108,10 +108,10 @@ func TestStatusOfARun(t *testing.T) {
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	ended := func(seconds int) *time.Time { t := at(seconds); return &t }
 	stage, percent := provision.StageApply, 40
-	p := store.Provision{
+	p := wire.Provision{
 		Number: 3, Status: provision.Processing, CreatedAt: began, StartedAt: ended(2), AsOf: at(75), Stage: &stage, Percent: &percent,
 		Plan: &provision.PlanSummary{Add: 2, Destroy: 1},
-		Stages: []store.StageTime{
+		Stages: []wire.StageTime{
 			{Attempt: 1, Stage: provision.StageQueued, StartedAt: began, EndedAt: ended(2)}, {Attempt: 1, Stage: provision.StagePlan, StartedAt: at(2), EndedAt: ended(10)},
 			{Attempt: 1, Stage: provision.StageApproval, StartedAt: at(10), EndedAt: ended(60)}, {Attempt: 2, Stage: provision.StageQueued, StartedAt: at(60), EndedAt: ended(60)},
 			{Attempt: 2, Stage: provision.StageApply, StartedAt: at(61)}, {Attempt: 2, Stage: provision.StageDone, StartedAt: at(75), EndedAt: ended(75)},

@@ -76,7 +76,8 @@ const (
 var argumentKinds = map[string]string{
 	"NUMBER|ID": "provisions", "NUMBER|ID|WORKSPACE": "provisions", "WORKSPACE": "workspaces", "WORKSPACE|NUMBER": "workspaces", "FROM": "workspaces", "ADDRESS…": "workspaces",
 	"VERSION": "workspaces", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
-	"FILE": fileNames, "TO": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
+	"FILE": fileNames, "DIR": folders, "TO": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
+	"COMMAND": fileNames, "ARG…": fileNames,
 }
 
 // argumentsOf are those where the same word means something else, by verb.
@@ -92,6 +93,7 @@ var flagKinds = map[string]string{
 	"output": fixedWords + "json", "approval": fixedWords + "always", "approvers": fixedWords + "admin", "log-format": fixedWords + "json", "access-log": fixedWords + "all",
 	"kind": fixedWords + "slack", "event": fixedWords + "drift", "data-dir": folders, "move-from": folders, "config": fileNames, "to": fileNames,
 	"sealed-vars": fileNames, "tls-cert": fileNames, "tls-key": fileNames, "state pull version": "workspaces",
+	"form": fixedWords + "once", "tendril provisioner test machine": fileNames, "tendril provisioner test variables": fileNames,
 }
 
 func argumentKind(t *testing.T, path, word string) string {

@@ -18,8 +18,9 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
-	"github.com/tendril-run/tendril/internal/gittest"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
 // cutting is a proxy that loses the answer to the first POST, after it has come,
@@ -142,7 +143,7 @@ func testFollowThroughTrouble(t *testing.T, dir string, runtime instance.Runtime
 		}
 		text.WriteString(piece.Text)
 	}
-	if text.String() != whole.out {
-		t.Errorf("logs -o json has the text %q, want %q", text.String(), whole.out)
+	if got := text.String(); runlog.Plain(got) != whole.out || got == whole.out {
+		t.Errorf("logs -o json has the text %q, want %q and the engine's colours", got, whole.out)
 	}
 }

@@ -6,20 +6,26 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/devstack"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -37,7 +43,7 @@ type upFlags struct {
 
 func (f *upFlags) add(cmd *cobra.Command, listen string) {
 	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server (TRELLIS_LISTEN)")
-	cmd.Flags().IntVar(&f.slots, "slots", devstack.DefaultSlots, "how many provisions run at once, 1 to 64")
+	cmd.Flags().IntVar(&f.slots, "slots", devstack.DefaultSlots, "how many runs run at once, 1 to 64")
 	cmd.Flags().BoolVar(&f.trust, "trust-data-dir", false, "from now on use this data directory, and run the programs in it, although this user's trellis up did not make it there")
 	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "certificate with its chain, PEM, to answer other machines with; read again when it is renewed")
 	cmd.Flags().StringVar(&f.key, "tls-key", "", "key of the certificate, PEM")
@@ -57,7 +63,7 @@ func (f *upFlags) check() error {
 	return nil
 }
 
-func (a *app) upCommand() *cobra.Command {
+func upCommand(a *app) *cobra.Command {
 	var flags upFlags
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -78,31 +84,31 @@ To answer other machines (--listen), it needs --tls-cert and --tls-key, or
 browsers are redirected to a host name of this instance, so that its cookies go
 nowhere else.
 
-Ctrl-C lets running provisions finish, then ends everything; a second Ctrl-C ends
+Ctrl-C lets running runs finish, then ends everything; a second Ctrl-C ends
 them at once.`,
 		Example: `  trellis up
   trellis up --data-dir look --sample
   trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
   trellis up --database-url postgres://me@db.example/tendril`,
 		Args: none,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.up(cmd, flags) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(a, cmd, flags) },
 	}
-	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to look at the console with; once")
+	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to try the console with; once")
 	cmd.Flags().StringVar(&flags.moveFrom, "move-from", "", "first move the data of this directory, such as an earlier version's .tendril, to the data directory")
 	flags.add(cmd, cmp.Or(a.getenv("TRELLIS_LISTEN"), devstack.DefaultListen))
 	return cmd
 }
 
-func (a *app) up(cmd *cobra.Command, flags upFlags) error {
+func runUp(a *app, cmd *cobra.Command, flags upFlags) error {
 	if err := flags.check(); err != nil {
 		return err
 	}
 	signals := catchSignals()
 	defer signal.Stop(signals)
-	if err := a.moveData(cmd, flags.moveFrom); err != nil {
+	if err := moveData(a, cmd, flags.moveFrom); err != nil {
 		return err
 	}
-	stack, err := a.startStack(cmd.Context(), signals, flags, a.ownKeys())
+	stack, err := startStack(cmd.Context(), a, signals, flags, ownKeys(a))
 	if err != nil {
 		return err
 	}
@@ -127,7 +133,7 @@ func (a *app) up(cmd *cobra.Command, flags upFlags) error {
 		broken = stack.Err()
 		a.say("Error: %v; ending everything else", broken)
 	}
-	if err := a.stopStack(stack, signals); err != nil {
+	if err := stopStack(a, stack, signals); err != nil {
 		return err
 	}
 	if broken != nil {
@@ -139,7 +145,7 @@ func (a *app) up(cmd *cobra.Command, flags upFlags) error {
 // moveData moves a data directory to where it belongs now: the one that is named,
 // or what an earlier version left in the current directory. The latter only after a
 // yes, since a cloned repository may have brought it.
-func (a *app) moveData(cmd *cobra.Command, from string) error {
+func moveData(a *app, cmd *cobra.Command, from string) error {
 	if from == "" {
 		if from = instance.Earlier(); from == "" || cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "" {
 			return nil
@@ -177,7 +183,7 @@ func catchSignals() chan os.Signal {
 
 // startStack starts everything, with an agent that trusts the keys of requesters; a
 // signal ends that.
-func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags upFlags, requesters []string) (*devstack.Stack, error) {
+func startStack(ctx context.Context, a *app, signals <-chan os.Signal, flags upFlags, requesters []string) (*devstack.Stack, error) {
 	if err := flags.check(); err != nil {
 		return nil, err
 	}
@@ -185,7 +191,7 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	if err != nil {
 		return nil, fmt.Errorf("find this program's file: %w", err)
 	}
-	given, err := a.givenDatabase()
+	given, err := givenDatabase(a)
 	if err != nil {
 		return nil, err
 	}
@@ -217,21 +223,21 @@ func (a *app) startStack(ctx context.Context, signals <-chan os.Signal, flags up
 	case err == nil && !interrupted:
 		return stack, nil
 	case err == nil: // between the last step and here
-		err = a.stopStack(stack, signals)
+		err = stopStack(a, stack, signals)
 	}
 	report.close()
 	if interrupted {
 		a.say("Interrupted; everything that was started has ended.")
 		return nil, errors.Join(outcome(exitInterrupted), err)
 	}
-	if _, away := errors.AsType[*store.UnreachableError](err); away && a.databaseURL == "" && a.databaseURLFile == "" && given != "" {
-		err = fmt.Errorf("%w (it is named by %s; unset that to use a private database)", err, a.databaseSource())
+	if _, away := errors.AsType[*problem.UnreachableError](err); away && a.databaseURL == "" && a.databaseURLFile == "" && given != "" {
+		err = fmt.Errorf("%w (it is named by %s; unset that to use a private database)", err, databaseSource(a))
 	}
 	return nil, err
 }
 
 // stopStack lets what runs finish; one more signal ends it at once.
-func (a *app) stopStack(stack *devstack.Stack, signals <-chan os.Signal) error {
+func stopStack(a *app, stack *devstack.Stack, signals <-chan os.Signal) error {
 	drain, now := context.WithCancel(context.Background())
 	defer now()
 	ended, watched := make(chan struct{}), make(chan struct{})
@@ -253,4 +259,234 @@ func (a *app) stopStack(stack *devstack.Stack, signals <-chan os.Signal) error {
 	close(ended)
 	<-watched
 	return errors.Join(err, endStragglers())
+}
+
+// steps tells a person how a start goes: a line for each step when it is done,
+// and on a TTY one for the step that goes on.
+type steps struct {
+	mu     sync.Mutex
+	screen *screen
+	t      terminal
+}
+
+var _ devstack.Reporter = (*steps)(nil)
+
+func newSteps(t terminal) *steps { return &steps{screen: newScreen(t), t: t} }
+
+// Step implements devstack.Reporter.
+func (s *steps) Step(name string) func(string) {
+	began := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.screen.show("… " + name) // progress is worth no failure
+	return func(detail string) {
+		took := time.Since(began)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		mark := ""
+		if s.t.tty {
+			mark = s.t.paint(green, "✓") + " "
+		}
+		_ = s.screen.show("")
+		_ = s.screen.write(provision.Stdout, fmt.Sprintf("%s%s: %s %s\n", mark, name, detail, s.t.paint(dim, "("+seconds(took)+")")))
+	}
+}
+
+// Note implements devstack.Reporter.
+func (s *steps) Note(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mark := ""
+	if s.t.tty {
+		mark = "  "
+	}
+	_ = s.screen.write(provision.Stdout, mark+text+"\n")
+}
+
+// close takes away what is shown of a step that has not ended.
+func (s *steps) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.screen.close()
+}
+
+const (
+	// stragglerGrace is how long processes that outlived their agent may take:
+	// a run that has lost its agent interrupts its engine and waits for it.
+	stragglerGrace = 40 * time.Second
+	// stragglerLook is how often they are looked for.
+	stragglerLook = 100 * time.Millisecond
+	// killLimit is how long killed ones may take to be gone.
+	killLimit = 5 * time.Second
+)
+
+// endStragglers returns when no process lives that we, or something we
+// started, started: usually at once.
+func endStragglers() error {
+	tick := time.NewTicker(stragglerLook)
+	defer tick.Stop()
+	for deadline := time.Now().Add(stragglerGrace); time.Now().Before(deadline); <-tick.C {
+		left, err := process.Descendants(os.Getpid())
+		if err != nil {
+			return err
+		}
+		living := false
+		for _, p := range left {
+			living = living || !p.Zombie
+		}
+		if !living {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killLimit)
+	defer cancel()
+	return process.KillDescendants(ctx, nil)
+}
+
+const (
+	demoWorkspace = "demo/hello"
+	// joinLimit is how long an instance that is still starting is waited for.
+	joinLimit = time.Minute
+	// cancelLimit bounds the last request of a demo that is interrupted.
+	cancelLimit = 5 * time.Second
+)
+
+func demoCommand(a *app) *cobra.Command {
+	var flags upFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Start everything, deploy the template hello, watch it run",
+		Long: `Deploys the sample template hello and shows its log while Terraform runs. It uses
+the instance that runs on the data directory, else starts one and ends it
+afterwards. The exit code is the run's.
+
+An instance that it starts leaves nothing behind: its data is in a temporary
+directory, which is removed at the end. With --data-dir (TRELLIS_DATA_DIR) or a
+database of yours, the data is kept.`,
+		Example: `  trellis demo
+  trellis demo --data-dir look`,
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(a, cmd, flags) },
+	}
+	flags.add(cmd, "127.0.0.1:0") // any free port: nobody has to know it
+	return cmd
+}
+
+func runDemo(a *app, cmd *cobra.Command, flags upFlags) (err error) {
+	signals := catchSignals()
+	defer signal.Stop(signals)
+	remove, err := throwawayData(a, cmd, &flags)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()             // after everything has ended
+	stack, err := startStack(cmd.Context(), a, signals, flags, nil) // nothing is left behind, and so no key
+	var runtime instance.Runtime
+	if inUse, ok := errors.AsType[*devstack.InUseError](err); ok {
+		a.say("Using the instance that runs on %s (%s).", a.dataDir, inUse.Holder)
+		runtime, err = awaitRuntime(cmd.Context(), a)
+	}
+	if err != nil {
+		return err
+	}
+	if stack != nil {
+		runtime = stack.Runtime()
+		defer func() { err = errors.Join(err, stopStack(a, stack, signals)) }()
+	}
+
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-signals:
+			cancel()
+		case <-ended:
+		}
+	}()
+	defer func() {
+		close(ended)
+		<-watched
+	}()
+	s, err := client.New(targetOf(runtime).Options)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return deployHello(ctx, a, cmd, s, stack != nil)
+}
+
+// throwawayData has a demo that starts an instance of its own keep its data in a
+// temporary directory, unless a person has said where the data is. It returns what
+// removes that.
+func throwawayData(a *app, cmd *cobra.Command, flags *upFlags) (remove func() error, err error) {
+	given, err := givenDatabase(a)
+	if err != nil {
+		return nil, err
+	}
+	_, running := dirlock.InUse(a.dataDir)
+	if cmd.Flags().Changed("data-dir") || a.getenv("TRELLIS_DATA_DIR") != "" || given != "" || running {
+		return func() error { return nil }, nil
+	}
+	dir, err := os.MkdirTemp("", "trellis-demo-")
+	if err == nil && os.Geteuid() == 0 {
+		err = os.Chmod(dir, 0o711) //nolint:gosec // PostgreSQL runs as another user, below
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the demo: %w; name one with --data-dir", err)
+	}
+	a.dataDir, flags.throwaway = dir, true
+	return func() error {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the demo's data: %w; remove %s yourself", err, dir)
+		}
+		return nil
+	}, nil
+}
+
+// deployHello deploys and follows. A demo that is interrupted takes its
+// provision with it where the whole instance ends.
+func deployHello(ctx context.Context, a *app, cmd *cobra.Command, s *client.Client, own bool) error {
+	request := deployRequest{template: "hello", cluster: devstack.ClusterName, workspace: demoWorkspace, by: "trellis demo",
+		vars: map[string]json.RawMessage{"name": jsonText(cmp.Or(a.getenv("USER"), "world"))}}
+	queued, err := queueRun(ctx, a, s, request)
+	if err != nil {
+		return err
+	}
+	a.say("\nProvision %d: hello on workspace %s\n", queued.Number, queued.Workspace)
+	if !own {
+		return followToEnd(ctx, a, s, cmd, queued.ID, queued.Number, false)
+	}
+	p, err := followRun(ctx, a, s, queued.ID, false)
+	if err != nil && ctx.Err() != nil {
+		a.say("Interrupted: cancelling run %d.", queued.Number)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
+		defer cancel()
+		_, _ = s.Cancel(last, queued.ID) // it may have ended; the agent ends it in any case
+		return outcome(exitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	return conclude(a, p)
+}
+
+// awaitRuntime waits for an instance that is still starting.
+func awaitRuntime(ctx context.Context, a *app) (instance.Runtime, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinLimit)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		runtime, err := instance.ReadRuntime(a.dataDir)
+		if _, missing := errors.AsType[*instance.NotRunningError](err); !missing {
+			return runtime, err
+		}
+		select {
+		case <-ctx.Done():
+			return runtime, fmt.Errorf("the instance on %s has not come up within %s", a.dataDir, joinLimit)
+		case <-tick.C:
+		}
+	}
 }

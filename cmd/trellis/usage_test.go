@@ -13,7 +13,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"tatus", `did you mean "status"?`},
 		{"clusters crate x", `did you mean "create"?`},
-		{"logs", "give one argument, a provision's number or id"},
+		{"logs", "give one argument, a run's number or id"},
 		{"deploy --nope", "unknown flag: --nope"},
 		{"status -o xml", "must be text or json"},
 		{"up extra", `trellis up takes no argument, and there is "extra"`},

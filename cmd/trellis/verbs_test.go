@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,14 +11,17 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // up starts everything and returns when it is there.
 func up(t *testing.T, dir string, args ...string) *session {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no whole instance")
+	}
 	s := begin(t, append([]string{"up", "--data-dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	s.await(t, "Ctrl-C ends everything.")
 	return s
@@ -38,10 +42,10 @@ func (r result) want(t *testing.T, what string, code int, texts ...string) {
 	}
 }
 
-func status(t *testing.T, dir, ref string) store.Provision {
+func status(t *testing.T, dir, ref string) wire.Provision {
 	t.Helper()
 	r := trellis(t, "status", ref, "-o", "json", "--data-dir", dir)
-	var p store.Provision
+	var p wire.Provision
 	if err := json.Unmarshal([]byte(r.out), &p); err != nil || r.code != exitOK {
 		t.Fatalf("status %s: exit code %d, %v\n%s%s", ref, r.code, err, r.out, r.stderr)
 	}
@@ -60,19 +64,19 @@ func TestVerbs(t *testing.T) {
 	run("status").want(t, "status of nothing", exitOK, "Nothing has been deployed yet.")
 
 	r := run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", `name=O'Neil`, "--var", "steps=2", "--var", "pause_seconds=0.1", "--var-json", `labels={"team":"core"}`, "--follow")
-	r.want(t, "deploy --follow", exitOK, "step 2 of 2: growing\n", "Provision 1 succeeded", `message = "Hello, O'Neil!"`, `labels = {"team":"core"}`, "token = (sensitive)")
-	if strings.Contains(r.out, "Provision 1") || !strings.Contains(r.out, "growing") {
+	r.want(t, "deploy --follow", exitOK, "step 2 of 2: growing\n", "Run 1 succeeded", `message = "Hello, O'Neil!"`, `labels = {"team":"core"}`, "token = (sensitive)")
+	if strings.Contains(r.out, "Run 1") || !strings.Contains(r.out, "growing") {
 		t.Errorf("stdout of deploy --follow = %q, want the log alone", r.out)
 	}
 	if logs := run("logs", "1"); logs.out != r.out || logs.code != exitOK {
 		t.Errorf("logs = %d %q, want what was followed", logs.code, logs.out)
 	}
-	run("logs", "1", "--follow").want(t, "logs --follow of one that has ended", exitOK, "Provision 1 succeeded")
+	run("logs", "1", "--follow").want(t, "logs --follow of one that has ended", exitOK, "Run 1 succeeded")
 	run("status").want(t, "status", exitOK, "NUMBER", "SUCCESS", "demo/one", "hello v1")
-	run("status", "#1").want(t, "status #1", exitOK, "Provision 1: SUCCESS", "terraform 1.", "2 to add", "token = (sensitive)")
+	run("status", "#1").want(t, "status #1", exitOK, "Run 1: SUCCESS", "terraform 1.", "2 to add", "token = (sensitive)")
 
 	run("deploy", "--template", "hello", "--workspace", "demo/one", "--var", "nam=x", "--var", "name=y", "-f").
-		want(t, "deploy of an unknown variable", exitFailed, "Provision 2 failed", "variables_invalid", "nam")
+		want(t, "deploy of an unknown variable", exitFailed, "Run 2 failed", "variables_invalid", "nam")
 	run("status").want(t, "status", exitOK, "FAILED", "variables_invalid")
 
 	// A value that only the agent can read.
@@ -90,7 +94,7 @@ func TestVerbs(t *testing.T) {
 
 	// One that goes on, followed, let go, and cancelled.
 	queued := run("deploy", "--template", "hello", "--workspace", "demo/long", "--var", "name=Ada", "--var", "steps=1000", "-o", "json")
-	var deployed store.Deployed
+	var deployed wire.QueuedAnswer
 	if err := json.Unmarshal([]byte(queued.out), &deployed); err != nil || deployed.Number != 5 || deployed.Workspace != "demo/long" {
 		t.Fatalf("deploy -o json = %q, %v, want number 5", queued.out, err)
 	}
@@ -100,34 +104,40 @@ func TestVerbs(t *testing.T) {
 	if code := follower.end(t); code != exitInterrupted {
 		t.Errorf("Ctrl-C while following: exit code %d, want %d", code, exitInterrupted)
 	}
-	follower.await(t, "provision 5 goes on. Stop it with: ")
+	follower.await(t, "run 5 goes on. Stop it with: ")
 	if p := status(t, dir, "5"); p.Status != provision.Processing {
 		t.Errorf("a provision that is no longer followed is %s, want PROCESSING", p.Status)
 	}
 	follower = begin(t, append([]string{"logs", deployed.ID.String(), "--follow"}, at...)...)
-	run("cancel", "5").want(t, "cancel", exitOK, "Provision 5 is asked to stop")
+	run("cancel", "5").want(t, "cancel", exitOK, "Run 5 is asked to stop")
 	if code := follower.end(t); code != exitFailed {
 		t.Errorf("following one that is cancelled: exit code %d, want %d", code, exitFailed)
 	}
-	follower.await(t, "Provision 5 was cancelled")
-	run("cancel", "5").want(t, "cancel twice", exitOK, "Provision 5 is cancelled.")
+	follower.await(t, "Run 5 was cancelled")
+	run("cancel", "5").want(t, "cancel twice", exitOK, "Run 5 is cancelled.")
 
 	run("deploy", "--template", "fleet", "--workspace", "demo/fleet", "--var", "ships=3", "--var", "pause_seconds=0", "--follow").
 		want(t, "fleet", exitOK, `names = ["ship-001","ship-002","ship-003"]`)
 
 	run("clusters", "list").want(t, "clusters list", exitOK, "local", "ONLINE", "2 slots")
 	run("clusters", "create", "other").want(t, "clusters create", exitOK, "tnd_", "shown only now")
-	run("clusters", "create", "other").want(t, "clusters create twice", exitFailed, "there is a cluster named")
+	run("clusters", "create", "other").want(t, "clusters create twice", exitFailed, "a cluster named")
 	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x").want(t, "deploy with two clusters", exitFailed, "say which one with --cluster")
 	run("deploy", "--template", "hello", "--workspace", "a", "--var", "name=x", "--cluster", "other").want(t, "deploy without an agent", exitOK, "Watch it:  ", "--data-dir '"+dir+"' logs 7 --follow")
-	run("status", "7").want(t, "status of one that waits", exitOK, "No agent of cluster other has ever been heard of.", "clusters list")
-	run("cancel", "7").want(t, "cancel of one that waits", exitOK, "Provision 7 is cancelled.")
+	run("status", "7").want(t, "status of one that waits", exitOK, "Cluster other has never had an agent.", "clusters list")
+	run("cancel", "7").want(t, "cancel of one that waits", exitOK, "Run 7 is cancelled.")
 	run("plan", "--template", "hello", "--workspace", "demo/two", "--cluster", "local", "--var", "name=y", "--sealed-var", "passphrase="+sealed, "-f").
 		want(t, "plan of a variable that was sealed for another workspace", exitFailed, "sealed_invalid", "sealed for the workspace demo/one, and this run is for the workspace demo/two")
 	run("destroy", "demo/one", "--yes", "--sealed-var", "passphrase="+sealed, "--sealed-var", "other="+sealed, "-f").
 		want(t, "destroy with a value sealed for another variable", exitFailed, "sealed_vars.other: it was sealed for the variable passphrase")
 	run("destroy", "demo/one", "--yes", "--sealed-var", "passphrase="+sealed, "-f").want(t, "destroy with a value sealed again", exitOK, "succeeded")
 	run("migrate").want(t, "migrate", exitOK, "up to date")
+	cloud := filepath.Join(pgtest.Dir(t), "cloud")
+	if err := errors.Join(os.Mkdir(cloud, 0o700), os.Chmod(cloud, 0o777)); err != nil { // each run writes there, and may have a uid of its own
+		t.Fatal(err)
+	}
+	run("deploy", "--template", "script-vm", "--workspace", "demo/machines", "--cluster", "local", "--var-json", `names=["ada"]`, "--var", "cloud="+cloud, "--follow").
+		want(t, "machines of a script", exitOK, "+ machine.ada", "memory = 2048", "machine.ada is made: vm-", "192.0.2.10")
 
 	for _, tt := range []struct{ args, want string }{
 		{"deploy", "say what to deploy"},
@@ -137,11 +147,11 @@ func TestVerbs(t *testing.T) {
 		{"deploy --repo http://x/y --version v1 --workspace a --cluster local", "config_snapshot.template_source.repo"},
 		{"deploy --template hello --var-file /nowhere", "/nowhere"},
 		{"deploy --template hello --follow -o json", "does not go with -o json"},
-		{"logs banana", "neither a provision's number nor its id"},
+		{"logs banana", "neither a run's number nor its id"},
 	} {
 		run(strings.Fields(tt.args)...).want(t, tt.args, exitUsage, tt.want)
 	}
-	run("logs", "99").want(t, "logs of none", exitFailed, "there is no provision 99")
+	run("logs", "99").want(t, "logs of none", exitFailed, "there is no run 99")
 
 	testEnv(t, dir)
 

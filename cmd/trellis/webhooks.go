@@ -13,43 +13,35 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
-func (a *app) webhooksCommand() *cobra.Command {
+func webhooksCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhooks",
 		Short: "Send messages to other programs: add, test, list deliveries",
 		Args:  verb,
 	}
-	cmd.AddCommand(a.webhooksListCommand(), a.webhooksAddCommand(), a.webhooksRemoveCommand(), a.webhooksTestCommand(), a.webhooksDeliveriesCommand())
+	cmd.AddCommand(webhooksListCommand(a), webhooksAddCommand(a), webhooksRemoveCommand(a), webhooksTestCommand(a), webhooksDeliveriesCommand(a))
 	return cmd
 }
 
-func (a *app) webhooksListCommand() *cobra.Command {
-	var out format
-	cmd := &cobra.Command{
+func webhooksListCommand(a *app) *cobra.Command {
+	return formatted(a, &cobra.Command{
 		Use:     "list",
 		Short:   "List webhooks and the events each one gets",
 		Example: `  trellis webhooks list`,
 		Args:    none,
-		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			list, err := s.Webhooks(ctx)
-			if err != nil {
-				return err
-			}
-			var rows []string
-			for _, w := range list {
-				rows = append(rows, row(w.Name, w.Kind, w.Host, strings.Join(w.Events, " "), webhookState(w)))
-			}
-			return a.listing(out, list, "There is no webhook yet.", "NAME\tKIND\tTO\tTOLD OF\tSTATE", rows)
+			return listing(&a.printer, list, err, "There is no webhook yet.", "NAME\tKIND\tTO\tTOLD OF\tSTATE", func(w wire.Webhook) []any {
+				return []any{w.Name, w.Kind, w.Host, strings.Join(w.Events, " "), webhookState(w)}
+			})
 		}),
-	}
-	addFormat(cmd, &out)
-	return cmd
+	})
 }
 
-func webhookState(w store.Webhook) string {
+func webhookState(w wire.Webhook) string {
 	switch {
 	case !w.Enabled && w.DisabledWhy != nil:
 		return "off: " + *w.DisabledWhy
@@ -61,10 +53,9 @@ func webhookState(w store.Webhook) string {
 	return "on"
 }
 
-func (a *app) webhooksAddCommand() *cobra.Command {
-	var n client.NewWebhook
-	var file, cluster string
-	var out format
+func webhooksAddCommand(a *app) *cobra.Command {
+	var n wire.NewWebhookInputBody
+	var file, cluster, workspace string
 	cmd := &cobra.Command{
 		Use:   "add NAME --url-file FILE|-",
 		Short: "Add a webhook and print the secret of its signatures, once",
@@ -75,8 +66,8 @@ file or from standard input ("-"), never from the command line.`,
       --event failure --event awaiting_approval
   trellis webhooks add team --kind slack --url-file - < slack-url.txt`,
 		Args: one("the webhook's name"),
-		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) (err error) {
-			if n.URL, err = a.readURL(file); err != nil {
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) (err error) {
+			if n.URL, err = readURL(a, file); err != nil {
 				return err
 			}
 			if cluster != "" {
@@ -86,12 +77,15 @@ file or from standard input ("-"), never from the command line.`,
 				}
 				n.ClusterID = &c.ID
 			}
+			if workspace != "" {
+				n.Workspace = &workspace
+			}
 			n.Name = args[0]
 			made, err := s.AddWebhook(ctx, n)
 			if err != nil {
 				return err
 			}
-			if out == "json" {
+			if a.json() {
 				return a.printJSON(made)
 			}
 			a.say("The webhook %s to %s is made. Its secret, which is shown only now:", made.Name, made.Host)
@@ -103,13 +97,13 @@ file or from standard input ("-"), never from the command line.`,
 	flags.StringVar(&n.Kind, "kind", "", "generic (signed JSON) or slack")
 	flags.StringSliceVar(&n.Events, "event", nil, "events to send: awaiting_approval, success, failure, cancelled or drift (repeatable); default: the server's")
 	flags.StringVar(&cluster, "cluster", "", "only what happens in this cluster")
-	flags.StringVar(&n.Workspace, "workspace", "", `only what happens in workspaces named like that, such as "acme/*"`)
-	addFormat(cmd, &out)
+	flags.StringVar(&workspace, "workspace", "", `only what happens in workspaces named like that, such as "acme/*"`)
+	addFormat(a, cmd)
 	return cmd
 }
 
 // readURL reads a URL that may be a secret, and does not quote it.
-func (a *app) readURL(file string) (string, error) {
+func readURL(a *app, file string) (string, error) {
 	switch file {
 	case "":
 		return "", wrongUsage(`--url-file is missing: a file with the URL, or "-" for standard input`)
@@ -125,50 +119,33 @@ func (a *app) readURL(file string) (string, error) {
 }
 
 // webhookCommand is a verb about one webhook.
-func (a *app) webhookCommand(use, short string, do func(ctx context.Context, s *client.Client, w store.Webhook, out format) error) *cobra.Command {
-	var out format
-	cmd := &cobra.Command{
+func webhookCommand(a *app, use, short string, do func(ctx context.Context, s *client.Client, w wire.Webhook) error) *cobra.Command {
+	return formatted(a, &cobra.Command{
 		Use: use, Short: short, Args: one("a webhook's name or id"), Example: "  trellis webhooks " + strings.Fields(use)[0] + " deploys",
-		RunE: a.withServer(func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
-			w, err := findWebhook(ctx, s, args[0])
-			if err != nil {
-				return err
-			}
-			return do(ctx, s, w, out)
+		RunE: about(a, (*client.Client).FindWebhook, func(ctx context.Context, s *client.Client, _ *cobra.Command, w wire.Webhook) error {
+			return do(ctx, s, w)
 		}),
-	}
-	addFormat(cmd, &out)
-	return cmd
-}
-
-func (a *app) webhooksRemoveCommand() *cobra.Command {
-	return a.webhookCommand("remove NAME|ID", "Remove a webhook, and what was sent to it", func(ctx context.Context, s *client.Client, w store.Webhook, out format) error {
-		if err := s.RemoveWebhook(ctx, w.ID); err != nil {
-			return err
-		}
-		return a.answer(out, w, "The webhook %s is removed.", w.Name)
 	})
 }
 
-func (a *app) webhooksTestCommand() *cobra.Command {
-	return a.webhookCommand("test NAME|ID", "Send a message that only tries", func(ctx context.Context, s *client.Client, w store.Webhook, out format) error {
+func webhooksRemoveCommand(a *app) *cobra.Command {
+	return webhookCommand(a, "remove NAME|ID", "Remove a webhook, and what was sent to it", func(ctx context.Context, s *client.Client, w wire.Webhook) error {
+		return a.answer(s.RemoveWebhook(ctx, w.ID), w, "The webhook %s is removed.", w.Name)
+	})
+}
+
+func webhooksTestCommand(a *app) *cobra.Command {
+	return webhookCommand(a, "test NAME|ID", "Send a message that only tries", func(ctx context.Context, s *client.Client, w wire.Webhook) error {
 		id, err := s.TestWebhook(ctx, w.ID)
-		if err != nil {
-			return err
-		}
-		return a.answer(out, map[string]uuid.UUID{"webhook": w.ID, "delivery": id}, "A message that only tries is on its way to %s. How it went: trellis webhooks deliveries %s", w.Host, quote(w.Name))
+		return a.answer(err, map[string]uuid.UUID{"webhook": w.ID, "delivery": id}, "A message that only tries is on its way to %s. How it went: trellis webhooks deliveries %s", w.Host, quote(w.Name))
 	})
 }
 
-func (a *app) webhooksDeliveriesCommand() *cobra.Command {
+func webhooksDeliveriesCommand(a *app) *cobra.Command {
 	limit := 20
-	cmd := a.webhookCommand("deliveries NAME|ID", "List what was sent to a webhook, the latest first", func(ctx context.Context, s *client.Client, w store.Webhook, out format) error {
+	cmd := webhookCommand(a, "deliveries NAME|ID", "List what was sent to a webhook, the latest first", func(ctx context.Context, s *client.Client, w wire.Webhook) error {
 		list, err := s.Deliveries(ctx, w.ID, limit)
-		if err != nil {
-			return err
-		}
-		var rows []string
-		for _, d := range list {
+		return listing(&a.printer, list, err, "Nothing was sent to "+w.Name+" yet.", "AT\tEVENT\tSTATE\tTRIES\tANSWER", func(d wire.Delivery) []any {
 			answer := "-"
 			if n := len(d.Attempts); n > 0 {
 				last := d.Attempts[n-1]
@@ -176,37 +153,9 @@ func (a *app) webhooksDeliveriesCommand() *cobra.Command {
 					answer = fmt.Sprintf("%d %s", last.Code, http.StatusText(last.Code))
 				}
 			}
-			rows = append(rows, row(d.CreatedAt.Local().Format(time.DateTime), d.Event, d.Status, len(d.Attempts), answer))
-		}
-		return a.listing(out, list, "Nothing was sent to "+w.Name+" yet.", "AT\tEVENT\tSTATE\tTRIES\tANSWER", rows)
+			return []any{d.CreatedAt.Local().Format(time.DateTime), d.Event, d.Status, len(d.Attempts), answer}
+		})
 	})
 	cmd.Flags().IntVarP(&limit, "limit", "n", limit, "how many to list")
 	return cmd
-}
-
-func findWebhook(ctx context.Context, s *client.Client, ref string) (store.Webhook, error) {
-	list, err := s.Webhooks(ctx)
-	if err != nil {
-		return store.Webhook{}, err
-	}
-	var names []string
-	for _, w := range list {
-		if w.Name == ref || strings.EqualFold(w.ID.String(), ref) {
-			return w, nil
-		}
-		names = append(names, w.Name)
-	}
-	hint := "there are: " + strings.Join(names, ", ")
-	if len(names) == 0 {
-		hint = "there is none yet: trellis webhooks add"
-	}
-	return store.Webhook{}, &store.RefusedError{Code: "PT404", Reason: "webhook_not_found", Message: fmt.Sprintf("there is no webhook %q that you may see", ref), Hint: hint}
-}
-
-func webhookWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
-	list, err := s.Webhooks(ctx)
-	for _, w := range list {
-		words = append(words, described(w.Name, "%s to %s", w.Kind, w.Host))
-	}
-	return words, err
 }

@@ -52,7 +52,7 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 // how urgent it is, and where it stands what to do.
 func TestAlertsCanBeActedOn(t *testing.T) {
 	t.Parallel()
-	all, tests, operations := known(t), read(t, "alerts_test.yaml"), read(t, "../OPERATIONS.md")
+	all, tests, pages := known(t), read(t, "alerts_test.yaml"), read(t, "../ALERTS.md")
 	codes := regexp.MustCompile(`code=~?"([a-z_|]+)"`)
 	for _, a := range alerts(t) {
 		check(t, a.Alert, a.Expr, all)
@@ -62,7 +62,7 @@ func TestAlertsCanBeActedOn(t *testing.T) {
 		if s := a.Annotations["summary"]; len(s) < 30 || len(s) > 220 || !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
 			t.Errorf("%s: its summary is %q, want a sentence", a.Alert, s)
 		}
-		if want := "docs/OPERATIONS.md#" + strings.ToLower(a.Alert); a.Annotations["runbook"] != want || !strings.Contains(operations, "\n### "+a.Alert+"\n") {
+		if want := "docs/ALERTS.md#" + strings.ToLower(a.Alert); a.Annotations["runbook"] != want || !strings.Contains(pages, "\n## "+a.Alert+"\n") {
 			t.Errorf("%s: its runbook is %s, want %s, and that heading there", a.Alert, a.Annotations["runbook"], want)
 		}
 		if !strings.Contains(tests, "alertname: "+a.Alert+"\n        exp_alerts:") || !regexp.MustCompile(`alertname: `+a.Alert+"\n(      -|  -|$)").MatchString(tests) {

@@ -1,8 +1,11 @@
-// Package monitoring_test holds the documents of this directory against the
-// programs: what they speak of is there, and what is there they speak of.
+// Package monitoring_test compares the pages, rules and dashboard of this directory with
+// the metrics of both programs.
 package monitoring_test
 
 import (
+	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -14,6 +17,7 @@ import (
 type metric struct {
 	kind   string
 	labels []string // sorted
+	help   string
 }
 
 // goldens are the metrics of both programs, which tests beside their code hold
@@ -24,7 +28,7 @@ var goldens = []string{"../../internal/metrics/testdata/names.golden", "../../in
 func known(t *testing.T) map[string]metric {
 	t.Helper()
 	found := map[string]metric{}
-	line := regexp.MustCompile(`(?m)^(\w+)\{([\w,]*)\} (\w+)$`)
+	line := regexp.MustCompile(`(?m)^(\w+)\{([\w,]*)\} (\w+) (.+)$`)
 	for _, file := range goldens {
 		for _, m := range line.FindAllStringSubmatch(read(t, file), -1) {
 			var labels []string
@@ -32,7 +36,7 @@ func known(t *testing.T) map[string]metric {
 				labels = strings.Split(m[2], ",")
 			}
 			slices.Sort(labels)
-			found[m[1]] = metric{m[3], labels}
+			found[m[1]] = metric{m[3], labels, m[4]}
 		}
 	}
 	if len(found) < 40 {
@@ -50,31 +54,52 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// The README has each metric of both programs, with its type and labels, and no
-// other.
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// sections are the tables of the README; the first whose pattern fits has a metric.
+var sections = []struct {
+	mark  string
+	names *regexp.Regexp
+}{
+	{"agent", regexp.MustCompile(`^tendril_`)},
+	{"process", regexp.MustCompile(`^trellis_(build_info|http|rpc|viewers|live|reaped|duty|webhook_deliveries_total|database_connection)`)},
+	{"database", regexp.MustCompile(`^trellis_`)},
+}
+
+// The README has each metric of both programs, with its type, its labels and its help.
 func TestReadmeHasEveryMetric(t *testing.T) {
 	t.Parallel()
-	row := regexp.MustCompile("(?m)^\\| `((?:tendril|trellis)_\\w+)` \\| (\\w+) \\|([^|]*)\\| (.+) \\|$")
-	label := regexp.MustCompile("`(\\w+)`")
-	missing := known(t)
-	for _, m := range row.FindAllStringSubmatch(read(t, "README.md"), -1) {
-		has, ok := missing[m[1]]
-		if !ok {
-			t.Errorf("%s is in no program, or twice in the README", m[1])
-			continue
+	page, all := read(t, "README.md"), known(t)
+	for _, section := range sections {
+		table := "| name | type | labels | meaning |\n|---|---|---|---|\n"
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if !section.names.MatchString(name) {
+				continue
+			}
+			labels := make([]string, len(all[name].labels))
+			for i, label := range all[name].labels {
+				labels[i] = "`" + label + "`"
+			}
+			table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, all[name].kind, strings.Join(labels, ", "), all[name].help)
+			delete(all, name)
 		}
-		delete(missing, m[1])
-		var labels []string
-		for _, l := range label.FindAllStringSubmatch(m[3], -1) {
-			labels = append(labels, l[1])
+		before, rest, open := strings.Cut(page, "<!-- "+section.mark+" -->\n")
+		old, after, closed := strings.Cut(rest, "<!-- /"+section.mark+" -->\n")
+		if !open || !closed {
+			t.Fatalf("the README has no table %s", section.mark)
 		}
-		slices.Sort(labels)
-		if m[2] != has.kind || !slices.Equal(labels, has.labels) {
-			t.Errorf("%s is a %s with labels %v, want a %s with %v", m[1], m[2], labels, has.kind, has.labels)
+		if old != table && !*update {
+			t.Errorf("the table %s is not what the programs have: go test ./docs/monitoring -run Metric -update writes it\n got %s\nwant %s", section.mark, old, table)
 		}
+		page = before + "<!-- " + section.mark + " -->\n" + table + "<!-- /" + section.mark + " -->\n" + after
 	}
-	for name := range missing {
-		t.Errorf("the README lacks %s", name)
+	for name := range all {
+		t.Errorf("no table has %s", name)
+	}
+	if *update {
+		if err := os.WriteFile("README.md", []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

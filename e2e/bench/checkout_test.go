@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/source"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // A repository of 100 MB by what a deploy finds: nothing of it on this machine,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // BenchmarkClaims is how fast a queue of 100,000, half of them on one busy

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // one is a template of one resource, of the engine's built-in provider: next to
@@ -108,6 +110,62 @@ func BenchmarkDeploy(b *testing.B) {
 		}
 		reportDeploys(b, ours, limit)
 	})
+}
+
+// scripted is a template whose script makes one machine, and does nothing for it.
+var scripted = gittest.Files{
+	"variables.tf": gittest.File("variable \"n\" { type = number }\n"),
+	"tendril.hcl": gittest.File(`provisioner "script" {
+  speak     = "once"
+  provision = ["./machine.sh"]
+  terminate = ["./machine.sh"]
+  machine { name = "m${var.n}" }
+}
+`),
+	"machine.sh": gittest.Executable(scriptOfOne),
+}
+
+const scriptOfOne = `#!/bin/sh
+read -r request
+echo '{"success": true, "instance": {"external_id": "vm-1"}}'
+`
+
+// BenchmarkScript is the same for a template that a script carries out: each deploy makes
+// one machine and destroys the one before. Bare is the script, run twice.
+func BenchmarkScript(b *testing.B) {
+	const deploys = 20
+	s := site.New(b)
+	agent := s.NewAgent("one", 2, "")
+	agent.ManageState(s.IdentityFile())
+	agent.Start().AwaitOutput("registered")
+	repo, _ := s.Git.Repo("scripted", scripted, "v1")
+	ends := listen(b, s.URL, "tendril_provision")
+	script := filepath.Join(b.TempDir(), "machine.sh")
+	if err := os.WriteFile(script, []byte(scriptOfOne), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	bare := func() time.Duration {
+		began := time.Now()
+		for range 2 {
+			cmd := exec.CommandContext(b.Context(), script)
+			cmd.Stdin = strings.NewReader(`{"action":"provision"}` + "\n")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				b.Fatalf("%v\n%s", err, out)
+			}
+		}
+		return time.Since(began)
+	}
+	n := 0
+	deploy(s, ends, repo.URL, "one", n)
+	var ours, limit series
+	for b.Loop() {
+		for range deploys {
+			n++
+			limit.add(bare())
+			ours.add(deploy(s, ends, repo.URL, "one", n))
+		}
+	}
+	reportDeploys(b, ours, limit)
 }
 
 func reportDeploys(b *testing.B, ours, bare series) {

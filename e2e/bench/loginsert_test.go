@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // BenchmarkLogInsert is how fast the database stores lines of runs, each with a
@@ -56,19 +55,16 @@ func logInserts(b *testing.B, writers, chunks, calls int) {
 	}()
 
 	texts := logTexts(chunks)
-	batch := make([]provision.LogChunk, chunks)
+	streams, times := make([]string, chunks), make([]time.Time, chunks)
 	size := 0
 	for i, text := range texts {
-		batch[i] = provision.LogChunk{Stream: "STDOUT", Text: text, EmittedAt: time.Now()}
+		streams[i], times[i] = "STDOUT", time.Now()
 		size += len(text)
-	}
-	encoded, err := json.Marshal(batch)
-	if err != nil {
-		b.Fatal(err)
 	}
 	ours := func(i int) error {
 		r := runs[i]
-		return r.conn.QueryRow(ctx, "SELECT public.insert_provision_log($1, $2, $3, $4::text::jsonb)", r.hash, r.claimID, r.next, string(encoded)).Scan(&r.next)
+		return r.conn.QueryRow(ctx, "SELECT public.append_provision_log($1, $2, $3, $4, $5, $6)",
+			r.hash, r.claimID, r.next, streams, texts, times).Scan(&r.next)
 	}
 	bare := func(i int) error {
 		r := runs[i]

@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/spool"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
@@ -127,7 +127,7 @@ func makeLongSpool(path string) (err error) {
 		if file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 			return
 		}
-		log := logstream.NewWriter(file, nil)
+		log := spool.NewWriter(file, nil)
 		out, some := log.Stream(provision.Stdout), lines()
 		for i := 0; err == nil && spoolLength < spoolSize; i++ {
 			_, err = out.Write([]byte(some[i%len(some)]))

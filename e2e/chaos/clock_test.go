@@ -11,8 +11,8 @@ import (
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // clock is a clock of PostgreSQL's own, which can be stepped while it runs.

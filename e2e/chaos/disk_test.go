@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // smallDisk mounts a disk of that size on a directory, which it makes.
@@ -131,8 +131,8 @@ func TestDiskFullUnderTheWork(t *testing.T) {
 		empty := fill(t, filepath.Join(a.Dir, "work"))
 		full := w.deploy("a", 5, time.Millisecond)
 		got := w.AwaitEnd(full.id)
-		if !strings.HasPrefix(got, "FAILED/") || !strings.Contains(w.Message(full.id), "no space left on device") {
-			t.Errorf("the run with a full disk = %s: %s; want FAILED, and the disk named", got, w.Message(full.id))
+		if got != "FAILED/spool_failed" || !strings.Contains(w.Message(full.id), "no space left on device") {
+			t.Errorf("the run with a full disk = %s: %s; want FAILED/spool_failed, and the disk named", got, w.Message(full.id))
 		}
 		empty()
 		if got := w.AwaitEnd(w.deploy("a", 5, time.Millisecond).id); got != "SUCCESS" {
@@ -140,7 +140,7 @@ func TestDiskFullUnderTheWork(t *testing.T) {
 		}
 	}
 	a.Terminate()
-	w.count(a, "SUCCESS", "FAILED/internal", "FAILED/checkout_failed", "FAILED/init_failed", "FAILED/plan_failed")
+	w.count(a, "SUCCESS", "FAILED/spool_failed")
 }
 
 // The work directory's disk fills up while an apply runs, and stays full: the

@@ -15,7 +15,7 @@ import (
 // that is not was given up by right, and the test would be wrong.
 func shortLease() time.Duration { return patience.For(5 * time.Second) }
 
-// shortLeases has an agent given up that long after it was last heard of.
+// shortLeases has an agent given up that long after it was last seen.
 func (w *works) shortLeases() {
 	w.T.Helper()
 	w.quickly()

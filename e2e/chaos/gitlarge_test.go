@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
@@ -90,7 +90,9 @@ func (w *works) checkoutOf(a *site.Agent, repo, workspace, version string) {
 	took := time.Since(began)
 	p := stop()
 	w.T.Logf("%s: %.0f MB fetched, %s: %s", version, float64(w.Git.Requests().Bytes)/1e6, took.Round(time.Millisecond), p)
-	if p.child > checkoutMemory || p.child == 0 {
+	// A run that fetches nothing may be over before it was looked at once.
+	seen := p.child > 0 || w.Git.Requests().Packs == 0
+	if p.child > checkoutMemory || !seen {
 		w.T.Errorf("%s: %s, want at most %d MB of the child", version, p, checkoutMemory>>20)
 	}
 }

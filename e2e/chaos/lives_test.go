@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/gittest"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/trust"
 )
 

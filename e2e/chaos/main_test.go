@@ -36,6 +36,9 @@ func (r told) Run() int {
 // full says that the whole suite is wanted, not the short one.
 func full() bool { return os.Getenv("TENDRIL_CHAOS") == "full" }
 
+// each says that every fault is to be met, as CI does.
+func each() bool { return os.Getenv("TENDRIL_TEST_FAULTS") == "all" }
+
 // times is how often a fault is injected.
 func times(short, whole int) int {
 	if full() {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 // wired configures an agent that reaches its queue by way of a proxy.

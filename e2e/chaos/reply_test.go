@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 // kindOf names what an agent asks for: the function, and of reports what they

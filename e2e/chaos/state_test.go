@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // What happens in the middle of an apply.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/e2e/site"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // The disk under the slots is full when the engine stores its state: the state is

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 	"github.com/tendril-run/tendril/internal/trust"
 )
 
@@ -36,9 +36,9 @@ func browserKey(t *testing.T, h *house) {
 	configure := at + "/deploy?cluster=local&template=hello&step=configure"
 	tab.Visit(configure)
 	tab.WaitText("Sensitive outputs: not stored")
-	tab.Click("Make a key")
+	tab.Click("Create a key")
 	tab.WaitText("Your key in this browser")
-	tab.Click("Make a key")
+	tab.Click("Create a key")
 	tab.WaitText("Have agents trust this key")
 	if got, want := browsertest.Eval[string](tab, exporting), "1 key, private, extractable false, raw InvalidAccessError, pkcs8 InvalidAccessError, jwk InvalidAccessError"; got != want {
 		t.Errorf("the kept key: %s, want %s", got, want)
@@ -54,10 +54,10 @@ func browserKey(t *testing.T, h *house) {
 	tab.WaitText("Only this browser can show them")
 	h.seen.page(tab, "deploy-configure-key")
 	tab.Click("Review")
-	tab.WaitText("What will run")
+	tab.WaitText("Summary")
 	tab.WaitText("Sealed to the key of Local user")
 	h.seen.page(tab, "deploy-review-key")
-	tab.Click("Apply at once")
+	tab.Click("Apply immediately")
 	tab.Click("Deploy now")
 	tab.Wait(`document.querySelector("#run[data-over]")`)
 	run := tab.URL()
@@ -86,11 +86,11 @@ func browserKey(t *testing.T, h *house) {
 	// Another browser of the same person.
 	other := h.signIn(t, at)
 	other.Visit(run)
-	other.WaitText("Sealed to a key that is not in this browser")
-	other.WaitText("make a key in this browser, then deploy again")
+	other.WaitText("Sealed to a key outside this browser")
+	other.WaitText("create a key in this browser, then deploy again")
 	h.seen.page(other, "provision-sealed-elsewhere")
 	other.Visit(at + "/account")
-	other.Click("Make a key")
+	other.Click("Create a key")
 	other.WaitText("Have agents trust this key")
 	other.Visit(outputs)
 	other.WaitText("the new run seals them to your key in this browser")
@@ -102,13 +102,13 @@ func browserKey(t *testing.T, h *house) {
 	// Once it is removed there is nothing left that could open it.
 	tab.Visit(at + "/account")
 	tab.Click("Remove the key")
-	tab.WaitText("there is no copy. Deploy again to have them sealed to another key")
+	tab.WaitText("There is no copy. Deploy again to have them sealed to another key")
 	h.seen.page(tab, "account-key-remove")
 	tab.Click("Remove the key")
-	tab.Wait(`[...document.querySelectorAll("#key button")].some((b) => b.checkVisibility() && b.textContent.includes("Make a key"))`)
+	tab.Wait(`[...document.querySelectorAll("#key button")].some((b) => b.checkVisibility() && b.textContent.includes("Create a key"))`)
 	h.seen.page(tab, "account-key-none")
 	tab.Visit(run)
-	tab.WaitText("Sealed to a key that is not in this browser")
+	tab.WaitText("Sealed to a key outside this browser")
 }
 
 // certify does what the page says: it has somebody run the command that is shown, as

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // nasty is what a template may put wherever it may put something.
@@ -58,6 +58,7 @@ output "long" { value = %[2]s }
 	tab.WaitText("The apply failed")
 	tab.Wait(logViewer + `.lines.texts.some((text) => text.length > 1 << 20)`)
 	tab.Click("Wrap") // what is shown of that is laid out
+	tab.Wait(`document.querySelectorAll("#log .log-text").length > 0`)
 	var shown string
 	for at := 0; ; at++ { // all of it goes by
 		shown += browsertest.Eval[string](tab, `[...document.querySelectorAll("#log .log-text")].map((e) => e.textContent).join("\n") + "\n"`)

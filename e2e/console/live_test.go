@@ -15,9 +15,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // printing is a template that says each half second what time it is, until a file

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // page is one page to be looked at, and a text by which it is known to show what
@@ -34,11 +34,11 @@ func runPages(t *testing.T, h *house) {
 	}
 	h.look(h.signIn(t, h.Runtime().BrowserURL),
 		page{"run-queued", of["QUEUED"], "Waiting:"},
-		page{"run-processing", of["PROCESSING"], "Being worked on now"},
-		page{"run-awaiting", of["AWAITING_APPROVAL"], "awaits approval"},
+		page{"run-processing", of["PROCESSING"], "In progress"},
+		page{"run-awaiting", of["AWAITING_APPROVAL"], "needs approval"},
 		page{"run-failed", of["FAILED"], "What to do"},
 		page{"provisions", "/provisions", "payments/prod"},
-		page{"provisions-none", "/provisions?status=CANCELLED&operation=unlock", "No provision"},
+		page{"provisions-none", "/provisions?status=CANCELLED&operation=unlock", "No runs match"},
 		page{"templates", "/templates", "sample-web-service"},
 		page{"template", "/templates/sample-web-service", "database_password"},
 		page{"template-broken", "/templates/sample-edge-node", "Unclosed configuration block"},
@@ -86,14 +86,14 @@ func oncePages(t *testing.T, h *house) {
 	h.seen.page(tab, "sign-in")
 	tab.Click("Sign in")
 	tab.Wait(`location.pathname === "/" && document.querySelector("nav")`)
-	h.look(tab, page{"notifications-none", "/notifications", "Nobody is told yet"})
+	h.look(tab, page{"notifications-none", "/notifications", "No notifications yet"})
 	tab.Fill("Name", "looked-at")
 	tab.Fill("URL", "https://hooks.example/looked-at")
 	tab.Fill("Kind", "generic")
 	tab.Click("Add the webhook")
-	tab.WaitText("signing secret, this once")
+	tab.WaitText("Signing secret, shown once")
 	h.seen.page(tab, "notification-secret")
-	tab.Click("I have kept the secret")
+	tab.Click("I have saved the secret")
 	tab.WaitText("looked-at")
 	h.seen.page(tab, "notification")
 	h.look(tab, page{"notifications", "/notifications", "looked-at"})
@@ -101,9 +101,9 @@ func oncePages(t *testing.T, h *house) {
 	tab.Visit(h.Runtime().BrowserURL + "/clusters")
 	tab.Fill("Name", "looked-at")
 	tab.Click("Add the cluster")
-	tab.WaitText("Its token, this once")
+	tab.WaitText("Token, shown once")
 	h.seen.page(tab, "cluster-token")
-	tab.Click("I have kept the token")
+	tab.Click("I have saved the token")
 	tab.WaitText("looked-at")
 	h.seen.page(tab, "cluster-new")
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // seen is which of the site's pages were looked at, so that none is left out.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // The console, in one stack: it takes seconds to start. First what runs, side by
@@ -33,10 +33,10 @@ func story(t *testing.T, h *house) {
 	const workspace, name = "demo/story", `Ada <b>&"`
 	tab := h.signIn(t, h.Runtime().BrowserURL)
 	tab.Click("Deploy")
-	tab.WaitText("Where is it to run?")
+	tab.WaitText("Choose a cluster")
 	h.seen.page(tab, "deploy-cluster")
 	tab.Click("local")
-	tab.WaitText("What is to be deployed?")
+	tab.WaitText("Choose a template")
 	h.seen.page(tab, "deploy-template")
 	tab.Click("hello")
 	tab.Wait(`document.querySelector("#fields:not([hidden]) input")`)
@@ -46,12 +46,12 @@ func story(t *testing.T, h *house) {
 	tab.Fill("pause_seconds", "0.5")
 	h.seen.page(tab, "deploy-configure")
 	tab.Click("Review")
-	tab.WaitText("What will run")
+	tab.WaitText("Summary")
 	h.seen.page(tab, "deploy-review")
-	tab.Click("Make the plan")
+	tab.Click("Create plan")
 
 	tab.Wait(`location.pathname.startsWith("/provisions/")`)
-	tab.WaitText("This plan awaits approval")
+	tab.WaitText("This plan needs approval")
 	tab.WaitText("2 to create")
 	tab.Wait(`document.getElementById("plan")?.open`) // what is to be approved is not folded
 	h.seen.page(tab, "provision-approval")
@@ -89,7 +89,7 @@ func story(t *testing.T, h *house) {
 	tab.Click("Destroy")
 	tab.WaitText("Destroy " + workspace)
 	tab.Wait(`document.querySelector("#run[data-over]")`)
-	tab.WaitText("Nothing exists here")
+	tab.WaitText("No resources")
 	h.seen.page(tab, "provision-destroyed")
 	if status := newest(t, h, workspace); status != "destroy SUCCESS" {
 		t.Errorf("the newest run of %s = %s, want a destroy that succeeded", workspace, status)

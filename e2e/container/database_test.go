@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // template is the database that trellis has migrated.

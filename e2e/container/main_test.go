@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // shared is what the tests of this process run in. A test process is the one
@@ -25,7 +27,7 @@ func run(m *testing.M) (code int) {
 			panic(err) // names and values that are always valid
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	ctx, cancel := patience.Context(context.Background(), 15*time.Minute)
 	defer cancel()
 	var err error
 	if shared, err = newStage(ctx); err == nil {

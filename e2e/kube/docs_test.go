@@ -7,22 +7,24 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/testkit/pages"
 )
 
 // Each block that installs or upgrades a chart, wherever people read it, is run
 // as it stands, but for where the charts are and what the namespaces are called.
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
-	block := regexp.MustCompile("(?ms)^```text\n(.*?)^```$")
-	for i, file := range []string{"README.md", "docs/OPERATIONS.md", "charts/tendril/README.md", "charts/trellis/README.md"} {
-		t.Run(file, func(t *testing.T) {
+	for i, blocks := range [][]string{
+		{pages.Block(t, "docs/OPERATIONS.md", "helm install trellis"), pages.Block(t, "docs/OPERATIONS.md", "helm install tendril")},
+		{pages.Block(t, "charts/tendril/README.md", "helm install")},
+		{pages.Block(t, "charts/trellis/README.md", "helm install"), pages.Block(t, "charts/trellis/README.md", "helm upgrade")},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(filepath.Join("../..", file))
-			if err != nil {
-				t.Fatal(err)
-			}
 			charts, err := filepath.Abs(chartDir(""))
 			if err != nil {
 				t.Fatal(err)
@@ -33,11 +35,7 @@ func TestDocumentedCommands(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, found := range block.FindAllStringSubmatch(string(text), -1) {
-				commands := found[1]
-				if !strings.Contains(commands, "helm ") {
-					continue
-				}
+			for _, commands := range blocks {
 				commands = strings.ReplaceAll(commands, "oci://ghcr.io/tendril-run/charts", charts)
 				inNamespace := regexp.MustCompile(`(--namespace|-n|create namespace) (\S+)`)
 				for _, m := range inNamespace.FindAllStringSubmatch(commands, -1) {
@@ -51,15 +49,12 @@ func TestDocumentedCommands(t *testing.T) {
 				run.Path, run.Dir, run.Stdin = "/bin/bash", dir, strings.NewReader("tnd_secret\n")
 				out, err := run.CombinedOutput()
 				if err != nil || strings.Contains(string(out), "Warning") {
-					t.Fatalf("%s: %v\n%s\nsays:\n%s", file, err, commands, out)
+					t.Fatalf("%v\n%s\nsays:\n%s", err, commands, out)
 				}
-			}
-			if len(done) == 0 {
-				t.Fatalf("%s says nowhere how a chart is installed", file)
 			}
 			for name := range done {
 				n := &namespace{name}
-				await(t, "pods of what "+file+" installs", func() (bool, string) {
+				await(t, "pods of what is installed in "+name, func() (bool, string) {
 					pods := n.names(t, "pods", "app.kubernetes.io/name")
 					return len(pods) > 0, fmt.Sprint(pods)
 				})
@@ -88,9 +83,25 @@ func documentedRights(t *testing.T) map[[2]string]bool {
 	return rights
 }
 
-// wantDocumentedRights asks the cluster each of them, of an account.
+// wantDocumentedRights asks the cluster each of them, of an account, and as the page does
+// for all that the account may.
 func (n *namespace) wantDocumentedRights(t *testing.T, account string) {
 	t.Helper()
+	for _, line := range pages.Lines(pages.Block(t, "docs/SECURITY.md", "kubectl auth can-i --list")) {
+		args := strings.Fields(line)
+		if !slices.Contains(args, "system:serviceaccount:"+account+":"+account) {
+			continue
+		}
+		for i := range args {
+			args[i] = strings.Replace(args[i], "serviceaccount:"+account, "serviceaccount:"+n.name, 1)
+			if args[i] == "--namespace" {
+				args[i+1] = n.name
+			}
+		}
+		if out, err := kubernetes.kubectl(t.Context(), args[1:]...).CombinedOutput(); err != nil || !strings.Contains(string(out), "selfsubjectaccessreviews") {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
 	for what, want := range documentedRights(t) {
 		if got := n.can(t, account, what[0], what[1]); got != want {
 			t.Errorf("kubectl auth can-i %s %s of %s = %v, docs/SECURITY.md says %v", what[0], what[1], account, got, want)

@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // Agent is one tendril run.
@@ -269,4 +270,22 @@ func (a *Agent) Await(what string, is func() bool) {
 		}
 		<-time.After(20 * time.Millisecond) // between two looks
 	}
+}
+
+// PeakMemory is the most resident memory a process has had, in bytes; 0 for one
+// that is not there.
+func PeakMemory(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, ok := strings.Cut(string(text), "VmHWM:")
+	if !ok {
+		return 0 // a zombie has none
+	}
+	kib, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return kib << 10
 }

@@ -49,9 +49,9 @@ func (s *Site) Serve() *Gateway {
 
 func serve(t testing.TB, databaseURL string) *Gateway {
 	t.Helper()
-	g := &Gateway{T: t, Address: address(t), Out: &Output{}, database: databaseURL, home: t.TempDir()}
+	g := &Gateway{T: t, Address: Address(t), Out: &Output{}, database: databaseURL, home: t.TempDir()}
 	g.URL = "https://" + g.Address
-	g.certificate, g.key = serverCertificate(t)
+	g.certificate, g.key = Certificate(t)
 	t.Cleanup(func() {
 		if !end(g.Cmd, g.done) {
 			t.Error("the gateway does not end")
@@ -67,9 +67,9 @@ func serve(t testing.TB, databaseURL string) *Gateway {
 	return g
 }
 
-// address is one that is free, and stays so while nobody listens there: it is not
+// Address is one that is free, and stays so while nobody listens there: it is not
 // among those that the kernel gives to whoever asks for any.
-func address(t testing.TB) string {
+func Address(t testing.TB) string {
 	t.Helper()
 	for {
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
@@ -154,9 +154,9 @@ func (g *Gateway) Replace() {
 	g.Start()
 }
 
-// serverCertificate writes the certificate and the key that all servers of
+// Certificate writes the certificate and the key that all servers of
 // net/http/httptest have, so that one CA file is good for all of a test's.
-func serverCertificate(t testing.TB) (certificate, key string) {
+func Certificate(t testing.TB) (certificate, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()

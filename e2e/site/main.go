@@ -1,12 +1,21 @@
 package site
 
 import (
+	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/gofrs/flock"
+
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/raced"
 )
 
 // programs is the directory with the built tendril and trellis. A test process
@@ -14,10 +23,10 @@ import (
 // nothing to tests.
 var programs string
 
-// Main builds the programs with the race detector on (what races in them ends
-// them with an error), runs the tests of a package and removes the programs. It
+// Main builds the programs, with the race detector if the tests have it (what races in
+// them ends them with an error), runs the tests of a package and removes the programs. It
 // does not return.
-func Main(m interface{ Run() int }) { run(m, []string{"-race"}) }
+func Main(m interface{ Run() int }) { run(m, raced.Flags()) }
 
 // MainShipped is Main for benchmarks: the programs are what "make build" makes,
 // and PostgreSQL keeps what it has committed. Where no benchmark is to run, nothing
@@ -74,3 +83,70 @@ func (c cleanup) Run() int {
 
 // Program returns the path of a built program.
 func Program(name string) string { return filepath.Join(programs, name) }
+
+// build builds the programs into a directory. To link them takes longer than
+// anything else that several packages' tests begin with, so they are built where
+// the next one finds them: go itself sees whether they are still the same.
+func build(dir string, flags []string) error {
+	kept := filepath.Join(root(), ".cache", fmt.Sprintf("programs-%x", sha256.Sum256([]byte(strings.Join(flags, " ")+os.Getenv("CGO_ENABLED")))))
+	if os.MkdirAll(kept, 0o755) != nil {
+		return goBuild(dir, flags) // a checkout that this user may not write to
+	}
+	lock := flock.New(filepath.Join(kept, ".lock"))
+	if err := lock.Lock(); err != nil {
+		return err
+	}
+	defer lock.Unlock() //nolint:errcheck // closing the file, which ends the lock, has no other way to fail
+	if err := goBuild(kept, flags); err != nil {
+		return err
+	}
+	for _, name := range []string{"tendril", "trellis"} {
+		if err := copyProgram(filepath.Join(kept, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func goBuild(dir string, flags []string) error {
+	cmd := exec.Command("go", append(append([]string{"build", "-o", dir + "/"}, flags...), "./cmd/tendril", "./cmd/trellis")...)
+	cmd.Dir = root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+func copyProgram(from, to string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // only read
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = target.ReadFrom(source)
+	return errors.Join(err, target.Close())
+}
+
+// plain builds tendril as it ships, once, where the other programs are.
+var plain = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(programs, "plain", "tendril")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/tendril")
+	cmd.Dir, cmd.Env = root(), append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	return path + string(out), err
+})
+
+// Plain is a tendril without the race detector, which multiplies memory and
+// time: for tests that measure one of them.
+func Plain(t testing.TB) string {
+	t.Helper()
+	path, err := plain()
+	if err != nil {
+		t.Fatalf("building tendril: %v: %s", err, path)
+	}
+	return path
+}

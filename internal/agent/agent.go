@@ -62,6 +62,12 @@ type Options struct {
 	Requesters func() (*trust.Keyring, error)
 	// Caches says how much is kept of what could be fetched again.
 	Caches caches.Limits
+	// SharedCaches are those that all runs fill, in the directories of their job; nil:
+	// there are none.
+	SharedCaches func(job.Dirs) []caches.Cache
+	// EngineMark is how an entry of the environment begins of every process that a run
+	// starts in a work directory, such as "DIR=" and a path in it; nil: there are none.
+	EngineMark func(work string) string
 	// Observer hears what happens; nil: nobody does.
 	Observer Observer
 	// Loops and Standing are told how the agent is; they may be nil.
@@ -80,8 +86,8 @@ type Identity struct {
 // Agent is one agent process.
 type Agent struct {
 	options Options
-	now     now
-	hurry   chan struct{}
+	status  status
+	stopNow chan struct{}
 	once    sync.Once
 	limits  limits
 	tidier  atomic.Pointer[tidier] // from when it has begun
@@ -104,12 +110,12 @@ func New(o Options) *Agent {
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}
-	return &Agent{options: o, hurry: make(chan struct{}), limits: limits{endMargin: 30 * time.Second, lastDelivery: 10 * time.Second, tidyPause: 10 * time.Second}}
+	return &Agent{options: o, stopNow: make(chan struct{}), limits: limits{endMargin: 30 * time.Second, lastDelivery: 10 * time.Second, tidyPause: 10 * time.Second}}
 }
 
 // StopNow cuts the drain short, whether it has begun or not: what still runs is
 // stopped as if the drain time were over. It may be called more than once.
-func (a *Agent) StopNow() { a.once.Do(func() { close(a.hurry) }) }
+func (a *Agent) StopNow() { a.once.Do(func() { close(a.stopNow) }) }
 
 // DataBytes is what the data directory holds, in bytes by kind (caches.Kinds), as
 // it was found last: at the start, after runs, and once an hour. It looks at
@@ -129,13 +135,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := errors.Join(process.Undumpable(), process.Subreaper()); err != nil {
 		return fmt.Errorf("prepare the process: %w", err)
 	}
-	nursery, err := newNursery()
+	children, err := newChildren()
 	if err != nil {
 		return err
 	}
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
 	var reaper sync.WaitGroup
-	reaper.Go(func() { process.ReapOrphans(reaping, nursery.keep) })
+	reaper.Go(func() { process.ReapOrphans(reaping, children.keep) })
 	defer reaper.Wait()
 	defer stopReaping()
 	dir, err := a.openWhenFree(ctx)
@@ -146,21 +152,22 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer dir.close()
-	a.now.spools.Store(dir)
-	if err := dir.isolate(a.options.UIDs); err != nil {
-		return err
-	}
-	own, err := dir.loadIdentities(a.options.Identity)
+	a.status.spools.Store(dir)
+	uids, err := takeUIDs(dir, a.options.UIDs)
 	if err != nil {
 		return err
 	}
-	place, err := dir.place()
+	own, err := loadIdentities(dir, a.options.Identity)
+	if err != nil {
+		return err
+	}
+	host, err := hostIdentity(dir)
 	if err != nil {
 		return err
 	}
 	public := queue.NewPublicKey(own.Public())
 	q, err := a.options.Open(queue.Agent{
-		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: place, Kernel: dirlock.Kernel(), Uptime: uptime(),
+		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: host, Kernel: dirlock.Kernel(), Uptime: uptime(),
 		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: public,
 		Operations: a.options.Settings.Policy.Operations,
 	})
@@ -168,8 +175,45 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer q.Close()
-	b := newBoot(a, dir, q, nursery, &keys{identity: a.options.Identity, public: public, own: own, log: a.options.Log})
-	b.tidier = newTidier(dir, &b.workspaces, a.options, a.limits.tidyPause)
+	dirs := workspaceDirs{dir, uids}
+	b := newBoot(a, dirs, q, children, &keys{identity: a.options.Identity, public: public, own: own, log: a.options.Log})
+	b.tidier = newTidier(dirs, &b.workspaces, a.options, a.limits.tidyPause)
 	a.tidier.Store(b.tidier)
 	return b.live(ctx)
+}
+
+// openWhenFree opens the data directory. Another process that has it, in the
+// same container or on the same machine, does not go away by itself: that is an error.
+// Any other, such as the pod before this one that still drains on the same volume, is
+// waited for until ctx ends: an agent that ended instead would only be started again.
+func (a *Agent) openWhenFree(ctx context.Context) (*dataDir, error) {
+	loop := a.options.Loops.Begin("data directory")
+	defer loop.End()
+	for told := false; ; told = true {
+		dir, err := openDataDir(a.options.DataDir, a.options.Name)
+		taken, inUse := errors.AsType[*dirlock.InUseError](err)
+		if !inUse {
+			if told && err == nil {
+				a.options.Log.Info("the data directory is free", "dir", a.options.DataDir)
+			}
+			return dir, err
+		}
+		if taken.Holder.Beside(dirlock.Self(a.options.Name)) {
+			return nil, fmt.Errorf("the data directory %s is in use by %s: stop that agent, or give this one a data directory and a name of its own (--data-dir, --name)",
+				taken.Dir, taken.Holder)
+		}
+		if !told {
+			a.options.Log.Warn("another agent has the data directory: waiting until it ends", "dir", taken.Dir, "agent", taken.Holder.String())
+			a.options.Standing.Missed("its data directory is in use by " + taken.Holder.String())
+		}
+		loop.Turns(dirPause)
+		if !wait(ctx, dirPause) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Status may be called at any time, by several goroutines.
+func (a *Agent) Status() Status {
+	return Status{Slots: a.options.Slots, Busy: int(a.status.busy.Load()), LogLag: a.status.lag(), SpoolBytes: a.status.spooled()}
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -95,9 +96,10 @@ func agentProcess() int {
 			return &lossyQueue{Queue: q, claims: s.LoseClaims, setup: s}, nil
 		},
 		Command: command, Env: []string{roleEnv + "=child", noRaceSleep},
-		Settings: job.Settings{CancelGrace: s.Grace, Timeout: time.Hour, LogLimit: s.LogLimit, Engine: job.Engine{Install: true}},
-		Caches:   s.Caches,
-		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Settings:     job.Settings{CancelGrace: s.Grace, Timeout: time.Hour, LogLimit: s.LogLimit, Engine: job.Engine{Install: true}},
+		Caches:       s.Caches,
+		SharedCaches: sharedCaches, EngineMark: executor.EngineMark,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	a, stopServing, err := observe(s, options)
 	if err != nil {
@@ -208,6 +210,9 @@ type agentUnderTest struct {
 // startAgent starts an agent, which the test's end kills if nothing did before.
 func startAgent(t *testing.T, s setup) *agentUnderTest {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no process of an agent")
+	}
 	s.Name = or(s.Name, "one")
 	s.Slots = or(s.Slots, 2)
 	s.Drain = or(s.Drain, deadline)

@@ -9,52 +9,71 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
-// boot is one life of the agent: from a registered boot id to its end.
+// boot is one life of the agent: from a registered boot id to its end. It puts together
+// the types that do the work:
+//
+//	registration   introduces the boot to the database
+//	inflight       the claims whose leases are renewed
+//	heartbeat      renews them, and passes on what the database answers
+//	poller         claims a provision for each free slot
+//	inputs         gets what a run needs of the database before it has a child
+//	deliveries     sends spools to the database
+//	leftovers      settles what earlier boots have left
+//	drain          ends the boot's work
+//	tidier         keeps the caches within their limits
 type boot struct {
 	options Options
 	log     *slog.Logger
 	dir     *dataDir
+	dirs    workspaceDirs
 	queue   queue.Queue
-	now     *now
-	hurry   <-chan struct{}
+	status  *status
+	stopNow <-chan struct{}
 	limits  limits
 
-	hand       hand
-	nursery    *nursery
+	inflight   inflight
+	notes      workspaceNotes
+	children   *children
 	workspaces locks
 	tidier     *tidier
-	heart      *heart
-	slots      chan struct{}        // a token is a free slot
-	left       map[uuid.UUID]*spool // of earlier boots, by provision; written before all else
-	noteKey    []byte               // see job.Job
+	heartbeat  *heartbeat
+	slots      chan struct{} // a token is a free slot
+	noteKey    []byte        // see job.Job
 	keys       *keys
-	cluster    string // for which sealed values are opened, see rememberCluster
-	moved      string // why none is
+	sealed     *sealedVars
+	inputs     *inputs
+	deliveries *deliveries
 
-	runs     sync.WaitGroup // until nothing of a run is left to do
-	children sync.WaitGroup // until its child has ended
-	// delivery ends when what is not delivered is left to the next start.
-	delivery       context.Context
-	stopDelivering context.CancelFunc
+	runsOver      sync.WaitGroup // until nothing of a run is left to do
+	childrenEnded sync.WaitGroup // until its child has ended
 }
 
-func newBoot(a *Agent, dir *dataDir, q queue.Queue, n *nursery, k *keys) *boot {
+func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) *boot {
+	o, dir := a.options, dirs.dir
+	notes := workspaceNotes{dir, o.Log}
 	b := &boot{
-		options: a.options, log: a.options.Log, dir: dir, queue: q,
-		now: &a.now, hurry: a.hurry, limits: a.limits,
-		nursery: n, keys: k, slots: make(chan struct{}, a.options.Slots), noteKey: make([]byte, 32), left: map[uuid.UUID]*spool{},
+		options: o, log: o.Log, dir: dir, dirs: dirs, queue: q, status: &a.status, stopNow: a.stopNow, limits: a.limits,
+		notes: notes, children: n, keys: k, sealed: &sealedVars{dir: dir, keys: k, log: o.Log},
+		slots: make(chan struct{}, o.Slots), noteKey: make([]byte, 32),
 	}
+	b.inputs = &inputs{queue: q, keys: k, requesters: o.Requesters, states: &managedStates{
+		queue: q, keys: k, notes: notes, allowed: o.Settings.State.MayBeManaged(),
+	}}
+	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
-	for range a.options.Slots {
+	for range o.Slots {
 		b.slots <- struct{}{}
 	}
 	return b
+}
+
+// newWatch is for one delivery.
+func (b *boot) newWatch() *watch {
+	return &watch{status: b.status, observer: b.options.Observer, loops: b.options.Loops}
 }
 
 // errSuperseded is why an agent ends that another boot has replaced.
@@ -62,56 +81,50 @@ var errSuperseded = errors.New("another start of this agent has taken its place"
 
 // live carries the boot from registration to drain.
 func (b *boot) live(ctx context.Context) error {
-	leftovers, err := b.dir.spools()
-	if err != nil {
+	left := b.newLeftovers()
+	if err := left.find(); err != nil {
 		return err
 	}
-	for _, s := range leftovers {
-		b.hand.hold(s.claim, nil)
-		b.left[s.about.Provision] = s
-		s.watch = b.watchLeftover(s)
-		defer s.watch.end()
-	}
-	b.forgetSecrets(leftovers) // which do not wait for the database
-	registration, err := b.register(ctx)
+	defer left.close()
+	registered, err := registration{b.queue, b.log, b.options.Loops, b.options.Standing}.await(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to end before it had begun
 		}
 		return err
 	}
-	b.log.Info("registered", "cluster", registration.ClusterName, "agent", b.options.Name,
+	b.log.Info("registered", "cluster", registered.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root,
 		"key", seal.Fingerprint(b.keys.held().Public()))
-	if registration.Contract < queue.Contract {
+	if registered.Contract < queue.Contract {
 		b.log.Warn("the database is one version older than this agent, which does without what is new. "+
-			"Run \"trellis migrate\" of this release against it, then start the agent anew",
-			"database_contract", registration.Contract, "agent_contract", queue.Contract)
+			"Run \"trellis migrate\" of this release against it, then restart the agent",
+			"database_contract", registered.Contract, "agent_contract", queue.Contract)
 	}
-	b.keys.registered(registration.ClusterKey, time.Now())
-	if err := b.rememberCluster(registration.ClusterName); err != nil {
+	b.keys.registered(registered.ClusterKey, time.Now())
+	if err := b.sealed.rememberCluster(registered.ClusterName); err != nil {
 		return err
 	}
 
 	// Outlives ctx: leases are renewed and lines delivered until the drain is over.
 	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
-	b.delivery, b.stopDelivering = context.WithCancel(alive)
-	defer b.stopDelivering()
+	b.deliveries.ctx, b.deliveries.stop = context.WithCancel(alive)
+	defer b.deliveries.stop()
 	claiming, stopClaiming := context.WithCancelCause(ctx)
 	defer stopClaiming(nil)
 
-	b.heart = newHeart(b, registration.Heartbeat, func(err error) {
+	b.heartbeat = b.newHeartbeat(registered.Heartbeat, func(err error) {
 		stopClaiming(fmt.Errorf("%w: %w", errSuperseded, err))
 	})
 	var beating sync.WaitGroup
-	beating.Go(func() { b.heart.run(alive) })
+	beating.Go(func() { b.heartbeat.run(alive) })
 	defer beating.Wait()
 	defer stopBeating()
 
-	if err := b.settleLeftovers(claiming, leftovers); err == nil {
+	if err := left.settle(claiming); err == nil {
 		var tidying sync.WaitGroup
 		tidying.Go(func() { b.tidier.run(claiming) })
-		b.work(claiming)
+		b.drain().after(claiming, b.newPoller().run)
 		tidying.Wait()
 	} else if claiming.Err() == nil {
 		return err
@@ -120,4 +133,19 @@ func (b *boot) live(ctx context.Context) error {
 		return cause
 	}
 	return nil
+}
+
+func (b *boot) newLeftovers() *leftovers {
+	return &leftovers{
+		log: b.log, queue: b.queue, deliveries: b.deliveries, dirs: b.dirs, inflight: &b.inflight, observer: b.options.Observer,
+		engineMark: b.options.EngineMark, newWatch: b.newWatch, workspaces: &b.workspaces, slots: b.slots, busy: &b.status.busy,
+		outliving: &b.tidier.outliving, outlived: &b.runsOver,
+	}
+}
+
+func (b *boot) drain() *drain {
+	return &drain{
+		log: b.log, standing: b.options.Standing, inflight: &b.inflight, children: &b.childrenEnded, runs: &b.runsOver,
+		timeout: b.options.DrainTimeout, now: b.stopNow, lastDelivery: b.limits.lastDelivery, stopDelivering: b.deliveries.stop,
+	}
 }

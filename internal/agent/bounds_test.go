@@ -23,7 +23,7 @@ func TestFullDatabaseHoldsNothingUp(t *testing.T) {
 	for _, workspace := range []string{"b", "c"} {
 		id := w.deploy(t, workspace, "print 5000", "apply", "print 5000", "succeed")
 		w.becomes(t, id, "SUCCESS")
-		if log := w.Log(t, id); strings.Count(log, "tendril.settings.cluster_log_limit). What is printed from here on is left out.") != 1 || strings.Contains(log, "line ") {
+		if log := w.Log(t, id); strings.Count(log, "tendril.settings.cluster_log_limit). Further output is left out.") != 1 || strings.Contains(log, "line ") {
 			t.Errorf("the log of a run beyond the bound = %.500q, want one line that says so", log)
 		}
 	}

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/cgroup"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/redact"
+	"github.com/tendril-run/tendril/internal/spool"
 )
 
 // child is the process of one run, seen from the agent.
@@ -25,22 +27,29 @@ type child struct {
 	memory cgroup.Memory
 	kills  int64 // for want of memory, before it was started
 
-	said     *tail
+	said     *outputTail
 	hide     func(string) string // what nobody is to read in what it said
 	doorbell *os.File
 	waiting  sync.WaitGroup
 }
 
-// startChild starts the command with the descriptors of package job. The
-// files stay the caller's; the child has copies.
-func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err error) {
+// launcher starts children.
+type launcher struct {
+	command, env []string // of each child
+	uids         *uids
+	children     *children
+}
+
+// start starts the command with the descriptors of package job. The files stay the
+// caller's; the child has copies.
+func (l launcher) start(j job.Job, files childFiles, uid int) (_ *child, err error) {
 	p, err := newPipes()
 	if err != nil {
 		return nil, fmt.Errorf("make the child's pipes: %w", err)
 	}
 	// Our own program; and its end is its own, not that of a context.
-	cmd := exec.Command(b.options.Command[0], b.options.Command[1:]...) //nolint:noctx // see above
-	cmd.Env = append([]string{}, b.options.Env...)                      // never nil, which would be all of ours
+	cmd := exec.Command(l.command[0], l.command[1:]...) //nolint:noctx // see above
+	cmd.Env = append([]string{}, l.env...)              // never nil, which would be all of ours
 	cmd.Dir = j.Dirs.Work
 	cmd.Stdout, cmd.Stderr = p.said.write, p.said.write
 	cmd.ExtraFiles = inherit(map[int]*os.File{
@@ -48,28 +57,28 @@ func (b *boot) startChild(j job.Job, files spoolFiles, uid int) (_ *child, err e
 		job.TailFD0: files.tail[0], job.TailFD1: files.tail[1], job.PlanFD: files.plan,
 		job.StateInFD: files.stateIn, job.StateOutA: files.stateOut[0], job.StateOutB: files.stateOut[1],
 	})
-	b.dir.uids.dress(cmd, j.Dirs, uid)
+	l.uids.dress(cmd, j.Dirs, uid)
 	// A session of its own: a signal to our terminal is for us. No Pdeathsig:
 	// when we die the child still has an ending to see to.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	memory := cgroup.Own()
 	kills := memory.Kills()
-	err = b.nursery.start(cmd)
+	err = l.children.start(cmd)
 	p.closeChilds()
 	if err != nil {
 		p.closeOurs()
-		return nil, fmt.Errorf("start %s: %w", strings.Join(b.options.Command, " "), err)
+		return nil, fmt.Errorf("start %s: %w", strings.Join(l.command, " "), err)
 	}
 	c := &child{
-		cmd: cmd, control: newControl(p.control.write, j), said: newTail(p.said.read), doorbell: p.doorbell.read,
+		cmd: cmd, control: newControl(p.control.write, j), said: newOutputTail(p.said.read), doorbell: p.doorbell.read,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), memory: memory, kills: kills,
 		// A crash prints what it pleases, and no masker is in its way.
-		hide: func(text string) string { return logstream.Redact(text, j.Secrets(b.options.Env)...) },
+		hide: func(text string) string { return redact.Text(text, j.Secrets(l.env)...) },
 	}
-	c.waiting.Go(func() { logstream.Listen(c.doorbell, c.wake) })
+	c.waiting.Go(func() { spool.Listen(c.doorbell, c.wake) })
 	c.waiting.Go(func() {
 		defer close(c.ended)
-		b.nursery.wait(cmd)
+		l.children.wait(cmd)
 	})
 	return c, nil
 }
@@ -148,3 +157,97 @@ func closeAll(files ...*os.File) {
 		_ = file.Close() // a pipe's end holds nothing that could be lost; nil is none
 	}
 }
+
+// mostMessages is how many messages wait for a child that does not read. It
+// waits for each answer before it asks again, so one that has not read this
+// many waits for none of them.
+const mostMessages = 64
+
+// control is the agent's end of a child's control pipe. Sending never waits:
+// a child that is stuck must not hold up the agent. While it is open the child
+// knows that the agent lives.
+type control struct {
+	pipe     *os.File
+	messages chan any
+	closed   chan struct{}
+	writing  sync.WaitGroup
+}
+
+// newControl starts to write to the pipe, the job first.
+func newControl(pipe *os.File, j job.Job) *control {
+	c := &control{pipe: pipe, messages: make(chan any, mostMessages), closed: make(chan struct{})}
+	c.messages <- j
+	c.writing.Go(c.write)
+	return c
+}
+
+// send puts a message on its way, or drops it when too many wait.
+func (c *control) send(message job.Control) {
+	select {
+	case c.messages <- message:
+	default:
+	}
+}
+
+func (c *control) write() {
+	for {
+		select {
+		case <-c.closed:
+			return
+		case message := <-c.messages:
+			if err := job.Write(c.pipe, message); err != nil {
+				return // the child has ended, or close came in between
+			}
+		}
+	}
+}
+
+// close ends the pipe, also under a write that waits for the child.
+func (c *control) close() {
+	close(c.closed)
+	_ = c.pipe.Close()
+	c.writing.Wait()
+}
+
+// tailSize is how much of what a child says on its own stdout and stderr is
+// kept, in bytes: a Go panic fits, a flood does not.
+const tailSize = 8 << 10
+
+// outputTail keeps the end of what comes out of a pipe, twice as much as is shown: what
+// is cut off is then found whole by who hides it.
+type outputTail struct {
+	pipe    *os.File
+	reading sync.WaitGroup
+	kept    []byte
+}
+
+func newOutputTail(pipe *os.File) *outputTail {
+	t := &outputTail{pipe: pipe}
+	t.reading.Go(t.read)
+	return t
+}
+
+func (t *outputTail) read() {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := t.pipe.Read(buf)
+		t.kept = append(t.kept, buf[:n]...)
+		if more := len(t.kept) - 2*tailSize; more > 0 {
+			t.kept = append(t.kept[:0], t.kept[more:]...)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// end returns what was kept. What still holds the other end is not waited for.
+func (t *outputTail) end() string {
+	_ = t.pipe.SetReadDeadline(time.Now().Add(tailPatience))
+	t.reading.Wait()
+	_ = t.pipe.Close()
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "?"))
+}
+
+// tailPatience is for what is in the pipe when the child has ended.
+const tailPatience = 100 * time.Millisecond

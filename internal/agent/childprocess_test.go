@@ -15,11 +15,12 @@ import (
 
 	"encoding/json"
 
+	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/spool"
 )
 
 // script is what a scripted child does, from the snapshot's variables.
@@ -33,13 +34,13 @@ type script struct {
 func childProcess() int {
 	_ = process.Subreaper()
 	_ = process.CloseOnExec(job.ControlFD, job.SpoolFD, job.LockFD, job.DoorbellFD, job.TailFD0, job.TailFD1, job.PlanFD, job.StateInFD, job.StateOutA, job.StateOutB)
-	bell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
+	bell, err := spool.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
 	c := &scripted{
-		log:  logstream.NewWriter(os.NewFile(job.SpoolFD, "spool"), bell),
+		log:  spool.NewWriter(os.NewFile(job.SpoolFD, "spool"), bell),
 		acks: make(chan job.Control, 64), stopped: make(chan struct{}),
 	}
 	reader := job.NewReader(os.NewFile(job.ControlFD, "control"))
@@ -57,7 +58,7 @@ func childProcess() int {
 	}
 	c.script, c.job = snapshot.Vars, j
 	if limit := j.Settings.LogLimit; limit > 0 {
-		c.log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
+		c.log.Limit(limit, spool.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
 	}
 	go c.listen(reader)
 	code := c.play()
@@ -71,7 +72,7 @@ func childProcess() int {
 type scripted struct {
 	script
 	job     job.Job
-	log     *logstream.Writer
+	log     *spool.Writer
 	acks    chan job.Control
 	stopped chan struct{}
 	mu      sync.Mutex
@@ -150,7 +151,7 @@ func (c *scripted) play() int {
 			}
 		case "orphan": // a grandchild in a session of its own
 			cmd := exec.Command("/bin/sleep", "1000")
-			cmd.Env = []string{"TF_DATA_DIR=" + filepath.Join(c.job.Dirs.Work, "data")}
+			cmd.Env = []string{executor.EngineMark(c.job.Dirs.Work) + "data"}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,18 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/job"
 )
 
 // dataDir is the directory that belongs to one agent instance. Everything in it
-// is 0700 or 0600, unless runs have uids of their own, see ownership.go.
+// is 0700 or 0600, unless runs have uids of their own, see uids.
 //
 //	lock          see dirlock: who has the directory
 //	instance      the instance id
 //	place         where the agent said that it is, and by which lock
 //	identity      the private key to which variables are sealed
 //	cluster       the name of the cluster that the agent first registered in
-//	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson, CLAIM.plan for each claim in hand
+//	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson, CLAIM.plan for each claim in flight
 //	rejected/     spools that the database would not take
 //	work/ID/      the work directory of a workspace; secrets/ in it is a run's
 //	state/ID/     its local state, if it has one
@@ -40,7 +40,6 @@ type dataDir struct {
 	root     string
 	instance uuid.UUID
 	lock     *dirlock.Lock
-	uids     *uids // nil where runs have the agent's uid
 }
 
 // openDataDir makes and locks the directory for the agent of that name, and reads or
@@ -106,65 +105,13 @@ func (d *dataDir) path(names ...string) string {
 // close gives the directory up.
 func (d *dataDir) close() { d.lock.Release() }
 
-// openWhenFree opens the data directory. A process beside this one that has it, in the
-// same container or on the same machine, does not go away by itself: that is an error.
-// Any other, such as the pod before this one that still drains on the same volume, is
-// waited for until ctx ends: an agent that ended instead would only be started again.
-func (a *Agent) openWhenFree(ctx context.Context) (*dataDir, error) {
-	loop := a.options.Loops.Begin("data directory")
-	defer loop.End()
-	for told := false; ; told = true {
-		dir, err := openDataDir(a.options.DataDir, a.options.Name)
-		taken, inUse := errors.AsType[*dirlock.InUseError](err)
-		if !inUse {
-			if told && err == nil {
-				a.options.Log.Info("the data directory is free", "dir", a.options.DataDir)
-			}
-			return dir, err
-		}
-		if taken.Holder.Beside(dirlock.Self(a.options.Name)) {
-			return nil, fmt.Errorf("the data directory %s is in use by %s: stop that agent, or give this one a data directory and a name of its own (--data-dir, --name)",
-				taken.Dir, taken.Holder)
-		}
-		if !told {
-			a.options.Log.Warn("another agent has the data directory: waiting until it ends", "dir", taken.Dir, "agent", taken.Holder.String())
-			a.options.Standing.Missed("its data directory is in use by " + taken.Holder.String())
-		}
-		loop.Turns(dirPause)
-		if !wait(ctx, dirPause) {
-			return nil, ctx.Err()
-		}
-	}
-}
-
 // dirPause is how often a data directory that is in use is tried again: a restarted pod
 // registers within a second of the end of the one before.
 const dirPause = 200 * time.Millisecond
 
-// secretsName is the directory for secrets in a work directory.
-const secretsName = "secrets"
-
-// workspace makes the directories of a workspace; that for secrets is empty.
-func (d *dataDir) workspace(id uuid.UUID) (job.Dirs, error) {
-	work := d.path("work", id.String())
-	dirs := job.Dirs{
-		Work: work, State: d.path("state", id.String()),
-		Repos: d.path("repos"), Engines: d.path("engines"), Providers: d.path("providers"), Secrets: filepath.Join(work, secretsName),
-	}
-	if err := d.removeSecrets(id.String()); err != nil {
-		return job.Dirs{}, err
-	}
-	made := []string{dirs.Work, dirs.State, dirs.Secrets}
-	if d.uids != nil {
-		made = made[:2] // the run makes what is its own
-		dirs.Checkout = d.path("checkouts", id.String())
-	}
-	for _, dir := range made {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return job.Dirs{}, fmt.Errorf("make the workspace's directory: %w", err)
-		}
-	}
-	return dirs, nil
+// sharedDirs are the directories that all children share.
+func (d *dataDir) sharedDirs() job.Dirs {
+	return job.Dirs{Repos: d.path("repos"), Engines: d.path("engines"), Providers: d.path("providers")}
 }
 
 // instanceID reads the id in the file, or makes one. A file that holds no id is
@@ -182,14 +129,11 @@ func instanceID(path string) (uuid.UUID, error) {
 		return uuid.Nil, fmt.Errorf("read the instance id: %w", err)
 	}
 	id := uuid.New()
-	if err := writeFile(path, []byte(id.String()+"\n")); err != nil {
+	if err := durable.WriteFile(path, []byte(id.String()+"\n")); err != nil {
 		return uuid.Nil, fmt.Errorf("write the instance id: %w", err)
 	}
 	return id, nil
 }
-
-// tempPrefix begins the names of files that are being written.
-const tempPrefix = ".tmp-"
 
 // removeHalves removes files of which an agent that was killed had written a
 // part.
@@ -200,7 +144,7 @@ func (d *dataDir) removeHalves() error {
 			return fmt.Errorf("look through the data directory: %w", err)
 		}
 		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), tempPrefix) || !entry.Type().IsRegular() {
+			if !strings.HasPrefix(entry.Name(), durable.TempPrefix) || !entry.Type().IsRegular() {
 				continue // none of ours
 			}
 			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
@@ -209,31 +153,4 @@ func (d *dataDir) removeHalves() error {
 		}
 	}
 	return nil
-}
-
-// writeFile writes a file that is there either whole or not at all, also after
-// the machine has crashed.
-func writeFile(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

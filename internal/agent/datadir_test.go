@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -36,10 +38,10 @@ func TestDataDirectoryIsPrivate(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, filepath.Join(t.TempDir(), "data"))
 	a := provision.Assignment{ClaimID: uuid.New(), WorkspaceID: uuid.New()}
-	if _, err := d.workspace(a.WorkspaceID); err != nil {
+	if _, _, err := (workspaceDirs{dir: d}).open(a.WorkspaceID, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	_, files, err := d.newSpool(a, 0)
+	_, files, err := newClaimFiles(d, a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestSpoolsAreFoundAgain(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, t.TempDir())
 	a := provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), Number: 7, WorkspaceID: uuid.New(), Workspace: "prod", Snapshot: []byte(`{"secret":1}`)}
-	made, files, err := d.newSpool(a, 0)
+	made, files, err := newClaimFiles(d, a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,13 +93,13 @@ func TestSpoolsAreFoundAgain(t *testing.T) {
 	if err := os.WriteFile(d.path("spool", ".tmp-1"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	found, err := d.spools()
+	found, err := leftClaims(d)
 	if err != nil || len(found) != 1 {
-		t.Fatalf("spools() = %v, %v, want one", found, err)
+		t.Fatalf("leftClaims() = %v, %v, want one", found, err)
 	}
-	want := spoolAbout{Provision: a.ProvisionID, Number: 7, Workspace: a.WorkspaceID, Name: "prod"}
+	want := claimAbout{Provision: a.ProvisionID, Number: 7, Workspace: a.WorkspaceID, Name: "prod"}
 	if found[0].claim != a.ClaimID || found[0].about != want {
-		t.Errorf("spools() = %s, %+v, want %s, %+v", found[0].claim, found[0].about, a.ClaimID, want)
+		t.Errorf("leftClaims() = %s, %+v, want %s, %+v", found[0].claim, found[0].about, a.ClaimID, want)
 	}
 	if content, err := os.ReadFile(made.path(aboutSuffix)); err != nil || strings.Contains(string(content), "secret") {
 		t.Errorf("CLAIM.json = %s, %v, want nothing of the snapshot", content, err)
@@ -120,15 +122,15 @@ func TestSpoolOfALivingRunIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, t.TempDir())
 	a := provision.Assignment{ClaimID: uuid.New(), Number: 7, Workspace: "prod"}
-	made, files, err := d.newSpool(a, 0)
+	made, files, err := newClaimFiles(d, a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.close()
 	again := a
 	again.Number = 8
-	if _, _, err := d.newSpool(again, 0); err == nil {
-		t.Error("newSpool(same claim) = nil, want an error", 0)
+	if _, _, err := newClaimFiles(d, again, 0); err == nil {
+		t.Error("newClaimFiles(same claim) = nil, want an error", 0)
 	}
 	for _, suffix := range []string{linesSuffix, lockSuffix} {
 		if _, err := os.Stat(made.path(suffix)); err != nil {
@@ -148,8 +150,8 @@ func TestSpoolThatCannotBeMadeLeavesNothing(t *testing.T) {
 	if err := os.Mkdir(d.path("spool", lines), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.newSpool(a, 0); err == nil {
-		t.Error("newSpool(a directory for lines) = nil, want an error", 0)
+	if _, _, err := newClaimFiles(d, a, 0); err == nil {
+		t.Error("newClaimFiles(a directory for lines) = nil, want an error", 0)
 	}
 	left, err := os.ReadDir(d.path("spool"))
 	if err != nil || len(left) != 1 || left[0].Name() != lines {
@@ -178,13 +180,13 @@ func TestHalfWrittenFilesGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.close()
-	for _, path := range []string{d.path(tempPrefix + "1"), d.path("spool", tempPrefix+"2")} {
+	for _, path := range []string{d.path(durable.TempPrefix + "1"), d.path("spool", durable.TempPrefix+"2")} {
 		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A directory of such a name is none of ours, and no reason not to start.
-	if err := os.MkdirAll(d.path("spool", tempPrefix+"3", "full"), 0o700); err != nil {
+	if err := os.MkdirAll(d.path("spool", durable.TempPrefix+"3", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if d, err = openDataDir(root, "one"); err != nil {
@@ -195,7 +197,7 @@ func TestHalfWrittenFilesGo(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("spool/ holds %v, %v, want only the directory", left, err)
 	}
-	if _, err := os.Stat(d.path(tempPrefix + "1")); !os.IsNotExist(err) {
+	if _, err := os.Stat(d.path(durable.TempPrefix + "1")); !os.IsNotExist(err) {
 		t.Errorf("Stat() = %v, want the half-written file gone", err)
 	}
 }

@@ -6,27 +6,111 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/delivery"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
-// outcome is how a delivery ended.
-type outcome struct {
-	logstream.Delivered
-	err error
+// deliveries sends spools to the database: those of children that live, those of
+// children that have ended, and those that an earlier boot has left. Before the database
+// hears of a plan or of a state, that is stored.
+type deliveries struct {
+	queue queue.Queue
+	dir   *dataDir // for what the database does not take
+	keys  *keys
+	notes workspaceNotes
+	// retrying is called at each failure: heartbeats report an outage, and its end.
+	retrying func()
+	// ctx ends when what is not delivered is left to the next start, which stop says.
+	ctx  context.Context
+	stop context.CancelFunc
 }
 
-// delivery is the delivery of one spool while its child lives.
-type delivery struct {
+// ongoing is the delivery of one spool while its child lives.
+type ongoing struct {
 	// dead is closed when the child has ended.
 	dead   chan struct{}
 	result chan *outcome
+}
+
+// outcome is how a delivery ended.
+type outcome struct {
+	delivery.Delivered
+	err error
+}
+
+// progress is what a run's delivery and its supervisor tell each other.
+type progress struct {
+	// applying is set when the database has agreed to the apply, or is being
+	// asked: from then on the run is finished, whatever becomes of the claim.
+	applying atomic.Bool
+	// ending is set when the database has heard of the end, or is being told:
+	// from then on it may call the claim lost, and that is as it should be.
+	ending atomic.Bool
+}
+
+// begin delivers the spool of a child that lives, until it is told that the child is
+// dead. acked passes the database's answers on to the child.
+func (d *deliveries) begin(s *claimFiles, p *progress, log *slog.Logger, w *watch, wake <-chan struct{}, acked func(job.Control)) *ongoing {
+	one := &ongoing{dead: make(chan struct{}), result: make(chan *outcome, 1)}
+	go func() {
+		defer w.turning(s.about.Number)()
+		one.result <- d.pump(s, p, log, w, delivery.PumpOptions{
+			Acked: func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
+		}, wake, one.dead)
+	}()
+	return one
+}
+
+// resume delivers what is left of a spool whose child has ended; p is nil for one that
+// an earlier start has left.
+func (d *deliveries) resume(s *claimFiles, p *progress, log *slog.Logger, w *watch) *outcome {
+	dead := make(chan struct{})
+	close(dead)
+	defer w.turning(s.about.Number)()
+	return d.pump(s, p, log, w, delivery.PumpOptions{Resume: true}, nil, dead)
+}
+
+// pump delivers a spool until it has a result, or all of it once dead is closed.
+func (d *deliveries) pump(s *claimFiles, p *progress, log *slog.Logger, w *watch, o delivery.PumpOptions, wake, dead <-chan struct{}) *outcome {
+	lines, err := s.open(os.O_RDONLY)
+	if err != nil {
+		return &outcome{err: fmt.Errorf("open the spool: %w", err)}
+	}
+	defer lines.Close() //nolint:errcheck // only read
+	if o.Tail, err = s.openTail(os.O_RDONLY); err != nil {
+		return &outcome{err: fmt.Errorf("open the tail of the log: %w", err)}
+	}
+	defer closeAll(o.Tail[:]...)
+	o.SetAside = func(r delivery.Refused) error {
+		log.Warn("the database does not take a part of the run for its content; it is kept in rejected/, and the rest goes on", "kind", r.Kind, "number", r.Number, "refused", r.Why)
+		return s.setAside(r)
+	}
+	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
+	o.OnRetry = func(err error) {
+		log.Debug("delivering again after a failure", "error", err)
+		trouble.met(err)
+		d.retrying()
+	}
+	o.Observer = w
+	q := patientQueue{d.queue, p, &plans{to: d, spool: s, log: log}, &stateQueue{to: d, spool: s, log: log}, w}
+	delivered, err := delivery.NewPump(q, s.claim, lines, o).Run(d.ctx, wake, dead)
+	if err == nil {
+		trouble.over()
+	}
+	if delivered.Refused > 0 {
+		log.Warn("the database refused reports of the run", "count", delivered.Refused, "last", delivered.Refusal)
+	}
+	if delivered.Forged > 0 {
+		log.Error("the spool held results that the run did not end with: its template may have tried to forge one", "count", delivered.Forged)
+	}
+	return &outcome{delivered, err}
 }
 
 // patientQueue waits for a token or a password that is refused as for a database
@@ -35,13 +119,13 @@ type delivery struct {
 // that awaits approval.
 type patientQueue struct {
 	queue.Queue
-	run    *run // nil: it was of an earlier boot
-	plans  *plans
-	states *stateQueue
-	watch  *watch
+	progress *progress // nil: it is of a run of an earlier boot
+	plans    *plans
+	states   *stateQueue
+	watch    *watch
 }
 
-// AppendLog implements logstream.Queue.
+// AppendLog implements delivery.Queue.
 func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
 	next, err := q.Queue.AppendLog(ctx, claim, first, chunks)
 	if err == nil && next < first {
@@ -50,7 +134,7 @@ func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int6
 	return next, patiently(err)
 }
 
-// Report implements logstream.Queue.
+// Report implements delivery.Queue.
 func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provision.Report) error {
 	waits := 2 * storeLimit // a plan or a result may go before it
 	if report.Detail.StateWrite != nil {
@@ -64,19 +148,19 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	if err != nil {
 		return err
 	}
-	agreeing := q.run != nil && report.Detail.Stage == provision.StageApply
+	agreeing := q.progress != nil && report.Detail.Stage == provision.StageApply
 	if agreeing {
-		q.run.applying.Store(true) // from now on: the answer may be lost on its way
+		q.progress.applying.Store(true) // from now on: the answer may be lost on its way
 	}
-	if q.run != nil && report.Status.EndsRun() {
-		q.run.ending.Store(true) // likewise
+	if q.progress != nil && report.Status.EndsRun() {
+		q.progress.ending.Store(true) // likewise
 	}
 	err = patiently(q.Queue.Report(ctx, claim, report))
 	if err == nil && report.Status.EndsRun() {
 		q.watch.ended(report)
 	}
 	if agreeing && err != nil && queue.KindOf(err) != queue.Unavailable {
-		q.run.applying.Store(false)
+		q.progress.applying.Store(false)
 	}
 	return err
 }
@@ -109,59 +193,4 @@ func patiently(err error) error {
 	patient := *refused
 	patient.Kind = queue.Unavailable
 	return &patient
-}
-
-// deliver starts to deliver a run's spool.
-func (r *run) deliver(s *spool, wake <-chan struct{}, acked func(job.Control)) *delivery {
-	d := &delivery{dead: make(chan struct{}), result: make(chan *outcome, 1)}
-	go func() {
-		defer r.watch.turning(r.assignment.Number)()
-		d.result <- r.boot.pump(s, r.log, patientQueue{r.boot.queue, r, &plans{boot: r.boot, spool: s, log: r.log}, r.boot.statesOf(s, r.log), r.watch}, logstream.PumpOptions{
-			Observer: r.watch,
-			Acked:    func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
-		}, wake, d.dead)
-	}()
-	return d
-}
-
-// pump delivers a spool until it has a result, or all of it once dead is closed.
-func (b *boot) pump(s *spool, log *slog.Logger, q logstream.Queue, o logstream.PumpOptions, wake, dead <-chan struct{}) *outcome {
-	lines, err := s.open(os.O_RDONLY)
-	if err != nil {
-		return &outcome{err: fmt.Errorf("open the spool: %w", err)}
-	}
-	defer lines.Close() //nolint:errcheck // only read
-	if o.Tail, err = s.openTail(os.O_RDONLY); err != nil {
-		return &outcome{err: fmt.Errorf("open the tail of the log: %w", err)}
-	}
-	defer closeAll(o.Tail[:]...)
-	o.SetAside = func(r logstream.Refused) error {
-		log.Warn("the database does not take a part of the run for its content; it is kept in rejected/, and the rest goes on", "kind", r.Kind, "number", r.Number, "refused", r.Why)
-		return s.setAside(r)
-	}
-	trouble := outage{log: log, what: "deliver the run's lines", patience: time.Minute}
-	o.OnRetry = func(err error) {
-		log.Debug("delivering again after a failure", "error", err)
-		trouble.met(err)
-		b.heart.nudge() // it tells of an outage, and of its end
-	}
-	delivered, err := logstream.NewPump(q, s.claim, lines, o).Run(b.delivery, wake, dead)
-	if err == nil {
-		trouble.over()
-	}
-	if delivered.Refused > 0 {
-		log.Warn("the database refused reports of the run", "count", delivered.Refused, "last", delivered.Refusal)
-	}
-	if delivered.Forged > 0 {
-		log.Error("the spool held results that the run did not end with: its template may have tried to forge one", "count", delivered.Forged)
-	}
-	return &outcome{delivered, err}
-}
-
-// resume delivers what is left of a spool whose child has ended.
-func (b *boot) resume(s *spool, log *slog.Logger, w *watch) *outcome {
-	dead := make(chan struct{})
-	close(dead)
-	defer w.turning(s.about.Number)()
-	return b.pump(s, log, patientQueue{b.queue, nil, &plans{boot: b, spool: s, log: log}, b.statesOf(s, log), w}, logstream.PumpOptions{Resume: true, Observer: w}, nil, dead)
 }

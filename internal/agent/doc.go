@@ -1,6 +1,7 @@
 // Package agent claims provisions and supervises the child processes that run
-// them. It has the token's queue and the log streams; it has no Terraform, no
-// git and no template: those are the child's (package executor).
+// them. It has the token's queue, and sends there what the children write to
+// their spools (packages spool and delivery). It must not know Terraform, git or
+// templates: those are the child's (package executor).
 //
 // # One boot
 //

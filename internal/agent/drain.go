@@ -2,46 +2,69 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
 )
 
-// work claims until ctx ends and returns when all that was claimed is done
-// with: finished, or stopped when the drain time was over. Heartbeats and
-// deliveries go on all the while.
-func (b *boot) work(ctx context.Context) {
+// drain is how a boot ends its work:
+//
+//	asked to end ─▶ nothing more is claimed ─▶ children end by themselves ─────────▶ results delivered ─▶ drained
+//	                    the time is over, or asked again ─▶ children are stopped ─▶  … or left to the next start
+//
+// Heartbeats and deliveries go on all the while.
+type drain struct {
+	log      *slog.Logger
+	standing *health.Standing
+	inflight *inflight
+	// children is until each run's child has ended, runs until nothing of a run is left
+	// to do. Only what is claimed joins them.
+	children, runs *sync.WaitGroup
+	// timeout is how long children may go on; now cuts that short.
+	timeout time.Duration
+	now     <-chan struct{}
+	// lastDelivery is how long the last results wait for a database that cannot be
+	// reached; then stopDelivering is called.
+	lastDelivery   time.Duration
+	stopDelivering func()
+}
+
+// after claims until ctx ends and returns when all that was claimed is done with:
+// finished, or stopped.
+func (d *drain) after(ctx context.Context, claim func(context.Context)) {
 	claimed := make(chan struct{}) // nothing more will be
 	go func() {
 		defer close(claimed)
-		newPoller(b).run(ctx)
+		claim(ctx)
 		// Only now: a question that was under way is waited for, and what it
 		// was answered with is run.
-		b.log.Info("nothing more is claimed")
+		d.log.Info("nothing more is claimed")
 	}()
 	<-ctx.Done()
-	b.options.Standing.Drains()
-	done, childless := whenDone(claimed, &b.runs), whenDone(claimed, &b.children)
-	b.log.Info("draining", "running", len(b.hand.claims()), "at_most", b.options.DrainTimeout)
+	d.standing.Drains()
+	done, childless := whenDone(claimed, d.runs), whenDone(claimed, d.children)
+	d.log.Info("draining", "running", len(d.inflight.claims()), "at_most", d.timeout)
 
-	limit := time.NewTimer(b.options.DrainTimeout)
+	limit := time.NewTimer(d.timeout)
 	defer limit.Stop()
 	select {
 	case <-childless:
 	case <-limit.C:
-		b.log.Warn("the drain time is over: stopping what still runs")
-		b.hand.stopAll(job.StopDrained)
-	case <-b.hurry:
-		b.log.Warn("asked to end at once: stopping what still runs")
-		b.hand.stopAll(job.StopDrained)
+		d.log.Warn("the drain time is over: stopping what still runs")
+		d.inflight.stopAll(job.StopDrained)
+	case <-d.now:
+		d.log.Warn("asked to end at once: stopping what still runs")
+		d.inflight.stopAll(job.StopDrained)
 	}
 	// Each child ends in its grace, or is killed, so this wait is bounded too.
 	<-childless
-	last := time.AfterFunc(b.limits.lastDelivery, b.stopDelivering)
+	last := time.AfterFunc(d.lastDelivery, d.stopDelivering)
 	defer last.Stop()
 	<-done
-	b.log.Info("drained")
+	d.log.Info("drained")
 }
 
 // whenDone returns a channel that is closed when the first is closed and then

@@ -1,8 +1,15 @@
 package agent
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
 )
 
 func TestDrainLetsARunFinish(t *testing.T) {
@@ -104,4 +111,78 @@ func TestNextRunOfAWorkspaceDoesNotWaitForADelivery(t *testing.T) {
 	w.becomes(t, second, "SUCCESS")
 	a.stops(t)
 	a.says(t, "the next start of this agent does it")
+}
+
+// drained is a drain of one run, whose child and delivery the test ends.
+func drained(t *testing.T, now <-chan struct{}, stopDelivering func()) (d *drain, r *run) {
+	t.Helper()
+	r = stoppable()
+	d = &drain{
+		log: r.log, inflight: &inflight{}, children: &sync.WaitGroup{}, runs: &sync.WaitGroup{},
+		timeout: time.Hour, now: now, lastDelivery: time.Minute, stopDelivering: stopDelivering,
+	}
+	d.inflight.hold(uuid.New(), r)
+	d.children.Add(1)
+	d.runs.Add(1)
+	return d, r
+}
+
+func TestDrainStopsWhatRunsTooLong(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		ends, asked, want time.Duration
+		reason            job.StopReason
+	}{
+		"the child ends by itself": {ends: time.Minute, want: time.Minute},
+		"the time is over":         {want: time.Hour, reason: job.StopDrained},
+		"asked again":              {asked: time.Second, want: time.Second, reason: job.StopDrained},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				now := make(chan struct{})
+				d, r := drained(t, now, func() { t.Error("the delivery was stopped, though it was done in time") })
+				if tc.asked > 0 {
+					time.AfterFunc(tc.asked, func() { close(now) })
+				}
+				go func() { // the child
+					if tc.ends > 0 {
+						time.Sleep(tc.ends)
+					} else {
+						<-r.stops
+					}
+					d.children.Done()
+					d.runs.Done()
+				}()
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				began := time.Now()
+				d.after(ctx, func(context.Context) {})
+				if took := time.Since(began); took != tc.want || r.stopReason() != tc.reason {
+					t.Errorf("after() took %v and stopped the run as %q, want %v and %q", took, r.stopReason(), tc.want, tc.reason)
+				}
+			})
+		})
+	}
+}
+
+// What is claimed last is drained as well, and a database that is away holds the agent
+// up no longer than the last delivery may take.
+func TestDrainWaitsForTheLastClaimAndDelivery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var d *drain
+		d, _ = drained(t, nil, func() { d.runs.Done() })
+		d.children.Done()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		d.after(ctx, func(context.Context) {
+			time.Sleep(time.Second) // the answer to the last question
+			d.children.Go(func() { time.Sleep(time.Second) })
+		})
+		if took, want := time.Since(began), 2*time.Second+d.lastDelivery; took != want {
+			t.Errorf("after() took %v, want %v", took, want)
+		}
+	})
 }

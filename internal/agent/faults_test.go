@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/dirlock"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -103,7 +103,7 @@ func TestNameTaken(t *testing.T) {
 	s.DataDir = t.TempDir()
 	b := startAgent(t, s)
 	b.exits(t, 1)
-	b.says(t, `Error: the name "one" is in use by another agent`)
+	b.says(t, `Error: another agent of this cluster uses the name "one"`)
 	a.stops(t)
 }
 
@@ -114,7 +114,7 @@ func TestRevokedTokenStopsClaimingOnly(t *testing.T) {
 	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 3", "succeed")
 	w.touched(t, "running")
 	w.Exec(t, "UPDATE tendril.cluster_tokens SET revoked_at = now()")
-	a.says(t, "nothing is claimed until that is mended")
+	a.says(t, "nothing is claimed until that is fixed")
 	waiting := w.deploy(t, "dev", "succeed")
 	w.release(t, "go") // the run goes on; its lines wait
 	a.says(t, "delivering again after a failure")

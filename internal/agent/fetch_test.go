@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/statechain"
 	"github.com/tendril-run/tendril/internal/trust"
 )
 
@@ -49,8 +52,10 @@ func fetching(t *testing.T, calls int32, snapshot string) (*run, *away) {
 	t.Cleanup(dir.close)
 	q := &away{asked: make(chan struct{}, 1)}
 	q.left.Store(calls)
-	b := &boot{dir: dir, queue: q, keys: &keys{own: generated(t)}, delivery: t.Context(), log: slog.New(slog.DiscardHandler)}
-	b.options.Settings.State.Default = job.Managed
+	o := Options{Log: slog.New(slog.DiscardHandler)}
+	o.Settings.State.Default = job.Managed
+	b := newBoot(New(o), workspaceDirs{dir: dir}, q, nil, &keys{own: generated(t)})
+	b.deliveries.ctx = t.Context()
 	return newRun(b, provision.Assignment{
 		ClaimID: uuid.New(), WorkspaceID: uuid.New(), Workspace: "w", Operation: provision.OperationApply,
 		Snapshot: fmt.Appendf(nil, `{"template_source": {"repo": "https://git.example/t", "version": "v1"}, "workspace": "w"%s}`, snapshot),
@@ -95,17 +100,16 @@ func TestWhatCountsAsLost(t *testing.T) {
 	working, _ := fetching(t, 0, "")
 	ended, _ := fetching(t, 0, "")
 	q := &away{}
-	over := patientQueue{q, ended, nil, nil, &watch{boot: &boot{options: Options{Observer: unobserved{}}}}}
-	over.states = &stateQueue{}
+	over := patientQueue{q, &ended.progress, nil, &stateQueue{}, &watch{observer: unobserved{}}}
 	if err := over.Report(t.Context(), ended.assignment.ClaimID, provision.Report{Status: provision.Success}); err != nil {
 		t.Fatal(err)
 	}
 	b, asked := working.boot, uuid.New()
-	b.hand.hold(working.assignment.ClaimID, working)
-	b.hand.hold(ended.assignment.ClaimID, ended)
-	b.hand.hold(asked, nil)
-	h := newHeart(b, time.Second, nil)
-	if got := h.obey(queue.Pulse{Lost: []uuid.UUID{asked, working.assignment.ClaimID, ended.assignment.ClaimID, uuid.New()}}, b.hand.held()); got != 1 {
+	b.inflight.hold(working.assignment.ClaimID, working)
+	b.inflight.hold(ended.assignment.ClaimID, ended)
+	b.inflight.hold(asked, nil)
+	h := b.newHeartbeat(time.Second, nil)
+	if got := h.obey(queue.Pulse{Lost: []uuid.UUID{asked, working.assignment.ClaimID, ended.assignment.ClaimID, uuid.New()}}, b.inflight.held()); got != 1 {
 		t.Errorf("obey() = %d lost, want 1: the one that somebody works on", got)
 	}
 	if working.stopReason() != job.StopLost || ended.stopReason() != "" {
@@ -134,7 +138,7 @@ func TestClaimLostBeforeARun(t *testing.T) {
 		"upload": func(a *provision.Assignment) { a.Operation = provision.OperationState },
 	} {
 		r, _ := fetching(t, 0, "")
-		r.boot.queue = lostClaim{}
+		r.boot.inputs.queue, r.boot.inputs.states.queue = lostClaim{}, lostClaim{}
 		change(&r.assignment)
 		if what == "upload" {
 			order, err := ada.Order(trust.Order{Workspace: r.assignment.WorkspaceID, Name: "w", Command: "push", Until: time.Now().Add(time.Hour)})
@@ -142,7 +146,7 @@ func TestClaimLostBeforeARun(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.assignment.Snapshot = fmt.Appendf(nil, `{"template_source": {"repo": "https://git.example/t", "version": "v1"}, "workspace": "w", "state": {"command": "push", "upload": %q, "order": %q}}`, uuid.NewString(), order)
-			r.boot.options.Requesters = func() (*trust.Keyring, error) { return trust.ParseKeys([]string{ada.SignerKey()}, nil) }
+			r.boot.inputs.requesters = func() (*trust.Keyring, error) { return trust.ParseKeys([]string{ada.SignerKey()}, nil) }
 		}
 		if _, err := r.fetch(); !errors.Is(err, errStopped) {
 			t.Errorf("%s: fetch() of a run whose claim is lost = %v, want that it was stopped", what, err)
@@ -150,5 +154,101 @@ func TestClaimLostBeforeARun(t *testing.T) {
 		if got := neverFetched(r.stopReason()); got.Detail.ErrorCode != provision.CodeAgentLost {
 			t.Errorf("%s: the run ends as %s/%s, want FAILED/agent_lost", what, got.Status, got.Detail.ErrorCode)
 		}
+	}
+}
+
+// A state is replaced only by the order of somebody whom the configuration names:
+// for that content, over that version, once.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	key, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada, err := trust.NewPerson()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := newKeeper(t, key)
+	a, db := assignment(t, uuid.New(), "acme/prod"), newRows()
+	if err := k.run(db, a, 2); err != nil {
+		t.Fatal(err)
+	}
+	early := db.copy()
+	if err := k.run(db, a, 2); err != nil {
+		t.Fatal(err)
+	}
+	sign := func(o trust.Order) string {
+		o.Workspace, o.Name, o.Until = a.WorkspaceID, a.Workspace, time.Now().Add(time.Hour)
+		text, err := ada.Order(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	ask := func(names bool, command map[string]any) (trusted, error) {
+		asked := a
+		asked.Operation = provision.OperationState
+		asked.Snapshot, err = json.Marshal(map[string]any{
+			"template_source": map[string]any{"repo": "https://git.example/t", "version": "v1"}, "workspace": a.Workspace, "state": command,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := &inputs{requesters: func() (*trust.Keyring, error) {
+			if !names {
+				return &trust.Keyring{}, nil
+			}
+			return trust.ParseKeys([]string{"acme/*: " + ada.SignerKey()}, nil)
+		}}
+		return i.trusted(asked)
+	}
+	upload := uuid.NewString()
+	push := sign(trust.Order{Command: "push", Over: 4, Digest: statechain.Digest([]byte("a state"))})
+	back := sign(trust.Order{Command: "rollback", Version: 1, Over: 4})
+	for name, command := range map[string]map[string]any{
+		"a push without an order":     {"command": "push", "upload": upload},
+		"a rollback without an order": {"command": "rollback", "version": 1},
+		"an order for a rollback":     {"command": "push", "upload": upload, "order": back},
+		"an order for a push":         {"command": "rollback", "version": 1, "order": push},
+		"another version":             {"command": "rollback", "version": 2, "order": back},
+	} {
+		_, err := ask(true, command)
+		wantRefusal(t, name, err, provision.CodeOperationRefused, "signed order")
+	}
+	_, err = ask(false, map[string]any{"command": "push", "upload": upload, "order": push})
+	wantRefusal(t, "somebody who is not named", err, provision.CodeOperationRefused, "does not name the key")
+
+	ordered, err := ask(true, map[string]any{"command": "push", "upload": upload, "order": push})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, "another content", ordered.brought([]byte("another state")), provision.CodeOperationRefused, "is not the state that was signed")
+	if err := ordered.brought([]byte("a state")); err != nil {
+		t.Error(err)
+	}
+	if version, err := k.begin(db, a, ordered); err != nil || version != 4 {
+		t.Errorf("begin() = version %d, %v, want 4", version, err)
+	}
+	if err := k.write(db, a, 4, 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = k.begin(db, a, ordered)
+	wantRefusal(t, "the order a second time", err, provision.CodeOperationRefused, "version 4", "version 5")
+
+	// After a restore, an order says which state counts, and others follow.
+	ordered, err = ask(true, map[string]any{"command": "rollback", "version": 2, "order": sign(trust.Order{Command: "rollback", Version: 2, Over: 2})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, "a restored database", k.run(early, a, 0), provision.CodeStateInvalid, "step back")
+	if _, err := k.begin(early, a, ordered); err != nil {
+		t.Fatalf("begin() with an order over the restored version = %v", err)
+	}
+	if err := k.write(early, a, 5, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.run(early, a, 1); err != nil {
+		t.Errorf("the next run = %v", err)
 	}
 }

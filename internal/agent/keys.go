@@ -2,10 +2,16 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/durable"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
 )
@@ -34,7 +40,7 @@ type keys struct {
 	told     bool // that the file cannot be used
 	ask      bool // the database knows another public half than own's
 	askAgain time.Time
-	refused  bool // that it refuses to register this agent anew is told
+	refused  bool // that it refuses to register this agent again is told
 }
 
 // held are the identities, the current one first.
@@ -63,7 +69,7 @@ func (k *keys) registered(cluster string, now time.Time) {
 	}
 }
 
-// renew takes the identities anew whose file has changed, and registers where
+// renew reads the identities again whose file has changed, and registers where
 // the database is to hear of that or may know of another key for the cluster.
 func (k *keys) renew(ctx context.Context, now time.Time, register func(context.Context) (queue.Registration, error)) {
 	if k.identity.Read == nil {
@@ -78,7 +84,7 @@ func (k *keys) renew(ctx context.Context, now time.Time, register func(context.C
 		// Of a database that is away heartbeats tell; this they may not meet.
 		if queue.Final(err) && !k.refused {
 			k.refused = true
-			k.log.Warn("the database refuses to register this agent anew, so it does not learn the cluster's key; trying again with each heartbeat", "error", err)
+			k.log.Warn("the database refuses to register this agent again, so it does not learn the cluster's key; trying again with each heartbeat", "error", err)
 		}
 		return
 	}
@@ -115,4 +121,71 @@ func (k *keys) reread() {
 	k.mu.Unlock()
 	k.public.Set(own.Public())
 	k.log.Info("the identities have changed in their file; the new ones are used from now on", "key", seal.Fingerprint(own.Public()), "identities", len(own))
+}
+
+// makers are the identities to which, and by which, what others are to read is
+// made: while identities are rotated, the one that all agents have.
+func (k *keys) makers() seal.Identities {
+	identities, cluster := k.held(), k.clusterKey()
+	for n := range identities {
+		if one := identities[n : n+1]; one.Public() == cluster {
+			return slices.Clip(one)
+		}
+	}
+	return identities
+}
+
+// stateKey is to what this agent's runs seal: the cluster's key, if it can open
+// that itself.
+func (k *keys) stateKey() (string, error) {
+	switch key, own := k.clusterKey(), k.held(); {
+	case key == "":
+		return own.Public(), nil
+	case own.Holds(key):
+		return key, nil
+	default:
+		return "", provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
+			"The workspace's state is to be sealed to the cluster's key (%s), and this agent has another one (%s): no two agents could read each other's states. Give all agents of the cluster the same identity_file, and have an admin call set_cluster_key with its public half.",
+			seal.Fingerprint(key), seal.Fingerprint(own.Public())), nil)
+	}
+}
+
+// loadIdentities takes those that were configured, or, where none are, the one
+// in the data directory, which is made at the first start. They never leave this
+// process.
+func loadIdentities(d *dataDir, configured Identity) (seal.Identities, error) {
+	if configured.File != "" {
+		return seal.ParseIdentities(configured.File, configured.Text)
+	}
+	path := d.path("identity")
+	text, err := readFile(path)
+	switch {
+	case err == nil:
+		return seal.ParseIdentities(path, string(text))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read the agent's identity: %w", err)
+	}
+	made, err := seal.Generate()
+	if err != nil {
+		return nil, err
+	}
+	content := fmt.Sprintf("# public key: %s\n%s\n", made.Public(), made[0])
+	if err := durable.WriteFile(path, []byte(content)); err != nil {
+		return nil, fmt.Errorf("write the agent's identity: %w", err)
+	}
+	return made, nil
+}
+
+// compareKeys tells people when the cluster's key is not the agent's current one.
+func compareKeys(own seal.Identities, cluster string, log *slog.Logger) {
+	switch {
+	case cluster == "" || cluster == own.Public():
+	case own.Holds(cluster):
+		log.Info("the cluster's key is one of this agent's older ones; when all agents have the new one, set it with set_cluster_key",
+			"cluster_key", cluster, "agent_key", own.Public())
+	default:
+		log.Warn("the cluster's key is not this agent's: what is sealed for the cluster cannot be opened here. "+
+			"Give all agents of the cluster one identity (identity_file), and if its public half is another one, have an admin call set_cluster_key with it",
+			"cluster_key", cluster, "agent_key", own.Public())
+	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // rotating is an agent's keys on a real queue, and what is in their file.
@@ -66,7 +66,7 @@ func TestIdentitiesAreRotatedMeanwhile(t *testing.T) {
 	t.Parallel()
 	old, fresh := seal.Identities{newIdentity(t)}, seal.Identities{newIdentity(t)}
 	r := newRotating(t, old)
-	b := &boot{keys: r.keys, cluster: "prod"}
+	b := &sealedVars{keys: r.keys, cluster: "prod"}
 	for range 10 {
 		r.beat(t, 10*time.Second)
 	}
@@ -75,17 +75,17 @@ func TestIdentitiesAreRotatedMeanwhile(t *testing.T) {
 	}
 	r.file = fresh[0].String() + "\n" + old[0].String() + "\n"
 	r.beat(t, 10*time.Second)
-	if key, err := b.stateKey(); r.held().Public() != fresh.Public() || !r.held().Holds(old.Public()) || key != old.Public() || err != nil || b.makers().Public() != old.Public() {
+	if key, err := b.keys.stateKey(); r.held().Public() != fresh.Public() || !r.held().Holds(old.Public()) || key != old.Public() || err != nil || b.keys.makers().Public() != old.Public() {
 		t.Errorf("it has %s and seals to %s (%v), want both identities and the cluster's key, the old one", seal.Fingerprint(r.held().Public()), key, err)
 	}
-	got, err := b.openSealed(assignmentOf(t, map[string]string{"before": sealed(t, old, "before", "acme/prod", "hidden-before"), "after": sealed(t, fresh, "after", "acme/prod", "hidden-after")}))
+	got, err := b.open(assignmentOf(t, map[string]string{"before": sealed(t, old, "before", "acme/prod", "hidden-before"), "after": sealed(t, fresh, "after", "acme/prod", "hidden-after")}))
 	if err != nil || len(got) != 2 {
 		t.Errorf("openSealed() = %s, %v, want what is sealed to either", got, err)
 	}
 
 	r.world.Exec(t, "SELECT public.set_cluster_key($1, $2)", r.world.Cluster, fresh.Public())
 	r.beat(t, clusterKeyEvery)
-	if key, err := b.stateKey(); key != fresh.Public() || err != nil || b.makers().Public() != fresh.Public() {
+	if key, err := b.keys.stateKey(); key != fresh.Public() || err != nil || b.keys.makers().Public() != fresh.Public() {
 		t.Errorf("it seals to %s (%v), want the cluster's new key", key, err)
 	}
 	if r.asked != 2 || !strings.Contains(r.log.String(), "the cluster's key is this agent's now") {

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // roleEnv makes the test binary the program under test: the agent has a process

@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"errors"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/queue"
 )
 
 // Observer hears what happens, for who counts it. Its methods soon return and
@@ -43,39 +41,3 @@ func (unobserved) SetAside(string)                                              
 func (unobserved) LeasesRenewed(_, _, _ int)                                      {}
 func (unobserved) Swept(int)                                                      {}
 func (unobserved) Beat(time.Time)                                                 {}
-
-// inTheWay says in a clause why the database did not answer as hoped. Everybody
-// who reaches the health port reads it, so it has nothing of the error's text.
-func inTheWay(err error) string {
-	code := ""
-	if e, ok := errors.AsType[*queue.Error](err); ok {
-		code = e.Code
-	}
-	switch queue.KindOf(err) {
-	case queue.Unavailable:
-		if plainCode(code) {
-			return "the database answers, but cannot serve agents at the moment (" + code + "); the agent's log says more"
-		}
-		return "the database cannot be reached"
-	case queue.Unauthorized:
-		return "the database does not accept the cluster's token, or the queue's user"
-	case queue.Superseded:
-		return "another start of this agent has taken its place"
-	default:
-		return "the database refuses this agent; its log says why"
-	}
-}
-
-// plainCode reports whether a code has the form of a SQLSTATE or of PostgREST's
-// own: anything else could be text that somebody made.
-func plainCode(code string) bool {
-	if len(code) < 5 || len(code) > 8 {
-		return false
-	}
-	for _, c := range code {
-		if (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
-}

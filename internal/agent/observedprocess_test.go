@@ -27,7 +27,7 @@ func observe(s setup, o Options) (_ *Agent, stop func(), err error) {
 	m := metrics.New("test")
 	o.Observer, o.Loops, o.Standing = m, health.NewLoops(s.Margin), health.NewStanding()
 	a := New(o)
-	m.Watch(func() metrics.Now { return metrics.Now(a.Now()) })
+	m.Watch(func() metrics.Status { return metrics.Status(a.Status()) })
 	server, err := health.Listen("127.0.0.1:0", health.Handler(o.Loops, o.Standing, m.Handler(slog.New(slog.DiscardHandler))))
 	if err != nil {
 		return nil, nil, err

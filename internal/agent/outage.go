@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -38,7 +39,7 @@ func (o *outage) met(err error) {
 	case queue.Unavailable:
 		o.log.Warn("cannot "+o.what+"; trying again until it works", "error", err)
 	case queue.Unauthorized:
-		o.log.Error("cannot "+o.what+": nothing is claimed until that is mended; what runs goes on", "error", err)
+		o.log.Error("cannot "+o.what+": nothing is claimed until that is fixed; what runs goes on", "error", err)
 	default:
 		o.log.Error("cannot "+o.what, "error", err)
 	}
@@ -50,4 +51,40 @@ func (o *outage) over() {
 		o.log.Info("can "+o.what+" again", "after", time.Since(o.since).Round(time.Millisecond))
 	}
 	o.since, o.told, o.kind = time.Time{}, false, 0
+}
+
+// inTheWay says in a clause why the database did not answer as hoped. Everybody
+// who reaches the health port reads it, so it has nothing of the error's text.
+func inTheWay(err error) string {
+	code := ""
+	if e, ok := errors.AsType[*queue.Error](err); ok {
+		code = e.Code
+	}
+	switch queue.KindOf(err) {
+	case queue.Unavailable:
+		if plainCode(code) {
+			return "the database answers, but cannot serve agents at the moment (" + code + "); the agent's log says more"
+		}
+		return "the database cannot be reached"
+	case queue.Unauthorized:
+		return "the database does not accept the cluster's token, or the queue's user"
+	case queue.Superseded:
+		return "another start of this agent has taken its place"
+	default:
+		return "the database refuses this agent; its log says why"
+	}
+}
+
+// plainCode reports whether a code has the form of a SQLSTATE or of PostgREST's
+// own: anything else could be text that somebody made.
+func plainCode(code string) bool {
+	if len(code) < 5 || len(code) > 8 {
+		return false
+	}
+	for _, c := range code {
+		if (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,7 +12,6 @@ import (
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/seal"
 )
 
 // storeLimit bounds one try to store a plan, of 8 MiB at most, over a slow link.
@@ -23,8 +21,8 @@ const storeLimit = 20 * time.Minute
 // awaits approval: by who delivers the report, while its child lives or after
 // any number of crashes.
 type plans struct {
-	boot   *boot
-	spool  *spool
+	to     *deliveries
+	spool  *claimFiles
 	log    *slog.Logger
 	stored string // the digest of what is
 }
@@ -39,7 +37,7 @@ func (p *plans) keep(claim uuid.UUID, digest string) error {
 	if err != nil {
 		return err
 	}
-	sealed, proof, err := planbundle.Seal(p.boot.makers(), content)
+	sealed, proof, err := planbundle.Seal(p.to.keys.makers(), content)
 	if err != nil {
 		return err
 	}
@@ -47,7 +45,7 @@ func (p *plans) keep(claim uuid.UUID, digest string) error {
 		return err
 	}
 	p.stored = digest
-	p.log.Info("stored the plan that awaits approval", "digest", digest, "bytes", len(sealed))
+	p.log.Info("stored the plan that needs approval", "digest", digest, "bytes", len(sealed))
 	return nil
 }
 
@@ -70,59 +68,43 @@ func (p *plans) read(digest string) ([]byte, error) {
 
 // lost is what a run ends as whose plan is not there any more.
 func (p *plans) lost(err error) provision.Report {
-	p.log.Error("the plan that awaits approval cannot be stored", "error", err)
+	p.log.Error("the plan that needs approval cannot be stored", "error", err)
 	return provision.Report{Status: provision.Failed, Detail: provision.Detail{
 		ErrorCode:    provision.CodePlanInvalid,
 		ErrorMessage: "The plan was made, but the agent could not store it to be approved. Nothing was changed; deploy again. The agent's log has the details.",
 	}}
 }
 
-// makers are the identities to which, and by which, what others are to read is
-// made: while identities are rotated, the one that all agents have.
-func (b *boot) makers() seal.Identities {
-	identities, cluster := b.keys.held(), b.keys.clusterKey()
-	for n := range identities {
-		if one := identities[n : n+1]; one.Public() == cluster {
-			return slices.Clip(one)
-		}
+// leave stores what a run leaves for who asked for it, sealed by the run. An
+// error that is none of the queue's says that it is not there.
+func (p *plans) leave(claim uuid.UUID, digest string) error {
+	path := p.spool.path(planSuffix)
+	sealed, err := readUpTo(path, maxSealed)
+	if err != nil {
+		return err
 	}
-	return identities
+	if planbundle.Digest(sealed) != digest {
+		return fmt.Errorf("%s is not what the run reported", path)
+	}
+	return p.put(claim, queue.Blob{Kind: queue.BlobResult, Digest: digest}, sealed)
 }
 
-// approvedPlan fetches the plan that was approved and makes sure that it is
-// genuine and the one for this provision; nil where none was approved.
-func (r *run) approvedPlan(ctx context.Context) ([]byte, error) {
-	a := r.assignment
-	if a.ApprovedPlan == "" {
-		return nil, nil
+// put stores something. Its errors are the queue's.
+func (p *plans) put(claim uuid.UUID, blob queue.Blob, data []byte) error {
+	ctx, cancel := context.WithTimeout(p.to.ctx, storeLimit)
+	defer cancel()
+	err := p.to.queue.PutBlob(ctx, claim, blob, data)
+	if _, answered := errors.AsType[*queue.Error](err); err != nil && !answered { // the network's
+		return &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("store the %s: %v", blob.Kind, err), Err: err}
 	}
-	var blob queue.Blob
-	var sealed []byte
-	err := persist(ctx, func(ctx context.Context) (err error) {
-		blob, sealed, err = r.boot.queue.GetBlob(ctx, a.ClaimID, queue.BlobPlan, 0)
-		if errors.Is(err, queue.ErrNoBlob) {
-			return errPlanGone
-		}
-		return patiently(err)
-	})
-	switch {
-	case errors.Is(err, errPlanGone):
-		return nil, planbundle.Invalid("it is not in the database any more", err)
-	case err != nil && ctx.Err() != nil:
-		return nil, errStopped
-	case err != nil:
-		return nil, fmt.Errorf("fetch the approved plan: %w", err)
-	}
-	content, err := planbundle.Open(r.boot.keys.held(), sealed, blob.Meta, a.ApprovedPlan)
-	if err != nil {
-		return nil, err
-	}
-	b, err := planbundle.Decode(content)
-	if err != nil {
-		return nil, planbundle.Invalid(err.Error(), err)
-	}
-	return content, b.Serves(a)
+	return err
 }
 
-// errPlanGone ends the attempts to fetch a plan.
-var errPlanGone error = &queue.Error{Kind: queue.Refused, Message: "no plan is stored"}
+// notLeft is what a run ends as whose result is not there any more.
+func (p *plans) notLeft(err error) provision.Report {
+	p.log.Error("what a run has left for who asked for it cannot be stored", "error", err)
+	return provision.Report{Status: provision.Failed, Detail: provision.Detail{
+		ErrorCode:    provision.CodeStateFailed,
+		ErrorMessage: "The state was read, but the agent could not store it for who asked for it. Nothing was changed; ask again. The agent's log has the details.",
+	}}
+}

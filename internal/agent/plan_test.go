@@ -164,8 +164,8 @@ func TestMakersFollowTheClustersKey(t *testing.T) {
 	}{
 		"the current one": {newer.Public(), newer}, "an older one": {older.Public(), older}, "none": {"", newer}, "a stranger's": {generated(t).Public(), newer},
 	} {
-		b := &boot{keys: &keys{own: both, cluster: tc.cluster}}
-		if got := b.makers().Public(); got != tc.want.Public() {
+		k := &keys{own: both, cluster: tc.cluster}
+		if got := k.makers().Public(); got != tc.want.Public() {
 			t.Errorf("%s: makers() = %s, want %s", name, got, tc.want.Public())
 		}
 	}
@@ -185,7 +185,7 @@ func TestPlanOfAnotherProvision(t *testing.T) {
 	t.Parallel()
 	d := openTestDir(t, t.TempDir())
 	a := provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), WorkspaceID: uuid.New(), Workspace: "dev/x"}
-	s, files, err := d.newSpool(a, 0)
+	s, files, err := newClaimFiles(d, a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

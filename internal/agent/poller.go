@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -9,6 +10,7 @@ import (
 	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/retry"
 )
 
 const (
@@ -25,7 +27,18 @@ const (
 // poller claims a provision for each slot that is free, and has no part in
 // what becomes of it.
 type poller struct {
-	boot  *boot
+	queue     queue.Queue
+	inflight  *inflight
+	heartbeat *heartbeat // tells of an outage, and of its end, and what the database advises
+	observer  Observer
+	loops     *health.Loops
+	log       *slog.Logger
+	// slots gives a token for each slot that is free, and start takes it with what was
+	// claimed.
+	slots chan struct{}
+	start func(provision.Assignment)
+	// fixed says that the operator has chosen how often the queue is polled.
+	fixed bool
 	every time.Duration
 	// claim is the id to ask with. Work uses it up. Without an answer it stays,
 	// for the database may have given us work under it; and so it does when
@@ -38,12 +51,14 @@ type poller struct {
 	loop    *health.Loop
 }
 
-func newPoller(b *boot) *poller {
-	p := &poller{boot: b, every: pollUnadvised, claim: newClaimID(), trouble: outage{
-		log: b.log, what: "ask the queue for work", patience: 30 * time.Second,
-	}}
+func (b *boot) newPoller() *poller {
+	p := &poller{
+		queue: b.queue, inflight: &b.inflight, heartbeat: b.heartbeat, observer: b.options.Observer, loops: b.options.Loops, log: b.log,
+		slots: b.slots, start: b.start, every: pollUnadvised, claim: newClaimID(),
+		trouble: outage{log: b.log, what: "ask the queue for work", patience: 30 * time.Second},
+	}
 	if b.options.Poll > 0 {
-		p.every = b.options.Poll
+		p.fixed, p.every = true, b.options.Poll
 	}
 	return p
 }
@@ -54,27 +69,27 @@ func newClaimID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // run claims until ctx ends.
 func (p *poller) run(ctx context.Context) {
-	p.loop = p.boot.options.Loops.Begin("poller")
+	p.loop = p.loops.Begin("poller")
 	defer p.loop.End()
 	for {
 		p.loop.Rests() // all slots may be busy for long
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.boot.slots:
+		case <-p.slots:
 		}
 		assignment := p.next(ctx)
 		if assignment == nil {
-			p.boot.slots <- struct{}{}
+			p.slots <- struct{}{}
 			return
 		}
-		p.boot.start(*assignment)
+		p.start(*assignment)
 	}
 }
 
 // next waits for an assignment; nil when ctx ends first.
 func (p *poller) next(ctx context.Context) *provision.Assignment {
-	retry := newRetry()
+	waits := newRetry()
 	for ctx.Err() == nil {
 		// Not cut short: a claim whose answer is not waited for is work that
 		// nobody does until its lease has run out.
@@ -85,12 +100,12 @@ func (p *poller) next(ctx context.Context) *provision.Assignment {
 			return assignment
 		case err == nil:
 			p.trouble.over()
-			retry.Reset()
+			waits.Reset()
 			p.idle(ctx)
 		default:
 			p.trouble.met(err)
-			p.boot.heart.nudge() // it tells of an outage, and of its end
-			if !p.pause(ctx, err, retry.NextBackOff()) && p.pending {
+			p.heartbeat.nudge()
+			if !p.pause(ctx, err, waits.NextBackOff()) && p.pending {
 				return p.resolve(ctx)
 			}
 		}
@@ -110,7 +125,7 @@ func (p *poller) pause(ctx context.Context, after error, d time.Duration) bool {
 		return false
 	case <-timer.C:
 		return true
-	case <-p.boot.queue.Work():
+	case <-p.queue.Work():
 		return wait(ctx, queue.Wait(after, min(d, retrySoon))) // any role of the database can send what wakes us
 	}
 }
@@ -120,7 +135,7 @@ func (p *poller) pause(ctx context.Context, after error, d time.Duration) bool {
 func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	asked := p.claim
 	p.loop.Turns(0)
-	assignment, err := p.boot.queue.Claim(ctx, asked)
+	assignment, err := p.queue.Claim(ctx, asked)
 	switch {
 	case assignment != nil || queue.KindOf(err) == queue.ClaimLost:
 		p.answered()
@@ -130,19 +145,19 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	case queue.KindOf(err) == queue.Unavailable:
 		// It may be ours, so its lease is renewed until we know.
 		p.pending = true
-		p.boot.hand.hold(asked, nil)
+		p.inflight.hold(asked, nil)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if assignment != nil && assignment.ClaimID != asked {
 		// It may be the claim of a run that lives.
-		p.boot.log.Error("the database answered with a claim that was not asked for; it is not carried out",
+		p.log.Error("the database answered with a claim that was not asked for; it is not carried out",
 			"asked", asked, "provision", assignment.Number, "workspace", assignment.Workspace, "claim", assignment.ClaimID)
 		return nil, nil
 	}
 	if assignment != nil {
-		p.boot.options.Observer.Claimed(assignment.Operation, assignment.Waited())
+		p.observer.Claimed(assignment.Operation, assignment.Waited())
 	}
 	return assignment, nil
 }
@@ -150,7 +165,7 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 // answered notes that it is known what became of the id.
 func (p *poller) answered() {
 	p.pending = false
-	p.boot.hand.release(p.claim)
+	p.inflight.release(p.claim)
 }
 
 // idle waits until there may be something to claim.
@@ -158,21 +173,21 @@ func (p *poller) idle(ctx context.Context) {
 	if !wait(ctx, askSpacing) {
 		return
 	}
-	timer := time.NewTimer(jitter(p.every))
+	timer := time.NewTimer(retry.Jitter(p.every))
 	defer timer.Stop()
 	for {
-		p.loop.Turns(mostJitter(p.every))
+		p.loop.Turns(retry.MostJitter(p.every))
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.boot.queue.Work():
+		case <-p.queue.Work():
 			return
 		case <-timer.C:
 			return
-		case advised := <-p.boot.heart.advice:
-			if p.boot.options.Poll == 0 && advised != p.every {
+		case advised := <-p.heartbeat.advice:
+			if !p.fixed && advised != p.every {
 				p.every = advised
-				timer.Reset(jitter(p.every))
+				timer.Reset(retry.Jitter(p.every))
 			}
 		}
 	}
@@ -184,18 +199,18 @@ func (p *poller) idle(ctx context.Context) {
 func (p *poller) resolve(ctx context.Context) *provision.Assignment {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAsk)
 	defer cancel()
-	retry := newRetry()
+	waits := newRetry()
 	for {
 		claim := p.claim
 		assignment, err := p.ask(ctx)
 		if err == nil {
 			return assignment
 		}
-		again := queue.Wait(err, retry.NextBackOff())
+		again := queue.Wait(err, waits.NextBackOff())
 		p.loop.Turns(again)
 		if queue.KindOf(err) != queue.Unavailable || !wait(ctx, again) {
-			p.boot.hand.release(claim)
-			p.boot.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", claim, "error", err)
+			p.inflight.release(claim)
+			p.log.Warn("the answer to the last claim was lost; if it took a provision, the next start ends it", "claim", claim, "error", err)
 			return nil
 		}
 	}

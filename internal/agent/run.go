@@ -2,14 +2,17 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/spool"
 )
 
 // run supervises one provision from its claim until nothing of it is left.
@@ -18,12 +21,7 @@ type run struct {
 	assignment provision.Assignment
 	log        *slog.Logger
 	watch      *watch
-	// applying is set when the database has agreed to the apply, or is being
-	// asked: from then on the run is finished, whatever becomes of the claim.
-	applying atomic.Bool
-	// ending is set when the database has heard of the end, or is being told:
-	// from then on it may call the claim lost, and that is as it should be.
-	ending atomic.Bool
+	progress
 
 	mu     sync.Mutex
 	reason job.StopReason // the first that was given
@@ -46,16 +44,16 @@ func newRun(b *boot, a provision.Assignment) *run {
 // back.
 func (b *boot) start(a provision.Assignment) {
 	r := newRun(b, a)
-	r.watch = b.watchRun(a.Operation)
-	b.hand.hold(a.ClaimID, r)
-	b.heart.began()
-	b.children.Add(1)
-	b.now.busy.Add(1)
-	b.runs.Go(func() {
+	r.watch = b.newWatch().run(a.Operation)
+	b.inflight.hold(a.ClaimID, r)
+	b.heartbeat.began()
+	b.childrenEnded.Add(1)
+	b.status.busy.Add(1)
+	b.runsOver.Go(func() {
 		r.carryOut()
 		r.watch.end()
-		b.hand.release(a.ClaimID)
-		b.now.busy.Add(-1)
+		b.inflight.release(a.ClaimID)
+		b.status.busy.Add(-1)
 		b.slots <- struct{}{}
 	})
 }
@@ -88,7 +86,7 @@ func (r *run) lost() {
 	}
 }
 
-// carryOut does what package comment draws. The claim is in hand when it
+// carryOut does what the package comment draws. The claim is in flight when it
 // begins; when it returns the workspace is free, and the spool is removed or
 // left to the next start.
 func (r *run) carryOut() {
@@ -96,7 +94,7 @@ func (r *run) carryOut() {
 	// work directory is free when the child before has ended.
 	release, stopped := r.awaitWorkspace()
 	if release == nil {
-		r.boot.children.Done()
+		r.boot.childrenEnded.Done()
 		r.end(neverStarted(stopped))
 		return
 	}
@@ -104,10 +102,10 @@ func (r *run) carryOut() {
 	// What has to do with the database may take for ever, so nobody who waits
 	// for the child waits for that too.
 	over := sync.OnceFunc(func() {
-		unsaved = r.boot.clear(r.assignment.WorkspaceID, r.log)
+		unsaved = r.boot.dirs.close(r.assignment.WorkspaceID, r.log)
 		release()
 		r.boot.tidier.runEnded()
-		r.boot.children.Done()
+		r.boot.childrenEnded.Done()
 	})
 	defer over()
 	defer r.ask()
@@ -123,11 +121,11 @@ func (r *run) carryOut() {
 	}
 	r.log.Info("started", "pid", c.cmd.Process.Pid)
 
-	d := r.deliver(s, c.wake, c.control.send)
+	d := r.boot.deliveries.begin(s, &r.progress, r.log, r.watch, c.wake, c.control.send)
 	outcome := r.supervise(c, d.result)
-	if err := r.boot.nursery.sweep(); err != nil {
+	if err := r.boot.children.sweep(); err != nil {
 		r.log.Error("what the run left running could not be ended", "error", err)
-		r.boot.dir.uids.abandon(r.assignment.WorkspaceID)
+		r.boot.dirs.uids.abandon(r.assignment.WorkspaceID)
 	}
 	said := c.clear()
 	over()
@@ -160,11 +158,11 @@ func (r *run) awaitWorkspace() (release func(), stopped job.StopReason) {
 
 // launch makes what the child needs and starts it. The spool is there from
 // when it was made, error or not.
-func (r *run) launch() (*spool, *child, error) {
-	if err := r.boot.recognise(r.assignment); err != nil {
+func (r *run) launch() (*claimFiles, *child, error) {
+	if err := r.boot.notes.check(r.assignment); err != nil {
 		return nil, nil, err
 	}
-	sealed, err := r.boot.openSealed(r.assignment)
+	sealed, err := r.boot.sealed.open(r.assignment)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -179,19 +177,15 @@ func (r *run) launch() (*spool, *child, error) {
 		return nil, nil, err
 	}
 	defer closeAll(f.stateIn)
-	if err := r.boot.acquaint(r.assignment); err != nil {
+	if err := r.boot.notes.noteName(r.assignment); err != nil {
 		return nil, nil, err
 	}
 	r.boot.tidier.makeRoom(r.asked)
-	dirs, err := r.boot.dir.workspace(r.assignment.WorkspaceID)
+	dirs, uid, err := r.boot.dirs.open(r.assignment.WorkspaceID, r.log)
 	if err != nil {
 		return nil, nil, err
 	}
-	uid, err := r.boot.dir.open(r.assignment.WorkspaceID, r.log)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, files, err := r.boot.dir.newSpool(r.assignment, uid)
+	s, files, err := newClaimFiles(r.boot.dir, r.assignment, uid)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -204,7 +198,8 @@ func (r *run) launch() (*spool, *child, error) {
 	if read := r.boot.options.GitHosts; read != nil {
 		settings.Git.Hosts = read(context.Background())
 	}
-	c, err := r.boot.startChild(job.Job{
+	children := launcher{r.boot.options.Command, r.boot.options.Env, r.boot.dirs.uids, r.boot.children}
+	c, err := children.start(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
 		SealedVars: sealed, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
 		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
@@ -234,4 +229,160 @@ func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
 			c.kill()
 		}
 	}
+}
+
+// explain says, in place of a child that died without a result, what became of
+// its run, and delivers that.
+func (r *run) explain(s *claimFiles, c *child, unsaved bool) *outcome {
+	how, oom := c.how(), c.outOfMemory()
+	r.log.Error("the run's process ended without a result", "how", how, "memory", oom)
+	if err := r.writeEnd(s, how, oom, unsaved); err != nil {
+		return &outcome{err: fmt.Errorf("write the run's end: %w", err)}
+	}
+	return r.boot.deliveries.resume(s, &r.progress, r.log, r.watch)
+}
+
+func (r *run) writeEnd(s *claimFiles, how, oom string, unsaved bool) (err error) {
+	lines, err := s.open(os.O_RDWR | os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	tail, err := s.openTail(os.O_RDWR | os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	defer closeAll(tail[:]...)
+	w, err := spool.Resume(lines, tail)
+	if err != nil {
+		return err
+	}
+	report, line := verdict(how, oom, r.stopReason(), r.applying.Load())
+	if unsaved {
+		report.Detail.StateUnsaved = &unsaved
+		line += " A state that the engine could not store is kept on this agent; its next run in the workspace stores it first."
+	}
+	w.System("%s", line)
+	return errors.Join(w.Update(report), w.Close())
+}
+
+// fetch gets what a run needs. A database that is away is waited for until the
+// run is asked to stop, or its time is over: nothing has been begun, and whoever
+// deployed wants it done more than they want to hear of an outage.
+func (r *run) fetch() (f fetched, err error) {
+	ctx, cancel := context.WithCancel(r.boot.deliveries.ctx)
+	defer cancel()
+	defer context.AfterFunc(r.asked, cancel)()
+	if limit := r.timeLimit(); limit > 0 {
+		defer time.AfterFunc(limit, func() { r.stop(job.StopTimedOut) }).Stop()
+	}
+	defer func() {
+		// Nothing is wrong with what it did not get.
+		if queue.KindOf(err) == queue.ClaimLost {
+			r.stop(job.StopLost)
+			err = errStopped
+		}
+	}()
+	return r.boot.inputs.fetch(ctx, r.assignment)
+}
+
+// timeLimit is how long the run may take, 0 for any time. Its child measures its
+// own time; see limitOf in package executor.
+func (r *run) timeLimit() time.Duration {
+	limit := r.boot.options.Settings.TimeLimit(r.assignment.Operation)
+	snapshot, err := provision.ParseSnapshot(r.assignment.Snapshot)
+	if err != nil || snapshot.TimeoutSeconds == 0 {
+		return limit
+	}
+	if wanted := time.Duration(snapshot.TimeoutSeconds) * time.Second; limit == 0 || wanted < limit {
+		return wanted
+	}
+	return limit
+}
+
+// settle deals with the spool of a run whose delivery has ended.
+func (r *run) settle(s *claimFiles, o *outcome) {
+	switch {
+	case o.err == nil && o.Result != nil:
+		r.log.Info("ended", "status", o.Result.Status, "error_code", o.Result.Detail.ErrorCode, "lines", o.Lines, "bytes", o.Bytes)
+		r.remove(s)
+	case r.boot.deliveries.ctx.Err() != nil:
+		r.log.Warn("its last lines and its result could not be delivered; the next start of this agent does it", "spool", s.path(linesSuffix))
+	case queue.KindOf(o.err) == queue.ClaimLost:
+		r.watch.ended(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeAgentLost}})
+		dismiss(s, r.log, o)
+	default:
+		// The database or the disk will say the same again. The provision must
+		// not stay PROCESSING for that.
+		r.end(failed("The run has ended, but its result could not be stored. The agent's log has the details."))
+		reject(s, r.log, o.err)
+	}
+}
+
+// cannotStart ends a provision for which there is no child.
+func (r *run) cannotStart(err error) {
+	if errors.Is(err, errStopped) {
+		r.end(neverFetched(r.stopReason()))
+		return
+	}
+	if refused, ok := errors.AsType[*provision.Failure](err); ok {
+		r.log.Warn("not started", "error_code", refused.Code)
+		r.end(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: refused.Code, ErrorMessage: refused.Message}})
+		return
+	}
+	r.log.Error("cannot start", "error", err)
+	if diskFull(err) {
+		r.end(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeSpoolFailed, ErrorMessage: fmt.Sprintf(
+			"The agent could not start the run: its disk is full. It tried to %v. Nothing was changed. Make room on the disk of %s on the agent's machine, or give it a larger volume, then retry.",
+			err, r.boot.dir.root)}})
+		return
+	}
+	r.end(failed("The agent could not start the run; nothing was changed. The agent's log has the details."))
+}
+
+// end reports how a run ended without a spool, however often it takes.
+func (r *run) end(report provision.Report) {
+	r.ending.Store(true)
+	err := persist(r.boot.deliveries.ctx, func(ctx context.Context) error {
+		return patiently(r.boot.queue.Report(ctx, r.assignment.ClaimID, report))
+	})
+	if err != nil {
+		r.log.Error("the run's end could not be reported", "error", err)
+		return
+	}
+	r.watch.ended(report)
+}
+
+func (r *run) remove(s *claimFiles) {
+	if err := s.remove(); err != nil {
+		r.log.Error("the spool could not be removed", "error", err)
+	}
+}
+
+// errStopped is met where a run was asked to stop before it had a child.
+var errStopped = errors.New("asked to stop")
+
+// dismiss deals with a spool whose claim is lost. A result that comes too late
+// to count is told of and no more, for all its lines are stored.
+func dismiss(s *claimFiles, log *slog.Logger, o *outcome) {
+	if o.Unwanted == nil {
+		reject(s, log, o.err)
+		return
+	}
+	log.Warn("its result came too late to count", "status", o.Unwanted.Status, "error_code", o.Unwanted.Detail.ErrorCode, "refused", o.err)
+	removeOrReject(s, log)
+}
+
+// reject keeps for people a spool that cannot be delivered.
+func reject(s *claimFiles, log *slog.Logger, why error) {
+	path, err := s.reject()
+	if err != nil {
+		log.Error("the spool could not be moved", "error", err, "refused", why)
+		return
+	}
+	if _, answered := errors.AsType[*queue.Error](why); !answered {
+		log.Error("what is left of the run cannot be used; it is kept", "file", path, "error", why)
+		return
+	}
+	log.Warn("the database does not take the rest of the run; it is kept", "file", path, "refused", why)
 }

@@ -5,17 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
-// openSealed opens the sealed variables of a provision, all or none. A snapshot
+// sealedVars opens what people have sealed to this agent, for the cluster that it first
+// registered in and for no other.
+type sealedVars struct {
+	dir     *dataDir
+	keys    *keys
+	log     *slog.Logger
+	cluster string // see rememberCluster
+	moved   string // why nothing is opened; "" where all is well
+}
+
+// open opens the sealed variables of a provision, all or none. A snapshot
 // that is wrong in itself is left to the child, which says so in its log.
-func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, error) {
+func (v *sealedVars) open(a provision.Assignment) (map[string]json.RawMessage, error) {
 	snapshot, err := provision.ParseSnapshot(a.Snapshot)
 	if err != nil || len(snapshot.SealedVars) == 0 {
 		return nil, nil //nolint:nilerr // the child meets the same error and tells of it
@@ -24,14 +36,14 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 		return nil, provision.Fail(provision.CodeSealedInvalid, fmt.Sprintf(
 			"sealed_vars: %d variables, at most %d are allowed", n, seal.MaxVariables), nil)
 	}
-	if b.moved != "" {
-		return nil, provision.Fail(provision.CodeSealedInvalid, "sealed_vars: "+b.moved, nil)
+	if v.moved != "" {
+		return nil, provision.Fail(provision.CodeSealedInvalid, "sealed_vars: "+v.moved, nil)
 	}
-	run := seal.Use{Cluster: b.cluster, Workspace: a.Workspace, Repo: snapshot.TemplateSource.Repo}
+	run := seal.Use{Cluster: v.cluster, Workspace: a.Workspace, Repo: snapshot.TemplateSource.Repo}
 	opened := make(map[string]json.RawMessage, len(snapshot.SealedVars))
 	var problems []string
 	foreign := false
-	identities := b.keys.held()
+	identities := v.keys.held()
 	for _, name := range slices.Sorted(maps.Keys(snapshot.SealedVars)) {
 		run.Name = name
 		value, err := identities.OpenVariable(snapshot.SealedVars[name], run)
@@ -43,7 +55,7 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 		opened[name] = value
 	}
 	if foreign {
-		problems = append(problems, b.whoseKeys())
+		problems = append(problems, v.whoseKeys())
 	}
 	if problems != nil {
 		return nil, provision.Fail(provision.CodeSealedInvalid, strings.Join(problems, "\n"), nil)
@@ -55,38 +67,38 @@ func (b *boot) openSealed(a provision.Assignment) (map[string]json.RawMessage, e
 // first registration is written down in the data directory, so that a database
 // that later calls the same agent another cluster's is not believed: until its
 // operator removes the note, nothing sealed is opened.
-func (b *boot) rememberCluster(registered string) error {
-	path := b.dir.path("cluster")
+func (v *sealedVars) rememberCluster(registered string) error {
+	path := v.dir.path("cluster")
 	text, err := readFile(path)
 	switch {
 	case err == nil:
-		b.cluster = strings.TrimSpace(string(text))
+		v.cluster = strings.TrimSpace(string(text))
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("read the name of this agent's cluster: %w", err)
 	default:
-		b.cluster = registered
-		if err := writeFile(path, []byte(registered+"\n")); err != nil {
+		v.cluster = registered
+		if err := durable.WriteFile(path, []byte(registered+"\n")); err != nil {
 			return fmt.Errorf("write down the name of this agent's cluster: %w", err)
 		}
 	}
-	if b.cluster != registered {
-		b.moved = fmt.Sprintf("the database says that this agent belongs to the cluster %s, and %s says %s, so nothing sealed is opened. "+
-			"If the agent was moved there on purpose, or its cluster renamed, remove that file, start the agent again, and seal the values again", registered, path, b.cluster)
-		b.log.Warn(b.moved)
+	if v.cluster != registered {
+		v.moved = fmt.Sprintf("the database says that this agent belongs to the cluster %s, and %s says %s, so nothing sealed is opened. "+
+			"If the agent was moved there on purpose, or its cluster renamed, remove that file, start the agent again, and seal the values again", registered, path, v.cluster)
+		v.log.Warn(v.moved)
 	}
 	return nil
 }
 
 // whoseKeys says which keys there are and what to do about a message that none
 // of this agent's opens. Of the message itself the key cannot be told.
-func (b *boot) whoseKeys() string {
-	identities := b.keys.held()
+func (v *sealedVars) whoseKeys() string {
+	identities := v.keys.held()
 	own := make([]string, len(identities))
 	for n := range identities {
 		own[n] = seal.Fingerprint(identities[n : n+1].Public())
 	}
 	text := "This agent opens what is sealed to " + strings.Join(own, " or ")
-	switch key := b.keys.clusterKey(); {
+	switch key := v.keys.clusterKey(); {
 	case key == "":
 		text += ", and the cluster had no key when the agent last asked"
 	case identities.Holds(key):

@@ -61,8 +61,8 @@ func TestSealedVariablesWhileKeysRotate(t *testing.T) {
 	t.Parallel()
 	old, current := seal.Identities{newIdentity(t)}, seal.Identities{newIdentity(t)}
 	for _, cluster := range []seal.Identities{old, current} {
-		b := &boot{keys: &keys{own: seal.Identities{current[0], old[0]}, cluster: cluster.Public()}, cluster: "prod"}
-		got, err := b.openSealed(assignmentOf(t, map[string]string{
+		b := &sealedVars{keys: &keys{own: seal.Identities{current[0], old[0]}, cluster: cluster.Public()}, cluster: "prod"}
+		got, err := b.open(assignmentOf(t, map[string]string{
 			"before": sealed(t, old, "before", "acme/prod", "sealed-to-the-old-key"), "after": sealed(t, current, "after", "acme/prod", "sealed-to-the-new-key"),
 		}))
 		if err != nil || string(got["before"]) != `"sealed-to-the-old-key"` || string(got["after"]) != `"sealed-to-the-new-key"` {
@@ -94,7 +94,7 @@ func TestSealedVariablesThatCannotBeUsed(t *testing.T) {
 			own.Public(), []string{"sealed_vars.a: ", "sealed_vars.b: "}},
 		"too many": {many, own.Public(), []string{"101 variables, at most 100"}},
 	} {
-		got, err := (&boot{keys: &keys{own: own, cluster: c.cluster}, cluster: "prod"}).openSealed(assignmentOf(t, c.vars))
+		got, err := (&sealedVars{keys: &keys{own: own, cluster: c.cluster}, cluster: "prod"}).open(assignmentOf(t, c.vars))
 		f, ok := errors.AsType[*provision.Failure](err)
 		if !ok || f.Code != provision.CodeSealedInvalid || got != nil || strings.Contains(f.Message, "hunter2") {
 			t.Errorf("openSealed(%s) = %s, %v, want a Failure with %s and no value", name, got, err, provision.CodeSealedInvalid)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/statechain"
 )
 
 // putter is a queue that only takes blobs.
@@ -47,9 +47,10 @@ func newStateQueue(t *testing.T) (*stateQueue, *putter) {
 		t.Fatal(err)
 	}
 	p := &putter{}
-	b := &boot{dir: dir, queue: p, keys: &keys{own: key}, delivery: t.Context()}
-	s := &spool{dir: dir, claim: uuid.New(), about: spoolAbout{Workspace: uuid.New()}}
-	return b.statesOf(s, slog.New(slog.DiscardHandler)), p
+	log := slog.New(slog.DiscardHandler)
+	to := &deliveries{dir: dir, notes: workspaceNotes{dir, log}, queue: p, keys: &keys{own: key}, ctx: t.Context()}
+	s := &claimFiles{dir: dir, claim: uuid.New(), about: claimAbout{Workspace: uuid.New()}}
+	return &stateQueue{to: to, spool: s, log: log}, p
 }
 
 // wrote is the report of a write, into a slot that has something now.
@@ -60,7 +61,7 @@ func (q *stateQueue) wrote(t *testing.T, number int64, content, now string) erro
 		t.Fatal(err)
 	}
 	report := provision.Report{Status: provision.Processing, Detail: provision.Detail{StateWrite: &provision.StateWrite{
-		Number: number, Slot: slot, Digest: hex.EncodeToString(sha256Of([]byte(content))),
+		Number: number, Slot: slot, Digest: statechain.Digest([]byte(content)),
 	}}}
 	stored, err := q.report(&report)
 	if !stored {
@@ -81,7 +82,7 @@ func TestOverwrittenSlotIsPassedOver(t *testing.T) {
 	if stored, err := q.report(&end); stored || err != nil || end.Status != provision.Success || strings.Join(p.puts, ", ") != "2 second" {
 		t.Errorf("stored %q, end %s, want the second alone and a success", p.puts, end.Status)
 	}
-	if k, err := q.boot.dir.recall(q.spool.about.Workspace); err != nil || k.Version != 2 {
+	if k, err := q.to.notes.read(q.spool.about.Workspace); err != nil || k.Version != 2 {
 		t.Errorf("known = %+v, %v, want version 2", k, err)
 	}
 	// Where nothing follows, it is lost, and nobody may think that all is well.
@@ -109,7 +110,7 @@ func TestRefusedStates(t *testing.T) {
 	if err := q.wrote(t, 1, "sealed", "sealed"); queue.KindOf(err) != queue.ClaimLost {
 		t.Errorf("report() under a lost claim = %v, want that it is lost", err)
 	}
-	kept, err := os.ReadFile(q.boot.dir.path("rejected", q.spool.claim.String()+".state.age"))
+	kept, err := os.ReadFile(q.to.dir.path("rejected", q.spool.claim.String()+".state.age"))
 	if err != nil || string(kept) != "sealed" {
 		t.Errorf("kept = %q, %v, want the state", kept, err)
 	}
@@ -125,7 +126,7 @@ func TestStateThatIsNowhereElseIsKept(t *testing.T) {
 	if err := q.spool.remove(); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := os.ReadFile(q.boot.dir.path("rejected", q.spool.claim.String()+stateSuffixes[1]))
+	kept, err := os.ReadFile(q.to.dir.path("rejected", q.spool.claim.String()+stateSuffixes[1]))
 	if err != nil || string(kept) != "half" {
 		t.Errorf("kept = %q, %v, want what is left of the state", kept, err)
 	}
@@ -135,7 +136,7 @@ func TestStateThatIsNowhereElseIsKept(t *testing.T) {
 	if err := q.spool.remove(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(q.boot.dir.path("rejected", q.spool.claim.String()+stateSuffixes[0])); !os.IsNotExist(err) {
+	if _, err := os.Stat(q.to.dir.path("rejected", q.spool.claim.String()+stateSuffixes[0])); !os.IsNotExist(err) {
 		t.Errorf("a state that is stored is kept as well, or %v", err)
 	}
 }
@@ -168,8 +169,8 @@ func TestStateIsSignedForAllAgents(t *testing.T) {
 	t.Parallel()
 	q, p := newStateQueue(t)
 	older := generated(t)
-	q.boot.keys.own = append(q.boot.keys.own, older...)
-	q.boot.keys.cluster = older.Public()
+	q.to.keys.own = append(q.to.keys.own, older...)
+	q.to.keys.cluster = older.Public()
 	recipient, err := seal.ParseRecipient(older.Public())
 	if err != nil {
 		t.Fatal(err)
@@ -181,8 +182,8 @@ func TestStateIsSignedForAllAgents(t *testing.T) {
 	if err := q.wrote(t, 1, string(sealed), string(sealed)); err != nil {
 		t.Fatalf("report() = %v, want nil", err)
 	}
-	other := &boot{keys: &keys{own: older}, dir: q.boot.dir}
-	if _, state, err := other.openState(provision.Assignment{WorkspaceID: q.spool.about.Workspace, Workspace: q.spool.about.Name}, p.last, sealed); err != nil || string(state) != "a state" {
-		t.Errorf("openState() by an agent with the older identity = %q, %v, want the state", state, err)
+	other := &managedStates{keys: &keys{own: older}, notes: q.to.notes}
+	if _, state, err := other.open(provision.Assignment{WorkspaceID: q.spool.about.Workspace, Workspace: q.spool.about.Name}, p.last, sealed); err != nil || string(state) != "a state" {
+		t.Errorf("open() by an agent with the older identity = %q, %v, want the state", state, err)
 	}
 }

@@ -8,9 +8,6 @@ import (
 
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/isolation"
-	"github.com/tendril-run/tendril/internal/providers"
-	"github.com/tendril-run/tendril/internal/source"
-	"github.com/tendril-run/tendril/internal/terraform"
 )
 
 // tidyEvery is how often the caches are looked through when no run ends: what was
@@ -21,7 +18,7 @@ const tidyEvery = time.Hour
 // runs, and before a run that finds the disk nearly full. States, spools,
 // rejected/ and whatever else cannot be had again are none of its business.
 type tidier struct {
-	dir    *dataDir
+	root   string // of the data directory
 	keeper *caches.Keeper
 	log    *slog.Logger
 	limits caches.Limits
@@ -35,17 +32,18 @@ type tidier struct {
 	over  atomic.Bool // said so
 }
 
-func newTidier(dir *dataDir, workspaces *locks, options Options, pause time.Duration) *tidier {
-	all := []caches.Cache{
-		workCache{dir, workspaces},
-		dir.shared(source.Mirrors{Dir: dir.path("repos")}),
-		dir.shared(providers.Packages{Dir: dir.path("providers")}),
-	}
-	if options.Settings.Engine.Install { // else nobody would bring one back
-		all = append(all, dir.shared(terraform.Installed{Dir: dir.path("engines")}))
+func newTidier(dirs workspaceDirs, workspaces *locks, options Options, pause time.Duration) *tidier {
+	all := []caches.Cache{workCache{dirs, workspaces}}
+	if options.SharedCaches != nil {
+		for _, cache := range options.SharedCaches(dirs.dir.sharedDirs()) {
+			if dirs.uids != nil {
+				cache = sharedCache{cache, dirs.uids.block.Cache}
+			}
+			all = append(all, cache)
+		}
 	}
 	return &tidier{
-		dir: dir, keeper: caches.NewKeeper(dir.root, options.Caches, all...), log: options.Log, limits: options.Caches,
+		root: dirs.dir.root, keeper: caches.NewKeeper(dirs.dir.root, options.Caches, all...), log: options.Log, limits: options.Caches,
 		pause: pause, ended: make(chan struct{}, 1),
 	}
 }
@@ -112,7 +110,7 @@ func (t *tidier) pass(ctx context.Context) {
 
 // measure adds what the caches are not, and remembers the whole.
 func (t *tidier) measure(ctx context.Context, known map[string]int64) {
-	bytes, err := caches.Sizes(ctx, t.dir.root, known)
+	bytes, err := caches.Sizes(ctx, t.root, known)
 	if ctx.Err() != nil {
 		return
 	}
@@ -131,15 +129,8 @@ func (t *tidier) sizes() map[string]int64 {
 	return nil
 }
 
-// shared is a cache that belongs to the caches' uid where runs have uids of their
+// sharedCache is one that belongs to the caches' uid, where runs have uids of their
 // own: root does there what that uid could do, and no more.
-func (d *dataDir) shared(cache caches.Cache) caches.Cache {
-	if d.uids == nil {
-		return cache
-	}
-	return sharedCache{cache, d.uids.block.Cache}
-}
-
 type sharedCache struct {
 	caches.Cache
 	uid int

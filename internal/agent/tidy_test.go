@@ -16,9 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
+
+// sharedCaches are the ones that runs fill where an engine may be installed.
+func sharedCaches(dirs job.Dirs) []caches.Cache {
+	return executor.SharedCaches(dirs, job.Engine{Install: true})
+}
 
 // fill puts a file of 1 MiB into a data directory.
 func fill(t *testing.T, names ...string) string {
@@ -133,6 +139,9 @@ func TestCachesMakeRoomForARun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk is a small tmpfs, and only root can mount one")
 	}
+	if testing.Short() { // before anything is mounted
+		t.Skip("-short: no process of an agent")
+	}
 	w := newWorld(t)
 	if err := errors.Join(os.MkdirAll(w.data, 0o700), unix.Mount("tmpfs", w.data, "tmpfs", 0, "size=40m,mode=0700")); err != nil {
 		t.Fatal(err)
@@ -166,10 +175,10 @@ func TestCachesMakeRoomForARun(t *testing.T) {
 }
 
 // newTestTidier keeps a data directory without an agent.
-func newTestTidier(t *testing.T, d *dataDir, limits caches.Limits) (*tidier, *locks) {
+func newTestTidier(t *testing.T, dirs workspaceDirs, limits caches.Limits) (*tidier, *locks) {
 	t.Helper()
 	var l locks
-	return newTidier(d, &l, Options{Caches: limits, Settings: job.Settings{Engine: job.Engine{Install: true}}, Log: slog.New(slog.DiscardHandler)}, time.Millisecond), &l
+	return newTidier(dirs, &l, Options{Caches: limits, SharedCaches: sharedCaches, Log: slog.New(slog.DiscardHandler)}, time.Millisecond), &l
 }
 
 func openTestDataDir(t *testing.T) *dataDir {
@@ -186,7 +195,7 @@ func openTestDataDir(t *testing.T) *dataDir {
 func TestOldWorkDirectoriesGo(t *testing.T) {
 	t.Parallel()
 	d := openTestDataDir(t)
-	tidier, locks := newTestTidier(t, d, caches.Limits{Keep: time.Hour})
+	tidier, locks := newTestTidier(t, workspaceDirs{dir: d}, caches.Limits{Keep: time.Hour})
 	old, recent, busy := uuid.New(), uuid.New(), uuid.New()
 	for _, id := range []uuid.UUID{old, recent, busy} {
 		fill(t, d.path("work", id.String(), "data", "record"))
@@ -201,7 +210,7 @@ func TestOldWorkDirectoriesGo(t *testing.T) {
 		}
 	}
 	// A run may have begun since it was listed.
-	if removed, err := (workCache{d, locks}).Remove(t.Context(), caches.Item{Path: d.path("work", busy.String())}); removed || err != nil {
+	if removed, err := (workCache{workspaceDirs{dir: d}, locks}).Remove(t.Context(), caches.Item{Path: d.path("work", busy.String())}); removed || err != nil {
 		t.Errorf("Remove() = %v, %v of what a run uses, want it left alone", removed, err)
 	}
 	release()
@@ -211,7 +220,7 @@ func TestOldWorkDirectoriesGo(t *testing.T) {
 	}
 	// A run marks what it has used, whatever a template made of its time.
 	aged(t, 31*24*time.Hour, d.path("work", recent.String()))
-	d.markUsed(recent.String())
+	workspaceDirs{dir: d}.markUsed(recent.String())
 	tidier.pass(t.Context())
 	if !there(d.path("work", recent.String())) {
 		t.Error("a work directory is gone that was just used")
@@ -223,7 +232,7 @@ func TestOldWorkDirectoriesGo(t *testing.T) {
 func TestNothingIsTidiedWhileAnEarlierRunLives(t *testing.T) {
 	t.Parallel()
 	d := openTestDataDir(t)
-	tidier, _ := newTestTidier(t, d, caches.Limits{Most: 1})
+	tidier, _ := newTestTidier(t, workspaceDirs{dir: d}, caches.Limits{Most: 1})
 	engine := fill(t, d.root, someEngine)
 	tidier.outliving.Add(1)
 	tidier.pass(t.Context())
@@ -243,7 +252,8 @@ func TestEnginesStayThatNobodyWouldBringBack(t *testing.T) {
 	d := openTestDataDir(t)
 	engine := fill(t, d.root, someEngine)
 	var l locks
-	newTidier(d, &l, Options{Caches: caches.Limits{Most: 1}, Log: slog.New(slog.DiscardHandler)}, time.Millisecond).pass(t.Context())
+	withoutEngines := func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, job.Engine{}) }
+	newTidier(workspaceDirs{dir: d}, &l, Options{Caches: caches.Limits{Most: 1}, SharedCaches: withoutEngines, Log: slog.New(slog.DiscardHandler)}, time.Millisecond).pass(t.Context())
 	if !there(engine) {
 		t.Error("the engine is gone")
 	}
@@ -256,7 +266,7 @@ func TestDataBytes(t *testing.T) {
 		t.Errorf("DataBytes() = %v before a look, want nil", got)
 	}
 	d := openTestDataDir(t)
-	tidier, _ := newTestTidier(t, d, caches.Limits{})
+	tidier, _ := newTestTidier(t, workspaceDirs{dir: d}, caches.Limits{})
 	a.tidier.Store(tidier)
 	for _, name := range []string{someEngine, somePackage, someMirror, "work/" + uuid.NewString() + "/m", "state/s", "spool/s", "rejected/r"} {
 		fill(t, d.root, name)
@@ -278,12 +288,12 @@ func TestCachesOfAnotherUIDAreTidiedAsThatUID(t *testing.T) {
 		t.Skip("only root gives directories to others")
 	}
 	d := openTestDataDir(t)
-	d.uids = newUIDs()
-	defer d.uids.block.Close() //nolint:errcheck // only read
-	if err := d.own(); err != nil {
+	u := testUIDs()
+	defer u.block.Close() //nolint:errcheck // only read
+	if err := u.own(d); err != nil {
 		t.Fatal(err)
 	}
-	cache := d.uids.block.Cache
+	cache := u.block.Cache
 	mirror, pack, engine := fill(t, d.root, someMirror), fill(t, d.root, somePackage), fill(t, d.root, someEngine)
 	work := fill(t, d.path("work", uuid.NewString(), "data", "m.tf"))
 	outside := pgtest.Dir(t)
@@ -309,7 +319,7 @@ func TestCachesOfAnotherUIDAreTidiedAsThatUID(t *testing.T) {
 	if err := os.Chmod(d.path("repos", "ffff"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tidier, _ := newTestTidier(t, d, caches.Limits{Most: 1})
+	tidier, _ := newTestTidier(t, workspaceDirs{d, u}, caches.Limits{Most: 1})
 	if err := tidier.keeper.Sweep(context.Background()); err != nil {
 		t.Errorf("Sweep() = %v", err)
 	}

@@ -2,10 +2,11 @@ package agent
 
 import (
 	"context"
-	"math/rand/v2"
+	"errors"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/retry"
 )
 
 // The waits between tries of something that does not work.
@@ -14,25 +15,10 @@ const (
 	retrySeldom = 15 * time.Second
 )
 
-func newRetry() *backoff.ExponentialBackOff {
-	b := &backoff.ExponentialBackOff{
-		InitialInterval: retrySoon, MaxInterval: retrySeldom, Multiplier: 2, RandomizationFactor: 0.5,
-	}
-	b.Reset()
-	return b
-}
+func newRetry() *retry.Waits { return retry.Between(retrySoon, retrySeldom) }
 
 // wait returns true after d, and false when ctx ends first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
+func wait(ctx context.Context, d time.Duration) bool { return retry.Sleep(ctx, d) }
 
 // The bounds of the intervals that a database may advise.
 const (
@@ -49,12 +35,16 @@ func advised(d, otherwise time.Duration) time.Duration {
 	return min(max(d, leastInterval), mostInterval)
 }
 
-// mostJitter is the most that jitter makes of d.
-func mostJitter(d time.Duration) time.Duration { return d + d/5 + 1 }
-
-// jitter spreads d by up to a fifth either way, so that agents which were
-// started, or cut off, together do not call together for ever.
-func jitter(d time.Duration) time.Duration {
-	d = max(d, 0)
-	return d - d/5 + rand.N(d/5*2+1) //nolint:gosec // nobody gains by guessing it
+// persist repeats a call until the database accepts or refuses it.
+func persist(ctx context.Context, call func(context.Context) error) error {
+	waits := newRetry()
+	for {
+		err := call(ctx)
+		if err == nil || queue.Final(err) {
+			return err
+		}
+		if !wait(ctx, queue.Wait(err, waits.NextBackOff())) {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
 }

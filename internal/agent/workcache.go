@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/isolation"
@@ -24,11 +23,10 @@ const (
 	workOutdated = 30 * 24 * time.Hour
 )
 
-// workCache is what runs leave in work/ID for the next run of the workspace:
-// modules, packages of providers that are not shared, and what tells that this
-// need not be fetched again. It implements caches.Cache.
+// workCache is what runs leave in work/ID so that the next run of the workspace need not
+// fetch it again. It implements caches.Cache.
 type workCache struct {
-	dir   *dataDir
+	dirs  workspaceDirs
 	locks *locks
 }
 
@@ -37,7 +35,7 @@ func (workCache) Kind() string { return "work" }
 
 // Items implements caches.Cache.
 func (c workCache) Items() ([]caches.Item, error) {
-	names, err := c.dir.workspaces()
+	names, err := c.dirs.list()
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +46,7 @@ func (c workCache) Items() ([]caches.Item, error) {
 		if err != nil {
 			continue // none of ours
 		}
-		path := c.dir.path("work", name)
+		path := c.dirs.dir.path("work", name)
 		info, err := os.Lstat(path)
 		if err != nil {
 			continue // removed meanwhile
@@ -72,7 +70,7 @@ func (c workCache) Remove(ctx context.Context, item caches.Item) (bool, error) {
 	if release == nil {
 		return false, nil
 	}
-	gone := c.dir.path("work", removedPrefix+uuid.NewString())
+	gone := c.dirs.dir.path("work", removedPrefix+uuid.NewString())
 	kept, err := ofOneRun(item.Path)
 	if err == nil && !kept {
 		err = os.Rename(item.Path, gone)
@@ -100,20 +98,12 @@ func ofOneRun(work string) (bool, error) {
 
 // Sweep implements caches.Cache.
 func (c workCache) Sweep(ctx context.Context) error {
-	entries, err := os.ReadDir(c.dir.path("work"))
+	entries, err := os.ReadDir(c.dirs.dir.path("work"))
 	errs := []error{err}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), removedPrefix) {
-			errs = append(errs, isolation.RemoveAllUntil(ctx, c.dir.path("work", entry.Name())))
+			errs = append(errs, isolation.RemoveAllUntil(ctx, c.dirs.dir.path("work", entry.Name())))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// markUsed says that a run has used a work directory until now. A template may
-// have given it another time, and something else its name.
-func (d *dataDir) markUsed(workspace string) {
-	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	// At worst what it holds is fetched once more.
-	_ = unix.UtimesNanoAt(unix.AT_FDCWD, d.path("work", workspace), now, unix.AT_SYMLINK_NOFOLLOW)
 }

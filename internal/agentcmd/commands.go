@@ -1,14 +1,28 @@
 package agentcmd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/tendril-run/tendril/internal/agent"
+	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/exitcode"
+	"github.com/tendril-run/tendril/internal/githelper"
+	"github.com/tendril-run/tendril/internal/health"
+	"github.com/tendril-run/tendril/internal/metrics"
 	"github.com/tendril-run/tendril/internal/printable"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/version"
 )
 
 // Exit codes of the agent's commands; package exitcode says what they mean.
@@ -20,7 +34,7 @@ const (
 
 // Commands returns the agent's verbs, to be mounted under any command.
 func Commands() []*cobra.Command {
-	verbs := []*cobra.Command{runCommand(), doctorCommand(), workspacesCommand(), execCommand(), gitHelperCommand(), versionCommand()}
+	verbs := []*cobra.Command{runCommand(), doctorCommand(), workspacesCommand(), provisionerCommand(), execCommand(), gitHelperCommand(), versionCommand()}
 	for _, verb := range verbs {
 		complete(verb)
 	}
@@ -93,4 +107,155 @@ func ExitCode(err error) int {
 		return f.code
 	}
 	return ExitUsage
+}
+
+// complete gives a verb, those below it and their flags their words: where there are
+// none it says so, since a shell offers the files of the directory otherwise.
+func complete(verb *cobra.Command) {
+	for _, child := range verb.Commands() {
+		complete(child)
+	}
+	if verb.ValidArgsFunction == nil {
+		verb.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	verb.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Value.Type() == "bool" {
+			return
+		}
+		words := cobra.NoFileCompletions
+		switch flag.Name {
+		case "config":
+			words = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+		case "data-dir":
+			words = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+		case "output":
+			words = cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)
+		}
+		_ = verb.RegisterFlagCompletionFunc(flag.Name, words) // the flag is there
+	})
+}
+
+func versionCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print this program's version and the contract it speaks",
+		Long: `Print this program's version, the commit it was built from, and the version of
+the SQL contract it speaks. A database of the same contract, of one version older
+or of any newer one serves it.`,
+		Example: `  tendril version -o json`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := version.Of(queue.Contract)
+			switch output {
+			case "text":
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), info.Sentence("tendril"))
+				return err
+			case "json":
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(info)
+			default:
+				return wrongOutput(output)
+			}
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func wrongOutput(output string) error {
+	return fmt.Errorf("invalid argument %q for \"-o, --output\": it is text or json", output)
+}
+
+// gitHelperCommand is what git starts while an engine fetches modules. Its
+// arguments are git's.
+func gitHelperCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "git-helper",
+		Short:              "Ask the run that git belongs to for its credentials",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			// A password passes through.
+			if err := process.Undumpable(); err != nil {
+				return failure{err, ExitFailure}
+			}
+			os.Exit(githelper.Main(args, os.Stdin, os.Stdout, os.Stderr))
+			return nil
+		},
+	}
+}
+
+// tokens is the cluster's token, which may be changed in its file meanwhile.
+type tokens struct {
+	read func() (config.Secret, error)
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	newest config.Secret
+	told   bool // that it cannot be read
+}
+
+// now is the token that the file has, or had when it could be read last: that one
+// is valid for as long as the database says so.
+func (t *tokens) now() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	read, err := t.read()
+	switch {
+	case err != nil && !t.told:
+		t.log.Warn("the cluster's token cannot be read again; the last one is used", "error", err)
+	case err == nil && read != t.newest:
+		t.newest = read
+		t.log.Info("the cluster's token has changed in its file")
+	}
+	t.told = err != nil
+	return t.newest.Reveal()
+}
+
+// execCommand is what an agent starts for each provision. It is no use to
+// people: without the descriptors that it inherits it can only fail.
+func execCommand() *cobra.Command {
+	var as string
+	cmd := &cobra.Command{
+		Use:    "exec",
+		Short:  "Carry out one provision for an agent that started this process",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return failure{fmt.Errorf("find this program's file: %w", err), ExitFailure}
+			}
+			if err := executor.Main(as, append([]string{self}, sibling(cmd, "git-helper")...)); err != nil {
+				return failure{err, ExitFailure}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&as, "as", "", "uids to take in place of root")
+	return cmd
+}
+
+// observed has an agent that is to be made tell how it is, where the
+// configuration wants a port for that. serve opens it, before the agent begins;
+// what serve returns closes it, after the agent has ended.
+func observed(c config.Config, o *agent.Options) (serve func(*agent.Agent) (stop func(), err error)) {
+	if c.Health.Listen == "" {
+		return func(*agent.Agent) (func(), error) { return func() {}, nil }
+	}
+	measured := metrics.New(o.Version)
+	o.Observer, o.Loops, o.Standing = measured, health.NewLoops(health.Margin), health.NewStanding()
+	log, loops, standing := o.Log, o.Loops, o.Standing
+	return func(a *agent.Agent) (func(), error) {
+		measured.Watch(func() metrics.Status { return metrics.Status(a.Status()) })
+		measured.WatchData(a.DataBytes)
+		server, err := health.Listen(c.Health.Listen, health.Handler(loops, standing, measured.Handler(log)))
+		if err != nil {
+			return nil, err
+		}
+		log.Info("serving health and metrics", slog.String("address", server.Address()))
+		return server.Close, nil
+	}
 }

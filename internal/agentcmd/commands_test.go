@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/exitcode"
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 func TestMainAnswers(t *testing.T) {

@@ -31,13 +31,13 @@ func doctorCommand() *cobra.Command {
 	var flags doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look at everything an agent needs and say what is wrong",
-		Long: `Looks at everything an agent needs: its configuration, data directory and disk,
+		Short: "Check everything an agent needs and say what is wrong",
+		Long: `Checks everything an agent needs: its configuration, data directory and disk,
 its caches, the queue and its token, the clocks, the engine, the git servers, where states
 are kept, and what a template could read here. Each thing that is wrong is
 explained in a sentence, with what to do.
 
-It takes less than 15 seconds and changes nothing, so it may run beside an agent
+It takes less than 15 seconds and changes nothing, so it may run next to an agent
 at work. Run it as the same user, with the same environment.
 
 The exit code is 0 when nothing failed (there may be warnings), 1 when something
@@ -58,7 +58,7 @@ git, backend, secrets, templates, metadata.`,
 	}
 	flags.run.add(cmd)
 	cmd.Flags().StringVarP(&flags.output, "output", "o", "text", "text or json")
-	cmd.Flags().StringArrayVar(&flags.repos, "repo", nil, "a repository to try, beside those that policy.repos names whole; may be repeated")
+	cmd.Flags().StringArrayVar(&flags.repos, "repo", nil, "a repository to try, as well as those that policy.repos names whole; may be repeated")
 	return cmd
 }
 

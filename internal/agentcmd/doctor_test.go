@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	"github.com/tendril-run/tendril/internal/version"
 )
 

@@ -14,9 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/agent"
+	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/credentials"
+	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/githosts"
+	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
@@ -108,7 +111,9 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
-		Caches: settings.Cache.Limits(),
+		Caches:       settings.Cache.Limits(),
+		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },
+		EngineMark:   executor.EngineMark,
 	}
 	serve := observed(settings, &options)
 	a := agent.New(options)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"text/tabwriter"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 	"github.com/tendril-run/tendril/internal/agent"
 	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/config"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/process"
 )
 
@@ -104,8 +104,7 @@ func writeWorkspaces(cmd *cobra.Command, all []agent.KnownWorkspace, output stri
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "This agent has run no workspace yet.")
 		return err
 	}
-	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NAME\tID\tSTATE\tSHA-256\tACCEPTED") // Flush has the error
+	rows := [][]string{{"NAME", "ID", "STATE", "SHA-256", "ACCEPTED"}}
 	for _, w := range all {
 		name, version, accepted := w.Name, "-", "-"
 		if w.StateVersion > 0 {
@@ -120,9 +119,10 @@ func writeWorkspaces(cmd *cobra.Command, all []agent.KnownWorkspace, output stri
 		if w.Problem != "" {
 			name = "? (" + w.Problem + ")"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", orDash(name), w.ID, version, orDash(abbreviated(w.StateDigest)), accepted)
+		rows = append(rows, []string{orDash(name), w.ID.String(), version, orDash(abbreviated(w.StateDigest)), accepted})
 	}
-	return table.Flush()
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), printable.Table(0, rows...))
+	return err
 }
 
 // abbreviated is the beginning of a digest, for people.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A template decides what is in a tree: what leads out of it is not looked at,
+// A template decides what is in a tree: what leads out of it is not checked,
 // nothing is waited for, and nothing is too deep.
 func TestSizeOfWhatATemplateMade(t *testing.T) {
 	t.Parallel()

@@ -6,11 +6,11 @@
 // Cache. Two rules hold for all of them:
 //
 //   - Something is removed by one rename to a name that nobody looks for, and
-//     deleted after that. Whoever is killed in between leaves what the next
-//     start sweeps.
-//   - What a run goes on using is held by it (Hold): a shared flock on the
-//     directory itself, which ends with the process, however that ends. Who
-//     removes has to get it exclusively (Claim).
+//     deleted after that. A process that is killed in between leaves what the
+//     next start sweeps.
+//   - A run holds what it uses (Hold): a shared flock on the directory itself,
+//     which ends with the process, however that ends. A removal needs it
+//     exclusively (Claim).
 //
 // Trees may be of somebody who means harm: they are walked and removed without
 // following links, opening anything but directories, or holding many names.

@@ -264,7 +264,7 @@ func TestSizesAreRemembered(t *testing.T) {
 	left.busy = "4"
 	grow("4", time.Now())
 	if now := pass(t, k); now.Bytes["left"] != before.Bytes["left"] {
-		t.Errorf("left takes %d after %d, want what has not been used, and what is in use, not looked at", now.Bytes["left"], before.Bytes["left"])
+		t.Errorf("left takes %d after %d, want what has not been used, and what is in use, not checked", now.Bytes["left"], before.Bytes["left"])
 	}
 	left.busy = ""
 	grow("2", time.Now())

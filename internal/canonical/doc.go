@@ -9,5 +9,5 @@
 // The database decides the same in sql/functions/canonical.sql. Both are tested
 // with the tables in testdata, so a new rule begins with a new case there.
 //
-// The package must not know who asks, and imports nothing of this module.
+// The package must not know its callers, and imports nothing of this module.
 package canonical

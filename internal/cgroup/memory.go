@@ -104,7 +104,7 @@ func (m Memory) Since(kills int64) string {
 	if m.Kills() <= kills {
 		return ""
 	}
-	const killed = "Out of memory: the kernel killed a process of this run, or of another one beside it."
+	const killed = "Out of memory: the kernel killed a process of this run, or of another one at the same time."
 	if limit, file := m.Limit(); limit > 0 {
 		return fmt.Sprintf("%s All that the agent and its runs use together is limited to %d MiB (%s): raise the limit, or run fewer slots.", killed, limit>>20, file)
 	}

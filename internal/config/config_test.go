@@ -70,20 +70,22 @@ func TestReference(t *testing.T) {
 	t.Parallel()
 	got := Reference()
 	for _, want := range []string{
-		"| key | environment | default | what it is |\n|---|---|---|---|\n",
-		"| `slots` | `TENDRIL_SLOTS` | `2` | How many provisions run at once. ",
-		"| `run.timeout` | `TENDRIL_RUN_TIMEOUT` | `2h` |", "| `drain_timeout` | `TENDRIL_DRAIN_TIMEOUT` | `10m` |",
-		"| `run.log_limit` | `TENDRIL_RUN_LOG_LIMIT` | `64MiB` |", "| `cache.limit` | `TENDRIL_CACHE_LIMIT` | `10GiB` |",
-		"| `log_level` | `TENDRIL_LOG_LEVEL` | `info` |", "| `policy.operations` | `TENDRIL_POLICY_OPERATIONS` | `plan,apply,destroy,refresh,inspect` |",
-		"| `engine.install` | `TENDRIL_ENGINE_INSTALL` | `true` |", "| `queue.url` | `TENDRIL_QUEUE_URL` |  |", "`TENDRIL_API_TOKEN`",
+		"\n## Agent: keys outside of tables\n\n| key | type | default | environment | since | description |\n|---|---|---|---|---|---|\n",
+		"\n## Agent: `[queue]`\n", "\n## Agent: `[[credentials]]`\n",
+		"| `slots` | number | `2` | `TENDRIL_SLOTS` | 0.1.0 | How many runs execute at once. ",
+		"| `run.timeout` | duration | `2h` | `TENDRIL_RUN_TIMEOUT` |", "| `drain_timeout` | duration | `10m` | `TENDRIL_DRAIN_TIMEOUT` |",
+		"| `run.log_limit` | size | `64MiB` | `TENDRIL_RUN_LOG_LIMIT` |", "| `cache.limit` | size | `10GiB` | `TENDRIL_CACHE_LIMIT` |",
+		"| `log_level` | string | `info` | `TENDRIL_LOG_LEVEL` |", "| `policy.operations` | list | `plan,apply,destroy,refresh,inspect` | `TENDRIL_POLICY_OPERATIONS` |",
+		"| `engine.install` | boolean | `true` | `TENDRIL_ENGINE_INSTALL` |", "| `queue.url` | string | none | `TENDRIL_QUEUE_URL` |", "| `git.hosts` | table |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("Reference() = %s\nwant %q in it", got, want)
 		}
 	}
-	for line := range strings.Lines(got) {
-		if n := strings.Count(line, "|"); n != 5 {
-			t.Errorf("Reference() line %q has %d bars, want 5", line, n)
+	tables, _, _ := strings.Cut(got, "\n## Agent: variables without a key\n")
+	for line := range strings.Lines(tables) {
+		if n := strings.Count(line, "|"); n != 7 && strings.HasPrefix(line, "|") {
+			t.Errorf("Reference() line %q has %d bars, want 7", line, n)
 		}
 	}
 }

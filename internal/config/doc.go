@@ -1,6 +1,6 @@
 // Package config is what an agent's operator decides: a TOML file and the
 // environment, read strictly. Every key has an environment twin, and the
-// environment wins. All that is wrong is told at once.
+// environment wins. All problems are reported at once.
 //
 // The keys are listed in one table, keys.go, which reads the environment,
 // checks values and writes the reference. Package config must not know what

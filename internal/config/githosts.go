@@ -36,8 +36,8 @@ type GitHost struct {
 // gitHostKeys says, for the reference, what a table may hold.
 const gitHostKeys = "`token_file` with `username` (default `x-access-token`) for HTTPS; " +
 	"`ssh_key_file` with `known_hosts_file` (default: the user's and the machine's) for SSH; " +
-	"a GitHub App's `app_id`, `app_installation_id`, `app_key_file` and, if it is not the usual one, `app_api_url`; " +
-	"`repos`, patterns of what modules may be fetched from with these credentials beside `policy.repos`"
+	"a GitHub App's `app_id`, `app_installation_id`, `app_key_file` and, if its API has another address than the usual one, `app_api_url`; " +
+	"`repos`, patterns of repositories whose modules may use these credentials, in addition to `policy.repos`"
 
 // field returns the text or list behind a key of the table, nil for none.
 func (h *GitHost) field(key string) any {

@@ -76,6 +76,7 @@ approval = "destructive"
 allow_file = true
 plain_sensitive = true
 modules = ["registry.terraform.io/acme/*/*", "archive::https://mirror/**"]
+programs = ["/opt/acme/provision.sh"]
 hook = ["/bin/true", "test", "-"]
 hook_timeout = "30s"
 [git]
@@ -140,7 +141,7 @@ min_free = "0"
 		Policy: Policy{
 			Repos:      []string{"https://github.com/acme/**", "git@host:acme/*"},
 			Operations: []string{"plan", "apply", "destroy", "refresh"}, Approval: "destructive", AllowFile: true, PlainSensitive: true,
-			Modules: []string{"registry.terraform.io/acme/*/*", "archive::https://mirror/**"}, OldestTerraform: "0.14.0", OldestTofu: "1.6.0",
+			Modules: []string{"registry.terraform.io/acme/*/*", "archive::https://mirror/**"}, Programs: []string{"/opt/acme/provision.sh"}, OldestTerraform: "0.14.0", OldestTofu: "1.6.0",
 			Hook: []string{"/bin/true", "test", "-"}, HookTimeout: Duration{30 * time.Second},
 		},
 		Git: Git{CAFile: filepath.Join(dir, "ca.pem"), Timeout: Duration{30 * time.Second}, Hosts: GitHosts{
@@ -170,7 +171,7 @@ min_free = "0"
 	wantSettings := job.Settings{
 		Policy: job.Policy{Repos: want.Policy.Repos, AllowFile: true, PlainSensitive: true, Approval: provision.ApprovalDestructive, Operations: []provision.Operation{
 			provision.OperationPlan, provision.OperationApply, provision.OperationDestroy, provision.OperationRefresh,
-		}, Modules: want.Policy.Modules, Hook: want.Policy.Hook, HookTimeout: 30 * time.Second},
+		}, Modules: want.Policy.Modules, Programs: want.Policy.Programs, Hook: want.Policy.Hook, HookTimeout: 30 * time.Second},
 		Git: job.Git{CAFile: want.Git.CAFile, Timeout: 30 * time.Second},
 		Engine: job.Engine{
 			Kind: "tofu", Version: "1.9.0", Dir: dir, MirrorURL: want.Engine.MirrorURL, PublicKeyFile: want.Engine.PublicKeyFile,
@@ -201,7 +202,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
 		"TENDRIL_POLICY_OLDEST_TERRAFORM=1.9.0", "TENDRIL_POLICY_OLDEST_TOFU=1.8.0",
 		"TENDRIL_POLICY_REQUESTER_KEYS=acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
-		"TENDRIL_POLICY_COMMIT_REFS=refs/heads/main,refs/tags/**", "TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
+		"TENDRIL_POLICY_COMMIT_REFS=refs/heads/main,refs/tags/**", "TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_PROGRAMS=/opt/x", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
 		"TENDRIL_ENGINE_PROVIDER_MIRROR=" + dir, "TENDRIL_ENGINE_PROVIDER_DIRECT=true", "TENDRIL_RUN_TIMEOUTS=plan=30m, apply=90s",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
@@ -224,7 +225,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true,
 			OldestTerraform: "1.9.0", OldestTofu: "1.8.0",
 			RequesterKeys: []string{"acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"},
-			CommitRefs:    []string{"refs/heads/main", "refs/tags/**"}, Modules: []string{"**"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
+			CommitRefs:    []string{"refs/heads/main", "refs/tags/**"}, Modules: []string{"**"}, Programs: []string{"/opt/x"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},

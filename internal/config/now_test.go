@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/secrettest"
+	"github.com/tendril-run/tendril/internal/testkit/secrettest"
 )
 
 // What stands in files of its own is read again, as a kubelet replaces it, and

@@ -1,7 +1,6 @@
-// Package doctor looks at everything an agent needs, from its configuration to
-// what a template could read, and says of each thing what is wrong and what to
-// do. It changes nothing, in the database least of all: it may run beside an
-// agent at work.
+// Package doctor checks everything an agent needs, from its configuration to what a
+// template could read, and says what is wrong with each and how to fix it. It changes
+// nothing, so it may run while the agent works.
 //
 // It must not know command lines or terminals.
 package doctor

@@ -12,14 +12,14 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -14,9 +14,9 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
-	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // change edits the queue's URL.

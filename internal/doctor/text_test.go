@@ -11,7 +11,7 @@ func TestWriteText(t *testing.T) {
 		{Name: "configuration", Status: OK, Message: "the environment"},
 		{Name: "disk", Status: Warn, Message: "/data has 1.0 GiB free; 2.0 GiB or more lets several runs and their providers fit", Action: "make room, or set data_dir to a larger file system"},
 		{Name: "queue", Status: Fail, Message: "TCP: \x1b[31mdb.example:5432 says\r\nno", Action: "check it"},
-		{Name: "token", Status: Skipped, Message: "not looked at: it needs queue"},
+		{Name: "token", Status: Skipped, Message: "not checked: it needs queue"},
 	})
 	const narrow = `ok    configuration  the environment
 warn  disk           /data has 1.0 GiB free; 2.0
@@ -21,9 +21,9 @@ warn  disk           /data has 1.0 GiB free; 2.0
                        to a larger file system
 FAIL  queue          TCP: db.example:5432 says no
                      → check it
-skip  token          not looked at: it needs queue
+skip  token          not checked: it needs queue
 
-1 ok, 1 warning, 1 failed, 1 not looked at
+1 ok, 1 warning, 1 failed, 1 not checked
 `
 	write := func(s Style) string {
 		var b strings.Builder

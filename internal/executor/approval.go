@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/tendril-run/tendril/internal/planbundle"
@@ -14,11 +15,20 @@ import (
 // strictness orders the rules for approval; what is not known is the strictest.
 var strictness = []provision.Approval{"", provision.ApprovalNever, provision.ApprovalDestructive, provision.ApprovalAlways}
 
-// approvalRule is the stricter of what the database says and what this agent's
+// approval is what a person must approve of a run, and what was approved.
+type approval struct {
+	*task
+	// file is the agent's: see job.PlanFD.
+	file *os.File
+	// plan is the one that was approved; nil where none was.
+	plan *planbundle.Bundle
+}
+
+// rule is the stricter of what the database says and what this agent's
 // own policy says.
-func (r *provisionRun) approvalRule() provision.Approval {
+func (p *approval) rule() provision.Approval {
 	rule := provision.ApprovalNever
-	for _, said := range []provision.Approval{r.job.Assignment.Approval, r.job.Settings.Policy.Approval} {
+	for _, said := range []provision.Approval{p.job.Assignment.Approval, p.job.Settings.Policy.Approval} {
 		at := slices.Index(strictness, said)
 		if at < 0 {
 			return provision.ApprovalAlways
@@ -30,19 +40,19 @@ func (r *provisionRun) approvalRule() provision.Approval {
 	return rule
 }
 
-// wantsApproval says why a plan must be approved by a person before it is
+// wants says why a plan must be approved by a person before it is
 // applied, and "" if it need not be.
-func (r *provisionRun) wantsApproval(plan provision.PlanSummary) string {
+func (p *approval) wants(plan provision.PlanSummary) string {
 	switch {
-	case r.approved != nil:
+	case p.plan != nil:
 		return ""
-	case r.approvalRule() == provision.ApprovalAlways:
+	case p.rule() == provision.ApprovalAlways:
 		return "each plan here must be approved"
-	case r.approvalRule() != provision.ApprovalDestructive:
+	case p.rule() != provision.ApprovalDestructive:
 		return ""
-	case r.operation() == provision.OperationDestroy:
+	case p.operation() == provision.OperationDestroy:
 		return "what destroys something must be approved"
-	case r.replacesState():
+	case p.replacesState():
 		return "it replaces the whole state"
 	case plan.Destroy+plan.Replace+plan.Forget > 0:
 		return "it destroys, replaces or forgets something"
@@ -50,47 +60,38 @@ func (r *provisionRun) wantsApproval(plan provision.PlanSummary) string {
 	return ""
 }
 
-// leavePlan leaves the plan to the agent, which stores it, and has the run end.
-func (r *provisionRun) leavePlan(ctx context.Context, p provisioner, why string) error {
-	saved, err := p.Save()
-	if err != nil {
-		return err
-	}
-	return r.leave(ctx, saved, why)
-}
-
 // leave leaves what must be approved, a plan or a change to the state.
-func (r *provisionRun) leave(ctx context.Context, saved planbundle.Bundle, why string) error {
-	a := r.job.Assignment
+func (p *approval) leave(ctx context.Context, saved planbundle.Bundle, why string) error {
+	a := p.job.Assignment
 	snapshot, err := planbundle.SnapshotDigest(a.Snapshot)
 	if err != nil {
 		return err
 	}
 	saved.Provision, saved.Workspace, saved.Name, saved.Operation = a.ProvisionID, a.WorkspaceID, a.Workspace, a.Operation
-	saved.Commit, saved.Snapshot = r.commit, snapshot
+	saved.Commit, saved.Snapshot = p.commit, snapshot
 	content, err := saved.Encode()
 	if err != nil {
 		return err
 	}
-	if err := r.writePlanFile(content); err != nil {
+	if err := p.write(content); err != nil {
 		return fmt.Errorf("leave the plan to the agent: %w", err)
 	}
 	if ctx.Err() != nil {
-		return r.stopOr(ctx, fmt.Errorf("the plan was made, and nothing was changed: %w", context.Cause(ctx)))
+		return stopOr(ctx, fmt.Errorf("the plan was made, and nothing was changed: %w", context.Cause(ctx)))
 	}
-	r.session.awaiting = planbundle.Digest(content)
-	r.log.System("The plan must be approved before it is applied: %s. Its digest is %s.", why, r.session.awaiting)
+	p.session.awaiting = planbundle.Digest(content)
+	p.log.System("The plan must be approved before it is applied: %s. Its digest is %s.", why, p.session.awaiting)
 	return nil
 }
 
-// takeApproved reads the plan that was approved, if one was: no other is made
+// take reads the plan that was approved, if one was: no other is made
 // then.
-func (r *provisionRun) takeApproved() error {
-	a := r.job.Assignment
+func (p *approval) take() error {
+	a := p.job.Assignment
 	if a.ApprovedPlan == "" {
 		return nil
 	}
-	content, err := r.readPlanFile(0, r.job.Approved)
+	content, err := p.read(0, p.job.Approved)
 	if err != nil {
 		return fmt.Errorf("read the approved plan: %w", err)
 	}
@@ -105,26 +106,26 @@ func (r *provisionRun) takeApproved() error {
 	if err := bundle.Serves(a); err != nil {
 		return err
 	}
-	r.approved = &bundle
-	r.log.System("Plan %s was approved: that very plan is applied, and no other is made.", a.ApprovedPlan)
+	p.plan = &bundle
+	p.log.System("Plan %s was approved: that very plan is applied, and no other is made.", a.ApprovedPlan)
 	return nil
 }
 
 // sameCommit fails unless the template is the one of the approved plan.
-func (r *provisionRun) sameCommit() error {
-	if r.approved != nil && r.approved.Commit != r.commit {
-		return planbundle.Invalid(fmt.Sprintf("it was made from commit %s of the template, and its version is commit %s now", r.approved.Commit, r.commit), nil)
+func (p *approval) sameCommit() error {
+	if p.plan != nil && p.plan.Commit != p.commit {
+		return planbundle.Invalid(fmt.Sprintf("it was made from commit %s of the template, and its version is commit %s now", p.plan.Commit, p.commit), nil)
 	}
 	return nil
 }
 
-// writePlanFile writes the whole of the agent's file, onto the disk.
-func (r *provisionRun) writePlanFile(content []byte) error {
-	_, err := r.planFile.WriteAt(content, 0)
-	return errors.Join(err, r.planFile.Truncate(int64(len(content))), r.planFile.Sync())
+// write writes the whole of the agent's file, onto the disk.
+func (p *approval) write(content []byte) error {
+	_, err := p.file.WriteAt(content, 0)
+	return errors.Join(err, p.file.Truncate(int64(len(content))), p.file.Sync())
 }
 
-// readPlanFile reads from what the agent has handed down, length bytes at most.
-func (r *provisionRun) readPlanFile(from, length int64) ([]byte, error) {
-	return io.ReadAll(io.NewSectionReader(r.planFile, from, length))
+// read reads from what the agent has handed down, length bytes at most.
+func (p *approval) read(from, length int64) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(p.file, from, length))
 }

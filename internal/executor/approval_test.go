@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/planbundle"
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // httpTemplate keeps its state with a server, so that any agent can apply.

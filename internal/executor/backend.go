@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
@@ -126,4 +128,17 @@ func stateConfig(backendType string, j job.Job) (map[string]string, error) {
 	}
 	config[known.argument] = strings.ReplaceAll(known.value, workspaceID, id)
 	return config, nil
+}
+
+// CheckState reports why a backend of that type could not be used with the
+// agent's configuration, whatever the template says; nil where nothing is known
+// against it.
+func CheckState(backendType string, state job.State) error {
+	if backendType == "local" || backendType == job.Managed {
+		return nil // it is told by template and workspace
+	}
+	_, err := stateConfig(backendType, job.Job{
+		Assignment: provision.Assignment{WorkspaceID: uuid.New()}, Settings: job.Settings{State: state},
+	})
+	return err
 }

@@ -11,10 +11,10 @@ import (
 
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/providers"
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/source"
 	"github.com/tendril-run/tendril/internal/terraform"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // installed puts the machine's Terraform where an agent would have downloaded it,

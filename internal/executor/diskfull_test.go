@@ -242,7 +242,7 @@ func TestNoRoomNoApply(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "applied")
 	s.template(map[string]string{"main.tf": slow("touch " + marker)}, nil)
 	got, _ := s.run()
-	wantEnd(t, got, provision.Failed, provision.CodeInternal)
+	wantEnd(t, got, provision.Failed, provision.CodeSpoolFailed)
 	wantMessage(t, got, "Nothing was applied", "1024 KiB", "no space left on device")
 	if _, err := os.Lstat(marker); err == nil {
 		t.Error("the apply ran without room for its state")

@@ -201,7 +201,7 @@ func endsEverything(t *testing.T, grace time.Duration) time.Duration {
 	}
 	got := c.end()
 	wantEnd(t, got, provision.Cancelled, provision.CodeCancelled)
-	for _, want := range []string{"The run is interrupted and has 2s to stop by itself.", "everything it started is killed now"} {
+	for _, want := range []string{"The run is interrupted and has 2s to stop on its own.", "everything it started is killed now"} {
 		if !strings.Contains(c.text(), want) {
 			t.Errorf("log lacks %q", want)
 		}

@@ -18,12 +18,13 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/tendril-run/tendril/internal/delivery"
 	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/githelper"
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/spool"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
@@ -106,6 +107,9 @@ func newSiteOf(t *testing.T, kind string) *site {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no process of a run")
+	}
 	git := gittest.NewServer(t)
 	dir := t.TempDir()
 	s := &site{t: t, git: git, dirs: dir}
@@ -180,7 +184,7 @@ func (s *site) start() *child {
 	s.t.Helper()
 	t := s.t
 	spoolDir := cmp.Or(s.spoolDir, t.TempDir())
-	spool, err := os.OpenFile(filepath.Join(spoolDir, "spool-"+uuid.NewString()), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(filepath.Join(spoolDir, "spool-"+uuid.NewString()), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +192,7 @@ func (s *site) start() *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tail logstream.Tail
+	var tail spool.Tail
 	for i := range tail {
 		if tail[i], err = os.OpenFile(filepath.Join(t.TempDir(), "tail"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600); err != nil {
 			t.Fatal(err)
@@ -207,7 +211,7 @@ func (s *site) start() *child {
 	// What the agent lets through, and a token that it does not.
 	c.cmd.Env = append([]string{childEnv + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, s.env...)
 	c.cmd.Env = append(c.cmd.Env, patienceEnv+"="+s.patience.String(), triesEnv+"="+strconv.Itoa(s.tries))
-	c.cmd.ExtraFiles = []*os.File{controlRead, spool, lock, bellWrite, tail[0], tail[1], nil, plan, states[0], states[1], states[2]}
+	c.cmd.ExtraFiles = []*os.File{controlRead, file, lock, bellWrite, tail[0], tail[1], nil, plan, states[0], states[1], states[2]}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Stderr = &c.stderr
 	if err := c.cmd.Start(); err != nil {
@@ -231,10 +235,10 @@ func (s *site) start() *child {
 	c.dead = dead
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	pump := logstream.NewPump(c, s.job.Assignment.ClaimID, spool, logstream.PumpOptions{Tail: tail, Acked: func(n int64, refused *provision.Failure) {
+	pump := delivery.NewPump(c, s.job.Assignment.ClaimID, file, delivery.PumpOptions{Tail: tail, Acked: func(n int64, refused *provision.Failure) {
 		_ = job.Write(controlWrite, job.Control{Ack: n, Refused: refused}) // a child that is gone needs no answer
 	}})
-	c.pumping.Go(func() { logstream.Listen(bellRead, wake) })
+	c.pumping.Go(func() { spool.Listen(bellRead, wake) })
 	c.pumping.Go(func() {
 		delivered, err := pump.Run(ctx, wake, dead)
 		c.mu.Lock()
@@ -251,7 +255,7 @@ func (s *site) start() *child {
 		<-dead
 		cancel()
 		c.pumping.Wait()
-		_ = spool.Close()
+		_ = file.Close()
 		_ = lock.Close()
 		_ = bellRead.Close()
 		if t.Failed() {

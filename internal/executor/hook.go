@@ -14,37 +14,44 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
+// policyHook is the agent's policy hook, for one run.
+type policyHook struct {
+	*task
+	secrets string // a directory
+	id      *isolation.Identity
+}
+
 // judge has the agent's policy hook look at a plan, as JSON. Unless it consents,
 // nothing is applied and nobody is asked to approve: it fails with
 // CodePolicyRefused.
-func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
-	policy := r.job.Settings.Policy
+func (h policyHook) judge(ctx context.Context, plan []byte) error {
+	policy := h.job.Settings.Policy
 	if len(policy.Hook) == 0 {
 		return nil
 	}
 	// Programs take configuration, and code, from where they are and from their
 	// home; templates write to the run's.
-	own, err := os.MkdirTemp(r.files.secrets, "hook-")
+	own, err := os.MkdirTemp(h.secrets, "hook-")
 	if err != nil {
 		return fmt.Errorf("make a directory for the policy hook: %w", err)
 	}
 	defer isolation.RemoveAll(own) //nolint:errcheck // goes with the run's secrets
-	r.log.System("The plan is shown to the policy hook %s.", policy.Hook[0])
-	stdout, stderr := &wholeLines{to: r.log.Stream(provision.Stdout)}, &wholeLines{to: r.log.Stream(provision.Stderr)}
+	h.log.System("The plan is shown to the policy hook %s.", policy.Hook[0])
+	stdout, stderr := &wholeLines{to: h.log.Stream(provision.Stdout)}, &wholeLines{to: h.log.Stream(provision.Stderr)}
 	began := time.Now()
 	err = policyhook.Hook{
-		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: own, Env: r.hookEnvironment(own), Confine: r.id.Confine, Hide: r.log.MaskString,
+		Command: policy.Hook, Timeout: policy.HookTimeout, Dir: own, Env: h.environment(own), Confine: h.id.Confine, Hide: h.log.MaskString,
 		Stdout: stdout, Stderr: stderr,
 	}.Judge(ctx, plan)
 	stdout.end()
 	stderr.end()
 	if err == nil {
-		r.log.System("The policy hook consents (%s).", time.Since(began).Round(time.Millisecond))
+		h.log.System("The policy hook consents (%s).", time.Since(began).Round(time.Millisecond))
 		return nil
 	}
 	refused, ok := errors.AsType[*policyhook.Refused](err)
 	if !ok {
-		return r.stopOr(ctx, err)
+		return stopOr(ctx, err)
 	}
 	message := fmt.Sprintf("The policy hook %s %s. Nothing was applied.", policy.Hook[0], refused.Why)
 	if refused.Said != "" {
@@ -53,13 +60,13 @@ func (r *provisionRun) judge(ctx context.Context, plan []byte) error {
 	return provision.Fail(provision.CodePolicyRefused, message, err)
 }
 
-// hookEnvironment has no credentials: neither the cloud's nor the run's.
-func (r *provisionRun) hookEnvironment(own string) []string {
+// environment has no credentials: neither the cloud's nor the run's.
+func (h policyHook) environment(own string) []string {
 	return []string{
 		"HOME=" + own, "TMPDIR=" + own,
-		"TENDRIL_WORKSPACE=" + r.job.Assignment.Workspace,
-		"TENDRIL_OPERATION=" + string(r.job.Assignment.Operation),
-		"TENDRIL_PROVISION=" + r.job.Assignment.ProvisionID.String(),
+		"TENDRIL_WORKSPACE=" + h.job.Assignment.Workspace,
+		"TENDRIL_OPERATION=" + string(h.job.Assignment.Operation),
+		"TENDRIL_PROVISION=" + h.job.Assignment.ProvisionID.String(),
 	}
 }
 

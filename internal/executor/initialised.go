@@ -9,12 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/isolation"
-	"github.com/tendril-run/tendril/internal/modules"
-	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -46,17 +43,6 @@ type initialised struct {
 type note struct {
 	Since time.Time `json:"since"`
 	Proof []byte    `json:"proof"`
-}
-
-// mark is what init's work depends on. A template's commit stands for its files.
-func (t *terraformRun) mark(engine terraform.Engine) string {
-	text, err := json.Marshal([]any{
-		t.run.commit, t.dir, engine, t.backend.config, t.backend.local, t.backend.managed, t.run.job.Settings.State, t.run.snapshot.TemplateSource,
-	})
-	if err != nil || len(t.run.job.NoteKey) == 0 || t.run.approved != nil { // whose lock file is not the template's
-		return ""
-	}
-	return string(text)
 }
 
 // Bounds on what is read, in bytes.
@@ -140,25 +126,3 @@ func (i *initialised) put() {
 
 // intact reports whether the data directory is as init left it.
 func (i *initialised) intact() bool { return i.made != "" && i.made == whatInitMade(i.data) }
-
-// repeatable reports whether an init that began with the given lock file would
-// come to the same if it were run again: it had to change nothing there, and
-// each module is a directory of the template. Another module's source may have
-// something else by then, and a template without a lock file takes the newest
-// providers.
-func (t *terraformRun) repeatable(before providers.Lock) bool {
-	after, err := providers.ReadLock(t.dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) || !reflect.DeepEqual(before, after) {
-		return false
-	}
-	manifest, err := t.moduleManifest()
-	if err != nil {
-		return false
-	}
-	for _, m := range manifest {
-		if m.Source != "" && !modules.IsLocal(m.Source) {
-			return false
-		}
-	}
-	return true
-}

@@ -9,11 +9,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/providers"
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
 const (
@@ -284,7 +285,7 @@ resource "terraform_data" "x" {
 	s.ask(repo.URL, "v1", "", map[string]any{"n": 2})
 	got, c := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodePlanFailed)
-	if n := strings.Count(c.text(), "Error: Resource precondition failed"); n != 1 || !strings.Contains(c.text(), initReused) {
+	if n := strings.Count(runlog.Plain(c.text()), "Error: Resource precondition failed"); n != 1 || !strings.Contains(c.text(), initReused) {
 		t.Errorf("the log has the error %d times, want 1 after init was reused:\n%s", n, c.text())
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
+	"github.com/tendril-run/tendril/internal/spool"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -15,11 +15,11 @@ import (
 func bareRun(t *testing.T) *provisionRun {
 	t.Helper()
 	dir := t.TempDir()
-	spool, err := os.OpenFile(filepath.Join(dir, "spool"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, "spool"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := logstream.NewWriter(spool, nil)
+	log := spool.NewWriter(file, nil)
 	control, agent, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -41,9 +41,9 @@ func bareRun(t *testing.T) *provisionRun {
 		if err := errors.Join(log.Close(), control.Close()); err != nil {
 			t.Error(err)
 		}
-		_ = spool.Close()
+		_ = file.Close()
 	})
-	return &provisionRun{session: s, log: log, files: files}
+	return &provisionRun{task: &task{session: s, log: log}, files: files, approval: &approval{}}
 }
 
 const wholeState = `{"version":4,"serial":3,"lineage":"l","outputs":{},"resources":[]}`
@@ -72,7 +72,8 @@ func TestKeepState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := bareRun(t)
-			run := &terraformRun{run: r, dir: r.files.source, dumpedBytes: test.bytes}
+			run := newTerraformRun(r, r.files.source)
+			run.dumpedBytes = test.bytes
 			if test.dumped != "" {
 				run.dumped = []byte(test.dumped)
 			}
@@ -82,7 +83,7 @@ func TestKeepState(t *testing.T) {
 			if err := r.files.kept.begin(terraform.StateHeader{Version: 4, Serial: 3, Lineage: "l"}); err != nil {
 				t.Fatal(err)
 			}
-			left, err := run.KeepState(ballastIn(r.files.kept.dir))
+			left, err := run.KeepState(reservedIn(r.files.kept.dir))
 			if err != nil || left != test.left {
 				t.Errorf("KeepState() = %t, %v, want %t", left, err, test.left)
 			}
@@ -96,7 +97,7 @@ func TestKeepState(t *testing.T) {
 			if isState(paths[0]) != test.whole {
 				t.Errorf("what is kept is whole: %t, want %t", !test.whole, test.whole)
 			}
-			if err := r.undecided(); (err == nil) != test.whole {
+			if err := r.keptStore().undecided(); (err == nil) != test.whole {
 				t.Errorf("undecided() = %v, want a person to decide: %t", err, !test.whole)
 			}
 			if found, err := r.files.holdsState(); found || err != nil {

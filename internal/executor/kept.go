@@ -1,8 +1,10 @@
 package executor
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
@@ -96,25 +99,21 @@ func (k keptStates) take(from string) error {
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	err = os.Rename(from, to)
-	if err == nil {
-		return syncPath(k.dir)
-	}
-	if !errors.Is(err, unix.EXDEV) {
+	if err := durable.Rename(from, to); !errors.Is(err, unix.EXDEV) {
 		return err
 	}
 	content, err := terraform.ReadStateFile(from)
 	if err != nil {
 		return err
 	}
-	if err := k.write(content, ballast{filepath.Join(k.dir, ".moving")}); err != nil {
+	if err := k.write(content, reservedSpace{filepath.Join(k.dir, ".moving")}); err != nil {
 		return err
 	}
 	return os.Remove(from)
 }
 
 // write keeps a state in the room that was reserved for it.
-func (k keptStates) write(state []byte, room ballast) error {
+func (k keptStates) write(state []byte, room reservedSpace) error {
 	to, err := k.next()
 	if err != nil {
 		return err
@@ -129,7 +128,7 @@ func (k keptStates) remove(paths ...string) error {
 			return err
 		}
 	}
-	return syncPath(k.dir)
+	return durable.Sync(k.dir)
 }
 
 // newestOf picks, in the order of paths, the states that have to be stored, and
@@ -174,4 +173,67 @@ func readHeader(path string) (terraform.StateHeader, error) {
 		return terraform.StateHeader{}, err
 	}
 	return terraform.ReadStateHeader(content)
+}
+
+// applyBaseName is the file beside the kept states that says from which state the
+// last apply began. It is there while an apply goes on, and for as long after
+// one as its state is not stored.
+const applyBaseName = ".base"
+
+// applyBase is what that file holds. Its fields are not those of a state, so that it
+// is never taken for one, see markLost.
+type applyBase struct {
+	Note  string                `json:"note"`
+	State terraform.StateHeader `json:"apply_began_from"`
+}
+
+// applyBaseNote is for the person who finds the file under a kept state's name.
+const applyBaseNote = "This is no state. An apply began from the state named here, and the state it came to could be neither stored nor kept. " +
+	"Compare what is stored (terraform state pull) with what exists, import what is missing, then remove this file."
+
+func (k keptStates) applyBasePath() string { return filepath.Join(k.dir, applyBaseName) }
+
+// begin notes, before an apply, which state it begins from.
+func (k keptStates) begin(from terraform.StateHeader) error {
+	content, err := json.Marshal(applyBase{Note: applyBaseNote, State: from})
+	if err != nil {
+		return err
+	}
+	return reservedSpace{k.applyBasePath() + ".new"}.become(append(content, '\n'), k.applyBasePath())
+}
+
+// began is the state that the apply began from whose state is kept. Where that
+// is not known it has no lineage, and terraform.Follow changes nothing.
+func (k keptStates) began() terraform.StateHeader {
+	var b applyBase
+	content, err := terraform.ReadStateFile(k.applyBasePath())
+	if err == nil {
+		err = json.Unmarshal(content, &b)
+	}
+	if err != nil {
+		return terraform.StateHeader{}
+	}
+	return b.State
+}
+
+// settled forgets what the last apply began from, if none of its states is kept.
+func (k keptStates) settled() {
+	if paths, err := k.list(); err == nil && len(paths) == 0 {
+		_ = os.Remove(k.applyBasePath()) // the next run tries again
+	}
+}
+
+// markLost has the workspace held though there is no state to keep, until a
+// person removes the file. It takes no room on the disk: what the apply began
+// from gets a kept state's name.
+func (k keptStates) markLost() error {
+	to, err := k.next()
+	if err != nil {
+		return err
+	}
+	err = durable.Rename(k.applyBasePath(), to)
+	if errors.Is(err, fs.ErrNotExist) { // the template has removed it
+		return k.write([]byte(applyBaseNote+"\n"), reservedSpace{k.applyBasePath() + ".new"})
+	}
+	return err
 }

@@ -16,10 +16,10 @@ func TestLendsOnlyBeforeAPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := &provisionRun{source: src, gitHelper: []string{"helper"}}
+	run := &provisionRun{task: &task{}, checkout: &checkout{source: src}, gitHelper: []string{"helper"}}
 	run.files.source = t.TempDir()
 	for reused, want := range map[bool]bool{false: true, true: false} {
-		lent := &terraformRun{run: run, reused: reused}
+		lent := &engineInit{engineRun: &engineRun{run: run}, reused: reused}
 		env, done, err := lent.lend(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/spool"
 )
 
 // Main runs the provision handed down on the inherited descriptors (see package
@@ -48,11 +48,11 @@ func start(as string, gitHelper []string, patience patience) error {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	doorbell, err := logstream.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
+	doorbell, err := spool.NewDoorbell(os.NewFile(job.DoorbellFD, "doorbell"))
 	if err != nil {
 		return fmt.Errorf("open the doorbell: %w", err)
 	}
-	log := logstream.NewWriter(os.NewFile(job.SpoolFD, "spool"), doorbell)
+	log := spool.NewWriter(os.NewFile(job.SpoolFD, "spool"), doorbell)
 	log.Gather()
 	// Non-blocking, so that closing it ends the read that waits on it: a run
 	// ends whether its agent listens or not.
@@ -77,7 +77,7 @@ func becomeUnprivileged(as string) (*isolation.Identity, error) {
 }
 
 // run is start on open files.
-func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logstream.Writer, patience patience) (err error) {
+func run(id *isolation.Identity, gitHelper []string, control *os.File, log *spool.Writer, patience patience) (err error) {
 	reader := job.NewReader(control)
 	j, err := reader.Job()
 	if err != nil {
@@ -85,7 +85,7 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 	}
 	log.Mask(append(j.Secrets(os.Environ()), job.FileSecrets(os.Environ())...)...)
 	if limit := j.Settings.LogLimit; limit > 0 {
-		log.Limit(limit, logstream.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
+		log.Limit(limit, spool.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
 	}
 	if j.Credentials.Note != "" {
 		log.System("%s", j.Credentials.Note)
@@ -115,7 +115,7 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *logs
 
 // endDescendants kills what a run has left running. Nobody is told that the run
 // is over before: its workspace is free then.
-func endDescendants(log *logstream.Writer) {
+func endDescendants(log *spool.Writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepLimit)
 	defer cancel()
 	if err := process.KillDescendants(ctx, nil); err != nil {

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"filippo.io/age"
 
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/managedstate"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/spool"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -26,7 +24,7 @@ import (
 // database need not be there for that.
 type managedState struct {
 	*managedstate.Server
-	log       *logstream.Writer
+	log       *spool.Writer
 	recipient age.Recipient
 	slots     [2]*os.File
 	// version is the newest that was told of, or was there before; the next one goes
@@ -38,29 +36,28 @@ type managedState struct {
 }
 
 // serveState starts the backend with the state that the agent has handed down.
-func (r *provisionRun) serveState() error {
-	told := r.job.ManagedState
+func serveState(j job.Job, log *spool.Writer) (*managedState, error) {
+	told := j.ManagedState
 	if told == nil {
-		return errors.New("this run needs a managed state, and its agent has handed none down")
+		return nil, errors.New("this run needs a managed state, and its agent has handed none down")
 	}
-	recipient, err := seal.ParseRecipient(r.job.ClusterKey)
+	recipient, err := seal.ParseRecipient(j.ClusterKey)
 	if err != nil {
-		return fmt.Errorf("the cluster's key: %w", err)
+		return nil, fmt.Errorf("the cluster's key: %w", err)
 	}
 	in, slots := stateFiles()
 	state, err := readState(in)
 	if err := errors.Join(err, in.Close()); err != nil { // closed, it takes no memory any more
-		return fmt.Errorf("read the state: %w", err)
+		return nil, fmt.Errorf("read the state: %w", err)
 	}
-	m := &managedState{log: r.log, recipient: recipient, slots: slots, version: told.Version, stored: told.Version, slot: 1}
+	m := &managedState{log: log, recipient: recipient, slots: slots, version: told.Version, stored: told.Version, slot: 1}
 	m.Server, err = managedstate.Serve(managedstate.Options{
 		State: state, Save: m.save, TooLarge: m.tooLarge, Refused: m.refused,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.managed = m
-	return nil
+	return m, nil
 }
 
 func (m *managedState) tooLarge(limit int64) {
@@ -147,46 +144,6 @@ func fill(file *os.File, content []byte) error {
 		_ = file.Truncate(0) // the error at hand tells more
 	}
 	return err
-}
-
-// takeOver makes a state that is a file of this agent's the workspace's first
-// managed one. The file stays where it is; nobody reads it any more once there
-// is a managed state, so it cannot be taken over twice.
-func (t *terraformRun) takeOver() error {
-	if m := t.run.managed; m == nil || m.stored > 0 || len(m.State()) > 0 {
-		return nil
-	}
-	if err := t.setTornAside(); err != nil {
-		return err
-	}
-	path := filepath.Join(t.run.job.Dirs.State, localState)
-	state, err := terraform.ReadStateFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && len(state) == 0:
-		return t.beginEmpty()
-	case err != nil:
-		return provision.Fail(provision.CodeStateInvalid, fmt.Sprintf("the workspace's state in %s, which is to be taken over, cannot be read: %s", path, reason(err)), err)
-	}
-	if _, err := terraform.ReadStateHeader(state); err != nil {
-		return provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
-			"%s, the workspace's state, is to be taken over, and is no whole state: mend it, or remove it if nothing exists that it knew of", path), err)
-	}
-	if err := t.run.managed.Put(state); err != nil {
-		return fmt.Errorf("take the state in %s over: %w", path, err)
-	}
-	t.run.log.System("The workspace's state was a file of this agent's. It is taken over, and kept in the database from now on.")
-	return nil
-}
-
-// beginEmpty fails where something exists in a workspace whose managed state is
-// empty: what exists would be made once more. Commands on the state, which can
-// bring it in, may go on; and so may a run that stores a kept one before it plans.
-func (t *terraformRun) beginEmpty() error {
-	if !t.run.job.Assignment.HasResources || !t.run.plans() || t.run.session.unsaved {
-		return nil
-	}
-	return provision.Fail(provision.CodeStateInvalid,
-		"Something exists in this workspace (trellis resources), and its managed state is empty: the state is elsewhere, and with an empty one everything would be made a second time. Bring it in: `trellis state adopt` takes it over from the backend that the template declares, `trellis state push` from a file. If nothing exists any more, push an empty state.", nil)
 }
 
 // stateFiles are those that the agent has handed down.

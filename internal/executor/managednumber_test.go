@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/managedstate"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/spool"
 )
 
 // A write that has failed may have been told of all the same: the next one has
@@ -29,7 +29,7 @@ func TestNumberOfAStateIsGivenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close() //nolint:errcheck // the test is over
-	m := &managedState{log: logstream.NewWriter(write, nil), recipient: recipient, slot: 1}
+	m := &managedState{log: spool.NewWriter(write, nil), recipient: recipient, slot: 1}
 	for i := range m.slots {
 		if m.slots[i], err = os.Create(filepath.Join(t.TempDir(), "slot")); err != nil {
 			t.Fatal(err)

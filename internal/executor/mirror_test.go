@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // An agent's mirror serves both engines, together with the store, and nothing

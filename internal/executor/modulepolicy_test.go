@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // Sources that nobody has let in are refused: those that the checkout names

@@ -16,19 +16,28 @@ import (
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
-// judgeModules reads what the template and the modules in its checkout need, and
+// templateModules are a template's modules, and where they may come from.
+type templateModules struct {
+	policy   modules.Policy
+	kind     string // of the engine
+	checkout string // all of its files
+	template string // the template's directory in it
+	fetched  string // where the engine has those that it fetched
+}
+
+// judge reads what the template and the modules in its checkout need, and
 // refuses sources that the agent's policy does not allow, before anything is
 // fetched. It returns the engine versions that they want.
-func (t *terraformRun) judgeModules() ([]terraform.Constraint, error) {
-	root, err := filepath.EvalSymlinks(t.run.files.source)
+func (m templateModules) judge() ([]terraform.Constraint, error) {
+	root, err := filepath.EvalSymlinks(m.checkout)
 	if err != nil {
 		return nil, fmt.Errorf("look through the checkout: %w", err)
 	}
-	dir, err := filepath.EvalSymlinks(t.dir)
+	dir, err := filepath.EvalSymlinks(m.template)
 	if err != nil {
 		return nil, fmt.Errorf("look through the checkout: %w", err)
 	}
-	w := moduleWalk{run: t, root: root, seen: map[string]bool{}}
+	w := moduleWalk{modules: m, root: root, seen: map[string]bool{}}
 	if err := w.walk(dir, ""); err != nil {
 		return nil, err
 	}
@@ -37,7 +46,7 @@ func (t *terraformRun) judgeModules() ([]terraform.Constraint, error) {
 
 // moduleWalk looks at each directory of the checkout that is a module.
 type moduleWalk struct {
-	run      *terraformRun
+	modules  templateModules
 	root     string
 	seen     map[string]bool
 	versions []terraform.Constraint
@@ -59,7 +68,7 @@ func (w *moduleWalk) walk(dir, path string) error {
 		return nil
 	}
 	w.seen[dir] = true
-	needs, err := terraform.ReadNeeds(dir, w.run.kind())
+	needs, err := terraform.ReadNeeds(dir, w.modules.kind)
 	if err != nil {
 		return err
 	}
@@ -91,7 +100,7 @@ func (w *moduleWalk) walk(dir, path string) error {
 				return err
 			}
 		default:
-			if err := w.run.permitModule(name, at(call.At), call.Source); err != nil {
+			if err := w.modules.permit(name, at(call.At), call.Source); err != nil {
 				return err
 			}
 		}
@@ -101,44 +110,44 @@ func (w *moduleWalk) walk(dir, path string) error {
 
 // judgeFetched judges the modules that were fetched, those that modules name
 // included, by the engine's own list of them.
-func (t *terraformRun) judgeFetched() error {
-	manifest, err := t.moduleManifest()
+func (m templateModules) judgeFetched() error {
+	manifest, err := m.manifest()
 	if err != nil {
-		return provision.Fail(provision.CodeInitFailed, "the list of modules that "+t.kind()+" has made cannot be read: "+reason(err), err)
+		return provision.Fail(provision.CodeInitFailed, "the list of modules that "+m.kind+" has made cannot be read: "+reason(err), err)
 	}
-	homes := []string{t.run.files.source, t.run.files.modules()}
+	homes := []string{m.checkout, m.fetched}
 	for i, home := range homes {
 		if real, err := filepath.EvalSymlinks(home); err == nil {
 			homes[i] = real
 		}
 	}
-	for _, m := range manifest {
-		if m.Key == "" {
+	for _, one := range manifest {
+		if one.Key == "" {
 			continue // the template
 		}
-		name := "module." + strings.ReplaceAll(m.Key, ".", ".module.")
-		if !modules.IsLocal(m.Source) {
-			if err := t.permitModule(name, "", m.Source); err != nil {
+		name := "module." + strings.ReplaceAll(one.Key, ".", ".module.")
+		if !modules.IsLocal(one.Source) {
+			if err := m.permit(name, "", one.Source); err != nil {
 				return err
 			}
 			continue
 		}
-		dir := m.Dir
+		dir := one.Dir
 		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(t.dir, dir)
+			dir = filepath.Join(m.template, dir)
 		}
 		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil || !slices.ContainsFunc(homes, func(home string) bool { return isIn(dir, home) }) {
-			return refuseModule(name, "", m.Source, "it leads out of the checkout")
+			return refuseModule(name, "", one.Source, "it leads out of the checkout")
 		}
 	}
 	return nil
 }
 
-// permitModule refuses a source that no pattern names.
-func (t *terraformRun) permitModule(name, at, text string) error {
-	s := modules.ParseSource(text, t.kind())
-	if t.modules.Permits(s) {
+// permit refuses a source that no pattern names.
+func (m templateModules) permit(name, at, text string) error {
+	s := modules.ParseSource(text, m.kind)
+	if m.policy.Permits(s) {
 		return nil
 	}
 	pattern := modules.Pattern(s)
@@ -156,9 +165,9 @@ func refuseModule(name, at, text, why string) error {
 // fetchedModule is a line of the engine's list of modules.
 type fetchedModule struct{ Key, Source, Dir string }
 
-// moduleManifest is empty where there are no modules.
-func (t *terraformRun) moduleManifest() ([]fetchedModule, error) {
-	text, err := readBounded(filepath.Join(t.run.files.modules(), "modules.json"), maxMade)
+// manifest is empty where there are no modules.
+func (m templateModules) manifest() ([]fetchedModule, error) {
+	text, err := readBounded(filepath.Join(m.fetched, "modules.json"), maxMade)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

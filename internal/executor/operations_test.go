@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // two are resources of which one is asked for by name.

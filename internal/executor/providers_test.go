@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/providers"
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 const withProvider = `

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -12,8 +13,6 @@ import (
 // Its methods up to Apply are called once each, in this order, and not after one
 // failed. They end soon after ctx does.
 type provisioner interface {
-	stateEditor
-
 	// Validate checks the template and the variables without running anything
 	// of the template. The sealed variables are here as opened.
 	Validate(plain, sealed map[string]json.RawMessage) error
@@ -34,17 +33,21 @@ type provisioner interface {
 	// exists by then.
 	Result(ctx context.Context) results
 
-	// KeepState looks, after a failed Apply, for a state that could not be
-	// stored, and has it among the kept states when it returns true without an
-	// error. The room is what was reserved for it.
-	KeepState(room ballast) (left bool, err error)
-	// StoreState stores a kept state. It may be called after Prepare, at any
-	// time and any number of times. again is whether another try may help.
-	StoreState(ctx context.Context, path string) (again bool, err error)
-
 	// Close lets go what it keeps from being removed from the caches. Nothing of
 	// it runs any more.
 	Close()
+}
+
+// stateKeeper is a provisioner whose engine stores the state itself, and may fail to:
+// Terraform's alone.
+type stateKeeper interface {
+	// KeepState looks, after a failed Apply, for a state that could not be
+	// stored, and has it among the kept states when it returns true without an
+	// error. The room is what was reserved for it.
+	KeepState(room reservedSpace) (left bool, err error)
+	// StoreState stores a kept state. It may be called after Prepare, at any
+	// time and any number of times. again is whether another try may help.
+	StoreState(ctx context.Context, path string) (again bool, err error)
 }
 
 // planned is what a plan came to.
@@ -62,3 +65,12 @@ type planned struct {
 	// drift is what has changed outside, of the operation refresh alone.
 	drift []provision.PlannedChange
 }
+
+// results is what there is after a run: nil where that is not known.
+type results struct {
+	outputs   map[string]provision.Output
+	resources []provision.Resource
+}
+
+// resultPatience is how long a backend may take to say what it has stored.
+const resultPatience = time.Minute

@@ -8,25 +8,25 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/spool"
 )
 
 // reported is what the spool has after a progress was used.
 func reported(t *testing.T, use func(*session)) string {
 	t.Helper()
-	spool, err := os.OpenFile(filepath.Join(t.TempDir(), "spool"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "spool"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		log := logstream.NewWriter(spool, nil)
+		log := spool.NewWriter(file, nil)
 		use(&session{log: log})
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	content, err := os.ReadFile(spool.Name())
+	content, err := os.ReadFile(file.Name())
 	if err != nil {
 		t.Fatal(err)
 	}

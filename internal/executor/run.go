@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,27 +11,21 @@ import (
 
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/logstream"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/source"
+	"github.com/tendril-run/tendril/internal/templatefile"
+	"github.com/tendril-run/tendril/internal/terraform"
+	"github.com/tendril-run/tendril/internal/tfvars"
 )
 
 // provisionRun is one provision on its way through the stages.
 type provisionRun struct {
-	session  *session
-	log      *logstream.Writer
-	job      job.Job
-	snapshot provision.Snapshot
+	*task
 	files    workDir
-	commit   string // of the template, once it is checked out
 	id       *isolation.Identity
-	source   *source.Source
-	// approved is the plan that was approved; nil where none was.
-	approved *planbundle.Bundle
+	checkout *checkout
+	approval *approval
 	managed  *managedState // nil: the state is elsewhere
-	// planFile is the agent's file: see job.PlanFD.
-	planFile *os.File
 	// gitHelper is the argv that reaches githelper.Main.
 	gitHelper []string
 }
@@ -65,15 +60,15 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 	if err := files.prepare(); err != nil {
 		return nil, err
 	}
+	t := &task{session: s, log: s.log, job: j, snapshot: snapshot}
 	return &provisionRun{
-		session: s, log: s.log, job: j, snapshot: snapshot, files: files, id: id, planFile: os.NewFile(job.PlanFD, "plan"),
+		task: t, files: files, id: id, checkout: &checkout{task: t, into: files.source, id: id},
+		approval: &approval{task: t, file: os.NewFile(job.PlanFD, "plan")},
 	}, nil
 }
 
-func (r *provisionRun) operation() provision.Operation { return r.job.Assignment.Operation }
-
 func (r *provisionRun) cleanUp() {
-	_ = r.planFile.Close() // what was written is on the disk
+	_ = r.approval.file.Close() // what was written is on the disk
 	if r.managed != nil {
 		r.managed.Close()
 	}
@@ -87,21 +82,23 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if r.operation() == provision.OperationInspect {
 		return r.inspect(ctx)
 	}
-	if err := errors.Join(r.undecided(), r.takeApproved()); err != nil {
+	if err := errors.Join(r.keptStore().undecided(), r.approval.take()); err != nil {
 		return err
 	}
-	templateDir, commit, err := r.checkout(ctx)
+	templateDir, err := r.template(ctx)
 	if err != nil {
-		return r.stopOr(ctx, err)
+		return stopOr(ctx, err)
 	}
-	r.commit = commit
-	if err := r.sameCommit(); err != nil {
+	if err := r.approval.sameCommit(); err != nil {
 		return err
 	}
 	if err := r.session.report(provision.Detail{Stage: provision.StageValidate}); err != nil {
 		return err
 	}
-	var p provisioner = newTerraformRun(r, templateDir)
+	p, err := r.provisioner(templateDir)
+	if err != nil {
+		return err
+	}
 	defer p.Close()
 	if err := p.Validate(r.snapshot.TerraformVars, r.job.SealedVars); err != nil {
 		return err
@@ -109,52 +106,128 @@ func (r *provisionRun) stages(ctx context.Context) error {
 
 	engine, err := p.Locate(ctx)
 	if err != nil {
-		return r.stopOr(ctx, err)
+		return stopOr(ctx, err)
 	}
 	// From here on the template's own code runs, so here the database must have
 	// agreed: to the commit, to the template on this workspace, to the state's
 	// place.
 	kept := r.session.unsaved
-	engine.Stage, engine.Commit, engine.StateUnsaved = provision.StageInit, commit, &kept
+	engine.Stage, engine.Commit, engine.StateUnsaved = provision.StageInit, r.commit, &kept
 	if err := r.session.reportAndWait(ctx, engine); err != nil {
-		return r.stopOr(ctx, err)
+		return stopOr(ctx, err)
 	}
 	if err := p.Prepare(ctx); err != nil {
-		return r.stopOr(ctx, err)
+		return stopOr(ctx, err)
 	}
 	// A plan runs what the template and its providers bring along.
-	if err := r.settleIdentity(); err != nil {
+	if err := r.checkout.settle(); err != nil {
 		return err
 	}
 	if r.operation() == provision.OperationUnlock { // which storing a state may wait for
-		return r.stopOr(ctx, r.unlock(ctx, p))
+		return stopOr(ctx, r.unlock(ctx, p))
 	}
 	if kept {
-		if err := r.storeKept(ctx, p); err != nil {
-			return r.stopOr(ctx, err)
+		keeper, can := p.(stateKeeper)
+		if !can {
+			return provision.Fail(provision.CodeStateUnsaved,
+				"A state that Terraform could not store is kept on this agent, and this template is not Terraform's: deploy the template that made it first.", nil)
+		}
+		if err := r.keptStore().storeAll(ctx, keeper); err != nil {
+			return stopOr(ctx, err)
 		}
 		if err := r.session.reportAndWait(ctx, provision.Detail{StateUnsaved: new(false)}); err != nil {
-			return r.stopOr(ctx, err)
+			return stopOr(ctx, err)
 		}
 	}
 
 	if r.operation() == provision.OperationState {
-		return r.stopOr(ctx, r.stateCommand(ctx, p))
+		return stopOr(ctx, (&stateCommand{task: r.task, approval: r.approval, editor: p.(stateEditor), command: *r.snapshot.State}).run(ctx)) //nolint:forcetypeassert // each is one
 	}
 	return r.planned(ctx, p)
 }
 
+// provisioner is what carries the template out: Terraform, unless tendril.hcl says
+// otherwise.
+func (r *provisionRun) provisioner(dir string) (provisioner, error) {
+	file, err := templatefile.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	if saved := r.approval.plan; saved != nil && (saved.Engine == scriptEngine) != (file.Kind == templatefile.ByScript) {
+		return nil, planbundle.Invalid("it was made by "+saved.Engine+", and the template is carried out by something else now", nil)
+	}
+	switch {
+	case file.PlacementVariable != "" || file.InMachine != nil:
+		return nil, provision.Fail(provision.CodeTemplateInvalid, "tendril.hcl: this agent does not place machines (placement) or run commands in them (after) yet", nil)
+	case file.Kind == templatefile.Terraform:
+		return newTerraformRun(r, dir), nil
+	case file.Kind == templatefile.ByScript && file.Script.Lines:
+		return &linesRun{machineRun: newMachineRun(r, file, dir)}, nil
+	case file.Kind == templatefile.ByScript:
+		return newMachineRun(r, file, dir), nil
+	}
+	return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf("tendril.hcl: this agent does not carry out templates of the provisioner %q yet", file.Kind), nil)
+}
+
+// template checks the template out and returns its directory.
+func (r *provisionRun) template(ctx context.Context) (dir string, err error) {
+	if dir, err = r.checkout.get(ctx); err != nil {
+		return "", err
+	}
+	if err := r.files.forgetShippedState(); err != nil {
+		return "", fmt.Errorf("look through the checkout: %w", err)
+	}
+	r.log.System("Checked out commit %s", r.commit)
+	return dir, nil
+}
+
+// inspect tells what the template declares. It needs no engine, and runs nothing.
+func (r *provisionRun) inspect(ctx context.Context) error {
+	templateDir, err := r.template(ctx)
+	if err != nil {
+		return stopOr(ctx, err)
+	}
+	if err := r.session.report(provision.Detail{Stage: provision.StageValidate}); err != nil {
+		return err
+	}
+	template, err := tfvars.Load(templateDir, r.kind())
+	if err != nil {
+		return err
+	}
+	declared, err := template.Declared()
+	if err != nil {
+		return err
+	}
+	r.log.System("The template declares %s.", counted(len(declared), "variable"))
+	// With the commit, and acknowledged: what it means must be pinned by then.
+	return stopOr(ctx, r.session.reportAndWait(ctx, provision.Detail{Commit: r.commit, Variables: tfvars.Fit(declared, variablesLimit)}))
+}
+
+// unlock releases the lock that somebody holds on the state.
+func (r *provisionRun) unlock(ctx context.Context, p provisioner) error {
+	id := r.snapshot.LockID
+	u, can := p.(unlocker)
+	if !can {
+		return provision.Fail(provision.CodeStateFailed, "The state of this template has no lock: there is nothing to unlock.", nil)
+	}
+	if err := u.Unlock(ctx, id); err != nil {
+		return err
+	}
+	r.log.System("The lock %s on the state is released.", id)
+	return nil
+}
+
 // plan makes a plan, or takes the one that was approved, which is known already.
 func (r *provisionRun) plan(ctx context.Context, p provisioner) (plan planned, err error) {
-	if r.approved != nil {
+	if r.approval.plan != nil {
 		plan, err = p.Recall(ctx)
-		return plan, r.stopOr(ctx, err)
+		return plan, stopOr(ctx, err)
 	}
 	if err := r.session.report(provision.Detail{Stage: provision.StagePlan}); err != nil {
 		return plan, err
 	}
 	if plan, err = p.Plan(ctx); err != nil || r.operation() == provision.OperationRefresh {
-		return plan, r.stopOr(ctx, err)
+		return plan, stopOr(ctx, err)
 	}
 	fitPlan(&plan.summary)
 	return plan, r.session.report(provision.Detail{Plan: &plan.summary})
@@ -169,7 +242,7 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 	if r.operation() == provision.OperationRefresh {
 		return r.drifted(plan.drift)
 	}
-	if err := r.judge(ctx, plan.json); err != nil {
+	if err := (policyHook{r.task, r.files.secrets, r.id}).judge(ctx, plan.json); err != nil {
 		return err
 	}
 	plan.json = nil // what it holds is as large as the state
@@ -187,11 +260,11 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 		r.log.System("This was a plan only: nothing is applied.")
 		return nil
 	}
-	if why := r.wantsApproval(plan.summary); why != "" {
+	if why := r.approval.wants(plan.summary); why != "" {
 		return r.leavePlan(ctx, p, why)
 	}
 	err = r.apply(ctx, p, plan.room)
-	if failure, refused := errors.AsType[*provision.Failure](err); refused && failure.Code == provision.CodeApprovalNeeded && r.approved == nil {
+	if failure, refused := errors.AsType[*provision.Failure](err); refused && failure.Code == provision.CodeApprovalNeeded && r.approval.plan == nil {
 		return r.leavePlan(ctx, p, failure.Message) // the rules have become stricter meanwhile
 	}
 	return err
@@ -219,7 +292,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	}
 	defer room.release()
 	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0), PlanDigest: r.job.Assignment.ApprovedPlan}); err != nil {
-		return r.stopOr(ctx, err)
+		return stopOr(ctx, err)
 	}
 	progress := newProgress(r.session)
 	r.files.applying = true // should this process panic
@@ -231,7 +304,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	err = p.Apply(ctx, progress.on)
 	progress.close()
 	if err != nil {
-		err = r.saveState(ctx, p, room, r.stopOr(ctx, err))
+		err = r.saveState(ctx, p, room, stopOr(ctx, err))
 		r.resources(r.result(p).resources)
 		return err
 	}
@@ -239,9 +312,69 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	return r.outputs(r.result(p))
 }
 
+// saveState deals with what a failed apply has left, and returns what the run
+// failed with.
+func (r *provisionRun) saveState(ctx context.Context, p provisioner, room reservedSpace, failed error) error {
+	keeper, keeps := p.(stateKeeper)
+	if !keeps { // it is stored, or nothing goes on
+		r.files.applying = false
+		return failed
+	}
+	left, err := keeper.KeepState(room)
+	room.release()
+	r.files.applying = err != nil // what is left lies in the work directory, if it is anywhere
+	if !left {
+		return failed
+	}
+	if err != nil {
+		r.session.keeps(true)
+		return provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
+			"The state of this run could neither be stored nor kept: %s. The next run in this workspace looks for it once more; if it finds none, what this run created must be imported or removed by hand. The run itself: %s",
+			reason(err), provision.AsFailure(failed).Message), errors.Join(err, failed))
+	}
+	r.log.System("The engine could not store its state. Nothing else happens in this workspace before that is settled.")
+	// At once: should this process be killed, the database still learns of it.
+	r.session.keeps(true)
+	if err := r.keptStore().storeAll(ctx, keeper); err != nil {
+		failure := provision.AsFailure(err)
+		return provision.Fail(failure.Code, failure.Message+" The run itself: "+provision.AsFailure(failed).Message, errors.Join(err, failed))
+	}
+	r.session.keeps(false)
+	failure := provision.AsFailure(failed)
+	return provision.Fail(failure.Code, sentence(failure.Message)+" The state was stored after all: what was done is in it. Deploy again to finish.", failed)
+}
+
+func (r *provisionRun) keptStore() keptStore { return keptStore{r.task, r.files.kept, r.kind()} }
+
+// leavePlan leaves the plan to the agent, which stores it, and has the run end.
+func (r *provisionRun) leavePlan(ctx context.Context, p provisioner, why string) error {
+	saved, err := p.Save()
+	if err != nil {
+		return err
+	}
+	return r.approval.leave(ctx, saved, why)
+}
+
+// result asks what there is after an apply, also of a run that is being stopped,
+// within its grace.
+func (r *provisionRun) result(p provisioner) results {
+	limited, cancel := context.WithTimeout(r.session.grace, resultPatience)
+	defer cancel()
+	return p.Result(limited)
+}
+
+// kind is the engine that made the approved plan, else the one that the snapshot
+// asks for, else the agent's: each reads files of its own.
+func (r *provisionRun) kind() string {
+	if r.approval.plan != nil && r.approval.plan.Engine != scriptEngine {
+		return r.approval.plan.Engine
+	}
+	return cmp.Or(r.snapshot.Terraform.Engine, r.job.Settings.Engine.Kind, terraform.Terraform)
+}
+
 // stopOr returns what became of a run that was asked to stop, and err for one
 // that was not. What was interrupted says so in the words of the stage.
-func (r *provisionRun) stopOr(ctx context.Context, err error) error {
+func stopOr(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
@@ -249,12 +382,6 @@ func (r *provisionRun) stopOr(ctx context.Context, err error) error {
 		return err
 	}
 	return provision.Fail(provision.CodeCancelled, sentence(strings.TrimSuffix(err.Error(), ": "+context.Cause(ctx).Error())), err)
-}
-
-func (r *provisionRun) notice(text string) {
-	if text != "" {
-		r.log.System("%s", text)
-	}
 }
 
 // sentence begins with a capital and ends with a full stop.

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/terraform"
 )
 
 // sealedPlan is the plan that is shown, judged, approved and applied: one file in
@@ -72,27 +70,3 @@ func (p *sealedPlan) Close() error {
 	}
 	return p.file.Close()
 }
-
-// seal copies the plan that the engine has saved, after ending what the template's
-// programs have left running, and seals the copy.
-func (t *terraformRun) seal() error {
-	endDescendants(t.run.log)
-	file, err := terraform.OpenStateFile(t.run.files.plan)
-	if err != nil {
-		return fmt.Errorf("read the plan: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // only read
-	return t.sealFrom(file)
-}
-
-func (t *terraformRun) sealFrom(plan io.Reader) error {
-	sealed, err := sealPlan(plan)
-	if err != nil {
-		return err
-	}
-	t.sealedPlan, sealed = sealed, t.sealedPlan
-	return sealed.Close()
-}
-
-// sealBytes is sealFrom for a plan that is in memory.
-func (t *terraformRun) sealBytes(plan []byte) error { return t.sealFrom(bytes.NewReader(plan)) }

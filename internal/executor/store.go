@@ -2,12 +2,12 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/retry"
 )
 
 // pushPatience is how long a run tries to store a state before it ends and
@@ -24,37 +24,17 @@ type patience struct {
 // The pause between two tries begins with firstPause and doubles.
 const firstPause = time.Second
 
-// saveState deals with what a failed apply has left, and returns what the run
-// failed with.
-func (r *provisionRun) saveState(ctx context.Context, p provisioner, room ballast, failed error) error {
-	left, err := p.KeepState(room)
-	room.release()
-	r.files.applying = err != nil // what is left lies in the work directory, if it is anywhere
-	if !left {
-		return failed
-	}
-	if err != nil {
-		r.session.keeps(true)
-		return provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
-			"The state of this run could neither be stored nor kept: %s. The next run in this workspace looks for it once more; if it finds none, what this run created must be imported or removed by hand. The run itself: %s",
-			reason(err), provision.AsFailure(failed).Message), errors.Join(err, failed))
-	}
-	r.log.System("The engine could not store its state. Nothing else happens in this workspace before that is settled.")
-	// At once: should this process be killed, the database still learns of it.
-	r.session.keeps(true)
-	if err := r.storeKept(ctx, p); err != nil {
-		failure := provision.AsFailure(err)
-		return provision.Fail(failure.Code, failure.Message+" The run itself: "+provision.AsFailure(failed).Message, errors.Join(err, failed))
-	}
-	r.session.keeps(false)
-	failure := provision.AsFailure(failed)
-	return provision.Fail(failure.Code, sentence(failure.Message)+" The state was stored after all: what was done is in it. Deploy again to finish.", failed)
+// keptStore stores the states that are kept on this agent.
+type keptStore struct {
+	*task
+	kept keptStates
+	kind string // of the engine
 }
 
 // undecided fails, with CodeStateUnsaved, where something is kept that is no
 // whole state: no program can tell what is missing.
-func (r *provisionRun) undecided() error {
-	paths, err := r.files.kept.list()
+func (k keptStore) undecided() error {
+	paths, err := k.kept.list()
 	if err != nil {
 		return err
 	}
@@ -62,26 +42,26 @@ func (r *provisionRun) undecided() error {
 		if _, err := readHeader(path); err != nil {
 			return provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
 				"A state of this workspace could not be stored, and what is kept of it in %s on this agent is no whole state: it is cut short, or only a note that it is lost. What was created may be recorded nowhere else, so a person must decide. Compare what is stored (%s state pull) with what exists, and import what is missing; then remove the file, which ends the hold here, and deploy again; to let other agents run the workspace before, release it, too (trellis release).",
-				path, r.kind()), err)
+				path, k.kind), err)
 		}
 	}
 	return nil
 }
 
-// storeKept stores the states that are kept. The caller reports it. It fails
+// storeAll stores the states that are kept. The caller reports it. It fails
 // with CodeStateUnsaved.
-func (r *provisionRun) storeKept(ctx context.Context, p provisioner) error {
-	if err := r.undecided(); err != nil {
+func (k keptStore) storeAll(ctx context.Context, p stateKeeper) error {
+	if err := k.undecided(); err != nil {
 		return err
 	}
-	paths, err := r.files.kept.list()
+	paths, err := k.kept.list()
 	if err != nil {
 		return err
 	}
 	for path, contained := range newestOf(paths) {
-		r.log.System("Storing the state that is kept in %s.", path)
-		if again, err := r.store(ctx, p, path); err != nil {
-			advice := "Until it is, only this agent runs this workspace. Mend what is wrong and deploy again; or push it by hand (" + r.kind() + " state push) and remove the file, which ends the hold"
+		k.log.System("Storing the state that is kept in %s.", path)
+		if again, err := k.store(ctx, p, path); err != nil {
+			advice := "Until it is, only this agent runs this workspace. Fix the cause and deploy again; or push it by hand (" + k.kind + " state push) and remove the file, which ends the hold"
 			if !again {
 				advice = "Until a person has decided, only this agent runs this workspace. Removing the file ends the hold; then deploy again"
 			}
@@ -92,25 +72,28 @@ func (r *provisionRun) storeKept(ctx context.Context, p provisioner) error {
 		// The file goes first, the database hears of it then: the other way
 		// round, an agent that runs the workspace next could be overtaken by
 		// this state.
-		if err := r.files.kept.remove(append(contained, path)...); err != nil {
+		if err := k.kept.remove(append(contained, path)...); err != nil {
 			return provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
 				"The state that was kept in %s is stored, but the file cannot be removed: %s. Remove it, then deploy again.", path, reason(err)), err)
 		}
-		r.log.System("The state is stored, and the file is removed.")
+		k.log.System("The state is stored, and the file is removed.")
 	}
-	r.files.kept.settled()
-	r.session.unsaved = false
+	k.kept.settled()
+	k.session.unsaved = false
 	return nil
 }
 
 // store tries to store one state until it works, until there is no use in it,
 // or until there is no patience left. A run that is being stopped tries once,
 // within its grace. again is whether a later run may succeed.
-func (r *provisionRun) store(ctx context.Context, p provisioner, path string) (again bool, err error) {
-	patience := r.session.patience
-	limited, cancel := context.WithTimeoutCause(r.session.grace, patience.time, fmt.Errorf("the backend did not answer within %s", patience.time))
+func (k keptStore) store(ctx context.Context, p stateKeeper, path string) (again bool, err error) {
+	patience := k.session.patience
+	limited, cancel := context.WithTimeoutCause(k.session.grace, patience.time, fmt.Errorf("the backend did not answer within %s", patience.time))
 	defer cancel()
-	pause := firstPause
+	waiting, stop := context.WithCancel(limited) // which a run that is stopped cuts short
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	pause := retry.Between(firstPause, pushPatience)
 	var said error
 	for try := 1; ; try++ {
 		again, err := p.StoreState(limited, path)
@@ -120,24 +103,16 @@ func (r *provisionRun) store(ctx context.Context, p provisioner, path string) (a
 		if said == nil || limited.Err() == nil {
 			said = err // what the engine said tells more than that it was too late
 		}
-		r.log.System("Try %d: %s", try, oneLine(provision.AsFailure(err).Message))
+		k.log.System("Try %d: %s", try, oneLine(provision.AsFailure(err).Message))
 		if !again {
 			return false, err
 		}
 		if try == patience.tries {
 			return true, said
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return true, said
-		case <-limited.Done():
-			timer.Stop()
+		if !retry.Sleep(waiting, pause.NextBackOff()) {
 			return true, said
 		}
-		pause *= 2
 	}
 }
 

@@ -1,39 +1,38 @@
 package executor
 
 import (
-	"cmp"
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"time"
 
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/modules"
+	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
-
-	tfjson "github.com/hashicorp/terraform-json"
 )
 
 // terraformRun provisions with Terraform or OpenTofu.
 type terraformRun struct {
-	run     *provisionRun
-	dir     string
-	engine  terraform.Engine
-	runner  *terraform.Runner
-	backend backend
-	plan    *tfjson.Plan
+	*engineRun
+	*engineState
+	unstoredState
+	init *engineInit
+	plan *tfjson.Plan
 	// sealedPlan is what plan says, as the engine applies it; nil before there is one.
 	sealedPlan *sealedPlan
 	steps      int
-	cache      *providers.Cache
-	base       terraform.PlanBase
-	// dumped is a state that the engine printed as it could store it nowhere,
-	// and how much of it was printed.
-	dumped      []byte
-	dumpedBytes int
-	// credentials are what the engine's environment has of the workspace's.
-	credentials []string
 	// applied is what the engine said of an apply, failed whether there was one
 	// that did not succeed.
 	applied terraform.Applied
@@ -46,30 +45,16 @@ type terraformRun struct {
 	// sealed is the file of the variables that came sealed, and ephemeral that of
 	// the ephemeral ones; "" without any.
 	sealed, ephemeral string
-	note              initialised
-	// modules is where modules may come from, and versions what they, and the
-	// template, want of the engine.
-	modules  modules.Policy
+	// versions is what the template and its modules want of the engine.
 	versions []terraform.Constraint
-	// reused says that an earlier run's init serves this one.
-	reused bool
 	// release lets the engine's file go.
 	release func()
 }
 
 func newTerraformRun(r *provisionRun, dir string) *terraformRun {
-	return &terraformRun{run: r, dir: dir}
-}
-
-func (t *terraformRun) kind() string { return t.run.kind() }
-
-// kind is the engine that made the approved plan, else the one that the snapshot
-// asks for, else the agent's: each reads files of its own.
-func (r *provisionRun) kind() string {
-	if r.approved != nil {
-		return r.approved.Engine
-	}
-	return cmp.Or(r.snapshot.Terraform.Engine, r.job.Settings.Engine.Kind, terraform.Terraform)
+	e := &engineRun{run: r, dir: dir}
+	state, init := &engineState{engineRun: e}, &engineInit{engineRun: e}
+	return &terraformRun{engineRun: e, engineState: state, unstoredState: unstoredState{engineState: state, init: init}, init: init}
 }
 
 // Validate implements provisioner. What is to be masked is masked from here on.
@@ -85,19 +70,14 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 	if err != nil {
 		return err
 	}
-	log := t.run.log
-	log.Mask(rendered.Sensitive...)
-	for _, name := range rendered.Unmaskable {
-		log.System("Warning: the sensitive variable %s is shorter than %d characters and cannot be masked in this log.", name, tfvars.MinSecret)
-	}
-	for _, warning := range rendered.Warnings {
-		log.System("Warning: %s", warning)
-	}
+	t.run.tellRendered(rendered)
+	t.varFiles = []string{t.run.files.vars}
 	if err := os.WriteFile(t.run.files.vars, rendered.JSON, 0o600); err != nil {
 		return fmt.Errorf("write the variables: %w", err)
 	}
 	if rendered.Sealed != nil {
 		t.sealed = t.run.files.sealed
+		t.varFiles = append(t.varFiles, t.sealed)
 		if err := os.WriteFile(t.sealed, rendered.Sealed, 0o600); err != nil {
 			return fmt.Errorf("write the sealed variables: %w", err)
 		}
@@ -109,10 +89,12 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 		}
 	}
 	settings := t.run.job.Settings
-	if t.modules, err = modules.NewPolicy(settings.Policy, settings.Git.Hosts); err != nil {
+	policy, err := modules.NewPolicy(settings.Policy, settings.Git.Hosts)
+	if err != nil {
 		return provision.Fail(provision.CodeRepoRefused, "the agent's configuration: "+err.Error(), err)
 	}
-	if t.versions, err = t.judgeModules(); err != nil {
+	t.modules = templateModules{policy, t.kind(), t.run.files.source, t.dir, t.run.files.modules()}
+	if t.versions, err = t.modules.judge(); err != nil {
 		return err
 	}
 	choose := chooseBackend
@@ -123,9 +105,438 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 		return err
 	}
 	if t.backend.managed || t.run.adopts() {
-		if err := t.run.serveState(); err != nil {
+		if t.run.managed, err = serveState(t.run.job, t.run.log); err != nil {
 			return err
 		}
 	}
 	return t.useSaved()
+}
+
+// Locate implements provisioner.
+func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
+	if err := t.run.session.report(provision.Detail{Stage: provision.StageEngine}); err != nil {
+		return provision.Detail{}, err
+	}
+	log := t.run.log
+	var engine terraform.Engine
+	err := t.run.checkout.asCache(func() (err error) {
+		if engine, err = t.locate(ctx); err == nil {
+			t.init.sharedOf = t.init.sharedMark(engine)
+			t.init.shared = readSharedInit(t.run.job.Dirs.Providers, t.init.sharedOf, t.run.job.NoteKey, time.Now())
+		}
+		return err
+	})
+	if err != nil {
+		return provision.Detail{}, err
+	}
+	t.engine = engine
+	if err := t.otherEngine(); err != nil {
+		return provision.Detail{}, err
+	}
+	if err := t.run.id.CanRun(engine.Path); err != nil {
+		return provision.Detail{}, provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
+			"%s %s is on this agent, but the unprivileged user that runs templates may not use it (%s): let others read and execute the file and pass through the directories above it", engine.Kind, engine.Version, err), err)
+	}
+	store := t.run.job.Dirs.Providers
+	if t.backend.starts { // what its commands may have made is for nobody else
+		store = ""
+	}
+	t.cache = providers.New(providers.Options{
+		Store: store, Private: t.run.files.providers, Template: t.dir,
+		AsStore: t.asStore(), Notice: func(text string) { log.System("%s", text) },
+	})
+	if t.credentials, err = writeCredentials(t.run.job.Credentials, t.run.files.secrets); err != nil {
+		return provision.Detail{}, err
+	}
+	if err := t.configureEngine(); err != nil {
+		return provision.Detail{}, err
+	}
+	t.runner, err = terraform.New(engine, terraform.Options{
+		Dir:    t.dir,
+		Env:    t.environment(),
+		Stdout: log.Stream(provision.Stdout),
+		Stderr: log.Stream(provision.Stderr),
+		// What an engine leaves behind must not keep the run from ending.
+		Stragglers: func() {
+			log.System("%s has ended but processes it started still hold its output; they are killed.", engine.Kind)
+			endDescendants(log)
+		},
+		Confine: t.run.id.Confine,
+		State:   t.run.managed.grants(),
+		Hide:    log.MaskString,
+		Pieces:  func(name string, out io.Writer) terraform.Pieces { return log.Pieces(name, out) },
+	})
+	if err != nil {
+		return provision.Detail{}, err
+	}
+	t.init.note = initialised{
+		path: filepath.Join(t.run.job.Dirs.Work, "initialised"), data: t.run.files.data, key: t.run.job.NoteKey, of: t.init.mark(engine, t.dir),
+	}
+	log.System("Using %s %s", engine.Kind, engine.Version)
+	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
+}
+
+// locate finds the engine, and holds it: it could be removed to make room.
+func (t *terraformRun) locate(ctx context.Context) (engine terraform.Engine, err error) {
+	dir := t.run.job.Dirs.Engines
+	for range 3 {
+		engine, err = terraform.Locate(ctx, t.run.job.Settings.Engine, t.want(), dir, func(text string) { t.run.log.System("%s", text) })
+		if err != nil {
+			break
+		}
+		if release, held := engine.Hold(dir); held {
+			t.release = release
+			break
+		}
+	}
+	return engine, err
+}
+
+// Close implements provisioner.
+func (t *terraformRun) Close() {
+	t.cache.Close()
+	_ = t.sealedPlan.Close() // it was only read
+	if t.release != nil {
+		t.release()
+	}
+}
+
+// Prepare implements provisioner.
+func (t *terraformRun) Prepare(ctx context.Context) error {
+	if err := errors.Join(t.setTornAside(), t.takeOver()); err != nil {
+		return err
+	}
+	if err := t.makeErroredState(); err != nil {
+		return err
+	}
+	t.maskPriorState()
+	return t.init.prepare(ctx)
+}
+
+// maskPriorState hides what the state of the last run holds, where that is at
+// hand.
+func (t *terraformRun) maskPriorState() {
+	var raw []byte
+	switch {
+	case t.run.managed != nil:
+		raw = t.run.managed.State()
+	case t.backend.local:
+		raw, _ = terraform.ReadStateFile(t.backend.place) // init says what is wrong with it
+	default:
+		return
+	}
+	t.maskState(raw)
+}
+
+// maskRemoteState is maskPriorState for a state in a backend of the template's,
+// or one that is encrypted: the engine alone has it, when init is done. That
+// costs a process, and the backend's answer; but what the plan itself says of
+// secrets comes when its first lines are printed. A plan will tell by itself what
+// is wrong with the backend.
+func (t *terraformRun) maskRemoteState(ctx context.Context) {
+	if t.priorMasked || t.run.approval.plan != nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, resultPatience)
+	defer cancel()
+	if raw, err := t.pullState(limited); err == nil {
+		t.maskState(raw)
+	}
+}
+
+// maskState hides what a state says is sensitive.
+func (t *terraformRun) maskState(raw []byte) {
+	state, err := terraform.ReadState(raw, nil)
+	if err != nil {
+		return
+	}
+	t.run.log.Mask(state.Secrets...)
+	t.exist, t.priorMasked = len(state.Resources), true
+}
+
+// Plan implements provisioner.
+func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
+	changes, err := t.makePlan(ctx)
+	if t.init.reused && terraform.WantsInit(err) {
+		t.run.log.System("What an earlier %s init made does not serve any more.", t.kind())
+		if err := t.init.start(ctx); err != nil {
+			return planned{}, err
+		}
+		changes, err = t.makePlan(ctx)
+	}
+	if err != nil {
+		return planned{}, err
+	}
+	if err := t.seal(); err != nil {
+		return planned{}, err
+	}
+	return t.show(ctx, changes)
+}
+
+// show reads the plan that was made, or approved.
+func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err error) {
+	var raw bytes.Buffer
+	t.plan, err = t.runner.ShowPlanTo(ctx, t.sealedPlan.path(), t.rawPlan(&raw))
+	endDescendants(t.run.log) // nothing that the template started runs while the hook judges
+	if err == nil {
+		t.run.log.Mask(terraform.SensitiveValues(t.plan)...)
+	}
+	t.runner.PrintPlan()
+	if err != nil {
+		return planned{}, err
+	}
+	t.warnOfUnmatched()
+	if t.run.operation() == provision.OperationRefresh {
+		t.init.note.put()
+		return planned{drift: terraform.Drift(t.plan)}, nil
+	}
+	summary := terraform.Summarise(t.plan)
+	t.steps = terraform.Steps(summary)
+	if changes && t.run.operation() != provision.OperationPlan {
+		// An encrypted plan, which OpenTofu can make, does without.
+		t.base, _ = terraform.ReadPlanBase(t.sealedPlan.path())
+		return planned{summary: summary, changes: true, room: t.base.Room, json: raw.Bytes()}, nil
+	}
+	t.init.note.put()
+	outputs, err := terraform.PlannedOutputs(t.plan)
+	found := results{t.run.outputsFor(outputs), terraform.Resources(t.plan, terraform.Applied{})}
+	return planned{summary: summary, changes: changes, found: found, json: raw.Bytes()}, err
+}
+
+// rawPlan keeps the plan's JSON where a policy hook wants it.
+func (t *terraformRun) rawPlan(raw *bytes.Buffer) io.Writer {
+	if len(t.run.job.Settings.Policy.Hook) == 0 {
+		return nil
+	}
+	return raw
+}
+
+func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
+	operation, snapshot := t.run.operation(), t.run.snapshot
+	// The engine keeps the mode of a file that is there. What init has started may
+	// have put a pipe in its place, which nobody would read.
+	if err := errors.Join(isolation.RemoveAll(t.run.files.plan), writeNew(t.run.files.plan, nil)); err != nil {
+		return false, fmt.Errorf("make the plan's file: %w", err)
+	}
+	t.maskRemoteState(ctx)
+	progress := newQuiet(t.run.session)
+	defer progress.close()
+	var looking func(int)
+	if t.exist > 0 {
+		looking = func(at int) { progress.at(min(100, at*100/t.exist)) }
+	}
+	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
+		VarFile: t.run.files.vars, SealedVarFile: t.sealed, Out: t.run.files.plan,
+		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
+		Targets: snapshot.Targets, Replace: snapshot.Replace, Refreshing: looking, KeepText: true,
+	})
+	if err != nil {
+		t.printFailedPlan(ctx)
+	}
+	return changes, whatEngineSaid(err)
+}
+
+// printFailedPlan prints how far a plan got that failed, which some versions
+// save as well.
+func (t *terraformRun) printFailedPlan(ctx context.Context) {
+	if info, err := os.Stat(t.run.files.plan); err == nil && info.Size() > 0 && ctx.Err() == nil {
+		if plan, err := t.runner.ShowPlan(ctx, t.run.files.plan); err == nil {
+			t.run.log.Mask(terraform.SensitiveValues(plan)...)
+		}
+	}
+	t.runner.PrintPlan()
+}
+
+// warnOfUnmatched says which targets and replacements meet nothing: such a plan
+// may do nothing and look as if all were well.
+func (t *terraformRun) warnOfUnmatched() {
+	for _, address := range terraform.Unmatched(t.plan, t.run.snapshot.Targets) {
+		t.run.log.System("Warning: nothing is at the target %s.", address)
+	}
+	for _, address := range terraform.Unmatched(t.plan, t.run.snapshot.Replace) {
+		t.run.log.System("Warning: nothing is at %s, which is to be replaced.", address)
+	}
+}
+
+// seal copies the plan that the engine has saved, after ending what the template's
+// programs have left running, and seals the copy.
+func (t *terraformRun) seal() error {
+	endDescendants(t.run.log)
+	file, err := terraform.OpenStateFile(t.run.files.plan)
+	if err != nil {
+		return fmt.Errorf("read the plan: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // only read
+	return t.sealFrom(file)
+}
+
+func (t *terraformRun) sealFrom(plan io.Reader) error {
+	sealed, err := sealPlan(plan)
+	if err != nil {
+		return err
+	}
+	t.sealedPlan, sealed = sealed, t.sealedPlan
+	return sealed.Close()
+}
+
+// sealBytes is sealFrom for a plan that is in memory.
+func (t *terraformRun) sealBytes(plan []byte) error { return t.sealFrom(bytes.NewReader(plan)) }
+
+// maxLockFile is more than a lock file may have to be obeyed, in bytes.
+const maxLockFile = 2 << 20
+
+// Save implements provisioner.
+func (t *terraformRun) Save() (planbundle.Bundle, error) {
+	b := t.Origin()
+	var err error
+	if b.Plan, err = t.sealedPlan.read(planbundle.MaxContent); err != nil {
+		return b, fmt.Errorf("read the plan: %w", err)
+	}
+	// A template may do what it likes where this is.
+	b.Lock, err = readBounded(t.lockFile(), maxLockFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return b, fmt.Errorf("read the lock file: %w", err)
+	}
+	t.init.note.put()
+	return b, nil
+}
+
+func (t *terraformRun) lockFile() string { return filepath.Join(t.dir, providers.LockFileName) }
+
+// useSaved prepares for an approved plan: with its lock file, for the engine
+// applies a plan only with the providers that made it, and where the state still
+// is where it was.
+func (t *terraformRun) useSaved() error {
+	saved := t.run.approval.plan
+	if saved == nil {
+		return nil
+	}
+	if t.backend.place != saved.State {
+		return planbundle.Invalid(fmt.Sprintf("the state was in %s, and is to be in %s now", saved.State, t.backend.place), nil)
+	}
+	if len(saved.Lock) == 0 {
+		return nil
+	}
+	if err := os.Remove(t.lockFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("put the plan's lock file into the checkout: %w", err)
+	}
+	if err := writeNew(t.lockFile(), saved.Lock); err != nil {
+		return fmt.Errorf("put the plan's lock file into the checkout: %w", err)
+	}
+	return nil
+}
+
+// want is the engine that the run needs: for an approved plan the one that made
+// it, for no other version reads it.
+func (t *terraformRun) want() terraform.Want {
+	if saved := t.run.approval.plan; saved != nil {
+		return terraform.Want{Kind: saved.Engine, Version: saved.EngineVersion}
+	}
+	return terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version, Constraints: t.versions}
+}
+
+// Recall implements provisioner.
+func (t *terraformRun) Recall(ctx context.Context) (planned, error) {
+	if err := t.sealBytes(t.run.approval.plan.Plan); err != nil {
+		return planned{}, err
+	}
+	return t.show(ctx, true)
+}
+
+// writeNew writes a file that is not there.
+func writeNew(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
+}
+
+// otherEngine fails unless the engine is the one that made the approved plan.
+func (t *terraformRun) otherEngine() error {
+	saved := t.run.approval.plan
+	if saved == nil || t.engine.Kind == saved.Engine && t.engine.Version == saved.EngineVersion {
+		return nil
+	}
+	return provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
+		"The approved plan was made by %s %s, which is not on this agent; %s %s cannot apply it. Nothing was changed.",
+		saved.Engine, saved.EngineVersion, t.engine.Kind, t.engine.Version), nil)
+}
+
+// Apply implements provisioner.
+func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+	t.failed = true
+	if err := t.run.files.kept.begin(t.base.State); err != nil {
+		return fmt.Errorf("nothing was applied: note in %s from which state: %w", t.run.files.kept.dir, err)
+	}
+	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
+		PlanFile: t.sealedPlan.path(), VarFile: t.ephemeral, Steps: t.steps,
+		On: func(e terraform.Event) {
+			t.run.log.Mask(e.Secrets...)
+			if e.Resource != nil {
+				on(*e.Resource, e.Percent())
+			}
+		},
+	})
+	t.dumped, t.dumpedBytes, applied.State = applied.State, applied.StateBytes, nil
+	t.applied = applied
+	if err := whatEngineSaid(err); err != nil {
+		return t.howFar(ctx, applied, err)
+	}
+	t.failed = false
+	t.init.note.put()
+	return nil
+}
+
+// howFar adds to an interrupted apply's error what had been done by then.
+func (t *terraformRun) howFar(ctx context.Context, applied terraform.Applied, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return provision.Fail(provision.CodeApplyFailed, fmt.Sprintf(
+		"Apply was interrupted after %d of %d steps. What was done is in the state, unless the log says otherwise; deploy again to finish.", applied.Done, applied.Total), err)
+}
+
+// Result implements provisioner.
+func (t *terraformRun) Result(ctx context.Context) results {
+	state, err := t.stateNow(ctx)
+	if err != nil {
+		// What the engine said knows no value of a sensitive output, and no
+		// address of what is new.
+		t.run.log.System("The state could not be read for what exists (%s): it is listed from what the engine said.", reason(err))
+		found := results{resources: terraform.Resources(t.plan, t.applied)}
+		if t.applied.Outputs != nil {
+			t.runner.PrintOutputs(t.applied)
+			found.outputs = t.run.outputsFor(t.applied.Outputs)
+		}
+		return found
+	}
+	t.run.log.Mask(state.Secrets...)
+	if t.failed {
+		return results{resources: terraform.ResourcesNow(t.plan, t.applied, state)}
+	}
+	t.runner.PrintOutputs(t.applied)
+	return results{
+		outputs:   t.run.outputsFor(terraform.OutputsNow(t.plan, state)),
+		resources: state.Resources,
+	}
+}
+
+// stateNow reads the state after an apply: what is kept, where it could not be
+// stored.
+func (t *terraformRun) stateNow(ctx context.Context) (terraform.State, error) {
+	raw, err := t.raw(ctx)
+	if err != nil {
+		return terraform.State{}, err
+	}
+	state, err := terraform.ReadState(raw, t.plan)
+	if err == nil || !t.backend.local && t.run.managed == nil || t.run.session.unsaved {
+		return state, err
+	}
+	// OpenTofu may have encrypted it.
+	if raw, err = t.pullState(ctx); err != nil {
+		return terraform.State{}, err
+	}
+	return terraform.ReadState(raw, t.plan)
 }

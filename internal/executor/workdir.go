@@ -46,7 +46,7 @@ func newWorkDir(dirs job.Dirs) (workDir, error) {
 
 // prepare clears the work directory for a run.
 func (w *workDir) prepare() error {
-	ballastIn(w.kept.dir).release() // of a run that was killed
+	reservedIn(w.kept.dir).release() // of a run that was killed
 	w.kept.settled()
 	if err := errors.Join(w.cleanUp(), w.clearOdd()); err != nil {
 		return fmt.Errorf("clear the work directory: %w", err)

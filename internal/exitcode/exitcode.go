@@ -1,5 +1,10 @@
-// Package exitcode is the one table of the exit codes of tendril and trellis. Every
-// verb of both ends with one of them, and both print the table in their help.
+// Package exitcode has the exit codes of tendril and trellis. Every verb of both
+// programs ends with one of them, and both print the table in their help, so a
+// script can tell a refused run from a server that is down.
+//
+// The codes are stable: scripts depend on them.
+//
+// The package must not know which verb ends with which code, nor why.
 package exitcode
 
 import (

@@ -1,7 +1,9 @@
 // Package githosts reads the credentials for git servers that an agent's
-// configuration names, anew for each run, so that a secret that was replaced
-// serves the next one. It asks for a GitHub App's tokens where one is named.
+// configuration names. It reads them for each run, so a replaced secret serves the
+// next one. For a GitHub App it requests installation tokens.
 //
-// A credential that cannot be read is no error here: the run may need another,
-// or none. Whoever needs it is told. The package must not know git.
+// A credential that cannot be read is no error here: the run may need another, or
+// none. The caller learns of it when it needs that credential.
+//
+// The package must not know git.
 package githosts

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/config"
-	"github.com/tendril-run/tendril/internal/githubapp/apptest"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/testkit/apptest"
 )
 
 func write(t *testing.T, path, content string, mode os.FileMode) {

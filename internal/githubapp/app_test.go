@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/githubapp"
-	"github.com/tendril-run/tendril/internal/githubapp/apptest"
+	"github.com/tendril-run/tendril/internal/testkit/apptest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 

@@ -3,7 +3,7 @@
 // and the numbers of the inherited descriptors.
 //
 //	fd 3  control   agent → child   one Job, then one Control per line; end of file: the agent is gone
-//	fd 4  spool     child → agent   O_APPEND; the records of package logstream
+//	fd 4  spool     child → agent   O_APPEND; the records of package spool
 //	fd 5  lock      held by flock for as long as the child lives
 //	fd 6  doorbell  child → agent   a byte when the spool has grown; content means nothing
 //	fd 7  tail      child → agent   O_APPEND; the end of a log that is beyond its limit,

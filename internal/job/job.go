@@ -105,9 +105,9 @@ const UnsavedState = "errored.tfstate"
 // until they are stored.
 const KeptStates = "errored*.tfstate"
 
-// BallastName is the file in Dirs.State that holds room on the disk while an
+// ReservedName is the file in Dirs.State that holds room on the disk while an
 // apply goes on. That of a killed child is removed by the agent.
-const BallastName = ".ballast"
+const ReservedName = ".ballast"
 
 // Settings is the part of the agent's configuration that a child obeys.
 type Settings struct {
@@ -157,6 +157,9 @@ type Policy struct {
 	// Modules are patterns of sources that modules may have beside Repos and the
 	// Repos of git hosts.
 	Modules []string `json:"modules,omitempty"`
+	// Programs are absolute paths of programs that templates may name in tendril.hcl
+	// beside those of their own.
+	Programs []string `json:"programs,omitempty"`
 	// Hook is the command that judges plans, an absolute path and arguments;
 	// empty: nobody does. HookTimeout bounds it.
 	Hook        []string      `json:"hook,omitempty"`
@@ -165,7 +168,7 @@ type Policy struct {
 
 // Git is how repositories are reached.
 type Git struct {
-	// CAFile is a PEM bundle trusted beside the system's.
+	// CAFile is a PEM bundle trusted as well as the system's.
 	CAFile string `json:"ca_file,omitempty"`
 	// Timeout bounds one exchange with a git server.
 	Timeout time.Duration `json:"timeout"`

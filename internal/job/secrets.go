@@ -4,10 +4,16 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Secrets lists what must appear in no line of a run, as far as it is known
@@ -125,4 +131,143 @@ func eachLeaf(raw []byte, found func(key, text string)) {
 		}
 	}
 	walk("", value)
+}
+
+// Credentials are what a run signs in to clouds with. They go down the control
+// pipe, to the engine and nowhere else.
+type Credentials struct {
+	// Note says in the log where they are from, or that there are none.
+	Note string `json:"note,omitempty"`
+	// Env are variables of the engine's environment.
+	Env map[string]string `json:"env,omitempty"`
+	// Files are contents, by the variable that is to name the file.
+	Files map[string]string `json:"files,omitempty"`
+}
+
+// minCredential is the fewest bytes of a word that is taken for a credential:
+// shorter ones, and those of files that are part words of a format, would blot
+// out half a log.
+const (
+	minCredential = 8
+	minFileWord   = 16
+)
+
+// Secrets are the texts to mask: the values of variables, but for those that by
+// their names say where something is, and the longer words of files.
+func (c Credentials) Secrets() []string {
+	found := map[string]bool{}
+	for name, value := range c.Env {
+		if value = strings.TrimSpace(value); len(value) >= minCredential && !tellsPlace(name) {
+			found[value] = true
+		}
+	}
+	for _, text := range c.Files {
+		for _, word := range words(text) {
+			found[word] = true
+		}
+		eachLeaf([]byte(text), func(_, leaf string) {
+			if len(leaf) >= minFileWord {
+				found[leaf] = true
+			}
+		})
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// tellsPlace reports whether a variable says where or whose something is. Such
+// values are in every plan.
+func tellsPlace(name string) bool {
+	return slices.ContainsFunc([]string{"REGION", "ZONE", "LOCATION", "PROJECT", "PROFILE", "ROLE_ARN", "SESSION_NAME", "ENVIRONMENT", "ENDPOINT"},
+		func(end string) bool { return name == end || strings.HasSuffix(name, "_"+end) })
+}
+
+// words are the parts of a file between blanks, without quotes, and what
+// follows a sign of assignment in one.
+func words(text string) (all []string) {
+	for _, field := range strings.Fields(text) {
+		for _, word := range []string{field, after(field, "="), after(field, ":")} {
+			if word = strings.Trim(word, `"',;{}[]`); len(word) >= minFileWord {
+				all = append(all, word)
+			}
+		}
+	}
+	return all
+}
+
+func after(text, sign string) string {
+	_, rest, _ := strings.Cut(text, sign)
+	return rest
+}
+
+// maxCredentialFile is how large a file of credentials may be that is looked
+// through, in bytes.
+const maxCredentialFile = 1 << 20
+
+// namesFile reports whether a variable names files of credentials that clouds'
+// programs read.
+func namesFile(name string) bool {
+	switch name {
+	case "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+		"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CREDENTIALS", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE",
+		"AZURE_FEDERATED_TOKEN_FILE", "ARM_OIDC_TOKEN_FILE_PATH", "ARM_CLIENT_SECRET_FILE_PATH",
+		"KUBECONFIG", "KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS", "OS_CLIENT_CONFIG_FILE":
+		return true
+	}
+	return false
+}
+
+// FileSecrets lists what must appear in no line of a run of the files that its
+// environment names, as far as this process may read them: else the engine may
+// not either.
+func FileSecrets(environ []string) (all []string) {
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !namesFile(name) {
+			continue
+		}
+		for _, path := range filepath.SplitList(value) {
+			if text, err := readCredentials(path); err == nil {
+				all = append(all, secretsIn(text)...)
+			}
+		}
+	}
+	return all
+}
+
+// readCredentials waits for nobody, as reading a pipe would.
+func readCredentials(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", errors.New("no absolute path")
+	}
+	file, err := os.OpenFile(filepath.Clean(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxCredentialFile {
+		return "", errors.New("no file of credentials")
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxCredentialFile))
+	return string(text), err
+}
+
+// secretsIn are what in a file goes by a name of something secret, be it JSON,
+// YAML or what AWS has; of one in which nothing does, the longer words. So the
+// address of a cluster stays to be read, which is in every plan.
+func secretsIn(text string) (found []string) {
+	add := func(name, value string) {
+		if value = strings.Trim(strings.TrimSpace(value), `"',`); len(value) >= minCredential && isCredential(strings.ReplaceAll(name, "-", "_")) {
+			found = append(found, value)
+		}
+	}
+	eachLeaf([]byte(text), add)
+	for line := range strings.Lines(text) {
+		if at := strings.IndexAny(line, "=:"); at > 0 {
+			add(strings.Trim(strings.TrimSpace(line[:at]), `"'- `), line[at+1:])
+		}
+	}
+	if found == nil {
+		return words(text)
+	}
+	return found
 }

@@ -18,4 +18,11 @@
 //
 // The package must not know where a state comes from or what becomes of it: the
 // caller hands the state in and stores each one that is written.
+//
+// The engine is configured by TF_HTTP_* variables alone, so neither a saved plan
+// nor .terraform holds the port or the password: another run, on another agent,
+// may apply the plan. A write is sealed and on disk before the engine gets its
+// answer, so no apply waits for the database. Two slots take turns, so one is
+// always whole. The engine repeats no write (TF_HTTP_RETRY_MAX=0): three tries for
+// each resource would outlast the grace of a run that is being stopped.
 package managedstate

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tendril-run/tendril/internal/statechain"
 )
 
 // MaxState is the largest state that is taken, in bytes.
-const MaxState = 256 << 20
+const MaxState = statechain.MaxState
 
 // Options are what a Server serves.
 type Options struct {

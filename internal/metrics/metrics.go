@@ -1,11 +1,14 @@
 package metrics
 
 import (
+	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -14,7 +17,7 @@ import (
 // which soon return and may be called by several goroutines.
 type Metrics struct {
 	registry *prometheus.Registry
-	now      *nowCollector
+	status   *statusCollector
 	data     *dataCollector
 
 	claims   *prometheus.CounterVec
@@ -38,32 +41,32 @@ var stageBuckets = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 15, 60, 300, 900,
 // New returns the Metrics of an agent of that version.
 func New(version string) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), now: newNowCollector(), data: newDataCollector(),
+		registry: prometheus.NewRegistry(), status: newStatusCollector(), data: newDataCollector(),
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tendril_claims_total", Help: "Provisions that this agent has claimed."}, []string{"operation"}),
+			Name: "tendril_claims_total", Help: "Runs that this agent has claimed."}, []string{"operation"}),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tendril_queue_wait_seconds", Help: "How long provisions waited in the queue until this agent claimed them.", Buckets: waitBuckets}),
+			Name: "tendril_queue_wait_seconds", Help: "How long claimed runs had waited in the queue.", Buckets: waitBuckets}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tendril_stage_duration_seconds", Help: "How long the stages of runs took.", Buckets: stageBuckets}, []string{"stage"}),
+			Name: "tendril_stage_duration_seconds", Help: "Duration of the stages of runs.", Buckets: stageBuckets}, []string{"stage"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tendril_provisions_total", Help: "Runs that have ended here, by how. Code is the error's, empty where there is none."},
+			Name: "tendril_provisions_total", Help: "Runs that have ended; code is the error's, or empty."},
 			[]string{"operation", "status", "code"}),
 		chunks: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tendril_log_chunks_total", Help: "Chunks of logs that the database has stored for this agent."}),
+			Name: "tendril_log_chunks_total", Help: "Chunks of logs that the database has stored."}),
 		setAside: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tendril_set_aside_total", Help: "Chunks of logs and reports that the database did not take for their content. They are kept in rejected/ of the data directory."}, []string{"kind"}),
+			Name: "tendril_set_aside_total", Help: "Chunks (log) and reports (report) whose content the database could not store; rejected/ has them."}, []string{"kind"}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tendril_lease_renewals_total", Help: "Renewals of the leases of claims, one a claim and heartbeat: ok, lost (somebody ended it while this agent worked on it), or error (the database did not answer)."},
+			Name: "tendril_lease_renewals_total", Help: "Renewals of leases, one a claim and heartbeat: ok, lost (the claim was ended meanwhile) or error (no answer)."},
 			[]string{"result"}),
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tendril_swept_total", Help: "Provisions that an earlier start of this agent left without a result, ended at this start."}),
+			Name: "tendril_swept_total", Help: "Runs that an earlier start left without a result."}),
 		beat: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "tendril_heartbeat_last_success_timestamp_seconds", Help: "When the database last answered a heartbeat; 0 before the first."}),
+			Name: "tendril_heartbeat_last_success_timestamp_seconds", Help: "Time of the last answered heartbeat; 0 before the first."}),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "tendril_build_info", Help: "Always 1; the label says which version of the agent this is.", ConstLabels: prometheus.Labels{"version": version}})
+		Name: "tendril_build_info", Help: "Always 1; the label has the agent's version.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
-	m.registry.MustRegister(info, m.claims, m.waited, m.stages, m.ended, m.chunks, m.setAside, m.renewals, m.swept, m.beat, m.now, m.data,
+	m.registry.MustRegister(info, m.claims, m.waited, m.stages, m.ended, m.chunks, m.setAside, m.renewals, m.swept, m.beat, m.status, m.data,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
@@ -154,3 +157,20 @@ func (m *Metrics) Swept(provisions int) { m.swept.Add(float64(provisions)) }
 
 // Beat notes when the database answered a heartbeat.
 func (m *Metrics) Beat(at time.Time) { m.beat.Set(float64(at.UnixMilli()) / 1000) }
+
+// The limits of scrapes, each of which costs some time of the agent's.
+const (
+	scrapes     = 4
+	scrapeLimit = 10 * time.Second
+)
+
+// Handler answers scrapes. What cannot be measured is left out, and told of in
+// the log.
+func (m *Metrics) Handler(log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		MaxRequestsInFlight: scrapes, Timeout: scrapeLimit,
+		// A compressor takes a megabyte that is kept, for some kilobytes of text.
+		DisableCompression: true,
+	})
+}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // full is what an agent has that has done a little of everything.
 func full() *Metrics {
 	m := New("v1.2.3")
-	m.Watch(func() Now { return Now{Slots: 4, Busy: 1, LogLag: 1500 * time.Millisecond, SpoolBytes: 8192} })
+	m.Watch(func() Status { return Status{Slots: 4, Busy: 1, LogLag: 1500 * time.Millisecond, SpoolBytes: 8192} })
 	m.WatchData(func() map[string]int64 { return map[string]int64{"mirrors": 10, "providers": 20} })
 	m.Claimed(provision.OperationApply, 3*time.Second)
 	m.Claimed(provision.OperationPlan, -1)
@@ -56,7 +56,7 @@ func TestNames(t *testing.T) {
 		for _, label := range family.GetMetric()[0].GetLabel() {
 			labels = append(labels, label.GetName())
 		}
-		fmt.Fprintf(&names, "%s{%s} %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()))
+		fmt.Fprintf(&names, "%s{%s} %s %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()), family.GetHelp())
 	}
 	const golden = "testdata/names.golden"
 	if os.Getenv("TENDRIL_TEST_UPDATE_GOLDEN") != "" {

@@ -1,6 +1,6 @@
-// Package planbundle is the plan that awaits approval, with all that must be the
-// same when it is applied: what the bundle holds, how it is written, and how it
-// is sealed for the way through the database.
+// Package planbundle stores a plan that needs approval, with everything that must be
+// the same when it is applied: what the bundle holds, how it is written, and how it
+// is sealed on its way through the database.
 //
 // A bundle is written as two lines and two files, in this order:
 //
@@ -18,4 +18,10 @@
 // write rows can neither read nor make one.
 //
 // The package must not know the queue, files, or how a plan is made and applied.
+//
+// An engine refuses a plan of another version or with other providers. It does not
+// ask whether files, variables or the place of the state are the same; so the
+// bundle names them, and the agent that applies compares. Not in the bundle are
+// the template's scripts and modules: their configuration is in the plan, and a
+// module with a mutable source may have changed.
 package planbundle

@@ -3,6 +3,7 @@ package planbundle_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -67,13 +68,13 @@ func TestDecode(t *testing.T) {
 		"a length beyond":      strings.Replace(good, `"lock":7`, `"lock":700`, 1),
 		"lengths exchanged":    strings.Replace(good, `"lock":7,"plan":8`, `"lock":8,"plan":8`, 1),
 		"a header without end": "tendril plan 2\n{",
-		"too large":            good + strings.Repeat("x", planbundle.MaxContent),
+		"too large":            strings.Replace(good, `"plan":8`, fmt.Sprintf(`"plan":%d`, 8+planbundle.MaxContent), 1) + strings.Repeat("x", planbundle.MaxContent),
 	} {
 		if bad == good {
 			t.Fatalf("%s: nothing was changed", name)
 		}
 		if got, err := planbundle.Decode([]byte(bad)); err == nil {
-			t.Errorf("%s: Decode = %+v, want an error", name, got)
+			t.Errorf("%s: Decode = a bundle of %s, want an error", name, got.Name)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func Executable(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s does not exist", path)
 	case err != nil:
-		return fmt.Errorf("%s cannot be looked at: %w", path, err)
+		return fmt.Errorf("%s cannot be read: %w", path, err)
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
 		return fmt.Errorf("%s is not an executable file", path)
 	}

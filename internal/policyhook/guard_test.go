@@ -117,3 +117,26 @@ func TestHookHasAFixedPath(t *testing.T) {
 		t.Errorf("Guarded() = %v, want nil: nobody may write to %v", err, SearchPath)
 	}
 }
+
+// What a relative path names depends on where the agent runs.
+func TestRelativePathIsNoHook(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(here, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Executable(self); err != nil {
+		t.Errorf("Executable(%s) = %v, want nil", self, err)
+	}
+	if err := Executable(relative); err == nil || !strings.Contains(err.Error(), "absolute") {
+		t.Errorf("Executable(%s) = %v, want it refused: it is no absolute path", relative, err)
+	}
+}

@@ -3,7 +3,7 @@
 // agree on it: where a function is called, the names of the headers, the body
 // of an error, and which HTTP status a SQLSTATE becomes.
 //
-// Package recorded has exchanges from PostgREST's documentation that hold both
+// Package testkit/recorded has exchanges from PostgREST's documentation that hold both
 // sides to it.
 //
 // It must know neither side: no requests are made or answered here, and nothing

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -91,11 +92,30 @@ func (k *killer) nothing() bool {
 // childless reports whether this process has no child at all, living or
 // zombie, and so no descendant. Nothing is reaped by asking (WNOWAIT).
 func childless() bool {
+	_, err := firstEnded()
+	return errors.Is(err, unix.ECHILD)
+}
+
+// zombie returns the pid of a child that has ended and that nobody has waited for, or
+// 0. Nothing is reaped by asking.
+func zombie() int {
+	pid, _ := firstEnded() // ECHILD: no child, and no zombie
+	return pid
+}
+
+// firstEnded asks the kernel, and waits for nothing.
+func firstEnded() (pid int, err error) {
 	for {
-		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return errors.Is(err, unix.ECHILD)
+		var info unix.Siginfo
+		err = unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
+		if err != nil {
+			return 0, err
+		}
+		// si_pid, which x/sys has no name for, follows signal, errno, code and padding.
+		return int((*[32]int32)(unsafe.Pointer(&info))[4]), nil //nolint:gosec // the structure has 128 bytes
 	}
 }
 
@@ -212,7 +232,7 @@ func (k *killer) left(living []Info, cause error) error {
 		names = append(names, name)
 	}
 	if names == nil {
-		names = []string{"only such that start anew all the time"}
+		names = []string{"only such that start again all the time"}
 	}
 	return fmt.Errorf("processes are still alive after SIGKILL: %s: %w", strings.Join(names, ", "), cause)
 }

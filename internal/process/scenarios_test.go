@@ -59,7 +59,7 @@ func scenarios() map[string]func() error {
 			return killedBySignal(<-ended)
 		},
 
-		// As terraform-exec does it: Wait is called only when the output ends,
+		// As some libraries do it: Wait is called only when the output ends,
 		// and a grandchild holds that.
 		"child whose zombie is waited for late": func() error {
 			cmd := shell("setsid sleep 1000 & exit 7")

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/providers/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // What the cache costs a template that needs no provider, by what others have

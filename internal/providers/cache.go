@@ -1,15 +1,20 @@
 package providers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/isolation"
 )
 
 // Cache is what one run's init gets of the store.
@@ -145,6 +150,32 @@ func (c *Cache) Reuse() error {
 	return nil
 }
 
+// Adopt does for a workspace without an init what Reuse does after one: it links
+// the packages of the lock file below data, which is where the engine has them in
+// its data directory. It reports false where one is not in the store, for init to
+// download it.
+func (c *Cache) Adopt(ctx context.Context, data string) (bool, error) {
+	if c == nil {
+		return false, nil
+	}
+	if err := errors.Join(c.empty(), isolation.RemoveAll(data)); err != nil {
+		return false, err
+	}
+	for at, sums := range c.locked() {
+		sum, ok := c.store.verified(ctx, at, sums)
+		if !ok || !c.hold(c.store.path(at, sum)) {
+			return false, nil
+		}
+		c.link(at, sum)
+		c.store.touch(at, sum)
+		place := at.in(data)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(place), publicDir), os.Symlink(at.in(c.private), place)); err != nil {
+			return false, fmt.Errorf("link a provider package: %w", err)
+		}
+	}
+	return true, nil
+}
+
 // empty makes the private directory, or empties it: what an earlier run's
 // template may have put there must not reach the store.
 func (c *Cache) empty() error {
@@ -251,4 +282,99 @@ func (c *Cache) Close() {
 	if c != nil {
 		c.letGo(func(string) bool { return true })
 	}
+}
+
+// settle stores what init downloaded and marks what it used. It reports whether
+// all packages that came from the store are what the engine says they are.
+func (c *Cache) settle(ctx context.Context) (whole bool) {
+	whole = true
+	if c.lockless {
+		c.remember()
+	}
+	used := map[string]bool{}
+	for at, sums := range c.locked() {
+		place := at.in(c.private)
+		info, err := os.Lstat(place)
+		if err != nil {
+			continue // came from elsewhere, a mirror on this machine for one
+		}
+		switch info.Mode().Type() {
+		case fs.ModeSymlink:
+			sum, ok := c.linked(place)
+			switch {
+			case !ok:
+			case slices.Contains(sums, sum):
+				used[c.store.path(at, sum)] = true
+				c.store.touch(at, sum)
+			default:
+				_ = c.store.removeDamaged(ctx, at, sum) // the engine is not given it again, removed or not
+				whole = false
+			}
+		case fs.ModeDir:
+			if c.shipsPackages() {
+				continue
+			}
+			path, err := c.keep(ctx, place, at, sums)
+			if err != nil {
+				c.notice(fmt.Sprintf("The provider package %s was not added to this agent's cache: %v", at, err))
+			}
+			used[path] = true
+		}
+	}
+	c.letGo(func(path string) bool { return !used[path] })
+	return whole
+}
+
+// shipsPackages reports whether the template has a mirror of its own, where the
+// engine looks first (terraform.d/plugins). What is from there has the names
+// that the template gave it, and is nobody else's to run.
+func (c *Cache) shipsPackages() bool {
+	_, err := os.Lstat(filepath.Join(c.template, "terraform.d", "plugins"))
+	return err == nil
+}
+
+// linked returns which package of the store a link leads to, if to any.
+func (c *Cache) linked(link string) (checksum, bool) {
+	target, err := os.Readlink(link)
+	if err != nil || !strings.HasPrefix(target, c.store.dir+string(filepath.Separator)) {
+		return "", false
+	}
+	return checksum(filepath.Base(target)), true
+}
+
+// keep moves a downloaded package to the store and leaves a link, so that what
+// the engine's data directory has stays valid, and returns where it is. One that
+// the lock file does not know by this checksum stays private.
+func (c *Cache) keep(ctx context.Context, dir string, at slot, sums []checksum) (path string, err error) {
+	sum, err := hashPackage(dir)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains(sums, sum) {
+		return "", nil
+	}
+	if !c.lockless && !slices.Contains(c.shipped[at], sum) {
+		c.notice(fmt.Sprintf("The lock file has no checksum of %s, so each run downloads it again. \"terraform providers lock -platform=%s\" adds it.", at, platform))
+	}
+	path = c.store.path(at, sum)
+	if err := c.store.publish(ctx, dir, at, sum, c.hold); err != nil {
+		return "", err
+	}
+	c.store.touch(at, sum)
+	if err := os.Symlink(path, dir); err != nil {
+		return path, fmt.Errorf("link it: %w", err)
+	}
+	return path, nil
+}
+
+// remember keeps what likely reads.
+func (c *Cache) remember() {
+	content, err := os.ReadFile(c.lockFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if known, err := os.ReadFile(c.selected); err == nil && bytes.Equal(known, content) {
+		return
+	}
+	_ = os.WriteFile(c.selected, content, 0o600) //nolint:gosec // our own path; at worst too much is linked, or downloaded, next time
 }

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/providers/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // Eight runs of eight workspaces in processes of their own, half of them killed

@@ -27,12 +27,11 @@
 //     of each version is linked, for the providers that the workspace needed
 //     last time. The engine hashes the ones it selects, and writes the
 //     checksums into the lock file it makes: they must be those of the store,
-//     or the package goes and init runs again. What the flag spoils is that
-//     lock file, which is thrown away with the checkout.
+//     or the package goes and init runs again. The flag spoils only that lock
+//     file, which goes with the checkout.
 //
-// After an init that succeeded, new packages move to the store and are replaced
-// by links. A killed init leaves nothing there, and a torn package is noticed
-// by its checksum, so nothing needs to be synced to disk.
+// After a successful init new packages move to the store, and links replace them.
+// A killed init leaves nothing there, and a checksum reveals a torn package.
 //
 // A checksum tells damage, not who made a package. What a template could have
 // made is therefore not stored: packages it ships, and, where runs have uids of

@@ -1,6 +1,9 @@
 package providers
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path"
@@ -11,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"golang.org/x/mod/sumdb/dirhash"
 )
 
 // LockFileName is the engine's lock file, beside the root module.
@@ -42,7 +46,7 @@ func ReadLock(dir string) (Lock, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no ordinary file (%s); commit the file itself, not a link", LockFileName, info.Mode().Type())
 	case info.Size() > maxLockFile:
-		return nil, fmt.Errorf("%s has %d bytes, and more than %d are not read; make it anew", LockFileName, info.Size(), maxLockFile)
+		return nil, fmt.Errorf("%s has %d bytes, and more than %d are not read; create it again", LockFileName, info.Size(), maxLockFile)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -119,3 +123,34 @@ const slotDepth = 5
 
 // in is the slot's path in a directory.
 func (s slot) in(dir string) string { return filepath.Join(dir, filepath.FromSlash(string(s))) }
+
+// checksum is a package's h1 hash, in hexadecimal: a lock file's base64 may
+// hold slashes, and this is used as a file name.
+type checksum string
+
+// parseChecksum reads "h1:BASE64". Other schemes cannot be compared with an
+// unpacked package.
+func parseChecksum(text string) (checksum, bool) {
+	encoded, ok := strings.CutPrefix(text, "h1:")
+	if !ok {
+		return "", false
+	}
+	sum, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(sum) != sha256.Size {
+		return "", false
+	}
+	return checksum(hex.EncodeToString(sum)), true
+}
+
+// hashPackage reads a whole package. It fails for one that holds no file.
+func hashPackage(dir string) (checksum, error) {
+	h1, err := dirhash.HashDir(dir, "", dirhash.Hash1)
+	if err != nil {
+		return "", err
+	}
+	sum, ok := parseChecksum(h1)
+	if !ok {
+		return "", fmt.Errorf("%s is no h1 checksum", h1)
+	}
+	return sum, nil
+}

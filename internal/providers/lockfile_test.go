@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/providers/providertest"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 const h1A = "h1:AjY2lOPKEES+bHE7rbeXuwJGz2qmkwgh0kt1jHz3RGY="

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/caches"
-	"github.com/tendril-run/tendril/internal/providers/providertest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/providertest"
 )
 
 // childEnv makes the test binary carry out one run in a directory.
@@ -79,6 +79,9 @@ type site struct {
 
 func newSite(t testing.TB, versions ...string) *site {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no process of Terraform")
+	}
 	return &site{t: t, mirror: providertest.NewMirror(t, versions...), store: store{dir: filepath.Join(t.TempDir(), "store")}, h1s: map[string]string{}}
 }
 

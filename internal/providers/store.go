@@ -13,6 +13,10 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/isolation"
 )
 
 // store is the directory that all workspaces share. Its methods, but for use
@@ -235,4 +239,154 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
+}
+
+const (
+	// keepFor is how long a package stays that no init has used.
+	keepFor = 30 * 24 * time.Hour
+	// pruneEvery is how often the store is looked through.
+	pruneEvery = 24 * time.Hour
+)
+
+// prune removes what was not used for keepFor, and what a killed run was about
+// to remove. It does nothing if that was done within pruneEvery, or while any
+// init uses the store: the next one will do it. The lock's file has the time of
+// the last pruning.
+func (s store) prune(now time.Time) {
+	path := filepath.Join(s.dir, useLock)
+	if info, err := os.Stat(path); err != nil || now.Sub(info.ModTime()) < pruneEvery {
+		return
+	}
+	_ = s.asOwner(func() error { // who cannot leaves it to the next one
+		s.pruneAsOwner(path, now)
+		return nil
+	})
+}
+
+func (s store) pruneAsOwner(path string, now time.Time) {
+	lock := flock.New(path)
+	if free, err := lock.TryLock(); err != nil || !free {
+		return
+	}
+	defer lock.Unlock() //nolint:errcheck // see use
+	_ = os.Chtimes(path, now, now)
+	packages, err := s.packages()
+	if err != nil {
+		return
+	}
+	for _, dir := range packages {
+		if info, err := os.Lstat(dir); err != nil || now.Sub(info.ModTime()) < keepFor {
+			continue
+		}
+		if unlock, claimed, err := caches.Claim(dir); err == nil && claimed {
+			if s.discard(dir) == nil {
+				s.removeEmpty(filepath.Dir(dir))
+			}
+			unlock()
+		}
+	}
+	_ = s.sweep(context.Background()) // tried again tomorrow
+}
+
+// packages lists the directories of all packages.
+func (s store) packages() ([]string, error) {
+	return filepath.Glob(filepath.Join(s.dir, "[^.]*", "*", "*", "*", "*", "*"))
+}
+
+// removeEmpty removes a directory and those above it, up to the first that is
+// not empty.
+func (s store) removeEmpty(dir string) {
+	for dir != s.dir && os.Remove(dir) == nil {
+		dir = filepath.Dir(dir)
+	}
+}
+
+// sweep removes what somebody who was killed was about to remove or to add.
+func (s store) sweep(ctx context.Context) error {
+	var errs []error
+	for _, prefix := range []string{trashPrefix, newPrefix} {
+		left, err := filepath.Glob(filepath.Join(s.dir, prefix+"*"))
+		errs = append(errs, err)
+		for _, dir := range left {
+			errs = append(errs, isolation.RemoveAllUntil(ctx, dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Packages are the packages of a store, which can be downloaded again. It
+// implements caches.Cache.
+type Packages struct{ Dir string }
+
+// changePatience is how long somebody who adds a package is waited for.
+const changePatience = 2 * time.Second
+
+// Kind implements caches.Cache.
+func (Packages) Kind() string { return "providers" }
+
+// Items implements caches.Cache.
+func (p Packages) Items() ([]caches.Item, error) {
+	found, err := store{dir: p.Dir}.packages()
+	if err != nil {
+		return nil, fmt.Errorf("look for provider packages: %w", err)
+	}
+	var items []caches.Item
+	for _, dir := range found {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			items = append(items, caches.Item{Path: dir, Used: info.ModTime()})
+		}
+	}
+	return items, nil
+}
+
+// Remove implements caches.Cache: a run holds what it has linked.
+func (p Packages) Remove(ctx context.Context, item caches.Item) (bool, error) {
+	soon, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	release, err := caches.Lock(soon, filepath.Join(p.Dir, changeLock))
+	if err != nil {
+		if soon.Err() != nil {
+			err = nil
+		}
+		return false, err
+	}
+	trash, err := p.putAside(item.Path)
+	release() // who adds a package need not wait for this one's end
+	if trash == "" {
+		return false, err
+	}
+	return true, isolation.RemoveAllUntil(ctx, trash)
+}
+
+// putAside takes a package from where it is found, unless somebody uses it. The
+// caller holds the lock on changes.
+func (p Packages) putAside(dir string) (trash string, err error) {
+	unlock, claimed, err := caches.Claim(dir)
+	if !claimed {
+		return "", err
+	}
+	defer unlock()
+	// No directory is made for it: on a disk without an inode left there is none.
+	trash = filepath.Join(p.Dir, trashPrefix+uuid.NewString())
+	if err := os.Rename(dir, trash); err != nil {
+		return "", err
+	}
+	store{dir: p.Dir}.removeEmpty(filepath.Dir(dir))
+	return trash, nil
+}
+
+// Sweep implements caches.Cache. Whoever removes or copies a package has the lock
+// on changes until it is either here or there.
+func (p Packages) Sweep(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	release, err := caches.Lock(soon, filepath.Join(p.Dir, changeLock))
+	if err != nil {
+		if soon.Err() != nil {
+			err = nil // a run is busy here; it will be done another time
+		}
+		return err
+	}
+	defer release()
+	return store{dir: p.Dir}.sweep(ctx)
 }

@@ -1,6 +1,9 @@
 package provision
 
-import "errors"
+import (
+	"errors"
+	"syscall"
+)
 
 // Code names a kind of failure. It is stored in provisions.error_code, is
 // stable, and is what documentation and alerts are keyed by.
@@ -35,7 +38,7 @@ const (
 	CodeStateLocked        Code = "state_locked"        // somebody holds the state's lock
 	CodeStateUnsaved       Code = "state_unsaved"       // an earlier run left a state that is not stored yet
 	CodeWorkspaceChanged   Code = "workspace_changed"   // its name or id is not what the agent knows
-	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent
+	CodeWorkspaceElsewhere Code = "workspace_elsewhere" // its state is a file on another agent, or managed while this agent keeps files
 	CodeApprovalNeeded     Code = "approval_needed"     // SQL: the plan must be approved before it is applied
 	CodePlanStale          Code = "plan_stale"          // the state has moved on since the plan was made
 	CodePlanInvalid        Code = "plan_invalid"        // the stored plan is not the one that was approved, or not from this cluster
@@ -67,10 +70,25 @@ func (f *Failure) Error() string { return f.Message }
 func (f *Failure) Unwrap() error { return f.Err }
 
 // AsFailure returns the Failure in err's chain. An error without one is our
-// own fault rather than the user's: it becomes CodeInternal with its text.
+// own fault rather than the user's: it becomes CodeInternal with its text, or
+// CodeSpoolFailed where a disk has no room.
 func AsFailure(err error) *Failure {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f
 	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &Failure{Code: CodeSpoolFailed, Message: err.Error() + ". Make room on that disk of the agent's machine, then retry", Err: err}
+	}
 	return &Failure{Code: CodeInternal, Message: err.Error(), Err: err}
+}
+
+// Codes lists all codes, those that SQL alone sets included.
+var Codes = []Code{
+	CodeAgentLost, CodeAgentRestarted, CodeRejected, CodeAgentDrained, CodeExecDied, CodeSpoolFailed,
+	CodeInternal, CodeCancelled, CodeTimedOut, CodeBadSnapshot, CodeRepoRefused, CodeOperationRefused,
+	CodeCheckoutFailed, CodeVersionNotFound, CodeTagMoved, CodePathRefused, CodeTemplateInvalid,
+	CodeVariablesInvalid, CodeEngineMissing, CodeInitFailed, CodePlanFailed, CodeApplyFailed, CodeStateLocked,
+	CodeStateUnsaved, CodeWorkspaceElsewhere, CodeWorkspaceChanged, CodeApprovalNeeded, CodePlanStale, CodePlanInvalid,
+	CodeApprovalExpired, CodePolicyRefused, CodeSealedInvalid, CodeCredentials, CodeStateInvalid, CodeStateFailed,
+	CodeWorkspaceBound,
 }

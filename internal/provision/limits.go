@@ -35,8 +35,6 @@ const (
 	// maxExponent bounds numbers: 1e131071 takes ten bytes of JSON, and 131 KB
 	// written out.
 	maxExponent = 400
-	// MaxSetAside is how many characters of a note about what was left out are kept.
-	MaxSetAside = 1000
 )
 
 // Key returns a text that identifies something, no longer than a key may be: where

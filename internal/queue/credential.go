@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 )
@@ -71,7 +72,7 @@ func (c *Credential) Renew(whose func(hash string) (Standing, error)) {
 		case err != nil && KindOf(err) == Unavailable:
 			return // heartbeats tell
 		case err == nil && standing.ClusterID != cluster:
-			c.tell(token, "the new token is another cluster's; the last one is used. To have this agent work for that cluster, start it anew", "token_of", standing.ClusterName)
+			c.tell(token, "the new token is another cluster's; the last one is used. To have this agent work for that cluster, start it again", "token_of", standing.ClusterName)
 			return
 		}
 	}
@@ -121,4 +122,27 @@ func (c *Credential) Shown() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.shown...)
+}
+
+// PublicKey is the public half, age1…, of an agent's current identity, which may
+// be replaced while it runs. It is safe for concurrent use.
+type PublicKey struct{ text atomic.Pointer[string] }
+
+// NewPublicKey returns one that is this text.
+func NewPublicKey(text string) *PublicKey {
+	k := new(PublicKey)
+	k.Set(text)
+	return k
+}
+
+// Set replaces it: the next registration tells the new one.
+func (k *PublicKey) Set(text string) { k.text.Store(&text) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (k *PublicKey) MarshalText() ([]byte, error) { return []byte(*k.text.Load()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *PublicKey) UnmarshalText(text []byte) error {
+	k.Set(string(text))
+	return nil
 }

@@ -3,10 +3,19 @@
 // (pgqueue); queuetest holds them to the same cases.
 //
 // It must not know SQL, HTTP, processes or Terraform.
+//
+// All runs of an agent share one Link. Heartbeats, claims and reports go at once;
+// bulk calls (lines, and parts of blobs) take turns, blobs first, then the run that
+// has waited longest. The bytes in flight follow what the link has shown: they
+// double after a quick full call and halve after a slow one. So a narrow link
+// delays lines and costs no lease.
 package queue
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,4 +117,134 @@ type Queue interface {
 	Attention() <-chan struct{}
 	// Close ends all connections and waits for what the queue started.
 	Close()
+}
+
+// Standing is the database's answer to how an agent would stand with it.
+type Standing struct {
+	ClusterID   uuid.UUID `json:"cluster_id"`
+	ClusterName string    `json:"cluster_name"`
+	// Contract is the database's.
+	Contract int `json:"contract"`
+	// Now is the database's clock.
+	Now time.Time `json:"now"`
+	// Paused: people have paused the cluster, so it is given no work.
+	Paused bool `json:"paused"`
+	// NameTakenOn is the host of another live agent of the same name, "" for none.
+	NameTakenOn string `json:"name_taken_on"`
+	// BroadPublications are the publications that carry more of the contract's tables
+	// than people may watch.
+	BroadPublications []string `json:"broad_publications"`
+}
+
+// contractTooNew is the reason of a database that is older than the agent.
+const contractTooNew = "contract_too_new"
+
+// RegisterOneOlder has an agent registered by its contract or, where the
+// database does not know that yet, by the one before: it is given nothing then
+// that takes the newer one, and all else is as it was. A database that is older
+// still refuses it.
+func RegisterOneOlder(agent Agent, register func(Agent) (Registration, error)) (Registration, error) {
+	registration, err := register(agent)
+	refusal := tooNew(err)
+	if refusal == nil || agent.Contract <= 1 {
+		return registration, err
+	}
+	agent.Contract--
+	registration, err = register(agent)
+	if tooNew(err) == nil {
+		return registration, err
+	}
+	refusal.Hint = fmt.Sprintf(`the database may be one contract older than the agent, and not more. Run "trellis migrate" of a release that speaks contract %d or %d against it first, or use an older agent`,
+		agent.Contract, agent.Contract+1)
+	return Registration{}, refusal
+}
+
+// tooNew returns the database's refusal of an agent for its contract, or nil.
+func tooNew(err error) *Error {
+	if e, is := errors.AsType[*Error](err); is && e.Reason == contractTooNew {
+		return e
+	}
+	return nil
+}
+
+// Kind is what an error means for the caller.
+type Kind int
+
+// The kinds of error a queue returns.
+const (
+	// Unavailable: the database could not be reached, asks to try again, or has no
+	// contract to serve at the moment. Repeating is safe.
+	Unavailable Kind = iota
+	// Unauthorized: the token is unknown, revoked or expired (PT401), or the database
+	// does not let the queue's user in. It may when either has been changed.
+	Unauthorized
+	// Superseded: another boot of this instance has taken over (PT409,
+	// agent_superseded). This process must claim nothing more.
+	Superseded
+	// ClaimLost: the claim is no longer this agent's (PT409, claim_lost).
+	ClaimLost
+	// CancelRequested: apply must not begin, a cancel came first (PT409, cancel_requested).
+	CancelRequested
+	// Refused: the database says no, and will say so again (any other PT4xx).
+	Refused
+	// ContentRefused: the database can't take what the call carries, and can take
+	// the call.
+	ContentRefused
+)
+
+// Error is an answer of the database, the same on every transport.
+type Error struct {
+	Kind    Kind
+	Code    string // SQLSTATE, such as PT409; "" when there was no answer
+	Reason  string // a stable word, such as tag_moved; the DETAIL of the SQL error
+	Message string // for people
+	Hint    string // what to do; may be empty
+	// RetryAfter is how long the other side asks to be left alone; 0: it does not.
+	RetryAfter time.Duration
+	Err        error // the transport's own error; may be nil
+}
+
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return fmt.Sprintf("%s (%s)", e.Message, e.Hint)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of err. An error that is not a queue Error counts as
+// Unavailable: nothing is known about it, and repeating is safe.
+func KindOf(err error) Kind {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return Unavailable
+}
+
+// Final reports whether an answer is the contract's own last word on a request:
+// its refusals, and content that it names as too large or malformed. All else is an
+// outage, or may be one.
+func Final(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return false
+	}
+	switch e.Kind {
+	case Unavailable:
+		return false
+	case Unauthorized, ContentRefused:
+		return strings.HasPrefix(e.Code, "PT4")
+	default:
+		return true
+	}
+}
+
+// Wait returns how long to wait before a call that ended in err is repeated: d,
+// or longer where the answer asked for it.
+func Wait(err error, d time.Duration) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return max(d, e.RetryAfter)
+	}
+	return d
 }

@@ -1,6 +1,11 @@
-// Package secretfile reads the files in which both programs are given secrets.
+// Package secretfile reads files that hold secrets: tokens, private keys,
+// passwords, URLs with a password.
 //
-// It must not know what the secrets are for.
+// It refuses a file that every user of the machine can read, because templates run
+// there too. Group access is allowed: a kubelet mounts Secrets as root:fsGroup. A
+// file has at most 64 KiB.
+//
+// The package must not know what a secret is for.
 package secretfile
 
 import (

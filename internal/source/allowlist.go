@@ -1,27 +1,79 @@
 package source
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"path"
+	"slices"
 	"strings"
+	"unicode"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
+// address is a repository's address in the one form that policy and cache
+// compare.
+type address struct{ canonical.Repository }
+
+// key names the repository's directory in the cache.
+func (a address) key() string {
+	sum := sha256.Sum256([]byte(a.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+func parseAddress(raw string) (address, error) {
+	r, err := canonical.ParseRepository(raw)
+	return address{r}, err
+}
+
+// Redact returns an address fit to be shown: without what may be credentials.
+func Redact(raw string) string { return redact(raw) }
+
+// redact returns raw fit to be shown: what may be credentials is cut out, and
+// so are control characters.
+func redact(raw string) string {
+	if i := strings.IndexAny(raw, "?#"); i >= 0 {
+		raw = raw[:i] + "…"
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		scheme, rest = "", raw
+	} else {
+		scheme += "://"
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 && (scheme != "" || strings.Contains(rest[:i], ":")) {
+		rest = "…@" + rest[i+1:]
+	}
+	return printable(scheme+rest, 200)
+}
+
+// printable replaces what would garble a terminal and cuts at limit runes.
+func printable(s string, limit int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > limit {
+			b.WriteString("…")
+			break
+		}
+		if !unicode.IsPrint(r) {
+			r = '�'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
 // Allowlist is which repositories an agent consents to run, whatever the
 // database says. The zero value allows none.
 type Allowlist struct {
-	patterns  []pattern
+	patterns  []address // whose paths may hold wildcards
 	allowFile bool
 	anyHTTPS  bool // whatever the patterns say
-}
-
-// pattern is one entry: an address whose path may hold wildcards.
-type pattern struct {
-	base     address
-	segments []string
 }
 
 // ParseAllowlist reads the patterns of [policy] repos. A pattern is a
@@ -49,18 +101,17 @@ func parsePatterns(patterns []string, allowFile bool) (Allowlist, error) {
 	return list, nil
 }
 
-func parsePattern(raw string) (pattern, error) {
+func parsePattern(raw string) (address, error) {
 	r, err := canonical.ParsePattern(raw)
 	if err != nil {
-		return pattern{}, err
+		return address{}, err
 	}
-	p := pattern{base: address{r}, segments: strings.Split(r.Path[1:], "/")}
-	for _, segment := range p.segments {
+	for segment := range strings.SplitSeq(r.Path, "/") {
 		if strings.Contains(segment, "**") && segment != "**" {
-			return pattern{}, errors.New("“**” must be a whole segment of the path")
+			return address{}, errors.New("“**” must be a whole segment of the path")
 		}
 	}
-	return p, nil
+	return address{r}, nil
 }
 
 // Permit returns nil when the policy allows repo, else a Failure
@@ -98,44 +149,8 @@ func (l Allowlist) permit(repo string) (address, error) {
 }
 
 func (l Allowlist) match(a address) bool {
-	segments := strings.Split(a.Path[1:], "/")
-	for _, p := range l.patterns {
-		if p.base.Scheme == a.Scheme && p.base.User == a.User && p.base.Host == a.Host &&
-			p.base.Port == a.Port && matchSegments(p.segments, segments) {
-			return true
-		}
-	}
-	return false
-}
-
-// matchSegments keeps only the last "**" to come back to, so that a pattern of
-// many costs no more than their product with the path.
-func matchSegments(patterns, segments []string) bool {
-	p, s, backP, backS := 0, 0, -1, 0
-	for s < len(segments) {
-		switch {
-		case p < len(patterns) && patterns[p] == "**":
-			backP, backS = p, s
-			p++
-		case p < len(patterns) && matchSegment(patterns[p], segments[s]):
-			p++
-			s++
-		case backP >= 0:
-			backS++
-			p, s = backP+1, backS
-		default:
-			return false
-		}
-	}
-	for p < len(patterns) && patterns[p] == "**" {
-		p++
-	}
-	return p == len(patterns)
-}
-
-// matchSegment knows "*" only; an address holds nothing else that path.Match
-// takes for a wildcard, and neither does a pattern.
-func matchSegment(pattern, segment string) bool {
-	ok, err := path.Match(pattern, segment)
-	return err == nil && ok
+	return slices.ContainsFunc(l.patterns, func(p address) bool {
+		// A path has no other wildcard than *.
+		return p.Scheme == a.Scheme && p.User == a.User && p.Host == a.Host && p.Port == a.Port && doublestar.MatchUnvalidated(p.Path, a.Path)
+	})
 }

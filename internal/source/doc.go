@@ -9,7 +9,7 @@
 // written to disk is checked against the commit id, object by object.
 //
 // The mirror is a cache and may be deleted at any time; what must outlive it,
-// the commits that tags meant, lies beside it:
+// the commits that tags meant, lies next to it:
 //
 //	REPOS/<sha256 of the address>/git         bare mirror: packs of single commits, or of what is new in one
 //	REPOS/<sha256 of the address>/tags.json   tag → commit, as first seen

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/canonical"
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 func TestErrorsSayWhatIsWrong(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // A server may make nothing of what is here.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // chains is a repository whose packs hold long chains of differences: a file

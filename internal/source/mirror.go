@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -15,6 +16,10 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/gofrs/flock"
+
+	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/durable"
+	"github.com/tendril-run/tendril/internal/isolation"
 )
 
 const (
@@ -100,14 +105,13 @@ func (m mirror) prepare(ctx context.Context, maxPacks int) error {
 
 // sweep removes half-written packs, and indexes whose pack never came.
 func (m mirror) sweep() error {
-	left, err := filepath.Glob(filepath.Join(m.packs(), "tmp_*"))
-	if err != nil {
+	received, errReceived := filepath.Glob(filepath.Join(m.packs(), packPrefix+"*"))
+	halves, errHalves := filepath.Glob(filepath.Join(m.packs(), durable.TempPrefix+"*"))
+	indexes, errIndexes := filepath.Glob(filepath.Join(m.packs(), "*.idx"))
+	if err := errors.Join(errReceived, errHalves, errIndexes); err != nil {
 		return err
 	}
-	indexes, err := filepath.Glob(filepath.Join(m.packs(), "*.idx"))
-	if err != nil {
-		return err
-	}
+	left := slices.Concat(received, halves)
 	for _, index := range indexes {
 		if _, err := os.Stat(index[:len(index)-len("idx")] + "pack"); errors.Is(err, fs.ErrNotExist) {
 			left = append(left, index)
@@ -180,7 +184,7 @@ func (m mirror) remember(ctx context.Context, tag, commit string) (first string,
 	if err != nil {
 		return "", fmt.Errorf("remember tag: %w", err)
 	}
-	if err := replaceFile(m.tagsFile(), content); err != nil {
+	if err := durable.WriteFile(m.tagsFile(), content); err != nil {
 		return "", fmt.Errorf("remember tag: %w", err)
 	}
 	return commit, nil
@@ -207,20 +211,102 @@ func (m mirror) readTags() (map[string]string, error) {
 	return tags, nil
 }
 
-// replaceFile writes a file so that it is there whole or not at all.
-func replaceFile(name string, content []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "tmp_*")
+// Mirrors are the mirrors in a ReposDir, which can be fetched again. What is
+// remembered of their tags is none of it. It implements caches.Cache.
+type Mirrors struct{ Dir string }
+
+// removedPrefix marks, in a mirror's directory, what is being deleted.
+const removedPrefix = "removed-"
+
+// removePatience is how long a fetch or a checkout is waited for.
+const removePatience = 100 * time.Millisecond
+
+// Kind implements caches.Cache.
+func (Mirrors) Kind() string { return "repos" }
+
+// Items implements caches.Cache.
+func (c Mirrors) Items() ([]caches.Item, error) {
+	mirrors, err := c.mirrors()
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("look for mirrors: %w", err)
 	}
-	defer func() {
+	var items []caches.Item
+	for _, m := range mirrors {
+		info, err := os.Lstat(m.git())
 		if err != nil {
-			_ = os.Remove(f.Name())
+			continue // there is none, or it has just been removed
 		}
-	}()
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+		used := info.ModTime()
+		if lock, err := os.Lstat(filepath.Join(m.dir, useLock)); err == nil && lock.ModTime().After(used) {
+			used = lock.ModTime()
+		}
+		items = append(items, caches.Item{Path: m.git(), Used: used})
 	}
-	return os.Rename(f.Name(), name)
+	return items, nil
+}
+
+// mirrors lists the directories of mirrors, some of which may have none. A link
+// is no such directory.
+func (c Mirrors) mirrors() (all []mirror, err error) {
+	entries, err := os.ReadDir(c.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			all = append(all, mirror{filepath.Join(c.Dir, entry.Name())})
+		}
+	}
+	return all, err
+}
+
+// Remove implements caches.Cache: whoever fetches or reads the mirror keeps it.
+func (c Mirrors) Remove(ctx context.Context, item caches.Item) (bool, error) {
+	gone := filepath.Join(filepath.Dir(item.Path), fmt.Sprintf("%s%d", removedPrefix, time.Now().UnixNano()))
+	if renamed, err := (mirror{filepath.Dir(item.Path)}).putAside(ctx, gone); !renamed {
+		return false, err
+	}
+	return true, isolation.RemoveAllUntil(ctx, gone)
+}
+
+// putAside takes the mirror from where it is found: all of it at once, so that
+// nothing half deleted looks complete. In use, it stays.
+func (m mirror) putAside(ctx context.Context, to string) (renamed bool, err error) {
+	soon, cancel := context.WithTimeout(ctx, removePatience)
+	defer cancel()
+	for _, name := range []string{fetchLock, useLock} { // in the order of a fetch
+		unlock, err := caches.Lock(soon, filepath.Join(m.dir, name))
+		if err != nil {
+			if soon.Err() != nil {
+				err = nil
+			}
+			return false, err
+		}
+		defer unlock()
+	}
+	err = os.Rename(m.git(), to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Sweep implements caches.Cache.
+func (c Mirrors) Sweep(ctx context.Context) error {
+	mirrors, err := c.mirrors()
+	errs := []error{err}
+	for _, m := range mirrors {
+		left, err := filepath.Glob(filepath.Join(m.dir, removedPrefix+"*"))
+		errs = append(errs, err)
+		for _, dir := range left {
+			errs = append(errs, isolation.RemoveAllUntil(ctx, dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// used marks the mirror as used now. At worst it is fetched once more.
+func (m mirror) used() {
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(m.dir, useLock), now, now)
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/idxfile"
 
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // A mirror may be damaged in any way between two runs.
@@ -119,7 +120,7 @@ func TestInterruptedFetchIsSweptAway(t *testing.T) {
 	if err := m.prepare(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	left := []string{"tmp_pack_1", "tmp_2", "pack-" + commit + ".idx"}
+	left := []string{"tmp_pack_1", "tmp_2", durable.TempPrefix + "3", "pack-" + commit + ".idx"}
 	for _, name := range left {
 		if err := os.WriteFile(filepath.Join(m.packs(), name), []byte("half"), 0o600); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // seal makes a pack of some bytes with a true checksum.

@@ -8,11 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -25,44 +28,30 @@ var defaultRefs = []string{"refs/heads/**", "refs/tags/**"}
 
 // refPatterns are the references whose commits may run when a snapshot names a
 // bare commit.
-type refPatterns [][]string
+type refPatterns []string
 
 func parseRefs(patterns []string) (refPatterns, error) {
 	if len(patterns) == 0 {
 		patterns = defaultRefs
 	}
-	parsed := make(refPatterns, len(patterns))
-	for i, pattern := range patterns {
-		parsed[i] = strings.Split(pattern, "/")
-		if len(parsed[i]) < 3 || parsed[i][0] != "refs" || parsed[i][1] != "heads" && parsed[i][1] != "tags" {
+	for _, pattern := range patterns {
+		if !strings.HasPrefix(pattern, "refs/heads/") && !strings.HasPrefix(pattern, "refs/tags/") {
 			return nil, fmt.Errorf("[policy] commit_refs: pattern %q must begin with refs/heads/ or refs/tags/, such as refs/heads/main or refs/tags/**", printable(pattern, 200))
 		}
-		for _, segment := range parsed[i] {
-			if segment == "" || strings.Contains(segment, "**") && segment != "**" || strings.ContainsAny(segment, `?[]\ `) {
+		for segment := range strings.SplitSeq(pattern, "/") {
+			if segment == "" || strings.Contains(segment, "**") && segment != "**" || strings.ContainsAny(segment, `?[]{}\ `) {
 				return nil, fmt.Errorf("[policy] commit_refs: pattern %q must be a reference in which only * and, as a whole segment, ** are wildcards", printable(pattern, 200))
 			}
 		}
 	}
-	return parsed, nil
+	return patterns, nil
 }
 
 func (p refPatterns) admit(ref string) bool {
-	segments := strings.Split(ref, "/")
-	for _, pattern := range p {
-		if matchSegments(pattern, segments) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(pattern string) bool { return doublestar.MatchUnvalidated(pattern, ref) })
 }
 
-func (p refPatterns) String() string {
-	all := make([]string, len(p))
-	for i, pattern := range p {
-		all[i] = strings.Join(pattern, "/")
-	}
-	return strings.Join(all, " ")
-}
+func (p refPatterns) String() string { return strings.Join(p, " ") }
 
 // checkReachable refuses a commit that no branch or tag of the repository leads
 // to. A server may hand out any object it has, and one that keeps forks together
@@ -212,7 +201,7 @@ func (m mirror) rememberReachable(commit plumbing.Hash, refs refPatterns) error 
 	if err := os.MkdirAll(filepath.Dir(m.reachableFile(commit)), 0o700); err != nil {
 		return fmt.Errorf("remember commit %s: %w", commit, err)
 	}
-	if err := replaceFile(m.reachableFile(commit), []byte(refs.String())); err != nil {
+	if err := durable.WriteFile(m.reachableFile(commit), []byte(refs.String())); err != nil {
 		return fmt.Errorf("remember commit %s: %w", commit, err)
 	}
 	return nil

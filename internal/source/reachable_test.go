@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // forkCommit is a commit that the server has, and hands out to all who name it,

@@ -5,10 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/agext/levenshtein"
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/tendril-run/tendril/internal/job"
@@ -217,4 +224,231 @@ func (l listing) notFound(a address, version string) error {
 
 func isHexPrefix(s string) bool {
 	return len(s) >= 6 && len(s) < 40 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
+}
+
+// maxTag is the longest tag name accepted, in bytes: what a file name holds.
+const maxTag = 255
+
+// asCommit returns the commit that a version of 40 hexadecimal digits is.
+func asCommit(version string) (plumbing.Hash, bool) {
+	if len(version) != 40 || !plumbing.IsHash(version) {
+		return plumbing.ZeroHash, false
+	}
+	return plumbing.NewHash(version), true
+}
+
+// checkVersion refuses what is neither a commit nor a name that git allows a
+// tag (git-check-ref-format), or that could be read as something else.
+func checkVersion(version string) error {
+	refuse := func(why string) error {
+		return provision.Fail(provision.CodeBadSnapshot,
+			fmt.Sprintf("template_source.version: %q %s; it must be a tag or a full commit of 40 hexadecimal digits",
+				printable(version, maxTag), why), nil)
+	}
+	switch {
+	case version == "":
+		return provision.Fail(provision.CodeBadSnapshot,
+			"template_source.version: missing; it must be a tag or a full commit of 40 hexadecimal digits", nil)
+	case len(version) > maxTag:
+		return refuse("is too long")
+	case strings.HasPrefix(version, "-"):
+		return refuse("begins with “-” and would be read as an option")
+	case strings.HasPrefix(version, "refs/"):
+		return refuse("names a reference (refs/…)")
+	case version == "@" || strings.Contains(version, "@{") || strings.Contains(version, ".."):
+		return refuse("is a revision expression")
+	case strings.ContainsFunc(version, func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(" ~^:?*[\\", r) }):
+		return refuse("has a character that git does not allow in a tag")
+	case strings.HasSuffix(version, "."):
+		return refuse("ends with a dot")
+	}
+	for segment := range strings.SplitSeq(version, "/") {
+		switch {
+		case segment == "":
+			return refuse("has an empty segment")
+		case strings.HasPrefix(segment, "."):
+			return refuse("has a segment that begins with a dot")
+		case strings.HasSuffix(segment, ".lock"):
+			return refuse("has a segment that ends with .lock")
+		}
+	}
+	return nil
+}
+
+// nearest returns up to n of the names that are closest to name and not far
+// from it, the closest first.
+func nearest(name string, names []string, n int) []string {
+	type scored struct {
+		name     string
+		distance int
+	}
+	limit := max(2, len(name)/2)
+	var near []scored
+	for _, candidate := range names {
+		if d := levenshtein.Distance(name, candidate, nil); d <= limit {
+			near = append(near, scored{candidate, d})
+		}
+	}
+	slices.SortFunc(near, func(a, b scored) int {
+		// Of equally close tags the later version is the likelier wish.
+		return cmp.Or(cmp.Compare(a.distance, b.distance), -cmp.Compare(a.name, b.name))
+	})
+	found := make([]string, 0, n)
+	for _, s := range near[:min(n, len(near))] {
+		found = append(found, printable(s.name, 80))
+	}
+	return found
+}
+
+// checkPath returns template_source.path cleaned, "." for the root, or a
+// Failure when it could leave a directory.
+func checkPath(raw string) (string, error) {
+	switch {
+	case raw == "":
+		return ".", nil
+	case len(raw) > maxLink, strings.ContainsFunc(raw, unicode.IsControl), strings.Contains(raw, `\`):
+		return "", refusePath("template_source.path: %q is not a path of directories separated by “/”", printable(raw, 120))
+	case path.IsAbs(raw):
+		return "", refusePath("template_source.path: %q is absolute; it must be relative to the repository's root", printable(raw, 120))
+	case slices.Contains(strings.Split(raw, "/"), ".."):
+		return "", refusePath("template_source.path: %q climbs with “..”; name the directory from the repository's root", printable(raw, 120))
+	case !filepath.IsLocal(raw):
+		return "", refusePath("template_source.path: %q leaves the repository", printable(raw, 120))
+	}
+	return path.Clean(raw), nil
+}
+
+// checkTemplate refuses a path that is no directory of the work tree with a
+// template in it, and says where there are templates.
+func checkTemplate(dir, name string, w *written) error {
+	for _, submodule := range w.submodules {
+		if name == submodule || strings.HasPrefix(name, submodule+"/") {
+			return refusePath("template_source.path: %q lies in the submodule %s, and submodules are not fetched; name the submodule's own repository as the template's",
+				name, printable(submodule, 120))
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("look for the template: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return refusePath("template_source.path: there is no directory %q in the repository; %s", name, w.whereTemplates(name))
+	case err != nil:
+		return refusePath("template_source.path: %q cannot be used: %v; %s", name, err, w.whereTemplates(name))
+	case !info.IsDir():
+		return refusePath("template_source.path: %q is a file, not a directory; %s", name, w.whereTemplates(name))
+	}
+	entries, err := fs.ReadDir(root.FS(), name)
+	if err != nil {
+		return fmt.Errorf("look for the template: %w", err)
+	}
+	for _, entry := range entries {
+		if isTemplate(entry.Name()) && !entry.IsDir() {
+			return nil
+		}
+	}
+	where := fmt.Sprintf("%q has", name)
+	if name == "." {
+		where = "the repository's root has"
+	}
+	return refusePath("template_source.path: %s no .tf or .tf.json file; %s", where, w.whereTemplates(name))
+}
+
+// whereTemplates lists directories that do hold a template, those with names
+// like the one asked for first.
+func (w *written) whereTemplates(name string) string {
+	if len(w.templates) == 0 {
+		return "no directory of the repository has any"
+	}
+	near := nearest(name, w.templates, 3)
+	for _, dir := range w.templates {
+		if !slices.Contains(near, dir) {
+			near = append(near, dir)
+		}
+	}
+	return "templates are in: " + some(near, 10)
+}
+
+// Checkout writes the files of commit to dir, which is emptied first and made
+// when missing, and returns the directory that req.Path names in it. Every
+// object is compared with its id on the way. A commit that the mirror holds
+// costs no network. Failures carry the codes of Resolve.
+func (s *Source) Checkout(ctx context.Context, req Request, commit, dir string) (Tree, error) {
+	a, err := s.allow.permit(req.Repo)
+	if err != nil {
+		return Tree{}, err
+	}
+	path, err := checkPath(req.Path)
+	if err != nil {
+		return Tree{}, err
+	}
+	id, ok := asCommit(commit)
+	if !ok {
+		return Tree{}, fmt.Errorf("checkout of %s: %q is no commit", a, commit)
+	}
+	m, err := s.mirror(a)
+	if err != nil {
+		return Tree{}, err
+	}
+	if !m.complete(id) {
+		if err := s.fetch(ctx, a, m, id, req.Version, keepMirror); err != nil {
+			return Tree{}, err
+		}
+	}
+	written, err := s.write(ctx, m, id, dir)
+	if _, corrupt := errors.AsType[*corruptError](err); corrupt {
+		if err := s.fetch(ctx, a, m, id, req.Version, replaceMirror); err != nil {
+			return Tree{}, err
+		}
+		written, err = s.write(ctx, m, id, dir)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return Tree{}, fmt.Errorf("checkout of %s at %s was interrupted: %w", a, commit, context.Cause(ctx))
+		}
+		return Tree{}, fmt.Errorf("checkout of %s at %s: %w", a, commit, stillCorrupt(a, id, err))
+	}
+	if err := checkTemplate(dir, path, written); err != nil {
+		return Tree{}, err
+	}
+	tree := Tree{Dir: filepath.Join(dir, path)}
+	if len(written.submodules) > 0 {
+		tree.Notice = fmt.Sprintf("Submodules are not fetched; these directories are empty: %s", some(written.submodules, 10))
+	}
+	return tree, nil
+}
+
+// write puts the tree of a commit into dir while nobody may delete the mirror.
+func (s *Source) write(ctx context.Context, m mirror, commit plumbing.Hash, dir string) (_ *written, err error) {
+	unlock, err := m.lock(ctx, useLock, shared)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	m.used()
+	objects, err := m.objects()
+	if err != nil {
+		return nil, err
+	}
+	defer objects.close()
+	return writeCommit(ctx, objects, commit, dir, s.limits)
+}
+
+// some lists up to n names.
+func some(names []string, n int) string {
+	shown := make([]string, 0, n)
+	for _, name := range names[:min(n, len(names))] {
+		shown = append(shown, printable(name, 120))
+	}
+	if len(names) > n {
+		shown = append(shown, fmt.Sprintf("and %d more", len(names)-n))
+	}
+	return strings.Join(shown, ", ")
+}
+
+func refusePath(format string, args ...any) error {
+	return provision.Fail(provision.CodePathRefused, fmt.Sprintf(format, args...), nil)
 }

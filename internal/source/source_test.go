@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 func TestCheckoutOfATag(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // local is a Source that may read repo from disk, and a request for it.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/gittest"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // strangerCA writes the certificate of an authority that nobody knows.

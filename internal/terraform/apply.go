@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-
-	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -86,15 +83,14 @@ func (r *Runner) Apply(ctx context.Context, opts ApplyOptions) (Applied, error) 
 	var refused error
 	progress.refuse = func(err error) {
 		refused = err
-		run.gate.interrupt(err)
+		run.interrupt(err)
 	}
-	err := run.do(ctx, nil, func(ctx context.Context, tf *tfexec.Terraform) error {
-		args := []tfexec.ApplyOption{tfexec.DirOrPlan(opts.PlanFile)}
-		if opts.VarFile != "" {
-			args = append(args, tfexec.VarFile(opts.VarFile))
-		}
-		return tf.ApplyJSON(ctx, progress.writer(), args...)
-	})
+	args := []string{"-input=false", "-auto-approve", "-json"}
+	if opts.VarFile != "" {
+		args = append(args, "-var-file="+opts.VarFile)
+	}
+	run.onLine = progress.line
+	err := run.do(ctx, append(args, opts.PlanFile)...)
 	progress.endPieces()
 	if refused != nil && (err == nil || errors.Is(err, refused)) {
 		err = provision.Fail(provision.CodeEngineMissing, fmt.Sprintf("%s apply was stopped: %s", r.engine.Kind, refused), refused)
@@ -103,7 +99,7 @@ func (r *Runner) Apply(ctx context.Context, opts ApplyOptions) (Applied, error) 
 }
 
 // progress follows an apply by its events. One goroutine writes to it, that
-// of terraform-exec, and Apply reads it when that has ended.
+// which reads the engine's stdout, and Apply reads it when that has ended.
 type progress struct {
 	command *command
 	on      func(Event)
@@ -116,10 +112,7 @@ type progress struct {
 	pieces map[string]Pieces
 }
 
-func (p *progress) writer() io.Writer { return writerFunc(p.line) }
-
-// line takes one line of the engine's stdout; terraform-exec hands over whole
-// lines.
+// line takes one line of the engine's stdout.
 func (p *progress) line(raw []byte) {
 	out := p.command.out
 	m, err := parse(raw)

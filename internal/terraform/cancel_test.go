@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/testkit/patience"
@@ -62,8 +61,7 @@ func TestCancelSendsExactlyOneInterrupt(t *testing.T) {
 	}
 }
 
-// Started and then cancelled before terraform-exec looks at the context, an
-// engine would be forgotten: running, unread, not reaped.
+// Cancelled while it starts, an engine is not forgotten: running, unread, not reaped.
 func TestCancelDuringStartForgetsNoProcess(t *testing.T) {
 	t.Parallel()
 	f, r := newFake(t, "counts-interrupts", Options{})
@@ -108,28 +106,6 @@ func childrenOf(t *testing.T, dir string) []int {
 		}
 	}
 	return pids
-}
-
-func TestGateHoldsCancellationBackUntilTheFirstLook(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		parent, cancel := context.WithCancel(t.Context())
-		started := false
-		g := newGate(parent, func() { started = true })
-		defer g.close()
-		cancel()
-		synctest.Wait()
-		if g.fired() {
-			t.Error("fired() = true before the first look, want false")
-		}
-		if err := g.Err(); err != nil || !started {
-			t.Errorf("first Err() = %v, started = %v, want nil, true", err, started)
-		}
-		<-g.Done()
-		if err := g.Err(); !errors.Is(err, context.Canceled) {
-			t.Errorf("later Err() = %v, want %v", err, context.Canceled)
-		}
-	})
 }
 
 func TestWorkFinishedDespiteCancelIsSuccess(t *testing.T) {
@@ -200,8 +176,8 @@ func TestStragglersAreReported(t *testing.T) {
 	}
 }
 
-// terraform-exec has the engine killed when the thread that started it ends;
-// goroutines that end while locked to a thread end that thread.
+// The engine is killed when the thread that started it ends; goroutines that end
+// while locked to a thread end that thread.
 func TestEngineOutlivesOtherThreads(t *testing.T) {
 	t.Parallel()
 	f, r := newFake(t, "waits", Options{})

@@ -31,8 +31,11 @@ func ofOpenTofu(kind, text string) string {
 // realEngine is the Terraform or OpenTofu of this machine.
 func realEngine(t *testing.T, kind string) Engine {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no real engine")
+	}
 	if _, err := exec.LookPath(kind); err != nil {
-		t.Fatalf("these tests run the real engines: \"make deps\" brings %s, and .tools must be on PATH (%v)", kind, err)
+		t.Fatalf("these tests run the real engines: \"make deps\" brings %s, and the directory of \"make tools-dir\" must be on PATH (%v)", kind, err)
 	}
 	engine, err := Locate(t.Context(), job.Engine{}, Want{Kind: kind}, "", nil)
 	if err != nil {

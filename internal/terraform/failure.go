@@ -70,8 +70,7 @@ func (d *diagnostics) addStderr(line []byte) {
 	}
 }
 
-// colour is what terminals turn into colours: there are commands that
-// terraform-exec cannot tell to leave it out.
+// colour is what terminals turn into colours.
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // failure is the error of a command that ended badly.
@@ -190,4 +189,104 @@ func truncate(text string, limit int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:limit], "") + " … (shortened)"
+}
+
+// diagnostic is one error or warning of the engine, as its machine-readable
+// output has it. Filled from plain stderr it holds summary, detail and place.
+type diagnostic struct {
+	Severity string   `json:"severity"`
+	Summary  string   `json:"summary"`
+	Detail   string   `json:"detail"`
+	Address  string   `json:"address"`
+	Range    *srcSpan `json:"range"`
+	Snippet  *snippet `json:"snippet"`
+}
+
+type srcSpan struct {
+	Filename string `json:"filename"`
+	Start    struct {
+		Line int `json:"line"`
+	} `json:"start"`
+}
+
+type snippet struct {
+	Context   *string `json:"context"`
+	Code      string  `json:"code"`
+	StartLine int     `json:"start_line"`
+	Values    []struct {
+		Traversal string `json:"traversal"`
+		Statement string `json:"statement"`
+	} `json:"values"`
+}
+
+// place says where the diagnostic points, "main.tf line 3", or "".
+func (d diagnostic) place() string {
+	if d.Range == nil || d.Range.Filename == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s line %d", d.Range.Filename, d.Range.Start.Line)
+}
+
+// text is the diagnostic as the engine prints it for people: framed, in red or yellow.
+func (d diagnostic) text() string {
+	title, frame := "Error: ", red
+	if d.Severity == "warning" {
+		title, frame = "Warning: ", yellow
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s%s%s%s%s\n", bold, frame, title, reset+bold, d.Summary, reset)
+	if d.Address != "" || d.place() != "" {
+		b.WriteByte('\n')
+	}
+	if d.Address != "" {
+		fmt.Fprintf(&b, "  with %s", d.Address)
+		if d.place() != "" {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+	}
+	if d.place() != "" {
+		fmt.Fprintf(&b, "  on %s", d.place())
+		if d.Snippet != nil && d.Snippet.Context != nil {
+			fmt.Fprintf(&b, ", in %s", *d.Snippet.Context)
+		}
+		b.WriteString(":\n")
+	}
+	if d.Snippet != nil {
+		d.Snippet.writeTo(&b)
+	}
+	if detail := strings.TrimRight(d.Detail, "\n"); detail != "" {
+		fmt.Fprintf(&b, "\n%s\n", detail)
+	}
+	var framed strings.Builder
+	framed.WriteString(frame + "╷" + reset + "\n")
+	for l := range strings.Lines(b.String()) {
+		framed.WriteString(frame + "│" + reset + " " + l)
+	}
+	framed.WriteString(frame + "╵" + reset + "\n")
+	return framed.String()
+}
+
+func (s *snippet) writeTo(b *strings.Builder) {
+	if s.Code == "" {
+		return
+	}
+	for i, line := range strings.Split(s.Code, "\n") {
+		fmt.Fprintf(b, "%4d: %s\n", s.StartLine+i, line)
+	}
+	for _, v := range s.Values {
+		fmt.Fprintf(b, "    %s %s\n", v.Traversal, v.Statement)
+	}
+}
+
+// staleness reports whether the title of an error says that a saved plan does
+// not fit the state any more, and what has happened to that.
+func staleness(summary string) (why string, stale bool) {
+	switch {
+	case strings.HasPrefix(summary, "Saved plan is stale"):
+		return "the state has moved on", true
+	case strings.HasPrefix(summary, "Saved plan does not match the given state"):
+		return "the state was replaced by another one", true
+	}
+	return "", false
 }

@@ -2,16 +2,26 @@ package terraform
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"log"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/hashicorp/hc-install/product"
+	"github.com/hashicorp/hc-install/releases"
+
+	"github.com/tendril-run/tendril/internal/caches"
+	"github.com/tendril-run/tendril/internal/isolation"
 )
 
 // vendorURL is where hc-install downloads from unless it is told otherwise.
@@ -125,4 +135,223 @@ func redact(address string) string {
 	}
 	parsed.User = nil
 	return parsed.String()
+}
+
+// fetch has hc-install download, verify and unpack.
+func (s *search) fetch(ctx context.Context, dir string) (string, error) {
+	var key string
+	if s.cfg.PublicKeyFile != "" {
+		armoured, err := os.ReadFile(s.cfg.PublicKeyFile)
+		if err != nil {
+			return "", fmt.Errorf("the signing key cannot be read: %w", err)
+		}
+		key = string(armoured)
+	}
+	mirror := strings.TrimRight(s.cfg.MirrorURL, "/")
+	var source interface {
+		SetLogger(*log.Logger)
+		Install(context.Context) (string, error)
+	} = &releases.LatestVersion{
+		Product: product.Terraform, Constraints: s.allowed(), InstallDir: dir, Timeout: s.timeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
+	}
+	if s.want != nil {
+		source = &releases.ExactVersion{
+			Product: product.Terraform, Version: s.want, InstallDir: dir, Timeout: s.timeout, ApiBaseURL: mirror, ArmoredPublicKey: key,
+		}
+	}
+	var heard strings.Builder
+	source.SetLogger(log.New(&heard, "", 0))
+	binary, err := source.Install(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", lost(heard.String())
+	}
+	return binary, err
+}
+
+// lost is the error of a download. hc-install loses every one of them, a wrong
+// checksum among them, and stumbles over the missing binary. (In a directory
+// that had one, it would call that a success.) Its log knows better.
+func lost(heard string) error {
+	for line := range strings.Lines(heard) {
+		if strings.HasPrefix(line, "checksum does not match") {
+			return errors.New("the archive's checksum is not the signed one, so it was damaged or exchanged on its way")
+		}
+		if rest, ok := strings.CutPrefix(line, "failed to calculate hash of "); ok {
+			_, cause, _ := strings.Cut(rest, ": ")
+			return fmt.Errorf("the download broke off: %s", strings.TrimSpace(cause))
+		}
+	}
+	return errors.New("the archive is incomplete or damaged")
+}
+
+// reason is an installer's error in one line.
+func (s *search) reason(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "unable to verify checksums signature"):
+		return "the signature of its checksums does not match the signing key"
+	case strings.Contains(text, context.DeadlineExceeded.Error()):
+		return fmt.Sprintf("it did not come within %s", s.timeout)
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// publishable makes an installed engine executable for every user, since
+// provisions may run as users of their own, and puts it on disk before a
+// rename makes it count.
+func publishable(dir, binary string) error {
+	if err := whole(binary); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(binary, 0o755)); err != nil { //nolint:gosec // see above
+		return err
+	}
+	file, err := os.OpenFile(binary, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// whole reports a program that is shorter than its own headers say, as the
+// unpacking leaves it that ran out of room: hc-install calls that a success,
+// and a program without its last pages may well answer. What is not in Linux's
+// format is for others to judge.
+func whole(binary string) error {
+	file, err := os.Open(binary)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	magic := make([]byte, len(elf.ELFMAG))
+	if _, err := io.ReadFull(file, magic); err != nil {
+		return errors.New("the program in it is empty")
+	}
+	if string(magic) != elf.ELFMAG {
+		return nil
+	}
+	program, err := elf.NewFile(file)
+	if err != nil {
+		return errors.New("the program in it is cut short")
+	}
+	for _, section := range program.Sections {
+		if section.Type != elf.SHT_NOBITS && section.Offset+section.FileSize > uint64(info.Size()) {
+			return errors.New("the program in it is cut short")
+		}
+	}
+	return nil
+}
+
+// probe reports why a directory takes no more data.
+func probe(dir string) error {
+	file, err := os.CreateTemp(dir, "probe-*")
+	if err != nil {
+		return reasonOf(err)
+	}
+	_, err = file.Write(make([]byte, 64<<10))
+	return reasonOf(errors.Join(err, file.Sync(), file.Close()))
+}
+
+// reasonOf is what the system says, without what was done and where.
+func reasonOf(err error) error {
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
+		return no
+	}
+	return err
+}
+
+// Installed are the engines that Locate has downloaded into a directory and would
+// download again. What somebody else has put there, of another kind, is none of
+// them. It implements caches.Cache.
+type Installed struct{ Dir string }
+
+// removedPrefix marks an engine that is being deleted.
+const removedPrefix = ".removed-"
+
+// Kind implements caches.Cache.
+func (Installed) Kind() string { return "engines" }
+
+func (i Installed) home() string { return filepath.Join(i.Dir, Terraform) }
+
+// Items implements caches.Cache.
+func (i Installed) Items() ([]caches.Item, error) {
+	var items []caches.Item
+	for _, binary := range newestFirst(filepath.Join(i.home(), "*", Terraform), Terraform) {
+		dir := filepath.Dir(binary)
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			items = append(items, caches.Item{Path: dir, Used: info.ModTime()})
+		}
+	}
+	return items, nil
+}
+
+// Remove implements caches.Cache.
+func (i Installed) Remove(ctx context.Context, item caches.Item) (bool, error) {
+	unlock, claimed, err := caches.Claim(item.Path)
+	if !claimed {
+		return false, err
+	}
+	gone := filepath.Join(i.home(), fmt.Sprintf("%s%d", removedPrefix, time.Now().UnixNano()))
+	err = os.Rename(item.Path, gone)
+	unlock()
+	if err != nil {
+		return false, err
+	}
+	return true, isolation.RemoveAllUntil(ctx, gone)
+}
+
+// Sweep implements caches.Cache.
+func (i Installed) Sweep(ctx context.Context) error {
+	left, err := filepath.Glob(filepath.Join(i.home(), removedPrefix+"*"))
+	errs := []error{err}
+	for _, dir := range left {
+		errs = append(errs, isolation.RemoveAllUntil(ctx, dir))
+	}
+	return errors.Join(append(errs, i.sweepHalves(ctx))...)
+}
+
+// sweepHalves deletes what installers that were killed have left, unless one is
+// at work, which does it itself.
+func (i Installed) sweepHalves(ctx context.Context) error {
+	halves, err := filepath.Glob(filepath.Join(i.home(), stagingPrefix+"*"))
+	if err != nil || halves == nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, lockPoll)
+	defer cancel()
+	release, err := caches.Lock(soon, filepath.Join(i.home(), installLock))
+	if err != nil {
+		if soon.Err() != nil {
+			err = nil
+		}
+		return err
+	}
+	defer release()
+	var errs []error
+	for _, dir := range halves {
+		errs = append(errs, isolation.RemoveAllUntil(ctx, dir))
+	}
+	return errors.Join(errs...)
+}
+
+// Hold keeps an engine that was installed in installDir from being removed until
+// release is called or this process ends, and marks it as used. It reports false
+// if it has been removed since it was located; any other engine is nobody's to
+// remove.
+func (e Engine) Hold(installDir string) (release func(), held bool) {
+	dir := filepath.Dir(e.Path)
+	installed, err := filepath.EvalSymlinks(installDir)
+	if err != nil || !strings.HasPrefix(e.Path, installed+string(filepath.Separator)) {
+		return func() {}, true
+	}
+	if release, held = caches.Hold(dir); !held {
+		return nil, false
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now) // at worst it is downloaded once more
+	return release, true
 }

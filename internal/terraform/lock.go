@@ -8,7 +8,7 @@ import (
 )
 
 // stateLock is who holds a state's lock, from the block "Lock Info" that every
-// backend prints. Neither the engine nor terraform-exec has a typed error.
+// backend prints. The engine has no code for it.
 type stateLock struct {
 	ID, Path, Operation, Who, Created string
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	tfjson "github.com/hashicorp/terraform-json"
 	"github.com/zclconf/go-cty/cty"
@@ -184,3 +186,200 @@ func (s secretSet) addJSON(raw json.RawMessage) {
 
 // sorted returns the secrets, nil if there are none.
 func (s secretSet) sorted() []string { return slices.Sorted(maps.Keys(s)) }
+
+// minNumber is the fewest characters of a number in a resource that count as a
+// secret. A connection's port is sensitive where the whole connection is, and
+// its digits are in every other line.
+const minNumber = 8
+
+// addResources adds what the plan knows of the sensitive attributes of
+// resources, before, after and of those that changed outside.
+func (s secretSet) addResources(plan *tfjson.Plan) {
+	for _, changes := range [][]*tfjson.ResourceChange{plan.ResourceChanges, plan.ResourceDrift} {
+		for _, r := range changes {
+			if r != nil && r.Change != nil {
+				s.addMarked(r.Change.Before, r.Change.BeforeSensitive)
+				s.addMarked(r.Change.After, r.Change.AfterSensitive)
+			}
+		}
+	}
+}
+
+func (s secretSet) addModule(module *tfjson.StateModule) {
+	if module == nil {
+		return
+	}
+	for _, r := range module.Resources {
+		if r == nil || len(r.SensitiveValues) == 0 {
+			continue
+		}
+		var marks any
+		if json.Unmarshal(r.SensitiveValues, &marks) == nil {
+			s.addMarked(r.AttributeValues, marks)
+		}
+	}
+	for _, child := range module.ChildModules {
+		s.addModule(child)
+	}
+}
+
+// addMarked adds those parts of a resource's value that marks says are
+// sensitive: true for all of it, else a structure like the value's, in which
+// what is not sensitive may be missing.
+func (s secretSet) addMarked(value, marks any) {
+	switch marks := marks.(type) {
+	case bool:
+		if marks {
+			s.addLong(value)
+		}
+	case map[string]any:
+		attributes, _ := value.(map[string]any)
+		for name, mark := range marks {
+			s.addMarked(attributes[name], mark)
+		}
+	case []any:
+		elements, _ := value.([]any)
+		for i, mark := range marks[:min(len(marks), len(elements))] {
+			s.addMarked(elements[i], mark)
+		}
+	}
+}
+
+// addLong is add without what is in every other line.
+func (s secretSet) addLong(value any) {
+	switch v := value.(type) {
+	case []any:
+		for _, element := range v {
+			s.addLong(element)
+		}
+	case map[string]any:
+		for _, element := range v {
+			s.addLong(element)
+		}
+	case string:
+		if v != "true" && v != "false" && v != "null" {
+			s.add(v)
+		}
+	default: // a number, or nothing
+		number := make(secretSet)
+		number.add(value)
+		for text := range number {
+			if len(text) >= minNumber {
+				s.add(text)
+			}
+		}
+	}
+}
+
+// What values and masks of a plan look like, decoded from JSON. A mask has the
+// shape of its value with true for what it is about; parts that it does not
+// speak of may be missing, false, or of any other shape.
+
+type shape int
+
+const (
+	scalar shape = iota
+	object
+	list
+)
+
+// shapeOf is what all of the values are, null aside; scalar where they differ,
+// so that a mask which does not fit its value covers all of it.
+func shapeOf(before, after any, masks ...any) shape {
+	common, known := scalar, false
+	for i, value := range append([]any{before, after}, masks...) {
+		if value == nil || value == false && i > 1 {
+			continue
+		}
+		here := scalar
+		switch value.(type) {
+		case map[string]any:
+			here = object
+		case []any:
+			here = list
+		}
+		if i > 1 && !marks(value) { // says nothing, in whatever shape
+			continue
+		}
+		if known && here != common {
+			return scalar
+		}
+		common, known = here, true
+	}
+	return common
+}
+
+// marks reports whether a mask has true anywhere.
+func marks(mask any) bool {
+	switch m := mask.(type) {
+	case bool:
+		return m
+	case []any:
+		for _, element := range m {
+			if marks(element) {
+				return true
+			}
+		}
+	case map[string]any:
+		for _, element := range m {
+			if marks(element) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func ofKey(value any, name string) any {
+	members, _ := value.(map[string]any)
+	return members[name]
+}
+
+func ofIndex(value any, i int) any {
+	if elements, _ := value.([]any); i < len(elements) {
+		return elements[i]
+	}
+	return nil
+}
+
+func keysOf(values ...any) map[string]struct{} {
+	keys := make(map[string]struct{})
+	for _, value := range values {
+		members, _ := value.(map[string]any)
+		for name := range members {
+			keys[name] = struct{}{}
+		}
+	}
+	return keys
+}
+
+func length(value any) int {
+	elements, _ := value.([]any)
+	return len(elements)
+}
+
+// maxNumber is how many digits a number may have that is recorded, the ones
+// that its exponent stands for included: the database refuses vast ones.
+const maxNumber = 300
+
+func hasVastNumber(value any) bool {
+	switch v := value.(type) {
+	case json.Number:
+		digits, exponent, _ := strings.Cut(strings.ToLower(v.String()), "e")
+		power, err := strconv.Atoi(exponent)
+		return len(digits) > maxNumber || exponent != "" && (err != nil || max(power, -power) > maxNumber)
+	case []any:
+		for _, element := range v {
+			if hasVastNumber(element) {
+				return true
+			}
+		}
+	case map[string]any:
+		for _, element := range v {
+			if hasVastNumber(element) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -271,3 +271,29 @@ func testOverrideReplacesTheBackend(t *testing.T, kind string) {
 		})
 	}
 }
+
+// Who knows Terraform reads the log of a run as it looks in a terminal.
+func TestColours(t *testing.T) { bothEngines(t, testColours) }
+
+func testColours(t *testing.T, kind string) {
+	t.Parallel()
+	var stdout, stderr lineLog
+	r := newReal(t, kind, `resource "terraform_data" "a" {
+  provisioner "local-exec" { command = "exit 3" }
+}
+`, Options{Stdout: &stdout, Stderr: &stderr})
+	planned(t, r, PlanOptions{})
+	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err == nil {
+		t.Fatal("Apply() = nil, want its provisioner to fail")
+	}
+	for stream, wanted := range map[*lineLog][]string{
+		&stdout: {"\x1b[1mInitializing the backend...", "\x1b[32m+\x1b[0m", "\x1b[1m  # terraform_data.a\x1b[0m will be created", "\x1b[1mPlan:\x1b[0m 1 to add", "\x1b[1mterraform_data.a: Creating...\x1b[0m\n"},
+		&stderr: {"\x1b[31m╷\x1b[0m\n\x1b[31m│\x1b[0m \x1b[1m\x1b[31mError: \x1b[0m\x1b[1mlocal-exec provisioner error\x1b[0m\n"},
+	} {
+		for _, part := range wanted {
+			if got := stream.String(); !strings.Contains(got, part) {
+				t.Errorf("%q is printed, want it to contain %q", got, part)
+			}
+		}
+	}
+}

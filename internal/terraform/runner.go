@@ -1,18 +1,25 @@
 package terraform
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-version"
-	"github.com/hashicorp/terraform-exec/tfexec"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 	tfjson "github.com/hashicorp/terraform-json"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/tendril-run/tendril/internal/cgroup"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -24,7 +31,7 @@ type Options struct {
 	// of a local state and the values of path.cwd depend on it.
 	Dir string
 	// Env is the engine's whole environment, "KEY=value"; nothing is inherited.
-	// Variables that terraform-exec reserves (TF_VAR_*, TF_CLI_ARGS*, TF_LOG*,
+	// Those that change what a command does (TF_VAR_*, TF_CLI_ARGS*, TF_LOG*,
 	// TF_INPUT, TF_WORKSPACE ...) are dropped.
 	Env []string
 	// Stdout and Stderr receive readable lines as they happen, one line or
@@ -35,7 +42,7 @@ type Options struct {
 	KillAfter time.Duration
 	// Stragglers, if set, is called once when the engine has ended and, two
 	// seconds later, another process still holds its output. Until the caller
-	// ends that process, the call does not return. Linux only.
+	// ends that process, the call does not return.
 	Stragglers func()
 	// Confine, if set, is called before each command on the thread that starts
 	// the engine, and that ends with it: what it changes there the engine
@@ -72,7 +79,6 @@ const (
 // Runner runs one engine in one directory, a command at a time.
 type Runner struct {
 	engine     Engine
-	version    *version.Version // nil when it is the question
 	dir        string
 	env        map[string]string
 	out        *output
@@ -92,13 +98,17 @@ func New(engine Engine, opts Options) (*Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("version of the engine %s: %w", engine.Path, err)
 	}
-	r, err := newRunner(engine, opts)
-	if err != nil {
-		return nil, err
+	if known.Core().LessThan(oldest) {
+		return nil, provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
+			"%s %s at %s is too old: it does not report an apply in a form that programs read. Install %s or newer.",
+			engine.Kind, engine.Version, engine.Path, oldest), nil)
 	}
-	r.version = known
-	return r, nil
+	return newRunner(engine, opts)
 }
+
+// oldest is the first version with all that is used here: apply -json, and plan with
+// -refresh-only and -replace.
+var oldest = version.Must(version.NewVersion("0.15.4"))
 
 func newRunner(engine Engine, opts Options) (*Runner, error) {
 	if !filepath.IsAbs(engine.Path) {
@@ -145,7 +155,7 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 	if err != nil {
 		return err
 	}
-	args := []tfexec.InitOption{tfexec.Upgrade(false), tfexec.Reconfigure(true)}
+	args := []string{"-input=false", "-reconfigure"}
 	if len(opts.BackendConfig) > 0 {
 		file, err := writeBackendConfig(opts.BackendConfig)
 		if err != nil {
@@ -156,11 +166,9 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 		if err != nil {
 			return err
 		}
-		args = append(args, tfexec.BackendConfig(argument))
+		args = append(args, "-backend-config="+argument)
 	}
-	err = r.initCommand("init", opts).do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
-		return tf.Init(ctx, args...)
-	})
+	err = r.initCommand("init", opts).do(ctx, args...)
 	if err != nil && !errors.Is(err, ErrOutput) {
 		return err
 	}
@@ -174,9 +182,7 @@ func (r *Runner) Init(ctx context.Context, opts InitOptions) error {
 // what Init does: no backend and no provider is asked anything. An Init after it
 // finds them there. Fails with CodeInitFailed.
 func (r *Runner) Get(ctx context.Context, opts InitOptions) error {
-	return r.initCommand("get", opts).do(ctx, r.out.stdout(), func(ctx context.Context, tf *tfexec.Terraform) error {
-		return tf.Get(ctx)
-	})
+	return r.initCommand("get", opts).do(ctx)
 }
 
 // initCommand is one of those that prepare the directory.
@@ -186,6 +192,7 @@ func (r *Runner) initCommand(name string, opts InitOptions) *command {
 		run.env = engineEnv(opts.Env)
 	}
 	run.env, run.killAfter = alone(run.env), cmp.Or(opts.KillAfter, r.killAfter)
+	run.print()
 	return run
 }
 
@@ -216,34 +223,34 @@ type PlanOptions struct {
 // Plan makes a plan and reports whether it would change anything, outputs
 // included. Fails with CodePlanFailed or CodeStateLocked.
 func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err error) {
-	args := []tfexec.PlanOption{
-		tfexec.Out(opts.Out),
-		tfexec.Destroy(opts.Destroy),
-		tfexec.RefreshOnly(opts.RefreshOnly),
-		tfexec.LockTimeout(opts.LockTimeout.String()),
+	args := []string{"-input=false", "-detailed-exitcode", "-out=" + opts.Out, "-lock-timeout=" + opts.LockTimeout.String()}
+	if opts.Destroy {
+		args = append(args, "-destroy")
+	}
+	if opts.RefreshOnly {
+		args = append(args, "-refresh-only")
 	}
 	for _, file := range []string{opts.VarFile, opts.SealedVarFile} {
 		if file != "" {
-			args = append(args, tfexec.VarFile(file))
+			args = append(args, "-var-file="+file)
 		}
 	}
 	for _, address := range opts.Targets {
-		args = append(args, tfexec.Target(address))
+		args = append(args, "-target="+address)
 	}
 	for _, address := range opts.Replace {
-		args = append(args, tfexec.Replace(address))
+		args = append(args, "-replace="+address)
 	}
-	run, stdout := r.command("plan", provision.CodePlanFailed), r.out.stdout()
-	run.use = LocksState
+	run := r.command("plan", provision.CodePlanFailed)
+	run.use, run.changesExit = LocksState, 2
+	run.print()
 	if opts.KeepText {
 		r.plan = planText{out: r.out, dir: r.dir, most: maxPlanText}
-		stdout = r.plan.through()
+		run.onLine = r.plan.line
 	}
-	err = run.do(ctx, countRefreshes(stdout, opts.Refreshing), func(ctx context.Context, tf *tfexec.Terraform) error {
-		changes, err = tf.Plan(ctx, args...)
-		return err
-	})
-	return changes && err == nil, err
+	run.onLine = countRefreshes(run.onLine, opts.Refreshing)
+	err = run.do(ctx, args...)
+	return run.changed && err == nil, err
 }
 
 // ShowPlan reads a saved plan. It holds sensitive values: nothing of it is
@@ -254,17 +261,19 @@ func (r *Runner) ShowPlan(ctx context.Context, planFile string) (*tfjson.Plan, e
 
 // ShowPlanTo is ShowPlan that also writes the engine's JSON, as it is, to raw.
 func (r *Runner) ShowPlanTo(ctx context.Context, planFile string, raw io.Writer) (*tfjson.Plan, error) {
-	var plan *tfjson.Plan
+	var shown bytes.Buffer
 	run := r.command("show", provision.CodePlanFailed)
-	err := run.do(ctx, raw, func(ctx context.Context, tf *tfexec.Terraform) (err error) {
-		plan, err = tf.ShowPlanFile(ctx, planFile, tfexec.JSONNumber(true))
-		return err
-	})
-	if err == nil && plan == nil {
-		err = run.interrupted(ctx)
+	run.into = &shown
+	if raw != nil {
+		run.into = io.MultiWriter(&shown, raw)
 	}
-	if err != nil {
+	if err := run.do(ctx, "-json", "-no-color", planFile); err != nil {
 		return nil, err
+	}
+	plan := new(tfjson.Plan)
+	plan.UseJSONNumber(true)
+	if err := json.Unmarshal(shown.Bytes(), plan); err != nil {
+		return nil, fmt.Errorf("read what %s show says of the plan: %w", r.engine.Kind, err)
 	}
 	return plan, nil
 }
@@ -272,3 +281,86 @@ func (r *Runner) ShowPlanTo(ctx context.Context, planFile string, raw io.Writer)
 // ErrOutput is in the chain of an error that says: the engine did its work,
 // but what it printed could not be written. What else was returned is valid.
 var ErrOutput = errors.New("cannot write the engine's output")
+
+// reserved are the variables that change what a command does, and so are the runner's
+// alone. A name that ends in * stands for all that begin so.
+// See https://developer.hashicorp.com/terraform/cli/config/environment-variables.
+var reserved = []string{
+	"TF_CLI_ARGS*", "TF_LOG*", "TF_VAR_*", "TF_INPUT", "TF_IN_AUTOMATION", "TF_WORKSPACE",
+	"TF_REATTACH_PROVIDERS", "TF_DISABLE_PLUGIN_TLS", "TF_SKIP_PROVIDER_VERIFY", "TF_APPEND_USER_AGENT",
+}
+
+func isReserved(key string) bool {
+	return slices.ContainsFunc(reserved, func(name string) bool {
+		prefix, all := strings.CutSuffix(name, "*")
+		return key == name || all && strings.HasPrefix(key, prefix)
+	})
+}
+
+// engineEnv turns the caller's list into the engine's whole environment.
+func engineEnv(environ []string) map[string]string {
+	env := make(map[string]string, len(environ)+1)
+	for _, entry := range environ {
+		if key, value, ok := strings.Cut(entry, "="); ok && key != "" && !isReserved(key) {
+			env[key] = value
+		}
+	}
+	// Terraform warns at every command about a file that is not there.
+	if file, ok := env["TF_CLI_CONFIG_FILE"]; ok {
+		if _, err := os.Stat(file); err != nil {
+			delete(env, "TF_CLI_CONFIG_FILE")
+		}
+	}
+	env["CHECKPOINT_DISABLE"] = "1" // the engine must not call its vendor
+	env["TF_IN_AUTOMATION"] = "1"   // no advice about what to type next
+	return env
+}
+
+// alone is the environment of a command that starts no provider. Such an engine
+// needs little memory and ends soon, and a third of its time goes into
+// collecting garbage unless it is told not to hurry. Providers would inherit
+// that and could take some times the memory they need otherwise.
+func alone(env map[string]string) map[string]string {
+	if _, set := env["GOGC"]; set {
+		return env
+	}
+	env = maps.Clone(env)
+	env["GOGC"] = "400"
+	return env
+}
+
+// ConfigFile is the variable that names an engine's configuration, OpenTofu's as
+// well.
+const ConfigFile = "TF_CLI_CONFIG_FILE"
+
+// WriteProviderMirror writes an engine configuration that takes providers from a
+// mirror: a directory, or the URL of a network mirror. Direct adds the providers'
+// own registries, which are out of reach otherwise; so are the directories where
+// engines, and templates, keep providers by themselves.
+func WriteProviderMirror(path, mirror string, direct bool) error {
+	file := hclwrite.NewEmptyFile()
+	installation := file.Body().AppendNewBlock("provider_installation", nil).Body()
+	if filepath.IsAbs(mirror) {
+		installation.AppendNewBlock("filesystem_mirror", nil).Body().SetAttributeValue("path", cty.StringVal(mirror))
+	} else {
+		installation.AppendNewBlock("network_mirror", nil).Body().SetAttributeValue("url", cty.StringVal(strings.TrimRight(mirror, "/")+"/"))
+	}
+	if direct {
+		installation.AppendNewBlock("direct", nil)
+	}
+	if err := writeNew(path, file.Bytes()); err != nil {
+		return fmt.Errorf("configure the provider mirror: %w", err)
+	}
+	return nil
+}
+
+// initWanted is how engines say, in the title of an error, that they do not find
+// what init makes. What a template says itself is never in a title.
+var initWanted = regexp.MustCompile(`^\S+ \S+ failed(?: for \S+)?(?: on .+? line \d+)?: ` +
+	`(?:Backend initialization required|Initialization required|Required plugins are not installed|` +
+	`Inconsistent dependency lock file|Module not installed|Module source has changed|Module version requirements have changed)`)
+
+// WantsInit reports whether a command failed for want of an init.
+func WantsInit(err error) bool {
+	return err != nil && initWanted.MatchString(provision.AsFailure(err).Message)
+}

@@ -128,16 +128,17 @@ func TestSameState(t *testing.T) {
 func TestHugePullIsRefused(t *testing.T) {
 	t.Parallel()
 	told := 0
-	w := &limitWriter{left: 3, exceeded: func(error) { told++ }}
+	var held strings.Builder
+	w := &limitWriter{to: &held, left: 3, exceeded: func() { told++ }}
 	if _, err := w.Write([]byte("abc")); err != nil || told != 0 {
 		t.Errorf("Write(3 of 3 bytes) = %v, told %d times, want neither", err, told)
 	}
-	if _, err := w.Write([]byte("d")); !errors.Is(err, ErrStateTooLarge) || told != 1 {
-		t.Errorf("Write(the 4th byte) = %v, told %d times, want an error told once", err, told)
+	if _, err := w.Write([]byte("d")); err != nil || told != 1 || held.String() != "abc" {
+		t.Errorf("Write(the 4th byte) = %v, told %d times, holds %q, want it told once and dropped", err, told, held.String())
 	}
 }
 
-// terraform-exec pushes without the state's lock unless it is told otherwise.
+// A push waits for the state's lock, as any other command that writes.
 func TestPushObeysTheLock(t *testing.T) {
 	t.Parallel()
 	const holder = `{"ID":"4c8f-77","Operation":"OperationTypeApply","Who":"ann@laptop","Version":"1.11.4","Created":"2026-01-02T03:04:05Z","Path":"p","Info":""}`

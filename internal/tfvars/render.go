@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -45,15 +48,6 @@ type Rendered struct {
 	Warnings []string
 }
 
-// Render is Load for Terraform followed by Template.Render.
-func Render(templateDir string, given Given) (Rendered, error) {
-	t, err := Load(templateDir, "terraform")
-	if err != nil {
-		return Rendered{}, err
-	}
-	return t.Render(given)
-}
-
 // Render checks the variables against the template. If any is unknown, missing
 // or ill-typed, or sensitive and given in plain, the error is a Failure with
 // CodeVariablesInvalid that names all of them; it never holds the value of a
@@ -86,7 +80,7 @@ func (t *Template) Render(given Given) (Rendered, error) {
 			continue
 		}
 		if v.isSensitive() && !sealed && !given.PlainSensitive && !value.IsNull() { // a null is the default
-			problems = append(problems, path+": sensitive, and given in plain, so whoever may see this provision can read it. Take another value, "+
+			problems = append(problems, path+": sensitive, and given in plain, so anyone who may see this run can read it. Take another value, "+
 				"seal it (trellis seal "+name+" --cluster … --workspace … --repo …) and give the message as sealed_vars."+name+", unless the agent's policy.plain_sensitive is to admit plain ones")
 			continue
 		}
@@ -191,4 +185,203 @@ func encode(vars map[string]json.RawMessage) ([]byte, error) {
 		return nil, fmt.Errorf("write the variables as JSON: %w", err)
 	}
 	return out.Bytes(), nil
+}
+
+// Limits on what is read of a template. A template is a stranger's: its files
+// may be links to devices, or larger than memory.
+const (
+	maxFile  = 4 << 20
+	maxTotal = 16 << 20
+)
+
+// files are the names, within the template's directory, of what an engine
+// reads there, in the order it reads them.
+type files struct {
+	config    []string // *.tf and *.tf.json
+	overrides []string // override.tf, *_override.tf and so on: merged over config
+	autoload  []string // terraform.tfvars[.json], then *.auto.tfvars[.json]
+}
+
+// listFiles sorts the directory's entries by the engine's naming rules.
+func listFiles(dir, engine string) (files, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return files{}, fmt.Errorf("list the template's files: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+
+	var found files
+	for _, name := range names {
+		if strings.HasSuffix(name, ".auto.tfvars") || strings.HasSuffix(name, ".auto.tfvars.json") {
+			found.autoload = append(found.autoload, name)
+			continue
+		}
+		base, ok := configName(name, engine)
+		switch {
+		case !ok || engine == "tofu" && slices.Contains(names, tofuTwin(name)):
+		case base == "override" || strings.HasSuffix(base, "_override"):
+			found.overrides = append(found.overrides, name)
+		default:
+			found.config = append(found.config, name)
+		}
+	}
+	for _, name := range []string{"terraform.tfvars.json", "terraform.tfvars"} {
+		if slices.Contains(names, name) {
+			found.autoload = slices.Insert(found.autoload, 0, name)
+		}
+	}
+	return found, nil
+}
+
+// configName reports whether the engine reads the file as configuration, and
+// its name without the extension.
+func configName(name, engine string) (base string, ok bool) {
+	if strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") ||
+		strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
+		return "", false // hidden, or an editor's copy
+	}
+	extensions := []string{".tf", ".tf.json"}
+	if engine == "tofu" {
+		extensions = append(extensions, ".tofu", ".tofu.json")
+	}
+	for _, extension := range extensions {
+		if base, ok := strings.CutSuffix(name, extension); ok {
+			return base, true
+		}
+	}
+	return "", false
+}
+
+// tofuTwin is the file that OpenTofu reads instead of a .tf file, if it exists.
+func tofuTwin(name string) string {
+	if base, ok := strings.CutSuffix(name, ".tf.json"); ok {
+		return base + ".tofu.json"
+	}
+	if base, ok := strings.CutSuffix(name, ".tf"); ok {
+		return base + ".tofu"
+	}
+	return ""
+}
+
+// reader reads the files of one directory until they are too much.
+type reader struct {
+	dir  string
+	left int64 // bytes that may still be read
+}
+
+func newReader(dir string) *reader { return &reader{dir: dir, left: maxTotal} }
+
+func (r *reader) read(name string) ([]byte, error) {
+	path := filepath.Join(r.dir, name)
+	// Opening a pipe or a device could block or worse, so look first.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("is not a regular file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+
+	limit := min(maxFile, r.left)
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("is too large; at most %d bytes a file and %d in all are read", maxFile, maxTotal)
+	}
+	r.left -= int64(len(data))
+	return data, nil
+}
+
+// ignored finds attributes that the type does not declare. Terraform drops
+// them without a word, so a misspelt optional attribute would vanish.
+func (c *checker) ignored(path string, value cty.Value, ty cty.Type) {
+	if value.IsNull() {
+		return
+	}
+	switch actual := value.Type(); {
+	case ty.IsObjectType() && isObject(actual):
+		known := slices.Sorted(maps.Keys(ty.AttributeTypes()))
+		members := value.AsValueMap()
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			switch {
+			case ty.HasAttribute(name):
+				c.ignored(path+"."+name, members[name], ty.AttributeType(name))
+			case c.secret:
+				c.add("%s: an attribute that the template does not declare is ignored", path)
+			default:
+				c.add("%s: not declared by the template, so it is ignored%s",
+					c.member(path, name), provision.DidYouMean(name, known))
+			}
+		}
+	case ty.IsMapType() && isObject(actual):
+		members := value.AsValueMap()
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			c.ignored(c.member(path, key), members[key], ty.ElementType())
+		}
+	case (ty.IsListType() || ty.IsSetType()) && isSequence(actual):
+		for i, element := range value.AsValueSlice() {
+			c.ignored(fmt.Sprintf("%s[%d]", path, i), element, ty.ElementType())
+		}
+	case ty.IsTupleType() && isSequence(actual):
+		for i, element := range value.AsValueSlice() {
+			c.ignored(fmt.Sprintf("%s[%d]", path, i), element, ty.TupleElementType(i))
+		}
+	}
+}
+
+// mark is a mark that values carry along.
+type mark string
+
+// Sensitive marks the values of variables that are sensitive or came sealed.
+const Sensitive = mark("sensitive")
+
+// Values are the values that an engine would use: given, loaded or default, each of the
+// type that its variable declares, sensitive ones marked with Sensitive. The error is
+// Render's.
+func (t *Template) Values(given Given) (map[string]cty.Value, error) {
+	if _, err := t.Render(given); err != nil {
+		return nil, err
+	}
+	values := make(map[string]cty.Value, len(t.variables))
+	for name, v := range t.variables {
+		raw, sealed := given.Sealed[name]
+		if !sealed {
+			raw = given.Plain[name]
+		}
+		value := v.fallback
+		if loaded, ok := t.autoload[name]; ok {
+			value = loaded.value
+		}
+		if raw != nil {
+			parsed, err := parseValue(raw)
+			if err != nil {
+				return nil, err // Render has taken it
+			}
+			value = parsed
+		}
+		value, err := v.convert(value)
+		if err != nil {
+			return nil, fmt.Errorf("convert variable %s: %w", name, err) // Render has taken it
+		}
+		if value.IsNull() && !v.isNullable() && !v.isRequired() {
+			value = v.fallback
+		}
+		if sealed || v.isSensitive() {
+			value = value.Mark(Sensitive)
+		}
+		values[name] = value
+	}
+	return values, nil
 }

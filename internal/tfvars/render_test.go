@@ -233,5 +233,14 @@ variable "number" {
 
 // renderPlain renders values that are all given in plain, as a policy may allow.
 func renderPlain(dir string, vars map[string]json.RawMessage) (Rendered, error) {
-	return Render(dir, Given{Plain: vars, PlainSensitive: true})
+	return render(dir, Given{Plain: vars, PlainSensitive: true})
+}
+
+// render renders values for the template in a directory, as Terraform reads it.
+func render(dir string, given Given) (Rendered, error) {
+	template, err := Load(dir, "terraform")
+	if err != nil {
+		return Rendered{}, err
+	}
+	return template.Render(given)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -27,7 +29,7 @@ variable "open" {
 }
 variable "region" { type = string }
 `})
-	got, err := Render(dir, Given{
+	got, err := render(dir, Given{
 		Plain: map[string]json.RawMessage{"region": json.RawMessage(`"eu"`)},
 		Sealed: map[string]json.RawMessage{
 			"password": json.RawMessage(`"sealed-password"`), "once": json.RawMessage(`{"key": "first-line\nsecond-line"}`), "open": json.RawMessage(`"sealed-open"`),
@@ -66,7 +68,7 @@ variable "list" { type = list(number) }
 variable "map" { type = map(object({ a = number })) }
 `})
 	const secret = "hunter2hunter2"
-	_, err := Render(dir, Given{Sealed: map[string]json.RawMessage{
+	_, err := render(dir, Given{Sealed: map[string]json.RawMessage{
 		"count_of": json.RawMessage(`"` + secret + `"`), "list": json.RawMessage(`["` + secret + `"]`),
 		"map": json.RawMessage(`{"` + secret + `": {"a": "` + secret + `"}}`), "none": json.RawMessage(`"` + secret + `"`),
 	}})
@@ -98,17 +100,66 @@ variable "token" {
 }
 `, "terraform.tfvars": `token = "from-the-template"`})
 	plain := map[string]json.RawMessage{"password": json.RawMessage(`"in-plain-sight"`)}
-	_, err := Render(dir, Given{Plain: plain})
+	_, err := render(dir, Given{Plain: plain})
 	if f, ok := errors.AsType[*provision.Failure](err); !ok || f.Code != provision.CodeVariablesInvalid ||
 		!strings.Contains(f.Message, "terraform_vars.password: sensitive") || !strings.Contains(f.Message, "trellis seal password --cluster") || strings.Contains(f.Message, "in-plain") {
 		t.Errorf("Render(sensitive in plain) = %v, want a refusal that says how to seal it", err)
 	}
-	if _, err := Render(dir, Given{Plain: plain, PlainSensitive: true}); err != nil {
+	if _, err := render(dir, Given{Plain: plain, PlainSensitive: true}); err != nil {
 		t.Errorf("Render(sensitive in plain, allowed) = %v", err)
 	}
 	// What the template itself gives is not ours to keep, and null gives nothing.
-	got, err := Render(dir, Given{Plain: map[string]json.RawMessage{"password": json.RawMessage(`null`)}})
+	got, err := render(dir, Given{Plain: map[string]json.RawMessage{"password": json.RawMessage(`null`)}})
 	if err != nil || !slices.Contains(got.Sensitive, "a-default") || !slices.Contains(got.Sensitive, "from-the-template") {
 		t.Errorf("Render(null) = %q, %v, want it accepted and the template's own values masked", got.Sensitive, err)
+	}
+}
+
+// Values are what the engine would use, and sensitive ones are marked.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	template, err := Load(writeTemplate(t, map[string]string{"main.tf": `
+variable "given" { type = number }
+variable "loaded" { type = string }
+variable "unset" {
+  type    = object({ a = optional(string, "x") })
+  default = {}
+}
+variable "null" {
+  nullable = false
+  default  = "not null"
+}
+variable "nothing" { default = null }
+variable "sealed" {}
+variable "secret" {
+  sensitive = true
+  default   = "hunter2"
+}
+`, "terraform.tfvars": `loaded = 7`}), "terraform")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := template.Values(Given{
+		Plain:  map[string]json.RawMessage{"given": json.RawMessage(`"3"`), "null": json.RawMessage(`null`)},
+		Sealed: map[string]json.RawMessage{"sealed": json.RawMessage(`"s3cret"`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]cty.Value{
+		"given": cty.NumberIntVal(3), "loaded": cty.StringVal("7"), "unset": cty.ObjectVal(map[string]cty.Value{"a": cty.StringVal("x")}),
+		"null": cty.StringVal("not null"), "nothing": cty.NullVal(cty.DynamicPseudoType),
+		"sealed": cty.StringVal("s3cret").Mark(Sensitive), "secret": cty.StringVal("hunter2").Mark(Sensitive),
+	}
+	for name, value := range want {
+		if !got[name].RawEquals(value) {
+			t.Errorf("%s = %#v, want %#v", name, got[name], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("Values() has %d variables, want %d", len(got), len(want))
+	}
+	if _, err := template.Values(Given{}); err == nil || !strings.Contains(err.Error(), "terraform_vars.given: missing") {
+		t.Errorf("Values() of nothing: %v", err)
 	}
 }

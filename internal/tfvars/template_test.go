@@ -87,8 +87,8 @@ func TestDepthIsMeasuredWithoutBracketsToo(t *testing.T) {
 		`a = "` + strings.Repeat("%{ if a }", deep),
 		strings.Repeat("a {\n", deep),
 	} {
-		if err := checkNesting("a.tf", []byte(source)); err == nil {
-			t.Errorf("checkNesting(%.40q…) = nil, want an error", source)
+		if err := CheckNesting("a.tf", []byte(source)); err == nil {
+			t.Errorf("CheckNesting(%.40q…) = nil, want an error", source)
 		}
 	}
 }
@@ -199,5 +199,19 @@ variable "secret" {
 		gotJSON, _ := json.MarshalIndent(got, "", " ")
 		wantJSON, _ := json.MarshalIndent(want, "", " ")
 		t.Errorf("Declared() = %s\nwant %s", gotJSON, wantJSON)
+	}
+}
+
+// A text of many pieces, each of which the parser adds to all before it, is refused before
+// it is parsed.
+func TestTextOfManyPiecesIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	source := "variable \"a\" {\n  default = \"" + strings.Repeat("%", 300_000) + "\"\n}\n"
+	if err := os.WriteFile(filepath.Join(dir, "variables.tf"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir, "terraform"); err == nil || !strings.Contains(err.Error(), "variables.tf:2: a text has too many lines or signs") {
+		t.Errorf("Load() = %v, want the text refused", err)
 	}
 }

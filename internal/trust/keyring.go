@@ -1,13 +1,19 @@
 package trust
 
 import (
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/seal"
@@ -185,4 +191,114 @@ func (k *Keyring) certified(text, name string, id uuid.UUID, now time.Time) (Cer
 		return c, fmt.Errorf("%w: %w", ErrNotTrusted, err)
 	}
 	return c, nil
+}
+
+// Person is somebody's secret: an age identity, to which others seal, and a key
+// derived from it, with which the person signs.
+type Person struct {
+	identity seal.Identities
+	signer   ed25519.PrivateKey
+}
+
+// NewPerson makes a secret.
+func NewPerson() (Person, error) {
+	identity, err := seal.Generate()
+	if err != nil {
+		return Person{}, err
+	}
+	return person(identity)
+}
+
+// ParsePerson reads what Secret wrote. Path is for its errors, which quote nothing.
+func ParsePerson(path, text string) (Person, error) {
+	identity, err := seal.ParseIdentities(path, text)
+	if err != nil {
+		return Person{}, err
+	}
+	return person(identity)
+}
+
+func person(identity seal.Identities) (Person, error) {
+	seed, err := hkdf.Key(sha256.New, []byte(identity[0].String()), nil, "tendril person signs", ed25519.SeedSize)
+	if err != nil {
+		return Person{}, fmt.Errorf("derive the signing key: %w", err)
+	}
+	return Person{identity: identity, signer: ed25519.NewKeyFromSeed(seed)}, nil
+}
+
+// Secret is the file in which a person keeps it, as age-keygen makes them.
+func (p Person) Secret() string {
+	return fmt.Sprintf("# public key: %s\n# signs as: %s\n%s\n", p.Recipient(), p.SignerKey(), p.identity[0])
+}
+
+// Recipient is the public key age1… to which others seal.
+func (p Person) Recipient() string { return p.identity.Public() }
+
+// SignerKey is the public key ssh-ed25519 … of the person's signatures.
+func (p Person) SignerKey() string {
+	text, err := signerText(p.signer.Public().(ed25519.PublicKey))
+	if err != nil { // only for a key of another kind
+		panic(err)
+	}
+	return text
+}
+
+// Fingerprint is that of the person's signing key: what an agent names to trust
+// the certificates that the person issues.
+func (p Person) Fingerprint() string { return seal.Fingerprint(p.SignerKey()) }
+
+// Open opens what was sealed to the person, at most limit bytes.
+func (p Person) Open(message []byte, limit int64) ([]byte, error) {
+	return p.identity.Open(message, limit)
+}
+
+// Workspaces says for which workspaces something is: a pattern of names, "*"
+// within a segment and "**" for any number of segments, and, if it is pinned, the
+// id that the workspace must have. A name is what a row says; an id is in what
+// agents authenticate.
+type Workspaces struct {
+	Pattern string
+	ID      uuid.UUID // uuid.Nil: any
+}
+
+// All is every workspace.
+var All = Workspaces{Pattern: "**"}
+
+var pattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(\*\*|[A-Za-z0-9*][A-Za-z0-9._*-]*)(/(\*\*|[A-Za-z0-9._*-]+))*$`)
+})
+
+// ParseWorkspaces reads PATTERN or "PATTERN id=UUID".
+func ParseWorkspaces(text string) (Workspaces, error) {
+	name, rest, pinned := strings.Cut(strings.TrimSpace(text), " ")
+	w := Workspaces{Pattern: name}
+	if !pattern().MatchString(name) {
+		return w, fmt.Errorf("%q is no pattern of workspace names such as acme/prod, acme/* or acme/**", name)
+	}
+	for segment := range strings.SplitSeq(name, "/") {
+		if strings.Contains(segment, "**") && segment != "**" {
+			return w, fmt.Errorf(`%q: "**" must be a whole segment`, name)
+		}
+	}
+	if !pinned {
+		return w, nil
+	}
+	id, is := strings.CutPrefix(strings.TrimSpace(rest), "id=")
+	var err error
+	if w.ID, err = uuid.Parse(id); !is || err != nil || w.ID == uuid.Nil || len(id) != 36 {
+		return w, fmt.Errorf("%q: after the pattern comes id= and a workspace's id", text)
+	}
+	return w, nil
+}
+
+// Match reports whether a workspace is meant.
+func (w Workspaces) Match(name string, id uuid.UUID) bool {
+	return (w.ID == uuid.Nil || w.ID == id) && doublestar.MatchUnvalidated(w.Pattern, name) // which has no wildcard but *
+}
+
+func (w Workspaces) String() string {
+	if w.ID == uuid.Nil {
+		return w.Pattern
+	}
+	return w.Pattern + " id=" + w.ID.String()
 }

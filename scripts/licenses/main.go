@@ -1,4 +1,4 @@
-// The program licenses looks at the licence of everything that is linked into
+// The program licenses checks the licence of everything that is linked into
 // the two programs or bundled into the console's pages, says which of them are
 // none that may be shipped, and writes what goes with a release: the file of all
 // their texts, and for each built program a bill of what it consists of.

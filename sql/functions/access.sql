@@ -1,5 +1,5 @@
--- Who may do what. Everything is taken away from everybody; each grant stands
--- here by name. Applied last, and whenever another file of functions was.
+-- Grants. Everything is revoked first, and each grant is made here by name. Applied last, and
+-- again whenever another file of functions has changed.
 
 SELECT tendril.deny_all(
   ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'org_members', 'orgs', 'people', 'provision_events',

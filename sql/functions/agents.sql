@@ -1,25 +1,53 @@
--- Agents register and send heartbeats.
+-- Agents: registration and heartbeat.
 
--- A heartbeat that lies in the future tells nothing. An agent that lives stamps it anew within
--- seconds; one that is gone would keep its name for as long as the clock was ahead. And host
--- is "host" or "host:directory". Age_public_key, which older agents do not send, becomes the
--- cluster's where that has none. The answer has the cluster's: another one is no reason to
--- refuse an agent, which says so in its log. An agent may say which operations its policy
--- grants.
+-- Registers an agent's start with its cluster. An agent calls this first after each start, and
+-- every other function refuses an instance that has not.
 --
--- A name is free at once when its last owner is proven dead: it was on this host, in this
--- data directory, whose lock the new agent has (p_agent.kernel is the same), or this host has
--- booted since it was heard of (p_agent.uptime_seconds).
+-- A name and an instance belong to one live agent. They are free at once when the previous owner is
+-- provably dead: it ran on this host in this data directory (whose lock the new agent holds), or
+-- the host has restarted since its last heartbeat.
 --
--- PT429 too_many_agents: the cluster has as many as tendril.settings.agent_limit.
---
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_agent       an object
+--     instance_id     UUID that the agent keeps in its data directory
+--     boot_id         UUID, new at each start; a superseded one is refused everywhere
+--     name            1 to 200 characters; one live agent of the cluster may have it
+--     host            HOST or HOST:DIRECTORY (the data directory), at most 300 characters
+--     version         version of the program, 1 to 100 characters
+--     contract        version of this contract that the agent speaks, from 1
+--     slots           how many provisions it runs at once, 1 to 64
+--     age_public_key  age recipient; becomes the cluster's key where the cluster has none. Optional
+--     operations      list of the operations that the agent's policy allows. Optional
+--     kernel          id of the machine's current boot, at most 100 characters. Optional
+--     uptime_seconds  seconds since the machine started. Optional
+-- Answers: an object:
+--   cluster_id         the cluster
+--   cluster_name       its name
+--   contract           version of this contract in the database
+--   age_public_key     the cluster's key, null where it has none; it may differ from the agent's
+--   heartbeat_seconds  how often to send a heartbeat
+--   lease_seconds      how long a claim lives after a heartbeat
+-- Errors: PT401 token_invalid, PT409 agent_instance_elsewhere, PT409 agent_name_taken,
+--   PT409 agent_superseded, PT422 bad_agent, PT426 contract_too_new, PT429 too_many_agents,
+--   PT503 busy.
 -- Locks: cluster, agent.
+-- Callers: anon, tendril_agent.
+-- Notes: A heartbeat that lies in the future proves nothing: a live agent stamps it again within
+--   seconds, and a dead one would keep its name for as long as the clock was ahead.
 CREATE OR REPLACE FUNCTION public.register_agent(p_token_hash text, p_agent jsonb) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_host       CONSTANT int := 300; -- characters
+  c_version    CONSTANT int := 100; -- characters, of the kernel's id as well
+  c_slots      CONSTANT int := 64;  -- as the table allows
+  c_uptime     CONSTANT double precision := 1e10; -- seconds
+  c_operation  CONSTANT int := 40;  -- characters
+  c_operations CONSTANT int := 20;
+  c_boots      CONSTANT int := 20;  -- superseded boots that are kept
   v_cluster   public.clusters := tendril.authenticate(p_token_hash);
   v_settings  tendril.settings;
   v_instance  uuid;
@@ -28,7 +56,7 @@ DECLARE
   v_host      text := split_part(p_agent ->> 'host', ':', 1);
   v_directory text := nullif(substr(p_agent ->> 'host', length(v_host) + 2), '');
   v_key       text := p_agent ->> 'age_public_key';
-  v_kernel    text := left(p_agent ->> 'kernel', 100);
+  v_kernel    text := left(p_agent ->> 'kernel', c_version);
   v_booted    timestamptz;
   v_granted   text[];
 BEGIN
@@ -36,12 +64,12 @@ BEGIN
     v_instance := (p_agent ->> 'instance_id')::uuid;
     v_boot     := (p_agent ->> 'boot_id')::uuid;
     IF v_instance IS NULL OR v_boot IS NULL
-       OR length(coalesce(p_agent ->> 'name', '')) NOT BETWEEN 1 AND 200
-       OR coalesce(v_host, '') = '' OR length(p_agent ->> 'host') > 300
-       OR length(coalesce(p_agent ->> 'version', '')) NOT BETWEEN 1 AND 100
+       OR length(coalesce(p_agent ->> 'name', '')) NOT BETWEEN 1 AND tendril.max_name()
+       OR coalesce(v_host, '') = '' OR length(p_agent ->> 'host') > c_host
+       OR length(coalesce(p_agent ->> 'version', '')) NOT BETWEEN 1 AND c_version
        OR coalesce((p_agent ->> 'contract')::int, 0) < 1
-       OR coalesce((p_agent ->> 'slots')::int, 0) NOT BETWEEN 1 AND 64
-       OR (p_agent ->> 'uptime_seconds')::double precision NOT BETWEEN 0 AND 1e10 THEN
+       OR coalesce((p_agent ->> 'slots')::int, 0) NOT BETWEEN 1 AND c_slots
+       OR (p_agent ->> 'uptime_seconds')::double precision NOT BETWEEN 0 AND c_uptime THEN
       RAISE data_exception;
     END IF;
     v_booted := clock_timestamp() - make_interval(secs => (p_agent ->> 'uptime_seconds')::double precision);
@@ -49,13 +77,13 @@ BEGIN
     PERFORM tendril.refuse('PT422', 'bad_agent', 'p_agent needs instance_id and boot_id (UUIDs), name, host, version, contract (from 1) and slots (1 to 64)');
   END;
   IF v_key !~ tendril.age_key_pattern() THEN
-    PERFORM tendril.refuse('PT422', 'bad_agent', 'p_agent.age_public_key: no age recipient (age1…)');
+    PERFORM tendril.refuse('PT422', 'bad_agent', 'p_agent.age_public_key: must be an age recipient (age1…)');
   END IF;
   IF p_agent ->> 'operations' IS NOT NULL THEN
     IF jsonb_typeof(p_agent -> 'operations') <> 'array' THEN
       PERFORM tendril.refuse('PT422', 'bad_agent', 'p_agent.operations: must be a list');
     END IF;
-    v_granted := ARRAY(SELECT left(o, 40) FROM jsonb_array_elements_text(p_agent -> 'operations') o LIMIT 20);
+    v_granted := ARRAY(SELECT left(o, c_operation) FROM jsonb_array_elements_text(p_agent -> 'operations') o LIMIT c_operations);
   END IF;
   IF (p_agent ->> 'contract')::int > tendril.contract_version() THEN
     PERFORM tendril.refuse('PT426', 'contract_too_new',
@@ -74,7 +102,7 @@ BEGIN
   LIMIT 1;
   IF FOUND THEN
     PERFORM tendril.refuse('PT409', 'agent_name_taken',
-      format('the name %s is in use by another agent of this cluster, on %s, which was heard of %s s ago', to_json(v_other.name), v_other.host,
+      format('another agent of this cluster uses the name %s: on %s, last seen %s s ago', to_json(v_other.name), v_other.host,
              greatest(0, round(extract(epoch FROM clock_timestamp() - v_other.last_heartbeat_at)))),
       'give this agent another name, or stop the other one');
   END IF;
@@ -83,13 +111,13 @@ BEGIN
     AND last_heartbeat_at BETWEEN clock_timestamp() - v_settings.agent_alive AND clock_timestamp() + v_settings.agent_alive;
   IF FOUND THEN
     PERFORM tendril.refuse('PT409', 'agent_instance_elsewhere',
-      format('this agent''s data directory is in use on %s, where it was heard of %s s ago', concat_ws(':', v_other.host, v_other.directory),
+      format('this agent''s data directory is in use on %s, last seen %s s ago', concat_ws(':', v_other.host, v_other.directory),
              greatest(0, round(extract(epoch FROM clock_timestamp() - v_other.last_heartbeat_at)))),
-      'a data directory belongs to one agent: do not copy it; start this one with an empty one');
+      'a data directory belongs to one agent: do not copy it, and start this agent with an empty one');
   END IF;
 
   IF EXISTS (SELECT FROM public.agents WHERE cluster_id = v_cluster.id AND instance_id = v_instance AND v_boot = ANY (past_boots)) THEN
-    PERFORM tendril.refuse('PT409', 'agent_superseded', 'this agent was started again since; this earlier start of it may do nothing more');
+    PERFORM tendril.refuse('PT409', 'agent_superseded', 'this agent has been started again since; this earlier process must stop');
   END IF;
 
   IF NOT EXISTS (SELECT FROM public.agents WHERE cluster_id = v_cluster.id AND instance_id = v_instance) THEN
@@ -99,7 +127,7 @@ BEGIN
   VALUES (v_cluster.org_id, v_cluster.id, v_instance, v_boot, p_agent ->> 'name', v_host, v_directory, v_kernel,
           p_agent ->> 'version', (p_agent ->> 'contract')::int, (p_agent ->> 'slots')::int, v_granted)
   ON CONFLICT (cluster_id, instance_id) DO UPDATE
-  SET past_boots = CASE WHEN a.boot_id = EXCLUDED.boot_id THEN a.past_boots ELSE (a.boot_id || a.past_boots)[1:20] END,
+  SET past_boots = CASE WHEN a.boot_id = EXCLUDED.boot_id THEN a.past_boots ELSE (a.boot_id || a.past_boots)[1:c_boots] END,
       boot_id = EXCLUDED.boot_id, name = EXCLUDED.name, host = EXCLUDED.host, directory = EXCLUDED.directory, kernel = EXCLUDED.kernel, version = EXCLUDED.version,
       contract = EXCLUDED.contract, slots = EXCLUDED.slots, operations = EXCLUDED.operations, registered_at = now(), last_heartbeat_at = clock_timestamp();
   UPDATE public.clusters SET last_seen_at = clock_timestamp() WHERE id = v_cluster.id;
@@ -120,14 +148,31 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Renews first, then reaps others: an agent that comes back in time, however late, keeps what
--- it has. Nothing here raises after reaping. A claim that has ended is told to stop as well.
--- An agent names only what it still runs: the one whose workspace was released, and used
--- since. In fewer steps: without claims there is nothing to renew, and reap() is called only
--- when it has something to do. Claims are found by their ids alone.
+-- Renews the leases of the agent's claims and tells the agent what to stop. An agent sends it every
+-- heartbeat_seconds, also when it runs nothing. A lease that ran out is renewed too, unless another
+-- session has given it up already.
 --
--- Locks: cluster (unless somebody else has), claims by id, agent; then, as reap(), workspace,
--- provision and claim, none that somebody else has locked.
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_instance    the agent's instance id
+--   p_boot        the boot id of this start
+--   p_claims      the claims that the agent still runs or reports on, at most 1000; empty: none
+-- Answers: an object:
+--   cancel             claims that the agent must stop
+--   lost               claims of p_claims that are no longer its own: stop them before apply
+--                      begins; an apply that has begun goes on and reports its result later
+--   poll_seconds       how often to ask for work when nothing wakes the agent
+--   heartbeat_seconds  how often to send a heartbeat
+--   newest_agent       newest released agent version, null: not known
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
+--   PT413 too_many_claims, PT422 bad_agent, PT503 busy.
+-- Locks: cluster (skipped when locked), claims by id, agent; then, as reap(), workspace, provision
+--   and claim that nobody else has locked.
+-- Callers: anon, tendril_agent.
+-- Notes: It renews first and then reaps others, so an agent that comes back in time keeps its
+--   claims. Nothing may raise after reaping. An empty heartbeat takes few steps: without claims
+--   there is nothing to renew, and reap() runs only when something is due. Claims are found by
+--   their ids alone.
 CREATE OR REPLACE FUNCTION public.agent_heartbeat(p_token_hash text, p_instance uuid, p_boot uuid, p_claims uuid[]) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -142,10 +187,10 @@ DECLARE
   v_reaped  int := 0;
   v_alone   boolean := pg_current_xact_id_if_assigned() IS NULL;
 BEGIN
-  IF cardinality(p_claims) > 1000 THEN
-    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat, more than the 1000 allowed', cardinality(p_claims)));
+  IF cardinality(p_claims) > tendril.max_claims() THEN
+    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat; at most %s are allowed', cardinality(p_claims), tendril.max_claims()));
   END IF;
-  IF v_caller.last_seen_at IS NULL OR v_caller.last_seen_at < clock_timestamp() - interval '15 seconds' THEN
+  IF v_caller.last_seen_at IS NULL OR v_caller.last_seen_at < clock_timestamp() - tendril.seen_every() THEN
     -- Another agent that stamps it does as well.
     PERFORM FROM public.clusters WHERE id = v_caller.cluster_id FOR NO KEY UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -177,12 +222,12 @@ BEGIN
 
   -- What is wrong with somebody else's run must not cost us our leases.
   v_now := clock_timestamp(); -- after the read: nobody has stamped later than this
-  IF v_at.first_lease_until < v_now OR v_at.stamped_at NOT BETWEEN v_now - v_at.lease * 0.05 AND v_now OR v_at.reap_not_before > v_now + v_at.lease THEN
+  IF v_at.first_lease_until < v_now OR v_at.stamped_at NOT BETWEEN v_now - v_at.lease * tendril.pulse_share() AND v_now OR v_at.reap_not_before > v_now + v_at.lease THEN
     BEGIN
       v_reaped := tendril.reap();
     EXCEPTION
       WHEN OTHERS THEN
-        RAISE WARNING 'reaping failed: % (%)', SQLERRM, SQLSTATE;
+        RAISE WARNING 'expired leases could not be given up: % (%)', SQLERRM, SQLSTATE;
     END;
   END IF;
   IF p_claims = '{}' AND v_reaped = 0 AND v_alone THEN
@@ -201,7 +246,22 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- p_agent is what register_agent is told, of which name and instance_id count.
+-- Checks a token without registering, for diagnostics. Changes nothing.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_agent       an object with the name and instance_id that the agent would register
+-- Answers: an object:
+--   cluster_id          the cluster
+--   cluster_name        its name
+--   contract            version of this contract in the database
+--   now                 the database's clock
+--   paused              whether the cluster is paused
+--   name_taken_on       host of another live agent of that name, empty: none
+--   broad_publications  publications that carry more tables than they should
+-- Errors: PT401 token_invalid, PT503 busy.
+-- Locks: none.
+-- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.check_agent(p_token_hash text, p_agent jsonb DEFAULT '{}') RETURNS jsonb
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -226,10 +286,10 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Whether an agent was heard of just now, by the clock of this database.
+-- Whether a heartbeat is recent enough, by the database's clock, for its agent to count as online.
 CREATE OR REPLACE FUNCTION tendril.is_online(p_heartbeat timestamptz) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN coalesce(p_heartbeat BETWEEN now() - interval '45 seconds' AND now() + interval '45 seconds', false);
+  RETURN coalesce(p_heartbeat BETWEEN now() - tendril.online_within() AND now() + tendril.online_within(), false);
 END $$;

@@ -1,12 +1,12 @@
--- Plans that await approval, and the policy that asks for it.
+-- Approval and cancellation.
 
 -- Whether an operation changes something, so that a person may have to approve it.
 CREATE OR REPLACE FUNCTION tendril.is_approvable(p_operation text, p_snapshot jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT p_operation IN ('apply', 'destroy') OR p_operation = 'state' AND coalesce(p_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list'), true) $$;
 
--- When the plan of a provision must be approved: the strictest of what its snapshot, its
--- template in the catalogue and its cluster say.
+-- When the plan of a provision must be approved: the strictest rule of its snapshot, its template
+-- in the catalogue and its cluster. Answers never, destructive or always.
 CREATE OR REPLACE FUNCTION tendril.approval_for(p_provision public.provisions) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -33,10 +33,10 @@ BEGIN
   RETURN c_rules[v_rule];
 END $$;
 
--- Ends the claim of a run whose plan a person must see first. The workspace is free of it, and
--- reserved for this provision until that person has spoken. The plan waits as long as the
--- cluster's policy says.
+-- Ends the claim of a run whose plan needs approval, and reserves the workspace for its provision
+-- until a person decides or the cluster's approval_expiry passes.
 --
+-- Errors: PT409 cancel_requested.
 -- Locks: workspace, provision, claim.
 CREATE OR REPLACE FUNCTION tendril.await_approval(p_claim uuid, p_plan_digest text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -51,10 +51,10 @@ BEGIN
   IF v_claim.state <> 'running' OR v_claim.apply_begun_at IS NOT NULL THEN
     PERFORM tendril.claim_lost(p_claim, 'has no plan that could await approval');
   ELSIF v_claim.cancel_requested_at IS NOT NULL THEN
-    PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; it must not await approval');
+    PERFORM tendril.refuse('PT409', 'cancel_requested', 'cancellation was requested, so the plan must not await approval');
   END IF;
   UPDATE public.provisions SET status = 'AWAITING_APPROVAL', plan_digest = p_plan_digest WHERE id = v_claim.provision_id;
-  PERFORM tendril.system_line(v_claim.provision_id, 'The plan awaits approval.');
+  PERFORM tendril.system_line(v_claim.provision_id, 'The plan needs approval.');
   PERFORM tendril.end_claim(p_claim, v_claim.workspace_id);
   UPDATE public.provision_progress SET stage = 'approval', percent = NULL, updated_at = clock_timestamp() WHERE provision_id = v_claim.provision_id;
   UPDATE public.workspaces w SET reserved_by = v_claim.provision_id, due_at = clock_timestamp() + c.approval_expiry
@@ -62,11 +62,18 @@ BEGIN
   PERFORM tendril.refresh_head(v_claim.workspace_id);
 END $$;
 
--- Lets a plan be applied (operator): the very one that the caller has seen, which its digest
--- says. It goes before anything else queued in the workspace. Returns the status now. A repeat
--- after a lost reply changes nothing. Only whom the cluster's policy lets, and in time.
+-- Approves the plan of a provision, which then runs before anything else queued in its workspace.
+-- Only that plan may be applied. A repeat changes nothing. Needs the role operator, or what the
+-- cluster's policy demands.
 --
+-- Arguments:
+--   p_provision    the provision
+--   p_plan_digest  provisions.plan_digest of the plan that the caller has read
+-- Answers: the status now: QUEUED, or a later one for a repeat.
+-- Errors: PT403 four_eyes, PT403 not_an_approver, PT404 provision_not_found,
+--   PT409 approval_expired, PT409 not_awaiting_approval, PT409 plan_changed, PT503 busy.
 -- Locks: cluster, workspace, provision, claim, agent.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.approve_provision(p_provision uuid, p_plan_digest text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -81,20 +88,20 @@ BEGIN
   IF v_provision.status <> 'AWAITING_APPROVAL' AND v_provision.approved_plan = p_plan_digest THEN
     RETURN v_provision.status;
   ELSIF v_provision.status <> 'AWAITING_APPROVAL' THEN
-    PERFORM tendril.refuse('PT409', 'not_awaiting_approval', format('provision %s is %s and awaits no approval', v_provision.number, v_provision.status));
+    PERFORM tendril.refuse('PT409', 'not_awaiting_approval', format('run %s is %s and does not need approval', v_provision.number, v_provision.status));
   ELSIF v_provision.plan_digest IS DISTINCT FROM p_plan_digest THEN
-    PERFORM tendril.refuse('PT409', 'plan_changed', format('provision %s awaits the approval of another plan', v_provision.number),
-      'look at the plan again and approve the digest that is in provisions.plan_digest then');
+    PERFORM tendril.refuse('PT409', 'plan_changed', format('run %s has another plan that needs approval', v_provision.number),
+      'read the plan again, and approve the digest in provisions.plan_digest');
   END IF;
   SELECT c.name, c.approvers, c.four_eyes, w.due_at INTO STRICT v_policy
   FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id WHERE w.id = v_provision.workspace_id;
   IF NOT tendril.may_act(v_provision.org_id, v_policy.approvers) THEN
-    PERFORM tendril.refuse('PT403', 'not_an_approver', format('plans for cluster %s are approved by an %s', to_json(v_policy.name), v_policy.approvers), 'ask one');
+    PERFORM tendril.refuse('PT403', 'not_an_approver', format('only an %s may approve plans for cluster %s', v_policy.approvers, to_json(v_policy.name)), 'ask one to approve it');
   ELSIF v_policy.four_eyes AND (v_who IS NULL OR v_who = v_provision.requested_by) THEN
-    PERFORM tendril.refuse('PT403', 'four_eyes', format('plans for cluster %s are approved by somebody else than who asked for them', to_json(v_policy.name)),
-      'ask somebody who may approve');
+    PERFORM tendril.refuse('PT403', 'four_eyes', format('plans for cluster %s need approval from someone other than the requester', to_json(v_policy.name)),
+      'ask someone else who may approve');
   ELSIF v_policy.due_at < clock_timestamp() AND tendril.beat() THEN -- nobody could approve while the database was away
-    PERFORM tendril.refuse('PT409', 'approval_expired', format('nobody approved the plan of provision %s in time', v_provision.number), 'deploy again');
+    PERFORM tendril.refuse('PT409', 'approval_expired', format('the plan of run %s was not approved in time', v_provision.number), 'deploy again');
   END IF;
   UPDATE public.provisions
   SET status = 'QUEUED', approved_plan = plan_digest, approved_at = clock_timestamp(), approved_by = v_who
@@ -110,10 +117,16 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Turns a plan down (operator): the provision is CANCELLED, and the workspace free for what is
--- queued behind it. Returns the status now.
+-- Rejects the plan of a provision and cancels it. The workspace is free for what is queued behind
+-- it. A repeat changes nothing. Needs the role operator.
 --
+-- Arguments:
+--   p_provision  the provision
+--   p_reason     for the log and the audit, at most 1000 characters
+-- Answers: the status now: CANCELLED.
+-- Errors: PT404 provision_not_found, PT409 not_awaiting_approval, PT422 bad_reason, PT503 busy.
 -- Locks: workspace, provision.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.reject_provision(p_provision uuid, p_reason text DEFAULT '') RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -128,12 +141,12 @@ BEGIN
   IF v_provision.status = 'CANCELLED' AND v_provision.error_code = 'rejected' THEN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
   ELSIF v_provision.status <> 'AWAITING_APPROVAL' THEN
-    PERFORM tendril.refuse('PT409', 'not_awaiting_approval', format('provision %s is %s and awaits no approval', v_provision.number, v_provision.status),
+    PERFORM tendril.refuse('PT409', 'not_awaiting_approval', format('run %s is %s and does not need approval', v_provision.number, v_provision.status),
       CASE WHEN v_provision.status IN ('QUEUED', 'PROCESSING') THEN 'cancel the provision instead' ELSE '' END);
   END IF;
   PERFORM tendril.system_line(p_provision, 'The plan was rejected' || CASE WHEN v_reason = '' THEN '.' ELSE format(' (%s).', v_reason) END);
   PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'rejected',
-    'The plan was rejected, so nothing was changed.' || CASE WHEN v_reason = '' THEN '' ELSE ' Reason given: ' || v_reason END);
+    'The plan was rejected, so nothing was changed.' || CASE WHEN v_reason = '' THEN '' ELSE ' Reason: ' || v_reason END);
   PERFORM tendril.wake(v_provision.workspace_id); -- who passed over it while we held the lock
   PERFORM tendril.audit(v_provision.org_id, 'reject_provision', 'provision', p_provision,
     jsonb_build_object('reason', v_reason, 'plan_digest', v_provision.plan_digest));
@@ -143,11 +156,16 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Cancels what is queued or awaits approval; asks the agent to stop what runs (operator).
--- Returns the status now: CANCELLED, or PROCESSING with the request noted, or FAILED for a
--- lost run that still holds its workspace. A success reported first wins.
+-- Cancels a provision that is queued or needs approval, and asks the agent to stop one that runs. A
+-- success that is reported first wins. A repeat changes nothing. Needs the role operator.
 --
+-- Arguments:
+--   p_provision  the provision
+-- Answers: the status now: CANCELLED; PROCESSING, where the agent was asked to stop; or FAILED,
+--   where a lost run still holds its workspace.
+-- Errors: PT404 provision_not_found, PT409 already_ended, PT503 busy.
 -- Locks: workspace, provision, claim.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.cancel_provision(p_provision uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -160,7 +178,7 @@ DECLARE
 BEGIN
   SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
   IF v_provision.id IS NULL OR NOT tendril.may_act(v_provision.org_id, 'operator') THEN
-    PERFORM tendril.refuse('PT404', 'provision_not_found', format('there is no provision %s that you may cancel', p_provision));
+    PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you may not cancel it', p_provision));
   END IF;
 
   PERFORM FROM public.workspaces WHERE id = v_provision.workspace_id FOR NO KEY UPDATE;
@@ -171,7 +189,7 @@ BEGIN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
   ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
     UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
-    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN 'Cancelled before it began.' ELSE 'Cancelled while it awaited approval.' END);
+    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN 'Cancelled before it began.' ELSE 'Cancelled before approval.' END);
     PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
     UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
     PERFORM tendril.refresh_head(v_provision.workspace_id);
@@ -185,7 +203,7 @@ BEGIN
     END IF;
     PERFORM tendril.notify('tendril_attention', v_provision.cluster_id);
   ELSE
-    PERFORM tendril.refuse('PT409', 'already_ended', format('provision %s is %s already', v_provision.number, v_provision.status));
+    PERFORM tendril.refuse('PT409', 'already_ended', format('run %s has already ended: it is %s', v_provision.number, v_provision.status));
   END IF;
   PERFORM tendril.audit(v_provision.org_id, 'cancel_provision', 'provision', p_provision, jsonb_build_object('was', v_provision.status));
   RETURN (SELECT status FROM public.provisions WHERE id = p_provision);
@@ -194,12 +212,20 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- When plans for a cluster must be approved, and by whom (admin). p_policy has what is to
--- change: approval (never, destructive, always), approvers (operator, admin), four_eyes (true:
--- who asked may not approve) and approval_expiry (such as "7 days"). Returns all of it as it
--- is now. What awaits approval already keeps the time that it was given.
+-- Changes when plans for a cluster need approval, and by whom. Plans that await approval already
+-- keep their deadline. Needs the role admin.
 --
+-- Arguments:
+--   p_cluster  the cluster
+--   p_policy   an object with the settings to change, at most 8192 bytes
+--     approval         never, destructive or always
+--     approvers        least role that may approve: operator or admin
+--     four_eyes        true: the requester may not approve
+--     approval_expiry  how long a plan waits, "1 minute" to "90 days"
+-- Answers: an object with all four settings as they are now.
+-- Errors: PT404 cluster_not_found, PT422 bad_policy, PT503 busy.
 -- Locks: cluster.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_cluster_policy(p_cluster uuid, p_policy jsonb) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -213,10 +239,10 @@ DECLARE
   v_problem text;
 BEGIN
   v_cluster := tendril.cluster_for(p_cluster, 'admin');
-  IF jsonb_typeof(p_policy) IS DISTINCT FROM 'object' OR tendril.has_vast_number(p_policy) OR octet_length(p_policy::text) > 8192 THEN
-    PERFORM tendril.refuse('PT422', 'bad_policy', 'p_policy: must be an object of at most 8192 bytes');
+  IF jsonb_typeof(p_policy) IS DISTINCT FROM 'object' OR tendril.has_vast_number(p_policy) OR octet_length(p_policy::text) > tendril.max_object_bytes() THEN
+    PERFORM tendril.refuse('PT422', 'bad_policy', format('p_policy: must be an object of at most %s bytes', tendril.max_object_bytes()));
   END IF;
-  SELECT format('p_policy.%s: unknown; known are %s', left(k, 100), array_to_string(c_known, ', ')) INTO v_problem
+  SELECT format('p_policy.%s: unknown; known are %s', left(k, tendril.quoted_name()), array_to_string(c_known, ', ')) INTO v_problem
   FROM jsonb_object_keys(p_policy) k WHERE k <> ALL (c_known) ORDER BY k LIMIT 1;
   v_problem := coalesce(v_problem,
     CASE WHEN p_policy ->> 'approval' NOT IN ('never', 'destructive', 'always') THEN 'p_policy.approval: must be "never", "destructive" or "always"'

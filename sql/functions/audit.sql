@@ -1,7 +1,9 @@
--- Who did what: append-only.
+-- The audit: who did what. Append-only.
 
--- Refuses every change of a row. A row that is older than tendril.settings.audit_delete_after
--- may be deleted.
+-- Refuses every change of an audit event. Rows older than tendril.settings.audit_delete_after may
+-- be deleted.
+--
+-- Errors: PT403 append_only.
 CREATE OR REPLACE FUNCTION tendril.keep_audit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -9,10 +11,17 @@ BEGIN
   IF TG_OP = 'DELETE' AND OLD.at < clock_timestamp() - (SELECT audit_delete_after FROM tendril.settings) THEN
     RETURN OLD;
   END IF;
-  PERFORM tendril.refuse('PT403', 'append_only', 'audit_events is append-only: rows are not changed, and not deleted before tendril.settings.audit_delete_after');
+  PERFORM tendril.refuse('PT403', 'append_only', 'audit_events is append-only: rows cannot be changed, nor deleted before tendril.settings.audit_delete_after');
   RETURN NULL;
 END $$;
 
+CREATE OR REPLACE TRIGGER audit_events_keep BEFORE UPDATE OR TRUNCATE ON public.audit_events
+  FOR EACH STATEMENT EXECUTE FUNCTION tendril.keep_audit();
+
+CREATE OR REPLACE TRIGGER audit_events_keep_row BEFORE DELETE ON public.audit_events
+  FOR EACH ROW EXECUTE FUNCTION tendril.keep_audit();
+
+-- Appends an audit event of the caller.
 CREATE OR REPLACE FUNCTION tendril.audit(p_org uuid, p_action text, p_object text, p_object_id uuid, p_detail jsonb DEFAULT '{}') RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -20,7 +29,7 @@ AS $$
   VALUES (p_org, tendril.current_user_id(), p_action, p_object, p_object_id, p_detail)
 $$;
 
--- What is asked of a state is audited, as people's functions are.
+-- Audits operations on a state, as the functions for people are audited.
 CREATE OR REPLACE FUNCTION tendril.audit_state() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -32,7 +41,10 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Tells every organisation of a person's what they did with their credentials.
+CREATE OR REPLACE TRIGGER provisions_audit_state AFTER INSERT ON public.provisions
+  FOR EACH ROW WHEN (NEW.operation IN ('unlock', 'state')) EXECUTE FUNCTION tendril.audit_state();
+
+-- Records what a person did with a credential in the audit of each of their organisations.
 CREATE OR REPLACE FUNCTION tendril.audit_person(p_user uuid, p_action text, p_credential uuid, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

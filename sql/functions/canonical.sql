@@ -1,17 +1,15 @@
--- When two spellings name the same repository, directory or workspace. Everything that
--- compares one of these compares the canonical form. internal/canonical decides the same in Go;
--- both are tested with the tables in internal/canonical/testdata, in the same words.
+-- Canonical forms: when two spellings name the same repository, directory or workspace. Whatever
+-- compares one of these compares the canonical form. internal/canonical does the same in Go, and
+-- the tables in internal/canonical/testdata test both.
 
--- Brings the address of a repository to its canonical form.
+-- Brings the address of a repository to its canonical form. Answers p_canonical, the form to
+-- compare, such as https://git.example/acme/app, or the address itself where it has no canonical
+-- form; p_template, which names the repository whatever protocol, user, port or case addresses it,
+-- for approval rules (null where there is no canonical form); and p_problem, why there is no
+-- canonical form and which form to use. The problem completes the sentence "the address …" and
+-- quotes nothing that may be a password.
 --
--- p_canonical: the form to compare, such as https://git.example/acme/app. The address
---   itself where it has none, which equals nothing but itself.
--- p_template: names the repository whatever protocol, user, port or case it is addressed by,
---   for approval rules. NULL where there is no canonical form.
--- p_problem: why there is none, and which form to use. It completes the sentence "the
---   address …" and quotes nothing that may be a password.
---
--- Asked with each deploy and each claim, so the usual form is recognised by one expression.
+-- Notes: Each deploy and each claim asks it, so one expression recognises the usual form.
 CREATE OR REPLACE FUNCTION tendril.canonical_repo(p_repo text, OUT p_canonical text, OUT p_template text, OUT p_problem text)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -187,6 +185,13 @@ BEGIN
 END $$;
 
 -- The canonical form of a repository's address, or the address itself where it has none.
+--
+-- Arguments:
+--   p_repo  address of the repository
+-- Answers: the canonical form.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.plain_repo(p_repo text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -202,8 +207,8 @@ BEGIN
   RETURN btrim(regexp_replace('/' || coalesce(p_path, ''), '(/\.?)+(?=/|$)', '', 'g'), '/');
 END $$;
 
--- Names a template for approval rules: the same for all addresses that can usually be fetched
--- with the same result. Null where the address has no canonical form.
+-- Names a template for approval rules: equal for all addresses that usually fetch the same
+-- repository. Null where the address has no canonical form.
 CREATE OR REPLACE FUNCTION tendril.template_key(p_repo text, p_path text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -211,9 +216,8 @@ BEGIN
   RETURN (tendril.canonical_repo(p_repo)).p_template || ' ' || tendril.plain_path(p_path);
 END $$;
 
--- Why a name is not that of a workspace, and which name to use instead; null where nothing is
--- wrong. A workspace has exactly one spelling, because policies, credentials and sealed values
--- are chosen by it.
+-- Why a text is not a workspace name, and which name to use instead; null where it is one. A
+-- workspace has exactly one spelling, because policies, credentials and sealed values depend on it.
 CREATE OR REPLACE FUNCTION tendril.workspace_problem(p_name text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,13 +1,38 @@
--- An agent claims a provision, and ends what an earlier boot left.
+-- Claims.
 
--- Claims at most one provision: the head of the most urgent workspace that is idle, not held,
--- not locked, and not at home elsewhere. A workspace whose state an agent keeps is for that
--- one only. A claim that was lost ends when another begins on its workspace. In fewer steps:
--- who finds nothing has locked nothing, so an empty poll writes nothing either. For contract
--- 4.
+-- Claims the next provision of the cluster: of all workspaces that are idle, not held, not locked
+-- and not bound to another agent instance, the one whose next provision has the highest priority,
+-- then the lowest number.
 --
--- Locks: workspace (none that somebody else has locked), provision, earlier claims (likewise),
--- agent.
+-- The agent chooses the claim id, so a call repeated after a lost reply answers the same provision.
+-- The lease starts with the claim.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_instance    the agent's instance id
+--   p_boot        the boot id of this start
+--   p_claim_id    new UUID for each claim; the same one to repeat a call
+-- Answers: one row, or none: there is nothing to run:
+--   claim_id         the claim
+--   provision_id     the provision
+--   number           the provision's number
+--   workspace_id     the workspace; state keys are made from it
+--   workspace_name   its name
+--   operation        plan, apply, destroy, refresh, unlock, state or inspect
+--   config_snapshot  what to run
+--   pinned_commit    the commit that the version means; null: not pinned yet
+--   approval         when the plan needs approval: never, destructive or always
+--   approved_plan    digest of the approved plan, which get_blob() reads; null: plan first
+--   attempt          number of this automatic attempt, from 1
+--   has_resources    whether the workspace lists resources
+--   queued_seconds   how long the provision was queued
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT409 claim_lost,
+--   PT422 bad_agent, PT422 claim_id_missing, PT503 busy.
+-- Locks: workspace (skips locked ones), provision, earlier claims (skips locked ones), agent.
+-- Callers: anon, tendril_agent.
+-- Notes: An empty poll locks and writes nothing. A lost claim ends when another begins in its
+--   workspace. refresh_head() chooses the workspace's next run. A new condition here needs its
+--   reason in why_waiting(), and its place in the index workspaces_runnable.
 CREATE OR REPLACE FUNCTION public.fetch_next_provision(p_token_hash text, p_instance uuid, p_boot uuid, p_claim_id uuid)
 RETURNS TABLE (claim_id uuid, provision_id uuid, number bigint, workspace_id uuid, workspace_name text,
                operation text, config_snapshot jsonb, pinned_commit text,
@@ -32,7 +57,7 @@ BEGIN
   IF FOUND THEN
     -- A repeat after a lost reply, or somebody else's id.
     IF v_claim.cluster_id <> v_caller.cluster_id OR v_claim.instance_id <> p_instance OR v_claim.boot_id <> p_boot OR v_claim.state <> 'running' THEN
-      PERFORM tendril.refuse('PT409', 'claim_lost', format('claim %s is used up', p_claim_id), 'claim with a new id');
+      PERFORM tendril.refuse('PT409', 'claim_lost', format('claim id %s has been used before', p_claim_id), 'use a new id for each claim');
     END IF;
     v_provision := v_claim.provision_id;
   ELSIF p_claim_id IS NULL THEN
@@ -116,7 +141,7 @@ BEGIN
     PERFORM FROM public.agents WHERE id = v_caller.agent_id AND boot_id = p_boot FOR SHARE;
     IF NOT FOUND THEN
       PERFORM tendril.current_agent(v_caller.cluster_id, p_instance, p_boot);
-      PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
+      PERFORM tendril.refuse('PT503', 'busy', 'the agent has just registered', 'try again');
     END IF;
     v_provision := v_workspace.head_id;
   END LOOP;
@@ -138,6 +163,9 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Refuses because the claim is not, or no longer, the agent's.
+--
+-- Errors: PT409 claim_lost.
 CREATE OR REPLACE FUNCTION tendril.claim_lost(p_claim uuid, p_why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -145,7 +173,7 @@ BEGIN
   PERFORM tendril.refuse('PT409', 'claim_lost', format('claim %s %s', p_claim, p_why));
 END $$;
 
--- Ends a claim and frees what it had of its workspace, whose lock the caller holds.
+-- Ends a claim and frees what it had of its workspace. The caller holds the workspace's lock.
 --
 -- Locks: workspace, claim.
 CREATE OR REPLACE FUNCTION tendril.end_claim(p_claim uuid, p_workspace uuid) RETURNS void
@@ -161,12 +189,24 @@ BEGIN
   PERFORM tendril.refresh_head(p_workspace);
 END $$;
 
--- At an agent's start, after it has delivered what its children left behind and none of them
--- lives: ends what earlier boots of this instance on this host left without a result. There is
--- no index by instance any more: an agent starts seldom, and what is open anywhere is not
--- much.
+-- Ends what an earlier boot of this agent instance on this host left without a result. An agent
+-- calls it once at its start, after it has delivered stored logs and results and none of its
+-- earlier children lives.
 --
+-- A run becomes CANCELLED where cancellation was requested and apply had not begun, otherwise
+-- FAILED (agent_restarted). Holds of lost claims end.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_instance    the agent's instance id
+--   p_boot        the boot id of this start
+--   p_except      claims that the agent still settles, at most 1000
+-- Answers: the ids of the provisions that it ended.
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
+--   PT413 too_many_claims, PT503 busy.
 -- Locks: all workspaces, by id, then each one's provision and claim.
+-- Callers: anon, tendril_agent.
+-- Notes: There is no index by instance: agents start seldom and few claims are open.
 CREATE OR REPLACE FUNCTION public.fail_orphaned_provisions(p_token_hash text, p_instance uuid, p_boot uuid, p_except uuid[] DEFAULT '{}') RETURNS SETOF uuid
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -181,8 +221,8 @@ DECLARE
   v_provision public.provisions;
   v_apply     text;
 BEGIN
-  IF cardinality(p_except) > 1000 THEN
-    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in p_except, more than the 1000 allowed', cardinality(p_except)));
+  IF cardinality(p_except) > tendril.max_claims() THEN
+    PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in p_except; at most %s are allowed', cardinality(p_except), tendril.max_claims()));
   END IF;
   SELECT array_agg(c.id) INTO v_left
   FROM (SELECT * FROM tendril.claims WHERE state = 'running' UNION ALL SELECT * FROM tendril.claims WHERE state = 'lost') c
@@ -201,7 +241,7 @@ BEGIN
       ELSE
         v_apply := CASE WHEN v_claim.apply_begun_at IS NULL
                         THEN 'Apply had not begun, so nothing was changed.'
-                        ELSE 'Apply had begun: some resources may exist that the state does not know of. Look at the log and the infrastructure, then deploy again.' END;
+                        ELSE 'Apply had begun: some resources may exist that are not in the state. Check the log and the infrastructure, then deploy again.' END;
         PERFORM tendril.system_line(v_provision.id, format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));
         PERFORM tendril.end_provision(v_provision.id, 'FAILED', 'agent_restarted',
           format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));

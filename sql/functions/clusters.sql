@@ -1,7 +1,16 @@
--- Clusters, their tokens and their key.
+-- Clusters and their tokens.
 
--- A new agent token: 32 random bytes, shown once by whoever calls this. The server makes it,
--- so that it appears in no statement.
+-- Creates an agent token of a cluster: 32 random bytes as text, which only this answer holds.
+--
+-- Arguments:
+--   p_cluster  the cluster
+-- Answers: one row:
+--   token_id  the token
+--   token     the token itself
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
+-- Notes: The database makes it, so it appears in no statement.
 CREATE OR REPLACE FUNCTION tendril.issue_token(p_cluster uuid, OUT token_id uuid, OUT token text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -13,8 +22,9 @@ BEGIN
   RETURNING id INTO token_id;
 END $$;
 
--- The cluster, if the caller has the role there. One answer for "there is none" and "not
--- yours".
+-- The cluster, where the caller has the role there. "There is none" and "not yours" get one answer.
+--
+-- Errors: PT404 cluster_not_found, PT503 busy.
 CREATE OR REPLACE FUNCTION tendril.cluster_for(p_cluster uuid, p_least text) RETURNS public.clusters
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -23,7 +33,7 @@ DECLARE
 BEGIN
   SELECT * INTO v_cluster FROM public.clusters WHERE id = p_cluster;
   IF NOT tendril.may_act(v_cluster.org_id, p_least) OR v_cluster.id IS NULL THEN
-    PERFORM tendril.refuse('PT404', 'cluster_not_found', format('there is no cluster %s where you are %s', p_cluster, p_least));
+    PERFORM tendril.refuse('PT404', 'cluster_not_found', format('cluster %s not found, or you are not %s there', p_cluster, p_least));
   END IF;
   RETURN v_cluster;
 EXCEPTION
@@ -31,9 +41,22 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Makes a cluster and its first token (admin). Without p_org: the one organisation in which
--- the caller is admin. Labels have a limit, the key is one, and who waits for a lock is told
--- to try again.
+-- Creates a cluster and its first agent token. Needs the role admin.
+--
+-- Arguments:
+--   p_name            1 to 63 letters, digits and . _ -, unique in the organisation
+--   p_org             the organisation; without one, the only organisation where the caller is
+--                     admin
+--   p_labels          an object of at most 8192 bytes
+--   p_age_public_key  age recipient; without one, the first agent that registers sets it
+-- Answers: one row:
+--   cluster_id  the cluster
+--   token_id    the token
+--   token       the token itself, which no other call shows
+-- Errors: PT404 org_not_found, PT409 cluster_exists, PT422 bad_cluster, PT422 org_missing,
+--   PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.create_cluster(p_name text, p_org uuid DEFAULT NULL, p_labels jsonb DEFAULT '{}', p_age_public_key text DEFAULT NULL)
 RETURNS TABLE (cluster_id uuid, token_id uuid, token text)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -52,16 +75,16 @@ BEGIN
       v_orgs := ARRAY(SELECT id FROM public.orgs);
     END IF;
     IF cardinality(v_orgs) <> 1 THEN
-      PERFORM tendril.refuse('PT422', 'org_missing', format('p_org: say which organisation; you are admin of %s', cardinality(v_orgs)));
+      PERFORM tendril.refuse('PT422', 'org_missing', format('p_org: missing; you are admin of %s organisations', cardinality(v_orgs)));
     END IF;
     p_org := v_orgs[1];
   ELSIF NOT tendril.may_act(p_org, 'admin') OR NOT EXISTS (SELECT FROM public.orgs WHERE id = p_org) THEN
-    PERFORM tendril.refuse('PT404', 'org_not_found', format('there is no organisation %s where you are admin', p_org));
+    PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you are not its admin', p_org));
   END IF;
-  IF tendril.has_vast_number(p_labels) OR octet_length(p_labels::text) > 8192 THEN
-    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_labels: more than the 8192 bytes allowed');
+  IF tendril.has_vast_number(p_labels) OR octet_length(p_labels::text) > tendril.max_object_bytes() THEN
+    PERFORM tendril.refuse('PT422', 'bad_cluster', format('p_labels: at most %s bytes are allowed', tendril.max_object_bytes()));
   ELSIF p_age_public_key !~ tendril.age_key_pattern() THEN
-    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_age_public_key: no age recipient (age1…)');
+    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_age_public_key: must be an age recipient (age1…)');
   END IF;
 
   INSERT INTO public.clusters (org_id, name, labels, age_public_key, created_by)
@@ -71,15 +94,25 @@ BEGIN
   RETURN QUERY SELECT v_cluster, t.token_id, t.token FROM tendril.issue_token(v_cluster) t;
 EXCEPTION
   WHEN unique_violation THEN
-    PERFORM tendril.refuse('PT409', 'cluster_exists', format('there is a cluster named %s already', to_json(p_name)), 'choose another name');
+    PERFORM tendril.refuse('PT409', 'cluster_exists', format('a cluster named %s already exists', to_json(p_name)), 'choose another name');
   WHEN check_violation OR not_null_violation THEN
-    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_name: 1 to 63 letters, digits and . _ - are needed; p_labels must be an object');
+    PERFORM tendril.refuse('PT422', 'bad_cluster', 'p_name: must be 1 to 63 letters, digits and . _ -; p_labels: must be an object');
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- A new token for a cluster (admin). The ones before it stay valid for p_overlap, so that
--- agents can be given the new one without a gap.
+-- Creates another agent token of a cluster; earlier ones expire after p_overlap. Needs the role
+-- admin.
+--
+-- Arguments:
+--   p_cluster  the cluster
+--   p_overlap  how long earlier tokens stay valid, 0 to 30 days
+-- Answers: one row:
+--   token_id  the token
+--   token     the token itself, which no other call shows
+-- Errors: PT404 cluster_not_found, PT422 bad_overlap, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.rotate_cluster_token(p_cluster uuid, p_overlap interval DEFAULT '24 hours')
 RETURNS TABLE (token_id uuid, token text)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -88,10 +121,11 @@ SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
 DECLARE
+  c_longest CONSTANT interval := '30 days';
   v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
 BEGIN
-  IF p_overlap IS NULL OR p_overlap < interval '0' OR p_overlap > interval '30 days' THEN
-    PERFORM tendril.refuse('PT422', 'bad_overlap', 'p_overlap: from 0 to 30 days');
+  IF p_overlap IS NULL OR p_overlap < interval '0' OR p_overlap > c_longest THEN
+    PERFORM tendril.refuse('PT422', 'bad_overlap', 'p_overlap: must be 0 to 30 days');
   END IF;
   UPDATE tendril.cluster_tokens SET expires_at = clock_timestamp() + p_overlap
   WHERE cluster_id = p_cluster AND revoked_at IS NULL
@@ -103,8 +137,15 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Ends one token at once, or all of the cluster's when p_token_id is null (admin). Returns how
--- many ended.
+-- Revokes one agent token of a cluster, or all of them. Needs the role admin.
+--
+-- Arguments:
+--   p_cluster   the cluster
+--   p_token_id  the token; null: all of the cluster
+-- Answers: how many were revoked.
+-- Errors: PT404 cluster_not_found, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.revoke_cluster_token(p_cluster uuid, p_token_id uuid DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -124,8 +165,19 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- The tokens of a cluster, without what would let anybody use them: the newest first, at most
--- 200 (admin).
+-- Lists the agent tokens of a cluster, the newest first, at most 200. Needs the role admin.
+--
+-- Arguments:
+--   p_cluster  the cluster
+-- Answers: a row for each:
+--   id          the token
+--   created_at  when it was created
+--   expires_at  when it expires; null: never
+--   revoked_at  when it was revoked; null: it was not
+--   created_by  user who created it; null: the control plane
+-- Errors: PT404 cluster_not_found, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.cluster_tokens(p_cluster uuid)
 RETURNS TABLE (id uuid, created_at timestamptz, expires_at timestamptz, revoked_at timestamptz, created_by uuid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -136,16 +188,23 @@ AS $$
 BEGIN
   PERFORM tendril.cluster_for(p_cluster, 'admin'); -- here, for EXCEPTION does not cover DECLARE
   RETURN QUERY SELECT t.id, t.created_at, t.expires_at, t.revoked_at, t.created_by
-    FROM tendril.cluster_tokens t WHERE t.cluster_id = p_cluster ORDER BY t.created_at DESC, t.id LIMIT 200;
+    FROM tendril.cluster_tokens t WHERE t.cluster_id = p_cluster ORDER BY t.created_at DESC, t.id LIMIT tendril.max_tokens_listed();
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Has a cluster claim nothing more, or claim again when p_paused is false (admin). What runs
--- goes on.
+-- Stops agents of a cluster from claiming more, or lets them claim again. What runs continues.
+-- Needs the role admin.
 --
+-- Arguments:
+--   p_cluster  the cluster
+--   p_paused   true: pause; false: resume
+--   p_reason   for the audit, at most 1000 characters
+-- Answers: nothing.
+-- Errors: PT404 cluster_not_found, PT422 bad_paused, PT422 bad_reason, PT503 busy.
 -- Locks: cluster.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.pause_cluster(p_cluster uuid, p_paused boolean DEFAULT true, p_reason text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -158,7 +217,7 @@ BEGIN
   v_cluster := tendril.cluster_for(p_cluster, 'admin');
   v_reason := tendril.reason(p_reason);
   IF p_paused IS NULL THEN
-    PERFORM tendril.refuse('PT422', 'bad_paused', 'p_paused: true or false');
+    PERFORM tendril.refuse('PT422', 'bad_paused', 'p_paused: must be true or false');
   END IF;
   UPDATE public.clusters SET paused_at = CASE WHEN p_paused THEN clock_timestamp() END
   WHERE id = p_cluster AND (paused_at IS NOT NULL) <> p_paused;
@@ -175,14 +234,20 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- The form of an age recipient, as a regular expression.
 CREATE OR REPLACE FUNCTION tendril.age_key_pattern() RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT '^age1[02-9ac-hj-np-z]{58}$' $$;
 
--- Sets the key that what is secret is sealed to (admin). NULL has the next agent that
--- registers set its own.
+-- Sets the key that secrets for a cluster are sealed to. Needs the role admin.
 --
+-- Arguments:
+--   p_cluster         the cluster
+--   p_age_public_key  age recipient; null: the next agent that registers sets its own
+-- Answers: nothing.
+-- Errors: PT404 cluster_not_found, PT422 bad_key, PT503 busy.
 -- Locks: cluster.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_cluster_key(p_cluster uuid, p_age_public_key text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -193,7 +258,7 @@ DECLARE
 BEGIN
   v_cluster := tendril.cluster_for(p_cluster, 'admin');
   IF p_age_public_key !~ tendril.age_key_pattern() THEN
-    PERFORM tendril.refuse('PT422', 'bad_key', 'p_age_public_key: no age recipient', 'give the public half of the agents'' identity, age1…; their log shows it');
+    PERFORM tendril.refuse('PT422', 'bad_key', 'p_age_public_key: must be an age recipient', 'use the public half of the agents'' identity, age1…, which their log shows');
   END IF;
   UPDATE public.clusters SET age_public_key = p_age_public_key
   WHERE id = p_cluster AND age_public_key IS DISTINCT FROM p_age_public_key;

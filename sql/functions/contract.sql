@@ -1,13 +1,19 @@
--- The version of the contract, what each version can do, and access that is denied by default.
+-- The version of the contract, and access that is denied by default.
 
--- Contract 4: the operation inspect, and variables in a report. An agent of contract 3 gets no
--- such provisions, and finds all else as it was.
+-- The version of this contract that the database speaks. Version 4 added the operation inspect and
+-- variables in a report; an agent of version 3 gets no such provisions.
+--
+-- Arguments: none.
+-- Answers: the version.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS 'SELECT 4';
 
--- Which contract an agent must speak at least to run a provision: one that knows less would
--- leave out what it does not know, or fail when it comes to it. Inspections.
+-- The least contract version that an agent must speak to run a provision: an older agent would
+-- ignore what it does not know, or fail on it.
 CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions) RETURNS int
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -19,7 +25,7 @@ BEGIN
               THEN 3 ELSE 1 END;
 END $$;
 
--- Whether an agent that speaks an older contract may run a provision.
+-- Whether an agent of a contract version may run a provision.
 CREATE OR REPLACE FUNCTION tendril.suits(p_provision uuid, p_contract int) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -27,10 +33,9 @@ BEGIN
   RETURN (SELECT tendril.contract_needed(p) <= p_contract FROM public.provisions p WHERE p.id = p_provision);
 END $$;
 
--- Deny by default, whatever this database's default privileges are. Each migration ends with
--- it, naming what it added to public, so that nothing is open even between two migrations;
--- everything in tendril is closed again each time, but for the functions that policies call as
--- the person who asks.
+-- Revokes every right on the named objects of schema public, and on all of schema tendril, whatever
+-- this database's default privileges are. Functions that policies call stay granted. Each migration
+-- ends with it, so nothing is open between two migrations.
 CREATE OR REPLACE FUNCTION tendril.deny_all(p_public_names text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -64,20 +69,24 @@ BEGIN
   END LOOP;
 END $$;
 
--- Locks tables that a migration changes: all at once or none, as in migration 10, for the
--- functions that run meanwhile take them in orders of their own.
+-- Locks tables that a migration changes, all at once or none, because running functions lock them
+-- in other orders. Tries for 45 seconds. Only for the steps of older databases, and below the line
+-- "-- after the functions": an empty database has no function before that.
 CREATE OR REPLACE FUNCTION tendril.lock_tables(p_tables text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $$
+DECLARE
+  c_tries CONSTANT int := 150;              -- each waits 200 ms, the lock_timeout above,
+  c_pause CONSTANT double precision := 0.1; -- and so many seconds
 BEGIN
-  FOR i IN 1..150 LOOP
+  FOR i IN 1..c_tries LOOP
     BEGIN
       EXECUTE 'LOCK TABLE ' || p_tables || ' IN ACCESS EXCLUSIVE MODE';
       RETURN;
     EXCEPTION WHEN lock_not_available THEN
-      PERFORM pg_sleep(0.1);
+      PERFORM pg_sleep(c_pause);
     END;
   END LOOP;
-  RAISE EXCEPTION 'the tables could not be locked within 45 seconds: a transaction that has been open for long reads or writes them'
+  RAISE EXCEPTION 'the tables could not be locked within 45 seconds: a long transaction uses them'
     USING HINT = 'find it in pg_stat_activity (xact_start) and end it, then migrate again';
 END $$;

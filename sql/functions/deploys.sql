@@ -1,12 +1,18 @@
--- A row becomes a queued provision.
+-- Deploys and retries.
 
--- Priority, what is queued already and vast numbers are checked here, for a constraint would
--- show the row, and with it its variables, in the server's log. The columns of an approval
--- begin empty. The operation is checked, who asks for it, and what the snapshot has for it.
--- What our own functions ask for once more is asked by whoever asked first. An inspection,
--- which people ask for by inspect_template(), has a workspace of its own kind.
+-- Accepts an INSERT into provisions as a deploy: checks the caller's role, the operation and the
+-- snapshot, and fills in the organisation, the workspace and the requester. People set id,
+-- cluster_id, config_snapshot, priority and operation, and nothing else. Needs the role operator;
+-- admin for the operation unlock, and for state unless its command is list.
 --
+-- Errors: PT403 not_an_admin, PT404 cluster_not_found, PT409 workspace_bound, PT422 bad_id,
+--   PT422 bad_operation, PT422 bad_priority, PT422 bad_snapshot, PT429 queue_full, PT503 busy.
 -- Locks: workspace.
+-- Notes: Checks come here rather than in constraints, which would write the row, and with it its
+--   variables, to the server's log. An automatic retry (attempt > 1) keeps its requester and skips
+--   the queue limit. Retries, drift checks and attempts insert snapshots that were accepted under
+--   earlier rules: a new check must let those pass. An inspection, which people request by inspect_template(), has a hidden
+--   workspace.
 CREATE OR REPLACE FUNCTION tendril.accept_deploy() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -31,7 +37,7 @@ BEGIN
   SELECT org_id INTO v_org FROM public.clusters WHERE id = NEW.cluster_id;
   IF NOT (tendril.may_act(v_org, 'operator') OR v_again) OR v_org IS NULL THEN
     PERFORM tendril.refuse('PT404', 'cluster_not_found',
-      format('there is no cluster %s that you may deploy to', NEW.cluster_id),
+      format('cluster %s not found, or you may not deploy to it', NEW.cluster_id),
       'check the id, and that you are an operator of its organisation');
   END IF;
 
@@ -40,7 +46,7 @@ BEGIN
   END IF;
   NEW.operation := coalesce(NEW.operation, 'apply');
   IF NEW.operation NOT IN ('plan', 'apply', 'destroy', 'refresh', 'unlock', 'state', 'inspect') OR v_inspect AND v_person THEN
-    PERFORM tendril.refuse('PT422', 'bad_operation', format('operation: %s is not plan, apply, destroy, refresh, unlock or state', to_json(left(NEW.operation, 100))));
+    PERFORM tendril.refuse('PT422', 'bad_operation', format('operation: %s is not plan, apply, destroy, refresh, unlock or state', to_json(left(NEW.operation, tendril.quoted_name()))));
   END IF;
   v_problems := tendril.snapshot_problems(NEW.config_snapshot);
   IF v_problems = '{}' THEN
@@ -53,12 +59,12 @@ BEGIN
     -- Whoever changes a state, or takes its lock away, goes round all that is
     -- asked of an apply. A list has addresses alone.
     PERFORM tendril.refuse('PT403', 'not_an_admin',
-      CASE NEW.operation WHEN 'unlock' THEN 'the lock of a state is taken away by an admin'
-                         ELSE format('%s of a state is for an admin: a state holds every secret of its workspace, and says what belongs to it', NEW.config_snapshot -> 'state' ->> 'command') END,
+      CASE NEW.operation WHEN 'unlock' THEN 'only an admin may remove the lock of a state'
+                         ELSE format('only an admin may run state %s: a state holds every secret of its workspace', NEW.config_snapshot -> 'state' ->> 'command') END,
       'ask an admin of the organisation');
   ELSIF NEW.id IS NULL THEN
-    PERFORM tendril.refuse('PT422', 'bad_id', 'id: null; leave it out, or give a UUID');
-  ELSIF coalesce(NEW.priority, 0) NOT BETWEEN -100 AND 100 THEN
+    PERFORM tendril.refuse('PT422', 'bad_id', 'id: must not be null; omit it, or use a UUID');
+  ELSIF coalesce(NEW.priority, 0) NOT BETWEEN tendril.least_priority() AND tendril.most_priority() THEN
     PERFORM tendril.refuse('PT422', 'bad_priority', format('priority: %s is not between -100 and 100', NEW.priority));
   END IF;
 
@@ -85,8 +91,8 @@ BEGIN
     ORDER BY priority DESC, number OFFSET v_most - 1 LIMIT 1;
     IF FOUND THEN
       PERFORM tendril.refuse('PT429', 'queue_full',
-        format('%s provisions are queued in workspace %s, which is the most', v_most, to_json(v_workspace.name)),
-        'cancel what is not needed, or wait until some of it has run');
+        format('workspace %s has %s queued runs, the most allowed (tendril.settings.queue_limit)', to_json(v_workspace.name), v_most),
+        'cancel some, or wait until some have run');
     END IF;
   END IF;
 
@@ -112,22 +118,28 @@ EXCEPTION
     PERFORM tendril.refuse('PT422', 'bad_snapshot', format('config_snapshot: %s', SQLERRM));
 END $$;
 
--- A workspace belongs to the template that used it first: applying another one there would
--- destroy what the first one made.
+CREATE OR REPLACE TRIGGER provisions_accept BEFORE INSERT ON public.provisions
+  FOR EACH ROW EXECUTE FUNCTION tendril.accept_deploy();
+
+-- Refuses another template in a workspace than the one that used it first: applying it would
+-- destroy what that one made.
+--
+-- Errors: PT409 workspace_bound.
 CREATE OR REPLACE FUNCTION tendril.check_binding(p_workspace public.workspaces, p_repo text, p_path text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF p_workspace.repo IS NOT NULL AND (p_workspace.repo, p_workspace.path) <> (p_repo, p_path) THEN
     PERFORM tendril.refuse('PT409', 'workspace_bound',
-      format('workspace %s belongs to the template %s; %s would destroy what that made', to_json(p_workspace.name),
+      format('workspace %s belongs to template %s; template %s would destroy what that one made', to_json(p_workspace.name),
              p_workspace.repo || CASE WHEN p_workspace.path = '' THEN '' ELSE ', path ' || p_workspace.path END,
              p_repo || CASE WHEN p_path = '' THEN '' ELSE ', path ' || p_path END),
-      'use another workspace, or have an admin bind this one to the new template');
+      'use another workspace, or ask an admin to bind this one to the new template');
   END IF;
 END $$;
 
--- An attempt that waits is put in its place by who makes it.
+-- Puts a new provision into its workspace's queue and wakes agents. try_again() does so for an
+-- automatic retry.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.queue_deploy() RETURNS trigger
@@ -150,12 +162,22 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Asks for the same once more (operator), when it has ended: a new provision of the same
--- snapshot, whose id is returned. While one such has not ended, that is the answer: two clicks
--- are one deploy.
+CREATE OR REPLACE TRIGGER provisions_queue AFTER INSERT ON public.provisions
+  FOR EACH ROW EXECUTE FUNCTION tendril.queue_deploy();
+
+-- Queues the snapshot of an ended provision once more. While such a retry has not ended, it is the
+-- answer: two clicks are one deploy. Needs the role operator.
 --
+-- Arguments:
+--   p_provision      the provision
+--   p_requester_key  public key that the agent seals results to; without one, that of the earlier
+--                    snapshot if the same person requested it
+-- Answers: the id of the new provision.
+-- Errors: PT403 not_an_admin, PT404 cluster_not_found, PT404 provision_not_found, PT409 not_ended,
+--   PT409 workspace_bound, PT422 bad_operation, PT422 bad_snapshot, PT429 queue_full, PT503 busy.
 -- Locks: workspace, provision.
-CREATE OR REPLACE FUNCTION public.retry_provision(p_provision uuid) RETURNS uuid
+-- Callers: authenticated, service_role.
+CREATE OR REPLACE FUNCTION public.retry_provision(p_provision uuid, p_requester_key text DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
@@ -163,10 +185,11 @@ AS $$
 DECLARE
   v_provision public.provisions;
   v_retry     uuid;
+  v_key       text;
 BEGIN
   v_provision := tendril.lock_provision_for(p_provision, 'operator');
   IF v_provision.status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED') THEN
-    PERFORM tendril.refuse('PT409', 'not_ended', format('provision %s is %s: there is nothing to retry', v_provision.number, v_provision.status),
+    PERFORM tendril.refuse('PT409', 'not_ended', format('run %s is %s and cannot be retried yet', v_provision.number, v_provision.status),
       'wait until it has ended, or cancel it');
   END IF;
   SELECT id INTO v_retry FROM public.provisions
@@ -175,8 +198,12 @@ BEGIN
   IF FOUND THEN
     RETURN v_retry;
   END IF;
+  v_key := coalesce(p_requester_key,
+    CASE WHEN v_provision.requested_by IS NOT DISTINCT FROM tendril.current_user_id() THEN v_provision.config_snapshot ->> 'requester_key' END);
   INSERT INTO public.provisions (cluster_id, config_snapshot, operation, priority, retry_of)
-  VALUES (v_provision.cluster_id, v_provision.config_snapshot, v_provision.operation, v_provision.priority, p_provision)
+  VALUES (v_provision.cluster_id,
+    (v_provision.config_snapshot - 'requester_key') || CASE WHEN v_key IS NULL THEN '{}' ELSE jsonb_build_object('requester_key', v_key) END,
+    v_provision.operation, v_provision.priority, p_provision)
   RETURNING id INTO v_retry;
   PERFORM tendril.audit(v_provision.org_id, 'retry_provision', 'provision', p_provision, jsonb_build_object('retry', v_retry));
   RETURN v_retry;

@@ -1,21 +1,29 @@
--- Refreshes on a schedule.
+-- Drift schedules.
 
--- Has a workspace looked at for drift every so often; null: never (operator). What has not
--- been looked at for that long is due at once.
+-- Sets how often a workspace is checked for drift. A workspace that was not checked for that long
+-- is due at once. Needs the role operator.
 --
+-- Arguments:
+--   p_workspace  the workspace
+--   p_every      5 minutes to 366 days; null: never
+-- Answers: nothing.
+-- Errors: PT404 workspace_not_found, PT422 bad_interval, PT503 busy.
 -- Locks: workspace.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_drift_schedule(p_workspace uuid, p_every interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_shortest CONSTANT interval := '5 minutes'; -- as the table allows
+  c_longest  CONSTANT interval := '366 days';
   v_workspace public.workspaces;
 BEGIN
   v_workspace := tendril.lock_workspace_for(p_workspace, 'operator');
-  IF p_every NOT BETWEEN interval '5 minutes' AND interval '366 days' THEN
-    PERFORM tendril.refuse('PT422', 'bad_interval', format('p_every: %s is not between 5 minutes and 366 days', left(p_every::text, 100)),
-      'null switches the schedule off');
+  IF p_every NOT BETWEEN c_shortest AND c_longest THEN
+    PERFORM tendril.refuse('PT422', 'bad_interval', format('p_every: %s is not between 5 minutes and 366 days', left(p_every::text, tendril.quoted_name())),
+      'use null to turn the schedule off');
   ELSIF v_workspace.drift_every IS NOT DISTINCT FROM p_every THEN
     RETURN; -- it is as wanted
   END IF;
@@ -30,9 +38,8 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Queues a refresh for one workspace, whose lock the caller holds: what was applied last, all
--- of it, after everything else that is wanted. False: nothing exists there that could have
--- drifted.
+-- Queues a refresh of what was applied last in a workspace, behind everything else. Answers false
+-- where nothing exists that could have drifted. The caller holds the workspace's lock.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.queue_refresh(p_workspace public.workspaces) RETURNS boolean
@@ -49,8 +56,9 @@ BEGIN
     RETURN false;
   END IF;
   INSERT INTO public.provisions (cluster_id, operation, priority, config_snapshot)
-  VALUES (p_workspace.cluster_id, 'refresh', -100,
-    (v_newest.config_snapshot - ARRAY['targets', 'replace', 'approval'])
+  VALUES (p_workspace.cluster_id, 'refresh', tendril.least_priority(),
+    -- Nobody asks for it, so there is nobody to seal anything to.
+    (v_newest.config_snapshot - ARRAY['targets', 'replace', 'approval', 'requester_key'])
       -- The name as well: it may have been made of variables.
       || jsonb_build_object('workspace', p_workspace.name,
            'meta', CASE jsonb_typeof(v_newest.config_snapshot -> 'meta') WHEN 'object' THEN v_newest.config_snapshot -> 'meta' ELSE '{}' END
@@ -58,12 +66,16 @@ BEGIN
   RETURN true;
 END $$;
 
--- Queues a refresh wherever one is due, at most p_limit of them, and returns how many. A
--- workspace in which something is queued, runs, is held, locked or reserved stays due until it
--- is free. May be called at any time, by several at once: who comes second finds it done. One
--- workspace that cannot be looked at does not keep the others from it.
+-- Queues a refresh in workspaces whose drift check is due. A workspace that is busy, held, locked
+-- or reserved stays due until it is free. Several may call it at once, at any time.
 --
+-- Arguments:
+--   p_limit  workspaces in a call
+-- Answers: how many refreshes it queued.
+-- Errors: none.
 -- Locks: cluster, workspace.
+-- Callers: the control plane.
+-- Notes: A workspace that fails is postponed to its next turn, so that the others have theirs.
 CREATE OR REPLACE FUNCTION tendril.queue_drift(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -95,7 +107,7 @@ BEGIN
       v_count := v_count + v_queued::int;
     EXCEPTION
       WHEN OTHERS THEN
-        RAISE WARNING 'workspace % cannot be looked at for drift: % (%)', v_id, SQLERRM, SQLSTATE;
+        RAISE WARNING 'workspace % cannot be checked for drift: % (%)', v_id, SQLERRM, SQLSTATE;
         -- At its next turn; until then others have theirs.
         UPDATE public.workspaces SET drift_due_at = v_now + drift_every
         WHERE id IN (SELECT id FROM public.workspaces WHERE id = v_id AND drift_due_at <= v_now FOR NO KEY UPDATE SKIP LOCKED);

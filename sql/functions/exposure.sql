@@ -1,9 +1,17 @@
--- What the database shows to others than those it is for, and closes or names it.
+-- Notifications, and what the database shows to outsiders.
 
--- Publications that carry more of our tables than people may watch (those that
--- tendril.publish_changes() adds by name): FOR ALL TABLES and FOR TABLES IN SCHEMA. Realtime
--- tells every subscriber of each deleted row there, and carries what nobody watches.
--- Called by trellis migrate (as the owner) and, by public.check_agent, for tendril doctor.
+-- Lists publications that carry more of Tendril's tables than publish_changes() adds by name: FOR
+-- ALL TABLES and FOR TABLES IN SCHEMA. Realtime would tell every subscriber of each deleted row
+-- there.
+--
+-- Arguments: none.
+-- Answers: a row for each:
+--   publication  its name
+--   covers       what it covers
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
+-- Notes: trellis migrate calls it, and check_agent() for tendril doctor.
 CREATE OR REPLACE FUNCTION tendril.broad_publications() RETURNS TABLE (publication text, covers text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -17,25 +25,31 @@ AS $$
   ORDER BY 1
 $$;
 
--- Tells sessions that listen of a provision or a cluster. The payload is an id, so neither it
--- nor its size says what happened. Everybody who may connect can fill the server's queue of
--- notifications, and a transaction that notifies fails then: nobody is told while it is half
--- full, and agents and pages find out by asking, as they do without notifications.
+-- Notifies listeners of a channel of a provision's or cluster's id. Skipped while the server's
+-- notification queue is half full, because a transaction that notifies fails when it is full;
+-- listeners find changes by asking.
 CREATE OR REPLACE FUNCTION tendril.notify(p_channel text, p_id uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+  c_full CONSTANT double precision := 0.5; -- share of the queue
 BEGIN
-  IF pg_notification_queue_usage() < 0.5 THEN
+  IF pg_notification_queue_usage() < c_full THEN
     PERFORM pg_notify(p_channel, p_id::text);
   END IF;
 END $$;
 
--- Where agents have logins: takes from PUBLIC what fills a disk and what no function of the
--- contract needs, temporary tables and new large objects. Nothing can be taken from one role
--- alone. So it is done only in a database that has nobody else's tables; otherwise, and where
--- the caller may not, the statements are returned.
+-- Where agents have logins of their own: revokes from PUBLIC what could fill the disk and what the
+-- contract does not need, temporary tables and new large objects. PostgreSQL cannot revoke these
+-- from one role, so it does so only in a database without other people's tables.
 --
+-- Arguments: none.
+-- Answers: a row for each statement that is left for another role:
+--   run_as     who must run it
+--   statement  the statement
+-- Errors: none.
 -- Locks: tendril.locks (the table), for two at once.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.close_to_agents() RETURNS TABLE (run_as text, statement text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

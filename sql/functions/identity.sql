@@ -1,13 +1,17 @@
--- Who is asking: people by their claims, agents by their token and boot, and what a role allows.
+-- Identity: who asks, and what their role allows.
 
--- Who is asking, from the request's JWT claims. Null, never an error, for missing or malformed
--- claims: a policy must hide rows, not break the query. Claims too deep or too large for JSON
--- are no claims either.
+-- The user who asks, from the request's JWT claims; null, never an error, for missing or malformed
+-- claims: a policy must hide rows, not break the query.
 --
--- Anybody may set the claims of their own session, so they count only where a verified
--- identity stands behind them: for the role authenticated, which PostgREST and trellis assume
--- once they have checked who asks, and for the control plane's own roles. An agent that is
--- connected directly is nobody, whatever it sets.
+-- Anybody may set the claims of their own session, so they count only for the role authenticated,
+-- which PostgREST and trellis assume after checking who asks, and for the control plane's own
+-- roles.
+--
+-- Arguments: none.
+-- Answers: the user's id, or null.
+-- Errors: none.
+-- Locks: none.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION tendril.current_user_id() RETURNS uuid
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -23,9 +27,10 @@ EXCEPTION
   WHEN data_exception OR program_limit_exceeded THEN RETURN NULL;
 END $$;
 
--- Whether the request comes from a person rather than from the control plane's own role. In a
--- SECURITY DEFINER function current_user is the owner, so this looks at SET ROLE and, without
--- one, at who logged in.
+-- Whether the request comes from a person and not from the control plane's own role.
+--
+-- Notes: In a SECURITY DEFINER function current_user is the owner, so this reads SET ROLE and,
+--   without one, the login role.
 CREATE OR REPLACE FUNCTION tendril.is_person() RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -38,8 +43,15 @@ BEGIN
     WHERE r.rolname = coalesce(nullif(current_setting('role', true), 'none'), session_user)), true);
 END $$;
 
--- The organisations in which the caller has at least a role. One array, so that a policy
--- computes it once per statement and not per row.
+-- The organisations where the caller has at least a role. Policies compare with it.
+--
+-- Arguments:
+--   p_least  viewer, operator or admin
+-- Answers: the ids of the organisations.
+-- Errors: none.
+-- Locks: none.
+-- Callers: authenticated.
+-- Notes: One array, so a policy computes it once for a statement and not for each row.
 CREATE OR REPLACE FUNCTION tendril.orgs_with_role(p_least text) RETURNS uuid[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -52,8 +64,8 @@ BEGIN
           >= array_position(ARRAY['viewer', 'operator', 'admin'], p_least));
 END $$;
 
--- Whether the caller may act in an organisation: the control plane's own role always, a person
--- by membership.
+-- Whether the caller may act in an organisation: the control plane's own role always, a person by
+-- role.
 CREATE OR REPLACE FUNCTION tendril.may_act(p_org uuid, p_least text) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -61,9 +73,11 @@ BEGIN
   RETURN coalesce(NOT tendril.is_person() OR p_org = ANY (tendril.orgs_with_role(p_least)), false);
 END $$;
 
--- The cluster a token belongs to. The digest is computed once, here, and not per row. A table
--- that is locked (by a migration) is PT503 here as well. Callers have these in their DECLARE,
--- which their own EXCEPTION does not cover.
+-- The cluster that an agent token belongs to.
+--
+-- Errors: PT401 token_invalid, PT503 busy.
+-- Notes: It computes the digest once, not for each row. Callers use it in their DECLARE section,
+--   which their own EXCEPTION does not cover, so it answers PT503 itself.
 CREATE OR REPLACE FUNCTION tendril.authenticate(p_token_hash text) RETURNS public.clusters
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -89,8 +103,10 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Who calls: the agent and its cluster, read at once. authenticate() and current_agent() say
--- what is wrong, if something is.
+-- The agent that calls, and its cluster, in one query. authenticate() and current_agent() find out
+-- what is wrong when there is none.
+--
+-- Errors: PT422 bad_agent, PT503 busy.
 CREATE OR REPLACE FUNCTION tendril.caller(p_token_hash text, p_instance uuid, p_boot uuid,
   OUT cluster_id uuid, OUT paused_at timestamptz, OUT last_seen_at timestamptz, OUT agent_id uuid, OUT host text, OUT directory text)
 LANGUAGE plpgsql STABLE
@@ -115,14 +131,16 @@ BEGIN
       PERFORM tendril.refuse('PT422', 'bad_agent', 'p_boot: missing');
     END IF;
     PERFORM tendril.current_agent((tendril.authenticate(p_token_hash)).id, p_instance, p_boot);
-    PERFORM tendril.refuse('PT503', 'busy', 'the agent was registered just now', 'try again');
+    PERFORM tendril.refuse('PT503', 'busy', 'the agent has just registered', 'try again');
   END IF;
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- The calling agent, if this boot is its newest.
+-- The agent of an instance, where the boot is its newest.
+--
+-- Errors: PT409 agent_superseded, PT409 agent_unregistered, PT503 busy.
 CREATE OR REPLACE FUNCTION tendril.current_agent(p_cluster uuid, p_instance uuid, p_boot uuid) RETURNS public.agents
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -135,7 +153,7 @@ BEGIN
     PERFORM tendril.refuse('PT409', 'agent_unregistered', 'this agent is not registered', 'call register_agent first');
   ELSIF v_agent.boot_id IS DISTINCT FROM p_boot THEN
     PERFORM tendril.refuse('PT409', 'agent_superseded',
-      format('agent %s was started again on %s; this earlier start of it may do nothing more', to_json(v_agent.name), v_agent.host));
+      format('agent %s has been started again on %s; this earlier process must stop', to_json(v_agent.name), v_agent.host));
   END IF;
   RETURN v_agent;
 EXCEPTION

@@ -1,8 +1,18 @@
--- Invitations: a person becomes a member of an organisation by accepting one.
+-- Invitations.
 
--- Invites a person, by e-mail address or by user id, to become a member in that role
--- (admin). Nothing happens until they accept. Inviting again changes the role and
--- renews the time. PT409 member_already, PT429 too_many_invitations. Locks: org.
+-- Invites a person, by e-mail address or by user id, to an organisation. Nothing happens until they
+-- accept. A second invitation changes the role and extends the time. Needs the role admin.
+--
+-- Arguments:
+--   p_org    the organisation
+--   p_email  e-mail address, at most 320 characters; null with p_user
+--   p_role   viewer, operator or admin
+--   p_user   id of a user; null with p_email
+-- Answers: the id of the invitation.
+-- Errors: PT404 org_not_found, PT409 member_already, PT422 bad_email, PT422 bad_member,
+--   PT429 too_many_invitations, PT503 busy.
+-- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.invite_member(p_org uuid, p_email text, p_role text, p_user uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -13,14 +23,14 @@ DECLARE
 BEGIN
   PERFORM tendril.lock_org_for_admin(p_org);
   IF num_nonnulls(v_email, p_user) <> 1 THEN
-    PERFORM tendril.refuse('PT422', 'bad_email', 'p_email: an e-mail address is needed, or p_user: a user''s id, and not both');
-  ELSIF v_email !~ '^[^@[:space:][:cntrl:]]+@[^@[:space:][:cntrl:]]+$' OR length(v_email) > 320 THEN
-    PERFORM tendril.refuse('PT422', 'bad_email', 'p_email: an e-mail address is needed');
+    PERFORM tendril.refuse('PT422', 'bad_email', 'p_email, p_user: exactly one of them is needed');
+  ELSIF v_email !~ '^[^@[:space:][:cntrl:]]+@[^@[:space:][:cntrl:]]+$' OR length(v_email) > tendril.max_email() THEN
+    PERFORM tendril.refuse('PT422', 'bad_email', 'p_email: must be an e-mail address');
   ELSIF p_role IS NULL OR p_role NOT IN ('viewer', 'operator', 'admin') THEN
-    PERFORM tendril.refuse('PT422', 'bad_member', 'p_role: viewer, operator or admin');
+    PERFORM tendril.refuse('PT422', 'bad_member', 'p_role: must be viewer, operator or admin');
   ELSIF EXISTS (SELECT FROM public.org_members m WHERE m.org_id = p_org
                 AND (m.user_id = p_user OR m.user_id IN (SELECT p.user_id FROM tendril.persons p WHERE lower(p.email) = v_email AND p.email_verified))) THEN
-    PERFORM tendril.refuse('PT409', 'member_already', format('%s is a member already', coalesce(v_email, p_user::text)), 'change the role in the list of members');
+    PERFORM tendril.refuse('PT409', 'member_already', format('%s is already a member', coalesce(v_email, p_user::text)), 'change the role in the list of members');
   END IF;
   SELECT * INTO STRICT v_settings FROM tendril.settings;
   SELECT i.id INTO v_invitation FROM public.invitations i WHERE i.org_id = p_org AND (i.email = v_email OR i.user_id = p_user);
@@ -46,7 +56,15 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Revokes an invitation (admin). False: there is none that is open. Locks: org.
+-- Revokes an open invitation. Needs the role admin.
+--
+-- Arguments:
+--   p_org         the organisation
+--   p_invitation  the invitation
+-- Answers: whether there was such an open invitation.
+-- Errors: PT404 org_not_found, PT503 busy.
+-- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.revoke_invitation(p_org uuid, p_invitation uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -65,9 +83,8 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- The open invitations that the caller may accept: those for their user id, and
--- those for an e-mail address that their issuer has verified. Nobody else's
--- invitations are shown.
+-- The open invitations that a user may accept: those for their id, and those for an e-mail address
+-- that their identity provider has verified.
 CREATE OR REPLACE FUNCTION tendril.open_invitations(p_user uuid) RETURNS SETOF public.invitations
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -77,8 +94,20 @@ AS $$
     AND i.accepted_at IS NULL AND i.declined_at IS NULL AND i.expires_at > clock_timestamp()
 $$;
 
--- What the caller is invited to, the newest first: which organisation, in which
--- role, by whom, and until when they can accept. PT401 when nobody is signed in.
+-- Lists the caller's open invitations, the newest first.
+--
+-- Arguments: none.
+-- Answers: a row for each:
+--   id          the invitation
+--   org_id      the organisation
+--   org_name    its name
+--   role        role that the caller would get
+--   invited_by  name or e-mail address of the person who invited them, empty: not known
+--   created_at  when it was sent
+--   expires_at  when it expires
+-- Errors: PT401 not_signed_in, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.own_invitations()
 RETURNS TABLE (id uuid, org_id uuid, org_name text, role text, invited_by text, created_at timestamptz, expires_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
@@ -96,9 +125,9 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Locks an open invitation of that person, its organisation first. PT404
--- invitation_not_found otherwise, the same for one that is somebody else's.
+-- Locks an open invitation of a person, its organisation first.
 --
+-- Errors: PT404 invitation_not_found.
 -- Locks: org.
 CREATE OR REPLACE FUNCTION tendril.lock_invitation(p_invitation uuid, p_user uuid) RETURNS public.invitations
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -116,11 +145,17 @@ BEGIN
   RETURN v_invitation;
 END $$;
 
--- Makes the caller a member of the organisation that invited them. p_role is the
--- role that they saw: if an admin has changed the invitation since, nothing happens
--- and the answer is PT409 invitation_changed. A member keeps the role that they have.
--- Answers the organisation's id. PT404 invitation_not_found: it is not theirs, or no
--- longer open. Locks: org, invitation.
+-- Makes the caller a member of the organisation that invited them. A member keeps the role that
+-- they have.
+--
+-- Arguments:
+--   p_invitation  the invitation
+--   p_role        the role that the caller has read; another one is refused, because an admin may
+--                 have changed it
+-- Answers: the id of the organisation.
+-- Errors: PT401 not_signed_in, PT404 invitation_not_found, PT409 invitation_changed, PT503 busy.
+-- Locks: org, invitation.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.accept_invitation(p_invitation uuid, p_role text) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -132,7 +167,7 @@ BEGIN
   v_invitation := tendril.lock_invitation(p_invitation, v_user);
   IF v_invitation.role IS DISTINCT FROM p_role THEN
     PERFORM tendril.refuse('PT409', 'invitation_changed',
-      format('this invitation is for the role %s; you accepted %s', v_invitation.role, coalesce(to_json(left(p_role, 100))::text, 'none')),
+      format('this invitation is for the role %s; you accepted %s', v_invitation.role, coalesce(to_json(left(p_role, tendril.quoted_name()))::text, 'none')),
       'read the invitation again, then accept or decline it');
   END IF;
   UPDATE public.invitations SET accepted_at = clock_timestamp(), accepted_by = v_user WHERE id = p_invitation;
@@ -145,9 +180,15 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Declines an invitation of the caller. The organisation learns that it was declined,
--- and nothing else about the person. PT404 invitation_not_found: it is not theirs, or
--- no longer open. Locks: org, invitation.
+-- Declines an invitation of the caller. The organisation learns that it was declined, and nothing
+-- else about the person.
+--
+-- Arguments:
+--   p_invitation  the invitation
+-- Answers: nothing.
+-- Errors: PT401 not_signed_in, PT404 invitation_not_found, PT503 busy.
+-- Locks: org, invitation.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.decline_invitation(p_invitation uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$

@@ -1,15 +1,13 @@
--- Leases, the pulse, and giving up claims whose agent is gone.
+-- Leases.
 
--- Stamps the pulse and says whether leases may be reaped now. It is the only one to decide
--- that; whatever gives a lease or an approval up asks it first.
+-- Stamps the pulse and answers whether leases may be given up now. Everything that gives up a lease
+-- or an approval asks it first.
 --
--- A lease is only worth what its agent could do about it, so time in which nobody saw the
--- database hardly counts. A gap of more than a quarter of a lease between two stamps counts
--- as that quarter, and the rest is added to each running lease: short outages do not add up to
--- a lost run, and where only a timer stamps once a minute a dead agent's lease still ends.
--- After a gap of three quarters, or a clock that was set back, or where a claim was locked and
--- so could not be added to, nothing is reaped for one lease.
--- False as well while another session is adding.
+-- A gap between two stamps is time in which the database may have been away. At most a quarter of a
+-- lease of each gap counts; the rest is added to every running lease, so short outages do not add
+-- up to a lost run. After a gap of three quarters of a lease, after a clock that was set back, or
+-- where a locked claim could not be extended, nothing is given up for one lease. Answers false as
+-- well while another session is extending leases.
 --
 -- Locks: pulse, then claims, agents, clusters and workspaces that nobody else has locked.
 CREATE OR REPLACE FUNCTION tendril.beat() RETURNS boolean
@@ -31,7 +29,7 @@ BEGIN
   v_gap := v_now - v_pulse.stamped_at;
   v_stepped := v_gap < interval '0' OR v_pulse.reap_not_before > v_now + v_lease;
   v_away := v_gap > v_lease * c_outage;
-  IF v_stepped OR v_gap > v_lease * 0.05 THEN
+  IF v_stepped OR v_gap > v_lease * tendril.pulse_share() THEN
     -- The second to come need not wait for the first, who adds to the leases.
     PERFORM FROM tendril.pulse WHERE stamped_at = v_pulse.stamped_at FOR NO KEY UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -57,12 +55,18 @@ BEGIN
   RETURN NOT v_stepped AND NOT v_away AND v_now >= v_pulse.reap_not_before;
 END $$;
 
--- Gives up one claim if its lease had run out when reap() decided, at p_decided. Before apply
--- had begun the workspace is free again. After, Terraform may still be running, so the claim
--- goes on holding it.
+-- Gives up one claim whose lease had run out at p_decided. Before apply had begun the workspace is
+-- free again; after that the claim holds it, because Terraform may still be running.
 --
--- Locks: workspace, provision, claim. Its callers hold claims and agents, so it waits for none
--- of them: what somebody else has locked is left to the next call.
+-- Arguments:
+--   p_claim      the claim
+--   p_workspace  its workspace
+--   p_decided    when it was decided to give up leases that had run out
+-- Answers: 1, or 0 where there was nothing to give up.
+-- Errors: none.
+-- Locks: workspace, provision, claim. It skips rows that another session has locked: its callers
+--   hold claims and agents, so it must not wait.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.reap_claim(p_claim uuid, p_workspace uuid, p_decided timestamptz) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -93,7 +97,7 @@ BEGIN
   -- Unless somebody has set another status by hand.
   IF EXISTS (SELECT FROM public.provisions WHERE id = v_claim.provision_id AND status = 'PROCESSING') THEN
     PERFORM tendril.end_provision(v_claim.provision_id, 'FAILED', 'agent_lost',
-      format('The agent on %s has not been heard of since its lease ran out at %s, in stage %s. %s', v_claim.host,
+      format('The agent on %s sent no heartbeat until its lease ran out at %s, in stage %s. %s', v_claim.host,
              to_char(v_claim.lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'), coalesce(v_claim.stage, 'checkout'),
              CASE WHEN v_claim.apply_begun_at IS NULL
                   THEN 'Apply had not begun; deploy again when an agent is online.'
@@ -105,13 +109,17 @@ BEGIN
   RETURN 1;
 END $$;
 
--- Gives up claims whose lease ran out, at most p_limit of them, and returns how many. One that
--- cannot be given up does not keep the others. The clock is read first. In the condition it
--- was read for each running claim, and so each claim was. Whoever reaps, an agent or a timer,
--- also does what is due. Put off with the leases: people could not approve either while the
--- database was away, and a clock that steps ahead may step back.
+-- Gives up claims whose lease has run out, expires approvals and starts automatic retries that are
+-- due. Agents' heartbeats, trellis and pg_cron call it; several may at once.
 --
+-- Arguments:
+--   p_limit  claims, and due workspaces, in a call
+-- Answers: how many claims it gave up.
+-- Errors: none.
 -- Locks: cluster, workspace, provision, claim, agent.
+-- Callers: the control plane.
+-- Notes: The clock is read once, before the query: in its condition it would be read for each
+--   claim. A claim that fails does not keep the others from their turn.
 CREATE OR REPLACE FUNCTION tendril.reap(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -145,9 +153,8 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Brings back what a clock that was ahead has left in the future, where it would keep the dead
--- alive. What is locked belongs to somebody who stamps it right now. An attempt waits no
--- longer because the clock was ahead.
+-- Cuts timestamps that a clock running ahead has left in the future, where they would keep dead
+-- agents alive and retries waiting. Skips locked rows: their owner is stamping them now.
 --
 -- Locks: cluster, workspace, claim, agent.
 CREATE OR REPLACE FUNCTION tendril.cut_future_stamps(p_now timestamptz, p_lease interval) RETURNS void

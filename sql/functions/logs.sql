@@ -1,10 +1,11 @@
--- Log lines: numbered chunks, the database's own SYSTEM lines, and a log's limit.
+-- Logs: numbered chunks, SYSTEM lines of the database, and limits.
 
--- Gives out the next p_count numbers of a provision's log and says where they begin. The lock
--- on the head is held until the transaction ends, so rows are committed in the order of their
--- numbers. A NOTIFY that lies in the future withholds none. The clock is read once the head is
--- ours, so whoever had it before has stamped earlier. A log that was put together and goes on
--- is no longer all of it.
+-- Reserves the next p_count positions of a log and answers the first; null where p_within is true
+-- and the log has no room for p_bytes.
+--
+-- Notes: The lock on the log's head lasts until the transaction ends, so rows commit in the order
+--   of their positions. The clock is read after the head is locked. A log that continues after it
+--   was archived is no longer archived as a whole.
 CREATE OR REPLACE FUNCTION tendril.take_seq(p_provision uuid, p_count int, p_bytes bigint, p_within boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -40,8 +41,8 @@ BEGIN
   RETURN v_head.next_seq;
 END $$;
 
--- Appends one line that the database itself has to say; up to 2 MiB beyond a log's limit, or
--- beyond where it was cut, for some of them an agent can cause as often as it likes.
+-- Appends a SYSTEM line of the database to a log, up to 2 MiB beyond the log's limit, because an
+-- agent can cause some of them as often as it likes.
 CREATE OR REPLACE FUNCTION tendril.system_line(p_provision uuid, p_text text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -56,18 +57,29 @@ BEGIN
   FROM public.provisions p WHERE p.id = p_provision;
 END $$;
 
--- Stores chunks p_first_chunk, p_first_chunk + 1, … of a claim and returns the number expected
--- next. Numbers below that are there already and are ignored; above it there is a gap, and
--- nothing is stored. A claim that holds its workspace may add lines however late, for its
--- result, which ends the hold, comes after them. A log that has reached its limit, or whose
--- cluster or organisation has (tendril.logs_full()), takes no more text. Then, too, the chunks
--- count as stored: the run goes on, and its end is told after them. A short line counts as 16 bytes, for its row takes more than that. A time that is more
--- than a day from the database's is replaced by that, and one line of the log says so.
+-- Appends chunks to a provision's log. Chunks are numbered for each claim from 1: those stored
+-- already are ignored, and after a gap nothing is stored.
 --
--- The chunks come as three arrays of one length: to make JSON of them here and to take that
--- apart again costs twice as much as to store them. NULL or empty arrays ask for the number.
+-- A claim that has ended may append for tendril.settings.late_log, and one that holds its workspace
+-- for as long as it does, unless a newer claim has the log. Beyond the limit of the log, cluster or
+-- organisation, text is left out and the log says so; the chunks still count as stored. A time more
+-- than a day from the database's clock is replaced by the database's time.
 --
+-- Arguments:
+--   p_token_hash   SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_claim_id     the claim
+--   p_first_chunk  number of the first chunk, from 1
+--   p_streams      STDOUT, STDERR or SYSTEM for each chunk, at most 128; null or empty: only ask
+--                  for the number
+--   p_texts        text of each chunk, at most 65536 bytes each and 1048576 in all
+--   p_times        when the agent read each chunk
+-- Answers: the number of the chunk expected next.
+-- Errors: PT401 token_invalid, PT409 claim_lost, PT413 chunks_too_large, PT413 too_many_chunks,
+--   PT422 bad_chunks, PT503 busy.
 -- Locks: claim.
+-- Callers: anon, tendril_agent.
+-- Notes: Three arrays rather than JSON: making and reading JSON costs twice as much as storing. A
+--   chunk counts as 16 bytes at least, because its row takes more.
 CREATE OR REPLACE FUNCTION public.append_provision_log(p_token_hash text, p_claim_id uuid, p_first_chunk bigint,
                                                        p_streams text[], p_texts text[], p_times timestamptz[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
@@ -89,7 +101,7 @@ DECLARE
 BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id AND cluster_id = v_cluster.id FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    PERFORM tendril.claim_lost(p_claim_id, 'is not known here');
+    PERFORM tendril.claim_lost(p_claim_id, 'is unknown');
   END IF;
   IF v_claim.state <> 'running' THEN
     IF v_claim.ended_at < clock_timestamp() - (SELECT late_log FROM tendril.settings)
@@ -103,9 +115,9 @@ BEGIN
   IF v_count > 0 THEN
     IF p_first_chunk IS NULL OR p_first_chunk < 1 OR array_ndims(p_texts) <> 1
        OR cardinality(p_streams) IS DISTINCT FROM v_count OR cardinality(p_times) IS DISTINCT FROM v_count THEN
-      PERFORM tendril.refuse('PT422', 'bad_chunks', 'p_streams, p_texts and p_times must be as long as each other, and p_first_chunk a number from 1');
-    ELSIF v_count > 128 THEN
-      PERFORM tendril.refuse('PT413', 'too_many_chunks', format('%s chunks in one call, more than the 128 allowed', v_count));
+      PERFORM tendril.refuse('PT422', 'bad_chunks', 'p_streams, p_texts and p_times must have the same length, and p_first_chunk must be a number from 1');
+    ELSIF v_count > tendril.max_chunks() THEN
+      PERFORM tendril.refuse('PT413', 'too_many_chunks', format('%s chunks in one call; at most %s are allowed', v_count, tendril.max_chunks()));
     END IF;
   END IF;
   v_skip := v_claim.next_chunk - p_first_chunk;
@@ -115,14 +127,14 @@ BEGIN
 
   SELECT sum(octet_length(c.text)), max(octet_length(c.text)),
          bool_or(c.text IS NULL OR c.at IS NULL OR c.stream IS NULL OR c.stream NOT IN ('STDOUT', 'STDERR', 'SYSTEM')),
-         sum(greatest(octet_length(c.text), 16)), min(c.at::text) FILTER (WHERE c.at <> tendril.plausible_time(c.at, v_now))
+         sum(greatest(octet_length(c.text), tendril.least_chunk_weight())), min(c.at::text) FILTER (WHERE c.at <> tendril.plausible_time(c.at, v_now))
   INTO v_bytes, v_largest, v_bad, v_weight, v_odd
   FROM unnest(p_streams, p_texts, p_times) AS c (stream, text, at);
   IF v_bad THEN
     PERFORM tendril.refuse('PT422', 'bad_chunks', 'each chunk needs text, at (a time) and stream (STDOUT, STDERR or SYSTEM)');
-  ELSIF v_largest > 65536 OR v_bytes > 1048576 THEN
+  ELSIF v_largest > tendril.max_chunk_bytes() OR v_bytes > tendril.max_chunks_bytes() THEN
     PERFORM tendril.refuse('PT413', 'chunks_too_large',
-      format('the largest chunk has %s bytes (65536 allowed), the call %s (1048576 allowed)', v_largest, v_bytes));
+      format('the largest chunk has %s bytes (%s allowed), the call %s (%s allowed)', v_largest, tendril.max_chunk_bytes(), v_bytes, tendril.max_chunks_bytes()));
   END IF;
 
   IF v_odd IS NOT NULL AND NOT v_claim.clock_wrong THEN
@@ -146,15 +158,23 @@ BEGIN
   RETURN p_first_chunk + v_count;
 EXCEPTION
   WHEN data_exception THEN
-    PERFORM tendril.refuse('PT422', 'bad_chunks', format('the chunks cannot be stored: %s', left(SQLERRM, 500)));
+    PERFORM tendril.refuse('PT422', 'bad_chunks', format('the chunks cannot be stored: %s', left(SQLERRM, tendril.quoted_error())));
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- append_provision_log() for callers that send JSON: p_chunks is a list of {"stream", "text",
--- "at"}.
+-- Does what append_provision_log() does, for callers that send JSON.
 --
+-- Arguments:
+--   p_token_hash   SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_claim_id     the claim
+--   p_first_chunk  number of the first chunk, from 1
+--   p_chunks       list of at most 128 {stream, text, at}; null: only ask for the number
+-- Answers: the number of the chunk expected next.
+-- Errors: PT401 token_invalid, PT409 claim_lost, PT413 chunks_too_large, PT413 too_many_chunks,
+--   PT422 bad_chunks, PT503 busy.
 -- Locks: claim.
+-- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.insert_provision_log(p_token_hash text, p_claim_id uuid, p_first_chunk bigint, p_chunks jsonb) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -169,8 +189,8 @@ BEGIN
     PERFORM tendril.authenticate(p_token_hash);
     IF jsonb_typeof(p_chunks) <> 'array' OR p_first_chunk IS NULL OR p_first_chunk < 1 THEN
       PERFORM tendril.refuse('PT422', 'bad_chunks', 'p_chunks must be an array and p_first_chunk a number from 1');
-    ELSIF jsonb_array_length(p_chunks) > 128 THEN
-      PERFORM tendril.refuse('PT413', 'too_many_chunks', format('%s chunks in one call, more than the 128 allowed', jsonb_array_length(p_chunks)));
+    ELSIF jsonb_array_length(p_chunks) > tendril.max_chunks() THEN
+      PERFORM tendril.refuse('PT413', 'too_many_chunks', format('%s chunks in one call; at most %s are allowed', jsonb_array_length(p_chunks), tendril.max_chunks()));
     END IF;
     SELECT array_agg(c.stream ORDER BY c.n), array_agg(c.text ORDER BY c.n), array_agg(c.at ORDER BY c.n) INTO v_streams, v_texts, v_times
     FROM ROWS FROM (jsonb_to_recordset(p_chunks) AS (stream text, text text, at timestamptz)) WITH ORDINALITY AS c (stream, text, at, n);
@@ -178,13 +198,13 @@ BEGIN
   RETURN public.append_provision_log(p_token_hash, p_claim_id, p_first_chunk, v_streams, v_texts, v_times);
 EXCEPTION
   WHEN data_exception THEN
-    PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', left(SQLERRM, 500)));
+    PERFORM tendril.refuse('PT422', 'bad_chunks', format('p_chunks cannot be stored: %s', left(SQLERRM, tendril.quoted_error())));
 END $$;
 
--- What of a log is kept once its limit is reached, or that of its cluster or organisation: the
--- database's and the agent's own words, SYSTEM lines, for another MiB. The rest is passed over,
--- and one line says so; it stays cut when there is room again. The agent is not told: it could
--- do nothing but ask again.
+-- Stores what a log keeps beyond its limit: SYSTEM lines, for another MiB. The rest is left out,
+-- and one line says so. A log that was cut stays cut. take_seq() has locked the log's head.
+--
+-- Notes: The agent is not told: it could only ask again.
 CREATE OR REPLACE FUNCTION tendril.store_beyond_limit(p_claim tendril.claims, p_org uuid, p_streams text[], p_texts text[], p_times timestamptz[], p_skip bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -204,37 +224,51 @@ BEGIN
     FROM unnest(p_streams, p_texts, p_times) WITH ORDINALITY AS c (stream, text, at, n)
     WHERE c.n > p_skip ORDER BY c.n
   LOOP
-    v_weight := greatest(octet_length(v_chunk.text), 16);
+    v_weight := greatest(octet_length(v_chunk.text), tendril.least_chunk_weight());
     IF NOT v_cut AND v_full IS NOT NULL THEN
       PERFORM tendril.cut_log(p_claim.provision_id, v_full);
       v_cut := true;
       v_cut_at := least(v_stored, v_limit);
     END IF;
-    IF (CASE v_chunk.stream WHEN 'SYSTEM' THEN v_stored + v_weight <= coalesce(v_cut_at, v_limit) + 1048576
+    IF (CASE v_chunk.stream WHEN 'SYSTEM' THEN v_stored + v_weight <= coalesce(v_cut_at, v_limit) + tendril.kept_beyond_limit()
                             ELSE NOT v_cut AND v_stored + v_weight <= v_limit END) THEN
       INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at)
       VALUES (p_claim.provision_id, tendril.take_seq(p_claim.provision_id, 1, v_weight), p_org, v_chunk.stream, v_chunk.text, tendril.plausible_time(v_chunk.at, clock_timestamp()));
       v_stored := v_stored + v_weight;
     ELSIF NOT v_cut THEN
       PERFORM tendril.cut_log(p_claim.provision_id, format(
-        'This log has reached %s, the most that the database keeps of one (tendril.settings.log_limit).', pg_size_pretty(v_limit)));
+        'This log has reached %s, the limit of one log (tendril.settings.log_limit).', pg_size_pretty(v_limit)));
       v_cut := true;
     END IF;
   END LOOP;
 END $$;
 
--- Ends what a log takes of a run's output, and says why. The caller has locked its head.
+-- Marks a log as full and writes a line that says why. The caller has locked the log's head.
 CREATE OR REPLACE FUNCTION tendril.cut_log(p_provision uuid, p_why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   UPDATE tendril.log_heads SET cut = true, cut_at = bytes WHERE provision_id = p_provision;
-  PERFORM tendril.system_line(p_provision, p_why || ' What is printed from here on is left out.');
+  PERFORM tendril.system_line(p_provision, p_why || ' Further output is left out.');
 END $$;
 
--- Rows of a log after p_after, in order: at most p_limit, and about p_bytes of text. Only none
--- says that there are no more, for a page ends with its part. It must be STABLE: then all of
--- it sees one moment, in which each row is either in its table or in a part.
+-- Rows of a log after p_after, archived or not, in order: at most p_limit rows and about p_bytes of
+-- text. A page may be shorter; only an empty one means that there is no more.
+--
+-- Arguments:
+--   p_provision  the provision
+--   p_after      position of the last row read; 0: from the beginning
+--   p_limit      rows
+--   p_bytes      bytes of text
+-- Answers: a row for each:
+--   seq          position in the log
+--   stream_type  STDOUT, STDERR or SYSTEM
+--   log_chunk    the text
+--   emitted_at   when the agent read it
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
+-- Notes: It must be STABLE: one snapshot then sees each row either in its table or in an archive.
 CREATE OR REPLACE FUNCTION tendril.log_page(p_provision uuid, p_after bigint, p_limit int, p_bytes bigint)
 RETURNS TABLE (seq bigint, stream_type text, log_chunk text, emitted_at timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -268,8 +302,22 @@ BEGIN
   END IF;
 END $$;
 
--- Rows of a provision's log after p_after, in order, old ones as well (viewer): at most
--- p_limit, 1000, and about p_bytes, 1 MiB. Ask again after the last until none comes.
+-- Reads rows of a provision's log, archived or not, in order. Ask again after the last position
+-- until no row comes. Needs the role viewer.
+--
+-- Arguments:
+--   p_provision  the provision
+--   p_after      position of the last row read; 0: from the beginning
+--   p_limit      rows, 1 to 1000
+--   p_bytes      about how many bytes of text, 1 to 1048576
+-- Answers: a row for each:
+--   seq          position in the log
+--   stream_type  STDOUT, STDERR or SYSTEM
+--   log_chunk    the text
+--   emitted_at   when the agent read it
+-- Errors: PT404 provision_not_found, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.provision_log(p_provision uuid, p_after bigint DEFAULT 0, p_limit int DEFAULT 100, p_bytes int DEFAULT 1048576)
 RETURNS TABLE (seq bigint, stream_type text, log_chunk text, emitted_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -282,10 +330,10 @@ DECLARE
 BEGIN
   SELECT p.org_id INTO v_org FROM public.provisions p WHERE p.id = p_provision;
   IF NOT tendril.may_act(v_org, 'viewer') OR v_org IS NULL THEN
-    PERFORM tendril.refuse('PT404', 'provision_not_found', format('there is no provision %s where you are viewer', p_provision));
+    PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you have no access to it', p_provision));
   END IF;
   RETURN QUERY SELECT * FROM tendril.log_page(p_provision, coalesce(greatest(p_after, 0), 0),
-    coalesce(least(greatest(p_limit, 1), 1000), 100), coalesce(least(greatest(p_bytes, 1), 1048576), 1048576));
+    coalesce(least(greatest(p_limit, 1), tendril.max_page_rows()), 100), coalesce(least(greatest(p_bytes, 1), tendril.max_page_bytes()), tendril.max_page_bytes()));
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

@@ -1,8 +1,9 @@
--- Organisations, their members and invitations.
+-- Organisations and members.
 
--- Refuses unless the caller is admin there. One answer for "there is none" and "not yours".
--- The lock makes two admins who remove each other take turns.
+-- Locks an organisation, or refuses unless the caller is its admin. The lock makes two admins who
+-- remove each other take turns. "There is none" and "not yours" get one answer.
 --
+-- Errors: PT404 org_not_found.
 -- Locks: org.
 CREATE OR REPLACE FUNCTION tendril.lock_org_for_admin(p_org uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -14,21 +15,31 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  PERFORM tendril.refuse('PT404', 'org_not_found', format('there is no organisation %s where you are admin', p_org));
+  PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you are not its admin', p_org));
 END $$;
 
 -- Refuses what would leave an organisation without an admin.
+--
+-- Errors: PT409 last_admin.
 CREATE OR REPLACE FUNCTION tendril.keep_an_admin(p_org uuid, p_but uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF NOT EXISTS (SELECT FROM public.org_members WHERE org_id = p_org AND role = 'admin' AND user_id <> p_but) THEN
-    PERFORM tendril.refuse('PT409', 'last_admin', 'the organisation would have no admin any more', 'make somebody else an admin first');
+    PERFORM tendril.refuse('PT409', 'last_admin', 'the organisation would have no admin', 'make someone else an admin first');
   END IF;
 END $$;
 
--- Founds an organisation with its first admin. For the platform's own back end (service_role)
--- and for whoever owns the database: who may found one is theirs to decide.
+-- Creates an organisation with its first admin. For the platform's back end, which decides who may
+-- create one.
+--
+-- Arguments:
+--   p_name   1 to 200 characters
+--   p_admin  id of the user who becomes admin
+-- Answers: the id of the organisation.
+-- Errors: PT403 not_allowed, PT422 bad_member, PT422 bad_org, PT503 busy.
+-- Locks: none.
+-- Callers: service_role.
 CREATE OR REPLACE FUNCTION public.create_org(p_name text, p_admin uuid) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -38,9 +49,9 @@ DECLARE
   v_org uuid;
 BEGIN
   IF tendril.is_person() THEN
-    PERFORM tendril.refuse('PT403', 'not_allowed', 'organisations are founded by the platform, not by its users');
-  ELSIF coalesce(length(p_name), 0) NOT BETWEEN 1 AND 200 THEN
-    PERFORM tendril.refuse('PT422', 'bad_org', format('p_name: %s characters; from 1 to 200 are allowed', coalesce(length(p_name), 0)));
+    PERFORM tendril.refuse('PT403', 'not_allowed', 'users may not create organisations; the platform does');
+  ELSIF coalesce(length(p_name), 0) NOT BETWEEN 1 AND tendril.max_name() THEN
+    PERFORM tendril.refuse('PT422', 'bad_org', format('p_name: must have 1 to %s characters, not %s', tendril.max_name(), coalesce(length(p_name), 0)));
   ELSIF p_admin IS NULL THEN
     PERFORM tendril.refuse('PT422', 'bad_member', 'p_admin: missing; an organisation needs an admin');
   END IF;
@@ -53,10 +64,18 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Gives a member another role (admin). A person who is no member is refused with
--- PT404 member_not_found: invite them, for joining is their decision. Only who owns
--- the database (the service role, a migration) adds members without asking them.
--- An organisation keeps an admin: PT409 last_admin. Locks: org.
+-- Changes a member's role. A person who is not a member must be invited; only the control plane's
+-- own role adds members. An organisation keeps an admin. Needs the role admin.
+--
+-- Arguments:
+--   p_org   the organisation
+--   p_user  the user
+--   p_role  viewer, operator or admin
+-- Answers: nothing.
+-- Errors: PT404 member_not_found, PT404 org_not_found, PT409 last_admin, PT422 bad_member,
+--   PT503 busy.
+-- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_member(p_org uuid, p_user uuid, p_role text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -65,7 +84,7 @@ DECLARE
 BEGIN
   PERFORM tendril.lock_org_for_admin(p_org);
   IF p_user IS NULL OR p_role IS NULL OR p_role NOT IN ('viewer', 'operator', 'admin') THEN
-    PERFORM tendril.refuse('PT422', 'bad_member', 'p_user: a user''s id is needed; p_role: viewer, operator or admin');
+    PERFORM tendril.refuse('PT422', 'bad_member', 'p_user: must be a user''s id; p_role: must be viewer, operator or admin');
   END IF;
   v_was := (SELECT role FROM public.org_members WHERE org_id = p_org AND user_id = p_user);
   IF v_was = p_role THEN
@@ -73,7 +92,7 @@ BEGIN
   ELSIF v_was = 'admin' THEN
     PERFORM tendril.keep_an_admin(p_org, p_user);
   ELSIF v_was IS NULL AND tendril.is_person() THEN
-    PERFORM tendril.refuse('PT404', 'member_not_found', format('%s is no member of this organisation', p_user), 'invite them: they join when they accept');
+    PERFORM tendril.refuse('PT404', 'member_not_found', format('%s is not a member of this organisation', p_user), 'invite them: they join when they accept');
   END IF;
   INSERT INTO public.org_members (org_id, user_id, role) VALUES (p_org, p_user, p_role)
   ON CONFLICT (org_id, user_id) DO UPDATE SET role = EXCLUDED.role;
@@ -83,9 +102,15 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Takes a member out (admin). False: there was none.
+-- Removes a member from an organisation. Needs the role admin.
 --
+-- Arguments:
+--   p_org   the organisation
+--   p_user  the user
+-- Answers: whether the user was a member.
+-- Errors: PT404 org_not_found, PT409 last_admin, PT503 busy.
 -- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.remove_member(p_org uuid, p_user uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -109,6 +134,7 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Copies a new member's name to public.people.
 CREATE OR REPLACE FUNCTION tendril.name_member() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -118,3 +144,6 @@ BEGIN
   ON CONFLICT (org_id, user_id) DO UPDATE SET name = EXCLUDED.name, email = EXCLUDED.email;
   RETURN NULL;
 END $$;
+
+CREATE OR REPLACE TRIGGER org_members_name AFTER INSERT ON public.org_members
+  FOR EACH ROW EXECUTE FUNCTION tendril.name_member();

@@ -1,12 +1,23 @@
 -- Sign-in, sessions and API tokens.
 
--- Keeps what a person is called. What is not said stays as it was.
+-- Stores a person's name and e-mail address, also for their organisations. Empty values change
+-- nothing.
+--
+-- Arguments:
+--   p_user      the user
+--   p_name      name, cut after 200 characters
+--   p_email     e-mail address, cut after 320 characters
+--   p_verified  whether the identity provider has verified the address
+-- Answers: nothing.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.name_person(p_user uuid, p_name text, p_email text, p_verified boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_name  text := left(btrim(coalesce(p_name, '')), 200);
-  v_email text := lower(left(btrim(coalesce(p_email, '')), 320));
+  v_name  text := left(btrim(coalesce(p_name, '')), tendril.max_name());
+  v_email text := lower(left(btrim(coalesce(p_email, '')), tendril.max_email()));
 BEGIN
   INSERT INTO tendril.persons (user_id, name, email, email_verified)
   VALUES (p_user, v_name, v_email, v_email <> '' AND coalesce(p_verified, false))
@@ -20,7 +31,20 @@ BEGIN
   WHERE people.name <> EXCLUDED.name OR people.email <> EXCLUDED.email;
 END $$;
 
--- Adds a credential. NULL p_lasts: until it is revoked.
+-- Stores a credential.
+--
+-- Arguments:
+--   p_kind       session, api_token, link or cli_code
+--   p_user       the user
+--   p_digest     SHA-256 of the credential
+--   p_lasts      how long it is valid; null: until it is revoked. A session lasts
+--                tendril.settings.session_lasts
+--   p_label      what the user calls it, cut after 200 characters
+--   p_challenge  PKCE challenge (S256) of a CLI code
+-- Answers: the id of the credential.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.add_credential(p_kind text, p_user uuid, p_digest bytea, p_lasts interval, p_label text, p_challenge text DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -31,13 +55,14 @@ BEGIN
     p_lasts := (SELECT session_lasts FROM tendril.settings);
   END IF;
   INSERT INTO tendril.credentials (kind, user_id, digest, label, challenge, expires_at, last_used_at)
-  VALUES (p_kind, p_user, p_digest, left(btrim(coalesce(p_label, '')), 200), p_challenge, clock_timestamp() + p_lasts,
+  VALUES (p_kind, p_user, p_digest, left(btrim(coalesce(p_label, '')), tendril.max_name()), p_challenge, clock_timestamp() + p_lasts,
           CASE p_kind WHEN 'session' THEN clock_timestamp() END)
   RETURNING id INTO v_id;
   RETURN v_id;
 END $$;
 
--- Whether a credential counts. A function, so that all ask alike.
+-- Whether a credential is valid: not revoked, not expired, and not idle for too long if it is a
+-- session.
 CREATE OR REPLACE FUNCTION tendril.credential_lives(p_credential tendril.credentials) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -47,7 +72,19 @@ BEGIN
     AND (p_credential.kind <> 'session' OR p_credential.last_used_at > clock_timestamp() - (SELECT session_idle FROM tendril.settings));
 END $$;
 
--- Who shows a session or an API token; no row: it is nobody's, or no longer.
+-- Finds the user of a valid session or API token and notes its use, at most once a minute.
+--
+-- Arguments:
+--   p_kind    session or api_token
+--   p_digest  SHA-256 of the credential
+-- Answers: one row, or none: it is not valid:
+--   credential_id  the credential
+--   user_id        the user
+--   name           their name, empty: not known
+--   email          their e-mail address, empty: not known
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.find_person(p_kind text, p_digest bytea)
 RETURNS TABLE (credential_id uuid, user_id uuid, name text, email text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
@@ -61,7 +98,7 @@ BEGIN
   IF v_found.id IS NULL OR NOT tendril.credential_lives(v_found) THEN
     RETURN;
   END IF;
-  IF v_found.last_used_at IS NULL OR v_found.last_used_at < clock_timestamp() - interval '1 minute' THEN
+  IF v_found.last_used_at IS NULL OR v_found.last_used_at < clock_timestamp() - tendril.used_every() THEN
     UPDATE tendril.credentials SET last_used_at = clock_timestamp()
     WHERE id = (SELECT id FROM tendril.credentials WHERE id = v_found.id FOR NO KEY UPDATE SKIP LOCKED);
   END IF;
@@ -69,7 +106,14 @@ BEGIN
     FROM (VALUES (1)) one (row) LEFT JOIN tendril.persons p ON p.user_id = v_found.user_id;
 END $$;
 
--- Those that do not count any more.
+-- Which of these credentials are no longer valid.
+--
+-- Arguments:
+--   p_credentials  ids of credentials
+-- Answers: the ids of those that are not valid.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.ended_credentials(p_credentials uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -79,8 +123,18 @@ BEGIN
     WHERE c.id IS NULL OR NOT tendril.credential_lives(c));
 END $$;
 
--- Uses up a one-time link or a CLI's code, and answers whose it was; NULL: it is nobody's, was
--- used, or is too old. A wrong verifier uses it up as well.
+-- Uses up a one-time link or CLI code. A wrong verifier uses it up as well.
+--
+-- Arguments:
+--   p_kind      link or cli_code
+--   p_digest    SHA-256 of the link's or code's secret
+--   p_verifier  PKCE verifier of a CLI code
+-- Answers: one row; both null where it is unknown, used or expired:
+--   user_id  the user
+--   label    what it was called
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.redeem(p_kind text, p_digest bytea, p_verifier text DEFAULT NULL, OUT user_id uuid, OUT label text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -100,7 +154,14 @@ BEGIN
   END IF;
 END $$;
 
--- Ends the credential that is shown.
+-- Revokes the credential with that digest.
+--
+-- Arguments:
+--   p_digest  SHA-256 of the credential
+-- Answers: nothing.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.end_credential(p_digest bytea) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -108,7 +169,19 @@ BEGIN
   UPDATE tendril.credentials SET revoked_at = clock_timestamp() WHERE digest = p_digest AND revoked_at IS NULL;
 END $$;
 
--- A new API token, shown once. The server makes it, so that it appears in no statement.
+-- Creates an API token, which only this answer holds.
+--
+-- Arguments:
+--   p_user   the user
+--   p_name   what the user calls it
+--   p_lasts  how long it is valid; null: until it is revoked
+-- Answers: one row:
+--   token_id  the token
+--   token     the token itself
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
+-- Notes: The database makes it, so it appears in no statement.
 CREATE OR REPLACE FUNCTION tendril.issue_api_token(p_user uuid, p_name text, p_lasts interval, OUT token_id uuid, OUT token text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -118,7 +191,9 @@ BEGIN
   PERFORM tendril.audit_person(p_user, 'create_api_token', token_id, jsonb_build_object('name', p_name, 'lasts', p_lasts));
 END $$;
 
--- Who asks, for what is about themselves.
+-- The user who asks, for functions about themselves.
+--
+-- Errors: PT401 not_signed_in.
 CREATE OR REPLACE FUNCTION tendril.asking_person() RETURNS uuid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -131,7 +206,19 @@ BEGIN
   RETURN v_user;
 END $$;
 
--- The caller's own sessions and API tokens that count, the newest first.
+-- Lists the caller's valid sessions and API tokens, the newest first.
+--
+-- Arguments: none.
+-- Answers: a row for each:
+--   id            the credential
+--   kind          session or api_token
+--   label         what the caller calls it
+--   created_at    when it was created
+--   last_used_at  last use, null: never
+--   expires_at    when it expires, null: never
+-- Errors: PT401 not_signed_in, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.own_credentials()
 RETURNS TABLE (id uuid, kind text, label text, created_at timestamptz, last_used_at timestamptz, expires_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
@@ -148,7 +235,7 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Whether the person is known by an API token: the control plane says so in the claims.
+-- Whether the caller signed in with an API token, which the control plane writes into the claims.
 CREATE OR REPLACE FUNCTION tendril.by_api_token() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -156,27 +243,41 @@ BEGIN
   RETURN coalesce(current_setting('request.jwt.claims', true)::jsonb ->> 'credential' = 'api_token', false);
 END $$;
 
--- Makes the caller an API token. It may do what they may, but for this: PT403
--- token_makes_token, so that one that has leaked ends when it is revoked.
+-- Creates an API token with the caller's permissions. An API token cannot create another, so one
+-- that has leaked ends when it is revoked.
+--
+-- Arguments:
+--   p_name   what will use it, 1 to 200 characters
+--   p_lasts  how long it is valid, 1 minute to 366 days
+-- Answers: one row:
+--   token_id    the token
+--   token       the token itself, which no other call shows
+--   expires_at  when it expires
+-- Errors: PT401 not_signed_in, PT403 token_makes_token, PT409 too_many_tokens,
+--   PT422 bad_token_life, PT422 bad_token_name, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.create_api_token(p_name text, p_lasts interval DEFAULT '90 days')
 RETURNS TABLE (token_id uuid, token text, expires_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
 DECLARE
+  c_shortest CONSTANT interval := '1 minute';
+  c_longest  CONSTANT interval := '366 days';
   v_user  uuid;
   v_made  record;
 BEGIN
   v_user := tendril.asking_person();
   IF tendril.by_api_token() THEN
-    PERFORM tendril.refuse('PT403', 'token_makes_token', 'an API token cannot make others', 'sign in with a browser and make it on the Account page');
+    PERFORM tendril.refuse('PT403', 'token_makes_token', 'an API token cannot create another', 'sign in with a browser, and create it on the Account page');
   END IF;
-  IF coalesce(length(btrim(p_name)), 0) NOT BETWEEN 1 AND 200 THEN
-    PERFORM tendril.refuse('PT422', 'bad_token_name', 'p_name: from 1 to 200 characters are needed', 'name what will use it');
-  ELSIF p_lasts IS NULL OR p_lasts < interval '1 minute' OR p_lasts > interval '366 days' THEN
-    PERFORM tendril.refuse('PT422', 'bad_token_life', 'p_lasts: from 1 minute to 366 days');
-  ELSIF (SELECT count(*) FROM tendril.credentials c WHERE c.user_id = v_user AND c.kind = 'api_token' AND tendril.credential_lives(c)) >= 100 THEN
-    PERFORM tendril.refuse('PT409', 'too_many_tokens', 'you have 100 API tokens', 'revoke those that nothing uses any more');
+  IF coalesce(length(btrim(p_name)), 0) NOT BETWEEN 1 AND tendril.max_name() THEN
+    PERFORM tendril.refuse('PT422', 'bad_token_name', format('p_name: must have 1 to %s characters', tendril.max_name()), 'name what will use it');
+  ELSIF p_lasts IS NULL OR p_lasts < c_shortest OR p_lasts > c_longest THEN
+    PERFORM tendril.refuse('PT422', 'bad_token_life', 'p_lasts: must be 1 minute to 366 days');
+  ELSIF (SELECT count(*) FROM tendril.credentials c WHERE c.user_id = v_user AND c.kind = 'api_token' AND tendril.credential_lives(c)) >= tendril.max_api_tokens() THEN
+    PERFORM tendril.refuse('PT409', 'too_many_tokens', format('you have %s API tokens, the most allowed', tendril.max_api_tokens()), 'revoke those that are not used');
   END IF;
   v_made := tendril.issue_api_token(v_user, p_name, p_lasts);
   RETURN QUERY SELECT v_made.token_id, v_made.token, c.expires_at FROM tendril.credentials c WHERE c.id = v_made.token_id;
@@ -185,7 +286,14 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Ends one of the caller's own sessions or API tokens. False: there is none.
+-- Revokes one of the caller's sessions or API tokens.
+--
+-- Arguments:
+--   p_credential  the credential
+-- Answers: whether there was such a valid credential.
+-- Errors: PT401 not_signed_in, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.revoke_credential(p_credential uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -207,8 +315,14 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Ends all sessions of the caller's, and with p_tokens their API tokens as well. Returns how
--- many.
+-- Ends all sessions of the caller, sign-in links and codes included.
+--
+-- Arguments:
+--   p_tokens  true: revoke their API tokens as well
+-- Answers: how many credentials it revoked.
+-- Errors: PT401 not_signed_in, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.sign_out_everywhere(p_tokens boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -228,7 +342,18 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Whom an issuer calls so, where they have come before.
+-- Finds the user whom an identity provider knows by a subject.
+--
+-- Arguments:
+--   p_issuer   the identity provider
+--   p_subject  the provider's id of the person
+-- Answers: one row, or none: they have never signed in:
+--   user_id  the user
+--   name     their name
+--   email    their e-mail address
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.find_identity(p_issuer text, p_subject text)
 RETURNS TABLE (user_id uuid, name text, email text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -239,11 +364,22 @@ BEGIN
     WHERE i.issuer = p_issuer AND i.subject = p_subject;
 END $$;
 
--- Finds, or makes, the person whom an issuer calls by that subject, and keeps their
--- name and e-mail address. Invitations stay open until the person accepts them
--- (own_invitations). p_user: the person's id, where the issuer's subjects are users'
--- ids already. p_first_admin: the address of the person who becomes admin where no
--- admin has ever signed in.
+-- Finds or creates the user whom an identity provider knows by a subject, and stores their name and
+-- e-mail address. Invitations stay open until the person accepts them.
+--
+-- Arguments:
+--   p_issuer       the identity provider
+--   p_subject      the provider's id of the person
+--   p_name         name
+--   p_email        e-mail address
+--   p_verified     whether the provider has verified the address
+--   p_first_admin  e-mail address of the person who becomes admin where no admin has ever signed
+--                  in; null: nobody
+--   p_user         the user's id, where the provider's subjects are user ids; null: a new one
+-- Answers: the user's id.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.sign_in(p_issuer text, p_subject text, p_name text, p_email text, p_verified boolean, p_first_admin text, p_user uuid) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$

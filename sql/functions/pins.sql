@@ -1,12 +1,11 @@
--- Pins: the commit that a template's tag means. A tag that is moved to another commit
--- is refused.
+-- Pins: the commit that a template's tag means. A tag that moves to another commit is refused.
 --
--- template_pins has what holds for a whole organisation: what trellis has read from
--- the repository when a person asked for it, or what an admin has said. An agent's
--- report makes a pin of its own cluster only (cluster_pins), so that a leaked token
--- can't choose what another cluster runs.
+-- template_pins holds for a whole organisation: the control plane has read the commit from the
+-- repository, or an admin has decided it. An agent's report pins for its own cluster only
+-- (cluster_pins), so the holder of a leaked token cannot choose what another cluster runs.
 
--- The commit that a tag means for a run on that cluster; NULL: it has not been used.
+-- The commit that a version means for a run on a cluster; null: neither the organisation nor the
+-- cluster has used it.
 CREATE OR REPLACE FUNCTION tendril.pinned_commit(p_org uuid, p_cluster uuid, p_repo text, p_version text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -16,10 +15,10 @@ BEGIN
     (SELECT c.commit FROM public.cluster_pins c WHERE c.cluster_id = p_cluster AND c.repo = p_repo AND c.version = p_version));
 END $$;
 
--- Checks the commit that an agent has checked out against the organisation's pin and
--- its cluster's, and makes the latter where there is none. PT409 tag_moved: another
--- commit is pinned. PT409 commit_differs: the version is itself another commit. PT429
--- too_many_pins.
+-- Checks the commit that an agent has checked out against the pins of the organisation and the
+-- cluster, and pins it for the cluster where there is none.
+--
+-- Errors: PT409 commit_differs, PT409 tag_moved, PT429 too_many_pins.
 CREATE OR REPLACE FUNCTION tendril.pin_for_cluster(p_org uuid, p_cluster uuid, p_repo text, p_version text, p_commit text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -28,8 +27,8 @@ DECLARE
   v_most   int;
 BEGIN
   IF p_version ~ '^[0-9a-f]{40}$' AND p_version <> p_commit THEN
-    PERFORM tendril.refuse('PT409', 'commit_differs', format('commit %s of %s was asked for, and %s is checked out', p_version, p_repo, p_commit),
-      'deploy the commit that is meant');
+    PERFORM tendril.refuse('PT409', 'commit_differs', format('commit %s of %s was requested, and %s is checked out', p_version, p_repo, p_commit),
+      'deploy the right commit');
   END IF;
   SELECT t.commit INTO v_pinned FROM public.template_pins t WHERE t.org_id = p_org AND t.repo = p_repo AND t.version = p_version;
   IF v_pinned <> p_commit THEN
@@ -39,8 +38,8 @@ BEGIN
   IF NOT EXISTS (SELECT FROM public.cluster_pins c WHERE c.cluster_id = p_cluster AND c.repo = p_repo AND c.version = p_version) THEN
     v_most := (SELECT pin_limit FROM tendril.settings);
     IF EXISTS (SELECT FROM public.cluster_pins c WHERE c.cluster_id = p_cluster OFFSET v_most - 1) THEN
-      PERFORM tendril.refuse('PT429', 'too_many_pins', format('this cluster has pinned %s tags and commits, as many as it may (tendril.settings.pin_limit)', v_most),
-        'the run waits: raise the setting, or have pins of commits go sooner (pin_delete_after)');
+      PERFORM tendril.refuse('PT429', 'too_many_pins', format('this cluster has pinned %s tags and commits, the most allowed (tendril.settings.pin_limit)', v_most),
+        'raise the setting, or let pins of commits expire sooner (pin_delete_after)');
     END IF;
   END IF;
   INSERT INTO public.cluster_pins (cluster_id, repo, version, commit, org_id) VALUES (p_cluster, p_repo, p_version, p_commit, p_org)
@@ -48,15 +47,13 @@ BEGIN
   SELECT c.commit INTO STRICT v_pinned FROM public.cluster_pins c WHERE c.cluster_id = p_cluster AND c.repo = p_repo AND c.version = p_version;
   IF v_pinned <> p_commit THEN
     PERFORM tendril.refuse('PT409', 'tag_moved',
-      format('%s of %s was %s when this cluster used it first and is %s now', p_version, p_repo, v_pinned, p_commit),
+      format('%s of %s was %s when this cluster first used it and is %s now', p_version, p_repo, v_pinned, p_commit),
       'give the new commit a new tag, or deploy the full commit; an admin who has inspected it may pin it (trellis templates pin)');
   END IF;
 END $$;
 
--- Makes the pin of an organisation from what trellis has read from the repository,
--- where there is none. Answers why not, for people: another commit is pinned, or a
--- cluster has used another one, which only an admin can settle. NULL: the tag means
--- that commit.
+-- Pins a version for an organisation to the commit that the control plane has read from the
+-- repository. Answers null, or, for people, why the version cannot mean that commit.
 CREATE OR REPLACE FUNCTION tendril.pin_inspected(p_org uuid, p_repo text, p_version text, p_commit text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -69,7 +66,7 @@ BEGIN
     SELECT c.commit, k.name INTO v_cluster FROM public.clusters k JOIN public.cluster_pins c ON c.cluster_id = k.id
     WHERE k.org_id = p_org AND c.repo = p_repo AND c.version = p_version AND c.commit <> p_commit LIMIT 1;
     IF FOUND THEN
-      RETURN format('%s of %s was %s when cluster %s used it first and is %s now. Give the new commit a new tag, deploy the full commit, or have an admin pin the right one: trellis templates pin.',
+      RETURN format('%s of %s was %s when cluster %s first used it and is %s now. Give the new commit a new tag, deploy the full commit, or ask an admin to pin the right one: trellis templates pin.',
         p_version, p_repo, v_cluster.commit, to_json(v_cluster.name), p_commit);
     END IF;
     INSERT INTO public.template_pins (org_id, repo, version, commit, pinned_by) VALUES (p_org, p_repo, p_version, p_commit, 'inspection')
@@ -82,12 +79,24 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Says which commit a tag means for the whole organisation (admin), whatever was
--- pinned before; pins of clusters to another commit go. Audited with both. Locks: org.
+-- Decides which commit a tag means for a whole organisation, whatever was pinned before. Clusters'
+-- pins to another commit are removed. Needs the role admin.
+--
+-- Arguments:
+--   p_org      the organisation
+--   p_repo     address of the repository
+--   p_version  the tag
+--   p_commit   the commit, 40 hexadecimal digits in lower case
+--   p_reason   for the audit, 1 to 500 characters
+-- Answers: nothing.
+-- Errors: PT404 org_not_found, PT422 bad_reason, PT422 bad_template, PT503 busy.
+-- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.pin_template(p_org uuid, p_repo text, p_version text, p_commit text, p_reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_reason CONSTANT int := 500; -- characters
   v_repo text;
   v_was  text;
   v_gone jsonb;
@@ -95,11 +104,11 @@ BEGIN
   PERFORM tendril.lock_org_for_admin(p_org);
   PERFORM tendril.check_source(p_repo, p_version, '');
   IF coalesce(p_commit !~ '^[0-9a-f]{40}$', true) THEN
-    PERFORM tendril.refuse('PT422', 'bad_template', 'p_commit: the full commit is needed, 40 hexadecimal digits in lower case');
+    PERFORM tendril.refuse('PT422', 'bad_template', 'p_commit: must be a full commit, 40 hexadecimal digits in lower case');
   ELSIF p_version ~ '^[0-9a-f]{40}$' THEN
-    PERFORM tendril.refuse('PT422', 'bad_template', 'p_version: a tag is needed; a commit means itself');
-  ELSIF length(coalesce(btrim(p_reason), '')) NOT BETWEEN 1 AND 500 THEN
-    PERFORM tendril.refuse('PT422', 'bad_reason', 'p_reason: 1 to 500 characters are needed');
+    PERFORM tendril.refuse('PT422', 'bad_template', 'p_version: must be a tag; a commit needs no pin');
+  ELSIF length(coalesce(btrim(p_reason), '')) NOT BETWEEN 1 AND c_reason THEN
+    PERFORM tendril.refuse('PT422', 'bad_reason', format('p_reason: must have 1 to %s characters', c_reason));
   END IF;
   v_repo := tendril.plain_repo(p_repo);
   SELECT t.commit INTO v_was FROM public.template_pins t WHERE t.org_id = p_org AND t.repo = v_repo AND t.version = p_version;

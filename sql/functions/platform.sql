@@ -1,8 +1,8 @@
--- What a platform offers besides Postgres: Realtime and pg_cron.
+-- Supabase Realtime and pg_cron.
 
--- Has Realtime tell of our tables: they are added to its publication, which is made if there
--- is none. What only another role may do is returned. Tables that are in it already, by
--- whatever way, stay as they are there. With the stages.
+-- Adds Tendril's tables to the publication of Supabase Realtime, which it creates if there is none.
+-- Answers the statements that another role must run. Tables in the publication already stay as they
+-- are.
 CREATE OR REPLACE FUNCTION tendril.publish_changes() RETURNS TABLE (run_as text, statement text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -31,8 +31,9 @@ EXCEPTION
     RETURN NEXT;
 END $$;
 
--- Has pg_cron, where it is installed, do what no agent may be there to do. A job of that name
--- stays as it is, but one that says what an earlier version wrote says what this one does.
+-- Schedules Tendril's jobs with pg_cron, where it is installed. Answers the statements that another
+-- role must run. A job of the same name stays as it is, unless an earlier release wrote its
+-- command.
 CREATE OR REPLACE FUNCTION tendril.schedule_jobs() RETURNS TABLE (run_as text, statement text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -60,8 +61,16 @@ EXCEPTION
     RETURN NEXT;
 END $$;
 
--- Uses what the platform offers, and returns the statements that are left for another role to
--- run. To be called again when it has come to offer more.
+-- Uses what the platform offers: Realtime, pg_cron and revoking rights of agents' logins. May be
+-- called again when the platform offers more.
+--
+-- Arguments: none.
+-- Answers: a row for each statement that is left for another role:
+--   run_as     who must run it
+--   statement  the statement
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.fit_platform() RETURNS TABLE (run_as text, statement text)
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp

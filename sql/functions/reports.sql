@@ -1,15 +1,60 @@
--- What an agent reports of a run: stage, progress, plan, findings, resources, and the end.
+-- Reports of a run: stage, progress, plan, findings, resources and result.
 
--- Stores progress (p_status PROCESSING) or the end of a run. One that was lost during apply
--- goes on telling what it does until it settles: its outputs and events come before its end.
--- Vast numbers are refused before they are written out, and events beyond the limit are left
--- out, as lines are beyond the log's. The rest of the report counts, so that the run comes to
--- its end. set_aside is a note about what the agent left out because it was refused for its
--- content before: it becomes a SYSTEM line. A run may end with a plan that awaits approval, and
--- no apply begins that needs one and has none.
+-- Reports the progress or the result of a run. Reports are numbered (n), and a number that is
+-- stored already is ignored, so each call may be repeated.
 --
--- Locks: workspace (if the report ends the run, or says something about its workspace),
--- provision, claim.
+-- An agent must not apply before a report of PROCESSING with stage apply has succeeded: that report
+-- checks cancellation, the lease, the approval, the commit's pin and the workspace's template. A
+-- run that was lost during apply goes on reporting until it settles. A run that ends with
+-- AWAITING_APPROVAL gives up its claim; its plan must be stored with put_blob() first.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_claim_id    the claim
+--   p_status      PROCESSING for progress; SUCCESS, FAILED, CANCELLED or AWAITING_APPROVAL for the
+--                 end of the run
+--   p_detail      an object of at most 1048576 bytes; every key is optional
+--     n               number of this report, from 1 and without gaps
+--     stage           checkout, validate, engine, init, plan, approval, apply or outputs
+--     percent         progress of the stage, 0 to 100
+--     running         resources in progress: list of {address, action, since}; the first 50 are
+--                     shown
+--     commit          the commit that was checked out, 40 hexadecimal digits; needed before apply
+--     engine          terraform or tofu
+--     engine_version  exact version
+--     plan            summary of the plan: counts (add, change, destroy, replace, forget) and
+--                     resources
+--     plan_digest     SHA-256 of the plan; needed for AWAITING_APPROVAL and to apply an approved
+--                     plan
+--     outputs         object of {value, type, sensitive} by name; values of sensitive outputs are
+--                     dropped
+--     resources       all resources in the state: list of {address, type, provider, external_id,
+--                     ip_addresses, status}
+--     events          list of {kind, at} with further keys, up to tendril.settings.event_limit
+--                     bytes in a run
+--     drift           changes outside Terraform that a refresh found: list of {address, action,
+--                     attributes}
+--     state_lock      who holds the state's lock: {id, who, operation, created}
+--     local_state     true: the state is a file of this agent
+--     state_unsaved   true: the agent keeps a state that it could not store; false: it is stored
+--                     now
+--     variables       variables that the template declares: list of objects
+--     error_code      why the run failed or was cancelled, as a code; after a transient failure, such
+--                     as checkout_failed, a new attempt is queued if the snapshot asks for it
+--     error_message   the same for people, cut after 16384 characters
+--     set_aside       note for the log about what the agent left out because it was refused
+-- Answers: nothing.
+-- Errors: PT401 token_invalid, PT409 already_approved, PT409 approval_needed,
+--   PT409 cancel_requested, PT409 claim_lost, PT409 commit_differs, PT409 commit_missing,
+--   PT409 operation_refused, PT409 plan_invalid, PT409 plan_missing, PT409 tag_moved,
+--   PT409 workspace_bound, PT409 workspace_elsewhere, PT409 workspace_managed,
+--   PT413 detail_too_large, PT422 bad_detail, PT422 bad_status, PT429 too_many_pins, PT503 busy,
+--   PT503 lease_expired.
+-- Locks: workspace (if the report ends the run or says something about its workspace), provision,
+--   claim.
+-- Callers: anon, tendril_agent.
+-- Notes: Events beyond the limit are left out and the rest of the report counts, so the run can
+--   end. Where a person has set another status by hand, that status stays and the run is over.
 CREATE OR REPLACE FUNCTION public.update_provision_status(p_token_hash text, p_claim_id uuid, p_status text, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -30,20 +75,20 @@ DECLARE
   c_row CONSTANT int := 256; -- bytes that a row counts as
 BEGIN
   IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL') THEN
-    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED or AWAITING_APPROVAL', coalesce(to_json(left(p_status, 100))::text, 'missing')));
+    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED or AWAITING_APPROVAL', coalesce(to_json(left(p_status, tendril.quoted_name()))::text, 'missing')));
   ELSIF jsonb_typeof(v_detail) <> 'object' THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail must be an object');
   ELSIF tendril.has_vast_number(v_detail) THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail: a number in it is larger than 1e400 or has more than 400 digits after the point');
   ELSIF p_status = 'AWAITING_APPROVAL' AND coalesce(v_detail ->> 'plan_digest', '') !~ '^[0-9a-f]{64}$' THEN
-    PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail.plan_digest: the SHA-256 of the plan, in hexadecimal, is needed');
-  ELSIF octet_length(v_detail::text) > 1048576 THEN
-    PERFORM tendril.refuse('PT413', 'detail_too_large', format('p_detail has %s bytes, more than the 1048576 allowed', octet_length(v_detail::text)));
+    PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail.plan_digest: must be the SHA-256 of the plan, in hexadecimal');
+  ELSIF octet_length(v_detail::text) > tendril.max_report_bytes() THEN
+    PERFORM tendril.refuse('PT413', 'detail_too_large', format('p_detail has %s bytes; at most %s are allowed', octet_length(v_detail::text), tendril.max_report_bytes()));
   END IF;
 
   SELECT workspace_id, provision_id INTO v_id, v_run FROM tendril.claims WHERE id = p_claim_id AND cluster_id = v_cluster.id;
   IF NOT FOUND THEN
-    PERFORM tendril.claim_lost(p_claim_id, 'is not known here');
+    PERFORM tendril.claim_lost(p_claim_id, 'is unknown');
   END IF;
   -- Progress leaves the workspace alone, but for what binds it and what was found in it.
   IF p_status <> 'PROCESSING' OR v_detail ?| ARRAY['commit', 'local_state', 'state_unsaved', 'plan', 'resources', 'drift', 'state_lock'] THEN
@@ -52,7 +97,10 @@ BEGIN
   SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_run FOR NO KEY UPDATE;
   SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim_id FOR NO KEY UPDATE;
   -- Whoever ends the hold waits for the claim's lock.
-  v_holds := v_claim.state = 'lost' AND EXISTS (SELECT FROM public.workspaces WHERE id = v_id AND held_by_claim = p_claim_id);
+  v_holds := false;
+  IF v_claim.state = 'lost' THEN
+    v_holds := EXISTS (SELECT FROM public.workspaces WHERE id = v_id AND held_by_claim = p_claim_id);
+  END IF;
   v_as_left := CASE v_claim.state WHEN 'running' THEN v_provision.status = 'PROCESSING'
                                   ELSE v_provision.status = 'FAILED' AND v_provision.error_code IS NOT DISTINCT FROM 'agent_lost' END;
 
@@ -82,7 +130,7 @@ BEGIN
     -- Also when it is asked again: the first answer was lost, so the apply has
     -- not begun.
     IF v_claim.cancel_requested_at IS NOT NULL THEN
-      PERFORM tendril.refuse('PT409', 'cancel_requested', 'the provision is to be cancelled; apply must not begin');
+      PERFORM tendril.refuse('PT409', 'cancel_requested', 'cancellation was requested; apply must not begin');
     ELSIF v_claim.lease_until < clock_timestamp() THEN
       PERFORM tendril.refuse('PT503', 'lease_expired', 'the claim''s lease has run out; apply must not begin', 'send a heartbeat, then ask again');
     ELSIF v_claim.apply_begun_at IS NULL THEN
@@ -94,14 +142,14 @@ BEGIN
       p_status := 'CANCELLED';
       v_detail := v_detail || '{"error_code": "cancelled", "error_message": "Cancelled before apply had begun."}';
     ELSIF NOT tendril.is_approvable(v_provision.operation, v_provision.config_snapshot) THEN
-      PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s is not applied, so nobody need approve it', v_provision.operation));
+      PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s applies nothing, so it needs no approval', v_provision.operation));
     ELSIF v_provision.approved_plan IS NOT NULL THEN
-      PERFORM tendril.refuse('PT409', 'already_approved', 'a plan of this provision is approved; that very one must be applied, or none');
+      PERFORM tendril.refuse('PT409', 'already_approved', 'a plan of this provision is approved; only that plan may be applied');
     ELSIF NOT tendril.plan_bundle_stored(v_provision.id, v_detail ->> 'plan_digest') THEN
-      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that is to be approved is not stored', 'store it with put_blob first');
+      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that needs approval is not stored', 'store it with put_blob first');
     END IF;
   END IF;
-  IF (v_detail ->> 'n')::bigint > v_claim.last_report + 1000000 THEN
+  IF (v_detail ->> 'n')::bigint > v_claim.last_report + tendril.max_report_gap() THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail.n: report %s cannot follow report %s', v_detail ->> 'n', v_claim.last_report),
       'number reports one after the other');
   END IF;
@@ -110,7 +158,7 @@ BEGIN
   END IF;
 
   IF v_detail ->> 'set_aside' IS NOT NULL THEN
-    PERFORM tendril.system_line(v_provision.id, left(v_detail ->> 'set_aside', 1000));
+    PERFORM tendril.system_line(v_provision.id, left(v_detail ->> 'set_aside', tendril.max_reason()));
   END IF;
   IF p_status <> 'PROCESSING' AND v_detail ->> 'stage' = 'apply' THEN
     v_detail := v_detail - 'stage'; -- a result asks for no acknowledgement
@@ -123,7 +171,7 @@ BEGIN
     IF v_claim.event_bytes + v_events > v_most THEN
       v_detail := v_detail - ARRAY['events', 'drift'];
       IF v_claim.event_bytes <= v_most THEN
-        PERFORM tendril.system_line(v_provision.id, format('This run has reported %s of events, the most that the database keeps (tendril.settings.event_limit). Further ones are left out.', pg_size_pretty(v_most)));
+        PERFORM tendril.system_line(v_provision.id, format('This run has reported %s of events, the limit of one run (tendril.settings.event_limit). Further events are left out.', pg_size_pretty(v_most)));
       END IF;
     END IF;
   END IF;
@@ -136,7 +184,7 @@ BEGIN
   END IF;
   IF p_status <> 'PROCESSING' AND NOT v_as_left THEN
     -- Somebody has set another status by hand: it stays, and the run is over.
-    PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported %s; the provision had been set to %s.', v_claim.host, p_status, v_provision.status));
+    PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported %s, but the provision had been set to %s.', v_claim.host, p_status, v_provision.status));
     PERFORM tendril.end_claim(p_claim_id, v_id);
   ELSIF p_status = 'AWAITING_APPROVAL' THEN
     PERFORM tendril.await_approval(p_claim_id, v_detail ->> 'plan_digest');
@@ -144,31 +192,31 @@ BEGIN
     IF v_claim.state = 'lost' THEN
       PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported after all: %s.', v_claim.host, p_status));
     END IF;
-    PERFORM tendril.end_provision(v_provision.id, p_status, v_detail ->> 'error_code', left(v_detail ->> 'error_message', 16384));
+    PERFORM tendril.end_provision(v_provision.id, p_status, v_detail ->> 'error_code', left(v_detail ->> 'error_message', tendril.max_error_message()));
     PERFORM tendril.end_claim(p_claim_id, v_id);
   END IF;
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
   WHEN data_exception OR check_violation OR not_null_violation THEN
-    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail cannot be stored: %s', left(SQLERRM, 500)));
+    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail cannot be stored: %s', left(SQLERRM, tendril.quoted_error())));
 END $$;
 
--- What a run says about itself while it goes on. The caller holds the locks. A percentage is
--- shown at most once a second, for each time goes to every viewer. A change of stage and the
--- last percent are shown at once; what is held back is shown with what comes next. What is
--- being worked on is shown with the percentage, and as seldom; stages are recorded, and what a
--- run finds in its workspace. The variables that a run has found; an inspection binds nothing.
+-- Stores what a run reports about itself while it goes on. The caller holds the locks.
 --
+-- Errors: PT409 commit_missing, PT409 workspace_elsewhere.
 -- Locks: workspace, provision, claim.
+-- Notes: Progress is shown at most once a second, because every viewer is told; a change of stage
+--   and 100 percent are shown at once, and what is held back comes with the next report. An
+--   inspection binds no template.
 CREATE OR REPLACE FUNCTION tendril.record_progress(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   v_stage     text := p_detail ->> 'stage';
   v_commit    text := p_detail ->> 'commit';
-  v_repo      text := tendril.plain_repo(p_provision.config_snapshot -> 'template_source' ->> 'repo');
-  v_path      text := tendril.plain_path(p_provision.config_snapshot -> 'template_source' ->> 'path');
+  v_repo      text;
+  v_path      text;
   v_version   text := p_provision.config_snapshot -> 'template_source' ->> 'version';
   v_workspace public.workspaces;
   v_shown     public.provision_progress;
@@ -187,6 +235,8 @@ BEGIN
   END IF;
 
   IF v_commit IS NOT NULL THEN
+    v_repo := tendril.plain_repo(p_provision.config_snapshot -> 'template_source' ->> 'repo');
+    v_path := tendril.plain_path(p_provision.config_snapshot -> 'template_source' ->> 'path');
     PERFORM tendril.pin_for_cluster(p_provision.org_id, p_claim.cluster_id, v_repo, v_version, v_commit);
     IF p_provision.operation <> 'inspect' THEN
       SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = p_claim.workspace_id;
@@ -215,7 +265,7 @@ BEGIN
     v_now := clock_timestamp();
     IF v_stage <> v_shown.stage OR v_percent = 100 AND v_percent IS DISTINCT FROM v_shown.percent
        OR (v_percent, v_running) IS DISTINCT FROM (v_shown.percent, v_shown.running)
-          AND v_shown.updated_at NOT BETWEEN v_now - interval '1 second' AND v_now THEN
+          AND v_shown.updated_at NOT BETWEEN v_now - tendril.shown_every() AND v_now THEN
       UPDATE public.provision_progress SET stage = coalesce(v_stage, stage), percent = v_percent, running = v_running, updated_at = v_now
       WHERE provision_id = p_provision.id;
       v_percent := NULL;
@@ -238,20 +288,24 @@ BEGIN
     END IF;
   END IF;
 
-  INSERT INTO public.provision_events (provision_id, org_id, kind, at, detail)
-  SELECT p_provision.id, p_provision.org_id, e ->> 'kind', t.at,
-         (e - 'kind' - 'at') || CASE WHEN (e ->> 'at')::timestamptz <> t.at THEN jsonb_build_object('agent_at', e -> 'at') ELSE '{}' END
-  FROM jsonb_array_elements(p_detail -> 'events') e, LATERAL (SELECT tendril.plausible_time((e ->> 'at')::timestamptz, clock_timestamp()) AS at) t;
+  IF p_detail ? 'events' THEN
+    INSERT INTO public.provision_events (provision_id, org_id, kind, at, detail)
+    SELECT p_provision.id, p_provision.org_id, e ->> 'kind', t.at,
+           (e - 'kind' - 'at') || CASE WHEN (e ->> 'at')::timestamptz <> t.at THEN jsonb_build_object('agent_at', e -> 'at') ELSE '{}' END
+    FROM jsonb_array_elements(p_detail -> 'events') e, LATERAL (SELECT tendril.plausible_time((e ->> 'at')::timestamptz, clock_timestamp()) AS at) t;
+  END IF;
 
-  UPDATE public.provisions
-  SET resolved_commit = coalesce(v_commit, resolved_commit),
-      engine          = coalesce(p_detail ->> 'engine', engine),
-      engine_version  = coalesce(p_detail ->> 'engine_version', engine_version),
-      plan_summary    = coalesce(p_detail -> 'plan', plan_summary),
-      -- Whatever the agent sends: the value of a sensitive output is not stored.
-      outputs         = coalesce((SELECT jsonb_object_agg(o.key, CASE WHEN (o.value ->> 'sensitive')::boolean THEN o.value - 'value' ELSE o.value END)
-                                  FROM jsonb_each(p_detail -> 'outputs') o), outputs)
-  WHERE id = p_provision.id AND p_detail ?| ARRAY['commit', 'engine', 'engine_version', 'plan', 'outputs'];
+  IF p_detail ?| ARRAY['commit', 'engine', 'engine_version', 'plan', 'outputs'] THEN
+    UPDATE public.provisions
+    SET resolved_commit = coalesce(v_commit, resolved_commit),
+        engine          = coalesce(p_detail ->> 'engine', engine),
+        engine_version  = coalesce(p_detail ->> 'engine_version', engine_version),
+        plan_summary    = coalesce(p_detail -> 'plan', plan_summary),
+        -- Whatever the agent sends: the value of a sensitive output is not stored.
+        outputs         = coalesce((SELECT jsonb_object_agg(o.key, CASE WHEN (o.value ->> 'sensitive')::boolean THEN o.value - 'value' ELSE o.value END)
+                                    FROM jsonb_each(p_detail -> 'outputs') o), outputs)
+    WHERE id = p_provision.id;
+  END IF;
 
   IF p_detail ->> 'variables' IS NOT NULL THEN
     PERFORM tendril.record_variables(p_provision, coalesce(v_commit, p_provision.resolved_commit), p_detail -> 'variables');
@@ -261,9 +315,7 @@ BEGIN
   END IF;
 END $$;
 
--- Shows what was held back, when nothing more came that would have shown it: at the next
--- heartbeat, and at the run's end. What is being worked on, unless the run has ended; and with
--- lines that come, if a second has passed.
+-- Shows progress that was held back, with the next heartbeat, log lines or the end of the run.
 CREATE OR REPLACE FUNCTION tendril.show_percent_due() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -274,7 +326,7 @@ BEGIN
   UPDATE public.provision_progress
   SET percent = coalesce(OLD.percent_due, percent), updated_at = v_now,
       running = CASE NEW.state WHEN 'running' THEN coalesce(OLD.running_due, running) ELSE running END
-  WHERE provision_id = OLD.provision_id AND stage <> 'done' AND (v_due OR updated_at NOT BETWEEN v_now - interval '1 second' AND v_now);
+  WHERE provision_id = OLD.provision_id AND stage <> 'done' AND (v_due OR updated_at NOT BETWEEN v_now - tendril.shown_every() AND v_now);
   IF FOUND OR v_due THEN
     NEW.percent_due := NULL;
     NEW.running_due := NULL;
@@ -282,10 +334,12 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- Ends the stage that a provision is in and begins another; null only ends. The first stage of
--- an attempt is queued. p_from is one that has been ended already and went on all the same:
--- its agent was given up (p_lost) and reports after all. Such a run's stages are never open,
--- for nobody may ever hear of their end.
+CREATE OR REPLACE TRIGGER claims_show_percent_due BEFORE UPDATE OF lease_until, state, next_chunk ON tendril.claims
+  FOR EACH ROW WHEN (OLD.percent_due IS NOT NULL OR OLD.running_due IS NOT NULL) EXECUTE FUNCTION tendril.show_percent_due();
+
+-- Ends the stage that a provision is in and begins another; null: only ends it. The first stage of
+-- an attempt is queued. p_from is a stage that was ended and went on all the same, because its
+-- agent was given up (p_lost) and reports after all; stages of such a run are never left open.
 CREATE OR REPLACE FUNCTION tendril.enter_stage(p_provision uuid, p_org uuid, p_stage text, p_from text DEFAULT NULL, p_lost boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -304,9 +358,8 @@ BEGIN
   END IF;
 END $$;
 
--- Ends queued and begins checkout, both when the claim began. Not written by the claim itself,
--- which has to be quick: by the run's first report, a moment later, or by its end if it tells
--- nothing.
+-- Ends the stage queued and begins checkout, both when the claim began. The run's first report or
+-- its end does so, because a claim has to be quick.
 CREATE OR REPLACE FUNCTION tendril.begin_stages(p_claim tendril.claims, p_org uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -319,8 +372,8 @@ BEGIN
   ON CONFLICT (provision_id, attempt, stage) DO NOTHING;
 END $$;
 
--- What a success has put right. An apply of targets says nothing of the rest, and of the
--- operations on a state only those that change it take its lock.
+-- Removes drift and state locks that a success has resolved. An apply of targets says nothing about
+-- the rest, and only operations that change a state take its lock.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.clear_findings(p_provision public.provisions) RETURNS void
@@ -336,18 +389,19 @@ BEGIN
   END IF;
 END $$;
 
--- What is shown of the resources that an agent says it works on. A time that not every reader
--- could read is left out, or no list could be shown.
+-- The list of resources in progress as it is shown: cut, and without times that not every reader
+-- can show.
 CREATE OR REPLACE FUNCTION tendril.plain_running(p_running jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object('address', left(r.item ->> 'address', 600), 'action', left(r.item ->> 'action', 40),
+  RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object('address', left(r.item ->> 'address', tendril.max_address_key()), 'action', left(r.item ->> 'action', tendril.quoted_action()),
                                                        'since', CASE WHEN (r.item ->> 'since')::timestamptz BETWEEN '1970-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN (r.item ->> 'since')::timestamptz END) ORDER BY r.ord), '[]')
-          FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= 50);
+          FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= tendril.max_running());
 END $$;
 
--- Notes what a run has found in its workspace, whose lock the caller holds.
+-- Stores what a run found in its workspace: resources, drift, and who holds the state's lock. The
+-- caller holds the workspace's lock.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.record_findings(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
@@ -363,15 +417,15 @@ BEGIN
   -- A refresh of targets has looked at nothing else.
   IF p_detail ->> 'drift' IS NOT NULL AND p_provision.operation = 'refresh' AND coalesce(p_provision.config_snapshot -> 'targets', '[]') = '[]' THEN
     UPDATE public.workspaces
-    SET drift = (SELECT coalesce(jsonb_agg(d.item ORDER BY d.ord), '[]') FROM jsonb_array_elements(p_detail -> 'drift') WITH ORDINALITY d (item, ord) WHERE d.ord <= 200),
+    SET drift = (SELECT coalesce(jsonb_agg(d.item ORDER BY d.ord), '[]') FROM jsonb_array_elements(p_detail -> 'drift') WITH ORDINALITY d (item, ord) WHERE d.ord <= tendril.max_drift()),
         drift_count = jsonb_array_length(p_detail -> 'drift'), drift_at = clock_timestamp()
     WHERE id = p_claim.workspace_id;
   END IF;
 
   IF v_lock ->> 'id' IS NOT NULL THEN
     UPDATE public.workspaces
-    SET state_lock = jsonb_build_object('id', left(v_lock ->> 'id', 200), 'who', left(v_lock ->> 'who', 200), 'operation', left(v_lock ->> 'operation', 100),
-                                        'created', left(v_lock ->> 'created', 100), 'number', p_provision.number, 'at', clock_timestamp())
+    SET state_lock = jsonb_build_object('id', left(v_lock ->> 'id', tendril.quoted_value()), 'who', left(v_lock ->> 'who', tendril.quoted_value()), 'operation', left(v_lock ->> 'operation', tendril.quoted_name()),
+                                        'created', left(v_lock ->> 'created', tendril.quoted_name()), 'number', p_provision.number, 'at', clock_timestamp())
     WHERE id = p_claim.workspace_id;
   ELSIF p_detail ->> 'plan' IS NOT NULL THEN
     -- Who has made a plan has had the lock.
@@ -379,17 +433,16 @@ BEGIN
   END IF;
 END $$;
 
--- An address as the key of an index, whatever its letters are: beyond 600 characters its end
--- gives way to a digest of all of it, so that two that begin alike stay two. provision.Key in Go
--- is the same.
+-- An address as the key of an index: beyond 600 characters its end is replaced by a digest, so that
+-- two with a common beginning stay different. provision.Key in Go does the same.
 CREATE OR REPLACE FUNCTION tendril.address_key(p_address text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT CASE WHEN length(p_address) <= 600 THEN p_address
-                  ELSE left(p_address, 528) || '~sha256:' || encode(sha256(convert_to(p_address, 'UTF8')), 'hex') END $$;
+AS $$ SELECT CASE WHEN length(p_address) <= tendril.max_address_key() THEN p_address
+                  ELSE left(p_address, tendril.max_address_key() - 72) || '~sha256:' || encode(sha256(convert_to(p_address, 'UTF8')), 'hex') END $$;
 
--- Replaces what is known of a workspace's resources by what its state lists now, after a
--- failed apply as well. Rows that stay as they are are not written. Beyond
--- tendril.settings.resource_limit they are not listed, and a line of the log says so.
+-- Replaces the resources of a workspace by those that its state lists now, after a failed apply as
+-- well. Unchanged rows are not written. Resources beyond tendril.settings.resource_limit are not
+-- listed, and the log says so.
 CREATE OR REPLACE FUNCTION tendril.record_resources(p_provision public.provisions, p_resources jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,19 +1,27 @@
--- Old logs are archived and deleted, and rows of every other table that grows are removed when
--- their time is over. docs/OPERATIONS.md (Retention) has each table with its setting.
+-- Retention: old logs are archived and deleted, and old rows of every table that grows are
+-- deleted. docs/CONTRACT.md has each table with its setting.
 
--- Removes what is older than the settings say (tendril.settings, *_delete_after; NULL: never), at
--- most p_limit rows of a table and with no table begun after p_time. Answers a row for each
--- table of which it has removed some or could not. Called by timers; who comes second finds the
--- first at work and does nothing. What something live needs stays, however old: rows of a run
--- that is not over, each workspace's newest run and last success, pins of tags, agents that a
--- workspace still belongs to.
+-- Deletes rows that are older than tendril.settings.*_delete_after says, in batches. What something
+-- live needs is kept at any age: rows of runs that have not ended, each workspace's newest run and
+-- last success, pins of tags, agents that a workspace depends on. Timers call it; a second caller
+-- finds the first at work and does nothing.
 --
--- Locks: expiry, then of each table the rows that go, none that somebody else has locked.
+-- Arguments:
+--   p_limit  rows of a table in a call
+--   p_time   no further table is begun after this time
+-- Answers: a row for each table with deleted rows or a problem:
+--   what     the table
+--   removed  how many rows were deleted
+--   problem  why rows could not be deleted; null: nothing failed
+-- Errors: none.
+-- Locks: expiry, then in each table the rows to delete, skipping locked ones.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.expire(p_limit int DEFAULT 1000, p_time interval DEFAULT '1 second')
 RETURNS TABLE (what text, removed int, problem text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $$
 DECLARE
+  c_never CONSTANT interval := '1000 years'; -- deliveries beyond a webhook's limit go all the same
   v_now   timestamptz := clock_timestamp();
   v_after tendril.settings;
   v_rule  record;
@@ -48,7 +56,7 @@ BEGIN
            ORDER BY coalesce(i.accepted_at, i.declined_at, i.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.requests', v_after.request_delete_after,
         $r$SELECT q.ctid FROM tendril.requests q WHERE q.made_at < $1 ORDER BY q.made_at LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
-      ('public.webhook_deliveries', coalesce(v_after.delivery_delete_after, interval '1000 years'), 'SELECT tendril.expire_deliveries($1, $2)'),
+      ('public.webhook_deliveries', coalesce(v_after.delivery_delete_after, c_never), 'SELECT tendril.expire_deliveries($1, $2)'),
       -- What is in the catalogue stays.
       ('public.template_inspections', v_after.inspection_delete_after,
         $r$SELECT i.ctid FROM public.template_inspections i
@@ -86,7 +94,7 @@ BEGIN
       WHEN OTHERS THEN -- the others have their turn
         removed := 0;
         problem := format('%s (%s)', SQLERRM, SQLSTATE);
-        RAISE WARNING 'old rows of % cannot be removed: %', what, problem;
+        RAISE WARNING 'old rows of % cannot be deleted: %', what, problem;
     END;
     IF removed > 0 OR problem IS NOT NULL THEN
       RETURN NEXT;
@@ -94,12 +102,11 @@ BEGIN
   END LOOP;
 END $$;
 
--- Removes provisions that ended before p_before, and what hangs on them, which goes first and in
--- portions: p_limit rows in all. Looks at p_limit of them a call, in the order of their numbers,
--- and goes on there; what is kept is looked at again in the next pass. Each call is in the audit.
+-- Deletes provisions that ended before p_before, with their logs and events, p_limit rows in all.
+-- It checks p_limit provisions in a call, in the order of their numbers, and continues there; what
+-- is kept is checked again in the next pass. Each call is audited. Answers how many it deleted.
 --
--- Locks: expiry (by its caller), then of each provision workspace, provision; none that somebody
--- else has locked.
+-- Locks: expiry (by its caller), then of each provision workspace, provision, skipping locked ones.
 CREATE OR REPLACE FUNCTION tendril.expire_provisions(p_before timestamptz, p_limit int) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -158,7 +165,7 @@ BEGIN
   RETURN v_gone;
 END $$;
 
--- Where a pass over provisions goes on; or at the beginning, a week after it last did.
+-- Where a pass over provisions goes on; a new pass begins a week after the previous one did.
 CREATE OR REPLACE FUNCTION tendril.begin_pass(p_name text) RETURNS tendril.expiry
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -172,8 +179,9 @@ BEGIN
   RETURN v_at;
 END $$;
 
--- Removes claims that ended before p_before, of runs that are over: p_limit at most. Looks at the
--- claims of p_limit runs a call, in the order of their numbers, and goes on there.
+-- Deletes claims that ended before p_before, of provisions that have ended, at most p_limit. It
+-- checks the claims of p_limit provisions in a call, in the order of their numbers, and continues
+-- there. Answers how many it deleted.
 --
 -- Locks: claim.
 CREATE OR REPLACE FUNCTION tendril.expire_claims(p_before timestamptz, p_limit int) RETURNS int
@@ -202,18 +210,19 @@ BEGIN
   RETURN v_gone;
 END $$;
 
--- Removes agents that were not heard of since p_before and that nothing waits for: no
--- workspace's state is on them, and no claim of theirs is open. Looks once an
--- hour: an index would cost each heartbeat a write.
+-- Deletes agents without a heartbeat since p_before that nothing depends on, at most p_limit and at
+-- most once an hour. Answers how many.
 --
 -- Locks: agent.
+-- Notes: Once an hour, because an index would cost every heartbeat a write.
 CREATE OR REPLACE FUNCTION tendril.expire_agents(p_before timestamptz, p_limit int) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  c_every CONSTANT interval := '1 hour';
   v_gone int := 0;
 BEGIN
-  IF EXISTS (SELECT FROM tendril.expiry WHERE name = 'agents' AND began_at NOT BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp()) THEN
+  IF EXISTS (SELECT FROM tendril.expiry WHERE name = 'agents' AND began_at NOT BETWEEN clock_timestamp() - c_every AND clock_timestamp()) THEN
     DELETE FROM public.agents WHERE id IN (SELECT a.id FROM tendril.idle_agents(p_before) a LIMIT p_limit);
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     UPDATE tendril.expiry SET began_at = clock_timestamp() WHERE name = 'agents' AND v_gone < p_limit;
@@ -221,8 +230,8 @@ BEGIN
   RETURN v_gone;
 END $$;
 
--- The agents of a cluster, or of all, that were not heard of since p_before and that nothing
--- waits for; locked, none that somebody else has locked.
+-- Locks and answers the agents of a cluster, or of all clusters, without a heartbeat since
+-- p_before: those that no workspace and no open claim depends on. Skips locked ones.
 --
 -- Locks: agent.
 CREATE OR REPLACE FUNCTION tendril.idle_agents(p_before timestamptz, p_cluster uuid DEFAULT NULL) RETURNS SETOF public.agents
@@ -239,7 +248,8 @@ BEGIN
     ORDER BY a.last_heartbeat_at FOR UPDATE SKIP LOCKED;
 END $$;
 
--- Notes the end of a provision. It may end again: what was lost may be settled late.
+-- Notes the end of a provision for the archive of logs. A lost run that reports its result later
+-- ends again.
 CREATE OR REPLACE FUNCTION tendril.note_log_end() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -249,9 +259,13 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Puts the next part of a log together: its first rows, 4 MiB of text and 16384 rows at most.
--- The statement that removes them makes the part, of exactly what it removes. No row is left:
--- nothing happens, and the answer is null.
+CREATE OR REPLACE TRIGGER provisions_note_log_end AFTER UPDATE OF status, finished_at ON public.provisions FOR EACH ROW
+  WHEN (NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED') AND (OLD.status, OLD.finished_at) IS DISTINCT FROM (NEW.status, NEW.finished_at))
+  EXECUTE FUNCTION tendril.note_log_end();
+
+-- Moves the first rows of a log into one archive row: up to 4 MiB of text and 16384 rows. The
+-- statement that deletes the rows makes the archive row from them. Answers how many chunks and
+-- bytes; null where no row is left.
 CREATE OR REPLACE FUNCTION tendril.archive_part(p_provision uuid, p_org uuid, OUT chunks bigint, OUT bytes bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -262,9 +276,9 @@ BEGIN
   -- A row that somebody has deleted by hand ends a part.
   SELECT min(n.seq), max(n.seq) INTO v_first, v_last
   FROM (SELECT l.seq, first_value(l.seq) OVER w AS first, row_number() OVER w AS nth, sum(octet_length(l.log_chunk)) OVER w AS bytes
-        FROM (SELECT seq, log_chunk FROM public.provision_logs WHERE provision_id = p_provision ORDER BY seq LIMIT 16384) l
+        FROM (SELECT seq, log_chunk FROM public.provision_logs WHERE provision_id = p_provision ORDER BY seq LIMIT tendril.archive_part_rows()) l
         WINDOW w AS (ORDER BY l.seq ROWS UNBOUNDED PRECEDING)) n
-  WHERE n.nth = 1 OR n.bytes <= 4194304 AND n.seq = n.first + n.nth - 1;
+  WHERE n.nth = 1 OR n.bytes <= tendril.archive_part_bytes() AND n.seq = n.first + n.nth - 1;
   IF v_first IS NULL THEN
     RETURN;
   END IF;
@@ -276,12 +290,12 @@ BEGIN
   HAVING count(*) = v_last - v_first + 1
   RETURNING a.last_seq - a.first_seq + 1, a.bytes INTO chunks, bytes;
   IF NOT FOUND THEN -- the rows stay
-    RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = format('rows of the log of provision %s were removed while they were put together', p_provision);
+    RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = format('rows of the log of run %s were deleted while they were archived', p_provision);
   END IF;
 END $$;
 
--- Puts into log_ends what had ended before there was one, 5000 provisions at a time. True:
--- there are more.
+-- Enters provisions of earlier releases into log_ends, 5000 in a call. Answers whether there are
+-- more.
 CREATE OR REPLACE FUNCTION tendril.find_log_ends() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -297,26 +311,36 @@ BEGIN
   IF FOUND THEN
     INSERT INTO tendril.log_ends (provision_id, org_id, ended_at)
     SELECT id, org_id, finished_at FROM public.provisions
-    WHERE number >= v_next AND number < v_next + 5000 AND status IN ('SUCCESS', 'FAILED', 'CANCELLED') AND finished_at IS NOT NULL
+    WHERE number >= v_next AND number < v_next + tendril.log_ends_batch() AND status IN ('SUCCESS', 'FAILED', 'CANCELLED') AND finished_at IS NOT NULL
     ON CONFLICT (provision_id) DO NOTHING;
-    UPDATE tendril.log_backlog SET next_number = v_next + 5000 WHERE only_row;
+    UPDATE tendril.log_backlog SET next_number = v_next + tendril.log_ends_batch() WHERE only_row;
   END IF;
   RETURN true;
 END $$;
 
--- Puts logs together that are old enough: about p_rows rows or 32 MiB of text at most, and no
--- further part is begun after p_time. Says how many logs are done with, how much went into
--- parts, and whether there may be more at once. Any number of callers may at once: each takes
--- what nobody else has. p_older_than goes before the setting. A log that cannot be read (a
--- broken block, say) is passed over for a day, with a warning that names it: else none that
--- ended later would ever have its turn.
+-- Archives logs that ended long enough ago. Several may call it at once; each takes logs that
+-- nobody else has. A log that cannot be read is skipped for a day, with a warning, so that later
+-- ones have their turn.
 --
+-- Arguments:
+--   p_rows        about how many rows to move; 32 MiB of text at most
+--   p_older_than  archive logs that ended this long ago; null: tendril.settings.log_archive_after
+--   p_time        no further part is begun after this time
+-- Answers: one row:
+--   logs    logs that are archived completely
+--   chunks  rows that were moved
+--   bytes   bytes of text that were moved
+--   more    whether more can be archived at once
+-- Errors: none.
 -- Locks: provision.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.archive_logs(p_rows int DEFAULT 20000, p_older_than interval DEFAULT NULL, p_time interval DEFAULT '1 second',
   OUT logs int, OUT chunks bigint, OUT bytes bigint, OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $$
 DECLARE
+  c_held   CONSTANT interval := '1 hour'; -- until a log whose workspace is held is looked at again
+  c_broken CONSTANT interval := '1 day';  -- until one that cannot be read is
   v_until  timestamptz := clock_timestamp() + p_time;
   v_after  interval;
   v_late   interval;
@@ -343,10 +367,10 @@ BEGIN
   v_before := clock_timestamp() - greatest(v_after, v_late);
   BEGIN
     LOOP
-      IF chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until THEN
+      IF chunks >= p_rows OR bytes >= tendril.archive_call_bytes() OR clock_timestamp() >= v_until THEN
         more := true;
         RETURN;
-      ELSIF cardinality(v_passed) >= 1000 THEN
+      ELSIF cardinality(v_passed) >= tendril.archive_call_logs() THEN
         more := more OR v_did;
         RETURN;
       END IF;
@@ -374,7 +398,7 @@ BEGIN
       -- Its agent may still apply, and tell of it. Looked at again in an hour, so that
       -- a thousand of them are in nobody's way.
       IF EXISTS (SELECT FROM tendril.claims c JOIN public.workspaces w ON w.held_by_claim = c.id WHERE c.provision_id = v_id) THEN
-        UPDATE tendril.log_ends SET ended_at = v_before + interval '1 hour' WHERE provision_id = v_id;
+        UPDATE tendril.log_ends SET ended_at = v_before + c_held WHERE provision_id = v_id;
         v_did := true;
         CONTINUE;
       END IF;
@@ -382,7 +406,7 @@ BEGIN
         v_part := tendril.archive_part(v_id, v_org);
         chunks := chunks + coalesce(v_part.chunks, 0);
         bytes := bytes + coalesce(v_part.bytes, 0);
-        EXIT WHEN chunks >= p_rows OR bytes >= 33554432 OR clock_timestamp() >= v_until;
+        EXIT WHEN chunks >= p_rows OR bytes >= tendril.archive_call_bytes() OR clock_timestamp() >= v_until;
       END LOOP;
       IF NOT EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = v_id) THEN
         UPDATE tendril.log_heads SET archived = true WHERE provision_id = v_id;
@@ -398,16 +422,16 @@ BEGIN
       IF v_id IS NULL THEN
         RAISE;
       END IF;
-      UPDATE tendril.log_ends SET ended_at = v_before + interval '1 day' WHERE provision_id = v_id;
+      UPDATE tendril.log_ends SET ended_at = v_before + c_broken WHERE provision_id = v_id;
       logs := 0;
       chunks := 0;
       bytes := 0;
       more := true;
-      RAISE WARNING 'the log of provision % cannot be archived and is passed over for a day: %', v_id, SQLERRM;
+      RAISE WARNING 'the log of provision % cannot be archived and is skipped for a day: %', v_id, SQLERRM;
   END;
 END $$;
 
--- Puts the rows of a log back as they were.
+-- Moves the archive of a log back into provision_logs. Answers how many rows.
 --
 -- Locks: provision.
 CREATE OR REPLACE FUNCTION tendril.restore_log(p_provision uuid) RETURNS bigint
@@ -429,11 +453,15 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Deletes logs that are older than tendril.settings.log_delete_after, at most p_limit of them
--- and about 64 MiB; says how many. In the place of each stands one line that tells of it, and
--- an event in the audit.
+-- Deletes archived logs older than tendril.settings.log_delete_after, about 64 MiB in a call. One
+-- line in place of each log says so, and the audit too.
 --
+-- Arguments:
+--   p_limit  logs in a call
+-- Answers: how many logs it deleted.
+-- Errors: none.
 -- Locks: provision.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.delete_logs(p_limit int DEFAULT 100) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -449,7 +477,7 @@ DECLARE
   v_text   text;
   v_count  int := 0;
 BEGIN
-  WHILE v_after IS NOT NULL AND cardinality(v_passed) < p_limit AND v_all < 67108864 LOOP
+  WHILE v_after IS NOT NULL AND cardinality(v_passed) < p_limit AND v_all < tendril.delete_call_bytes() LOOP
     SELECT p.id, p.org_id INTO v_id, v_org FROM tendril.log_ends e JOIN public.provisions p ON p.id = e.provision_id
     WHERE e.archived AND e.ended_at < v_now - v_after AND e.provision_id <> ALL (v_passed)
     ORDER BY e.ended_at LIMIT 1 FOR KEY SHARE OF p SKIP LOCKED;
@@ -463,7 +491,7 @@ BEGIN
       DELETE FROM public.provision_log_archives a WHERE a.provision_id = v_id RETURNING a.last_seq - a.first_seq + 1 AS chunks, a.bytes)
     SELECT coalesce(sum(g.chunks), 0), coalesce(sum(g.bytes), 0) INTO v_chunks, v_bytes FROM gone g;
     -- Who reads from the beginning finds row 1, and no gap behind it.
-    v_text := format(E'This log was deleted at %s, as all are %s after the end (tendril.settings.log_delete_after). It had %s.\n', tendril.at(v_now), v_after, pg_size_pretty(v_bytes));
+    v_text := format(E'This log was deleted at %s, %s after the end of the run (tendril.settings.log_delete_after). It had %s.\n', tendril.at(v_now), v_after, pg_size_pretty(v_bytes));
     IF v_chunks > 0 THEN -- a provision that was cancelled in the queue may have none
       INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at) VALUES (v_id, 1, v_org, 'SYSTEM', v_text, v_now);
       PERFORM tendril.audit(v_org, 'delete_log', 'provision', v_id, jsonb_build_object('bytes', v_bytes, 'after', v_after));

@@ -1,4 +1,4 @@
--- What a deploy asks for: the checks of its snapshot, and what follows from it.
+-- Snapshots: checks, and the workspace that follows from one.
 
 -- The snapshot's workspace, else project_name/environment from its variables, else null.
 CREATE OR REPLACE FUNCTION tendril.snapshot_workspace(p_snapshot jsonb) RETURNS text
@@ -9,7 +9,32 @@ BEGIN
                   (p_snapshot -> 'terraform_vars' ->> 'project_name') || '/' || (p_snapshot -> 'terraform_vars' ->> 'environment'));
 END $$;
 
--- What is wrong with a snapshot, as before, and what came to it.
+-- What is wrong with a snapshot; empty when nothing is.
+--
+-- Arguments:
+--   s  config_snapshot, an object of at most 262144 bytes; a key that is null counts as absent
+--     template_source  {repo, version, path}: https://, ssh:// or file:/// address of the Git
+--                      repository, a tag or full commit, and the directory in it (optional)
+--     terraform_vars   object of variables by name. Optional
+--     sealed_vars      object of age messages, armoured, by variable name: values sealed to the
+--                      cluster's key, at most 16384 bytes each. Optional
+--     workspace        name of the workspace, at most 128 characters; without it
+--                      project_name/environment from terraform_vars
+--     terraform        {engine, version}: terraform or tofu, and an exact version. Optional
+--     targets          list of at most 100 resource addresses: run only these. Optional
+--     replace          list of at most 100 resource addresses: replace these. Optional
+--     approval         when the plan needs approval: never, destructive or always. Optional
+--     timeout_seconds  longest duration of the run, 1 to 604800. Optional
+--     max_attempts     attempts if a failure may be transient, 1 to 10; without it 1
+--     requester_key    age recipient, ssh-ed25519 key or certificate that results are sealed to.
+--                      Optional
+--     state            for the operation state: {command, args, upload, version, order}, where
+--                      command is pull, push, list, rm, mv, import, rollback or adopt; args are
+--                      resource addresses; push needs upload, the id of an upload; rollback needs
+--                      version, the number of a state; order is a signed order that an agent's
+--                      policy may demand
+--     lock_id          for the operation unlock: the id of the state's lock
+--     meta             object that is kept and shown, for example {triggered_by, reason}. Optional
 CREATE OR REPLACE FUNCTION tendril.snapshot_problems(s jsonb) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
@@ -17,6 +42,9 @@ AS $$
 DECLARE
   c_known    CONSTANT text[] := ARRAY['template_source', 'terraform_vars', 'sealed_vars', 'workspace', 'terraform', 'targets', 'replace',
     'approval', 'timeout_seconds', 'max_attempts', 'requester_key', 'state', 'lock_id', 'meta'];
+  c_version  CONSTANT int := 200; -- characters
+  c_path     CONSTANT int := 500;
+  c_engine   CONSTANT int := 64;  -- of its version
   v_problems text[] := '{}';
   v_source   jsonb;
   v_value    text;
@@ -25,14 +53,14 @@ BEGIN
   IF s IS NULL OR jsonb_typeof(s) <> 'object' THEN
     RETURN ARRAY['config_snapshot: must be a JSON object'];
   END IF;
-  IF octet_length(s::text) > 262144 THEN
+  IF octet_length(s::text) > tendril.max_snapshot_bytes() THEN
     RETURN ARRAY[format('config_snapshot: %s bytes, more than the 262144 allowed', octet_length(s::text))];
   END IF;
   -- null is absent
   s := (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(s) WHERE jsonb_typeof(value) <> 'null');
   FOR v_key IN SELECT k FROM jsonb_object_keys(s) k
                WHERE k <> ALL (c_known) LOOP
-    v_problems := v_problems || format('config_snapshot.%s: unknown; known are %s', left(v_key, 100), array_to_string(c_known, ', '));
+    v_problems := v_problems || format('config_snapshot.%s: unknown; known are %s', left(v_key, tendril.quoted_name()), array_to_string(c_known, ', '));
   END LOOP;
 
   -- template_source
@@ -43,7 +71,7 @@ BEGIN
     v_problems := v_problems || 'config_snapshot.template_source: must be an object'::text;
   ELSE
     FOR v_key IN SELECT k FROM jsonb_object_keys(v_source) k WHERE k NOT IN ('repo', 'version', 'path') LOOP
-      v_problems := v_problems || format('config_snapshot.template_source.%s: unknown; known are repo, version, path', left(v_key, 100));
+      v_problems := v_problems || format('config_snapshot.template_source.%s: unknown; known are repo, version, path', left(v_key, tendril.quoted_name()));
     END LOOP;
 
     v_value := v_source ->> 'repo';
@@ -60,14 +88,14 @@ BEGIN
       v_problems := v_problems || 'config_snapshot.template_source.version: missing; a tag or a full commit is needed'::text;
     ELSIF jsonb_typeof(v_source -> 'version') <> 'string' THEN
       v_problems := v_problems || 'config_snapshot.template_source.version: must be a string'::text;
-    ELSIF length(v_value) > 200 OR v_value ~ '[[:space:][:cntrl:]~^:?*\[\\]' OR v_value ~ '^(-|refs/)' OR v_value ~ '\.\.' THEN
-      v_problems := v_problems || format('config_snapshot.template_source.version: %s is not a tag or a full commit', to_json(left(v_value, 200)));
+    ELSIF length(v_value) > c_version OR v_value ~ '[[:space:][:cntrl:]~^:?*\[\\]' OR v_value ~ '^(-|refs/)' OR v_value ~ '\.\.' THEN
+      v_problems := v_problems || format('config_snapshot.template_source.version: %s is not a tag or a full commit', to_json(left(v_value, tendril.quoted_value())));
     END IF;
 
     v_value := v_source ->> 'path';
-    IF v_value IS NOT NULL AND (jsonb_typeof(v_source -> 'path') <> 'string' OR length(v_value) > 500
+    IF v_value IS NOT NULL AND (jsonb_typeof(v_source -> 'path') <> 'string' OR length(v_value) > c_path
        OR v_value ~ '^/' OR v_value ~ '[[:cntrl:]\\]' OR v_value ~ '(^|/)\.\.(/|$)') THEN
-      v_problems := v_problems || format('config_snapshot.template_source.path: %s must be a directory inside the repository, without ".."', to_json(left(v_value, 200)));
+      v_problems := v_problems || format('config_snapshot.template_source.path: %s must be a directory inside the repository, without ".."', to_json(left(v_value, tendril.quoted_value())));
     END IF;
   END IF;
 
@@ -78,7 +106,7 @@ BEGIN
     ELSE
       FOR v_key IN SELECT k FROM jsonb_object_keys(s -> 'terraform_vars') k
                    WHERE k !~ '^[A-Za-z_][A-Za-z0-9_-]{0,199}$' LOOP
-        v_problems := v_problems || format('config_snapshot.terraform_vars.%s: not a variable name', left(v_key, 100));
+        v_problems := v_problems || format('config_snapshot.terraform_vars.%s: not a variable name', left(v_key, tendril.quoted_name()));
       END LOOP;
     END IF;
   END IF;
@@ -89,12 +117,12 @@ BEGIN
       v_problems := v_problems || 'config_snapshot.terraform: must be an object'::text;
     ELSE
       FOR v_key IN SELECT k FROM jsonb_object_keys(s -> 'terraform') k WHERE k NOT IN ('engine', 'version') LOOP
-        v_problems := v_problems || format('config_snapshot.terraform.%s: unknown; known are engine, version', left(v_key, 100));
+        v_problems := v_problems || format('config_snapshot.terraform.%s: unknown; known are engine, version', left(v_key, tendril.quoted_name()));
       END LOOP;
       IF s -> 'terraform' ->> 'engine' NOT IN ('terraform', 'tofu') THEN
         v_problems := v_problems || 'config_snapshot.terraform.engine: must be "terraform" or "tofu"'::text;
       END IF;
-      IF length(s -> 'terraform' ->> 'version') > 64 OR s -> 'terraform' ->> 'version' !~ '^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$' THEN
+      IF length(s -> 'terraform' ->> 'version') > c_engine OR s -> 'terraform' ->> 'version' !~ '^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$' THEN
         v_problems := v_problems || 'config_snapshot.terraform.version: must be an exact version such as 1.11.4'::text;
       END IF;
     END IF;
@@ -122,17 +150,18 @@ BEGIN
     ELSIF coalesce(v_value, '') = '' THEN
       v_problems := v_problems || 'config_snapshot.workspace: missing; give it, or the variables project_name and environment'::text;
     ELSIF tendril.workspace_problem(v_value) IS NOT NULL THEN
-      v_problems := v_problems || format('config_snapshot.workspace: %s %s', to_json(left(v_value, 200)), tendril.workspace_problem(v_value));
+      v_problems := v_problems || format('config_snapshot.workspace: %s %s', to_json(left(v_value, tendril.quoted_value())), tendril.workspace_problem(v_value));
     END IF;
   END IF;
   RETURN v_problems;
 END $$;
 
--- What is wrong with the variables that are age messages.
+-- What is wrong with a snapshot's sealed variables, which are age messages.
 CREATE OR REPLACE FUNCTION tendril.sealed_problems(p_sealed jsonb, p_plain jsonb) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  c_sealed   CONSTANT int := 16384; -- bytes
   v_problems text[] := '{}';
   v_sealed   record;
   v_problem  text;
@@ -144,25 +173,26 @@ BEGIN
     v_problem := CASE
       WHEN v_sealed.key !~ '^[A-Za-z_][A-Za-z0-9_-]{0,199}$' THEN 'not a variable name; letters, digits, _ and - are allowed, a letter or _ first'
       WHEN jsonb_typeof(v_sealed.value) <> 'string' THEN 'must be a string, not ' || tendril.kind_of(v_sealed.value)
-      WHEN octet_length(v_sealed.text) > 16384 THEN format('%s bytes, at most 16384 are allowed', octet_length(v_sealed.text))
+      WHEN octet_length(v_sealed.text) > c_sealed THEN format('%s bytes, at most %s are allowed', octet_length(v_sealed.text), c_sealed)
       -- Not echoed: what does not fit may be the secret itself.
       WHEN v_sealed.text !~ '^-----BEGIN AGE ENCRYPTED FILE-----\r?\n([A-Za-z0-9+/=]{1,64}\r?\n)+-----END AGE ENCRYPTED FILE-----[\r\n]*$'
         THEN 'must be an armoured age message, as "trellis seal" makes it'
       WHEN jsonb_typeof(p_plain) = 'object' AND p_plain ? v_sealed.key THEN 'is in terraform_vars as well; give it once'
     END;
     IF v_problem IS NOT NULL THEN
-      v_problems := v_problems || format('config_snapshot.sealed_vars.%s: %s', left(v_sealed.key, 100), v_problem);
+      v_problems := v_problems || format('config_snapshot.sealed_vars.%s: %s', left(v_sealed.key, tendril.quoted_name()), v_problem);
     END IF;
   END LOOP;
   RETURN v_problems;
 END $$;
 
--- What is wrong with a change to the state.
+-- What is wrong with a snapshot's state, the change of a state that it asks for.
 CREATE OR REPLACE FUNCTION tendril.state_problems(p_state jsonb) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   c_path     CONSTANT text := 'config_snapshot.state';
+  c_command  CONSTANT int := 20; -- characters
   v_problems text[] := '{}';
   v_state    jsonb;
   v_command  text;
@@ -173,7 +203,7 @@ BEGIN
     RETURN ARRAY[format('%s: must be an object, not %s', c_path, tendril.kind_of(p_state))];
   END IF;
   v_state := jsonb_strip_nulls(p_state);
-  v_problem := CASE WHEN NOT v_state ? 'command' THEN 'missing' ELSE tendril.text_problem(v_state -> 'command', 20) END;
+  v_problem := CASE WHEN NOT v_state ? 'command' THEN 'missing' ELSE tendril.text_problem(v_state -> 'command', c_command) END;
   IF v_problem IS NULL AND v_state ->> 'command' NOT IN ('pull', 'push', 'list', 'rm', 'mv', 'import', 'rollback', 'adopt') THEN
     v_problem := 'must be pull, push, list, rm, mv, import, rollback or adopt';
   END IF;
@@ -186,7 +216,7 @@ BEGIN
   IF v_state ? 'args' THEN
     v_problems := v_problems || tendril.address_problems(c_path || '.args', v_state -> 'args');
   END IF;
-  IF (CASE jsonb_typeof(v_state -> 'args') WHEN 'array' THEN jsonb_array_length(v_state -> 'args') <= 100 ELSE NOT v_state ? 'args' END) THEN
+  IF (CASE jsonb_typeof(v_state -> 'args') WHEN 'array' THEN jsonb_array_length(v_state -> 'args') <= tendril.max_addresses() ELSE NOT v_state ? 'args' END) THEN
     v_args := coalesce(jsonb_array_length(v_state -> 'args'), 0);
     IF v_command IN ('mv', 'import') AND v_args <> 2 THEN
       v_problems := v_problems || format('%s.args: %s takes 2 arguments, not %s', c_path, v_command, v_args);
@@ -210,7 +240,7 @@ BEGIN
   v_problem := CASE
     WHEN NOT v_state ? 'version' THEN CASE WHEN v_command = 'rollback' THEN 'missing; rollback needs it' END
     WHEN v_command NOT IN ('pull', 'rollback') THEN 'only for pull and rollback'
-    ELSE tendril.number_problem(v_state -> 'version', 1, 9007199254740991)
+    ELSE tendril.number_problem(v_state -> 'version', 1, tendril.max_exact_number())
   END;
   IF v_problem IS NOT NULL THEN
     v_problems := v_problems || format('%s.version: %s', c_path, v_problem);
@@ -220,18 +250,18 @@ BEGIN
     WHEN NOT v_state ? 'order' THEN NULL
     WHEN v_command NOT IN ('push', 'rollback') THEN 'only for push and rollback'
     WHEN jsonb_typeof(v_state -> 'order') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(v_state -> 'order')
-    WHEN octet_length(v_state ->> 'order') > 8192 OR v_state ->> 'order' !~ '^tendril-order-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$'
+    WHEN octet_length(v_state ->> 'order') > tendril.max_object_bytes() OR v_state ->> 'order' !~ '^tendril-order-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$'
       THEN 'must be a signed order, as trellis state push and rollback make it'
   END;
   IF v_problem IS NOT NULL THEN
     v_problems := v_problems || format('%s.order: %s', c_path, v_problem);
   END IF;
   RETURN v_problems || ARRAY(
-    SELECT format('%s.%s: unknown; known are command, args, upload, version, order', c_path, left(k, 100))
+    SELECT format('%s.%s: unknown; known are command, args, upload, version, order', c_path, left(k, tendril.quoted_name()))
     FROM jsonb_object_keys(v_state) k WHERE k NOT IN ('command', 'args', 'upload', 'version', 'order') ORDER BY k COLLATE "C");
 END $$;
 
--- What a snapshot lacks for an operation, or has in vain.
+-- What a snapshot lacks for an operation, or has without use for it.
 CREATE OR REPLACE FUNCTION tendril.operation_problems(p_operation text, s jsonb) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -250,11 +280,15 @@ BEGIN
   ], NULL);
 END $$;
 
--- What is wrong with how it is to be run.
+-- What is wrong with a snapshot's options: targets, replace, approval, timeout_seconds,
+-- max_attempts, requester_key, lock_id and state.
 CREATE OR REPLACE FUNCTION tendril.life_problems(s jsonb) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  c_timeout  CONSTANT int := 604800; -- seconds: a week
+  c_attempts CONSTANT int := 10;
+  c_lock_id  CONSTANT int := 200;    -- characters
   v_problems text[] := '{}';
   v_key      text;
   v_value    text;
@@ -267,13 +301,13 @@ BEGIN
   FOR v_key, v_value IN VALUES
     ('approval', CASE WHEN jsonb_typeof(s -> 'approval') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(s -> 'approval')
                       WHEN s ->> 'approval' NOT IN ('never', 'destructive', 'always') THEN 'must be "never", "destructive" or "always"' END),
-    ('timeout_seconds', tendril.number_problem(s -> 'timeout_seconds', 1, 604800)),
-    ('max_attempts', tendril.number_problem(s -> 'max_attempts', 1, 10)),
+    ('timeout_seconds', tendril.number_problem(s -> 'timeout_seconds', 1, c_timeout)),
+    ('max_attempts', tendril.number_problem(s -> 'max_attempts', 1, c_attempts)),
     ('requester_key', CASE WHEN jsonb_typeof(s -> 'requester_key') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(s -> 'requester_key')
                            WHEN s ->> 'requester_key' !~ '^(age1[02-9ac-hj-np-z]{58}|ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}( [^\u0001-\u001f\u007f-\u009f]{1,200})?)$'
-                            AND (octet_length(s ->> 'requester_key') > 8192 OR s ->> 'requester_key' !~ '^tendril-certificate-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$')
+                            AND (octet_length(s ->> 'requester_key') > tendril.max_object_bytes() OR s ->> 'requester_key' !~ '^tendril-certificate-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$')
                              THEN 'must be a public key, age1… or ssh-ed25519 …, or a certificate of one' END),
-    ('lock_id', tendril.argument_problem(s -> 'lock_id', 200))
+    ('lock_id', tendril.argument_problem(s -> 'lock_id', c_lock_id))
   LOOP
     IF v_value IS NOT NULL THEN
       v_problems := v_problems || format('config_snapshot.%s: %s', v_key, v_value);
@@ -285,7 +319,9 @@ BEGIN
   RETURN v_problems;
 END $$;
 
--- What is wrong with a repository and a path, by the rules of a snapshot.
+-- Refuses a repository, version or path that a snapshot could not have.
+--
+-- Errors: PT422 bad_template.
 CREATE OR REPLACE FUNCTION tendril.check_source(p_repo text, p_version text, p_path text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,13 +1,28 @@
--- Numbers for metrics.
+-- Metrics.
 
--- Queued and could run now are two things: what stands behind a run, an approval or a lock
--- waits for that and not for an agent.  It is asked for every few seconds by each trellis
--- process: all of it comes from indexes, and rows that have ended are never read. A queue of
--- 100,000 costs about 50 ms, a hundred what nothing costs. Of clusters there are at most
--- p_clusters, first those that use more than 80 % of a bound (tendril.cluster_usage), then those
--- where something has waited longest; "omitted" is how many were left out. Times are in seconds. An agent that has not been heard of for a day counts no more: it
--- was taken away. Nor does one whose name another has since: it came back with another data
--- directory.
+-- Numbers for metrics, computed from indexes only: a queue of 100,000 costs about 50 ms, and rows
+-- that have ended are never read. Each trellis process asks every few seconds.
+--
+-- Arguments:
+--   p_clusters  clusters in the answer: first those that use more than 80 % of a limit, then those
+--               where something has waited longest
+-- Answers: an object; times are in seconds:
+--   contract        version of this contract
+--   migration       newest migration of the database
+--   clusters        list of {id, paused, queued, runnable, running, oldest, oldest_runnable,
+--                   online, stale, offline, slots, usage}
+--   omitted         clusters left out
+--   statuses        provisions by status: QUEUED, PROCESSING, AWAITING_APPROVAL
+--   overdue_leases  running claims whose lease ran out over a minute ago
+--   webhooks        {waiting, overdue}
+--   database_bytes  size of the database
+--   log_bytes       size of provision_logs
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
+-- Notes: Queued is not runnable: what stands behind a run, an approval or a lock does not wait for
+--   an agent. An agent counts for a day after its last heartbeat, and not once another instance has
+--   its name.
 CREATE OR REPLACE FUNCTION tendril.statistics(p_clusters int DEFAULT 200) RETURNS jsonb
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -17,6 +32,7 @@ SET max_parallel_workers_per_gather = 0
 SET work_mem = '32MB'
 AS $$
 DECLARE
+  c_nearly   CONSTANT numeric := 0.8; -- of a limit: clusters that use more come first
   v_now      timestamptz := clock_timestamp();
   v_alive    interval;
   v_clusters jsonb;
@@ -42,15 +58,15 @@ BEGIN
     WHERE w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
     GROUP BY w.cluster_id
   ), running AS MATERIALIZED (
-    SELECT c.cluster_id, count(*) AS claims, count(*) FILTER (WHERE c.lease_until < v_now - interval '1 minute') AS overdue
+    SELECT c.cluster_id, count(*) AS claims, count(*) FILTER (WHERE c.lease_until < v_now - tendril.overdue_after()) AS overdue
     FROM tendril.claims c WHERE c.state = 'running' GROUP BY c.cluster_id
   ), agents AS MATERIALIZED (
     SELECT a.cluster_id,
       count(*) FILTER (WHERE a.last_heartbeat_at BETWEEN v_now - v_alive AND v_now + v_alive) AS online,
-      count(*) FILTER (WHERE a.last_heartbeat_at BETWEEN v_now - interval '5 minutes' AND v_now - v_alive) AS stale,
-      count(*) FILTER (WHERE a.last_heartbeat_at < v_now - greatest(v_alive, interval '5 minutes')) AS offline,
+      count(*) FILTER (WHERE a.last_heartbeat_at BETWEEN v_now - tendril.stale_within() AND v_now - v_alive) AS stale,
+      count(*) FILTER (WHERE a.last_heartbeat_at < v_now - greatest(v_alive, tendril.stale_within())) AS offline,
       coalesce(sum(a.slots) FILTER (WHERE a.last_heartbeat_at BETWEEN v_now - v_alive AND v_now + v_alive), 0) AS slots
-    FROM (SELECT DISTINCT ON (n.cluster_id, n.name) n.* FROM public.agents n WHERE n.last_heartbeat_at > v_now - interval '1 day'
+    FROM (SELECT DISTINCT ON (n.cluster_id, n.name) n.* FROM public.agents n WHERE n.last_heartbeat_at > v_now - tendril.forgotten_after()
           ORDER BY n.cluster_id, n.name, n.last_heartbeat_at DESC) a GROUP BY a.cluster_id
   ), used AS MATERIALIZED (
     SELECT u.cluster_id, tendril.usage_ratios(u, sum(u.blob_bytes) OVER (PARTITION BY u.org_id), s) AS ratios FROM tendril.cluster_usage u, tendril.settings s
@@ -58,7 +74,7 @@ BEGIN
     SELECT c.id, c.paused_at, x.ratios, coalesce(q.depth, 0) AS depth, q.oldest, coalesce(r.workspaces, 0) AS runnable, r.oldest AS oldest_runnable,
       coalesce(u.claims, 0) AS running, coalesce(u.overdue, 0) AS overdue,
       coalesce(a.online, 0) AS online, coalesce(a.stale, 0) AS stale, coalesce(a.offline, 0) AS offline, coalesce(a.slots, 0) AS slots,
-      row_number() OVER (ORDER BY (SELECT max(e.value::numeric) FROM jsonb_each_text(x.ratios) e) > 0.8 DESC NULLS LAST, r.oldest NULLS LAST, q.oldest NULLS LAST, u.claims DESC NULLS LAST, c.last_seen_at DESC NULLS LAST, c.id) AS place
+      row_number() OVER (ORDER BY (SELECT max(e.value::numeric) FROM jsonb_each_text(x.ratios) e) > c_nearly DESC NULLS LAST, r.oldest NULLS LAST, q.oldest NULLS LAST, u.claims DESC NULLS LAST, c.last_seen_at DESC NULLS LAST, c.id) AS place
     FROM public.clusters c
     LEFT JOIN queued q ON q.cluster_id = c.id
     LEFT JOIN runnable r ON r.cluster_id = c.id

@@ -1,7 +1,10 @@
--- The status machine: what may follow what, and what a change of status brings about.
+-- States: what may follow what, and what a change of status causes.
 
--- Refuses every change of status that is not drawn in the design, whoever asks. Nothing awaits
--- approval without a plan, and nothing goes on from there but by the approval of that plan.
+-- Refuses every change of status that the state machine does not have, whoever makes it. A
+-- provision awaits approval only with a plan, and continues only with the approval of that plan.
+-- FAILED with agent_lost may still become what the agent reports later.
+--
+-- Errors: PT409 illegal_transition.
 CREATE OR REPLACE FUNCTION tendril.guard_status() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -14,13 +17,19 @@ BEGIN
         WHEN 'FAILED'            THEN OLD.error_code = 'agent_lost' AND NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED')
       END) IS NOT TRUE THEN
     PERFORM tendril.refuse('PT409', 'illegal_transition',
-      format('provision %s is %s and cannot become %s', OLD.id, OLD.status, NEW.status));
+      format('run %s is %s and cannot become %s', OLD.id, OLD.status, NEW.status));
   END IF;
   RETURN NEW;
 END $$;
 
--- What identifies a provision never changes, but for one thing: where its workspace was renamed,
--- the snapshot of one that is not over may follow.
+CREATE OR REPLACE TRIGGER provisions_guard_status BEFORE UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status)
+  EXECUTE FUNCTION tendril.guard_status();
+
+-- Refuses changes of what identifies a provision. Where a workspace was renamed, the snapshot of a
+-- provision that has not ended may follow.
+--
+-- Errors: PT409 immutable.
 CREATE OR REPLACE FUNCTION tendril.guard_identity() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -31,12 +40,18 @@ BEGIN
      AND NEW.config_snapshot ->> 'workspace' = (SELECT w.name FROM public.workspaces w WHERE w.id = OLD.workspace_id) THEN
     RETURN NEW;
   END IF;
-  PERFORM tendril.refuse('PT409', 'immutable', format('provision %s: what was asked for cannot be changed; make a new provision', OLD.id));
+  PERFORM tendril.refuse('PT409', 'immutable', format('run %s cannot be changed; create a new provision', OLD.id));
   RETURN NULL;
 END $$;
 
--- What was planned, what of it was approved and which attempt it is changes with the status
--- that it belongs to, and never else.
+CREATE OR REPLACE TRIGGER provisions_guard_identity BEFORE UPDATE OF id, org_id, cluster_id, workspace_id, operation, config_snapshot, requested_by ON public.provisions
+  FOR EACH ROW WHEN ((OLD.id, OLD.org_id, OLD.cluster_id, OLD.workspace_id, OLD.operation, OLD.config_snapshot, OLD.requested_by)
+  IS DISTINCT FROM (NEW.id, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.operation, NEW.config_snapshot, NEW.requested_by))
+  EXECUTE FUNCTION tendril.guard_identity();
+
+-- Refuses changes of plan, approval and attempt other than with the status they belong to.
+--
+-- Errors: PT409 immutable.
 CREATE OR REPLACE FUNCTION tendril.guard_plan() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -46,13 +61,19 @@ BEGIN
           OR OLD.status = 'AWAITING_APPROVAL' AND NEW.status = 'QUEUED' AND NEW.plan_digest = OLD.plan_digest AND NEW.approved_plan = OLD.plan_digest) THEN
     RETURN NEW;
   END IF;
-  PERFORM tendril.refuse('PT409', 'immutable', format('provision %s: the plan that is to be approved, or was, cannot be changed', OLD.id));
+  PERFORM tendril.refuse('PT409', 'immutable', format('the plan and the approval of run %s cannot be changed', OLD.id));
   RETURN NULL;
 END $$;
 
--- Refuses the apply of a plan that a person must approve first. Asked under the rules of now:
--- an admin may have made them stricter since the plan was made. Nothing is applied by an
--- inspection.
+CREATE OR REPLACE TRIGGER provisions_guard_plan BEFORE UPDATE OF plan_digest, approved_plan, approved_at, approved_by, attempt, retry_of ON public.provisions
+  FOR EACH ROW WHEN ((OLD.plan_digest, OLD.approved_plan, OLD.approved_at, OLD.approved_by, OLD.attempt, OLD.retry_of)
+  IS DISTINCT FROM (NEW.plan_digest, NEW.approved_plan, NEW.approved_at, NEW.approved_by, NEW.attempt, NEW.retry_of))
+  EXECUTE FUNCTION tendril.guard_plan();
+
+-- Refuses an apply that needs an approval and has none, under the rules of now: an admin may have
+-- made them stricter since the plan. An inspection, a plan and a refresh apply nothing.
+--
+-- Errors: PT409 approval_needed, PT409 operation_refused, PT409 plan_invalid, PT409 plan_missing.
 CREATE OR REPLACE FUNCTION tendril.guard_apply(p_provision public.provisions, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -61,14 +82,14 @@ DECLARE
   v_plan jsonb := coalesce(p_detail -> 'plan', p_provision.plan_summary);
 BEGIN
   IF p_provision.operation IN ('plan', 'refresh', 'inspect') THEN
-    PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s is not applied', p_provision.operation));
+    PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s applies nothing', p_provision.operation));
   ELSIF p_provision.approved_plan IS NOT NULL THEN
     IF NOT tendril.plan_bundle_stored(p_provision.id, p_provision.approved_plan) THEN
-      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that was approved is not stored any more, and no other may be applied', 'deploy again');
+      PERFORM tendril.refuse('PT409', 'plan_missing', 'the approved plan is no longer stored, and no other may be applied', 'deploy again');
     ELSIF p_detail ->> 'plan_digest' IS DISTINCT FROM p_provision.approved_plan THEN
       -- Such as an agent that is too old to know of approved plans, and has made
       -- one of its own.
-      PERFORM tendril.refuse('PT409', 'plan_invalid', 'the plan that was approved must be applied, and the agent tells of another or of none', 'update the agent, and deploy again');
+      PERFORM tendril.refuse('PT409', 'plan_invalid', 'only the approved plan may be applied, and the agent names another one or none', 'update the agent, and deploy again');
     END IF;
   ELSIF v_rule = 'always' OR v_rule = 'destructive' AND (
           p_provision.operation = 'destroy'
@@ -77,14 +98,14 @@ BEGIN
           OR coalesce(jsonb_typeof(v_plan), 'null') <> 'object'
           OR coalesce((v_plan ->> 'destroy')::bigint, 0) + coalesce((v_plan ->> 'replace')::bigint, 0) + coalesce((v_plan ->> 'forget')::bigint, 0) > 0) THEN
     PERFORM tendril.refuse('PT409', 'approval_needed',
-      CASE v_rule WHEN 'always' THEN 'this plan must be approved before it is applied'
-                  ELSE 'this plan destroys, replaces or forgets something, and must be approved before it is applied' END,
-      'report AWAITING_APPROVAL, with the plan stored');
+      CASE v_rule WHEN 'always' THEN 'this plan needs approval before it is applied'
+                  ELSE 'this plan destroys, replaces or forgets something, and needs approval before it is applied' END,
+      'store the plan, then report AWAITING_APPROVAL');
   END IF;
 END $$;
 
--- Ends a provision. Its claim, if it has one, and its workspace are the caller's business.
--- What may pass is tried again.
+-- Ends a provision, and queues another attempt if the failure may be transient. The caller frees
+-- its claim and its workspace.
 --
 -- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.end_provision(p_provision uuid, p_status text, p_code text, p_message text) RETURNS void
@@ -107,20 +128,19 @@ BEGIN
   END IF;
 END $$;
 
--- Whether a failure with that code may be over when the same is tried again: nothing that the
--- template, its variables or a policy is to blame for.
+-- Whether a failure with that code may be transient: one that neither the template nor its
+-- variables nor a policy causes.
 CREATE OR REPLACE FUNCTION tendril.may_pass(p_code text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN coalesce(p_code IN ('agent_lost', 'agent_restarted', 'agent_drained', 'exec_died', 'checkout_failed', 'init_failed',
+  RETURN coalesce(p_code IN ('agent_lost', 'agent_restarted', 'agent_drained', 'exec_died', 'spool_failed', 'checkout_failed', 'init_failed',
                              'engine_missing', 'state_locked', 'internal'), false);
 END $$;
 
--- Queues another attempt at what failed before its apply began, if the snapshot wants one: a
--- provision of its own, for ended is ended. The workspace is kept for it meanwhile: were
--- something newer to run in between, the attempt would undo it. Whoever cannot wait cancels
--- the attempt. The caller has the locks.
+-- Queues another attempt of a run that failed before its apply began, where the snapshot asks for
+-- attempts. The workspace stays reserved for the attempt, so that it does not undo something newer.
+-- The caller has the locks.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.try_again(p_provision uuid, p_code text) RETURNS void
@@ -150,18 +170,17 @@ BEGIN
   EXCEPTION
     -- What failed must be recorded, whatever keeps it from being tried again.
     WHEN OTHERS THEN
-      PERFORM tendril.system_line(p_provision, format('This could not be queued again: %s', left(SQLERRM, 500)));
+      PERFORM tendril.system_line(p_provision, format('Another attempt could not be queued: %s', left(SQLERRM, tendril.quoted_error())));
       RETURN;
   END;
   UPDATE public.workspaces SET reserved_by = v_next.id, due_at = v_due
   WHERE id = v_failed.workspace_id AND (reserved_by IS NULL OR reserved_by = p_provision);
-  PERFORM tendril.system_line(p_provision, format('It will be tried again in %s s, as provision %s (attempt %s of %s).',
+  PERFORM tendril.system_line(p_provision, format('Retry in %s s as run %s (attempt %s of %s).',
     round(extract(epoch FROM v_wait), 1), v_next.number, v_failed.attempt + 1, v_most));
-  PERFORM tendril.system_line(v_next.id, format('Attempt %s of %s: provision %s failed (%s).', v_failed.attempt + 1, v_most, v_failed.number, p_code));
+  PERFORM tendril.system_line(v_next.id, format('Attempt %s of %s: run %s failed (%s).', v_failed.attempt + 1, v_most, v_failed.number, p_code));
 END $$;
 
--- Cancels the attempt that waits because of a run that was given up and reported after all
--- what needs no other attempt.
+-- Cancels the waiting attempt of a lost run that has reported after all.
 --
 -- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.drop_attempt(p_provision uuid) RETURNS void
@@ -175,15 +194,15 @@ BEGIN
   WHERE p.id = p_provision AND n.attempt > 1 AND CASE n.status WHEN 'QUEUED' THEN true ELSE false END
   FOR NO KEY UPDATE OF n;
   IF FOUND THEN
-    PERFORM tendril.system_line(v_attempt, 'Cancelled: the run before reported after all.');
-    PERFORM tendril.end_provision(v_attempt, 'CANCELLED', 'cancelled', 'The run that this was another attempt at reported after all, so it was not needed.');
+    PERFORM tendril.system_line(v_attempt, 'Cancelled: the earlier run reported after all.');
+    PERFORM tendril.end_provision(v_attempt, 'CANCELLED', 'cancelled', 'The earlier run reported after all, so this attempt was not needed.');
   END IF;
 END $$;
 
--- The stages that a status is, whoever changes it; those of a run it tells itself. SECURITY
--- DEFINER, for people insert provisions as themselves.
+-- Records the stages that follow from a status; a run reports the others itself.
 --
 -- Locks: workspace.
+-- Notes: SECURITY DEFINER, because people insert provisions as themselves.
 CREATE OR REPLACE FUNCTION tendril.follow_status() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -213,8 +232,14 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Tells viewers that a provision has changed. Not at the claim: NOTIFY makes commits wait for
--- each other, and the first stage is told a moment later.
+CREATE OR REPLACE TRIGGER provisions_begin_stages AFTER INSERT ON public.provisions
+  FOR EACH ROW EXECUTE FUNCTION tendril.follow_status();
+
+CREATE OR REPLACE TRIGGER provisions_follow_status AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (NEW.status <> 'PROCESSING' AND (OLD.status IS DISTINCT FROM NEW.status OR OLD.finished_at IS DISTINCT FROM NEW.finished_at)) EXECUTE FUNCTION tendril.follow_status();
+
+-- Notifies viewers that a provision has changed. Not at the claim: NOTIFY makes commits wait for
+-- each other, and the first stage follows a moment later.
 CREATE OR REPLACE FUNCTION tendril.notify_provision() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -222,3 +247,7 @@ BEGIN
   PERFORM tendril.notify('tendril_provision', NEW.id);
   RETURN NULL;
 END $$;
+
+CREATE OR REPLACE TRIGGER provisions_notify AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status <> 'PROCESSING')
+  EXECUTE FUNCTION tendril.notify_provision();

@@ -1,9 +1,21 @@
--- The catalogue of templates, and the inspection of what they declare.
+-- The template catalogue, and inspections of what templates declare.
 
--- Puts a template into the organisation's catalogue, or changes what stands there under that
--- name (admin).
+-- Adds a template to the organisation's catalogue, or changes the one of that name. Needs the role
+-- admin.
 --
+-- Arguments:
+--   p_org          the organisation
+--   p_name         name, 1 to 200 characters
+--   p_repo         address of its Git repository
+--   p_version      tag or full commit that the console offers first
+--   p_path         directory in the repository; empty: its root
+--   p_description  description, at most 4000 characters
+--   p_approval     when its plans need approval: never, destructive or always; null: as before,
+--                  never for a new one
+-- Answers: the id of the template.
+-- Errors: PT404 org_not_found, PT422 bad_template, PT429 inspections_full, PT503 busy.
 -- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.save_template(p_org uuid, p_name text, p_repo text, p_version text, p_path text DEFAULT '', p_description text DEFAULT '',
   p_approval text DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
@@ -14,10 +26,10 @@ DECLARE
   v_template uuid;
 BEGIN
   PERFORM tendril.lock_org_for_admin(p_org);
-  IF coalesce(length(p_name), 0) NOT BETWEEN 1 AND 200 THEN
-    PERFORM tendril.refuse('PT422', 'bad_template', format('p_name: %s characters; from 1 to 200 are allowed', coalesce(length(p_name), 0)));
-  ELSIF length(p_description) > 4000 THEN
-    PERFORM tendril.refuse('PT422', 'bad_template', format('p_description: %s characters, more than the 4000 allowed', length(p_description)));
+  IF coalesce(length(p_name), 0) NOT BETWEEN 1 AND tendril.max_name() THEN
+    PERFORM tendril.refuse('PT422', 'bad_template', format('p_name: must have 1 to %s characters, not %s', tendril.max_name(), coalesce(length(p_name), 0)));
+  ELSIF length(p_description) > tendril.max_description() THEN
+    PERFORM tendril.refuse('PT422', 'bad_template', format('p_description: %s characters; at most %s are allowed', length(p_description), tendril.max_description()));
   ELSIF p_approval NOT IN ('never', 'destructive', 'always') THEN
     PERFORM tendril.refuse('PT422', 'bad_template', 'p_approval: must be "never", "destructive" or "always"');
   END IF;
@@ -37,10 +49,15 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Takes a template out of the catalogue (admin). What was deployed stays. False: there was
--- none of that name.
+-- Removes a template from the catalogue. What was deployed stays. Needs the role admin.
 --
+-- Arguments:
+--   p_org   the organisation
+--   p_name  name of the template
+-- Answers: whether there was one of that name.
+-- Errors: PT404 org_not_found, PT503 busy.
 -- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.remove_template(p_org uuid, p_name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -61,8 +78,8 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Whether an organisation may have one more version of a template whose variables are known.
--- Those that it has stay.
+-- Whether an organisation may store the variables of a template version: it has them already, or
+-- has room.
 CREATE OR REPLACE FUNCTION tendril.may_inspect(p_org uuid, p_repo text, p_version text, p_path text) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -71,14 +88,16 @@ BEGIN
     OR (SELECT count(*) FROM public.template_inspections WHERE org_id = p_org) < (SELECT inspection_limit FROM tendril.settings);
 END $$;
 
--- Asks for an inspection. One that is under way goes on. PT429 inspections_full.
+-- Requests an inspection. One that is queued as a provision goes on.
+--
+-- Errors: PT429 inspections_full.
 CREATE OR REPLACE FUNCTION tendril.want_inspection(p_org uuid, p_address text, p_version text, p_path text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF NOT tendril.may_inspect(p_org, tendril.plain_repo(p_address), p_version, tendril.plain_path(p_path)) THEN
-    PERFORM tendril.refuse('PT429', 'inspections_full', format('the variables of %s versions of templates are known in this organisation, as many as it may have (tendril.settings.inspection_limit)',
-      (SELECT inspection_limit FROM tendril.settings)), 'raise the setting, or have those that are not in the catalogue go sooner (inspection_delete_after)');
+    PERFORM tendril.refuse('PT429', 'inspections_full', format('this organisation stores the variables of %s template versions, the most allowed (tendril.settings.inspection_limit)',
+      (SELECT inspection_limit FROM tendril.settings)), 'raise the setting, or let those outside the catalogue expire sooner (inspection_delete_after)');
   END IF;
   INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, requested_by)
   VALUES (p_org, tendril.plain_repo(p_address), p_version, tendril.plain_path(p_path), p_address, tendril.current_user_id())
@@ -88,8 +107,8 @@ BEGIN
   WHERE i.status <> 'queued';
 END $$;
 
--- Inspects what comes into the catalogue. What a run has reported about it does not
--- count: with a leaked token of one cluster it could be made up.
+-- Requests an inspection of what is saved in the catalogue. What a run has reported does not count:
+-- the holder of a leaked token of one cluster could invent it.
 CREATE OR REPLACE FUNCTION tendril.inspect_saved() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -101,10 +120,22 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Asks for an inspection of any version of any template (operator), again as well: one that no
--- agent has come for begins anew, for another way there may be.
+CREATE OR REPLACE TRIGGER templates_inspect AFTER INSERT OR UPDATE OF repo, version, path ON public.templates
+  FOR EACH ROW EXECUTE FUNCTION tendril.inspect_saved();
+
+-- Requests an inspection of a template version, again as well: one that no agent has taken within a
+-- minute starts over. Needs the role operator.
 --
+-- Arguments:
+--   p_org      the organisation
+--   p_repo     address of the repository
+--   p_version  tag or full commit
+--   p_path     directory in the repository; empty: its root
+-- Answers: nothing.
+-- Errors: PT404 org_not_found, PT404 provision_not_found, PT409 already_ended, PT422 bad_template,
+--   PT429 inspections_full, PT429 too_many_inspections, PT503 busy.
 -- Locks: workspace, provision, claim.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.inspect_template(p_org uuid, p_repo text, p_version text, p_path text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -114,16 +145,16 @@ DECLARE
   v_waits uuid;
 BEGIN
   IF NOT tendril.may_act(p_org, 'operator') OR NOT EXISTS (SELECT FROM public.orgs WHERE id = p_org) THEN
-    PERFORM tendril.refuse('PT404', 'org_not_found', format('there is no organisation %s where you are operator', p_org));
+    PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you are not operator there', p_org));
   END IF;
   PERFORM tendril.check_source(p_repo, p_version, coalesce(p_path, ''));
-  PERFORM FROM public.template_inspections WHERE org_id = p_org AND status IN ('wanted', 'handed') OFFSET 999 LIMIT 1;
+  PERFORM FROM public.template_inspections WHERE org_id = p_org AND status IN ('wanted', 'handed') OFFSET tendril.max_waiting_inspections() - 1 LIMIT 1;
   IF FOUND THEN
-    PERFORM tendril.refuse('PT429', 'too_many_inspections', '1000 templates wait to be looked at, which is the most', 'wait until some of it is done');
+    PERFORM tendril.refuse('PT429', 'too_many_inspections', format('%s inspections are waiting, the most allowed', tendril.max_waiting_inspections()), 'wait until some are done');
   END IF;
   SELECT p.id INTO v_waits FROM public.template_inspections i JOIN public.provisions p ON p.id = i.provision_id
   WHERE i.org_id = p_org AND i.repo = tendril.plain_repo(p_repo) AND i.version = p_version AND i.path = tendril.plain_path(coalesce(p_path, ''))
-    AND i.status = 'queued' AND p.status = 'QUEUED' AND p.created_at < clock_timestamp() - interval '1 minute';
+    AND i.status = 'queued' AND p.status = 'QUEUED' AND p.created_at < clock_timestamp() - tendril.inspection_head_start();
   IF v_waits IS NOT NULL THEN
     PERFORM public.cancel_provision(v_waits);
   END IF;
@@ -134,8 +165,21 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Gives one inspection to a trellis, which has it until p_until; no row: there is nothing to
--- do. One that was killed has had its time.
+-- Gives one wanted inspection to a trellis process.
+--
+-- Arguments:
+--   p_lease  id of the process's lease, a new UUID
+--   p_for    how long the lease lasts
+-- Answers: one row, or none: there is nothing to do:
+--   org_id         the organisation
+--   repo           canonical address of the repository
+--   version        tag or full commit
+--   path           canonical directory
+--   address        address of the repository as a person wrote it
+--   pinned_commit  the commit that the version means; null: not pinned yet
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.claim_inspection(p_lease uuid, p_for interval)
 RETURNS TABLE (org_id uuid, repo text, version text, path text, address text, pinned_commit text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -152,8 +196,24 @@ BEGIN
     (SELECT t.commit FROM public.template_pins t WHERE t.org_id = i.org_id AND t.repo = i.repo AND t.version = i.version);
 END $$;
 
--- Stores what a trellis has found out. With a commit: that is what the version means, from now
--- on. With p_hand an agent is to look.
+-- Stores what a trellis process has found out about a version, and pins the version to the commit.
+--
+-- Arguments:
+--   p_org        the organisation
+--   p_repo       canonical address of the repository
+--   p_version    tag or full commit
+--   p_path       canonical directory
+--   p_lease      the lease of claim_inspection()
+--   p_commit     the commit that the version means; null: not known
+--   p_variables  the declared variables; null: not known
+--   p_code       why they are not known, as a code
+--   p_problem    the same for people
+--   p_hand       true: an agent shall inspect it
+-- Answers: the status now: done, handed or failed; null where another process has it or it was
+--   requested again.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.settle_inspection(p_org uuid, p_repo text, p_version text, p_path text, p_lease uuid, p_commit text, p_variables jsonb,
   p_code text, p_problem text, p_hand boolean) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -176,7 +236,7 @@ BEGIN
       commit = CASE WHEN p_variables IS NULL THEN commit ELSE p_commit END, variables = coalesce(p_variables, variables),
       inspected_by = CASE WHEN p_variables IS NULL THEN inspected_by ELSE 'trellis' END,
       inspected_at = CASE WHEN p_variables IS NULL THEN inspected_at ELSE clock_timestamp() END,
-      problem_code = CASE WHEN p_variables IS NULL THEN p_code END, problem = CASE WHEN p_variables IS NULL THEN left(p_problem, 4000) END,
+      problem_code = CASE WHEN p_variables IS NULL THEN p_code END, problem = CASE WHEN p_variables IS NULL THEN left(p_problem, tendril.max_description()) END,
       lease = NULL, lease_until = NULL
   -- Somebody else's by now, or asked for again: what is newer counts.
   WHERE org_id = p_org AND repo = p_repo AND version = p_version AND path = p_path AND lease = p_lease
@@ -185,6 +245,15 @@ BEGIN
 END $$;
 
 -- Stores which tags a repository has.
+--
+-- Arguments:
+--   p_org   the organisation
+--   p_repo  canonical address of the repository
+--   p_tags  list of {tag, commit}
+-- Answers: nothing.
+-- Errors: none.
+-- Locks: none.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.record_tags(p_org uuid, p_repo text, p_tags jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -193,16 +262,15 @@ BEGIN
   ON CONFLICT (org_id, repo) DO UPDATE SET tags = EXCLUDED.tags, listed_at = now();
 END $$;
 
--- Stores the variables that a run has found in its checkout, of that commit. What is known
--- already an ordinary run need not tell again. Where no more may be known, nothing is stored:
--- the run is not about that.
+-- Stores the variables that a run found in its checkout. An ordinary run does not replace known
+-- ones. Without room nothing is stored and the run goes on.
 CREATE OR REPLACE FUNCTION tendril.record_variables(p_provision public.provisions, p_commit text, p_variables jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   v_source jsonb := p_provision.config_snapshot -> 'template_source';
 BEGIN
-  IF p_commit IS NULL OR jsonb_typeof(p_variables) <> 'array' OR octet_length(p_variables::text) > 524288
+  IF p_commit IS NULL OR jsonb_typeof(p_variables) <> 'array' OR octet_length(p_variables::text) > tendril.max_variables_bytes()
      OR NOT tendril.may_inspect(p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path')) THEN
     RETURN;
   END IF;
@@ -215,10 +283,9 @@ BEGIN
   WHERE i.status <> 'done' AND i.status <> 'queued' OR i.provision_id = EXCLUDED.provision_id;
 END $$;
 
--- Which of an organisation's clusters has an agent that can look at a repository: one that is
--- online, new enough and grants it. Best one that has used the repository, for its policy
--- allows it. With p_free only where none is queued or runs: they come before whatever people
--- deploy, and must not have every slot.
+-- The cluster of an organisation whose agent can inspect a repository: online, new enough, and
+-- allowed to; best one that has used the repository. With p_free only clusters without an
+-- inspection in progress, which would take slots from deploys.
 CREATE OR REPLACE FUNCTION tendril.cluster_to_inspect(p_org uuid, p_repo text, p_without uuid[], p_free boolean) RETURNS uuid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -233,10 +300,15 @@ BEGIN
     LIMIT 1);
 END $$;
 
--- Queues what trellis leaves to agents, or where there is no trellis; at most p_limit, and
--- says how many. What nobody can look at now waits.
+-- Queues inspections that trellis leaves to agents, or that no trellis has taken, as provisions.
+-- What no agent can inspect now waits.
 --
+-- Arguments:
+--   p_limit  inspections in a call
+-- Answers: how many it queued.
+-- Errors: none.
 -- Locks: workspace.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.hand_inspections(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -256,7 +328,7 @@ BEGIN
   FOR v_due IN
     WITH due AS MATERIALIZED (
       SELECT i.* FROM public.template_inspections i
-      WHERE i.status = 'handed' OR i.status = 'wanted' AND i.requested_at < clock_timestamp() - interval '1 minute' AND coalesce(i.lease_until, '-infinity') < clock_timestamp()
+      WHERE i.status = 'handed' OR i.status = 'wanted' AND i.requested_at < clock_timestamp() - tendril.inspection_head_start() AND coalesce(i.lease_until, '-infinity') < clock_timestamp()
     ), able AS MATERIALIZED ( -- asked once, not for each of a thousand
       SELECT o.org_id FROM (SELECT DISTINCT due.org_id FROM due) o WHERE tendril.cluster_to_inspect(o.org_id, '', '{}', true) IS NOT NULL
     )
@@ -268,13 +340,13 @@ BEGIN
     CONTINUE WHEN v_cluster IS NULL; -- it was given another just now
     BEGIN
       INSERT INTO public.provisions (cluster_id, operation, priority, requested_by, config_snapshot)
-      VALUES (v_cluster, 'inspect', 100, v_due.requested_by, jsonb_build_object('workspace', 'inspection', 'meta', jsonb_build_object('triggered_by', 'template inspection'),
+      VALUES (v_cluster, 'inspect', tendril.most_priority(), v_due.requested_by, jsonb_build_object('workspace', 'inspection', 'meta', jsonb_build_object('triggered_by', 'template inspection'),
               'template_source', jsonb_build_object('repo', v_due.address, 'version', v_due.version, 'path', v_due.path)))
       RETURNING id INTO v_provision;
       UPDATE public.template_inspections SET status = 'queued', provision_id = v_provision, lease = NULL, lease_until = NULL
       WHERE (org_id, repo, version, path) = (v_due.org_id, v_due.repo, v_due.version, v_due.path) AND status = v_due.status AND requested_at = v_due.requested_at;
       IF NOT FOUND THEN
-        RAISE EXCEPTION 'asked for again meanwhile' USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'requested again meanwhile' USING ERRCODE = 'serialization_failure';
       END IF;
       v_count := v_count + 1;
     EXCEPTION
@@ -289,8 +361,8 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- How an inspection's run has ended. What another cluster's agent may be allowed or able to
--- reach is left to it.
+-- Stores how an inspection's run ended. Where another cluster's agent may succeed, the inspection
+-- is handed to it.
 CREATE OR REPLACE FUNCTION tendril.inspection_over() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -311,8 +383,11 @@ BEGIN
   UPDATE public.template_inspections
   SET status = CASE WHEN v_other THEN 'handed' ELSE 'failed' END, tried = v_tried,
       problem_code = coalesce(NEW.error_code, CASE NEW.status WHEN 'CANCELLED' THEN 'cancelled' ELSE 'no_variables' END),
-      problem = CASE NEW.status WHEN 'SUCCESS' THEN 'The run ended without telling what the template declares.'
-                                ELSE left(coalesce(NEW.error_message, 'The run that looked at it was cancelled.'), 4000) END
+      problem = CASE NEW.status WHEN 'SUCCESS' THEN 'The run ended without reporting the template''s variables.'
+                                ELSE left(coalesce(NEW.error_message, 'The inspection was cancelled.'), tendril.max_description()) END
   WHERE org_id = NEW.org_id AND repo = tendril.plain_repo(v_source ->> 'repo') AND version = v_source ->> 'version' AND path = tendril.plain_path(v_source ->> 'path');
   RETURN NULL;
 END $$;
+
+CREATE OR REPLACE TRIGGER provisions_inspection_over AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (NEW.operation = 'inspect' AND NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED')) EXECUTE FUNCTION tendril.inspection_over();

@@ -1,9 +1,8 @@
--- Brings rows of earlier releases to what the functions of now expect. It runs after the files
--- before it in the alphabet, whenever its text has changed, and changes nothing the second time.
+-- Upgrades: brings rows of earlier releases to what today's functions expect. It runs after the files
+-- before it in the alphabet, whenever its text has changed, and a second run changes nothing.
 
--- Brings rows of before to the canonical form. Nothing is lost where two rows become one or two
--- workspaces want one name: both pins stand in the audit, and the second workspace, whose
--- state is another, gets a number behind its name.
+-- Brings rows of earlier releases to the canonical form. Where two rows become one both pins are
+-- audited, and where two workspaces want one name the second one gets a number.
 --
 -- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.use_canonical_forms() RETURNS void

@@ -1,6 +1,6 @@
--- Why a provision has not started.
+-- Why a provision waits.
 
--- What of its workspace keeps a provision waiting.
+-- What about its workspace keeps a provision waiting.
 CREATE OR REPLACE FUNCTION tendril.why_workspace(p_provision public.provisions, p_workspace public.workspaces)
 RETURNS TABLE (reason text, message text, detail jsonb)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -11,7 +11,7 @@ DECLARE
 BEGIN
   IF p_workspace.locked_at IS NOT NULL THEN
     RETURN QUERY SELECT 'workspace_locked',
-      format('the workspace is locked since %s: %s', tendril.at(p_workspace.locked_at), p_workspace.lock_reason),
+      format('the workspace has been locked since %s: %s', tendril.at(p_workspace.locked_at), p_workspace.lock_reason),
       jsonb_build_object('workspace', p_workspace.name, 'since', p_workspace.locked_at, 'by', p_workspace.locked_by, 'why', p_workspace.lock_reason);
   END IF;
 
@@ -19,7 +19,7 @@ BEGIN
   FROM tendril.claims c JOIN public.provisions p ON p.id = c.provision_id WHERE c.id = p_workspace.held_by_claim;
   IF FOUND THEN
     RETURN QUERY SELECT 'workspace_held',
-      format('the workspace is held by provision %s: the agent on %s was lost at %s while it applied there, and may still be at it',
+      format('the workspace is held by run %s: the agent on %s was lost at %s during apply, and may still be applying',
              v_other.number, v_other.host, tendril.at(v_other.ended_at)),
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'host', v_other.host, 'since', v_other.ended_at);
   END IF;
@@ -28,7 +28,7 @@ BEGIN
   FROM tendril.claims c JOIN public.provisions p ON p.id = c.provision_id WHERE c.id = p_workspace.running_claim;
   IF FOUND THEN
     RETURN QUERY SELECT 'workspace_busy',
-      format('provision %s runs in this workspace since %s, now in stage %s%s', v_other.number, tendril.at(v_other.created_at), v_other.stage,
+      format('run %s has been running in this workspace since %s, now in stage %s%s', v_other.number, tendril.at(v_other.created_at), v_other.stage,
              CASE WHEN v_other.cancel_requested_at IS NULL THEN '' ELSE ', and is being stopped' END),
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'operation', v_other.operation, 'stage', v_other.stage,
                          'host', v_other.host, 'since', v_other.created_at);
@@ -38,31 +38,31 @@ BEGIN
   FROM public.provisions p WHERE p.id = p_workspace.reserved_by AND p.id <> p_provision.id AND p.status IN ('QUEUED', 'AWAITING_APPROVAL');
   IF FOUND THEN
     RETURN QUERY SELECT 'workspace_reserved',
-      CASE WHEN v_other.status = 'AWAITING_APPROVAL' THEN format('the plan of provision %s awaits approval, and nothing else may change this workspace meanwhile', v_other.number)
-           WHEN v_other.approved_plan IS NOT NULL THEN format('the plan of provision %s is approved and is applied first', v_other.number)
-           ELSE format('provision %s, another attempt at what failed, comes first', v_other.number) END,
+      CASE WHEN v_other.status = 'AWAITING_APPROVAL' THEN format('the plan of run %s needs approval, and nothing else may run in this workspace meanwhile', v_other.number)
+           WHEN v_other.approved_plan IS NOT NULL THEN format('the plan of run %s is approved and is applied first', v_other.number)
+           ELSE format('run %s, an automatic retry, comes first', v_other.number) END,
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'provision', v_other.id, 'status', v_other.status);
   ELSE
     -- Who is ahead: ten of them are named. They are the first in the order of the
     -- queue's index, so that however much is behind, no more than these are read.
-    SELECT count(*) AS more, (array_agg(a.number ORDER BY a.priority DESC, a.number))[1:10] AS numbers, max(a.priority) AS priority INTO v_ahead
+    SELECT count(*) AS more, (array_agg(a.number ORDER BY a.priority DESC, a.number))[1:tendril.max_ahead_named()] AS numbers, max(a.priority) AS priority INTO v_ahead
     FROM (SELECT p.number, p.priority FROM public.provisions p
           WHERE p.workspace_id = p_provision.workspace_id AND p.status = 'QUEUED'
-          ORDER BY p.priority DESC, p.number LIMIT 1000) a
+          ORDER BY p.priority DESC, p.number LIMIT tendril.max_ahead_counted()) a
     WHERE (a.priority > p_provision.priority OR a.priority = p_provision.priority AND a.number < p_provision.number)
       AND p_workspace.reserved_by IS DISTINCT FROM p_provision.id;
     IF v_ahead.more > 0 THEN
       RETURN QUERY SELECT CASE WHEN v_ahead.priority > p_provision.priority THEN 'higher_priority' ELSE 'queued_behind' END,
         format('%s in this workspace %s first: %s%s',
-               CASE v_ahead.more WHEN 1 THEN 'another provision' WHEN 1000 THEN '1000 other provisions or more' ELSE v_ahead.more || ' other provisions' END, CASE v_ahead.more WHEN 1 THEN 'comes' ELSE 'come' END,
-               array_to_string(v_ahead.numbers, ', '), CASE WHEN v_ahead.more > 10 THEN ', …' ELSE '' END)
+               CASE v_ahead.more WHEN 1 THEN 'another provision' WHEN tendril.max_ahead_counted() THEN tendril.max_ahead_counted() || ' other provisions or more' ELSE v_ahead.more || ' other provisions' END, CASE v_ahead.more WHEN 1 THEN 'comes' ELSE 'come' END,
+               array_to_string(v_ahead.numbers, ', '), CASE WHEN v_ahead.more > tendril.max_ahead_named() THEN ', …' ELSE '' END)
           || CASE WHEN v_ahead.priority > p_provision.priority THEN format(', of priority %s', v_ahead.priority) ELSE '' END,
         jsonb_build_object('workspace', p_workspace.name, 'ahead', v_ahead.more, 'numbers', to_jsonb(v_ahead.numbers), 'priority', v_ahead.priority);
     END IF;
   END IF;
 END $$;
 
--- What of its cluster and agents keeps a provision waiting, or will have it fail.
+-- What about its cluster and agents keeps a provision waiting, or will make it fail.
 CREATE OR REPLACE FUNCTION tendril.why_cluster(p_provision public.provisions, p_workspace public.workspaces)
 RETURNS TABLE (reason text, message text, detail jsonb)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -82,7 +82,7 @@ BEGIN
     SELECT * INTO v_event FROM public.audit_events
     WHERE org_id = v_cluster.org_id AND action = 'pause_cluster' AND object_id = v_cluster.id ORDER BY id DESC LIMIT 1;
     RETURN QUERY SELECT 'cluster_paused',
-      format('the cluster %s is paused since %s', v_cluster.name, tendril.at(v_cluster.paused_at)) || coalesce(': ' || nullif(v_event.detail ->> 'reason', ''), ''),
+      format('cluster %s has been paused since %s', v_cluster.name, tendril.at(v_cluster.paused_at)) || coalesce(': ' || nullif(v_event.detail ->> 'reason', ''), ''),
       jsonb_build_object('cluster', v_cluster.name, 'since', v_cluster.paused_at, 'by', v_event.actor, 'why', coalesce(v_event.detail ->> 'reason', ''));
   END IF;
 
@@ -91,15 +91,15 @@ BEGIN
     SELECT * INTO v_agent FROM public.agents WHERE cluster_id = v_cluster.id AND instance_id = coalesce(p_workspace.unsaved_state_on, p_workspace.home_instance);
     IF NOT tendril.is_online(v_agent.last_heartbeat_at) THEN
       RETURN QUERY SELECT CASE WHEN p_workspace.unsaved_state_on IS NULL THEN 'home_away' ELSE 'state_kept' END,
-        CASE WHEN p_workspace.unsaved_state_on IS NULL THEN 'the workspace''s state is a file on an agent that is away'
-             ELSE 'a state that could not be stored is kept by an agent that is away' END
-          || coalesce(format(', %s on %s, last heard of at %s', v_agent.name, v_agent.host, tendril.at(v_agent.last_heartbeat_at)), ''),
+        CASE WHEN p_workspace.unsaved_state_on IS NULL THEN 'the workspace''s state is a file on an agent that is offline'
+             ELSE 'a state that could not be stored is kept by an agent that is offline' END
+          || coalesce(format(', %s on %s, last seen at %s', v_agent.name, v_agent.host, tendril.at(v_agent.last_heartbeat_at)), ''),
         jsonb_build_object('workspace', p_workspace.name, 'agent', v_agent.name, 'host', v_agent.host, 'last_seen', v_agent.last_heartbeat_at,
                            'instance', coalesce(p_workspace.unsaved_state_on, p_workspace.home_instance));
       RETURN; -- others need not be there
     ELSIF p_workspace.home_instance <> p_workspace.unsaved_state_on THEN
       RETURN QUERY SELECT 'state_kept',
-        format('a state that could not be stored is kept by %s on %s, and the workspace''s own is a file on another agent', v_agent.name, v_agent.host),
+        format('a state that could not be stored is kept by %s on %s, and the workspace''s state is a file on another agent', v_agent.name, v_agent.host),
         jsonb_build_object('workspace', p_workspace.name, 'agent', v_agent.name, 'host', v_agent.host);
       RETURN;
     END IF;
@@ -108,8 +108,8 @@ BEGIN
   SELECT greatest(v_cluster.last_seen_at, max(a.last_heartbeat_at)) INTO v_seen FROM public.agents a WHERE a.cluster_id = v_cluster.id;
   IF NOT EXISTS (SELECT FROM public.agents a WHERE a.cluster_id = v_cluster.id AND tendril.is_online(a.last_heartbeat_at)) THEN
     RETURN QUERY SELECT 'no_agent',
-      CASE WHEN v_seen IS NULL THEN format('no agent of cluster %s has ever been heard of', v_cluster.name)
-           ELSE format('no agent of cluster %s is online: the last was heard of at %s', v_cluster.name, tendril.at(v_seen)) END,
+      CASE WHEN v_seen IS NULL THEN format('cluster %s has never had an agent', v_cluster.name)
+           ELSE format('no agent of cluster %s is online; the last one was seen at %s', v_cluster.name, tendril.at(v_seen)) END,
       jsonb_build_object('cluster', v_cluster.name, 'last_seen', v_seen);
     RETURN; -- nothing can be said of agents that are not there
   END IF;
@@ -121,11 +121,11 @@ BEGIN
   WHERE a.cluster_id = v_cluster.id AND p_workspace.only_instance IN (c_nobody, a.instance_id) AND tendril.is_online(a.last_heartbeat_at);
   IF v_able.contract < tendril.contract_needed(p_provision) THEN
     RETURN QUERY SELECT 'agent_too_old',
-      format('the agents that are online are too old for it: they speak contract %s, and %s is needed', v_able.contract, tendril.contract_needed(p_provision)),
+      format('the online agents are too old: they speak contract %s, and this run needs %s', v_able.contract, tendril.contract_needed(p_provision)),
       jsonb_build_object('cluster', v_cluster.name, 'contract', v_able.contract, 'needed', tendril.contract_needed(p_provision));
   ELSIF NOT v_able.granted THEN
     RETURN QUERY SELECT 'operation_refused',
-      format('no agent that is online grants the operation %s: it will be refused when it is its turn', p_provision.operation),
+      format('no online agent allows the operation %s: the run will be refused when an agent takes it', p_provision.operation),
       jsonb_build_object('cluster', v_cluster.name, 'operation', p_provision.operation);
   END IF;
 
@@ -136,8 +136,8 @@ BEGIN
   IF jsonb_array_length(v_busy) >= v_able.slots THEN
     RETURN QUERY SELECT 'slots_busy',
       format('%s busy: %s', CASE v_able.slots WHEN 1 THEN 'the only slot is' ELSE format('all %s slots are', v_able.slots) END,
-             (SELECT string_agg(format('provision %s in %s', b ->> 'number', b ->> 'workspace'), ', ') FROM jsonb_array_elements(jsonb_path_query_array(v_busy, '$[0 to 4]')) b)
-             || CASE WHEN jsonb_array_length(v_busy) > 5 THEN ', …' ELSE '' END),
+             (SELECT string_agg(format('run %s in %s', b ->> 'number', b ->> 'workspace'), ', ') FROM jsonb_array_elements(jsonb_path_query_array(v_busy, '$[0 to 4]')) b)
+             || CASE WHEN jsonb_array_length(v_busy) > tendril.max_busy_named() THEN ', …' ELSE '' END),
       jsonb_build_object('slots', v_able.slots, 'agents', v_able.agents, 'running', jsonb_path_query_array(v_busy, '$[0 to 19]'));
   END IF;
 
@@ -146,13 +146,13 @@ BEGIN
   IF p_provision.config_snapshot -> 'terraform' ->> 'version' IS NOT NULL THEN
     SELECT r.number, r.error_code, r.finished_at INTO v_last
     FROM (SELECT p.number, p.cluster_id, p.config_snapshot -> 'terraform' AS terraform, p.status, p.error_code, p.finished_at, p.engine_version
-          FROM public.provisions p WHERE p.org_id = p_provision.org_id AND p.number < p_provision.number ORDER BY p.number DESC LIMIT 200) r
+          FROM public.provisions p WHERE p.org_id = p_provision.org_id AND p.number < p_provision.number ORDER BY p.number DESC LIMIT tendril.runs_searched()) r
     WHERE r.cluster_id = p_provision.cluster_id AND r.terraform = p_provision.config_snapshot -> 'terraform'
       AND (r.error_code = 'engine_missing' OR r.engine_version IS NOT NULL)
     ORDER BY r.number DESC LIMIT 1;
     IF v_last.error_code = 'engine_missing' THEN
       RETURN QUERY SELECT 'engine_missing',
-        format('%s %s could not be had here when provision %s wanted it, at %s: it may fail likewise',
+        format('%s %s could not be installed here for run %s, at %s; this run may fail too',
                coalesce(p_provision.config_snapshot -> 'terraform' ->> 'engine', 'the engine'), p_provision.config_snapshot -> 'terraform' ->> 'version',
                v_last.number, tendril.at(v_last.finished_at)),
         jsonb_build_object('cluster', v_cluster.name, 'engine', p_provision.config_snapshot -> 'terraform' ->> 'engine',
@@ -161,11 +161,21 @@ BEGIN
   END IF;
 END $$;
 
--- Why a provision has not started (viewer): a row for each reason, what must be over first
--- before the others. reason is a stable word, message for people, without a full stop; detail
--- has what the message names. No row: it has started, or is over, or its turn is now. It may
--- look into claims, which nobody else may: hence the owner's rights, and the question who
--- asks.
+-- Why a provision has not started: a row for each reason, first what must be over first. No row: it
+-- has started or ended, or an agent will take it next. Needs the role viewer.
+--
+-- Arguments:
+--   p_provision  the provision
+-- Answers: a row for each reason:
+--   reason   a stable word: workspace_locked, workspace_held, workspace_busy, workspace_reserved,
+--            higher_priority, queued_behind, cluster_paused, home_away, state_kept, no_agent,
+--            agent_too_old, operation_refused, slots_busy, engine_missing, awaits_approval or
+--            not_due
+--   message  the same for people, without a full stop
+--   detail   what the message names, an object
+-- Errors: PT404 provision_not_found, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.why_waiting(p_provision uuid) RETURNS TABLE (reason text, message text, detail jsonb)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -179,21 +189,24 @@ DECLARE
 BEGIN
   SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
   IF NOT tendril.may_act(v_provision.org_id, 'viewer') OR v_provision.id IS NULL THEN
-    PERFORM tendril.refuse('PT404', 'provision_not_found', format('there is no provision %s where you are viewer', p_provision));
+    PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you have no access to it', p_provision));
   END IF;
   SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_provision.workspace_id;
   IF v_provision.status = 'AWAITING_APPROVAL' THEN
     SELECT * INTO STRICT v_cluster FROM public.clusters WHERE id = v_provision.cluster_id;
     RETURN QUERY SELECT 'awaits_approval',
-      'its plan awaits approval' || CASE v_cluster.approvers WHEN 'admin' THEN ' by an admin' ELSE '' END
-        || CASE WHEN v_cluster.four_eyes THEN ', not by who asked for it' ELSE '' END || coalesce(', until ' || tendril.at(v_workspace.due_at), ''),
+      'its plan needs approval'
+        || CASE WHEN v_cluster.approvers = 'admin' AND v_cluster.four_eyes THEN ' from an admin other than the requester'
+                WHEN v_cluster.approvers = 'admin' THEN ' from an admin'
+                WHEN v_cluster.four_eyes THEN ' from someone other than the requester' ELSE '' END
+        || coalesce(' before ' || tendril.at(v_workspace.due_at), ''),
       jsonb_build_object('plan_digest', v_provision.plan_digest, 'approvers', v_cluster.approvers, 'four_eyes', v_cluster.four_eyes, 'until', v_workspace.due_at);
   ELSIF v_provision.status = 'QUEUED' THEN
     RETURN QUERY SELECT * FROM tendril.why_workspace(v_provision, v_workspace);
     IF v_provision.not_before > clock_timestamp() THEN
       SELECT p.number, p.error_code INTO v_failed FROM public.provisions p WHERE p.id = v_provision.retry_of;
       RETURN QUERY SELECT 'not_due',
-        format('it is attempt %s, and begins at %s: provision %s failed (%s)', v_provision.attempt, tendril.at(v_provision.not_before), v_failed.number, v_failed.error_code),
+        format('attempt %s starts at %s, because run %s failed (%s)', v_provision.attempt, tendril.at(v_provision.not_before), v_failed.number, v_failed.error_code),
         jsonb_build_object('at', v_provision.not_before, 'attempt', v_provision.attempt, 'number', v_failed.number, 'code', v_failed.error_code);
     END IF;
     RETURN QUERY SELECT * FROM tendril.why_cluster(v_provision, v_workspace);

@@ -1,14 +1,14 @@
 -- Webhooks and their deliveries.
 
--- What is told of a provision: ids, names, counts. Outputs and variables never.
+-- The message of an event: ids, names and counts, never outputs or variables.
 CREATE OR REPLACE FUNCTION tendril.webhook_payload(p_event text, p_data jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT jsonb_build_object('type', p_event, 'timestamp', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'data', p_data)
 $$;
 
--- Puts a message before all who want it. What it tells of has happened whatever goes wrong
--- here: that fails no agent's report.
+-- Queues a message for every webhook that wants an event. A failure is a warning: it must not fail
+-- the agent's report.
 CREATE OR REPLACE FUNCTION tendril.tell_webhooks(p_event text, p_org uuid, p_cluster uuid, p_workspace uuid, p_provision uuid, p_data jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -26,26 +26,36 @@ BEGIN
     AND (h.workspace IS NULL OR v_workspace LIKE replace(replace(replace(replace(h.workspace, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'));
 EXCEPTION
   WHEN OTHERS THEN -- but not a cancel or a statement's time-out: those are the caller's
-    RAISE WARNING 'webhooks are not told of % in workspace %: % (%)', p_event, p_workspace, SQLERRM, SQLSTATE;
+    RAISE WARNING 'webhooks could not be notified of % in workspace %: % (%)', p_event, p_workspace, SQLERRM, SQLSTATE;
 END $$;
 
+-- Tells webhooks that a provision awaits approval or has ended.
 CREATE OR REPLACE FUNCTION tendril.tell_of_provision() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  c_message CONSTANT int := 2000; -- characters
   v_event text := CASE NEW.status WHEN 'AWAITING_APPROVAL' THEN 'awaiting_approval' WHEN 'SUCCESS' THEN 'success' WHEN 'FAILED' THEN 'failure' ELSE 'cancelled' END;
 BEGIN
   -- First, for each run ends here, and mostly nobody is to be told.
   IF EXISTS (SELECT FROM public.webhooks h WHERE h.org_id = NEW.org_id AND h.enabled AND v_event = ANY (h.events)) THEN
     PERFORM tendril.tell_webhooks(v_event, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.id,
       jsonb_build_object('provision', jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'number', NEW.number, 'operation', NEW.operation, 'status', NEW.status,
-        'requested_by', NEW.requested_by, 'error_code', NEW.error_code, 'error_message', left(NEW.error_message, 2000),
+        'requested_by', NEW.requested_by, 'error_code', NEW.error_code, 'error_message', left(NEW.error_message, c_message),
         'plan', CASE jsonb_typeof(NEW.plan_summary) WHEN 'object' THEN NEW.plan_summary - 'resources' END,
         'created_at', NEW.created_at, 'started_at', NEW.started_at, 'finished_at', NEW.finished_at))));
   END IF;
   RETURN NULL;
 END $$;
 
+-- A drift check tells of drift and of its failure only; an inspection, which nobody asked
+-- for, tells nothing.
+CREATE OR REPLACE TRIGGER provisions_tell_webhooks AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status IN ('AWAITING_APPROVAL', 'SUCCESS', 'FAILED', 'CANCELLED')
+  AND NEW.operation <> 'inspect' AND NOT (NEW.operation = 'refresh' AND NEW.status = 'SUCCESS'))
+  EXECUTE FUNCTION tendril.tell_of_provision();
+
+-- Tells webhooks of drift that differs from what they were told last.
 CREATE OR REPLACE FUNCTION tendril.tell_of_drift() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -54,9 +64,32 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Takes what is due, one for each webhook and at most p_each for an organisation, so that who
--- receives slowly holds up nobody else; p_busy are the webhooks and organisations that have
--- enough under way. Who takes it has p_lease to say what came of it: then it is due again.
+-- Only of other drift than the last that was told.
+CREATE OR REPLACE TRIGGER workspaces_tell_webhooks AFTER UPDATE OF drift_at ON public.workspaces
+  FOR EACH ROW WHEN (NEW.drift_count > 0 AND NEW.drift IS DISTINCT FROM OLD.drift)
+  EXECUTE FUNCTION tendril.tell_of_drift();
+
+-- Takes deliveries that are due: one for each webhook, so that a slow receiver delays nobody else.
+--
+-- Arguments:
+--   p_by     id of the sender, a UUID
+--   p_limit  deliveries in a call
+--   p_each   deliveries of one organisation
+--   p_busy   webhooks and organisations to skip
+--   p_lease  how long the sender has to settle them; then they are due again
+-- Answers: a row for each:
+--   id          the delivery
+--   webhook_id  the webhook
+--   org_id      the organisation
+--   kind        generic or slack
+--   generation  generation of the signing secret
+--   sealed      the sealed URL
+--   event       the event
+--   payload     the message
+--   tried       earlier attempts
+-- Errors: none.
+-- Locks: delivery, skipping locked ones.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.take_deliveries(p_by uuid, p_limit int, p_each int, p_busy uuid[], p_lease interval)
 RETURNS TABLE (id uuid, webhook_id uuid, org_id uuid, kind text, generation int, sealed bytea, event text, payload jsonb, tried int)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
@@ -76,9 +109,21 @@ AS $$
   FROM taken t JOIN public.webhooks h ON h.id = t.webhook_id JOIN tendril.webhook_urls u ON u.webhook_id = h.id
 $$;
 
--- Says what came of an attempt. NULL p_again: there will be no further one. A webhook at which
--- nothing has arrived for p_patience, or that is gone, is no longer served; answers whether
--- that is so now.
+-- Stores the result of a delivery attempt. A webhook that is gone, or at which nothing has arrived
+-- for p_patience, is disabled.
+--
+-- Arguments:
+--   p_by        id of the sender
+--   p_delivery  the delivery
+--   p_arrived   whether it arrived
+--   p_attempt   {code, duration_ms, error}
+--   p_again     delay until the next attempt; null: none
+--   p_gone      whether the receiver says that the webhook is gone
+--   p_patience  how long a webhook may fail
+-- Answers: whether this disabled the webhook.
+-- Errors: none.
+-- Locks: webhook, delivery.
+-- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.settle_delivery(p_by uuid, p_delivery uuid, p_arrived boolean, p_attempt jsonb, p_again interval, p_gone boolean, p_patience interval) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -115,10 +160,11 @@ BEGIN
   RETURN false;
 END $$;
 
--- Removes deliveries of ten webhooks, beginning anywhere: those from before p_before, those
--- beyond the last tendril.settings.delivery_limit of a webhook, and all of one that was removed
--- just when it was told something. At most p_limit in all. Of each webhook as many entries of
--- its index are read as are kept.
+-- Deletes deliveries of ten webhooks, beginning anywhere: those before p_before, those beyond
+-- tendril.settings.delivery_limit of a webhook, and those of removed webhooks; at most p_limit.
+-- Answers how many.
+--
+-- Notes: Of each webhook it reads as many index entries as are kept.
 CREATE OR REPLACE FUNCTION tendril.expire_deliveries(p_before timestamptz, p_limit int) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off -- a small table would be read from end to end for each webhook
@@ -151,6 +197,10 @@ BEGIN
   RETURN v_gone;
 END $$;
 
+-- Locks a webhook, or refuses unless the caller is an admin of its organisation.
+--
+-- Errors: PT404 webhook_not_found.
+-- Locks: webhook.
 CREATE OR REPLACE FUNCTION tendril.lock_webhook_for_admin(p_webhook uuid) RETURNS public.webhooks
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -164,33 +214,51 @@ BEGIN
       RETURN v_webhook;
     END IF;
   END IF;
-  PERFORM tendril.refuse('PT404', 'webhook_not_found', format('there is no webhook %s where you are admin', p_webhook));
+  PERFORM tendril.refuse('PT404', 'webhook_not_found', format('webhook %s not found, or you are not an admin of its organisation', p_webhook));
 END $$;
 
--- Refuses settings that cannot be kept. Only what is said is looked at.
+-- Refuses settings of a webhook that cannot be stored.
+--
+-- Errors: PT422 bad_webhook.
 CREATE OR REPLACE FUNCTION tendril.check_webhook(p_org uuid, p_settings jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+  c_name CONSTANT int := 100; -- characters
 BEGIN
   IF jsonb_typeof(p_settings) IS DISTINCT FROM 'object' THEN
     PERFORM tendril.refuse('PT422', 'bad_webhook', 'p_settings: must be an object');
-  ELSIF p_settings ? 'name' AND coalesce(length(p_settings ->> 'name'), 0) NOT BETWEEN 1 AND 100 THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'name: from 1 to 100 characters are allowed');
+  ELSIF p_settings ? 'name' AND coalesce(length(p_settings ->> 'name'), 0) NOT BETWEEN 1 AND c_name THEN
+    PERFORM tendril.refuse('PT422', 'bad_webhook', format('name: must have 1 to %s characters', c_name));
   ELSIF p_settings ? 'events' AND (jsonb_typeof(p_settings -> 'events') <> 'array' OR p_settings -> 'events' = '[]'
         OR NOT p_settings -> 'events' <@ '["awaiting_approval", "success", "failure", "cancelled", "drift"]') THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'events: must be some of awaiting_approval, success, failure, cancelled, drift');
-  ELSIF length(p_settings ->> 'workspace') NOT BETWEEN 1 AND 200 THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'workspace: from 1 to 200 characters are allowed');
+    PERFORM tendril.refuse('PT422', 'bad_webhook', 'events: must be one or more of awaiting_approval, success, failure, cancelled, drift');
+  ELSIF length(p_settings ->> 'workspace') NOT BETWEEN 1 AND tendril.max_name() THEN
+    PERFORM tendril.refuse('PT422', 'bad_webhook', format('workspace: must have 1 to %s characters', tendril.max_name()));
   ELSIF p_settings ->> 'cluster_id' IS NOT NULL AND NOT EXISTS (SELECT FROM public.clusters WHERE id::text = p_settings ->> 'cluster_id' AND org_id = p_org) THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'cluster: there is no such cluster');
+    PERFORM tendril.refuse('PT422', 'bad_webhook', 'cluster_id: cluster not found');
   END IF;
 END $$;
 
--- Makes a webhook under an id that the caller chooses, for its URL is sealed with it.
--- p_settings: name, kind, host, url (sealed, in base64), events, cluster_id, workspace,
--- enabled.
+-- Creates a webhook. Needs the role admin.
 --
+-- Arguments:
+--   p_org       the organisation
+--   p_webhook   new UUID that the caller chooses, because the URL is sealed with it
+--   p_settings  an object
+--     name        1 to 100 characters, unique in the organisation
+--     kind        generic or slack
+--     host        host of the URL, which is shown
+--     url         the sealed URL, in base64
+--     events      list of awaiting_approval, success, failure, cancelled, drift
+--     cluster_id  only events of this cluster. Optional
+--     workspace   only events of workspaces whose name matches; * is any text. Optional
+--     enabled     false: deliver nothing. Optional
+-- Answers: nothing.
+-- Errors: PT404 org_not_found, PT409 too_many_webhooks, PT409 webhook_exists, PT422 bad_webhook,
+--   PT503 busy.
 -- Locks: org.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.create_webhook(p_org uuid, p_webhook uuid, p_settings jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -201,10 +269,10 @@ BEGIN
   PERFORM tendril.check_webhook(p_org, p_settings);
   IF NOT p_settings ?& ARRAY['name', 'kind', 'host', 'url', 'events'] OR p_settings ->> 'kind' NOT IN ('generic', 'slack') THEN
     PERFORM tendril.refuse('PT422', 'bad_webhook', 'a webhook needs a name, a kind (generic or slack), a URL and events');
-  ELSIF (SELECT count(*) FROM public.webhooks WHERE org_id = p_org) >= 50 THEN
-    PERFORM tendril.refuse('PT409', 'too_many_webhooks', 'this organisation has 50 webhooks, as many as it may', 'remove one');
+  ELSIF (SELECT count(*) FROM public.webhooks WHERE org_id = p_org) >= tendril.max_webhooks() THEN
+    PERFORM tendril.refuse('PT409', 'too_many_webhooks', format('this organisation has %s webhooks, the most allowed', tendril.max_webhooks()), 'remove one');
   ELSIF EXISTS (SELECT FROM public.webhooks WHERE org_id = p_org AND name = p_settings ->> 'name') THEN
-    PERFORM tendril.refuse('PT409', 'webhook_exists', format('there is a webhook named %s already', p_settings ->> 'name'));
+    PERFORM tendril.refuse('PT409', 'webhook_exists', format('a webhook named %s already exists', p_settings ->> 'name'));
   END IF;
   INSERT INTO public.webhooks (id, org_id, name, kind, host, events, cluster_id, workspace, enabled, created_by)
   SELECT p_webhook, p_org, p_settings ->> 'name', p_settings ->> 'kind', p_settings ->> 'host',
@@ -214,15 +282,23 @@ BEGIN
   PERFORM tendril.audit(p_org, 'create_webhook', 'webhook', p_webhook, p_settings - 'url');
 EXCEPTION
   WHEN unique_violation THEN
-    PERFORM tendril.refuse('PT409', 'webhook_exists', 'there is such a webhook already');
+    PERFORM tendril.refuse('PT409', 'webhook_exists', 'the webhook already exists');
   WHEN data_exception OR check_violation OR not_null_violation THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'p_settings cannot be read');
+    PERFORM tendril.refuse('PT422', 'bad_webhook', 'p_settings: malformed');
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Changes what p_settings says, as create_webhook takes it, but for the kind. "rotate": true
--- gives it a new signing secret, "enabled": true another chance.
+-- Changes settings of a webhook. Needs the role admin.
+--
+-- Arguments:
+--   p_webhook   the webhook
+--   p_settings  the settings to change, as for create_webhook() without kind, and rotate: true for
+--               a new signing secret; enabled: true also ends an automatic disabling
+-- Answers: the generation of the signing secret.
+-- Errors: PT404 webhook_not_found, PT409 webhook_exists, PT422 bad_webhook, PT503 busy.
+-- Locks: webhook.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.change_webhook(p_webhook uuid, p_settings jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -250,13 +326,21 @@ BEGIN
   RETURN v_webhook.generation;
 EXCEPTION
   WHEN unique_violation THEN
-    PERFORM tendril.refuse('PT409', 'webhook_exists', format('there is a webhook named %s already', p_settings ->> 'name'));
+    PERFORM tendril.refuse('PT409', 'webhook_exists', format('a webhook named %s already exists', p_settings ->> 'name'));
   WHEN data_exception OR check_violation THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'p_settings cannot be read');
+    PERFORM tendril.refuse('PT422', 'bad_webhook', 'p_settings: malformed');
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Removes a webhook and its deliveries. Needs the role admin.
+--
+-- Arguments:
+--   p_webhook  the webhook
+-- Answers: nothing.
+-- Errors: PT404 webhook_not_found, PT503 busy.
+-- Locks: webhook.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.remove_webhook(p_webhook uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -274,28 +358,37 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Sends a delivery once more, under the id that it had, so that a receiver knows it again;
--- without one a message that only tries. Answers the delivery's id.
+-- Sends a delivery again under its id, or a test message. Needs the role admin.
+--
+-- Arguments:
+--   p_webhook   the webhook
+--   p_delivery  the delivery; null: a test message
+-- Answers: the id of the delivery.
+-- Errors: PT404 delivery_not_found, PT404 webhook_not_found, PT409 webhook_disabled,
+--   PT429 too_many_tests, PT503 busy.
+-- Locks: webhook.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.send_webhook(p_webhook uuid, p_delivery uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_within  CONSTANT interval := '1 minute';
   v_webhook public.webhooks;
   v_id      uuid;
 BEGIN
   v_webhook := tendril.lock_webhook_for_admin(p_webhook);
   IF NOT v_webhook.enabled THEN
-    PERFORM tendril.refuse('PT409', 'webhook_disabled', 'this webhook is not enabled', 'enable it first');
+    PERFORM tendril.refuse('PT409', 'webhook_disabled', 'this webhook is disabled', 'enable it first');
   ELSIF p_delivery IS NOT NULL THEN
     UPDATE public.webhook_deliveries SET status = 'waiting', next_at = clock_timestamp(), taken_by = NULL, finished_at = NULL
     WHERE id = p_delivery AND webhook_id = p_webhook RETURNING id INTO v_id;
     IF NOT FOUND THEN
-      PERFORM tendril.refuse('PT404', 'delivery_not_found', format('there is no delivery %s of this webhook', p_delivery));
+      PERFORM tendril.refuse('PT404', 'delivery_not_found', format('delivery %s of this webhook not found', p_delivery));
     END IF;
-  ELSIF (SELECT count(*) FROM public.webhook_deliveries WHERE webhook_id = p_webhook AND event = 'test' AND created_at > clock_timestamp() - interval '1 minute') >= 10 THEN
-    PERFORM tendril.refuse('PT429', 'too_many_tests', 'this webhook was tried 10 times within a minute', 'wait a little');
+  ELSIF (SELECT count(*) FROM public.webhook_deliveries WHERE webhook_id = p_webhook AND event = 'test' AND created_at > clock_timestamp() - c_within) >= tendril.max_webhook_tests() THEN
+    PERFORM tendril.refuse('PT429', 'too_many_tests', format('this webhook was tested %s times within a minute', tendril.max_webhook_tests()), 'wait a minute');
   ELSE
     INSERT INTO public.webhook_deliveries (org_id, webhook_id, event, payload)
     VALUES (v_webhook.org_id, p_webhook, 'test', tendril.webhook_payload('test', jsonb_build_object('org_id', v_webhook.org_id, 'webhook', jsonb_build_object('id', p_webhook, 'name', v_webhook.name))))

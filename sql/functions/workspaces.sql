@@ -1,7 +1,7 @@
--- Which provision a workspace runs next, what keeps it from running, and people's locks on it.
+-- Workspaces: what runs next, what keeps it from running, and people's locks.
 
--- Chooses which provision a workspace runs next. The caller holds its lock. What the workspace
--- is reserved for runs when it is due. Found by its id, however long the queue is.
+-- Chooses which provision a workspace runs next. The caller holds the workspace's lock. A reserved
+-- workspace runs only what it is reserved for, once that is due.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.refresh_head(p_workspace uuid) RETURNS void
@@ -28,8 +28,8 @@ BEGIN
   WHERE id = p_workspace AND head_id IS DISTINCT FROM v_head.id;
 END $$;
 
--- Tells listening agents that a workspace has become runnable. A hint only: who hears it asks
--- the queue, who misses it polls.
+-- Notifies listening agents that a workspace has become runnable. It is a hint: who misses it
+-- polls.
 CREATE OR REPLACE FUNCTION tendril.notify_runnable() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -38,7 +38,15 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Wakes agents if the workspace has something that may run. Found by its id alone.
+CREATE OR REPLACE TRIGGER workspaces_notify AFTER UPDATE ON public.workspaces
+  FOR EACH ROW
+  WHEN (NEW.head_id IS NOT NULL AND NEW.running_claim IS NULL AND NEW.held_by_claim IS NULL AND NEW.locked_at IS NULL
+  AND (OLD.head_id IS DISTINCT FROM NEW.head_id OR OLD.running_claim IS NOT NULL
+  OR OLD.held_by_claim IS NOT NULL OR OLD.locked_at IS NOT NULL
+  OR OLD.unsaved_state_on IS NOT NULL AND NEW.unsaved_state_on IS NULL))
+  EXECUTE FUNCTION tendril.notify_runnable();
+
+-- Notifies listening agents if a workspace has something that may run.
 CREATE OR REPLACE FUNCTION tendril.wake(p_workspace uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -51,8 +59,9 @@ BEGIN
   END IF;
 END $$;
 
--- The provision, if the caller has the role there, locked after its workspace.
+-- Locks a provision, after its workspace, where the caller has the role.
 --
+-- Errors: PT404 provision_not_found.
 -- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.lock_provision_for(p_provision uuid, p_least text) RETURNS public.provisions
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -69,11 +78,12 @@ BEGIN
       RETURN v_provision;
     END IF;
   END IF;
-  PERFORM tendril.refuse('PT404', 'provision_not_found', format('there is no provision %s where you are %s', p_provision, p_least));
+  PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you are not %s there', p_provision, p_least));
 END $$;
 
--- Likewise the workspace. What is hidden is none.
+-- Locks a workspace where the caller has the role. Hidden workspaces do not exist for people.
 --
+-- Errors: PT404 workspace_not_found.
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.lock_workspace_for(p_workspace uuid, p_least text) RETURNS public.workspaces
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -88,13 +98,19 @@ BEGIN
       RETURN v_workspace;
     END IF;
   END IF;
-  PERFORM tendril.refuse('PT404', 'workspace_not_found', format('there is no workspace %s where you are %s', p_workspace, p_least));
+  PERFORM tendril.refuse('PT404', 'workspace_not_found', format('workspace %s not found, or you are not %s there', p_workspace, p_least));
 END $$;
 
--- Keeps a workspace from running anything until it is unlocked (operator). What runs there
--- goes on; deploys are queued.
+-- Keeps a workspace from running anything until it is unlocked. What runs continues, and deploys
+-- are queued. A repeat changes nothing. Needs the role operator.
 --
+-- Arguments:
+--   p_workspace  the workspace
+--   p_reason     why, 1 to 1000 characters
+-- Answers: nothing.
+-- Errors: PT404 workspace_not_found, PT409 workspace_locked, PT422 bad_reason, PT503 busy.
 -- Locks: workspace.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.lock_workspace(p_workspace uuid, p_reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -113,7 +129,7 @@ BEGIN
     PERFORM tendril.refuse('PT409', 'workspace_locked',
       format('workspace %s has been locked since %s: %s', to_json(v_workspace.name),
              to_char(v_workspace.locked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'), v_workspace.lock_reason),
-      'it must be unlocked first');
+      'unlock it first');
   END IF;
   UPDATE public.workspaces SET locked_at = clock_timestamp(), locked_by = v_who, lock_reason = v_reason WHERE id = p_workspace;
   PERFORM tendril.audit(v_workspace.org_id, 'lock_workspace', 'workspace', p_workspace, jsonb_build_object('reason', v_reason));
@@ -122,9 +138,15 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Ends a person's lock: one's own (operator), or anybody's (admin).
+-- Unlocks a workspace. Needs the role operator for one's own lock, admin for another person's.
 --
+-- Arguments:
+--   p_workspace  the workspace
+--   p_reason     for the audit, at most 1000 characters
+-- Answers: nothing.
+-- Errors: PT403 locked_by_another, PT404 workspace_not_found, PT422 bad_reason, PT503 busy.
 -- Locks: workspace.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.unlock_workspace(p_workspace uuid, p_reason text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -139,7 +161,7 @@ BEGIN
   IF v_workspace.locked_at IS NULL THEN
     RETURN; -- a repeat after a lost reply
   ELSIF v_workspace.locked_by IS DISTINCT FROM tendril.current_user_id() AND NOT tendril.may_act(v_workspace.org_id, 'admin') THEN
-    PERFORM tendril.refuse('PT403', 'locked_by_another', format('somebody else has locked workspace %s: %s', to_json(v_workspace.name), v_workspace.lock_reason),
+    PERFORM tendril.refuse('PT403', 'locked_by_another', format('another person has locked workspace %s: %s', to_json(v_workspace.name), v_workspace.lock_reason),
       'ask them, or an admin');
   END IF;
   -- The trigger wakes agents.
@@ -151,12 +173,18 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Ends what holds a workspace without a run: a claim that was lost during apply, and a state
--- that an agent keeps (admin). For an agent that will not come back. Should it come back all
--- the same it is told to stop, and what it reports is recorded unless the workspace has been
--- used since; the workspace is none of its business any more.
+-- Ends what holds a workspace without a run: a claim that was lost during apply, or a state that an
+-- agent keeps. For an agent that will not come back. If it does, it is told to stop, and what it
+-- reports is recorded unless the workspace was used since. Needs the role admin.
 --
+-- Arguments:
+--   p_workspace  the workspace
+--   p_reason     for the log and the audit, at most 1000 characters
+-- Answers: nothing.
+-- Errors: PT404 workspace_not_found, PT409 workspace_not_held, PT409 workspace_running,
+--   PT422 bad_reason, PT503 busy.
 -- Locks: workspace, claim.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.release_workspace(p_workspace uuid, p_reason text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -170,17 +198,17 @@ DECLARE
 BEGIN
   SELECT * INTO v_workspace FROM public.workspaces WHERE id = p_workspace;
   IF v_workspace.id IS NULL OR NOT tendril.may_act(v_workspace.org_id, 'admin') THEN
-    PERFORM tendril.refuse('PT404', 'workspace_not_found', format('there is no workspace %s that you may release', p_workspace),
+    PERFORM tendril.refuse('PT404', 'workspace_not_found', format('workspace %s not found, or you may not release it', p_workspace),
       'check the id, and that you are an admin of its organisation');
-  ELSIF length(v_reason) > 1000 THEN
-    PERFORM tendril.refuse('PT422', 'bad_reason', format('p_reason: %s characters, more than the 1000 allowed', length(v_reason)));
+  ELSIF length(v_reason) > tendril.max_reason() THEN
+    PERFORM tendril.refuse('PT422', 'bad_reason', format('p_reason: %s characters; at most %s are allowed', length(v_reason), tendril.max_reason()));
   END IF;
 
   SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = p_workspace FOR NO KEY UPDATE;
   IF v_workspace.running_claim IS NOT NULL THEN
     SELECT p.number INTO v_running FROM tendril.claims c JOIN public.provisions p ON p.id = c.provision_id WHERE c.id = v_workspace.running_claim;
     PERFORM tendril.refuse('PT409', 'workspace_running',
-      format('provision %s runs in workspace %s: there is nothing to release', v_running, to_json(v_workspace.name)), 'cancel the provision instead');
+      format('run %s runs in workspace %s: there is nothing to release', v_running, to_json(v_workspace.name)), 'cancel the provision instead');
   ELSIF v_workspace.held_by_claim IS NULL AND v_workspace.unsaved_state_on IS NULL THEN
     PERFORM tendril.refuse('PT409', 'workspace_not_held', format('workspace %s is not held: there is nothing to release', to_json(v_workspace.name)));
   END IF;
@@ -194,7 +222,7 @@ BEGIN
   PERFORM tendril.notify('tendril_attention', v_workspace.cluster_id);
   PERFORM tendril.system_line(v_claim.provision_id, 'An admin released the workspace'
     || CASE WHEN v_reason = '' THEN '.' ELSE format(' (%s).', v_reason) END
-    || CASE WHEN v_workspace.unsaved_state_on IS NULL THEN '' ELSE format(' A state that was not stored may be left on the agent on %s.', v_claim.host) END);
+    || CASE WHEN v_workspace.unsaved_state_on IS NULL THEN '' ELSE format(' The agent on %s may still have a state that was not stored.', v_claim.host) END);
 
   UPDATE public.workspaces
   SET held_by_claim = NULL, unsaved_state_on = NULL,
@@ -209,10 +237,19 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Binds a workspace to another template (admin): the next apply there destroys what that one
--- does not know. A reason is needed.
+-- Binds a workspace to another template. The next apply there destroys what that template does not
+-- have. Needs the role admin.
 --
+-- Arguments:
+--   p_workspace  the workspace
+--   p_repo       address of the template's repository
+--   p_reason     why, 1 to 1000 characters
+--   p_path       directory in the repository; empty: its root
+-- Answers: nothing.
+-- Errors: PT404 workspace_not_found, PT409 workspace_reserved, PT409 workspace_running,
+--   PT422 bad_reason, PT422 bad_template, PT503 busy.
 -- Locks: workspace.
+-- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.rebind_workspace(p_workspace uuid, p_repo text, p_reason text, p_path text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -230,7 +267,7 @@ BEGIN
       'wait until it has ended, or cancel or release it');
   ELSIF v_workspace.reserved_by IS NOT NULL THEN
     -- It is applied without its template being looked at again.
-    PERFORM tendril.refuse('PT409', 'workspace_reserved', format('a plan of workspace %s awaits approval, or is approved', to_json(v_workspace.name)),
+    PERFORM tendril.refuse('PT409', 'workspace_reserved', format('a plan of workspace %s needs approval or is approved', to_json(v_workspace.name)),
       'reject it, or cancel its provision');
   END IF;
   UPDATE public.workspaces SET repo = tendril.plain_repo(p_repo), path = tendril.plain_path(p_path) WHERE id = p_workspace;
@@ -241,8 +278,7 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- A reservation ends with its provision, however that ends: by a function of ours or by
--- somebody's hand. The time is over with the reservation.
+-- Ends a workspace's reservation when its provision is cancelled, by a function or by hand.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.end_reservation() RETURNS trigger
@@ -256,17 +292,22 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Does what is due in workspaces that are reserved: an approval that nobody gave in time
--- expires, and an attempt's time has come. At most p_limit of them; says how many.
+CREATE OR REPLACE TRIGGER provisions_end_reservation AFTER UPDATE OF status ON public.provisions
+  FOR EACH ROW WHEN (OLD.status IN ('QUEUED', 'AWAITING_APPROVAL') AND NEW.status = 'CANCELLED')
+  EXECUTE FUNCTION tendril.end_reservation();
+
+-- Does what is due in reserved workspaces: expires approvals and starts automatic retries. At most
+-- p_limit; answers how many.
 --
--- Locks: workspace, provision. As reap_claim(), it leaves to the next call what somebody else
--- has locked.
+-- Locks: workspace, provision, skipping what another session has locked, as reap_claim() does.
+-- Notes: A workspace that fails is postponed by a minute, so that the others have their turn.
 CREATE OR REPLACE FUNCTION tendril.settle_due(p_limit int DEFAULT 20) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_later     CONSTANT interval := '1 minute';
   v_now       timestamptz := clock_timestamp();
   v_due       record;
   v_workspace record;
@@ -281,36 +322,42 @@ BEGIN
       CONTINUE WHEN NOT FOUND AND EXISTS (SELECT FROM public.provisions WHERE id = v_workspace.reserved_by);
       UPDATE public.workspaces SET due_at = NULL WHERE id = v_due.id;
       IF v_provision.status = 'AWAITING_APPROVAL' THEN
-        PERFORM tendril.system_line(v_provision.id, 'Nobody approved the plan in time.');
-        PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'approval_expired', 'Nobody approved the plan in time, so nothing was changed. Deploy again to get a new plan.');
+        PERFORM tendril.system_line(v_provision.id, 'The plan was not approved in time.');
+        PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'approval_expired', 'The plan was not approved in time, so nothing was changed. Deploy again to get a new plan.');
       END IF;
       -- The trigger tells agents if there is something to run now.
       PERFORM tendril.refresh_head(v_due.id);
       v_count := v_count + 1;
     EXCEPTION
       WHEN OTHERS THEN
-        RAISE WARNING 'what is due in workspace % cannot be done: % (%)', v_due.id, SQLERRM, SQLSTATE;
+        RAISE WARNING 'what is due in workspace % failed: % (%)', v_due.id, SQLERRM, SQLSTATE;
         -- Later once more; until then others have their turn.
-        UPDATE public.workspaces SET due_at = v_now + interval '1 minute'
+        UPDATE public.workspaces SET due_at = v_now + c_later
         WHERE id IN (SELECT id FROM public.workspaces WHERE id = v_due.id AND due_at <= v_now FOR NO KEY UPDATE SKIP LOCKED);
     END;
   END LOOP;
   RETURN v_count;
 END $$;
 
--- A workspace whose state is here has none in a file: an agent that would begin with an empty
--- one there would make everything a second time.
+-- Refuses a local state file for a workspace whose state is managed: an agent that started with an
+-- empty file would create everything a second time.
+--
+-- Errors: PT409 workspace_managed.
 CREATE OR REPLACE FUNCTION tendril.refuse_second_state() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   PERFORM tendril.refuse('PT409', 'workspace_managed',
-    format('the state of workspace %s is managed, and not a file of this agent''s', to_json(NEW.name)),
+    format('the state of workspace %s is managed, not a file of this agent', to_json(NEW.name)),
     'set state.default = "managed" in the agent''s configuration');
 END $$;
 
--- Notes what an agent says of a state that could not be stored. The caller holds the
--- workspace's lock.
+CREATE OR REPLACE TRIGGER workspaces_one_state BEFORE UPDATE OF home_instance ON public.workspaces
+  FOR EACH ROW WHEN (NEW.home_instance IS NOT NULL AND NEW.state_version IS NOT NULL)
+  EXECUTE FUNCTION tendril.refuse_second_state();
+
+-- Stores whether an agent keeps a state that it could not store. The caller holds the workspace's
+-- lock.
 --
 -- Locks: workspace.
 CREATE OR REPLACE FUNCTION tendril.note_unsaved_state(p_claim tendril.claims, p_unsaved boolean) RETURNS void

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,106 +14,54 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/postgres"
 )
 
+var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
+
 // environment says what is measured on, as settings of the benchmark format, so
 // that a kept output says it, too. What would tell whose machine it is (its
-// name, the tail of the kernel's version) is not asked.
+// name, the tail of the kernel's version) is left out.
 func environment(ctx context.Context) string {
+	version := func(program string, args ...string) string {
+		out, _ := exec.CommandContext(ctx, program, args...).Output() //nolint:gosec // programs of this machine, by fixed names; what is missing is not told
+		return digits.FindString(string(out))
+	}
+	database := os.Getenv("TENDRIL_TEST_POSTGRES_BIN")
+	if database == "" {
+		database, _ = postgres.Find()
+	}
+	var memory string
+	var kib float64
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if _, err := fmt.Sscanf(string(text), "MemTotal: %f kB", &kib); err == nil {
+			memory = fmt.Sprintf("%.1f GiB", kib/(1<<20))
+		}
+	}
 	var b strings.Builder
-	for _, s := range []struct{ key, value string }{
+	for _, s := range [][2]string{
 		{"date", time.Now().UTC().Format(time.DateOnly)},
 		{"cores", fmt.Sprint(runtime.NumCPU())},
-		{"memory", memory()},
-		{"kernel", kernel()},
-		{"postgresql", postgresVersion(ctx)},
-		{"terraform", terraformVersion(ctx)},
-		{"go", strings.TrimPrefix(runtime.Version(), "go")},
+		{"memory", memory},
+		{"kernel", "Linux " + version("uname", "-r")},
+		{"postgresql", version(filepath.Join(database, "postgres"), "--version")},
+		{"terraform", version("terraform", "version")},
+		{"go", digits.FindString(runtime.Version())},
 	} {
-		if s.value != "" {
-			fmt.Fprintf(&b, "%s: %s\n", s.key, s.value)
+		if s[1] != "" {
+			fmt.Fprintf(&b, "%s: %s\n", s[0], s[1])
 		}
 	}
 	return b.String()
 }
 
-var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
-
-// memory is what Linux says it has; elsewhere the sentence goes without.
-func memory() string {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return ""
-	}
-	var kib float64
-	if _, err := fmt.Sscanf(string(text), "MemTotal: %f kB", &kib); err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%.1f GiB", kib/(1<<20))
-}
-
-func kernel() string {
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return ""
-	}
-	return "Linux " + digits.FindString(string(text))
-}
-
-// postgresVersion asks the PostgreSQL that package pgtest would take.
-func postgresVersion(ctx context.Context) string {
-	dir := os.Getenv("TENDRIL_TEST_POSTGRES_BIN")
-	if dir == "" {
-		var err error
-		if dir, err = postgres.Find(); err != nil {
-			return ""
-		}
-	}
-	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output() //nolint:gosec // whoever runs the benchmarks names the directory
-	if err != nil {
-		return ""
-	}
-	return digits.FindString(string(out))
-}
-
-func terraformVersion(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "terraform", "version", "-json").Output()
-	var said struct {
-		Version string `json:"terraform_version"`
-	}
-	if err != nil || json.Unmarshal(out, &said) != nil {
-		return ""
-	}
-	return said.Version
-}
-
 // where says in a sentence what was measured on, when, and how often.
 func (m *measured) where() string {
-	var machine, programs []string
-	for _, s := range []struct {
-		key, form string
-		into      *[]string
-	}{
-		{"cpu", "%s", &machine}, {"cores", "%s cores", &machine}, {"memory", "%s memory", &machine}, {"kernel", "%s", &machine},
-		{"postgresql", "PostgreSQL %s", &programs}, {"terraform", "Terraform %s", &programs}, {"go", "Go %s", &programs},
-	} {
-		if v := m.settings[s.key]; v != "" {
-			*s.into = append(*s.into, fmt.Sprintf(s.form, v))
+	said := func(form string, keys ...string) (text string) {
+		for _, key := range keys {
+			if v := m.settings[key]; v != "" {
+				text += fmt.Sprintf(form, v)
+			}
 		}
+		return text
 	}
-	text := "Measured"
-	if date := m.settings["date"]; date != "" {
-		text += " on " + date
-	}
-	if len(machine) > 0 {
-		text += ": " + strings.Join(machine, ", ")
-	}
-	if len(programs) > 0 {
-		text += "; " + strings.Join(programs, ", ")
-	}
-	return text + ". Medians of " + m.times() + ".\n"
-}
-
-// times is how many rounds the benchmarks have.
-func (m *measured) times() string {
 	least, most := 0, 0
 	for _, rounds := range m.rounds {
 		if n := len(rounds); least == 0 || n < least {
@@ -122,11 +69,12 @@ func (m *measured) times() string {
 		}
 		most = max(most, len(rounds))
 	}
-	switch {
-	case most == 1:
-		return "one run"
-	case least == most:
-		return fmt.Sprintf("%d runs", most)
+	times := fmt.Sprintf("%d to %d runs", least, most)
+	if most == 1 {
+		times = "one run"
+	} else if least == most {
+		times = fmt.Sprintf("%d runs", most)
 	}
-	return fmt.Sprintf("%d to %d runs", least, most)
+	return "Measured" + said(" on %s", "date") + said(": %s", "cpu") + said(", %s cores", "cores") + said(", %s memory", "memory") + said(", %s", "kernel") +
+		said(", PostgreSQL %s", "postgresql") + said(", Terraform %s", "terraform") + said(", Go %s", "go") + ". Medians of " + times + ".\n"
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +13,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func recorded(t *testing.T, name string) *measured {
 	t.Helper()
-	m, err := readFile(filepath.Join("testdata", name))
+	m, err := options{input: filepath.Join("testdata", name)}.measured(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +37,33 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+func listed(t *testing.T) []table {
+	t.Helper()
+	all, err := tables(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func markdown(t *testing.T, m *measured) (text string) {
+	t.Helper()
+	for _, table := range listed(t) {
+		text += table.markdown(m)
+	}
+	return text
+}
+
 func TestTables(t *testing.T) {
 	t.Parallel()
-	now, before := recorded(t, "bench.txt"), recorded(t, "before.txt")
-	golden(t, "tables.md", now.where()+tables(groups, now, nil))
-	golden(t, "before.md", tables(groups, now, before))
-	golden(t, "missed.md", missed(groups, now))
+	now := recorded(t, "bench.txt")
+	golden(t, "tables.md", now.where()+markdown(t, now))
+	golden(t, "missed.md", missed(listed(t), now))
+	page := now.where()
+	for _, table := range onPage(listed(t)) {
+		page += table.markdown(now)
+	}
+	golden(t, "page.md", page)
 }
 
 // What is shown as it comes is what came, and the table follows.
@@ -74,16 +92,16 @@ func TestEveryRowIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := tables(groups, m, nil)
-	for _, g := range groups {
+	text := markdown(t, m)
+	for _, g := range listed(t) {
 		for _, r := range g.rows {
-			if strings.Count(text, "| "+r.figure+" |") != 1 {
-				t.Errorf("%q stands %d times in the tables, want once", r.figure, strings.Count(text, "| "+r.figure+" |"))
+			if strings.Count(text, "| "+r.title+" |") != 1 {
+				t.Errorf("%q stands %d times in the tables, want once", r.title, strings.Count(text, "| "+r.title+" |"))
 			}
 		}
 	}
-	if !strings.Contains(missed(groups, m), "20 provisions at once, 5 slots, 20 new workspaces (≥ 85 % of bare): not measured") {
-		t.Errorf("missed = %s, want it to tell of what was not measured", missed(groups, m))
+	if !strings.Contains(missed(listed(t), m), "20 provisions at once, 5 slots, 20 new workspaces (≥ 85 % of bare): not measured") {
+		t.Errorf("missed = %s, want it to tell of what was not measured", missed(listed(t), m))
 	}
 }
 
@@ -95,7 +113,7 @@ func TestMalformedLinesAreNotCounted(t *testing.T) {
 	if err := run(t.Context(), options{}, strings.NewReader(input), &out, &progress); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "| 4 ms | 3.50…4.50 |") {
+	if !strings.Contains(out.String(), "| 4 ms | 3.5…4.5 |") {
 		t.Errorf("output = %s, want the median of two rounds", out.String())
 	}
 	if n := strings.Count(progress.String(), "figures: not counted: standard input:"); n != 2 {
@@ -110,51 +128,11 @@ func TestNothingMeasuredIsAnError(t *testing.T) {
 	}
 }
 
-func TestCharts(t *testing.T) {
+func TestMalformedList(t *testing.T) {
 	t.Parallel()
-	now, before := recorded(t, "bench.txt"), recorded(t, "before.txt")
-	for name, draw := range map[string]func(now, before *measured) (string, error){"deploys": deploysChart, "lines": linesChart} {
-		for _, earlier := range []*measured{nil, before} {
-			svg, err := draw(now, earlier)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wellFormed(t, svg)
-			for _, want := range []string{"<title id=", "<desc id=", "prefers-color-scheme: dark"} {
-				if !strings.Contains(svg, want) {
-					t.Errorf("%s lacks %q", name, want)
-				}
-			}
-			for _, no := range []string{"<script", "http://www.w3.org/1999/xlink", "NaN", "Inf", "%!"} {
-				if strings.Contains(svg, no) {
-					t.Errorf("%s has %q", name, no)
-				}
-			}
-			if strings.Contains(svg, "ms before") != (name == "deploys" && earlier != nil) {
-				t.Errorf("%s with %v: bars of before = %t", name, earlier != nil, strings.Contains(svg, "ms before"))
-			}
-		}
-	}
-	for _, bench := range []string{cold, steady} {
-		some := recorded(t, "bench.txt")
-		delete(some.rounds, bench)
-		err := errors.Join(chartError(deploysChart(some, nil)), chartError(linesChart(some, nil)))
-		if err == nil || !strings.Contains(err.Error(), "no "+bench) {
-			t.Errorf("charts without %s = %v, want that it is missing", bench, err)
-		}
-	}
-}
-
-func chartError(_ string, err error) error { return err }
-
-func wellFormed(t *testing.T, svg string) {
-	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(svg))
-	for {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			return
-		} else if err != nil {
-			t.Fatalf("%v in\n%s", err, svg)
+	for _, text := range []string{"a | A | n", "[A]\na | A", "[A]\na | A | n by m", "[A]\na | A | n | > 3", "[A]\na | A | n | <= much"} {
+		if _, err := tables(text); err == nil {
+			t.Errorf("tables(%q) = nil, want an error", text)
 		}
 	}
 }

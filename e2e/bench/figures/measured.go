@@ -11,17 +11,14 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// round is what one line of the output says: the metrics of one benchmark, run
-// once. Ours and the bare limit of one round were measured in turn, so they are
-// compared within it.
-type round map[string]float64
-
 // measured is all that an output says.
 type measured struct {
-	rounds    map[string][]round // by the benchmark's name, without "Benchmark" and without the number of CPUs
-	settings  map[string]string  // "cpu", "date" …
-	malformed []string           // lines that cannot be read
-	failed    []string           // what go test says went wrong
+	// rounds are by the benchmark's name, without "Benchmark" and the number of CPUs, and each
+	// by metric. What one round has was measured in turn, so it is compared within it.
+	rounds    map[string][]map[string]float64
+	settings  map[string]string // "cpu", "date" …
+	malformed []string          // lines that cannot be read
+	failed    []string          // what go test says went wrong
 }
 
 var failure = regexp.MustCompile(`(?m)^(--- FAIL: .*|FAIL\t.*|panic: .*)$`)
@@ -29,7 +26,7 @@ var failure = regexp.MustCompile(`(?m)^(--- FAIL: .*|FAIL\t.*|panic: .*)$`)
 // read takes an output apart. Whatever is not a benchmark's line is passed over:
 // what agents print stands between them.
 func read(name string, text []byte) (*measured, error) {
-	m := &measured{rounds: map[string][]round{}, settings: map[string]string{}}
+	m := &measured{rounds: map[string][]map[string]float64{}, settings: map[string]string{}}
 	for _, line := range failure.FindAll(text, -1) {
 		m.failed = append(m.failed, strings.Join(strings.Fields(string(line)), " "))
 	}
@@ -62,7 +59,7 @@ func (m *measured) add(r *benchfmt.Result) {
 			name += string(p)
 		}
 	}
-	metrics := round{}
+	metrics := map[string]float64{}
 	for _, v := range r.Values {
 		if v.OrigUnit != "" { // the reader makes B of MB
 			v.Value, v.Unit = v.OrigValue, v.OrigUnit
@@ -72,19 +69,11 @@ func (m *measured) add(r *benchfmt.Result) {
 	m.rounds[name] = append(m.rounds[name], metrics)
 }
 
-// values are a metric's, one for each round that has it.
-func (m *measured) values(bench, metric string) spread {
-	return m.compared(bench, func(r round) (float64, bool) {
-		v, ok := r[metric]
-		return v, ok
-	})
-}
-
-// compared is what f makes of each round.
-func (m *measured) compared(bench string, f func(round) (float64, bool)) spread {
+// each is what the rounds of a benchmark have of a figure.
+func (m *measured) each(bench string, f figure) spread {
 	var s spread
 	for _, r := range m.rounds[bench] {
-		if v, ok := f(r); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		if v, ok := f.in(r); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
 			s = append(s, v)
 		}
 	}

@@ -1,151 +1,90 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
-// column is one of a table.
-type column struct {
-	title string
-	right bool
-	cell  func(r row, now, before *measured) string
-}
+const notMeasured = "not measured"
 
-// columns are all there may be; a table leaves out what none of its rows has.
-var columns = []column{
-	{"figure", false, func(r row, _, _ *measured) string { return r.figure }},
-	{"bare limit here", true, bareCell},
-	{"before", true, beforeCell},
-	{"Tendril", true, ourCell},
-	{"spread", true, spreadCell},
-	{"beside bare", true, comparedCell},
-	{"target", false, func(r row, _, _ *measured) string { return r.aim() }},
-	{"met?", false, verdictCell},
-	{"peer, measured earlier", false, func(r row, _, _ *measured) string { return r.peer }},
-}
-
-func bareCell(r row, now, _ *measured) string {
-	return median(now.values(r.bench, r.bare), unit(r.metric))
-}
-
-func beforeCell(r row, _, before *measured) string {
-	if before == nil {
-		return ""
+// cells are a figure's, below the headings.
+func (r row) cells(m *measured) []string {
+	ours, compared := r.values(m), m.each(r.bench, r.figure)
+	var bare, spread, beside string
+	if s := m.each(r.bench, figure{metric: r.bare}); len(s) > 0 {
+		bare = r.with(number(s.median()))
 	}
-	return median(before.values(r.bench, r.metric), unit(r.metric))
+	if len(ours) > 1 {
+		spread = ours.ends(number)
+	}
+	if len(compared) > 0 && r.op != "" {
+		beside = r.text(compared.median())
+		if len(compared) > 1 {
+			beside += " (" + compared.ends(r.text) + ")"
+		}
+	}
+	var aims, misses []string
+	for _, t := range r.targets {
+		aims = append(aims, r.aim(t))
+		if miss := r.miss(t, m); miss != "" {
+			misses = append(misses, "**"+miss+"**")
+		}
+	}
+	us, verdict := notMeasured, ""
+	if len(ours) > 0 {
+		us, verdict = r.with(number(ours.median())), strings.Join(misses, ", ")
+		if len(aims) > 0 && len(misses) == 0 {
+			verdict = "met"
+		}
+	}
+	return []string{r.title, bare, us, spread, beside, strings.Join(aims, ", "), verdict, r.peer}
 }
 
-// ourCell never is empty: a figure that is missing is told.
-func ourCell(r row, now, _ *measured) string {
-	if text := median(now.values(r.bench, r.metric), unit(r.metric)); text != "" {
-		return text
+// markdown is a table without the columns that none of its rows has.
+func (t table) markdown(m *measured) string {
+	lines := [][]string{
+		{"figure", "bare limit here", "Tendril", "spread", "compared with bare", "target", "met?", "peer, measured earlier"},
+		{"---", "--:", "--:", "--:", "--:", "---", "---", "---"},
 	}
-	return notMeasured(r)
-}
-
-func notMeasured(r row) string {
-	if r.absent != "" {
-		return "not measured: " + r.absent
+	for _, r := range t.rows {
+		cells := r.cells(m)
+		if t.page {
+			cells[3], cells[6], cells[7] = "", "", ""
+		}
+		lines = append(lines, cells)
 	}
-	return "not measured"
-}
-
-func spreadCell(r row, now, _ *measured) string {
-	s := now.values(r.bench, r.metric)
-	if len(s) < 2 {
-		return ""
-	}
-	return s.ends(plain)
-}
-
-func comparedCell(r row, now, _ *measured) string {
-	s := r.comparedIn(now)
-	if len(s) == 0 {
-		return ""
-	}
-	percent := func(v float64) string { return plain(100 * v) }
-	if r.compare == ratio {
-		return withSpread(in(percent(s.median()), "%"), s, percent)
-	}
-	return withSpread(in(signed(s.median()), unit(r.metric)), s, signed)
-}
-
-func withSpread(text string, s spread, write func(float64) string) string {
-	if len(s) < 2 {
-		return text
-	}
-	return fmt.Sprintf("%s (%s)", text, s.ends(write))
-}
-
-func verdictCell(r row, now, _ *measured) string {
-	if len(now.values(r.bench, r.metric)) == 0 {
-		return ""
-	}
-	return r.verdict(now)
-}
-
-func median(s spread, unit string) string {
-	if len(s) == 0 {
-		return ""
-	}
-	return in(plain(s.median()), unit)
-}
-
-// tables are all groups in Markdown.
-func tables(groups []group, now, before *measured) string {
 	var b strings.Builder
-	for _, g := range groups {
-		fmt.Fprintf(&b, "\n### %s\n\n", g.title)
-		g.table(&b, now, before)
+	fmt.Fprintf(&b, "\n### %s\n\n", t.title)
+	for _, line := range lines {
+		for column, cell := range line {
+			if slices.ContainsFunc(lines[2:], func(l []string) bool { return l[column] != "" }) {
+				b.WriteString("| " + cell + " ")
+			}
+		}
+		b.WriteString("|\n")
 	}
 	return b.String()
 }
 
-func (g group) table(b *strings.Builder, now, before *measured) {
-	cells := make([][]string, len(g.rows)+2)
-	for _, c := range columns {
-		var texts []string
-		for _, r := range g.rows {
-			texts = append(texts, c.cell(r, now, before))
-		}
-		if !slices.ContainsFunc(texts, func(text string) bool { return text != "" }) {
-			continue
-		}
-		rule := "---"
-		if c.right {
-			rule = "--:"
-		}
-		for i, text := range append([]string{c.title, rule}, texts...) {
-			cells[i] = append(cells[i], text)
-		}
-	}
-	for _, line := range cells {
-		fmt.Fprintf(b, "| %s |\n", strings.Join(line, " | "))
-	}
-}
-
 // missed lists the targets that are not met, and those of what was not measured.
-func missed(groups []group, now *measured) string {
+func missed(tables []table, m *measured) string {
 	var b strings.Builder
-	for _, g := range groups {
-		for _, r := range g.rows {
-			ours := now.values(r.bench, r.metric)
-			if len(ours) == 0 {
-				if len(r.targets) > 0 {
-					fmt.Fprintf(&b, "- %s (%s): %s.\n", r.figure, r.aim(), notMeasured(r))
-				}
-				continue
-			}
-			for _, t := range r.targets {
-				if miss := r.miss(t, now); miss != "" {
-					one, got := r, median(ours, unit(r.metric))
-					one.targets = []target{t}
-					if t.of == compared {
-						got += ", beside bare " + comparedCell(r, now, nil)
-					}
-					fmt.Fprintf(&b, "- %s: %s, where %s was the target, %s.\n", r.figure, got, one.aim(), miss)
+	for _, t := range tables {
+		for _, r := range t.rows {
+			cells := r.cells(m)
+			for _, target := range r.targets {
+				switch miss := r.miss(target, m); {
+				case len(r.values(m)) == 0:
+					fmt.Fprintf(&b, "- %s (%s): %s.\n", r.title, r.aim(target), notMeasured)
+				case miss != "" && target.compared:
+					fmt.Fprintf(&b, "- %s: %s, compared with bare %s, where %s was the target, %s.\n", r.title, cells[2], cells[4], r.aim(target), miss)
+				case miss != "":
+					fmt.Fprintf(&b, "- %s: %s, where %s was the target, %s.\n", r.title, cells[2], r.aim(target), miss)
 				}
 			}
 		}
@@ -154,4 +93,49 @@ func missed(groups []group, now *measured) string {
 		return "None.\n"
 	}
 	return b.String()
+}
+
+// checkFloor says how each figure stands beside its bound, and fails if one is beyond it by
+// more than the noise of this very run, half of what its rounds differ by, or was not measured.
+func checkFloor(floor []row, m *measured) (table string, err error) {
+	rows := [][]string{{"benchmark", "figure", "bound", "measured", "noise", ""}}
+	for _, f := range floor {
+		bound := f.targets[0]
+		limit := fmt.Sprintf("%s%g", bound.sign(), bound.limit)
+		s := bound.of(f.figure, m)
+		if len(s) == 0 {
+			err = errors.Join(err, fmt.Errorf("%s %s was not measured", f.bench, f.figure))
+			rows = append(rows, []string{f.bench, f.String(), limit, "–", "–", "NOT MEASURED"})
+			continue
+		}
+		noise, verdict := (s[len(s)-1]-s[0])/2, "ok"
+		if bound.beyond(s.median()) > noise {
+			verdict = "BEYOND"
+			err = errors.Join(err, fmt.Errorf("%s %s is %.3g (±%.2g), and must be %s", f.bench, f.figure, s.median(), noise, limit))
+		}
+		rows = append(rows, []string{f.bench, f.String(), limit, fmt.Sprintf("%.3g", s.median()), fmt.Sprintf("±%.2g", noise), verdict})
+	}
+	return printable.Table(0, rows...) + "\n", err
+}
+
+// writeDocs replaces what a document has between its markers.
+func writeDocs(path, figures, missed string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading the document: %w", err)
+	}
+	document := string(text)
+	for name, text := range map[string]string{"figures": figures, "missed": missed} {
+		begin, end := "<!-- "+name+" -->", "<!-- /"+name+" -->"
+		before, rest, opened := strings.Cut(document, begin)
+		_, after, closed := strings.Cut(rest, end)
+		if !opened || !closed || strings.Count(document, begin)+strings.Count(document, end) != 2 {
+			return fmt.Errorf("%s wants %s and, below it, %s, each once", path, begin, end)
+		}
+		document = before + begin + "\n" + strings.TrimSpace(text) + "\n" + end + after
+	}
+	if err := os.WriteFile(path, []byte(document), 0o644); err != nil { //nolint:gosec // a page of the documentation
+		return fmt.Errorf("writing the document: %w", err)
+	}
+	return nil
 }

@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // ClusterRef is the path parameter that names a cluster.
@@ -16,13 +19,9 @@ type ClusterRef struct {
 	OrgParam
 }
 
-type clusterAnswer struct{ Body store.Cluster }
-
 type newClusterInput struct {
 	Keyed
-	Body struct {
-		Name string `json:"name" minLength:"1" maxLength:"63" doc:"1 to 63 letters, digits and . _ -" example:"prod"`
-	}
+	Body wire.NewClusterInputBody
 	OrgParam
 }
 
@@ -30,14 +29,10 @@ type newClusterInput struct {
 func (a *api) clusters(h huma.API) {
 	add(a, h, huma.Operation{
 		OperationID: "list-clusters", Method: http.MethodGet, Path: "/clusters", Tags: []string{"Clusters"},
-		Summary: "List clusters by name, with the agents heard of within a day",
-	}, func(ctx context.Context, in *orgListInput) (*listed[store.Cluster], error) {
-		var after string
-		if err := decodeCursor("clusters", in.Cursor, &after); err != nil {
-			return nil, err
-		}
-		return byName(ctx, a.as(ctx), "clusters", in.Org, func(ctx context.Context, s *store.Store, org uuid.UUID) ([]store.Cluster, string, error) {
-			return s.ListClusters(ctx, org, after, in.Limit)
+		Summary: "List clusters by name, with the agents seen within a day",
+	}, func(ctx context.Context, in *orgListInput) (*listed[wire.Cluster], error) {
+		return paged(ctx, a, in.OrgParam, in.PageParams, "clusters", "list the clusters", clusterOf, func(ctx context.Context, s *store.Store, org store.Org, after string, limit int) ([]store.Cluster, string, error) {
+			return s.ListClusters(ctx, org.ID, after, limit)
 		})
 	})
 
@@ -45,62 +40,118 @@ func (a *api) clusters(h huma.API) {
 		OperationID: "create-cluster", Method: http.MethodPost, Path: "/clusters", Tags: []string{"Clusters"},
 		Summary: "Make a cluster", DefaultStatus: http.StatusCreated,
 		Description: "The answer has the token for its agents, which nobody can read again. Admins may do this.",
-	}, func(ctx context.Context, s *store.Store, in *newClusterInput) (string, store.NewCluster, error) {
+	}, func(ctx context.Context, s *store.Store, in *newClusterInput) (string, wire.NewCluster, error) {
 		org, err := s.FindOrg(ctx, in.Org)
 		if err != nil {
-			return "", store.NewCluster{}, err
+			return "", wire.NewCluster{}, err
 		}
 		c, err := s.CreateCluster(ctx, org.ID, in.Body.Name)
-		return prefix + "/clusters/" + c.ID.String(), c, err
+		return prefix + "/clusters/" + c.ID.String(), wire.NewCluster(c), err
 	})
 
 	add(a, h, huma.Operation{
 		OperationID: "get-cluster", Method: http.MethodGet, Path: "/clusters/{ref}", Tags: []string{"Clusters"},
 		Summary: "One cluster",
-	}, func(ctx context.Context, in *ClusterRef) (*clusterAnswer, error) {
-		answer := &clusterAnswer{}
-		return answer, a.withCluster(ctx, *in, "read the cluster", func(_ context.Context, _ *store.Store, c store.Cluster) error {
-			answer.Body = c
-			return nil
+	}, func(ctx context.Context, in *ClusterRef) (*answer[wire.Cluster], error) {
+		return told(ctx, a, clusterOf, *in, "read the cluster", itself[store.Cluster])
+	})
+}
+
+func (in ClusterRef) find(ctx context.Context, s *store.Store) (store.Cluster, error) {
+	org, err := in.org(ctx, s)
+	if err != nil {
+		return store.Cluster{}, err
+	}
+	return s.ClusterByRef(ctx, org, in.Ref)
+}
+
+type clusterReasonInput struct {
+	ClusterRef
+	Body *wire.ClusterReasonInputBody
+}
+
+type setPolicyInput struct {
+	ClusterRef
+	Body wire.PolicyChange
+}
+
+type rotateInput struct {
+	Keyed
+	ClusterRef
+	Body *wire.RotateInputBody
+}
+
+type clusterTokenRef struct {
+	ClusterRef
+	ID uuid.UUID `path:"id" doc:"The token's id."`
+}
+
+// agents registers what is decided about a cluster's agents: whether they claim
+// anything, by which rules, and with which tokens.
+func (a *api) agents(h huma.API) {
+	for word, paused := range map[string]bool{"pause": true, "resume": false} {
+		add(a, h, huma.Operation{
+			OperationID: word + "-cluster", Method: http.MethodPost, Path: "/clusters/{ref}/" + word, Tags: []string{"Clusters"}, DefaultStatus: http.StatusNoContent,
+			Summary:     map[bool]string{true: "Have its agents claim nothing more", false: "Have its agents claim again"}[paused],
+			Description: "What runs goes on. Admins may do this. The same once more changes nothing.",
+		}, func(ctx context.Context, in *clusterReasonInput) (*struct{}, error) {
+			return nothing(ctx, a, in.ClusterRef, word+" the cluster", func(ctx context.Context, s *store.Store, c store.Cluster) error {
+				return s.Pause(ctx, c.ID, paused, given(in.Body).Reason)
+			})
+		})
+	}
+
+	add(a, h, huma.Operation{
+		OperationID: "get-cluster-policy", Method: http.MethodGet, Path: "/clusters/{ref}/policy", Tags: []string{"Clusters"},
+		Summary: "When plans for it must be approved, and by whom",
+	}, func(ctx context.Context, in *ClusterRef) (*answer[wire.Policy], error) {
+		return told(ctx, a, policyOf, *in, "read the cluster's policy", func(ctx context.Context, s *store.Store, c store.Cluster) (store.Policy, error) {
+			return s.Policy(ctx, c.ID)
 		})
 	})
-}
-
-// withCluster finds the cluster of that ref and does something with it, in one
-// transaction.
-func (a *api) withCluster(ctx context.Context, in ClusterRef, doing string, do func(context.Context, *store.Store, store.Cluster) error) error {
-	return a.as(ctx).Within(ctx, doing, func(ctx context.Context, s *store.Store) error {
-		org, err := in.org(ctx, s)
-		if err != nil {
-			return err
-		}
-		cluster, err := s.ClusterByRef(ctx, org, in.Ref)
-		if err != nil {
-			return err
-		}
-		return do(ctx, s, cluster)
+	add(a, h, huma.Operation{
+		OperationID: "set-cluster-policy", Method: http.MethodPut, Path: "/clusters/{ref}/policy", Tags: []string{"Clusters"},
+		Summary: "Change its policy", Description: "What is not given stays as it is. Admins may do this.",
+	}, func(ctx context.Context, in *setPolicyInput) (*answer[wire.Policy], error) {
+		return told(ctx, a, policyOf, in.ClusterRef, "set the cluster's policy", func(ctx context.Context, s *store.Store, c store.Cluster) (store.Policy, error) {
+			return s.SetPolicy(ctx, c.ID, store.PolicyChange(in.Body))
+		})
 	})
-}
 
-// byName answers a page of an organisation's list whose keys are names.
-func byName[T any](ctx context.Context, s *store.Store, list, org string,
-	read func(context.Context, *store.Store, uuid.UUID) ([]T, string, error),
-) (*listed[T], error) {
-	var items []T
-	var next string
-	err := s.Within(ctx, "list the "+list, func(ctx context.Context, s *store.Store) error {
-		found, err := s.FindOrg(ctx, org)
-		if err != nil {
-			return err
-		}
-		items, next, err = read(ctx, s, found.ID)
-		return err
+	add(a, h, huma.Operation{
+		OperationID: "list-cluster-tokens", Method: http.MethodGet, Path: "/clusters/{ref}/tokens", Tags: []string{"Clusters"},
+		Summary: "The tokens of its agents", Description: "Without what would let anybody use them; the newest first, at most 200, in one page. Admins may do this.",
+	}, func(ctx context.Context, in *ClusterRef) (*listed[wire.ClusterToken], error) {
+		list, err := about(ctx, a, *in, "list the cluster's tokens", func(ctx context.Context, s *store.Store, c store.Cluster) ([]store.ClusterToken, error) {
+			return s.ClusterTokens(ctx, c.ID)
+		})
+		return listAfter("tokens", each(clusterTokenOf, list), "", err)
 	})
-	if err != nil {
-		return nil, err
-	}
-	if next != "" {
-		next = encodeCursor(list, next)
-	}
-	return listOf(items, next), nil
+	onceSecret(a, h, huma.Operation{
+		OperationID: "rotate-cluster-token", Method: http.MethodPost, Path: "/clusters/{ref}/tokens", Tags: []string{"Clusters"}, DefaultStatus: http.StatusCreated,
+		Summary: "Make a new token for its agents", Description: "Nobody can read it again. The ones before it end after a while, so that agents can be given the new one without a gap. Admins may do this.",
+	}, func(ctx context.Context, s *store.Store, in *rotateInput) (string, wire.NewToken, error) {
+		overlap := 24 * time.Hour
+		if given := given(in.Body).Overlap; given != nil {
+			overlap = time.Duration(*given) * time.Second
+		}
+		c, err := in.find(ctx, s)
+		if err != nil {
+			return "", wire.NewToken{}, err
+		}
+		made, err := s.NewClusterToken(ctx, c.ID, overlap)
+		return prefix + "/clusters/" + c.ID.String() + "/tokens", wire.NewToken(made), err
+	})
+	add(a, h, huma.Operation{
+		OperationID: "revoke-cluster-token", Method: http.MethodDelete, Path: "/clusters/{ref}/tokens/{id}", Tags: []string{"Clusters"}, DefaultStatus: http.StatusNoContent,
+		Summary: "End a token at once", Description: "Agents that have no other are refused from now on. Admins may do this.",
+	}, func(ctx context.Context, in *clusterTokenRef) (*struct{}, error) {
+		return nothing(ctx, a, in.ClusterRef, "revoke the token", func(ctx context.Context, s *store.Store, c store.Cluster) error {
+			ended, err := s.RevokeTokens(ctx, c.ID, &in.ID)
+			if err == nil && ended == 0 {
+				err = newProblem(http.StatusNotFound, "token_not_found", fmt.Sprintf("cluster %s has no token %s that is valid", c.Name, in.ID), "")
+			}
+			return err
+		})
+	})
 }

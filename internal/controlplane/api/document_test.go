@@ -32,7 +32,7 @@ func TestDocument(t *testing.T) {
 	for name, schema := range d.Components.Schemas {
 		for key, field := range schema.Properties {
 			if field.Description == "" {
-				t.Errorf("nothing is said of the field %s.%s: add it to fields.go, or a doc tag", name, key)
+				t.Errorf("nothing is said of the field %s.%s: give it a doc tag in package wire", name, key)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/live"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 const (
@@ -34,19 +36,13 @@ type logsInput struct {
 	Format string `query:"format" enum:"json,text" default:"json" doc:"text: all of it (after \"after\", or the tail), as a file, without a limit."`
 }
 
-type logPage struct {
-	Items     []store.LogRow `json:"items" nullable:"false" doc:"Rows of the log in order. Each is some lines, or a part of one: put together they are the text."`
-	NextAfter int64          `json:"next_after" doc:"What to give as \"after\" to go on."`
-	LastSeq   int64          `json:"last_seq" doc:"The newest row there is. More may come until the provision has ended."`
-}
-
 // logs registers a provision's log: a range of it, its tail, and as it grows.
 func (a *api) logs(h huma.API) {
 	add(a, h, huma.Operation{
 		OperationID: "get-logs", Method: http.MethodGet, Path: "/provisions/{ref}/logs", Tags: []string{"Logs"}, Summary: "A range of a log, or its tail", Metadata: streaming,
 		Description: "Rows are numbered 1, 2, 3, … without a gap. As a file it is sent in pieces, whatever its size.",
 		Responses: map[string]*huma.Response{"200": {Description: "The rows", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: h.OpenAPI().Components.Schemas.Schema(typeOf[logPage](), true, "LogPage")},
+			"application/json": {Schema: h.OpenAPI().Components.Schemas.Schema(typeOf[wire.LogPage](), true, "LogPage")},
 			"text/plain":       {Schema: &huma.Schema{Type: huma.TypeString}},
 		}}},
 	}, func(ctx context.Context, in *logsInput) (*huma.StreamResponse, error) {
@@ -70,7 +66,7 @@ func (a *api) logs(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		page := logPage{Items: rows, NextAfter: after, LastSeq: end}
+		page := wire.LogPage{Items: each(logRowOf, rows), NextAfter: after, LastSeq: end}
 		if len(rows) > 0 {
 			page.NextAfter = rows[len(rows)-1].Seq
 			page.LastSeq = max(end, page.NextAfter)
@@ -84,9 +80,9 @@ func (a *api) logs(h huma.API) {
 	a.stream(h, huma.Operation{
 		OperationID: "follow-logs", Path: "/provisions/{ref}/logs/stream", Tags: []string{"Logs"}, Summary: "A log as it grows",
 		Description: "Server-sent events. `log`: a row, whose seq is the event's id, so that a client which comes back with Last-Event-ID (or `after`) misses and repeats nothing. " +
-			"`status`: how the provision stands, at first and whenever that changes. `end`: nothing more will come; whoever comes back is answered 204. " +
+			"`status`: how the provision stands, at first and whenever that changes. `end`: nothing more will come; a client that comes back gets 204. " +
 			"`gone`: you may not see it any more. A comment every 15 s keeps proxies from closing it; after some minutes the server does: come back then.",
-	}, "log", typeOf[store.LogRow](), a.Live.ServeLog)
+	}, "log", typeOf[wire.LogRow](), a.Live.ServeLog)
 }
 
 // logText sends the rows up to end as one file, in constant memory. Where it
@@ -154,4 +150,70 @@ func (a *api) stream(h huma.API, op huma.Operation, name string, of reflect.Type
 			}
 		}}, nil
 	})
+}
+
+type eventsInput struct {
+	Ref   string `path:"ref" doc:"A provision's number or id." example:"42"`
+	After int64  `query:"after" minimum:"0" doc:"Leave out the events up to this id."`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"200" doc:"At most so many."`
+}
+
+// events registers what happened to a provision: so far, and as it happens.
+func (a *api) events(h huma.API) {
+	add(a, h, huma.Operation{
+		OperationID: "get-events", Method: http.MethodGet, Path: "/provisions/{ref}/events", Tags: []string{"Logs"}, Summary: "What happened to a provision",
+		Description: "Stages, resources that were started, finished or failed, cancels. Ids grow, with gaps.",
+	}, func(ctx context.Context, in *eventsInput) (*answer[wire.EventPageBody], error) {
+		s := a.as(ctx)
+		p, err := s.ProvisionByRef(ctx, in.Ref)
+		if err != nil {
+			return nil, err
+		}
+		found, err := s.Events(ctx, p.ID, in.After, in.Limit)
+		if err != nil {
+			return nil, err
+		}
+		page := &answer[wire.EventPageBody]{wire.EventPageBody{Items: each(eventOf, found), NextAfter: in.After}}
+		if n := len(page.Body.Items); n > 0 {
+			page.Body.NextAfter = page.Body.Items[n-1].ID
+		}
+		return page, nil
+	})
+	a.stream(h, huma.Operation{
+		OperationID: "follow-events", Path: "/provisions/{ref}/events/stream", Tags: []string{"Logs"}, Summary: "What happens to a provision, as it happens",
+		Description: "Server-sent events, as those of a log; `event` carries one.",
+	}, "event", typeOf[wire.Event](), a.Live.ServeEvents)
+}
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// streamSchema describes the events of a stream in the document.
+func streamSchema(h huma.API, name string, of reflect.Type) *huma.Schema {
+	schemas := h.OpenAPI().Components.Schemas
+	one := func(event string, data *huma.Schema) *huma.Schema {
+		return &huma.Schema{Type: huma.TypeObject, Title: event, Required: []string{"event", "data"}, Properties: map[string]*huma.Schema{
+			"id": {Type: huma.TypeInteger}, "event": {Type: huma.TypeString, Enum: []any{event}}, "data": data,
+		}}
+	}
+	return &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{OneOf: []*huma.Schema{
+		one(name, schemas.Schema(of, true, name)), one("status", schemas.Schema(typeOf[wire.Sight](), true, "Sight")),
+		one("end", &huma.Schema{Type: huma.TypeObject}), one("gone", &huma.Schema{Type: huma.TypeObject}),
+	}}}
+}
+
+// streaming marks operations that answer for as long as the client takes.
+var streaming = map[string]any{streams: true}
+
+// streamProblem is what is answered where no stream came of a request.
+func (a *api) streamProblem(ctx context.Context, operation string, err error) *Problem {
+	if refused, ok := errors.AsType[*store.RefusedError](err); ok && refused.Status() == http.StatusServiceUnavailable {
+		p := newProblem(refused.Status(), refused.Reason, refused.Message, refused.Hint)
+		p.retryAfter = "5"
+		return p
+	}
+	p, _ := errors.AsType[*Problem](a.problem(ctx, operation, err))
+	if p.Status == http.StatusTooManyRequests {
+		p.retryAfter = "5"
+	}
+	return p
 }

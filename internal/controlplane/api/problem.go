@@ -1,39 +1,29 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // Problem is what every request that fails is answered: a problem document (RFC
 // 9457).
 type Problem struct { //nolint:errname // the word of RFC 9457, and of the document
-	Type   string `json:"type" doc:"Always about:blank: the reason says which problem it is." example:"about:blank"`
-	Title  string `json:"title" doc:"What the status code means." example:"Unprocessable Entity"`
-	Status int    `json:"status" doc:"The HTTP status code." example:"422" minimum:"400" maximum:"599"`
-	Reason string `json:"reason" doc:"Which problem it is: a word that stays the same, for programs to tell by." example:"bad_snapshot"`
-	Detail string `json:"detail" doc:"What is wrong, for people. It may have several lines." example:"config_snapshot.workspace: missing"`
-	Hint   string `json:"hint,omitempty" doc:"What to do about it, for people." example:"choose another name"`
-	// Errors name the fields.
-	Errors []Fault `json:"errors,omitempty" nullable:"false" doc:"What is wrong, field by field, where it is about fields."`
-	// Instance is in the server's log as well.
-	Instance string `json:"instance,omitempty" doc:"Names this one occurrence in the server's log, where that has more to tell." format:"uri" example:"urn:uuid:5f2a9c1e-3b7d-4a80-9c55-d1e0a8f3b642"`
+	wire.Problem
 
 	retryAfter string // seconds; "" where trying again does not help
-}
-
-// Fault is what is wrong with one field of a request.
-type Fault struct {
-	Location string `json:"location" doc:"Where: the path of the field, beginning with body, query, path or header." example:"body.config_snapshot.workspace"`
-	Message  string `json:"message" doc:"What is wrong with it." example:"missing"`
-	Value    any    `json:"value,omitempty" doc:"What was sent there; of a body never, for it may be a secret."`
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -55,17 +45,17 @@ func (p *Problem) GetHeaders() http.Header {
 const problemType = "application/problem+json"
 
 func newProblem(status int, reason, detail, hint string) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail, Hint: hint}
+	return &Problem{Problem: wire.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail, Hint: hint}}
 }
 
 // fault is a problem with one field.
 func fault(status int, reason, location, message, value string) *Problem {
 	p := newProblem(status, reason, location+": "+message, "")
-	f := Fault{Location: location, Message: message}
+	f := wire.Fault{Location: location, Message: message}
 	if value != "" {
 		f.Value = value
 	}
-	p.Errors = []Fault{f}
+	p.Errors = []wire.Fault{f}
 	return p
 }
 
@@ -123,7 +113,7 @@ func fromRefusal(e *store.RefusedError) *Problem {
 		if !ok {
 			continue
 		}
-		p.Errors = append(p.Errors, Fault{Location: location(name), Message: message})
+		p.Errors = append(p.Errors, wire.Fault{Location: location(name), Message: message})
 		lines[i] = strings.TrimPrefix(location(name), "body.") + ": " + message
 	}
 	p.Detail = strings.Join(lines, "\n")
@@ -133,4 +123,142 @@ func fromRefusal(e *store.RefusedError) *Problem {
 // badCursor is the answer to a cursor that is none, or of another list.
 func badCursor(value string) error {
 	return fault(http.StatusUnprocessableEntity, "bad_cursor", "query.cursor", fmt.Sprintf("%q is no cursor of this list", value), "")
+}
+
+// The database names what is wrong by its own words: a path in the snapshot
+// ("config_snapshot.workspace: missing"), or a parameter of a function
+// ("p_name: …").
+var namedProblem = regexp.MustCompile(`^(config_snapshot|p_[a-z_]+)(.*?): (.+)$`)
+
+// named takes a line of a refusal apart; false when it is about no field.
+func named(line string) (name, message string, ok bool) {
+	found := namedProblem.FindStringSubmatch(line)
+	if found == nil {
+		return "", "", false
+	}
+	return found[1] + found[2], found[3], true
+}
+
+// elsewhere are the parameters that are not the field of a body of their name.
+var elsewhere = map[string]string{
+	"p_policy":  "body",
+	"p_org":     "query.org",
+	"p_user":    "path.user",
+	"p_overlap": "body.overlap_seconds",
+	"p_every":   "body.every_seconds",
+}
+
+// location is where in the request a field is that the database names.
+func location(name string) string {
+	parameter, rest := name, ""
+	if i := strings.IndexAny(name, ".["); i >= 0 {
+		parameter, rest = name[:i], name[i:]
+	}
+	if place, ok := elsewhere[parameter]; ok {
+		return place + rest
+	}
+	return "body." + strings.TrimPrefix(parameter, "p_") + rest
+}
+
+// A field is known by its name to the letter. Without this a second one that is
+// written otherwise ("Operation") would be looked at by nobody, and count.
+func init() { huma.ValidateStrictCasing = true }
+
+// formats are how bodies are read and answers written: JSON.
+func formats() map[string]huma.Format {
+	f := huma.DefaultJSONFormat
+	f.Unmarshal = readJSON
+	return map[string]huma.Format{"application/json": f, "json": f}
+}
+
+// readJSON reads a body. Its errors say where in the body, and never what stands
+// there: that may be a secret.
+func readJSON(data []byte, into any) error {
+	err := json.Unmarshal(data, into)
+	if broken, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("%s: %w", at(data, broken.Offset), broken)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s: a number that is too large, or a value of another type than is needed", at(data, wrong.Offset))
+	}
+	return err
+}
+
+// at is the place of the last of so many bytes, as editors count.
+func at(data []byte, read int64) string {
+	before := data[:min(max(0, read-1), int64(len(data)))]
+	return fmt.Sprintf("line %d, column %d", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'))
+}
+
+// What huma says of requests that do not fit the document, in our words.
+var (
+	missingProperty = regexp.MustCompile(`^expected required property (.+) to be present$`)
+	oneOf           = regexp.MustCompile(`^expected value to be one of "(.+)"$`)
+	bound           = regexp.MustCompile(`^expected number ([<>])= (.+)$`)
+	reasons         = map[int]string{
+		http.StatusBadRequest:            "malformed_request",
+		http.StatusUnauthorized:          "not_signed_in",
+		http.StatusNotFound:              "no_such_path",
+		http.StatusMethodNotAllowed:      "method_not_allowed",
+		http.StatusNotAcceptable:         "not_acceptable",
+		http.StatusRequestTimeout:        "request_timeout",
+		http.StatusRequestEntityTooLarge: "request_too_large",
+		http.StatusUnsupportedMediaType:  "unsupported_media_type",
+		http.StatusUnprocessableEntity:   "invalid_request",
+		http.StatusInternalServerError:   "internal",
+	}
+)
+
+// asProblem has every error of huma's own answered as a Problem.
+func asProblem(_ huma.Context, _ string, v any) (any, error) {
+	e, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := newProblem(e.Status, reasons[e.Status], e.Detail, "")
+	var lines []string
+	for _, d := range e.Errors {
+		if d == nil {
+			continue
+		}
+		f := faultOf(d)
+		p.Errors = append(p.Errors, f)
+		lines = append(lines, f.Location+": "+f.Message)
+	}
+	if len(lines) > 0 {
+		p.Detail = strings.Join(lines, "\n")
+	}
+	switch e.Status {
+	case http.StatusUnsupportedMediaType:
+		p.Hint, p.Errors = "send JSON, with Content-Type: application/json", nil
+	case http.StatusNotAcceptable:
+		p.Detail, p.Hint = "nothing that the Accept header names can be answered", "accept application/json"
+	case http.StatusInternalServerError: // a body that could not be read
+		p.Detail, p.Errors = "the request could not be read", nil
+	}
+	return p, nil
+}
+
+// faultOf never has the value of a body's field: it may be a secret.
+func faultOf(d *huma.ErrorDetail) wire.Fault {
+	f := wire.Fault{Location: d.Location, Message: d.Message}
+	if found := missingProperty.FindStringSubmatch(d.Message); found != nil {
+		f.Location, f.Message = d.Location+"."+found[1], "missing"
+	}
+	if found := oneOf.FindStringSubmatch(d.Message); found != nil {
+		f.Message = "must be one of " + found[1]
+	}
+	if found := bound.FindStringSubmatch(d.Message); found != nil {
+		limit, _ := strconv.ParseFloat(found[2], 64) // huma's own, such as 1e+06
+		f.Message = fmt.Sprintf("must be %s %.0f", map[string]string{"<": "at most", ">": "at least"}[found[1]], limit)
+	}
+	if d.Message == "unexpected property" || d.Message == "unknown query parameter" {
+		f.Message = "unknown"
+	}
+	if text, ok := d.Value.(string); ok && text != "" && len(text) <= 200 && !strings.HasPrefix(d.Location, "body") {
+		f.Value = text
+	} else if number, ok := d.Value.(int64); ok {
+		f.Value = fmt.Sprint(number)
+	}
+	return f
 }

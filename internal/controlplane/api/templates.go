@@ -1,13 +1,14 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // TemplateRef is the path parameter that names a template.
@@ -19,83 +20,101 @@ type TemplateRef struct {
 type saveTemplateInput struct {
 	Keyed
 	OrgParam
-	Body struct {
-		Name        string `json:"name" minLength:"1" maxLength:"200" doc:"What it is called in the catalogue." example:"envtempl"`
-		Repo        string `json:"repo" minLength:"1" maxLength:"500" doc:"Its repository: https://HOST/PATH, ssh://[USER@]HOST/PATH, USER@HOST:PATH or file:///PATH. Credentials belong to the agents, not here." example:"https://git.example/acme/envtempl"`
-		Version     string `json:"version" minLength:"1" maxLength:"200" doc:"The version that is offered first: a tag or a full commit, never a branch." example:"v1.2.0"`
-		Path        string `json:"path,omitempty" maxLength:"500" doc:"Its directory in the repository; empty: the root." example:"envs/prod"`
-		Description string `json:"description,omitempty" maxLength:"4000" doc:"What it is for."`
-		Approval    string `json:"approval,omitempty" enum:"never,destructive,always" doc:"When a plan of it must be approved; a cluster's policy may want more. Not given: as it is, never for a new one." example:"destructive"`
-	}
+	Body wire.SaveTemplateInputBody
 }
-
-type templateAnswer struct{ Body store.Template }
 
 // templates registers what is asked of the catalogue.
 func (a *api) templates(h huma.API) {
 	add(a, h, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: "/templates", Tags: []string{"Templates"},
 		Summary: "List the catalogue by name",
-	}, func(ctx context.Context, in *orgListInput) (*listed[store.Template], error) {
-		var after string
-		if err := decodeCursor("templates", in.Cursor, &after); err != nil {
-			return nil, err
-		}
-		return byName(ctx, a.as(ctx), "templates", in.Org, func(ctx context.Context, s *store.Store, org uuid.UUID) ([]store.Template, string, error) {
-			return s.ListTemplates(ctx, org, after, in.Limit)
+	}, func(ctx context.Context, in *orgListInput) (*listed[wire.Template], error) {
+		return paged(ctx, a, in.OrgParam, in.PageParams, "templates", "list the templates", templateOf, func(ctx context.Context, s *store.Store, org store.Org, after string, limit int) ([]store.Template, string, error) {
+			return s.ListTemplates(ctx, org.ID, after, limit)
 		})
 	})
 
 	once(a, h, huma.Operation{
 		OperationID: "save-template", Method: http.MethodPost, Path: "/templates", Tags: []string{"Templates"}, DefaultStatus: http.StatusCreated,
 		Summary: "Put a template into the catalogue, or change the one of that name", Description: "Admins may do this.",
-	}, func(ctx context.Context, s *store.Store, in *saveTemplateInput) (string, store.Template, error) {
+	}, func(ctx context.Context, s *store.Store, in *saveTemplateInput) (string, wire.Template, error) {
 		org, err := s.FindOrg(ctx, in.Org)
 		if err != nil {
-			return "", store.Template{}, err
+			return "", wire.Template{}, err
 		}
 		b := in.Body
 		id, err := s.SaveTemplate(ctx, org.ID, store.Template{Name: b.Name, Repo: b.Repo, Version: b.Version, Path: b.Path, Description: b.Description, Approval: b.Approval})
 		if err != nil {
-			return "", store.Template{}, err
+			return "", wire.Template{}, err
 		}
 		saved, err := s.TemplateByRef(ctx, org.ID, id.String())
-		return prefix + "/templates/" + id.String(), saved, err
+		return prefix + "/templates/" + id.String(), templateOf(saved), err
 	})
 
 	add(a, h, huma.Operation{
 		OperationID: "get-template", Method: http.MethodGet, Path: "/templates/{ref}", Tags: []string{"Templates"}, Summary: "One template",
-	}, func(ctx context.Context, in *TemplateRef) (*templateAnswer, error) {
-		answer := &templateAnswer{}
-		return answer, a.withTemplate(ctx, *in, "read the template", func(_ context.Context, _ *store.Store, t store.Template) error {
-			answer.Body = t
-			return nil
-		})
+	}, func(ctx context.Context, in *TemplateRef) (*answer[wire.Template], error) {
+		return told(ctx, a, templateOf, *in, "read the template", itself[store.Template])
 	})
 
 	add(a, h, huma.Operation{
 		OperationID: "remove-template", Method: http.MethodDelete, Path: "/templates/{ref}", Tags: []string{"Templates"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Take a template out of the catalogue", Description: "What was deployed from it stays. Admins may do this.",
 	}, func(ctx context.Context, in *TemplateRef) (*struct{}, error) {
-		return nil, a.withTemplate(ctx, *in, "remove the template", func(ctx context.Context, s *store.Store, t store.Template) error {
+		return nothing(ctx, a, *in, "remove the template", func(ctx context.Context, s *store.Store, t store.Template) error {
 			_, err := s.RemoveTemplate(ctx, t.OrgID, t.Name) // gone meanwhile: as wanted
 			return err
 		})
 	})
 }
 
-// withTemplate finds the template of that ref and does something with it, in one
-// transaction.
-func (a *api) withTemplate(ctx context.Context, in TemplateRef, doing string, do func(context.Context, *store.Store, store.Template) error) error {
-	return a.as(ctx).Within(ctx, doing, func(ctx context.Context, s *store.Store) error {
-		org, err := in.org(ctx, s)
-		if err != nil {
-			return err
-		}
-		template, err := s.TemplateByRef(ctx, org, in.Ref)
-		if err != nil {
-			return err
-		}
-		return do(ctx, s, template)
+func (in TemplateRef) find(ctx context.Context, s *store.Store) (store.Template, error) {
+	org, err := in.org(ctx, s)
+	if err != nil {
+		return store.Template{}, err
+	}
+	return s.TemplateByRef(ctx, org, in.Ref)
+}
+
+type variablesInput struct {
+	TemplateRef
+	Version string `query:"version" maxLength:"200" doc:"Which version; absent: the one that is offered first." example:"v1.2.0"`
+}
+
+type pinInput struct {
+	TemplateRef
+	Body wire.PinInputBody
+}
+
+// variables registers what is known of what a template declares.
+func (a *api) variables(h huma.API) {
+	add(a, h, huma.Operation{
+		OperationID: "get-template-variables", Method: http.MethodGet, Path: "/templates/{ref}/variables", Tags: []string{"Templates"},
+		Summary: "The variables that a version of it declares", Description: "As far as somebody has looked: have it inspected where nobody has.",
+	}, func(ctx context.Context, in *variablesInput) (*answer[wire.Inspection], error) {
+		return told(ctx, a, inspectionOf, in.TemplateRef, "read what the template declares", func(ctx context.Context, s *store.Store, t store.Template) (store.Inspection, error) {
+			return s.TemplateVariables(ctx, t.OrgID, t.Repo, cmp.Or(in.Version, t.Version), t.Path)
+		})
+	})
+	add(a, h, huma.Operation{
+		OperationID: "inspect-template", Method: http.MethodPost, Path: "/templates/{ref}/inspect", Tags: []string{"Templates"}, DefaultStatus: http.StatusAccepted,
+		Summary: "Have somebody look which variables it declares", Description: "This server where it can reach the repository, else an agent. Operators may do this.",
+	}, func(ctx context.Context, in *variablesInput) (*answer[wire.Inspection], error) {
+		return told(ctx, a, inspectionOf, in.TemplateRef, "have the template inspected", func(ctx context.Context, s *store.Store, t store.Template) (store.Inspection, error) {
+			version := cmp.Or(in.Version, t.Version)
+			if err := s.InspectTemplate(ctx, t.OrgID, t.Repo, version, t.Path); err != nil {
+				return store.Inspection{}, err
+			}
+			return s.TemplateVariables(ctx, t.OrgID, t.Repo, version, t.Path)
+		})
+	})
+	add(a, h, huma.Operation{
+		OperationID: "pin-template", Method: http.MethodPost, Path: "/templates/{ref}/pin", Tags: []string{"Templates"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Pin a tag to a commit",
+		Description: "A tag means the commit that this server has inspected, or else the one that each cluster used first. This sets it for all clusters of the organisation, whatever was pinned before. Admins may do this.",
+	}, func(ctx context.Context, in *pinInput) (*struct{}, error) {
+		return nothing(ctx, a, in.TemplateRef, "pin the template", func(ctx context.Context, s *store.Store, t store.Template) error {
+			return s.PinTemplate(ctx, t.OrgID, t.Repo, cmp.Or(in.Body.Version, t.Version), in.Body.Commit, in.Body.Reason)
+		})
 	})
 }

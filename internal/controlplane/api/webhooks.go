@@ -11,31 +11,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
-
-// WebhookFields are what people say of a webhook.
-type WebhookFields struct {
-	ClusterID *uuid.UUID `json:"cluster_id,omitempty" doc:"Only what happens in this cluster. The id of zeros lifts that again."`
-	Workspace *string    `json:"workspace,omitempty" maxLength:"200" doc:"Only what happens in workspaces whose name is like that; * is anything. Empty lifts that again." example:"prod-*"`
-	Enabled   *bool      `json:"enabled,omitempty" doc:"Whether it is told anything. true gives one that was switched off another chance."`
-}
 
 type newWebhookInput struct {
 	Keyed
-	Body struct {
-		Name   string   `json:"name" minLength:"1" maxLength:"100" example:"deploys"`
-		Events []string `json:"events" minItems:"1" enum:"awaiting_approval,success,failure,cancelled,drift" doc:"What it is told of."`
-		Kind   string   `json:"kind,omitempty" enum:"generic,slack" default:"generic" doc:"slack: messages as Slack's incoming webhooks take them, and others that do."`
-		URL    string   `json:"url" maxLength:"2000" doc:"Where to. Nobody can read it again but for its host." example:"https://hooks.example/tendril"`
-		WebhookFields
-	}
+	Body wire.NewWebhookInputBody
 	OrgParam
-}
-
-// madeWebhook is a webhook with its secret.
-type madeWebhook struct {
-	store.Webhook
-	Secret string `json:"secret" doc:"Verifies signatures. Shown in this answer only." example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`
 }
 
 // WebhookRef names a webhook.
@@ -43,22 +25,9 @@ type WebhookRef struct {
 	ID uuid.UUID `path:"id" doc:"The webhook."`
 }
 
-type webhookAnswer struct{ Body store.Webhook }
-
 type changeWebhookInput struct {
 	WebhookRef
-	Body struct {
-		Name   *string  `json:"name,omitempty" minLength:"1" maxLength:"100" example:"deploys"`
-		Events []string `json:"events,omitempty" enum:"awaiting_approval,success,failure,cancelled,drift" doc:"What it is told of. Absent: as it is."`
-		URL    string   `json:"url,omitempty" maxLength:"2000" doc:"Another URL. Absent: as it is."`
-		WebhookFields
-	}
-}
-
-type webhookSecret struct {
-	Body struct {
-		Secret string `json:"secret" doc:"The new one; that before counts no more. Shown in this answer only."`
-	}
+	Body wire.ChangeWebhookInputBody
 }
 
 type deliveriesInput struct {
@@ -77,11 +46,7 @@ type redeliverInput struct {
 	Delivery uuid.UUID `path:"delivery" doc:"The delivery, of that webhook."`
 }
 
-type sentAnswer struct {
-	ID uuid.UUID `json:"id" doc:"The delivery: how it goes stands in the list of deliveries."`
-}
-
-func (f WebhookFields) settings(events []string) store.WebhookSettings {
+func settings(f wire.WebhookFields, events []string) store.WebhookSettings {
 	return store.WebhookSettings{Events: events, Cluster: f.ClusterID, Workspace: f.Workspace, Enabled: f.Enabled}
 }
 
@@ -102,57 +67,57 @@ func webhookFault(err error) error {
 func (a *api) webhooks(h huma.API) {
 	tag := []string{"Notifications"}
 	add(a, h, huma.Operation{OperationID: "list-webhooks", Method: http.MethodGet, Path: "/webhooks", Tags: tag, Summary: "List webhooks by name"},
-		func(ctx context.Context, in *OrgParam) (*listed[store.Webhook], error) {
+		func(ctx context.Context, in *OrgParam) (*listed[wire.Webhook], error) {
 			s := a.as(ctx)
 			org, err := s.FindOrg(ctx, in.Org)
 			if err != nil {
 				return nil, err
 			}
 			found, err := s.Webhooks(ctx, org.ID)
-			return listOf(found, ""), err
+			return listAfter("webhooks", each(webhookOf, found), "", err)
 		})
 	onceSecret(a, h, huma.Operation{
 		OperationID: "create-webhook", Method: http.MethodPost, Path: "/webhooks", Tags: tag, Summary: "Make a webhook", DefaultStatus: http.StatusCreated,
 		Description: "Its URL must begin with https:// and be on the Internet, unless this server's administrator allows another. Admins may do this.",
-	}, func(ctx context.Context, s *store.Store, in *newWebhookInput) (string, madeWebhook, error) {
+	}, func(ctx context.Context, s *store.Store, in *newWebhookInput) (string, wire.MadeWebhook, error) {
 		org, err := s.FindOrg(ctx, in.Org)
 		if err != nil {
-			return "", madeWebhook{}, err
+			return "", wire.MadeWebhook{}, err
 		}
-		w := in.Body.settings(in.Body.Events)
+		w := settings(in.Body.WebhookFields, in.Body.Events)
 		w.Name, w.Kind = &in.Body.Name, in.Body.Kind
 		id, secret, err := a.Notifier.Create(ctx, s, org.ID, in.Body.URL, w)
 		if err != nil {
-			return "", madeWebhook{}, webhookFault(err)
+			return "", wire.MadeWebhook{}, webhookFault(err)
 		}
 		made, err := s.Webhook(ctx, id)
-		return prefix + "/webhooks/" + id.String(), madeWebhook{made, secret}, err
+		return prefix + "/webhooks/" + id.String(), wire.MadeWebhook{Webhook: webhookOf(made), Secret: secret}, err
 	})
 	add(a, h, huma.Operation{OperationID: "get-webhook", Method: http.MethodGet, Path: "/webhooks/{id}", Tags: tag, Summary: "One webhook"},
-		func(ctx context.Context, in *WebhookRef) (*webhookAnswer, error) {
+		func(ctx context.Context, in *WebhookRef) (*answer[wire.Webhook], error) {
 			found, err := a.as(ctx).Webhook(ctx, in.ID)
-			return &webhookAnswer{found}, err
+			return body(webhookOf, found, err)
 		})
 	add(a, h, huma.Operation{
 		OperationID: "change-webhook", Method: http.MethodPatch, Path: "/webhooks/{id}", Tags: tag, Summary: "Change a webhook",
 		Description: "What is not said stays. Enabling one that was disabled gives it another chance.",
-	}, func(ctx context.Context, in *changeWebhookInput) (*webhookAnswer, error) {
-		w := in.Body.settings(in.Body.Events)
+	}, func(ctx context.Context, in *changeWebhookInput) (*answer[wire.Webhook], error) {
+		w := settings(in.Body.WebhookFields, in.Body.Events)
 		w.Name = in.Body.Name
 		s := a.as(ctx)
 		if _, err := a.Notifier.Change(ctx, s, in.ID, in.Body.URL, w); err != nil {
 			return nil, webhookFault(err)
 		}
 		found, err := s.Webhook(ctx, in.ID)
-		return &webhookAnswer{found}, err
+		return body(webhookOf, found, err)
 	})
 	add(a, h, huma.Operation{OperationID: "remove-webhook", Method: http.MethodDelete, Path: "/webhooks/{id}", Tags: tag, Summary: "Remove a webhook, and what was sent to it"},
 		func(ctx context.Context, in *WebhookRef) (*struct{}, error) {
 			return nil, a.as(ctx).RemoveWebhook(ctx, in.ID)
 		})
 	add(a, h, huma.Operation{OperationID: "rotate-webhook", Method: http.MethodPost, Path: "/webhooks/{id}/rotate", Tags: tag, Summary: "Give a webhook a new signing secret"},
-		func(ctx context.Context, in *WebhookRef) (*webhookSecret, error) {
-			answer := &webhookSecret{}
+		func(ctx context.Context, in *WebhookRef) (*answer[wire.WebhookSecretBody], error) {
+			answer := &answer[wire.WebhookSecretBody]{}
 			var err error
 			answer.Body.Secret, err = a.Notifier.Change(ctx, a.as(ctx), in.ID, "", store.WebhookSettings{Rotate: true})
 			return answer, err
@@ -164,7 +129,7 @@ func (a *api) webhookDeliveries(h huma.API, tag []string) {
 	add(a, h, huma.Operation{
 		OperationID: "list-deliveries", Method: http.MethodGet, Path: "/webhooks/{id}/deliveries", Tags: tag, Summary: "What was sent to a webhook, the latest first",
 		Description: "With every attempt, its answer and its error. Kept for 30 days, 1,000 of each webhook. Admins see them.",
-	}, func(ctx context.Context, in *deliveriesInput) (*listed[store.Delivery], error) {
+	}, func(ctx context.Context, in *deliveriesInput) (*listed[wire.Delivery], error) {
 		var before *time.Time
 		if err := decodeCursor("deliveries", in.Cursor, &before); err != nil {
 			return nil, err
@@ -178,21 +143,21 @@ func (a *api) webhookDeliveries(h huma.API, tag []string) {
 		if len(found) == in.Limit {
 			next = encodeCursor("deliveries", found[len(found)-1].CreatedAt)
 		}
-		return listOf(found, next), err
+		return listOf(each(deliveryOf, found), next), err
 	})
-	send := func(ctx context.Context, s *store.Store, webhook uuid.UUID, delivery *uuid.UUID) (string, sentAnswer, error) {
+	send := func(ctx context.Context, s *store.Store, webhook uuid.UUID, delivery *uuid.UUID) (string, wire.SentAnswer, error) {
 		id, err := s.SendWebhook(ctx, webhook, delivery)
-		return prefix + "/webhooks/" + webhook.String() + "/deliveries", sentAnswer{id}, err
+		return prefix + "/webhooks/" + webhook.String() + "/deliveries", wire.SentAnswer{ID: id}, err
 	}
 	once(a, h, huma.Operation{
 		OperationID: "test-webhook", Method: http.MethodPost, Path: "/webhooks/{id}/test", Tags: tag, Summary: "Send a message that only tries", DefaultStatus: http.StatusAccepted,
-	}, func(ctx context.Context, s *store.Store, in *testInput) (string, sentAnswer, error) {
+	}, func(ctx context.Context, s *store.Store, in *testInput) (string, wire.SentAnswer, error) {
 		return send(ctx, s, in.ID, nil)
 	})
 	once(a, h, huma.Operation{
 		OperationID: "redeliver", Method: http.MethodPost, Path: "/webhooks/{id}/deliveries/{delivery}/redeliver", Tags: tag, Summary: "Send a message once more", DefaultStatus: http.StatusAccepted,
 		Description: "It has the id that it had, by which a receiver knows it again.",
-	}, func(ctx context.Context, s *store.Store, in *redeliverInput) (string, sentAnswer, error) {
+	}, func(ctx context.Context, s *store.Store, in *redeliverInput) (string, wire.SentAnswer, error) {
 		return send(ctx, s, in.ID, &in.Delivery)
 	})
 }

@@ -2,20 +2,21 @@
 // document: what there is, grouped, with an example of each. It is plain HTML, so
 // it needs no script.
 //
-// It must not know what operations do, nor who asks: what the document says is no
+// It must not know what operations do, nor who reads it: the document holds no
 // secret.
 package apidocs
 
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 )
 
 //go:embed page.html
@@ -26,17 +27,13 @@ type Page struct{ html []byte }
 
 // New makes the page of an OpenAPI document. asset says where a file of the
 // console's is served.
-func New(document []byte, asset func(name string) string) (*Page, error) {
-	var d openAPI
-	if err := json.Unmarshal(document, &d); err != nil {
-		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
-	}
+func New(o *huma.OpenAPI, asset func(name string) string) (*Page, error) {
 	page, err := template.New("page.html").Funcs(template.FuncMap{"asset": asset}).ParseFS(files, "page.html")
 	if err != nil {
 		return nil, err
 	}
 	var html bytes.Buffer
-	if err := page.Execute(&html, d.view()); err != nil {
+	if err := page.Execute(&html, document{o}.view()); err != nil {
 		return nil, fmt.Errorf("make the page of the OpenAPI document: %w", err)
 	}
 	return &Page{html.Bytes()}, nil
@@ -83,17 +80,19 @@ type answer struct {
 	Status, Description, Type string
 }
 
-var order = []string{"get", "post", "put", "patch", "delete"}
+// operations are those of a path, by their methods, in the page's order.
+func operations(path *huma.PathItem) []*huma.Operation {
+	return slices.DeleteFunc([]*huma.Operation{path.Get, path.Post, path.Put, path.Patch, path.Delete}, func(op *huma.Operation) bool { return op == nil })
+}
 
-func (d openAPI) view() view {
+func (d document) view() view {
 	v := view{Version: d.Info.Version}
-	paths := sortedKeys(d.Paths)
 	for _, tag := range d.Tags {
 		g := group{Name: tag.Name, Anchor: strings.ToLower(tag.Name), Description: tag.Description}
-		for _, path := range paths {
-			for _, method := range order {
-				if op, ok := d.Paths[path][method]; ok && slices.Contains(op.Tags, tag.Name) {
-					g.Operations = append(g.Operations, d.shown(strings.ToUpper(method), path, op))
+		for _, path := range sortedKeys(d.Paths) {
+			for _, op := range operations(d.Paths[path]) {
+				if slices.Contains(op.Tags, tag.Name) {
+					g.Operations = append(g.Operations, d.shown(path, op))
 				}
 			}
 		}
@@ -101,36 +100,37 @@ func (d openAPI) view() view {
 			v.Groups = append(v.Groups, g)
 		}
 	}
-	for _, name := range sortedKeys(d.Components.Schemas) {
-		v.Types = append(v.Types, named{name, d.fields(d.Components.Schemas[name])})
+	schemas := d.Components.Schemas.Map()
+	for _, name := range sortedKeys(schemas) {
+		v.Types = append(v.Types, named{name, d.fields(schemas[name])})
 	}
 	return v
 }
 
-func (d openAPI) shown(method, path string, op operation) shown {
-	s := shown{ID: op.OperationID, Method: method, Path: path, Summary: op.Summary, Description: op.Description, Curl: d.curl(method, path, op)}
+func (d document) shown(path string, op *huma.Operation) shown {
+	s := shown{ID: op.OperationID, Method: op.Method, Path: path, Summary: op.Summary, Description: op.Description, Curl: d.curl(path, op)}
 	for _, p := range op.Parameters {
-		s.Parameters = append(s.Parameters, field{Name: p.Name, In: p.In, Kind: p.Schema.kind(), Description: p.Description, Required: p.Required})
+		s.Parameters = append(s.Parameters, field{Name: p.Name, In: p.In, Kind: kind(p.Schema), Description: p.Description, Required: p.Required})
 	}
-	if op.RequestBody != nil {
-		s.Body = d.fields(d.resolve(op.RequestBody.Content["application/json"].Schema))
+	if body := jsonBody(op); body != nil {
+		s.Body = d.fields(d.resolve(body))
 	}
 	for _, status := range sortedKeys(op.Responses) {
 		r := op.Responses[status]
 		a := answer{Status: status, Description: r.Description}
 		for _, content := range r.Content {
-			a.Type = content.Schema.name()
+			a.Type = name(content.Schema)
 		}
 		s.Responses = append(s.Responses, a)
 	}
 	return s
 }
 
-func (d openAPI) fields(s schema) []field {
+func (document) fields(s *huma.Schema) []field {
 	found := make([]field, 0, len(s.Properties))
-	for _, name := range sortedKeys(s.Properties) {
-		p := s.Properties[name]
-		found = append(found, field{Name: name, Kind: p.kind(), Link: p.name(), Description: p.Description, Required: slices.Contains(s.Required, name)})
+	for _, called := range sortedKeys(s.Properties) {
+		p := s.Properties[called]
+		found = append(found, field{Name: called, Kind: kind(p), Link: name(p), Description: p.Description, Required: slices.Contains(s.Required, called)})
 	}
 	// What must be there comes first.
 	slices.SortStableFunc(found, func(a, b field) int {

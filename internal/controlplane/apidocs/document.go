@@ -1,74 +1,50 @@
 package apidocs
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
 )
 
-// openAPI is what the page needs of a document.
-type openAPI struct {
-	Info       struct{ Version string }
-	Tags       []struct{ Name, Description string }
-	Paths      map[string]map[string]operation
-	Components struct{ Schemas map[string]schema }
-}
+// document is the OpenAPI document that the page shows.
+type document struct{ *huma.OpenAPI }
 
-type operation struct {
-	OperationID, Summary, Description string
-	Tags                              []string
-	Parameters                        []struct {
-		Name, In, Description string
-		Required              bool
-		Schema                schema
+// jsonBody is what a request's body is in JSON; nil where it has none.
+func jsonBody(op *huma.Operation) *huma.Schema {
+	if op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
+		return nil
 	}
-	RequestBody *struct{ Content map[string]media }
-	Responses   map[string]struct {
-		Description string
-		Content     map[string]media
-	}
-}
-
-type media struct{ Schema schema }
-
-type schema struct {
-	Ref                  string `json:"$ref"`
-	Type                 any
-	Format, Description  string
-	Properties           map[string]schema
-	Required             []string
-	Items                *schema
-	Enum, Examples       []any
-	Default              any
-	Minimum, Maximum     *float64
-	MinLength, MaxLength *int
-	AdditionalProperties json.RawMessage
+	return op.RequestBody.Content["application/json"].Schema
 }
 
 // name is the type that a schema is, or is a list of; "" for one without a name.
-func (s schema) name() string {
+func name(s *huma.Schema) string {
 	if s.Items != nil {
-		return s.Items.name()
+		return name(s.Items)
 	}
 	return strings.TrimPrefix(s.Ref, "#/components/schemas/")
 }
 
-func (d openAPI) resolve(s schema) schema {
+func (d document) resolve(s *huma.Schema) *huma.Schema {
 	if s.Ref != "" {
-		return d.Components.Schemas[s.name()]
+		return d.Components.Schemas.SchemaFromRef(s.Ref)
 	}
 	return s
 }
 
 // kind says what a value is, in a few words.
-func (s schema) kind() string {
+func kind(s *huma.Schema) string {
 	switch {
 	case s.Ref != "":
-		return s.name()
+		return name(s)
 	case s.Items != nil:
-		return "list of " + s.Items.kind()
+		return "list of " + kind(s.Items)
 	case len(s.Enum) > 0:
 		words := make([]string, len(s.Enum))
 		for i, e := range s.Enum {
@@ -76,13 +52,7 @@ func (s schema) kind() string {
 		}
 		return strings.Join(words, " | ")
 	}
-	kind := "any JSON"
-	switch t := s.Type.(type) {
-	case string:
-		kind = t
-	case []any:
-		kind = fmt.Sprint(t[0])
-	}
+	kind := cmp.Or(s.Type, "any JSON")
 	if s.Format == "uuid" || s.Format == "date-time" || s.Format == "uri" || s.Format == "binary" {
 		kind = s.Format
 	}
@@ -101,7 +71,7 @@ func (s schema) kind() string {
 }
 
 // example is a value that a schema could have.
-func (d openAPI) example(s schema) any {
+func (d document) example(s *huma.Schema) any {
 	described := d.resolve(s)
 	switch {
 	case len(described.Examples) > 0:
@@ -121,12 +91,12 @@ func (d openAPI) example(s schema) any {
 		return made
 	}
 	if described.Items != nil {
-		if item := d.example(*described.Items); item != unsaid {
+		if item := d.example(described.Items); item != unsaid {
 			return []any{item}
 		}
 		return unsaid
 	}
-	switch described.kind() {
+	switch kind(described) {
 	case "boolean":
 		return true
 	case "integer", "number":
@@ -140,7 +110,7 @@ func (d openAPI) example(s schema) any {
 const unsaid = "…"
 
 // curl is a command line that asks for it.
-func (d openAPI) curl(method, path string, op operation) string {
+func (d document) curl(path string, op *huma.Operation) string {
 	var query []string
 	for _, p := range op.Parameters {
 		switch {
@@ -158,12 +128,12 @@ func (d openAPI) curl(method, path string, op operation) string {
 		path += "?" + strings.Join(query, "&")
 	}
 	lines := []string{`curl -H "Authorization: Bearer $TRELLIS_TOKEN"`}
-	if method != "GET" {
-		lines = append(lines, "-X "+method)
+	if op.Method != http.MethodGet {
+		lines = append(lines, "-X "+op.Method)
 	}
 	if op.RequestBody != nil {
-		if body, ok := op.RequestBody.Content["application/json"]; ok {
-			text, err := json.MarshalIndent(d.example(body.Schema), "", "  ")
+		if body := jsonBody(op); body != nil {
+			text, err := json.MarshalIndent(d.example(body), "", "  ")
 			if err == nil {
 				lines = append(lines, "-H 'Content-Type: application/json'", "-d '"+strings.ReplaceAll(string(text), "'", `'\''`)+"'")
 			}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
 )
 
 var (
@@ -49,7 +49,7 @@ func TestListReadsAllPages(t *testing.T) {
 	}
 }
 
-// What a server says no by becomes the errors that package store has.
+// What a server says no by becomes the errors of package problem.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -78,8 +78,8 @@ func TestRefusals(t *testing.T) {
 		})
 		_, err := c.Me(t.Context())
 		text := fmt.Sprint(err)
-		refused, isRefused := errors.AsType[*store.RefusedError](err)
-		_, away := errors.AsType[*store.UnreachableError](err)
+		refused, isRefused := errors.AsType[*problem.RefusedError](err)
+		_, away := errors.AsType[*problem.UnreachableError](err)
 		if isRefused {
 			text = refused.Code + " " + refused.Reason + " " + text
 		}
@@ -109,7 +109,7 @@ func TestLostAnswers(t *testing.T) {
 			_, _ = io.WriteString(w, "{}")
 		})
 		_, err := ask[map[string]any](t.Context(), c, call{doing: "try", method: method, path: []string{"x"}, body: map[string]int{}})
-		_, away := errors.AsType[*store.UnreachableError](err)
+		_, away := errors.AsType[*problem.UnreachableError](err)
 		mu.Lock()
 		defer mu.Unlock()
 		if len(keys) != most || (err == nil) != (most == 3) || away != (most == 1) {
@@ -128,7 +128,7 @@ func TestNothingAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Me(t.Context())
-	if _, away := errors.AsType[*store.UnreachableError](err); !away || !strings.Contains(err.Error(), "127.0.0.1:1 cannot be reached") || strings.Contains(err.Error(), "hunter2") {
+	if _, away := errors.AsType[*problem.UnreachableError](err); !away || !strings.Contains(err.Error(), "127.0.0.1:1 cannot be reached") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("Me() without a server = %v, want an *UnreachableError", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

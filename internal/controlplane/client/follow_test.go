@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -53,7 +54,7 @@ func (s *logServer) grow(by int64) int64 {
 }
 
 // take is told of each row that the client shows.
-func (s *logServer) take(row store.LogRow) {
+func (s *logServer) take(row wire.LogRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken = row.Seq
@@ -68,8 +69,8 @@ func (s *logServer) away() bool {
 	return s.down != nil && s.down(s)
 }
 
-func rowOf(seq int64) store.LogRow {
-	return store.LogRow{Seq: seq, Stream: provision.Stdout, Text: fmt.Sprintf("line %d\n\"é\"\n", seq)}
+func rowOf(seq int64) wire.LogRow {
+	return wire.LogRow{Seq: seq, Stream: provision.Stdout, Text: fmt.Sprintf("line %d\n\"é\"\n", seq)}
 }
 
 func (s *logServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -87,14 +88,14 @@ func (s *logServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.stream(s, w, r, after)
 	case strings.HasSuffix(r.URL.Path, "/logs"):
 		s.count(&s.ranges)
-		page := logPage{Items: []store.LogRow{}, Last: s.grow(0)}
-		for seq := after + 1; seq <= page.Last && len(page.Items) < 7; seq++ {
+		page := wire.LogPage{Items: []wire.LogRow{}, LastSeq: s.grow(0)}
+		for seq := after + 1; seq <= page.LastSeq && len(page.Items) < 7; seq++ {
 			page.Items = append(page.Items, rowOf(seq))
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	default:
 		s.count(&s.looks)
-		p := store.Provision{ID: anID, Number: 7, Status: provision.Processing}
+		p := wire.Provision{ID: anID, Number: 7, Status: provision.Processing}
 		if s.grow(4) == rowsAll {
 			p.Status = provision.Success
 		}
@@ -185,16 +186,16 @@ func TestFollowLosesAndRepeatsNothing(t *testing.T) {
 				retry: time.Millisecond, look: 20 * time.Millisecond, hinted: 5 * time.Millisecond, silent: cmp.Or(tt.silent, time.Minute),
 				reopen: time.Millisecond, patience: time.Minute,
 			}
-			var got []store.LogRow
+			var got []wire.LogRow
 			var told int
 			p, err := c.Follow(t.Context(), anID, Follower{
-				Line: func(row store.LogRow) error {
+				Line: func(row wire.LogRow) error {
 					s.take(row)
 					row.EmittedAt = time.Time{}
 					got = append(got, row)
 					return nil
 				},
-				Stands: func(store.Provision) error { told++; return nil },
+				Stands: func(wire.Provision) error { told++; return nil },
 			})
 			if err != nil || p.Status != provision.Success || told < 2 {
 				t.Errorf("Follow() = %s, %v, told %d times, want SUCCESS", p.Status, err, told)
@@ -219,12 +220,12 @@ func TestFollowEnds(t *testing.T) {
 	c := asking(t, s.ServeHTTP)
 	c.timing = timing{retry: time.Millisecond, look: 10 * time.Millisecond, patience: 50 * time.Millisecond}
 	_, err := c.Follow(t.Context(), anID, Follower{})
-	if _, away := errors.AsType[*store.UnreachableError](err); !away {
+	if _, away := errors.AsType[*problem.UnreachableError](err); !away {
 		t.Errorf("Follow() of a server that has gone = %v, want an *UnreachableError", err)
 	}
 	full := errors.New("the disk is full")
 	c = asking(t, (&logServer{}).ServeHTTP)
-	if _, err := c.Follow(t.Context(), anID, Follower{Line: func(store.LogRow) error { return full }}); !errors.Is(err, full) {
+	if _, err := c.Follow(t.Context(), anID, Follower{Line: func(wire.LogRow) error { return full }}); !errors.Is(err, full) {
 		t.Errorf("Follow() = %v, want the follower's error", err)
 	}
 }
@@ -271,13 +272,13 @@ func TestFollowOfALostRun(t *testing.T) {
 					}
 				case strings.HasSuffix(r.URL.Path, "/logs"):
 					after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-					page := logPage{Items: []store.LogRow{}, Last: rows}
+					page := wire.LogPage{Items: []wire.LogRow{}, LastSeq: rows}
 					for seq := after + 1; seq <= rows; seq++ {
 						page.Items = append(page.Items, rowOf(seq))
 					}
 					_ = json.NewEncoder(w).Encode(page)
 				default:
-					_ = json.NewEncoder(w).Encode(store.Provision{ID: anID, Number: 7, Status: provision.Failed, ErrorCode: &lost})
+					_ = json.NewEncoder(w).Encode(wire.Provision{ID: anID, Number: 7, Status: provision.Failed, ErrorCode: &lost})
 				}
 			})
 			silent := time.Minute
@@ -286,7 +287,7 @@ func TestFollowOfALostRun(t *testing.T) {
 			}
 			c.timing = timing{retry: time.Millisecond, look: 10 * time.Millisecond, hinted: time.Millisecond, silent: silent, reopen: time.Millisecond, patience: time.Minute}
 			var got int64
-			p, err := c.Follow(t.Context(), anID, Follower{Late: tt.late, Line: func(row store.LogRow) error { got = row.Seq; return nil }})
+			p, err := c.Follow(t.Context(), anID, Follower{Late: tt.late, Line: func(row wire.LogRow) error { got = row.Seq; return nil }})
 			if err != nil || !Lost(p) || got != tt.rows || streams != tt.streams {
 				t.Errorf("Follow() = %s, %v after row %d of %d by %d streams, want %d streams", p.Status, err, got, tt.rows, streams, tt.streams)
 			}

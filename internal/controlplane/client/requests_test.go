@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -76,30 +76,30 @@ func TestRequests(t *testing.T) {
 		{func(c *Client) (any, error) { l, err := c.Provisions(ctx, 20); return len(l), err }, "GET /provisions?limit=20&org=acme", `{"items": [{}, {}]}`, 2},
 		{func(c *Client) (any, error) {
 			return c.Deploy(ctx, anID, provision.OperationPlan, json.RawMessage(`{"a":1}`))
-		}, `POST /provisions {"cluster":"` + id + `","config_snapshot":{"a":1},"operation":"plan"}`, `{"id": "` + id + `", "number": 3, "workspace": "a/b", "url": "x"}`, store.Deployed{ID: anID, Number: 3, Workspace: "a/b"}},
+		}, `POST /provisions {"cluster":"` + id + `","config_snapshot":{"a":1},"operation":"plan"}`, `{"id": "` + id + `", "number": 3, "workspace": "a/b", "url": "x"}`, wire.QueuedAnswer{ID: anID, Number: 3, Workspace: "a/b", URL: "x"}},
 		{func(c *Client) (any, error) { return c.Cancel(ctx, anID) }, "POST /provisions/" + id + "/cancel", `{"status": "CANCELLED"}`, provision.Cancelled},
 		{func(c *Client) (any, error) { return c.Approve(ctx, anID, "ab") }, "POST /provisions/" + id + `/approve {"plan_digest":"ab"}`, `{"status": "QUEUED"}`, provision.Queued},
 		{func(c *Client) (any, error) { return nil, c.Reject(ctx, anID, "why") }, "POST /provisions/" + id + `/reject {"reason":"why"}`, `{"status": "CANCELLED"}`, nil},
-		{func(c *Client) (any, error) { d, err := c.Retry(ctx, anID); return d.Number, err }, "POST /provisions/" + id + "/retry", `{"number": 4}`, int64(4)},
+		{func(c *Client) (any, error) { d, err := c.Retry(ctx, anID, "age1x"); return d.Number, err }, "POST /provisions/" + id + `/retry {"requester_key":"age1x"}`, `{"number": 4}`, int64(4)},
 		{func(c *Client) (any, error) { return c.Upload(ctx, anID, []byte("sealed")) }, "POST /uploads?cluster=" + id + " sealed", `{"id": "` + anID2.String() + `"}`, anID2},
 		{func(c *Client) (any, error) { return c.Result(ctx, anID) }, "GET /provisions/" + id + "/result", "sealed bytes", []byte("sealed bytes")},
 		{func(c *Client) (any, error) { l, err := c.FindCluster(ctx, "prod"); return l.ID, err }, "GET /clusters?limit=200&org=acme", `{"items": [{"name": "prod", "id": "` + id + `"}]}`, anID},
-		{func(c *Client) (any, error) { return c.CreateCluster(ctx, "prod") }, `POST /clusters?org=acme {"name":"prod"}`, `{"cluster_id": "` + id + `", "token": "tnd_x"}`, store.NewCluster{ID: anID, Token: "tnd_x"}},
+		{func(c *Client) (any, error) { return c.CreateCluster(ctx, "prod") }, `POST /clusters?org=acme {"name":"prod"}`, `{"cluster_id": "` + id + `", "token": "tnd_x"}`, wire.NewCluster{ID: anID, Token: "tnd_x"}},
 		{func(c *Client) (any, error) { return nil, c.Pause(ctx, anID, true, "why") }, "POST /clusters/" + id + `/pause {"reason":"why"}`, "", nil},
 		{func(c *Client) (any, error) { return nil, c.Pause(ctx, anID, false, "") }, "POST /clusters/" + id + `/resume {"reason":""}`, "", nil},
 		{func(c *Client) (any, error) {
-			p, err := c.SetPolicy(ctx, anID, store.PolicyChange{Approval: &always})
+			p, err := c.SetPolicy(ctx, anID, wire.PolicyChange{Approval: &always})
 			return p.Approval, err
 		}, "PUT /clusters/" + id + `/policy {"approval":"always"}`, `{"approval": "always"}`, "always"},
 		{func(c *Client) (any, error) { w, err := c.FindWorkspace(ctx, "acme/a b"); return w.Name, err }, "GET /workspaces/acme%2Fa%20b?org=acme", `{"name": "acme/a b"}`, "acme/a b"},
 		{func(c *Client) (any, error) { return nil, c.Lock(ctx, anID, "why") }, "POST /workspaces/" + id + `/lock {"reason":"why"}`, "", nil},
 		{func(c *Client) (any, error) {
-			w, err := c.AddWebhook(ctx, NewWebhook{Name: "w", URL: "https://x"})
+			w, err := c.AddWebhook(ctx, wire.NewWebhookInputBody{Name: "w", URL: "https://x"})
 			return w.Secret, err
 		}, `POST /webhooks?org=acme {"name":"w","url":"https://x"}`, `{"secret": "whsec_x"}`, "whsec_x"},
 		{func(c *Client) (any, error) { return c.TestWebhook(ctx, anID) }, "POST /webhooks/" + id + "/test", `{"id": "` + anID2.String() + `"}`, anID2},
 		{func(c *Client) (any, error) { l, err := c.Deliveries(ctx, anID, 5); return len(l), err }, "GET /webhooks/" + id + "/deliveries?limit=5", `{"items": [{}]}`, 1},
-		{func(c *Client) (any, error) { m, err := c.Me(ctx); return m.Called(), err }, "GET /me", `{"name": "Ada", "email": "ada@example.com"}`, "Ada <ada@example.com>"},
+		{func(c *Client) (any, error) { m, err := c.Me(ctx); return m.Email, err }, "GET /me", `{"name": "Ada", "email": "ada@example.com"}`, "ada@example.com"},
 	} {
 		var got string
 		c := asking(t, func(w http.ResponseWriter, r *http.Request) {

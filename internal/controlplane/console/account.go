@@ -20,7 +20,8 @@ func (c *console) accountPages() {
 
 // accountData is what people see of themselves.
 type accountData struct {
-	Tokens, Sessions []store.Credential
+	Tokens   []store.Credential
+	Sessions []session
 	// Made is a new token, which is shown in this answer only.
 	Made     *store.APIToken
 	MadeName string
@@ -41,14 +42,13 @@ func (c *console) showAccount(w http.ResponseWriter, r *request, status int, d a
 	}
 	for _, one := range all {
 		if one.Kind == "session" {
-			one.Name = browserOf(one.Name)
-			d.Sessions = append(d.Sessions, one)
+			d.Sessions = append(d.Sessions, newSession(one))
 		} else {
 			d.Tokens = append(d.Tokens, one)
 		}
 	}
 	d.URL = c.publicURL(r.Request)
-	c.render(w, r, status, "account", view{Title: "Account", Nav: "account", Data: d})
+	c.render(w, r, status, "account", view{Nav: "account", Data: d})
 	return nil
 }
 
@@ -74,12 +74,12 @@ func (c *console) makeToken(w http.ResponseWriter, r *request) error {
 func (c *console) revokeCredential(w http.ResponseWriter, r *request) error {
 	id, err := uuid.Parse(r.PathValue("id"))
 	if err != nil {
-		return &store.RefusedError{Code: "PT404", Reason: "credential_not_found", Message: "there is no such token or session of yours"}
+		return refuse("credential_not_found")
 	}
 	if _, err := r.store.RevokeCredential(r.Context(), id); err != nil {
 		return err
 	}
-	c.redirect(w, r, "/account", flash{Kind: "success", Text: "It has ended."})
+	c.redirect(w, r, "/account", done("credential-revoked"))
 	return nil
 }
 
@@ -92,26 +92,107 @@ func (c *console) signOutEverywhere(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// browserOf is what people know a browser by, from what it calls itself.
-func browserOf(agent string) string {
+// session is a browser that is signed in.
+type session struct {
+	store.Credential
+	Browser, System string // "" where its own words do not tell
+}
+
+// newSession finds out what people call the browser, from what it calls itself.
+func newSession(c store.Credential) session {
 	find := func(names [][2]string) string {
 		for _, n := range names {
-			if strings.Contains(agent, n[0]) {
+			if strings.Contains(c.Name, n[0]) {
 				return n[1]
 			}
 		}
 		return ""
 	}
 	// In this order: each pretends to be those after it.
-	browser := find([][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}})
-	system := find([][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"Linux", "Linux"}})
-	switch {
-	case browser != "" && system != "":
-		return browser + " on " + system
-	case browser != "":
-		return browser
-	case agent == "":
-		return "a browser"
+	return session{c,
+		find([][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}}),
+		find([][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"Linux", "Linux"}})}
+}
+
+// tokenData is a token just made. It is nowhere but in the answer to the POST
+// that asked for it: not in an address, nor in a cache.
+type tokenData struct {
+	Cluster string
+	Token   string
+	New     bool
+	// Overlap is how long the tokens before it stay valid.
+	Overlap int // hours
+	Install installation
+}
+
+// tokenView is what is known of a token, and whether it still counts.
+type tokenView struct {
+	store.ClusterToken
+	Valid bool
+}
+
+// viewTokens leaves out what ended more than a week ago.
+func viewTokens(tokens []store.ClusterToken, now time.Time) (views []tokenView) {
+	for _, t := range tokens {
+		ended := t.RevokedAt
+		if ended == nil && t.ExpiresAt != nil && t.ExpiresAt.Before(now) {
+			ended = t.ExpiresAt
+		}
+		if ended == nil || now.Sub(*ended) < 7*24*time.Hour {
+			views = append(views, tokenView{t, ended == nil})
+		}
 	}
-	return short(60, agent)
+	return views
+}
+
+func (c *console) showToken(w http.ResponseWriter, r *request, d tokenData) error {
+	d.Install = c.install(r, d.Cluster)
+	c.render(w, r, http.StatusOK, "token", view{Nav: "clusters", Data: d})
+	return nil
+}
+
+// rotateToken makes another token and shows it, this once.
+func (c *console) rotateToken(w http.ResponseWriter, r *request) error {
+	m, err := r.store.FindInFleet(r.Context(), r.org.ID, r.PathValue("ref"))
+	if err != nil {
+		return err
+	}
+	hours, err := strconv.Atoi(r.PostFormValue("overlap"))
+	if err != nil {
+		return c.refuseCluster(w, r, "tokens", refuse("bad_overlap"))
+	}
+	overlap := time.Duration(hours) * time.Hour
+	made, err := r.store.NewClusterToken(r.Context(), m.ID, overlap)
+	if no := refusal(err); no != nil {
+		return c.refuseCluster(w, r, "tokens", no)
+	} else if err != nil {
+		return err
+	}
+	return c.showToken(w, r, tokenData{Cluster: m.Name, Token: made.Token, Overlap: hours})
+}
+
+// revokeToken ends a token, or all of a cluster's, at once.
+func (c *console) revokeToken(w http.ResponseWriter, r *request) error {
+	m, err := r.store.FindInFleet(r.Context(), r.org.ID, r.PathValue("ref"))
+	if err != nil {
+		return err
+	}
+	var which *uuid.UUID
+	if id, err := uuid.Parse(r.PostFormValue("token")); err == nil {
+		which = &id
+	} else if r.PostFormValue("token") != "all" {
+		return c.refuseCluster(w, r, "tokens", refuse("token_missing"))
+	}
+	ended, err := r.store.RevokeTokens(r.Context(), m.ID, which)
+	if no := refusal(err); no != nil {
+		return c.refuseCluster(w, r, "tokens", no)
+	} else if err != nil {
+		return err
+	}
+	said := done("tokens-revoked", m.Name, text(ended))
+	if ended == 0 {
+		said = noted("tokens-gone")
+	}
+	c.redirect(w, r, clusterPath(m.Name)+"#tokens", said)
+	return nil
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -14,24 +13,24 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
-// auditData is what was done in an organisation, as far as a page goes.
+// auditData is a page of an organisation's audit events.
 type auditData struct {
 	Org              store.Org
-	Deeds            []deedView
+	Events           []auditEvent
 	Actions, Objects []string
 	Action, Object   string
 	Actor            string
-	// Person is the actor that is asked for, as people know them.
-	Person      string
-	Narrowed    bool
-	First, Next string
-	// Looked is how many deeds were looked through for this page, where there are
-	// more that nobody has looked at; 0 where the page is full or at the end.
-	Looked int
+	// Person is the actor that is asked for.
+	Person   actor
+	Narrowed bool
+	Pager    pager
 }
 
-// deedView is a deed with its details in their order.
-type deedView struct {
+// Kept is the filter that the form does not show.
+func (d auditData) Kept() map[string]string { return map[string]string{"actor": d.Actor} }
+
+// auditEvent is an event with its details in their order.
+type auditEvent struct {
 	store.AuditEvent
 	Details []detail
 	Href    string // of the object's page; "" where there is none
@@ -42,7 +41,7 @@ type detail struct{ Name, Value string }
 func (c *console) audit(w http.ResponseWriter, r *request) error {
 	d := auditData{Org: r.org}
 	if !atLeast(r.org.Role, "admin") { // they would see an empty list, and take it for the truth
-		c.render(w, r, http.StatusForbidden, "audit", view{Title: "Audit", Nav: "audit", Data: d})
+		c.render(w, r, http.StatusForbidden, "audit", view{Nav: "audit", Data: d})
 		return nil
 	}
 	q := r.URL.Query()
@@ -53,16 +52,16 @@ func (c *console) audit(w http.ResponseWriter, r *request) error {
 	} else {
 		d.Actor = "" // what is no id is no filter
 	}
-	before, _ := strconv.ParseInt(q.Get("before"), 10, 64) // likewise: the first page
-	deeds, next, err := r.store.Audit(r.Context(), r.org.ID, f, before, rowsOfPage)
+	before, _ := strconv.ParseInt(q.Get("before"), 10, 64) // else the first page
+	events, next, err := r.store.Audit(r.Context(), r.org.ID, f, before, rowsOfPage)
 	if err != nil {
 		return err
 	}
 	if d.Actions, d.Objects, err = r.store.AuditWords(r.Context(), r.org.ID); err != nil {
 		return err
 	}
-	for _, deed := range deeds {
-		d.Deeds = append(d.Deeds, deedView{AuditEvent: deed, Details: details(deed.Detail), Href: objectPath(deed)})
+	for _, event := range events {
+		d.Events = append(d.Events, auditEvent{AuditEvent: event, Details: details(event.Detail), Href: objectPath(event)})
 	}
 	narrowed := url.Values{}
 	for name, value := range map[string]string{"action": d.Action, "object": d.Object, "actor": d.Actor} {
@@ -71,20 +70,20 @@ func (c *console) audit(w http.ResponseWriter, r *request) error {
 		}
 	}
 	d.Narrowed = len(narrowed) > 0
-	if d.Person = short(8, d.Actor); len(deeds) > 0 {
-		d.Person = cmp.Or(deeds[0].ActorName, d.Person)
+	if d.Person = actorOf("", d.Actor); len(events) > 0 {
+		d.Person.Name = events[0].ActorName
 	}
 	if before > 0 {
-		d.First = "/audit?" + narrowed.Encode()
+		d.Pager.First = "/audit?" + narrowed.Encode()
 	}
 	if next > 0 {
 		narrowed.Set("before", strconv.FormatInt(next, 10))
-		d.Next = "/audit?" + narrowed.Encode()
-		if len(deeds) < rowsOfPage {
-			d.Looked = store.Window
+		d.Pager.Next = "/audit?" + narrowed.Encode()
+		if len(events) < rowsOfPage {
+			d.Pager.Searched = store.Window
 		}
 	}
-	c.render(w, r, http.StatusOK, "audit", view{Title: "Audit", Nav: "audit", Data: d})
+	c.render(w, r, http.StatusOK, "audit", view{Nav: "audit", Data: d})
 	return nil
 }
 
@@ -130,7 +129,7 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// objectPath is the page of what a deed was done to.
+// objectPath is the page of what an event is about.
 func objectPath(d store.AuditEvent) string {
 	if d.Called == "" || d.ObjectID == nil {
 		return ""

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/console"
 	"github.com/tendril-run/tendril/internal/controlplane/live"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // enter opens the home page of the whole site on an estate's database, signed in
@@ -81,7 +81,7 @@ func TestShellInABrowser(t *testing.T) {
 
 	// What happens elsewhere shows without anybody loading the page again.
 	tab.Visit(at + "/")
-	tab.WaitText("Provision 6 runs in this workspace")
+	tab.WaitText("Run 6 has been running in this workspace")
 	e.deploy(t, "late/arrival", "")
 	tab.WaitText("late/arrival")
 	// Nor what happened before the page's stream was open, as when one comes Back.
@@ -133,7 +133,7 @@ func TestShellWithoutItsServer(t *testing.T) {
 	tab.Allow("net::ERR_|htmx:|401")
 	tab.Wait(`document.readyState === "complete"`)
 	s.wire.Sever(true)
-	tab.WaitText("The server does not answer")
+	tab.WaitText("The server is not responding")
 	s.Deploy(t, "meanwhile")
 	s.wire.Sever(false)
 	tab.WaitText("meanwhile")

@@ -13,7 +13,7 @@ func TestWhoPausedACluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Exec(t, "INSERT INTO public.people (org_id, user_id, name, email) VALUES ($1, $2, 'Ada <b>', '') ON CONFLICT (org_id, user_id) DO UPDATE SET name = excluded.name", w.Org, w.admin.ID)
-	const alert, whom, admins = "<strong>Paused", "by <bdi>Ada &lt;b&gt;</bdi> <time", "Admins see who paused it, and why."
+	const alert, whom, admins = "<strong>Paused", "Ada &lt;b&gt;</bdi> <time", "Admins can see who paused it and why."
 	for _, step := range []struct {
 		form, reason string
 		says         []string

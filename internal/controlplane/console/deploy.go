@@ -5,15 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
 )
 
 // wizard is a deploy that is being put together. What is chosen stands in the
@@ -35,7 +39,8 @@ type wizard struct {
 	From *store.Provision
 
 	MayDeploy bool
-	Missing   string // what the URL names and nobody knows
+	// MissingCluster and MissingTemplate are what the URL names and nobody knows.
+	MissingCluster, MissingTemplate string
 
 	Configure *configureStep
 	Review    *reviewStep
@@ -76,7 +81,7 @@ func (c *console) deploy(w http.ResponseWriter, r *request) error {
 }
 
 func (c *console) showDeploy(w http.ResponseWriter, r *request, status int, z *wizard) {
-	c.render(w, r, status, "deploy", view{Title: "Deploy", Nav: "deploy", Data: z})
+	c.render(w, r, status, "deploy", view{Nav: "deploy", Data: z})
 }
 
 // wizard reads the URL.
@@ -92,7 +97,7 @@ func (c *console) wizard(r *request) (z *wizard, err error) {
 	if from := asked.Get("from"); from != "" {
 		found, err := r.store.Provision(r.Context(), from)
 		if _, no := errors.AsType[*store.NotProvisionError](err); no {
-			err = &store.RefusedError{Code: "PT404", Reason: "provision_not_found", Message: err.Error()}
+			err = refuse("provision_not_found", strconv.Quote(from))
 		}
 		if err != nil {
 			return nil, err
@@ -118,7 +123,7 @@ func (z *wizard) chooseCluster() {
 	if i >= 0 {
 		z.Cluster = &z.Places[i]
 	} else if ref != "" {
-		z.Missing = "There is no cluster " + strconv.Quote(ref) + " here."
+		z.MissingCluster = ref
 	}
 }
 
@@ -137,7 +142,7 @@ func (z *wizard) chooseTemplate() {
 	case name != "":
 		i := slices.IndexFunc(z.Catalogue, func(e store.Template) bool { return e.Name == name || e.ID.String() == name })
 		if i < 0 {
-			z.Missing = "There is no template " + strconv.Quote(name) + " in the catalogue."
+			z.MissingTemplate = name
 			return
 		}
 		z.Entry = &z.Catalogue[i]
@@ -195,8 +200,8 @@ func (z *wizard) URL(step string, changes ...string) string {
 
 // stepLink is one step as the page's head shows it.
 type stepLink struct {
-	Name, Title, Chosen, URL string
-	Now                      bool
+	Name, Chosen, URL string
+	Now               bool
 }
 
 // Steps are the links of the page's head; one without a URL cannot be reached
@@ -205,7 +210,7 @@ func (z *wizard) Steps() []stepLink {
 	links := make([]stepLink, len(steps))
 	now := slices.Index(steps, z.Step)
 	for i, name := range steps {
-		links[i] = stepLink{Name: name, Title: strings.ToUpper(name[:1]) + name[1:], Now: i == now}
+		links[i] = stepLink{Name: name, Now: i == now}
 		if i < now {
 			links[i].URL = z.URL(name)
 		}
@@ -256,15 +261,199 @@ func (z *wizard) DraftKey() string {
 	return key
 }
 
-// Approvers says who may approve a plan there.
-func (z *wizard) Approvers() string {
-	who := "an operator or an admin"
-	if z.Cluster.Approvers == "admin" {
-		who = "an admin"
+// Choices are what the step offers.
+func (z *wizard) Choices() choices {
+	c := choices{Words: strings.TrimSpace(z.Asked.Get("q"))}
+	if z.Step == "cluster" {
+		c.All = len(z.Places)
+		c.Places = choose(z.Places, c.Words, func(p store.Place) (string, string) {
+			state := p.Connectivity
+			if p.PausedAt != nil {
+				state += " PAUSED"
+			}
+			return p.Name, state
+		})
+	} else {
+		c.All = len(z.Catalogue)
+		c.Entries = choose(z.Catalogue, c.Words, wordsOf)
 	}
-	text := "A plan of this cluster is approved by " + who
-	if z.Cluster.FourEyes {
-		text += " who is not the one that asked"
+	c.More = c.Count() > mostChoices
+	c.Places, c.Entries = c.Places[:min(len(c.Places), mostChoices)], c.Entries[:min(len(c.Entries), mostChoices)]
+	c.Search = c.Words != "" || c.All >= searchedFrom
+	return c
+}
+
+// Kept is what is chosen, for a form of this step to be sent with.
+func (z *wizard) Kept() map[string]string {
+	_, query, _ := strings.Cut(z.URL(z.Step), "?")
+	chosen, _ := url.ParseQuery(query) // of our own making
+	kept := map[string]string{}
+	for name := range chosen {
+		kept[name] = chosen.Get(name)
 	}
-	return text + "."
+	return kept
+}
+
+// configure fills in the step. Without a snapshot it starts from the beginning.
+func (z *wizard) configure(r *request, snapshot string, problems []problem) (err error) {
+	s := &configureStep{Snapshot: snapshot, Posted: snapshot != "", Problems: problems, Key: z.Cluster.AgePublicKey}
+	if !s.Posted {
+		s.Snapshot, s.Problems = z.startingSnapshot(), failedAt(z.From)
+	}
+	if s.Key != "" {
+		s.Fingerprint = seal.Fingerprint(s.Key)
+	}
+	if s.Workspaces, err = r.store.WorkspaceNames(r.Context(), z.Cluster.ID, z.Source.Repo, z.Source.Path, mostWorkspaces); err != nil {
+		return err
+	}
+	if s.Versions, err = r.store.TemplateVersions(r.Context(), r.org.ID, z.Source.Repo); err != nil {
+		return err
+	}
+	s.declared, err = z.variablesOf(r, z.Source)
+	z.Step, z.Configure = "configure", s
+	return err
+}
+
+// variablesOf asks what a template's version declares. What is in the catalogue is
+// looked at where nobody has asked for that yet; of another repository somebody
+// must say so, for a link alone must not have this server fetch anything.
+func (z *wizard) variablesOf(r *request, source provision.TemplateSource) (d declared, err error) {
+	if d.Inspection, err = r.store.TemplateVariables(r.Context(), r.org.ID, source.Repo, source.Version, source.Path); err != nil {
+		return d, err
+	}
+	listed := slices.ContainsFunc(z.Catalogue, func(e store.Template) bool { return store.SameTemplate(e.Repo, e.Path, source.Repo, source.Path) })
+	if d.Status != "" || !listed || !z.MayDeploy {
+		return d, nil
+	}
+	err = r.store.InspectTemplate(r.Context(), r.org.ID, source.Repo, source.Version, source.Path)
+	if _, no := errors.AsType[*store.RefusedError](err); no { // the form is JSON then
+		return d, nil
+	}
+	d.Status = store.InspectionWanted
+	return d, err
+}
+
+// review fills in the step.
+func (z *wizard) review(r *request, text string, asked provision.Snapshot, workspace string, problems []problem) (err error) {
+	// Of the JSON, which may have been changed to name another template.
+	s := &reviewStep{Ready: true, Token: uuid.New(), Snapshot: text, Title: z.titleOf(asked.TemplateSource), Workspace: workspace, Asked: asked, Sealed: len(asked.SealedVars), Problems: problems}
+	z.Step, z.Review = "review", s
+	if len(problems) > 0 {
+		return nil
+	}
+	versions, err := r.store.TemplateVersions(r.Context(), r.org.ID, asked.TemplateSource.Repo)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(versions, func(v store.TemplateVersion) bool { return v.Version == asked.TemplateSource.Version }); i >= 0 && versions[i].Commit != nil {
+		s.Commit = *versions[i].Commit
+	}
+	if s.Target, err = r.store.FindTarget(r.Context(), z.Cluster.ID, workspace); err != nil {
+		return err
+	}
+	if s.Target != nil && s.Target.Snapshot != nil {
+		known, err := z.variablesOf(r, asked.TemplateSource)
+		if err != nil {
+			return err
+		}
+		s.Changes = compare(s.Target.Snapshot, asked, known.Variables)
+	}
+	s.Modes = z.modes(asked)
+	return nil
+}
+
+// modes are the ways to run it. Whatever is chosen, the database has the last
+// word on what must be approved.
+func (z *wizard) modes(asked provision.Snapshot) []mode {
+	direct := mode{Name: "apply", Approval: z.Cluster.Approval, Rule: "cluster", RuleName: z.Cluster.Name}
+	for _, e := range z.Catalogue { // the strictest of the cluster's and the catalogue's rule counts
+		stricter := e.Approval == "always" && direct.Approval != "always" || e.Approval == "destructive" && direct.Approval == "never"
+		if stricter && store.SameTemplate(e.Repo, e.Path, asked.TemplateSource.Repo, asked.TemplateSource.Path) {
+			direct.Approval, direct.Rule, direct.RuleName = e.Approval, "template", e.Name
+		}
+	}
+	if direct.Approval == "never" && asked.Approval == provision.ApprovalDestructive {
+		direct.Approval, direct.Rule = "destructive", "json"
+	}
+	return []mode{{Name: "plan-first", Chosen: true}, direct, {Name: "plan"}}
+}
+
+// startingSnapshot is what a form begins with: what a provision asked for, else
+// the template alone. What was said of that one run is left out.
+func (z *wizard) startingSnapshot() string {
+	s := provision.Snapshot{}
+	if z.From != nil {
+		if was, err := provision.ParseSnapshot(z.From.Snapshot); err == nil { // as the database took it
+			s = provision.Snapshot{
+				TerraformVars: was.TerraformVars, Workspace: was.Workspace, Terraform: was.Terraform,
+				TimeoutSeconds: was.TimeoutSeconds, MaxAttempts: was.MaxAttempts, RequesterKey: was.RequesterKey,
+			}
+			if z.From.Cluster == z.Cluster.Name && canonical.Address(was.TemplateSource.Repo) == z.Repo() { // for which they were sealed
+				s.SealedVars = was.SealedVars
+			}
+		}
+		if s.Workspace == "" {
+			if name, err := s.WorkspaceName(); err != nil || name != z.From.Workspace {
+				s.Workspace = z.From.Workspace
+			}
+		}
+	}
+	s.TemplateSource = z.Source
+	if s.TerraformVars == nil {
+		s.TerraformVars = map[string]json.RawMessage{}
+	}
+	s.Meta = map[string]json.RawMessage{"triggered_by": json.RawMessage(`"console"`)}
+	return pretty(struct { // with a place for variables, though there be none
+		TemplateSource provision.TemplateSource   `json:"template_source"`
+		TerraformVars  map[string]json.RawMessage `json:"terraform_vars"`
+		provision.Snapshot
+	}{s.TemplateSource, s.TerraformVars, s})
+}
+
+// SealedForJSON says for what each sealed value of the run was sealed from which
+// this deploy begins, for the page's script.
+func (z *wizard) SealedForJSON() (string, error) {
+	known := map[string]sealedFor{}
+	if z.From != nil {
+		was, err := provision.ParseSnapshot(z.From.Snapshot)
+		name, unnamed := was.WorkspaceName()
+		if err == nil && unnamed == nil {
+			for variable, message := range was.SealedVars {
+				known[variable] = sealedFor{z.From.Cluster, name, canonical.Address(was.TemplateSource.Repo), message}
+			}
+		}
+	}
+	text, err := json.Marshal(known)
+	return string(text), err
+}
+
+// sealedElsewhere says what is wrong with sealed values of the run from which this
+// deploy began: they open where that run was, and nowhere else.
+func (z *wizard) sealedElsewhere(asked provision.Snapshot) []problem {
+	if z.From == nil {
+		return nil
+	}
+	was, err := provision.ParseSnapshot(z.From.Snapshot)
+	if err != nil {
+		return nil // the agent compares
+	}
+	if err := was.SealedElsewhere(asked); err != nil {
+		return problemsOf(err.Error())
+	}
+	var all []problem
+	for _, name := range slices.Sorted(maps.Keys(asked.SealedVars)) {
+		if z.From.Cluster != z.Cluster.Name && asked.SealedVars[name] == was.SealedVars[name] {
+			all = append(all, problem{"config_snapshot.sealed_vars." + name, "it was sealed for the cluster " + z.From.Cluster + "; seal the value again"})
+		}
+	}
+	return all
+}
+
+// check is checkSnapshot, and that nothing is asked for that no agent will open.
+func (z *wizard) check(text string, operation provision.Operation) (provision.Snapshot, string, []problem) {
+	s, workspace, problems := checkSnapshot(text, operation)
+	if problems == nil {
+		problems = z.sealedElsewhere(s)
+	}
+	return s, workspace, problems
 }

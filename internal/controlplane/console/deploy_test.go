@@ -87,22 +87,22 @@ func TestDeploySteps(t *testing.T) {
 	w.NewCluster(t, "other")
 
 	for path, want := range map[string][]string{
-		"/deploy":              {"Where is it to run?", "/deploy?cluster=prod&step="},
-		"/deploy?cluster=prod": {"What is to be deployed?", "cluster=prod&step=&template=network", "Another repository"},
-		"/deploy?cluster=none": {"Where is it to run?", `There is no cluster "none" here.`},
+		"/deploy":              {"Choose a cluster", "/deploy?cluster=prod&step="},
+		"/deploy?cluster=prod": {"Choose a template", "cluster=prod&step=&template=network", "Another repository"},
+		"/deploy?cluster=none": {"Choose a cluster", `There is no cluster “none” here.`},
 		"/deploy" + networkQuery: {"db_password", seal.Fingerprint(own.Public()), own.Public(), `"default":12345678901234567890`,
 			`"triggered_by": "console"`, `action="/deploy/review?cluster=prod&step=configure&template=network&version=v1.2.0"`},
 		"/deploy" + networkQuery + "&step=template":                  {`aria-current="true"`},
-		"/deploy" + networkQuery + "&step=review":                    {"Nothing is filled in yet"},
+		"/deploy" + networkQuery + "&step=review":                    {"Nothing to review yet"},
 		"/deploy?cluster=prod&repo=https://git.example/x&version=v1": {"There is no form for this template"},
 	} {
 		for _, p := range []person.Person{w.viewer, w.operator, w.admin} {
 			page := w.get(t, p, path)
 			wantIn(t, "GET "+path+" as "+p.Name, page, want...)
-			if told := strings.Contains(page, "your role here is viewer"); told != (p == w.viewer) {
+			if told := strings.Contains(page, "Your role is viewer"); told != (p == w.viewer) {
 				t.Errorf("GET %s as %s tells that a viewer may not deploy: %t", path, p.Name, told)
 			}
-			if offered := strings.Contains(page, "Look at it"); offered != (p != w.viewer && strings.Contains(path, "&repo=")) {
+			if offered := strings.Contains(page, "Scan"); offered != (p != w.viewer && strings.Contains(path, "&repo=")) {
 				t.Errorf("GET %s as %s offers to look at the template: %t", path, p.Name, offered)
 			}
 			if strings.Contains(page, "<b>.") {
@@ -129,7 +129,7 @@ func TestDeployReview(t *testing.T) {
 	}
 
 	status, page := review("", networkSnapshot)
-	wantIn(t, "the review of a new workspace", page, "acme/prod", `<span class="chip">new</span>`, "abababababab", `value="plan-first" checked`, "The first deploy")
+	wantIn(t, "the review of a new workspace", page, "acme/prod", `<span class="chip">new</span>`, "abababababab", `value="plan-first" checked`, "First deploy")
 	if status != http.StatusOK || strings.Contains(page, `name="mode" value="apply" disabled`) {
 		t.Errorf("the review = %d %s, want 200 with all modes", status, page)
 	}
@@ -160,7 +160,7 @@ func TestDeployReview(t *testing.T) {
 	w.Exec(t, "UPDATE public.clusters SET approval = 'always', four_eyes = true")
 	_, page = review("", networkSnapshot)
 	wantIn(t, "the review of a change", page, "v1.1.0", "12345678901234567891", "12345678901234567890", `<strong>gone</strong>`, "hidden value", "hands off",
-		`name="mode" value="apply" disabled`, "wants every plan approved", "who is not the one that asked")
+		`name="mode" value="apply" disabled`, "requires approval of every plan", "other than the requester")
 	if strings.Contains(page, "plain-and-seen") {
 		t.Error("the review shows what a sensitive variable was")
 	}
@@ -204,7 +204,7 @@ func TestDeployNow(t *testing.T) {
 		status   int
 		want     string
 	}{
-		"a viewer":          {w.viewer, networkSnapshot, http.StatusNotFound, "that you may deploy to"},
+		"a viewer":          {w.viewer, networkSnapshot, http.StatusNotFound, "not found, or you may not deploy to it"},
 		"a stranger":        {w.stranger, networkSnapshot, http.StatusUnprocessableEntity, "Choose a cluster"},
 		"a bad snapshot":    {w.operator, strings.Replace(networkSnapshot, "v1.2.0", "-v", 1), http.StatusUnprocessableEntity, "config_snapshot.template_source.version"},
 		"what is no JSON":   {w.operator, "{,", http.StatusUnprocessableEntity, "not JSON"},

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // recorder keeps every byte that a browser sends.
@@ -77,7 +77,7 @@ func TestDeployInABrowser(t *testing.T) {
 	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) SELECT $1, 'net-' || i, 'https://git.example/net' || i, 'v1' FROM generate_series(1, 30) i", w.Org)
 	tab := browsertest.Open(t, url+"/deploy?step=cluster")
 	tab.Click("prod")
-	tab.WaitText("What is to be deployed?")
+	tab.WaitText("Choose a template")
 	judge(tab)
 
 	// Found as it is typed, also by who comes back to where that was.
@@ -93,11 +93,11 @@ func TestDeployInABrowser(t *testing.T) {
 	browsertest.Eval[bool](tab, `(history.back(), true)`)
 	tab.Wait(`!window.before && document.readyState === "complete" && document.querySelector("header") && document.getElementById("q").value === "network"`)
 	tab.Click("network")
-	tab.WaitText("To be filled in")
+	tab.WaitText("Required")
 
 	// The form speaks first.
 	tab.Click("Review")
-	tab.WaitText("5 still to be filled in")
+	tab.WaitText("5 required")
 	tab.Fill("project_name", "acme")
 	tab.Fill("environment", "prod")
 	tab.Click("Fill in zones")
@@ -115,7 +115,7 @@ func TestDeployInABrowser(t *testing.T) {
 	tab.Fill("db_password", "short")
 	tab.WaitText("too short to be masked in a log")
 	tab.Fill("db_password", secret)
-	tab.WaitText("Left empty, it is acme/prod")
+	tab.WaitText("If blank: acme/prod")
 	tab.Wait(`document.getElementById("snapshot").value.includes('"size": 98765432109876543210')`)
 
 	// Then the JSON: what cannot be read is told with its place, and nothing goes.
@@ -140,15 +140,15 @@ func TestDeployInABrowser(t *testing.T) {
 	tab.Wait(fmt.Sprintf(`Object.values(sessionStorage).join().includes("eu-2") && !Object.values({...sessionStorage, ...localStorage}).join().includes(%q)`, secret))
 	judge(tab)
 	tab.Click("Review")
-	tab.WaitText("How it is to run")
+	tab.WaitText("Run mode")
 	judge(tab)
 	tab.Visit(tab.URL()) // again
-	tab.WaitText("How it is to run")
+	tab.WaitText("Run mode")
 	tab.Wait(`history.back() || true`)
-	tab.WaitText("A sealed value is in place")
+	tab.WaitText("A sealed value is set")
 	tab.Wait(`document.querySelector("[aria-label='zones 2']").value === "eu-2"`)
 	tab.Click("Review")
-	tab.WaitText("How it is to run")
+	tab.WaitText("Run mode")
 	tab.Wait(`(() => { const b = document.querySelector("[data-deploy]"); b.click(); b.click(); return true })()`)
 	tab.Wait(`location.pathname.startsWith("/provisions/")`)
 
@@ -183,7 +183,7 @@ func TestDeployInABrowser(t *testing.T) {
 	}
 	// What has been deployed is not offered to who begins anew.
 	tab.Visit(url + "/deploy" + networkQuery)
-	tab.WaitText("To be filled in")
+	tab.WaitText("Required")
 	tab.Wait(`document.getElementById("v-project_name").value === ""`)
 	for _, form := range []string{secret, "correct-horse", "battery", base64.StdEncoding.EncodeToString([]byte(secret))[:12]} {
 		if sent.has(form) {
@@ -211,7 +211,7 @@ func TestDeployFromInABrowser(t *testing.T) {
 	id := w.DeploySnapshot(t, string(asked))
 	url, _ := w.site(t, w.operator)
 	tab := browsertest.Open(t, url+"/deploy?from="+w.Text(t, "SELECT number::text FROM public.provisions WHERE id = $1", id))
-	tab.WaitText("A sealed value is in place")
+	tab.WaitText("A sealed value is set")
 	tab.Wait(`!document.body.innerText.includes("sealed for the workspace")`)
 	tab.Fill("Workspace", "")
 	tab.WaitText("sealed for the workspace acme/own only: replace it")
@@ -224,7 +224,7 @@ func TestDeployFromInABrowser(t *testing.T) {
 	tab.Fill("db_password", secret)
 	tab.Wait(`!document.body.innerText.includes("sealed for the workspace")`)
 	tab.Click("Review")
-	tab.WaitText("How it is to run")
+	tab.WaitText("Run mode")
 	tab.Wait(`(() => { document.querySelector("[data-deploy]").click(); return true })()`)
 	tab.Wait(`location.pathname.startsWith("/provisions/")`)
 	message := w.Text(t, "SELECT config_snapshot -> 'sealed_vars' ->> 'db_password' FROM public.provisions WHERE id <> $1", id)
@@ -248,12 +248,12 @@ func TestDeployWithoutAKeyAndWithAnother(t *testing.T) {
 	w.network(t)
 	tab.Wait(`localStorage.setItem("trellis-key:prod", "SHA256:another") || true`)
 	tab.Visit(url + "/deploy" + networkQuery)
-	tab.WaitText("This is another key than the one that you sealed to before")
+	tab.WaitText("This key differs from the one that you sealed to before")
 
 	// A sensitive value in the JSON is not let out either, nor kept.
 	tab.Wait(fmt.Sprintf(`(() => { const a = document.getElementById("snapshot"); a.value = a.value.replace('"terraform_vars": {}', '"terraform_vars": {"db_password": %q}');
 		a.dispatchEvent(new Event("input", {bubbles: true})); return a.value.includes("db_password") })()`, secret))
-	tab.WaitText("sensitive, and given in plain in the JSON")
+	tab.WaitText("sensitive, but in plain text in the JSON")
 	tab.Click("Review")
 	tab.Wait(fmt.Sprintf(`!Object.values(sessionStorage).join().includes(%q)`, secret))
 	if sent.has("battery") {

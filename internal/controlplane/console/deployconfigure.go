@@ -1,21 +1,68 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/seal"
 )
+
+const (
+	// searchedFrom is how many there are before a search is offered: fewer are seen
+	// at once.
+	searchedFrom = 9
+	// mostChoices are listed; the search finds the others.
+	mostChoices = 60
+)
+
+// choices are the clusters or templates of a step that meet the words searched
+// for, as many as are listed.
+type choices struct {
+	Words   string
+	Places  []store.Place
+	Entries []store.Template
+	All     int // there are without the words
+	Search  bool
+	More    bool // than are listed
+}
+
+// Count is how many are listed.
+func (c choices) Count() int { return len(c.Places) + len(c.Entries) }
+
+// wordsOf is what a template is found by: its name, and its other fields.
+func wordsOf(e store.Template) (name, rest string) {
+	return e.Name, strings.Join([]string{e.Version, e.Description, e.Repo, e.Path}, "\n")
+}
+
+// choose finds those in which every word stands, whatever its case: first those
+// that have them in their name, else in their order.
+func choose[T any](all []T, words string, says func(T) (name, rest string)) (found []T) {
+	wanted := strings.Fields(strings.ToLower(words))
+	var behind []T
+	for _, one := range all {
+		name, rest := says(one)
+		name = strings.ToLower(name)
+		text := name + "\n" + strings.ToLower(rest)
+		switch {
+		case !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(name, w) }):
+			found = append(found, one)
+		case !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(text, w) }):
+			behind = append(behind, one)
+		}
+	}
+	return append(found, behind...)
+}
 
 // mostWorkspaces are offered to be chosen from; any other can be typed.
 const mostWorkspaces = 100
 
 // configureStep is the form of a deploy. Without script it is the snapshot as
-// JSON; with it, deploy.js draws a form from what is declared, beside the JSON.
+// JSON; with it, deploy.js draws a form from what is declared, next to the JSON.
 type configureStep struct {
 	Snapshot string // JSON, for people
 	// Posted is true when the snapshot is what has just been sent and refused: it
@@ -32,22 +79,12 @@ type configureStep struct {
 // declared is what is known of the variables of a template's version.
 type declared struct{ store.Inspection }
 
-// Why says why there is no form, and what comes next; "" where there is one.
-func (d declared) Why() string {
-	switch {
-	case d.Inspected:
-		return ""
-	case d.Problem != "" && d.Status == store.InspectionFailed:
-		return "It could not be looked at: " + d.Problem
-	case d.Status == store.InspectionHanded, d.Status == store.InspectionQueued:
-		return "This server cannot read the repository, so an agent is to look at it. That takes a moment, once an agent is online."
-	case d.Status == store.InspectionWanted:
-		return "It is being looked at, for the first time. That takes a moment."
-	}
-	return "Nobody has looked at this version yet."
+// Handed reports whether an agent is to scan it, for this server could not.
+func (d declared) Handed() bool {
+	return d.Status == store.InspectionHanded || d.Status == store.InspectionQueued
 }
 
-// Soon is true while it is being looked at.
+// Soon is true while it is being scanned.
 func (d declared) Soon() bool { return soon(d.Status, d.Inspected) }
 
 func soon(status string, inspected bool) bool {
@@ -66,49 +103,10 @@ func (d declared) VariablesJSON() (string, error) {
 	return string(text), err
 }
 
-// ProblemsJSON is for the page's script, which puts each beside its field.
+// ProblemsJSON is for the page's script, which puts each next to its field.
 func (s *configureStep) ProblemsJSON() (string, error) {
 	text, err := json.Marshal(s.Problems)
 	return string(text), err
-}
-
-// configure fills in the step. An empty snapshot begins anew.
-func (z *wizard) configure(r *request, snapshot string, problems []problem) (err error) {
-	s := &configureStep{Snapshot: snapshot, Posted: snapshot != "", Problems: problems, Key: z.Cluster.AgePublicKey}
-	if !s.Posted {
-		s.Snapshot, s.Problems = z.startingSnapshot(), failedAt(z.From)
-	}
-	if s.Key != "" {
-		s.Fingerprint = seal.Fingerprint(s.Key)
-	}
-	if s.Workspaces, err = r.store.WorkspaceNames(r.Context(), z.Cluster.ID, z.Source.Repo, z.Source.Path, mostWorkspaces); err != nil {
-		return err
-	}
-	if s.Versions, err = r.store.TemplateVersions(r.Context(), r.org.ID, z.Source.Repo); err != nil {
-		return err
-	}
-	s.declared, err = z.variablesOf(r, z.Source)
-	z.Step, z.Configure = "configure", s
-	return err
-}
-
-// variablesOf asks what a template's version declares. What is in the catalogue is
-// looked at where nobody has asked for that yet; of another repository somebody
-// must say so, for a link alone must not have this server fetch anything.
-func (z *wizard) variablesOf(r *request, source provision.TemplateSource) (d declared, err error) {
-	if d.Inspection, err = r.store.TemplateVariables(r.Context(), r.org.ID, source.Repo, source.Version, source.Path); err != nil {
-		return d, err
-	}
-	listed := slices.ContainsFunc(z.Catalogue, func(e store.Template) bool { return store.SameTemplate(e.Repo, e.Path, source.Repo, source.Path) })
-	if d.Status != "" || !listed || !z.MayDeploy {
-		return d, nil
-	}
-	err = r.store.InspectTemplate(r.Context(), r.org.ID, source.Repo, source.Version, source.Path)
-	if _, no := errors.AsType[*store.RefusedError](err); no { // the form is JSON then
-		return d, nil
-	}
-	d.Status = store.InspectionWanted
-	return d, err
 }
 
 // lookAt has a template inspected that is not in the catalogue.
@@ -141,3 +139,65 @@ func (c *console) declares(w http.ResponseWriter, r *request) error {
 // may tells whether a role is that or above. It only decides what is shown or
 // tried: what may be done is the database's to say.
 func may(r *request, least string) bool { return atLeast(r.org.Role, least) }
+
+// sealedFor is for what a message of an earlier run was sealed.
+type sealedFor struct {
+	Cluster   string `json:"cluster"`
+	Workspace string `json:"workspace"`
+	Repo      string `json:"repo"`
+	Message   string `json:"message"`
+}
+
+// pretty writes JSON for people; numbers stay as they are.
+func pretty(value any) string {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(value) // what was read as JSON can be written
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// checkSnapshot reads what a form has sent, by the rules that the database keeps.
+func checkSnapshot(text string, operation provision.Operation) (s provision.Snapshot, workspace string, problems []problem) {
+	s, err := provision.ParseSnapshot([]byte(text))
+	if err == nil {
+		err = s.CheckOperation(operation)
+	}
+	if err == nil {
+		workspace, err = s.WorkspaceName()
+	}
+	if failure, ok := errors.AsType[*provision.Failure](err); ok {
+		return s, "", problemsOf(failure.Message)
+	} else if err != nil {
+		return s, "", []problem{{Message: err.Error()}}
+	}
+	return s, workspace, nil
+}
+
+// problemsOf takes apart what is told a line for each problem, PATH: MESSAGE.
+func problemsOf(text string) (all []problem) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		path, message, found := strings.Cut(line, ": ")
+		switch {
+		case line == "":
+		case found && (strings.HasPrefix(path, "config_snapshot") || path == "operation"):
+			all = append(all, problem{path, message})
+		case found && (strings.HasPrefix(path, "terraform_vars.") || strings.HasPrefix(path, "sealed_vars.")): // as an agent says it
+			all = append(all, problem{"config_snapshot." + path, message})
+		default:
+			all = append(all, problem{"", line})
+		}
+	}
+	return all
+}
+
+// failedAt are the problems for which a provision failed, if its variables were
+// to blame.
+func failedAt(p *store.Provision) []problem {
+	if p == nil || p.ErrorCode == nil || provision.Code(*p.ErrorCode) != provision.CodeVariablesInvalid || p.ErrorMessage == nil {
+		return nil
+	}
+	return problemsOf(*p.ErrorMessage)
+}

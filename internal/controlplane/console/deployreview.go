@@ -1,7 +1,10 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -33,13 +36,17 @@ type reviewStep struct {
 	Refused  *store.RefusedError
 }
 
-// mode is a way to run a deploy.
+// mode is a way to run a deploy: plan-first, apply or plan.
 type mode struct {
-	Name, Title, Text string
-	Chosen            bool
-	// Against says why it cannot be chosen.
-	Against string
+	Name   string
+	Chosen bool
+	// Approval is the rule that apply meets, and Rule says what makes it: cluster,
+	// template or json, with its name.
+	Approval, Rule, RuleName string
 }
+
+// Refused reports whether it can't be chosen.
+func (m mode) Refused() bool { return m.Name == "apply" && m.Approval == "always" }
 
 // reviewed answers with what will happen: as a page, as a part of one (htmx), or
 // to a script that asks for JSON with what is wrong alone.
@@ -73,7 +80,7 @@ func (c *console) sent(w http.ResponseWriter, r *request) (*wizard, string, erro
 		return nil, "", err
 	}
 	if z.Cluster == nil || z.Source.Repo == "" {
-		return nil, "", &store.RefusedError{Code: "PT422", Reason: "not_chosen", Message: "Choose a cluster and a template first.", Hint: z.Missing}
+		return nil, "", refuse("not_chosen")
 	}
 	return z, r.PostForm.Get("config_snapshot"), nil
 }
@@ -90,35 +97,6 @@ func (c *console) refuseConfigured(w http.ResponseWriter, r *request, z *wizard,
 		return err
 	}
 	c.showDeploy(w, r, http.StatusUnprocessableEntity, z)
-	return nil
-}
-
-// review fills in the step.
-func (z *wizard) review(r *request, text string, asked provision.Snapshot, workspace string, problems []problem) (err error) {
-	// Of the JSON, which may have been changed to name another template.
-	s := &reviewStep{Ready: true, Token: uuid.New(), Snapshot: text, Title: z.titleOf(asked.TemplateSource), Workspace: workspace, Asked: asked, Sealed: len(asked.SealedVars), Problems: problems}
-	z.Step, z.Review = "review", s
-	if len(problems) > 0 {
-		return nil
-	}
-	versions, err := r.store.TemplateVersions(r.Context(), r.org.ID, asked.TemplateSource.Repo)
-	if err != nil {
-		return err
-	}
-	if i := slices.IndexFunc(versions, func(v store.TemplateVersion) bool { return v.Version == asked.TemplateSource.Version }); i >= 0 && versions[i].Commit != nil {
-		s.Commit = *versions[i].Commit
-	}
-	if s.Target, err = r.store.FindTarget(r.Context(), z.Cluster.ID, workspace); err != nil {
-		return err
-	}
-	if s.Target != nil && s.Target.Snapshot != nil {
-		known, err := z.variablesOf(r, asked.TemplateSource)
-		if err != nil {
-			return err
-		}
-		s.Changes = compare(s.Target.Snapshot, asked, known.Variables)
-	}
-	s.Modes = z.modes(asked)
 	return nil
 }
 
@@ -143,34 +121,182 @@ func (s *reviewStep) Reason() string {
 	return reason
 }
 
-// rule is the strictest of what the cluster and the catalogue want.
-func (z *wizard) rule(source provision.TemplateSource) (rule, whose string) {
-	rule, whose = z.Cluster.Approval, "the cluster "+z.Cluster.Name
-	for _, e := range z.Catalogue {
-		stricter := e.Approval == "always" && rule != "always" || e.Approval == "destructive" && rule == "never"
-		if stricter && store.SameTemplate(e.Repo, e.Path, source.Repo, source.Path) {
-			rule, whose = e.Approval, "the template "+e.Name
-		}
+// Requester is the key to which sensitive outputs are to be sealed.
+func (s *reviewStep) Requester() *requester { return requesterOf(s.Asked.RequesterKey) }
+
+// choose marks the mode that was asked for.
+func (s *reviewStep) choose(name string) {
+	for i := range s.Modes {
+		s.Modes[i].Chosen = s.Modes[i].Name == name
 	}
-	return rule, whose
 }
 
-// modes are the ways to run it. Whatever is chosen, the database has the last
-// word on what must be approved.
-func (z *wizard) modes(asked provision.Snapshot) []mode {
-	rule, whose := z.rule(asked.TemplateSource)
-	direct := mode{Name: "apply", Title: "Apply at once", Text: "Makes a plan and applies it, without asking."}
+// deployNow queues what was reviewed. What the database refuses is shown where
+// it can be fixed: next to the fields, or above the review.
+func (c *console) deployNow(w http.ResponseWriter, r *request) error {
+	z, text, err := c.sent(w, r)
+	if err != nil {
+		return err
+	}
+	id, err := uuid.Parse(r.PostForm.Get("token"))
+	if err != nil {
+		return refuse("no_token")
+	}
+	operation, snapshot, problems := asMode(r.PostForm.Get("mode"), text)
+	if problems == nil {
+		_, _, problems = z.check(text, operation)
+	}
+	if len(problems) > 0 {
+		return c.refuseConfigured(w, r, z, text, problems)
+	}
+	queued, err := r.store.DeployAs(r.Context(), id, z.Cluster.ID, operation, snapshot)
+	refused, no := errors.AsType[*store.RefusedError](err)
 	switch {
-	case rule == "always":
-		direct.Against = "Not here: " + whose + " wants every plan approved."
-	case rule == "destructive":
-		direct.Text = "Makes a plan and applies it. A plan that destroys or replaces something waits for approval: " + whose + " wants that."
-	case asked.Approval == provision.ApprovalDestructive:
-		direct.Text = "Makes a plan and applies it. A plan that destroys or replaces something waits for approval, as its JSON says."
+	case err == nil:
+		http.Redirect(w, r.Request, "/provisions/"+strconv.FormatInt(queued.Number, 10), http.StatusSeeOther)
+		return nil
+	case !no || refused.Status() >= http.StatusInternalServerError:
+		return err
+	case refused.Reason == "bad_snapshot" || refused.Reason == "bad_operation":
+		return c.refuseConfigured(w, r, z, text, problemsOf(refused.Message))
 	}
-	return []mode{
-		{Name: "plan-first", Title: "Plan first", Text: "Makes a plan and shows it. Nothing is changed until somebody approves that very plan.", Chosen: true},
-		direct,
-		{Name: "plan", Title: "Only plan", Text: "Shows what would change. Nothing is applied, and nothing waits."},
+	asked, workspace, problems := checkSnapshot(text, operation)
+	if err := z.review(r, text, asked, workspace, problems); err != nil {
+		return err
 	}
+	z.Review.Refused = refused
+	z.Review.choose(r.PostForm.Get("mode"))
+	c.showDeploy(w, r, refused.Status(), z)
+	return nil
+}
+
+// asMode is the snapshot as a mode has it: "plan first" is an apply that is
+// approved in any case.
+func asMode(name, text string) (operation provision.Operation, snapshot json.RawMessage, problems []problem) {
+	operation = provision.OperationApply
+	if name == "plan" {
+		operation = provision.OperationPlan
+	}
+	if _, _, problems := checkSnapshot(text, operation); len(problems) > 0 {
+		return operation, nil, problems
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &members); err != nil { // it was read before
+		return operation, nil, []problem{{Message: err.Error()}}
+	}
+	switch {
+	case name == "plan":
+		delete(members, "approval")
+	case name == "plan-first":
+		members["approval"] = json.RawMessage(`"always"`)
+	case string(members["approval"]) == `"always"`: // what was asked for now counts
+		delete(members, "approval")
+	}
+	snapshot, err := json.Marshal(members)
+	if err != nil {
+		return operation, nil, []problem{{Message: err.Error()}}
+	}
+	return operation, snapshot, nil
+}
+
+// longestShown is how much of a value a change shows.
+const longestShown = 400
+
+// compare says what differs between the newest snapshot that was applied and what
+// is asked for now.
+func compare(applied json.RawMessage, asked provision.Snapshot, declared []provision.Variable) (found []change) {
+	was, err := provision.ParseSnapshot(applied)
+	if err != nil {
+		return nil // of an older contract: it cannot be compared, and nothing depends on it
+	}
+	add := func(name string, before, now shownValue) {
+		none := shownValue{}
+		switch {
+		case before == now:
+		case before == none:
+			found = append(found, change{"create", name, none, now})
+		case now == none:
+			found = append(found, change{"delete", name, before, none})
+		default:
+			found = append(found, change{"update", name, before, now})
+		}
+	}
+	add("version", shownValue{Text: was.TemplateSource.Version}, shownValue{Text: asked.TemplateSource.Version})
+	add("engine", shownValue{Text: engineOf(was)}, shownValue{Text: engineOf(asked)})
+	secret := map[string]bool{}
+	for _, v := range declared {
+		secret[v.Name] = v.Sensitive
+	}
+	names := map[string]bool{}
+	for _, s := range []provision.Snapshot{was, asked} {
+		for name := range s.TerraformVars {
+			names[name] = true
+		}
+		for name := range s.SealedVars {
+			names[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		before, now := shown(was, name, secret[name]), shown(asked, name, secret[name])
+		if before == now && valueOf(was, name) != valueOf(asked, name) {
+			now.Other = true // sealed, hidden, or longer than what is shown
+		}
+		add(name, before, now)
+	}
+	return found
+}
+
+// valueOf is a variable's value in one form, to be compared.
+func valueOf(s provision.Snapshot, name string) string {
+	if message, ok := s.SealedVars[name]; ok {
+		return message
+	}
+	return plainText(s.TerraformVars[name], "")
+}
+
+// shown is what people may see of a variable's value; nothing where it has none.
+func shown(s provision.Snapshot, name string, secret bool) shownValue {
+	value, plain := s.TerraformVars[name]
+	_, isSealed := s.SealedVars[name]
+	switch {
+	case isSealed:
+		return shownValue{Sealed: true}
+	case !plain:
+		return shownValue{}
+	case secret:
+		return shownValue{Hidden: true}
+	}
+	text := []rune(plainText(value, "  "))
+	if len(text) > longestShown {
+		return shownValue{Text: string(text[:longestShown]) + "…"}
+	}
+	return shownValue{Text: string(text)}
+}
+
+// plainText writes a value in one form, its names sorted and its numbers as they
+// are.
+func plainText(raw json.RawMessage, indent string) string {
+	if raw == nil {
+		return ""
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var value any
+	if d.Decode(&value) != nil {
+		return string(raw)
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	_ = e.Encode(value) // what was decoded can be encoded
+	return string(bytes.TrimSpace(out.Bytes()))
+}
+
+func engineOf(s provision.Snapshot) string {
+	text := s.Terraform.Engine
+	if s.Terraform.Version != "" {
+		text += " " + s.Terraform.Version
+	}
+	return text
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // hostile is what a template, an agent or a person may call a thing: markup, a

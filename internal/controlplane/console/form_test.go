@@ -149,7 +149,7 @@ func TestFormReadsJSON(t *testing.T) {
 		"{a: 1}":                    `line 1, column 2: a name in double quotes is needed, not "a"`,
 		`"\u0000"`:                  `line 1, column 2: the character \u0000 cannot be stored`,
 		`[007]`:                     "line 1, column 3: a number of JSON has no leading zero and one point at most",
-		`["a` + "\n" + `"]`:         `line 1, column 2: this text has no end on its line: a line break in it is written \n`,
+		`["a` + "\n" + `"]`:         `line 1, column 2: this text does not end on its line: a line break in it is written \n`,
 		`{"__proto__":{"x":1e999}}`: "",
 	}
 	var texts []string

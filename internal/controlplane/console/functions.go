@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -11,86 +10,61 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
 // functions are what templates may call.
 func functions() template.FuncMap {
 	return template.FuncMap{
+		// what components take
+		"status":     statusOf,
+		"say":        func(state, words string) status { return status{state, words} },
+		"instant":    instantOf,
+		"actor":      actorOf,
+		"notice":     func(kind, icon string) notice { return notice{kind, icon} },
+		"noticeOf":   noticeOf,
+		"empty":      newEmpty,
+		"table":      newTable,
+		"number":     func(title string) column { return column{Title: title, Number: true} },
+		"unseen":     func(title string) column { return column{Title: title, Unseen: true} },
+		"filter":     newFilter,
+		"search":     filterSearch,
+		"choose":     filterChoose,
+		"crumbs":     newCrumbs,
+		"planDiff":   planDiff,
+		"driftDiff":  driftDiff,
+		"diffCounts": diffCounts,
+		"waits":      waitsOf,
+		"sealed":     newSealedOutput,
+		"fieldError": newFieldError,
+		"sealedHelp": newSealedHelp,
+
+		// what pages ask
 		"asset":       assetURL,
 		"icon":        icon,
-		"sign":        signOf,
-		"sentence":    sentence,
-		"time":        timeHTML,
-		"duration":    duration,
-		"plural":      plural,
-		"bytes":       byteSize,
-		"json":        indented,
-		"short":       short,
-		"may":         atLeast,
 		"menu":        func() []entry { return menu },
+		"may":         atLeast,
+		"templateOf":  templateOf,
 		"fingerprint": seal.Fingerprint,
-		"firstline":   firstLine,
-		"remedy":      remedy,
-		"inspection":  inspection,
-		"plancounts":  planCounts,
-		"operation":   func(o any) string { return operationWord(provision.Operation(text(o))) },
-		"took":        took,
-		"value":       outputValue,
-		"text":        text,
-		"deref":       text,
-		"visible":     visible,
-		"labelled":    labelled,
-		"capital":     capital,
-		"minus":       func(a, b int) int { return a - b },
-		"dict":        dict,
-		"list":        func(items ...any) []any { return items },
-	}
-}
 
-// timeHTML is an instant, a time.Time or a pointer to one: relative in words,
-// exact on hover. The page's script keeps it true. Nothing for none.
-func timeHTML(at any) template.HTML {
-	var t time.Time
-	switch v := at.(type) {
-	case time.Time:
-		t = v
-	case *time.Time:
-		if v != nil {
-			t = *v
-		}
+		// texts and figures
+		"sentence":  sentence,
+		"duration":  duration,
+		"plural":    plural,
+		"bytes":     byteSize,
+		"json":      indented,
+		"short":     short,
+		"firstline": firstLine,
+		"took":      took,
+		"text":      text,
+		"deref":     text,
+		"visible":   visible,
+		"labelled":  labelled,
+		"capital":   capital,
+		"minus":     func(a, b int) int { return a - b },
+		"list":      func(items ...any) []any { return items },
 	}
-	if t.IsZero() {
-		return ""
-	}
-	t = t.UTC()
-	return template.HTML(`<time data-relative datetime="` + t.Format(time.RFC3339Nano) + `" title="` + t.Format("2006-01-02 15:04:05 UTC") + `">` + since(t, time.Now()) + `</time>`) //nolint:gosec // digits and letters of our own making
-}
-
-// since says in words how far an instant is from now; times.js says the same.
-func since(t, now time.Time) string {
-	d := now.Sub(t)
-	n := d.Abs().Seconds()
-	if n < 5 {
-		return "just now"
-	}
-	unit := "year"
-	for _, u := range []struct {
-		name string
-		size float64
-	}{{"second", 60}, {"minute", 60}, {"hour", 24}, {"day", 30}, {"month", 12}} {
-		if n < u.size {
-			unit = u.name
-			break
-		}
-		n /= u.size
-	}
-	words := plural(int(n), unit)
-	if d < 0 {
-		return "in " + words
-	}
-	return words + " ago"
 }
 
 // duration says how long something took: "850 ms", "12 s", "3 min 5 s", "2 h 4 min".
@@ -114,19 +88,6 @@ func took(from, to *time.Time) string {
 		return ""
 	}
 	return duration(to.Sub(*from))
-}
-
-// outputValue is JSON for people: a text as it is, all else indented.
-func outputValue(raw json.RawMessage) string {
-	var word string
-	if json.Unmarshal(raw, &word) == nil {
-		return word
-	}
-	var b bytes.Buffer
-	if json.Indent(&b, raw, "", "  ") != nil {
-		return string(raw)
-	}
-	return b.String()
 }
 
 // plural is a number of things: "1 agent", "3 agents".
@@ -187,18 +148,6 @@ func atLeast(role, least string) bool {
 	return role != "" && strings.Contains(ranks, role) && strings.Index(ranks, role) >= strings.Index(ranks, least)
 }
 
-// dict gives a part several values: {{template "x" dict "A" 1 "B" 2}}.
-func dict(pairs ...any) (map[string]any, error) {
-	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("dict has a name without a value")
-	}
-	d := map[string]any{}
-	for i := 0; i < len(pairs); i += 2 {
-		d[text(pairs[i])] = pairs[i+1]
-	}
-	return d, nil
-}
-
 // text is a value as a string, what a pointer points to included; "" for nil.
 func text(v any) string {
 	r := reflect.ValueOf(v)
@@ -212,4 +161,31 @@ func text(v any) string {
 		return ""
 	}
 	return fmt.Sprint(v)
+}
+
+// sentence turns a stable word such as "agent_lost" into "Agent lost".
+func sentence(word any) string {
+	words := strings.ToLower(strings.ReplaceAll(text(word), "_", " "))
+	return capital(strings.ReplaceAll(words, " api ", " API "))
+}
+
+// texts are values as strings.
+func texts[T ~string](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
+}
+
+// templateOf names a provision's template and its version.
+func templateOf(p store.Provision) string {
+	return (&runPage{Provision: p}).TemplateName() + " " + p.Template.Version
+}
+
+// deref is what a text points to; "" for none.
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }

@@ -26,20 +26,6 @@ type homeData struct {
 // mostClusters are listed; the page is fetched again whenever something happens.
 const mostClusters = 30
 
-// quiet ranks how little there is to see of a cluster: what has been lost comes
-// first, then where something runs, and last where no agent has ever been.
-func (v clusterView) quiet() int {
-	switch {
-	case v.LastSeenAt == nil:
-		return 3
-	case v.Connectivity != "ONLINE":
-		return 0
-	case v.Busy > 0:
-		return 1
-	}
-	return 2
-}
-
 func (c *console) home(w http.ResponseWriter, r *request) error {
 	d, err := c.readHome(r)
 	if err != nil {
@@ -54,7 +40,7 @@ func (c *console) home(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	d.Invitations = len(invited)
-	c.render(w, r, http.StatusOK, "home", view{Title: "Home", Nav: "home", Data: d})
+	c.render(w, r, http.StatusOK, "home", view{Nav: "home", Data: d})
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/tendril-run/tendril/internal/controlplane/console"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 const publishedChart = "oci://ghcr.io/tendril-run/charts/tendril"

@@ -7,9 +7,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // focused is what has the focus: its name, and why that cannot be seen, "" if it
@@ -63,9 +63,9 @@ func TestKeyboardAlone(t *testing.T) {
 		tab.Press(kb.Enter)
 	}
 	enter("Deploy")
-	tab.WaitText("Where is it to run?")
+	tab.WaitText("Choose a cluster")
 	enter("prod")
-	tab.WaitText("What is to be deployed?")
+	tab.WaitText("Choose a template")
 	enter("hello")
 	tab.Wait(`document.querySelector("#fields:not([hidden]) input")`)
 	tabTo(t, tab, "Workspace")
@@ -73,8 +73,8 @@ func TestKeyboardAlone(t *testing.T) {
 	tabTo(t, tab, "whom")
 	tab.Press("Ada")
 	enter("Review")
-	tab.WaitText("What will run")
-	enter("Make the plan")
+	tab.WaitText("Summary")
+	enter("Create plan")
 	tab.Wait(`location.pathname.startsWith("/provisions/") && document.getElementById("log")?.viewer`)
 
 	newest := func() *run {
@@ -89,7 +89,7 @@ func TestKeyboardAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.reports(t, provision.AwaitingApproval, provision.Detail{PlanDigest: digest, Plan: &provision.PlanSummary{Add: 1, Resources: []provision.PlannedChange{{Address: "terraform_data.a", Action: "create"}}}})
-	tab.WaitText("This plan awaits approval")
+	tab.WaitText("This plan needs approval")
 
 	const open = `document.querySelector("dialog:modal")`
 	back := func(name string) { // the focus, to where the dialog was asked for
@@ -109,7 +109,7 @@ func TestKeyboardAlone(t *testing.T) {
 	tab.Press(kb.Enter)
 	tab.Wait(open)
 	enter("Approve and apply") // in the dialog
-	tab.WaitText("The plan is approved.")
+	tab.WaitText("Approved.")
 	r = newest()
 	r.reaches(t, provision.StageCheckout)
 	r.reports(t, provision.Processing, provision.Detail{Stage: provision.StageApply, PlanDigest: digest})

@@ -40,7 +40,7 @@ func TestLayout(t *testing.T) {
 			t.Fatalf("POST /org to %q = %d to %q, want 303 to %q", c.to, answer.StatusCode, answer.Header.Get("Location"), c.want)
 		}
 		page := readAs(t, w, answer)
-		if !strings.Contains(page, "You are looking at &lt;b&gt;second") || !strings.Contains(page, `<span class="muted small">viewer</span>`) {
+		if !strings.Contains(page, "You are now in &lt;b&gt;second") || !strings.Contains(page, `<span class="muted small">viewer</span>`) {
 			t.Errorf("the page after POST /org = %s, want the word of it, and the second organisation", page)
 		}
 	}

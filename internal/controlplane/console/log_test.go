@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // viewer is an expression of the page's log.
@@ -108,7 +108,7 @@ func TestLogWithoutAStream(t *testing.T) {
 	})()`)
 	s.wire.Sever(true)
 	s.wire.Sever(false)
-	tab.WaitText("asking every 2 seconds")
+	tab.WaitText("polling every 2 seconds")
 	r.prints(t, provision.Stdout, "second\n")
 	tab.WaitText("second")
 	r.reaches(t, provision.StageCheckout)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // 200,000 lines: only those in sight are elements, wherever one scrolls to; what is

@@ -34,17 +34,17 @@ func TestPagesOfMany(t *testing.T) {
 	}{
 		{"/members", `<th scope="row">`, 100, []string{"And 33 more", "Search the members"}},
 		{"/members?q=PERSON+13", `<th scope="row">`, 10, []string{"person 130"}},
-		{"/members?q=nobody", `<th scope="row">`, 0, []string{"No member is like that", "Show all"}},
+		{"/members?q=nobody", `<th scope="row">`, 0, []string{"No members match", "Show all"}},
 		{workspace, "ship.s[", 500, []string{"And 100 more", "Search the resources"}},
 		{workspace + "?q=s[599]", "ship.s[", 1, nil},
 		{"/", `<li id="cluster-`, 30, []string{"All 41 clusters", "many-40"}}, // that one is lost
-		{"/deploy?cluster=prod", choice, 60, []string{"60 of 200 templates: the search finds the others", "Search the templates"}},
+		{"/deploy?cluster=prod", choice, 60, []string{"60 of 200 templates. Search to find the others", "Search the templates"}},
 		{"/deploy?cluster=prod&step=template&q=199", choice, 2, []string{"2 of 200 templates"}},
 		{"/deploy?cluster=prod&step=template&q=KIND+git.example/7", choice, 12, []string{"kind-7<", `name="cluster" value="prod"`}},
-		{"/deploy?cluster=prod&step=template&q=nobody", choice, 0, []string{"No template is like that", "Show all", "Another repository"}},
-		{"/provisions?status=QUEUED", `<th scope="row">`, 0, []string{fmt.Sprintf("%d provisions were looked through, and none is like that", store.Window), `/provisions?before=`, "Look further back"}},
+		{"/deploy?cluster=prod&step=template&q=nobody", choice, 0, []string{"No template matches", "Show all", "Another repository"}},
+		{"/provisions?status=QUEUED", `<th scope="row">`, 0, []string{fmt.Sprintf("Searched %d runs. There are older ones", store.Window), `/provisions?before=`, "Search older"}},
 		{"/templates?q=KIND+199", `<th scope="row">`, 2, []string{"2 of 200 templates"}},
-		{"/templates?q=nobody", `<th scope="row">`, 0, []string{"No template is like that"}},
+		{"/templates?q=nobody", `<th scope="row">`, 0, []string{"No templates match"}},
 		{"/deploy?step=cluster", choice, 41, []string{"41 of 41 clusters", "Search the clusters"}},
 		{"/deploy?step=cluster&q=offline+many-4", choice, 2, []string{"many-40"}},
 	} {

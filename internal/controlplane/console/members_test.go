@@ -98,7 +98,7 @@ func TestMembersPage(t *testing.T) {
 	if got := w.role(t, w.operator); got != "viewer" {
 		t.Errorf("role after accepting = %s, want viewer", got)
 	}
-	if page := post(w.admin, "/members/invite", url.Values{"email": {"ada@example.com"}, "role": {"admin"}}, http.StatusConflict); !strings.Contains(page, "a member already") {
+	if page := post(w.admin, "/members/invite", url.Values{"email": {"ada@example.com"}, "role": {"admin"}}, http.StatusConflict); !strings.Contains(page, "already a member") {
 		t.Errorf("inviting a member: %s, want it to say so", page)
 	}
 	if page := post(w.admin, "/members/invite", url.Values{"email": {"nobody"}, "role": {"admin"}}, http.StatusUnprocessableEntity); !strings.Contains(page, `value="nobody"`) {

@@ -49,7 +49,7 @@ func TestWhatIsNoText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/workspaces?q=%00", "/workspaces?q=%ff", "/clusters/%00", "/templates/%ff", "/workspaces/%00", "/audit?action=%00", "/deploy?repo=%00&version=v1"} {
-		if answer, page := w.ask(t, w.admin, path, nil); answer.StatusCode != http.StatusBadRequest || !strings.Contains(page, "no text") {
+		if answer, page := w.ask(t, w.admin, path, nil); answer.StatusCode != http.StatusBadRequest || !strings.Contains(page, "not text") {
 			t.Errorf("GET %s = %d, want 400 and why", path, answer.StatusCode)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 	"github.com/tendril-run/tendril/internal/trust"
 )
 
@@ -44,7 +44,7 @@ func (a authority) issue(recipient string, from, until time.Duration) string {
 // makeKey makes a key by clicking, and returns its public half.
 func makeKey(tab *browsertest.Tab, at string) (recipient string) {
 	tab.Visit(at + "/account")
-	tab.Click("Make a key")
+	tab.Click("Create a key")
 	tab.Wait(`document.querySelector("#key [data-key=recipient]")?.textContent.startsWith("age1")`)
 	tab.WaitText("Have agents trust this key")
 	return browsertest.Eval[string](tab, `document.querySelector("[data-key=recipient]").textContent`)
@@ -83,8 +83,8 @@ func (w *world) deploySomething(t *testing.T, tab *browsertest.Tab, at, workspac
 	tab.Visit(at + "/deploy" + plainQuery)
 	tab.Fill("Workspace", workspace)
 	tab.Click("Review")
-	tab.WaitText("How it is to run")
-	tab.Click("Make the plan")
+	tab.WaitText("Run mode")
+	tab.Click("Create plan")
 	tab.Wait(`location.pathname.startsWith("/provisions/")`)
 	const newest = "FROM public.provisions ORDER BY number DESC LIMIT 1"
 	return uuid.MustParse(w.Text(t, "SELECT id::text "+newest)), w.Text(t, "SELECT coalesce(config_snapshot ->> 'requester_key', '') "+newest)
@@ -119,10 +119,10 @@ func TestKeyInABrowser(t *testing.T) {
 	}
 	certificate := ada.issue(recipient, -time.Hour, 24*time.Hour)
 	for text, says := range map[string]string{
-		"AGE-SECRET-KEY-1ABC": "This is no certificate",
+		"AGE-SECRET-KEY-1ABC": "This is not a certificate",
 		ada.issue(newAuthority(t).Recipient(), -time.Hour, time.Hour): "The certificate is for another key, age1",
 		ada.issue(recipient, -2*time.Hour, -time.Hour):                "The certificate has expired",
-		certificate[:len(certificate)-1]:                              "The certificate is damaged",
+		certificate[:len(certificate)-1]:                              "The certificate is incomplete",
 	} {
 		save(text)
 		tab.WaitText(says)
@@ -174,9 +174,9 @@ func TestKeyInABrowser(t *testing.T) {
 	other := browsertest.New(t)
 	other.Allow("/live answers 404")
 	other.Visit(outputs)
-	other.WaitText("Sealed to a key that is not in this browser")
-	other.WaitText(`It is the key of Ada "<b>, ` + seal.Fingerprint(recipient))
-	other.WaitText("make a key in this browser, then deploy again")
+	other.WaitText("Sealed to a key outside this browser")
+	other.WaitText(`The key of Ada "<b>: ` + seal.Fingerprint(recipient))
+	other.WaitText("create a key in this browser, then deploy again")
 	if browsertest.Eval[bool](other, `document.querySelector("[data-part=button]").checkVisibility()`) {
 		t.Error("a browser without a key offers to reveal")
 	}
@@ -192,7 +192,7 @@ func TestChoosingTheRequester(t *testing.T) {
 	const asked = `JSON.parse(document.getElementById("snapshot").value).requester_key`
 	form := at + "/deploy" + plainQuery
 	tab.Visit(form)
-	tab.WaitText("This browser has no key of yours")
+	tab.WaitText("You have no key in this browser")
 	recipient := makeKey(tab.Another(), at)
 	browsertest.Eval[bool](tab, `dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}))`) // as Back has it
 	tab.WaitText("Only this browser can show them")
@@ -220,10 +220,52 @@ func TestChoosingTheRequester(t *testing.T) {
 	tab.Click("Remove the key") // in the dialog
 	tab.Wait(`[...document.querySelectorAll("#key [data-key=make] button")].some((b) => b.checkVisibility())`)
 	tab.Visit(form)
-	tab.WaitText("This browser has no key of yours")
+	tab.WaitText("You have no key in this browser")
 	tab.Wait(asked + ` === undefined`)
 	if _, requester := w.deploySomething(t, tab, at, "acme/none"); requester != "" {
 		t.Errorf("without a key the deploy names %q", requester)
+	}
+}
+
+// A run that is asked for again is sealed to the key of who asks now, and to nobody's
+// where that browser has none, never to that of who asked first.
+func TestAskedForAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at, _ := w.site(t, w.operator)
+	tab, other := browsertest.New(t), browsertest.New(t)
+	for _, somebody := range []*browsertest.Tab{tab, other} {
+		somebody.Allow("/live answers 404") // what follows events is no part of the console's pages
+	}
+	first := makeKey(tab, at)
+	if _, requester := w.deploySomething(t, tab, at, "acme/again"); requester != first {
+		t.Fatalf("the deploy names %q, want the browser's key %q", requester, first)
+	}
+	page := at + "/workspaces/" + w.Text(t, "SELECT id::text FROM public.workspaces WHERE name = 'acme/again'")
+	w.force(t, "status = 'SUCCESS', started_at = now(), finished_at = now()")
+	newest := func() string {
+		return w.Text(t, "SELECT operation || ' ' || coalesce(config_snapshot ->> 'requester_key', '') FROM public.provisions ORDER BY number DESC LIMIT 1")
+	}
+	look := func() {
+		other.Visit(page + "?tab=drift")
+		other.Click("Check now")
+		other.WaitText("This page shows the result")
+	}
+	look()
+	if got := newest(); got != "refresh " {
+		t.Errorf("asked for by a browser without a key: %q, want a refresh that names none", got)
+	}
+	own := makeKey(other, at)
+	look()
+	if got := newest(); got != "refresh "+own {
+		t.Errorf("asked for by a browser with the key %s: %q, want a refresh that names it", own, got)
+	}
+	other.Visit(page + "?tab=settings")
+	other.Wait(`(document.getElementById("confirm-name").value = "acme/again")`)
+	other.Click("Destroy everything")
+	other.Wait(`location.pathname.startsWith("/provisions/")`)
+	if got := newest(); got != "destroy "+own {
+		t.Errorf("asked for by a browser with the key %s: %q, want a destroy that names it", own, got)
 	}
 }
 
@@ -234,7 +276,7 @@ func TestBrowserThatKeepsNoKey(t *testing.T) {
 	at, _ := w.site(t, w.operator)
 	for name, is := range map[string]struct{ lacks, says string }{
 		"old":     {`SubtleCrypto.prototype.generateKey = () => Promise.reject(new DOMException("X25519", "NotSupportedError"))`, "This browser is too old"},
-		"http":    {`Object.defineProperty(globalThis, "isSecureContext", {value: false})`, "this one came over plain HTTP"},
+		"http":    {`Object.defineProperty(globalThis, "isSecureContext", {value: false})`, "This page was served over HTTP"},
 		"private": {`IDBFactory.prototype.open = () => { throw new DOMException("no", "SecurityError") }`, "This browser keeps nothing for this site"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +295,7 @@ func TestBrowserThatKeepsNoKey(t *testing.T) {
 			}
 			judge(tab)
 			tab.Visit(at + "/deploy" + plainQuery)
-			tab.WaitText("This browser has no key of yours")
+			tab.WaitText("You have no key in this browser")
 		})
 	}
 }

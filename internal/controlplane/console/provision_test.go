@@ -51,13 +51,13 @@ func TestProvisionByRoleAndStatus(t *testing.T) {
 		says       []string
 		operator   []string // what they are offered
 	}{
-		{"queued", w.stands(t, "a", other, "priority = 1"), []string{"Queued", "no agent of cluster prod has ever been heard of", "Start an agent there", "Go to the cluster"}, []string{"cancel"}},
+		{"queued", w.stands(t, "a", other, "priority = 1"), []string{"Queued", "cluster prod has never had an agent", "Start an agent there", "Go to the cluster"}, []string{"cancel"}},
 		{"running", w.stands(t, "b", other, "status = 'PROCESSING', started_at = now() - interval '90 seconds'"), []string{"Running", "running for", "<progress"}, []string{"cancel"}},
-		{"stopping", w.stands(t, "c", other, "status = 'PROCESSING', started_at = now(), cancel_requested_at = now()"), []string{"It is being stopped"}, nil},
-		{"awaiting", w.stands(t, "d", other, awaits, digest), []string{"awaits approval", digest, "1 to destroy", "Destroy <span", "it is not in the template any more",
-			"forces replacement", "known after apply", "sensitive, not shown", "and 3 more attributes", "and 1 more resource "}, []string{"approve", "reject"}},
+		{"stopping", w.stands(t, "c", other, "status = 'PROCESSING', started_at = now(), cancel_requested_at = now()"), []string{"Stopping."}, nil},
+		{"awaiting", w.stands(t, "d", other, awaits, digest), []string{"needs approval", digest, "1 to destroy", "Destroy <span", "no longer in the template",
+			"forces replacement", "known after apply", "Sensitive, not shown", "and 3 more attributes", "and 1 more resource "}, []string{"approve", "reject"}},
 		{"success", w.stands(t, "e", other, `status = 'SUCCESS', started_at = now() - interval '61 seconds', finished_at = now(), outputs = '{"url": {"value": "https://x"}, "key": {"sensitive": true}, "sealed": {"sensitive": true, "sealed": "AGE"}}'`),
-			[]string{"Succeeded", "1 min 1 s", "https://x", "Sensitive, not stored: the deploy named no key", `data-sealed="AGE"`}, []string{"plan"}},
+			[]string{"Succeeded", "1 min 1 s", "https://x", "Sensitive, not stored: the deploy gave no key", `data-sealed="AGE"`}, []string{"plan"}},
 		{"failed", w.stands(t, "f", other, "status = 'FAILED', finished_at = now(), error_code = 'plan_failed', error_message = 'no such <b>thing</b>'"),
 			[]string{"No plan could be made", "no such &lt;b&gt;thing&lt;/b&gt;", "What to do", "<code>plan_failed</code>"}, []string{"plan", "retry"}},
 		{"cancelled", w.stands(t, "g", other, "status = 'CANCELLED', finished_at = now(), error_code = 'rejected', error_message = 'Reason given: too dear'"), []string{"The plan was rejected", "too dear"}, []string{"plan", "retry"}},
@@ -102,7 +102,7 @@ func TestProvisionByRoleAndStatus(t *testing.T) {
 
 	inspection := states[len(states)-1].path // its workspace is none
 	w.says(t, w.operator, inspection, "Inspect ", "/workspaces/")
-	w.says(t, w.operator, inspection, "<title>#9 Inspection of envtempl", "Nothing exists here")
+	w.says(t, w.operator, inspection, "<title>#9 Inspection of envtempl", "No resources")
 
 	// What keeps the workspace, what it was tried again as, and what has drifted.
 	failed := states[5].path
@@ -110,8 +110,8 @@ func TestProvisionByRoleAndStatus(t *testing.T) {
 	w.says(t, w.viewer, failed, "The workspace is locked:</strong> audit", "is held")
 	w.says(t, w.viewer, failed, "by ann@host", "is held")
 	retried := w.Text(t, "SELECT public.retry_provision(id)::text FROM public.provisions WHERE error_code = 'plan_failed'")
-	w.says(t, w.viewer, failed, "Tried again as", "Tries again")
-	w.says(t, w.viewer, "/provisions/"+w.Text(t, "SELECT number::text FROM public.provisions WHERE id::text = $1", retried), "Tries again what failed as", "Tried again as")
+	w.says(t, w.viewer, failed, "Retried as", "Tries again")
+	w.says(t, w.viewer, "/provisions/"+w.Text(t, "SELECT number::text FROM public.provisions WHERE id::text = $1", retried), "Retry of", "Retried as")
 	drifted := w.stands(t, "drifted", other, "operation = 'refresh', status = 'SUCCESS', finished_at = now()")
 	w.Exec(t, `UPDATE public.workspaces SET drift_at = now(), drift_count = 1, drift = '[{"address": "terraform_data.gone", "action": "delete"}]' WHERE name = 'drifted'`)
 	w.says(t, w.viewer, drifted, "terraform_data.gone", "Nothing is known")
@@ -120,10 +120,10 @@ func TestProvisionByRoleAndStatus(t *testing.T) {
 	awaiting := states[3].path
 	w.Exec(t, "UPDATE public.clusters SET four_eyes = true")
 	mine := w.stands(t, "i", w.operator, awaits, digest)
-	w.says(t, w.operator, mine, "You asked for this yourself", "/approve")
+	w.says(t, w.operator, mine, "and you requested it", "/approve")
 	w.says(t, other, mine, "/approve", "You asked")
 	w.Exec(t, "UPDATE public.clusters SET approvers = 'admin'")
-	w.says(t, w.operator, awaiting, "are approved by an admin", "/approve")
+	w.says(t, w.operator, awaiting, "need approval from an admin", "/approve")
 	w.says(t, w.admin, awaiting, "/approve", "You asked")
 }
 
@@ -160,16 +160,17 @@ func TestProvisionForms(t *testing.T) {
 	if got := w.Text(t, "SELECT status FROM public.provisions"); got != "QUEUED" {
 		t.Fatalf("status after a viewer's cancel = %s, want QUEUED", got)
 	}
-	if to, said := send(w.operator, path+"/cancel", url.Values{}); to != path || !strings.Contains(said, "It is cancelled.") {
+	if to, said := send(w.operator, path+"/cancel", url.Values{}); to != path || !strings.Contains(said, "Cancelled.") {
 		t.Errorf("POST cancel = %s %s, want the page to say so", to, said)
 	}
 	if to, said := send(w.operator, path+"/cancel", url.Values{}); to != path || strings.Contains(said, `data-kind="error"`) {
 		t.Errorf("POST cancel again = %s %s, want no error", to, said)
 	}
-	if to, said := send(w.operator, path+"/approve", url.Values{"plan_digest": {"x"}}); to != path || !strings.Contains(said, "awaits no approval") {
+	if to, said := send(w.operator, path+"/approve", url.Values{"plan_digest": {"x"}}); to != path || !strings.Contains(said, "does not need approval") {
 		t.Errorf("POST approve of what is cancelled = %s %s, want the database's no on the page", to, said)
 	}
-	click := url.Values{"click": {uuid.NewString()}}
+	own := newAuthority(t).Recipient()
+	click := url.Values{"click": {uuid.NewString()}, "requester_key": {own}}
 	to, said := send(w.operator, path+"/plan", click)
 	if to == path || !strings.Contains(said, "is queued") {
 		t.Errorf("POST plan = %s %s, want the page of a new provision", to, said)
@@ -177,14 +178,17 @@ func TestProvisionForms(t *testing.T) {
 	if again, _ := send(w.operator, path+"/plan", click); again != to {
 		t.Errorf("POST plan twice = %s, want %s both times", again, to)
 	}
-	if got := w.Text(t, "SELECT operation || ' ' || (config_snapshot ->> 'workspace') FROM public.provisions ORDER BY number DESC LIMIT 1"); got != "plan a" {
-		t.Errorf("what was queued = %s, want a plan of a", got)
+	if got := w.Text(t, "SELECT concat_ws(' ', operation, config_snapshot ->> 'workspace', config_snapshot ->> 'requester_key') FROM public.provisions ORDER BY number DESC LIMIT 1"); got != "plan a "+own {
+		t.Errorf("what was queued = %s, want a plan of a for %s", got, own)
 	}
-	if to, _ := send(w.operator, path+"/retry", url.Values{}); to == path || !strings.HasPrefix(to, "/provisions/") {
+	if to, _ := send(w.operator, path+"/retry", url.Values{"requester_key": {own}}); to == path || !strings.HasPrefix(to, "/provisions/") {
 		t.Errorf("POST retry = %s, want the page of a new provision", to)
 	}
+	if got := w.Text(t, "SELECT coalesce(config_snapshot ->> 'requester_key', '') FROM public.provisions WHERE retry_of IS NOT NULL"); got != own {
+		t.Errorf("the retry names %q, want %q", got, own)
+	}
 	click = url.Values{"click": {uuid.NewString()}, "confirm": {"b"}}
-	if to, said := send(w.operator, path+"/destroy", click); to != path || !strings.Contains(said, "was not typed") {
+	if to, said := send(w.operator, path+"/destroy", click); to != path || !strings.Contains(said, "does not match") {
 		t.Errorf("POST destroy with another name = %s %s, want nothing done", to, said)
 	}
 	click.Set("confirm", "a")
@@ -233,6 +237,6 @@ func TestProvisionList(t *testing.T) {
 	if answer, _ := w.ask(t, w.viewer, "/provisions?cluster=nowhere", nil); answer.StatusCode != http.StatusNotFound {
 		t.Errorf("the list of an unknown cluster = %d, want 404", answer.StatusCode)
 	}
-	w.says(t, w.viewer, "/provisions?status=FAILED", "Nothing meets the filter", "Nothing was deployed yet")
-	w.says(t, w.stranger, "/provisions", "Nothing was deployed yet", "#60")
+	w.says(t, w.viewer, "/provisions?status=FAILED", "No runs match", "No runs yet")
+	w.says(t, w.stranger, "/provisions", "No runs yet", "#60")
 }

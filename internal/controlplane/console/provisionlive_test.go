@@ -8,9 +8,9 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // A plan comes, is looked at, and that very plan is approved, while the page goes on
@@ -41,7 +41,7 @@ func TestApproveInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.reports(t, provision.AwaitingApproval, provision.Detail{PlanDigest: digest})
-	tab.WaitText("This plan awaits approval")
+	tab.WaitText("This plan needs approval")
 	tab.WaitText("terraform_data.old")
 	for _, look := range []int{2, 0} { // a phone, then a desktop; end to end they are looked at and judged
 		tab.Look(browsertest.Looks()[look])
@@ -52,8 +52,8 @@ func TestApproveInABrowser(t *testing.T) {
 	tab.Fill("Filter by address", "terraform_data.new")
 	tab.Wait(`[...document.querySelectorAll("[data-address]")].filter((e) => e.checkVisibility()).length === 1`)
 	tab.Click("terraform_data.new")
-	tab.Click("What was asked for")
-	tab.Fill("Why it is rejected", "half a reas")
+	tab.Click("Configuration")
+	tab.Fill("Reason for rejecting", "half a reas")
 	const state = `JSON.stringify([document.activeElement.id, document.getElementById("reject-reason").value, scrollY, document.getElementById("request").open,
 		document.querySelector("[data-address='terraform_data.new']").open, [...document.querySelectorAll("[data-address]")].filter((e) => e.checkVisibility()).length])`
 	before := browsertest.Eval[string](tab, state)
@@ -73,7 +73,7 @@ func TestApproveInABrowser(t *testing.T) {
 
 	tab.Click("Approve and apply")
 	tab.WaitText("Apply this plan to acme/prod?")
-	tab.WaitText("1 to destroy, 30 to change, 1 to create. This cannot be taken back.")
+	tab.WaitText("1 to destroy, 30 to change, 1 to create. This can't be undone.")
 	tab.Press(kb.Escape)
 	if got := s.Status(t, r.id); got != "AWAITING_APPROVAL" {
 		t.Fatalf("status after Escape = %s, want AWAITING_APPROVAL", got)
@@ -81,7 +81,7 @@ func TestApproveInABrowser(t *testing.T) {
 	tab.Click("Approve and apply")
 	tab.Wait(`document.getElementById("confirm").open`)
 	tab.Click("Approve and apply")
-	tab.WaitText("The plan is approved.")
+	tab.WaitText("Approved.")
 	if got := s.Text(t, "SELECT status || ' ' || approved_plan FROM public.provisions WHERE id = $1", r.id); got != "QUEUED "+digest {
 		t.Errorf("the provision after the click = %s, want QUEUED with the digest that was shown", got)
 	}
@@ -108,7 +108,7 @@ func TestFirstErrorAndKeys(t *testing.T) {
 		tab.Look(browsertest.Looks()[look])
 		tab.NoOverflow()
 	}
-	tab.Click("Show it in the log")
+	tab.Click("Show in log")
 	tab.Wait(`document.querySelector(".log-selected .log-text")?.textContent === "Error: creating ship: no water" && /^#L\d+\.\d+$/.test(location.hash)`)
 	link := browsertest.Eval[string](tab, "location.hash")
 

@@ -2,11 +2,14 @@ package console
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
-// refusal is the database's no to what a form asked for, to be shown beside the
+// refusal is the database's no to what a form asked for, to be shown next to the
 // form: nil for anything else. One that is our fault or passes is not among them.
 func refusal(err error) *store.RefusedError {
 	refused, ok := errors.AsType[*store.RefusedError](err)
@@ -15,3 +18,87 @@ func refusal(err error) *store.RefusedError {
 	}
 	return refused
 }
+
+// ownRefusals are those that pages make before they ask the database: by reason the
+// status, the message and the hint, worded as SQL words its own.
+var ownRefusals = map[string][3]string{
+	"page_not_found":       {"PT404", "there is no page %s", ""},
+	"org_not_found":        {"PT404", "organisation not found, or you are no longer a member of it; nothing was done", "reload the page"},
+	"provision_not_found":  {"PT404", "run %s not found, or you have no access to it", ""},
+	"cluster_not_found":    {"PT404", "cluster %s not found, or you have no access to it", "choose one from the list of clusters"},
+	"credential_not_found": {"PT404", "token or session not found", ""},
+	"invitation_not_found": {"PT404", "invitation not found", ""},
+	"member_not_found":     {"PT404", "member not found", ""},
+	"webhook_not_found":    {"PT404", "webhook %s not found", ""},
+	"delivery_not_found":   {"PT404", "delivery not found", ""},
+
+	"template_exists":    {"PT409", "a template with that name exists", ""},
+	"template_not_saved": {"PT422", "it can't be saved yet", ""},
+
+	"too_large":     {"PT413", "the form can't be read, or is larger than a snapshot may be", ""},
+	"no_text":       {"PT400", "the request contains bytes that are not text", "check the address and what you pasted"},
+	"no_token":      {"PT422", "this form is not complete", "reload the page"},
+	"not_chosen":    {"PT422", "choose a cluster and a template first", ""},
+	"not_confirmed": {"PT422", "the typed name does not match, so nothing was destroyed", "type %s"},
+	"bad_overlap":   {"PT422", "enter how many hours older tokens stay valid, 0 to 720", ""},
+	"token_missing": {"PT422", "choose which token to revoke", ""},
+	"bad_interval":  {"PT422", "choose a drift schedule", ""},
+	"bad_snapshot":  {"PT422", "the latest deploy can't be repeated: %s", "deploy it again"},
+}
+
+// refuse is one of them; what it names is put in.
+func refuse(reason string, named ...any) *store.RefusedError {
+	r := ownRefusals[reason]
+	e := &store.RefusedError{Code: r[0], Reason: reason, Message: r[1], Hint: r[2]}
+	if len(named) > 0 && reason == "not_confirmed" {
+		e.Hint = fmt.Sprintf(e.Hint, named...)
+	} else if len(named) > 0 {
+		e.Message = fmt.Sprintf(e.Message, named...)
+	}
+	return e
+}
+
+// namedField is a field as SQL and agents name it at the beginning of a line: a function's
+// parameter, or a path within a snapshot.
+var namedField = regexp.MustCompile(`(?m)^(?:(p_[a-z_]+)((?:\.[a-z_]+)*)|(?:config_snapshot\.)?((?:terraform_vars|sealed_vars)\.[^:\s]+)|config_snapshot((?:\.[^:\s]+)?)): `)
+
+// fieldLabels are the labels of fields on pages, for what is not the name in other letters.
+var fieldLabels = map[string]string{
+	"p_age_public_key": "Public key", "p_email": "E-mail address", "p_every": "Schedule", "p_lasts": "Valid for", "p_org": "Organisation",
+	"p_overlap": "Older tokens stay valid for", "p_repo": "Repository", "p_user": "User", "p_key": "Key",
+	"p_policy.approval": "Approval", "p_policy.approvers": "Who approves", "p_policy.four_eyes": "Four eyes", "p_policy.approval_expiry": "Plans wait for",
+	".template_source.repo": "Repository", ".template_source.version": "Version", ".template_source.path": "Path", ".template_source": "Template",
+	".terraform.engine": "Engine", ".terraform.version": "Engine version", ".workspace": "Workspace", ".approval": "Approval",
+	".timeout_seconds": "Time-out", ".max_attempts": "Attempts", "": "Configuration",
+}
+
+// labelled names fields by the labels that pages give them, where a message names them as
+// SQL or an agent does: "p_email: …" is "E-mail address: …".
+func labelled(message string) string {
+	return namedField.ReplaceAllStringFunc(message, func(named string) string {
+		m := namedField.FindStringSubmatch(named)
+		parameter, below, variable, path := m[1], m[2], m[3], m[4]
+		switch {
+		case variable != "":
+			_, name, _ := strings.Cut(variable, ".")
+			return name + ": "
+		case parameter != "":
+			for _, name := range []string{parameter + below, parameter} {
+				if label, known := fieldLabels[name]; known {
+					return label + ": "
+				}
+			}
+			if below != "" {
+				return spoken(below[strings.LastIndex(below, ".")+1:]) + ": "
+			}
+			return spoken(strings.TrimPrefix(parameter, "p_")) + ": "
+		}
+		if label, known := fieldLabels[path]; known {
+			return label + ": "
+		}
+		return spoken(path[strings.LastIndex(path, ".")+1:]) + ": "
+	})
+}
+
+// spoken makes a label of a name: "display_name" is "Display name".
+func spoken(name string) string { return capital(strings.ReplaceAll(name, "_", " ")) }

@@ -7,20 +7,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/person"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, p := range []person.Person{w.viewer, w.admin} {
-		wantIn(t, "GET /templates without any", w.get(t, p, "/templates"), "The catalogue is empty")
+		wantIn(t, "GET /templates without any", w.get(t, p, "/templates"), "No templates yet")
 	}
 	w.network(t)
 	for _, p := range []person.Person{w.viewer, w.operator, w.admin} {
 		page := w.get(t, p, "/templates/network")
-		wantIn(t, "GET /templates/network as "+p.Name, page, "db_password", "12345678901234567890", "not shown", "required", networkRepo, "In no workspace yet")
+		wantIn(t, "GET /templates/network as "+p.Name, page, "db_password", "12345678901234567890", "not shown", "required", networkRepo, "Not used by any workspace")
 		for what, least := range map[string]bool{
 			`action="/templates/network/inspect"`: p != w.viewer, `action="/templates/network/version"`: p != w.viewer,
 			`action="/templates/network/remove"`: p == w.admin, `action="/templates/network" `: p == w.admin, `name="offer"`: p == w.admin,
@@ -58,7 +58,7 @@ func TestTemplatesAreLookedAfterByAdmins(t *testing.T) {
 	}{
 		"adding by an operator":     {w.operator, "/templates/new", entry("a", networkRepo, "v1"), http.StatusNotFound, ""},
 		"adding by a stranger":      {w.stranger, "/templates/network", entry("a", networkRepo, "v1"), http.StatusNotFound, ""},
-		"adding what is there":      {w.admin, "/templates/new", entry("network", networkRepo, "v9"), http.StatusUnprocessableEntity, "a template of that name already"},
+		"adding what is there":      {w.admin, "/templates/new", entry("network", networkRepo, "v9"), http.StatusUnprocessableEntity, "A template with that name exists"},
 		"adding with credentials":   {w.admin, "/templates/new", entry("a", "https://u:hunter2@h/x", "v1"), http.StatusUnprocessableEntity, `id="t-repo-error"`},
 		"changing by an operator":   {w.operator, "/templates/network", entry("", networkRepo, "v1"), http.StatusNotFound, ""},
 		"changing to a branch's":    {w.admin, "/templates/network", entry("", networkRepo, "refs/heads/main"), http.StatusUnprocessableEntity, `id="t-version-error"`},
@@ -113,13 +113,13 @@ func TestTemplatesInABrowser(t *testing.T) {
 	judge(tab)
 	// A page that waits is told when there is something to see.
 	tab.Visit(site + "/templates/slow")
-	tab.WaitText("Being looked at")
+	tab.WaitText("Scanning…")
 	w.Exec(t, fmt.Sprintf(`UPDATE public.template_inspections SET status = 'done', variables = '%s' WHERE repo = 'https://git.example/slow'`,
 		`[{"name": "found_out", "type_json": "string", "required": true}]`))
 	tab.WaitText("found_out")
-	tab.Click("Remove it")
+	tab.Click("Remove this template")
 	tab.Click("Remove slow")
 	tab.Fill("Type slow to go on", "slow")
 	tab.Click("Remove slow")
-	tab.WaitText("slow is not in the catalogue any more")
+	tab.WaitText("slow is removed from the catalogue")
 }

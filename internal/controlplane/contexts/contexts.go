@@ -1,7 +1,11 @@
-// Package contexts keeps the servers that a person is logged in to, in one file
-// of theirs: names, URLs, tokens, and which is the current one.
+// Package contexts stores the servers that a person has logged in to: their names,
+// URLs and tokens, and which of them is current.
 //
-// It must not know how somebody logs in, nor ask any server.
+// They are in one TOML file that only the person can read. Two programs that change
+// the file at once take turns, and a program that dies while it writes leaves the
+// old file.
+//
+// The package must not know how a person logs in, and asks no server.
 package contexts
 
 import (
@@ -18,6 +22,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/tendril-run/tendril/internal/durable"
 )
 
 // Local is the context that is always there and in no file: what trellis up
@@ -160,17 +166,5 @@ func (f File) write(path string) error {
 	if err := toml.NewEncoder(&text).Encode(f); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".trellis-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text.Bytes())
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
-	}
-	return err
+	return durable.WriteFile(path, text.Bytes())
 }

@@ -1,7 +1,11 @@
-// Package cookie is how this server's cookies are set: read by no script, sent
-// with no foreign page's request, over https alone where browsers come by https.
+// Package cookie sets the cookies of the control plane. No script can read them.
+// Another site's request carries none, except a link that a person follows. Where
+// browsers use HTTPS, no other host can set them.
 //
-// It must not know what is kept in them.
+// Browsers send a cookie to every port of a host. Over plain HTTP its name therefore
+// has the port, so several control planes can run on one machine.
+//
+// The package must not know what a cookie holds.
 package cookie
 
 import (

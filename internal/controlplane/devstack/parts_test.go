@@ -12,7 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 func TestAgentConfigIsWhatTheAgentReads(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 func healthOf(t *testing.T, s *Stack) (int, health) {
@@ -94,7 +94,7 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 	if code, h := healthOf(t, s); code != http.StatusOK || h.Status != "ok" || !h.Database.OK || !h.Agent.OK || h.Version != "test" {
 		t.Errorf("GET /healthz = %d %+v, want 200 and all well", code, h)
 	}
-	for _, want := range []string{"PostgreSQL: 1", "Migrations: ", "templates hello v1, fleet v1", "Agent: up-"} {
+	for _, want := range []string{"PostgreSQL: 1", "Migrations: ", "templates hello v1, fleet v1, script-vm v1", "Agent: up-"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("the report says no %q:\n%s", want, report)
 		}
@@ -103,6 +103,13 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(o.DataDir, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v, want a 0600 file", name, info, err)
 		}
+	}
+
+	// Nobody need inspect the samples: no agent gets a run for it, however slow all is.
+	known := query(t, s.Runtime().DatabaseURL, `SELECT string_agg(i.status || ' ' || jsonb_array_length(i.variables) || ' ' || jsonb_array_length(g.tags) || ' ' || (p.commit = i.commit), ', ' ORDER BY i.repo)
+		FROM public.template_inspections i JOIN public.template_tags g USING (org_id, repo) JOIN public.template_pins p USING (org_id, repo, version)`)
+	if want := "done 3 1 true, done 6 1 true, done 4 1 true"; known != want {
+		t.Errorf("what is known of the samples = %q, want %q", known, want)
 	}
 
 	as := localStore(t, s)

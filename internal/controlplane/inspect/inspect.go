@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/controlplane/publicaddr"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/timelimit"
@@ -99,7 +102,7 @@ func (i *Inspector) inspect(ctx context.Context, w store.WantedInspection) error
 	switch provision.Code(a.Code) {
 	case provision.CodeRepoRefused, provision.CodeCheckoutFailed:
 		result.Hand = true
-		result.Problem = "trellis cannot look at it by itself, so an agent of a cluster that may fetch it does, when one is online. " + a.Problem
+		result.Problem = "trellis cannot read it, so an agent of a cluster that may fetch it does, when one is online. " + a.Problem
 	}
 	if a.Tags != nil {
 		if err := i.database.RecordTags(ctx, w, a.Tags); err != nil {
@@ -167,4 +170,17 @@ func run(child *exec.Cmd, question []byte) error {
 	}
 	_, _ = stdin.Write(question) // who does not read it does not answer
 	return child.Wait()
+}
+
+// dialPublic connects to public addresses only. It looks at the address that is
+// connected to, after the name was resolved: no second look-up answers otherwise.
+func dialPublic(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 10 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !publicaddr.Is(at.Addr()) {
+			return fmt.Errorf("%s is no address of the Internet, and trellis connects to no other for a template's sake", address)
+		}
+		return nil
+	}}
+	return d.DialContext(ctx, network, address)
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/durable"
 )
 
 const (
@@ -329,21 +330,7 @@ func private(file *os.File) error {
 }
 
 // WriteSecret writes a 0600 file that is on disk, whole, when it returns.
-func WriteSecret(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
-	}
-	return err
-}
+func WriteSecret(path string, content []byte) error { return durable.WriteFile(path, content) }
 
 // Earlier returns the data directory that an earlier version left below the
 // current directory, "" where there is none or the default one is in use.

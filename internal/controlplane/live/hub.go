@@ -1,17 +1,24 @@
-// Package live tells viewers what happens while it happens: one connection per
-// process listens, what it hears is fanned out to any number of them, and what
-// somebody watches is read once for all.
+// Package live sends changes to viewers as they happen: one connection per process
+// listens, its notifications reach any number of viewers, and each new row is read
+// once for all of them.
 //
 //	LISTEN ──▶ hub ──▶ feed of a provision: reads new rows once, encodes them once,
 //	            │      keeps the newest in a window ──▶ viewers, each a cursor
-//	            └────▶ hints: "that one has changed", for pages that fetch it anew
+//	            └────▶ hints: "that one has changed", for pages that fetch it again
 //
 // A viewer in the window takes what all take; one behind it (it came late, or
 // its network is slow) reads the table as its own person, page by page. So what a
 // viewer costs does not depend on how slow it is.
 //
-// Notifications are hints and may be lost or forged: whoever is woken asks the
-// database again. It must not know what viewers do with what they are told.
+// Notifications are hints and may be lost or forged: a wake causes a query. The
+// package must not know what viewers do with what they receive.
+//
+// A viewer that has not taken what was sent for 30 s is cut off and resumes from
+// Last-Event-ID, and no stream lasts longer than a quarter of an hour: its reader
+// comes back and is asked again who it is. Row numbers are given out under a lock
+// and committed in order, so a cursor misses nothing. The hub sends itself a
+// notification every 30 s; when it does not arrive (a lost session, a pooler), the
+// hub polls and listens again.
 package live
 
 import (
@@ -23,8 +30,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/listen"
 )
 
 // Defaults of Limits.
@@ -227,4 +236,69 @@ func (h *Hub) window() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return min(h.limits.Window, windows/max(1, len(h.feeds)))
+}
+
+const (
+	// provisionChannel carries ids of provisions, workChannel of clusters where
+	// something was queued.
+	provisionChannel = "tendril_provision"
+	workChannel      = "tendril_work"
+)
+
+const (
+	// probeEvery is the longest silence before the hub sends itself a notification: that it
+	// comes shows that the session lives, and that no pooler stands between which hands
+	// it to somebody else. It has half of probeLimit to come.
+	probeEvery = 30 * time.Second
+	probeLimit = 6 * time.Second
+	// connectLimit bounds connecting, whatever a URL of several hosts allows each.
+	connectLimit = 30 * time.Second
+	// deafPoll is how often everything watched is looked at while nothing is heard.
+	deafPoll = 2 * time.Second
+)
+
+// listen keeps one session that LISTENs, and polls while there is none. Its errors are
+// not told: requests meet the same ones.
+func (h *Hub) listen(ctx context.Context) {
+	h.turn()
+	listen.Listener{
+		Connect: func(ctx context.Context) (*pgx.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connectLimit)
+			defer cancel()
+			return h.database.Session(ctx, "trellis live")
+		},
+		Channels: []string{provisionChannel, workChannel}, Limit: probeLimit, Silence: probeEvery,
+		Send: h.database.Notify, ProbeSilence: true,
+		Began: func() {
+			h.turn()
+			h.sessions.Add(1)
+			h.missed() // while nobody listened
+			h.deaf.Store(false)
+		},
+		Heard: func(channel, payload string) {
+			h.turn()
+			h.heard(channel, payload)
+		},
+		Quiet: h.turn,
+		Lost:  func(error) { h.deaf.Store(true) },
+		Wait:  func(ctx context.Context, wait time.Duration) { h.pollUntil(ctx, time.Now().Add(wait)) },
+	}.Run(ctx)
+}
+
+// pollUntil has everything looked at each deafPoll until then.
+func (h *Hub) pollUntil(ctx context.Context, then time.Time) {
+	for ctx.Err() == nil {
+		left := time.Until(then)
+		if left <= 0 {
+			return
+		}
+		h.turn()
+		timer := time.NewTimer(min(left, deafPoll))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			h.missed()
+		}
+		timer.Stop()
+	}
 }

@@ -1,16 +1,21 @@
 package live
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // stream is one answer that goes on.
@@ -127,4 +132,113 @@ func (s *stream) pause(changed <-chan struct{}, then <-chan time.Time) bool {
 		return s.send(alive) == nil
 	}
 	return true
+}
+
+// event is one event of an event stream: without an id when id is 0. JSON has no
+// line breaks of its own, so it is one line of data.
+func event(id int64, name string, data any) []byte {
+	var b bytes.Buffer
+	if id != 0 {
+		b.WriteString("id: ")
+		b.WriteString(strconv.FormatInt(id, 10))
+		b.WriteByte('\n')
+	}
+	b.WriteString("event: ")
+	b.WriteString(name)
+	b.WriteString("\ndata: ")
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false) // it is no HTML, and would be a third longer
+	_ = encoder.Encode(data)     // of our own types, which can be encoded; it ends the line
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+func logFrame(row store.LogRow) []byte { return event(row.Seq, "log", wire.LogRow(row)) }
+
+func statusFrame(sight store.Sight) []byte { return event(0, "status", wire.Sight(sight)) }
+
+// endFrame says that nothing follows: whoever follows needs not come back.
+func endFrame(sight store.Sight) []byte {
+	return event(0, "end", wire.End{Status: sight.Status, LastSeq: sight.LastSeq})
+}
+
+// goneFrame says that the stream is over because its reader may not see the
+// provision any more, or it is gone: the one answer for both.
+var goneFrame = event(0, "gone", wire.Gone{Reason: "provision_not_found", Message: "there is no such provision, or you have no access to it any more"})
+
+// hintFrame says that a provision or a cluster has changed; the zero id: anything may have.
+func hintFrame(id uuid.UUID) []byte {
+	var changed wire.Changed
+	if id != uuid.Nil {
+		changed.Provision = &id
+	}
+	return event(0, "changed", changed)
+}
+
+// passes are who may see which provision, as far as it is known: asked once for
+// all of a person's streams.
+type passes struct {
+	mu    sync.Mutex
+	known map[passKey]*pass
+}
+
+type passKey struct{ person, provision uuid.UUID }
+
+// pass is what a person may see of one provision.
+type pass struct {
+	streams int // under the lock of passes
+
+	mu       sync.Mutex // held while it is asked
+	checked  time.Time
+	refused  *store.RefusedError
+	failed   error // at failedAt: the database did not say
+	failedAt time.Time
+}
+
+// get returns a pass, which the caller puts back.
+func (p *passes) get(key passKey) *pass {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil {
+		p.known = map[passKey]*pass{}
+	}
+	if p.known[key] == nil {
+		p.known[key] = &pass{}
+	}
+	p.known[key].streams++
+	return p.known[key]
+}
+
+func (p *passes) put(key passKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known[key].streams--; p.known[key].streams == 0 {
+		delete(p.known, key)
+	}
+}
+
+// check asks the database, at most each recheck. The error is a
+// *store.RefusedError when the person may not see it, and any other when that
+// cannot be found out now.
+func (p *pass) check(ctx context.Context, s *store.Store, provision uuid.UUID, recheck time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refused == nil && time.Since(p.checked) < recheck {
+		return nil
+	}
+	if p.failed != nil && time.Since(p.failedAt) < askAgain {
+		return p.failed // or all of a person's streams wait for a dead database in turn
+	}
+	err := s.MaySee(ctx, provision)
+	refused, ok := errors.AsType[*store.RefusedError](err)
+	if p.refused = refused; err == nil || ok {
+		p.checked = time.Now()
+	}
+	if ok {
+		return refused
+	}
+	if p.failed = nil; ctx.Err() == nil { // else it is this stream that is over
+		p.failed, p.failedAt = err, time.Now()
+	}
+	return err
 }

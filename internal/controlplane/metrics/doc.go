@@ -1,5 +1,5 @@
-// Package metrics is what a control plane tells Prometheus of itself: every name
-// is made here, and nowhere else, so that docs/monitoring can be held against it.
+// Package metrics has the metrics of the control plane, for Prometheus. Every name and
+// help text is here, and docs/monitoring is generated from them.
 //
 // Two kinds: what this process does is counted where it is done (by functions
 // that are handed to the packages that do it, which need not know Prometheus);

@@ -2,8 +2,13 @@ package metrics
 
 import (
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -38,17 +43,17 @@ func New(version string) *Metrics {
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		requests: counter("trellis_http_requests_total", "Requests that were answered, by the pattern of their route, their method, and the class of the status.", "route", "method", "code"),
-		took:     histogram("trellis_http_request_duration_seconds", "How long requests took to be answered; streams, which go on for minutes, are left out.", "route"),
-		calls:    counter("trellis_rpc_calls_total", "Calls of agents, by function and result: ok, refused, limited (too many), or failed.", "function", "result"),
-		callTook: histogram("trellis_rpc_call_duration_seconds", "How long calls of agents took to be answered.", "function"),
+		requests: counter("trellis_http_requests_total", "Requests on the public port, by pattern of the route (or other), method and class of the status (2xx).", "route", "method", "code"),
+		took:     histogram("trellis_http_request_duration_seconds", "Duration of requests on the public port, without streams.", "route"),
+		calls:    counter("trellis_rpc_calls_total", "Calls of agents over HTTPS: ok, refused, limited or failed.", "function", "result"),
+		callTook: histogram("trellis_rpc_call_duration_seconds", "Duration of calls of agents over HTTPS.", "function"),
 
-		reaped:       prometheus.NewCounter(prometheus.CounterOpts{Name: "trellis_reaped_total", Help: "Leases that this process ended because their agents were not heard of."}),
-		dutyItems:    counter("trellis_duty_items_total", "What this process has had the database do on a timer, in things done.", "duty"),
-		dutyFailures: counter("trellis_duty_failures_total", "How often the database could not be had to do that.", "duty"),
-		deliveries:   counter("trellis_webhook_deliveries_total", "Attempts of this process to deliver a message: delivered, retried (it did not arrive and is sent again), or given_up.", "result"),
+		reaped:       prometheus.NewCounter(prometheus.CounterOpts{Name: "trellis_reaped_total", Help: "Leases of lost agents that this process ended."}),
+		dutyItems:    counter("trellis_duty_items_total", "Work on a timer: reap, drift, expire, usage, archive_logs, delete_logs.", "duty"),
+		dutyFailures: counter("trellis_duty_failures_total", "Failures of work on a timer.", "duty"),
+		deliveries:   counter("trellis_webhook_deliveries_total", "Attempts to deliver a message: delivered, retried or given_up.", "result"),
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "trellis_build_info", Help: "Always 1; the label says which version of the control plane this is."}, []string{"version"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "trellis_build_info", Help: "Always 1; the label has the version of the process."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.requests, m.took, m.calls, m.callTook, m.reaped, m.dutyItems, m.dutyFailures, m.deliveries,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -68,3 +73,156 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 
 // scrapes at once are more than one Prometheus and a curious person need.
 const scrapes = 8
+
+// Live is how live updates stand in this process.
+type Live struct {
+	Viewers   int   // streams that are open
+	Listening bool  // a session of the database's is heard
+	Sessions  int64 // that have begun since the start
+}
+
+// describe makes the description of a metric that is asked for when somebody
+// scrapes.
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	viewers    = describe("trellis_viewers", "Open live streams.")
+	listening  = describe("trellis_live_listening", "1 if LISTEN works; 0: the process polls every 2 seconds.")
+	reconnects = describe("trellis_live_reconnects_total", "New LISTEN sessions after a loss.")
+
+	connections = describe("trellis_database_connections", "Connections to the database, used and idle; pools: agents, people, duties, monitor.", "pool", "state")
+	connMax     = describe("trellis_database_connections_max", "Limit of a pool of connections.", "pool")
+	connWaits   = describe("trellis_database_connection_waits_total", "How often a caller waited for a connection.", "pool")
+	connWaited  = describe("trellis_database_connection_wait_seconds_total", "Time that callers waited for a connection.", "pool")
+)
+
+// nowCollector asks the parts of this process.
+type nowCollector struct {
+	live  func() Live
+	pools map[string]func() *pgxpool.Stat
+}
+
+// Watch adds what the parts of this process are asked for at each scrape: how live
+// updates stand, and the pools of connections, by name.
+func (m *Metrics) Watch(live func() Live, pools map[string]func() *pgxpool.Stat) {
+	m.registry.MustRegister(&nowCollector{live, pools})
+}
+
+// Describe implements prometheus.Collector.
+func (*nowCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{viewers, listening, reconnects, connections, connMax, connWaits, connWaited} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *nowCollector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	counter := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+	}
+	l := c.live()
+	gauge(viewers, float64(l.Viewers))
+	gauge(listening, yes(l.Listening))
+	counter(reconnects, float64(max(l.Sessions-1, 0)))
+	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
+		s := c.pools[name]()
+		gauge(connections, float64(s.AcquiredConns()), name, "used")
+		gauge(connections, float64(s.IdleConns()), name, "idle")
+		gauge(connMax, float64(s.MaxConns()), name)
+		counter(connWaits, float64(s.EmptyAcquireCount()), name)
+		counter(connWaited, s.EmptyAcquireWaitTime().Seconds(), name)
+	}
+}
+
+// yes is 1 for true.
+func yes(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// other stands for a word that is none of ours: clients send what they please.
+const other = "other"
+
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+// Request counts one that was answered. route is the pattern that it matched, ""
+// for none; a stream is not measured.
+func (m *Metrics) Request(route, method string, status int, took time.Duration, stream bool) {
+	if route == "" {
+		route = other
+	}
+	if !slices.Contains(methods, method) {
+		method = other
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status/100)+"xx").Inc()
+	if !stream {
+		m.took.WithLabelValues(route).Observe(took.Seconds())
+	}
+}
+
+// Call counts a call of an agent; function is "" where it is none that is served.
+func (m *Metrics) Call(function string, status int, took time.Duration) {
+	if function == "" {
+		function = other
+	}
+	result := "ok"
+	switch {
+	case status >= http.StatusInternalServerError:
+		result = "failed"
+	case status == http.StatusTooManyRequests:
+		result = "limited"
+	case status >= http.StatusBadRequest:
+		result = "refused"
+	}
+	m.calls.WithLabelValues(function, result).Inc()
+	m.callTook.WithLabelValues(function).Observe(took.Seconds())
+}
+
+// Reap is the duty whose things done are leases that ran out.
+const Reap = "reap"
+
+// Duties makes the series of the duties that there are, so that each is 0 and not
+// missing.
+func (m *Metrics) Duties(names ...string) {
+	for _, name := range names {
+		m.dutyItems.WithLabelValues(name)
+		m.dutyFailures.WithLabelValues(name)
+	}
+}
+
+// Duty counts what the database did, or that it could not be had to.
+func (m *Metrics) Duty(name string, done int, err error) {
+	if err != nil {
+		m.dutyFailures.WithLabelValues(name).Inc()
+		return
+	}
+	m.dutyItems.WithLabelValues(name).Add(float64(max(done, 0)))
+	if name == Reap {
+		m.reaped.Add(float64(max(done, 0)))
+	}
+}
+
+// results are those of attempts to deliver a message.
+var results = []string{"delivered", "retried", "given_up"}
+
+// Delivery counts an attempt to deliver a message to a webhook; again: it did not
+// arrive, and is sent once more.
+func (m *Metrics) Delivery(arrived, again bool) {
+	result := results[2]
+	switch {
+	case arrived:
+		result = results[0]
+	case again:
+		result = results[1]
+	}
+	m.deliveries.WithLabelValues(result).Inc()
+}

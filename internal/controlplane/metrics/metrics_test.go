@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 		for _, label := range family.GetMetric()[0].GetLabel() {
 			labels = append(labels, label.GetName())
 		}
-		fmt.Fprintf(&names, "%s{%s} %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()))
+		fmt.Fprintf(&names, "%s{%s} %s %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()), family.GetHelp())
 	}
 	const golden = "testdata/names.golden"
 	if os.Getenv("TENDRIL_TEST_UPDATE_GOLDEN") != "" {

@@ -21,9 +21,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	waiting "github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -139,18 +139,18 @@ func summary(p payload) (head, more string) {
 	case p.Type == "drift" && p.Data.Drift != nil:
 		return fmt.Sprintf("%d resources have drifted: %s", p.Data.Drift.Count, where), ""
 	case t == nil:
-		return "This is a test of a webhook of Tendril", "It arrives: nothing else has to be done."
+		return "Test message from Tendril", "The webhook works."
 	case p.Type == "awaiting_approval":
-		return fmt.Sprintf("Provision %d (%s) awaits approval: %s", t.Number, t.Operation, where), counts(t.Plan)
+		return fmt.Sprintf("Run %d (%s) needs approval: %s", t.Number, t.Operation, where), counts(t.Plan)
 	case p.Type == "failure":
 		if t.ErrorCode != "" {
 			more = t.ErrorCode + ": "
 		}
-		return fmt.Sprintf("Provision %d (%s) has failed: %s", t.Number, t.Operation, where), more + t.ErrorMessage
+		return fmt.Sprintf("Run %d (%s) failed: %s", t.Number, t.Operation, where), more + t.ErrorMessage
 	case p.Type == "cancelled":
-		return fmt.Sprintf("Provision %d (%s) was cancelled: %s", t.Number, t.Operation, where), t.ErrorMessage
+		return fmt.Sprintf("Run %d (%s) was cancelled: %s", t.Number, t.Operation, where), t.ErrorMessage
 	default:
-		return fmt.Sprintf("Provision %d (%s) has succeeded: %s", t.Number, t.Operation, where), counts(t.Plan)
+		return fmt.Sprintf("Run %d (%s) succeeded: %s", t.Number, t.Operation, where), counts(t.Plan)
 	}
 }
 

@@ -1,8 +1,8 @@
-// Package person is who asks: the noun that whoever finds it out (package
-// signin) puts into a request's context, and that handlers take from there.
+// Package person has the type of the person who makes a request. Package signin puts
+// it into the request's context, and handlers take it from there.
 //
-// It must not know how a person is found out, nor what they may do: that is the
-// database's.
+// The package must not know how a person signs in, nor what they may do: the
+// database decides that.
 package person
 
 import (

@@ -1,8 +1,8 @@
-// Package personkey keeps a person's key, to which agents seal what they hand out
-// and by which orders to agents are signed: a file beside the contexts, made at the
-// first use, and the certificate that vouches for it, if somebody issued one.
+// Package personkey stores a person's key: agents seal what they hand out to it, and
+// it signs orders to agents. The key is a file next to the contexts, made at its
+// first use, with the certificate that an authority has issued for it, if any.
 //
-// It must not know servers, or what is sealed and signed.
+// The package must not know servers, nor what is sealed and signed.
 package personkey
 
 import (
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/secretfile"
 	"github.com/tendril-run/tendril/internal/trust"
 )
@@ -76,7 +77,7 @@ func LoadOrMake(dir string) (k Key, made bool, err error) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = write(filepath.Join(dir, keyName), person.Secret())
+		err = durable.CreateFile(filepath.Join(dir, keyName), []byte(person.Secret()))
 	}
 	if errors.Is(err, fs.ErrExist) { // somebody was faster
 		k, err = Load(dir)
@@ -99,26 +100,8 @@ func (k Key) Use(certificate string) (trust.Certificate, error) {
 	case c.Recipient != k.Recipient() || c.Signer != "" && c.Signer != k.SignerKey():
 		return c, fmt.Errorf("the certificate is for another key than yours, %s", k.Path())
 	}
-	path := filepath.Join(k.dir, certificateName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("keep the certificate: %w", err)
-	}
-	if err := write(path, certificate+"\n"); err != nil {
+	if err := durable.WriteFile(filepath.Join(k.dir, certificateName), []byte(certificate+"\n")); err != nil {
 		return c, fmt.Errorf("keep the certificate: %w", err)
 	}
 	return c, nil
-}
-
-// write writes a file that is not there, whole or not at all.
-func write(path, text string) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".key-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) //nolint:errcheck // it has another name by then
-	_, err = file.WriteString(text)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Link(file.Name(), path)
 }

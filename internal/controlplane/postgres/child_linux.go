@@ -2,4 +2,6 @@ package postgres
 
 import "syscall"
 
-func dieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
+// DieWithParent has the kernel send a signal to a child when the thread that started
+// it ends.
+func DieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }

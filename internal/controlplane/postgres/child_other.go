@@ -4,6 +4,6 @@ package postgres
 
 import "syscall"
 
-// dieWithParent does nothing where the kernel knows no such thing: there the
-// next Start ends what was left behind.
-func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
+// DieWithParent does nothing where the kernel knows no such thing: there the
+// next start ends what was left behind.
+func DieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

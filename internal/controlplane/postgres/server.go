@@ -1,19 +1,30 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/durable"
 )
 
 const (
@@ -169,7 +180,7 @@ func (s *Server) Err() error {
 	case <-s.stopping:
 		return nil
 	default:
-		return fmt.Errorf("PostgreSQL in %s ended unexpectedly (%s)%s", s.dir, exitText(s.exit), logTail(s.dir))
+		return fmt.Errorf("PostgreSQL in %s ended unexpectedly (%s)%s", s.dir, ExitText(s.exit), logTail(s.dir))
 	}
 }
 
@@ -214,4 +225,319 @@ func (s *Server) cleanUp() {
 		s.removeSocketDir()
 		s.lock.Release()
 	})
+}
+
+const (
+	logName = "postgres.log"
+	// maxLog is the size at which the log is set aside at the next start.
+	maxLog = 16 << 20
+	// readyEvery is how often a starting server is asked whether it answers.
+	readyEvery = 15 * time.Millisecond
+)
+
+// settings are the parameters of every server. Parameter values never reach
+// the log: hashed tokens are among them.
+func (s *Server) settings() map[string]string {
+	return map[string]string{
+		"listen_addresses":                  "",
+		"unix_socket_directories":           `"` + strings.ReplaceAll(s.sockets, `"`, `""`) + `"`,
+		"unix_socket_permissions":           "0700",
+		"port":                              port,
+		"max_connections":                   "100",
+		"shared_buffers":                    "64MB",
+		"fsync":                             "on",
+		"timezone":                          "UTC",
+		"log_timezone":                      "UTC",
+		"log_checkpoints":                   "off",
+		"log_parameter_max_length":          "0",
+		"log_parameter_max_length_on_error": "0",
+		"cluster_name":                      "tendril",
+	}
+}
+
+// run starts the postmaster itself rather than pg_ctl, so that it is our
+// child: its end is seen at once and it can be told to die with us.
+func (s *Server) run(ctx context.Context, bin binaries, overrides map[string]string) error {
+	settings := s.settings()
+	if s.accepts(ctx, bin, "default_toast_compression", "lz4") {
+		settings["default_toast_compression"] = "lz4"
+	}
+	maps.Copy(settings, overrides)
+	args := []string{"-D", s.data()}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+
+	log, err := openLog(s.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := s.account.command(bin.postgres(), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("starting PostgreSQL in %s: %w", s.dir, context.Cause(ctx))
+	}
+	ended, err := spawn(cmd, syscall.SIGINT)
+	if err != nil {
+		return fmt.Errorf("starting PostgreSQL in %s: %w", s.dir, err)
+	}
+	s.process = cmd.Process
+	go func() { // ends with the process, which Stop waits for
+		s.exit = <-ended
+		close(s.done)
+	}()
+	return s.awaitReady(ctx)
+}
+
+// accepts reports whether the server knows a value of a parameter; some are a
+// matter of how it was built.
+func (s *Server) accepts(ctx context.Context, bin binaries, name, value string) bool {
+	cmd := s.account.command(bin.postgres(), "-D", s.data(), "-c", name+"="+value, "-C", name)
+	return runGroup(ctx, cmd) == nil
+}
+
+// awaitReady returns when the server answers as it will answer others.
+func (s *Server) awaitReady(ctx context.Context) error {
+	tick := time.NewTicker(readyEvery)
+	defer tick.Stop()
+	for {
+		err := s.ping(ctx)
+		if err == nil {
+			return nil
+		}
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refused.Code, "28") {
+			return fmt.Errorf("PostgreSQL in %s does not accept the password in %s: put back the one that it was made with", s.dir, filepath.Join(s.dir, "password"))
+		}
+		select {
+		case <-s.done:
+			return fmt.Errorf("PostgreSQL could not start in %s (%s)%s", s.dir, ExitText(s.exit), logTail(s.dir))
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for PostgreSQL in %s to answer: %w%s", s.dir, context.Cause(ctx), logTail(s.dir))
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) ping(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+// openLog opens the server's log to be appended to. It belongs to us, not to
+// the server's account, which only inherits the descriptor.
+func openLog(dir string) (*os.File, error) {
+	path := filepath.Join(dir, logName)
+	if info, err := os.Lstat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("setting the PostgreSQL log aside: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the PostgreSQL log: %w", err)
+	}
+	return f, nil
+}
+
+// logTail is the end of the log, to be put behind an error's text.
+func logTail(dir string) string {
+	const most = 4 << 10
+	path := filepath.Join(dir, logName)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		return "; see " + path
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && info.Size() > most {
+		_, _ = f.Seek(-most, io.SeekEnd)
+	}
+	text, _ := io.ReadAll(io.LimitReader(f, most))
+	return quote(string(text)) + "\n  (" + path + ")"
+}
+
+// quote sets a program's last lines under the sentence they explain.
+func quote(output string) string {
+	const most = 8
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	if len(lines) == 1 && lines[0] == "" {
+		return ""
+	}
+	return ":\n  " + strings.Join(lines[max(0, len(lines)-most):], "\n  ")
+}
+
+// dataVersion returns the major version that a PGDATA was made with, 0 when
+// there is none yet.
+func dataVersion(data string) (int, error) {
+	path := filepath.Join(data, "PG_VERSION")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the version of the database: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("%s does not hold a PostgreSQL version", path)
+	}
+	return major, nil
+}
+
+// initialise makes PGDATA. It works in data.new and renames, so that a data
+// directory is either whole or not there.
+func (s *Server) initialise(ctx context.Context, bin binaries, unsynced bool) error {
+	if _, err := os.Lstat(s.data()); err == nil {
+		return fmt.Errorf("%s exists but is not a PostgreSQL database (it has no PG_VERSION): move it away or choose another data directory", s.data())
+	}
+	fresh := s.data() + ".new"
+	pwfile := filepath.Join(s.dir, "password.init")
+	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.account.own(fresh)); err != nil {
+		return fmt.Errorf("making %s: %w", fresh, err)
+	}
+	// initdb reads the password under its own account, hence a copy.
+	defer func() { _ = os.Remove(pwfile) }()
+	if err := errors.Join(durable.WriteFile(pwfile, []byte(s.password+"\n")), s.account.own(pwfile)); err != nil {
+		return fmt.Errorf("handing the password to initdb: %w", err)
+	}
+
+	args := []string{
+		"--pgdata=" + fresh, "--username=" + superuser, "--pwfile=" + pwfile,
+		"--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions",
+	}
+	if unsynced {
+		args = append(args, "--no-sync")
+	}
+	out, err := s.initdb(ctx, bin, append(args, "--locale=C.UTF-8"))
+	if err != nil && strings.Contains(out, "locale") {
+		out, err = s.initdb(ctx, bin, append(args, "--locale=C")) // not every system has C.UTF-8
+	}
+	if err != nil {
+		_ = os.RemoveAll(fresh)
+		if ctx.Err() != nil {
+			return fmt.Errorf("initialising the database in %s: %w", s.dir, context.Cause(ctx))
+		}
+		return fmt.Errorf("initdb could not initialise the database in %s (%s)%s", s.dir, ExitText(err), quote(out))
+	}
+	if err := durable.Rename(fresh, s.data()); err != nil {
+		return fmt.Errorf("putting the new database in place: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) initdb(ctx context.Context, bin binaries, args []string) (string, error) {
+	var out bytes.Buffer
+	cmd := s.account.command(bin.initdb(), args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := runGroup(ctx, cmd)
+	return out.String(), err
+}
+
+// password returns the superuser's password of a data directory, making one
+// first if create is set. It is on disk before initdb learns it, so that no
+// crash can leave a database that nobody can enter.
+func password(dir string, create bool) (string, error) {
+	path := filepath.Join(dir, "password")
+	text, err := os.ReadFile(path)
+	if secret := strings.TrimSpace(string(text)); err == nil && secret != "" {
+		return secret, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("reading the database password: %w", err)
+	}
+	if !create {
+		return "", fmt.Errorf("%s is missing or empty, but the database in %s was made with it: put the file back, or move the directory away to start over", path, dir)
+	}
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	secret := base64.RawURLEncoding.EncodeToString(random)
+	if err := durable.WriteFile(path, []byte(secret+"\n")); err != nil {
+		return "", fmt.Errorf("keeping the database password: %w", err)
+	}
+	return secret, nil
+}
+
+const (
+	// maxSocketPath is what sockaddr_un holds on every system we run on, less
+	// its NUL: 108 bytes on Linux (unix(7)), 104 on macOS.
+	maxSocketPath = 103
+	socketName    = ".s.PGSQL." + port
+	// shortPrefix marks the directories that stand in for a run/ whose path
+	// would be too long.
+	shortPrefix = "tendril-pg-"
+)
+
+// usable reports whether a socket in dir can be reached: its path has to fit,
+// and clients take a comma in it for the end of a first host.
+func usable(dir string) bool {
+	return len(filepath.Join(dir, socketName)) <= maxSocketPath && !strings.Contains(dir, ",")
+}
+
+// makeSocketDir makes the directory of the socket, which only the server's
+// account (and root) may enter. It is DataDir/run, or, where that is not
+// usable, a directory elsewhere that DataDir/run points to, so that one left
+// behind by a killed parent is found and removed.
+func (s *Server) makeSocketDir() (string, error) {
+	s.removeSocketDir()
+	run := filepath.Join(s.dir, "run")
+	if usable(run) {
+		if err := os.Mkdir(run, 0o700); err != nil {
+			return "", fmt.Errorf("making the socket directory: %w", err)
+		}
+		return run, s.account.own(run)
+	}
+	var problems []error
+	for _, parent := range []string{os.TempDir(), "/tmp", "/run"} {
+		if !usable(filepath.Join(parent, shortPrefix+"0123456789")) {
+			continue
+		}
+		if err := s.account.canEnter(filepath.Join(parent, "x")); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		short, err := os.MkdirTemp(parent, shortPrefix)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if err := errors.Join(s.account.own(short), os.Symlink(short, run)); err != nil {
+			_ = os.Remove(short)
+			return "", fmt.Errorf("making the socket directory: %w", err)
+		}
+		return short, nil
+	}
+	return "", fmt.Errorf("the path of the data directory %s is not fit for a socket (%d bytes at most with /run/%s, no comma) and there is no other place: %w", s.dir, maxSocketPath, socketName, errors.Join(problems...))
+}
+
+// removeSocketDir removes DataDir/run and what it may point to. It deletes the
+// server's own files only, and by name: the account owns the directory and
+// could have put anything there.
+func (s *Server) removeSocketDir() {
+	run := filepath.Join(s.dir, "run")
+	info, err := os.Lstat(run)
+	if err != nil {
+		return
+	}
+	target := run
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if target, err = os.Readlink(run); err != nil {
+			return
+		}
+		if !strings.HasPrefix(filepath.Base(target), shortPrefix) {
+			return
+		}
+	}
+	if dir, err := os.OpenRoot(target); err == nil {
+		_ = dir.Remove(socketName)
+		_ = dir.Remove(socketName + ".lock")
+		_ = dir.Close()
+		_ = os.Remove(target)
+	}
+	_ = os.Remove(run)
 }

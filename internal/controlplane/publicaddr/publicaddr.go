@@ -1,9 +1,9 @@
-// Package publicaddr tells the Internet's addresses from those of networks and
-// machines within, which the control plane must not reach for somebody else: a
-// template's repository and a webhook's receiver are what people type.
+// Package publicaddr tells public addresses from private ones. People type the
+// addresses of repositories and webhooks, so the control plane must not reach its
+// own network for them.
 //
-// An address is judged when it is connected to, after its name was resolved; the
-// dialers of packages inspect and notify ask.
+// The dialers of packages inspect and notify check an address when they connect,
+// after its name was resolved.
 //
 // What it cannot know is a NAT64 prefix of the operator's own within the global
 // addresses: where there is one, deny it to the control plane by a firewall.

@@ -1,11 +1,17 @@
-// Package retention cleans up after old logs in one go, for the database's owner:
-// it has the database archive what is due, step by step, and gives the room back.
-// Servers do the first by themselves, a little at a time; none does the second.
+// Package retention archives old logs at once, for the database's owner, and gives
+// their disk space back. Servers archive too, a little at a time, but free no disk.
 //
-// What is due, and how a log is archived, says SQL (tendril.archive_logs). The
+// SQL decides what is due and how a log is archived (tendril.archive_logs). The
 // package must know nothing of people, servers and terminals. It needs the rights
-// of the role that has migrated and no others, and a connection of its own: VACUUM
-// is no part of a transaction.
+// of the role that migrated, and its own connection, because VACUUM runs outside of
+// transactions.
+//
+// A log row costs a hundred bytes besides its text and compresses badly alone, so
+// the rows of an ended run become arrays of 4 MiB. The statement that removes the
+// rows makes the part of exactly those rows; wherever it is cut, nothing is lost or
+// doubled. Compacting moves the last rows forward by deleting and inserting,
+// because VACUUM gives back only the end of a table, and an UPDATE would put a row
+// into its own block.
 package retention
 
 import (
@@ -89,4 +95,64 @@ func (s *Session) Sizes(ctx context.Context) (Sizes, error) {
 		return Sizes{}, err
 	}
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Sizes])
+}
+
+// Archived is how much was archived.
+type Archived struct {
+	Logs  int64 `json:"logs"`
+	Rows  int64 `json:"rows"`
+	Bytes int64 `json:"bytes"` // of text
+}
+
+// Archive archives all logs that are older than an interval, as Due does, and
+// tells after each step how much that is so far. What is done when the context
+// ends stays done.
+func (s *Session) Archive(ctx context.Context, olderThan string, tell func(Archived)) (done Archived, err error) {
+	for {
+		rows, err := s.conn.Query(ctx, "SELECT logs::bigint, chunks AS rows, bytes, more FROM tendril.archive_logs(p_older_than => nullif($1, '')::interval, p_time => '2 seconds')", olderThan)
+		if err != nil {
+			return done, err
+		}
+		step, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
+			Logs, Rows, Bytes int64
+			More              bool
+		}])
+		if err != nil {
+			return done, err
+		}
+		done.Logs, done.Rows, done.Bytes = done.Logs+step.Logs, done.Rows+step.Rows, done.Bytes+step.Bytes
+		tell(done)
+		if !step.More {
+			return done, nil
+		}
+	}
+}
+
+// Delete deletes the logs that are beyond tendril.settings.log_delete_after, and
+// returns how many.
+func (s *Session) Delete(ctx context.Context) (count int64, err error) {
+	for {
+		var some int64
+		if err := s.conn.QueryRow(ctx, "SELECT tendril.delete_logs()::bigint").Scan(&some); err != nil || some == 0 {
+			return count, err
+		}
+		count += some
+	}
+}
+
+// Vacuum has the room of what was removed used again, and the planner know what
+// is left. Room at the end of a file goes back to the disk; there is little,
+// because what was added last is there.
+func (s *Session) Vacuum(ctx context.Context) error {
+	for _, table := range []string{"public.provision_logs", "public.provision_log_archives", "tendril.log_heads", "tendril.log_ends"} {
+		if err := s.run(ctx, "VACUUM (ANALYZE, INDEX_CLEANUP ON) "+table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) run(ctx context.Context, statement string) error {
+	_, err := s.conn.Exec(ctx, statement)
+	return err
 }

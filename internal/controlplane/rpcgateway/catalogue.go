@@ -2,6 +2,7 @@ package rpcgateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,9 +10,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/tendril-run/tendril/internal/listen"
+	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/postgrest"
 )
 
@@ -232,4 +236,101 @@ func (f *function) statement(given []argument) string {
 	default:
 		return "SELECT to_json(f) FROM " + from
 	}
+}
+
+// silence is how long a session may hear nothing before it is tried: one that
+// only listens would never learn that what stands between has forgotten it.
+const silence = 30 * time.Second
+
+// listener hears when the schema may have changed.
+type listener struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// startListener calls changed at each notification, and after a silence as well: behind a
+// pooler in transaction mode nothing is ever heard.
+func startListener(config *pgx.ConnConfig, now pgurl.Source, silence time.Duration, changed func()) *listener {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &listener{cancel: cancel, done: make(chan struct{})}
+	config = config.Copy()
+	go func() {
+		defer close(l.done)
+		listen.Listener{
+			Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgurl.Connect(ctx, config, now) },
+			Channels: []string{"pgrst"}, Limit: readLimit, Silence: silence,
+			Began: changed, Quiet: changed, Heard: func(string, string) { changed() },
+		}.Run(ctx)
+	}()
+	return l
+}
+
+func (l *listener) stop() {
+	l.cancel()
+	<-l.done
+}
+
+// NotReadyError says what a database lacks before it can be served.
+type NotReadyError struct{ Missing, Hint string }
+
+func (e *NotReadyError) Error() string { return fmt.Sprintf("%s (%s)", e.Missing, e.Hint) }
+
+// look asks, in one query that runs on any database, for its contract and
+// whether the login role can do what a gateway does.
+const look = `WITH roles AS (SELECT oid, rolname FROM pg_roles WHERE rolname IN ('anon', 'authenticated'))
+SELECT current_user::text, f.oid IS NOT NULL,
+	coalesce(has_schema_privilege(f.pronamespace, 'USAGE') AND has_function_privilege(f.oid, 'EXECUTE'), false),
+	(SELECT count(*) = 2 FROM roles),
+	ARRAY(SELECT rolname::text FROM roles WHERE NOT pg_has_role(oid, CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) ORDER BY 1)
+FROM (VALUES (1)) one (row)
+LEFT JOIN pg_proc f ON f.proname = 'contract_version' AND f.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'tendril')`
+
+// Prepare checks that the database has at least this version of the contract,
+// and lets the login role act as anon, for agents, and as authenticated, for
+// people, if it may. Roles belong to the server and
+// not to the database, so that is no migration's to do. A newer contract is
+// served as well. It returns the version, or a *NotReadyError.
+func Prepare(ctx context.Context, databaseURL string, contract int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	config, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return 0, fmt.Errorf("database URL: %w", err) // pgx redacts the password in this error
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler may stand between
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return 0, fmt.Errorf("reach the database: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var user string
+	var migrated, owner, roles bool
+	var missing []string
+	if err := conn.QueryRow(ctx, look).Scan(&user, &migrated, &owner, &roles, &missing); err != nil {
+		return 0, fmt.Errorf("query the database: %w", err)
+	}
+	role := pgx.Identifier{user}.Sanitize()
+	switch {
+	case !migrated || !roles:
+		return 0, &NotReadyError{"this database has no Tendril contract", `run "trellis migrate" against it first`}
+	case !owner:
+		return 0, &NotReadyError{"role " + role + " does not own this database's Tendril contract", `use the role that "trellis migrate" ran as`}
+	}
+	for _, as := range missing {
+		if _, err := conn.Exec(ctx, "GRANT "+as+" TO "+role); err != nil {
+			if _, refused := errors.AsType[*pgconn.PgError](err); refused {
+				return 0, &NotReadyError{"role " + role + " may not act as role " + as, "have a superuser run: GRANT " + strings.Join(missing, ", ") + " TO " + role}
+			}
+			return 0, fmt.Errorf("let role %s act as %s: %w", role, as, err)
+		}
+	}
+	var version int
+	if err := conn.QueryRow(ctx, "SELECT tendril.contract_version()").Scan(&version); err != nil {
+		return 0, fmt.Errorf("read the contract's version: %w", err)
+	}
+	if version < contract {
+		return version, &NotReadyError{fmt.Sprintf("this database has version %d of the Tendril contract, and version %d is needed", version, contract),
+			`run "trellis migrate" against it first`}
+	}
+	return version, nil
 }

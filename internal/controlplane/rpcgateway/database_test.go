@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/postgrest"
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 // A database that is away is told of at once, or soon, and found again.

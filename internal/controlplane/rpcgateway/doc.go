@@ -13,4 +13,8 @@
 // input becomes SQL, and neither values nor token hashes get into a log.
 //
 // The package must not know what the functions do, nor who may call them.
+//
+// It keeps no state that another process could not have, so several may serve one
+// database. docs/GATEWAY.md says where it differs from PostgREST, and what one
+// client can take from the others.
 package rpcgateway

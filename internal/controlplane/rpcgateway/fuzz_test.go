@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/postgrest"
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
 
 // ours are all statements that a gateway ever sends.

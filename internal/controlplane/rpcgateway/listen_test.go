@@ -6,9 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // What is not heard of, behind a pooler in transaction mode, is looked for all
@@ -34,7 +34,7 @@ func TestListenerThatHearsNothing(t *testing.T) {
 		select {
 		case <-looked:
 		case <-patience.After(time.Minute):
-			t.Fatal("the functions are not looked at again, want it after each silence")
+			t.Fatal("the functions are not checked again, want it after each silence")
 		}
 	}
 }

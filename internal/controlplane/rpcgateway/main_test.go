@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/pgtest"
 	"github.com/tendril-run/tendril/internal/postgrest"
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

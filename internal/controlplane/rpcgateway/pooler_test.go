@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // A pooler lends each transaction another connection, which knows none of the

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
 
 // What PostgREST's documentation shows, asked of the gateway, which is told to
@@ -28,7 +28,7 @@ func TestDocumentedExchanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	served, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || !slices.Contains(served, "sayhello") {
+	if err != nil || !slices.Contains(served, "greeting_for") {
 		t.Fatalf("functions = %v, %v, want those of the documentation", served, err)
 	}
 	// What a migration does for ours.

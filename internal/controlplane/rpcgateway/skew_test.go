@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
 
 // The first agent's calls, by the names of their parameters, as an agent sends

@@ -85,11 +85,11 @@ var duties = []duty{
 	// Where no agent calls any more, nobody else does.
 	{
 		name: metrics.Reap, query: "SELECT tendril.reap()", failed: "leases that ran out cannot be ended; trying again", again: "leases that ran out are ended again",
-		did: "leases ran out: their agents were not heard of", level: slog.LevelWarn,
+		did: "leases ran out: their agents were not seen", level: slog.LevelWarn,
 	},
 	{
-		name: "drift", query: "SELECT tendril.queue_drift()", failed: "workspaces cannot be looked at for drift; trying again", again: "workspaces are looked at for drift again",
-		did: "workspaces are looked at for drift", level: slog.LevelInfo,
+		name: "drift", query: "SELECT tendril.queue_drift()", failed: "workspaces cannot be checked for drift; trying again", again: "workspaces are checked for drift again",
+		did: "workspaces are checked for drift", level: slog.LevelInfo,
 	},
 	{
 		name: "expire", query: "SELECT coalesce(sum(removed), 0)::int, string_agg(what || ': ' || problem, '; ') FROM tendril.expire()", partly: true,

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // watch is start with a port for metrics; it returns both URLs.

@@ -14,7 +14,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // What a person has asked for before the end is answered, and streams end: a

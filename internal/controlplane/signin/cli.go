@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // tokenLasts is how long a CLI stays signed in.
@@ -106,26 +105,13 @@ func (s *SignIn) cliFor(w http.ResponseWriter, r *http.Request, values url.Value
 	return c, p, true
 }
 
-// cliToken is the answer to a code.
-type cliToken struct {
-	Token     string    `json:"token"`
-	ExpiresAt time.Time `json:"expires_at"`
-	User      cliUser   `json:"user"`
-}
-
-type cliUser struct {
-	ID    uuid.UUID `json:"id"`
-	Name  string    `json:"name,omitempty"`
-	Email string    `json:"email,omitempty"`
-}
-
 // exchange gives the CLI that shows a code, and the verifier of its challenge, an
 // API token. A code counts once, whatever is shown with it.
 func (s *SignIn) exchange(w http.ResponseWriter, r *http.Request) {
 	if !s.mayTry(w, r) {
 		return
 	}
-	var in struct{ Code, Verifier string }
+	var in wire.CliCode
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&in); err != nil {
 		problem.Write(w, http.StatusBadRequest, "bad_body", "the body must be a JSON object with code and verifier")
 		return

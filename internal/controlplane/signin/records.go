@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // Kinds of what is shown, as tendril.credentials has them.
@@ -37,9 +38,8 @@ type records struct{ database *store.Database }
 // ended.
 func (d records) find(ctx context.Context, kind, secret string) (f found, err error) {
 	p := &f.person
-	err = d.database.AsOwner(ctx, "find out who asks", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT credential_id, user_id, name, email FROM tendril.find_person($1, $2)", kind, digest(secret)).Scan(&f.credential, &p.ID, &p.Name, &p.Email)
-	})
+	err = d.database.OwnerAsks(ctx, "find out who asks", "SELECT credential_id, user_id, name, email FROM tendril.find_person($1, $2)",
+		[]any{kind, digest(secret)}, &f.credential, &p.ID, &p.Name, &p.Email)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return found{}, nil
 	}
@@ -55,9 +55,7 @@ func storable(text string) string {
 
 // ended returns those of the sessions and tokens that do not count any more.
 func (d records) ended(ctx context.Context, of []uuid.UUID) (ended []uuid.UUID, err error) {
-	err = d.database.AsOwner(ctx, "look which sessions have ended", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT tendril.ended_credentials($1)", of).Scan(&ended)
-	})
+	err = d.database.OwnerAsks(ctx, "look which sessions have ended", "SELECT tendril.ended_credentials($1)", []any{of}, &ended)
 	return ended, err
 }
 
@@ -78,15 +76,12 @@ func (d records) redeemLink(ctx context.Context, link, opened []byte, label stri
 
 // addCode keeps a CLI's code.
 func (d records) addCode(ctx context.Context, user uuid.UUID, code []byte, challenge, host string) error {
-	return d.database.AsOwner(ctx, "let a CLI in", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT tendril.add_credential('cli_code', $1, $2, $3, $4, $5)", user, code, codeLasts, host, challenge)
-		return err
-	})
+	return d.database.OwnerDoes(ctx, "let a CLI in", "SELECT tendril.add_credential('cli_code', $1, $2, $3, $4, $5)", user, code, codeLasts, host, challenge)
 }
 
 // redeemCode uses a CLI's code up and makes it a token; false: the code is
 // nobody's, or used, or too old, or the verifier is another's.
-func (d records) redeemCode(ctx context.Context, code []byte, verifier string) (made cliToken, ok bool, err error) {
+func (d records) redeemCode(ctx context.Context, code []byte, verifier string) (made wire.CliToken, ok bool, err error) {
 	err = d.database.AsOwner(ctx, "use a CLI's code", func(ctx context.Context, tx pgx.Tx) error {
 		var user *uuid.UUID
 		var host *string
@@ -104,25 +99,19 @@ func (d records) redeemCode(ctx context.Context, code []byte, verifier string) (
 
 // open opens a session.
 func (d records) open(ctx context.Context, user uuid.UUID, opened []byte, label string) error {
-	return d.database.AsOwner(ctx, "open a session", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT tendril.add_credential('session', $1, $2, NULL, $3)", user, opened, storable(label))
-		return err
-	})
+	return d.database.OwnerDoes(ctx, "open a session", "SELECT tendril.add_credential('session', $1, $2, NULL, $3)", user, opened, storable(label))
 }
 
 // signIn finds, or makes, the person whom an issuer names.
 func (d records) signIn(ctx context.Context, c claims, firstAdmin string) (user uuid.UUID, err error) {
-	err = d.database.AsOwner(ctx, "sign in", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT tendril.sign_in($1, $2, $3, $4, $5, $6, $7)", c.Issuer, c.Subject, storable(c.Name), storable(c.Email), c.Verified, firstAdmin, c.User).Scan(&user)
-	})
+	err = d.database.OwnerAsks(ctx, "sign in", "SELECT tendril.sign_in($1, $2, $3, $4, $5, $6, $7)",
+		[]any{c.Issuer, c.Subject, storable(c.Name), storable(c.Email), c.Verified, firstAdmin, c.User}, &user)
 	return user, err
 }
 
 // identified returns the person whom a JWT names, who may be new here.
 func (d records) identified(ctx context.Context, c claims) (p person.Person, err error) {
-	err = d.database.AsOwner(ctx, "find out who asks", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT user_id, name, email FROM tendril.find_identity($1, $2)", c.Issuer, c.Subject).Scan(&p.ID, &p.Name, &p.Email)
-	})
+	err = d.database.OwnerAsks(ctx, "find out who asks", "SELECT user_id, name, email FROM tendril.find_identity($1, $2)", []any{c.Issuer, c.Subject}, &p.ID, &p.Name, &p.Email)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return p, err
 	}
@@ -132,29 +121,20 @@ func (d records) identified(ctx context.Context, c claims) (p person.Person, err
 }
 
 func (d records) end(ctx context.Context, digest []byte) error {
-	return d.database.AsOwner(ctx, "end the session", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT tendril.end_credential($1)", digest)
-		return err
-	})
+	return d.database.OwnerDoes(ctx, "end the session", "SELECT tendril.end_credential($1)", digest)
 }
 
 // NewLink makes a one-time link that signs a browser in as a person: publicURL is
 // how it reaches the server. Whoever opens the database as its owner may.
 func NewLink(ctx context.Context, database *store.Database, publicURL string, user uuid.UUID) (string, error) {
 	secret := newSecret()
-	err := database.AsOwner(ctx, "make a one-time link", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT tendril.add_credential('link', $1, $2, $3, '')", user, digest(secret), linkLasts)
-		return err
-	})
+	err := database.OwnerDoes(ctx, "make a one-time link", "SELECT tendril.add_credential('link', $1, $2, $3, '')", user, digest(secret), linkLasts)
 	return publicURL + "/signin/link?code=" + secret, err
 }
 
 // Name keeps what a person is called who has no issuer to say it.
 func Name(ctx context.Context, database *store.Database, user uuid.UUID, name string) error {
-	return database.AsOwner(ctx, "keep a person's name", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT tendril.name_person($1, $2, '', false)", user, name)
-		return err
-	})
+	return database.OwnerDoes(ctx, "keep a person's name", "SELECT tendril.name_person($1, $2, '', false)", user, name)
 }
 
 // NewToken makes an API token that lasts until it is revoked, and revokes those

@@ -1,21 +1,37 @@
-// Package signin finds out who asks: by the cookie of a browser that has signed
-// in, or by what a program sends as Bearer. It serves the pages by which people
-// sign in and out, and by which the CLI is let in.
+// Package signin identifies the person behind a request, by a browser's cookie or by
+// a program's Bearer token. It serves the pages on which people sign in and out, and
+// confirm the sign-in of the CLI.
 //
-// What is shown is compared by its digest with what schema tendril keeps; this
-// package keeps nothing. It must not know what a person may do, nor what is
-// served to them.
+// It compares digests with those in schema tendril and stores nothing itself. It must
+// not know what a person may do, nor what is served to them.
+//
+// A one-time link is used up by a click on its page, because a preview must not
+// use it up. An API token makes no other and lets no CLI in, or a leaked one would
+// outlive its revocation. A Bearer that is nobody's does not fall back to the
+// cookie. An e-mail address counts only where the issuer says that it is verified,
+// and an invitation makes nobody a member: the person accepts it.
 package signin
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
+	"maps"
+	"math"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -213,3 +229,238 @@ func (s *SignIn) began(w http.ResponseWriter, r *http.Request, secret string) {
 
 // Close ends connections to the issuer.
 func (s *SignIn) Close() { s.client.CloseIdleConnections() }
+
+// DefaultLookEvery is how often it is asked whether what long requests were let in
+// by still counts. Short ones are over before.
+const DefaultLookEvery = 5 * time.Second
+
+// opened are the requests under way, by the session or token that let them in:
+// a stream goes on for hours, and must end when that ends.
+type opened struct {
+	mu       sync.Mutex
+	requests map[*context.CancelFunc]uuid.UUID
+}
+
+// add returns a context for a request, which ends when its credential does, and
+// what is to be called when the request is over.
+func (o *opened) add(ctx context.Context, credential uuid.UUID) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.requests == nil {
+		o.requests = map[*context.CancelFunc]uuid.UUID{}
+	}
+	o.requests[&cancel] = credential
+	return ctx, func() {
+		cancel()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.requests, &cancel)
+	}
+}
+
+// credentials are those by which something is under way.
+func (o *opened) credentials() []uuid.UUID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := slices.Collect(maps.Values(o.requests))
+	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return slices.Compact(all)
+}
+
+// end ends the requests of these credentials.
+func (o *opened) end(ended []uuid.UUID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for cancel, credential := range o.requests {
+		if slices.Contains(ended, credential) {
+			(*cancel)()
+		}
+	}
+}
+
+// Run ends requests whose session or token has ended, until the context ends. While
+// the database is away nobody is cut off: what they are told comes from there.
+func (s *SignIn) Run(ctx context.Context) {
+	tick := time.NewTicker(cmp.Or(s.LookEvery, DefaultLookEvery))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		under := s.opened.credentials()
+		if len(under) == 0 {
+			continue
+		}
+		ended, err := s.records.ended(ctx, under)
+		if err != nil && ctx.Err() == nil {
+			s.Log.Warn("it cannot be looked up which sessions have ended; trying again", "error", err)
+		}
+		s.opened.end(ended)
+	}
+}
+
+// endToken revokes the API token that asks: the CLI logs out.
+func (s *SignIn) endToken(w http.ResponseWriter, r *http.Request) {
+	if p, ok := person.From(r.Context()); !ok || !p.Token {
+		problem.Write(w, http.StatusUnauthorized, "not_signed_in", "this ends the API token that asks, and there is none")
+		return
+	}
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if err := s.records.end(r.Context(), digest(strings.TrimSpace(token))); err != nil {
+		if r.Context().Err() == nil {
+			s.Log.Error("an API token cannot be revoked", "error", err)
+		}
+		problem.Write(w, http.StatusServiceUnavailable, "unavailable", "the database does not answer; try again")
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// triesPerSecond is how often one address may show what signs in, in bursts of
+// triesAtOnce. Guessing 130 bits is hopeless at any rate: this keeps the database
+// from being asked.
+const (
+	triesPerSecond = 1
+	triesAtOnce    = 30
+
+	// Of JWTs that were not verified lately: one of an unknown key has the issuer
+	// asked for its keys.
+	verifiesPerSecond = 5
+	verifiesAtOnce    = 100
+)
+
+// mayTry reports whether who asks may show a secret now, and answers if not.
+func (s *SignIn) mayTry(w http.ResponseWriter, r *http.Request) bool {
+	wait, ok := s.rates.Allow(peer.Address(r, s.TrustedProxies))
+	if !ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, wait.Seconds())))))
+		problem.Refuse(w, r, http.StatusTooManyRequests, "too_many_tries", "Too many tries from your address. Try again in a moment.")
+	}
+	return ok
+}
+
+// errTooMany says that somebody has shown more JWTs than are looked at.
+var errTooMany = errors.New("too many JWTs to check")
+
+// mayVerify reports whether a JWT of that address's is looked at now.
+func (s *SignIn) mayVerify(r *http.Request) bool {
+	_, ok := s.verifies.Allow(peer.Address(r, s.TrustedProxies))
+	return ok
+}
+
+// sessionLasts is how long a browser keeps the cookie. The database decides how
+// long it counts.
+const sessionLasts = 30 * 24 * 60 * 60
+
+// sessionCookie is the name of the cookie of a browser that has signed in.
+const sessionCookie = "trellis"
+
+// local returns where to go after signing in: a path of this server's, and "/"
+// for anything else that somebody has put there.
+func local(to string) string {
+	u, err := url.Parse(to)
+	// Browsers take a backslash for a slash, and leave out control characters.
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\t\r\n") {
+		return "/"
+	}
+	return to
+}
+
+//go:embed pages/*.html
+var pageFiles embed.FS
+
+func loadPages(asset func(string) string) (map[string]*template.Template, error) {
+	entries, err := pageFiles.ReadDir("pages")
+	if err != nil {
+		return nil, err
+	}
+	pages := map[string]*template.Template{}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), "_") {
+			continue
+		}
+		t, err := template.New("").Funcs(template.FuncMap{"asset": asset}).ParseFS(pageFiles, "pages/_layout.html", path.Join("pages", entry.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("parse the page %s: %w", entry.Name(), err)
+		}
+		pages[strings.TrimSuffix(entry.Name(), ".html")] = t
+	}
+	return pages, nil
+}
+
+// show answers with a page. It is nobody's to keep, and its address, which may be
+// a one-time link, nobody's to be told.
+func (s *SignIn) show(w http.ResponseWriter, status int, name string, data any) {
+	var b bytes.Buffer
+	if err := s.pages[name].ExecuteTemplate(&b, "layout", data); err != nil {
+		s.Log.Error("a page cannot be rendered", "page", name, "error", err)
+		http.Error(w, "This page cannot be shown. It has been logged.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(status)
+	_, _ = b.WriteTo(w) // the reader is gone: nobody to tell
+}
+
+// note is a page that says one thing.
+type note struct{ Title, Message, Hint string }
+
+func (s *SignIn) fail(w http.ResponseWriter, r *http.Request, doing string, err error) {
+	if r.Context().Err() == nil {
+		s.Log.Error("somebody could not "+doing, "error", err)
+	}
+	s.show(w, http.StatusServiceUnavailable, "note", note{"Sign in", "That did not work just now.", "The database or the issuer of identities does not answer. Try again in a moment; the cause is in the server's log."})
+}
+
+// signIn is the page that names the ways to sign in.
+func (s *SignIn) signIn(w http.ResponseWriter, r *http.Request) {
+	to := local(r.URL.Query().Get("to"))
+	if _, ok := person.From(r.Context()); ok {
+		http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // local has looked at it
+		return
+	}
+	s.show(w, http.StatusOK, "signin", map[string]any{"Title": "Sign in", "Issuer": s.ways, "Start": startURL(to), "Out": r.URL.Query().Has("out")})
+}
+
+// showLink asks for the click that uses a one-time link: a preview of the link, or
+// a browser that loads it ahead, must not.
+func (s *SignIn) showLink(w http.ResponseWriter, r *http.Request) {
+	s.show(w, http.StatusOK, "link", map[string]any{"Title": "Sign in", "Code": r.URL.Query().Get("code"), "To": local(r.URL.Query().Get("to"))})
+}
+
+func (s *SignIn) useLink(w http.ResponseWriter, r *http.Request) {
+	if !s.mayTry(w, r) {
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	code, to := r.PostFormValue("code"), local(r.PostFormValue("to"))
+	secret := newSecret()
+	ok, err := s.records.redeemLink(r.Context(), digest(code), digest(secret), r.UserAgent())
+	switch {
+	case err != nil:
+		s.fail(w, r, "use a one-time link", err)
+	case !ok:
+		s.show(w, http.StatusForbidden, "note", note{"Sign in", "This link has been used, or is too old.",
+			`Each link works once, for 15 minutes. "trellis link" prints another one on the machine where the control plane runs.`})
+	default:
+		s.began(w, r, secret)
+		http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // local has looked at it
+	}
+}
+
+// signOut ends this browser's session.
+func (s *SignIn) signOut(w http.ResponseWriter, r *http.Request) {
+	if secret := s.jar.Get(r, sessionCookie); secret != "" {
+		if err := s.records.end(r.Context(), digest(secret)); err != nil {
+			s.fail(w, r, "sign out", err)
+			return
+		}
+	}
+	s.jar.Set(w, r, sessionCookie, "", -1)
+	http.Redirect(w, r, "/signin?out", http.StatusSeeOther)
+}

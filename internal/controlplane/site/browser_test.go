@@ -9,9 +9,9 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
 // In a browser, which follows the policies that pages are sent with: at an issuer
@@ -52,7 +52,7 @@ func TestSignInInABrowser(t *testing.T) {
 	request.Set("port", at.Port())
 	tab.Visit(w.server.URL + "/cli/authorize?" + request.Encode())
 	shown(tab, "cli-authorize")
-	tab.Click("Yes, let it in")
+	tab.Click("Allow")
 	tab.WaitText("Back to your terminal")
 	if status, token := w.exchange(t, (<-heard).Get("code"), verifier); status != http.StatusOK {
 		t.Errorf("exchange of the code that the CLI was sent = %d %s, want 200", status, token)
@@ -60,7 +60,7 @@ func TestSignInInABrowser(t *testing.T) {
 
 	tab.Visit(w.server.URL + "/account")
 	tab.Fill("Name", "ci")
-	tab.Click("Make it")
+	tab.Click("Create token")
 	tab.WaitText("Copy it now")
 	shown(tab, "account")
 	tab.Click("Sign out everywhere")

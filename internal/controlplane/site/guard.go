@@ -1,8 +1,14 @@
 package site
 
 import (
+	"compress/gzip"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
 )
@@ -35,4 +41,52 @@ func guarded(next http.Handler, publicURL string) (http.Handler, error) {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		next.ServeHTTP(w, r)
 	})), nil
+}
+
+// localhost sends browsers that come by the loopback's address to a host name
+// that only this server has. Cookies ignore ports: one of 127.0.0.1 would go to
+// everything that listens there, such as the port that a CLI's sign-in names for
+// its answer. So cookies do not count at that address. Programs, which send a
+// Bearer, are served at either.
+func localhost(next http.Handler, name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, port := r.Host, ""
+		if h, p, err := net.SplitHostPort(r.Host); err == nil {
+			host, port = h, ":"+p // the browser's port, which a tunnel may have changed
+		}
+		if r.TLS != nil || !shared(host, name) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/assets/") && r.URL.Path != "/live"
+		if page && r.Header.Get("Authorization") == "" {
+			http.Redirect(w, r, "http://"+name+port+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // the host is ours, whatever the path
+			return
+		}
+		r = r.Clone(r.Context())
+		r.Header.Del("Cookie")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// shared reports whether a host is this machine's loopback by an address or name
+// other than this server's.
+func shared(host, name string) bool {
+	host = strings.ToLower(host)
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && address.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost") && host != name
+}
+
+// compressor has a handler's answers gzipped for clients that take it. It is for
+// what is the same for everybody (assets, the API's document and page) and for what
+// programs GET (lists, logs), and for nothing else.
+//
+// From the length of what is compressed one learns how much of a text of one's own
+// stands beside it as well (BREACH). So nothing is that answers with what the
+// request says: pages, which repeat what somebody looks for, and problems; and
+// nothing that tells a secret, which answers to POST alone do.
+func compressor() (func(http.Handler) http.HandlerFunc, error) {
+	return gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false), gzhttp.ContentTypes([]string{
+		"application/json", "application/openapi+json", "application/openapi+yaml", "text/plain", "text/html", "text/css", "text/javascript", "image/svg+xml",
+	}))
 }

@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/browsertest"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(browsertest.With(m)) }

@@ -1,15 +1,23 @@
-// Package site is all that people and programs reach of a control plane over
-// HTTP, put together: sign-in, pages, REST, live updates.
+// Package site puts together what people and programs reach over HTTP: sign-in,
+// pages, REST, live updates.
 //
-// It must not know what any of them answers, nor where the server listens.
+//	guards: limits, origin, host name ─▶ signin ─▶ console | api | live
+//	                                                 └───── store ─────▶ database
+//
+// `trellis serve` and `trellis up` serve the same site.
+//
+// The package must not know what any part answers, nor where the server listens.
 package site
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tendril-run/tendril/internal/controlplane/api"
 	"github.com/tendril-run/tendril/internal/controlplane/apidocs"
@@ -70,37 +78,35 @@ type Site struct {
 // Start connects and begins what goes on in the background. The error is a
 // *store.RefusedError when the database is not migrated, and a
 // *store.UnreachableError when it cannot be reached.
-func Start(ctx context.Context, o Options) (*Site, error) {
-	conns := o.MaxConns
-	if conns == 0 {
-		conns = DefaultMaxConns
-	}
-	database, err := store.ConnectAnew(ctx, o.DatabaseURL, o.DatabaseURLNow, conns)
+func Start(ctx context.Context, o Options) (_ *Site, err error) {
+	database, err := store.ConnectAnew(ctx, o.DatabaseURL, o.DatabaseURLNow, cmp.Or(o.MaxConns, DefaultMaxConns))
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			database.Close()
+		}
+	}()
 	hub := live.NewHub(database, o.Log, o.Streams)
 	o.Notify.PublicURL, o.Notify.Version, o.Notify.Log = o.PublicURL, o.Version, o.Log
 	notifier := notify.New(database, o.Notify)
 	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Log: o.Log})
 	if err != nil {
-		database.Close()
 		return nil, err
 	}
 	entrance, err := signin.New(signin.Config{Database: database, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Asset: console.AssetURL, TrustedProxies: o.TrustedProxies, Issuers: o.Issuers, Log: o.Log})
 	if err != nil {
-		database.Close()
 		return nil, err
 	}
 	rest := api.New(api.Config{Database: database, Live: hub, Notifier: notifier, Version: o.Version, Log: o.Log})
-	docs, err := apidocs.New(rest.Document(), console.AssetURL)
+	var docs *apidocs.Page
+	rest.Read(func(o *huma.OpenAPI) { docs, err = apidocs.New(o, console.AssetURL) })
 	if err != nil {
-		database.Close()
 		return nil, err
 	}
 	compress, err := compressor()
 	if err != nil {
-		database.Close()
 		return nil, err
 	}
 	mux := http.NewServeMux()
@@ -117,7 +123,6 @@ func Start(ctx context.Context, o Options) (*Site, error) {
 
 	handler, err := guarded(entrance.Middleware(web.Routed(mux)), o.PublicURL)
 	if err != nil {
-		database.Close()
 		return nil, err
 	}
 	if o.LocalHost != "" {

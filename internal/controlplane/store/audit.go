@@ -11,17 +11,17 @@ import (
 
 // AuditEvent is something that somebody did.
 type AuditEvent struct {
-	ID int64     `db:"id" json:"id"`
-	At time.Time `db:"at" json:"at"`
+	ID int64     `db:"id"`
+	At time.Time `db:"at"`
 	// Actor is who did it; nil: the control plane itself.
-	Actor     *uuid.UUID `db:"actor" json:"actor,omitempty"`
-	ActorName string     `db:"actor_name" json:"actor_name,omitempty"` // may be empty
-	Action    string     `db:"action" json:"action"`
-	Object    string     `db:"object" json:"object"` // what kind of thing it was done to
+	Actor     *uuid.UUID `db:"actor"`
+	ActorName string     `db:"actor_name"` // may be empty
+	Action    string     `db:"action"`
+	Object    string     `db:"object"` // what kind of thing it was done to
 	// ObjectID and Called say to which; what is gone is called nothing.
-	ObjectID *uuid.UUID      `db:"object_id" json:"object_id,omitempty"`
-	Called   string          `db:"called" json:"called,omitempty"`
-	Detail   json.RawMessage `db:"detail" json:"detail"`
+	ObjectID *uuid.UUID      `db:"object_id"`
+	Called   string          `db:"called"`
+	Detail   json.RawMessage `db:"detail"`
 }
 
 // AuditFilter says which events a list has; what is empty does not matter.
@@ -50,7 +50,7 @@ func (s *Store) Audit(ctx context.Context, org uuid.UUID, f AuditFilter, before 
 			SELECT (SELECT count(*) FROM looked) AS seen, (SELECT min(id) FROM looked) AS last,
 			       ARRAY(SELECT id FROM looked WHERE ($4 = '' OR action = $4) AND ($5 = '' OR object = $5) AND ($6::uuid IS NULL OR actor = $6)
 			             ORDER BY id DESC LIMIT $7) AS keys`,
-			org, before, most, f.Action, f.Object, uuid.NullUUID{UUID: f.Actor, Valid: f.Actor != uuid.Nil}, limit+1)
+			org, before, most, f.Action, f.Object, orNull(f.Actor), limit+1)
 		if err != nil {
 			return err
 		}
@@ -69,10 +69,7 @@ func (s *Store) Audit(ctx context.Context, org uuid.UUID, f AuditFilter, before 
 			WHERE e.org_id = $1 AND e.id = ANY ($2) ORDER BY e.id DESC`, org, ids)
 		return err
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return page, next, nil
+	return page, next, err
 }
 
 // AuditWords are the actions and kinds of objects that an organisation's newest
@@ -98,13 +95,9 @@ type Pausing struct {
 // PausedBy tells who paused a cluster last; nil for who is no admin there, and where
 // so much was done since that looking for it would take long.
 func (s *Store) PausedBy(ctx context.Context, org, cluster uuid.UUID) (*Pausing, error) {
-	found, err := rows[Pausing](ctx, s, "see who paused the cluster", `
+	return orNil(rows[Pausing](ctx, s, "see who paused the cluster", `
 		SELECT e.actor, coalesce(nullif(p.name, ''), p.email, '') AS name, coalesce(e.detail ->> 'reason', '') AS reason
 		FROM (SELECT * FROM public.audit_events WHERE org_id = $1 ORDER BY id DESC LIMIT $3) e
 		LEFT JOIN public.people p ON p.org_id = e.org_id AND p.user_id = e.actor
-		WHERE e.action = 'pause_cluster' AND e.object_id = $2 ORDER BY e.id DESC LIMIT 1`, org, cluster, 10*Window)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
+		WHERE e.action = 'pause_cluster' AND e.object_id = $2 ORDER BY e.id DESC LIMIT 1`, org, cluster, 10*Window))
 }

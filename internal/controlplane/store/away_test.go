@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 func TestUnreachable(t *testing.T) {
@@ -63,13 +63,13 @@ func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t, contract)
 	user := uuid.New()
+	d := must[*store.Database](t, "Connect()")(store.Connect(t.Context(), db.URL, 1))
+	defer d.Close()
 	for i, want := range []bool{true, false} {
-		if made, err := store.Bootstrap(t.Context(), db.URL, user); made != want || err != nil {
+		if made, err := d.Bootstrap(t.Context(), user); made != want || err != nil {
 			t.Errorf("Bootstrap() the %d. time = %t, %v, want %t", i+1, made, err, want)
 		}
 	}
-	d := must[*store.Database](t, "Connect()")(store.Connect(t.Context(), db.URL, 1))
-	defer d.Close()
 	org := must[store.Org](t, "FindOrg()")(d.As(user).FindOrg(t.Context(), ""))
 	must[store.NewCluster](t, "CreateCluster()")(d.As(user).CreateCluster(t.Context(), org.ID, "first"))
 }

@@ -21,11 +21,14 @@ func (r ref) id() uuid.NullUUID {
 	return uuid.NullUUID{UUID: id, Valid: err == nil}
 }
 
-func (r ref) inOrg() uuid.NullUUID { return uuid.NullUUID{UUID: r.org, Valid: r.org != uuid.Nil} }
+func (r ref) inOrg() uuid.NullUUID { return orNull(r.org) }
 
 // theOne is the one of those found that a ref means: the one of that id, else
 // the only one of that name. kind is such as "cluster".
-func theOne[T any](kind string, r ref, found []T, id func(T) uuid.UUID, place func(T) string) (one T, err error) {
+func theOne[T any](kind string, r ref, found []T, err error, id func(T) uuid.UUID, place func(T) string) (one T, _ error) {
+	if err != nil {
+		return one, err
+	}
 	for _, f := range found {
 		if strings.EqualFold(id(f).String(), r.text) {
 			return f, nil
@@ -35,7 +38,7 @@ func theOne[T any](kind string, r ref, found []T, id func(T) uuid.UUID, place fu
 	case 1:
 		return found[0], nil
 	case 0:
-		return one, &RefusedError{Code: "PT404", Reason: kind + "_not_found", Message: fmt.Sprintf("there is no %s %q that you may see", kind, r.text)}
+		return one, &RefusedError{Code: "PT404", Reason: kind + "_not_found", Message: fmt.Sprintf("there is no %s %q, or you have no access to it", kind, r.text)}
 	}
 	places := make([]string, len(found))
 	for i, f := range found {
@@ -52,10 +55,7 @@ func (s *Store) ClusterByRef(ctx context.Context, org uuid.UUID, text string) (C
 	r := ref{text, org}
 	found, err := rows[Cluster](ctx, s, "look for the cluster", selectedClusters+`
 		WHERE (c.id = $1 OR c.name = $2) AND ($3::uuid IS NULL OR c.org_id = $3) ORDER BY c.created_at LIMIT 20`, r.id(), text, r.inOrg())
-	if err != nil {
-		return Cluster{}, err
-	}
-	return theOne("cluster", r, found, func(c Cluster) uuid.UUID { return c.ID },
+	return theOne("cluster", r, found, err, func(c Cluster) uuid.UUID { return c.ID },
 		func(c Cluster) string { return "made " + c.CreatedAt.UTC().Format("2006-01-02") })
 }
 
@@ -64,10 +64,7 @@ func (s *Store) TemplateByRef(ctx context.Context, org uuid.UUID, text string) (
 	r := ref{text, org}
 	found, err := rows[Template](ctx, s, "look for the template", selectedTemplates+`
 		WHERE (t.id = $1 OR t.name = $2) AND ($3::uuid IS NULL OR t.org_id = $3) ORDER BY t.created_at LIMIT 20`, r.id(), text, r.inOrg())
-	if err != nil {
-		return Template{}, err
-	}
-	return theOne("template", r, found, func(t Template) uuid.UUID { return t.ID }, func(t Template) string { return t.Repo })
+	return theOne("template", r, found, err, func(t Template) uuid.UUID { return t.ID }, func(t Template) string { return t.Repo })
 }
 
 // WorkspaceByRef returns the workspace of that name or id, like ClusterByRef;
@@ -76,19 +73,14 @@ func (s *Store) WorkspaceByRef(ctx context.Context, org, cluster uuid.UUID, text
 	r := ref{text, org}
 	// By the clusters, for their workspaces' names have an index.
 	found, err := rows[Workspace](ctx, s, "look for the workspace", `
-		SELECT w.id, w.org_id, w.name, c.name AS cluster,
-		       CASE WHEN w.home_instance IS NULL THEN '' ELSE coalesce(a.name || ' on ' || a.host, w.home_instance::text) END AS home
+		SELECT w.id, w.org_id, w.name, c.name AS cluster
 		FROM (SELECT w.* FROM public.workspaces w WHERE w.id = $1
 		      UNION
 		      SELECT w.* FROM public.clusters c JOIN public.workspaces w ON w.cluster_id = c.id AND w.name = $2) w
 		JOIN public.clusters c ON c.id = w.cluster_id
-		LEFT JOIN public.agents a ON a.cluster_id = w.cluster_id AND a.instance_id = w.home_instance
 		WHERE NOT w.hidden AND ($3::uuid IS NULL OR c.org_id = $3) AND ($4::uuid IS NULL OR c.id = $4) ORDER BY c.name, w.id LIMIT 20`,
-		r.id(), text, r.inOrg(), uuid.NullUUID{UUID: cluster, Valid: cluster != uuid.Nil})
-	if err != nil {
-		return Workspace{}, err
-	}
-	return theOne("workspace", r, found, func(w Workspace) uuid.UUID { return w.ID }, func(w Workspace) string { return "on cluster " + w.Cluster })
+		r.id(), text, r.inOrg(), orNull(cluster))
+	return theOne("workspace", r, found, err, func(w Workspace) uuid.UUID { return w.ID }, func(w Workspace) string { return "on cluster " + w.Cluster })
 }
 
 // ProvisionKey is what a provision is known by.
@@ -109,11 +101,5 @@ func (s *Store) ProvisionByRef(ctx context.Context, text string) (ProvisionKey, 
 	found, err := rows[ProvisionKey](ctx, s, "look for the provision", `
 		SELECT p.id, p.number, p.workspace_id, w.name AS workspace
 		FROM public.provisions p JOIN public.workspaces w ON w.id = p.workspace_id WHERE `+condition, key)
-	if err != nil {
-		return ProvisionKey{}, err
-	}
-	if len(found) != 1 {
-		return ProvisionKey{}, noProvision(text)
-	}
-	return found[0], nil
+	return first(found, err, noProvision(text))
 }

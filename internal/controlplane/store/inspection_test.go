@@ -10,7 +10,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
-// The workspace in which an agent looks at a template is none for people.
+// The workspace in which an agent reads a template is none for people.
 func TestInspectionsWorkspaceIsHidden(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

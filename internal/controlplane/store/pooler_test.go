@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // Two people of two organisations share one connection of a pooler in

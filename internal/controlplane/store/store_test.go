@@ -12,7 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -38,7 +38,7 @@ func TestDeployIsSeenByMembersOnly(t *testing.T) {
 			p.Template != (store.Source{Repo: "https://git.example/acme/envtempl", Version: "v1"}) || p.Engine != nil {
 			t.Errorf("Provision(%s) = %+v, want the one queued", ref, p)
 		}
-		if p.Waiting != "no agent of cluster prod has ever been heard of" {
+		if p.Waiting != "cluster prod has never had an agent" {
 			t.Errorf("Provision(%s).Waiting = %q, want to hear that there is no agent", ref, p.Waiting)
 		}
 		var asked map[string]any
@@ -150,7 +150,7 @@ func TestRunningProvision(t *testing.T) {
 	if key := p.Outputs["key"]; !key.Sensitive || key.Value != nil {
 		t.Errorf("output key = %+v, want a marker without a value", key)
 	}
-	if p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), next.ID.String())); !strings.HasPrefix(p.Waiting, fmt.Sprintf("provision %d runs in this workspace since ", d.Number)) {
+	if p := must[store.Provision](t, "Provision()")(w.viewer.Provision(t.Context(), next.ID.String())); !strings.HasPrefix(p.Waiting, fmt.Sprintf("run %d has been running in this workspace since ", d.Number)) {
 		t.Errorf("Waiting = %q, want that another one runs", p.Waiting)
 	}
 

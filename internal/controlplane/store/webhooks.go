@@ -7,41 +7,39 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Webhook is somebody who is told by HTTP of what happens.
 type Webhook struct {
-	ID   uuid.UUID `db:"id" json:"id"`
-	Name string    `db:"name" json:"name"`
-	Kind string    `db:"kind" json:"kind" enum:"generic,slack"`
+	ID   uuid.UUID `db:"id"`
+	Name string    `db:"name"`
+	Kind string    `db:"kind"`
 	// Host is all of the URL that is shown.
-	Host   string   `db:"host" json:"host"`
-	Events []string `db:"events" json:"events" nullable:"false"`
+	Host   string   `db:"host"`
+	Events []string `db:"events"`
 	// Cluster and Workspace restrict it; a * in Workspace is anything.
-	ClusterID *uuid.UUID `db:"cluster_id" json:"cluster_id,omitempty"`
-	Cluster   *string    `db:"cluster" json:"cluster,omitempty"`
-	Workspace *string    `db:"workspace" json:"workspace,omitempty"`
-	Enabled   bool       `db:"enabled" json:"enabled"`
+	ClusterID *uuid.UUID `db:"cluster_id"`
+	Cluster   *string    `db:"cluster"`
+	Workspace *string    `db:"workspace"`
+	Enabled   bool       `db:"enabled"`
 	// DisabledWhy is failing or gone where no person has disabled it.
-	DisabledWhy *string `db:"disabled_why" json:"disabled_why,omitempty"`
+	DisabledWhy *string `db:"disabled_why"`
 	// FailingSince is since when nothing has arrived.
-	FailingSince *time.Time `db:"failing_since" json:"failing_since,omitempty"`
-	CreatedAt    time.Time  `db:"created_at" json:"created_at"`
-	Generation   int        `db:"generation" json:"-"`
+	FailingSince *time.Time `db:"failing_since"`
+	CreatedAt    time.Time  `db:"created_at"`
 }
 
 // Delivery is one message to a webhook.
 type Delivery struct {
-	ID          uuid.UUID         `db:"id" json:"id"`
-	Event       string            `db:"event" json:"event"`
-	ProvisionID *uuid.UUID        `db:"provision_id" json:"provision_id,omitempty"`
-	Status      string            `db:"status" json:"status" enum:"waiting,delivered,failed"`
-	Attempts    []DeliveryAttempt `db:"attempts" json:"attempts" nullable:"false"`
-	CreatedAt   time.Time         `db:"created_at" json:"created_at"`
-	NextAt      *time.Time        `db:"next_at" json:"next_attempt_at,omitempty"`
-	FinishedAt  *time.Time        `db:"finished_at" json:"finished_at,omitempty"`
-	Payload     json.RawMessage   `db:"payload" json:"payload"`
+	ID          uuid.UUID         `db:"id"`
+	Event       string            `db:"event"`
+	ProvisionID *uuid.UUID        `db:"provision_id"`
+	Status      string            `db:"status"`
+	Attempts    []DeliveryAttempt `db:"attempts"`
+	CreatedAt   time.Time         `db:"created_at"`
+	NextAt      *time.Time        `db:"next_at"`
+	FinishedAt  *time.Time        `db:"finished_at"`
+	Payload     json.RawMessage   `db:"payload"`
 }
 
 // DeliveryAttempt is what came of sending a message once.
@@ -95,7 +93,7 @@ func (w WebhookSettings) MarshalJSON() ([]byte, error) {
 }
 
 const selectedWebhooks = `SELECT h.id, h.name, h.kind, h.host, h.events, h.cluster_id, c.name AS cluster, h.workspace, h.enabled, h.disabled_why,
-	h.failing_since, h.created_at, h.generation FROM public.webhooks h LEFT JOIN public.clusters c ON c.id = h.cluster_id `
+	h.failing_since, h.created_at FROM public.webhooks h LEFT JOIN public.clusters c ON c.id = h.cluster_id `
 
 // Webhooks lists those of an organisation, by name.
 func (s *Store) Webhooks(ctx context.Context, org uuid.UUID) ([]Webhook, error) {
@@ -105,13 +103,7 @@ func (s *Store) Webhooks(ctx context.Context, org uuid.UUID) ([]Webhook, error) 
 // Webhook returns one.
 func (s *Store) Webhook(ctx context.Context, id uuid.UUID) (Webhook, error) {
 	found, err := rows[Webhook](ctx, s, "read the webhook", selectedWebhooks+"WHERE h.id = $1", id)
-	if err == nil && len(found) == 0 {
-		err = &RefusedError{Code: "PT404", Reason: "webhook_not_found", Message: fmt.Sprintf("there is no webhook %s that you may see", id)}
-	}
-	if err != nil {
-		return Webhook{}, err
-	}
-	return found[0], nil
+	return first(found, err, &RefusedError{Code: "PT404", Reason: "webhook_not_found", Message: fmt.Sprintf("there is no webhook %s, or you have no access to it", id)})
 }
 
 // KeepsWebhook refuses who is no admin where the webhook is, in the words of what
@@ -145,32 +137,20 @@ func (s *Store) Deliveries(ctx context.Context, webhook uuid.UUID, before *time.
 
 // CreateWebhook makes one of that id.
 func (s *Store) CreateWebhook(ctx context.Context, org, id uuid.UUID, w WebhookSettings) error {
-	return s.as(ctx, "make the webhook", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT public.create_webhook($1, $2, $3)", org, id, w)
-		return err
-	})
+	return s.do(ctx, "make the webhook", "SELECT FROM public.create_webhook($1, $2, $3)", org, id, w)
 }
 
 // ChangeWebhook changes what is said, and returns which signing secret counts.
 func (s *Store) ChangeWebhook(ctx context.Context, id uuid.UUID, w WebhookSettings) (generation int, err error) {
-	err = s.as(ctx, "change the webhook", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT public.change_webhook($1, $2)", id, w).Scan(&generation)
-	})
-	return generation, err
+	return one[int](ctx, s, "change the webhook", "SELECT public.change_webhook($1, $2) AS answer", id, w)
 }
 
 // RemoveWebhook removes one, and what was sent to it.
 func (s *Store) RemoveWebhook(ctx context.Context, id uuid.UUID) error {
-	return s.as(ctx, "remove the webhook", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT public.remove_webhook($1)", id)
-		return err
-	})
+	return s.do(ctx, "remove the webhook", "SELECT FROM public.remove_webhook($1)", id)
 }
 
 // SendWebhook sends a delivery once more; nil: a message that only tries.
 func (s *Store) SendWebhook(ctx context.Context, id uuid.UUID, delivery *uuid.UUID) (sent uuid.UUID, err error) {
-	err = s.as(ctx, "send to the webhook", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT public.send_webhook($1, $2)", id, delivery).Scan(&sent)
-	})
-	return sent, err
+	return one[uuid.UUID](ctx, s, "send to the webhook", "SELECT public.send_webhook($1, $2) AS answer", id, delivery)
 }

@@ -33,7 +33,7 @@ func TestReleaseOfAHeldWorkspace(t *testing.T) {
 	w.deploy(t)
 	w.lose(t)
 	next := w.deploy(t)
-	if got := w.waiting(t, next.ID); !strings.Contains(got, "the workspace is held by provision 1: ") {
+	if got := w.waiting(t, next.ID); !strings.Contains(got, "the workspace is held by run 1: ") {
 		t.Errorf("Waiting = %q, want the hold", got)
 	}
 	found := must[store.Workspace](t, "WorkspaceByRef()")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
@@ -66,7 +66,7 @@ func TestWaitingForTheAgentThatKeepsTheState(t *testing.T) {
 	for seen, online := range map[string]bool{"now()": true, "now() - interval '1 minute'": false, "now() + interval '1 hour'": false} {
 		w.Exec(t, "UPDATE public.agents SET last_heartbeat_at = "+seen)
 		got := w.waiting(t, next.ID)
-		if told := strings.Contains(got, "one on one.example, last heard of at "); told == online {
+		if told := strings.Contains(got, "one on one.example, last seen at "); told == online {
 			t.Errorf("Waiting while the agent was heard of at %s = %q, want the agent named: %t", seen, got, !online)
 		}
 		if clusters := must[[]store.Cluster](t, "ListClusters()")(page(w.viewer.ListClusters(t.Context(), w.Org, "", 5))); clusters[0].Agents[0].Alive != online {
@@ -76,7 +76,7 @@ func TestWaitingForTheAgentThatKeepsTheState(t *testing.T) {
 }
 
 // A state that is a local file is told with the agent that has it.
-func TestWorkspaceByRefTellsItsHome(t *testing.T) {
+func TestSituationTellsItsHome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.deploy(t)
@@ -85,12 +85,13 @@ func TestWorkspaceByRefTellsItsHome(t *testing.T) {
 	if err := q.Report(t.Context(), a.ClaimID, local); err != nil {
 		t.Fatal(err)
 	}
-	found := must[store.Workspace](t, "WorkspaceByRef(a)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
+	id := w.Text(t, "SELECT id::text FROM public.workspaces")
+	found := must[store.Situation](t, "Situation()")(w.viewer.Situation(t.Context(), w.Org, id))
 	if want := "one on one.example"; found.Home != want {
 		t.Errorf("Home = %q, want %q", found.Home, want)
 	}
 	w.Exec(t, "DELETE FROM public.agents")
-	found = must[store.Workspace](t, "WorkspaceByRef(a)")(w.viewer.WorkspaceByRef(t.Context(), uuid.Nil, uuid.Nil, "a"))
+	found = must[store.Situation](t, "Situation()")(w.viewer.Situation(t.Context(), w.Org, id))
 	if want := w.Text(t, "SELECT home_instance::text FROM public.workspaces"); found.Home != want {
 		t.Errorf("Home on an agent that is not known = %q, want its instance, %q", found.Home, want)
 	}
@@ -137,7 +138,7 @@ func TestListWorkspaces(t *testing.T) {
 	w := newWorld(t)
 	doing := func(want string) {
 		t.Helper()
-		found := must[[]store.Standing](t, "ListWorkspaces()")(page(w.viewer.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10)))
+		found := must[[]store.Situation](t, "ListWorkspaces()")(page(w.viewer.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10)))
 		if len(found) != 1 || found[0].Cluster != "prod" || found[0].Doing != want || found[0].Number == nil {
 			t.Errorf("ListWorkspaces() = %+v, want one on prod, %q", found, want)
 		}
@@ -154,7 +155,7 @@ func TestListWorkspaces(t *testing.T) {
 	doing("waiting to try again")
 	w.Exec(t, "SELECT public.cancel_provision(id) FROM public.provisions WHERE retry_of = $1", d.ID)
 	doing("")
-	if found := must[[]store.Standing](t, "ListWorkspaces()")(page(w.stranger.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10))); len(found) != 0 {
+	if found := must[[]store.Situation](t, "ListWorkspaces()")(page(w.stranger.ListWorkspaces(t.Context(), w.Org, uuid.Nil, store.WorkspaceKey{}, 10))); len(found) != 0 {
 		t.Errorf("ListWorkspaces() as a stranger = %+v, want none", found)
 	}
 }

@@ -1,19 +1,25 @@
-// Package web is the control plane's HTTP server: its limits, its certificate,
-// and which handler gets which path.
+// Package web is the HTTP server of the control plane: its limits and time-outs, its
+// certificate, and the handler for each path.
 //
-// It must not know what the handlers do.
+// It renews a changed certificate without a restart, keeps scanners' failed
+// handshakes out of the log, and reports each request by the pattern of its route,
+// never by its path.
+//
+// The package must not know what the handlers do.
 package web
 
 import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -99,3 +105,140 @@ func (h *withoutScanners) Handle(ctx context.Context, r slog.Record) error {
 	}
 	return h.Handler.Handle(ctx, r)
 }
+
+// Routes are the handlers of a control plane; what is nil is not there.
+type Routes struct {
+	// RPC gets all below /rest/v1, with paths as they came: a ServeMux would
+	// clean them first, and redirect.
+	RPC http.Handler
+	// Health says what /healthz answers, and whether all is well.
+	Health func(*http.Request) (body any, ok bool)
+	// Rest gets everything else.
+	Rest http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (r Routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	path := req.URL.Path
+	switch {
+	case r.RPC != nil && (path == "/rest/v1" || strings.HasPrefix(path, "/rest/v1/")):
+		took(req, "/rest/v1/")
+		r.RPC.ServeHTTP(w, req)
+	case r.Health != nil && path == "/healthz":
+		took(req, path)
+		r.health(w, req)
+	case r.Rest != nil:
+		r.Rest.ServeHTTP(w, req)
+	default:
+		http.NotFound(w, req)
+	}
+}
+
+func (r Routes) health(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "GET only", http.StatusMethodNotAllowed)
+		return
+	}
+	body, ok := r.Health(req)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(body) // the client is gone: nobody to tell
+}
+
+// healthFor is how long an answer to /healthz is given again.
+const healthFor = time.Second
+
+// Sparing is Routes.Health for what costs something to find out: whoever asks,
+// and how often, it is found out once a second at most, and by one at a time.
+func Sparing(find func(context.Context) (body any, ok bool)) func(*http.Request) (any, bool) {
+	var mu sync.Mutex
+	var body any
+	var ok bool
+	var found time.Time
+	return func(r *http.Request) (any, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(found) >= healthFor {
+			// For all who wait: this one may be gone before it is known.
+			body, ok = find(context.WithoutCancel(r.Context()))
+			found = time.Now()
+		}
+		return body, ok
+	}
+}
+
+// Request is one that was answered.
+type Request struct {
+	// Route is the pattern that the path matched, such as /api/v1/provisions/{id},
+	// never the path itself; "" for none.
+	Route, Method string
+	Status        int
+	Took          time.Duration
+	// Stream is true for what goes on for as long as its reader likes.
+	Stream bool
+}
+
+type routeKey struct{}
+
+// Observe tells of each request that next has answered. Which route it took is
+// known by a Routed further inside.
+func Observe(next http.Handler, tell func(Request)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began, route := time.Now(), ""
+		seen := &seen{ResponseWriter: w}
+		defer func() { // also of one that panics, for its client was gone
+			status := seen.status
+			if status == 0 {
+				status = http.StatusOK
+			}
+			tell(Request{
+				Route: route, Method: r.Method, Status: status, Took: time.Since(began),
+				Stream: strings.HasPrefix(seen.Header().Get("Content-Type"), "text/event-stream"),
+			})
+		}()
+		next.ServeHTTP(seen, r.WithContext(context.WithValue(r.Context(), routeKey{}, &route)))
+	})
+}
+
+// Routed has an Observe around it know the pattern that next, an http.ServeMux,
+// or one within it, has chosen.
+func Routed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			_, path, method := strings.Cut(r.Pattern, " ")
+			if !method {
+				path = r.Pattern
+			}
+			took(r, path)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// took notes which route a request has taken.
+func took(r *http.Request, route string) {
+	if noted, ok := r.Context().Value(routeKey{}).(*string); ok {
+		*noted = route
+	}
+}
+
+// seen remembers the status that was answered.
+type seen struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *seen) WriteHeader(status int) {
+	if s.status == 0 && status >= http.StatusOK {
+		s.status = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *seen) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 // quick is the call time-out of an agent that is to notice soon, and whose calls

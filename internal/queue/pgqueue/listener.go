@@ -3,23 +3,17 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tendril-run/tendril/internal/listen"
 	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/queue"
-)
-
-// Reconnecting starts after reconnectMin and is put off up to reconnectMax.
-const (
-	reconnectMin = 100 * time.Millisecond
-	reconnectMax = 10 * time.Second
 )
 
 // untoldFailures is how many sessions in a row may come to nothing before that
@@ -30,19 +24,14 @@ const untoldFailures = 8
 // nothing before it is tried.
 const silence = 2
 
-// listener keeps one session that LISTENs, and turns notifications into wakes.
-// Any role can send them, so a wake says no more than: look again. A cluster id
-// that is not ours is passed over, to keep other clusters' work from waking us.
+// listener turns notifications into wakes. Any role can send them, so a wake says no
+// more than: look again. A cluster id that is not ours is passed over, to keep other
+// clusters' work from waking us.
 type listener struct {
-	config          *pgx.ConnConfig
-	now             pgurl.Source
-	timeout         time.Duration // for each thing asked of the database
-	send            sender        // by way of the pool
 	log             *slog.Logger
 	work, attention chan struct{}
 
-	// These belong to run.
-	heard  bool // a session has heard what the pool sent
+	// These belong to the goroutine that listens.
 	failed int  // sessions that came to nothing, one after the other
 	told   bool // the log says that no wake comes
 
@@ -53,15 +42,30 @@ type listener struct {
 	done   chan struct{}
 }
 
+// startListener listens until stop. Each thing asked of the database may take timeout;
+// send goes by way of the pool.
 func startListener(config *pgx.ConnConfig, now pgurl.Source, timeout time.Duration, send sender, log *slog.Logger) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{
-		config: config, now: now, timeout: timeout, send: send, log: log, work: make(chan struct{}, 1), attention: make(chan struct{}, 1),
-		cancel: cancel, done: make(chan struct{}),
-	}
-	go l.run(ctx)
+	l := &listener{log: log, work: make(chan struct{}, 1), attention: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		listen.Listener{
+			Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgurl.Connect(ctx, config, now) },
+			Channels: []string{workChannel, attentionChannel}, Limit: timeout, Silence: silence * timeout,
+			Send: send, Began: l.began, Heard: l.heard, Lost: l.lost,
+		}.Run(ctx)
+	}()
 	return l
 }
+
+// The channels of what the database sends to agents.
+const (
+	workChannel      = "tendril_work"
+	attentionChannel = "tendril_attention"
+)
+
+// sender sends a notification by way of the calls' connections.
+type sender func(ctx context.Context, channel, payload string) error
 
 func (l *listener) stop() {
 	l.cancel()
@@ -74,70 +78,7 @@ func (l *listener) watch(cluster uuid.UUID) {
 	l.cluster = cluster.String()
 }
 
-func (l *listener) run(ctx context.Context) {
-	defer close(l.done)
-	wait := reconnectMin
-	for ctx.Err() == nil {
-		begun, err := l.session(ctx)
-		switch {
-		case ctx.Err() != nil:
-		case begun:
-			wait = reconnectMin
-		default:
-			l.failed++
-			l.tell(err)
-			if l.deaf(err) {
-				wait = deafRetry
-			}
-		}
-		timer := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter, not a secret
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-		wait = min(wait*2, reconnectMax)
-	}
-}
-
-// deaf reports whether it is certain: a database that stalls for some seconds
-// does not look like a deaf session twice.
-func (l *listener) deaf(err error) bool { return errors.Is(err, errDeaf) && l.failed > 1 }
-
-// tell logs, once until it is over, that no wake comes. Of a database that is
-// away for a moment it says nothing: what is asked of it meets the same.
-func (l *listener) tell(err error) {
-	kind := queue.KindOf(translate("listen", err))
-	refused := !errors.Is(err, errDeaf) && (kind == queue.Refused || kind == queue.Unauthorized)
-	lasting := l.deaf(err) || refused || l.failed >= untoldFailures
-	if l.told || !lasting {
-		return
-	}
-	l.told = true
-	l.log.Warn("the database's notifications do not arrive; the queue is polled instead", "error", translate("listen for them", err))
-}
-
-// session listens until the connection breaks and reports whether it had begun,
-// or why not.
-func (l *listener) session(ctx context.Context) (begun bool, err error) {
-	conn, err := pgurl.Connect(ctx, l.config, l.now)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(closing) // it may be broken already
-	}()
-	if !l.heard {
-		if err := hears(ctx, conn, l.send, l.timeout); err != nil {
-			return false, err
-		}
-		l.heard = true
-	}
-	if err := l.ask(ctx, conn, "LISTEN tendril_work; LISTEN tendril_attention"); err != nil {
-		return false, err
-	}
+func (l *listener) began() {
 	if l.told {
 		l.log.Info("the database's notifications arrive again")
 	}
@@ -145,47 +86,66 @@ func (l *listener) session(ctx context.Context) (begun bool, err error) {
 	// What was sent while nobody listened is lost: look at everything once.
 	wake(l.work)
 	wake(l.attention)
-	for {
-		n, err := l.next(ctx, conn)
-		if err != nil {
-			return true, nil
-		}
-		l.mu.Lock()
-		ours := l.cluster == "" || n.Payload == l.cluster
-		l.mu.Unlock()
-		switch {
-		case !ours:
-		case n.Channel == "tendril_work":
-			wake(l.work)
-		case n.Channel == "tendril_attention":
-			wake(l.attention)
-		}
+}
+
+func (l *listener) heard(channel, payload string) {
+	l.mu.Lock()
+	ours := l.cluster == "" || payload == l.cluster
+	l.mu.Unlock()
+	switch {
+	case !ours:
+	case channel == workChannel:
+		wake(l.work)
+	case channel == attentionChannel:
+		wake(l.attention)
 	}
 }
 
-// ask runs a statement without an answer.
-func (l *listener) ask(ctx context.Context, conn *pgx.Conn, statement string) error {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	_, err := conn.Exec(ctx, statement)
-	return err
+// lost logs, once until it is over, that no wake comes. Of a database that is
+// away for a moment it says nothing: what is asked of it meets the same.
+func (l *listener) lost(err error) {
+	if err == nil { // a session that broke
+		return
+	}
+	l.failed++
+	deaf := errors.Is(err, listen.ErrDeaf)
+	kind := queue.KindOf(translate("listen", err))
+	refused := !deaf && (kind == queue.Refused || kind == queue.Unauthorized)
+	// A database that stalls for some seconds does not look deaf twice.
+	lasting := refused || deaf && l.failed > 1 || l.failed >= untoldFailures
+	if l.told || !lasting {
+		return
+	}
+	l.told = true
+	l.log.Warn("the database's notifications do not arrive; the queue is polled instead", "error", translate("listen for them", err))
 }
 
-// next waits for a notification. After a silence the database is asked whether
-// it is there: a session that only listens would never learn that what stands
-// between has forgotten it.
-func (l *listener) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
-	for {
-		waiting, cancel := context.WithTimeout(ctx, silence*l.timeout)
-		n, err := conn.WaitForNotification(waiting)
-		cancel()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return n, err
-		}
-		if err := l.ask(ctx, conn, "-- still there?"); err != nil {
-			return nil, err
-		}
+// Hears finds out whether an agent with these options would be woken: nil if it
+// would. What it returns is a queue.Error.
+func Hears(ctx context.Context, o Options) error {
+	listenURL, calls := o.ListenURL, o
+	calls.ListenURL = "off" // for a session of our own
+	q, err := New(ctx, calls)
+	if err != nil {
+		return err
 	}
+	defer q.Close()
+	config := q.pool.Config().ConnConfig
+	config.OnNotification = nil // this one is to keep them
+	if listenURL != "" {
+		if config, err = pgx.ParseConfig(listenURL); err != nil {
+			return fmt.Errorf("queue listen URL: %w", err)
+		}
+		boundConnect(config, q.timeout)
+	}
+	l := listen.Listener{
+		Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config) },
+		Limit:   q.timeout, Send: q.send,
+	}
+	if err := l.Hears(ctx); err != nil {
+		return translate("listen for notifications", err)
+	}
+	return nil
 }
 
 // wake sends without waiting; several wakes may arrive as one.

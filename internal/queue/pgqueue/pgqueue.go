@@ -13,6 +13,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +23,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tendril-run/tendril/internal/listen"
 	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/rpcwire"
 )
 
 // Options say how to reach the database and as whom.
@@ -64,6 +70,7 @@ type Queue struct {
 	link       *queue.Link
 	listener   *listener   // nil: polling only
 	arrays     atomic.Bool // the database takes log lines as arrays
+	buffers    sync.Pool   // of *[]byte
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -94,7 +101,8 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout, link: queue.NewLink(maxConns - 1)}
+	q := &Queue{pool: pool, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout, link: queue.NewLink(maxConns - 1),
+		buffers: sync.Pool{New: func() any { return new([]byte) }}}
 	if o.ListenURL != "off" {
 		listenNow := o.URLNow
 		if o.ListenURL != "" {
@@ -134,8 +142,8 @@ func boundAnswers(config *pgx.ConnConfig) {
 }
 
 // send sends a notification.
-func (q *Queue) send(ctx context.Context, channel string) error {
-	_, err := q.pool.Exec(ctx, "SELECT pg_notify($1, '')", channel)
+func (q *Queue) send(ctx context.Context, channel, payload string) error {
+	_, err := q.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload)
 	return err
 }
 
@@ -174,14 +182,7 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 	if err != nil {
 		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
 	}
-	var reply struct {
-		ClusterID   uuid.UUID `json:"cluster_id"`
-		ClusterName string    `json:"cluster_name"`
-		Contract    int       `json:"contract"`
-		Heartbeat   float64   `json:"heartbeat_seconds"`
-		Lease       float64   `json:"lease_seconds"`
-		ClusterKey  string    `json:"age_public_key"`
-	}
+	var reply rpcwire.Registered
 	if err := q.call(ctx, "register with the database", &reply,
 		"SELECT public.register_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about)); err != nil {
 		return queue.Registration{}, err
@@ -195,10 +196,7 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 	if q.listener != nil {
 		q.listener.watch(reply.ClusterID)
 	}
-	return queue.Registration{
-		ClusterID: reply.ClusterID, ClusterName: reply.ClusterName, Contract: reply.Contract,
-		Heartbeat: seconds(reply.Heartbeat), Lease: seconds(reply.Lease), ClusterKey: reply.ClusterKey,
-	}, nil
+	return reply.Registration(), nil
 }
 
 // Standing implements queue.Queue.
@@ -227,17 +225,12 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 		claims = []uuid.UUID{} // not NULL
 	}
 	q.renew(ctx)
-	var reply struct {
-		Cancel    []uuid.UUID `json:"cancel"`
-		Lost      []uuid.UUID `json:"lost"`
-		Poll      float64     `json:"poll_seconds"`
-		Heartbeat float64     `json:"heartbeat_seconds"`
-	}
+	var reply rpcwire.Pulse
 	if err := q.call(ctx, "send a heartbeat", &reply,
 		"SELECT public.agent_heartbeat($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, claims); err != nil {
 		return queue.Pulse{}, err
 	}
-	return queue.Pulse{Cancel: reply.Cancel, Lost: reply.Lost, Poll: seconds(reply.Poll), Heartbeat: seconds(reply.Heartbeat)}, nil
+	return reply.Pulse(), nil
 }
 
 // Claim implements queue.Queue.
@@ -252,14 +245,17 @@ func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assign
 }
 
 // appendLog hands the chunks over as arrays, which need no escaping here and no
-// parsing there; without chunks it is a question only. appendJSON is for a
-// database that is one contract older.
+// parsing there. appendJSON is for a database that is one contract older, and for
+// the question what it expects next.
 const (
-	appendLog  = `SELECT public.append_provision_log($1, $2, $3, $4::text[], $5::text[], $6::timestamptz[])`
+	appendLog  = `SELECT public.append_provision_log($1, $2, $3, $4::text[], $6::text[], $5::timestamptz[])`
 	appendJSON = `SELECT public.insert_provision_log($1, $2, $3, (
 	SELECT jsonb_agg(jsonb_build_object('stream', c.stream, 'text', c.text, 'at', c.at) ORDER BY c.n)
 	FROM unnest($4::text[], $5::text[], $6::timestamptz[]) WITH ORDINALITY AS c (stream, text, at, n)))`
 	takesArrays = `SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'append_provision_log' AND pronamespace = 'public'::regnamespace)`
+	// planOnce has the transaction's statements planned without looking at their
+	// parameters: with half a megabyte of text the planner copies that three times.
+	planOnce = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`
 )
 
 // AppendLog implements queue.Queue.
@@ -269,13 +265,48 @@ func (q *Queue) AppendLog(ctx context.Context, claimID uuid.UUID, first int64, c
 		for i, c := range part {
 			streams[i], texts[i], times[i] = string(c.Stream), c.Text, c.EmittedAt
 		}
-		statement := appendJSON
-		if q.arrays.Load() {
-			statement = appendLog
+		const doing = "store log lines"
+		if !q.arrays.Load() {
+			err = q.call(ctx, doing, &next, appendJSON, q.credential.Hash(), claimID, first, streams, texts, times)
+			return next, err
 		}
-		err = q.call(ctx, "store log lines", &next, statement, q.credential.Hash(), claimID, first, streams, texts, times)
+		err = q.bounded(ctx, 0, doing, func(ctx context.Context) error {
+			next, err = q.appendArrays(ctx, claimID, first, streams, texts, times)
+			return err
+		})
 		return next, err
 	})
+}
+
+// appendArrays calls append_provision_log below what pgx does for other calls, which
+// grows three buffers anew for each.
+func (q *Queue) appendArrays(ctx context.Context, claimID uuid.UUID, first int64, streams, texts []string, times []time.Time) (next int64, err error) {
+	conn, err := q.pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	buf := q.buffers.Get().(*[]byte)
+	defer q.buffers.Put(buf)
+	types := conn.Conn().TypeMap()
+	encodedStreams, err1 := types.Encode(pgtype.TextArrayOID, pgx.BinaryFormatCode, streams, nil)
+	encodedTimes, err2 := types.Encode(pgtype.TimestamptzArrayOID, pgx.BinaryFormatCode, times, nil)
+	encodedTexts, err3 := types.Encode(pgtype.TextArrayOID, pgx.BinaryFormatCode, texts, (*buf)[:0])
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return 0, fmt.Errorf("encode log lines: %w", err)
+	}
+	*buf = encodedTexts
+	var batch pgconn.Batch
+	batch.ExecParams(planOnce, nil, nil, nil, nil)
+	batch.ExecParams(appendLog, [][]byte{
+		[]byte(q.credential.Hash()), []byte(claimID.String()), strconv.AppendInt(nil, first, 10),
+		encodedStreams, encodedTimes, encodedTexts, // the largest last: nothing is moved for what follows
+	}, nil, []int16{pgx.TextFormatCode, pgx.TextFormatCode, pgx.TextFormatCode, pgx.BinaryFormatCode, pgx.BinaryFormatCode, pgx.BinaryFormatCode}, nil)
+	results, err := conn.Conn().PgConn().ExecBatch(ctx, &batch).ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(results[1].Rows[0][0]), 10, 64)
 }
 
 // Report implements queue.Queue.
@@ -308,10 +339,15 @@ func (q *Queue) call(ctx context.Context, doing string, reply any, statement str
 // callFor is call for one that carries so many bytes, there or back, which cannot be
 // parted.
 func (q *Queue) callFor(ctx context.Context, bytes int, doing string, reply any, statement string, args ...any) error {
+	return q.bounded(ctx, bytes, doing, func(ctx context.Context) error {
+		return q.pool.QueryRow(ctx, statement, args...).Scan(reply)
+	})
+}
+
+func (q *Queue) bounded(ctx context.Context, bytes int, doing string, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, queue.CallLimit(q.timeout, bytes))
 	defer cancel()
-	row := q.pool.QueryRow(ctx, statement, args...)
-	if err := row.Scan(reply); err != nil {
+	if err := call(ctx); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -325,4 +361,43 @@ func (q *Queue) callFor(ctx context.Context, bytes int, doing string, reply any,
 	return nil
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// PutBlob implements queue.Queue.
+func (q *Queue) PutBlob(ctx context.Context, claimID uuid.UUID, blob queue.Blob, data []byte) error {
+	meta := cmp.Or(string(blob.Meta), "{}")
+	return q.link.PutBlob(ctx, blob.Kind, data, func(part, parts int, text string) error {
+		return q.callFor(ctx, len(text), "store a "+blob.Kind, nil, "SELECT public.put_blob($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9)",
+			q.credential.Hash(), claimID, blob.Kind, blob.Number, part, parts, blob.Digest, meta, text)
+	})
+}
+
+// GetBlob implements queue.Queue.
+func (q *Queue) GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (queue.Blob, []byte, error) {
+	return queue.CollectBlob(kind, number, func(number int64, part int) (p queue.PartOfBlob, err error) {
+		err = q.callFor(ctx, queue.BlobPart, "read a "+kind, &p, "SELECT public.get_blob($1, $2, $3, $4, $5)", q.credential.Hash(), claimID, kind, number, part)
+		return p, err
+	})
+}
+
+// deafHint is what to do about listen.ErrDeaf.
+const deafHint = `set queue.listen_url to a connection that keeps its session, past the pooler or through one in session mode (Supabase: port 5432), or to "off" where polling will do`
+
+// translate turns what pgx returns into a queue.Error. doing says what was
+// tried, for messages that are not the database's own.
+func translate(doing string, err error) error {
+	if errors.Is(err, listen.ErrDeaf) {
+		return &queue.Error{Kind: queue.Unavailable, Message: err.Error(), Hint: deafHint, Err: err}
+	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return &queue.Error{Kind: queue.Unavailable, Message: "could not " + doing + ": the database did not answer in time", Err: err}
+		}
+		return &queue.Error{Kind: queue.Unavailable, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}
+	}
+	e := queue.Answer(doing, pg.Code, pg.Message, pg.Detail, pg.Hint)
+	e.Err = err
+	if strings.Contains(pg.Message, "unsupported startup parameter") {
+		e.Kind, e.Hint = queue.Unauthorized, "a pooler stands between and refuses what the queue URL sets: remove that from the URL and set it on the role, by ALTER ROLE … SET"
+	}
+	return e
+}

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/pgtest"
-	"github.com/tendril-run/tendril/internal/pgtest/pgbouncer"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // Every case again, by way of a pooler in transaction mode that has one

@@ -3,10 +3,10 @@ package rpcqueue_test
 import (
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // All that an agent may count on, over HTTPS and the gateway.

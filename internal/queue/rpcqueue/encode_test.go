@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue/rpcwire"
 )
 
 // A call's arguments are JSON of what is meant, whatever the text.
@@ -25,16 +26,11 @@ func TestEncode(t *testing.T) {
 			{Stream: provision.Stdout, Text: "broken \xff text", EmittedAt: at},
 		},
 	} {
-		body, err := encode(lines{"a-hash", claim, 7, chunks})
+		body, err := encode(rpcwire.InsertProvisionLog{Hash: "a-hash", Claim: claim, First: 7, Chunks: chunks})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got struct {
-			Hash   string               `json:"p_token_hash"`
-			Claim  uuid.UUID            `json:"p_claim_id"`
-			First  int64                `json:"p_first_chunk"`
-			Chunks []provision.LogChunk `json:"p_chunks"`
-		}
+		var got rpcwire.InsertProvisionLog
 		decoder := json.NewDecoder(strings.NewReader(string(body)))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&got); err != nil || decoder.More() {
@@ -65,7 +61,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.SetBytes(int64(50 * len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := encode(lines{strings.Repeat("a", 64), claim, 1, chunks}); err != nil {
+		if _, err := encode(rpcwire.InsertProvisionLog{Hash: strings.Repeat("a", 64), Claim: claim, First: 1, Chunks: chunks}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
 
 // What each recorded failure is to an agent: its kind, how often the request was
@@ -29,9 +29,9 @@ var failures = map[string]struct {
 	"the database is busy":                         {queue.Unavailable, 3, []string{"the database is busy (try again)"}},
 	"no privilege":                                 {queue.Unavailable, 1, []string{"permission denied", "API key", "trellis migrate"}},
 	"no such function":                             {queue.Unavailable, 1, []string{"PGRST202", "trellis migrate"}},
-	"a JWT that has expired":                       {queue.Unauthorized, 1, []string{"does not accept the API key: JWT expired", "SUPABASE_ANON_KEY", "the cluster's token was not looked at"}},
+	"a JWT that has expired":                       {queue.Unauthorized, 1, []string{"does not accept the API key: JWT expired", "SUPABASE_ANON_KEY", "the cluster's token was not checked"}},
 	"no key, for Supabase's front door":            {queue.Unauthorized, 1, []string{"does not accept the API key: No API key found in request", "queue.api_key"}},
-	"a wrong key, for Supabase's front door":       {queue.Unauthorized, 1, []string{"does not accept the API key: Invalid API key", "the cluster's token was not looked at"}},
+	"a wrong key, for Supabase's front door":       {queue.Unauthorized, 1, []string{"does not accept the API key: Invalid API key", "the cluster's token was not checked"}},
 	"too many requests, for Supabase's front door": {queue.Unavailable, 1, []string{"answered 429 Too Many Requests: API rate limit exceeded"}}, // a second is more than is waited for here
 	"a page of a proxy":                            {queue.Unavailable, 3, []string{"answered 502 Bad Gateway: 502 Bad Gateway"}},
 	"a page of a paused project":                   {queue.Unavailable, 3, []string{"answered 540: Project paused", "the Supabase project is paused"}},

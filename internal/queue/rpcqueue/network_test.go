@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
-	"github.com/tendril-run/tendril/internal/wiretest"
+	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 // quick is the call time-out of an agent that is to notice soon.

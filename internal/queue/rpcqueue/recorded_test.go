@@ -17,10 +17,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/postgrest"
-	"github.com/tendril-run/tendril/internal/postgrest/recorded"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
 
 // The tokens whose hashes the recorded exchanges have: that of their world, and

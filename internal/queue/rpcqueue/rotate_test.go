@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway/gatewaytest"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 func TestRotatedToken(t *testing.T) {

@@ -3,7 +3,7 @@ package rpcqueue_test
 import (
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 func TestSlowLink(t *testing.T) {

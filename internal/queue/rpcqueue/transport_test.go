@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/queue"
-	"github.com/tendril-run/tendril/internal/queue/queuetest"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 func TestWhereFunctionsAre(t *testing.T) {

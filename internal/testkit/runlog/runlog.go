@@ -16,11 +16,18 @@ import (
 // printed is one line that an engine shows of what a provisioner printed.
 var printed = regexp.MustCompile(`(?m)^\S+ \((?:local|remote)-exec\): ?(.*)$`)
 
+// command begins what the engine itself prints of a provisioner: the command, which names
+// whatever it will print.
+const command = `Executing: ["`
+
 // Printed answers what provisioners printed, in the order of the log, without any
 // whitespace: neither the ends of lines nor the cuts can be told apart.
 func Printed(log string) string {
 	var all strings.Builder
 	for _, line := range printed.FindAllStringSubmatch(log, -1) {
+		if strings.HasPrefix(line[1], command) {
+			continue
+		}
 		all.WriteString(squeeze(line[1]))
 	}
 	return all.String()

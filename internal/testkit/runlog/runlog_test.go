@@ -48,11 +48,12 @@ func TestPrintedWithCuts(t *testing.T) {
 func TestPrintedLeavesOutTheRest(t *testing.T) {
 	t.Parallel()
 	log := "Checking out.\nterraform_data.a: Creating...\nmodule.m.terraform_data.a[\"x\"] (local-exec): one\n" +
-		"Error: the output was: n=8 line 1.\nterraform_data.b (remote-exec): two\n"
+		"Error: the output was: n=8 line 1.\nterraform_data.b (local-exec): Executing: [\"/bin/sh\" \"-c\" \"echo three\"]\n" +
+		"terraform_data.b (remote-exec): two\n"
 	if got := runlog.Printed(log); got != "onetwo" {
 		t.Errorf("Printed = %q, want what provisioners printed alone", got)
 	}
-	if !runlog.Says(log, "Checking out.") || runlog.Says(log, "(local-exec): Checking out.") || runlog.Says(log, "three") {
+	if !runlog.Says(log, "Checking out.") || runlog.Says(log, "(local-exec): Checking out.") || runlog.Says(log, "(local-exec): three") {
 		t.Error("Says finds what is not there, or not what is")
 	}
 }

@@ -52,12 +52,12 @@ for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) 
 		again.className = "btn";
 		again.textContent = "Try again";
 		again.addEventListener("click", () => location.reload());
-		document.getElementById("loading").replaceChildren("The server has not answered. Nothing is lost.", again);
+		document.getElementById("loading").replaceChildren("The server did not respond. Nothing is lost.", again);
 	});
 }
 
 // The button says what it does.
-const words = {"plan-first": "Make the plan", plan: "Make the plan", apply: "Deploy now"};
+const words = {"plan-first": "Create plan", plan: "Create plan", apply: "Deploy now"};
 function label() {
 	const submit = document.querySelector("[data-deploy]");
 	const mode = document.querySelector("[name=mode]:checked")?.value;
@@ -68,7 +68,7 @@ function label() {
 document.addEventListener("change", (event) => event.target.name === "mode" && label());
 label();
 
-// What was sent is not offered again, unless somebody comes back to it, or it was
+// Deliveries is not offered again, unless somebody comes back to it, or it was
 // refused.
 document.addEventListener("submit", (event) => mark(event.target, true));
 mark(document.querySelector("form[data-step=deploy]"), false);

@@ -48,7 +48,7 @@ export async function kept() {
 // obstacle says why this browser cannot keep a key; "" if it can.
 export async function obstacle() {
 	if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
-		return "Browsers keep keys for pages that come over HTTPS, and this one came over plain HTTP.";
+		return "Browsers keep keys only for pages served over HTTPS. This page was served over HTTP.";
 	}
 	try {
 		await fresh();
@@ -94,7 +94,7 @@ export const remove = () => stored("readwrite", (keys) => keys.delete(me()));
 export async function use(text) {
 	const own = await kept();
 	if (!own) {
-		throw new Error("This browser has no key of yours. Make one first.");
+		throw new Error("You have no key in this browser. Create one first.");
 	}
 	own.certificate = certificateFor(own.recipient, text);
 	await stored("readwrite", (keys) => keys.put(own, me()));
@@ -120,7 +120,7 @@ export function recipientOf(asked) {
 function certificateFor(recipient, text) {
 	const found = new RegExp(`${KIND}\\.[\\w-]+\\.[\\w-]+`).exec(text.replace(/\s+/g, ""))?.[0];
 	if (!found) {
-		throw new Error(`This is no certificate. It begins with ${KIND}.`);
+		throw new Error(`This is not a certificate. Certificates begin with ${KIND}.`);
 	}
 	const content = read(found);
 	if (content.recipient !== recipient) {
@@ -141,7 +141,7 @@ export function read(certificate) {
 		}
 		return JSON.parse(new TextDecoder("utf-8", {fatal: true}).decode(bytes(content)));
 	} catch {
-		throw new Error("The certificate is damaged: a part of it is missing, or was changed.");
+		throw new Error("The certificate is incomplete or was changed.");
 	}
 }
 

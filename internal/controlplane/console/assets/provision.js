@@ -1,5 +1,6 @@
-// The page of a provision: what follows the run is fetched anew by htmx, and what
+// The page of a provision: what follows the run is fetched again by htmx, and what
 // the reader has opened, typed or filtered stays as it is.
+import {filter} from "./diff.js";
 
 const run = () => document.getElementById("run");
 let over = run()?.dataset.over !== undefined;
@@ -103,32 +104,7 @@ setInterval(() => {
 	}
 }, 1000);
 
-// The plan's filter.
-function filter(input) {
-	const wanted = input.value.trim().toLowerCase(), changes = input.closest(".changes");
-	let any = false;
-	for (const group of changes.querySelectorAll("[data-group]")) {
-		let some = false;
-		for (const resource of group.querySelectorAll("[data-address]")) {
-			resource.hidden = !resource.dataset.address.toLowerCase().includes(wanted);
-			some ||= !resource.hidden;
-		}
-		group.hidden = !some;
-		any ||= some;
-	}
-	changes.querySelector("[data-none]").hidden = any;
-}
-
-document.addEventListener("input", ({target}) => target.matches?.("[data-filter]") && filter(target));
 document.addEventListener("click", (event) => {
-	const unfold = event.target.closest?.("[data-unfold]");
-	if (unfold) {
-		const on = unfold.getAttribute("aria-pressed") !== "true";
-		unfold.setAttribute("aria-pressed", String(on));
-		for (const d of unfold.closest(".changes").querySelectorAll("details")) {
-			d.open = on;
-		}
-	}
 	if (event.target.closest?.("[data-first-error]")) {
 		const log = document.getElementById("log");
 		if (log.viewer?.firstError()) {

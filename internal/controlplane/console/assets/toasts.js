@@ -35,15 +35,15 @@ document.addEventListener("htmx:responseError", (event) => {
 	if (status === 401) {
 		toast("error", "Your session has ended.", {href: `/signin?to=${encodeURIComponent(location.pathname + location.search)}`, text: "Sign in again"});
 	} else if (status === 429) {
-		toast("warning", "This page asks too often; it goes on in a moment.");
+		toast("warning", "Too many requests. This page continues in a moment.");
 	} else if (status >= 500) {
-		toast("warning", "The server could not bring this page up to date. It tries again.");
+		toast("warning", "This page could not be updated. Trying again.");
 	} else {
-		toast("warning", "This part of the page is not there any more. Load the page again.");
+		toast("warning", "This part of the page is gone. Reload the page.");
 	}
 });
 function away() {
-	offline ??= toast("error", navigator.onLine ? "The server does not answer. What runs goes on; this page tries again." : "You are offline. What runs goes on; this page catches up when you are back.");
+	offline ??= toast("error", navigator.onLine ? "The server is not responding. Running work continues. Trying again." : "You are offline. Running work continues. This page catches up when you are back.");
 }
 function back() {
 	offline?.();

@@ -23,7 +23,7 @@ export class Configure {
 		this.declared = form.dataset.variables ? parse(form.dataset.variables) : null;
 		this.tried = this.refused.length > 0;
 		// By variable: a message, and the cluster, workspace and repository that it is
-		// for, as far as this page knows. It cannot read one.
+		// for, as far as this page knows. It cannot scanned one.
 		this.sealedFor = JSON.parse(form.dataset.sealedFor);
 		this.source = parse(form.dataset.source);
 		const on = {changed: () => this.fromForm(), remove: (name) => this.unseal(name)};
@@ -149,7 +149,7 @@ export class Configure {
 			}
 		}
 		if (!name) {
-			found.push({path: "config_snapshot.workspace", message: "missing: it names the state that this belongs to, such as acme/prod", missing: true, field: this.settings.workspace});
+			found.push({path: "config_snapshot.workspace", message: "Enter a workspace, for example acme/prod", missing: true, field: this.settings.workspace});
 		}
 		return [...found, ...this.strangers().map((stranger) => ({path: `config_snapshot.terraform_vars.${stranger}`, message: "the template has no such variable"}))];
 	}
@@ -182,11 +182,11 @@ export class Configure {
 		const error = this.form.querySelector("#snapshot-error");
 		say(error, this.unread ? this.unread.message : "");
 		if (this.unread) {
-			error.append(" ", button("Show where", () => this.goTo(this.unread.offset)), this.snapshot ? button("Back to what the form says", () => {
+			error.append(" ", button("Show where", () => this.goTo(this.unread.offset)), this.snapshot ? button("Discard the JSON changes", () => {
 				this.area.value = write(this.snapshot);
 				this.fromJSON();
 			}) : "");
-			status.textContent = "The JSON cannot be read.";
+			status.textContent = "The JSON has an error.";
 			return;
 		}
 		const all = [...this.problems(), ...this.refused];
@@ -201,7 +201,7 @@ export class Configure {
 			...strangers.map((name) => el("p", {class: "row"}, el("code", {}, name), button("Remove", () => this.remove(name), {"aria-label": `Remove ${name}`})))] : []));
 		const missing = all.filter((p) => p.missing).length;
 		const wrong = all.filter((p) => !p.missing && !p.warning).length;
-		status.textContent = [missing && `${missing} still to be filled in`, wrong && `${wrong} to be mended`].filter(Boolean).join(", ");
+		status.textContent = [missing && `${missing} required`, wrong && `${wrong} error${wrong === 1 ? "" : "s"}`].filter(Boolean).join(", ");
 		this.elements.usual(this);
 		this.elements.elsewhere(this);
 		const own = new Set(this.secrets.map((s) => s.name));
@@ -255,7 +255,7 @@ export class Configure {
 		const body = new URLSearchParams({config_snapshot: this.area.value, org_id: this.form.elements.org_id?.value ?? ""});
 		const answer = await fetch(this.form.action, {method: "POST", body, headers: {Accept: "application/json"}}).catch(() => null);
 		if (!answer?.ok) {
-			status.textContent = answer?.status === 401 ? "Your session has ended: sign in again in another tab, then try again." : "The server does not answer. Nothing is lost: try again.";
+			status.textContent = answer?.status === 401 ? "Your session has ended: sign in again in another tab, then try again." : "The server is not responding. Nothing is lost: try again.";
 			return;
 		}
 		this.refused = (await answer.json()).problems;
@@ -300,7 +300,7 @@ export class Configure {
 	// sealText seals a text for any variable, and answers what is wrong.
 	async sealText(name, text) {
 		if (this.unread || !/^[A-Za-z_][A-Za-z0-9_-]{0,199}$/.test(name)) {
-			return this.unread ? "The JSON cannot be read: mend it first." : "This is not the name of a variable.";
+			return this.unread ? "The JSON has an error. Fix it first." : "This is not the name of a variable.";
 		}
 		if (this.declared && !this.declared.some((v) => v.get("name") === name)) {
 			return "The template has no such variable.";

@@ -12,7 +12,7 @@ export function draw(slot, at, on) {
 		return unset(slot, at, on);
 	}
 	if (slot.state === "null") {
-		return el("p", {class: "muted", id: at.id, tabindex: "-1"}, "null: no value at all");
+		return el("p", {class: "muted", id: at.id, tabindex: "-1"}, "null: no value");
 	}
 	if (slot.state === "json") {
 		return json(slot, at, on);
@@ -48,7 +48,7 @@ export function states(slot, unsetText) {
 	if (slot.type.kind === "bool" && slot.state !== "json") {
 		found.push(["true", "true"], ["false", "false"]);
 	} else if (slot.state === "json" && slot.type.kind !== "any") {
-		found.push(["json", "as JSON"], ["value", "begin anew"]);
+		found.push(["json", "as JSON"], ["value", "start over"]);
 	} else {
 		found.push(["value", slot.mayUnset && unsetText === "default" ? "own value" : "value"]);
 	}

@@ -59,7 +59,7 @@ export class Field {
 		const empty = this.slot.state === "value" && this.slot.type.kind === "string" && this.slot.text === "" && !this.plain;
 		const usesDefault = this.slot.state === "unset" && this.fallback !== undefined && !this.plain;
 		const shown = ["string", "number"].includes(this.type.kind) && oneLine(this.fallback ?? "") !== ""; // in the input
-		say(this.note, this.sealed ? "A sealed value is in place, which nobody can read here." : empty ? "An empty text." : usesDefault && !shown ? `Default: ${preview(this.fallback)}` : "");
+		say(this.note, this.sealed ? "A sealed value is set. It can't be shown." : empty ? "An empty text." : usesDefault && !shown ? `Default: ${preview(this.fallback)}` : "");
 	}
 
 	read(snapshot) {
@@ -106,7 +106,7 @@ export class Field {
 	problems() {
 		const value = valueOf(this.slot);
 		if (this.sealed && value !== undefined) {
-			return [{path: this.path, message: "sealed as well: take one of them out"}];
+			return [{path: this.path, message: "also sealed: remove one of the two"}];
 		}
 		if (value === undefined) {
 			return this.required && !this.sealed ? [{path: this.path, message: "missing", missing: true}] : [];
@@ -149,13 +149,13 @@ export function settings(on) {
 	const setting = (where, type, label, help, more = {}) => new Field(where, type, {plain: true, label, help, ...more, slot: {emptyIsUnset: true, oneLine: true, ...more.slot}}, on);
 	const whole = (most) => (value) => (/^[0-9]+$/.test(value.text ?? "") && Number(value.text) >= 1 && Number(value.text) <= most ? "" : `must be a whole number from 1 to ${most}`);
 	return {
-		workspace: setting(["workspace"], string, "Workspace", "The Terraform state that this belongs to. Deploying there again updates what is there.", {slot: {list: "workspaces"}}),
-		reason: setting(["meta", "reason"], string, "Why", "For others to read, in the history and on approval."),
+		workspace: setting(["workspace"], string, "Workspace", "The Terraform state to use. Deploying again to the same workspace updates it.", {slot: {list: "workspaces"}}),
+		reason: setting(["meta", "reason"], string, "Why", "Shown in the history and to approvers."),
 		advanced: [
-			setting(["targets"], texts, "Targets", "Resource addresses to which this is confined, as for -target."),
-			setting(["replace"], texts, "Replace", "Resource addresses that are made anew, as for -replace."),
-			setting(["timeout_seconds"], number, "Time limit in seconds", "Default: the agent's own, beyond which it cannot go.", {check: whole(604800)}),
-			setting(["max_attempts"], number, "Attempts", "How often it is tried when it fails before anything was changed. Default: once.", {check: whole(10)}),
+			setting(["targets"], texts, "Targets", "Limit the run to these resource addresses (-target)."),
+			setting(["replace"], texts, "Replace", "Replace these resource addresses (-replace)."),
+			setting(["timeout_seconds"], number, "Time limit in seconds", "Default and maximum: the agent's own limit.", {check: whole(604800)}),
+			setting(["max_attempts"], number, "Attempts", "Attempts if the run fails before anything changed. Default: 1.", {check: whole(10)}),
 			setting(["terraform", "engine"], string, "Engine", "terraform or tofu. Default: what the template and the agent say.", {slot: {placeholder: "terraform"}, check: (v) => (["terraform", "tofu"].includes(v) ? "" : 'must be "terraform" or "tofu"')}),
 			setting(["terraform", "version"], string, "Engine version", "One exact version.", {slot: {placeholder: "1.11.4"}, check: (v) => (/^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$/.test(v) ? "" : "must be one exact version, such as 1.11.4")}),
 		],

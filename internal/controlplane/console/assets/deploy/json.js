@@ -152,7 +152,7 @@ class Reader {
 		for (;;) {
 			const c = this.text[this.at];
 			if (c === undefined || c === "\n") {
-				this.fail(c === undefined ? "this text has no end" : 'this text has no end on its line: a line break in it is written \\n', start);
+				this.fail(c === undefined ? "this text does not end" : 'this text does not end on its line: a line break in it is written \\n', start);
 			}
 			if (c < " ") {
 				this.fail("a control character in a text is written as \\uXXXX");

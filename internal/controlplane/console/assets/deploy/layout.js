@@ -14,7 +14,7 @@ export function layOut(page, into) {
 		page.begun && begun(page),
 		page.elements.other,
 		section("About this deploy", settings.workspace.element, settings.reason.element, page.requester.element),
-		required.length && section("To be filled in", ...required.map((f) => f.element)),
+		required.length && section("Required", ...required.map((f) => f.element)),
 		secrets.length && section("Secrets", sealing(form.dataset), ...secrets.map((f) => f.element)),
 		optional.length && optionalSection(optional),
 		form.dataset.key && page.another.element,
@@ -34,7 +34,7 @@ function usual(page) {
 	if (input) {
 		input.placeholder = name || "acme/prod";
 	}
-	say(workspace.note, name ? `Left empty, it is ${name}: project_name/environment.` : "");
+	say(workspace.note, name ? `If blank: ${name} (project_name/environment).` : "");
 }
 
 // elsewhere tells that the JSON names another template than this form's.
@@ -54,11 +54,11 @@ function elsewhere(page) {
 		url.searchParams.set("path", named[1]);
 	}
 	other.replaceChildren(el("div", {}, el("p", {}, `The JSON names ${here[0] === named[0] && here[1] === named[1] ? `version ${named[2]}` : "another template"}, and this form is for ${here[2]}. What the JSON says is deployed. `),
-		el("p", {}, el("a", {href: url.href}, "To its form"))));
+		el("p", {}, el("a", {href: url.href}, "Go to its form"))));
 }
 
 function begun(page) {
-	return el("div", {class: "alert", "data-kind": "info"}, el("div", {}, el("p", {}, "Filled in as you left it in this tab."), el("p", {}, button("Begin anew", () => {
+	return el("div", {class: "alert", "data-kind": "info"}, el("div", {}, el("p", {}, "Restored your input from this tab."), el("p", {}, button("Start over", () => {
 		drafts.drop(page.form.dataset.draft);
 		page.form.reset();
 		page.sealedFor = JSON.parse(page.form.dataset.sealedFor);
@@ -71,22 +71,22 @@ function begun(page) {
 function sealing({key, fingerprint, cluster, repo}) {
 	if (!key) {
 		return el("div", {class: "alert", "data-kind": "warning"}, el("div", {}, el("p", {}, el("strong", {}, `The cluster ${cluster} has no key yet, so nothing can be sealed to it.`)),
-			el("p", {}, "An agent brings one when it first registers: start an agent there, then load this page again. Until then what you fill in stays in this tab.")));
+			el("p", {}, "The first agent registers one. Start an agent there, then reload this page. Your input stays in this tab.")));
 	}
 	const other = drafts.remembered(cluster, fingerprint);
 	return el("div", {class: "stack tight"},
 		el("p", {class: "muted"}, "Sealed in this browser, so that only the agents of ", el("strong", {}, cluster), " can read them, and only for this workspace and template. Their key is"),
 		el("p", {}, el("code", {class: "break", id: "fingerprint"}, fingerprint)),
-		el("details", {}, el("summary", {class: "small"}, "Is it theirs?"), el("p", {class: "help"}, "Compare it with what ", el("code", {}, "tendril doctor"), " says on the agent's machine. ",
+		el("details", {}, el("summary", {class: "small"}, "Verify it:"), el("p", {class: "help"}, "Compare it with what ", el("code", {}, "tendril doctor"), " says on the agent's machine. ",
 			"On the command line, ", el("code", {class: "break"}, `trellis seal NAME --cluster ${cluster} --workspace NAME --repo ${repo} --fingerprint ${fingerprint}`), " refuses any other key.")),
-		other && el("div", {class: "alert", "data-kind": "error", role: "alert"}, el("div", {}, el("p", {}, el("strong", {}, "This is another key than the one that you sealed to before.")),
+		other && el("div", {class: "alert", "data-kind": "error", role: "alert"}, el("div", {}, el("p", {}, el("strong", {}, "This key differs from the one that you sealed to before.")),
 			el("p", {}, "It was ", el("code", {class: "break"}, other), ". Ask who runs the agents whether they have changed it, before you type a secret here."))));
 }
 
 // optionalSection can be searched where it is long.
 function optionalSection(fields) {
 	const list = el("div", {class: "stack"}, ...fields.map((f) => f.element));
-	const none = el("p", {class: "muted", hidden: true}, "No variable has that in its name or description.");
+	const none = el("p", {class: "muted", hidden: true}, "No variable matches.");
 	const find = el("input", {type: "search", placeholder: "Find a variable", "aria-label": "Find a variable", autocomplete: "off"});
 	find.addEventListener("input", () => {
 		const wanted = find.value.trim().toLowerCase();
@@ -94,6 +94,6 @@ function optionalSection(fields) {
 		none.hidden = fields.some((f) => !f.element.hidden);
 	});
 	find.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault()); // not a step on
-	return el("details", {class: "fold", open: fields.length <= FEW}, el("summary", {}, `With a default (${fields.length})`),
+	return el("details", {class: "fold", open: fields.length <= FEW}, el("summary", {}, `Optional (${fields.length})`),
 		el("div", {class: "stack"}, fields.length > FEW && find, list, none));
 }

@@ -35,7 +35,7 @@ export class Requester {
 		const help = {
 			own: ["Only this browser can show them, if the agents trust your key. ", el("a", {href: "/account#key"}, "Your key")],
 			other: ["Anyone with that key can read them."],
-			none: this.asks ? ["Nobody can read them here. They are in the state."] : ["This browser has no key of yours to seal them to. ", el("a", {href: "/account#key"}, "Make a key")],
+			none: this.asks ? ["Nobody can read them here. They are in the state."] : ["You have no key in this browser to seal them to. ", el("a", {href: "/account#key"}, "Create a key")],
 		}[now];
 		const about = el("p", {class: "help", id: "s-requester_key-help"}, ...help);
 		if (choices.length === 1) {

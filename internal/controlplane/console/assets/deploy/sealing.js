@@ -13,7 +13,7 @@ const LEAST = 8; // bytes of a text or number: seal.MinSecret
 export function tooShort(value) {
 	const counted = {leaves: 0};
 	const problem = leaf("the value", value, counted);
-	return problem || (counted.leaves ? "" : "the value is empty: there is nothing in it to be kept secret");
+	return problem || (counted.leaves ? "" : "the value is empty");
 }
 
 function leaf(at, value, counted) {

@@ -37,7 +37,7 @@ export class SecretField {
 	}
 
 	kept() {
-		return el("p", {class: "row", id: `v-${this.name}`, tabindex: "-1"}, el("span", {class: "muted"}, "A sealed value is in place. Nobody can read it here."),
+		return el("p", {class: "row", id: `v-${this.name}`, tabindex: "-1"}, el("span", {class: "muted"}, "A sealed value is set. It can't be shown."),
 			button("Replace", () => this.ask(true), {disabled: this.locked, "aria-label": `Replace ${this.name}`}),
 			button("Remove", () => this.on.remove(this.name), {"aria-label": `Remove ${this.name}`}));
 	}
@@ -64,8 +64,8 @@ export class SecretField {
 				this.draw();
 				this.input.focus();
 			}, {title: "Several lines, such as a key", "aria-label": `${this.name}: several lines`}),
-			this.replacing && button("Keep the old one", () => this.ask(false))),
-			this.type.kind !== "string" && el("p", {class: "help"}, this.type.kind === "number" ? "A number of 8 digits at least." : "As JSON. Each text and number in it needs 8 characters at least.")].filter(Boolean);
+			this.replacing && button("Keep current value", () => this.ask(false))),
+			this.type.kind !== "string" && el("p", {class: "help"}, this.type.kind === "number" ? "A number with at least 8 digits." : "As JSON. Each text and number needs at least 8 characters.")].filter(Boolean);
 	}
 
 	ask(replacing) {
@@ -84,7 +84,7 @@ export class SecretField {
 	problems(snapshot) {
 		const plain = snapshot.get("terraform_vars")?.get?.(this.name);
 		if (plain !== undefined && plain !== null) {
-			return [{path: this.path, message: "sensitive, and given in plain in the JSON: take it out there and type it here, to be sealed"}];
+			return [{path: this.path, message: "sensitive, but in plain text in the JSON: remove it there and enter it here to seal it"}];
 		}
 		try {
 			const value = this.value();

@@ -99,41 +99,47 @@ function colour(e, kind, value) {
 
 const clock = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false});
 
+// blank is a line with nothing in it: components/logline.html, which the page has.
+export function blank() {
+	const row = document.querySelector("template[data-log=line]").content.firstElementChild.cloneNode(true);
+	const line = row.querySelector(".log-line");
+	return {row, line, number: line.querySelector(".log-number"), time: line.querySelector(".log-time"), text: line.querySelector(".log-text")};
+}
+
 // row is the element of line n. options: {limit, all, places, nth, times, head}.
 export function row(lines, n, options) {
-	const r = element("div", "log-row");
+	const {row: r, line, number, time, text} = blank();
 	r.dataset.line = n + 1;
 	r.dataset.stream = lines.stream(n);
 	if (lines.error(n)) {
 		r.dataset.error = "";
 	}
 	if (options.head) {
-		r.append(options.head);
+		r.prepend(options.head);
 	}
 	if (options.hidden) {
+		line.remove();
 		return r;
 	}
-	const line = element("div", "log-line"), number = element("a", "log-number", String(n + 1));
-	number.href = hashOf(lines, [n, n]);
-	number.tabIndex = -1; // or a tab through the page is one through the log
-	line.append(number);
+	number.textContent = n + 1;
+	number.href = hashOf(lines, [n, n]); // its tabindex is -1, or a tab through the page is one through the log
 	if (options.times) {
-		const at = new Date(lines.time(n)), time = element("time", "log-time", Number.isNaN(at.getTime()) ? "" : clock.format(at));
+		const at = new Date(lines.time(n));
 		if (!Number.isNaN(at.getTime())) {
+			time.textContent = clock.format(at);
 			time.dateTime = time.title = at.toISOString();
 		}
-		line.append(time);
+	} else {
+		time.remove();
 	}
-	const {pieces: list, more, over} = seen(lines.text(n), lines.style(n), options.limit, options.all), text = element("span", "log-text");
+	const {pieces: list, more, over} = seen(lines.text(n), lines.style(n), options.limit, options.all);
 	if (over > 0) {
-		text.append(button("over", `${over}×`, `Written over ${over} times: show all of it`));
+		text.append(button("over", `${over}×`, `Overwritten ${over} times: show all`));
 	}
 	fill(text, list, options.places, options.nth);
-	line.append(text);
 	if (more > 0) {
 		text.append(options.limit < most ? button("more", `… ${size(more)} more: show more`, "Show more of this line") : element("span", "log-cut", `… ${size(more)} more: download the log to see it`));
 	}
-	r.append(line);
 	return r;
 }
 

@@ -229,7 +229,7 @@ export class Source {
 			this.ended = true;
 			this.told.end();
 		} else if (type === "gone") {
-			throw Object.assign(new Error("it is not there for you any more"), {final: true});
+			throw Object.assign(new Error("it is gone, or you no longer have access"), {final: true});
 		}
 		return this.ended;
 	}
@@ -241,7 +241,7 @@ async function reason(answer) {
 		return "your session has ended: load the page again to sign in";
 	case 403:
 	case 404:
-		return "this log is not there, or not for you any more";
+		return "this log is gone, or you no longer have access to it";
 	}
 	return `the server answered ${answer.status}`;
 }

@@ -3,11 +3,11 @@
 import {keys} from "./keys.js";
 
 const words = {
-	loading: "Loading the log …",
+	loading: "Loading log…",
 	live: "Live",
-	polling: "Live, asking every 2 seconds: something between keeps streams back",
+	polling: "Live, polling every 2 seconds: a proxy is buffering the stream",
 	reconnecting: "Reconnecting …",
-	failed: "The log cannot be shown",
+	failed: "Can't show the log",
 };
 
 export function toolbar(viewer) {
@@ -100,7 +100,7 @@ export function toolbar(viewer) {
 			part("state").textContent = (words[viewer.state] ?? "") + (viewer.state === "failed" ? `: ${viewer.why}` : viewer.state === "loading" && viewer.why ? ` ${Math.round(viewer.why * 100)} %` : "");
 			part("state").dataset.state = viewer.state;
 			part("empty").hidden = !empty || viewer.state === "loading" || viewer.state === "failed";
-			part("empty").textContent = section.dataset.over === undefined ? "Nothing is printed yet. Lines appear here as they are." : "This run has printed nothing.";
+			part("empty").textContent = section.dataset.over === undefined ? "Waiting for output…" : "This run has no output.";
 			part("loading").hidden = !(empty && viewer.state === "loading");
 		},
 	};

@@ -4,7 +4,7 @@
 // It must not know where lines come from.
 
 import {Layout} from "./layout.js";
-import {element, most, row, width} from "./row.js";
+import {blank, most, row, width} from "./row.js";
 
 const tallest = 8000000; // px: browsers have no room for more
 const around = 12; // rows drawn above and below
@@ -32,10 +32,15 @@ export class View {
 	}
 
 	measure() {
-		const probe = element("div", "log-row"), line = element("div", "log-line"), text = element("span", "log-text", "0".repeat(100)), number = element("a", "log-number", String(this.lines.length));
+		const {row: probe, line, number, time, text} = blank();
 		probe.classList.add("log-probe");
-		line.append(number, ...(this.times ? [element("time", "log-time", "00:00:00")] : []), text);
-		probe.append(line);
+		number.textContent = this.lines.length;
+		text.textContent = "0".repeat(100);
+		if (this.times) {
+			time.textContent = "00:00:00";
+		} else {
+			time.remove();
+		}
 		this.space.append(probe);
 		const range = document.createRange();
 		range.selectNodeContents(text);

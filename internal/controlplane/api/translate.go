@@ -1,0 +1,107 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
+)
+
+// Rows of the store become what is answered here. Where an answer has the fields of
+// its row, Go converts it and refuses to compile once they differ.
+
+// each translates a list; none stays none.
+func each[R, T any](to func(R) T, rows []R) []T {
+	if rows == nil {
+		return nil
+	}
+	list := make([]T, len(rows))
+	for i, r := range rows {
+		list[i] = to(r)
+	}
+	return list
+}
+
+func agentOf(a store.Agent) wire.Agent                         { return wire.Agent(a) }
+func apiTokenOf(t store.APIToken) wire.APIToken                { return wire.APIToken(t) }
+func auditEventOf(e store.AuditEvent) wire.AuditEvent          { return wire.AuditEvent(e) }
+func clusterTokenOf(t store.ClusterToken) wire.ClusterToken    { return wire.ClusterToken(t) }
+func credentialOf(c store.Credential) wire.Credential          { return wire.Credential(c) }
+func attemptOf(a store.DeliveryAttempt) wire.DeliveryAttempt   { return wire.DeliveryAttempt(a) }
+func driftOf(d store.Drift) wire.Drift                         { return wire.Drift(d) }
+func eventOf(e store.Event) wire.Event                         { return wire.Event(e) }
+func inspectionOf(i store.Inspection) wire.Inspection          { return wire.Inspection(i) }
+func invitationOf(i store.Invitation) wire.Invitation          { return wire.Invitation(i) }
+func logRowOf(r store.LogRow) wire.LogRow                      { return wire.LogRow(r) }
+func memberOf(m store.Member) wire.Member                      { return wire.Member(m) }
+func orgOf(o store.Org) wire.Org                               { return wire.Org(o) }
+func ownInvitationOf(i store.OwnInvitation) wire.OwnInvitation { return wire.OwnInvitation(i) }
+func policyOf(p store.Policy) wire.Policy                      { return wire.Policy(p) }
+func reasonOf(r store.Reason) wire.Reason                      { return wire.Reason(r) }
+func resourceOf(r store.Resource) wire.Resource                { return wire.Resource(r) }
+func stageTimeOf(s store.StageTime) wire.StageTime             { return wire.StageTime(s) }
+func stateVersionOf(v store.StateVersion) wire.StateVersion    { return wire.StateVersion(v) }
+
+func provisionOf(p store.Provision) wire.Provision {
+	return wire.Provision{
+		ID: p.ID, Number: p.Number, Cluster: p.Cluster, Workspace: p.Workspace, Operation: p.Operation, Status: p.Status,
+		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages),
+		Template: wire.Source(p.Template), Commit: p.Commit, Engine: p.Engine, Plan: p.Plan, PlanDigest: p.PlanDigest, Outputs: p.Outputs,
+		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, RequestedBy: p.RequestedBy, RequestedByName: p.RequestedByName,
+		CancelRequestedAt: p.CancelRequestedAt, CreatedAt: p.CreatedAt, StartedAt: p.StartedAt, FinishedAt: p.FinishedAt,
+		StateLock: heldLockOf(p.StateLock), AsOf: p.AsOf, Snapshot: p.Snapshot,
+	}
+}
+
+func heldLockOf(l *store.HeldLock) *wire.HeldLock {
+	if l == nil {
+		return nil
+	}
+	return &wire.HeldLock{ID: l.ID, Who: l.Who, Operation: l.Operation, Created: l.Created, Number: l.Number, At: l.At}
+}
+
+func standingOf(w store.Situation) wire.Standing {
+	return wire.Standing{
+		ID: w.ID, Name: w.Name, Cluster: w.Cluster, Template: strings.TrimSuffix(w.Repo+"//"+w.Path, "//"), Resources: w.Resources,
+		Doing: w.Doing, Number: w.Number, Status: w.Status, Since: w.Since,
+	}
+}
+
+func workspaceOf(w store.Situation) wire.WorkspaceDetail {
+	d := wire.WorkspaceDetail{
+		Standing: standingOf(w), Home: w.Home, LockedAt: w.LockedAt, LockedBy: w.LockedBy,
+		StateVersion: w.StateVersion, StateSerial: w.StateSerial, StateAt: w.StateAt, StateLock: heldLockOf(w.StateLock),
+		DriftCount: w.Drift, DriftAt: w.DriftAt, CreatedAt: w.CreatedAt,
+	}
+	if w.Locked {
+		d.LockReason = &w.Reason
+	}
+	return d
+}
+
+func clusterOf(c store.Cluster) wire.Cluster {
+	return wire.Cluster{
+		ID: c.ID, Name: c.Name, Connectivity: c.Connectivity, PausedAt: c.PausedAt, LastSeenAt: c.LastSeenAt, CreatedAt: c.CreatedAt,
+		AgePublicKey: c.AgePublicKey, Agents: each(agentOf, c.Agents),
+	}
+}
+
+func templateOf(t store.Template) wire.Template {
+	return wire.Template{
+		ID: t.ID, Name: t.Name, Repo: t.Repo, Path: t.Path, Version: t.Version, Description: t.Description, Approval: t.Approval, CreatedAt: t.CreatedAt,
+	}
+}
+
+func webhookOf(w store.Webhook) wire.Webhook {
+	return wire.Webhook{
+		ID: w.ID, Name: w.Name, Kind: w.Kind, Host: w.Host, Events: w.Events, ClusterID: w.ClusterID, Cluster: w.Cluster, Workspace: w.Workspace,
+		Enabled: w.Enabled, DisabledWhy: w.DisabledWhy, FailingSince: w.FailingSince, CreatedAt: w.CreatedAt,
+	}
+}
+
+func deliveryOf(d store.Delivery) wire.Delivery {
+	return wire.Delivery{
+		ID: d.ID, Event: d.Event, ProvisionID: d.ProvisionID, Status: d.Status, Attempts: each(attemptOf, d.Attempts), CreatedAt: d.CreatedAt,
+		NextAt: d.NextAt, FinishedAt: d.FinishedAt, Payload: d.Payload,
+	}
+}

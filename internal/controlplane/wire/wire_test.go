@@ -1,0 +1,29 @@
+package wire
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/testkit/goldenjson"
+)
+
+var update = flag.Bool("update", false, "write testdata/wire.golden")
+
+// What REST asks and answers stays as it is, field by field.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	types := []any{
+		Provision{}, Reason{}, StageTime{}, Source{}, HeldLock{}, DeployInputBody{}, QueuedAnswer{}, PlanAnswerBody{}, StatusAnswerBody{},
+		ApproveInputBody{}, RejectInputBody{}, RetryInputBody{}, UploadAnswerBody{},
+		LogRow{}, LogPage{}, Event{}, EventPageBody{}, Sight{}, End{}, Gone{}, Changed{},
+		Standing{}, WorkspaceDetail{}, Resource{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
+		Cluster{}, Agent{}, NewCluster{}, NewToken{}, ClusterToken{}, Policy{}, PolicyChange{}, NewClusterInputBody{}, ClusterReasonInputBody{}, RotateInputBody{},
+		Template{}, Inspection{}, SaveTemplateInputBody{}, PinInputBody{},
+		Webhook{}, Delivery{}, DeliveryAttempt{}, WebhookFields{}, NewWebhookInputBody{}, MadeWebhook{}, ChangeWebhookInputBody{}, WebhookSecretBody{}, SentAnswer{},
+		Org{}, Member{}, AuditEvent{}, Invitation{}, OwnInvitation{}, Credential{}, APIToken{}, MeBody{}, SetMemberInputBody{}, NewInvitationInputBody{}, InvitationAnswer{},
+		AcceptInvitationInputBody{}, NewAPITokenInputBody{}, CliCode{}, CliToken{}, CliUser{},
+		Page[int]{}, Problem{}, Fault{},
+	}
+	goldenjson.Check(t, "testdata/wire.golden", *update, types...)
+	goldenjson.Complete(t, ".", nil, types...)
+}

@@ -1,0 +1,331 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/machines"
+	"github.com/tendril-run/tendril/internal/protocol"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/timelimit"
+	messages "github.com/tendril-run/tendril/provisioner"
+)
+
+// linesRun carries out a template whose machines a program makes that speaks
+// tendril-provisioner/1: it plans by itself, and does one request for all machines.
+type linesRun struct {
+	*machineRun
+	describes messages.Result
+	// labels are the stages that the program has told of, by id.
+	labels map[string]string
+	// percents are how far each stage of a machine is, as told last.
+	percents map[string]int
+}
+
+// Locate implements provisioner. Nothing of the template runs yet.
+func (l *linesRun) Locate(context.Context) (provision.Detail, error) {
+	if len(l.file.Before)+len(l.file.After) > 0 {
+		return provision.Detail{}, provision.Fail(provision.CodeTemplateInvalid,
+			`tendril.hcl: commands before and after a machine is made are for scripts that speak "once"; one that speaks "lines" does that itself`, nil)
+	}
+	return provision.Detail{Engine: scriptEngine, EngineVersion: "lines"}, l.locate()
+}
+
+// describe asks the program what it can do.
+func (l *linesRun) describe(ctx context.Context) error {
+	ran, err := l.programs.start(l.file.Script.Command)
+	if err != nil {
+		return l.cannotStart(err)
+	}
+	defer context.AfterFunc(ctx, ran.interrupt)()
+	outcome, err := protocol.Describe(l.run.session.grace, ran.Program)
+	exit := ran.end(!endsByItself(err))
+	if err = outcome.Check(exit); err == nil && !outcome.Result.OK {
+		err = fmt.Errorf("it says: %s", cmp.Or(outcome.Result.Message, outcome.Result.Code))
+	}
+	if err != nil {
+		return provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
+			"The template's provisioner %s could not be used: %s", l.file.Script.Command[0], sentence(err.Error())), err)
+	}
+	l.describes, l.labels, l.percents = outcome.Result, map[string]string{}, map[string]int{}
+	for _, step := range l.file.Steps {
+		l.labels[step.ID] = step.Label
+	}
+	l.resumes = l.file.Script.Idempotent || outcome.Result.Idempotent
+	l.run.log.System("Carried out by the template's provisioner %s.", oneLine(cmp.Or(outcome.Result.Name, l.file.Script.Command[0])+" "+outcome.Result.Version))
+	return nil
+}
+
+// Recall implements provisioner.
+func (l *linesRun) Recall(ctx context.Context) (planned, error) {
+	if err := l.describe(ctx); err != nil {
+		return planned{}, err
+	}
+	return l.machineRun.Recall(ctx)
+}
+
+// endsByItself reports whether a program that was talked to so has closed its stdout, and
+// is to have the time to say by its exit status how it ended.
+func endsByItself(err error) bool {
+	broken, is := errors.AsType[*protocol.ViolationError](err)
+	return err == nil || is && (broken.Kind == protocol.NoResult || broken.Kind == protocol.HalfLine)
+}
+
+func (l *linesRun) cannotStart(err error) error {
+	return provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf("The template's provisioner %s could not be started: %s", l.file.Script.Command[0], sentence(err.Error())), err)
+}
+
+// work is what all requests have in common.
+func (l *linesRun) work() messages.Work {
+	mode := messages.ModeApply
+	if l.run.operation() == provision.OperationDestroy {
+		mode = messages.ModeDestroy
+	}
+	a := l.run.job.Assignment
+	w := messages.Work{
+		Protocol: l.describes.Protocol, Run: a.ProvisionID.String(), Workspace: messages.Workspace{ID: a.WorkspaceID.String(), Name: a.Workspace},
+		Mode: mode, Variables: l.values, Machines: l.plan.Wanted, Obsolete: l.plan.Obsolete,
+		Targets: names(l.run.snapshot.Targets), State: l.state.Program,
+	}
+	for _, m := range l.state.Machines {
+		if m.Intent != nil {
+			w.Intents = append(w.Intents, *m.Intent)
+		}
+	}
+	return w
+}
+
+// Plan implements provisioner.
+func (l *linesRun) Plan(ctx context.Context) (planned, error) {
+	if l.run.operation() == provision.OperationRefresh {
+		return planned{}, provision.Fail(provision.CodeOperationRefused,
+			"This agent does not ask provisioners yet how their machines have changed outside. Nothing was checked.", nil)
+	}
+	if len(l.run.snapshot.Replace) > 0 {
+		return planned{}, provision.Fail(provision.CodePlanFailed, "This template's provisioner decides what it replaces, so it can't be asked for that.", nil)
+	}
+	if err := l.describe(ctx); err != nil {
+		return planned{}, err
+	}
+	if err := l.compare(); err != nil {
+		return planned{}, err
+	}
+	l.plan.Changes = []machines.Change{} // the program says which
+	result, err := l.talk(ctx, &messages.Plan{Work: l.work()}, protocol.Handlers{
+		Change: func(c messages.Change) {
+			if c.Action != messages.ActionNone {
+				change := machines.Change{Change: c}
+				change.Name = l.plan.Of(change).Name
+				for i := range change.Attributes {
+					if a := &change.Attributes[i]; l.hidden[a.Name] {
+						a.Before, a.After, a.Sensitive = nil, nil, true
+					}
+				}
+				l.plan.Changes = append(l.plan.Changes, change)
+			}
+		},
+	})
+	if err != nil {
+		return planned{}, failedAs(provision.CodePlanFailed, err)
+	}
+	l.plan.Program = result.Plan
+	l.adopt()
+	return l.planned()
+}
+
+// adopt has the program asked again for machines that it finds as they should be and that
+// nothing is recorded of: a run was ended between their making and its report.
+func (l *linesRun) adopt() {
+	for _, m := range l.state.Machines {
+		planned := slices.ContainsFunc(l.plan.Changes, func(c machines.Change) bool { return c.Machine == m.ID })
+		targets := names(l.run.snapshot.Targets)
+		if m.Intent == nil || planned || len(targets) > 0 && !slices.Contains(targets, m.Wanted.Name) {
+			continue
+		}
+		change := machines.Change{Name: m.Wanted.Name, Change: messages.Change{
+			Machine: m.ID, Action: messages.ActionCreate, Why: "a run was interrupted while it made this machine, and it is taken over if it exists",
+		}}
+		if !slices.ContainsFunc(l.plan.Wanted, func(w messages.Wanted) bool { return w.ID == m.ID }) {
+			change.Action, change.Why = messages.ActionDestroy, "a run was interrupted while it changed this machine, and nobody wants it any more"
+		}
+		l.plan.Changes = append(l.plan.Changes, change)
+	}
+}
+
+// failedAs gives an error that has none a code.
+func failedAs(code provision.Code, err error) error {
+	if failure := provision.AsFailure(err); failure.Code != provision.CodeInternal {
+		return err
+	}
+	return provision.Fail(code, sentence(err.Error()), err)
+}
+
+// Apply implements provisioner.
+func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+	changes, total, done := []messages.Change{}, 0, 0
+	for _, c := range l.plan.Changes {
+		changes = append(changes, c.Change)
+		if c.Machine != "" {
+			total++
+		}
+	}
+	began := map[string]time.Time{}
+	var request messages.Request = &messages.Apply{Work: l.work(), Plan: l.plan.Program, Changes: changes}
+	if l.run.operation() == provision.OperationDestroy {
+		request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes}
+	}
+	event := func(kind, id, action string) {
+		change := machines.Change{Change: messages.Change{Machine: id}}
+		e := provision.Event{Kind: kind, Address: machines.Address(l.plan.Of(change).Name), Action: action, At: time.Now()}
+		if at, known := began[id]; known && kind != "resource_started" {
+			e.Seconds = time.Since(at).Seconds()
+		}
+		on(e, percentOf(done, total))
+	}
+	doing := map[string]string{}
+	_, err := l.talk(ctx, request, protocol.Handlers{
+		Intent: func(ctx context.Context, i messages.Intent) error {
+			wanted := l.plan.Of(machines.Change{Change: messages.Change{Machine: i.Machine}})
+			wanted.ExternalID = cmp.Or(i.ExternalID, wanted.ExternalID)
+			if _, known := began[i.Machine]; !known {
+				began[i.Machine], doing[i.Machine] = time.Now(), string(i.Action)
+				event("resource_started", i.Machine, string(i.Action))
+			}
+			return l.intendTo(ctx, wanted, i)
+		},
+		Machine: func(m messages.Machine) error {
+			change := machines.Change{Change: messages.Change{Machine: m.ID}}
+			switch known := l.state.Find(m.ID); {
+			case known == nil && m.Status != messages.StatusGone: // it exists, and a run has not heard of it
+				l.state.Intend(l.plan.Of(change), messages.Intent{})
+			case known != nil && m.Status == messages.StatusGone && known.Intent == nil:
+				l.run.log.System("The provisioner says that %s is gone, and nothing was to be done to it: it is recorded as unknown.", machines.Address(known.Wanted.Name))
+				m.Status = messages.StatusUnknown
+			}
+			if err := l.settle(m); err != nil {
+				return err
+			}
+			if action, known := doing[m.ID]; known && m.Status != messages.StatusCreating {
+				kind := "resource_finished"
+				if m.Status == messages.StatusFailed {
+					kind = "resource_failed"
+				}
+				done++
+				event(kind, m.ID, action)
+				delete(doing, m.ID)
+			}
+			return nil
+		},
+		Output: func(o messages.Output) error {
+			if l.state.Outputs == nil {
+				l.state.Outputs = map[string]messages.Output{}
+			}
+			l.state.Outputs[o.Name] = o
+			return l.store()
+		},
+		State: func(state json.RawMessage) error {
+			l.state.Program = state
+			return l.store()
+		},
+	})
+	for _, id := range slices.Sorted(maps.Keys(doing)) {
+		event("resource_failed", id, doing[id])
+	}
+	if err == nil {
+		err = l.notDone()
+	}
+	if err == nil && len(l.state.Machines) == 0 && l.state.Outputs != nil {
+		l.state.Outputs = nil
+		err = l.store()
+	}
+	if err != nil {
+		return failedAs(provision.CodeApplyFailed, err)
+	}
+	return nil
+}
+
+// notDone names the machines that are not as the plan wanted them, whatever the program
+// says of the whole.
+func (l *linesRun) notDone() error {
+	var missing []string
+	for _, c := range l.plan.Changes {
+		if c.Machine == "" {
+			continue
+		}
+		m := l.state.Find(c.Machine)
+		destroyed := c.Action == messages.ActionDestroy
+		if destroyed != (m == nil) || m != nil && (m.InDoubt() || m.Status == messages.StatusFailed || m.Status == messages.StatusCreating) {
+			missing = append(missing, c.Address())
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("the provisioner says that all is done, and that is not so for %s; deploy again", strings.Join(missing, ", "))
+}
+
+// talk has the program carry out a request. Its log, its steps and what it writes to stderr
+// are in the run's log.
+func (l *linesRun) talk(ctx context.Context, request messages.Request, h protocol.Handlers) (messages.Result, error) {
+	command := l.file.Script.Command
+	ran, err := l.programs.start(command)
+	if err != nil {
+		return messages.Result{}, l.cannotStart(err)
+	}
+	limited, cancel := timelimit.Context(ctx, l.file.Script.Timeout)
+	defer cancel()
+	log := l.run.log
+	h.Mask = func(secrets []string) { log.Mask(secrets...) }
+	h.Log = func(line messages.Log) {
+		if line.Level == messages.LevelWarn || line.Level == messages.LevelError {
+			line.Message = string(line.Level) + ": " + line.Message
+		}
+		_, _ = log.Stream(provision.Stdout).Write([]byte(line.Message + "\n")) // the log keeps its own errors
+	}
+	h.Step = func(step messages.Step) {
+		if step.Label != "" {
+			l.labels[step.ID] = step.Label
+		}
+		about := ""
+		if m := l.plan.Of(machines.Change{Change: messages.Change{Machine: step.Machine}}); m.Name != "" {
+			about = m.Name + ": "
+		}
+		label, at := cmp.Or(l.labels[step.ID], step.ID), step.Machine+" "+step.ID
+		if told, known := l.percents[at]; !known || told != int(step.Percent) {
+			l.percents[at] = int(step.Percent)
+			_, _ = fmt.Fprintf(log.Stream(provision.Stdout), "%s (%d %%)\n", oneLine(about+label), int(step.Percent)) // the log keeps its own errors
+		}
+	}
+	outcome, err := protocol.Talk(limited, ran.Program, request, h)
+	exit := ran.end(!endsByItself(err))
+	if err = outcome.Check(exit); err != nil {
+		if limited.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%s %w", command[0], timelimit.Why(limited, err))
+		}
+		return outcome.Result, err
+	}
+	switch r := outcome.Result; {
+	case !r.OK:
+		text := fmt.Sprintf("the provisioner could not carry out %s (%s)", request.Type(), cmp.Or(r.Code, messages.CodeFailed))
+		if r.Message != "" {
+			text += ": " + r.Message
+		}
+		if r.Retry {
+			text = sentence(text) + " It may work later: deploy again"
+		}
+		return r, fmt.Errorf("%s", text)
+	case r.Status == messages.ResultPartial:
+		return r, fmt.Errorf("the machines exist, but not all stages are done (done: %v)", r.StagesCompleted)
+	}
+	return outcome.Result, nil
+}
+
+// Result implements provisioner.
+func (l *linesRun) Result(context.Context) results { return l.found() }

@@ -1,0 +1,209 @@
+package executor_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+)
+
+const linesTemplate = `
+provisioner "script" {
+  speak   = "lines"
+  command = ["./provisioner"]
+  timeout = 60
+  machine {
+    for_each = var.names
+    name     = "m-${each.key}"
+    image    = "debian"
+    cores    = 2
+    memory   = var.memory
+  }
+}
+step "clone" { label = "Creating VM from template" }
+`
+
+// newLines is a site whose template is carried out by one of the examples, or by a program
+// of the test's own.
+func newLines(t *testing.T, program string) *cloud {
+	t.Helper()
+	s := newSite(t)
+	c := &cloud{site: s, m: s.manage(), dir: filepath.Join(t.TempDir(), "cloud")}
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(s.env, "FAKE_CLOUD="+c.dir)
+	s.job.Settings.Policy.PlainSensitive = true
+	files := gittest.Text(map[string]string{"variables.tf": scriptVariables, "tendril.hcl": linesTemplate})
+	files["provisioner"] = gittest.Executable(program)
+	c.repo, _ = s.git.Repo("machines", files, "v1")
+	return c
+}
+
+func example(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "provisioners", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// machinesThere are how many machines the examples' cloud has.
+func (c *cloud) machinesThere() int {
+	c.t.Helper()
+	found, err := filepath.Glob(filepath.Join(c.dir, "vm-*"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return len(found)
+}
+
+// The shipped examples carry out the same life of machines as a script that is asked once.
+func TestMachinesOfAProvisioner(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"bash": "bash/fake-cloud", "python": "python/fake_cloud.py"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newLines(t, example(t, path))
+			for i, step := range []struct {
+				operation provision.Operation
+				memory    int
+				names     []string
+				changes   int
+				there     int
+			}{
+				{provision.OperationPlan, 2048, []string{"a", "b"}, 2, 0},
+				{provision.OperationApply, 2048, []string{"a", "b"}, 2, 2},
+				{provision.OperationApply, 2048, []string{"a", "b"}, 0, 2},
+				{provision.OperationApply, 4096, []string{"b", "c"}, 3, 2},
+				{provision.OperationDestroy, 4096, []string{"b", "c"}, 2, 0},
+			} {
+				got, run := c.apply(step.operation, step.memory, step.names...)
+				wantEnd(t, got, provision.Success, "")
+				plan := last(run, func(d provision.Detail) *provision.PlanSummary { return d.Plan })
+				if plan == nil || len(plan.Resources) != step.changes {
+					t.Errorf("step %d: plan = %+v, want %d changes", i, plan, step.changes)
+				}
+				if there := c.machinesThere(); there != step.there {
+					t.Errorf("step %d: %d machines exist, want %d", i, there, step.there)
+				}
+				if recorded := len(reported(run)); step.operation == provision.OperationApply && recorded != step.there {
+					t.Errorf("step %d: %d machines are recorded, want %d", i, recorded, step.there)
+				}
+				if t.Failed() {
+					t.Fatal(run.text())
+				}
+			}
+			for _, m := range c.recorded().Machines {
+				t.Errorf("%s is recorded after all were destroyed", m.Wanted.Name)
+			}
+		})
+	}
+}
+
+// A provisioner that breaks a rule of the protocol is ended with a clear error, and what it
+// was allowed to make is not forgotten.
+func TestProvisionerThatBreaksTheRules(t *testing.T) {
+	t.Parallel()
+	const speak = `#!/bin/sh
+read -r request
+id=$(printf '%%s' "$request" | sed -n 's/.*"id":"\([^"]*\)","name":"m-a".*/\1/p')
+case $request in
+*'"type":"describe"'*) echo '{"type": "result", "ok": true, "protocol": "tendril-provisioner/1", "actions": ["plan", "apply", "destroy"]}' ;;
+*'"type":"plan"'*) printf '{"type": "change", "machine": "%%s", "action": "create"}\n{"type": "result", "ok": true, "plan": 1}\n' "$id" ;;
+*) %s ;;
+esac
+`
+	const intent = `printf '{"type": "intent", "id": "1", "machine": "%s", "action": "create", "name": "m-a"}\n' "$id"; read -r ack; `
+	for name, tt := range map[string]struct {
+		does, says string
+		known      bool // that there is no machine
+	}{
+		"a machine without an intent":     {`printf '{"type": "machine", "id": "%s", "status": "running"}\n' "$id"; echo '{"type": "result", "ok": true}'`, "intent", true},
+		"a machine of somebody else":      {intent + `echo '{"type": "machine", "id": "` + uuid.NewString() + `", "status": "running"}'; echo '{"type": "result", "ok": true}'`, "is not one of the request's", false},
+		"all is done, it says":            {intent + `echo '{"type": "result", "ok": true}'`, "that is not so for machine.m-a", false},
+		"it failed, and all is done":      {intent + `printf '{"type": "machine", "id": "%s", "status": "failed"}\n{"type": "result", "ok": true}\n' "$id"`, "that is not so for machine.m-a", true},
+		"nothing is done":                 {`echo '{"type": "result", "ok": true}'`, "that is not so for machine.m-a", true},
+		"no result":                       {intent + `exit 0`, "result", false},
+		"half a line":                     {intent + `printf '{"type": "mach'`, "middle", false},
+		"a message that there is not":     {intent + `echo '{"type": "hello"}'`, "hello", false},
+		"an error, before it is made":     {`echo '{"type": "result", "ok": false, "code": "no_capacity", "message": "There is no room in the cloud.", "retry": true}'`, "There is no room in the cloud. It may work later: deploy again", true},
+		"its end by a signal":             {intent + `kill -9 $$`, "signal", false},
+		"an end with 1 after a good word": {intent + `echo '{"type": "result", "ok": true}'; exit 1`, "exit status 1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newLines(t, fmt.Sprintf(speak, tt.does))
+			got, _ := c.apply(provision.OperationApply, 2048, "a")
+			wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+			if !strings.Contains(got.Detail.ErrorMessage, tt.says) {
+				t.Errorf("the message is %q, want %q in it", got.Detail.ErrorMessage, tt.says)
+			}
+			if len(c.m.state) == 0 { // nothing was about to be made
+				if !tt.known {
+					t.Error("nothing is recorded of what was about to be made")
+				}
+				return
+			}
+			if m := c.recorded().Named("m-a"); (m == nil || m.Intent == nil) != tt.known {
+				t.Errorf("the state has %+v, want it known what became of the machine: %t", m, tt.known)
+			}
+		})
+	}
+}
+
+// Killed at any message, and run again: no machine is there twice, and none is forgotten.
+func TestProvisionerKilledAtEachMessage(t *testing.T) {
+	t.Parallel()
+	program := strings.Replace(example(t, "bash/fake-cloud"), "\nsend() {\n", `
+killed=0
+send() {
+  killed=$((killed + 1))
+  if [ -e "$FAKE_CLOUD/kill-$killed" ] && [[ $request == *'"type":"apply"'* ]]; then
+    rm "$FAKE_CLOUD/kill-$killed"
+    echo "killed at message $killed" >&2
+    sleep 1000
+  fi
+`, 1)
+	if !strings.Contains(program, "killed at message") {
+		t.Fatal("the example has no function send any more")
+	}
+	for message := 1; message <= 8; message++ {
+		t.Run(fmt.Sprint(message), func(t *testing.T) {
+			t.Parallel()
+			c := newLines(t, program)
+			c.does(fmt.Sprintf("kill-%d", message), "")
+			c.ask(c.repo.URL, "v1", "", map[string]any{"names": []string{"a", "b"}, "memory": 2048, "cloud": ""})
+			run := c.start()
+			run.await(fmt.Sprintf("killed at message %d", message))
+			if err := syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-run.over
+			c.store(run)
+			got, again := c.apply(provision.OperationApply, 2048, "a", "b")
+			wantEnd(t, got, provision.Success, "")
+			if there := c.machinesThere(); there != 2 {
+				t.Errorf("%d machines exist, want 2\n%s", there, again.text())
+			}
+			var recorded []string
+			for _, m := range c.recorded().Machines {
+				if m.Intent == nil && m.ExternalID != "" {
+					recorded = append(recorded, m.Wanted.Name)
+				}
+			}
+			if !slices.Equal(recorded, []string{"m-a", "m-b"}) {
+				t.Errorf("recorded are %v, want m-a and m-b", recorded)
+			}
+		})
+	}
+}

@@ -1,0 +1,659 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/tendril-run/tendril/internal/machines"
+	"github.com/tendril-run/tendril/internal/managedstate"
+	"github.com/tendril-run/tendril/internal/once"
+	"github.com/tendril-run/tendril/internal/planbundle"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/templatefile"
+	"github.com/tendril-run/tendril/internal/terraform"
+	"github.com/tendril-run/tendril/internal/tfvars"
+	"github.com/tendril-run/tendril/internal/timelimit"
+	messages "github.com/tendril-run/tendril/provisioner"
+)
+
+// machineRun carries out a template whose machines a script makes, one at a time.
+type machineRun struct {
+	run      *provisionRun
+	file     *templatefile.File
+	dir      string
+	programs programs
+	template *tfvars.Template
+	values   map[string]json.RawMessage // of the variables
+	wanted   []messages.Wanted
+	hidden   map[string]bool // paths of settings that are sensitive
+
+	state *machines.State
+	// resumes says that what was interrupted can be asked for again.
+	resumes bool
+	plan    *machines.Plan
+	// base is the plan as it is stored, and applied.
+	base []byte
+}
+
+func newMachineRun(r *provisionRun, file *templatefile.File, dir string) *machineRun {
+	return &machineRun{run: r, file: file, dir: dir}
+}
+
+// engine is how plans and runs name what made them.
+const scriptEngine = "script"
+
+// Validate implements provisioner.
+func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err error) {
+	if m.template, err = tfvars.Load(m.dir, m.run.kind()); err != nil {
+		return err
+	}
+	m.run.tellVariables(m.template)
+	given := tfvars.Given{Plain: plain, Sealed: sealed, PlainSensitive: m.run.job.Settings.Policy.PlainSensitive}
+	rendered, err := m.template.Render(given)
+	if err != nil {
+		return err
+	}
+	m.run.tellRendered(rendered)
+	values, err := m.template.Values(given)
+	if err != nil {
+		return err
+	}
+	declared, err := m.template.Declared()
+	if err != nil {
+		return err
+	}
+	if err := m.file.CheckVariables(declared); err != nil {
+		return err
+	}
+	m.values = map[string]json.RawMessage{}
+	for name, value := range values {
+		value, _ = value.UnmarkDeep()
+		if m.values[name], err = ctyjson.Marshal(value, value.Type()); err != nil {
+			return fmt.Errorf("write the variable %s as JSON: %w", name, err)
+		}
+	}
+	wanted, err := m.file.Machines(values)
+	if err != nil {
+		return err
+	}
+	m.hidden = map[string]bool{}
+	for _, w := range wanted {
+		machine, err := m.want(w)
+		if err != nil {
+			return err
+		}
+		m.wanted = append(m.wanted, machine)
+	}
+	if !m.run.job.Settings.State.MayBeManaged() || m.run.job.ManagedState == nil {
+		return provision.Fail(provision.CodeStateFailed,
+			"This template's machines are recorded in a managed state, and this agent keeps states in files: set state.default = \"managed\" in its configuration (docs/CONFIGURATION.md, state).", nil)
+	}
+	if m.run.managed, err = serveState(m.run.job, m.run.log); err != nil {
+		return err
+	}
+	m.state, err = machines.Read(m.run.managed.State())
+	if errors.Is(err, machines.ErrForeign) {
+		return provision.Fail(provision.CodeStateInvalid,
+			"The workspace's state was made by a template of another kind. Destroy what it records with that template first, or deploy this one to another workspace.", err)
+	}
+	if err != nil {
+		return provision.Fail(provision.CodeStateInvalid, err.Error(), err)
+	}
+	m.run.log.Mask(m.state.Secrets()...)
+	return nil
+}
+
+// want is a machine of the template as provisioners are told of it.
+func (m *machineRun) want(w templatefile.Machine) (messages.Wanted, error) {
+	wanted := messages.Wanted{
+		Name: w.Name, Pool: w.Pool, Image: w.Image, Address: w.Address,
+		Cores: w.Cores, Memory: w.Memory, Disk: w.Disk, Labels: w.Labels,
+	}
+	for kind, options := range w.Options {
+		text, err := ctyjson.Marshal(options.Value, options.Value.Type())
+		if err != nil {
+			return wanted, fmt.Errorf("write the settings %s as JSON: %w", kind, err)
+		}
+		if wanted.Settings == nil {
+			wanted.Settings = map[string]json.RawMessage{}
+		}
+		wanted.Settings[kind] = text
+		for _, path := range options.Sensitive {
+			if len(path) > 0 { // the member that it is in is hidden whole
+				m.hidden[kind+memberOf(path[0])] = true
+			}
+		}
+	}
+	return wanted, nil
+}
+
+// Locate implements provisioner.
+func (m *machineRun) Locate(context.Context) (provision.Detail, error) {
+	if err := m.locate(); err != nil {
+		return provision.Detail{}, err
+	}
+	m.resumes = m.file.Script.Idempotent
+	m.run.log.System("Carried out by the template's script.")
+	return provision.Detail{Engine: scriptEngine, EngineVersion: "once"}, nil
+}
+
+func (m *machineRun) locate() error {
+	credentials, err := writeCredentials(m.run.job.Credentials, m.run.files.secrets)
+	if err != nil {
+		return err
+	}
+	for _, command := range m.commands() {
+		if err := m.allowed(command); err != nil {
+			return err
+		}
+	}
+	m.programs = programs{
+		task: m.run.task, dir: m.dir, confine: m.run.id.Confine,
+		env: slices.Concat(os.Environ(), credentials, []string{
+			dataVariable + m.run.files.data, // by which the agent finds what a killed run has left running
+			"TMPDIR=" + m.run.files.temp,
+			"TENDRIL_WORKSPACE=" + m.run.job.Assignment.Workspace,
+			"TENDRIL_RUN=" + m.run.job.Assignment.ProvisionID.String(),
+		}),
+	}
+	return nil
+}
+
+func (m *machineRun) commands() [][]string {
+	s := m.file.Script
+	return slices.DeleteFunc([][]string{s.Command, s.Provision, s.Terminate, s.HealthCheck}, func(c []string) bool { return len(c) == 0 })
+}
+
+// allowed fails unless the agent's policy lets a command run. Programs of the template
+// itself run as all of its code does.
+func (m *machineRun) allowed(command []string) error {
+	if !filepath.IsAbs(command[0]) || slices.Contains(m.run.job.Settings.Policy.Programs, command[0]) {
+		return nil
+	}
+	return provision.Fail(provision.CodePolicyRefused, fmt.Sprintf(
+		"This template runs %s, which this agent's policy does not allow: policy.programs in its configuration lists what templates may run outside of their own directory.", command[0]), nil)
+}
+
+// Prepare implements provisioner.
+func (m *machineRun) Prepare(context.Context) error { return nil }
+
+// Plan implements provisioner.
+func (m *machineRun) Plan(context.Context) (planned, error) {
+	if m.run.operation() == provision.OperationRefresh {
+		return planned{}, provision.Fail(provision.CodeOperationRefused,
+			"A script that is asked once can't say how its machines have changed outside. Nothing was checked.", nil)
+	}
+	if err := m.compare(); err != nil {
+		return planned{}, err
+	}
+	return m.planned()
+}
+
+// compare compares what the template wants with what the state records.
+func (m *machineRun) compare() (err error) {
+	wanted := m.wanted
+	if m.run.operation() == provision.OperationDestroy {
+		wanted = nil
+	}
+	m.plan, err = machines.NewPlan(m.state, machines.Asked{
+		Wanted: wanted, Sensitive: m.hidden, Resumes: m.resumes,
+		Targets: names(m.run.snapshot.Targets), Replace: names(m.run.snapshot.Replace),
+	})
+	return err
+}
+
+func (m *machineRun) planned() (_ planned, err error) {
+	if m.base, err = json.Marshal(m.plan); err != nil {
+		return planned{}, fmt.Errorf("write the plan: %w", err)
+	}
+	summary := m.plan.Summary()
+	m.print(summary)
+	p := planned{summary: summary, changes: !summary.Empty(), found: m.found(), room: int64(4 * len(m.base))}
+	if len(m.run.job.Settings.Policy.Hook) > 0 {
+		p.json, err = m.forHook()
+	}
+	return p, err
+}
+
+// print shows the plan in the log, with the signs that Terraform's users know.
+func (m *machineRun) print(s provision.PlanSummary) {
+	signs := map[string]string{"create": "+", "update": "~", "replace": "-/+", "delete": "-"}
+	value := func(a provision.AttributeChange, json json.RawMessage) string {
+		switch {
+		case a.Sensitive:
+			return "(sensitive)"
+		case len(json) == 0:
+			return "(none)"
+		}
+		return string(json)
+	}
+	for _, change := range s.Resources {
+		why := ""
+		if change.Reason != "" {
+			why = " (" + change.Reason + ")"
+		}
+		m.run.log.System("%3s %s", signs[change.Action], oneLine(change.Address+why))
+		for _, a := range change.Attributes {
+			if len(a.Before) == 0 && !a.Sensitive {
+				m.run.log.System("      %s", oneLine(a.Path+" = "+value(a, a.After)))
+				continue
+			}
+			m.run.log.System("      %s", oneLine(a.Path+" = "+value(a, a.Before)+" -> "+value(a, a.After)))
+		}
+	}
+	if !s.Empty() {
+		m.run.log.System("Plan: %d to create, %d to change, %d to replace, %d to destroy.", s.Add, s.Change, s.Replace, s.Destroy)
+	}
+}
+
+// forHook is the plan as policy hooks read Terraform's, as far as that has names for it.
+func (m *machineRun) forHook() ([]byte, error) {
+	type change struct {
+		Address string         `json:"address"`
+		Type    string         `json:"type"`
+		Name    string         `json:"name"`
+		Change  map[string]any `json:"change"`
+	}
+	actions := map[messages.Action][]string{
+		messages.ActionCreate: {"create"}, messages.ActionChange: {"update"},
+		messages.ActionReplace: {"delete", "create"}, messages.ActionDestroy: {"delete"},
+	}
+	changes := []change{}
+	for _, c := range m.plan.Changes {
+		var before, after any
+		if known := m.state.Find(c.Machine); known != nil {
+			before = attributesOf(known.Wanted)
+		}
+		if c.Action != messages.ActionDestroy {
+			after = attributesOf(m.plan.Of(c))
+		}
+		changes = append(changes, change{c.Address(), "machine", c.Name, map[string]any{"actions": actions[c.Action], "before": before, "after": after}})
+	}
+	variables := map[string]any{}
+	for name, value := range m.values {
+		variables[name] = map[string]any{"value": value}
+	}
+	text, err := json.Marshal(map[string]any{"format_version": "1.0", "tendril_provisioner": scriptEngine, "resource_changes": changes, "variables": variables})
+	if err != nil {
+		return nil, fmt.Errorf("write the plan for the policy hook: %w", err)
+	}
+	return text, nil
+}
+
+func attributesOf(w messages.Wanted) map[string]any {
+	return map[string]any{
+		"name": w.Name, "pool": w.Pool, "image": w.Image, "cores": w.Cores, "memory": w.Memory, "disk": w.Disk,
+		"address": w.Address, "labels": w.Labels, "settings": w.Settings,
+	}
+}
+
+// Recall implements provisioner.
+func (m *machineRun) Recall(context.Context) (planned, error) {
+	var err error
+	if m.plan, err = machines.ReadPlan(m.run.approval.plan.Plan, m.state); errors.Is(err, machines.ErrStale) {
+		return planned{}, provision.Fail(provision.CodePlanStale, "The machines of this workspace have changed since the plan was made. Nothing was changed: plan again.", err)
+	} else if err != nil {
+		return planned{}, planbundle.Invalid(err.Error(), err)
+	}
+	return m.planned()
+}
+
+// Save implements provisioner.
+func (m *machineRun) Save() (planbundle.Bundle, error) {
+	return planbundle.Bundle{Engine: scriptEngine, EngineVersion: "once", State: "the managed state", Plan: m.base}, nil
+}
+
+// Apply implements provisioner. A machine that failed does not keep the others from being
+// made, for one has nothing to do with the other.
+func (m *machineRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+	total, done := len(m.plan.Changes), 0
+	var failed []error
+	for _, change := range m.plan.Changes {
+		if change.Action == messages.ActionNone {
+			total--
+			continue
+		}
+		if ctx.Err() != nil {
+			failed = append(failed, provision.Fail(provision.CodeApplyFailed, fmt.Sprintf(
+				"Interrupted after %d of %d machines. What was done is in the state; deploy again to finish.", done, total), context.Cause(ctx)))
+			break
+		}
+		event := provision.Event{Kind: "resource_started", Address: change.Address(), Action: string(change.Action), At: time.Now()}
+		on(event, percentOf(done, total))
+		began := event.At
+		err := m.carryOut(ctx, change)
+		event.At, event.Seconds = time.Now(), time.Since(began).Seconds()
+		if err != nil {
+			event.Kind, event.Message = "resource_failed", m.run.log.MaskString(oneLine(reason(err)))
+			failed = append(failed, fmt.Errorf("the machine %s: %w", change.Name, err))
+			m.run.log.System("%s: %s", change.Address(), oneLine(reason(err)))
+		} else {
+			event.Kind = "resource_finished"
+			done++
+		}
+		on(event, percentOf(done, total))
+		if _, lost := errors.AsType[*notRecordedError](err); lost {
+			break // nothing may be done that is not recorded
+		}
+	}
+	switch len(failed) {
+	case 0:
+		return nil
+	case 1:
+		failure := provision.AsFailure(failed[0])
+		if failure.Code == provision.CodeInternal {
+			return provision.Fail(provision.CodeApplyFailed, sentence(failed[0].Error()), failed[0])
+		}
+		return failed[0]
+	}
+	return provision.Fail(provision.CodeApplyFailed, fmt.Sprintf("%d of %d machines failed: %s", len(failed), total, sentence(failed[0].Error())+" The log has the others."), errors.Join(failed...))
+}
+
+func percentOf(done, total int) int { return done * 100 / max(1, total) }
+
+// carryOut does one change. What there is to know afterwards is in the state before it
+// returns, whatever became of it.
+func (m *machineRun) carryOut(ctx context.Context, change machines.Change) error {
+	wanted := m.plan.Of(change)
+	if change.Action == messages.ActionReplace || change.Action == messages.ActionDestroy {
+		if err := m.destroy(ctx, wanted); err != nil || change.Action == messages.ActionDestroy {
+			return err
+		}
+		wanted.ExternalID = ""
+	}
+	return m.create(ctx, wanted)
+}
+
+// notRecordedError is the error of a state, or an intent, that could not be stored.
+type notRecordedError struct{ error }
+
+func (n *notRecordedError) Unwrap() error { return n.error }
+
+// intend records what is about to be done: on this agent's disk, and in the database.
+// Nothing is done before.
+func (m *machineRun) intend(ctx context.Context, wanted messages.Wanted, action messages.Action) error {
+	return m.intendTo(ctx, wanted, messages.Intent{ID: wanted.ID, Machine: wanted.ID, Action: action, ExternalID: wanted.ExternalID, Name: wanted.Name})
+}
+
+func (m *machineRun) intendTo(ctx context.Context, wanted messages.Wanted, intent messages.Intent) error {
+	was := m.recorded(wanted.ID)
+	m.state.Intend(wanted, intent)
+	if known := m.state.Find(wanted.ID); intent.Action != messages.ActionDestroy {
+		known.Config, known.Hidden = m.config(wanted), slices.Sorted(maps.Keys(m.hidden))
+	}
+	err := m.store()
+	if err == nil {
+		// What stands behind a state goes to the database when that is stored.
+		err = m.run.session.reportAndWait(ctx, provision.Detail{Events: []provision.Event{{
+			Kind: "machine_intent", Address: machines.Address(wanted.Name), Action: string(intent.Action), Message: wanted.ID, At: time.Now(),
+		}}})
+	}
+	if err != nil {
+		m.state.Restore(wanted.ID, was) // nothing was done to it
+		return &notRecordedError{fmt.Errorf("nothing was done to it, for what was to be done could not be recorded: %w", errors.Join(err, m.store()))}
+	}
+	return nil
+}
+
+// recorded is what is recorded of a machine, as it is now; nil: nothing.
+func (m *machineRun) recorded(id string) *machines.Machine {
+	known := m.state.Find(id)
+	if known == nil {
+		return nil
+	}
+	copied := *known
+	return &copied
+}
+
+func (m *machineRun) store() error {
+	text, err := m.state.Next()
+	if err != nil {
+		return err
+	}
+	return m.run.managed.save(text, managedstate.Header{Version: machines.Version, Serial: m.state.Serial, Lineage: m.state.Lineage})
+}
+
+// settle records what a machine is now.
+func (m *machineRun) settle(now messages.Machine) error {
+	m.state.Settle(now)
+	if err := m.store(); err != nil {
+		return &notRecordedError{fmt.Errorf("what became of it could not be recorded: %w", err)}
+	}
+	return nil
+}
+
+func (m *machineRun) create(ctx context.Context, wanted messages.Wanted) error {
+	before, environment := m.recorded(wanted.ID), environmentOf(wanted)
+	for _, line := range m.file.Before {
+		if err := m.shell(ctx, line, environment); err != nil {
+			return fmt.Errorf("the command %q before it is made: %w", line, err)
+		}
+	}
+	if err := m.intend(ctx, wanted, messages.ActionCreate); err != nil {
+		return err
+	}
+	request := once.ProvisionOf(wanted)
+	request.InstanceConfig = m.config(wanted)
+	answer, err := m.ask(ctx, m.file.Script.Provision, request, environment)
+	if err != nil {
+		// It may exist. The intent stays, and the next plan says what to do.
+		return err
+	}
+	if r := answer.Response; !r.Success {
+		now := messages.Machine{ID: wanted.ID, Status: messages.StatusGone} // it says that there is none
+		switch {
+		case r.Instance != nil && r.Instance.ExternalID != "": // it has made one all the same
+			now = r.Instance.Machine(wanted.ID, wanted.Name)
+			now.Status = messages.StatusFailed
+		case before != nil: // an earlier run may have made it: that it can't be reached now does not end it
+			now.Status = messages.StatusUnknown
+		}
+		return errors.Join(m.settle(now), scriptFailed("make", r))
+	}
+	now := answer.Response.Instance.Machine(wanted.ID, wanted.Name)
+	if answer.Response.Status == messages.ResultPartial {
+		now.Status = messages.StatusFailed
+		return errors.Join(m.settle(now), fmt.Errorf("it exists, but not all of its stages are done (done: %v). The next deploy replaces it", answer.Response.StagesCompleted))
+	}
+	after := m.file.After
+	if m.file.SkipAfter {
+		after = nil
+	}
+	if len(after) > 0 {
+		now.Status = messages.StatusFailed // until they have ended well
+	}
+	if err := m.settle(now); err != nil {
+		return err
+	}
+	m.run.log.System("%s is made: %s %s", machines.Address(wanted.Name), now.ExternalID, now.Address)
+	if len(after) == 0 {
+		return nil
+	}
+	environment = append(environment, "TENDRIL_EXTERNAL_ID="+now.ExternalID, "TENDRIL_ADDRESS="+now.Address)
+	for _, line := range after {
+		if err := m.shell(ctx, line, environment); err != nil {
+			return fmt.Errorf("it exists, but the command %q after it failed: %w. The next deploy replaces it", line, err)
+		}
+	}
+	now.Status = messages.StatusRunning
+	return m.settle(now)
+}
+
+// environmentOf is what a script's environment has of a machine.
+func environmentOf(wanted messages.Wanted) []string {
+	return []string{"TENDRIL_MACHINE=" + wanted.Name, "TENDRIL_MACHINE_ID=" + wanted.ID, "TENDRIL_POOL=" + wanted.Pool, "TENDRIL_ADDRESS=" + wanted.Address}
+}
+
+func (m *machineRun) shell(ctx context.Context, line string, environment []string) error {
+	limited, cancel := timelimit.Context(m.run.session.grace, m.file.Script.Timeout)
+	defer cancel()
+	return m.programs.shell(ctx, limited, line, environment...)
+}
+
+// destroy asks with what the machine was made from, whatever the template wants now.
+func (m *machineRun) destroy(ctx context.Context, wanted messages.Wanted) error {
+	was := m.recorded(wanted.ID)
+	if was == nil {
+		return nil
+	}
+	wanted = was.Wanted
+	wanted.ExternalID = was.ExternalID
+	if err := m.intend(ctx, wanted, messages.ActionDestroy); err != nil {
+		return err
+	}
+	request := once.Request{Action: once.Terminate, ContractID: wanted.ID, ExternalID: wanted.ExternalID, InstanceConfig: was.Config}
+	answer, err := m.ask(ctx, m.file.Script.Terminate, request, environmentOf(wanted))
+	if err != nil {
+		return err
+	}
+	if !answer.Response.Success { // it is as it was
+		m.state.Restore(wanted.ID, was)
+		return errors.Join(scriptFailed("destroy", answer.Response), m.store())
+	}
+	return m.settle(messages.Machine{ID: wanted.ID, Status: messages.StatusGone})
+}
+
+// config is what a script gets beside the size: the template's variables, and what the
+// machine has for one kind of pool.
+func (m *machineRun) config(wanted messages.Wanted) json.RawMessage {
+	all := maps.Clone(m.values)
+	maps.Copy(all, wanted.Settings)
+	text, err := json.Marshal(all)
+	if err != nil {
+		return json.RawMessage("{}") // of what was JSON there is no error
+	}
+	return text
+}
+
+func scriptFailed(what string, r once.Response) error {
+	text := "the script could not " + what + " it"
+	if r.Error != "" {
+		text += ": " + r.Error
+	}
+	if r.RetryPossible {
+		text += ". It may work later: deploy again"
+	}
+	return errors.New(text)
+}
+
+// ask runs a command once. When the run is to stop the script is interrupted, and what it
+// still answers within the grace counts.
+func (m *machineRun) ask(ctx context.Context, command []string, request once.Request, environment []string) (once.Answer, error) {
+	ran, err := m.programs.start(command, environment...)
+	if err != nil {
+		return once.Answer{}, fmt.Errorf("start %s: %w", command[0], err)
+	}
+	limited, cancel := timelimit.Context(m.run.session.grace, m.file.Script.Timeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, ran.interrupt)()
+	answer, err := once.Ask(limited, ran.Program, request, func(secrets []string) { m.run.log.Mask(secrets...) })
+	// One that is still at work knows what it has made; one that wrote nonsense may.
+	exit := ran.end(limited.Err() != nil)
+	if limited.Err() != nil && !answer.Answered {
+		return answer, fmt.Errorf("%s %w; what it did is not known", command[0], timelimit.Why(limited, err))
+	}
+	return answer, answer.Check(exit)
+}
+
+// Result implements provisioner.
+func (m *machineRun) Result(context.Context) results { return m.found() }
+
+func (m *machineRun) found() results {
+	values := map[string]terraform.OutputValue{}
+	for name, output := range m.state.Outputs {
+		values[name] = terraform.OutputValue{Value: output.Value, Sensitive: output.Sensitive}
+	}
+	return results{outputs: m.run.outputsFor(values), resources: m.state.Resources(scriptEngine)}
+}
+
+// Close implements provisioner.
+func (m *machineRun) Close() {}
+
+// Origin implements stateEditor.
+func (m *machineRun) Origin() planbundle.Bundle {
+	return planbundle.Bundle{Engine: scriptEngine, EngineVersion: "once", State: "the managed state"}
+}
+
+// PullState implements stateEditor.
+func (m *machineRun) PullState(context.Context) ([]byte, error) {
+	if state := m.run.managed.State(); len(state) > 0 {
+		return state, nil
+	}
+	return nil, nil
+}
+
+// Recorded implements stateEditor.
+func (m *machineRun) Recorded(context.Context) ([]provision.Resource, error) {
+	return m.state.Resources(scriptEngine), nil
+}
+
+// EditState implements stateEditor. It is for a person who knows what no program does:
+// whether a machine exists that a killed run may have made.
+func (m *machineRun) EditState(_ context.Context, c provision.StateCommand, _ []byte) error {
+	switch c.Command {
+	case "rm":
+		for _, address := range c.Args {
+			known := m.state.Named(machines.Name(address))
+			if known == nil {
+				return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no machine %s. Nothing was changed.", address), nil)
+			}
+			m.state.Settle(messages.Machine{ID: known.ID, Status: messages.StatusGone})
+		}
+	case "import":
+		name := machines.Name(c.Args[0])
+		wanted, known := m.wantedOf(name), m.state.Named(name)
+		switch {
+		case known != nil && !known.InDoubt():
+			return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has a machine %s already: %s. Nothing was changed.", name, known.ExternalID), nil)
+		case known != nil:
+			wanted = known.Wanted
+		case wanted.Name == "":
+			return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The template wants no machine %s. Nothing was changed.", name), nil)
+		default:
+			wanted.ID = uuid.NewString()
+			m.state.Intend(wanted, messages.Intent{ID: wanted.ID, Machine: wanted.ID, Action: messages.ActionCreate})
+		}
+		m.state.Settle(messages.Machine{ID: wanted.ID, ExternalID: c.Args[1], Status: messages.StatusRunning})
+	default:
+		return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state command %s is for Terraform's states; this one records machines.", c.Command), nil)
+	}
+	return m.store()
+}
+
+// wantedOf is the machine of that name that the template wants; of none it has no name.
+func (m *machineRun) wantedOf(name string) messages.Wanted {
+	for _, wanted := range m.wanted {
+		if wanted.Name == name {
+			return wanted
+		}
+	}
+	return messages.Wanted{}
+}
+
+// memberOf is a step of a path as the plan names it.
+func memberOf(step cty.PathStep) string {
+	if attribute, is := step.(cty.GetAttrStep); is {
+		return "." + attribute.Name
+	}
+	return ""
+}
+
+// names are the machines of addresses.
+func names(addresses []string) []string {
+	all := make([]string, len(addresses))
+	for i, address := range addresses {
+		all[i] = machines.Name(address)
+	}
+	return all
+}

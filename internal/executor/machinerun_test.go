@@ -1,0 +1,544 @@
+package executor_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	machinestate "github.com/tendril-run/tendril/internal/machines"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+)
+
+// cloud is a directory in which each file is a machine: its name is the id that Tendril
+// gave the machine, and each line in it is one time that it was made.
+type cloud struct {
+	*site
+	m    *managed
+	dir  string
+	repo *gittest.Repo
+}
+
+const scriptVariables = `
+variable "cloud"    { type = string }
+variable "names"    { type = set(string) }
+variable "memory"   {
+  type    = number
+  default = 2048
+}
+variable "password" {
+  type      = string
+  sensitive = true
+  default   = "correct horse battery staple"
+}
+`
+
+const scriptTemplate = `
+title = "Fake machine"
+provisioner "script" {
+  speak        = "once"
+  provision    = ["./provision.sh"]
+  terminate    = ["./terminate.sh", "--now"]
+  idempotent   = %t
+  timeout      = %d
+  machine {
+    for_each = var.names
+    name     = "m-${each.key}"
+    image    = "debian"
+    cores    = 2
+    memory   = var.memory
+    static {
+      password = var.password
+    }
+  }
+}
+`
+
+// scriptHead reads the request. What a template's commands get is JSON on one line.
+const scriptHead = `#!/bin/sh
+set -eu
+read -r request
+field() { printf '%s' "$request" | sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+id=$(field contract_id) cloud=$(field cloud)
+`
+
+const provisionScript = scriptHead + `
+echo "making $id" >&2
+[ -e "$cloud/odd" ] && . "$cloud/odd"
+echo made >> "$cloud/$id"
+[ -e "$cloud/late" ] && . "$cloud/late"
+printf '{"success": true, "instance": {"external_id": "vm-%s", "ip_address": "10.0.0.7", "ssh_port": 2222, "root_password": "hunter2-%s"}}\n' "$id" "$id"
+`
+
+const terminateScript = scriptHead + `
+[ "$1" = --now ]
+[ -e "$cloud/odd" ] && . "$cloud/odd"
+rm "$cloud/$id"
+echo '{"success": true}'
+`
+
+func newCloud(t *testing.T, idempotent bool, timeout int) *cloud {
+	t.Helper()
+	s := newSite(t)
+	c := &cloud{site: s, m: s.manage(), dir: t.TempDir()}
+	c.job.Settings.Policy.PlainSensitive = true
+	files := gittest.Text(map[string]string{
+		"variables.tf": scriptVariables, "tendril.hcl": fmt.Sprintf(scriptTemplate, idempotent, timeout),
+	})
+	files["provision.sh"], files["terminate.sh"] = gittest.Executable(provisionScript), gittest.Executable(terminateScript)
+	c.repo, _ = s.git.Repo("machines", files, "v1")
+	return c
+}
+
+func (c *cloud) apply(operation provision.Operation, memory int, names ...string) (provision.Report, *child) {
+	c.t.Helper()
+	c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": names, "memory": memory})
+	c.job.Assignment.Operation = operation
+	c.job.Assignment.ClaimID, c.job.Assignment.ProvisionID = uuid.New(), uuid.New()
+	got, run := c.run()
+	c.store(run)
+	return got, run
+}
+
+// made are how often each machine of the cloud was made, in order.
+func (c *cloud) made() (times []int) {
+	c.t.Helper()
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, err := uuid.Parse(e.Name()); err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(c.dir, e.Name()))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		times = append(times, strings.Count(string(text), "made\n"))
+	}
+	return times
+}
+
+// does has the cloud's scripts do something: "odd" before, "late" after the machine is made.
+func (c *cloud) does(when, what string) {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.dir, when), []byte(what), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cloud) doesNothing() {
+	c.t.Helper()
+	for _, when := range []string{"odd", "late"} {
+		if err := os.Remove(filepath.Join(c.dir, when)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *cloud) recorded() *machinestate.State {
+	c.t.Helper()
+	s, err := machinestate.Read(c.m.state)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// A life of machines that a script makes: planned, made, left alone, replaced, destroyed.
+func TestMachinesOfAScript(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, false, 60)
+	steps := []struct {
+		operation                     provision.Operation
+		memory                        int
+		names                         []string
+		add, change, replace, destroy int
+		made                          []int
+	}{
+		{provision.OperationPlan, 2048, []string{"a", "b"}, 2, 0, 0, 0, nil},
+		{provision.OperationApply, 2048, []string{"a", "b"}, 2, 0, 0, 0, []int{1, 1}},
+		{provision.OperationApply, 2048, []string{"a", "b"}, 0, 0, 0, 0, []int{1, 1}},
+		{provision.OperationApply, 4096, []string{"a", "b"}, 0, 0, 2, 0, []int{1, 1}},
+		{provision.OperationApply, 4096, []string{"b", "c"}, 1, 0, 0, 1, []int{1, 1}},
+		{provision.OperationDestroy, 4096, []string{"b", "c"}, 0, 0, 0, 2, nil},
+		{provision.OperationDestroy, 4096, []string{"b", "c"}, 0, 0, 0, 0, nil},
+	}
+	for i, step := range steps {
+		got, run := c.apply(step.operation, step.memory, step.names...)
+		wantEnd(t, got, provision.Success, "")
+		plan := last(run, func(d provision.Detail) *provision.PlanSummary { return d.Plan })
+		if plan == nil || plan.Add != step.add || plan.Change != step.change || plan.Replace != step.replace || plan.Destroy != step.destroy {
+			t.Errorf("step %d: plan = %+v, want +%d ~%d ±%d -%d", i, plan, step.add, step.change, step.replace, step.destroy)
+		}
+		if made := c.made(); !slices.Equal(made, step.made) {
+			t.Errorf("step %d: the cloud has machines made %v times, want %v", i, made, step.made)
+		}
+		if text := run.text(); strings.Contains(text, "hunter2") || strings.Contains(text, "battery staple") {
+			t.Errorf("step %d: the log has a password", i)
+		}
+		for _, r := range run.reports {
+			if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), "hunter2") || strings.Contains(string(text), "battery staple") {
+				t.Errorf("step %d: a report has a password, or %v", i, err)
+			}
+		}
+		if i == 1 {
+			resources := reported(run)
+			if len(resources) != 2 || resources[0].Address != "machine.m-a" || resources[0].Status != "created" ||
+				!slices.Equal(resources[0].IPAddresses, []string{"10.0.0.7"}) || !strings.HasPrefix(resources[0].ExternalID, "vm-") {
+				t.Errorf("resources = %+v, want both machines with id and address", resources)
+			}
+			if m := c.recorded().Named("m-a"); m.Credentials["root_password"] != "hunter2-"+m.ID || m.SSHPort != 2222 {
+				t.Errorf("the state has %+v, want the password and the port in it", m.Machine)
+			}
+		}
+	}
+}
+
+// reported are the resources that a run reported last.
+func reported(c *child) (resources []provision.Resource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.reports {
+		if r.Detail.Resources != nil {
+			resources = r.Detail.Resources
+		}
+	}
+	return resources
+}
+
+// Whatever a script answers, or does not: the error is clear, and a machine that may exist
+// is not forgotten.
+func TestOddAnswersOfAScript(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		when, does string
+		says       string
+		known      bool // that there is no machine, or one
+		exists     bool
+	}{
+		"an error":              {"odd", `echo '{"success": false, "error": "Out of storage space", "retry_possible": true}'; exit 0`, "Out of storage space. It may work later: deploy again", true, false},
+		"nonsense":              {"late", `echo 'made it'; exit 0`, "stdout is not JSON", false, true},
+		"half a line":           {"late", `printf '{"success": tr'; exit 0`, "stdout ended in the middle of a JSON document", false, true},
+		"nothing":               {"late", `exit 0`, "stdout is empty", false, true},
+		"too much":              {"late", `head -c 100000000 /dev/zero; exit 0`, "stdout has more than", false, true},
+		"an exit after success": {"late", `echo '{"success": true, "instance": {"external_id": "vm-1"}}'; exit 1`, "exit status 1", false, true},
+		"no end":                {"late", `sleep 1000`, "took longer than 5s", false, true},
+		"killed":                {"late", `kill -9 $$`, "ended by a signal", false, true},
+		"success without an id": {"late", `echo '{"success": true}'; exit 0`, "instance.external_id", false, true},
+		"a failure that left a machine": {"late", `echo '{"success": false, "error": "no network", "instance": {"external_id": "vm-2"}}'; exit 0`,
+			"no network", true, true},
+		"a part of it": {"late", `echo '{"success": true, "status": "partial", "stages_completed": ["clone"], "instance": {"external_id": "vm-3"}}'; exit 0`, "[clone]", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limit := 60
+			if name == "no end" {
+				limit = 5
+			}
+			c := newCloud(t, false, limit)
+			c.does(tt.when, tt.does)
+			got, run := c.apply(provision.OperationApply, 2048, "a")
+			wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+			if !strings.Contains(got.Detail.ErrorMessage, tt.says) {
+				t.Errorf("the message is %q, want %q in it", got.Detail.ErrorMessage, tt.says)
+			}
+			m := c.recorded().Named("m-a")
+			if exists := m != nil; exists != tt.exists {
+				t.Fatalf("the state has the machine: %t, want %t", exists, tt.exists)
+			}
+			if m != nil && (m.Intent == nil) != tt.known {
+				t.Errorf("the state has the intent %v, want what became of the machine known: %t", m.Intent, tt.known)
+			}
+			if len(run.text()) > 1<<20 {
+				t.Error("what the script wrote to stdout is in the log")
+			}
+			c.doesNothing()
+			got, _ = c.apply(provision.OperationApply, 2048, "a")
+			if tt.known { // made or replaced
+				wantEnd(t, got, provision.Success, "")
+				return
+			}
+			wantEnd(t, got, provision.Failed, provision.CodePlanFailed)
+			if want := "trellis state import WORKSPACE machine.m-a EXTERNAL_ID"; !strings.Contains(got.Detail.ErrorMessage, want) {
+				t.Errorf("the message is %q, want %q in it", got.Detail.ErrorMessage, want)
+			}
+			if made := c.made(); !slices.Equal(made, []int{1}) {
+				t.Errorf("the machine was made %v times, want once", made)
+			}
+		})
+	}
+}
+
+// A run that is killed between the making and the answer: a script that is idempotent is
+// asked again for the same machine; for another a person decides.
+func TestRunKilledWhileAMachineIsMade(t *testing.T) {
+	t.Parallel()
+	for _, idempotent := range []bool{true, false} {
+		t.Run(fmt.Sprintf("idempotent %t", idempotent), func(t *testing.T) {
+			t.Parallel()
+			c := newCloud(t, idempotent, 600)
+			c.does("late", `echo 'it is made' >&2; sleep 1000`)
+			c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": []string{"a"}, "memory": 2048})
+			run := c.start()
+			run.await("it is made")
+			if err := syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-run.over
+			c.store(run)
+			before := c.recorded().Named("m-a")
+			if before == nil || before.Intent == nil {
+				t.Fatal("the state has no intent of the machine that was being made")
+			}
+			c.doesNothing()
+			got, again := c.apply(provision.OperationApply, 2048, "a")
+			if !idempotent {
+				wantEnd(t, got, provision.Failed, provision.CodePlanFailed)
+				for _, command := range []string{
+					`{"command": "import", "args": ["machine.m-a", "vm-found"]}`,
+					`{"command": "rm", "args": ["machine.m-a"]}`,
+				} {
+					c.stateCommand(command)
+				}
+				if c.recorded().Named("m-a") != nil {
+					t.Error("the machine is still recorded after it was forgotten")
+				}
+				return
+			}
+			wantEnd(t, got, provision.Success, "")
+			after := c.recorded().Named("m-a")
+			if after.ID != before.ID || after.Intent != nil || after.Status != "running" {
+				t.Errorf("the machine is %+v, want the same one, and running\n%s", after, again.text())
+			}
+			if made := c.made(); len(made) != 1 {
+				t.Errorf("%d machines exist, want 1", len(made))
+			}
+		})
+	}
+}
+
+// A machine that an earlier run may have made is not given up because the cloud does not
+// answer now.
+func TestUnreachableCloudEndsNoMachine(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, true, 60)
+	c.does("late", `exit 0`) // made, and nothing said
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	before := c.recorded().Named("m-a")
+	c.doesNothing()
+	c.does("odd", `echo '{"success": false, "error": "unreachable", "retry_possible": true}'; exit 0`)
+	got, _ = c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	c.doesNothing()
+	got, _ = c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	if after := c.recorded().Named("m-a"); before == nil || after.ID != before.ID || len(c.made()) != 1 {
+		t.Errorf("%d machines exist, recorded is %+v, want the one from before, %+v", len(c.made()), after, before)
+	}
+}
+
+// A machine is destroyed with the settings that it was made with, whatever they are now.
+func TestMachineIsDestroyedAsItWasMade(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, false, 60)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	was := c.dir
+	c.dir = t.TempDir()
+	got, _ = c.apply(provision.OperationApply, 4096, "a") // replaced, elsewhere
+	wantEnd(t, got, provision.Success, "")
+	there := c.made()
+	c.dir = was
+	if left := c.made(); len(left) > 0 || len(there) != 1 {
+		t.Errorf("%d machines are left in the old cloud and %d in the new one, want none and 1", len(left), len(there))
+	}
+}
+
+// What the database does not acknowledge is not done, and is forgotten again.
+func TestRefusedIntentLeavesAllAsItWas(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, false, 60)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	c.refuse = func(_ *child, r provision.Report) *provision.Failure {
+		if len(r.Detail.Events) > 0 && r.Detail.Events[0].Kind == "machine_intent" {
+			return provision.Fail(provision.CodeCancelled, "cancelled", nil)
+		}
+		return nil
+	}
+	got, _ = c.apply(provision.OperationApply, 2048, "b")
+	if got.Status == provision.Success {
+		t.Error("the run whose intents were refused succeeded")
+	}
+	c.refuse = nil
+	got, run := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	if plan := last(run, func(d provision.Detail) *provision.PlanSummary { return d.Plan }); plan == nil || !plan.Empty() {
+		t.Errorf("the plan after it = %+v, want nothing to do", plan)
+	}
+}
+
+// Commands after a machine is made belong to the making: when they do not end well it is
+// replaced. They can't hang, and what they leave running is ended.
+func TestCommandsAfterAMachineIsMade(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		command, says string
+	}{
+		"well":               {`echo "$TENDRIL_MACHINE at $TENDRIL_ADDRESS"`, "m-a at 10.0.0.7"},
+		"leaves a process":   {`echo "$TENDRIL_MACHINE at $TENDRIL_ADDRESS"; sleep 1000 &`, "m-a at 10.0.0.7"},
+		"an error":           {`exit 3`, "exit status 3"},
+		"longer than it may": {`sleep 1000`, "took longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCloud(t, false, 60)
+			limit := 60
+			if strings.HasPrefix(name, "longer") {
+				limit = 5
+			}
+			hcl := strings.Replace(fmt.Sprintf(scriptTemplate, false, limit), "  machine {", fmt.Sprintf("  post_provision_commands = [%q]\n  machine {", tt.command), 1)
+			files := gittest.Text(map[string]string{"variables.tf": scriptVariables, "tendril.hcl": hcl})
+			files["provision.sh"], files["terminate.sh"] = gittest.Executable(provisionScript), gittest.Executable(terminateScript)
+			c.repo, _ = c.git.Repo("after", files, "v1")
+			got, run := c.apply(provision.OperationApply, 2048, "a")
+			if strings.HasPrefix(tt.says, "m-a") {
+				wantEnd(t, got, provision.Success, "")
+				if !strings.Contains(run.text(), tt.says) || c.recorded().Named("m-a").Status != "running" {
+					t.Errorf("the log has no %q, or the machine is not running", tt.says)
+				}
+				return
+			}
+			wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+			if !strings.Contains(got.Detail.ErrorMessage, tt.says) || c.recorded().Named("m-a").Status != "failed" {
+				t.Errorf("the message is %q and the machine %+v, want %q, and failed", got.Detail.ErrorMessage, c.recorded().Named("m-a"), tt.says)
+			}
+		})
+	}
+}
+
+// stateCommand has a person change the state.
+func (c *cloud) stateCommand(command string) {
+	c.t.Helper()
+	var snapshot map[string]any
+	var state any
+	if err := errors.Join(json.Unmarshal(c.job.Assignment.Snapshot, &snapshot), json.Unmarshal([]byte(command), &state)); err != nil {
+		c.t.Fatal(err)
+	}
+	snapshot["state"] = state
+	text, err := json.Marshal(snapshot)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	before := c.job.Assignment
+	defer func() { c.job.Assignment = before }()
+	c.job.Assignment.Snapshot, c.job.Assignment.Operation = text, provision.OperationState
+	got, run := c.run()
+	wantEnd(c.t, got, provision.Success, "")
+	c.store(run)
+}
+
+// Nothing is made before the database has acknowledged that it is about to be.
+func TestNothingIsMadeWithoutAnAcknowledgedIntent(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, false, 60)
+	c.refuse = func(_ *child, r provision.Report) *provision.Failure {
+		if len(r.Detail.Events) > 0 && r.Detail.Events[0].Kind == "machine_intent" {
+			return provision.Fail(provision.CodeAgentLost, "the claim is lost", nil)
+		}
+		return nil
+	}
+	got, _ := c.apply(provision.OperationApply, 2048, "a", "b")
+	if got.Status != provision.Failed {
+		t.Errorf("the run ended %s, want FAILED", got.Status)
+	}
+	if made := c.made(); len(made) > 0 {
+		t.Errorf("%d machines were made without an acknowledgement", len(made))
+	}
+}
+
+// A plan that was approved is the one that is carried out, and only on the state that it
+// was made from. What is hidden is not in it for people.
+func TestApprovedPlanOfMachines(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, false, 60)
+	c.job.Assignment.Approval = provision.ApprovalAlways
+	c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": []string{"a"}, "memory": 2048})
+	digest, run := c.awaits()
+	plan := last(run, func(d provision.Detail) *provision.PlanSummary { return d.Plan })
+	var shown []string
+	for _, a := range plan.Resources[0].Attributes {
+		shown = append(shown, fmt.Sprintf("%s=%s hidden %t", a.Path, a.After, a.Sensitive))
+	}
+	if want := []string{"cores=2 hidden false", `image="debian" hidden false`, "memory=2048 hidden false", "static.password= hidden true"}; !slices.Equal(shown, want) {
+		t.Errorf("the plan shows %q, want %q", shown, want)
+	}
+	if len(c.made()) > 0 {
+		t.Error("a machine was made before the plan was approved")
+	}
+	c.job.Assignment.ApprovedPlan = digest
+	got, run := c.run()
+	wantEnd(t, got, provision.Success, "")
+	c.store(run)
+	if made := c.made(); !slices.Equal(made, []int{1}) {
+		t.Errorf("the machine was made %v times, want once", made)
+	}
+	got, run = c.run()
+	wantEnd(t, got, provision.Failed, provision.CodePlanStale)
+	c.store(run)
+}
+
+// What a template runs outside of itself is for the agent's policy to allow.
+func TestProgramsOutsideOfTheTemplate(t *testing.T) {
+	t.Parallel()
+	outside := filepath.Join(t.TempDir(), "provision.sh")
+	if err := os.WriteFile(outside, []byte(provisionScript), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, allowed := range []bool{true, false} {
+		c := newCloud(t, false, 60)
+		files := gittest.Text(map[string]string{"variables.tf": scriptVariables,
+			"tendril.hcl": strings.Replace(fmt.Sprintf(scriptTemplate, false, 60), `"./provision.sh"`, fmt.Sprintf("%q", outside), 1)})
+		files["terminate.sh"] = gittest.Executable(terminateScript)
+		c.repo, _ = c.git.Repo("outside", files, "v1")
+		if allowed {
+			c.job.Settings.Policy.Programs = []string{outside}
+		}
+		got, _ := c.apply(provision.OperationApply, 2048, "a")
+		if allowed {
+			wantEnd(t, got, provision.Success, "")
+		} else {
+			wantEnd(t, got, provision.Failed, provision.CodePolicyRefused)
+		}
+		if made := len(c.made()) > 0; made != allowed {
+			t.Errorf("allowed %t: a machine was made: %t", allowed, made)
+		}
+	}
+}
+
+// Machines need a managed state, and a state of another kind is not touched.
+func TestMachinesNeedTheirOwnManagedState(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, false, 60)
+	c.m.state = []byte(`{"version": 4, "serial": 3, "lineage": "x", "resources": []}`)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Failed, provision.CodeStateInvalid)
+	c.job.Settings.State.Default = ""
+	got, _ = c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Failed, provision.CodeStateFailed)
+	if len(c.made()) > 0 {
+		t.Error("a machine was made without a state to record it in")
+	}
+}

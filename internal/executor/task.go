@@ -1,0 +1,167 @@
+package executor
+
+import (
+	"errors"
+
+	"filippo.io/age"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/spool"
+	"github.com/tendril-run/tendril/internal/terraform"
+	"github.com/tendril-run/tendril/internal/tfvars"
+)
+
+// task is what a run is to do and whom it tells: what all that works on it knows.
+type task struct {
+	session  *session
+	log      *spool.Writer
+	job      job.Job
+	snapshot provision.Snapshot
+	commit   string // of the template, once it is checked out
+}
+
+func (t *task) operation() provision.Operation { return t.job.Assignment.Operation }
+
+// replacesState reports whether the run puts another state in the stored one's place.
+func (t *task) replacesState() bool {
+	return t.operation() == provision.OperationState && t.snapshot.State != nil &&
+		(t.snapshot.State.Command == "push" || t.snapshot.State.Command == "rollback")
+}
+
+// adopts reports whether the run takes over the state of the template's backend.
+func (t *task) adopts() bool {
+	return t.operation() == provision.OperationState && t.snapshot.State != nil && t.snapshot.State.Command == "adopt"
+}
+
+// plans reports whether the operation makes a plan, which notices that an
+// earlier run's init does not serve it.
+func (t *task) plans() bool {
+	return t.operation() != provision.OperationUnlock && t.operation() != provision.OperationState
+}
+
+// variablesLimit is how much of a report the declared variables may take, in
+// bytes.
+const variablesLimit = 256 << 10
+
+// tellVariables tells what a version declares that nobody in the organisation
+// has used yet: nothing else may have looked at it. A run does not fail for it.
+func (t *task) tellVariables(template *tfvars.Template) {
+	if t.job.Assignment.PinnedCommit != "" {
+		return
+	}
+	declared, err := template.Declared()
+	if err == nil {
+		err = t.session.report(provision.Detail{Variables: tfvars.Fit(declared, variablesLimit)})
+	}
+	if err != nil {
+		t.log.System("What the template declares could not be recorded: %v", err)
+	}
+}
+
+// tellRendered masks the secrets among a run's variables, and tells what is to be known of
+// them.
+func (t *task) tellRendered(rendered tfvars.Rendered) {
+	t.log.Mask(rendered.Sensitive...)
+	for _, name := range rendered.Unmaskable {
+		t.log.System("Warning: the sensitive variable %s is shorter than %d characters and cannot be masked in this log.", name, tfvars.MinSecret)
+	}
+	for _, warning := range rendered.Warnings {
+		t.log.System("Warning: %s", warning)
+	}
+}
+
+// outputs reports what there is, in one report where it fits into one. A report
+// that is larger than the database takes must not fail an apply that has succeeded.
+func (t *task) outputs(found results) error {
+	for _, name := range fitOutputs(found.outputs) {
+		t.log.System("The output %s is too large to be recorded; it is in the state.", name)
+	}
+	detail := provision.Detail{Stage: provision.StageOutputs, Percent: new(100), Outputs: found.outputs}
+	all := detail
+	all.Resources, all.ResourcesOmitted = t.listed(found.resources)
+	err := t.session.report(all)
+	if !tooLarge(err) {
+		return err
+	}
+	if err = t.session.report(detail); tooLarge(err) {
+		t.log.System("The outputs are too large to be recorded (%v); they are in the state.", err)
+		detail.Outputs = nil
+		err = t.session.report(detail)
+	}
+	t.report(all.Resources, all.ResourcesOmitted)
+	return err
+}
+
+func tooLarge(err error) bool {
+	_, large := errors.AsType[*spool.TooLargeError](err)
+	return large
+}
+
+// resources reports what exists in the workspace, where that is known.
+func (t *task) resources(exist []provision.Resource) { t.report(t.listed(exist)) }
+
+// listed is what of the resources goes into a report, and how many do not.
+func (t *task) listed(exist []provision.Resource) (listed []provision.Resource, omitted int) {
+	if listed, omitted = fitResources(exist); omitted > 0 {
+		t.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(exist), len(listed))
+	}
+	return listed, omitted
+}
+
+// report reports resources. What cannot be recorded does not change how a run
+// ends: the state has it.
+func (t *task) report(listed []provision.Resource, omitted int) {
+	if listed == nil {
+		return
+	}
+	if err := t.session.report(provision.Detail{Resources: listed, ResourcesOmitted: omitted}); err != nil {
+		t.log.System("What exists in this workspace could not be recorded (%v); it is in the state.", err)
+	}
+}
+
+// requester is to whom sensitive outputs are sealed: the agent says so, by its
+// policy, and not the snapshot, which is a row. Nil is for nobody; why says why that
+// is, where the snapshot names somebody.
+func (t *task) requester() (to age.Recipient, why string) {
+	if t.job.Requester == "" {
+		return nil, t.job.RequesterRefused
+	}
+	to, err := seal.ParseRecipient(t.job.Requester)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return to, ""
+}
+
+// outputsFor makes of outputs what may be recorded: a sensitive one leaves this
+// process sealed to the requester, or not at all. In the others known secrets
+// are masked like anywhere else: an output that is not sensitive is what the
+// template's author chose to show, and no choice to show somebody's sealed value.
+func (t *task) outputsFor(values map[string]terraform.OutputValue) map[string]provision.Output {
+	requester, why := t.requester()
+	outputs := make(map[string]provision.Output, len(values))
+	for name, value := range values {
+		output := provision.Output{Type: value.Type, Sensitive: value.Sensitive}
+		switch {
+		case value.Value == nil: // not known
+		case !value.Sensitive && value.Recordable():
+			output.Value = value.Value
+		case !value.Sensitive:
+			output.Omitted = true
+			t.log.System("The output %s holds a number or a nesting that the database does not take; it is in the state.", name)
+		case requester != nil:
+			sealed, err := seal.Armoured(requester, value.Value)
+			if err != nil {
+				t.log.System("Warning: the output %s could not be sealed for the requester: %v.", name, err)
+			}
+			output.Sealed = sealed
+		case why != "": // an apply does not fail for it
+			t.log.System("Warning: sensitive outputs of this run are not recorded, they are in the state: %s.", why)
+			why = ""
+		}
+		outputs[name] = output
+	}
+	return outputs
+}

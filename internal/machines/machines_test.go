@@ -1,0 +1,223 @@
+package machines_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/machines"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/provisioner"
+)
+
+// recorded is a state with a machine of each kind.
+func recorded() *machines.State {
+	s := &machines.State{Version: machines.Version, Serial: 7, Lineage: "l"}
+	for _, m := range []struct {
+		name   string
+		status provisioner.MachineStatus
+		intent provisioner.Action
+	}{
+		{"broken", provisioner.StatusFailed, ""},
+		{"ending", provisioner.StatusRunning, provisioner.ActionDestroy},
+		{"fine", provisioner.StatusRunning, ""},
+		{"starting", provisioner.StatusCreating, provisioner.ActionCreate},
+	} {
+		machine := machines.Machine{
+			Machine: provisioner.Machine{ID: "id-" + m.name, Name: m.name, Status: m.status, ExternalID: "vm-" + m.name},
+			Wanted:  wanted(m.name, 2048),
+		}
+		machine.Wanted.ID = machine.ID
+		if m.intent != "" {
+			machine.Intent = &provisioner.Intent{ID: "1", Machine: machine.ID, Action: m.intent}
+		}
+		if m.intent == provisioner.ActionCreate {
+			machine.ExternalID = "" // nobody has said
+		}
+		s.Machines = append(s.Machines, machine)
+	}
+	return s
+}
+
+func wanted(name string, memory int) provisioner.Wanted {
+	return provisioner.Wanted{Name: name, Memory: memory, Settings: map[string]json.RawMessage{"static": json.RawMessage(`{"password":"x"}`)}}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		asked machines.Asked
+		want  string // changes, in order
+		fails string
+	}{
+		"nothing to do":       {machines.Asked{Wanted: []provisioner.Wanted{wanted("fine", 2048)}, Targets: []string{"fine"}}, "", ""},
+		"a new one":           {machines.Asked{Wanted: []provisioner.Wanted{wanted("new", 1)}, Targets: []string{"new"}}, "create new", ""},
+		"another size":        {machines.Asked{Wanted: []provisioner.Wanted{wanted("fine", 4096)}, Targets: []string{"fine"}}, "replace fine", ""},
+		"asked for":           {machines.Asked{Wanted: []provisioner.Wanted{wanted("fine", 2048)}, Targets: []string{"fine"}, Replace: []string{"fine"}}, "replace fine", ""},
+		"half made":           {machines.Asked{Wanted: []provisioner.Wanted{wanted("broken", 2048)}, Targets: []string{"broken"}}, "replace broken", ""},
+		"half destroyed":      {machines.Asked{Wanted: []provisioner.Wanted{wanted("ending", 2048)}, Targets: []string{"ending"}, Resumes: true}, "replace ending", ""},
+		"perhaps destroyed":   {machines.Asked{Wanted: []provisioner.Wanted{wanted("ending", 2048)}, Targets: []string{"ending"}}, "", "trellis state rm WORKSPACE machine.ending"},
+		"perhaps made":        {machines.Asked{Wanted: []provisioner.Wanted{wanted("starting", 2048)}, Targets: []string{"starting"}}, "", "trellis state import WORKSPACE machine.starting"},
+		"made again":          {machines.Asked{Wanted: []provisioner.Wanted{wanted("starting", 2048)}, Targets: []string{"starting"}, Resumes: true}, "create starting", ""},
+		"nobody knows":        {machines.Asked{}, "", "the machine starting, and nobody knows"},
+		"nobody wants any":    {machines.Asked{Resumes: true}, "destroy broken, destroy ending, destroy fine, destroy starting", ""},
+		"one is not targeted": {machines.Asked{Targets: []string{"fine"}}, "destroy fine", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := machines.NewPlan(recorded(), tt.asked)
+			if tt.fails != "" {
+				if failure, is := errors.AsType[*provision.Failure](err); !is || !strings.Contains(failure.Message, tt.fails) {
+					t.Errorf("NewPlan() = %v, want a Failure with %q", err, tt.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range plan.Changes {
+				got = append(got, fmt.Sprint(c.Action, " ", c.Name))
+				if m := plan.Of(c); m.ID == "" || m.Name != c.Name {
+					t.Errorf("the change of %s is about %+v, want that machine with an id", c.Name, m)
+				}
+			}
+			if strings.Join(got, ", ") != tt.want {
+				t.Errorf("changes = %v, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A machine keeps its id, whatever the template wants of it.
+func TestIDsStay(t *testing.T) {
+	t.Parallel()
+	plan, err := machines.NewPlan(recorded(), machines.Asked{Wanted: []provisioner.Wanted{wanted("fine", 1)}, Targets: []string{"fine"}})
+	if err != nil || plan.Wanted[0].ID != "id-fine" || plan.Wanted[0].ExternalID != "vm-fine" {
+		t.Errorf("NewPlan() = %+v, %v, want the machine's own ids", plan, err)
+	}
+}
+
+func TestSummaryHidesWhatIsSensitive(t *testing.T) {
+	t.Parallel()
+	changed := wanted("fine", 2048)
+	changed.Settings = map[string]json.RawMessage{"static": json.RawMessage(`{"password":"hunter2"}`)}
+	plan, err := machines.NewPlan(recorded(), machines.Asked{Wanted: []provisioner.Wanted{changed}, Targets: []string{"fine"}, Sensitive: map[string]bool{"static.password": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(plan.Summary())
+	if want := `{"path":"static.password","sensitive":true,"replaces":true}`; err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "hunter2") {
+		t.Errorf("Summary() = %s, %v, want %s and no value", text, err, want)
+	}
+}
+
+// A machine that may exist is asked for as it was; what the template wants now comes next.
+func TestMachineInDoubtIsAskedForAsItWas(t *testing.T) {
+	t.Parallel()
+	s := recorded()
+	asked := machines.Asked{Wanted: []provisioner.Wanted{wanted("starting", 4096)}, Targets: []string{"starting"}, Resumes: true}
+	plan, err := machines.NewPlan(s, asked)
+	if err != nil || plan.Changes[0].Action != provisioner.ActionCreate || plan.Of(plan.Changes[0]).Memory != 2048 {
+		t.Fatalf("NewPlan() = %+v, %v, want the machine of 2048 MiB asked for again", plan, err)
+	}
+	s.Intend(plan.Of(plan.Changes[0]), provisioner.Intent{})
+	s.Settle(provisioner.Machine{ID: "id-starting", Status: provisioner.StatusRunning, ExternalID: "vm"})
+	plan, err = machines.NewPlan(s, asked)
+	if err != nil || len(plan.Changes) != 1 || plan.Changes[0].Action != provisioner.ActionReplace {
+		t.Errorf("the plan after it = %+v, %v, want the machine replaced", plan, err)
+	}
+}
+
+// What a machine was made with stays hidden when the template hides it no longer.
+func TestSummaryHidesWhatWasSensitive(t *testing.T) {
+	t.Parallel()
+	s := recorded()
+	s.Named("fine").Hidden = []string{"static.password"}
+	s.Named("fine").Wanted.Settings = map[string]json.RawMessage{"static": json.RawMessage(`{"password":"hunter2"}`)}
+	plan, err := machines.NewPlan(s, machines.Asked{Wanted: []provisioner.Wanted{{Name: "fine", Memory: 2048}}, Targets: []string{"fine"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(plan.Summary())
+	if err != nil || strings.Contains(string(text), "hunter2") || !slices.Contains(s.Secrets(), "hunter2") {
+		t.Errorf("Summary() = %s, %v, Secrets() = %q, want the value hidden", text, err, s.Secrets())
+	}
+}
+
+// A machine of which nobody knows is still the same one.
+func TestUnknownMachine(t *testing.T) {
+	t.Parallel()
+	s := recorded()
+	s.Settle(provisioner.Machine{ID: "id-fine", Status: provisioner.StatusUnknown})
+	if m := s.Named("fine"); m.ExternalID != "vm-fine" || !m.InDoubt() {
+		t.Errorf("the machine is %+v, want its id kept, and in doubt", m)
+	}
+	was := *s.Named("broken")
+	s.Settle(provisioner.Machine{ID: was.ID, Status: provisioner.StatusGone})
+	s.Restore(was.ID, &was)
+	if m := s.Machines[0]; m.ID != was.ID || len(s.Machines) != 4 {
+		t.Errorf("restored is %+v of %d machines, want what was there", m, len(s.Machines))
+	}
+}
+
+// A plan is carried out on the state that it was made from, and on no other.
+func TestPlanOfAnotherState(t *testing.T) {
+	t.Parallel()
+	plan, err := machines.NewPlan(recorded(), machines.Asked{Resumes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*machines.State){
+		"":              func(*machines.State) {},
+		"later":         func(s *machines.State) { s.Serial++ },
+		"another chain": func(s *machines.State) { s.Lineage = "m" },
+	} {
+		s := recorded()
+		change(s)
+		if _, err := machines.ReadPlan(text, s); errors.Is(err, machines.ErrStale) != (name != "") {
+			t.Errorf("ReadPlan() of a state that is %q = %v", name, err)
+		}
+	}
+}
+
+func TestState(t *testing.T) {
+	t.Parallel()
+	s, err := machines.Read(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := wanted("a", 1)
+	m.ID = "1"
+	s.Intend(m, provisioner.Intent{ID: "1", Machine: "1", Action: provisioner.ActionCreate})
+	s.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusCreating})
+	if s.Find("1").Intent == nil {
+		t.Error("a machine that is being made has no intent any more")
+	}
+	s.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusRunning, ExternalID: "vm", Credentials: map[string]string{"root_password": "p"}})
+	s.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusStopped, ExternalID: "vm"})
+	text, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := machines.Read(text)
+	if err != nil || again.Serial != 1 || again.Named("a").Credentials["root_password"] != "p" || !slices.Equal(again.Secrets(), []string{"p"}) {
+		t.Errorf("Read() = %+v, %v, want the machine with its credentials", again, err)
+	}
+	again.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusGone})
+	if len(again.Machines) > 0 {
+		t.Error("a machine that is gone is still recorded")
+	}
+	for name, text := range map[string]string{"Terraform's": `{"version": 4, "serial": 1, "lineage": "x"}`, "no JSON": `x`, "another id": `{"version": 1001, "machines": [{"id": "1", "wanted": {"id": "2", "name": "a"}}]}`} {
+		if _, err := machines.Read([]byte(text)); err == nil {
+			t.Errorf("Read() of a state that is %s = nil, want an error", name)
+		}
+	}
+}

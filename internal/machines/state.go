@@ -1,0 +1,168 @@
+package machines
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/tfvars"
+	"github.com/tendril-run/tendril/provisioner"
+)
+
+// Version is the version of the document. Terraform's states have another one, so neither
+// program takes the other's.
+const Version = 1001
+
+// State is what is recorded of a workspace's machines.
+type State struct {
+	Version int    `json:"version"`
+	Serial  uint64 `json:"serial"`
+	Lineage string `json:"lineage"`
+	// Machines are in the order of their names.
+	Machines []Machine                     `json:"machines"`
+	Outputs  map[string]provisioner.Output `json:"outputs,omitempty"`
+	// Program is what the provisioner itself wants to know the next time.
+	Program json.RawMessage `json:"program,omitempty"`
+}
+
+// Machine is one machine, as it was last heard of.
+type Machine struct {
+	provisioner.Machine
+	// Wanted is what the template wanted when the machine was made.
+	Wanted provisioner.Wanted `json:"wanted"`
+	// Config is what a script got beside that, and gets again to destroy the machine.
+	Config json.RawMessage `json:"config,omitempty"`
+	// Hidden are the settings whose values nobody may see, such as static.password.
+	Hidden []string `json:"hidden,omitempty"`
+	// Intent is what was about to be done, if it isn't known what became of it.
+	Intent *provisioner.Intent `json:"intent,omitempty"`
+}
+
+// ErrForeign is the error of a state that another kind of provisioner has left.
+var ErrForeign = errors.New("it is not a record of machines, so another kind of template has made it")
+
+// Read reads a stored state; none, of no bytes, is an empty one with a lineage of its own.
+func Read(stored []byte) (*State, error) {
+	if len(bytes.TrimSpace(stored)) == 0 {
+		return &State{Version: Version, Lineage: uuid.NewString()}, nil
+	}
+	var s State
+	if err := json.Unmarshal(stored, &s); err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	if s.Version != Version {
+		return nil, ErrForeign
+	}
+	for _, m := range s.Machines {
+		if m.ID == "" || m.Wanted.ID != m.ID || m.Wanted.Name == "" {
+			return nil, errors.New("read the state: a machine in it has no name, or another id than it was wanted with")
+		}
+	}
+	return &s, nil
+}
+
+// Next is the document to be stored, under the next serial.
+func (s *State) Next() ([]byte, error) {
+	s.Serial++
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("write the state: %w", err)
+	}
+	return text, nil
+}
+
+// Find returns the machine of an id; nil if there is none.
+func (s *State) Find(id string) *Machine {
+	return s.find(func(m Machine) bool { return m.ID == id })
+}
+
+// Named returns the machine of a name; nil if there is none.
+func (s *State) Named(name string) *Machine {
+	return s.find(func(m Machine) bool { return m.Wanted.Name == name })
+}
+
+func (s *State) find(is func(Machine) bool) *Machine {
+	if i := slices.IndexFunc(s.Machines, is); i >= 0 {
+		return &s.Machines[i]
+	}
+	return nil
+}
+
+// Intend records what is about to be done to a machine that is, or will be, as wanted.
+func (s *State) Intend(wanted provisioner.Wanted, intent provisioner.Intent) {
+	m := s.Find(wanted.ID)
+	if m == nil {
+		s.Machines = append(s.Machines, Machine{Wanted: wanted, Machine: provisioner.Machine{
+			ID: wanted.ID, Name: wanted.Name, Status: provisioner.StatusCreating,
+		}})
+		slices.SortFunc(s.Machines, byName)
+		m = s.Find(wanted.ID)
+	}
+	if intent.Action != provisioner.ActionDestroy {
+		m.Wanted = wanted
+		m.Status = provisioner.StatusCreating
+	}
+	m.Intent = &intent
+}
+
+// Settle records what a machine is now, which ends its intent, unless it is still being
+// made or nobody knows. One that is gone is forgotten.
+func (s *State) Settle(now provisioner.Machine) {
+	m := s.Find(now.ID)
+	switch {
+	case m == nil:
+	case now.Status == provisioner.StatusGone:
+		s.Machines = slices.DeleteFunc(s.Machines, func(m Machine) bool { return m.ID == now.ID })
+	case now.Status == provisioner.StatusUnknown: // what was known is what there is to look for
+		m.Status = now.Status
+	default:
+		now.Name = m.Wanted.Name
+		if now.ExternalID = cmp.Or(now.ExternalID, m.ExternalID); now.Credentials == nil {
+			now.Credentials = m.Credentials
+		}
+		if m.Machine = now; now.Status != provisioner.StatusCreating {
+			m.Intent = nil
+		}
+	}
+}
+
+// Restore puts a machine back as it was; nil: it was not there.
+func (s *State) Restore(id string, was *Machine) {
+	s.Machines = slices.DeleteFunc(s.Machines, func(m Machine) bool { return m.ID == id })
+	if was != nil {
+		s.Machines = append(s.Machines, *was)
+		slices.SortFunc(s.Machines, byName)
+	}
+}
+
+func byName(a, b Machine) int { return cmp.Compare(a.Wanted.Name, b.Wanted.Name) }
+
+// InDoubt reports whether the machine may or may not exist, or is half done.
+func (m *Machine) InDoubt() bool { return m.Intent != nil || m.Status == provisioner.StatusUnknown }
+
+// Secrets are the values that nobody may see: credentials, hidden settings and what is in
+// sensitive outputs.
+func (s *State) Secrets() []string {
+	var secrets []string
+	add := func(text string) { secrets = append(secrets, text) }
+	for _, m := range s.Machines {
+		for _, value := range m.Credentials {
+			add(value)
+		}
+		values := attributes(m.Wanted)
+		for _, name := range m.Hidden {
+			tfvars.EachRawLeaf(values[name], add)
+		}
+	}
+	for _, output := range s.Outputs {
+		if output.Sensitive {
+			tfvars.EachRawLeaf(output.Value, add)
+		}
+	}
+	return secrets
+}

@@ -1,0 +1,117 @@
+// Package rpcwire has the JSON that agents exchange with the functions of the contract:
+// their arguments, each type named as its function, and what those answer that package
+// queue has in another form. Both transports read the answers; rpcqueue sends the
+// arguments.
+//
+// testdata/rpc.golden pins all of it, with what is inside: package provision's
+// assignment, report and log chunks, and package queue's agent, standing and parts of
+// blobs. An agent and a database may be one contract apart, so a field stays as it is.
+package rpcwire
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// RegisterAgent and check_agent introduce an agent.
+type RegisterAgent struct {
+	Hash  string      `json:"p_token_hash"`
+	Agent queue.Agent `json:"p_agent"`
+}
+
+// Registered is what register_agent answers.
+type Registered struct {
+	ClusterID   uuid.UUID `json:"cluster_id"`
+	ClusterName string    `json:"cluster_name"`
+	Contract    int       `json:"contract"`
+	Heartbeat   float64   `json:"heartbeat_seconds"`
+	Lease       float64   `json:"lease_seconds"`
+	ClusterKey  string    `json:"age_public_key"`
+}
+
+// Registration is the answer as the agent has it.
+func (r Registered) Registration() queue.Registration {
+	return queue.Registration{
+		ClusterID: r.ClusterID, ClusterName: r.ClusterName, Contract: r.Contract,
+		Heartbeat: seconds(r.Heartbeat), Lease: seconds(r.Lease), ClusterKey: r.ClusterKey,
+	}
+}
+
+// Caller begins the arguments of what an agent asks in its own name.
+type Caller struct {
+	Hash     string    `json:"p_token_hash"`
+	Instance uuid.UUID `json:"p_instance"`
+	Boot     uuid.UUID `json:"p_boot"`
+}
+
+// AgentHeartbeat renews leases. Claims are never null.
+type AgentHeartbeat struct {
+	Caller
+	Claims []uuid.UUID `json:"p_claims"`
+}
+
+// Pulse is what agent_heartbeat answers.
+type Pulse struct {
+	Cancel    []uuid.UUID `json:"cancel"`
+	Lost      []uuid.UUID `json:"lost"`
+	Poll      float64     `json:"poll_seconds"`
+	Heartbeat float64     `json:"heartbeat_seconds"`
+}
+
+// Pulse is the answer as the agent has it.
+func (p Pulse) Pulse() queue.Pulse {
+	return queue.Pulse{Cancel: p.Cancel, Lost: p.Lost, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat)}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// FetchNextProvision takes a provision under a claim.
+type FetchNextProvision struct {
+	Caller
+	Claim uuid.UUID `json:"p_claim_id"`
+}
+
+// UpdateProvisionStatus reports how a run goes, or how it ended.
+type UpdateProvisionStatus struct {
+	Hash   string           `json:"p_token_hash"`
+	Claim  uuid.UUID        `json:"p_claim_id"`
+	Status provision.Status `json:"p_status"`
+	Detail provision.Detail `json:"p_detail"`
+}
+
+// FailOrphanedProvisions ends what an earlier boot left behind. Except is never null.
+type FailOrphanedProvisions struct {
+	Caller
+	Except []uuid.UUID `json:"p_except"`
+}
+
+// InsertProvisionLog stores log lines. Without chunks p_chunks is null: a question only.
+type InsertProvisionLog struct {
+	Hash   string               `json:"p_token_hash"`
+	Claim  uuid.UUID            `json:"p_claim_id"`
+	First  int64                `json:"p_first_chunk"`
+	Chunks []provision.LogChunk `json:"p_chunks"`
+}
+
+// GetBlob reads a part of a blob.
+type GetBlob struct {
+	Hash   string    `json:"p_token_hash"`
+	Claim  uuid.UUID `json:"p_claim_id"`
+	Kind   string    `json:"p_kind"`
+	Number int64     `json:"p_number"`
+	Part   int       `json:"p_part"`
+}
+
+// PutBlob stores one.
+type PutBlob struct {
+	GetBlob
+	Parts  int             `json:"p_parts"`
+	Digest string          `json:"p_digest"`
+	Meta   json.RawMessage `json:"p_meta"`
+	Data   string          `json:"p_data"`
+}

@@ -1,0 +1,23 @@
+package rpcwire
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/goldenjson"
+)
+
+var update = flag.Bool("update", false, "write testdata/rpc.golden")
+
+// What agents and functions say to each other stays as it is, field by field.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	types := []any{
+		RegisterAgent{Agent: queue.Agent{AgePublicKey: queue.NewPublicKey("age1text")}}, Registered{}, Caller{}, AgentHeartbeat{}, Pulse{}, FetchNextProvision{}, UpdateProvisionStatus{}, FailOrphanedProvisions{},
+		InsertProvisionLog{}, GetBlob{}, PutBlob{},
+	}
+	goldenjson.Complete(t, ".", nil, types...)
+	goldenjson.Check(t, "testdata/rpc.golden", *update, append(types, queue.Standing{}, queue.PartOfBlob{}, provision.Assignment{})...)
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package terraform
+
+import "syscall"
+
+var group = &syscall.SysProcAttr{Setpgid: true}

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Runs every test. Prints a line for each package, each failure in full, the ten slowest tests
+# and a summary. Set-up goes first only as far as most tests need it: the other tools are
+# installed meanwhile, and the packages that use them come last.
+#
+#   scripts/test.sh TOOLS
+#
+# TOOLS is the tools' directory; scripts/test-deps.sh fills it.
+#
+#   RACE=all      the race detector for all packages; else only for those whose goroutines share data
+#   FAULTS=all    the faults over HTTPS, too, and each fault and alteration of which else some are drawn
+#   TESTARGS=…    arguments of go test
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Elsewhere only CI looks for races.
+concurrent='/internal/(agent|caches|delivery|listen|protocol|spool|queue|queue/(pgqueue|rpcqueue)|controlplane/(live|notify|web))$'
+
+# Faults that are the same whichever way the queue is reached.
+not_of_the_queue='^(TestLives|TestCancelAtAnyMoment|TestDiskFull|TestClock|TestGit|TestGateway|TestLargeRepository|TestNextVersion|TestReadOnly|TestSpoolTurns)'
+
+# The longest first: the last one to begin would run alone.
+longest='/sql$|/e2e(/|$)|/cmd/|/internal/(executor|terraform|source)$'
+
+# late lists the packages whose tests may use more than Go, git and PostgreSQL.
+late() {
+  {
+    grep -rlE --include='*_test.go' 'pgtest\.(Tool|Programs18)|LookPath|browsertest|providertest|pgbouncer|promtool|"(terraform|tofu|node|make|docker)"' charts docs internal scripts sql templates || true
+    find cmd e2e -name '*_test.go'
+    echo internal/testkit/browsertest/.
+    # Their agents look for Terraform by themselves.
+    printf '%s\n' internal/agentcmd/. internal/controlplane/devstack/.
+  } | xargs -n1 dirname | sort -u | sed "s|^|$(go list -m)/|"
+}
+
+# tests ARGUMENTS… prints the events of packages as JSON.
+tests() {
+  # shellcheck disable=SC2086 # one word each
+  go test -json ${RACE:+-race} -timeout "$limit" ${TESTARGS:-} "$@"
+}
+
+# beside NAME COMMAND… runs a command beside the others. Its events come at the end, in one
+# piece: two processes would mix their lines.
+besides=()
+beside() {
+  local name=$1
+  shift
+  "$@" >"$WORK/beside-$name" &
+  besides+=("$!")
+}
+
+over_https() {
+  TENDRIL_TEST_QUEUE=https tests -skip "$not_of_the_queue" ./e2e/chaos | sed 's|/e2e/chaos"|/e2e/chaos over HTTPS"|'
+}
+
+# events prints the events of all packages.
+events() {
+  local red=0 all begun=() left racy=()
+  until [ -e "$TENDRIL_TEST_POSTGRES" ] || ! kill -0 "$POSTGRES" 2>/dev/null; do sleep 0.2; done
+  limit=$(go run ./internal/testkit/patience/measure 30m)
+  all=$(go list ./...)
+  if [ -z "${RACE:-}" ]; then
+    mapfile -t racy < <(grep -E "$concurrent" <<<"$all")
+    all=$(grep -vE "$concurrent" <<<"$all")
+  fi
+  all=$(grep -E "$longest" <<<"$all" || true; grep -vE "$longest" <<<"$all" || true)
+  # Where nothing is missing, the rest of the set-up takes seconds.
+  for ((seconds = 0; seconds < 5; seconds++)); do
+    kill -0 "$SETUP" 2>/dev/null || break
+    sleep 1
+  done
+  if kill -0 "$SETUP" 2>/dev/null; then
+    mapfile -t begun < <(grep -vxFf <(late) <<<"$all")
+    tests "${begun[@]}" || red=1
+    while kill -0 "$SETUP" 2>/dev/null; do sleep 1; done
+  fi
+  [ ${#racy[@]} = 0 ] || RACE=some beside racy tests -p 1 "${racy[@]}"
+  [ "${FAULTS:-}" != all ] || beside https over_https
+  mapfile -t left < <(grep -vxFf <(printf '%s\n' "${begun[@]}") <<<"$all")
+  tests "${left[@]}" || red=1
+  local pid
+  for pid in "${besides[@]}"; do wait "$pid" || red=1; done
+  cat "$WORK"/beside-* 2>/dev/null || true
+  return "$red"
+}
+
+if [ "$1" = --events ]; then
+  red=0
+  events 3>&- | tee "$WORK/events" || red=1
+  printf '\nThe slowest tests:\n' >&3
+  gotestsum tool slowest --num 10 --jsonfile "$WORK/events" >&3
+  exit "$red"
+fi
+
+tools=$1 red=0
+scripts/test-deps.sh "$tools" first
+export PATH=$tools:$PATH
+scripts/test-deps.sh "$tools" rest &
+SETUP=$!
+# The same directory each time: go test remembers results for the same environment only.
+WORK=$tools/runs/$(sha256sum <<<"$PWD" | cut -c1-12)
+export SETUP WORK
+mkdir -p "$WORK"
+exec 8>"$WORK/lock"
+flock -n 8 || { echo "another make test runs in this checkout; waiting for it" >&2; flock 8; }
+rm -f "$WORK"/*[!k]
+export TENDRIL_TEST_FAULTS=${FAULTS:-}
+# One PostgreSQL for all packages; it ends with this script.
+export TENDRIL_TEST_POSTGRES=$WORK/postgres
+coproc SERVER { exec 8>&-; go run ./internal/testkit/pgtest/serve "$TENDRIL_TEST_POSTGRES"; }
+POSTGRES=$SERVER_PID server_input=${SERVER[1]} # bash forgets both when it ends
+export POSTGRES
+trap 'kill "$SETUP" 2>/dev/null || true' EXIT
+exec 3>&1
+MAKEFLAGS='' gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- "$0" --events 8>&- || red=$?
+exec {server_input}>&-
+wait "$POSTGRES" || red=1
+wait "$SETUP" || red=1
+exit "$red"
