@@ -53,7 +53,7 @@ test-images: ## Make what the tests build images from, on a machine that can pul
 patience = $$(go run ./internal/testkit/patience/measure $(1))
 
 .PHONY: test
-test: ## Run every test, and first install what they need; RACE=all: with the race detector everywhere; FAULTS=all: the faults over HTTPS, and each fault and alteration that is drawn elsewhere
+test: ## Run every test, and first install what they need; RACE=all: with the race detector everywhere; FAULTS=all: each fault and alteration of which else some are drawn
 	@RACE='$(RACE)' FAULTS='$(FAULTS)' TESTARGS='$(TESTARGS)' scripts/test.sh $(TOOLS)
 
 .PHONY: quick
@@ -65,7 +65,7 @@ screenshots: deps ## Keep a picture of each page of the console in dist/screensh
 	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' go test -race -count=1 -timeout $(call patience,30m) $(TESTARGS) ./e2e/console
 
 .PHONY: chaos
-chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https: by way of trellis serve; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
+chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https or postgres: all by way of trellis serve, or none; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
 	@RAPID_CHECKS=300 go test -race -count=1 -timeout $(call patience,30m) -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
 	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 

@@ -8,16 +8,13 @@
 # TOOLS is the tools' directory; scripts/test-deps.sh fills it.
 #
 #   RACE=all      the race detector for all packages; else only for those whose goroutines share data
-#   FAULTS=all    the faults over HTTPS, too, and each fault and alteration of which else some are drawn
+#   FAULTS=all    each fault and alteration of which else some are drawn
 #   TESTARGS=…    arguments of go test
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Elsewhere only CI looks for races.
 concurrent='/internal/(agent|caches|delivery|listen|protocol|spool|queue|queue/(pgqueue|rpcqueue)|controlplane/(live|notify|web))$'
-
-# Faults that are the same whichever way the queue is reached.
-not_of_the_queue='^(TestLives|TestCancelAtAnyMoment|TestDiskFull|TestClock|TestGit|TestGateway|TestLargeRepository|TestNextVersion|TestReadOnly|TestSpoolTurns)'
 
 # The longest first: the last one to begin would run alone.
 longest='/sql$|/e2e(/|$)|/cmd/|/internal/(executor|terraform|source)$'
@@ -39,23 +36,9 @@ tests() {
   go test -json ${RACE:+-race} -timeout "$limit" ${TESTARGS:-} "$@"
 }
 
-# beside NAME COMMAND… runs a command beside the others. Its events come at the end, in one
-# piece: two processes would mix their lines.
-besides=()
-beside() {
-  local name=$1
-  shift
-  "$@" >"$WORK/beside-$name" &
-  besides+=("$!")
-}
-
-over_https() {
-  TENDRIL_TEST_QUEUE=https tests -skip "$not_of_the_queue" ./e2e/chaos | sed 's|/e2e/chaos"|/e2e/chaos over HTTPS"|'
-}
-
 # events prints the events of all packages.
 events() {
-  local red=0 all begun=() left racy=()
+  local red=0 all begun=() left racy=() racing
   until [ -e "$TENDRIL_TEST_POSTGRES" ] || ! kill -0 "$POSTGRES" 2>/dev/null; do sleep 0.2; done
   limit=$(go run ./internal/testkit/patience/measure 30m)
   all=$(go list ./...)
@@ -74,13 +57,13 @@ events() {
     tests "${begun[@]}" || red=1
     while kill -0 "$SETUP" 2>/dev/null; do sleep 1; done
   fi
-  [ ${#racy[@]} = 0 ] || RACE=some beside racy tests -p 1 "${racy[@]}"
-  [ "${FAULTS:-}" != all ] || beside https over_https
+  # Beside the others. Its events come at the end: two processes would mix their lines.
+  { [ ${#racy[@]} = 0 ] || RACE=some tests -p 1 "${racy[@]}"; } >"$WORK/racy" &
+  racing=$!
   mapfile -t left < <(grep -vxFf <(printf '%s\n' "${begun[@]}") <<<"$all")
   tests "${left[@]}" || red=1
-  local pid
-  for pid in "${besides[@]}"; do wait "$pid" || red=1; done
-  cat "$WORK"/beside-* 2>/dev/null || true
+  wait "$racing" || red=1
+  cat "$WORK/racy"
   return "$red"
 }
 

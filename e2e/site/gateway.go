@@ -34,9 +34,21 @@ type Gateway struct {
 	done                             chan struct{}
 }
 
-// overHTTPS says that agents reach the queue by way of a gateway, in all tests
-// that do not say otherwise.
-func overHTTPS() bool { return os.Getenv("TENDRIL_TEST_QUEUE") == "https" }
+// overHTTPS says whether agents reach the queue by way of a gateway, in all tests that do
+// not say otherwise: with TENDRIL_TEST_QUEUE=https they do, and with any as is drawn for
+// each site.
+func overHTTPS(t testing.TB) bool {
+	t.Helper()
+	switch os.Getenv("TENDRIL_TEST_QUEUE") {
+	case "https":
+		return true
+	case "any":
+		drawn := []string{"https", "postgres"}[rand.IntN(2)]
+		t.Logf("TENDRIL_TEST_QUEUE=%s", drawn)
+		return drawn == "https"
+	}
+	return false
+}
 
 // Serve starts a gateway to the database and has the agents configured from
 // now on reach the queue by way of it.

@@ -66,7 +66,7 @@ func New(t testing.TB) *Site {
 func On(t testing.TB, w *queuetest.World) *Site {
 	t.Helper()
 	s := &Site{World: w, T: t, Git: gittest.NewServer(t), Keep: Meeting(t)}
-	if overHTTPS() {
+	if overHTTPS(t) {
 		s.Serve()
 	} else {
 		s.QueueURL = w.AgentURL(t)
