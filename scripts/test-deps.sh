@@ -105,6 +105,7 @@ need() {
 found() { command -v "$1" >/dev/null; }
 have_curl() { found curl; }
 have_jq() { found jq; }
+have_ssh() { found ssh; }
 have_python() { found python3; }
 have_mmdebstrap() { found mmdebstrap; }
 
@@ -210,6 +211,7 @@ prepare_rest() {
   trap 'kill -- "-$build" 2>/dev/null || true' EXIT
 
   need have_pgbouncer pgbouncer "PgBouncer: apt-get install pgbouncer, or dnf install pgbouncer"
+  need have_ssh openssh-client "ssh: apt-get install openssh-client, or dnf install openssh-clients"
   need have_jq jq "jq, which an example of a provisioner uses: apt-get install jq, or dnf install jq"
   need have_python python3 "Python 3, which an example of a provisioner is written in: apt-get install python3, or dnf install python3"
   need have_faketime libfaketime "libfaketime, to step PostgreSQL's clock: apt-get install libfaketime, or dnf install libfaketime"

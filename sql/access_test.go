@@ -19,14 +19,14 @@ import (
 // nobody changes a row but by a function.
 var tables = map[string]string{
 	"orgs": "viewer", "org_members": "viewer", "clusters": "viewer", "cluster_overview": "viewer", "agents": "viewer",
-	"templates": "viewer", "template_pins": "viewer", "cluster_pins": "viewer", "workspaces": "viewer", "resources": "viewer",
+	"templates": "viewer", "template_pins": "viewer", "cluster_pins": "viewer", "workspaces": "viewer", "resources": "viewer", "machines": "viewer", "machine_events": "viewer",
 	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_log_archives": "viewer", "provision_events": "viewer",
 	"provision_stages": "viewer", "people": "viewer", "template_inspections": "viewer", "template_tags": "viewer",
 	"audit_events": "admin", "invitations": "admin", "webhooks": "viewer", "webhook_deliveries": "admin",
 }
 
 // sequences are those behind identity columns: nobody's.
-var sequences = []string{"provisions_number_seq", "audit_events_id_seq", "provision_events_id_seq"}
+var sequences = []string{"provisions_number_seq", "audit_events_id_seq", "provision_events_id_seq", "machine_events_id_seq"}
 
 // callers says who calls a function in public.
 type callers interface{ roles() []string }

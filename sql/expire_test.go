@@ -41,6 +41,8 @@ var retention = map[string]string{
 	"public.cluster_pins":           "a tag's for ever, for it protects the tag; a commit's `pin_delete_after` (90 days)",
 	"public.template_pins":          "for ever: it protects the tag",
 	"public.resources":              "while the state lists it",
+	"public.machines":               "while the state lists it; one that is gone `machine_delete_after` (90 days)",
+	"public.machine_events":         "`event_delete_after` (never), and with its machine",
 	"public.workspaces":             "for ever",
 	"public.orgs":                   "for ever",
 	"public.clusters":               "for ever",

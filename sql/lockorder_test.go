@@ -61,7 +61,8 @@ func (s *scene) moreCalls(t *testing.T) map[string]func(pgx.Tx) error {
 	report := func(name, status, detail string) {
 		add("a report: "+name, "SELECT public.update_provision_status($1, $2, $3, $4)", s.tokenHash, s.running, status, detail)
 	}
-	report("of a plan", "PROCESSING", `{"plan": {"add": 1, "resources": []}, "percent": 5, "running": [], "drift": {"count": 1}, "resources": [{"address": "a.b", "type": "a"}], "events": [{"kind": "x", "at": "2026-01-01T00:00:00Z"}]}`)
+	report("of a plan", "PROCESSING", `{"plan": {"add": 1, "resources": []}, "percent": 5, "running": [], "drift": {"count": 1}, "resources": [{"address": "a.b", "type": "a"}], "machines": [{"name": "m", "status": "stopped"}], "events": [{"kind": "x", "at": "2026-01-01T00:00:00Z"}]}`)
+	report("of an intent", "PROCESSING", `{"events": [{"kind": "machine_intent", "address": "machine.m", "action": "create", "at": "2026-01-01T00:00:00Z"}]}`)
 	report("that apply begins", "PROCESSING", `{"stage": "apply", "commit": "`+strings.Repeat("a", 40)+`"}`)
 	report("of a state that is locked", "FAILED", `{"error_code": "state_locked", "state_lock": {"id": "x"}}`)
 	report("of success", "SUCCESS", `{"outputs": {}, "resources": []}`)
@@ -200,7 +201,7 @@ func (o *lockWatch) locked(t *testing.T) (tables []string) {
 
 // ofOneRun are tables whose rows belong to a run or its workspace, and are locked under
 // the provision's or the claim's lock: two functions that want the same row meet there first.
-var ofOneRun = []string{"provision_progress", "provision_stages", "log_heads", "log_ends", "resources"}
+var ofOneRun = []string{"provision_progress", "provision_stages", "log_heads", "log_ends", "resources", "machines"}
 
 // circle is a way from a table back to it, nil where there is none.
 func (o *lockWatch) circle() []string {

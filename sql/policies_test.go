@@ -43,6 +43,8 @@ func TestMembershipIsLookedUpOncePerStatement(t *testing.T) {
 		`INSERT INTO public.webhooks (id, org_id, name, kind, host, events) SELECT gen_random_uuid(), org, 'n' || n, 'slack', 'h', '{drift}' FROM generate_series(1, $1) n, org`,
 		"INSERT INTO public.webhook_deliveries (org_id, webhook_id, event, payload) SELECT org, gen_random_uuid(), 'test', '{}' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT gen_random_uuid(), 'a', org, 't' FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.machines (workspace_id, name, org_id, status) SELECT gen_random_uuid(), 'a', org, 'gone' FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.machine_events (machine_id, org_id, status) SELECT gen_random_uuid(), org, 'gone' FROM generate_series(1, $1) n, org",
 	} {
 		mustExec(t, s.conn, fill, many)
 	}

@@ -75,6 +75,7 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.pin_inspected(id, 'https://git.example/a/b', 'v1', repeat('a', 40)) FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.record_tags(id, 'https://git.example/a/b', '[]') FROM public.orgs")
+	mustExec(t, conn, "INSERT INTO public.machines (workspace_id, name, org_id, status) SELECT id, 'm', org_id, 'running' FROM public.workspaces")
 	mustExec(t, conn, "INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT id, 'a.b', org_id, 'a' FROM public.workspaces")
 
 	mustExec(t, conn, "SELECT tendril.name_person(user_id, role, role || '@example.com', true) FROM public.org_members")

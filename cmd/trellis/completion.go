@@ -139,6 +139,14 @@ func numberWords(fit func(wire.Provision) bool) asks {
 	}
 }
 
+func machineWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
+	list, err := s.Machines(ctx, client.MachineFilter{})
+	for _, m := range list {
+		words = append(words, described(m.Name, "%s, of %s", m.Status, m.Workspace))
+	}
+	return words, err
+}
+
 func orgWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
 	me, err := s.Me(ctx)
 	for _, o := range me.Orgs {
@@ -199,12 +207,13 @@ func argumentWords(a *app) map[string]completes {
 		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list"},
 		"template":  {"templates show", "templates inspect", "templates remove", "templates pin"},
 		"webhook":   {"webhooks remove", "webhooks test", "webhooks deliveries"},
+		"machine":   {"machines show", "machines ssh", "machines destroy"},
 		"invited":   {"invitations accept", "invitations decline"},
 		"context":   {"contexts use", "contexts remove", "logout"},
 	} {
 		for _, verb := range verbs {
 			words[verb] = inOrder(map[string]completes{
-				"numbers": completing(a, numberWords(nil)), "workspace": workspace, "cluster": cluster, "template": completing(a, templateWords),
+				"numbers": completing(a, numberWords(nil)), "workspace": workspace, "cluster": cluster, "template": completing(a, templateWords), "machine": completing(a, machineWords),
 				"webhook": completing(a, webhookWords), "invited": completing(a, ownInvitationWords), "context": completeContexts(a),
 			}[found])
 		}
@@ -226,10 +235,19 @@ func flagWords(a *app, verb, flag string) completes {
 		"cluster": completing(a, clusterWords), "workspace": completing(a, workspaceWords), "template": completing(a, templateWords),
 		"target": completing(a, addressWords), "replace": completing(a, addressWords), "org": completing(a, orgWords), "context": completeContexts(a),
 		"data-dir": directories, "move-from": directories, "sealed-vars": files, "to": files,
-		"output": choice("text", "json"), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
+		"output": outputWords(verb), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
 		"access-log": choice("refused", "all"), "kind": choice("generic", "slack"),
-		"event": choice("awaiting_approval", "success", "failure", "cancelled", "drift"),
+		"status": choice("creating", "running", "stopped", "failed", "unknown", "gone"),
+		"event":  choice("awaiting_approval", "success", "failure", "cancelled", "drift"),
 	}[flag]
+}
+
+// outputWords are the formats that a verb prints.
+func outputWords(verb string) completes {
+	if verb == "machines" || verb == "machines list" {
+		return choice("text", "json", "ansible", "ssh-config")
+	}
+	return choice("text", "json")
 }
 
 // completeWords gives verbs and flags their words, an explicit none where there are none:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,23 +19,36 @@ import (
 // format is the value of -o.
 type format string
 
-func (f *format) String() string { return string(*f) }
+// formatFlag is the flag -o of a verb that prints these formats.
+type formatFlag struct {
+	is  *format
+	may []string
+}
+
+func (f formatFlag) String() string {
+	if f.is == nil { // of a flag that is only looked at
+		return ""
+	}
+	return string(*f.is)
+}
 
 // Type implements pflag.Value.
-func (f *format) Type() string { return "text|json" }
+func (f formatFlag) Type() string { return strings.Join(f.may, "|") }
 
 // Set implements pflag.Value.
-func (f *format) Set(text string) error {
-	if text != "text" && text != "json" {
-		return wrongUsage("must be text or json")
+func (f formatFlag) Set(text string) error {
+	if !slices.Contains(f.may, text) {
+		last := len(f.may) - 1
+		return wrongUsage("must be %s or %s", strings.Join(f.may[:last], ", "), f.may[last])
 	}
-	*f = format(text)
+	*f.is = format(text)
 	return nil
 }
 
-func addFormat(a *app, cmd *cobra.Command) {
+// addFormat adds -o, with formats beside text and json if the verb has such.
+func addFormat(a *app, cmd *cobra.Command, more ...string) {
 	a.format = "text"
-	cmd.Flags().VarP(&a.format, "output", "o", "how to print the answer")
+	cmd.Flags().VarP(formatFlag{&a.format, append([]string{"text", "json"}, more...)}, "output", "o", "how to print the answer")
 }
 
 // formatted is a verb that has -o.

@@ -57,13 +57,13 @@ func stateFailed(err error) error {
 }
 
 // Recorded implements stateEditor.
-func (s *engineState) Recorded(ctx context.Context) ([]provision.Resource, error) {
+func (s *engineState) Recorded(ctx context.Context) (results, error) {
 	state, err := s.runner.ShowState(ctx)
 	if err != nil {
-		return nil, err
+		return results{}, err
 	}
 	s.run.log.Mask(terraform.SensitiveInState(state)...)
-	return terraform.Recorded(state), nil
+	return results{resources: terraform.Recorded(state)}, nil
 }
 
 // EditState implements stateEditor.

@@ -53,16 +53,16 @@ func fitDrift(drift []provision.PlannedChange) []provision.PlannedChange {
 	return summary.Resources
 }
 
-// fitResources cuts a list to what a report may hold, and returns how many
-// there was no room for.
-func fitResources(resources []provision.Resource) (fitting []provision.Resource, omitted int) {
+// fitList cuts a list to what a report may hold, and returns how many there was no
+// room for.
+func fitList[T any](list []T) (fitting []T, omitted int) {
 	room := fitLimit
-	for i, resource := range resources {
-		if room -= sizeOf(resource); room < 0 {
-			return resources[:i], len(resources) - i
+	for i, item := range list {
+		if room -= sizeOf(item); room < 0 {
+			return list[:i], len(list) - i
 		}
 	}
-	return resources, 0
+	return list, 0
 }
 
 // sizeOf is how long a part of a report is as JSON in the database, which puts a

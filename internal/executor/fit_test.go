@@ -57,15 +57,15 @@ func TestFitResources(t *testing.T) {
 			IPAddresses: []string{"10.0.0.1", "2001:db8::1"}, Status: "created",
 		})
 	}
-	if got, omitted := fitResources(resources[:2000]); len(got) != 2000 || omitted != 0 {
-		t.Errorf("fitResources(2,000) = %d, %d omitted, want all", len(got), omitted)
+	if got, omitted := fitList(resources[:2000]); len(got) != 2000 || omitted != 0 {
+		t.Errorf("fitList(2,000) = %d, %d omitted, want all", len(got), omitted)
 	}
-	got, omitted := fitResources(resources)
+	got, omitted := fitList(resources)
 	if size := sizeOf(got); len(got)+omitted != len(resources) || omitted == 0 || size > fitLimit+1024 || size < fitLimit-1024 {
-		t.Errorf("fitResources(10,000) = %d, %d omitted, %d bytes, want as many as %d bytes hold", len(got), omitted, size, fitLimit)
+		t.Errorf("fitList(10,000) = %d, %d omitted, %d bytes, want as many as %d bytes hold", len(got), omitted, size, fitLimit)
 	}
-	if got, _ := fitResources([]provision.Resource{}); got == nil {
-		t.Error("fitResources(none) = nil, want an empty list: nil would leave what the database knows")
+	if got, _ := fitList([]provision.Resource{}); got == nil {
+		t.Error("fitList(none) = nil, want an empty list: nil would leave what the database knows")
 	}
 }
 

@@ -574,7 +574,7 @@ func (m *machineRun) found() results {
 	for name, output := range m.state.Outputs {
 		values[name] = terraform.OutputValue{Value: output.Value, Sensitive: output.Sensitive}
 	}
-	return results{outputs: m.run.outputsFor(values), resources: m.state.Resources(scriptEngine)}
+	return results{outputs: m.run.outputsFor(values), resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}
 }
 
 // Close implements provisioner.
@@ -594,8 +594,8 @@ func (m *machineRun) PullState(context.Context) ([]byte, error) {
 }
 
 // Recorded implements stateEditor.
-func (m *machineRun) Recorded(context.Context) ([]provision.Resource, error) {
-	return m.state.Resources(scriptEngine), nil
+func (m *machineRun) Recorded(context.Context) (results, error) {
+	return results{resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}, nil
 }
 
 // EditState implements stateEditor. It is for a person who knows what no program does:

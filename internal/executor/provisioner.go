@@ -70,6 +70,7 @@ type planned struct {
 type results struct {
 	outputs   map[string]provision.Output
 	resources []provision.Resource
+	machines  []provision.Machine // nil says nothing of them
 }
 
 // resultPatience is how long a backend may take to say what it has stored.

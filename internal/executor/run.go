@@ -305,7 +305,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	progress.close()
 	if err != nil {
 		err = r.saveState(ctx, p, room, stopOr(ctx, err))
-		r.resources(r.result(p).resources)
+		r.exists(r.result(p))
 		return err
 	}
 	r.files.applying = false

@@ -23,7 +23,7 @@ type stateEditor interface {
 	Origin() planbundle.Bundle
 	// Recorded lists what the state records. What of it is sensitive is masked
 	// from then on.
-	Recorded(ctx context.Context) ([]provision.Resource, error)
+	Recorded(ctx context.Context) (results, error)
 }
 
 // unlocker is a provisioner whose state has a lock that a dead engine may have left.
@@ -48,10 +48,10 @@ func (c *stateCommand) run(ctx context.Context) error {
 	}
 	switch c.command.Command {
 	case "list":
-		for _, resource := range recorded {
+		for _, resource := range recorded.resources {
 			c.log.System("%s", resource.Address)
 		}
-		c.log.System("The state records %s.", counted(len(recorded), "resource"))
+		c.log.System("The state records %s.", counted(len(recorded.resources), "resource"))
 		return c.recorded(recorded)
 	case "pull":
 		return c.pull(ctx)
@@ -59,7 +59,7 @@ func (c *stateCommand) run(ctx context.Context) error {
 	if c.given, err = c.read(); err != nil {
 		return err
 	}
-	change := changeOf(c.command, recorded, c.given)
+	change := changeOf(c.command, recorded.resources, c.given)
 	if err := c.session.report(provision.Detail{Plan: &change}); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (c *stateCommand) run(ctx context.Context) error {
 	if recorded, err = c.editor.Recorded(ctx); err != nil {
 		return err
 	}
-	c.log.System("The state records %s now.", counted(len(recorded), "resource"))
+	c.log.System("The state records %s now.", counted(len(recorded.resources), "resource"))
 	return c.recorded(recorded)
 }
 
@@ -175,11 +175,11 @@ func (c *stateCommand) leave(ctx context.Context, why string) error {
 }
 
 // recorded reports what the state records.
-func (c *stateCommand) recorded(resources []provision.Resource) error {
+func (c *stateCommand) recorded(found results) error {
 	if err := c.session.report(provision.Detail{Stage: provision.StageOutputs}); err != nil {
 		return err
 	}
-	c.resources(resources)
+	c.exists(found)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/machines"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 	"github.com/tendril-run/tendril/internal/spool"
@@ -79,8 +80,9 @@ func (t *task) outputs(found results) error {
 		t.log.System("The output %s is too large to be recorded; it is in the state.", name)
 	}
 	detail := provision.Detail{Stage: provision.StageOutputs, Percent: new(100), Outputs: found.outputs}
+	exist := t.listed(found)
 	all := detail
-	all.Resources, all.ResourcesOmitted = t.listed(found.resources)
+	all.Resources, all.ResourcesOmitted, all.Machines = exist.Resources, exist.ResourcesOmitted, exist.Machines
 	err := t.session.report(all)
 	if !tooLarge(err) {
 		return err
@@ -90,7 +92,7 @@ func (t *task) outputs(found results) error {
 		detail.Outputs = nil
 		err = t.session.report(detail)
 	}
-	t.report(all.Resources, all.ResourcesOmitted)
+	t.report(exist)
 	return err
 }
 
@@ -99,26 +101,55 @@ func tooLarge(err error) bool {
 	return large
 }
 
-// resources reports what exists in the workspace, where that is known.
-func (t *task) resources(exist []provision.Resource) { t.report(t.listed(exist)) }
+// exists reports what exists in the workspace, where that is known.
+func (t *task) exists(found results) { t.report(t.listed(found)) }
 
-// listed is what of the resources goes into a report, and how many do not.
-func (t *task) listed(exist []provision.Resource) (listed []provision.Resource, omitted int) {
-	if listed, omitted = fitResources(exist); omitted > 0 {
-		t.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(exist), len(listed))
+// listed is what of the resources and machines goes into reports.
+func (t *task) listed(found results) (exist provision.Detail) {
+	exist.Resources, exist.ResourcesOmitted = fitList(found.resources)
+	if exist.ResourcesOmitted > 0 {
+		t.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(found.resources), len(exist.Resources))
 	}
-	return listed, omitted
+	var omitted int
+	if exist.Machines, omitted = fitList(found.machines); omitted > 0 {
+		t.log.System("Of the %d machines of this workspace, %d are listed; there is no room for more. All are in the state.", len(found.machines), len(exist.Machines))
+	}
+	return exist
 }
 
-// report reports resources. What cannot be recorded does not change how a run
-// ends: the state has it.
-func (t *task) report(listed []provision.Resource, omitted int) {
-	if listed == nil {
-		return
+// report reports resources and machines, each in a report of its own. What cannot be
+// recorded does not change how a run ends: the state has it.
+func (t *task) report(exist provision.Detail) {
+	for what, detail := range map[string]provision.Detail{
+		"What exists in this workspace":     {Resources: exist.Resources, ResourcesOmitted: exist.ResourcesOmitted},
+		"Which machines this workspace has": {Machines: exist.Machines},
+	} {
+		if detail.Resources == nil && detail.Machines == nil {
+			continue
+		}
+		if err := t.session.report(detail); err != nil {
+			t.log.System("%s could not be recorded (%v); it is in the state.", what, err)
+		}
 	}
-	if err := t.session.report(provision.Detail{Resources: listed, ResourcesOmitted: omitted}); err != nil {
-		t.log.System("What exists in this workspace could not be recorded (%v); it is in the state.", err)
+}
+
+// machinesIn are the machines that a template says in its outputs.
+func (t *task) machinesIn(outputs map[string]provision.Output) []provision.Machine {
+	output, says := outputs[machines.Output]
+	switch {
+	case !says:
+		return []provision.Machine{} // what it has said before is gone
+	case output.Sensitive:
+		t.log.System("Warning: the output machines is sensitive, so its machines are not listed.")
+		return nil
+	case output.Value == nil:
+		return nil
 	}
+	listed, wrong := machines.FromOutput(output.Value)
+	for _, err := range wrong {
+		t.log.System("Warning: not all machines are listed; in the output machines: %v.", err)
+	}
+	return listed
 }
 
 // requester is to whom sensitive outputs are sealed: the agent says so, by its

@@ -299,7 +299,8 @@ func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err e
 	}
 	t.init.note.put()
 	outputs, err := terraform.PlannedOutputs(t.plan)
-	found := results{t.run.outputsFor(outputs), terraform.Resources(t.plan, terraform.Applied{})}
+	found := results{outputs: t.run.outputsFor(outputs), resources: terraform.Resources(t.plan, terraform.Applied{})}
+	found.machines = t.run.machinesIn(found.outputs)
 	return planned{summary: summary, changes: changes, found: found, json: raw.Bytes()}, err
 }
 
@@ -517,10 +518,8 @@ func (t *terraformRun) Result(ctx context.Context) results {
 		return results{resources: terraform.ResourcesNow(t.plan, t.applied, state)}
 	}
 	t.runner.PrintOutputs(t.applied)
-	return results{
-		outputs:   t.run.outputsFor(terraform.OutputsNow(t.plan, state)),
-		resources: state.Resources,
-	}
+	outputs := t.run.outputsFor(terraform.OutputsNow(t.plan, state))
+	return results{outputs: outputs, resources: state.Resources, machines: t.run.machinesIn(outputs)}
 }
 
 // stateNow reads the state after an apply: what is kept, where it could not be

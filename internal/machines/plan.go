@@ -266,14 +266,9 @@ func Name(address string) string { return strings.TrimPrefix(address, "machine."
 func (s *State) Resources(by string) []provision.Resource {
 	exist := make([]provision.Resource, 0, len(s.Machines))
 	for _, m := range s.Machines {
-		r := provision.Resource{Address: Address(m.Wanted.Name), Type: "machine", Provider: by, ExternalID: m.ExternalID, Status: "created"}
+		r := provision.Resource{Address: Address(m.Wanted.Name), Type: "machine", Provider: by, ExternalID: m.ExternalID, IPAddresses: m.reachable(), Status: "created"}
 		if m.InDoubt() || m.Status == provisioner.StatusFailed {
 			r.Status = "tainted"
-		}
-		for _, address := range append([]string{m.Address}, m.Addresses...) {
-			if address != "" && !slices.Contains(r.IPAddresses, address) {
-				r.IPAddresses = append(r.IPAddresses, address)
-			}
 		}
 		exist = append(exist, r)
 	}

@@ -27,6 +27,8 @@ import (
 const (
 	// MaxDetail is the most bytes of JSON the database takes as a detail.
 	MaxDetail = 1 << 20
+	// MaxMachineName is the most characters that the name of a machine has.
+	MaxMachineName = 200
 	// MaxAddress is how many characters of a resource's address are kept as they
 	// are: four bytes each at most, so that it fits into an index's 2,704 bytes.
 	MaxAddress = 600
@@ -65,6 +67,7 @@ func (d Detail) Fit(at time.Time) Detail {
 	d.Running = fitted(d.Running, func(r *Running) { r.Address, r.Since = Key(r.Address), fitTime(r.Since, at) })
 	d.Events = fitted(d.Events, func(e *Event) { e.Address, e.At = Key(e.Address), fitTime(e.At, at) })
 	d.Resources = fitted(d.Resources, func(r *Resource) { r.Address = Key(r.Address) })
+	d.Machines = fitted(d.Machines, func(m *Machine) { m.Address = Key(m.Address) })
 	d.Drift = fitted(d.Drift, fitChange)
 	if d.Plan != nil {
 		plan := *d.Plan

@@ -60,7 +60,9 @@ type Detail struct {
 	// left. ResourcesOmitted is how many there was no room for.
 	Resources        []Resource `json:"resources,omitzero"`
 	ResourcesOmitted int        `json:"resources_omitted,omitempty"`
-	Events           []Event    `json:"events,omitempty"`
+	// Machines are those of the whole workspace; empty but not nil: none are left.
+	Machines []Machine `json:"machines,omitzero"`
+	Events   []Event   `json:"events,omitempty"`
 
 	ErrorCode    Code   `json:"error_code,omitempty"`
 	ErrorMessage string `json:"error_message,omitempty"`
@@ -181,6 +183,39 @@ type Resource struct {
 	// Status is "created" or, for what a failed apply left half made, "tainted".
 	Status string `json:"status,omitempty"`
 }
+
+// Machine is one machine of a workspace as people see it. No credential is in it.
+type Machine struct {
+	// Name is its identity within the workspace; at most MaxMachineName characters.
+	Name   string        `json:"name"`
+	Status MachineStatus `json:"status"`
+	// Address is that of its resource in the state, by which targets name it.
+	Address    string `json:"address,omitempty"`
+	Pool       string `json:"pool,omitempty"`
+	Node       string `json:"node,omitempty"`
+	ExternalID string `json:"external_id,omitempty"`
+	// IPAddresses has the one to reach it at first.
+	IPAddresses []string          `json:"ip_addresses,omitempty"`
+	SSHPort     int               `json:"ssh_port,omitempty"`
+	SSHUser     string            `json:"ssh_user,omitempty"`
+	Image       string            `json:"image,omitempty"`
+	Cores       int               `json:"cores,omitempty"`
+	MemoryMiB   int               `json:"memory_mib,omitempty"`
+	DiskGiB     int               `json:"disk_gib,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+}
+
+// MachineStatus is what a machine was doing when it was last reported.
+type MachineStatus string
+
+// The statuses that are reported; one that is reported no more is gone.
+const (
+	MachineCreating MachineStatus = "creating"
+	MachineRunning  MachineStatus = "running"
+	MachineStopped  MachineStatus = "stopped"
+	MachineFailed   MachineStatus = "failed"
+	MachineUnknown  MachineStatus = "unknown"
+)
 
 // Event is something that happened to one resource during an apply.
 type Event struct {

@@ -1,4 +1,4 @@
--- Reports of a run: stage, progress, plan, findings, resources and result.
+-- Reports of a run: stage, progress, plan, findings, resources, machines and result.
 
 -- Reports the progress or the result of a run. Reports are numbered (n), and a number that is
 -- stored already is ignored, so each call may be repeated.
@@ -30,6 +30,9 @@
 --                     dropped
 --     resources       all resources in the state: list of {address, type, provider, external_id,
 --                     ip_addresses, status}
+--     machines        all machines of the workspace: list of {name, status, address, pool, node,
+--                     external_id, ip_addresses, ssh_port, ssh_user, image, cores, memory_mib,
+--                     disk_gib, labels}; status is creating, running, stopped, failed or unknown
 --     events          list of {kind, at} with further keys, up to tendril.settings.event_limit
 --                     bytes in a run
 --     drift           changes outside Terraform that a refresh found: list of {address, action,
@@ -91,7 +94,7 @@ BEGIN
     PERFORM tendril.claim_lost(p_claim_id, 'is unknown');
   END IF;
   -- Progress leaves the workspace alone, but for what binds it and what was found in it.
-  IF p_status <> 'PROCESSING' OR v_detail ?| ARRAY['commit', 'local_state', 'state_unsaved', 'plan', 'resources', 'drift', 'state_lock'] THEN
+  IF p_status <> 'PROCESSING' OR v_detail ?| ARRAY['commit', 'local_state', 'state_unsaved', 'plan', 'resources', 'machines', 'drift', 'state_lock'] THEN
     SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_id FOR NO KEY UPDATE;
   END IF;
   SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_run FOR NO KEY UPDATE;
@@ -293,6 +296,9 @@ BEGIN
     SELECT p_provision.id, p_provision.org_id, e ->> 'kind', t.at,
            (e - 'kind' - 'at') || CASE WHEN (e ->> 'at')::timestamptz <> t.at THEN jsonb_build_object('agent_at', e -> 'at') ELSE '{}' END
     FROM jsonb_array_elements(p_detail -> 'events') e, LATERAL (SELECT tendril.plausible_time((e ->> 'at')::timestamptz, clock_timestamp()) AS at) t;
+    IF jsonb_path_exists(p_detail, '$.events[*].kind ? (@ == "machine_intent")') THEN
+      PERFORM tendril.record_machine_intents(p_provision, p_detail -> 'events');
+    END IF;
   END IF;
 
   IF p_detail ?| ARRAY['commit', 'engine', 'engine_version', 'plan', 'outputs'] THEN
@@ -310,7 +316,7 @@ BEGIN
   IF p_detail ->> 'variables' IS NOT NULL THEN
     PERFORM tendril.record_variables(p_provision, coalesce(v_commit, p_provision.resolved_commit), p_detail -> 'variables');
   END IF;
-  IF p_detail ?| ARRAY['plan', 'resources', 'drift', 'state_lock'] THEN
+  IF p_detail ?| ARRAY['plan', 'resources', 'machines', 'drift', 'state_lock'] THEN
     PERFORM tendril.record_findings(p_claim, p_provision, p_detail);
   END IF;
 END $$;
@@ -400,7 +406,7 @@ BEGIN
           FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= tendril.max_running());
 END $$;
 
--- Stores what a run found in its workspace: resources, drift, and who holds the state's lock. The
+-- Stores what a run found in its workspace: resources, machines, drift, and who holds the state's lock. The
 -- caller holds the workspace's lock.
 --
 -- Locks: workspace.
@@ -412,6 +418,9 @@ DECLARE
 BEGIN
   IF p_detail ->> 'resources' IS NOT NULL THEN
     PERFORM tendril.record_resources(p_provision, p_detail -> 'resources');
+  END IF;
+  IF p_detail ->> 'machines' IS NOT NULL THEN
+    PERFORM tendril.record_machines(p_provision, p_detail -> 'machines');
   END IF;
 
   -- A refresh of targets has looked at nothing else.

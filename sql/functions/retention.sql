@@ -36,7 +36,7 @@ BEGIN
   -- so that a plan made when a table was empty is not kept.
   FOR v_rule IN
     SELECT r.name, v_now - r.after AS before, r.statement FROM (VALUES
-      -- These two are in the order of their ids, near enough: the first that is too young ends it.
+      -- These are in the order of their ids, near enough: the first that is too young ends it.
       ('public.audit_events', v_after.audit_delete_after,
         $r$SELECT o.ctid FROM (SELECT a.ctid, a.at FROM public.audit_events a ORDER BY a.id
                              LIMIT CASE WHEN (SELECT f.at FROM public.audit_events f ORDER BY f.id LIMIT 1) < $1 THEN $2 ELSE 0 END) o
@@ -45,6 +45,12 @@ BEGIN
         $r$SELECT o.ctid FROM (SELECT e.ctid, e.at FROM public.provision_events e ORDER BY e.id
                              LIMIT CASE WHEN (SELECT f.at FROM public.provision_events f ORDER BY f.id LIMIT 1) < $1 THEN $2 ELSE 0 END) o
            WHERE o.at < $1$r$),
+      ('public.machine_events', v_after.event_delete_after,
+        $r$SELECT o.ctid FROM (SELECT e.ctid, e.at FROM public.machine_events e ORDER BY e.id
+                             LIMIT CASE WHEN (SELECT f.at FROM public.machine_events f ORDER BY f.id LIMIT 1) < $1 THEN $2 ELSE 0 END) o
+           WHERE o.at < $1$r$),
+      ('public.machines', v_after.machine_delete_after,
+        $r$SELECT m.ctid FROM public.machines m WHERE m.status = 'gone' AND m.updated_at < $1 ORDER BY m.updated_at LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.cluster_tokens', v_after.token_delete_after,
         $r$SELECT t.ctid FROM tendril.cluster_tokens t WHERE least(t.revoked_at, t.expires_at) < $1
            ORDER BY least(t.revoked_at, t.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),

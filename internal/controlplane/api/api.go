@@ -80,6 +80,7 @@ func New(c Config) *API {
 	a.decisions(h)
 	a.workspaces(h)
 	a.inventory(h)
+	a.machines(h)
 	a.drift(h)
 	a.locks(h)
 	a.clusters(h)

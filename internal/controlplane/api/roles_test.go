@@ -63,6 +63,9 @@ var rules = map[string]rule{
 	"get-workspace-outputs":     {path: "/workspaces/<used>/outputs", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"get-workspace-applied":     {path: "/workspaces/<workspace>/applied", least: "viewer", may: "200", others: "404 workspace_not_found"},
 	"get-workspace-drift":       {path: "/workspaces/<workspace>/drift", least: "viewer", may: "200", others: "404 workspace_not_found"},
+	"list-machines":             {path: "/machines?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
+	"get-machine":               {path: "/machines/<machine>", least: "viewer", may: "200", others: "404 machine_not_found"},
+	"list-machine-history":      {path: "/machines/<machine>/history", least: "viewer", may: "200", others: "404 machine_not_found"},
 	"list-drift":                {path: "/drift?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
 	"watch-workspace-drift":     {path: "/workspaces/<workspace>/drift", body: `{"every_seconds": 3600}`, least: "operator", may: "200", others: "404 workspace_not_found"},
 	"lock-workspace":            {path: "/workspaces/<locked>/lock", body: `{"reason": "another"}`, least: "operator", may: "409 workspace_locked", others: "404 workspace_not_found"},
@@ -193,10 +196,12 @@ func (w *world) scene(t *testing.T) map[string]string {
 	if err := q.PutBlob(t.Context(), done.ClaimID, queue.Blob{Kind: queue.BlobResult, Digest: result, Meta: json.RawMessage(`{}`)}, sealed); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Report(t.Context(), done.ClaimID, provision.Report{Status: provision.Success, Detail: provision.Detail{ResultDigest: result, Outputs: map[string]provision.Output{"a": {Value: json.RawMessage(`1`)}}}}); err != nil {
+	if err := q.Report(t.Context(), done.ClaimID, provision.Report{Status: provision.Success, Detail: provision.Detail{ResultDigest: result, Outputs: map[string]provision.Output{"a": {Value: json.RawMessage(`1`)}},
+		Machines: []provision.Machine{{Name: "ada", Status: provision.MachineRunning}}}}); err != nil {
 		t.Fatal(err)
 	}
 	ids["done"] = done.ProvisionID.String()
+	ids["machine"] = w.Text(t, "SELECT id::text FROM public.machines")
 	for _, name := range []string{"waits", "unwanted"} {
 		ids[name] = w.Deploy(t, name).String()
 		a, err := q.Claim(t.Context(), uuid.New())

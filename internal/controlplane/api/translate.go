@@ -33,6 +33,8 @@ func eventOf(e store.Event) wire.Event                         { return wire.Eve
 func inspectionOf(i store.Inspection) wire.Inspection          { return wire.Inspection(i) }
 func invitationOf(i store.Invitation) wire.Invitation          { return wire.Invitation(i) }
 func logRowOf(r store.LogRow) wire.LogRow                      { return wire.LogRow(r) }
+func machineOf(m store.Machine) wire.Machine                   { return wire.Machine(m) }
+func machineEventOf(e store.MachineEvent) wire.MachineEvent    { return wire.MachineEvent(e) }
 func memberOf(m store.Member) wire.Member                      { return wire.Member(m) }
 func orgOf(o store.Org) wire.Org                               { return wire.Org(o) }
 func ownInvitationOf(i store.OwnInvitation) wire.OwnInvitation { return wire.OwnInvitation(i) }

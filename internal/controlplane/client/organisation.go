@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -312,6 +313,42 @@ func (c *Client) FindWorkspace(ctx context.Context, ref string) (wire.WorkspaceD
 // Resources lists what exists in a workspace, by address.
 func (c *Client) Resources(ctx context.Context, workspace uuid.UUID) ([]wire.Resource, error) {
 	return list[wire.Resource](ctx, c, call{doing: "list the resources", method: http.MethodGet, path: []string{"workspaces", workspace.String(), "resources"}, query: c.inOrg()}, mostItems)
+}
+
+// MachineFilter says which machines a list has; what is empty does not matter.
+type MachineFilter struct {
+	Words, Workspace, Status, Pool string
+	Labels                         []string // name=value
+}
+
+// Machines lists the organisation's machines by name.
+func (c *Client) Machines(ctx context.Context, f MachineFilter) ([]wire.Machine, error) {
+	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: c.inOrgWith(map[string]string{
+		"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "label": strings.Join(f.Labels, ","),
+	})}, mostItems)
+}
+
+// FindMachine returns the machine of that name or id; workspace, if it is not empty, is the
+// one to look in.
+func (c *Client) FindMachine(ctx context.Context, ref, workspace string) (wire.Machine, error) {
+	return ask[wire.Machine](ctx, c, call{doing: "look for the machine", method: http.MethodGet, path: []string{"machines", ref}, query: c.inOrgWith(map[string]string{"workspace": workspace})})
+}
+
+// MachineHistory lists what a machine has been, the newest first.
+func (c *Client) MachineHistory(ctx context.Context, id uuid.UUID) ([]wire.MachineEvent, error) {
+	return list[wire.MachineEvent](ctx, c, call{doing: "read the machine's history", method: http.MethodGet, path: []string{"machines", id.String(), "history"}}, mostItems)
+}
+
+// inOrgWith is inOrg with further parameters, as far as they are not empty.
+func (c *Client) inOrgWith(parameters map[string]string) url.Values {
+	query := url.Values{}
+	maps.Copy(query, c.inOrg())
+	for name, value := range parameters {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
 }
 
 // LastApplied returns the cluster and the snapshot of the newest apply in a workspace.

@@ -98,6 +98,7 @@ func New(c Config) (http.Handler, error) {
 	app.provisionPages()
 	app.clusterPages()
 	app.workspacePages()
+	app.machinePages()
 	app.page("GET /audit", app.audit)
 	app.memberPages()
 	app.invitationPages()

@@ -195,6 +195,9 @@ func (c *console) runPage(r *request, whole bool) (*runPage, error) {
 		if page.Exists, err = r.store.Resources(r.Context(), run.WorkspaceID); err != nil {
 			return nil, err
 		}
+		if page.Machines, err = r.store.ProvisionMachines(r.Context(), store.ProvisionKey{ID: p.ID, WorkspaceID: run.WorkspaceID}); err != nil {
+			return nil, err
+		}
 	}
 	if p.Operation == "refresh" && p.Status == "SUCCESS" {
 		page.Drift, err = r.store.Drift(r.Context(), run.WorkspaceID)
@@ -214,9 +217,10 @@ func provisionOf(r *request) (store.Provision, error) {
 // runPage is what the page of a provision shows.
 type runPage struct {
 	store.Provision
-	Run    store.Run
-	Drift  store.Drift
-	Exists []store.Resource
+	Run      store.Run
+	Drift    store.Drift
+	Exists   []store.Resource
+	Machines []store.Machine // that this run has changed last
 
 	Role string
 	// Click names what a form of this page does, so that sent twice it is done once.

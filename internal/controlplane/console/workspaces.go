@@ -229,13 +229,13 @@ func (d workspaceData) ProviderName(provider *string) string {
 // Managed reports whether states of the workspace are stored in the database.
 func (d workspaceData) Managed() bool { return len(d.Versions) > 0 }
 
-// deployAgain queues an operation on what was last applied.
-func deployAgain(r *request, w store.Situation, operation provision.Operation) (store.Deployed, error) {
+// deployAgain queues an operation on what was last applied, with what change makes of it.
+func deployAgain(r *request, w store.Situation, operation provision.Operation, change func(*provision.Snapshot)) (store.Deployed, error) {
 	cluster, last, err := r.store.LastApplied(r.Context(), store.Workspace{ID: w.ID, Name: w.Name})
 	if err != nil {
 		return store.Deployed{}, err
 	}
-	snapshot, err := provision.Again(last, w.Name, "the console", r.PostFormValue("requester_key"), nil)
+	snapshot, err := provision.Again(last, w.Name, "the console", r.PostFormValue("requester_key"), change)
 	if err != nil {
 		return store.Deployed{}, refuse("bad_snapshot", err)
 	}
@@ -306,7 +306,7 @@ func scheduleDrift(r *request, w store.Situation) (flash, error) {
 }
 
 func checkDrift(r *request, w store.Situation) (flash, error) {
-	queued, err := deployAgain(r, w, provision.OperationRefresh)
+	queued, err := deployAgain(r, w, provision.OperationRefresh, nil)
 	return done("drift-check", text(queued.Number)), err
 }
 
@@ -320,7 +320,7 @@ func (c *console) destroyWorkspace(w http.ResponseWriter, r *request) error {
 	if typed := strings.TrimSpace(r.PostFormValue("confirm")); typed != found.Name {
 		return c.refuseWorkspace(w, r, "settings", "destroy", refuse("not_confirmed", found.Name))
 	}
-	queued, err := deployAgain(r, found, provision.OperationDestroy)
+	queued, err := deployAgain(r, found, provision.OperationDestroy, nil)
 	if no := refusal(err); no != nil {
 		return c.refuseWorkspace(w, r, "settings", "destroy", no)
 	} else if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -142,13 +141,12 @@ func (s *Store) Situations(ctx context.Context, org uuid.UUID, f SituationFilter
 	if !ok {
 		condition = "true"
 	}
-	pattern := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(f.Words) + "%"
 	page, err = rows[Situation](ctx, s, "list the workspaces", situated(`
 		SELECT w.*, c.name AS cluster FROM public.clusters c JOIN public.workspaces w ON w.cluster_id = c.id
 		WHERE c.org_id = $1 AND NOT w.hidden AND ($2::uuid IS NULL OR c.id = $2) AND w.name ILIKE $3 AND `+condition+`
 		  AND (c.name, w.name) > ($4, $5)
 		ORDER BY c.name, w.name LIMIT $6`),
-		org, orNull(f.Cluster), pattern, f.AfterCluster, f.AfterName, limit+1)
+		org, orNull(f.Cluster), containing(f.Words), f.AfterCluster, f.AfterName, limit+1)
 	if len(page) > limit {
 		return page[:limit], true, err
 	}

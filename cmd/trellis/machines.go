@@ -1,0 +1,339 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+func machinesCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "machines",
+		Short: "List machines, sign in to them, destroy one",
+		Long: `Lists the machines that runs have made, as they were last reported. A template that makes
+machines reports them by itself; a Terraform template does by an output called machines.`,
+		Args: verb,
+	}
+	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a), machinesDestroyCommand(a))
+	return cmd
+}
+
+func machinesListCommand(a *app) *cobra.Command {
+	var f client.MachineFilter
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List machines, also as an Ansible inventory or an ssh_config",
+		Long: `Lists machines by name. Those that are gone are left out, but for --status gone.
+
+-o ansible prints an inventory in JSON, with groups by workspace, pool, status and label. For
+one that is always current, give Ansible an executable file with these two lines:
+
+  #!/bin/sh
+  exec trellis machines list -o ansible
+
+-o ssh-config prints Host entries for ~/.ssh/config. Both leave out what has no IP address.`,
+		Example: `  trellis machines list
+  trellis machines list --workspace demo/machines --label class=a
+  trellis machines list -o ansible > inventory.json
+  trellis machines list -o ssh-config > ~/.ssh/tendril.conf`,
+		Args: none,
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
+			list, err := s.Machines(ctx, f)
+			if err != nil {
+				return err
+			}
+			switch a.format {
+			case "ansible":
+				return a.printJSON(inventory(list))
+			case "ssh-config":
+				text, left := sshConfig(list)
+				for _, m := range left {
+					a.say("Left out, for its name, its user or its address can't stand there: %s", m.Name)
+				}
+				_, err := io.WriteString(a.out, text)
+				return err
+			}
+			return listing(&a.printer, list, nil, "There is no such machine.", "MACHINE\tWORKSPACE\tSTATUS\tADDRESS\tSIZE\tNODE\tCHANGED", func(m wire.Machine) []any {
+				return []any{m.Name, m.Workspace, m.Status, strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.UpdatedAt))}
+			})
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.Workspace, "workspace", "", "only those of this workspace, by its name or id")
+	flags.StringVar(&f.Status, "status", "", "only those that are creating, running, stopped, failed, unknown or gone")
+	flags.StringVar(&f.Pool, "pool", "", "only those of this pool")
+	flags.StringArrayVar(&f.Labels, "label", nil, "only those with this label: NAME=VALUE; may be repeated")
+	flags.StringVar(&f.Words, "search", "", "only those with this in the name, an IP address or the id in their cloud")
+	addFormat(a, cmd, "ansible", "ssh-config")
+	return cmd
+}
+
+func machinesShowCommand(a *app) *cobra.Command {
+	var workspace string
+	cmd := formatted(a, &cobra.Command{
+		Use:     "show MACHINE",
+		Short:   "Show one machine, and what it has been",
+		Example: `  trellis machines show ada`,
+		Args:    one("a machine's name or id"),
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			m, err := s.FindMachine(ctx, args[0], workspace)
+			if err != nil {
+				return err
+			}
+			history, err := s.MachineHistory(ctx, m.ID)
+			switch {
+			case err != nil:
+				return err
+			case a.json():
+				return a.printJSON(struct {
+					wire.Machine
+					History []wire.MachineEvent `json:"history"`
+				}{m, history})
+			}
+			return printMachine(a, m, history)
+		}),
+	})
+	addInWorkspace(cmd, &workspace)
+	return cmd
+}
+
+// addInWorkspace adds the flag of verbs that name one machine.
+func addInWorkspace(cmd *cobra.Command, workspace *string) {
+	cmd.Flags().StringVar(workspace, "workspace", "", "the workspace that the machine is of, where several have one of that name")
+}
+
+func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
+		labels = append(labels, name+"="+m.Labels[name])
+	}
+	run := ""
+	if m.Number != nil {
+		run = fmt.Sprint(*m.Number)
+	}
+	command := ""
+	if to, err := m.SSH(); err == nil {
+		command = strings.Join(append([]string{"ssh"}, to.Args()...), " ")
+	}
+	var rows [][]string
+	for _, row := range [][]string{
+		{"machine", m.Name}, {"status", m.Status}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
+		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()},
+		{"labels", strings.Join(labels, " ")}, {"owner", m.OwnerName}, {"changed by run", run}, {"id", m.ID.String()},
+	} {
+		if row[1] != "" {
+			rows = append(rows, row)
+		}
+	}
+	rows = append(rows, []string{""})
+	for _, e := range history {
+		by := ""
+		if e.Number != nil {
+			by = fmt.Sprintf("run %d", *e.Number)
+		}
+		rows = append(rows, []string{at(&e.At), e.Status, by})
+	}
+	return a.pairs(rows...)
+}
+
+func machinesSSHCommand(a *app) *cobra.Command {
+	var workspace string
+	cmd := &cobra.Command{
+		Use:   "ssh MACHINE [-- COMMAND…]",
+		Short: "Sign in to a machine with ssh",
+		Long: `Runs ssh with the address, the port and the user that are recorded of the machine. What is
+behind -- is run there. Your own ~/.ssh/config and keys count; Tendril gives ssh none.`,
+		Example: `  trellis machines ssh ada
+  trellis machines ssh ada -- uptime`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return wrongUsage("a machine's name or id is missing")
+			}
+			return nil
+		},
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			m, err := s.FindMachine(ctx, args[0], workspace)
+			if err != nil {
+				return err
+			}
+			to, err := m.SSH()
+			if err != nil {
+				return err
+			}
+			program, err := exec.LookPath("ssh")
+			if err != nil {
+				return fmt.Errorf("sign in to %s: there is no program ssh on PATH. Install it (apt-get install openssh-client), or connect to %s by other means", m.Name, to.Address)
+			}
+			ssh := exec.CommandContext(ctx, program, append(to.Args(), args[1:]...)...)
+			ssh.Stdin, ssh.Stdout, ssh.Stderr = a.in, a.out.Writer, a.err.Writer
+			err = ssh.Run()
+			if ended, is := errors.AsType[*exec.ExitError](err); is && ended.ExitCode() > 0 {
+				return outcome(ended.ExitCode()) // ssh has said why, or the command its own
+			}
+			return err
+		}),
+	}
+	addInWorkspace(cmd, &workspace)
+	return cmd
+}
+
+// sshHost is a name that an ssh_config can have as it is.
+var sshHost = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// sshConfig has an entry for each machine that can have one, and says which can't.
+func sshConfig(list []wire.Machine) (text string, left []wire.Machine) {
+	var b strings.Builder
+	for name, m := range hostNames(list) {
+		to, err := m.SSH()
+		if err != nil || !sshHost.MatchString(name) {
+			left = append(left, m)
+			continue
+		}
+		fmt.Fprintf(&b, "Host %s\n  HostName %s\n  Port %d\n", name, to.Address, to.Port)
+		if to.User != "" {
+			fmt.Fprintf(&b, "  User %s\n", to.User)
+		}
+	}
+	return b.String(), left
+}
+
+// hostNames iterates machines with a name that no other has here: their own, and behind it the
+// workspace's where several have that.
+func hostNames(list []wire.Machine) func(yield func(string, wire.Machine) bool) {
+	count := map[string]int{}
+	for _, m := range list {
+		count[m.Name]++
+	}
+	return func(yield func(string, wire.Machine) bool) {
+		for _, m := range list {
+			name := m.Name
+			if count[name] > 1 {
+				name += "." + strings.ReplaceAll(m.Workspace, "/", ".")
+			}
+			if !yield(name, m) {
+				return
+			}
+		}
+	}
+}
+
+// group is one of an Ansible inventory.
+type group struct {
+	Hosts []string `json:"hosts"`
+}
+
+// inventory is an Ansible inventory as an inventory script prints it.
+// https://docs.ansible.com/ansible/latest/dev_guide/developing_inventory.html
+func inventory(list []wire.Machine) map[string]any {
+	all, vars, groups := []string{}, map[string]map[string]any{}, map[string]*group{}
+	for name, m := range hostNames(list) {
+		to, err := m.SSH()
+		if err != nil {
+			continue
+		}
+		host := map[string]any{
+			"ansible_host": to.Address, "ansible_port": to.Port, "tendril_machine": m.ID, "tendril_workspace": m.Workspace, "tendril_status": m.Status, "tendril_labels": m.Labels,
+		}
+		if to.User != "" {
+			host["ansible_user"] = to.User
+		}
+		all, vars[name] = append(all, name), host
+		in := []string{"workspace_" + m.Workspace, "status_" + m.Status}
+		if m.Pool != nil {
+			in = append(in, "pool_"+*m.Pool)
+		}
+		for label, value := range m.Labels {
+			in = append(in, "label_"+label+"_"+value)
+		}
+		for _, title := range in {
+			title = groupName(title)
+			groups[title] = cmp.Or(groups[title], &group{})
+			groups[title].Hosts = append(groups[title].Hosts, name)
+		}
+	}
+	document := map[string]any{"_meta": map[string]any{"hostvars": vars}, "all": group{all}}
+	for title, g := range groups {
+		document[title] = g
+	}
+	return document
+}
+
+// groupName is a text as the name of a group in Ansible: letters, digits and underscores.
+func groupName(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, text)
+}
+
+func machinesDestroyCommand(a *app) *cobra.Command {
+	var workspace string
+	var sealed sealedFlags
+	var follow, yes bool
+	cmd := &cobra.Command{
+		Use:   "destroy MACHINE",
+		Short: "Queue the destruction of one machine",
+		Long: `Queues the destruction of this machine and of nothing else in its workspace, with the template
+and the variables of the newest deploy there. The next deploy makes it again, unless the
+variables no longer ask for it.
+
+On a terminal it asks for the machine's name; elsewhere --yes is needed. Where the cluster
+wants it, a person must approve the plan first.`,
+		Example: `  trellis machines destroy ada --follow`,
+		Args:    one("a machine's name or id"),
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+			if err := followOrJSON(a, follow); err != nil {
+				return err
+			}
+			again, err := sealed.read()
+			if err != nil {
+				return err
+			}
+			m, err := s.FindMachine(ctx, args[0], workspace)
+			switch {
+			case err != nil:
+				return err
+			case m.Status == "gone":
+				return fmt.Errorf("machine %s is gone already", m.Name)
+			case m.Address == nil:
+				return fmt.Errorf("machine %s of workspace %s can't be destroyed by itself: its template doesn't say which resource it is (resource in the output machines). Change what the template is asked for, or destroy the workspace", m.Name, m.Workspace)
+			}
+			w, err := s.FindWorkspace(ctx, m.WorkspaceID.String())
+			if err != nil {
+				return err
+			}
+			if err := confirm(a, yes, m.Name, fmt.Sprintf("This destroys the machine %s in workspace %s on cluster %s.", m.Name, m.Workspace, m.Cluster)); err != nil {
+				return err
+			}
+			queued, err := queueOn(ctx, a, s, w, provision.OperationDestroy, "trellis machines destroy", func(asked *provision.Snapshot) {
+				asked.Targets = []string{*m.Address}
+				asked.SealedVars = withSealed(asked.SealedVars, again)
+			})
+			if err != nil {
+				return err
+			}
+			return tellQueued(ctx, a, s, cmd, queued, follow)
+		}),
+	}
+	addInWorkspace(cmd, &workspace)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	sealed.addMessages(cmd)
+	addFollow(a, cmd, &follow)
+	return cmd
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+)
+
+func aMachine(name, workspace, address string) wire.Machine {
+	return wire.Machine{Name: name, Workspace: workspace, Status: "running", IPAddresses: []string{address}, Labels: map[string]string{"class": "a b"}}
+}
+
+// fleet has names that ssh and Ansible can't have as they are.
+func fleet() []wire.Machine {
+	port, user, pool := 2222, "root", "lab-1"
+	ada, two := aMachine("ada", "demo/x", "10.0.0.1"), aMachine("two", "demo/y", "10.0.0.4")
+	ada.SSHPort, ada.SSHUser, ada.Pool = &port, &user, &pool
+	return []wire.Machine{
+		ada, aMachine("evil\n  ProxyCommand touch /tmp/x", "demo/x", "10.0.0.2"), aMachine("lost", "demo/x", "nowhere"),
+		aMachine("two", "demo/x", "10.0.0.3"), two,
+	}
+}
+
+func TestSSHConfig(t *testing.T) {
+	t.Parallel()
+	text, left := sshConfig(fleet())
+	want := "Host ada\n  HostName 10.0.0.1\n  Port 2222\n  User root\nHost two.demo.x\n  HostName 10.0.0.3\n  Port 22\nHost two.demo.y\n  HostName 10.0.0.4\n  Port 22\n"
+	if text != want || len(left) != 2 {
+		t.Errorf("sshConfig() = %q and %d left out, want %q and 2", text, len(left), want)
+	}
+	// As ssh itself reads it.
+	ssh := pgtest.Tool(t, "ssh")
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), ssh, "-G", "-F", file, "ada").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "hostname 10.0.0.1\n") || !strings.Contains(string(out), "port 2222\n") || !strings.Contains(string(out), "user root\n") {
+		t.Errorf("ssh -G = %s, %v, want the machine's address, port and user", out, err)
+	}
+}
+
+func TestInventory(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(inventory(fleet()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Meta struct {
+			HostVars map[string]map[string]any `json:"hostvars"`
+		} `json:"_meta"`
+		All, Pool, Workspace, Label group
+	}
+	var groups map[string]json.RawMessage
+	if err := json.Unmarshal(text, &groups); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]any{"_meta": &got.Meta, "all": &got.All, "pool_lab_1": &got.Pool, "workspace_demo_x": &got.Workspace, "label_class_a_b": &got.Label} {
+		if err := json.Unmarshal(groups[name], to); err != nil {
+			t.Errorf("group %s: %v in %s", name, err, text)
+		}
+	}
+	ada := got.Meta.HostVars["ada"]
+	if ada["ansible_host"] != "10.0.0.1" || ada["ansible_port"] != 2222.0 || ada["ansible_user"] != "root" {
+		t.Errorf("ada = %v, want her address, port and user", ada)
+	}
+	if len(got.All.Hosts) != 4 || len(got.Workspace.Hosts) != 3 || len(got.Label.Hosts) != 4 || strings.Join(got.Pool.Hosts, " ") != "ada" || len(got.Meta.HostVars) != 4 {
+		t.Errorf("inventory = %s, want four hosts, three of demo/x, one in the pool", text)
+	}
+}

@@ -1,0 +1,158 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+func (c *console) machinePages() {
+	c.page("GET /machines", c.machines)
+	c.page("GET /machines/{id}", c.machine)
+	c.page("POST /machines/{id}/destroy", c.destroyMachine)
+}
+
+// machineStatuses are what a list of machines can be narrowed to.
+var machineStatuses = []string{"creating", "running", "stopped", "failed", "unknown", "gone"}
+
+// machinesData is the list of machines, and what it was narrowed to.
+type machinesData struct {
+	Found     []store.Machine
+	Workspace string // the name, where the list is that of one
+	Pools     []string
+	Statuses  []string
+	Words     string
+	Status    string
+	Pool      string
+	Narrowed  bool
+	Pager     pager
+	Here      string // this very page, to fetch its list again
+	Org       store.Org
+}
+
+func (c *console) machines(w http.ResponseWriter, r *request) error {
+	q := r.URL.Query()
+	d := machinesData{Words: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Pool: q.Get("pool"), Statuses: machineStatuses, Org: r.org, Here: r.URL.RequestURI()}
+	if !slices.Contains(machineStatuses, d.Status) {
+		d.Status = ""
+	}
+	f := store.MachineFilter{Words: d.Words, Status: d.Status, Pool: d.Pool}
+	if id := q.Get("workspace"); id != "" {
+		workspace, err := r.store.Situation(r.Context(), r.org.ID, id)
+		if err != nil {
+			return err
+		}
+		f.Workspace, d.Workspace = workspace.ID, workspace.Name
+	}
+	var err error
+	if d.Pools, err = r.store.MachinePools(r.Context(), r.org.ID); err != nil {
+		return err
+	}
+	after := store.MachineKey{Name: q.Get("after-name")}
+	after.ID, _ = uuid.Parse(q.Get("after-id")) // anything else is the beginning
+	found, next, err := r.store.ListMachines(r.Context(), r.org.ID, f, after, rowsOfPage)
+	if err != nil {
+		return err
+	}
+	d.Found, d.Narrowed = found, d.Words != "" || d.Status != "" || d.Pool != "" || d.Workspace != ""
+	narrowed := url.Values{}
+	for name, value := range map[string]string{"q": d.Words, "status": d.Status, "pool": d.Pool, "workspace": q.Get("workspace")} {
+		if value != "" {
+			narrowed.Set(name, value)
+		}
+	}
+	if after.Name != "" {
+		d.Pager.First = "/machines?" + narrowed.Encode()
+	}
+	if next != nil {
+		narrowed.Set("after-name", next.Name)
+		narrowed.Set("after-id", next.ID.String())
+		d.Pager.Next = "/machines?" + narrowed.Encode()
+	}
+	if r.Header.Get("HX-Request") != "" {
+		c.part(w, r, "machines", "found", d)
+		return nil
+	}
+	c.render(w, r, http.StatusOK, "machines", view{Nav: "machines", Data: d})
+	return nil
+}
+
+// machineData is the page of one machine.
+type machineData struct {
+	M       store.Machine
+	History []store.MachineEvent
+	Org     store.Org
+	Refused *store.RefusedError
+}
+
+func machinePath(m store.Machine) string { return "/machines/" + m.ID.String() }
+
+func (c *console) machine(w http.ResponseWriter, r *request) error {
+	return c.showMachine(w, r, http.StatusOK, nil)
+}
+
+func (c *console) showMachine(w http.ResponseWriter, r *request, status int, refused *store.RefusedError) (err error) {
+	d := machineData{Org: r.org, Refused: refused}
+	if d.M, err = r.store.MachineByRef(r.Context(), r.org.ID, uuid.Nil, r.PathValue("id")); err != nil {
+		return err
+	}
+	if d.History, err = r.store.MachineHistory(r.Context(), d.M.ID); err != nil {
+		return err
+	}
+	if r.Header.Get("HX-Request") != "" {
+		c.part(w, r, "machine", "machine", d)
+		return nil
+	}
+	c.render(w, r, status, "machine", view{Nav: "machines", Data: d})
+	return nil
+}
+
+// SSH is the command that signs in to the machine; "" where there is none.
+func (d machineData) SSH() string {
+	to, err := wire.Machine(d.M).SSH()
+	if err != nil || d.M.Status == "gone" {
+		return ""
+	}
+	return strings.Join(append([]string{"ssh"}, to.Args()...), " ")
+}
+
+// MayDestroy reports whether the machine can be destroyed by itself, and by this person.
+func (d machineData) MayDestroy() bool {
+	return d.M.Address != nil && d.M.Status != "gone" && atLeast(d.Org.Role, "operator")
+}
+
+// machineSize is how large a machine is, in words.
+func machineSize(m store.Machine) string { return wire.Machine(m).Size() }
+
+// destroyMachine queues the end of one machine, once its name has been typed, and shows
+// that run.
+func (c *console) destroyMachine(w http.ResponseWriter, r *request) error {
+	m, err := r.store.MachineByRef(r.Context(), r.org.ID, uuid.Nil, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	var queued store.Deployed
+	switch typed := strings.TrimSpace(r.PostFormValue("confirm")); {
+	case typed != m.Name:
+		err = refuse("not_confirmed", m.Name)
+	case m.Address == nil || m.Status == "gone":
+		err = refuse("machine_not_alone", m.Name)
+	default:
+		workspace := store.Situation{ID: m.WorkspaceID, Name: m.Workspace}
+		queued, err = deployAgain(r, workspace, provision.OperationDestroy, func(asked *provision.Snapshot) { asked.Targets = []string{*m.Address} })
+	}
+	if no := refusal(err); no != nil {
+		return c.showMachine(w, r, no.Status(), no)
+	} else if err != nil {
+		return err
+	}
+	c.redirect(w, r, runPath(queued.Number), done("machine-destroy", m.Name))
+	return nil
+}

@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Machine is one machine as it was last reported.
+type Machine struct {
+	ID          uuid.UUID         `json:"id" doc:"Its id."`
+	Name        string            `json:"name" doc:"Its name, unique within its workspace."`
+	Workspace   string            `json:"workspace" doc:"The name of its workspace."`
+	WorkspaceID uuid.UUID         `json:"workspace_id" doc:"The id of its workspace."`
+	Cluster     string            `json:"cluster" doc:"The name of the cluster that the workspace is on."`
+	Status      string            `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; unknown: nobody could ask, gone: it is no longer there."`
+	Address     *string           `json:"address,omitempty" doc:"The address of its resource in the state, by which targets name it."`
+	Pool        *string           `json:"pool,omitempty" doc:"The pool that it belongs to."`
+	Node        *string           `json:"node,omitempty" doc:"The host that it runs on."`
+	ExternalID  *string           `json:"external_id,omitempty" doc:"What it is known by in its cloud."`
+	IPAddresses []string          `json:"ip_addresses,omitempty" doc:"Its IP addresses, the one to reach it at first."`
+	SSHPort     *int              `json:"ssh_port,omitempty" doc:"The port of its SSH server. Absent: 22."`
+	SSHUser     *string           `json:"ssh_user,omitempty" doc:"Who to sign in as."`
+	Image       *string           `json:"image,omitempty" doc:"What it was made from."`
+	Cores       *int              `json:"cores,omitempty" doc:"Its processor cores."`
+	MemoryMiB   *int              `json:"memory_mib,omitempty" doc:"Its memory in MiB."`
+	DiskGiB     *int              `json:"disk_gib,omitempty" doc:"Its disk in GiB."`
+	Labels      map[string]string `json:"labels" doc:"Its labels."`
+	Owner       *uuid.UUID        `json:"owner,omitempty" doc:"Who asked for the run that made it."`
+	OwnerName   string            `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
+	Number      *int64            `json:"number,omitempty" doc:"The provision that last changed it."`
+	CreatedAt   time.Time         `json:"created_at" doc:"When it was first reported."`
+	UpdatedAt   time.Time         `json:"updated_at" doc:"When something of this last changed."`
+}
+
+// Size is how large it is, in words; "" where nothing is known of that.
+func (m Machine) Size() string {
+	var parts []string
+	for _, part := range []struct {
+		value *int
+		unit  string
+	}{{m.Cores, "cores"}, {m.MemoryMiB, "MiB"}, {m.DiskGiB, "GiB disk"}} {
+		if part.value != nil {
+			parts = append(parts, strconv.Itoa(*part.value)+" "+part.unit)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// SSH is where ssh finds a machine. Nothing of it can be taken for an option or for another
+// host: what is recorded of a machine are a template's words.
+type SSH struct {
+	Address, User string
+	Port          int
+}
+
+var sshUser = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+
+// SSH answers where ssh finds the machine. The error says what of it is missing or odd.
+func (m Machine) SSH() (SSH, error) {
+	s := SSH{Port: 22}
+	if m.SSHPort != nil {
+		s.Port = *m.SSHPort
+	}
+	if len(m.IPAddresses) == 0 {
+		return SSH{}, fmt.Errorf("machine %q has no IP address: no run has reported one", m.Name)
+	}
+	ip, err := netip.ParseAddr(m.IPAddresses[0])
+	if err != nil || ip.Zone() != "" {
+		return SSH{}, fmt.Errorf("machine %q: %q is not an IP address that ssh is given", m.Name, m.IPAddresses[0])
+	}
+	s.Address = ip.String()
+	if m.SSHUser != nil && *m.SSHUser != "" {
+		if s.User = *m.SSHUser; !sshUser.MatchString(s.User) {
+			return SSH{}, fmt.Errorf("machine %q: %q is not the name of a user", m.Name, s.User)
+		}
+	}
+	return s, nil
+}
+
+// Args are the arguments of ssh.
+func (s SSH) Args() (args []string) {
+	if s.Port != 22 {
+		args = append(args, "-p", strconv.Itoa(s.Port))
+	}
+	if s.User != "" {
+		return append(args, s.User+"@"+s.Address)
+	}
+	return append(args, s.Address)
+}
+
+// MachineEvent is what a machine became, and when.
+type MachineEvent struct {
+	Status string    `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was from then on."`
+	At     time.Time `json:"at" doc:"When."`
+	Number *int64    `json:"number,omitempty" doc:"The provision that reported it. Absent: it is deleted."`
+}
