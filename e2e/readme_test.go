@@ -51,13 +51,16 @@ func TestReadmeCommands(t *testing.T) {
 	me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis plan"))
 	me.run(pages.Block(t, "docs/GUIDE.md", "psql"))
 	me.run(pages.Block(t, "docs/GUIDE.md", "curl"))
+	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis machines")); !strings.Contains(out, `"ansible_host": "192.0.2.10"`) || !strings.Contains(out, "ssh 192.0.2.10") {
+		t.Errorf("the guide's commands about machines print %s, want the machines' address", out)
+	}
 	end = me.start(pages.Block(t, "docs/GUIDE.md", "bin/tendril run"), "registered")
 	end() // it keeps no managed states, and would take runs of workspaces that have them
 	me.start(pages.Block(t, "docs/GUIDE.md", "bin/trellis up", "--data-dir look", "--data-dir "+filepath.Join(home, "look"), "127.0.0.1:8081", "127.0.0.1:0"), "Ctrl-C")
 
 	out := me.run(`eval "$(bin/trellis env)" && psql "$TRELLIS_DATABASE_URL" -At -c "SELECT string_agg(status, ' ') FROM provisions"`)
-	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 7)[1:] {
-		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want seven times SUCCESS", out)
+	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 9)[1:] {
+		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want nine times SUCCESS", out)
 	}
 	me.run(pages.Block(t, "templates/hello/README.md", "trellis deploy", "trellis", "bin/trellis"))
 	me.run(pages.Block(t, "templates/fleet/README.md", "trellis deploy --template fleet --workspace demo/fleet --follow", "trellis", "bin/trellis"))

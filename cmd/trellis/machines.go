@@ -67,8 +67,8 @@ one that is always current, give Ansible an executable file with these two lines
 				_, err := io.WriteString(a.out, text)
 				return err
 			}
-			return listing(&a.printer, list, nil, "There is no such machine.", "MACHINE\tWORKSPACE\tSTATUS\tADDRESS\tSIZE\tNODE\tCHANGED", func(m wire.Machine) []any {
-				return []any{m.Name, m.Workspace, m.Status, strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.UpdatedAt))}
+			return listing(&a.printer, list, nil, "There is no such machine.", "MACHINE\tWORKSPACE\tSTATUS\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
+				return []any{m.Name, m.Workspace, m.Status, strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.CreatedAt))}
 			})
 		}),
 	}

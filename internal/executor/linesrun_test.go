@@ -96,7 +96,7 @@ func TestMachinesOfAProvisioner(t *testing.T) {
 				if there := c.machinesThere(); there != step.there {
 					t.Errorf("step %d: %d machines exist, want %d", i, there, step.there)
 				}
-				if recorded := len(reported(run)); step.operation == provision.OperationApply && recorded != step.there {
+				if recorded := len(run.resources()); step.operation == provision.OperationApply && recorded != step.there {
 					t.Errorf("step %d: %d machines are recorded, want %d", i, recorded, step.there)
 				}
 				if t.Failed() {

@@ -165,14 +165,15 @@ func TestMachinesOfAScript(t *testing.T) {
 		names                         []string
 		add, change, replace, destroy int
 		made                          []int
+		listed                        string
 	}{
-		{provision.OperationPlan, 2048, []string{"a", "b"}, 2, 0, 0, 0, nil},
-		{provision.OperationApply, 2048, []string{"a", "b"}, 2, 0, 0, 0, []int{1, 1}},
-		{provision.OperationApply, 2048, []string{"a", "b"}, 0, 0, 0, 0, []int{1, 1}},
-		{provision.OperationApply, 4096, []string{"a", "b"}, 0, 0, 2, 0, []int{1, 1}},
-		{provision.OperationApply, 4096, []string{"b", "c"}, 1, 0, 0, 1, []int{1, 1}},
-		{provision.OperationDestroy, 4096, []string{"b", "c"}, 0, 0, 0, 2, nil},
-		{provision.OperationDestroy, 4096, []string{"b", "c"}, 0, 0, 0, 0, nil},
+		{provision.OperationPlan, 2048, []string{"a", "b"}, 2, 0, 0, 0, nil, "none said"},
+		{provision.OperationApply, 2048, []string{"a", "b"}, 2, 0, 0, 0, []int{1, 1}, "m-a running 2048 10.0.0.7:2222, m-b running 2048 10.0.0.7:2222"},
+		{provision.OperationApply, 2048, []string{"a", "b"}, 0, 0, 0, 0, []int{1, 1}, "m-a running 2048 10.0.0.7:2222, m-b running 2048 10.0.0.7:2222"},
+		{provision.OperationApply, 4096, []string{"a", "b"}, 0, 0, 2, 0, []int{1, 1}, "m-a running 4096 10.0.0.7:2222, m-b running 4096 10.0.0.7:2222"},
+		{provision.OperationApply, 4096, []string{"b", "c"}, 1, 0, 0, 1, []int{1, 1}, "m-b running 4096 10.0.0.7:2222, m-c running 4096 10.0.0.7:2222"},
+		{provision.OperationDestroy, 4096, []string{"b", "c"}, 0, 0, 0, 2, nil, ""},
+		{provision.OperationDestroy, 4096, []string{"b", "c"}, 0, 0, 0, 0, nil, ""},
 	}
 	for i, step := range steps {
 		got, run := c.apply(step.operation, step.memory, step.names...)
@@ -184,6 +185,9 @@ func TestMachinesOfAScript(t *testing.T) {
 		if made := c.made(); !slices.Equal(made, step.made) {
 			t.Errorf("step %d: the cloud has machines made %v times, want %v", i, made, step.made)
 		}
+		if listed := listedMachines(run); listed != step.listed {
+			t.Errorf("step %d: machines = %q, want %q", i, listed, step.listed)
+		}
 		if text := run.text(); strings.Contains(text, "hunter2") || strings.Contains(text, "battery staple") {
 			t.Errorf("step %d: the log has a password", i)
 		}
@@ -193,7 +197,7 @@ func TestMachinesOfAScript(t *testing.T) {
 			}
 		}
 		if i == 1 {
-			resources := reported(run)
+			resources := run.resources()
 			if len(resources) != 2 || resources[0].Address != "machine.m-a" || resources[0].Status != "created" ||
 				!slices.Equal(resources[0].IPAddresses, []string{"10.0.0.7"}) || !strings.HasPrefix(resources[0].ExternalID, "vm-") {
 				t.Errorf("resources = %+v, want both machines with id and address", resources)
@@ -205,16 +209,62 @@ func TestMachinesOfAScript(t *testing.T) {
 	}
 }
 
-// reported are the resources that a run reported last.
-func reported(c *child) (resources []provision.Resource) {
+// listedMachines are those that a run reported last, as words.
+func listedMachines(c *child) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	said := "none said"
 	for _, r := range c.reports {
-		if r.Detail.Resources != nil {
-			resources = r.Detail.Resources
+		if r.Detail.Machines == nil {
+			continue
+		}
+		var words []string
+		for _, m := range r.Detail.Machines {
+			words = append(words, fmt.Sprintf("%s %s %d %s:%d", m.Name, m.Status, m.MemoryMiB, strings.Join(m.IPAddresses, " "), m.SSHPort))
+		}
+		said = strings.Join(words, ", ")
+	}
+	return said
+}
+
+// A Terraform template says in an output which machines it has made. What is wrong with it
+// is said, and fails nothing.
+func TestMachinesOfTerraform(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	repo := s.template(map[string]string{"main.tf": `variable "names" { type = list(string) }
+variable "odd" { default = null }
+resource "terraform_data" "vm" { for_each = toset(var.names) }
+output "machines" {
+  value = merge({ for name, vm in terraform_data.vm : name => { address = "10.0.0.7", memory = 512, ssh_port = 22, resource = "terraform_data.vm[\"${name}\"]" } },
+    var.odd == null ? {} : { odd = { memory = var.odd } })
+}
+`}, map[string]any{"names": []string{"a", "b"}})
+	for i, step := range []struct {
+		operation provision.Operation
+		names     []string
+		odd       any
+		listed    string
+		says      string
+	}{
+		{provision.OperationPlan, []string{"a", "b"}, nil, "none said", ""},
+		{provision.OperationApply, []string{"a", "b"}, nil, "a running 512 10.0.0.7:22, b running 512 10.0.0.7:22", ""},
+		{provision.OperationApply, []string{"b"}, "much", "b running 512 10.0.0.7:22", "odd: memory is a string, which is not what belongs there"},
+		{provision.OperationApply, []string{"b"}, 1, "b running 512 10.0.0.7:22, odd running 1 :0", ""},
+		{provision.OperationDestroy, []string{"b"}, nil, "", ""},
+	} {
+		s.ask(repo.URL, "v1", "", map[string]any{"names": step.names, "odd": step.odd})
+		s.job.Assignment.Operation = step.operation
+		s.job.Assignment.ClaimID, s.job.Assignment.ProvisionID = uuid.New(), uuid.New()
+		got, run := s.run()
+		wantEnd(t, got, provision.Success, "")
+		if listed := listedMachines(run); listed != step.listed {
+			t.Errorf("step %d: machines = %q, want %q", i, listed, step.listed)
+		}
+		if text := run.text(); step.says != "" && !strings.Contains(text, step.says) {
+			t.Errorf("step %d: the log lacks %q", i, step.says)
 		}
 	}
-	return resources
 }
 
 // Whatever a script answers, or does not: the error is clear, and a machine that may exist

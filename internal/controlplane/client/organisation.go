@@ -336,7 +336,7 @@ func (c *Client) FindMachine(ctx context.Context, ref, workspace string) (wire.M
 
 // MachineHistory lists what a machine has been, the newest first.
 func (c *Client) MachineHistory(ctx context.Context, id uuid.UUID) ([]wire.MachineEvent, error) {
-	return list[wire.MachineEvent](ctx, c, call{doing: "read the machine's history", method: http.MethodGet, path: []string{"machines", id.String(), "history"}}, mostItems)
+	return whole[wire.MachineEvent](ctx, c, "read the machine's history", nil, "machines", id.String(), "history")
 }
 
 // inOrgWith is inOrg with further parameters, as far as they are not empty.

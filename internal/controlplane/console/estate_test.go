@@ -24,6 +24,7 @@ type estate struct {
 	*world
 	agent      queue.Queue
 	workspaces map[string]uuid.UUID
+	machine    string // the id of web-1
 }
 
 func newEstate(t *testing.T) *estate {
@@ -56,7 +57,13 @@ func newEstate(t *testing.T) *estate {
 			"nodes":  {Value: json.RawMessage(`{"count": 3, "zones": ["a", "b"]}`)},
 			"secret": {Sensitive: true},
 		},
+		Machines: []provision.Machine{
+			{Name: "web-1", Status: provision.MachineRunning, Address: "machine.web-1", Pool: "lab", Node: "pve1", ExternalID: "101", IPAddresses: []string{"10.1.2.4", "2001:db8::2"},
+				SSHPort: 2222, SSHUser: "root", Image: "debian-12", Cores: 2, MemoryMiB: 2048, DiskGiB: 20, Labels: map[string]string{"class": "a", hostile[:20]: hostile[:60]}},
+			{Name: "odd " + hostile[:100], Status: provision.MachineUnknown, Pool: hostile[:60], Node: hostile[:60], ExternalID: hostile, IPAddresses: []string{hostile[:60]}, SSHUser: "-oProxyCommand=x", Image: hostile},
+		},
 	})
+	s.machine = s.Text(t, "SELECT id::text FROM public.machines WHERE name = 'web-1'")
 	s.Exec(t, `UPDATE public.workspaces SET drift_at = now() - interval '20 minutes', drift_count = 2, drift_every = '6 hours', drift_due_at = now() + interval '5 hours', drift = $2 WHERE id = $1`, s.workspaces["shop/prod"],
 		`[{"address": "aws_db_instance.main", "action": "update", "attributes": [{"path": "engine_version", "before": "\"15.4\"", "after": "\"15.7\""}, {"path": "password", "sensitive": true}]},
 		  {"address": "aws_instance.web[\"a\"]", "action": "delete"}]`)
