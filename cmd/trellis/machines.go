@@ -24,8 +24,8 @@ func machinesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machines",
 		Short: "List machines, sign in to them, destroy one",
-		Long: `Lists the machines that runs have made, as they were last reported. A template that makes
-machines reports them by itself; a Terraform template does by an output called machines.`,
+		Long: `Lists the machines that runs have made, as they were last reported. A template with
+machines of its own reports them; a Terraform template does in an output called machines.`,
 		Args: verb,
 	}
 	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a), machinesDestroyCommand(a))
@@ -312,7 +312,7 @@ wants it, a person must approve the plan first.`,
 			case m.Status == "gone":
 				return fmt.Errorf("machine %s is gone already", m.Name)
 			case m.Address == nil:
-				return fmt.Errorf("machine %s of workspace %s can't be destroyed by itself: its template doesn't say which resource it is (resource in the output machines). Change what the template is asked for, or destroy the workspace", m.Name, m.Workspace)
+				return fmt.Errorf("machine %s of workspace %s can't be destroyed alone: its template doesn't say which resource it is (resource in the output machines). Change what the template is asked for, or destroy the workspace", m.Name, m.Workspace)
 			}
 			w, err := s.FindWorkspace(ctx, m.WorkspaceID.String())
 			if err != nil {

@@ -75,7 +75,7 @@ const (
 // the part of the API that lists what there is, or one of the above.
 var argumentKinds = map[string]string{
 	"NUMBER|ID": "provisions", "NUMBER|ID|WORKSPACE": "provisions", "WORKSPACE": "workspaces", "WORKSPACE|NUMBER": "workspaces", "FROM": "workspaces", "ADDRESS…": "workspaces",
-	"VERSION": "workspaces", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
+	"VERSION": "workspaces", "MACHINE": "machines", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
 	"FILE": fileNames, "DIR": folders, "TO": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
 	"COMMAND": fileNames, "ARG…": fileNames,
 }
@@ -91,8 +91,8 @@ var argumentsOf = map[string]string{
 var flagKinds = map[string]string{
 	"cluster": "clusters", "workspace": "workspaces", "template": "templates", "target": "workspaces", "replace": "workspaces", "org": "me", "context": fixedWords + "local",
 	"output": fixedWords + "json", "approval": fixedWords + "always", "approvers": fixedWords + "admin", "log-format": fixedWords + "json", "access-log": fixedWords + "all",
-	"kind": fixedWords + "slack", "event": fixedWords + "drift", "data-dir": folders, "move-from": folders, "config": fileNames, "to": fileNames,
-	"sealed-vars": fileNames, "tls-cert": fileNames, "tls-key": fileNames, "state pull version": "workspaces",
+	"status": fixedWords + "gone", "kind": fixedWords + "slack", "event": fixedWords + "drift", "data-dir": folders, "move-from": folders, "config": fileNames, "to": fileNames,
+	"sealed-vars": fileNames, "tls-cert": fileNames, "tls-key": fileNames, "state pull version": "workspaces", "machines output": fixedWords + "ansible", "machines list output": fixedWords + "ansible",
 	"form": fixedWords + "once", "tendril provisioner test machine": fileNames, "tendril provisioner test variables": fileNames,
 }
 

@@ -137,6 +137,7 @@ var tags = []*huma.Tag{
 	{Name: "Logs", Description: "What a provision prints and what happens to it: so far, and while it happens."},
 	{Name: "Decisions", Description: "Approve, reject, cancel, try again."},
 	{Name: "Workspaces", Description: "One Terraform state each: what exists there, what has drifted, who has locked it."},
+	{Name: "Machines", Description: "The machines that runs have made, as they were last reported."},
 	{Name: "Clusters", Description: "Where agents live."},
 	{Name: "Templates", Description: "The catalogue of what can be deployed."},
 	{Name: "Notifications", Description: "Who is told by HTTP of what happens. Messages are signed as the Standard Webhooks specification says (webhook-id, webhook-timestamp, webhook-signature)."},

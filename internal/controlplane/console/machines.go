@@ -92,8 +92,6 @@ type machineData struct {
 	Refused *store.RefusedError
 }
 
-func machinePath(m store.Machine) string { return "/machines/" + m.ID.String() }
-
 func (c *console) machine(w http.ResponseWriter, r *request) error {
 	return c.showMachine(w, r, http.StatusOK, nil)
 }
