@@ -831,6 +831,7 @@ func (a *altered) prepare(t *testing.T) {
 	if got := a.AwaitEnd(victim); got != "SUCCESS" {
 		t.Fatalf("prod: %s: %s", got, a.Message(victim))
 	}
+	a.Exec(t, `INSERT INTO public.machines (org_id, workspace_id, name, status, provision_id) SELECT org_id, workspace_id, 'm', 'running', id FROM public.provisions WHERE id = $1`, victim)
 	a.Exec(t, `INSERT INTO public.template_pins (org_id, repo, version, commit, pinned_by) SELECT org_id, repo, version, commit, 'admin' FROM public.cluster_pins ON CONFLICT DO NOTHING`)
 	a.words = strings.NewReplacer("OTHER", other.String(), "VICTIM", victim.String(), "EVIL", a.evil, "MALLORY", a.mallory.Recipient(),
 		"PROD", a.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", victim))

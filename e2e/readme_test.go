@@ -54,15 +54,26 @@ func TestReadmeCommands(t *testing.T) {
 	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis machines")); !strings.Contains(out, `"ansible_host": "192.0.2.10"`) || !strings.Contains(out, "ssh 192.0.2.10") {
 		t.Errorf("the guide's commands about machines print %s, want the machines' address", out)
 	}
+	programs := pgtest.Dir(t)
+	if err := os.WriteFile(filepath.Join(programs, "ssh"), []byte("#!/bin/sh\necho ssh to \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out := me.with("PATH=" + programs + ":" + os.Getenv("PATH")).run(pages.Code(t, "docs/GUIDE.md", "trellis machines ssh NAME", "trellis", "bin/trellis", "NAME", "ada")); !strings.Contains(out, "ssh to 192.0.2.10") {
+		t.Errorf("trellis machines ssh runs %s, want ssh with the machine's address", out)
+	}
+	me.run(pages.Code(t, "docs/TEMPLATES.md", "trellis state import WORKSPACE machine.NAME EXTERNAL_ID",
+		"trellis", "bin/trellis", "WORKSPACE", "demo/machines", "NAME", "grace", "EXTERNAL_ID", "vm-1"))
+	me.run(pages.Code(t, "docs/TEMPLATES.md", "trellis state rm WORKSPACE machine.NAME", "trellis", "bin/trellis", "WORKSPACE", "demo/machines", "NAME", "grace") + " --yes")
 	end = me.start(pages.Block(t, "docs/GUIDE.md", "bin/tendril run"), "registered")
 	end() // it keeps no managed states, and would take runs of workspaces that have them
 	me.start(pages.Block(t, "docs/GUIDE.md", "bin/trellis up", "--data-dir look", "--data-dir "+filepath.Join(home, "look"), "127.0.0.1:8081", "127.0.0.1:0"), "Ctrl-C")
 
 	out := me.run(`eval "$(bin/trellis env)" && psql "$TRELLIS_DATABASE_URL" -At -c "SELECT string_agg(status, ' ') FROM provisions"`)
-	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 9)[1:] {
-		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want nine times SUCCESS", out)
+	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 11)[1:] {
+		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want eleven times SUCCESS", out)
 	}
 	me.run(pages.Block(t, "templates/hello/README.md", "trellis deploy", "trellis", "bin/trellis"))
+	me.run(pages.Block(t, "templates/script-vm/README.md", "trellis deploy", "trellis", "bin/trellis"))
 	me.run(pages.Block(t, "templates/fleet/README.md", "trellis deploy --template fleet --workspace demo/fleet --follow", "trellis", "bin/trellis"))
 }
 

@@ -3,20 +3,22 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -58,12 +60,12 @@ one that is always current, give Ansible an executable file with these two lines
 			}
 			switch a.format {
 			case "ansible":
-				return a.printJSON(inventory(list))
+				document, left := inventory(list)
+				a.sayLeftOut(left)
+				return a.printJSON(document)
 			case "ssh-config":
 				text, left := sshConfig(list)
-				for _, m := range left {
-					a.say("Left out, for its name, its user or its address can't stand there: %s", m.Name)
-				}
+				a.sayLeftOut(left)
 				_, err := io.WriteString(a.out, text)
 				return err
 			}
@@ -178,28 +180,31 @@ behind -- is run there. Your own ~/.ssh/config and keys count; Tendril gives ssh
 			if err != nil {
 				return fmt.Errorf("sign in to %s: there is no program ssh on PATH. Install it (apt-get install openssh-client), or connect to %s by other means", m.Name, to.Address)
 			}
-			ssh := exec.CommandContext(ctx, program, append(to.Args(), args[1:]...)...)
-			ssh.Stdin, ssh.Stdout, ssh.Stderr = a.in, a.out.Writer, a.err.Writer
-			err = ssh.Run()
-			if ended, is := errors.AsType[*exec.ExitError](err); is && ended.ExitCode() > 0 {
-				return outcome(ended.ExitCode()) // ssh has said why, or the command its own
-			}
-			return err
+			// In place of this program: the terminal, its signals and the exit code are ssh's.
+			err = syscall.Exec(program, slices.Concat([]string{"ssh"}, to.Args(), args[1:]), os.Environ())
+			return fmt.Errorf("start %s: %w", program, err)
 		}),
 	}
 	addInWorkspace(cmd, &workspace)
 	return cmd
 }
 
-// sshHost is a name that an ssh_config can have as it is.
-var sshHost = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+// hostName is a name that an ssh_config and an inventory can have as it is.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// sayLeftOut names the machines that a file can't have.
+func (a *app) sayLeftOut(left []wire.Machine) {
+	for _, m := range left {
+		a.say("Left out, because its name, its user or its address can't stand there: %s", printable.Text(m.Name))
+	}
+}
 
 // sshConfig has an entry for each machine that can have one, and says which can't.
 func sshConfig(list []wire.Machine) (text string, left []wire.Machine) {
 	var b strings.Builder
 	for name, m := range hostNames(list) {
 		to, err := m.SSH()
-		if err != nil || !sshHost.MatchString(name) {
+		if err != nil || !hostName.MatchString(name) {
 			left = append(left, m)
 			continue
 		}
@@ -238,15 +243,21 @@ type group struct {
 
 // inventory is an Ansible inventory as an inventory script prints it.
 // https://docs.ansible.com/ansible/latest/dev_guide/developing_inventory.html
-func inventory(list []wire.Machine) map[string]any {
+//
+// Ansible reads a text with {{ in it as an expression that it computes, and labels are a
+// template's words: those with one are left out, as machines are whose name can't be one.
+func inventory(list []wire.Machine) (document map[string]any, left []wire.Machine) {
 	all, vars, groups := []string{}, map[string]map[string]any{}, map[string]*group{}
 	for name, m := range hostNames(list) {
 		to, err := m.SSH()
-		if err != nil {
+		if err != nil || !hostName.MatchString(name) {
+			left = append(left, m)
 			continue
 		}
+		labels := maps.Clone(m.Labels)
+		maps.DeleteFunc(labels, func(label, value string) bool { return computed.MatchString(label + value) })
 		host := map[string]any{
-			"ansible_host": to.Address, "ansible_port": to.Port, "tendril_machine": m.ID, "tendril_workspace": m.Workspace, "tendril_status": m.Status, "tendril_labels": m.Labels,
+			"ansible_host": to.Address, "ansible_port": to.Port, "tendril_machine": m.ID, "tendril_workspace": m.Workspace, "tendril_status": m.Status, "tendril_labels": labels,
 		}
 		if to.User != "" {
 			host["ansible_user"] = to.User
@@ -256,7 +267,7 @@ func inventory(list []wire.Machine) map[string]any {
 		if m.Pool != nil {
 			in = append(in, "pool_"+*m.Pool)
 		}
-		for label, value := range m.Labels {
+		for label, value := range labels {
 			in = append(in, "label_"+label+"_"+value)
 		}
 		for _, title := range in {
@@ -265,12 +276,15 @@ func inventory(list []wire.Machine) map[string]any {
 			groups[title].Hosts = append(groups[title].Hosts, name)
 		}
 	}
-	document := map[string]any{"_meta": map[string]any{"hostvars": vars}, "all": group{all}}
+	document = map[string]any{"_meta": map[string]any{"hostvars": vars}, "all": group{all}}
 	for title, g := range groups {
 		document[title] = g
 	}
-	return document
+	return document, left
 }
+
+// computed is what begins an expression of Ansible's.
+var computed = regexp.MustCompile(`\{[{%#]`)
 
 // groupName is a text as the name of a group in Ansible: letters, digits and underscores.
 func groupName(text string) string {

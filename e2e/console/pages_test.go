@@ -55,6 +55,10 @@ func estatePages(t *testing.T, h *house) {
 		}
 		return "/workspaces/" + w.ID.String()
 	}
+	machine, err := h.store.MachineByRef(t.Context(), uuid.Nil, uuid.Nil, "search-1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tab := h.signIn(t, h.Runtime().BrowserURL)
 	tab.Allow(`/no-such-page answers 404`)
 	h.look(tab,
@@ -65,6 +69,8 @@ func estatePages(t *testing.T, h *house) {
 		page{"workspace-drift", at("network/prod") + "?tab=drift", "rift"},
 		page{"workspace-history", at("network/prod") + "?tab=history", "network/prod"},
 		page{"workspace-held", at("edge/store-17"), "edge/store-17"},
+		page{"machines", "/machines", "search-3"},
+		page{"machine", "/machines/" + machine.ID.String(), "ssh debian@10.20.14.21"},
 		page{"clusters", "/clusters", "sample-edge"},
 		page{"cluster", "/clusters/sample-prod-eu", "eu-central-1a"},
 		page{"audit", "/audit", "Ada Lovelace"},

@@ -37,8 +37,18 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		for _, text := range []*string{&r.Address, &r.Type, &r.Provider, &r.ExternalID} {
 			*text = m.text(*text)
 		}
-		// Half an address is none.
-		r.IPAddresses = slices.DeleteFunc(slices.Clone(r.IPAddresses), func(ip string) bool { return m.text(ip) != ip })
+		r.IPAddresses = m.addresses(r.IPAddresses)
+	})
+	d.Machines = masked(d.Machines, func(r *provision.Machine) {
+		for _, text := range []*string{&r.Name, &r.Address, &r.Pool, &r.Node, &r.ExternalID, &r.SSHUser, &r.Image} {
+			*text = m.text(*text)
+		}
+		r.IPAddresses = m.addresses(r.IPAddresses)
+		labels := make(map[string]string, len(r.Labels))
+		for name, value := range r.Labels {
+			labels[m.text(name)] = m.text(value)
+		}
+		r.Labels = labels
 	})
 	d.Variables = masked(d.Variables, func(v *provision.Variable) {
 		for _, text := range []*string{&v.Name, &v.Type, &v.Description} {
@@ -47,6 +57,11 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		v.TypeJSON, v.Default = m.json(v.TypeJSON), m.json(v.Default)
 	})
 	return d
+}
+
+// addresses leaves out what has a secret in it: half an address is none.
+func (m detailMasker) addresses(ips []string) []string {
+	return slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return m.text(ip) != ip })
 }
 
 // masked returns a copy whose elements are masked.

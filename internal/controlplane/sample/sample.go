@@ -280,7 +280,7 @@ func (t *teller) log(c *cluster, claim uuid.UUID, lines []string) error {
 func (t *teller) end(r run, c *cluster, claim uuid.UUID, report func(string, map[string]any) error) error {
 	found := map[string]any{}
 	if r.resources != nil {
-		found["resources"] = r.resources
+		found["resources"], found["machines"] = r.resources, machinesOf(r.workspace)
 	}
 	switch r.end {
 	case "PROCESSING":
@@ -339,6 +339,8 @@ func (t *teller) backdate(id uuid.UUID, r run) error {
 		 UPDATE public.provision_events e SET at = $2::timestamptz + make_interval(secs => $3 * n.i / n.most) FROM n WHERE e.id = n.id`,
 		`UPDATE public.provision_progress SET updated_at = $2::timestamptz + make_interval(secs => $3) WHERE provision_id = $1`,
 		`UPDATE public.resources SET updated_at = $2::timestamptz + make_interval(secs => $3) WHERE provision_id = $1`,
+		`UPDATE public.machines SET created_at = least(created_at, $2::timestamptz), updated_at = $2::timestamptz + make_interval(secs => $3) WHERE provision_id = $1`,
+		`UPDATE public.machine_events SET at = $2::timestamptz + make_interval(secs => $3) WHERE provision_id = $1`,
 		`UPDATE public.workspaces w SET created_at = least(w.created_at, $2::timestamptz), drift_at = CASE WHEN w.drift_at IS NOT NULL THEN $2::timestamptz + make_interval(secs => $3) END
 		 FROM public.provisions p WHERE p.id = $1 AND w.id = p.workspace_id`,
 	} {

@@ -236,6 +236,22 @@ func resourcesOf(workspace string) []resource {
 	}
 }
 
+// machinesOf are the machines of a workspace, as its runs report them.
+func machinesOf(workspace string) []map[string]any {
+	found := []map[string]any{}
+	if workspace != "search/prod" {
+		return found
+	}
+	for i, status := range []string{"running", "running", "stopped"} {
+		found = append(found, map[string]any{
+			"name": fmt.Sprintf("search-%d", i+1), "status": status, "address": fmt.Sprintf("proxmox_virtual_environment_vm.search[\"search-%d\"]", i+1), "pool": "rack-2", "node": fmt.Sprintf("pve%d", i%2+1),
+			"external_id": fmt.Sprint(140 + i), "ip_addresses": []string{fmt.Sprintf("10.20.14.%d", 21+i)}, "ssh_user": "debian", "image": "debian-13", "cores": 4, "memory_mib": 8192, "disk_gib": 60,
+			"labels": map[string]string{"role": "index", "stage": "prod"},
+		})
+	}
+	return found
+}
+
 func outputsOf(workspace string) string {
 	name, stage, _ := strings.Cut(workspace, "/")
 	return fmt.Sprintf(`{"url": {"type": "string", "value": "https://%s.%s.example.com"}, "zones": {"type": ["list", "string"], "value": ["eu-central-1a", "eu-central-1b", "eu-central-1c"]},
