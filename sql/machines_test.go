@@ -35,12 +35,13 @@ func TestMachinesFollowTheReports(t *testing.T) {
 		{"a run that says nothing of them", "SUCCESS", `{}`, adaIs + "1; grace running 1"},
 		{"an intent", "FAILED", `{"events": [{"kind": "machine_intent", "address": "machine.new", "action": "create", "at": "2026-01-01T00:00:00Z"},
 			{"kind": "machine_intent", "address": "machine.grace", "action": "destroy", "at": "2026-01-01T00:00:00Z"}, {"kind": "machine_intent", "address": "elsewhere", "action": "create", "at": "2026-01-01T00:00:00Z"}]}`,
-			adaIs + "1; grace running 1; new creating machine.new 3"},
+			adaIs + "1; grace running 1; new unknown machine.new 3"}, // for the run has ended
 		{"a failed apply", "FAILED", `{"machines": [` + ada + `, {"name": "grace", "status": "unknown"}, {"name": "new", "status": "failed", "address": "machine.new"}]}`,
 			adaIs + "1; grace unknown 4; new failed machine.new 4"},
 		{"a name given twice", "SUCCESS", `{"machines": [` + ada + `, {"name": "grace", "status": "failed"}, ` + grace + `]}`, adaIs + "1; grace running 5; new gone machine.new 5"},
-		{"a destroy", "SUCCESS", `{"machines": []}`, strings.Replace(adaIs, "running", "gone", 1) + "6; grace gone 6; new gone machine.new 5"},
-		{"another apply", "SUCCESS", `{"machines": [` + grace + `]}`, strings.Replace(adaIs, "running", "gone", 1) + "6; grace running 7; new gone machine.new 5"},
+		{"a report without room for all", "SUCCESS", `{"machines": [` + ada + `], "machines_omitted": 1}`, adaIs + "1; grace unknown 6; new gone machine.new 5"},
+		{"a destroy", "SUCCESS", `{"machines": []}`, strings.Replace(adaIs, "running", "gone", 1) + "7; grace gone 7; new gone machine.new 5"},
+		{"another apply", "SUCCESS", `{"machines": [` + grace + `]}`, strings.Replace(adaIs, "running", "gone", 1) + "7; grace running 8; new gone machine.new 5"},
 	} {
 		w.deploy(t, w.operator, snapshot("a"))
 		agent.run(t, c.status, c.detail)
@@ -48,7 +49,7 @@ func TestMachinesFollowTheReports(t *testing.T) {
 			t.Errorf("machines after %s = %q, want %q", c.does, got, c.want)
 		}
 	}
-	for name, want := range map[string]string{"ada": "running gone", "grace": "running unknown running gone running", "new": "creating failed gone"} {
+	for name, want := range map[string]string{"ada": "running gone", "grace": "running unknown running unknown gone running", "new": "creating unknown failed gone"} {
 		if got := w.machineHistory(t, name); got != want {
 			t.Errorf("history of %s = %q, want %q", name, got, want)
 		}
@@ -57,6 +58,9 @@ func TestMachinesFollowTheReports(t *testing.T) {
 	w.deploy(t, w.operator, snapshot("a"))
 	claim, _ := agent.mustClaim(t)
 	for _, bad := range []string{
+		`{"machines": [{"name": "a", "status": "running", "labels": {"x": 1}}]}`, `{"machines": [{"name": "a", "status": "running", "labels": {"x": {"y": "z"}}}]}`,
+		`{"machines": [{"name": "a", "status": "running", "ip_addresses": [null]}]}`, `{"machines": [{"name": "a", "status": "running", "ip_addresses": [["a"]]}]}`,
+		`{"machines": [{"name": "a", "status": "running", "image": "` + strings.Repeat("a", 601) + `"}]}`, `{"machines": [{"name": "a", "status": "running", "labels": {"x": "` + strings.Repeat("a", 17_000) + `"}}]}`,
 		`{"machines": {}}`, `{"machines": [1]}`, `{"machines": [{"name": "a"}]}`, `{"machines": [{"status": "running"}]}`, `{"machines": [{"name": "a", "status": "planned"}]}`,
 		`{"machines": [{"name": "a", "status": "running", "ssh_port": 65536}]}`, `{"machines": [{"name": "a", "status": "running", "labels": []}]}`,
 		`{"machines": [{"name": "` + strings.Repeat("a", 201) + `", "status": "running"}]}`,

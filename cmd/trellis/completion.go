@@ -142,7 +142,9 @@ func numberWords(fit func(wire.Provision) bool) asks {
 func machineWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
 	list, err := s.Machines(ctx, client.MachineFilter{})
 	for _, m := range list {
-		words = append(words, described(m.Name, "%s, of %s", m.Status, m.Workspace))
+		if hostName.MatchString(m.Name) { // others would be several words
+			words = append(words, described(m.Name, "%s, of %s", m.Status, m.Workspace))
+		}
 	}
 	return words, err
 }

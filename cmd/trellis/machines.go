@@ -41,16 +41,17 @@ func machinesListCommand(a *app) *cobra.Command {
 		Short: "List machines, also as an Ansible inventory or an ssh_config",
 		Long: `Lists machines by name. Those that are gone are left out, but for --status gone.
 
--o ansible prints an inventory in JSON, with groups by workspace, pool, status and label. For
-one that is always current, give Ansible an executable file with these two lines:
+-o ansible prints what Ansible wants of an inventory script, with groups by workspace, pool,
+status and label. Give Ansible an executable file with these two lines:
 
   #!/bin/sh
   exec trellis machines list -o ansible
 
--o ssh-config prints Host entries for ~/.ssh/config. Both leave out what has no IP address.`,
+-o ssh-config prints Host entries; include them at the end of ~/.ssh/config, so that none
+comes before your own. Both leave out machines without an IP address, and names that are no
+host's.`,
 		Example: `  trellis machines list
   trellis machines list --workspace demo/machines --label class=a
-  trellis machines list -o ansible > inventory.json
   trellis machines list -o ssh-config > ~/.ssh/tendril.conf`,
 		Args: none,
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
@@ -69,7 +70,7 @@ one that is always current, give Ansible an executable file with these two lines
 				_, err := io.WriteString(a.out, text)
 				return err
 			}
-			return listing(&a.printer, list, nil, "There is no such machine.", "MACHINE\tWORKSPACE\tSTATUS\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
+			return listing(&a.printer, list, nil, "No machines match.", "MACHINE\tWORKSPACE\tSTATUS\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
 				return []any{m.Name, m.Workspace, m.Status, strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.CreatedAt))}
 			})
 		}),
@@ -158,7 +159,7 @@ func machinesSSHCommand(a *app) *cobra.Command {
 		Use:   "ssh MACHINE [-- COMMAND…]",
 		Short: "Sign in to a machine with ssh",
 		Long: `Runs ssh with the address, the port and the user that are recorded of the machine. What is
-behind -- is run there. Your own ~/.ssh/config and keys count; Tendril gives ssh none.`,
+behind -- is given to ssh: a command, or options. Your own ~/.ssh/config and keys count; Tendril gives ssh none.`,
 		Example: `  trellis machines ssh ada
   trellis machines ssh ada -- uptime`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -192,6 +193,12 @@ behind -- is run there. Your own ~/.ssh/config and keys count; Tendril gives ssh
 // hostName is a name that an ssh_config and an inventory can have as it is.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
+// canBeHost says whether a machine can have that name there. What means this machine, or
+// all of them, a template can't take.
+func canBeHost(name string) bool {
+	return hostName.MatchString(name) && !slices.Contains([]string{"localhost", "all", "ungrouped", "ip6-localhost"}, strings.ToLower(name))
+}
+
 // sayLeftOut names the machines that a file can't have.
 func (a *app) sayLeftOut(left []wire.Machine) {
 	for _, m := range left {
@@ -204,7 +211,7 @@ func sshConfig(list []wire.Machine) (text string, left []wire.Machine) {
 	var b strings.Builder
 	for name, m := range hostNames(list) {
 		to, err := m.SSH()
-		if err != nil || !hostName.MatchString(name) {
+		if err != nil || !canBeHost(name) {
 			left = append(left, m)
 			continue
 		}
@@ -216,19 +223,24 @@ func sshConfig(list []wire.Machine) (text string, left []wire.Machine) {
 	return b.String(), left
 }
 
-// hostNames iterates machines with a name that no other has here: their own, and behind it the
-// workspace's where several have that.
+// hostNames iterates machines with a name that no other has here: their own, behind it the
+// workspace's where several have that, and the beginning of their id where that is not enough.
 func hostNames(list []wire.Machine) func(yield func(string, wire.Machine) bool) {
 	count := map[string]int{}
 	for _, m := range list {
 		count[m.Name]++
 	}
 	return func(yield func(string, wire.Machine) bool) {
+		taken := map[string]bool{}
 		for _, m := range list {
 			name := m.Name
 			if count[name] > 1 {
 				name += "." + strings.ReplaceAll(m.Workspace, "/", ".")
 			}
+			if taken[name] {
+				name += "." + m.ID.String()[:8]
+			}
+			taken[name] = true
 			if !yield(name, m) {
 				return
 			}
@@ -244,18 +256,18 @@ type group struct {
 // inventory is an Ansible inventory as an inventory script prints it.
 // https://docs.ansible.com/ansible/latest/dev_guide/developing_inventory.html
 //
-// Ansible reads a text with {{ in it as an expression that it computes, and labels are a
-// template's words: those with one are left out, as machines are whose name can't be one.
+// Ansible computes expressions in texts, such as {{ lookup('pipe', 'id') }}, and labels are a
+// template's words: those with unusual characters are left out, as such names are.
 func inventory(list []wire.Machine) (document map[string]any, left []wire.Machine) {
 	all, vars, groups := []string{}, map[string]map[string]any{}, map[string]*group{}
 	for name, m := range hostNames(list) {
 		to, err := m.SSH()
-		if err != nil || !hostName.MatchString(name) {
+		if err != nil || !canBeHost(name) {
 			left = append(left, m)
 			continue
 		}
 		labels := maps.Clone(m.Labels)
-		maps.DeleteFunc(labels, func(label, value string) bool { return computed.MatchString(label + value) })
+		maps.DeleteFunc(labels, func(label, value string) bool { return !plainLabel.MatchString(label + value) })
 		host := map[string]any{
 			"ansible_host": to.Address, "ansible_port": to.Port, "tendril_machine": m.ID, "tendril_workspace": m.Workspace, "tendril_status": m.Status, "tendril_labels": labels,
 		}
@@ -273,7 +285,9 @@ func inventory(list []wire.Machine) (document map[string]any, left []wire.Machin
 		for _, title := range in {
 			title = groupName(title)
 			groups[title] = cmp.Or(groups[title], &group{})
-			groups[title].Hosts = append(groups[title].Hosts, name)
+			if hosts := groups[title].Hosts; len(hosts) == 0 || hosts[len(hosts)-1] != name { // two titles may become one
+				groups[title].Hosts = append(hosts, name)
+			}
 		}
 	}
 	document = map[string]any{"_meta": map[string]any{"hostvars": vars}, "all": group{all}}
@@ -283,8 +297,8 @@ func inventory(list []wire.Machine) (document map[string]any, left []wire.Machin
 	return document, left
 }
 
-// computed is what begins an expression of Ansible's.
-var computed = regexp.MustCompile(`\{[{%#]`)
+// plainLabel is a label that is no expression of Ansible's.
+var plainLabel = regexp.MustCompile(`^[A-Za-z0-9 ._:/@+=-]*$`)
 
 // groupName is a text as the name of a group in Ansible: letters, digits and underscores.
 func groupName(text string) string {
@@ -303,12 +317,11 @@ func machinesDestroyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "destroy MACHINE",
 		Short: "Queue the destruction of one machine",
-		Long: `Queues the destruction of this machine and of nothing else in its workspace, with the template
-and the variables of the newest deploy there. The next deploy makes it again, unless the
-variables no longer ask for it.
+		Long: `Queues the destruction of this machine and of what depends on it, with the template and the
+variables of the newest deploy there. The next deploy makes it again, unless the variables no
+longer ask for it.
 
-On a terminal it asks for the machine's name; elsewhere --yes is needed. Where the cluster
-wants it, a person must approve the plan first.`,
+A person must approve the plan first. With --yes that is so only where the cluster wants it.`,
 		Example: `  trellis machines destroy ada --follow`,
 		Args:    one("a machine's name or id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
@@ -332,11 +345,10 @@ wants it, a person must approve the plan first.`,
 			if err != nil {
 				return err
 			}
-			if err := confirm(a, yes, m.Name, fmt.Sprintf("This destroys the machine %s in workspace %s on cluster %s.", m.Name, m.Workspace, m.Cluster)); err != nil {
-				return err
-			}
 			queued, err := queueOn(ctx, a, s, w, provision.OperationDestroy, "trellis machines destroy", func(asked *provision.Snapshot) {
-				asked.Targets = []string{*m.Address}
+				if asked.Targets = []string{*m.Address}; !yes {
+					asked.Approval = provision.ApprovalAlways
+				}
 				asked.SealedVars = withSealed(asked.SealedVars, again)
 			})
 			if err != nil {
@@ -346,7 +358,7 @@ wants it, a person must approve the plan first.`,
 		}),
 	}
 	addInWorkspace(cmd, &workspace)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "no approval, unless the cluster wants one")
 	sealed.addMessages(cmd)
 	addFollow(a, cmd, &follow)
 	return cmd

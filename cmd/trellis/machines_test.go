@@ -21,9 +21,9 @@ func fleet() []wire.Machine {
 	port, user, pool := 2222, "root", "lab-1"
 	ada, two := aMachine("ada", "demo/x", "10.0.0.1"), aMachine("two", "demo/y", "10.0.0.4")
 	ada.SSHPort, ada.SSHUser, ada.Pool = &port, &user, &pool
-	two.Labels = map[string]string{"class": "{{ lookup('pipe', 'id') }}", "{%": "x"}
+	two.Labels = map[string]string{"class": "{{ lookup('pipe', 'id') }}", "{%": "x", "other": "#jinja2: variable_start_string:'[['"}
 	return []wire.Machine{
-		ada, aMachine("evil\n  ProxyCommand touch /tmp/x", "demo/x", "10.0.0.2"), aMachine("lost", "demo/x", "nowhere"),
+		ada, aMachine("evil\n  ProxyCommand touch /tmp/x", "demo/x", "10.0.0.2"), aMachine("lost", "demo/x", "nowhere"), aMachine("localhost", "demo/x", "10.0.0.5"),
 		aMachine("two", "demo/x", "10.0.0.3"), two,
 	}
 }
@@ -32,8 +32,8 @@ func TestSSHConfig(t *testing.T) {
 	t.Parallel()
 	text, left := sshConfig(fleet())
 	want := "Host ada\n  HostName 10.0.0.1\n  Port 2222\n  User root\nHost two.demo.x\n  HostName 10.0.0.3\n  Port 22\nHost two.demo.y\n  HostName 10.0.0.4\n  Port 22\n"
-	if text != want || len(left) != 2 {
-		t.Errorf("sshConfig() = %q and %d left out, want %q and 2", text, len(left), want)
+	if text != want || len(left) != 3 {
+		t.Errorf("sshConfig() = %q and %d left out, want %q and 3", text, len(left), want)
 	}
 	// As ssh itself reads it.
 	ssh := pgtest.Tool(t, "ssh")
@@ -54,8 +54,8 @@ func TestInventory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "{{") || strings.Contains(string(text), "{%") || strings.Contains(string(text), "ProxyCommand") || len(left) != 2 {
-		t.Errorf("inventory = %s and %d left out, want nothing that Ansible computes, and two left out", text, len(left))
+	if strings.Contains(string(text), "{{") || strings.Contains(string(text), "{%") || strings.Contains(string(text), "jinja2") || strings.Contains(string(text), "ProxyCommand") || len(left) != 3 {
+		t.Errorf("inventory = %s and %d left out, want nothing that Ansible computes, and three left out", text, len(left))
 	}
 	var got struct {
 		Meta struct {

@@ -42,6 +42,7 @@ func lessers(r provision.Report) (all []lesser) {
 		{"the plan", r.Detail.Plan != nil, func(d *provision.Detail) { d.Plan = nil }},
 		{"the outputs", r.Detail.Outputs != nil, func(d *provision.Detail) { d.Outputs = nil }},
 		{"the resources", r.Detail.Resources != nil, func(d *provision.Detail) { d.Resources, d.ResourcesOmitted = nil, 0 }},
+		{"the machines", r.Detail.Machines != nil, func(d *provision.Detail) { d.Machines, d.MachinesOmitted = nil, 0 }},
 		{"events", r.Detail.Events != nil, func(d *provision.Detail) { d.Events = nil }},
 		{"what is being worked on", r.Detail.Running != nil, func(d *provision.Detail) { d.Running = nil }},
 		{"the drift", r.Detail.Drift != nil, func(d *provision.Detail) { d.Drift = nil }},

@@ -244,16 +244,22 @@ output "machines" {
 		operation provision.Operation
 		names     []string
 		odd       any
+		targets   []string
 		listed    string
 		says      string
 	}{
-		{provision.OperationPlan, []string{"a", "b"}, nil, "none said", ""},
-		{provision.OperationApply, []string{"a", "b"}, nil, "a running 512 10.0.0.7:22, b running 512 10.0.0.7:22", ""},
-		{provision.OperationApply, []string{"b"}, "much", "b running 512 10.0.0.7:22", "odd: memory is a string, which is not what belongs there"},
-		{provision.OperationApply, []string{"b"}, 1, "b running 512 10.0.0.7:22, odd running 1 :0", ""},
-		{provision.OperationDestroy, []string{"b"}, nil, "", ""},
+		{provision.OperationPlan, []string{"a", "b"}, nil, nil, "none said", ""},
+		{provision.OperationApply, []string{"a", "b"}, nil, nil, "a running 512 10.0.0.7:22, b running 512 10.0.0.7:22", ""},
+		{provision.OperationApply, []string{"a", "b"}, nil, []string{`terraform_data.vm["a"]`}, "a running 512 10.0.0.7:22, b running 512 10.0.0.7:22", ""},
+		{provision.OperationDestroy, []string{"a", "b"}, nil, []string{`terraform_data.vm["a"]`}, "b running 512 10.0.0.7:22", ""},
+		{provision.OperationApply, []string{"b"}, "much", nil, "b running 512 10.0.0.7:22, odd unknown 0 :0", `"odd" is listed without what is said of it: memory must be a whole number`},
+		{provision.OperationApply, []string{"b"}, 1, nil, "b running 512 10.0.0.7:22, odd running 1 :0", ""},
+		{provision.OperationDestroy, []string{"b"}, nil, nil, "", ""},
 	} {
 		s.ask(repo.URL, "v1", "", map[string]any{"names": step.names, "odd": step.odd})
+		if step.targets != nil {
+			s.with("targets", step.targets)
+		}
 		s.job.Assignment.Operation = step.operation
 		s.job.Assignment.ClaimID, s.job.Assignment.ProvisionID = uuid.New(), uuid.New()
 		got, run := s.run()
@@ -261,8 +267,8 @@ output "machines" {
 		if listed := listedMachines(run); listed != step.listed {
 			t.Errorf("step %d: machines = %q, want %q", i, listed, step.listed)
 		}
-		if text := run.text(); step.says != "" && !strings.Contains(text, step.says) {
-			t.Errorf("step %d: the log lacks %q", i, step.says)
+		if text := run.text(); !strings.Contains(text, step.says) || step.says == "" && strings.Contains(text, "the output machines") {
+			t.Errorf("step %d: the log should say %q:\n%s", i, step.says, text)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"slices"
 
 	"filippo.io/age"
 
@@ -82,7 +83,8 @@ func (t *task) outputs(found results) error {
 	detail := provision.Detail{Stage: provision.StageOutputs, Percent: new(100), Outputs: found.outputs}
 	exist := t.listed(found)
 	all := detail
-	all.Resources, all.ResourcesOmitted, all.Machines = exist.Resources, exist.ResourcesOmitted, exist.Machines
+	all.Resources, all.ResourcesOmitted = exist.Resources, exist.ResourcesOmitted
+	all.Machines, all.MachinesOmitted = exist.Machines, exist.MachinesOmitted
 	err := t.session.report(all)
 	if !tooLarge(err) {
 		return err
@@ -110,8 +112,7 @@ func (t *task) listed(found results) (exist provision.Detail) {
 	if exist.ResourcesOmitted > 0 {
 		t.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(found.resources), len(exist.Resources))
 	}
-	var omitted int
-	if exist.Machines, omitted = fitList(found.machines); omitted > 0 {
+	if exist.Machines, exist.MachinesOmitted = fitList(found.machines); exist.MachinesOmitted > 0 {
 		t.log.System("Of the %d machines of this workspace, %d are listed; there is no room for more. All are in the state.", len(found.machines), len(exist.Machines))
 	}
 	return exist
@@ -120,23 +121,27 @@ func (t *task) listed(found results) (exist provision.Detail) {
 // report reports resources and machines, each in a report of its own. What cannot be
 // recorded does not change how a run ends: the state has it.
 func (t *task) report(exist provision.Detail) {
-	for what, detail := range map[string]provision.Detail{
-		"What exists in this workspace":     {Resources: exist.Resources, ResourcesOmitted: exist.ResourcesOmitted},
-		"Which machines this workspace has": {Machines: exist.Machines},
+	for _, part := range []provision.Detail{
+		{Resources: exist.Resources, ResourcesOmitted: exist.ResourcesOmitted},
+		{Machines: exist.Machines, MachinesOmitted: exist.MachinesOmitted},
 	} {
-		if detail.Resources == nil && detail.Machines == nil {
+		if part.Resources == nil && part.Machines == nil {
 			continue
 		}
-		if err := t.session.report(detail); err != nil {
-			t.log.System("%s could not be recorded (%v); it is in the state.", what, err)
+		if err := t.session.report(part); err != nil {
+			t.log.System("What exists in this workspace could not be recorded (%v); it is in the state.", err)
 		}
 	}
 }
 
-// machinesIn are the machines that a template says in its outputs.
-func (t *task) machinesIn(outputs map[string]provision.Output) []provision.Machine {
+// machinesIn are the machines that a template says in its outputs; nil where nothing can be
+// told from them. exist are the resources that there are: what a machine is made of is gone
+// with it, although a state keeps outputs that a run of targets has left alone.
+func (t *task) machinesIn(outputs map[string]provision.Output, targets []string, exist []provision.Resource) []provision.Machine {
 	output, says := outputs[machines.Output]
 	switch {
+	case !says && len(targets) > 0: // a plan of targets leaves outputs out
+		return nil
 	case !says:
 		return []provision.Machine{} // what it has said before is gone
 	case output.Sensitive:
@@ -146,10 +151,17 @@ func (t *task) machinesIn(outputs map[string]provision.Output) []provision.Machi
 		return nil
 	}
 	listed, wrong := machines.FromOutput(output.Value)
-	for _, err := range wrong {
-		t.log.System("Warning: not all machines are listed; in the output machines: %v.", err)
+	const most = 10
+	for i, err := range wrong {
+		if i == most {
+			t.log.System("Warning: %d more machines in the output machines are wrong.", len(wrong)-most)
+			break
+		}
+		t.log.System("Warning: the output machines: %v.", err)
 	}
-	return listed
+	return slices.DeleteFunc(listed, func(m provision.Machine) bool {
+		return m.Address != "" && !slices.ContainsFunc(exist, func(r provision.Resource) bool { return r.Address == m.Address })
+	})
 }
 
 // requester is to whom sensitive outputs are sealed: the agent says so, by its

@@ -300,7 +300,7 @@ func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err e
 	t.init.note.put()
 	outputs, err := terraform.PlannedOutputs(t.plan)
 	found := results{outputs: t.run.outputsFor(outputs), resources: terraform.Resources(t.plan, terraform.Applied{})}
-	found.machines = t.run.machinesIn(found.outputs)
+	found.machines = t.run.machinesIn(found.outputs, t.run.snapshot.Targets, found.resources)
 	return planned{summary: summary, changes: changes, found: found, json: raw.Bytes()}, err
 }
 
@@ -519,7 +519,7 @@ func (t *terraformRun) Result(ctx context.Context) results {
 	}
 	t.runner.PrintOutputs(t.applied)
 	outputs := t.run.outputsFor(terraform.OutputsNow(t.plan, state))
-	return results{outputs: outputs, resources: state.Resources, machines: t.run.machinesIn(outputs)}
+	return results{outputs: outputs, resources: state.Resources, machines: t.run.machinesIn(outputs, t.run.snapshot.Targets, state.Resources)}
 }
 
 // stateNow reads the state after an apply: what is kept, where it could not be

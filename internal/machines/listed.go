@@ -13,8 +13,8 @@ import (
 	"github.com/tendril-run/tendril/provisioner"
 )
 
-// Listed are the machines as people see them. One whose making or destruction was
-// interrupted is unknown, whatever was last heard of it.
+// Listed are the machines as people see them. One whose destruction was interrupted is
+// unknown, whatever was last heard of it; one that is being made is creating.
 func (s *State) Listed() []provision.Machine {
 	listed := make([]provision.Machine, 0, len(s.Machines))
 	for _, m := range s.Machines {
@@ -24,18 +24,18 @@ func (s *State) Listed() []provision.Machine {
 		}
 		listed = append(listed, provision.Machine{
 			Name: m.Wanted.Name, Status: status, Address: Address(m.Wanted.Name), Pool: m.Wanted.Pool, Node: m.Node,
-			ExternalID: m.ExternalID, IPAddresses: m.reachable(), SSHPort: m.SSHPort, Image: m.Wanted.Image,
+			ExternalID: m.ExternalID, IPAddresses: reachable(m.Address, m.Addresses), SSHPort: m.SSHPort, Image: m.Wanted.Image,
 			Cores: m.Wanted.Cores, MemoryMiB: m.Wanted.Memory, DiskGiB: m.Wanted.Disk, Labels: m.Wanted.Labels,
 		})
 	}
 	return listed
 }
 
-// reachable are the machine's IP addresses, the one to reach it at first.
-func (m *Machine) reachable() (addresses []string) {
-	for _, address := range append([]string{m.Address}, m.Addresses...) {
-		if address != "" && !slices.Contains(addresses, address) {
-			addresses = append(addresses, address)
+// reachable are a machine's IP addresses, the one to reach it at first.
+func reachable(address string, others []string) (addresses []string) {
+	for _, one := range append([]string{address}, others...) {
+		if one != "" && !slices.Contains(addresses, one) {
+			addresses = append(addresses, one)
 		}
 	}
 	return addresses
@@ -45,27 +45,8 @@ func (m *Machine) reachable() (addresses []string) {
 // made: a map of objects, by the machines' names.
 const Output = "machines"
 
-// said is what such a template says of one machine. Everything may be left out or null, and
-// what else an object has is the template's own.
-type said struct {
-	Status     provision.MachineStatus `json:"status"`
-	Resource   string                  `json:"resource"`
-	Pool       string                  `json:"pool"`
-	Node       string                  `json:"node"`
-	ExternalID string                  `json:"external_id"`
-	Address    string                  `json:"address"`
-	Addresses  []string                `json:"addresses"`
-	SSHPort    int                     `json:"ssh_port"`
-	SSHUser    string                  `json:"ssh_user"`
-	Image      string                  `json:"image"`
-	Cores      int                     `json:"cores"`
-	Memory     int                     `json:"memory"`
-	Disk       int                     `json:"disk"`
-	Labels     map[string]string       `json:"labels"`
-}
-
-// FromOutput reads the value of the output Output. What is wrong with a machine is said of
-// it, and the others are listed all the same.
+// FromOutput reads the value of the output Output. Of a machine with a wrong attribute
+// nothing but its name is believed; what is wrong is said.
 func FromOutput(value json.RawMessage) (listed []provision.Machine, wrong []error) {
 	listed = []provision.Machine{}
 	var all map[string]json.RawMessage
@@ -73,56 +54,94 @@ func FromOutput(value json.RawMessage) (listed []provision.Machine, wrong []erro
 		return nil, []error{errors.New("it is not a map of objects")}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if length := utf8.RuneCountInString(name); length == 0 || length > provision.MaxMachineName {
+			wrong = append(wrong, fmt.Errorf("the name %.50q has %d characters, not 1 to %d, so that machine is not listed", name, length, provision.MaxMachineName))
+			continue
+		}
 		m, err := fromObject(name, all[name])
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
-			continue
+			wrong = append(wrong, fmt.Errorf("%q is listed without what is said of it: %w", name, err))
+			m = provision.Machine{Name: name, Status: provision.MachineUnknown}
 		}
 		listed = append(listed, m)
 	}
 	return listed, wrong
 }
 
-func fromObject(name string, object json.RawMessage) (provision.Machine, error) {
-	var of said
-	if bytes.Equal(bytes.TrimSpace(object), []byte("null")) {
-		return provision.Machine{}, errors.New("it is null, and not an object")
+// fromObject reads what is said of one machine. Everything may be left out or null, and what
+// else the object has is the template's own.
+func fromObject(name string, object json.RawMessage) (m provision.Machine, err error) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(object, &members) != nil || members == nil {
+		return m, errors.New("it is not an object")
 	}
-	if err := json.Unmarshal(object, &of); err != nil {
-		return provision.Machine{}, badField(err)
-	}
-	if length := utf8.RuneCountInString(name); length == 0 || length > provision.MaxMachineName {
-		return provision.Machine{}, fmt.Errorf("its name has %d characters, not 1 to %d", length, provision.MaxMachineName)
-	}
-	switch of.Status {
-	case "":
-		of.Status = provision.MachineRunning
-	case provision.MachineCreating, provision.MachineRunning, provision.MachineStopped, provision.MachineFailed, provision.MachineUnknown:
-	default:
-		return provision.Machine{}, fmt.Errorf("status is %q, and not creating, running, stopped, failed or unknown", of.Status)
-	}
+	m.Name, m.Status = name, provision.MachineRunning
+	var address string
+	var others []string
 	const mostPort, mostSize = 1<<16 - 1, 1<<31 - 1
-	for _, number := range []struct {
-		name        string
-		value, most int
-	}{{"ssh_port", of.SSHPort, mostPort}, {"cores", of.Cores, mostSize}, {"memory", of.Memory, mostSize}, {"disk", of.Disk, mostSize}} {
-		if number.value < 0 || number.value > number.most {
-			return provision.Machine{}, fmt.Errorf("%s is %d, and not 1 to %d", number.name, number.value, number.most)
+	for _, attribute := range []struct {
+		name string
+		read func(json.RawMessage) error
+	}{
+		{"status", asStatus(&m.Status)},
+		{"resource", asText(&m.Address)}, {"pool", asText(&m.Pool)}, {"node", asText(&m.Node)}, {"external_id", asText(&m.ExternalID)},
+		{"address", asText(&address)}, {"addresses", asJSON(&others, "a list of texts")}, {"ssh_port", asNumber(&m.SSHPort, mostPort)}, {"ssh_user", asText(&m.SSHUser)},
+		{"image", asText(&m.Image)}, {"cores", asNumber(&m.Cores, mostSize)}, {"memory", asNumber(&m.MemoryMiB, mostSize)}, {"disk", asNumber(&m.DiskGiB, mostSize)},
+		{"labels", asJSON(&m.Labels, "a map of texts")},
+	} {
+		if raw, says := members[attribute.name]; says && !bytes.Equal(raw, []byte("null")) {
+			if err := attribute.read(raw); err != nil {
+				return m, fmt.Errorf("%s must be %w", attribute.name, err)
+			}
 		}
 	}
-	as := Machine{Machine: provisioner.Machine{Address: of.Address, Addresses: of.Addresses}}
-	return provision.Machine{
-		Name: name, Status: of.Status, Address: of.Resource, Pool: of.Pool, Node: of.Node, ExternalID: of.ExternalID,
-		IPAddresses: as.reachable(), SSHPort: of.SSHPort, SSHUser: of.SSHUser, Image: of.Image,
-		Cores: of.Cores, MemoryMiB: of.Memory, DiskGiB: of.Disk, Labels: of.Labels,
-	}, nil
+	m.IPAddresses = reachable(address, others)
+	return m, nil
 }
 
-// badField says which attribute of a machine is of the wrong type.
-func badField(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		return fmt.Errorf("%s is a %s, which is not what belongs there", wrong.Field, wrong.Value)
+func asJSON[T any](to *T, want string) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		if json.Unmarshal(raw, to) != nil {
+			return errors.New(want)
+		}
+		return nil
 	}
-	return errors.New("it is not an object")
+}
+
+// asText takes a number, too: what a provider has as an id may be one.
+func asText(to *string) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		var number json.Number
+		if json.Unmarshal(raw, to) != nil {
+			if json.Unmarshal(raw, &number) != nil {
+				return errors.New("a text")
+			}
+			*to = number.String()
+		}
+		if utf8.RuneCountInString(*to) > provision.MaxAddress {
+			return fmt.Errorf("a text of at most %d characters", provision.MaxAddress)
+		}
+		return nil
+	}
+}
+
+func asNumber(to *int, most int) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		if json.Unmarshal(raw, to) != nil || *to < 1 || *to > most {
+			return fmt.Errorf("a whole number from 1 to %d", most)
+		}
+		return nil
+	}
+}
+
+func asStatus(to *provision.MachineStatus) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		if json.Unmarshal(raw, to) == nil {
+			switch *to {
+			case provision.MachineCreating, provision.MachineRunning, provision.MachineStopped, provision.MachineFailed, provision.MachineUnknown:
+				return nil
+			}
+		}
+		return errors.New("creating, running, stopped, failed or unknown")
+	}
 }

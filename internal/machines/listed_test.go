@@ -32,15 +32,15 @@ func TestListed(t *testing.T) {
 	if none := (&machines.State{}).Listed(); none == nil {
 		t.Error("Listed() of no machines = nil, which leaves what the database knows")
 	}
-	// A machine that stays while a run destroys another is not in doubt.
 	s.Settle(provisioner.Machine{ID: "id-ending", Status: provisioner.StatusGone})
-	if len(s.Listed()) != 3 {
-		t.Errorf("Listed() = %v, want three without the one that is gone", s.Listed())
+	if listed := s.Listed(); len(listed) != 3 || listed[1].Name != "fine" || listed[1].Status != "running" {
+		t.Errorf("Listed() = %v, want three without the one that is gone", listed)
 	}
 }
 
 func TestFromOutput(t *testing.T) {
 	t.Parallel()
+	const unknown = "{a unknown     [] 0   0 0 0 map[]}"
 	full := `{"status": "stopped", "resource": "proxmox_vm.m[\"a\"]", "pool": "lab", "node": "pve1", "external_id": "101", "address": "10.0.0.1", "addresses": ["fe80::1", "10.0.0.1"],
 		"ssh_port": 2222, "ssh_user": "root", "image": "debian", "cores": 2, "memory": 2048, "disk": 20, "labels": {"class": "a"}, "anything": {"else": 1}}`
 	for _, tt := range []struct{ value, want, wrong string }{
@@ -49,16 +49,19 @@ func TestFromOutput(t *testing.T) {
 		{`{"a": {"address": null, "cores": null, "labels": null}}`, "{a running     [] 0   0 0 0 map[]}", ""},
 		{`[]`, "", "it is not a map of objects"},
 		{`"x"`, "", "it is not a map of objects"},
-		{`{"a": null, "b": {}}`, "{b running     [] 0   0 0 0 map[]}", "a: it is null, and not an object"},
-		{`{"a": "10.0.0.1"}`, "", "a: it is not an object"},
-		{`{"a": {"address": 1}}`, "", "a: address is a number, which is not what belongs there"},
-		{`{"a": {"cores": 1.5}}`, "", "a: cores is a number 1.5, which is not what belongs there"},
-		{`{"a": {"labels": {"x": 1}}}`, "", "a: labels is a number, which is not what belongs there"},
-		{`{"a": {"status": "planned"}}`, "", `a: status is "planned", and not creating, running, stopped, failed or unknown`},
-		{`{"a": {"ssh_port": 65536}}`, "", "a: ssh_port is 65536, and not 1 to 65535"},
-		{`{"a": {"memory": -1}}`, "", "a: memory is -1, and not 1 to 2147483647"},
-		{`{"": {}}`, "", ": its name has 0 characters, not 1 to 200"},
-		{`{"` + strings.Repeat("ü", 201) + `": {}}`, "", "its name has 201 characters, not 1 to 200"},
+		{`{"a": {"external_id": 101, "Status": "Primary", "Node": {}}}`, "{a running    101 [] 0   0 0 0 map[]}", ""},
+		{`{"a": null, "b": {}}`, "{a unknown     [] 0   0 0 0 map[]} {b running     [] 0   0 0 0 map[]}", `"a" is listed without what is said of it: it is not an object`},
+		{`{"a": "10.0.0.1"}`, unknown, "it is not an object"},
+		{`{"a": {"address": []}}`, unknown, "address must be a text"},
+		{`{"a": {"image": "` + strings.Repeat("x", 601) + `"}}`, unknown, "image must be a text of at most 600 characters"},
+		{`{"a": {"addresses": "10.0.0.1"}}`, unknown, "addresses must be a list of texts"},
+		{`{"a": {"cores": 1.5}}`, unknown, "cores must be a whole number from 1 to 2147483647"},
+		{`{"a": {"labels": {"x": 1}}}`, unknown, "labels must be a map of texts"},
+		{`{"a": {"status": "planned"}}`, unknown, "status must be creating, running, stopped, failed or unknown"},
+		{`{"a": {"ssh_port": 65536}}`, unknown, "ssh_port must be a whole number from 1 to 65535"},
+		{`{"a": {"memory": -1}}`, unknown, "memory must be a whole number from 1 to 2147483647"},
+		{`{"": {}}`, "", `the name "" has 0 characters, not 1 to 200`},
+		{`{"` + strings.Repeat("ü", 201) + `": {}}`, "", "has 201 characters, not 1 to 200"},
 	} {
 		listed, wrong := machines.FromOutput([]byte(tt.value))
 		var got []string

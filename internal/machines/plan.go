@@ -266,7 +266,7 @@ func Name(address string) string { return strings.TrimPrefix(address, "machine."
 func (s *State) Resources(by string) []provision.Resource {
 	exist := make([]provision.Resource, 0, len(s.Machines))
 	for _, m := range s.Machines {
-		r := provision.Resource{Address: Address(m.Wanted.Name), Type: "machine", Provider: by, ExternalID: m.ExternalID, IPAddresses: m.reachable(), Status: "created"}
+		r := provision.Resource{Address: Address(m.Wanted.Name), Type: "machine", Provider: by, ExternalID: m.ExternalID, IPAddresses: reachable(m.Address, m.Addresses), Status: "created"}
 		if m.InDoubt() || m.Status == provisioner.StatusFailed {
 			r.Status = "tainted"
 		}

@@ -67,7 +67,7 @@ func (d Detail) Fit(at time.Time) Detail {
 	d.Running = fitted(d.Running, func(r *Running) { r.Address, r.Since = Key(r.Address), fitTime(r.Since, at) })
 	d.Events = fitted(d.Events, func(e *Event) { e.Address, e.At = Key(e.Address), fitTime(e.At, at) })
 	d.Resources = fitted(d.Resources, func(r *Resource) { r.Address = Key(r.Address) })
-	d.Machines = fitted(d.Machines, func(m *Machine) { m.Address = Key(m.Address) })
+	d.Machines = fitted(d.Machines, fitMachine)
 	d.Drift = fitted(d.Drift, fitChange)
 	if d.Plan != nil {
 		plan := *d.Plan
@@ -103,6 +103,36 @@ func (d Detail) Fit(at time.Time) Detail {
 func (c LogChunk) Fit() LogChunk {
 	c.EmittedAt = fitTime(c.EmittedAt, time.Unix(0, 0).UTC())
 	return c
+}
+
+// What a machine's addresses and labels may take together, in bytes.
+const (
+	maxMachineAddresses = 4 << 10
+	maxMachineLabels    = 16 << 10
+)
+
+func fitMachine(m *Machine) {
+	for _, text := range []*string{&m.Address, &m.Pool, &m.Node, &m.ExternalID, &m.SSHUser, &m.Image} {
+		*text = Key(*text)
+	}
+	if name := []rune(m.Name); len(name) > MaxMachineName {
+		m.Name = string(name[:MaxMachineName])
+	}
+	size := 0
+	for i, address := range m.IPAddresses {
+		if size += len(address) + 1; size > maxMachineAddresses {
+			m.IPAddresses = m.IPAddresses[:i]
+			break
+		}
+	}
+	size = 2
+	for name, value := range m.Labels {
+		quoted, err := json.Marshal([]string{name, value})
+		if size += len(quoted) + 4; err != nil || size > maxMachineLabels {
+			m.Labels = nil
+			break
+		}
+	}
 }
 
 func fitChange(c *PlannedChange) {

@@ -61,3 +61,21 @@ func TestFitLeavesWhatItWasGiven(t *testing.T) {
 		t.Errorf("what was given has changed: %+v", d)
 	}
 }
+
+// What is said of a machine fits into its row.
+func TestFitMachine(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", 5000)
+	m := Detail{Machines: []Machine{{
+		Name: long, Pool: long, Node: long, ExternalID: long, SSHUser: long, Image: long, Address: long,
+		IPAddresses: []string{"10.0.0.1", long, "10.0.0.2"}, Labels: map[string]string{"a": long, "b": long},
+	}}}.Fit(time.Now()).Machines[0]
+	for _, text := range []string{m.Pool, m.Node, m.ExternalID, m.SSHUser, m.Image, m.Address} {
+		if length := utf8.RuneCountInString(text); length != MaxAddress {
+			t.Errorf("a text of a machine has %d characters, want %d", length, MaxAddress)
+		}
+	}
+	if utf8.RuneCountInString(m.Name) != MaxMachineName || len(m.IPAddresses) != 1 || m.Labels != nil {
+		t.Errorf("Fit() = a name of %d bytes, %d addresses and %d labels, want what fits", len(m.Name), len(m.IPAddresses), len(m.Labels))
+	}
+}

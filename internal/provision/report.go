@@ -61,8 +61,10 @@ type Detail struct {
 	Resources        []Resource `json:"resources,omitzero"`
 	ResourcesOmitted int        `json:"resources_omitted,omitempty"`
 	// Machines are those of the whole workspace; empty but not nil: none are left.
-	Machines []Machine `json:"machines,omitzero"`
-	Events   []Event   `json:"events,omitempty"`
+	// MachinesOmitted is how many there was no room for.
+	Machines        []Machine `json:"machines,omitzero"`
+	MachinesOmitted int       `json:"machines_omitted,omitempty"`
+	Events          []Event   `json:"events,omitempty"`
 
 	ErrorCode    Code   `json:"error_code,omitempty"`
 	ErrorMessage string `json:"error_message,omitempty"`

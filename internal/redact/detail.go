@@ -39,14 +39,23 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		}
 		r.IPAddresses = m.addresses(r.IPAddresses)
 	})
+	named := map[string]bool{}
 	d.Machines = masked(d.Machines, func(r *provision.Machine) {
 		for _, text := range []*string{&r.Name, &r.Address, &r.Pool, &r.Node, &r.ExternalID, &r.SSHUser, &r.Image} {
 			*text = m.text(*text)
 		}
+		for named[r.Name] {
+			r.Name += "*" // two names that differ in their secrets only
+		}
+		named[r.Name] = true
 		r.IPAddresses = m.addresses(r.IPAddresses)
 		labels := make(map[string]string, len(r.Labels))
 		for name, value := range r.Labels {
-			labels[m.text(name)] = m.text(value)
+			shown := m.text(name)
+			for _, taken := labels[shown]; taken; _, taken = labels[shown] {
+				shown += "*"
+			}
+			labels[shown] = m.text(value)
 		}
 		r.Labels = labels
 	})

@@ -113,3 +113,16 @@ func TestOutputsKeepWhatOnlyLooksLikeAToken(t *testing.T) {
 		t.Errorf("outputs() = %s, want %s", got, want)
 	}
 }
+
+// Machines, and labels, whose names differ in a secret only stay two.
+func TestMachinesStayTwo(t *testing.T) {
+	t.Parallel()
+	s := &Secrets{}
+	s.Add("hunter2", "correct-horse")
+	got := s.Detail(provision.Detail{Machines: []provision.Machine{
+		{Name: "a-hunter2", Labels: map[string]string{"hunter2": "x", "correct-horse": "y"}}, {Name: "a-correct-horse", IPAddresses: []string{"10.0.0.1", "hunter2"}},
+	}}).Machines
+	if got[0].Name != "a-***" || got[1].Name != "a-****" || len(got[0].Labels) != 2 || len(got[1].IPAddresses) != 1 {
+		t.Errorf("Detail() = %+v, want two names, two labels and one address", got)
+	}
+}

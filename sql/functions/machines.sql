@@ -1,15 +1,19 @@
 -- Machines: what people see of the machines that runs have made.
 
 -- Replaces the machines of a workspace by those that its newest report lists: one that is missing
--- is gone. Unchanged rows are not written. Machines beyond tendril.settings.resource_limit are not
--- listed, and the log says so. Of two with one name the later one counts. The caller holds the
--- workspace's lock.
-CREATE OR REPLACE FUNCTION tendril.record_machines(p_provision public.provisions, p_machines jsonb) RETURNS void
+-- is gone, or unknown where the report left some out for want of room (p_omitted) or has more than
+-- tendril.settings.resource_limit; the log says so then. Unchanged rows are not written. Of two
+-- with one name the later one counts. The caller holds the workspace's lock.
+CREATE OR REPLACE FUNCTION tendril.record_machines(p_provision public.provisions, p_machines jsonb, p_omitted int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  v_most int := (SELECT resource_limit FROM tendril.settings);
+  v_most    int := (SELECT resource_limit FROM tendril.settings);
+  v_missing text := 'gone'; -- what one is that is not listed
 BEGIN
+  IF p_omitted > 0 OR jsonb_array_length(p_machines) > v_most THEN
+    v_missing := 'unknown';
+  END IF;
   IF jsonb_array_length(p_machines) > v_most THEN
     PERFORM tendril.system_line(p_provision.id, format('The state has %s machines. The first %s of them are listed (tendril.settings.resource_limit).', jsonb_array_length(p_machines), v_most));
   END IF;
@@ -20,8 +24,8 @@ BEGIN
                                        image text, cores int, memory_mib int, disk_gib int, labels jsonb)
     ORDER BY l.item ->> 'name', l.ord DESC LIMIT v_most
   ), gone AS (
-    UPDATE public.machines m SET status = 'gone', provision_id = p_provision.id, updated_at = clock_timestamp()
-    WHERE m.workspace_id = p_provision.workspace_id AND m.status <> 'gone' AND NOT EXISTS (SELECT FROM there t WHERE t.name = m.name)
+    UPDATE public.machines m SET status = v_missing, provision_id = p_provision.id, updated_at = clock_timestamp()
+    WHERE m.workspace_id = p_provision.workspace_id AND m.status NOT IN ('gone', v_missing) AND NOT EXISTS (SELECT FROM there t WHERE t.name = m.name)
   )
   INSERT INTO public.machines AS m (org_id, workspace_id, name, status, address, pool, node, external_id, ip_addresses, ssh_port, ssh_user,
                                     image, cores, memory_mib, disk_gib, labels, owner, provision_id)
@@ -41,7 +45,8 @@ BEGIN
 END $$;
 
 -- Lists a machine as creating as soon as a run says that it is about to make it: should nothing
--- more be heard of that run, people see where to look. The caller holds the provision's lock.
+-- more be heard of that run, people see where to look. Where a machine is replaced, what is known
+-- of the one before is no longer true. The caller holds the provision's lock.
 CREATE OR REPLACE FUNCTION tendril.record_machine_intents(p_provision public.provisions, p_events jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -52,12 +57,21 @@ BEGIN
   SELECT DISTINCT ON (e.address) p_provision.org_id, p_provision.workspace_id, substr(e.address, length(c_prefix) + 1), 'creating', e.address, p_provision.requested_by, p_provision.id
   FROM jsonb_to_recordset(p_events) AS e (kind text, address text, action text)
   WHERE e.kind = 'machine_intent' AND e.action IN ('create', 'replace') AND starts_with(e.address, c_prefix)
+    AND (SELECT count(*) FROM public.machines o WHERE o.workspace_id = p_provision.workspace_id) < (SELECT resource_limit FROM tendril.settings)
   ORDER BY e.address
   ON CONFLICT (workspace_id, name) DO UPDATE
-  SET status = 'creating', address = EXCLUDED.address, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
+  SET status = 'creating', address = EXCLUDED.address, external_id = NULL, node = NULL, ip_addresses = '{}', provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
       owner = CASE m.status WHEN 'gone' THEN EXCLUDED.owner ELSE m.owner END,
       created_at = CASE m.status WHEN 'gone' THEN clock_timestamp() ELSE m.created_at END;
 END $$;
+
+-- Of a machine that a run has begun to make and not told the end of, nobody knows.
+CREATE OR REPLACE FUNCTION tendril.doubt_machines(p_provision uuid) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+  UPDATE public.machines SET status = 'unknown', updated_at = clock_timestamp()
+  WHERE provision_id = p_provision AND status = 'creating' AND starts_with(address, 'machine.')
+$$;
 
 -- Keeps the history of a machine's status, whoever changes it.
 CREATE OR REPLACE FUNCTION tendril.note_machine_status() RETURNS trigger

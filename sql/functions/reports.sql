@@ -33,6 +33,8 @@
 --     machines        all machines of the workspace: list of {name, status, address, pool, node,
 --                     external_id, ip_addresses, ssh_port, ssh_user, image, cores, memory_mib,
 --                     disk_gib, labels}; status is creating, running, stopped, failed or unknown
+--     machines_omitted
+--                     how many machines there was no room for
 --     events          list of {kind, at} with further keys, up to tendril.settings.event_limit
 --                     bytes in a run
 --     drift           changes outside Terraform that a refresh found: list of {address, action,
@@ -166,6 +168,9 @@ BEGIN
   IF p_status <> 'PROCESSING' AND v_detail ->> 'stage' = 'apply' THEN
     v_detail := v_detail - 'stage'; -- a result asks for no acknowledgement
   END IF;
+  IF jsonb_path_exists(v_detail, '$.events[*].kind ? (@ == "machine_intent")') THEN
+    PERFORM tendril.record_machine_intents(v_provision, v_detail -> 'events');
+  END IF;
   -- A change of stage leaves a row as well, and drift a message for each webhook.
   v_events := coalesce(octet_length((v_detail -> 'events')::text), 0) + coalesce(octet_length((v_detail -> 'drift')::text) + c_row, 0)
               + CASE WHEN v_detail ->> 'stage' <> v_claim.stage THEN c_row ELSE 0 END;
@@ -296,9 +301,6 @@ BEGIN
     SELECT p_provision.id, p_provision.org_id, e ->> 'kind', t.at,
            (e - 'kind' - 'at') || CASE WHEN (e ->> 'at')::timestamptz <> t.at THEN jsonb_build_object('agent_at', e -> 'at') ELSE '{}' END
     FROM jsonb_array_elements(p_detail -> 'events') e, LATERAL (SELECT tendril.plausible_time((e ->> 'at')::timestamptz, clock_timestamp()) AS at) t;
-    IF jsonb_path_exists(p_detail, '$.events[*].kind ? (@ == "machine_intent")') THEN
-      PERFORM tendril.record_machine_intents(p_provision, p_detail -> 'events');
-    END IF;
   END IF;
 
   IF p_detail ?| ARRAY['commit', 'engine', 'engine_version', 'plan', 'outputs'] THEN
@@ -420,7 +422,7 @@ BEGIN
     PERFORM tendril.record_resources(p_provision, p_detail -> 'resources');
   END IF;
   IF p_detail ->> 'machines' IS NOT NULL THEN
-    PERFORM tendril.record_machines(p_provision, p_detail -> 'machines');
+    PERFORM tendril.record_machines(p_provision, p_detail -> 'machines', coalesce((p_detail ->> 'machines_omitted')::int, 0));
   END IF;
 
   -- A refresh of targets has looked at nothing else.

@@ -118,6 +118,7 @@ BEGIN
   UPDATE public.provisions
   SET status = p_status, error_code = p_code, error_message = p_message, finished_at = clock_timestamp()
   WHERE id = p_provision;
+  PERFORM tendril.doubt_machines(p_provision);
   IF p_status = 'SUCCESS' THEN
     UPDATE public.provision_progress SET stage = 'done', percent = 100, updated_at = clock_timestamp() WHERE provision_id = p_provision;
   END IF;

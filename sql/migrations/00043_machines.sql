@@ -7,17 +7,20 @@ CREATE TABLE public.machines (
   name         text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
   status       text NOT NULL CHECK (status IN ('creating', 'running', 'stopped', 'failed', 'unknown', 'gone')),
   address      text,
-  pool         text,
-  node         text,
-  external_id  text,
-  ip_addresses text[] NOT NULL DEFAULT '{}',
+  pool         text CHECK (length(pool) <= 600),
+  node         text CHECK (length(node) <= 600),
+  external_id  text CHECK (length(external_id) <= 600),
+  ip_addresses text[] NOT NULL DEFAULT '{}'
+               CHECK (CASE WHEN coalesce(array_ndims(ip_addresses), 1) = 1 THEN array_position(ip_addresses, NULL) IS NULL ELSE false END
+                      AND octet_length(array_to_string(ip_addresses, ' ')) <= 4096),
   ssh_port     int CHECK (ssh_port BETWEEN 1 AND 65535),
-  ssh_user     text,
-  image        text,
+  ssh_user     text CHECK (length(ssh_user) <= 600),
+  image        text CHECK (length(image) <= 600),
   cores        int CHECK (cores > 0),
   memory_mib   int CHECK (memory_mib > 0),
   disk_gib     int CHECK (disk_gib > 0),
-  labels       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(labels) = 'object'),
+  labels       jsonb NOT NULL DEFAULT '{}' 
+               CHECK (jsonb_typeof(labels) = 'object' AND octet_length(labels::text) <= 16384 AND NOT jsonb_path_exists(labels, '$.* ? (@.type() != "string")')),
   owner        uuid,
   provision_id uuid REFERENCES public.provisions ON DELETE SET NULL,
   created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -57,7 +60,7 @@ COMMENT ON COLUMN public.machines.image IS 'What it was made from.';
 COMMENT ON COLUMN public.machines.cores IS 'Its processor cores.';
 COMMENT ON COLUMN public.machines.memory_mib IS 'Its memory in MiB.';
 COMMENT ON COLUMN public.machines.disk_gib IS 'Its disk in GiB.';
-COMMENT ON COLUMN public.machines.labels IS 'Its labels: an object of texts.';
+COMMENT ON COLUMN public.machines.labels IS 'Its labels: an object of texts, at most 16 KiB.';
 COMMENT ON COLUMN public.machines.owner IS 'Who asked for the run that made it; NULL: nobody in particular.';
 COMMENT ON COLUMN public.machines.provision_id IS 'The provision that last changed this row.';
 COMMENT ON COLUMN public.machines.created_at IS 'When it was first reported; again after it was gone.';

@@ -61,8 +61,11 @@ func TestWhatIsHostileIsRefused(t *testing.T) {
 		}
 		for _, list := range []string{"provisions", "workspaces", "clusters", "templates", "resources", "machines", "members", "audit", "deliveries"} {
 			for _, key := range []string{`-1`, `9223372036854775807`, `1e400`, `"\u0000"`, `null`, `{}`, `"0001-01-01T00:00:00Z"`, `"` + strings.Repeat("x", 1000) + `"`} {
-				if list == "workspaces" || list == "machines" {
+				switch list {
+				case "workspaces":
 					key += "," + key
+				case "machines":
+					key += `,"00000000-0000-0000-0000-000000000001"`
 				}
 				send("admin", http.MethodGet, r.fill(r.path, ids)+separator+"cursor="+base64.RawURLEncoding.EncodeToString([]byte(`["`+list+`",`+key+`]`)), "")
 			}

@@ -48,7 +48,7 @@ type machinesInput struct {
 	Workspace string   `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
 	Status    string   `query:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
 	Pool      string   `query:"pool" maxLength:"200" doc:"Only those of this pool." example:"lab"`
-	Labels    []string `query:"label" maxItems:"20" doc:"Only those with all of these labels: name=value, with commas between." example:"class=a"`
+	Labels    []string `query:"label,explode" maxItems:"20" doc:"Only those with this label, as name=value. May be given several times." example:"class=a"`
 }
 
 // machines registers what is read of machines.
@@ -60,7 +60,7 @@ func (a *api) machines(h huma.API) {
 
 	add(a, h, huma.Operation{
 		OperationID: "get-machine", Method: http.MethodGet, Path: "/machines/{ref}", Tags: []string{"Machines"},
-		Summary: "One machine", Description: "Also one that is gone, for 90 days.",
+		Summary: "One machine", Description: "Also one that is gone, for as long as the retention says.",
 	}, func(ctx context.Context, in *MachineRef) (*answer[wire.Machine], error) {
 		return told(ctx, a, machineOf, *in, "look for the machine", itself[store.Machine])
 	})
@@ -84,8 +84,8 @@ func (a *api) listMachines(ctx context.Context, in *machinesInput) (*listed[wire
 	f := store.MachineFilter{Words: in.Words, Status: in.Status, Pool: in.Pool, Labels: map[string]string{}}
 	for _, label := range in.Labels {
 		name, value, is := strings.Cut(label, "=")
-		if !is {
-			return nil, fault(http.StatusUnprocessableEntity, "bad_label", "query.label", "a label is name=value", label)
+		if _, twice := f.Labels[name]; !is || twice {
+			return nil, fault(http.StatusUnprocessableEntity, "bad_label", "query.label", "a label is name=value, and each name is given once", label)
 		}
 		f.Labels[name] = value
 	}

@@ -323,9 +323,9 @@ type MachineFilter struct {
 
 // Machines lists the organisation's machines by name.
 func (c *Client) Machines(ctx context.Context, f MachineFilter) ([]wire.Machine, error) {
-	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: c.inOrgWith(map[string]string{
-		"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "label": strings.Join(f.Labels, ","),
-	})}, mostItems)
+	query := c.inOrgWith(map[string]string{"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool})
+	query["label"] = f.Labels
+	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: query}, mostItems)
 }
 
 // FindMachine returns the machine of that name or id; workspace, if it is not empty, is the

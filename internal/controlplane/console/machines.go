@@ -115,7 +115,7 @@ func (c *console) showMachine(w http.ResponseWriter, r *request, status int, ref
 // SSH is the command that signs in to the machine; "" where there is none.
 func (d machineData) SSH() string {
 	to, err := wire.Machine(d.M).SSH()
-	if err != nil || d.M.Status == "gone" {
+	if err != nil {
 		return ""
 	}
 	return strings.Join(append([]string{"ssh"}, to.Args()...), " ")
@@ -144,7 +144,9 @@ func (c *console) destroyMachine(w http.ResponseWriter, r *request) error {
 		err = refuse("machine_not_alone", m.Name)
 	default:
 		workspace := store.Situation{ID: m.WorkspaceID, Name: m.Workspace}
-		queued, err = deployAgain(r, workspace, provision.OperationDestroy, func(asked *provision.Snapshot) { asked.Targets = []string{*m.Address} })
+		queued, err = deployAgain(r, workspace, provision.OperationDestroy, func(asked *provision.Snapshot) {
+			asked.Targets, asked.Approval = []string{*m.Address}, provision.ApprovalAlways // its plan is looked at first
+		})
 	}
 	if no := refusal(err); no != nil {
 		return c.showMachine(w, r, no.Status(), no)

@@ -95,7 +95,7 @@ func (s *Store) MachineByRef(ctx context.Context, org, workspace uuid.UUID, text
 		WHERE (m.id = $1 OR m.name = $2) AND ($3::uuid IS NULL OR m.org_id = $3) AND ($4::uuid IS NULL OR m.workspace_id = $4)
 		  AND (m.id = $1 OR m.status <> 'gone' OR NOT EXISTS (
 		    SELECT FROM public.machines o WHERE o.org_id = m.org_id AND o.name = m.name AND o.status <> 'gone' AND ($4::uuid IS NULL OR o.workspace_id = $4)))
-		ORDER BY w.name, m.id LIMIT 20`, r.id(), text, r.inOrg(), orNull(workspace))
+		ORDER BY m.id = $1 DESC NULLS LAST, w.name, m.id LIMIT 20`, r.id(), text, r.inOrg(), orNull(workspace))
 	return theOne("machine", r, found, err, func(m Machine) uuid.UUID { return m.ID }, func(m Machine) string { return "of workspace " + m.Workspace })
 }
 

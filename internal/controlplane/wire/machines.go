@@ -49,6 +49,9 @@ func (m Machine) Size() string {
 			parts = append(parts, strconv.Itoa(*part.value)+" "+part.unit)
 		}
 	}
+	if m.Cores != nil && *m.Cores == 1 {
+		parts[0] = "1 core"
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -66,6 +69,9 @@ func (m Machine) SSH() (SSH, error) {
 	s := SSH{Port: 22}
 	if m.SSHPort != nil {
 		s.Port = *m.SSHPort
+	}
+	if m.Status == "gone" { // its address may be another's by now
+		return SSH{}, fmt.Errorf("machine %q is gone", m.Name)
 	}
 	if len(m.IPAddresses) == 0 {
 		return SSH{}, fmt.Errorf("machine %q has no IP address: no run has reported one", m.Name)

@@ -36,6 +36,11 @@ func TestSSH(t *testing.T) {
 			m.SSHPort = &tt.port
 		}
 		to, err := m.SSH()
+		if m.Status = "gone"; err == nil {
+			if _, gone := m.SSH(); gone == nil {
+				t.Errorf("SSH() of a machine that is gone is no error")
+			}
+		}
 		if tt.fail != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.fail) {
 				t.Errorf("SSH() of %q as %q = %v, %v, want an error with %q", tt.addresses, tt.user, to, err, tt.fail)
