@@ -55,6 +55,11 @@ host's.`,
   trellis machines list -o ssh-config > ~/.ssh/tendril.conf`,
 		Args: none,
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
+			for _, label := range f.Labels {
+				if !strings.Contains(label, "=") || strings.Contains(label, ",") {
+					return wrongUsage("--label %s: a label is NAME=VALUE, without a comma", label)
+				}
+			}
 			list, err := s.Machines(ctx, f)
 			if err != nil {
 				return err

@@ -48,7 +48,7 @@ type machinesInput struct {
 	Workspace string   `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
 	Status    string   `query:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
 	Pool      string   `query:"pool" maxLength:"200" doc:"Only those of this pool." example:"lab"`
-	Labels    []string `query:"label,explode" maxItems:"20" doc:"Only those with this label, as name=value. May be given several times." example:"class=a"`
+	Labels    []string `query:"label" maxItems:"20" doc:"Only those with all of these labels: name=value, with commas between, so none can have one." example:"class=a"`
 }
 
 // machines registers what is read of machines.
