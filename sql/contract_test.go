@@ -77,7 +77,7 @@ const contractHead = `# The contract
 
 <!-- Made by "go test ./sql -run Contract -update" from sql/functions and from the comments in the database. Do not edit. -->
 
-This page is for whoever writes an agent, a client or a control plane in another language. The database is the contract between control plane and agents: everything that must hold is checked in SQL, whoever calls. This is version %d of the contract.
+This page is for developers of an agent, a client or a control plane in another language. The database is the contract between control plane and agents: SQL checks every rule, for all callers. This is version %d of the contract.
 
 [Roles and tokens](#roles-and-tokens) · [Calls](#calls) · [A run](#a-run) · [States of a provision](#states-of-a-provision) · [Deploy](#deploy) · [Functions for agents](#functions-for-agents) · [Functions for people](#functions-for-people) · [Tables](#tables) · [Errors](#errors)
 

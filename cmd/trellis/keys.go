@@ -477,6 +477,15 @@ func withSealed(before, again map[string]string) map[string]string {
 	return all
 }
 
+// readToQueue checks -o against --follow, then returns the messages: how each verb begins
+// that queues a run with sealed values.
+func (f *sealedFlags) readToQueue(a *app, follow bool) (map[string]string, error) {
+	if err := followOrJSON(a, follow); err != nil {
+		return nil, err
+	}
+	return f.read()
+}
+
 // read returns the messages, files first, each beating what was before.
 func (f *sealedFlags) read() (map[string]string, error) {
 	sealed := map[string]string{}

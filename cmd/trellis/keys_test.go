@@ -91,7 +91,7 @@ func TestOwnKey(t *testing.T) {
 	if r := bob.run("state", "pull", "demo/one"); r.code != exitOK || !json.Valid([]byte(r.out)) {
 		t.Errorf("bob's pull with a certificate = %d, %q, %s", r.code, r.out, r.stderr)
 	}
-	// What he asks for again is for him, whoever asked first.
+	// The person who retries a run gets its secrets, and not the one who started it.
 	bob.run("retry", "1", "--follow").want(t, "bob's retry of ada's deploy", exitOK, "succeeded")
 	bob.run("outputs", "demo/one", "--reveal").want(t, "bob's outputs of his own", exitOK, `token = "`)
 	for _, line := range []string{"retry 1 --plan -o json", "destroy demo/one --yes -o json"} {

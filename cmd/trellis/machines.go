@@ -330,10 +330,7 @@ A person must approve the plan first. With --yes that is so only where the clust
 		Example: `  trellis machines destroy ada --follow`,
 		Args:    one("a machine's name or id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
-			if err := followOrJSON(a, follow); err != nil {
-				return err
-			}
-			again, err := sealed.read()
+			again, err := sealed.readToQueue(a, follow)
 			if err != nil {
 				return err
 			}

@@ -193,10 +193,7 @@ first that its holder is dead: two runs on one state destroy it.`,
       --state-lock 6ba7b810-9dad-11d1-80b4-00c04fd430c8`,
 		Args: one("a workspace's name or id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
-			if err := followOrJSON(a, follow); err != nil {
-				return err
-			}
-			again, err := sealed.read()
+			again, err := sealed.readToQueue(a, follow)
 			if err != nil {
 				return err
 			}
@@ -396,10 +393,7 @@ cluster wants it, a person must approve the plan first.`,
   trellis destroy demo/fleet --target 'terraform_data.ship["ship-001"]' --yes`,
 		Args: one("a workspace's name or id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
-			if err := followOrJSON(a, follow); err != nil {
-				return err
-			}
-			again, err := sealed.read()
+			again, err := sealed.readToQueue(a, follow)
 			if err != nil {
 				return err
 			}

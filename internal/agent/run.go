@@ -266,9 +266,9 @@ func (r *run) writeEnd(s *claimFiles, how, oom string, unsaved bool) (err error)
 	return errors.Join(w.Update(report), w.Close())
 }
 
-// fetch gets what a run needs. A database that is away is waited for until the
-// run is asked to stop, or its time is over: nothing has been begun, and whoever
-// deployed wants it done more than they want to hear of an outage.
+// fetch gets what a run needs. While the database is away it waits, until the run is
+// cancelled or its time limit is reached: nothing has begun yet, and people want the deploy
+// more than a message about an outage.
 func (r *run) fetch() (f fetched, err error) {
 	ctx, cancel := context.WithCancel(r.boot.deliveries.ctx)
 	defer cancel()
@@ -363,7 +363,7 @@ func (r *run) remove(s *claimFiles) {
 var errStopped = errors.New("asked to stop")
 
 // dismiss deals with a spool whose claim is lost. A result that comes too late
-// to count is told of and no more, for all its lines are stored.
+// to count is only logged: all its lines are stored.
 func dismiss(s *claimFiles, log *slog.Logger, o *outcome) {
 	if o.Unwanted == nil {
 		reject(s, log, o.err)

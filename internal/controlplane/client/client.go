@@ -439,8 +439,7 @@ type came struct {
 	err  error
 }
 
-// NewLogin listens on this machine for the browser's return. Whoever made it
-// calls Close.
+// NewLogin listens on this machine for the browser's return. The caller calls Close.
 func (c *Client) NewLogin(ctx context.Context) (*Login, error) {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")

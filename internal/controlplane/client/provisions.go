@@ -128,8 +128,8 @@ var usual = timing{
 	retry: 100 * time.Millisecond, look: time.Second, hinted: 200 * time.Millisecond, silent: 40 * time.Second, reopen: time.Second, patience: 30 * time.Second,
 }
 
-// Follower is told of a provision that goes on. Its calls never overlap; an
-// error of one ends the following.
+// Follower has the functions to call while a provision goes on. Calls never overlap; an
+// error of one ends Follow.
 type Follower struct {
 	// Line gets each row of the log after Seq once, in their order; nil: the log
 	// is not wanted.
@@ -226,8 +226,8 @@ func (s *following) look(ctx context.Context) (done bool, err error) {
 }
 
 // mayGoOn reports whether more is waited for although the run has ended: its agent was
-// lost. Where no stream is to be had, nobody says when nothing more is to come: then it
-// is waited for as long as a stream may be silent.
+// lost. Without a stream nothing says that the log is complete, so it waits for as long as a
+// stream may be silent.
 func (s *following) mayGoOn() bool {
 	if !s.Late || s.over || !Lost(s.now) {
 		return false

@@ -157,7 +157,7 @@ func logFrame(row store.LogRow) []byte { return event(row.Seq, "log", wire.LogRo
 
 func statusFrame(sight store.Sight) []byte { return event(0, "status", wire.Sight(sight)) }
 
-// endFrame says that nothing follows: whoever follows needs not come back.
+// endFrame says that nothing follows, so that clients do not reconnect.
 func endFrame(sight store.Sight) []byte {
 	return event(0, "end", wire.End{Status: sight.Status, LastSeq: sight.LastSeq})
 }

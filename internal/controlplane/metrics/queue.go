@@ -107,9 +107,9 @@ func seconds(s *float64) float64 {
 const (
 	// Clusters is how many clusters have series of their own.
 	Clusters = 200
-	// askedEvery is how long an answer of the database is given again, whoever
-	// scrapes and how often; a failure as well. One that took long is given for
-	// costs times as long: watching must not be what a database is busy with.
+	// askedEvery is how long an answer of the database, or a failure, is reused for all
+	// scrapes. A slow one is reused for costs times as long as it took, so that monitoring
+	// does not keep the database busy.
 	askedEvery = 5 * time.Second
 	costs      = 50
 	// askLimit bounds the question: who scrapes is answered within it, whether the

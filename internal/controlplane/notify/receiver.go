@@ -179,7 +179,7 @@ const keySize = 32
 
 // Key is a control plane's own: with it URLs are sealed, and the secrets that
 // sign messages are made. Every process of a control plane has the same. Without
-// it, webhooks have to be set up anew; the database never sees it.
+// it, admins must create the webhooks again. The database never sees it.
 type Key struct{ secret []byte }
 
 // NewKey returns a key's file: text, with an end of line.

@@ -193,8 +193,8 @@ type Options struct {
 	Log    *slog.Logger
 	// LogAll logs calls that succeeded as well.
 	LogAll bool
-	// Called, if set, is told of each call that was answered; function is "" where it
-	// is none of those served.
+	// Called, if set, runs after each answered call; function is "" if the gateway does not
+	// serve it.
 	Called func(function string, status int, took time.Duration)
 }
 
@@ -482,7 +482,7 @@ func (p preferences) apply(header http.Header, rows int) {
 }
 
 // bodyShare is the part of the budget for bodies that one address may hold:
-// whoever sends large ones slowly would else keep all others out.
+// otherwise a client that sends large ones slowly would block all others.
 const bodyShare = 4
 
 // shares is what each address holds of what all share: half of it at most, so
