@@ -138,7 +138,7 @@ func instanceID(path string) (uuid.UUID, error) {
 // removeHalves removes files of which an agent that was killed had written a
 // part.
 func (d *dataDir) removeHalves() error {
-	for _, dir := range []string{d.root, d.path("spool")} {
+	for _, dir := range []string{d.root, d.path("spool"), d.path("engines")} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return fmt.Errorf("look through the data directory: %w", err)

@@ -180,7 +180,8 @@ func TestHalfWrittenFilesGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.close()
-	for _, path := range []string{d.path(durable.TempPrefix + "1"), d.path("spool", durable.TempPrefix+"2")} {
+	halves := []string{d.path(durable.TempPrefix + "1"), d.path("spool", durable.TempPrefix+"2"), d.path("engines", durable.TempPrefix+"4")}
+	for _, path := range halves {
 		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,9 @@ func TestHalfWrittenFilesGo(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("spool/ holds %v, %v, want only the directory", left, err)
 	}
-	if _, err := os.Stat(d.path(durable.TempPrefix + "1")); !os.IsNotExist(err) {
-		t.Errorf("Stat() = %v, want the half-written file gone", err)
+	for _, path := range halves {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("Stat() = %v, want the half-written file gone", err)
+		}
 	}
 }

@@ -33,24 +33,24 @@ type engineInit struct {
 // prepare takes what an earlier init made, if it serves this run, or has init make it.
 func (i *engineInit) prepare(ctx context.Context) error {
 	fresh := i.fresh()
-	if i.reused = i.note.take(time.Now()) && !i.run.session.unsaved && i.run.plans(); i.reused {
-		i.run.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", i.kind())
+	if i.reused = i.note.take(time.Now()) && !i.session.unsaved && i.plans(); i.reused {
+		i.log.System("Template, engine and backend are those of the last run, and so is what %s init made.", i.kind)
 		return i.cache.Reuse()
 	}
-	if fresh && !i.run.session.unsaved && i.run.plans() {
+	if fresh && !i.session.unsaved && i.plans() {
 		var err error
 		if i.reused, err = i.takeShared(ctx); err != nil {
 			return err
 		}
 		if i.reused {
-			i.run.log.System("What %s init made of this template in another workspace serves here too.", i.kind())
+			i.log.System("What %s init made of this template in another workspace serves here too.", i.kind)
 			return nil
 		}
 	}
 	if i.backend.starts {
 		// As before a plan: what such a command makes is for nobody else to run.
-		i.run.log.System("The template's backend or encryption can start commands during %s init, which has no provider cache therefore.", i.kind())
-		if err := i.run.checkout.settle(); err != nil {
+		i.log.System("The template's backend or encryption can start commands during %s init, which has no provider cache therefore.", i.kind)
+		if err := i.checkout.settle(); err != nil {
 			return err
 		}
 	}
@@ -75,8 +75,8 @@ func (i *engineInit) start(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	options := terraform.InitOptions{BackendConfig: i.backend.config, KillAfter: i.run.job.Settings.CancelGrace, Env: env}
-	apart := env != nil && len(i.run.job.Settings.Git.Hosts) > 0 && i.runsCode()
+	options := terraform.InitOptions{BackendConfig: i.backend.config, KillAfter: i.job.Settings.CancelGrace, Env: env}
+	apart := env != nil && len(i.job.Settings.Git.Hosts) > 0 && i.runsCode()
 	err = whatEngineSaid(i.cache.Init(ctx, func(ctx context.Context) error {
 		if apart {
 			apart = false // modules are there if init must run again
@@ -107,7 +107,7 @@ func (i *engineInit) start(ctx context.Context) error {
 // clear removes what an earlier init left, but for the links to providers.
 func (i *engineInit) clear() error {
 	for _, name := range []string{modulesName, backendRecord, selectedWorkspace} {
-		if err := isolation.RemoveAll(filepath.Join(i.run.files.data, name)); err != nil {
+		if err := isolation.RemoveAll(filepath.Join(i.files.data, name)); err != nil {
 			return fmt.Errorf("clear the work directory: %w", err)
 		}
 	}
@@ -120,7 +120,7 @@ func (i *engineInit) clear() error {
 // are then fetched in a step of their own, so that nobody is lent anything while
 // such a program runs.
 func (i *engineInit) runsCode() bool {
-	return !i.backend.local && !i.backend.managed || i.kind() != terraform.Terraform
+	return !i.backend.local && !i.backend.managed || i.kind != terraform.Terraform
 }
 
 // lend gives init's git what opens private modules. No code of the template has
@@ -131,8 +131,8 @@ func (i *engineInit) lend(ctx context.Context) (env []string, done func(), err e
 	if i.reused {
 		return nil, func() {}, nil
 	}
-	return i.run.checkout.source.Lend(ctx, source.Engine{
-		Environ: i.environment(), Helper: i.run.gitHelper, Temp: i.run.files.temp, Above: filepath.Dir(i.run.files.source),
+	return i.checkout.source.Lend(ctx, source.Engine{
+		Environ: i.environment(), Helper: i.gitHelper, Temp: i.files.temp, Above: filepath.Dir(i.files.source),
 	})
 }
 
@@ -140,9 +140,9 @@ func (i *engineInit) lend(ctx context.Context) (env []string, done func(), err e
 // files.
 func (i *engineInit) mark(engine terraform.Engine, dir string) string {
 	text, err := json.Marshal([]any{
-		i.run.commit, dir, engine, i.backend.config, i.backend.local, i.backend.managed, i.run.job.Settings.State, i.run.snapshot.TemplateSource,
+		i.commit, dir, engine, i.backend.config, i.backend.local, i.backend.managed, i.job.Settings.State, i.snapshot.TemplateSource,
 	})
-	if err != nil || len(i.run.job.NoteKey) == 0 || i.run.approval.plan != nil { // whose lock file is not the template's
+	if err != nil || len(i.job.NoteKey) == 0 || i.approved != nil { // whose lock file is not the template's
 		return ""
 	}
 	return string(text)
@@ -150,7 +150,7 @@ func (i *engineInit) mark(engine terraform.Engine, dir string) string {
 
 // sharedMark is mark for any workspace, "" where init's work is this one's alone.
 func (i *engineInit) sharedMark(engine terraform.Engine) string {
-	within, err := filepath.Rel(i.run.files.source, i.dir)
+	within, err := filepath.Rel(i.files.source, i.dir)
 	if err != nil || !i.backend.managed && !i.backend.local || len(i.backend.config) > 0 || i.backend.starts {
 		return ""
 	}
@@ -182,7 +182,7 @@ func (i *engineInit) repeatable(before providers.Lock) bool {
 // fresh reports whether no run has come to an init in this workspace. Where one
 // has, and it does not serve, init itself puts right whatever is wrong.
 func (i *engineInit) fresh() bool {
-	made, err := os.ReadDir(i.run.files.data)
+	made, err := os.ReadDir(i.files.data)
 	_, noted := os.Lstat(i.note.path)
 	return len(made) == 0 && (err == nil || errors.Is(err, os.ErrNotExist)) && errors.Is(noted, os.ErrNotExist)
 }
@@ -196,7 +196,7 @@ func (i *engineInit) takeShared(ctx context.Context) (bool, error) {
 	if err := i.clear(); err != nil {
 		return false, err
 	}
-	linked, err := i.cache.Adopt(ctx, filepath.Join(i.run.files.data, "providers"))
+	linked, err := i.cache.Adopt(ctx, filepath.Join(i.files.data, "providers"))
 	if err != nil || !linked {
 		return false, err
 	}
@@ -212,7 +212,7 @@ func (i *engineInit) takeShared(ctx context.Context) (bool, error) {
 		if text == nil {
 			continue
 		}
-		path = filepath.Join(i.run.files.data, path)
+		path = filepath.Join(i.files.data, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), writeNew(path, text)); err != nil { //nolint:gosec // as the engine makes it
 			return false, fmt.Errorf("write what init would: %w", err)
 		}
@@ -227,7 +227,7 @@ func (i *engineInit) share() {
 	if i.sharedOf == "" || i.shared != nil || i.cache == nil {
 		return
 	}
-	data := i.run.files.data
+	data := i.files.data
 	s := sharedInit{Since: i.note.since}
 	var err error
 	if s.Record, err = readOptional(filepath.Join(data, backendRecord)); err != nil {
@@ -239,7 +239,7 @@ func (i *engineInit) share() {
 	if _, err := os.Lstat(filepath.Join(data, selectedWorkspace)); err == nil || len(s.Record)+len(s.Modules) > maxSharedInit {
 		return
 	}
-	store := func() error { return s.write(i.run.job.Dirs.Providers, i.sharedOf, i.run.job.NoteKey) }
+	store := func() error { return s.write(i.job.Dirs.Providers, i.sharedOf, i.job.NoteKey) }
 	if as := i.asStore(); as != nil {
 		_ = as(store)
 	} else {

@@ -17,8 +17,7 @@ import (
 // engineRun is the engine of a run with the template that it runs: what all of its
 // commands share.
 type engineRun struct {
-	run     *provisionRun
-	dir     string // the template's
+	given
 	engine  terraform.Engine
 	runner  *terraform.Runner
 	backend backend
@@ -28,24 +27,22 @@ type engineRun struct {
 	modules     templateModules
 }
 
-func (e *engineRun) kind() string { return e.run.kind() }
-
 // configureEngine has the engine use the agent's provider mirror, if it has one.
 // The template can write where the file is, so it is written before each init.
 func (e *engineRun) configureEngine() error {
-	from := e.run.job.Settings.Engine
+	from := e.job.Settings.Engine
 	if from.ProviderMirror == "" {
 		return nil
 	}
-	return terraform.WriteProviderMirror(e.run.files.engineConfig, from.ProviderMirror, from.ProviderDirect)
+	return terraform.WriteProviderMirror(e.files.engineConfig, from.ProviderMirror, from.ProviderDirect)
 }
 
 // asStore is how the provider store is written to, see providers.Options.
 func (e *engineRun) asStore() func(func() error) error {
-	if e.run.id == nil {
+	if e.id == nil {
 		return nil
 	}
-	return e.run.id.AsCache
+	return e.id.AsCache
 }
 
 // dataVariable tells an engine where its data is.
@@ -58,9 +55,9 @@ func EngineMark(work string) string { return dataVariable + work + string(filepa
 // environment is this process's own, which the agent has scrubbed, with the
 // workspace's credentials and what belongs to the run.
 func (e *engineRun) environment() []string {
-	own := []string{dataVariable + e.run.files.data, "TMPDIR=" + e.run.files.temp}
-	if e.run.job.Settings.Engine.ProviderMirror != "" {
-		own = append(own, terraform.ConfigFile+"="+e.run.files.engineConfig)
+	own := []string{dataVariable + e.files.data, "TMPDIR=" + e.files.temp}
+	if e.job.Settings.Engine.ProviderMirror != "" {
+		own = append(own, terraform.ConfigFile+"="+e.files.engineConfig)
 	}
 	return slices.Concat(os.Environ(), e.credentials, own, e.cache.Env())
 }

@@ -24,7 +24,7 @@ type engineState struct {
 
 // Unlock implements stateEditor.
 func (s *engineState) Unlock(ctx context.Context, lockID string) error {
-	if s.run.managed != nil {
+	if s.managed != nil {
 		return provision.Fail(provision.CodeStateFailed,
 			"This workspace's state is managed: only its run locks it, and the lock ends with the run. There is nothing to unlock.", nil)
 	}
@@ -62,7 +62,7 @@ func (s *engineState) Recorded(ctx context.Context) (results, error) {
 	if err != nil {
 		return results{}, err
 	}
-	s.run.log.Mask(terraform.SensitiveInState(state)...)
+	s.log.Mask(terraform.SensitiveInState(state)...)
 	return results{resources: terraform.Recorded(state)}, nil
 }
 
@@ -107,7 +107,7 @@ func (s *engineState) pushState(ctx context.Context, state []byte, replace bool)
 			}
 		}
 	}
-	file := filepath.Join(s.run.files.secrets, "pushed.tfstate")
+	file := filepath.Join(s.files.secrets, "pushed.tfstate")
 	if err := os.WriteFile(file, state, 0o600); err != nil {
 		return fmt.Errorf("write the state to be pushed: %w", err)
 	}
@@ -117,7 +117,7 @@ func (s *engineState) pushState(ctx context.Context, state []byte, replace bool)
 // adopt makes the state of the backend that the template declares the workspace's
 // first managed one.
 func (s *engineState) adopt(ctx context.Context) error {
-	m := s.run.managed
+	m := s.managed
 	if m.stored > 0 {
 		return provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
 			"There is a managed state already (version %d), which nothing may replace: fetch the other one with terraform state pull, and compare both.", m.stored), nil)
@@ -132,7 +132,7 @@ func (s *engineState) adopt(ctx context.Context) error {
 	if err := m.Put(state); err != nil {
 		return provision.Fail(provision.CodeStateFailed, "The state could not be taken over: "+reason(err), err)
 	}
-	s.run.log.System("The state in %s is taken over. It stays there as well: make sure that nobody uses it any more.", s.backend.place)
+	s.log.System("The state in %s is taken over. It stays there as well: make sure that nobody uses it any more.", s.backend.place)
 	return nil
 }
 
@@ -145,13 +145,13 @@ func (s *engineState) Origin() planbundle.Bundle {
 // managed one. The file stays where it is; nobody reads it any more once there
 // is a managed state, so it cannot be taken over twice.
 func (s *engineState) takeOver() error {
-	if m := s.run.managed; m == nil || m.stored > 0 || len(m.State()) > 0 {
+	if m := s.managed; m == nil || m.stored > 0 || len(m.State()) > 0 {
 		return nil
 	}
 	if err := s.setTornAside(); err != nil {
 		return err
 	}
-	path := filepath.Join(s.run.job.Dirs.State, localState)
+	path := filepath.Join(s.job.Dirs.State, localState)
 	state, err := terraform.ReadStateFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(state) == 0:
@@ -163,10 +163,10 @@ func (s *engineState) takeOver() error {
 		return provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
 			"%s, the workspace's state, is to be taken over, and is not a whole state: fix it, or remove it if nothing exists that it knew of", path), err)
 	}
-	if err := s.run.managed.Put(state); err != nil {
+	if err := s.managed.Put(state); err != nil {
 		return fmt.Errorf("take the state in %s over: %w", path, err)
 	}
-	s.run.log.System("The workspace's state was a file of this agent's. It is taken over, and kept in the database from now on.")
+	s.log.System("The workspace's state was a file of this agent's. It is taken over, and kept in the database from now on.")
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (s *engineState) takeOver() error {
 // empty: what exists would be made once more. Commands on the state, which can
 // bring it in, may go on; and so may a run that stores a kept one before it plans.
 func (s *engineState) beginEmpty() error {
-	if !s.run.job.Assignment.HasResources || !s.run.plans() || s.run.session.unsaved {
+	if !s.job.Assignment.HasResources || !s.plans() || s.session.unsaved {
 		return nil
 	}
 	return provision.Fail(provision.CodeStateInvalid,
@@ -189,11 +189,11 @@ func (s *engineState) setTornAside() error {
 	if !s.backend.local && !s.backend.managed {
 		return nil
 	}
-	kept, err := s.run.files.kept.list()
+	kept, err := s.files.kept.list()
 	if err != nil || !slices.ContainsFunc(kept, isState) {
 		return err // half a state is better than none
 	}
-	path := filepath.Join(s.run.files.kept.dir, localState)
+	path := filepath.Join(s.files.kept.dir, localState)
 	info, err := os.Stat(path)
 	if err != nil || info.Size() == 0 || isState(path) {
 		return nil //nolint:nilerr // there is none: nothing is in the way
@@ -201,15 +201,15 @@ func (s *engineState) setTornAside() error {
 	if err := os.Rename(path, path+".torn"); err != nil {
 		return provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf("%s is cut short and cannot be moved out of the way: %s", path, reason(err)), err)
 	}
-	s.run.log.System("The state file %s is cut short; it is set aside as %s.torn.", path, localState)
+	s.log.System("The state file %s is cut short; it is set aside as %s.torn.", path, localState)
 	return nil
 }
 
 // raw reads the state where it is, or what is kept of it.
 func (s *engineState) raw(ctx context.Context) ([]byte, error) {
 	switch {
-	case s.run.session.unsaved:
-		kept, err := s.run.files.kept.list()
+	case s.session.unsaved:
+		kept, err := s.files.kept.list()
 		if err == nil && len(kept) == 0 {
 			err = fmt.Errorf("it is not stored")
 		}
@@ -217,8 +217,8 @@ func (s *engineState) raw(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		return terraform.ReadStateFile(kept[len(kept)-1])
-	case s.run.managed != nil:
-		return s.run.managed.State(), nil
+	case s.managed != nil:
+		return s.managed.State(), nil
 	case s.backend.local:
 		state, err := terraform.ReadStateFile(s.backend.place)
 		if errors.Is(err, os.ErrNotExist) { // nothing was ever created
@@ -238,5 +238,5 @@ func (s *engineState) pullState(ctx context.Context) ([]byte, error) {
 }
 
 func (s *engineState) pushOptions() terraform.PushOptions {
-	return terraform.PushOptions{KillAfter: s.run.job.Settings.CancelGrace}
+	return terraform.PushOptions{KillAfter: s.job.Settings.CancelGrace}
 }

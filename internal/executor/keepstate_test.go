@@ -72,7 +72,7 @@ func TestKeepState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := bareRun(t)
-			run := newTerraformRun(r, r.files.source)
+			run := newTerraformRun(given{task: r.task, dir: r.files.source, files: r.files})
 			run.dumpedBytes = test.bytes
 			if test.dumped != "" {
 				run.dumped = []byte(test.dumped)

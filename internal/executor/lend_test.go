@@ -16,10 +16,11 @@ func TestLendsOnlyBeforeAPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := &provisionRun{task: &task{}, checkout: &checkout{source: src}, gitHelper: []string{"helper"}}
-	run.files.source = t.TempDir()
+	run := &engineRun{given: given{
+		task: &task{}, files: workDir{source: t.TempDir()}, checkout: &checkout{source: src}, gitHelper: []string{"helper"},
+	}}
 	for reused, want := range map[bool]bool{false: true, true: false} {
-		lent := &engineInit{engineRun: &engineRun{run: run}, reused: reused}
+		lent := &engineInit{engineRun: run, reused: reused}
 		env, done, err := lent.lend(t.Context())
 		if err != nil {
 			t.Fatal(err)

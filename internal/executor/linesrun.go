@@ -45,7 +45,7 @@ func (l *linesRun) describe(ctx context.Context) error {
 		return l.cannotStart(err)
 	}
 	defer context.AfterFunc(ctx, ran.interrupt)()
-	outcome, err := protocol.Describe(l.run.session.grace, ran.Program)
+	outcome, err := protocol.Describe(l.session.grace, ran.Program)
 	exit := ran.end(!endsByItself(err))
 	if err = outcome.Check(exit); err == nil && !outcome.Result.OK {
 		err = fmt.Errorf("it says: %s", cmp.Or(outcome.Result.Message, outcome.Result.Code))
@@ -59,7 +59,7 @@ func (l *linesRun) describe(ctx context.Context) error {
 		l.labels[step.ID] = step.Label
 	}
 	l.resumes = l.file.Script.Idempotent || outcome.Result.Idempotent
-	l.run.log.System("Carried out by the template's provisioner %s.", oneLine(cmp.Or(outcome.Result.Name, l.file.Script.Command[0])+" "+outcome.Result.Version))
+	l.log.System("Carried out by the template's provisioner %s.", oneLine(cmp.Or(outcome.Result.Name, l.file.Script.Command[0])+" "+outcome.Result.Version))
 	return nil
 }
 
@@ -85,14 +85,14 @@ func (l *linesRun) cannotStart(err error) error {
 // work is what all requests have in common.
 func (l *linesRun) work() messages.Work {
 	mode := messages.ModeApply
-	if l.run.operation() == provision.OperationDestroy {
+	if l.operation() == provision.OperationDestroy {
 		mode = messages.ModeDestroy
 	}
-	a := l.run.job.Assignment
+	a := l.job.Assignment
 	w := messages.Work{
 		Protocol: l.describes.Protocol, Run: a.ProvisionID.String(), Workspace: messages.Workspace{ID: a.WorkspaceID.String(), Name: a.Workspace},
 		Mode: mode, Variables: l.values, Machines: l.plan.Wanted, Obsolete: l.plan.Obsolete,
-		Targets: names(l.run.snapshot.Targets), State: l.state.Program,
+		Targets: names(l.snapshot.Targets), State: l.state.Program,
 	}
 	for _, m := range l.state.Machines {
 		if m.Intent != nil {
@@ -104,11 +104,11 @@ func (l *linesRun) work() messages.Work {
 
 // Plan implements provisioner.
 func (l *linesRun) Plan(ctx context.Context) (planned, error) {
-	if l.run.operation() == provision.OperationRefresh {
+	if l.operation() == provision.OperationRefresh {
 		return planned{}, provision.Fail(provision.CodeOperationRefused,
 			"This agent does not ask provisioners yet how their machines have changed outside. Nothing was checked.", nil)
 	}
-	if len(l.run.snapshot.Replace) > 0 {
+	if len(l.snapshot.Replace) > 0 {
 		return planned{}, provision.Fail(provision.CodePlanFailed, "This template's provisioner decides what it replaces, so it can't be asked for that.", nil)
 	}
 	if err := l.describe(ctx); err != nil {
@@ -145,7 +145,7 @@ func (l *linesRun) Plan(ctx context.Context) (planned, error) {
 func (l *linesRun) adopt() {
 	for _, m := range l.state.Machines {
 		planned := slices.ContainsFunc(l.plan.Changes, func(c machines.Change) bool { return c.Machine == m.ID })
-		targets := names(l.run.snapshot.Targets)
+		targets := names(l.snapshot.Targets)
 		if m.Intent == nil || planned || len(targets) > 0 && !slices.Contains(targets, m.Wanted.Name) {
 			continue
 		}
@@ -178,7 +178,7 @@ func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) err
 	}
 	began := map[string]time.Time{}
 	var request messages.Request = &messages.Apply{Work: l.work(), Plan: l.plan.Program, Changes: changes}
-	if l.run.operation() == provision.OperationDestroy {
+	if l.operation() == provision.OperationDestroy {
 		request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes}
 	}
 	event := func(kind, id, action string) {
@@ -206,7 +206,7 @@ func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) err
 			case known == nil && m.Status != messages.StatusGone: // it exists, and a run has not heard of it
 				l.state.Intend(l.plan.Of(change), messages.Intent{})
 			case known != nil && m.Status == messages.StatusGone && known.Intent == nil:
-				l.run.log.System("The provisioner says that %s is gone, and nothing was to be done to it: it is recorded as unknown.", machines.Address(known.Wanted.Name))
+				l.log.System("The provisioner says that %s is gone, and nothing was to be done to it: it is recorded as unknown.", machines.Address(known.Wanted.Name))
 				m.Status = messages.StatusUnknown
 			}
 			if err := l.settle(m); err != nil {
@@ -281,7 +281,7 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 	}
 	limited, cancel := timelimit.Context(ctx, l.file.Script.Timeout)
 	defer cancel()
-	log := l.run.log
+	log := l.log
 	h.Mask = func(secrets []string) { log.Mask(secrets...) }
 	h.Log = func(line messages.Log) {
 		if line.Level == messages.LevelWarn || line.Level == messages.LevelError {

@@ -29,9 +29,8 @@ import (
 
 // machineRun carries out a template whose machines a script makes, one at a time.
 type machineRun struct {
-	run      *provisionRun
+	given
 	file     *templatefile.File
-	dir      string
 	programs programs
 	template *tfvars.Template
 	values   map[string]json.RawMessage // of the variables
@@ -46,25 +45,21 @@ type machineRun struct {
 	base []byte
 }
 
-func newMachineRun(r *provisionRun, file *templatefile.File, dir string) *machineRun {
-	return &machineRun{run: r, file: file, dir: dir}
-}
-
 // engine is how plans and runs name what made them.
 const scriptEngine = "script"
 
 // Validate implements provisioner.
 func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err error) {
-	if m.template, err = tfvars.Load(m.dir, m.run.kind()); err != nil {
+	if m.template, err = tfvars.Load(m.dir, m.kind); err != nil {
 		return err
 	}
-	m.run.tellVariables(m.template)
-	given := tfvars.Given{Plain: plain, Sealed: sealed, PlainSensitive: m.run.job.Settings.Policy.PlainSensitive}
+	m.tellVariables(m.template)
+	given := tfvars.Given{Plain: plain, Sealed: sealed, PlainSensitive: m.job.Settings.Policy.PlainSensitive}
 	rendered, err := m.template.Render(given)
 	if err != nil {
 		return err
 	}
-	m.run.tellRendered(rendered)
+	m.tellRendered(rendered)
 	values, err := m.template.Values(given)
 	if err != nil {
 		return err
@@ -95,14 +90,14 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 		}
 		m.wanted = append(m.wanted, machine)
 	}
-	if !m.run.job.Settings.State.MayBeManaged() || m.run.job.ManagedState == nil {
+	if !m.job.Settings.State.MayBeManaged() || m.job.ManagedState == nil {
 		return provision.Fail(provision.CodeStateFailed,
 			"This template's machines are recorded in a managed state, and this agent keeps states in files: set state.default = \"managed\" in its configuration (docs/CONFIGURATION.md, state).", nil)
 	}
-	if m.run.managed, err = serveState(m.run.job, m.run.log); err != nil {
+	if m.managed, err = serveState(m.job, m.log); err != nil {
 		return err
 	}
-	m.state, err = machines.Read(m.run.managed.State())
+	m.state, err = machines.Read(m.managed.State())
 	if errors.Is(err, machines.ErrForeign) {
 		return provision.Fail(provision.CodeStateInvalid,
 			"The workspace's state was made by a template of another kind. Destroy what it records with that template first, or deploy this one to another workspace.", err)
@@ -110,7 +105,7 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 	if err != nil {
 		return provision.Fail(provision.CodeStateInvalid, err.Error(), err)
 	}
-	m.run.log.Mask(m.state.Secrets()...)
+	m.log.Mask(m.state.Secrets()...)
 	return nil
 }
 
@@ -144,12 +139,12 @@ func (m *machineRun) Locate(context.Context) (provision.Detail, error) {
 		return provision.Detail{}, err
 	}
 	m.resumes = m.file.Script.Idempotent
-	m.run.log.System("Carried out by the template's script.")
+	m.log.System("Carried out by the template's script.")
 	return provision.Detail{Engine: scriptEngine, EngineVersion: "once"}, nil
 }
 
 func (m *machineRun) locate() error {
-	credentials, err := writeCredentials(m.run.job.Credentials, m.run.files.secrets)
+	credentials, err := writeCredentials(m.job.Credentials, m.files.secrets)
 	if err != nil {
 		return err
 	}
@@ -159,12 +154,12 @@ func (m *machineRun) locate() error {
 		}
 	}
 	m.programs = programs{
-		task: m.run.task, dir: m.dir, confine: m.run.id.Confine,
+		task: m.task, dir: m.dir, confine: m.id.Confine,
 		env: slices.Concat(os.Environ(), credentials, []string{
-			dataVariable + m.run.files.data, // by which the agent finds what a killed run has left running
-			"TMPDIR=" + m.run.files.temp,
-			"TENDRIL_WORKSPACE=" + m.run.job.Assignment.Workspace,
-			"TENDRIL_RUN=" + m.run.job.Assignment.ProvisionID.String(),
+			dataVariable + m.files.data, // by which the agent finds what a killed run has left running
+			"TMPDIR=" + m.files.temp,
+			"TENDRIL_WORKSPACE=" + m.job.Assignment.Workspace,
+			"TENDRIL_RUN=" + m.job.Assignment.ProvisionID.String(),
 		}),
 	}
 	return nil
@@ -178,7 +173,7 @@ func (m *machineRun) commands() [][]string {
 // allowed fails unless the agent's policy lets a command run. Programs of the template
 // itself run as all of its code does.
 func (m *machineRun) allowed(command []string) error {
-	if !filepath.IsAbs(command[0]) || slices.Contains(m.run.job.Settings.Policy.Programs, command[0]) {
+	if !filepath.IsAbs(command[0]) || slices.Contains(m.job.Settings.Policy.Programs, command[0]) {
 		return nil
 	}
 	return provision.Fail(provision.CodePolicyRefused, fmt.Sprintf(
@@ -190,7 +185,7 @@ func (m *machineRun) Prepare(context.Context) error { return nil }
 
 // Plan implements provisioner.
 func (m *machineRun) Plan(context.Context) (planned, error) {
-	if m.run.operation() == provision.OperationRefresh {
+	if m.operation() == provision.OperationRefresh {
 		return planned{}, provision.Fail(provision.CodeOperationRefused,
 			"A script that is asked once can't say how its machines have changed outside. Nothing was checked.", nil)
 	}
@@ -203,12 +198,12 @@ func (m *machineRun) Plan(context.Context) (planned, error) {
 // compare compares what the template wants with what the state records.
 func (m *machineRun) compare() (err error) {
 	wanted := m.wanted
-	if m.run.operation() == provision.OperationDestroy {
+	if m.operation() == provision.OperationDestroy {
 		wanted = nil
 	}
 	m.plan, err = machines.NewPlan(m.state, machines.Asked{
 		Wanted: wanted, Sensitive: m.hidden, Resumes: m.resumes,
-		Targets: names(m.run.snapshot.Targets), Replace: names(m.run.snapshot.Replace),
+		Targets: names(m.snapshot.Targets), Replace: names(m.snapshot.Replace),
 	})
 	return err
 }
@@ -220,7 +215,7 @@ func (m *machineRun) planned() (_ planned, err error) {
 	summary := m.plan.Summary()
 	m.print(summary)
 	p := planned{summary: summary, changes: !summary.Empty(), found: m.found(), room: int64(4 * len(m.base))}
-	if len(m.run.job.Settings.Policy.Hook) > 0 {
+	if len(m.job.Settings.Policy.Hook) > 0 {
 		p.json, err = m.forHook()
 	}
 	return p, err
@@ -243,17 +238,17 @@ func (m *machineRun) print(s provision.PlanSummary) {
 		if change.Reason != "" {
 			why = " (" + change.Reason + ")"
 		}
-		m.run.log.System("%3s %s", signs[change.Action], oneLine(change.Address+why))
+		m.log.System("%3s %s", signs[change.Action], oneLine(change.Address+why))
 		for _, a := range change.Attributes {
 			if len(a.Before) == 0 && !a.Sensitive {
-				m.run.log.System("      %s", oneLine(a.Path+" = "+value(a, a.After)))
+				m.log.System("      %s", oneLine(a.Path+" = "+value(a, a.After)))
 				continue
 			}
-			m.run.log.System("      %s", oneLine(a.Path+" = "+value(a, a.Before)+" -> "+value(a, a.After)))
+			m.log.System("      %s", oneLine(a.Path+" = "+value(a, a.Before)+" -> "+value(a, a.After)))
 		}
 	}
 	if !s.Empty() {
-		m.run.log.System("Plan: %d to create, %d to change, %d to replace, %d to destroy.", s.Add, s.Change, s.Replace, s.Destroy)
+		m.log.System("Plan: %d to create, %d to change, %d to replace, %d to destroy.", s.Add, s.Change, s.Replace, s.Destroy)
 	}
 }
 
@@ -301,7 +296,7 @@ func attributesOf(w messages.Wanted) map[string]any {
 // Recall implements provisioner.
 func (m *machineRun) Recall(context.Context) (planned, error) {
 	var err error
-	if m.plan, err = machines.ReadPlan(m.run.approval.plan.Plan, m.state); errors.Is(err, machines.ErrStale) {
+	if m.plan, err = machines.ReadPlan(m.approved.Plan, m.state); errors.Is(err, machines.ErrStale) {
 		return planned{}, provision.Fail(provision.CodePlanStale, "The machines of this workspace have changed since the plan was made. Nothing was changed: plan again.", err)
 	} else if err != nil {
 		return planned{}, planbundle.Invalid(err.Error(), err)
@@ -335,9 +330,9 @@ func (m *machineRun) Apply(ctx context.Context, on func(provision.Event, int)) e
 		err := m.carryOut(ctx, change)
 		event.At, event.Seconds = time.Now(), time.Since(began).Seconds()
 		if err != nil {
-			event.Kind, event.Message = "resource_failed", m.run.log.MaskString(oneLine(reason(err)))
+			event.Kind, event.Message = "resource_failed", m.log.MaskString(oneLine(reason(err)))
 			failed = append(failed, fmt.Errorf("the machine %s: %w", change.Name, err))
-			m.run.log.System("%s: %s", change.Address(), oneLine(reason(err)))
+			m.log.System("%s: %s", change.Address(), oneLine(reason(err)))
 		} else {
 			event.Kind = "resource_finished"
 			done++
@@ -395,7 +390,7 @@ func (m *machineRun) intendTo(ctx context.Context, wanted messages.Wanted, inten
 	err := m.store()
 	if err == nil {
 		// What stands behind a state goes to the database when that is stored.
-		err = m.run.session.reportAndWait(ctx, provision.Detail{Events: []provision.Event{{
+		err = m.session.reportAndWait(ctx, provision.Detail{Events: []provision.Event{{
 			Kind: "machine_intent", Address: machines.Address(wanted.Name), Action: string(intent.Action), Message: wanted.ID, At: time.Now(),
 		}}})
 	}
@@ -421,7 +416,7 @@ func (m *machineRun) store() error {
 	if err != nil {
 		return err
 	}
-	return m.run.managed.save(text, managedstate.Header{Version: machines.Version, Serial: m.state.Serial, Lineage: m.state.Lineage})
+	return m.managed.save(text, managedstate.Header{Version: machines.Version, Serial: m.state.Serial, Lineage: m.state.Lineage})
 }
 
 // settle records what a machine is now.
@@ -476,7 +471,7 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted) error {
 	if err := m.settle(now); err != nil {
 		return err
 	}
-	m.run.log.System("%s is made: %s %s", machines.Address(wanted.Name), now.ExternalID, now.Address)
+	m.log.System("%s is made: %s %s", machines.Address(wanted.Name), now.ExternalID, now.Address)
 	if len(after) == 0 {
 		return nil
 	}
@@ -496,7 +491,7 @@ func environmentOf(wanted messages.Wanted) []string {
 }
 
 func (m *machineRun) shell(ctx context.Context, line string, environment []string) error {
-	limited, cancel := timelimit.Context(m.run.session.grace, m.file.Script.Timeout)
+	limited, cancel := timelimit.Context(m.session.grace, m.file.Script.Timeout)
 	defer cancel()
 	return m.programs.shell(ctx, limited, line, environment...)
 }
@@ -554,10 +549,10 @@ func (m *machineRun) ask(ctx context.Context, command []string, request once.Req
 	if err != nil {
 		return once.Answer{}, fmt.Errorf("start %s: %w", command[0], err)
 	}
-	limited, cancel := timelimit.Context(m.run.session.grace, m.file.Script.Timeout)
+	limited, cancel := timelimit.Context(m.session.grace, m.file.Script.Timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, ran.interrupt)()
-	answer, err := once.Ask(limited, ran.Program, request, func(secrets []string) { m.run.log.Mask(secrets...) })
+	answer, err := once.Ask(limited, ran.Program, request, func(secrets []string) { m.log.Mask(secrets...) })
 	// One that is still at work knows what it has made; one that wrote nonsense may.
 	exit := ran.end(limited.Err() != nil)
 	if limited.Err() != nil && !answer.Answered {
@@ -574,11 +569,11 @@ func (m *machineRun) found() results {
 	for name, output := range m.state.Outputs {
 		values[name] = terraform.OutputValue{Value: output.Value, Sensitive: output.Sensitive}
 	}
-	return results{outputs: m.run.outputsFor(values), resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}
+	return results{outputs: m.outputsFor(values), resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}
 }
 
 // Close implements provisioner.
-func (m *machineRun) Close() {}
+func (m *machineRun) Close() { m.stopServing() }
 
 // Origin implements stateEditor.
 func (m *machineRun) Origin() planbundle.Bundle {
@@ -587,7 +582,7 @@ func (m *machineRun) Origin() planbundle.Bundle {
 
 // PullState implements stateEditor.
 func (m *machineRun) PullState(context.Context) ([]byte, error) {
-	if state := m.run.managed.State(); len(state) > 0 {
+	if state := m.managed.State(); len(state) > 0 {
 		return state, nil
 	}
 	return nil, nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -36,6 +37,27 @@ type provisioner interface {
 	// Close lets go what it keeps from being removed from the caches. Nothing of
 	// it runs any more.
 	Close()
+}
+
+// given is what a provisioner has of its run.
+type given struct {
+	*task
+	dir      string // the template's
+	kind     string // terraform or tofu: whose files of the template are read
+	files    workDir
+	id       *isolation.Identity
+	checkout *checkout
+	approved *planbundle.Bundle // the plan to apply; nil: none is approved yet
+	// gitHelper is the argv that reaches githelper.Main.
+	gitHelper []string
+	managed   *managedState // once it is served; nil: the state is elsewhere
+}
+
+// stopServing ends what serves the managed state.
+func (g *given) stopServing() {
+	if g.managed != nil {
+		g.managed.Close()
+	}
 }
 
 // stateKeeper is a provisioner whose engine stores the state itself, and may fail to:

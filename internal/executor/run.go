@@ -25,7 +25,6 @@ type provisionRun struct {
 	id       *isolation.Identity
 	checkout *checkout
 	approval *approval
-	managed  *managedState // nil: the state is elsewhere
 	// gitHelper is the argv that reaches githelper.Main.
 	gitHelper []string
 }
@@ -69,9 +68,6 @@ func newRun(s *session, j job.Job, id *isolation.Identity) (*provisionRun, error
 
 func (r *provisionRun) cleanUp() {
 	_ = r.approval.file.Close() // what was written is on the disk
-	if r.managed != nil {
-		r.managed.Close()
-	}
 	if err := r.files.cleanUp(); err != nil {
 		r.log.System("The run's files with variables could not be removed: %v", err)
 	}
@@ -156,15 +152,19 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 	if saved := r.approval.plan; saved != nil && (saved.Engine == scriptEngine) != (file.Kind == templatefile.ByScript) {
 		return nil, planbundle.Invalid("it was made by "+saved.Engine+", and the template is carried out by something else now", nil)
 	}
+	g := given{
+		task: r.task, dir: dir, kind: r.kind(), files: r.files, id: r.id, checkout: r.checkout,
+		approved: r.approval.plan, gitHelper: r.gitHelper,
+	}
 	switch {
 	case file.PlacementVariable != "" || file.InMachine != nil:
 		return nil, provision.Fail(provision.CodeTemplateInvalid, "tendril.hcl: this agent does not place machines (placement) or run commands in them (after) yet", nil)
 	case file.Kind == templatefile.Terraform:
-		return newTerraformRun(r, dir), nil
+		return newTerraformRun(g), nil
 	case file.Kind == templatefile.ByScript && file.Script.Lines:
-		return &linesRun{machineRun: newMachineRun(r, file, dir)}, nil
+		return &linesRun{machineRun: &machineRun{given: g, file: file}}, nil
 	case file.Kind == templatefile.ByScript:
-		return newMachineRun(r, file, dir), nil
+		return &machineRun{given: g, file: file}, nil
 	}
 	return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf("tendril.hcl: this agent does not carry out templates of the provisioner %q yet", file.Kind), nil)
 }

@@ -17,7 +17,7 @@ import (
 func savable(t *testing.T) *terraformRun {
 	t.Helper()
 	dir := t.TempDir()
-	run := newTerraformRun(&provisionRun{task: &task{}, approval: &approval{}, files: workDir{plan: filepath.Join(dir, "plan")}}, dir)
+	run := newTerraformRun(given{task: &task{}, dir: dir, files: workDir{plan: filepath.Join(dir, "plan")}})
 	if err := run.sealBytes([]byte("a plan")); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestSealedPlanCannotBeChanged(t *testing.T) {
 func TestUseSavedReplacesTheLockFile(t *testing.T) {
 	t.Parallel()
 	run := savable(t)
-	run.run.approval.plan = &planbundle.Bundle{Lock: []byte("of the plan"), State: run.backend.place}
+	run.approved = &planbundle.Bundle{Lock: []byte("of the plan"), State: run.backend.place}
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := errors.Join(os.WriteFile(outside, []byte("stays"), 0o600), os.Symlink(outside, run.lockFile())); err != nil {
 		t.Fatal(err)

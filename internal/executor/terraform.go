@@ -51,61 +51,61 @@ type terraformRun struct {
 	release func()
 }
 
-func newTerraformRun(r *provisionRun, dir string) *terraformRun {
-	e := &engineRun{run: r, dir: dir}
+func newTerraformRun(g given) *terraformRun {
+	e := &engineRun{given: g}
 	state, init := &engineState{engineRun: e}, &engineInit{engineRun: e}
 	return &terraformRun{engineRun: e, engineState: state, unstoredState: unstoredState{engineState: state, init: init}, init: init}
 }
 
 // Validate implements provisioner. What is to be masked is masked from here on.
 func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error {
-	template, err := tfvars.Load(t.dir, t.kind())
+	template, err := tfvars.Load(t.dir, t.kind)
 	if err != nil {
 		return err
 	}
-	t.run.tellVariables(template)
+	t.tellVariables(template)
 	rendered, err := template.Render(tfvars.Given{
-		Plain: plain, Sealed: sealed, PlainSensitive: t.run.job.Settings.Policy.PlainSensitive,
+		Plain: plain, Sealed: sealed, PlainSensitive: t.job.Settings.Policy.PlainSensitive,
 	})
 	if err != nil {
 		return err
 	}
-	t.run.tellRendered(rendered)
-	t.varFiles = []string{t.run.files.vars}
-	if err := os.WriteFile(t.run.files.vars, rendered.JSON, 0o600); err != nil {
+	t.tellRendered(rendered)
+	t.varFiles = []string{t.files.vars}
+	if err := os.WriteFile(t.files.vars, rendered.JSON, 0o600); err != nil {
 		return fmt.Errorf("write the variables: %w", err)
 	}
 	if rendered.Sealed != nil {
-		t.sealed = t.run.files.sealed
+		t.sealed = t.files.sealed
 		t.varFiles = append(t.varFiles, t.sealed)
 		if err := os.WriteFile(t.sealed, rendered.Sealed, 0o600); err != nil {
 			return fmt.Errorf("write the sealed variables: %w", err)
 		}
 	}
 	if rendered.Ephemeral != nil {
-		t.ephemeral = t.run.files.ephemeral
+		t.ephemeral = t.files.ephemeral
 		if err := os.WriteFile(t.ephemeral, rendered.Ephemeral, 0o600); err != nil {
 			return fmt.Errorf("write the ephemeral variables: %w", err)
 		}
 	}
-	settings := t.run.job.Settings
+	settings := t.job.Settings
 	policy, err := modules.NewPolicy(settings.Policy, settings.Git.Hosts)
 	if err != nil {
 		return provision.Fail(provision.CodeRepoRefused, "the agent's configuration: "+err.Error(), err)
 	}
-	t.modules = templateModules{policy, t.kind(), t.run.files.source, t.dir, t.run.files.modules()}
+	t.modules = templateModules{policy, t.kind, t.files.source, t.dir, t.files.modules()}
 	if t.versions, err = t.modules.judge(); err != nil {
 		return err
 	}
 	choose := chooseBackend
-	if t.run.adopts() {
+	if t.adopts() {
 		choose = declaredBackend
 	}
-	if t.backend, err = choose(t.dir, t.kind(), t.run.job); err != nil {
+	if t.backend, err = choose(t.dir, t.kind, t.job); err != nil {
 		return err
 	}
-	if t.backend.managed || t.run.adopts() {
-		if t.run.managed, err = serveState(t.run.job, t.run.log); err != nil {
+	if t.backend.managed || t.adopts() {
+		if t.managed, err = serveState(t.job, t.log); err != nil {
 			return err
 		}
 	}
@@ -114,15 +114,15 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 
 // Locate implements provisioner.
 func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
-	if err := t.run.session.report(provision.Detail{Stage: provision.StageEngine}); err != nil {
+	if err := t.session.report(provision.Detail{Stage: provision.StageEngine}); err != nil {
 		return provision.Detail{}, err
 	}
-	log := t.run.log
+	log := t.log
 	var engine terraform.Engine
-	err := t.run.checkout.asCache(func() (err error) {
+	err := t.checkout.asCache(func() (err error) {
 		if engine, err = t.locate(ctx); err == nil {
 			t.init.sharedOf = t.init.sharedMark(engine)
-			t.init.shared = readSharedInit(t.run.job.Dirs.Providers, t.init.sharedOf, t.run.job.NoteKey, time.Now())
+			t.init.shared = readSharedInit(t.job.Dirs.Providers, t.init.sharedOf, t.job.NoteKey, time.Now())
 		}
 		return err
 	})
@@ -133,19 +133,19 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 	if err := t.otherEngine(); err != nil {
 		return provision.Detail{}, err
 	}
-	if err := t.run.id.CanRun(engine.Path); err != nil {
+	if err := t.id.CanRun(engine.Path); err != nil {
 		return provision.Detail{}, provision.Fail(provision.CodeEngineMissing, fmt.Sprintf(
 			"%s %s is on this agent, but the unprivileged user that runs templates may not use it (%s): let others read and execute the file and pass through the directories above it", engine.Kind, engine.Version, err), err)
 	}
-	store := t.run.job.Dirs.Providers
+	store := t.job.Dirs.Providers
 	if t.backend.starts { // what its commands may have made is for nobody else
 		store = ""
 	}
 	t.cache = providers.New(providers.Options{
-		Store: store, Private: t.run.files.providers, Template: t.dir,
+		Store: store, Private: t.files.providers, Template: t.dir,
 		AsStore: t.asStore(), Notice: func(text string) { log.System("%s", text) },
 	})
-	if t.credentials, err = writeCredentials(t.run.job.Credentials, t.run.files.secrets); err != nil {
+	if t.credentials, err = writeCredentials(t.job.Credentials, t.files.secrets); err != nil {
 		return provision.Detail{}, err
 	}
 	if err := t.configureEngine(); err != nil {
@@ -161,8 +161,8 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 			log.System("%s has ended but processes it started still hold its output; they are killed.", engine.Kind)
 			endDescendants(log)
 		},
-		Confine: t.run.id.Confine,
-		State:   t.run.managed.grants(),
+		Confine: t.id.Confine,
+		State:   t.managed.grants(),
 		Hide:    log.MaskString,
 		Pieces:  func(name string, out io.Writer) terraform.Pieces { return log.Pieces(name, out) },
 	})
@@ -170,7 +170,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		return provision.Detail{}, err
 	}
 	t.init.note = initialised{
-		path: filepath.Join(t.run.job.Dirs.Work, "initialised"), data: t.run.files.data, key: t.run.job.NoteKey, of: t.init.mark(engine, t.dir),
+		path: filepath.Join(t.job.Dirs.Work, "initialised"), data: t.files.data, key: t.job.NoteKey, of: t.init.mark(engine, t.dir),
 	}
 	log.System("Using %s %s", engine.Kind, engine.Version)
 	return provision.Detail{Engine: engine.Kind, EngineVersion: engine.Version, LocalState: t.backend.local}, nil
@@ -178,9 +178,9 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 
 // locate finds the engine, and holds it: it could be removed to make room.
 func (t *terraformRun) locate(ctx context.Context) (engine terraform.Engine, err error) {
-	dir := t.run.job.Dirs.Engines
+	dir := t.job.Dirs.Engines
 	for range 3 {
-		engine, err = terraform.Locate(ctx, t.run.job.Settings.Engine, t.want(), dir, func(text string) { t.run.log.System("%s", text) })
+		engine, err = terraform.Locate(ctx, t.job.Settings.Engine, t.want(), dir, func(text string) { t.log.System("%s", text) })
 		if err != nil {
 			break
 		}
@@ -194,6 +194,7 @@ func (t *terraformRun) locate(ctx context.Context) (engine terraform.Engine, err
 
 // Close implements provisioner.
 func (t *terraformRun) Close() {
+	t.stopServing()
 	t.cache.Close()
 	_ = t.sealedPlan.Close() // it was only read
 	if t.release != nil {
@@ -218,8 +219,8 @@ func (t *terraformRun) Prepare(ctx context.Context) error {
 func (t *terraformRun) maskPriorState() {
 	var raw []byte
 	switch {
-	case t.run.managed != nil:
-		raw = t.run.managed.State()
+	case t.managed != nil:
+		raw = t.managed.State()
 	case t.backend.local:
 		raw, _ = terraform.ReadStateFile(t.backend.place) // init says what is wrong with it
 	default:
@@ -234,7 +235,7 @@ func (t *terraformRun) maskPriorState() {
 // secrets comes when its first lines are printed. A plan will tell by itself what
 // is wrong with the backend.
 func (t *terraformRun) maskRemoteState(ctx context.Context) {
-	if t.priorMasked || t.run.approval.plan != nil {
+	if t.priorMasked || t.approved != nil {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, resultPatience)
@@ -250,7 +251,7 @@ func (t *terraformRun) maskState(raw []byte) {
 	if err != nil {
 		return
 	}
-	t.run.log.Mask(state.Secrets...)
+	t.log.Mask(state.Secrets...)
 	t.exist, t.priorMasked = len(state.Resources), true
 }
 
@@ -258,7 +259,7 @@ func (t *terraformRun) maskState(raw []byte) {
 func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 	changes, err := t.makePlan(ctx)
 	if t.init.reused && terraform.WantsInit(err) {
-		t.run.log.System("What an earlier %s init made does not serve any more.", t.kind())
+		t.log.System("What an earlier %s init made does not serve any more.", t.kind)
 		if err := t.init.start(ctx); err != nil {
 			return planned{}, err
 		}
@@ -277,57 +278,57 @@ func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
 func (t *terraformRun) show(ctx context.Context, changes bool) (_ planned, err error) {
 	var raw bytes.Buffer
 	t.plan, err = t.runner.ShowPlanTo(ctx, t.sealedPlan.path(), t.rawPlan(&raw))
-	endDescendants(t.run.log) // nothing that the template started runs while the hook judges
+	endDescendants(t.log) // nothing that the template started runs while the hook judges
 	if err == nil {
-		t.run.log.Mask(terraform.SensitiveValues(t.plan)...)
+		t.log.Mask(terraform.SensitiveValues(t.plan)...)
 	}
 	t.runner.PrintPlan()
 	if err != nil {
 		return planned{}, err
 	}
 	t.warnOfUnmatched()
-	if t.run.operation() == provision.OperationRefresh {
+	if t.operation() == provision.OperationRefresh {
 		t.init.note.put()
 		return planned{drift: terraform.Drift(t.plan)}, nil
 	}
 	summary := terraform.Summarise(t.plan)
 	t.steps = terraform.Steps(summary)
-	if changes && t.run.operation() != provision.OperationPlan {
+	if changes && t.operation() != provision.OperationPlan {
 		// An encrypted plan, which OpenTofu can make, does without.
 		t.base, _ = terraform.ReadPlanBase(t.sealedPlan.path())
 		return planned{summary: summary, changes: true, room: t.base.Room, json: raw.Bytes()}, nil
 	}
 	t.init.note.put()
 	outputs, err := terraform.PlannedOutputs(t.plan)
-	found := results{outputs: t.run.outputsFor(outputs), resources: terraform.Resources(t.plan, terraform.Applied{})}
-	found.machines = t.run.machinesIn(found.outputs, t.run.snapshot.Targets, found.resources)
+	found := results{outputs: t.outputsFor(outputs), resources: terraform.Resources(t.plan, terraform.Applied{})}
+	found.machines = t.machinesIn(found.outputs, t.snapshot.Targets, found.resources)
 	return planned{summary: summary, changes: changes, found: found, json: raw.Bytes()}, err
 }
 
 // rawPlan keeps the plan's JSON where a policy hook wants it.
 func (t *terraformRun) rawPlan(raw *bytes.Buffer) io.Writer {
-	if len(t.run.job.Settings.Policy.Hook) == 0 {
+	if len(t.job.Settings.Policy.Hook) == 0 {
 		return nil
 	}
 	return raw
 }
 
 func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
-	operation, snapshot := t.run.operation(), t.run.snapshot
+	operation, snapshot := t.operation(), t.snapshot
 	// The engine keeps the mode of a file that is there. What init has started may
 	// have put a pipe in its place, which nobody would read.
-	if err := errors.Join(isolation.RemoveAll(t.run.files.plan), writeNew(t.run.files.plan, nil)); err != nil {
+	if err := errors.Join(isolation.RemoveAll(t.files.plan), writeNew(t.files.plan, nil)); err != nil {
 		return false, fmt.Errorf("make the plan's file: %w", err)
 	}
 	t.maskRemoteState(ctx)
-	progress := newQuiet(t.run.session)
+	progress := newQuiet(t.session)
 	defer progress.close()
 	var looking func(int)
 	if t.exist > 0 {
 		looking = func(at int) { progress.at(min(100, at*100/t.exist)) }
 	}
 	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
-		VarFile: t.run.files.vars, SealedVarFile: t.sealed, Out: t.run.files.plan,
+		VarFile: t.files.vars, SealedVarFile: t.sealed, Out: t.files.plan,
 		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
 		Targets: snapshot.Targets, Replace: snapshot.Replace, Refreshing: looking, KeepText: true,
 	})
@@ -340,9 +341,9 @@ func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 // printFailedPlan prints how far a plan got that failed, which some versions
 // save as well.
 func (t *terraformRun) printFailedPlan(ctx context.Context) {
-	if info, err := os.Stat(t.run.files.plan); err == nil && info.Size() > 0 && ctx.Err() == nil {
-		if plan, err := t.runner.ShowPlan(ctx, t.run.files.plan); err == nil {
-			t.run.log.Mask(terraform.SensitiveValues(plan)...)
+	if info, err := os.Stat(t.files.plan); err == nil && info.Size() > 0 && ctx.Err() == nil {
+		if plan, err := t.runner.ShowPlan(ctx, t.files.plan); err == nil {
+			t.log.Mask(terraform.SensitiveValues(plan)...)
 		}
 	}
 	t.runner.PrintPlan()
@@ -351,19 +352,19 @@ func (t *terraformRun) printFailedPlan(ctx context.Context) {
 // warnOfUnmatched says which targets and replacements meet nothing: such a plan
 // may do nothing and look as if all were well.
 func (t *terraformRun) warnOfUnmatched() {
-	for _, address := range terraform.Unmatched(t.plan, t.run.snapshot.Targets) {
-		t.run.log.System("Warning: nothing is at the target %s.", address)
+	for _, address := range terraform.Unmatched(t.plan, t.snapshot.Targets) {
+		t.log.System("Warning: nothing is at the target %s.", address)
 	}
-	for _, address := range terraform.Unmatched(t.plan, t.run.snapshot.Replace) {
-		t.run.log.System("Warning: nothing is at %s, which is to be replaced.", address)
+	for _, address := range terraform.Unmatched(t.plan, t.snapshot.Replace) {
+		t.log.System("Warning: nothing is at %s, which is to be replaced.", address)
 	}
 }
 
 // seal copies the plan that the engine has saved, after ending what the template's
 // programs have left running, and seals the copy.
 func (t *terraformRun) seal() error {
-	endDescendants(t.run.log)
-	file, err := terraform.OpenStateFile(t.run.files.plan)
+	endDescendants(t.log)
+	file, err := terraform.OpenStateFile(t.files.plan)
 	if err != nil {
 		return fmt.Errorf("read the plan: %w", err)
 	}
@@ -408,7 +409,7 @@ func (t *terraformRun) lockFile() string { return filepath.Join(t.dir, providers
 // applies a plan only with the providers that made it, and where the state still
 // is where it was.
 func (t *terraformRun) useSaved() error {
-	saved := t.run.approval.plan
+	saved := t.approved
 	if saved == nil {
 		return nil
 	}
@@ -430,15 +431,15 @@ func (t *terraformRun) useSaved() error {
 // want is the engine that the run needs: for an approved plan the one that made
 // it, for no other version reads it.
 func (t *terraformRun) want() terraform.Want {
-	if saved := t.run.approval.plan; saved != nil {
+	if saved := t.approved; saved != nil {
 		return terraform.Want{Kind: saved.Engine, Version: saved.EngineVersion}
 	}
-	return terraform.Want{Kind: t.run.snapshot.Terraform.Engine, Version: t.run.snapshot.Terraform.Version, Constraints: t.versions}
+	return terraform.Want{Kind: t.snapshot.Terraform.Engine, Version: t.snapshot.Terraform.Version, Constraints: t.versions}
 }
 
 // Recall implements provisioner.
 func (t *terraformRun) Recall(ctx context.Context) (planned, error) {
-	if err := t.sealBytes(t.run.approval.plan.Plan); err != nil {
+	if err := t.sealBytes(t.approved.Plan); err != nil {
 		return planned{}, err
 	}
 	return t.show(ctx, true)
@@ -456,7 +457,7 @@ func writeNew(path string, content []byte) error {
 
 // otherEngine fails unless the engine is the one that made the approved plan.
 func (t *terraformRun) otherEngine() error {
-	saved := t.run.approval.plan
+	saved := t.approved
 	if saved == nil || t.engine.Kind == saved.Engine && t.engine.Version == saved.EngineVersion {
 		return nil
 	}
@@ -468,13 +469,13 @@ func (t *terraformRun) otherEngine() error {
 // Apply implements provisioner.
 func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
 	t.failed = true
-	if err := t.run.files.kept.begin(t.base.State); err != nil {
-		return fmt.Errorf("nothing was applied: note in %s from which state: %w", t.run.files.kept.dir, err)
+	if err := t.files.kept.begin(t.base.State); err != nil {
+		return fmt.Errorf("nothing was applied: note in %s from which state: %w", t.files.kept.dir, err)
 	}
 	applied, err := t.runner.Apply(ctx, terraform.ApplyOptions{
 		PlanFile: t.sealedPlan.path(), VarFile: t.ephemeral, Steps: t.steps,
 		On: func(e terraform.Event) {
-			t.run.log.Mask(e.Secrets...)
+			t.log.Mask(e.Secrets...)
 			if e.Resource != nil {
 				on(*e.Resource, e.Percent())
 			}
@@ -505,21 +506,21 @@ func (t *terraformRun) Result(ctx context.Context) results {
 	if err != nil {
 		// What the engine said knows no value of a sensitive output, and no
 		// address of what is new.
-		t.run.log.System("The state could not be read for what exists (%s): it is listed from what the engine said.", reason(err))
+		t.log.System("The state could not be read for what exists (%s): it is listed from what the engine said.", reason(err))
 		found := results{resources: terraform.Resources(t.plan, t.applied)}
 		if t.applied.Outputs != nil {
 			t.runner.PrintOutputs(t.applied)
-			found.outputs = t.run.outputsFor(t.applied.Outputs)
+			found.outputs = t.outputsFor(t.applied.Outputs)
 		}
 		return found
 	}
-	t.run.log.Mask(state.Secrets...)
+	t.log.Mask(state.Secrets...)
 	if t.failed {
 		return results{resources: terraform.ResourcesNow(t.plan, t.applied, state)}
 	}
 	t.runner.PrintOutputs(t.applied)
-	outputs := t.run.outputsFor(terraform.OutputsNow(t.plan, state))
-	return results{outputs: outputs, resources: state.Resources, machines: t.run.machinesIn(outputs, t.run.snapshot.Targets, state.Resources)}
+	outputs := t.outputsFor(terraform.OutputsNow(t.plan, state))
+	return results{outputs: outputs, resources: state.Resources, machines: t.machinesIn(outputs, t.snapshot.Targets, state.Resources)}
 }
 
 // stateNow reads the state after an apply: what is kept, where it could not be
@@ -530,7 +531,7 @@ func (t *terraformRun) stateNow(ctx context.Context) (terraform.State, error) {
 		return terraform.State{}, err
 	}
 	state, err := terraform.ReadState(raw, t.plan)
-	if err == nil || !t.backend.local && t.run.managed == nil || t.run.session.unsaved {
+	if err == nil || !t.backend.local && t.managed == nil || t.session.unsaved {
 		return state, err
 	}
 	// OpenTofu may have encrypted it.

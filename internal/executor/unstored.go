@@ -45,13 +45,13 @@ func (u *unstoredState) erroredState() string { return filepath.Join(u.dir, erro
 
 // KeepState implements provisioner.
 func (u *unstoredState) KeepState(room reservedSpace) (bool, error) {
-	left, kept := u.erroredState(), u.run.files.kept
+	left, kept := u.erroredState(), u.files.kept
 	state, err := terraform.ReadStateFile(left)
 	nothing := errors.Is(err, fs.ErrNotExist) || err == nil && len(state) == 0
 	odd := err != nil && !errors.Is(err, terraform.ErrStateTooLarge)
 	if _, torn := terraform.ReadStateHeader(state); torn != nil {
 		state = u.dumped
-		if m := u.run.managed; m != nil && len(state) == 0 {
+		if m := u.managed; m != nil && len(state) == 0 {
 			state = m.Refused()
 		}
 	}
@@ -64,7 +64,7 @@ func (u *unstoredState) KeepState(room reservedSpace) (bool, error) {
 	case nothing && u.dumpedBytes == 0:
 		return false, nil
 	case nothing || odd:
-		u.run.log.System("%s", u.lost(err))
+		u.log.System("%s", u.lost(err))
 		return true, kept.markLost()
 	default: // whole or not
 		return true, kept.take(left)
@@ -91,7 +91,7 @@ func (u *unstoredState) keepFollowing(state []byte, room reservedSpace) error {
 	if err != nil {
 		return err
 	}
-	return u.run.files.kept.write(state, room)
+	return u.files.kept.write(state, room)
 }
 
 // StoreState implements provisioner.
@@ -114,7 +114,7 @@ func (u *unstoredState) StoreState(ctx context.Context, file string) (again bool
 	if errors.Is(err, terraform.ErrStateConflict) {
 		return false, provision.Fail(provision.CodeStateUnsaved, fmt.Sprintf(
 			"%s There is another state in %s, so pushing the kept one by hand is refused as well. Compare the two (%s state pull shows the stored one), and bring over what only the kept one has (%s import).",
-			sentence(provision.AsFailure(err).Message), u.backend.place, u.kind(), u.kind()), err)
+			sentence(provision.AsFailure(err).Message), u.backend.place, u.kind, u.kind), err)
 	}
 	return true, err
 }
@@ -127,10 +127,10 @@ func (u *unstoredState) following(file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	next, err := terraform.Follow(state, u.run.files.kept.began())
+	next, err := terraform.Follow(state, u.files.kept.began())
 	if err != nil || bytes.Equal(next, state) {
 		return file, err
 	}
-	pushed := filepath.Join(u.run.files.secrets, erroredState)
+	pushed := filepath.Join(u.files.secrets, erroredState)
 	return pushed, os.WriteFile(pushed, next, 0o600)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -213,7 +214,7 @@ func TestVersionIsRemembered(t *testing.T) {
 	if got := locate(); got != "1.9.0" {
 		t.Errorf("version of the new binary = %s, want 1.9.0", got)
 	}
-	if left, err := filepath.Glob(filepath.Join(cache, ".versions-*")); err != nil || left != nil {
+	if left, err := filepath.Glob(filepath.Join(cache, durable.TempPrefix+"*")); err != nil || left != nil {
 		t.Errorf("temporary files = %v, %v, want none", left, err)
 	}
 }

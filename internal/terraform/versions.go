@@ -22,6 +22,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/timelimit"
 )
@@ -106,14 +107,7 @@ func (c *versionCache) save(known map[string]knownVersion) {
 	if os.MkdirAll(dir, 0o755) != nil { //nolint:gosec // other users of this machine run the engines in it
 		return
 	}
-	file, err := os.CreateTemp(dir, ".versions-*")
-	if err != nil {
-		return
-	}
-	_, err = file.Write(content)
-	if errors.Join(err, file.Chmod(0o644), file.Close()) != nil || os.Rename(file.Name(), c.path) != nil {
-		_ = os.Remove(file.Name())
-	}
+	_ = durable.WriteFile(c.path, content)
 }
 
 // askTimeout is how long a binary may take to say its version.

@@ -51,7 +51,6 @@ DECLARE
   v_group     record;
   v_passed    uuid;
   v_provision uuid;
-  v_contract  int;
 BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id;
   IF FOUND THEN
@@ -84,11 +83,10 @@ BEGIN
     LOOP
       -- Usually the first group's first is free, and goes before all of the second.
       EXIT WHEN (v_workspace.head_priority, v_group.head_number) > (v_group.head_priority, v_workspace.head_number);
-      SELECT contract INTO v_contract FROM public.agents WHERE id = v_caller.agent_id;
       SELECT * INTO v_found FROM public.workspaces w
       WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-        AND CASE WHEN v_contract >= 4 THEN true ELSE tendril.suits(w.head_id, v_contract) END
+        AND CASE WHEN v_caller.contract >= 4 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;
@@ -148,7 +146,7 @@ BEGIN
 
   RETURN QUERY
   SELECT p_claim_id, p.id, p.number, w.id, w.name, p.operation, p.config_snapshot,
-         tendril.pinned_commit(p.org_id, p.cluster_id, tendril.plain_repo(p.config_snapshot -> 'template_source' ->> 'repo'),
+         tendril.pinned_commit(p.org_id, p.cluster_id, (tendril.canonical_repo(p.config_snapshot -> 'template_source' ->> 'repo')).p_canonical,
                                p.config_snapshot -> 'template_source' ->> 'version'),
          tendril.approval_for(p), p.approved_plan, p.attempt,
          EXISTS (SELECT FROM public.resources r WHERE r.workspace_id = w.id),

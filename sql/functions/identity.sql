@@ -108,7 +108,7 @@ END $$;
 --
 -- Errors: PT422 bad_agent, PT503 busy.
 CREATE OR REPLACE FUNCTION tendril.caller(p_token_hash text, p_instance uuid, p_boot uuid,
-  OUT cluster_id uuid, OUT paused_at timestamptz, OUT last_seen_at timestamptz, OUT agent_id uuid, OUT host text, OUT directory text)
+  OUT cluster_id uuid, OUT paused_at timestamptz, OUT last_seen_at timestamptz, OUT agent_id uuid, OUT host text, OUT directory text, OUT contract int)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -118,8 +118,8 @@ DECLARE
 BEGIN
   IF p_token_hash ~ '^[0-9a-f]{64}$' THEN
     v_digest := sha256(decode(p_token_hash, 'hex'));
-    SELECT c.id, c.paused_at, c.last_seen_at, a.id, a.host, a.directory
-    INTO cluster_id, paused_at, last_seen_at, agent_id, host, directory
+    SELECT c.id, c.paused_at, c.last_seen_at, a.id, a.host, a.directory, a.contract
+    INTO cluster_id, paused_at, last_seen_at, agent_id, host, directory, contract
     FROM tendril.cluster_tokens t
     JOIN public.clusters c ON c.id = t.cluster_id
     JOIN public.agents a ON a.cluster_id = c.id AND a.instance_id = p_instance AND a.boot_id = p_boot
