@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 func (w *world) machines(t *testing.T) string {
 	t.Helper()
 	return one[string](t, w.conn, `SELECT coalesce(string_agg(concat_ws(' ', m.name, m.status, m.address, m.pool, m.node, m.external_id, nullif(m.ip_addresses::text, '{}'), m.ssh_port, m.ssh_user,
-		m.image, m.cores, m.memory_mib, m.disk_gib, nullif(m.labels::text, '{}'), p.number), '; ' ORDER BY m.name), '')
+		m.image, m.cores, m.memory_mib, m.disk_gib, nullif(m.labels::text, '{}'), nullif(m.actions::text, '{}'), p.number), '; ' ORDER BY m.name), '')
 		FROM public.machines m JOIN public.provisions p ON p.id = m.provision_id WHERE m.org_id = $1`, w.org)
 }
 
@@ -19,7 +21,7 @@ func (w *world) machineHistory(t *testing.T, name string) string {
 }
 
 const (
-	ada   = `{"name": "ada", "status": "running", "address": "machine.ada", "pool": "lab", "node": "pve1", "external_id": "101", "ip_addresses": ["10.0.0.1"], "ssh_port": 2222, "ssh_user": "root", "image": "debian", "cores": 2, "memory_mib": 2048, "disk_gib": 20, "labels": {"class": "a"}}`
+	ada   = `{"name": "ada", "status": "running", "address": "machine.ada", "pool": "lab", "node": "pve1", "external_id": "101", "ip_addresses": ["10.0.0.1"], "ssh_port": 2222, "ssh_user": "root", "image": "debian", "cores": 2, "memory_mib": 2048, "disk_gib": 20, "labels": {"class": "a"}, "actions": ["destroy", "power"]}`
 	grace = `{"name": "grace", "status": "running"}`
 )
 
@@ -29,7 +31,7 @@ func TestMachinesFollowTheReports(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
 	agent := w.newAgent(t, "one")
-	const adaIs = "ada running machine.ada lab pve1 101 {10.0.0.1} 2222 root debian 2 2048 20 {\"class\": \"a\"} "
+	const adaIs = "ada running machine.ada lab pve1 101 {10.0.0.1} 2222 root debian 2 2048 20 {\"class\": \"a\"} {destroy,power} "
 	for _, c := range []struct{ does, status, detail, want string }{
 		{"a first apply", "SUCCESS", `{"machines": [` + ada + `, ` + grace + `]}`, adaIs + "1; grace running 1"},
 		{"a run that says nothing of them", "SUCCESS", `{}`, adaIs + "1; grace running 1"},
@@ -62,10 +64,44 @@ func TestMachinesFollowTheReports(t *testing.T) {
 		`{"machines": [{"name": "a", "status": "running", "ip_addresses": [null]}]}`, `{"machines": [{"name": "a", "status": "running", "ip_addresses": [["a"]]}]}`,
 		`{"machines": [{"name": "a", "status": "running", "image": "` + strings.Repeat("a", 601) + `"}]}`, `{"machines": [{"name": "a", "status": "running", "labels": {"x": "` + strings.Repeat("a", 17_000) + `"}}]}`,
 		`{"machines": {}}`, `{"machines": [1]}`, `{"machines": [{"name": "a"}]}`, `{"machines": [{"status": "running"}]}`, `{"machines": [{"name": "a", "status": "planned"}]}`,
-		`{"machines": [{"name": "a", "status": "running", "ssh_port": 65536}]}`, `{"machines": [{"name": "a", "status": "running", "labels": []}]}`,
+		`{"machines": [{"name": "a", "status": "running", "ssh_port": 65536}]}`, `{"machines": [{"name": "a", "status": "running", "actions": ["melt"]}]}`, `{"machines": [{"name": "a", "status": "running", "labels": []}]}`,
 		`{"machines": [{"name": "` + strings.Repeat("a", 201) + `", "status": "running"}]}`,
 	} {
 		wantRefusal(t, agent.report(t, claim, "PROCESSING", bad), "PT422", "bad_detail")
+	}
+}
+
+// Starting and stopping machines applies nothing, is for operators, and for agents that know of it.
+func TestPower(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	old := &agent{w: w, instance: uuid.New(), boot: uuid.New(), name: "old", host: "old", contract: 4}
+	if err := old.register(t); err != nil {
+		t.Fatal(err)
+	}
+	stop := strings.TrimSuffix(snapshot("a"), "}") + `, "targets": ["machine.ada"], "power": "stop"}`
+	ask := func(user uuid.UUID, operation, snapshot string) error {
+		_, err := person[uuid.UUID](t, w, user, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, $2, $3) RETURNING id", w.cluster, operation, snapshot)
+		return err
+	}
+	wantRefusal(t, ask(w.operator, "apply", stop), "PT422", "bad_snapshot")
+	wantRefusal(t, ask(w.operator, "power", snapshot("a")), "PT422", "bad_snapshot")
+	wantRefusal(t, ask(w.operator, "power", strings.Replace(stop, `"stop"`, `"melt"`, 1)), "PT422", "bad_snapshot")
+	wantRefusal(t, ask(w.viewer, "power", stop), "PT404", "cluster_not_found")
+	if err := ask(w.operator, "power", stop); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := old.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("an agent of contract 4 gets %s, %v, want nothing", got, err)
+	}
+	agent := w.newAgent(t, "one")
+	claim, _ := agent.mustClaim(t)
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "apply"}`), "PT409", "operation_refused")
+	if err := agent.report(t, claim, "SUCCESS", `{"machines": [`+strings.Replace(ada, "running", "stopped", 1)+`]}`); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.machines(t); !strings.HasPrefix(got, "ada stopped") {
+		t.Errorf("machines = %q, want ada stopped", got)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/testkit/olddb"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
@@ -119,7 +118,7 @@ type busyAgent struct {
 
 // begin registers the agent and claims a run.
 func (a *busyAgent) begin(ctx context.Context) error {
-	about := map[string]any{"instance_id": a.instance, "boot_id": a.boot, "name": a.name, "host": a.name + ".example", "version": "test", "contract": queue.Contract, "slots": 1}
+	about := map[string]any{"instance_id": a.instance, "boot_id": a.boot, "name": a.name, "host": a.name + ".example", "version": "test", "contract": 4, "slots": 1} // of that release
 	if err := a.call(ctx, "SELECT public.register_agent($1, $2)", a.token, about); err != nil {
 		return err
 	}

@@ -25,12 +25,15 @@ import (
 func machinesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machines",
-		Short: "List machines, sign in to them, destroy one",
+		Short: "List machines, sign in to them, start, stop, rebuild or destroy one",
 		Long: `Lists the machines that runs have made, as they were last reported. A template with
 machines of its own reports them; a Terraform template does in an output called machines.`,
 		Args: verb,
 	}
-	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a), machinesDestroyCommand(a))
+	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a))
+	for _, act := range machineActs {
+		cmd.AddCommand(machineActCommand(a, act.do, act.short, act.more))
+	}
 	return cmd
 }
 
@@ -315,19 +318,33 @@ func groupName(text string) string {
 	}, text)
 }
 
-func machinesDestroyCommand(a *app) *cobra.Command {
+// machineActs are the verbs that queue a run for one machine.
+var machineActs = []struct {
+	do          wire.Act
+	short, more string
+}{
+	{wire.ActStart, "Start a machine", ""},
+	{wire.ActStop, "Stop a machine", ""},
+	{wire.ActRestart, "Restart a machine", ""},
+	{wire.ActRefresh, "Ask a machine's cloud how the machine is", "What has changed outside is shown as drift, and nothing is done about it."},
+	{wire.ActRebuild, "Make a machine again from its image", "What is on its disk is lost. A person must approve the plan first. With --yes that is so only\nwhere the cluster wants it."},
+	{wire.ActDestroy, "Destroy one machine", `The plan has what depends on the machine as well. The next deploy makes it again, unless
+the variables no longer ask for it. A person must approve the plan first. With --yes that is
+so only where the cluster wants it.`},
+}
+
+// machineActCommand is the verb of one of them.
+func machineActCommand(a *app, do wire.Act, short, more string) *cobra.Command {
 	var workspace string
 	var sealed sealedFlags
 	var follow, yes bool
+	verb := string(do)
 	cmd := &cobra.Command{
-		Use:   "destroy MACHINE",
-		Short: "Queue the destruction of one machine",
-		Long: `Queues the destruction of this machine and of what depends on it, with the template and the
-variables of the newest deploy there. The next deploy makes it again, unless the variables no
-longer ask for it.
-
-A person must approve the plan first. With --yes that is so only where the cluster wants it.`,
-		Example: `  trellis machines destroy ada --follow`,
+		Use:   verb + " MACHINE",
+		Short: short,
+		Long: strings.TrimSpace(`Queues a run to ` + verb + ` this machine alone, with the template and the variables of the newest
+deploy in its workspace. The template's provisioner must be able to. ` + more),
+		Example: "  trellis machines " + verb + " ada --follow",
 		Args:    one("a machine's name or id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			again, err := sealed.readToQueue(a, follow)
@@ -335,22 +352,19 @@ A person must approve the plan first. With --yes that is so only where the clust
 				return err
 			}
 			m, err := s.FindMachine(ctx, args[0], workspace)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case m.Status == "gone":
-				return fmt.Errorf("machine %s is gone already", m.Name)
-			case m.Address == nil:
-				return fmt.Errorf("machine %s of workspace %s can't be destroyed alone: its template doesn't say which resource it is (resource in the output machines). Change what the template is asked for, or destroy the workspace", m.Name, m.Workspace)
+			}
+			operation, change, err := m.Ask(do, !yes)
+			if err != nil {
+				return err
 			}
 			w, err := s.FindWorkspace(ctx, m.WorkspaceID.String())
 			if err != nil {
 				return err
 			}
-			queued, err := queueOn(ctx, a, s, w, provision.OperationDestroy, "trellis machines destroy", func(asked *provision.Snapshot) {
-				if asked.Targets = []string{*m.Address}; !yes {
-					asked.Approval = provision.ApprovalAlways
-				}
+			queued, err := queueOn(ctx, a, s, w, operation, "trellis machines "+verb, func(asked *provision.Snapshot) {
+				change(asked)
 				asked.SealedVars = withSealed(asked.SealedVars, again)
 			})
 			if err != nil {
@@ -360,7 +374,9 @@ A person must approve the plan first. With --yes that is so only where the clust
 		}),
 	}
 	addInWorkspace(cmd, &workspace)
-	cmd.Flags().BoolVar(&yes, "yes", false, "no approval, unless the cluster wants one")
+	if do == wire.ActRebuild || do == wire.ActDestroy {
+		cmd.Flags().BoolVar(&yes, "yes", false, "no approval, unless the cluster wants one")
+	}
 	sealed.addMessages(cmd)
 	addFollow(a, cmd, &follow)
 	return cmd

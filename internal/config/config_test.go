@@ -75,7 +75,7 @@ func TestReference(t *testing.T) {
 		"| `slots` | number | `2` | `TENDRIL_SLOTS` | 0.1.0 | How many runs execute at once. ",
 		"| `run.timeout` | duration | `2h` | `TENDRIL_RUN_TIMEOUT` |", "| `drain_timeout` | duration | `10m` | `TENDRIL_DRAIN_TIMEOUT` |",
 		"| `run.log_limit` | size | `64MiB` | `TENDRIL_RUN_LOG_LIMIT` |", "| `cache.limit` | size | `10GiB` | `TENDRIL_CACHE_LIMIT` |",
-		"| `log_level` | string | `info` | `TENDRIL_LOG_LEVEL` |", "| `policy.operations` | list | `plan,apply,destroy,refresh,inspect` | `TENDRIL_POLICY_OPERATIONS` |",
+		"| `log_level` | string | `info` | `TENDRIL_LOG_LEVEL` |", "| `policy.operations` | list | `plan,apply,destroy,refresh,power,inspect` | `TENDRIL_POLICY_OPERATIONS` |",
 		"| `engine.install` | boolean | `true` | `TENDRIL_ENGINE_INSTALL` |", "| `queue.url` | string | none | `TENDRIL_QUEUE_URL` |", "| `git.hosts` | table |",
 	} {
 		if !strings.Contains(got, want) {

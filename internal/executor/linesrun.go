@@ -25,6 +25,8 @@ type linesRun struct {
 	describes messages.Result
 	// labels are the stages that the program has told of, by id.
 	labels map[string]string
+	// doing is what is being done to machines, by id: begun, and not told the end of.
+	doing map[string]string
 	// percents are how far each stage of a machine is, as told last.
 	percents map[string]int
 }
@@ -54,11 +56,17 @@ func (l *linesRun) describe(ctx context.Context) error {
 		return provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
 			"The template's provisioner %s could not be used: %s", l.file.Script.Command[0], sentence(err.Error())), err)
 	}
-	l.describes, l.labels, l.percents = outcome.Result, map[string]string{}, map[string]int{}
+	l.describes, l.labels, l.percents, l.doing = outcome.Result, map[string]string{}, map[string]int{}, map[string]string{}
 	for _, step := range l.file.Steps {
 		l.labels[step.ID] = step.Label
 	}
 	l.resumes = l.file.Script.Idempotent || outcome.Result.Idempotent
+	l.state.Actions = []provision.MachineAction{provision.MachineDestroys}
+	for _, action := range []provision.MachineAction{provision.MachineRebuilds, provision.MachineRefreshes, provision.MachinePowers} {
+		if slices.Contains(outcome.Result.Actions, string(action)) {
+			l.state.Actions = append(l.state.Actions, action)
+		}
+	}
 	l.log.System("Carried out by the template's provisioner %s.", oneLine(cmp.Or(outcome.Result.Name, l.file.Script.Command[0])+" "+outcome.Result.Version))
 	return nil
 }
@@ -104,41 +112,165 @@ func (l *linesRun) work() messages.Work {
 
 // Plan implements provisioner.
 func (l *linesRun) Plan(ctx context.Context) (planned, error) {
-	if l.operation() == provision.OperationRefresh {
-		return planned{}, provision.Fail(provision.CodeOperationRefused,
-			"This agent does not ask provisioners yet how their machines have changed outside. Nothing was checked.", nil)
-	}
-	if len(l.snapshot.Replace) > 0 {
-		return planned{}, provision.Fail(provision.CodePlanFailed, "This template's provisioner decides what it replaces, so it can't be asked for that.", nil)
-	}
 	if err := l.describe(ctx); err != nil {
 		return planned{}, err
+	}
+	if l.operation() == provision.OperationRefresh {
+		return l.refresh(ctx)
+	}
+	if len(l.snapshot.Replace) > 0 {
+		if err := l.can(provision.MachineRebuilds, "rebuild a machine"); err != nil {
+			return planned{}, err
+		}
 	}
 	if err := l.compare(); err != nil {
 		return planned{}, err
 	}
 	l.plan.Changes = []machines.Change{} // the program says which
 	result, err := l.talk(ctx, &messages.Plan{Work: l.work()}, protocol.Handlers{
-		Change: func(c messages.Change) {
-			if c.Action != messages.ActionNone {
-				change := machines.Change{Change: c}
-				change.Name = l.plan.Of(change).Name
-				for i := range change.Attributes {
-					if a := &change.Attributes[i]; l.hidden[a.Name] {
-						a.Before, a.After, a.Sensitive = nil, nil, true
-					}
-				}
-				l.plan.Changes = append(l.plan.Changes, change)
-			}
-		},
+		Change: l.toldOf,
 	})
 	if err != nil {
 		return planned{}, failedAs(provision.CodePlanFailed, err)
 	}
 	l.plan.Program = result.Plan
+	l.rebuild()
 	l.adopt()
 	return l.planned()
 }
+
+// toldOf takes a change that the program tells of into the plan.
+func (l *linesRun) toldOf(c messages.Change) {
+	if c.Action == messages.ActionNone {
+		return
+	}
+	change := machines.Change{Change: c}
+	change.Name = l.plan.Of(change).Name
+	for i := range change.Attributes {
+		if a := &change.Attributes[i]; l.hidden[a.Name] {
+			a.Before, a.After, a.Sensitive = nil, nil, true
+		}
+	}
+	l.plan.Changes = append(l.plan.Changes, change)
+}
+
+// rebuild plans the machines that a person wants made again, unless the program makes them
+// anew by itself.
+func (l *linesRun) rebuild() {
+	for _, name := range names(l.snapshot.Replace) {
+		m := l.state.Named(name)
+		wanted := m != nil && slices.ContainsFunc(l.plan.Wanted, func(w messages.Wanted) bool { return w.ID == m.ID })
+		switch at := slices.IndexFunc(l.plan.Changes, func(c machines.Change) bool { return c.Name == name }); {
+		case !wanted:
+			l.log.System("Warning: nothing is at %s, which is to be replaced.", machines.Address(name))
+		case at < 0:
+			l.plan.Changes = append(l.plan.Changes, rebuildOf(m))
+		case l.plan.Changes[at].Action == messages.ActionChange:
+			attributes := l.plan.Changes[at].Attributes
+			l.plan.Changes[at] = rebuildOf(m)
+			l.plan.Changes[at].Attributes = attributes
+		}
+	}
+}
+
+func rebuildOf(m *machines.Machine) machines.Change {
+	return machines.Change{Name: m.Wanted.Name, Rebuild: true, Change: messages.Change{Machine: m.ID, Action: messages.ActionReplace, Why: "it was asked for"}}
+}
+
+// can fails unless the program says that it does something.
+func (l *linesRun) can(action provision.MachineAction, what string) error {
+	if slices.Contains(l.state.Actions, action) {
+		return nil
+	}
+	return provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
+		"This template's provisioner can't %s: the actions that it describes do not have %q. Nothing was done.", what, string(action)), nil)
+}
+
+// refresh asks how the machines are, and records that. What has changed outside is left to
+// a person.
+func (l *linesRun) refresh(ctx context.Context) (planned, error) {
+	if err := l.can(provision.MachineRefreshes, "say how its machines are"); err != nil {
+		return planned{}, err
+	}
+	l.plan = machines.AsRecorded(l.state)
+	var gone []string
+	h := l.handlers(l.noEvent)
+	h.Change, h.Intent = l.toldOf, nil
+	record := h.Machine
+	h.Machine = func(m messages.Machine) error {
+		if m.Status == messages.StatusGone {
+			gone = append(gone, m.ID)
+		}
+		return record(m)
+	}
+	if _, err := l.talk(ctx, &messages.Refresh{Work: l.work()}, h); err != nil {
+		return planned{}, failedAs(provision.CodePlanFailed, err)
+	}
+	for _, id := range gone {
+		if l.state.Find(id) != nil && !slices.ContainsFunc(l.plan.Changes, func(c machines.Change) bool { return c.Machine == id }) {
+			l.toldOf(messages.Change{Machine: id, Action: messages.ActionDestroy, Why: "the provisioner says that it is gone"})
+		}
+	}
+	return planned{drift: l.plan.Summary().Resources, found: l.found()}, nil
+}
+
+// Power implements powerSwitch.
+func (l *linesRun) Power(ctx context.Context, on func(provision.Event, int)) error {
+	if err := l.describe(ctx); err != nil {
+		return err
+	}
+	if err := l.can(provision.MachinePowers, "start or stop machines"); err != nil {
+		return err
+	}
+	l.plan = machines.AsRecorded(l.state)
+	do, wanted := l.snapshot.Power, names(l.snapshot.Targets)
+	for _, name := range wanted {
+		switch m := l.state.Named(name); {
+		case m == nil:
+			return provision.Fail(provision.CodePlanFailed, fmt.Sprintf("This workspace has no machine %s. Nothing was done.", name), nil)
+		case m.Intent != nil:
+			return provision.Fail(provision.CodePlanFailed, fmt.Sprintf(
+				"A run was interrupted while it was at work on the machine %s, so it is not known what there is to %s. Refresh or deploy first. Nothing was done.", name, do), nil)
+		}
+	}
+	for done, name := range wanted {
+		m := l.recorded(l.state.Named(name).ID)
+		if m == nil || ctx.Err() != nil {
+			return provision.Fail(provision.CodeCancelled, fmt.Sprintf("Interrupted after %d of %d machines.", done, len(wanted)), context.Cause(ctx))
+		}
+		event := provision.Event{Kind: "resource_started", Address: machines.Address(name), Action: string(do), At: time.Now()}
+		on(event, percentOf(done, len(wanted)))
+		began, told := event.At, false
+		h := l.handlers(l.noEvent)
+		record := h.Machine
+		h.Intent = nil
+		h.Machine = func(now messages.Machine) error {
+			told = told || now.ID == m.ID
+			return record(now)
+		}
+		_, err := l.talk(ctx, &messages.Power{Work: l.work(), Machine: m.ID, Action: messages.PowerAction(do)}, h)
+		if err == nil && !told {
+			m.Status = messages.StatusRunning
+			if do == provision.PowerStop {
+				m.Status = messages.StatusStopped
+			}
+			err = l.settle(m.Machine)
+		}
+		event.Kind, event.At, event.Seconds = "resource_finished", time.Now(), time.Since(began).Seconds()
+		if err != nil {
+			event.Kind, event.Message = "resource_failed", l.log.MaskString(oneLine(reason(err)))
+		}
+		on(event, percentOf(done+1, len(wanted)))
+		if err != nil {
+			return failedAs(provision.CodeApplyFailed, fmt.Errorf("%s the machine %s: %w", do, name, err))
+		}
+		l.log.System("%s: %s done, it is %s now.", machines.Address(name), do, l.state.Find(m.ID).Status)
+	}
+	return nil
+}
+
+// noEvent is for requests that change no machine, or one that is told of otherwise.
+func (*linesRun) noEvent(string, string, string) {}
 
 // adopt has the program asked again for machines that it finds as they should be and that
 // nothing is recorded of: a run was ended between their making and its report.
@@ -169,42 +301,81 @@ func failedAs(code provision.Code, err error) error {
 
 // Apply implements provisioner.
 func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
-	changes, total, done := []messages.Change{}, 0, 0
+	changes, rebuilds, total, done := []messages.Change{}, []string{}, 0, 0
 	for _, c := range l.plan.Changes {
-		changes = append(changes, c.Change)
+		if c.Rebuild {
+			rebuilds = append(rebuilds, c.Machine)
+		} else {
+			changes = append(changes, c.Change)
+		}
 		if c.Machine != "" {
 			total++
 		}
 	}
 	began := map[string]time.Time{}
-	var request messages.Request = &messages.Apply{Work: l.work(), Plan: l.plan.Program, Changes: changes}
-	if l.operation() == provision.OperationDestroy {
-		request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes}
-	}
 	event := func(kind, id, action string) {
-		change := machines.Change{Change: messages.Change{Machine: id}}
-		e := provision.Event{Kind: kind, Address: machines.Address(l.plan.Of(change).Name), Action: action, At: time.Now()}
-		if at, known := began[id]; known && kind != "resource_started" {
+		e := provision.Event{Kind: kind, Address: machines.Address(l.named(id).Name), Action: action, At: time.Now()}
+		if at, known := began[id]; known {
 			e.Seconds = time.Since(at).Seconds()
+		} else {
+			began[id] = e.At
+		}
+		if kind != "resource_started" {
+			done++
 		}
 		on(e, percentOf(done, total))
 	}
-	doing := map[string]string{}
-	_, err := l.talk(ctx, request, protocol.Handlers{
+	var err error
+	if len(changes) > 0 {
+		var request messages.Request = &messages.Apply{Work: l.work(), Plan: l.plan.Program, Changes: changes}
+		if l.operation() == provision.OperationDestroy {
+			request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes}
+		}
+		_, err = l.talk(ctx, request, l.handlers(event))
+	}
+	for _, id := range rebuilds {
+		if err == nil {
+			_, err = l.talk(ctx, &messages.Rebuild{Work: l.work(), Machine: id}, l.handlers(event))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.doing)) {
+		event("resource_failed", id, l.doing[id])
+	}
+	if err == nil {
+		err = l.notDone()
+	}
+	if err == nil && len(l.state.Machines) == 0 && l.state.Outputs != nil {
+		l.state.Outputs = nil
+		err = l.store()
+	}
+	if err != nil {
+		return failedAs(provision.CodeApplyFailed, err)
+	}
+	return nil
+}
+
+// named is the machine of an id, as the plan has it.
+func (l *linesRun) named(id string) messages.Wanted {
+	return l.plan.Of(machines.Change{Change: messages.Change{Machine: id}})
+}
+
+// handlers record what the program tells of machines, outputs and its state, and tell what is
+// being done to which machine.
+func (l *linesRun) handlers(event func(kind, id, action string)) protocol.Handlers {
+	return protocol.Handlers{
 		Intent: func(ctx context.Context, i messages.Intent) error {
-			wanted := l.plan.Of(machines.Change{Change: messages.Change{Machine: i.Machine}})
+			wanted := l.named(i.Machine)
 			wanted.ExternalID = cmp.Or(i.ExternalID, wanted.ExternalID)
-			if _, known := began[i.Machine]; !known {
-				began[i.Machine], doing[i.Machine] = time.Now(), string(i.Action)
+			if _, known := l.doing[i.Machine]; !known {
+				l.doing[i.Machine] = string(i.Action)
 				event("resource_started", i.Machine, string(i.Action))
 			}
 			return l.intendTo(ctx, wanted, i)
 		},
 		Machine: func(m messages.Machine) error {
-			change := machines.Change{Change: messages.Change{Machine: m.ID}}
 			switch known := l.state.Find(m.ID); {
 			case known == nil && m.Status != messages.StatusGone: // it exists, and a run has not heard of it
-				l.state.Intend(l.plan.Of(change), messages.Intent{})
+				l.state.Intend(l.named(m.ID), messages.Intent{})
 			case known != nil && m.Status == messages.StatusGone && known.Intent == nil:
 				l.log.System("The provisioner says that %s is gone, and nothing was to be done to it: it is recorded as unknown.", machines.Address(known.Wanted.Name))
 				m.Status = messages.StatusUnknown
@@ -212,14 +383,13 @@ func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) err
 			if err := l.settle(m); err != nil {
 				return err
 			}
-			if action, known := doing[m.ID]; known && m.Status != messages.StatusCreating {
+			if action, known := l.doing[m.ID]; known && m.Status != messages.StatusCreating {
 				kind := "resource_finished"
 				if m.Status == messages.StatusFailed {
 					kind = "resource_failed"
 				}
-				done++
 				event(kind, m.ID, action)
-				delete(doing, m.ID)
+				delete(l.doing, m.ID)
 			}
 			return nil
 		},
@@ -234,21 +404,7 @@ func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) err
 			l.state.Program = state
 			return l.store()
 		},
-	})
-	for _, id := range slices.Sorted(maps.Keys(doing)) {
-		event("resource_failed", id, doing[id])
 	}
-	if err == nil {
-		err = l.notDone()
-	}
-	if err == nil && len(l.state.Machines) == 0 && l.state.Outputs != nil {
-		l.state.Outputs = nil
-		err = l.store()
-	}
-	if err != nil {
-		return failedAs(provision.CodeApplyFailed, err)
-	}
-	return nil
 }
 
 // notDone names the machines that are not as the plan wanted them, whatever the program
@@ -294,7 +450,7 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 			l.labels[step.ID] = step.Label
 		}
 		about := ""
-		if m := l.plan.Of(machines.Change{Change: messages.Change{Machine: step.Machine}}); m.Name != "" {
+		if m := l.named(step.Machine); m.Name != "" {
 			about = m.Name + ": "
 		}
 		label, at := cmp.Or(l.labels[step.ID], step.ID), step.Machine+" "+step.ID

@@ -139,6 +139,7 @@ func (m *machineRun) Locate(context.Context) (provision.Detail, error) {
 		return provision.Detail{}, err
 	}
 	m.resumes = m.file.Script.Idempotent
+	m.state.Actions = []provision.MachineAction{provision.MachineDestroys, provision.MachineRebuilds}
 	m.log.System("Carried out by the template's script.")
 	return provision.Detail{Engine: scriptEngine, EngineVersion: "once"}, nil
 }

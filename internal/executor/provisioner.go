@@ -72,6 +72,13 @@ type stateKeeper interface {
 	StoreState(ctx context.Context, path string) (again bool, err error)
 }
 
+// powerSwitch is a provisioner that can start, stop and restart machines.
+type powerSwitch interface {
+	// Power does to the machines that the snapshot targets what it says of their power,
+	// in place of a plan, and reports them as they change.
+	Power(ctx context.Context, on func(provision.Event, int)) error
+}
+
 // planned is what a plan came to.
 type planned struct {
 	summary provision.PlanSummary
@@ -82,7 +89,7 @@ type planned struct {
 	// json is all of the plan for the policy hook, secrets included; nil where
 	// there is no hook.
 	json []byte
-	// found is what there is now, for when there is nothing to apply.
+	// found is what there is now, for when there is nothing to apply, and after a refresh.
 	found results
 	// drift is what has changed outside, of the operation refresh alone.
 	drift []provision.PlannedChange

@@ -139,6 +139,9 @@ func (r *provisionRun) stages(ctx context.Context) error {
 	if r.operation() == provision.OperationState {
 		return stopOr(ctx, (&stateCommand{task: r.task, approval: r.approval, editor: p.(stateEditor), command: *r.snapshot.State}).run(ctx)) //nolint:forcetypeassert // each is one
 	}
+	if r.operation() == provision.OperationPower {
+		return stopOr(ctx, r.power(ctx, p))
+	}
 	return r.planned(ctx, p)
 }
 
@@ -217,6 +220,19 @@ func (r *provisionRun) unlock(ctx context.Context, p provisioner) error {
 	return nil
 }
 
+// power starts, stops or restarts machines.
+func (r *provisionRun) power(ctx context.Context, p provisioner) error {
+	switcher, can := p.(powerSwitch)
+	if !can {
+		return provision.Fail(provision.CodeOperationRefused, "This template's provisioner can't start or stop machines: do it in their cloud. Nothing was done.", nil)
+	}
+	progress := newProgress(r.session)
+	err := switcher.Power(ctx, progress.on)
+	progress.close()
+	r.exists(r.result(p))
+	return err
+}
+
 // plan makes a plan, or takes the one that was approved, which is known already.
 func (r *provisionRun) plan(ctx context.Context, p provisioner) (plan planned, err error) {
 	if r.approval.plan != nil {
@@ -240,6 +256,7 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 		return err
 	}
 	if r.operation() == provision.OperationRefresh {
+		r.exists(plan.found)
 		return r.drifted(plan.drift)
 	}
 	if err := (policyHook{r.task, r.files.secrets, r.id}).judge(ctx, plan.json); err != nil {

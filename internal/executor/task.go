@@ -40,7 +40,7 @@ func (t *task) adopts() bool {
 // plans reports whether the operation makes a plan, which notices that an
 // earlier run's init does not serve it.
 func (t *task) plans() bool {
-	return t.operation() != provision.OperationUnlock && t.operation() != provision.OperationState
+	return !slices.Contains([]provision.Operation{provision.OperationUnlock, provision.OperationState, provision.OperationPower}, t.operation())
 }
 
 // variablesLimit is how much of a report the declared variables may take, in
@@ -158,6 +158,11 @@ func (t *task) machinesIn(outputs map[string]provision.Output, targets []string,
 			break
 		}
 		t.log.System("Warning: the output machines: %v.", err)
+	}
+	for i := range listed {
+		if listed[i].Address != "" { // by which a plan can be narrowed to it
+			listed[i].Actions = []provision.MachineAction{provision.MachineDestroys, provision.MachineRebuilds, provision.MachineRefreshes}
+		}
 	}
 	return slices.DeleteFunc(listed, func(m provision.Machine) bool {
 		return m.Address != "" && !slices.ContainsFunc(exist, func(r provision.Resource) bool { return r.Address == m.Address })

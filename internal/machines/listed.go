@@ -25,7 +25,7 @@ func (s *State) Listed() []provision.Machine {
 		listed = append(listed, provision.Machine{
 			Name: m.Wanted.Name, Status: status, Address: Address(m.Wanted.Name), Pool: m.Wanted.Pool, Node: m.Node,
 			ExternalID: m.ExternalID, IPAddresses: reachable(m.Address, m.Addresses), SSHPort: m.SSHPort, Image: m.Wanted.Image,
-			Cores: m.Wanted.Cores, MemoryMiB: m.Wanted.Memory, DiskGiB: m.Wanted.Disk, Labels: m.Wanted.Labels,
+			Cores: m.Wanted.Cores, MemoryMiB: m.Wanted.Memory, DiskGiB: m.Wanted.Disk, Labels: m.Wanted.Labels, Actions: s.Actions,
 		})
 	}
 	return listed

@@ -35,6 +35,9 @@ type Plan struct {
 type Change struct {
 	provisioner.Change
 	Name string `json:"name,omitempty"`
+	// Rebuild says that a person asked for it, so that the program is told to rebuild this
+	// machine instead of finding the change in its own plan.
+	Rebuild bool `json:"rebuild,omitempty"`
 }
 
 // Asked is what a plan is made for.
@@ -121,6 +124,17 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			list(unknown), unknown[0], unknown[0]), nil)
 	}
 	return p, nil
+}
+
+// AsRecorded is a plan of the machines as they are recorded, in which nothing is changed.
+func AsRecorded(s *State) *Plan {
+	p := &Plan{Serial: s.Serial, Lineage: s.Lineage, Changes: []Change{}}
+	for _, m := range s.Machines {
+		was := m.Wanted
+		was.ExternalID = m.ExternalID
+		p.Wanted = append(p.Wanted, was)
+	}
+	return p
 }
 
 func (p *Plan) add(m provisioner.Wanted, action provisioner.Action, why string, attributes []provisioner.Attribute) {

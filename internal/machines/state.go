@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/tfvars"
 	"github.com/tendril-run/tendril/provisioner"
 )
@@ -24,8 +25,10 @@ type State struct {
 	Serial  uint64 `json:"serial"`
 	Lineage string `json:"lineage"`
 	// Machines are in the order of their names.
-	Machines []Machine                     `json:"machines"`
-	Outputs  map[string]provisioner.Output `json:"outputs,omitempty"`
+	Machines []Machine `json:"machines"`
+	// Actions are what a run can do to one of them alone.
+	Actions []provision.MachineAction     `json:"actions,omitempty"`
+	Outputs map[string]provisioner.Output `json:"outputs,omitempty"`
 	// Program is what the provisioner itself wants to know the next time.
 	Program json.RawMessage `json:"program,omitempty"`
 }

@@ -205,7 +205,23 @@ type Machine struct {
 	MemoryMiB   int               `json:"memory_mib,omitempty"`
 	DiskGiB     int               `json:"disk_gib,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
+	// Actions are what a run can do to this machine alone, see MachineActions.
+	Actions []MachineAction `json:"actions,omitempty"`
 }
+
+// MachineAction is what a run can do to one machine.
+type MachineAction string
+
+// The actions on one machine.
+const (
+	MachineDestroys  MachineAction = "destroy"
+	MachineRebuilds  MachineAction = "rebuild"
+	MachineRefreshes MachineAction = "refresh"
+	MachinePowers    MachineAction = "power"
+)
+
+// MachineActions lists all actions on one machine.
+var MachineActions = []MachineAction{MachineDestroys, MachineRebuilds, MachineRefreshes, MachinePowers}
 
 // MachineStatus is what a machine was doing when it was last reported.
 type MachineStatus string
@@ -278,6 +294,8 @@ const (
 	OperationDestroy Operation = "destroy"
 	// OperationRefresh plans only to record what changed outside: drift.
 	OperationRefresh Operation = "refresh"
+	// OperationPower starts, stops or restarts machines, see Power. It has no plan.
+	OperationPower Operation = "power"
 	// OperationUnlock releases the lock that somebody holds on the state.
 	OperationUnlock Operation = "unlock"
 	// OperationState reads or changes the state itself, see StateCommand.
@@ -289,8 +307,18 @@ const (
 
 // Operations lists all operations.
 var Operations = []Operation{
-	OperationPlan, OperationApply, OperationDestroy, OperationRefresh, OperationUnlock, OperationState, OperationInspect,
+	OperationPlan, OperationApply, OperationDestroy, OperationRefresh, OperationPower, OperationUnlock, OperationState, OperationInspect,
 }
+
+// Power is what to do with a machine's power.
+type Power string
+
+// The actions on a machine's power.
+const (
+	PowerStart   Power = "start"
+	PowerStop    Power = "stop"
+	PowerRestart Power = "restart"
+)
 
 // Approval says when a plan must be approved by a person before it is applied.
 type Approval string

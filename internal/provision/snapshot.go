@@ -37,6 +37,8 @@ type Snapshot struct {
 	// Targets and Replace are resource addresses, as for -target and -replace.
 	Targets []string `json:"targets,omitempty"`
 	Replace []string `json:"replace,omitempty"`
+	// Power is what the operation power does to the machines that Targets names.
+	Power Power `json:"power,omitempty"`
 	// Approval may be stricter than what template and cluster want, never
 	// more lenient; "" leaves it to them.
 	Approval Approval `json:"approval,omitempty"`
@@ -133,6 +135,7 @@ func ParseSnapshot(data []byte) (Snapshot, error) {
 	s.SealedVars = root.sealed("sealed_vars", s.TerraformVars)
 	s.Targets = root.addresses("targets")
 	s.Replace = root.addresses("replace")
+	s.Power = Power(root.text("power", false, checkPower))
 	s.Approval = Approval(root.text("approval", false, checkApproval))
 	s.TimeoutSeconds = int(root.number("timeout_seconds", 1, maxTimeout))
 	s.MaxAttempts = int(root.number("max_attempts", 1, maxAttempts))
@@ -442,6 +445,9 @@ func (s Snapshot) CheckOperation(op Operation) error {
 	if s.Targets != nil && (op == OperationUnlock || op == OperationState) {
 		problems = append(problems, fmt.Sprintf("config_snapshot.targets: not for operation %s", op))
 	}
+	if s.Targets == nil && op == OperationPower {
+		problems = append(problems, "config_snapshot.targets: missing; operation power needs it")
+	}
 	if s.Replace != nil && op != OperationPlan && op != OperationApply {
 		problems = append(problems, fmt.Sprintf("config_snapshot.replace: not for operation %s", op))
 	}
@@ -449,7 +455,7 @@ func (s Snapshot) CheckOperation(op Operation) error {
 		name  string
 		given bool
 		of    Operation
-	}{{"state", s.State != nil, OperationState}, {"lock_id", s.LockID != "", OperationUnlock}} {
+	}{{"state", s.State != nil, OperationState}, {"lock_id", s.LockID != "", OperationUnlock}, {"power", s.Power != "", OperationPower}} {
 		switch {
 		case op == m.of && !m.given:
 			problems = append(problems, fmt.Sprintf("config_snapshot.%s: missing; operation %s needs it", m.name, op))
@@ -461,6 +467,13 @@ func (s Snapshot) CheckOperation(op Operation) error {
 		return Fail(CodeBadSnapshot, strings.Join(problems, "\n"), nil)
 	}
 	return nil
+}
+
+func checkPower(power string) string {
+	if power != string(PowerStart) && power != string(PowerStop) && power != string(PowerRestart) {
+		return `must be "start", "stop" or "restart"`
+	}
+	return ""
 }
 
 func checkApproval(rule string) string {

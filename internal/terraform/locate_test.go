@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/durable"
+	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 

@@ -18,7 +18,7 @@
 --   number           the provision's number
 --   workspace_id     the workspace; state keys are made from it
 --   workspace_name   its name
---   operation        plan, apply, destroy, refresh, unlock, state or inspect
+--   operation        plan, apply, destroy, refresh, power, unlock, state or inspect
 --   config_snapshot  what to run
 --   pinned_commit    the commit that the version means; null: not pinned yet
 --   approval         when the plan needs approval: never, destructive or always
@@ -86,7 +86,7 @@ BEGIN
       SELECT * INTO v_found FROM public.workspaces w
       WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-        AND CASE WHEN v_caller.contract >= 4 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
+        AND CASE WHEN v_caller.contract >= 5 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;

@@ -1,7 +1,7 @@
 -- The version of the contract, and access that is denied by default.
 
 -- The version of this contract that the database speaks. Version 4 added the operation inspect and
--- variables in a report; an agent of version 3 gets no such provisions.
+-- variables in a report, version 5 the operation power: older agents get no such provisions.
 --
 -- Arguments: none.
 -- Answers: the version.
@@ -10,7 +10,7 @@
 -- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS 'SELECT 4';
+AS 'SELECT 5';
 
 -- The least contract version that an agent must speak to run a provision: an older agent would
 -- ignore what it does not know, or fail on it.
@@ -18,7 +18,8 @@ CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN CASE WHEN p_provision.operation = 'inspect' THEN 4
+  RETURN CASE WHEN p_provision.operation = 'power' THEN 5
+              WHEN p_provision.operation = 'inspect' THEN 4
               WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL
                 OR p_provision.config_snapshot ?| ARRAY['sealed_vars', 'targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key']
                 OR tendril.approval_for(p_provision) <> 'never'

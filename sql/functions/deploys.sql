@@ -45,8 +45,8 @@ BEGIN
     PERFORM tendril.refuse('PT422', 'bad_snapshot', 'config_snapshot: a number in it is larger than 1e400 or has more than 400 digits after the point');
   END IF;
   NEW.operation := coalesce(NEW.operation, 'apply');
-  IF NEW.operation NOT IN ('plan', 'apply', 'destroy', 'refresh', 'unlock', 'state', 'inspect') OR v_inspect AND v_person THEN
-    PERFORM tendril.refuse('PT422', 'bad_operation', format('operation: %s is not plan, apply, destroy, refresh, unlock or state', to_json(left(NEW.operation, tendril.quoted_name()))));
+  IF NEW.operation NOT IN ('plan', 'apply', 'destroy', 'refresh', 'power', 'unlock', 'state', 'inspect') OR v_inspect AND v_person THEN
+    PERFORM tendril.refuse('PT422', 'bad_operation', format('operation: %s is not plan, apply, destroy, refresh, power, unlock or state', to_json(left(NEW.operation, tendril.quoted_name()))));
   END IF;
   v_problems := tendril.snapshot_problems(NEW.config_snapshot);
   IF v_problems = '{}' THEN

@@ -21,27 +21,27 @@ BEGIN
     SELECT DISTINCT ON (l.item ->> 'name') m.*
     FROM jsonb_array_elements(p_machines) WITH ORDINALITY l (item, ord),
          jsonb_to_record(l.item) AS m (name text, status text, address text, pool text, node text, external_id text, ip_addresses text[], ssh_port int, ssh_user text,
-                                       image text, cores int, memory_mib int, disk_gib int, labels jsonb)
+                                       image text, cores int, memory_mib int, disk_gib int, labels jsonb, actions text[])
     ORDER BY l.item ->> 'name', l.ord DESC LIMIT v_most
   ), gone AS (
     UPDATE public.machines m SET status = v_missing, provision_id = p_provision.id, updated_at = clock_timestamp()
     WHERE m.workspace_id = p_provision.workspace_id AND m.status NOT IN ('gone', v_missing) AND NOT EXISTS (SELECT FROM there t WHERE t.name = m.name)
   )
   INSERT INTO public.machines AS m (org_id, workspace_id, name, status, address, pool, node, external_id, ip_addresses, ssh_port, ssh_user,
-                                    image, cores, memory_mib, disk_gib, labels, owner, provision_id)
+                                    image, cores, memory_mib, disk_gib, labels, actions, owner, provision_id)
   SELECT p_provision.org_id, p_provision.workspace_id, t.name, t.status, t.address, t.pool, t.node, t.external_id, coalesce(t.ip_addresses, '{}'), t.ssh_port, t.ssh_user,
-         t.image, t.cores, t.memory_mib, t.disk_gib, coalesce(t.labels, '{}'), p_provision.requested_by, p_provision.id
+         t.image, t.cores, t.memory_mib, t.disk_gib, coalesce(t.labels, '{}'), coalesce(t.actions, '{}'), p_provision.requested_by, p_provision.id
   FROM there t
   ON CONFLICT (workspace_id, name) DO UPDATE
   SET status = EXCLUDED.status, address = EXCLUDED.address, pool = EXCLUDED.pool, node = EXCLUDED.node, external_id = EXCLUDED.external_id,
       ip_addresses = EXCLUDED.ip_addresses, ssh_port = EXCLUDED.ssh_port, ssh_user = EXCLUDED.ssh_user, image = EXCLUDED.image, cores = EXCLUDED.cores,
-      memory_mib = EXCLUDED.memory_mib, disk_gib = EXCLUDED.disk_gib, labels = EXCLUDED.labels, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
+      memory_mib = EXCLUDED.memory_mib, disk_gib = EXCLUDED.disk_gib, labels = EXCLUDED.labels, actions = EXCLUDED.actions, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
       -- What was gone and is there again is another machine of that name.
       owner = CASE m.status WHEN 'gone' THEN EXCLUDED.owner ELSE m.owner END,
       created_at = CASE m.status WHEN 'gone' THEN clock_timestamp() ELSE m.created_at END
-  WHERE (m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses, m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels)
+  WHERE (m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses, m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions)
         IS DISTINCT FROM (EXCLUDED.status, EXCLUDED.address, EXCLUDED.pool, EXCLUDED.node, EXCLUDED.external_id, EXCLUDED.ip_addresses, EXCLUDED.ssh_port,
-                          EXCLUDED.ssh_user, EXCLUDED.image, EXCLUDED.cores, EXCLUDED.memory_mib, EXCLUDED.disk_gib, EXCLUDED.labels);
+                          EXCLUDED.ssh_user, EXCLUDED.image, EXCLUDED.cores, EXCLUDED.memory_mib, EXCLUDED.disk_gib, EXCLUDED.labels, EXCLUDED.actions);
 END $$;
 
 -- Lists a machine as creating as soon as a run says that it is about to make it: should nothing

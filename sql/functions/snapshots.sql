@@ -23,6 +23,7 @@ END $$;
 --     terraform        {engine, version}: terraform or tofu, and an exact version. Optional
 --     targets          list of at most 100 resource addresses: run only these. Optional
 --     replace          list of at most 100 resource addresses: replace these. Optional
+--     power            for the operation power: start, stop or restart
 --     approval         when the plan needs approval: never, destructive or always. Optional
 --     timeout_seconds  longest duration of the run, 1 to 604800. Optional
 --     max_attempts     attempts if a failure may be transient, 1 to 10; without it 1
@@ -41,7 +42,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   c_known    CONSTANT text[] := ARRAY['template_source', 'terraform_vars', 'sealed_vars', 'workspace', 'terraform', 'targets', 'replace',
-    'approval', 'timeout_seconds', 'max_attempts', 'requester_key', 'state', 'lock_id', 'meta'];
+    'power', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key', 'state', 'lock_id', 'meta'];
   c_version  CONSTANT int := 200; -- characters
   c_path     CONSTANT int := 500;
   c_engine   CONSTANT int := 64;  -- of its version
@@ -135,7 +136,7 @@ BEGIN
   IF s ? 'sealed_vars' THEN
     v_problems := v_problems || tendril.sealed_problems(s -> 'sealed_vars', s -> 'terraform_vars');
   END IF;
-  IF s ?| ARRAY['targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key', 'lock_id', 'state'] THEN
+  IF s ?| ARRAY['targets', 'replace', 'power', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key', 'lock_id', 'state'] THEN
     v_problems := v_problems || tendril.life_problems(s);
   END IF;
 
@@ -266,21 +267,24 @@ CREATE OR REPLACE FUNCTION tendril.operation_problems(p_operation text, s jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  IF p_operation NOT IN ('unlock', 'state') AND NOT s ?| ARRAY['targets', 'replace', 'state', 'lock_id'] THEN
+  IF p_operation NOT IN ('unlock', 'state', 'power') AND NOT s ?| ARRAY['targets', 'replace', 'state', 'lock_id', 'power'] THEN
     RETURN '{}'; -- as nearly always
   END IF;
   s := (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(s) WHERE jsonb_typeof(value) <> 'null');
   RETURN array_remove(ARRAY[
-    CASE WHEN s ? 'targets' AND p_operation IN ('unlock', 'state') THEN format('config_snapshot.targets: not for operation %s', p_operation) END,
+    CASE WHEN s ? 'targets' AND p_operation IN ('unlock', 'state') THEN format('config_snapshot.targets: not for operation %s', p_operation)
+         WHEN p_operation = 'power' AND NOT s ? 'targets' THEN 'config_snapshot.targets: missing; operation power needs it' END,
     CASE WHEN s ? 'replace' AND p_operation NOT IN ('plan', 'apply') THEN format('config_snapshot.replace: not for operation %s', p_operation) END,
     CASE WHEN p_operation = 'state' AND NOT s ? 'state' THEN 'config_snapshot.state: missing; operation state needs it'
          WHEN p_operation <> 'state' AND s ? 'state' THEN format('config_snapshot.state: not for operation %s', p_operation) END,
     CASE WHEN p_operation = 'unlock' AND NOT s ? 'lock_id' THEN 'config_snapshot.lock_id: missing; operation unlock needs it'
-         WHEN p_operation <> 'unlock' AND s ? 'lock_id' THEN format('config_snapshot.lock_id: not for operation %s', p_operation) END
+         WHEN p_operation <> 'unlock' AND s ? 'lock_id' THEN format('config_snapshot.lock_id: not for operation %s', p_operation) END,
+    CASE WHEN p_operation = 'power' AND NOT s ? 'power' THEN 'config_snapshot.power: missing; operation power needs it'
+         WHEN p_operation <> 'power' AND s ? 'power' THEN format('config_snapshot.power: not for operation %s', p_operation) END
   ], NULL);
 END $$;
 
--- What is wrong with a snapshot's options: targets, replace, approval, timeout_seconds,
+-- What is wrong with a snapshot's options: targets, replace, power, approval, timeout_seconds,
 -- max_attempts, requester_key, lock_id and state.
 CREATE OR REPLACE FUNCTION tendril.life_problems(s jsonb) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
@@ -299,6 +303,8 @@ BEGIN
     END IF;
   END LOOP;
   FOR v_key, v_value IN VALUES
+    ('power', CASE WHEN jsonb_typeof(s -> 'power') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(s -> 'power')
+                   WHEN s ->> 'power' NOT IN ('start', 'stop', 'restart') THEN 'must be "start", "stop" or "restart"' END),
     ('approval', CASE WHEN jsonb_typeof(s -> 'approval') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(s -> 'approval')
                       WHEN s ->> 'approval' NOT IN ('never', 'destructive', 'always') THEN 'must be "never", "destructive" or "always"' END),
     ('timeout_seconds', tendril.number_problem(s -> 'timeout_seconds', 1, c_timeout)),

@@ -33,7 +33,7 @@ type provisionsInput struct {
 	OrgParam
 	PageParams
 	Status    []provision.Status    `query:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"Only those in one of these states, separated by commas."`
-	Operation []provision.Operation `query:"operation" enum:"plan,apply,destroy,refresh,unlock,state" doc:"Only those of one of these operations, separated by commas."`
+	Operation []provision.Operation `query:"operation" enum:"plan,apply,destroy,refresh,power,unlock,state" doc:"Only those of one of these operations, separated by commas."`
 	Cluster   string                `query:"cluster" maxLength:"100" doc:"Only those of this cluster, by its name or id." example:"prod"`
 	Workspace string                `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
 }

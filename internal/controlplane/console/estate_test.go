@@ -59,7 +59,7 @@ func newEstate(t *testing.T) *estate {
 		},
 		Machines: []provision.Machine{
 			{Name: "web-1", Status: provision.MachineRunning, Address: "machine.web-1", Pool: "lab", Node: "pve1", ExternalID: "101", IPAddresses: []string{"10.1.2.4", "2001:db8::2"},
-				SSHPort: 2222, SSHUser: "root", Image: "debian-12", Cores: 2, MemoryMiB: 2048, DiskGiB: 20, Labels: map[string]string{"class": "a", hostile[:20]: hostile[:60]}},
+				SSHPort: 2222, SSHUser: "root", Image: "debian-12", Cores: 2, MemoryMiB: 2048, DiskGiB: 20, Labels: map[string]string{"class": "a", hostile[:20]: hostile[:60]}, Actions: provision.MachineActions},
 			{Name: "odd " + hostile[:100], Status: provision.MachineUnknown, Pool: hostile[:60], Node: hostile[:60], ExternalID: hostile, IPAddresses: []string{hostile[:60]}, SSHUser: "-oProxyCommand=x", Image: hostile},
 		},
 	})

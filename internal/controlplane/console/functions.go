@@ -37,9 +37,10 @@ func functions() template.FuncMap {
 		"diffCounts":  diffCounts,
 		"waits":       waitsOf,
 		"machineSize": machineSize,
-		"sealed":      newSealedOutput,
-		"fieldError":  newFieldError,
-		"sealedHelp":  newSealedHelp,
+
+		"sealed":     newSealedOutput,
+		"fieldError": newFieldError,
+		"sealedHelp": newSealedHelp,
 
 		// what pages ask
 		"asset":       assetURL,

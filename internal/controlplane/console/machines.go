@@ -10,13 +10,12 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
-	"github.com/tendril-run/tendril/internal/provision"
 )
 
 func (c *console) machinePages() {
 	c.page("GET /machines", c.machines)
 	c.page("GET /machines/{id}", c.machine)
-	c.page("POST /machines/{id}/destroy", c.destroyMachine)
+	c.page("POST /machines/{id}/{act}", c.actOnMachine)
 }
 
 // machineStatuses are what a list of machines can be narrowed to.
@@ -121,38 +120,43 @@ func (d machineData) SSH() string {
 	return strings.Join(append([]string{"ssh"}, to.Args()...), " ")
 }
 
-// MayDestroy reports whether the machine can be destroyed by itself, and by this person.
-func (d machineData) MayDestroy() bool {
-	return d.M.Address != nil && d.M.Status != "gone" && atLeast(d.Org.Role, "operator")
+// Offers are the acts on this machine that this person may ask for.
+func (d machineData) Offers() []wire.Act {
+	if !atLeast(d.Org.Role, "operator") {
+		return nil
+	}
+	return wire.Machine(d.M).Offers()
 }
+
+// MayDestroy reports whether destroying the machine is among the offers.
+func (d machineData) MayDestroy() bool { return slices.Contains(d.Offers(), wire.ActDestroy) }
 
 // machineSize is how large a machine is, in words.
 func machineSize(m store.Machine) string { return wire.Machine(m).Size() }
 
-// destroyMachine queues the end of one machine, once its name has been typed, and shows
-// that run.
-func (c *console) destroyMachine(w http.ResponseWriter, r *request) error {
+// actOnMachine queues what is to be done to one machine and shows that run. To destroy one,
+// its name must have been typed.
+func (c *console) actOnMachine(w http.ResponseWriter, r *request) error {
 	m, err := r.store.MachineByRef(r.Context(), r.org.ID, uuid.Nil, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
+	do := wire.Act(r.PathValue("act"))
 	var queued store.Deployed
-	switch typed := strings.TrimSpace(r.PostFormValue("confirm")); {
-	case typed != m.Name:
+	operation, change, wrong := wire.Machine(m).Ask(do, true)
+	switch {
+	case wrong != nil:
+		err = refuse("machine_refused", wrong.Error())
+	case do == wire.ActDestroy && strings.TrimSpace(r.PostFormValue("confirm")) != m.Name:
 		err = refuse("not_confirmed", m.Name)
-	case m.Address == nil || m.Status == "gone":
-		err = refuse("machine_not_alone", m.Name)
 	default:
-		workspace := store.Situation{ID: m.WorkspaceID, Name: m.Workspace}
-		queued, err = deployAgain(r, workspace, provision.OperationDestroy, func(asked *provision.Snapshot) {
-			asked.Targets, asked.Approval = []string{*m.Address}, provision.ApprovalAlways // its plan is looked at first
-		})
+		queued, err = deployAgain(r, store.Situation{ID: m.WorkspaceID, Name: m.Workspace}, operation, change)
 	}
 	if no := refusal(err); no != nil {
 		return c.showMachine(w, r, no.Status(), no)
 	} else if err != nil {
 		return err
 	}
-	c.redirect(w, r, runPath(queued.Number), done("machine-destroy", m.Name))
+	c.redirect(w, r, runPath(queued.Number), done("machine-"+string(do), m.Name))
 	return nil
 }

@@ -35,16 +35,16 @@ var ownRefusals = map[string][3]string{
 	"template_exists":    {"PT409", "a template with that name exists", ""},
 	"template_not_saved": {"PT422", "it can't be saved yet", ""},
 
-	"too_large":         {"PT413", "the form can't be read, or is larger than a snapshot may be", ""},
-	"no_text":           {"PT400", "the request contains bytes that are not text", "check the address and what you pasted"},
-	"no_token":          {"PT422", "this form is not complete", "reload the page"},
-	"not_chosen":        {"PT422", "choose a cluster and a template first", ""},
-	"machine_not_alone": {"PT422", "machine %s can't be destroyed alone: it is gone, or its template doesn't say which resource it is", "destroy the workspace, or change what the template is asked for"},
-	"not_confirmed":     {"PT422", "the typed name does not match, so nothing was destroyed", "type %s"},
-	"bad_overlap":       {"PT422", "enter how many hours older tokens stay valid, 0 to 720", ""},
-	"token_missing":     {"PT422", "choose which token to revoke", ""},
-	"bad_interval":      {"PT422", "choose a drift schedule", ""},
-	"bad_snapshot":      {"PT422", "the latest deploy can't be repeated: %s", "deploy it again"},
+	"too_large":       {"PT413", "the form can't be read, or is larger than a snapshot may be", ""},
+	"no_text":         {"PT400", "the request contains bytes that are not text", "check the address and what you pasted"},
+	"no_token":        {"PT422", "this form is not complete", "reload the page"},
+	"not_chosen":      {"PT422", "choose a cluster and a template first", ""},
+	"machine_refused": {"PT422", "%s", "deploy with other variables, or do it in the machine's cloud"},
+	"not_confirmed":   {"PT422", "the typed name does not match, so nothing was destroyed", "type %s"},
+	"bad_overlap":     {"PT422", "enter how many hours older tokens stay valid, 0 to 720", ""},
+	"token_missing":   {"PT422", "choose which token to revoke", ""},
+	"bad_interval":    {"PT422", "choose a drift schedule", ""},
+	"bad_snapshot":    {"PT422", "the latest deploy can't be repeated: %s", "deploy it again"},
 }
 
 // refuse is one of them; what it names is put in.

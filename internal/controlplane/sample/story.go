@@ -246,7 +246,7 @@ func machinesOf(workspace string) []map[string]any {
 		found = append(found, map[string]any{
 			"name": fmt.Sprintf("search-%d", i+1), "status": status, "address": fmt.Sprintf("proxmox_virtual_environment_vm.search[\"search-%d\"]", i+1), "pool": "rack-2", "node": fmt.Sprintf("pve%d", i%2+1),
 			"external_id": fmt.Sprint(140 + i), "ip_addresses": []string{fmt.Sprintf("10.20.14.%d", 21+i)}, "ssh_user": "debian", "image": "debian-13", "cores": 4, "memory_mib": 8192, "disk_gib": 60,
-			"labels": map[string]string{"role": "index", "stage": "prod"},
+			"labels": map[string]string{"role": "index", "stage": "prod"}, "actions": []string{"destroy", "rebuild", "refresh"},
 		})
 	}
 	return found

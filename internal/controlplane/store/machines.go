@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // Machine is one machine as it was last reported. No credential is in it.
@@ -28,8 +30,10 @@ type Machine struct {
 	MemoryMiB   *int              `db:"memory_mib"`
 	DiskGiB     *int              `db:"disk_gib"`
 	Labels      map[string]string `db:"labels"`
-	Owner       *uuid.UUID        `db:"owner"`
-	OwnerName   string            `db:"owner_name"`
+	// Actions are what a run can do to this machine alone.
+	Actions   []provision.MachineAction `db:"actions"`
+	Owner     *uuid.UUID                `db:"owner"`
+	OwnerName string                    `db:"owner_name"`
 	// Number is the provision that last changed it; nil: it is deleted since.
 	Number    *int64    `db:"number"`
 	CreatedAt time.Time `db:"created_at"`
@@ -55,7 +59,7 @@ type MachineKey struct {
 
 const selectedMachines = `
 	SELECT m.id, m.name, w.name AS workspace, m.workspace_id, c.name AS cluster, m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses,
-	       m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.owner, m.created_at, m.updated_at,
+	       m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions, m.owner, m.created_at, m.updated_at,
 	       coalesce(CASE WHEN m.owner IS NOT NULL THEN (SELECT coalesce(nullif(h.name, ''), h.email) FROM public.people h WHERE h.org_id = m.org_id AND h.user_id = m.owner) END, '') AS owner_name,
 	       (SELECT p.number FROM public.provisions p WHERE p.id = m.provision_id) AS number
 	FROM public.machines m

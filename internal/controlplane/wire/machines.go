@@ -4,38 +4,42 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // Machine is one machine as it was last reported.
 type Machine struct {
-	ID          uuid.UUID         `json:"id" doc:"Its id."`
-	Name        string            `json:"name" doc:"Its name, unique within its workspace."`
-	Workspace   string            `json:"workspace" doc:"The name of its workspace."`
-	WorkspaceID uuid.UUID         `json:"workspace_id" doc:"The id of its workspace."`
-	Cluster     string            `json:"cluster" doc:"The name of the cluster that the workspace is on."`
-	Status      string            `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; unknown: nobody could ask, gone: it is no longer there."`
-	Address     *string           `json:"address,omitempty" doc:"The address of its resource in the state, by which targets name it."`
-	Pool        *string           `json:"pool,omitempty" doc:"The pool that it belongs to."`
-	Node        *string           `json:"node,omitempty" doc:"The host that it runs on."`
-	ExternalID  *string           `json:"external_id,omitempty" doc:"What it is known by in its cloud."`
-	IPAddresses []string          `json:"ip_addresses,omitempty" doc:"Its IP addresses, the one to reach it at first."`
-	SSHPort     *int              `json:"ssh_port,omitempty" doc:"The port of its SSH server. Absent: 22."`
-	SSHUser     *string           `json:"ssh_user,omitempty" doc:"Who to sign in as."`
-	Image       *string           `json:"image,omitempty" doc:"What it was made from."`
-	Cores       *int              `json:"cores,omitempty" doc:"Its processor cores."`
-	MemoryMiB   *int              `json:"memory_mib,omitempty" doc:"Its memory in MiB."`
-	DiskGiB     *int              `json:"disk_gib,omitempty" doc:"Its disk in GiB."`
-	Labels      map[string]string `json:"labels" doc:"Its labels."`
-	Owner       *uuid.UUID        `json:"owner,omitempty" doc:"Who asked for the run that made it."`
-	OwnerName   string            `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
-	Number      *int64            `json:"number,omitempty" doc:"The provision that last changed it."`
-	CreatedAt   time.Time         `json:"created_at" doc:"When it was first reported."`
-	UpdatedAt   time.Time         `json:"updated_at" doc:"When something of this last changed."`
+	ID          uuid.UUID                 `json:"id" doc:"Its id."`
+	Name        string                    `json:"name" doc:"Its name, unique within its workspace."`
+	Workspace   string                    `json:"workspace" doc:"The name of its workspace."`
+	WorkspaceID uuid.UUID                 `json:"workspace_id" doc:"The id of its workspace."`
+	Cluster     string                    `json:"cluster" doc:"The name of the cluster that the workspace is on."`
+	Status      string                    `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; unknown: nobody could ask, gone: it is no longer there."`
+	Address     *string                   `json:"address,omitempty" doc:"The address of its resource in the state, by which targets name it."`
+	Pool        *string                   `json:"pool,omitempty" doc:"The pool that it belongs to."`
+	Node        *string                   `json:"node,omitempty" doc:"The host that it runs on."`
+	ExternalID  *string                   `json:"external_id,omitempty" doc:"What it is known by in its cloud."`
+	IPAddresses []string                  `json:"ip_addresses,omitempty" doc:"Its IP addresses, the one to reach it at first."`
+	SSHPort     *int                      `json:"ssh_port,omitempty" doc:"The port of its SSH server. Absent: 22."`
+	SSHUser     *string                   `json:"ssh_user,omitempty" doc:"Who to sign in as."`
+	Image       *string                   `json:"image,omitempty" doc:"What it was made from."`
+	Cores       *int                      `json:"cores,omitempty" doc:"Its processor cores."`
+	MemoryMiB   *int                      `json:"memory_mib,omitempty" doc:"Its memory in MiB."`
+	DiskGiB     *int                      `json:"disk_gib,omitempty" doc:"Its disk in GiB."`
+	Labels      map[string]string         `json:"labels" doc:"Its labels."`
+	Actions     []provision.MachineAction `json:"actions" enum:"destroy,rebuild,refresh,power" doc:"What a run can do to this machine alone."`
+	Owner       *uuid.UUID                `json:"owner,omitempty" doc:"Who asked for the run that made it."`
+	OwnerName   string                    `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
+	Number      *int64                    `json:"number,omitempty" doc:"The provision that last changed it."`
+	CreatedAt   time.Time                 `json:"created_at" doc:"When it was first reported."`
+	UpdatedAt   time.Time                 `json:"updated_at" doc:"When something of this last changed."`
 }
 
 // Size is how large it is, in words; "" where nothing is known of that.
@@ -98,6 +102,73 @@ func (s SSH) Args() (args []string) {
 		return append(args, s.User+"@"+s.Address)
 	}
 	return append(args, s.Address)
+}
+
+// Act is something that a person can have done to one machine.
+type Act string
+
+// The acts, in the order in which they are offered.
+const (
+	ActStart   Act = "start"
+	ActStop    Act = "stop"
+	ActRestart Act = "restart"
+	ActRefresh Act = "refresh"
+	ActRebuild Act = "rebuild"
+	ActDestroy Act = "destroy"
+)
+
+// acts says which operation carries an act out, and which action of the machine it is.
+var acts = map[Act]struct {
+	operation provision.Operation
+	action    provision.MachineAction
+}{
+	ActStart:   {provision.OperationPower, provision.MachinePowers},
+	ActStop:    {provision.OperationPower, provision.MachinePowers},
+	ActRestart: {provision.OperationPower, provision.MachinePowers},
+	ActRefresh: {provision.OperationRefresh, provision.MachineRefreshes},
+	ActRebuild: {provision.OperationApply, provision.MachineRebuilds},
+	ActDestroy: {provision.OperationDestroy, provision.MachineDestroys},
+}
+
+// Ask answers what to queue to have something done to this machine alone. approve is whether
+// a person is to see the plan first, of an act that has one, whatever the cluster wants. The
+// error says why it can't be done.
+func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision.Snapshot), error) {
+	by, known := acts[do]
+	switch {
+	case !known:
+		return "", nil, fmt.Errorf("a machine can't be told to %s", do)
+	case m.Status == "gone":
+		return "", nil, fmt.Errorf("machine %s of workspace %s is gone", m.Name, m.Workspace)
+	case m.Address == nil:
+		return "", nil, fmt.Errorf("machine %s of workspace %s: its template doesn't say which resource it is (resource in the output machines), so nothing can be done to it alone", m.Name, m.Workspace)
+	case !slices.Contains(m.Actions, by.action):
+		return "", nil, fmt.Errorf("machine %s of workspace %s: its provisioner can't %s one machine", m.Name, m.Workspace, do)
+	}
+	return by.operation, func(asked *provision.Snapshot) {
+		asked.Targets = []string{*m.Address}
+		switch do {
+		case ActStart, ActStop, ActRestart:
+			asked.Power = provision.Power(do)
+		case ActRebuild:
+			asked.Replace = asked.Targets
+		}
+		if approve && (do == ActRebuild || do == ActDestroy) {
+			asked.Approval = provision.ApprovalAlways
+		}
+	}, nil
+}
+
+// Offers are the acts that make sense for the machine as it is.
+func (m Machine) Offers() (offered []Act) {
+	for _, do := range []Act{ActStart, ActStop, ActRestart, ActRefresh, ActRebuild, ActDestroy} {
+		_, _, err := m.Ask(do, false)
+		idle := do == ActStart && m.Status == "running" || (do == ActStop || do == ActRestart) && m.Status == "stopped"
+		if err == nil && !idle {
+			offered = append(offered, do)
+		}
+	}
+	return offered
 }
 
 // MachineEvent is what a machine became, and when.

@@ -1,10 +1,13 @@
 package wire_test
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // What a template says of a machine is never an option, a command or another host of ssh.
@@ -50,5 +53,65 @@ func TestSSH(t *testing.T) {
 		if got := strings.Join(to.Args(), " "); err != nil || got != tt.want {
 			t.Errorf("SSH() of %q as %q = %q, %v, want %q", tt.addresses, tt.user, got, err, tt.want)
 		}
+	}
+}
+
+// An act is offered where the machine's provisioner can do it and it makes sense, and is about
+// that machine alone.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	address := "machine.ada"
+	all := provision.MachineActions
+	for name, tt := range map[string]struct {
+		machine wire.Machine
+		offers  []wire.Act
+	}{
+		"one that runs":             {wire.Machine{Status: "running", Address: &address, Actions: all}, []wire.Act{"stop", "restart", "refresh", "rebuild", "destroy"}},
+		"one that is stopped":       {wire.Machine{Status: "stopped", Address: &address, Actions: all}, []wire.Act{"start", "refresh", "rebuild", "destroy"}},
+		"one that nobody knows of":  {wire.Machine{Status: "unknown", Address: &address, Actions: all}, []wire.Act{"start", "stop", "restart", "refresh", "rebuild", "destroy"}},
+		"one that is gone":          {wire.Machine{Status: "gone", Address: &address, Actions: all}, nil},
+		"one without an address":    {wire.Machine{Status: "running", Actions: all}, nil},
+		"one of a poor provisioner": {wire.Machine{Status: "running", Address: &address, Actions: []provision.MachineAction{"destroy"}}, []wire.Act{"destroy"}},
+	} {
+		if got := tt.machine.Offers(); !slices.Equal(got, tt.offers) {
+			t.Errorf("Offers() of %s = %v, want %v", name, got, tt.offers)
+		}
+	}
+	m := wire.Machine{Name: "ada", Status: "running", Address: &address, Actions: all}
+	for _, tt := range []struct {
+		do        wire.Act
+		approve   bool
+		operation provision.Operation
+		snapshot  string
+	}{
+		{"start", true, provision.OperationPower, `{"targets":["machine.ada"],"power":"start"}`},
+		{"stop", false, provision.OperationPower, `{"targets":["machine.ada"],"power":"stop"}`},
+		{"restart", true, provision.OperationPower, `{"targets":["machine.ada"],"power":"restart"}`},
+		{"refresh", true, provision.OperationRefresh, `{"targets":["machine.ada"]}`},
+		{"rebuild", true, provision.OperationApply, `{"targets":["machine.ada"],"replace":["machine.ada"],"approval":"always"}`},
+		{"rebuild", false, provision.OperationApply, `{"targets":["machine.ada"],"replace":["machine.ada"]}`},
+		{"destroy", true, provision.OperationDestroy, `{"targets":["machine.ada"],"approval":"always"}`},
+		{"destroy", false, provision.OperationDestroy, `{"targets":["machine.ada"]}`},
+	} {
+		operation, change, err := m.Ask(tt.do, tt.approve)
+		if err != nil {
+			t.Errorf("Ask(%s) = %v", tt.do, err)
+			continue
+		}
+		asked := provision.Snapshot{TemplateSource: provision.TemplateSource{Repo: "https://git.example/a/b", Version: "v1"}}
+		change(&asked)
+		text, err := json.Marshal(asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Replace(string(text), `"template_source":{"repo":"https://git.example/a/b","version":"v1"},`, "", 1); operation != tt.operation || got != tt.snapshot {
+			t.Errorf("Ask(%s, %t) = %s of %s, want %s of %s", tt.do, tt.approve, operation, got, tt.operation, tt.snapshot)
+		}
+		if parsed, err := provision.ParseSnapshot(text); err != nil || parsed.CheckOperation(operation) != nil {
+			t.Errorf("Ask(%s) asks for what a database refuses: %v, %v", tt.do, err, parsed.CheckOperation(operation))
+		}
+	}
+	if _, _, err := m.Ask("melt", false); err == nil {
+		t.Error("Ask(melt) is no error")
 	}
 }

@@ -15,7 +15,7 @@ type Provision struct {
 	Number            int64                       `json:"number" doc:"What people call it. Numbers grow with time, and are not without gaps."`
 	Cluster           string                      `json:"cluster" doc:"The name of the cluster it is for."`
 	Workspace         string                      `json:"workspace" doc:"The name of the workspace it is for."`
-	Operation         provision.Operation         `json:"operation" enum:"plan,apply,destroy,refresh,unlock,state" doc:"What it does there."`
+	Operation         provision.Operation         `json:"operation" enum:"plan,apply,destroy,refresh,power,unlock,state" doc:"What it does there."`
 	Status            provision.Status            `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"How it stands. SUCCESS, FAILED and CANCELLED are for good, but for a FAILED with error_code agent_lost, whose agent may report after all."`
 	Waiting           string                      `json:"waiting,omitempty" doc:"Why it is not running yet, when something but its turn is in the way."`
 	Why               []Reason                    `json:"why_waiting,omitempty" doc:"Everything that must be over before it can go on, while it is QUEUED or AWAITING_APPROVAL."`
@@ -79,7 +79,7 @@ type HeldLock struct {
 type DeployInputBody struct {
 	Cluster   string              `json:"cluster" maxLength:"100" minLength:"1" doc:"Where to run it, by the cluster's name or id." example:"prod"`
 	Snapshot  json.RawMessage     `json:"config_snapshot" doc:"What to deploy."`
-	Operation provision.Operation `json:"operation,omitempty" enum:"plan,apply,destroy,refresh,unlock,state" default:"apply" doc:"What to do."`
+	Operation provision.Operation `json:"operation,omitempty" enum:"plan,apply,destroy,refresh,power,unlock,state" default:"apply" doc:"What to do."`
 }
 
 // QueuedAnswer is the answer to what makes a provision.

@@ -25,5 +25,5 @@ func TestGolden(t *testing.T) {
 		Page[int]{}, Problem{}, Fault{},
 	}
 	goldenjson.Check(t, "testdata/wire.golden", *update, types...)
-	goldenjson.Complete(t, ".", []string{"SSH"}, types...)
+	goldenjson.Complete(t, ".", []string{"SSH", "Act"}, types...)
 }

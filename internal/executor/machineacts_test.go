@@ -1,0 +1,278 @@
+package executor_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
+)
+
+// act has something done to machines, with the template and the variables of the last run.
+func (c *cloud) act(operation provision.Operation, more map[string]any) (provision.Report, *child) {
+	c.t.Helper()
+	var snapshot map[string]any
+	if err := json.Unmarshal(c.job.Assignment.Snapshot, &snapshot); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, key := range []string{"targets", "replace", "power"} {
+		delete(snapshot, key)
+	}
+	for key, value := range more {
+		snapshot[key] = value
+	}
+	var err error
+	if c.job.Assignment.Snapshot, err = json.Marshal(snapshot); err != nil {
+		c.t.Fatal(err)
+	}
+	c.job.Assignment.Operation, c.job.Assignment.ClaimID, c.job.Assignment.ProvisionID = operation, uuid.New(), uuid.New()
+	got, run := c.run()
+	c.store(run)
+	return got, run
+}
+
+func (c *child) machines() (listed []provision.Machine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.reports {
+		if r.Detail.Machines != nil {
+			listed = r.Detail.Machines
+		}
+	}
+	return listed
+}
+
+func (c *child) events() (events []provision.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.reports {
+		events = append(events, r.Detail.Events...)
+	}
+	return events
+}
+
+// shown are the machines of a run's last report of them: name, status, and what can be done to it.
+func shown(run *child) string {
+	var all []string
+	for _, m := range run.machines() {
+		text := m.Name + " " + string(m.Status)
+		for _, action := range m.Actions {
+			text += " " + string(action)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// there are the machines in the examples' cloud: external id to its name and status.
+func (c *cloud) there() map[string]string {
+	c.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(c.dir, "vm-*"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, path := range paths {
+		var vm struct{ Name, Status string }
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, &vm)
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		found[vm.Name] = filepath.Base(path) + " " + vm.Status
+	}
+	return found
+}
+
+// path is where the examples' cloud has a machine.
+func (c *cloud) path(name string) string {
+	return filepath.Join(c.dir, strings.Fields(c.there()[name])[0])
+}
+
+func (c *cloud) file(name string) string {
+	c.t.Helper()
+	text, err := os.ReadFile(c.path(name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// alter changes what the cloud has of a machine, as somebody does by hand.
+func (c *cloud) alter(name, from, to string) {
+	c.t.Helper()
+	text := c.file(name)
+	if !strings.Contains(text, from) {
+		c.t.Fatalf("the cloud has %s as %s, without %s", name, text, from)
+	}
+	if err := os.WriteFile(c.path(name), []byte(strings.Replace(text, from, to, 1)), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// What people do to one machine: stop, start, restart, rebuild, ask how it is.
+func TestActsOnAMachine(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"bash": "bash/fake-cloud", "python": "python/fake_cloud.py"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newLines(t, example(t, path))
+			got, run := c.apply(provision.OperationApply, 2048, "a", "b")
+			wantEnd(t, got, provision.Success, "")
+			const can = " destroy rebuild refresh power"
+			if is, want := shown(run), "m-a running"+can+"; m-b running"+can; is != want {
+				t.Errorf("machines = %q, want %q", is, want)
+			}
+			made := c.there()
+			ada := []string{"machine.m-a"}
+			for _, step := range []struct {
+				do   provision.Power
+				want string
+			}{{"stop", "stopped"}, {"stop", "stopped"}, {"start", "running"}, {"restart", "running"}} {
+				got, run := c.act(provision.OperationPower, map[string]any{"targets": ada, "power": step.do})
+				wantEnd(t, got, provision.Success, "")
+				if is := c.there(); is["m-a"] != strings.Fields(made["m-a"])[0]+" "+step.want || is["m-b"] != made["m-b"] {
+					t.Errorf("after %s the cloud has %v, want m-a %s and m-b as it was", step.do, is, step.want)
+				}
+				if is, want := shown(run), "m-a "+step.want+can+"; m-b running"+can; is != want {
+					t.Errorf("after %s machines = %q, want %q", step.do, is, want)
+				}
+				var events []string
+				for _, e := range run.events() {
+					events = append(events, e.Kind+" "+e.Address+" "+e.Action)
+				}
+				if want := []string{"resource_started machine.m-a " + string(step.do), "resource_finished machine.m-a " + string(step.do)}; !slices.Equal(events, want) {
+					t.Errorf("events of %s = %q, want %q", step.do, events, want)
+				}
+				if slices.Contains(run.stages(), provision.StageApply) {
+					t.Errorf("%s reports the stage apply, whose approval was not asked", step.do)
+				}
+			}
+
+			// Somebody has stopped both, which the provisioner's plan does not look at.
+			c.alter("m-a", "running", "stopped")
+			c.alter("m-b", "running", "stopped")
+			got, run = c.act(provision.OperationApply, map[string]any{"targets": ada, "replace": ada})
+			wantEnd(t, got, provision.Success, "")
+			if plan := planOf(run); plan == nil || len(plan.Resources) != 1 || plan.Resources[0].Action != "replace" || plan.Resources[0].Address != "machine.m-a" || plan.Resources[0].Reason != "it was asked for" {
+				t.Errorf("plan of a rebuild = %+v, want m-a replaced, for it was asked for", plan)
+			}
+			if is := c.there(); len(is) != 2 || is["m-a"] != made["m-a"] || !strings.HasSuffix(is["m-b"], "stopped") {
+				t.Errorf("after a rebuild of m-a the cloud has %v, want m-a made again and m-b left alone", is)
+			}
+
+			// Somebody destroys it by hand.
+			if err := os.Remove(c.path("m-a")); err != nil {
+				t.Fatal(err)
+			}
+			got, run = c.act(provision.OperationRefresh, nil)
+			wantEnd(t, got, provision.Success, "")
+			if is, want := shown(run), "m-a unknown"+can+"; m-b stopped"+can; is != want {
+				t.Errorf("after a refresh machines = %q, want %q", is, want)
+			}
+			drift := last(run, func(d provision.Detail) *[]provision.PlannedChange {
+				if d.Drift == nil {
+					return nil
+				}
+				return &d.Drift
+			})
+			if drift == nil || !slices.ContainsFunc(*drift, func(c provision.PlannedChange) bool { return c.Address == "machine.m-a" && c.Action == "delete" }) {
+				t.Errorf("drift = %+v, want that m-a is gone", drift)
+			}
+			// It is marked, so it can be asked for again.
+			got, _ = c.apply(provision.OperationApply, 2048, "a", "b")
+			wantEnd(t, got, provision.Success, "")
+			if is := c.there(); len(is) != 2 {
+				t.Errorf("after the next deploy the cloud has %v, want m-a again", is)
+			}
+		})
+	}
+}
+
+// What can't be done is said before anything is.
+func TestActsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	bash := example(t, "bash/fake-cloud")
+	less := strings.Replace(bash, `["plan","apply","destroy","refresh","power","rebuild","health"]`, `["plan","apply","destroy"]`, 1)
+	if less == bash {
+		t.Fatal("the example describes other actions than before")
+	}
+	ada := []string{"machine.m-a"}
+	for name, tt := range map[string]struct {
+		program   string
+		operation provision.Operation
+		more      map[string]any
+		code      provision.Code
+		says      string
+	}{
+		"power, which the program lacks":   {less, provision.OperationPower, map[string]any{"targets": ada, "power": "stop"}, provision.CodeOperationRefused, "can't start or stop machines"},
+		"rebuild, which the program lacks": {less, provision.OperationApply, map[string]any{"targets": ada, "replace": ada}, provision.CodeOperationRefused, "can't rebuild a machine"},
+		"refresh, which the program lacks": {less, provision.OperationRefresh, nil, provision.CodeOperationRefused, "can't say how its machines are"},
+		"a machine that is not there":      {bash, provision.OperationPower, map[string]any{"targets": []string{"machine.m-a", "machine.m-x"}, "power": "stop"}, provision.CodePlanFailed, "no machine m-x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newLines(t, tt.program)
+			got, _ := c.apply(provision.OperationApply, 2048, "a")
+			wantEnd(t, got, provision.Success, "")
+			before := c.there()
+			got, _ = c.act(tt.operation, tt.more)
+			wantEnd(t, got, provision.Failed, tt.code)
+			if !strings.Contains(got.Detail.ErrorMessage, tt.says) {
+				t.Errorf("the message is %q, want %q in it", got.Detail.ErrorMessage, tt.says)
+			}
+			if after := c.there(); after["m-a"] != before["m-a"] {
+				t.Errorf("the cloud had %v and has %v", before, after)
+			}
+		})
+	}
+	t.Run("a script that is asked once", func(t *testing.T) {
+		t.Parallel()
+		c := newCloud(t, false, 60)
+		got, run := c.apply(provision.OperationApply, 2048, "a")
+		wantEnd(t, got, provision.Success, "")
+		if is, want := shown(run), "m-a running destroy rebuild"; is != want {
+			t.Errorf("machines = %q, want %q", is, want)
+		}
+		got, _ = c.act(provision.OperationPower, map[string]any{"targets": ada, "power": "stop"})
+		wantEnd(t, got, provision.Failed, provision.CodeOperationRefused)
+		got, _ = c.act(provision.OperationApply, map[string]any{"targets": ada, "replace": ada})
+		wantEnd(t, got, provision.Success, "")
+		if made := c.made(); !slices.Equal(made, []int{1}) {
+			t.Errorf("the cloud has machines made %v times, want one, made anew", made)
+		}
+	})
+}
+
+// A program that is killed while it stops a machine leaves nothing in doubt: the machine can be
+// asked for again.
+func TestKilledWhileItStopsAMachine(t *testing.T) {
+	t.Parallel()
+	bash := example(t, "bash/fake-cloud")
+	program := strings.Replace(bash, "\npower() {\n", "\npower() {\n  if [ -e \"$FAKE_CLOUD/die\" ]; then rm \"$FAKE_CLOUD/die\"; kill -9 $$; fi\n", 1)
+	if program == bash {
+		t.Fatal("the example has no function power any more")
+	}
+	c := newLines(t, program)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	stop := map[string]any{"targets": []string{"machine.m-a"}, "power": "stop"}
+	c.does("die", "")
+	got, run := c.act(provision.OperationPower, stop)
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	if !strings.Contains(shown(run), "m-a running") {
+		t.Errorf("machines = %q, want m-a as it was last heard of", shown(run))
+	}
+	got, _ = c.act(provision.OperationPower, stop)
+	wantEnd(t, got, provision.Success, "")
+	if is := c.there()["m-a"]; !strings.HasSuffix(is, "stopped") {
+		t.Errorf("the cloud has m-a as %q, want it stopped", is)
+	}
+}
