@@ -157,6 +157,6 @@ func (c *console) actOnMachine(w http.ResponseWriter, r *request) error {
 	} else if err != nil {
 		return err
 	}
-	c.redirect(w, r, runPath(queued.Number), done("machine-"+string(do), m.Name))
+	c.redirect(w, r, runPath(queued.Number), done("machine", m.Name, string(do)))
 	return nil
 }
