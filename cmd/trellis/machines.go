@@ -25,7 +25,7 @@ import (
 func machinesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machines",
-		Short: "List machines, sign in to them, start, stop, rebuild or destroy one",
+		Short: "List machines, sign in to them, start or destroy one",
 		Long: `Lists the machines that runs have made, as they were last reported. A template with
 machines of its own reports them; a Terraform template does in an output called machines.`,
 		Args: verb,

@@ -31,8 +31,8 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	trellis(t).want(t, "trellis", exitOK, "trellis demo")
-	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 4, go1.")
-	trellis(t, "version", "-o", "json").want(t, "version -o json", exitOK, `"commit": `, `"contract": 4,`, `"platform": `)
+	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 5, go1.")
+	trellis(t, "version", "-o", "json").want(t, "version -o json", exitOK, `"commit": `, `"contract": 5,`, `"platform": `)
 	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
 		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
 	}

@@ -58,6 +58,7 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 			labels[shown] = m.text(value)
 		}
 		r.Labels = labels
+		r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a provision.MachineAction) bool { return !slices.Contains(provision.MachineActions, a) })
 	})
 	d.Variables = masked(d.Variables, func(v *provision.Variable) {
 		for _, text := range []*string{&v.Name, &v.Type, &v.Description} {
