@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,6 +116,7 @@ func printProvision(a *app, cmd *cobra.Command, p wire.Provision) error {
 	if p.Status == provision.Processing {
 		lines = append(lines, [2]string{"now", where(p)}, [2]string{"works on", runningLines(p)})
 	}
+	lines = append(lines, [2]string{"steps", stepLines(p)})
 	lines = append(lines, [2]string{"queued", p.CreatedAt.Local().Format(time.DateTime)})
 	if p.StartedAt != nil {
 		lines = append(lines, [2]string{"started", p.StartedAt.Local().Format(time.DateTime)})
@@ -193,6 +195,34 @@ func stageLines(p wire.Provision) string {
 // mostRunning is how many resources that are being worked on are listed.
 const mostRunning = 10
 
+// stepSigns are what steps are shown by.
+var stepSigns = map[string]string{"waiting": "·", "running": ">", "done": "✓", "failed": "✗"}
+
+// stepLines are the run's steps, a line each, with how long they took.
+func stepLines(p wire.Provision) string {
+	var lines []string
+	machine := ""
+	for _, step := range p.Steps {
+		if step.Machine != machine {
+			machine = step.Machine
+			lines = append(lines, printable.Text(machine))
+		}
+		line := stepSigns[step.State] + " " + printable.Text(step.Label)
+		if step.StartedAt != nil {
+			end := p.AsOf
+			if step.EndedAt != nil {
+				end = *step.EndedAt
+			}
+			line += "  " + seconds(max(0, end.Sub(*step.StartedAt)))
+		}
+		if step.Percent != nil {
+			line += fmt.Sprintf(", %d %%", *step.Percent)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // runningLines are the resources that are being worked on, a line each.
 func runningLines(p wire.Provision) string {
 	var lines []string
@@ -201,9 +231,13 @@ func runningLines(p wire.Provision) string {
 			lines = append(lines, fmt.Sprintf("… and %d more", len(p.Running)-i))
 			break
 		}
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s (%s)  %s", r.Address, r.Action, seconds(max(0, p.AsOf.Sub(r.Since))))))
+		what := strings.TrimSpace(r.Address)
+		if doing := cmp.Or(r.Step, r.Action); doing != "" {
+			what = strings.TrimSpace(what + " (" + printable.Text(doing) + ")")
+		}
+		lines = append(lines, what+"  "+seconds(max(0, p.AsOf.Sub(r.Since))))
 	}
-	return strings.ReplaceAll(strings.Join(lines, "\n"), " ()", "")
+	return strings.Join(lines, "\n")
 }
 
 // runningShort is what is being worked on, for the status line.

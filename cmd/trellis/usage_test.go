@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/queue"
 )
 
 func TestUsage(t *testing.T) {
@@ -31,8 +34,8 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	trellis(t).want(t, "trellis", exitOK, "trellis demo")
-	trellis(t, "version").want(t, "version", exitOK, "trellis ", "contract 5, go1.")
-	trellis(t, "version", "-o", "json").want(t, "version -o json", exitOK, `"commit": `, `"contract": 5,`, `"platform": `)
+	trellis(t, "version").want(t, "version", exitOK, "trellis ", fmt.Sprintf("contract %d, go1.", queue.Contract))
+	trellis(t, "version", "-o", "json").want(t, "version -o json", exitOK, `"commit": `, fmt.Sprintf(`"contract": %d,`, queue.Contract), `"platform": `)
 	if r := trellis(t, "--help"); strings.Contains(r.out, "The agent") {
 		t.Errorf("the agent's verbs are not hidden:\n%s", r.out)
 	}

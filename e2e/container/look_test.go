@@ -93,9 +93,10 @@ func TestImagesWithoutConfiguration(t *testing.T) {
 // What Terraform needs for modules is there, and nothing that gives rights.
 func TestToolsOfTheAgentsImage(t *testing.T) {
 	t.Parallel()
-	const look = `id -u; id -un
+	const look = `exec 2>&1 # one stream keeps its order
+id -u; id -un
 git --version
-ssh -V 2>&1
+ssh -V
 ssh -G git@github.com | grep '^user '
 test -s /etc/ssl/certs/ca-certificates.crt && echo has certificates
 terraform version || echo no engine

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/exitcode"
+	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
@@ -28,8 +29,8 @@ func TestMainAnswers(t *testing.T) {
 		{"--help", "TENDRIL_API_TOKEN", ExitOK},
 		{"", "Available Commands:", ExitOK},
 		{"run --help", "Ctrl-C", ExitOK},
-		{"version", "contract 4, go1.", ExitOK},
-		{"version -o json", `"contract": 4,`, ExitOK},
+		{"version", fmt.Sprintf("contract %d, go1.", queue.Contract), ExitOK},
+		{"version -o json", fmt.Sprintf(`"contract": %d,`, queue.Contract), ExitOK},
 		{"version -o xml", "it is text or json", ExitUsage},
 		{"rnu", `unknown command "rnu"`, ExitUsage},
 		{"run more", `unknown command "more"`, ExitUsage},

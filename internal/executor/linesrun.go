@@ -25,6 +25,8 @@ type linesRun struct {
 	describes messages.Result
 	// labels are the stages that the program has told of, by id.
 	labels map[string]string
+	// steps are told of while there is somebody to tell; nil: nobody.
+	steps *steps
 	// doing is what is being done to machines, by id: begun, and not told the end of.
 	doing map[string]string
 	// percents are how far each stage of a machine is, as told last.
@@ -215,7 +217,8 @@ func (l *linesRun) refresh(ctx context.Context) (planned, error) {
 }
 
 // Power implements powerSwitch.
-func (l *linesRun) Power(ctx context.Context, on func(provision.Event, int)) error {
+func (l *linesRun) Power(ctx context.Context, to reporter) error {
+	l.steps = newSteps(to)
 	if err := l.describe(ctx); err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func (l *linesRun) Power(ctx context.Context, on func(provision.Event, int)) err
 			return provision.Fail(provision.CodeCancelled, fmt.Sprintf("Interrupted after %d of %d machines.", done, len(wanted)), context.Cause(ctx))
 		}
 		event := provision.Event{Kind: "resource_started", Address: machines.Address(name), Action: string(do), At: time.Now()}
-		on(event, percentOf(done, len(wanted)))
+		to.on(event, percentOf(done, len(wanted)))
 		began, told := event.At, false
 		h := l.handlers(l.noEvent)
 		record := h.Machine
@@ -260,7 +263,7 @@ func (l *linesRun) Power(ctx context.Context, on func(provision.Event, int)) err
 		if err != nil {
 			event.Kind, event.Message = "resource_failed", l.log.MaskString(oneLine(reason(err)))
 		}
-		on(event, percentOf(done+1, len(wanted)))
+		to.on(event, percentOf(done+1, len(wanted)))
 		if err != nil {
 			return failedAs(provision.CodeApplyFailed, fmt.Errorf("%s the machine %s: %w", do, name, err))
 		}
@@ -300,7 +303,9 @@ func failedAs(code provision.Code, err error) error {
 }
 
 // Apply implements provisioner.
-func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+func (l *linesRun) Apply(ctx context.Context, to reporter) error {
+	l.steps = newSteps(to)
+	l.steps.declare(l.file.Steps)
 	changes, rebuilds, total, done := []messages.Change{}, []string{}, 0, 0
 	for _, c := range l.plan.Changes {
 		if c.Rebuild {
@@ -323,7 +328,7 @@ func (l *linesRun) Apply(ctx context.Context, on func(provision.Event, int)) err
 		if kind != "resource_started" {
 			done++
 		}
-		on(e, percentOf(done, total))
+		to.on(e, percentOf(done, total))
 	}
 	var err error
 	if len(changes) > 0 {
@@ -457,10 +462,16 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		if told, known := l.percents[at]; !known || told != int(step.Percent) {
 			l.percents[at] = int(step.Percent)
 			_, _ = fmt.Fprintf(log.Stream(provision.Stdout), "%s (%d %%)\n", oneLine(about+label), int(step.Percent)) // the log keeps its own errors
+			if l.steps != nil {
+				l.steps.reach(machines.Address(l.named(step.Machine).Name), step.ID, log.MaskString(oneLine(label)), int(step.Percent))
+			}
 		}
 	}
 	outcome, err := protocol.Talk(limited, ran.Program, request, h)
 	exit := ran.end(!endsByItself(err))
+	if l.steps != nil {
+		l.steps.endAll(err == nil && outcome.Result.OK)
+	}
 	if err = outcome.Check(exit); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
 			err = fmt.Errorf("%s %w", command[0], timelimit.Why(limited, err))

@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
 // act has something done to machines, with the template and the variables of the last run.
@@ -275,4 +277,48 @@ func TestKilledWhileItStopsAMachine(t *testing.T) {
 	if is := c.there()["m-a"]; !strings.HasSuffix(is, "stopped") {
 		t.Errorf("the cloud has m-a as %q, want it stopped", is)
 	}
+}
+
+// Steps are told as they begin and end, and those that the template declares before any begins.
+func TestStepsAreTold(t *testing.T) {
+	t.Parallel()
+	steps := func(run *child) (told []string) {
+		for _, e := range run.events() {
+			if kind, is := strings.CutPrefix(e.Kind, "step_"); is {
+				told = append(told, strings.Join(strings.Fields(kind+" "+e.Address+" "+e.Action+" "+e.Message), " "))
+			}
+		}
+		return told
+	}
+	want := func(t *testing.T, run *child, want ...string) {
+		t.Helper()
+		if got := steps(run); !slices.Equal(got, want) {
+			t.Errorf("steps = %q, want %q", got, want)
+		}
+	}
+	t.Run("of a provisioner", func(t *testing.T) {
+		t.Parallel()
+		c := newLines(t, example(t, "python/fake_cloud.py"))
+		got, run := c.apply(provision.OperationApply, 2048, "a")
+		wantEnd(t, got, provision.Success, "")
+		want(t, run, "declared clone Creating VM from template", "started machine.m-a create Creating the machine", "finished machine.m-a create Creating the machine")
+	})
+	t.Run("of commands around a script", func(t *testing.T) {
+		t.Parallel()
+		c := newCloud(t, true, 60)
+		files := gittest.Text(map[string]string{
+			"variables.tf": scriptVariables, "tendril.hcl": strings.Replace(fmt.Sprintf(scriptTemplate, true, 60), "machine {", `pre_provision_commands  = ["true"]
+  post_provision_commands = ["test ! -e $TENDRIL_CLOUD_BROKEN"]
+  machine {`, 1),
+		})
+		files["provision.sh"], files["terminate.sh"] = gittest.Executable(provisionScript), gittest.Executable(terminateScript)
+		c.repo, _ = c.git.Repo("around", files, "v1")
+		broken := filepath.Join(c.dir, "broken")
+		c.env = append(c.env, "TENDRIL_CLOUD_BROKEN="+broken)
+		const before, make, after = " machine.m-a before Commands before it is made", " machine.m-a make Making the machine", " machine.m-a after Commands after it is made"
+		declared := []string{"declared before Commands before it is made", "declared make Making the machine", "declared after Commands after it is made"}
+		got, run := c.apply(provision.OperationApply, 2048, "a")
+		wantEnd(t, got, provision.Success, "")
+		want(t, run, append(declared, "started"+before, "finished"+before, "started"+make, "finished"+make, "started"+after, "finished"+after)...)
+	})
 }

@@ -312,7 +312,11 @@ func (m *machineRun) Save() (planbundle.Bundle, error) {
 
 // Apply implements provisioner. A machine that failed does not keep the others from being
 // made, for one has nothing to do with the other.
-func (m *machineRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+func (m *machineRun) Apply(ctx context.Context, to reporter) error {
+	s := newSteps(to)
+	if len(m.file.Before)+len(m.file.After) > 0 {
+		s.declare(m.scriptSteps())
+	}
 	total, done := len(m.plan.Changes), 0
 	var failed []error
 	for _, change := range m.plan.Changes {
@@ -326,9 +330,9 @@ func (m *machineRun) Apply(ctx context.Context, on func(provision.Event, int)) e
 			break
 		}
 		event := provision.Event{Kind: "resource_started", Address: change.Address(), Action: string(change.Action), At: time.Now()}
-		on(event, percentOf(done, total))
+		to.on(event, percentOf(done, total))
 		began := event.At
-		err := m.carryOut(ctx, change)
+		err := m.carryOut(ctx, change, s)
 		event.At, event.Seconds = time.Now(), time.Since(began).Seconds()
 		if err != nil {
 			event.Kind, event.Message = "resource_failed", m.log.MaskString(oneLine(reason(err)))
@@ -338,7 +342,7 @@ func (m *machineRun) Apply(ctx context.Context, on func(provision.Event, int)) e
 			event.Kind = "resource_finished"
 			done++
 		}
-		on(event, percentOf(done, total))
+		to.on(event, percentOf(done, total))
 		if _, lost := errors.AsType[*notRecordedError](err); lost {
 			break // nothing may be done that is not recorded
 		}
@@ -360,7 +364,7 @@ func percentOf(done, total int) int { return done * 100 / max(1, total) }
 
 // carryOut does one change. What there is to know afterwards is in the state before it
 // returns, whatever became of it.
-func (m *machineRun) carryOut(ctx context.Context, change machines.Change) error {
+func (m *machineRun) carryOut(ctx context.Context, change machines.Change, s *steps) error {
 	wanted := m.plan.Of(change)
 	if change.Action == messages.ActionReplace || change.Action == messages.ActionDestroy {
 		if err := m.destroy(ctx, wanted); err != nil || change.Action == messages.ActionDestroy {
@@ -368,7 +372,7 @@ func (m *machineRun) carryOut(ctx context.Context, change machines.Change) error
 		}
 		wanted.ExternalID = ""
 	}
-	return m.create(ctx, wanted)
+	return m.create(ctx, wanted, s)
 }
 
 // notRecordedError is the error of a state, or an intent, that could not be stored.
@@ -429,8 +433,18 @@ func (m *machineRun) settle(now messages.Machine) error {
 	return nil
 }
 
-func (m *machineRun) create(ctx context.Context, wanted messages.Wanted) error {
+func (m *machineRun) create(ctx context.Context, wanted messages.Wanted, s *steps) (err error) {
+	address := machines.Address(wanted.Name)
+	defer func() { s.end(address, err == nil) }()
+	enter := func(id string) {
+		for _, step := range m.scriptSteps() {
+			if step.ID == id && len(m.file.Before)+len(m.file.After) > 0 {
+				s.reach(address, id, step.Label, 0)
+			}
+		}
+	}
 	before, environment := m.recorded(wanted.ID), environmentOf(wanted)
+	enter(stepBefore)
 	for _, line := range m.file.Before {
 		if err := m.shell(ctx, line, environment); err != nil {
 			return fmt.Errorf("the command %q before it is made: %w", line, err)
@@ -439,6 +453,7 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted) error {
 	if err := m.intend(ctx, wanted, messages.ActionCreate); err != nil {
 		return err
 	}
+	enter(stepMake)
 	request := once.ProvisionOf(wanted)
 	request.InstanceConfig = m.config(wanted)
 	answer, err := m.ask(ctx, m.file.Script.Provision, request, environment)
@@ -476,6 +491,7 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted) error {
 	if len(after) == 0 {
 		return nil
 	}
+	enter(stepAfter)
 	environment = append(environment, "TENDRIL_EXTERNAL_ID="+now.ExternalID, "TENDRIL_ADDRESS="+now.Address)
 	for _, line := range after {
 		if err := m.shell(ctx, line, environment); err != nil {
@@ -484,6 +500,24 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted) error {
 	}
 	now.Status = messages.StatusRunning
 	return m.settle(now)
+}
+
+// The steps of a machine that a script makes, where the template has commands around it.
+const (
+	stepBefore = "before"
+	stepMake   = "make"
+	stepAfter  = "after"
+)
+
+func (m *machineRun) scriptSteps() (all []templatefile.Step) {
+	if len(m.file.Before) > 0 {
+		all = append(all, templatefile.Step{ID: stepBefore, Label: "Commands before it is made"})
+	}
+	all = append(all, templatefile.Step{ID: stepMake, Label: "Making the machine"})
+	if len(m.file.After) > 0 && !m.file.SkipAfter {
+		all = append(all, templatefile.Step{ID: stepAfter, Label: "Commands after it is made"})
+	}
+	return all
 }
 
 // environmentOf is what a script's environment has of a machine.

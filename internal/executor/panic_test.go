@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -17,7 +16,7 @@ type panicking struct {
 	left string
 }
 
-func (p panicking) Apply(context.Context, func(provision.Event, int)) error {
+func (p panicking) Apply(context.Context, reporter) error {
 	if err := p.run.files.kept.begin(terraform.StateHeader{Version: 4, Serial: 3, Lineage: "l"}); err != nil {
 		return err
 	}

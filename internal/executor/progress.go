@@ -28,6 +28,7 @@ type progress struct {
 	percent int
 	moved   bool                // the percentage is another than was reported
 	running []provision.Running // in the order in which they began
+	stepped bool                // a step has another percentage than was reported
 	told    bool                // a report has said that something is running
 	timer   *time.Timer         // set while a report is due
 	last    time.Time
@@ -49,9 +50,9 @@ func (p *progress) on(event provision.Event, percent int) {
 	p.soon()
 }
 
-// at takes how much is done, where there is nothing else to tell. What is done
+// reach takes how much is done, where there is nothing else to tell. What is done
 // before the first report is due costs none.
-func (p *progress) at(percent int) {
+func (p *progress) reach(percent int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if percent != p.percent {
@@ -79,6 +80,45 @@ func (p *progress) follow(event provision.Event) {
 		if at >= 0 {
 			p.running = slices.Delete(p.running, at, at+1)
 		}
+	case "step_started":
+		at := p.at(event.Address)
+		if at < 0 { // a step of the run, or of a machine to which nothing is done
+			at = len(p.running)
+			p.running = append(p.running, provision.Running{Address: event.Address, Since: event.At})
+		}
+		p.running[at].Step, p.running[at].Percent = event.Message, nil
+	case "step_finished", "step_failed":
+		if at := p.at(event.Address); at >= 0 {
+			p.running[at].Step, p.running[at].Percent = "", nil
+			if p.running[at].Action == "" {
+				p.running = slices.Delete(p.running, at, at+1)
+			}
+		}
+	}
+}
+
+// at is where that which has an address stands among what is being worked on; -1: nowhere.
+func (p *progress) at(address string) int {
+	return slices.IndexFunc(p.running, func(r provision.Running) bool { return r.Address == address })
+}
+
+// step takes an event of a step.
+func (p *progress) step(event provision.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, event)
+	p.follow(event)
+	p.soon()
+}
+
+// stepPercent takes how much is done of the step that a machine, or the run itself, is in.
+func (p *progress) stepPercent(address string, percent int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := p.at(address); at >= 0 && (p.running[at].Percent == nil || *p.running[at].Percent != percent) {
+		p.running[at].Percent = &percent
+		p.stepped = true
+		p.soon()
 	}
 }
 
@@ -98,13 +138,13 @@ func (p *progress) close() {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	p.running, p.moved = nil, false
+	p.running, p.moved, p.stepped = nil, false, false
 	p.flush()
 }
 
 func (p *progress) flush() {
 	ended := p.told && len(p.running) == 0
-	if len(p.events) == 0 && !p.moved && !ended {
+	if len(p.events) == 0 && !p.moved && !p.stepped && !ended {
 		return
 	}
 	percent := p.percent
@@ -113,11 +153,11 @@ func (p *progress) flush() {
 		p.events = p.events[maxEvents:]
 	}
 	var running []provision.Running
-	if len(p.events) > 0 || ended {
+	if len(p.events) > 0 || p.stepped || ended {
 		running = append([]provision.Running{}, p.running[:min(len(p.running), maxRunning)]...)
 	}
 	// A spool that takes no more is met by the next line and by the result.
 	_ = p.session.report(provision.Detail{Percent: &percent, Running: running, Events: p.events})
-	p.events, p.moved, p.last = nil, false, time.Now()
+	p.events, p.moved, p.stepped, p.last = nil, false, false, time.Now()
 	p.told = p.told && running == nil || len(running) > 0
 }

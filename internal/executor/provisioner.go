@@ -29,7 +29,7 @@ type provisioner interface {
 	// engine knows.
 	Save() (planbundle.Bundle, error)
 	// Apply does exactly what was planned, and reports resources as they change.
-	Apply(ctx context.Context, on func(provision.Event, int)) error
+	Apply(ctx context.Context, to reporter) error
 	// Result says what there is after Apply, and after one that failed what
 	// exists by then.
 	Result(ctx context.Context) results
@@ -76,7 +76,15 @@ type stateKeeper interface {
 type powerSwitch interface {
 	// Power does to the machines that the snapshot targets what it says of their power,
 	// in place of a plan, and reports them as they change.
-	Power(ctx context.Context, on func(provision.Event, int)) error
+	Power(ctx context.Context, to reporter) error
+}
+
+// reporter is told what becomes of resources, with how much of the whole is done, in percent;
+// and of steps, with how much is done of the one that a machine or the run itself is in.
+type reporter interface {
+	on(event provision.Event, percent int)
+	step(event provision.Event)
+	stepPercent(address string, percent int)
 }
 
 // planned is what a plan came to.

@@ -38,7 +38,7 @@ func TestQuietProgress(t *testing.T) {
 	t.Parallel()
 	got := reported(t, func(s *session) {
 		p := newQuiet(s)
-		p.at(50)
+		p.reach(50)
 		p.close()
 	})
 	if got != "" {
@@ -47,7 +47,7 @@ func TestQuietProgress(t *testing.T) {
 	got = reported(t, func(s *session) {
 		p := newQuiet(s)
 		for i := range 100 { // 10 ms each
-			p.at(i)
+			p.reach(i)
 			time.Sleep(progressEvery / 25)
 		}
 		synctest.Wait()

@@ -227,7 +227,7 @@ func (r *provisionRun) power(ctx context.Context, p provisioner) error {
 		return provision.Fail(provision.CodeOperationRefused, "This template's provisioner can't start or stop machines: do it in their cloud. Nothing was done.", nil)
 	}
 	progress := newProgress(r.session)
-	err := switcher.Power(ctx, progress.on)
+	err := switcher.Power(ctx, progress)
 	progress.close()
 	r.exists(r.result(p))
 	return err
@@ -318,7 +318,7 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 			r.files.kept.settled()
 		}
 	}()
-	err = p.Apply(ctx, progress.on)
+	err = p.Apply(ctx, progress)
 	progress.close()
 	if err != nil {
 		err = r.saveState(ctx, p, room, stopOr(ctx, err))

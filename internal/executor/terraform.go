@@ -325,7 +325,7 @@ func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 	defer progress.close()
 	var looking func(int)
 	if t.exist > 0 {
-		looking = func(at int) { progress.at(min(100, at*100/t.exist)) }
+		looking = func(at int) { progress.reach(min(100, at*100/t.exist)) }
 	}
 	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
 		VarFile: t.files.vars, SealedVarFile: t.sealed, Out: t.files.plan,
@@ -467,7 +467,7 @@ func (t *terraformRun) otherEngine() error {
 }
 
 // Apply implements provisioner.
-func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int)) error {
+func (t *terraformRun) Apply(ctx context.Context, to reporter) error {
 	t.failed = true
 	if err := t.files.kept.begin(t.base.State); err != nil {
 		return fmt.Errorf("nothing was applied: note in %s from which state: %w", t.files.kept.dir, err)
@@ -477,7 +477,7 @@ func (t *terraformRun) Apply(ctx context.Context, on func(provision.Event, int))
 		On: func(e terraform.Event) {
 			t.log.Mask(e.Secrets...)
 			if e.Resource != nil {
-				on(*e.Resource, e.Percent())
+				to.on(*e.Resource, e.Percent())
 			}
 		},
 	})

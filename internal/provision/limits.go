@@ -64,7 +64,13 @@ func (d Detail) Fit(at time.Time) Detail {
 		percent := min(max(*d.Percent, 0), 100)
 		d.Percent = &percent
 	}
-	d.Running = fitted(d.Running, func(r *Running) { r.Address, r.Since = Key(r.Address), fitTime(r.Since, at) })
+	d.Running = fitted(d.Running, func(r *Running) {
+		r.Address, r.Since, r.Step = Key(r.Address), fitTime(r.Since, at), shortened(r.Step, MaxStepLabel)
+		if r.Percent != nil {
+			percent := min(max(*r.Percent, 0), 100)
+			r.Percent = &percent
+		}
+	})
 	d.Events = fitted(d.Events, func(e *Event) { e.Address, e.At = Key(e.Address), fitTime(e.At, at) })
 	d.Resources = fitted(d.Resources, func(r *Resource) { r.Address = Key(r.Address) })
 	d.Machines = fitted(d.Machines, fitMachine)
@@ -115,9 +121,7 @@ func fitMachine(m *Machine) {
 	for _, text := range []*string{&m.Address, &m.Pool, &m.Node, &m.ExternalID, &m.SSHUser, &m.Image} {
 		*text = Key(*text)
 	}
-	if name := []rune(m.Name); len(name) > MaxMachineName {
-		m.Name = string(name[:MaxMachineName])
-	}
+	m.Name = shortened(m.Name, MaxMachineName)
 	size := 0
 	for i, address := range m.IPAddresses {
 		if size += len(address) + 1; size > maxMachineAddresses {
@@ -133,6 +137,14 @@ func fitMachine(m *Machine) {
 			break
 		}
 	}
+}
+
+// shortened is a text of at most so many characters.
+func shortened(text string, most int) string {
+	if characters := []rune(text); len(characters) > most {
+		return string(characters[:most])
+	}
+	return text
 }
 
 func fitChange(c *PlannedChange) {

@@ -139,7 +139,14 @@ type Running struct {
 	Address string    `json:"address"`
 	Action  string    `json:"action,omitempty"`
 	Since   time.Time `json:"since"`
+	// Step is the label of the step that it is in, at most MaxStepLabel characters, and
+	// Percent how much of that is done.
+	Step    string `json:"step,omitempty"`
+	Percent *int   `json:"percent,omitempty"`
 }
+
+// MaxStepLabel is the most characters that the label of a step has.
+const MaxStepLabel = 200
 
 // StateWrite is a managed state that a run has written, sealed, into one of the
 // two files that its agent has handed it.
@@ -239,7 +246,9 @@ const (
 type Event struct {
 	// Kind is resource_started, resource_finished or resource_failed, or the
 	// same of a provisioner, whose name is the Action then; or machine_intent,
-	// before anything is done to the machine whose id is the Message.
+	// before anything is done to the machine whose id is the Message; or step_declared,
+	// step_started, step_finished or step_failed: the Action is the step's id, the Message
+	// its label, and the Address the machine's, if the step is of one.
 	Kind    string    `json:"kind"`
 	Address string    `json:"address,omitempty"`
 	Action  string    `json:"action,omitempty"`

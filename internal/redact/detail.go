@@ -17,9 +17,11 @@ type detailMasker struct{ find *patterns }
 func (m detailMasker) detail(d provision.Detail) provision.Detail {
 	d.ErrorMessage, d.SetAside = m.text(d.ErrorMessage), m.text(d.SetAside)
 	d.Events = masked(d.Events, func(e *provision.Event) {
-		e.Address, e.Message = m.text(e.Address), m.text(e.Message)
+		e.Address, e.Action, e.Message = m.text(e.Address), m.text(e.Action), m.text(e.Message)
 	})
-	d.Running = masked(d.Running, func(r *provision.Running) { r.Address = m.text(r.Address) })
+	d.Running = masked(d.Running, func(r *provision.Running) {
+		r.Address, r.Action, r.Step = m.text(r.Address), m.text(r.Action), m.text(r.Step)
+	})
 	d.Drift = masked(d.Drift, m.change)
 	if d.StateLock != nil {
 		lock := *d.StateLock

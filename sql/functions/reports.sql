@@ -17,8 +17,8 @@
 --     n               number of this report, from 1 and without gaps
 --     stage           checkout, validate, engine, init, plan, approval, apply or outputs
 --     percent         progress of the stage, 0 to 100
---     running         resources in progress: list of {address, action, since}; the first 50 are
---                     shown
+--     running         resources in progress: list of {address, action, since, step, percent}; the
+--                     first 50 are shown
 --     commit          the commit that was checked out, 40 hexadecimal digits; needed before apply
 --     engine          terraform or tofu
 --     engine_version  exact version
@@ -404,7 +404,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object('address', left(r.item ->> 'address', tendril.max_address_key()), 'action', left(r.item ->> 'action', tendril.quoted_action()),
-                                                       'since', CASE WHEN (r.item ->> 'since')::timestamptz BETWEEN '1970-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN (r.item ->> 'since')::timestamptz END) ORDER BY r.ord), '[]')
+                                                       'since', CASE WHEN (r.item ->> 'since')::timestamptz BETWEEN '1970-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN (r.item ->> 'since')::timestamptz END)
+                           || jsonb_strip_nulls(jsonb_build_object('step', left(r.item ->> 'step', tendril.quoted_value()), 'percent', (r.item ->> 'percent')::numeric::smallint)) ORDER BY r.ord), '[]')
           FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= tendril.max_running());
 END $$;
 

@@ -153,7 +153,7 @@ Every request runs as the person who is signed in, and sees and may do what thei
 // fields says what the fields of package provision's types mean, for the document:
 // agents and the database speak of these as well. A test finds what is missing.
 var fields = map[string]map[string]string{
-	"Running": {"address": "The resource.", "action": "What is done to it: create, update, delete and the like.", "since": "Since when."},
+	"Running": {"address": "The resource.", "action": "What is done to it: create, update, delete and the like.", "since": "Since when.", "step": "The label of the step that it is in.", "percent": "How much of that step is done."},
 	"PlanSummary": {
 		"add": "Resources to make.", "change": "To change in place.", "destroy": "To destroy.", "replace": "To destroy and create again.",
 		"import": "To take into the state.", "move": "To call otherwise.", "forget": "To leave out of the state, and in the world.",

@@ -42,12 +42,13 @@ func policyOf(p store.Policy) wire.Policy                      { return wire.Pol
 func reasonOf(r store.Reason) wire.Reason                      { return wire.Reason(r) }
 func resourceOf(r store.Resource) wire.Resource                { return wire.Resource(r) }
 func stageTimeOf(s store.StageTime) wire.StageTime             { return wire.StageTime(s) }
+func stepOf(s store.Step) wire.Step                            { return wire.Step(s) }
 func stateVersionOf(v store.StateVersion) wire.StateVersion    { return wire.StateVersion(v) }
 
 func provisionOf(p store.Provision) wire.Provision {
 	return wire.Provision{
 		ID: p.ID, Number: p.Number, Cluster: p.Cluster, Workspace: p.Workspace, Operation: p.Operation, Status: p.Status,
-		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages),
+		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages), Steps: each(stepOf, p.Steps),
 		Template: wire.Source(p.Template), Commit: p.Commit, Engine: p.Engine, Plan: p.Plan, PlanDigest: p.PlanDigest, Outputs: p.Outputs,
 		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, RequestedBy: p.RequestedBy, RequestedByName: p.RequestedByName,
 		CancelRequestedAt: p.CancelRequestedAt, CreatedAt: p.CreatedAt, StartedAt: p.StartedAt, FinishedAt: p.FinishedAt,

@@ -58,6 +58,7 @@ type samples struct {
 	LogLines                                   []logLine
 	Log                                        logView
 	Stages                                     []stageRow
+	Steps                                      []stepGroup
 	Policies                                   []store.Policy
 	Clusters                                   []clusterView
 	Install                                    installation
@@ -105,6 +106,11 @@ func newSamples() samples {
 	s.Log = logView{URL: "/log"}
 	s.Stages = []stageRow{{Attempt: 1, Stages: []stageView{{Key: "1-queued", Stage: "queued", State: "done", Took: time.Second}, {Key: "1-init", Stage: "init", State: "failed", Took: 75 * time.Second}}},
 		{Attempt: 2, Stages: []stageView{{Key: "2-plan", Stage: "plan", State: "running", Took: time.Minute}, {Key: "2-approval", Stage: "approval", State: "waiting"}, {Stage: "apply", State: "ahead"}, {Stage: "done", State: "ahead"}}}}
+	percent := 40
+	s.Steps = []stepGroup{
+		{Machine: "machine.web-1", Steps: []stepView{{store.Step{Label: "Creating VM from template", State: "done"}, 12 * time.Second}, {store.Step{Label: "Waiting for <network>", State: "running", Percent: &percent}, time.Minute}, {store.Step{Label: "Running commands", State: "waiting"}, 0}}},
+		{Steps: []stepView{{store.Step{Label: "Making the network", State: "failed"}, 3 * time.Second}}},
+	}
 	s.Policies = []store.Policy{{}, {Approvers: "admin"}, {FourEyes: true}, {Approvers: "admin", FourEyes: true}}
 	now := time.Now()
 	s.Clusters = []clusterView{{}, {FleetCluster: store.FleetCluster{ClusterHead: store.ClusterHead{LastSeenAt: &now}}}, {FleetCluster: store.FleetCluster{ClusterHead: store.ClusterHead{Name: "prod"}, Slots: 4, Busy: 3}, Outdated: 2}}

@@ -75,6 +75,13 @@ func newEstate(t *testing.T) *estate {
 	since := time.Now().Add(-15 * time.Second)
 	s.run(t, "data/prod", "", provision.Processing, provision.Detail{Stage: provision.StageApply, Percent: &percent, Running: []provision.Running{
 		{Address: "aws_rds_cluster.main", Action: "create", Since: since}, {Address: `aws_s3_bucket.x["` + hostile[:40] + `"]`, Action: "update", Since: since}}})
+	machine := func(kind, id, label string) provision.Event {
+		return provision.Event{Kind: kind, Address: "machine.lab-1", Action: id, Message: label, At: time.Now()}
+	}
+	s.run(t, "lab/prod", "", provision.Processing, provision.Detail{Stage: provision.StageApply, Percent: &percent, Engine: "script",
+		Running: []provision.Running{{Address: "machine.lab-1", Action: "create", Step: "Waiting for network", Percent: &percent, Since: since}},
+		Events: []provision.Event{{Kind: "step_declared", Action: "clone", Message: "Creating VM from template", At: time.Now()}, {Kind: "step_declared", Action: "commands", Message: "Running commands " + hostile[:30], At: time.Now()},
+			machine("step_started", "clone", "Creating VM from template"), machine("step_finished", "clone", "Creating VM from template"), machine("step_started", "net", "Waiting for network")}})
 	s.deploy(t, "data/prod", "")
 	s.deploy(t, "site/dev", "")
 	s.Exec(t, "UPDATE public.workspaces SET locked_at = now() - interval '2 days', locked_by = $2, lock_reason = $3 WHERE id = $1", s.workspaces["site/dev"], s.operator.ID, hostile)

@@ -33,7 +33,7 @@ func TestPages(t *testing.T) {
 		may  map[string]string // what is shown only to whom
 		nots []string
 	}{
-		{path: "/", has: []string{"data/prod", "aws_rds_cluster.main", "42 %", "Review the plan", "Its plan needs approval", "Run 6 has been running in this workspace", "See the lock", "Error: creating EC2 Instance", "Fixed since", "1 of 3 slots in use", "No agent yet"},
+		{path: "/", has: []string{"data/prod", "aws_rds_cluster.main", "42 %", "Review the plan", "Its plan needs approval", "Run 6 has been running in this workspace", "See the lock", "Error: creating EC2 Instance", "Fixed since", "2 of 3 slots in use", "No agent yet"},
 			may: map[string]string{`class="btn btn-primary" href="/deploy"`: operators}, nots: []string{"First steps"}},
 		{path: "/clusters", has: []string{`href="/clusters/staging"`, `data-state="ONLINE"`, `data-state="OFFLINE"`}, may: map[string]string{`action="/clusters#add"`: admins}},
 		{path: "/clusters/prod", has: []string{"edge-1", fmt.Sprintf("Supports contract 2 of %d", queue.Contract), "helm install tendril oci://", "https://trellis.example", "tendril run", "SHA256:", "age1ql3"},
@@ -60,6 +60,8 @@ func TestPages(t *testing.T) {
 				"/machines/" + e.machine + "/refresh": operators, "/machines/" + e.machine + "/rebuild": operators},
 			nots: []string{"/machines/" + e.machine + "/start"}},
 		{path: "/machines/" + e.Text(t, "SELECT id::text FROM public.machines WHERE name <> 'web-1'"), has: []string{"odd ", "Unknown"}, nots: []string{"ssh ", "/destroy", "<pre"}},
+		{path: "/provisions/" + e.Text(t, "SELECT p.number::text FROM public.provisions p JOIN public.workspaces w ON w.id = p.workspace_id WHERE w.name = 'lab/prod'"),
+			has: []string{"machine.lab-1", "Creating VM from template", `<li data-state="running" aria-current="step">`, "Waiting for network", "42 % · ", "Running commands ", "not reached"}},
 		{path: "/provisions/1/inventory", has: []string{"web-1", "that this run changed last"}},
 		{path: legacy + "?tab=settings", has: []string{"A state is not stored yet", "edge-1"}, may: map[string]string{legacy + "/release#release": admins}},
 	} {

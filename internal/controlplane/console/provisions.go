@@ -337,6 +337,38 @@ func (p *runPage) Requester() *requester { return requesterIn(p.Snapshot) }
 // HasSealed reports whether it has any.
 func (p *runPage) HasSealed() bool { return hasSealed(&p.Provision) }
 
+// stepGroup is what one machine, or the run itself, goes through.
+type stepGroup struct {
+	Machine string // the address; "" for the run
+	Steps   []stepView
+}
+
+// stepView is one step and how long it took, or has taken so far.
+type stepView struct {
+	store.Step
+	Took time.Duration
+}
+
+// StepGroups are the run's steps by machine.
+func (p *runPage) StepGroups() (groups []stepGroup) {
+	for _, step := range p.Steps {
+		if len(groups) == 0 || groups[len(groups)-1].Machine != step.Machine {
+			groups = append(groups, stepGroup{Machine: step.Machine})
+		}
+		v := stepView{Step: step}
+		if step.StartedAt != nil {
+			end := p.AsOf
+			if step.EndedAt != nil {
+				end = *step.EndedAt
+			}
+			v.Took = max(0, end.Sub(*step.StartedAt))
+		}
+		last := &groups[len(groups)-1]
+		last.Steps = append(last.Steps, v)
+	}
+	return groups
+}
+
 // StageRows are the stages it has reached by attempt and, while it goes on, those
 // that are still ahead.
 func (p *runPage) StageRows() []stageRow {

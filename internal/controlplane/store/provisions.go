@@ -38,6 +38,9 @@ type Provision struct {
 	Running []provision.Running `db:"running"`
 	// Stages are those it has reached, in their order. Lists leave them out.
 	Stages []StageTime `db:"stages"`
+	// Steps are those of its machines, where something else than Terraform makes them. Lists
+	// leave them out.
+	Steps []Step `db:"-"`
 
 	Template Source  `db:"template"`
 	Commit   *string `db:"commit"`
@@ -161,7 +164,11 @@ func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
 		return Provision{}, err
 	}
 	found, err := s.provisions(ctx, "read the provision", selected(true)+" WHERE "+condition, key)
-	return first(found, err, noProvision(ref))
+	one, err := first(found, err, noProvision(ref))
+	if err == nil && one.byScript() {
+		one.Steps, err = s.steps(ctx, one.ID, one.Running)
+	}
+	return one, err
 }
 
 func noProvision(ref string) error {

@@ -23,6 +23,7 @@ type Provision struct {
 	Percent           *int                        `json:"percent,omitempty" doc:"How much of the stage is done, from 0 to 100."`
 	Running           []provision.Running         `json:"running,omitempty" doc:"The resources that are being worked on, at most 50."`
 	Stages            []StageTime                 `json:"stages,omitempty" doc:"The stages it has reached, in their order. Lists leave them out."`
+	Steps             []Step                      `json:"steps,omitempty" doc:"The steps that its template or its provisioner names, those of a machine one after the other. Lists leave them out."`
 	Template          Source                      `json:"template" doc:"What it deploys."`
 	Commit            *string                     `json:"commit,omitempty" doc:"The commit that the version stands for, once an agent has looked."`
 	Engine            *string                     `json:"engine,omitempty" doc:"The engine and its version."`
@@ -56,6 +57,17 @@ type StageTime struct {
 	Stage     provision.Stage `json:"stage" enum:"queued,checkout,validate,engine,init,plan,approval,apply,outputs,done" doc:"Which stage."`
 	StartedAt time.Time       `json:"started_at" doc:"When it was reached."`
 	EndedAt   *time.Time      `json:"ended_at,omitempty" doc:"When the next one was. Absent while it lasts."`
+}
+
+// Step is one step of a provision, or of one machine in it.
+type Step struct {
+	Machine   string     `json:"machine,omitempty" doc:"The address of the machine that it is of. Absent: the provision itself."`
+	ID        string     `json:"id" doc:"What the template or the provisioner calls it."`
+	Label     string     `json:"label" doc:"The same for people."`
+	State     string     `json:"state" enum:"waiting,running,done,failed" doc:"How it stands."`
+	StartedAt *time.Time `json:"started_at,omitempty" doc:"When it began."`
+	EndedAt   *time.Time `json:"ended_at,omitempty" doc:"When it ended."`
+	Percent   *int       `json:"percent,omitempty" doc:"How much of a running one is done, from 0 to 100."`
 }
 
 // Source is the template of a provision.
