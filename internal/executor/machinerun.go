@@ -229,7 +229,7 @@ func (m *machineRun) print(s provision.PlanSummary) {
 		switch {
 		case a.Sensitive:
 			return "(sensitive)"
-		case len(json) == 0:
+		case len(json) == 0 || string(json) == "null":
 			return "(none)"
 		}
 		return string(json)
@@ -241,7 +241,7 @@ func (m *machineRun) print(s provision.PlanSummary) {
 		}
 		m.log.System("%3s %s", signs[change.Action], oneLine(change.Address+why))
 		for _, a := range change.Attributes {
-			if len(a.Before) == 0 && !a.Sensitive {
+			if !a.Sensitive && (len(a.Before) == 0 || string(a.Before) == "null") {
 				m.log.System("      %s", oneLine(a.Path+" = "+value(a, a.After)))
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/machines"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/provisioner"
 )
 
@@ -15,16 +16,17 @@ func TestListed(t *testing.T) {
 	fine := s.Named("fine")
 	fine.Node, fine.Address, fine.Addresses, fine.SSHPort = "pve1", "10.0.0.1", []string{"10.0.0.1", "fe80::1"}, 2222
 	fine.Wanted.Labels, fine.Wanted.Image = map[string]string{"class": "a"}, "debian"
+	s.Actions = []provision.MachineAction{"destroy", "power"}
 	fine.Credentials = map[string]string{"root_password": "hunter2"}
 	var got []string
 	for _, m := range s.Listed() {
 		got = append(got, fmt.Sprint(m))
 	}
 	want := []string{
-		"{broken failed machine.broken   vm-broken [] 0   0 2048 0 map[]}",
-		"{ending unknown machine.ending   vm-ending [] 0   0 2048 0 map[]}",
-		"{fine running machine.fine  pve1 vm-fine [10.0.0.1 fe80::1] 2222  debian 0 2048 0 map[class:a]}",
-		"{starting creating machine.starting    [] 0   0 2048 0 map[]}",
+		"{broken failed machine.broken   vm-broken [] 0   0 2048 0 map[] [destroy power]}",
+		"{ending unknown machine.ending   vm-ending [] 0   0 2048 0 map[] [destroy power]}",
+		"{fine running machine.fine  pve1 vm-fine [10.0.0.1 fe80::1] 2222  debian 0 2048 0 map[class:a] [destroy power]}",
+		"{starting creating machine.starting    [] 0   0 2048 0 map[] [destroy power]}",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("Listed() =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -40,17 +42,17 @@ func TestListed(t *testing.T) {
 
 func TestFromOutput(t *testing.T) {
 	t.Parallel()
-	const unknown = "{a unknown     [] 0   0 0 0 map[]}"
+	const unknown = "{a unknown     [] 0   0 0 0 map[] []}"
 	full := `{"status": "stopped", "resource": "proxmox_vm.m[\"a\"]", "pool": "lab", "node": "pve1", "external_id": "101", "address": "10.0.0.1", "addresses": ["fe80::1", "10.0.0.1"],
 		"ssh_port": 2222, "ssh_user": "root", "image": "debian", "cores": 2, "memory": 2048, "disk": 20, "labels": {"class": "a"}, "anything": {"else": 1}}`
 	for _, tt := range []struct{ value, want, wrong string }{
 		{`{}`, "", ""},
-		{`{"b": {}, "a": ` + full + `}`, `{a stopped proxmox_vm.m["a"] lab pve1 101 [10.0.0.1 fe80::1] 2222 root debian 2 2048 20 map[class:a]} {b running     [] 0   0 0 0 map[]}`, ""},
-		{`{"a": {"address": null, "cores": null, "labels": null}}`, "{a running     [] 0   0 0 0 map[]}", ""},
+		{`{"b": {}, "a": ` + full + `}`, `{a stopped proxmox_vm.m["a"] lab pve1 101 [10.0.0.1 fe80::1] 2222 root debian 2 2048 20 map[class:a] []} {b running     [] 0   0 0 0 map[] []}`, ""},
+		{`{"a": {"address": null, "cores": null, "labels": null}}`, "{a running     [] 0   0 0 0 map[] []}", ""},
 		{`[]`, "", "it is not a map of objects"},
 		{`"x"`, "", "it is not a map of objects"},
-		{`{"a": {"external_id": 101, "Status": "Primary", "Node": {}}}`, "{a running    101 [] 0   0 0 0 map[]}", ""},
-		{`{"a": null, "b": {}}`, "{a unknown     [] 0   0 0 0 map[]} {b running     [] 0   0 0 0 map[]}", `"a" is listed without what is said of it: it is not an object`},
+		{`{"a": {"external_id": 101, "Status": "Primary", "Node": {}}}`, "{a running    101 [] 0   0 0 0 map[] []}", ""},
+		{`{"a": null, "b": {}}`, "{a unknown     [] 0   0 0 0 map[] []} {b running     [] 0   0 0 0 map[] []}", `"a" is listed without what is said of it: it is not an object`},
 		{`{"a": "10.0.0.1"}`, unknown, "it is not an object"},
 		{`{"a": {"address": []}}`, unknown, "address must be a text"},
 		{`{"a": {"image": "` + strings.Repeat("x", 601) + `"}}`, unknown, "image must be a text of at most 600 characters"},
