@@ -117,7 +117,7 @@ func TestStatesAreForAdmins(t *testing.T) {
 	for what, members := range map[string]string{
 		"unlock": `"lock_id": "an-id"`, "pull": `"state": {"command": "pull"}`, "push": `"state": {"command": "push", "upload": "` + uuid.NewString() + `"}`,
 		"rm": `"state": {"command": "rm", "args": ["a.b"]}`, "mv": `"state": {"command": "mv", "args": ["a.b", "a.c"]}`, "import": `"state": {"command": "import", "args": ["a.b", "id"]}`,
-		"rollback": `"state": {"command": "rollback", "version": 1}`, "adopt": `"state": {"command": "adopt"}`,
+		"rollback": `"state": {"command": "rollback", "version": 1}`, "adopt": `"state": {"command": "adopt"}`, "reveal": `"state": {"command": "reveal", "args": ["machine.a"]}`,
 	} {
 		operation, action := "state", "state_"+what
 		if what == "unlock" {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -30,7 +31,7 @@ func machinesCommand(a *app) *cobra.Command {
 machines of its own reports them; a Terraform template does in an output called machines.`,
 		Args: verb,
 	}
-	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a))
+	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a), machinesRevealCommand(a))
 	for _, act := range machineActs {
 		cmd.AddCommand(machineActCommand(a, act.do, act.short, act.more))
 	}
@@ -379,5 +380,68 @@ deploy in its workspace. The template's provisioner must be able to. ` + more),
 	}
 	sealed.addMessages(cmd)
 	addFollow(a, cmd, &follow)
+	return cmd
+}
+
+func machinesRevealCommand(a *app) *cobra.Command {
+	var workspace string
+	cmd := formatted(a, &cobra.Command{
+		Use:   "reveal MACHINE",
+		Short: "Show what signs in to a machine, such as its password",
+		Long: `Has an agent seal the credentials that are recorded of a machine to your key ("trellis
+keys"), which the agent's policy.requester_keys must name, and opens them here. Neither the
+database nor the control plane can read them. It is for admins, and it is audited.`,
+		Example: `  trellis machines reveal ada`,
+		Args:    one("a machine's name or id"),
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			own, err := ownKey(a)
+			if err != nil {
+				return err
+			}
+			m, err := s.FindMachine(ctx, args[0], workspace)
+			if err != nil {
+				return err
+			}
+			operation, change, err := m.Ask(wire.ActReveal, false)
+			if err != nil {
+				return err
+			}
+			w, err := s.FindWorkspace(ctx, m.WorkspaceID.String())
+			if err != nil {
+				return err
+			}
+			queued, err := queueOn(ctx, a, s, w, operation, "trellis machines reveal", func(asked *provision.Snapshot) {
+				change(asked)
+				asked.RequesterKey = own.Asks(time.Now())
+			})
+			if err != nil {
+				return err
+			}
+			p, err := awaitRun(ctx, a, s, queued.ID)
+			if err != nil {
+				return err
+			}
+			if p.Status != provision.Success {
+				return conclude(a, p)
+			}
+			text, err := own.Open([]byte(p.Outputs["credentials"].Sealed), mostOutput)
+			if err != nil {
+				return fmt.Errorf("open the credentials of %s: %w", m.Name, err)
+			}
+			credentials := map[string]string{}
+			if err := json.Unmarshal(text, &credentials); err != nil {
+				return fmt.Errorf("read the credentials of %s: %w", m.Name, err)
+			}
+			if a.json() {
+				return a.printJSON(credentials)
+			}
+			var rows [][]string
+			for _, name := range slices.Sorted(maps.Keys(credentials)) {
+				rows = append(rows, []string{name, credentials[name]})
+			}
+			return a.pairs(rows...)
+		}),
+	})
+	addInWorkspace(cmd, &workspace)
 	return cmd
 }

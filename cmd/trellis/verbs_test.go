@@ -139,6 +139,7 @@ func TestVerbs(t *testing.T) {
 	run("deploy", "--template", "script-vm", "--workspace", "demo/machines", "--cluster", "local", "--var-json", `names=["ada"]`, "--var", "cloud="+cloud, "--follow").
 		want(t, "machines of a script", exitOK, "+ machine.ada", "memory = 2048", "machine.ada is made: vm-", "192.0.2.10")
 	run("machines", "rebuild", "ada", "--yes", "-f").want(t, "rebuild of a machine", exitOK, "-/+ machine.ada (it was asked for)", "succeeded")
+	run("machines", "reveal", "ada").want(t, "reveal to a key that the agent does not know", exitFailed, "operation_refused", "does not name the key")
 	run("machines", "rebuild", "ada").want(t, "rebuild of a machine, to be approved", exitOK, "Watch it:")
 	run("machines", "stop", "ada").want(t, "stop of a machine whose script can't", exitFailed, "its provisioner can't stop one machine")
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/seal"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
 
@@ -128,7 +129,7 @@ func TestActsOnAMachine(t *testing.T) {
 			c := newLines(t, example(t, path))
 			got, run := c.apply(provision.OperationApply, 2048, "a", "b")
 			wantEnd(t, got, provision.Success, "")
-			const can = " destroy rebuild refresh power"
+			const can = " destroy rebuild refresh power reveal"
 			if is, want := shown(run), "m-a running"+can+"; m-b running"+can; is != want {
 				t.Errorf("machines = %q, want %q", is, want)
 			}
@@ -240,7 +241,7 @@ func TestActsThatAreRefused(t *testing.T) {
 		c := newCloud(t, false, 60)
 		got, run := c.apply(provision.OperationApply, 2048, "a")
 		wantEnd(t, got, provision.Success, "")
-		if is, want := shown(run), "m-a running destroy rebuild"; is != want {
+		if is, want := shown(run), "m-a running destroy rebuild reveal"; is != want {
 			t.Errorf("machines = %q, want %q", is, want)
 		}
 		got, _ = c.act(provision.OperationPower, map[string]any{"targets": ada, "power": "stop"})
@@ -321,4 +322,40 @@ func TestStepsAreTold(t *testing.T) {
 		wantEnd(t, got, provision.Success, "")
 		want(t, run, append(declared, "started"+before, "finished"+before, "started"+make, "finished"+make, "started"+after, "finished"+after)...)
 	})
+}
+
+// What signs in to a machine leaves the agent sealed to who asked for it, where the agent's
+// policy lets them, and stands nowhere else.
+func TestReveal(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, true, 60)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	id := c.recorded().Named("m-a").ID
+	reveal := func(address string) (provision.Report, *child) {
+		t.Helper()
+		return c.act(provision.OperationState, map[string]any{"state": map[string]any{"command": "reveal", "args": []string{address}}})
+	}
+	got, _ = reveal("machine.m-a")
+	wantEnd(t, got, provision.Failed, provision.CodeStateFailed) // nobody to seal it to
+	c.job.RequesterRefused = "policy.requester_keys does not name the key"
+	got, _ = reveal("machine.m-a")
+	wantEnd(t, got, provision.Failed, provision.CodeOperationRefused)
+	own, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.job.Requester, c.job.RequesterRefused = own.Public(), ""
+	got, run := reveal("machine.m-a")
+	wantEnd(t, got, provision.Success, "")
+	output := run.outputs()["credentials"]
+	opened, err := own.Open([]byte(output.Sealed), 1<<20)
+	if want := fmt.Sprintf(`{"root_password":"hunter2-%s"}`, id); err != nil || string(opened) != want || !output.Sensitive || output.Value != nil {
+		t.Errorf("the output credentials = %+v, which opens as %s, %v, want %s", output, opened, err, want)
+	}
+	if strings.Contains(run.text(), "hunter2") {
+		t.Errorf("the log has the password:\n%s", run.text())
+	}
+	got, _ = reveal("machine.m-x")
+	wantEnd(t, got, provision.Failed, provision.CodeStateFailed)
 }

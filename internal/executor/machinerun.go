@@ -628,6 +628,18 @@ func (m *machineRun) Recorded(context.Context) (results, error) {
 	return results{resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}, nil
 }
 
+// Credentials implements credentialKeeper.
+func (m *machineRun) Credentials(address string) (map[string]string, error) {
+	known := m.state.Named(machines.Name(address))
+	switch {
+	case known == nil:
+		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no machine %s.", address), nil)
+	case len(known.Credentials) == 0:
+		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no credentials of %s: what made it gave none.", address), nil)
+	}
+	return known.Credentials, nil
+}
+
 // EditState implements stateEditor. It is for a person who knows what no program does:
 // whether a machine exists that a killed run may have made.
 func (m *machineRun) EditState(_ context.Context, c provision.StateCommand, _ []byte) error {

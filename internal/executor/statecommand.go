@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+
+	"filippo.io/age"
 
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -24,6 +28,12 @@ type stateEditor interface {
 	// Recorded lists what the state records. What of it is sensitive is masked
 	// from then on.
 	Recorded(ctx context.Context) (results, error)
+}
+
+// credentialKeeper is a provisioner whose state has what signs in to its machines.
+type credentialKeeper interface {
+	// Credentials are those of the machine of that address, by their names.
+	Credentials(address string) (map[string]string, error)
 }
 
 // unlocker is a provisioner whose state has a lock that a dead engine may have left.
@@ -55,6 +65,8 @@ func (c *stateCommand) run(ctx context.Context) error {
 		return c.recorded(recorded)
 	case "pull":
 		return c.pull(ctx)
+	case "reveal":
+		return c.reveal()
 	}
 	if c.given, err = c.read(); err != nil {
 		return err
@@ -183,16 +195,54 @@ func (c *stateCommand) recorded(found results) error {
 	return nil
 }
 
-// pull leaves the state to who asked for it, sealed to their key.
-func (c *stateCommand) pull(ctx context.Context) error {
+// sealsTo is the key of who asked, to which secrets are sealed; what names them.
+func (c *stateCommand) sealsTo(what, how string) (age.Recipient, error) {
 	if c.job.RequesterRefused != "" {
-		return provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
-			"A state holds secrets, so this agent seals it only to people whom its configuration names: %s.", c.job.RequesterRefused), nil)
+		return nil, provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
+			"%s, so this agent seals them only to people whom its configuration names: %s.", what, c.job.RequesterRefused), nil)
 	}
 	key, err := seal.ParseRecipient(c.job.Requester)
 	if err != nil {
-		return provision.Fail(provision.CodeStateFailed,
-			"A state holds secrets, so it is handed out sealed only: name the public key to seal it to in config_snapshot.requester_key (trellis state pull does)", err)
+		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
+			"%s, so they are handed out sealed only: name the public key to seal it to in config_snapshot.requester_key (%s does)", what, how), err)
+	}
+	return key, nil
+}
+
+// reveal leaves a machine's credentials to who asked for them, as an output that is
+// sealed to their key.
+func (c *stateCommand) reveal() error {
+	key, err := c.sealsTo("Credentials are secrets", "trellis machines reveal")
+	if err != nil {
+		return err
+	}
+	keeper, keeps := c.editor.(credentialKeeper)
+	if !keeps {
+		return provision.Fail(provision.CodeStateFailed, "Of this template's machines no credentials are recorded: a Terraform template hands them out in sensitive outputs.", nil)
+	}
+	credentials, err := keeper.Credentials(c.command.Args[0])
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(credentials)
+	if err != nil {
+		return fmt.Errorf("write the credentials: %w", err)
+	}
+	sealed, err := seal.Armoured(key, text)
+	if err != nil {
+		return err
+	}
+	c.log.System("The credentials of %s (%s) are sealed to %s and left for who asked for them.", c.command.Args[0], strings.Join(slices.Sorted(maps.Keys(credentials)), ", "), seal.Fingerprint(c.job.Requester))
+	return c.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: map[string]provision.Output{
+		"credentials": {Type: json.RawMessage(`["map","string"]`), Sensitive: true, Sealed: sealed},
+	}})
+}
+
+// pull leaves the state to who asked for it, sealed to their key.
+func (c *stateCommand) pull(ctx context.Context) error {
+	key, err := c.sealsTo("A state holds secrets", "trellis state pull")
+	if err != nil {
+		return err
 	}
 	state, err := c.read()
 	if state == nil && err == nil {

@@ -22,10 +22,14 @@ func (s *State) Listed() []provision.Machine {
 		if m.Intent != nil && m.Status != provisioner.StatusCreating {
 			status = provision.MachineUnknown
 		}
+		actions := slices.Clone(s.Actions)
+		if len(m.Credentials) > 0 {
+			actions = append(actions, provision.MachineReveals)
+		}
 		listed = append(listed, provision.Machine{
 			Name: m.Wanted.Name, Status: status, Address: Address(m.Wanted.Name), Pool: m.Wanted.Pool, Node: m.Node,
 			ExternalID: m.ExternalID, IPAddresses: reachable(m.Address, m.Addresses), SSHPort: m.SSHPort, Image: m.Wanted.Image,
-			Cores: m.Wanted.Cores, MemoryMiB: m.Wanted.Memory, DiskGiB: m.Wanted.Disk, Labels: m.Wanted.Labels, Actions: s.Actions,
+			Cores: m.Wanted.Cores, MemoryMiB: m.Wanted.Memory, DiskGiB: m.Wanted.Disk, Labels: m.Wanted.Labels, Actions: actions,
 		})
 	}
 	return listed

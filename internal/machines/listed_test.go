@@ -25,7 +25,7 @@ func TestListed(t *testing.T) {
 	want := []string{
 		"{broken failed machine.broken   vm-broken [] 0   0 2048 0 map[] [destroy power]}",
 		"{ending unknown machine.ending   vm-ending [] 0   0 2048 0 map[] [destroy power]}",
-		"{fine running machine.fine  pve1 vm-fine [10.0.0.1 fe80::1] 2222  debian 0 2048 0 map[class:a] [destroy power]}",
+		"{fine running machine.fine  pve1 vm-fine [10.0.0.1 fe80::1] 2222  debian 0 2048 0 map[class:a] [destroy power reveal]}",
 		"{starting creating machine.starting    [] 0   0 2048 0 map[] [destroy power]}",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {

@@ -225,10 +225,11 @@ const (
 	MachineRebuilds  MachineAction = "rebuild"
 	MachineRefreshes MachineAction = "refresh"
 	MachinePowers    MachineAction = "power"
+	MachineReveals   MachineAction = "reveal" // its credentials
 )
 
 // MachineActions lists all actions on one machine.
-var MachineActions = []MachineAction{MachineDestroys, MachineRebuilds, MachineRefreshes, MachinePowers}
+var MachineActions = []MachineAction{MachineDestroys, MachineRebuilds, MachineRefreshes, MachinePowers, MachineReveals}
 
 // MachineStatus is what a machine was doing when it was last reported.
 type MachineStatus string

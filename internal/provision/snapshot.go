@@ -62,10 +62,11 @@ type Snapshot struct {
 
 // StateCommand is one change to a state, or a look at it.
 type StateCommand struct {
-	// Command is pull, push, list, rm, mv, import, rollback or adopt (take over
-	// the state of the backend that the template declares).
+	// Command is pull, push, list, rm, mv, import, rollback, adopt (take over the
+	// state of the backend that the template declares) or reveal (a machine's
+	// credentials).
 	Command string `json:"command"`
-	// Args are the addresses of rm and mv, and address and id of import.
+	// Args are the addresses of rm, mv and reveal, and address and id of import.
 	Args []string `json:"args,omitempty"`
 	// Upload is the blob that push takes, sealed to the cluster's key.
 	Upload string `json:"upload,omitempty"`
@@ -271,7 +272,7 @@ var (
 	certificate  = matching(`^tendril-certificate-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`)
 	order        = matching(`^tendril-order-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`)
 	// stateCommands are those of a StateCommand.
-	stateCommands = []string{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt"}
+	stateCommands = []string{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt", "reveal"}
 )
 
 // matching returns what tells whether a text matches. The pattern is compiled when
@@ -427,6 +428,10 @@ func (o *snapshotObject) countArgs(c *StateCommand) {
 		if n != 2 {
 			o.fail("args", fmt.Sprintf("%s takes 2 arguments, not %d", c.Command, n))
 		}
+	case "reveal":
+		if n != 1 {
+			o.fail("args", fmt.Sprintf("%s takes 1 argument, not %d", c.Command, n))
+		}
 	case "rm":
 		if n == 0 {
 			o.fail("args", "rm takes an argument at least")
@@ -495,7 +500,7 @@ func checkStateCommand(command string) string {
 		return problem
 	}
 	if !slices.Contains(stateCommands, command) {
-		return "must be pull, push, list, rm, mv, import, rollback or adopt"
+		return "must be pull, push, list, rm, mv, import, rollback, adopt or reveal"
 	}
 	return ""
 }

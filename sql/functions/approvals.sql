@@ -3,7 +3,7 @@
 -- Whether an operation changes something, so that a person may have to approve it.
 CREATE OR REPLACE FUNCTION tendril.is_approvable(p_operation text, p_snapshot jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE -- becomes part of the expression that asks: claims do
-RETURN p_operation IN ('apply', 'destroy') OR p_operation = 'state' AND coalesce(p_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list'), true);
+RETURN p_operation IN ('apply', 'destroy') OR p_operation = 'state' AND coalesce(p_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list', 'reveal'), true);
 
 -- When the plan of a provision must be approved: the strictest rule of its snapshot, its template
 -- in the catalogue and its cluster. Answers never, destructive or always.

@@ -392,7 +392,7 @@ BEGIN
     UPDATE public.workspaces SET drift = NULL, drift_count = NULL, drift_at = NULL
     WHERE id = p_provision.workspace_id AND drift_at IS NOT NULL;
   END IF;
-  IF p_provision.operation <> 'state' OR p_provision.config_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list') THEN
+  IF p_provision.operation <> 'state' OR p_provision.config_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list', 'reveal') THEN
     UPDATE public.workspaces SET state_lock = NULL WHERE id = p_provision.workspace_id AND state_lock IS NOT NULL;
   END IF;
 END $$;

@@ -30,8 +30,8 @@ END $$;
 --     requester_key    age recipient, ssh-ed25519 key or certificate that results are sealed to.
 --                      Optional
 --     state            for the operation state: {command, args, upload, version, order}, where
---                      command is pull, push, list, rm, mv, import, rollback or adopt; args are
---                      resource addresses; push needs upload, the id of an upload; rollback needs
+--                      command is pull, push, list, rm, mv, import, rollback, adopt or reveal;
+--                      args are resource addresses; push needs upload, the id of an upload; rollback needs
 --                      version, the number of a state; order is a signed order that an agent's
 --                      policy may demand
 --     lock_id          for the operation unlock: the id of the state's lock
@@ -205,8 +205,8 @@ BEGIN
   END IF;
   v_state := jsonb_strip_nulls(p_state);
   v_problem := CASE WHEN NOT v_state ? 'command' THEN 'missing' ELSE tendril.text_problem(v_state -> 'command', c_command) END;
-  IF v_problem IS NULL AND v_state ->> 'command' NOT IN ('pull', 'push', 'list', 'rm', 'mv', 'import', 'rollback', 'adopt') THEN
-    v_problem := 'must be pull, push, list, rm, mv, import, rollback or adopt';
+  IF v_problem IS NULL AND v_state ->> 'command' NOT IN ('pull', 'push', 'list', 'rm', 'mv', 'import', 'rollback', 'adopt', 'reveal') THEN
+    v_problem := 'must be pull, push, list, rm, mv, import, rollback, adopt or reveal';
   END IF;
   IF v_problem IS NOT NULL THEN
     v_problems := v_problems || format('%s.command: %s', c_path, v_problem);
@@ -221,9 +221,11 @@ BEGIN
     v_args := coalesce(jsonb_array_length(v_state -> 'args'), 0);
     IF v_command IN ('mv', 'import') AND v_args <> 2 THEN
       v_problems := v_problems || format('%s.args: %s takes 2 arguments, not %s', c_path, v_command, v_args);
+    ELSIF v_command = 'reveal' AND v_args <> 1 THEN
+      v_problems := v_problems || format('%s.args: %s takes 1 argument, not %s', c_path, v_command, v_args);
     ELSIF v_command = 'rm' AND v_args = 0 THEN
       v_problems := v_problems || format('%s.args: rm takes an argument at least', c_path);
-    ELSIF v_command NOT IN ('mv', 'import', 'rm') AND v_args > 0 THEN
+    ELSIF v_command NOT IN ('mv', 'import', 'rm', 'reveal') AND v_args > 0 THEN
       v_problems := v_problems || format('%s.args: %s takes no arguments', c_path, v_command);
     END IF;
   END IF;

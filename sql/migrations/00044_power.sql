@@ -4,6 +4,6 @@ ALTER TABLE public.provisions
   ADD CONSTRAINT provisions_operation_check CHECK (operation IN ('plan', 'apply', 'destroy', 'refresh', 'power', 'unlock', 'state', 'inspect')) NOT VALID;
 ALTER TABLE public.machines
   ADD COLUMN actions text[] NOT NULL DEFAULT '{}'
-  CHECK (actions <@ ARRAY['destroy', 'rebuild', 'refresh', 'power'] AND cardinality(actions) <= 4);
+  CHECK (actions <@ ARRAY['destroy', 'rebuild', 'refresh', 'power', 'reveal'] AND cardinality(actions) <= 5);
 UPDATE public.machines SET actions = ARRAY['destroy'] WHERE address IS NOT NULL;
-COMMENT ON COLUMN public.machines.actions IS 'What a run can do to this machine alone: destroy, rebuild, refresh and power.';
+COMMENT ON COLUMN public.machines.actions IS 'What a run can do to this machine alone: destroy, rebuild, refresh, power and reveal (its credentials).';

@@ -221,7 +221,7 @@ var snapshotSchema = &huma.Schema{
 		"state": {
 			Type: huma.TypeObject, Description: "For the operation state: what to do with it.", Required: []string{"command"},
 			Properties: map[string]*huma.Schema{
-				"command": {Type: huma.TypeString, Enum: []any{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt"}, Description: "What to do."},
+				"command": {Type: huma.TypeString, Enum: []any{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt", "reveal"}, Description: "What to do."},
 				"args":    {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Description: "The addresses of rm and mv; address and id of import."},
 				"upload":  text("The id of the upload that push takes."),
 				"order":   text("The signed order without which an agent carries out no push and no rollback; the command line makes it."),

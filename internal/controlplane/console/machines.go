@@ -125,7 +125,7 @@ func (d machineData) Offers() []wire.Act {
 	if !atLeast(d.Org.Role, "operator") {
 		return nil
 	}
-	return wire.Machine(d.M).Offers()
+	return slices.DeleteFunc(wire.Machine(d.M).Offers(), func(do wire.Act) bool { return do == wire.ActReveal && !atLeast(d.Org.Role, "admin") })
 }
 
 // MayDestroy reports whether destroying the machine is among the offers.

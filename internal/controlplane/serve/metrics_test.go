@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
@@ -68,7 +69,7 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 		"trellis_database_up 1", "trellis_statistics_up 1", "trellis_queue_depth" + cluster + " 3", "trellis_queue_runnable" + cluster + " 2", "trellis_running_claims" + cluster + " 1",
 		`trellis_provisions{status="QUEUED"} 3`, `trellis_provisions{status="PROCESSING"} 1`, `trellis_provisions{status="AWAITING_APPROVAL"} 0`,
 		state("online") + " 1", state("stale") + " 0", state("offline") + " 0", "trellis_cluster_paused" + cluster + " 0", "trellis_clusters_omitted 0", "trellis_leases_overdue 0",
-		"trellis_contract_version 4", "trellis_webhook_deliveries_waiting 0",
+		fmt.Sprintf("trellis_contract_version %d", queue.Contract), "trellis_webhook_deliveries_waiting 0",
 	}
 	ofProcess := []string{
 		`trellis_http_requests_total{code="4xx",method="GET",route="/api/v1/provisions/{ref}"} 1`, `trellis_http_requests_total{code="4xx",method="GET",route="/api/"} 1`,

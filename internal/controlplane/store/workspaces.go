@@ -203,7 +203,7 @@ func (s *Store) LastApplied(ctx context.Context, w Workspace) (cluster uuid.UUID
 // *RefusedError when there is none.
 func (s *Store) LastOutputs(ctx context.Context, w Workspace) (Provision, error) {
 	found, err := s.provisions(ctx, "look for the outputs", selected(false)+`
-		WHERE p.workspace_id = $1 AND p.outputs IS NOT NULL ORDER BY p.number DESC LIMIT 1`, w.ID)
+		WHERE p.workspace_id = $1 AND p.outputs IS NOT NULL AND p.operation <> 'state' ORDER BY p.number DESC LIMIT 1`, w.ID)
 	return first(found, err, &RefusedError{Code: "PT404", Reason: "no_outputs", Message: fmt.Sprintf("workspace %s has no outputs yet", w.Name)})
 }
 

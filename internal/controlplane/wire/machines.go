@@ -34,7 +34,7 @@ type Machine struct {
 	MemoryMiB   *int                      `json:"memory_mib,omitempty" doc:"Its memory in MiB."`
 	DiskGiB     *int                      `json:"disk_gib,omitempty" doc:"Its disk in GiB."`
 	Labels      map[string]string         `json:"labels" doc:"Its labels."`
-	Actions     []provision.MachineAction `json:"actions" enum:"destroy,rebuild,refresh,power" doc:"What a run can do to this machine alone."`
+	Actions     []provision.MachineAction `json:"actions" enum:"destroy,rebuild,refresh,power,reveal" doc:"What a run can do to this machine alone."`
 	Owner       *uuid.UUID                `json:"owner,omitempty" doc:"Who asked for the run that made it."`
 	OwnerName   string                    `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
 	Number      *int64                    `json:"number,omitempty" doc:"The provision that last changed it."`
@@ -114,6 +114,7 @@ const (
 	ActRestart Act = "restart"
 	ActRefresh Act = "refresh"
 	ActRebuild Act = "rebuild"
+	ActReveal  Act = "reveal" // its credentials; for admins
 	ActDestroy Act = "destroy"
 )
 
@@ -127,6 +128,7 @@ var acts = map[Act]struct {
 	ActRestart: {provision.OperationPower, provision.MachinePowers},
 	ActRefresh: {provision.OperationRefresh, provision.MachineRefreshes},
 	ActRebuild: {provision.OperationApply, provision.MachineRebuilds},
+	ActReveal:  {provision.OperationState, provision.MachineReveals},
 	ActDestroy: {provision.OperationDestroy, provision.MachineDestroys},
 }
 
@@ -143,9 +145,16 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 	case m.Address == nil:
 		return "", nil, fmt.Errorf("machine %s of workspace %s: its template doesn't say which resource it is (resource in the output machines), so nothing can be done to it alone", m.Name, m.Workspace)
 	case !slices.Contains(m.Actions, by.action):
+		if do == ActReveal {
+			return "", nil, fmt.Errorf("machine %s of workspace %s: no credentials are recorded of it", m.Name, m.Workspace)
+		}
 		return "", nil, fmt.Errorf("machine %s of workspace %s: its provisioner can't %s one machine", m.Name, m.Workspace, do)
 	}
 	return by.operation, func(asked *provision.Snapshot) {
+		if do == ActReveal {
+			asked.State = &provision.StateCommand{Command: "reveal", Args: []string{*m.Address}}
+			return
+		}
 		asked.Targets = []string{*m.Address}
 		switch do {
 		case ActStart, ActStop, ActRestart:
@@ -161,7 +170,7 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 
 // Offers are the acts that make sense for the machine as it is.
 func (m Machine) Offers() (offered []Act) {
-	for _, do := range []Act{ActStart, ActStop, ActRestart, ActRefresh, ActRebuild, ActDestroy} {
+	for _, do := range []Act{ActStart, ActStop, ActRestart, ActRefresh, ActReveal, ActRebuild, ActDestroy} {
 		_, _, err := m.Ask(do, false)
 		idle := do == ActStart && m.Status == "running" || (do == ActStop || do == ActRestart) && m.Status == "stopped"
 		if err == nil && !idle {
