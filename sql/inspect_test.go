@@ -37,7 +37,7 @@ func (w *world) settle(t *testing.T, commit, variables any, code string, hand bo
 	if n := one[int](t, w.conn, "SELECT count(*) FROM tendril.claim_inspection($1, '1 minute')", lease); n != 1 {
 		t.Fatalf("claim_inspection() = %d rows, want one", n)
 	}
-	return one[*string](t, w.conn, `SELECT tendril.settle_inspection(org_id, repo, version, path, $1, $2, $3, $4, 'a problem', $5) FROM public.template_inspections`,
+	return one[*string](t, w.conn, `SELECT tendril.settle_inspection(org_id, repo, version, path, $1, $2, $3, $4, 'a problem', $5, '{"title": "Net"}') FROM public.template_inspections`,
 		lease, commit, variables, code, hand)
 }
 
@@ -56,6 +56,9 @@ func TestTrellisInspects(t *testing.T) {
 	commit := strings.Repeat("a", 40)
 	if got := w.settle(t, commit, `[{"name": "region"}]`, "", false); got == nil || *got != "done" {
 		t.Errorf("settle_inspection() = %v, want done", got)
+	}
+	if got := one[string](t, w.conn, "SELECT about ->> 'title' FROM public.template_inspections"); got != "Net" {
+		t.Errorf("title = %s, want what trellis has read", got)
 	}
 	const late = "SELECT tendril.settle_inspection(org_id, repo, version, path, $1, NULL, NULL, 'late', 'late', true) FROM public.template_inspections"
 	if got := one[*string](t, w.conn, late, first); got != nil {
@@ -232,10 +235,13 @@ func TestRunTellsVariables(t *testing.T) {
 		w.deploy(t, w.operator, snapshot("a"))
 		claim, _ := a.mustClaim(t)
 		a.mustReport(t, claim, "PROCESSING", `{"commit": "`+strings.Repeat("a", 40)+`"}`)
-		a.mustReport(t, claim, "PROCESSING", `{"stage": "validate", "variables": `+test.variables+`}`)
+		a.mustReport(t, claim, "PROCESSING", `{"stage": "validate", "variables": `+test.variables+`, "about": {"title": "A", "provisioner": "script"}}`)
 		a.mustReport(t, claim, "SUCCESS", `{}`)
 		if got := w.inspection(t); got != test.want {
 			t.Errorf("inspection after a run with %s = %q, want %q", test.variables, got, test.want)
+		}
+		if got := one[string](t, w.conn, "SELECT about::text FROM public.template_inspections"); got != `{"title": "A", "provisioner": "script"}` {
+			t.Errorf("about = %s, want what the first run told", got)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func lessers(r provision.Report) (all []lesser) {
 		{"events", r.Detail.Events != nil, func(d *provision.Detail) { d.Events = nil }},
 		{"what is being worked on", r.Detail.Running != nil, func(d *provision.Detail) { d.Running = nil }},
 		{"the drift", r.Detail.Drift != nil, func(d *provision.Detail) { d.Drift = nil }},
-		{"the template's variables", r.Detail.Variables != nil, func(d *provision.Detail) { d.Variables = nil }},
+		{"the template's variables", r.Detail.Variables != nil, func(d *provision.Detail) { d.Variables, d.About = nil, nil }},
 		{"the state's lock", r.Detail.StateLock != nil, func(d *provision.Detail) { d.StateLock = nil }},
 	}
 	bare := lesser{report: r}

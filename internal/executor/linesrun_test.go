@@ -16,6 +16,8 @@ import (
 )
 
 const linesTemplate = `
+title = "Class"
+icon  = "people"
 provisioner "script" {
   speak   = "lines"
   command = ["./provisioner"]

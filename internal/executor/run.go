@@ -152,6 +152,7 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.about = file.About()
 	if saved := r.approval.plan; saved != nil && (saved.Engine == scriptEngine) != (file.Kind == templatefile.ByScript) {
 		return nil, planbundle.Invalid("it was made by "+saved.Engine+", and the template is carried out by something else now", nil)
 	}
@@ -201,9 +202,16 @@ func (r *provisionRun) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	file, err := templatefile.Read(templateDir)
+	if err == nil {
+		err = file.CheckVariables(declared)
+	}
+	if err != nil {
+		return err
+	}
 	r.log.System("The template declares %s.", counted(len(declared), "variable"))
 	// With the commit, and acknowledged: what it means must be pinned by then.
-	return stopOr(ctx, r.session.reportAndWait(ctx, provision.Detail{Commit: r.commit, Variables: tfvars.Fit(declared, variablesLimit)}))
+	return stopOr(ctx, r.session.reportAndWait(ctx, provision.Detail{Commit: r.commit, Variables: tfvars.Fit(declared, variablesLimit), About: file.About()}))
 }
 
 // unlock releases the lock that somebody holds on the state.

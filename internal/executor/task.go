@@ -21,7 +21,8 @@ type task struct {
 	log      *spool.Writer
 	job      job.Job
 	snapshot provision.Snapshot
-	commit   string // of the template, once it is checked out
+	commit   string           // of the template, once it is checked out
+	about    *provision.About // what the template says of itself, once that is read
 }
 
 func (t *task) operation() provision.Operation { return t.job.Assignment.Operation }
@@ -55,7 +56,7 @@ func (t *task) tellVariables(template *tfvars.Template) {
 	}
 	declared, err := template.Declared()
 	if err == nil {
-		err = t.session.report(provision.Detail{Variables: tfvars.Fit(declared, variablesLimit)})
+		err = t.session.report(provision.Detail{Variables: tfvars.Fit(declared, variablesLimit), About: t.about})
 	}
 	if err != nil {
 		t.log.System("What the template declares could not be recorded: %v", err)

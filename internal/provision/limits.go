@@ -74,6 +74,11 @@ func (d Detail) Fit(at time.Time) Detail {
 	d.Events = fitted(d.Events, func(e *Event) { e.Address, e.At = Key(e.Address), fitTime(e.At, at) })
 	d.Resources = fitted(d.Resources, func(r *Resource) { r.Address = Key(r.Address) })
 	d.Machines = fitted(d.Machines, fitMachine)
+	if d.About != nil {
+		about := *d.About
+		about.Title, about.Description, about.Icon = shortened(about.Title, 100), shortened(about.Description, 4000), shortened(about.Icon, 40)
+		d.About = &about
+	}
 	d.Drift = fitted(d.Drift, fitChange)
 	if d.Plan != nil {
 		plan := *d.Plan

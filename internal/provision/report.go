@@ -53,6 +53,8 @@ type Detail struct {
 
 	// Variables are what the template declares; empty but not nil: none.
 	Variables []Variable `json:"variables,omitzero"`
+	// About is what the template says of itself, told with Variables.
+	About *About `json:"about,omitempty"`
 
 	Plan    *PlanSummary      `json:"plan,omitempty"`
 	Outputs map[string]Output `json:"outputs,omitempty"`
@@ -191,6 +193,15 @@ type Resource struct {
 	IPAddresses []string `json:"ip_addresses,omitempty"`
 	// Status is "created" or, for what a failed apply left half made, "tainted".
 	Status string `json:"status,omitempty"`
+}
+
+// About is what a template says of itself in tendril.hcl.
+type About struct {
+	Title       string `json:"title,omitempty"`       // at most 100 characters
+	Description string `json:"description,omitempty"` // at most 4,000
+	Icon        string `json:"icon,omitempty"`        // lowercase letters, digits and dashes; at most 40
+	// Provisioner is what carries it out: terraform, script, manual or machine.
+	Provisioner string `json:"provisioner"`
 }
 
 // Machine is one machine of a workspace as people see it. No credential is in it.

@@ -41,6 +41,13 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		}
 		r.IPAddresses = m.addresses(r.IPAddresses)
 	})
+	if d.About != nil {
+		about := *d.About
+		for _, text := range []*string{&about.Title, &about.Description, &about.Icon, &about.Provisioner} {
+			*text = m.text(*text)
+		}
+		d.About = &about
+	}
 	named := map[string]bool{}
 	d.Machines = masked(d.Machines, func(r *provision.Machine) {
 		for _, text := range []*string{&r.Name, &r.Address, &r.Pool, &r.Node, &r.ExternalID, &r.SSHUser, &r.Image} {

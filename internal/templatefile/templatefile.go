@@ -70,6 +70,11 @@ type File struct {
 	limit time.Duration // of an evaluation: longest
 }
 
+// About is what the catalogue shows of the template.
+func (f *File) About() *provision.About {
+	return &provision.About{Title: f.Title, Description: f.Description, Icon: f.Icon, Provisioner: string(f.Kind)}
+}
+
 // Script says which commands a script template runs. A command is a list of words, and
 // its first is a path: within the template (./provision.sh), or absolute, which the
 // agent's policy may refuse.

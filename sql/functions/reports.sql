@@ -44,6 +44,8 @@
 --     state_unsaved   true: the agent keeps a state that it could not store; false: it is stored
 --                     now
 --     variables       variables that the template declares: list of objects
+--     about           what the template says of itself, beside its variables: {title, description,
+--                     icon, provisioner}
 --     error_code      why the run failed or was cancelled, as a code; after a transient failure, such
 --                     as checkout_failed, a new attempt is queued if the snapshot asks for it
 --     error_message   the same for people, cut after 16384 characters
@@ -316,7 +318,7 @@ BEGIN
   END IF;
 
   IF p_detail ->> 'variables' IS NOT NULL THEN
-    PERFORM tendril.record_variables(p_provision, coalesce(v_commit, p_provision.resolved_commit), p_detail -> 'variables');
+    PERFORM tendril.record_variables(p_provision, coalesce(v_commit, p_provision.resolved_commit), p_detail -> 'variables', nullif(p_detail -> 'about', 'null'));
   END IF;
   IF p_detail ?| ARRAY['plan', 'resources', 'machines', 'drift', 'state_lock'] THEN
     PERFORM tendril.record_findings(p_claim, p_provision, p_detail);

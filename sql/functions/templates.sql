@@ -209,13 +209,14 @@ END $$;
 --   p_code       why they are not known, as a code
 --   p_problem    the same for people
 --   p_hand       true: an agent shall inspect it
+--   p_about      what it says of itself: {title, description, icon, provisioner}; null: not known
 -- Answers: the status now: done, handed or failed; null where another process has it or it was
 --   requested again.
 -- Errors: none.
 -- Locks: none.
 -- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.settle_inspection(p_org uuid, p_repo text, p_version text, p_path text, p_lease uuid, p_commit text, p_variables jsonb,
-  p_code text, p_problem text, p_hand boolean) RETURNS text
+  p_code text, p_problem text, p_hand boolean, p_about jsonb DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -234,6 +235,7 @@ BEGIN
   UPDATE public.template_inspections
   SET status = CASE WHEN p_variables IS NOT NULL THEN 'done' WHEN p_hand THEN 'handed' ELSE 'failed' END,
       commit = CASE WHEN p_variables IS NULL THEN commit ELSE p_commit END, variables = coalesce(p_variables, variables),
+      about = CASE WHEN p_variables IS NULL THEN about ELSE p_about END,
       inspected_by = CASE WHEN p_variables IS NULL THEN inspected_by ELSE 'trellis' END,
       inspected_at = CASE WHEN p_variables IS NULL THEN inspected_at ELSE clock_timestamp() END,
       problem_code = CASE WHEN p_variables IS NULL THEN p_code END, problem = CASE WHEN p_variables IS NULL THEN left(p_problem, tendril.max_description()) END,
@@ -264,7 +266,7 @@ END $$;
 
 -- Stores the variables that a run found in its checkout. An ordinary run does not replace known
 -- ones. Without room nothing is stored and the run goes on.
-CREATE OR REPLACE FUNCTION tendril.record_variables(p_provision public.provisions, p_commit text, p_variables jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION tendril.record_variables(p_provision public.provisions, p_commit text, p_variables jsonb, p_about jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -274,11 +276,11 @@ BEGIN
      OR NOT tendril.may_inspect(p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path')) THEN
     RETURN;
   END IF;
-  INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, status, commit, variables, inspected_by, inspected_at, provision_id, requested_by)
+  INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, status, commit, variables, about, inspected_by, inspected_at, provision_id, requested_by)
   VALUES (p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path'), v_source ->> 'repo',
-          'done', p_commit, p_variables, CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
+          'done', p_commit, p_variables, p_about, CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
   ON CONFLICT (org_id, repo, version, path) DO UPDATE
-  SET status = 'done', commit = EXCLUDED.commit, variables = EXCLUDED.variables, inspected_by = EXCLUDED.inspected_by, inspected_at = EXCLUDED.inspected_at,
+  SET status = 'done', commit = EXCLUDED.commit, variables = EXCLUDED.variables, about = EXCLUDED.about, inspected_by = EXCLUDED.inspected_by, inspected_at = EXCLUDED.inspected_at,
       provision_id = EXCLUDED.provision_id, problem = NULL, problem_code = NULL, lease = NULL, lease_until = NULL
   WHERE i.status <> 'done' AND i.status <> 'queued' OR i.provision_id = EXCLUDED.provision_id;
 END $$;

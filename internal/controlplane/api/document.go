@@ -153,6 +153,7 @@ Every request runs as the person who is signed in, and sees and may do what thei
 // fields says what the fields of package provision's types mean, for the document:
 // agents and the database speak of these as well. A test finds what is missing.
 var fields = map[string]map[string]string{
+	"About":   {"title": "Its title.", "description": "What it is for.", "icon": "The icon that it names.", "provisioner": "What carries it out: terraform, script, manual or machine."},
 	"Running": {"address": "The resource.", "action": "What is done to it: create, update, delete and the like.", "since": "Since when.", "step": "The label of the step that it is in.", "percent": "How much of that step is done."},
 	"PlanSummary": {
 		"add": "Resources to make.", "change": "To change in place.", "destroy": "To destroy.", "replace": "To destroy and create again.",

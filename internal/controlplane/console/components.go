@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -333,6 +334,10 @@ var icons = map[string]string{
 	"members":       "M9 11.5a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7ZM2.5 20a6.5 6.5 0 0 1 13 0M16 5a3.3 3.3 0 0 1 0 6.3M18 14.2A6.5 6.5 0 0 1 21.5 20",
 	"audit":         "M12 3.5 19 6v6c0 4-3 7-7 8.5-4-1.5-7-4.5-7-8.5V6l7-2.5ZM9 12l2.2 2.2L15.2 10",
 	"account":       "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8ZM4.5 20.5a7.5 7.5 0 0 1 15 0",
+	"database":      "M5 6c0-1.7 3.1-3 7-3s7 1.3 7 3-3.1 3-7 3-7-1.3-7-3ZM5 6v12c0 1.7 3.1 3 7 3s7-1.3 7-3V6M5 12c0 1.7 3.1 3 7 3s7-1.3 7-3",
+	"network":       "M9.5 3.5h5v5h-5ZM12 8.5v3.5M6 16v-4h12v4M3.5 16h5v4.5h-5ZM15.5 16h5v4.5h-5Z",
+	"cloud":         "M7 18.5a4.5 4.5 0 0 1-.5-9 6 6 0 0 1 11.4 1.2 4 4 0 0 1-.4 7.8H7Z",
+	"container":     "M12 3.5 20 8v8l-8 4.5L4 16V8l8-4.5ZM4 8l8 4.5L20 8M12 12.5v8",
 	"signout":       "M14 4H5v16h9M10 12h11m-3.5-3.5L21 12l-3.5 3.5",
 	"menu":          "M4 7h16M4 12h16M4 17h16",
 	"chooser":       "m8 9.5 4-4 4 4M8 14.5l4 4 4-4",
@@ -378,6 +383,20 @@ func icon(name string) (template.HTML, error) {
 		return "", fmt.Errorf("there is no icon %q", name)
 	}
 	return template.HTML(`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false"><path d="` + path + `"/></svg>`), nil //nolint:gosec // of our own making
+}
+
+// templateIcons are the icons that a template can name, and what draws them.
+var templateIcons = map[string]string{
+	"server": "machines", "cluster": "clusters", "people": "members", "database": "database", "network": "network", "cloud": "cloud", "container": "container",
+}
+
+// templateIcon is the icon that a template names, or the one that all templates have.
+func templateIcon(about *provision.About) (template.HTML, error) {
+	name := "templates"
+	if about != nil {
+		name = cmp.Or(templateIcons[about.Icon], name)
+	}
+	return icon(name)
 }
 
 // actor is who did something: a person or, without name and id, the platform.

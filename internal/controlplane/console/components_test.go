@@ -58,6 +58,7 @@ type samples struct {
 	LogLines                                   []logLine
 	Log                                        logView
 	Stages                                     []stageRow
+	Abouts                                     []*provision.About
 	Steps                                      []stepGroup
 	Policies                                   []store.Policy
 	Clusters                                   []clusterView
@@ -106,6 +107,8 @@ func newSamples() samples {
 	s.Log = logView{URL: "/log"}
 	s.Stages = []stageRow{{Attempt: 1, Stages: []stageView{{Key: "1-queued", Stage: "queued", State: "done", Took: time.Second}, {Key: "1-init", Stage: "init", State: "failed", Took: 75 * time.Second}}},
 		{Attempt: 2, Stages: []stageView{{Key: "2-plan", Stage: "plan", State: "running", Took: time.Minute}, {Key: "2-approval", Stage: "approval", State: "waiting"}, {Stage: "apply", State: "ahead"}, {Stage: "done", State: "ahead"}}}}
+	s.Abouts = []*provision.About{nil, {Provisioner: "terraform", Icon: "network"}, {Provisioner: "script", Icon: "server"}, {Provisioner: "manual", Icon: "of-no-kind"}, {Provisioner: "machine", Icon: "people"},
+		{Provisioner: "terraform", Icon: "database"}, {Provisioner: "terraform", Icon: "cloud"}, {Provisioner: "terraform", Icon: "container"}, {Provisioner: "terraform", Icon: "cluster"}}
 	percent := 40
 	s.Steps = []stepGroup{
 		{Machine: "machine.web-1", Steps: []stepView{{store.Step{Label: "Creating VM from template", State: "done"}, 12 * time.Second}, {store.Step{Label: "Waiting for <network>", State: "running", Percent: &percent}, time.Minute}, {store.Step{Label: "Running commands", State: "waiting"}, 0}}},

@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/source"
+	"github.com/tendril-run/tendril/internal/templatefile"
 	"github.com/tendril-run/tendril/internal/tfvars"
 )
 
@@ -48,6 +49,7 @@ type question struct {
 type answer struct {
 	Commit    string               `json:"commit,omitempty"`
 	Variables []provision.Variable `json:"variables,omitempty"` // never nil where there is no problem
+	About     *provision.About     `json:"about,omitempty"`
 	Tags      []store.Tag          `json:"tags,omitempty"`
 	Code      string               `json:"code,omitempty"`
 	Problem   string               `json:"problem,omitempty"`
@@ -144,6 +146,13 @@ func look(ctx context.Context, q question) (a answer) {
 	if err != nil {
 		return fail(err)
 	}
-	a.Variables = tfvars.Fit(declared, answerLimit)
+	file, err := templatefile.Read(tree.Dir)
+	if err == nil {
+		err = file.CheckVariables(declared)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	a.Variables, a.About = tfvars.Fit(declared, answerLimit), file.About()
 	return a
 }

@@ -97,7 +97,7 @@ func (i *Inspector) inspect(ctx context.Context, w store.WantedInspection) error
 	if ctx.Err() != nil {
 		return ctx.Err() // another gets it when the lease is over
 	}
-	result := store.InspectionResult{Commit: a.Commit, Variables: a.Variables, Code: a.Code, Problem: a.Problem}
+	result := store.InspectionResult{Commit: a.Commit, Variables: a.Variables, About: a.About, Code: a.Code, Problem: a.Problem}
 	// What there may be another way to, an agent's: its credentials, its network.
 	switch provision.Code(a.Code) {
 	case provision.CodeRepoRefused, provision.CodeCheckoutFailed:

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
@@ -107,7 +108,9 @@ func TestInspect(t *testing.T) {
 		variable "password" {
 			sensitive = true
 			default = "hunter2!"
-		}`}), "v1")
+		}`, "tendril.hcl": `title = "A network"
+		description = "Where all else lies."
+		icon = "network"`}), "v1")
 	good.Tag("v1.10.0", commit)
 	good.Tag("v1.9.0", commit)
 	got := s.look(t, s.options, good.URL, "v1")
@@ -119,6 +122,9 @@ func TestInspect(t *testing.T) {
 	}
 	if v := got.Variables[0]; !v.Sensitive || v.Default != nil || v.Required {
 		t.Errorf("a sensitive variable = %+v, want no default told", v)
+	}
+	if want := (provision.About{Title: "A network", Description: "Where all else lies.", Icon: "network", Provisioner: "terraform"}); got.About == nil || *got.About != want {
+		t.Errorf("about = %+v, want %+v", got.About, want)
 	}
 	versions, err := s.admin.TemplateVersions(t.Context(), s.Org, strings.TrimSuffix(good.URL, ".git"))
 	var names []string

@@ -95,10 +95,10 @@ func (t *teller) catalogue() error {
 		), ""},
 		{"edge-node", "v0.9.0", "The small machine in each shop.", "", "The template does not parse: main.tf:14: Unclosed configuration block: There is no closing brace for this block before the end of the file."},
 	} {
-		if err := t.exec(`INSERT INTO public.template_inspections (org_id, repo, version, path, address, status, commit, variables, inspected_by, inspected_at, problem_code, problem)
+		if err := t.exec(`INSERT INTO public.template_inspections (org_id, repo, version, path, address, status, commit, variables, inspected_by, inspected_at, problem_code, problem, about)
 			VALUES ($1, $2, $3, '', $2, CASE WHEN $4 = '' THEN 'failed' ELSE 'done' END, CASE WHEN $4 <> '' THEN $5 END, nullif($4, '')::jsonb, CASE WHEN $4 <> '' THEN 'trellis' END, now() - interval '20 days',
-			        CASE WHEN $6 <> '' THEN 'template_invalid' END, nullif($6, ''))`,
-			t.org, repoOf(e.name), e.version, e.variables, commitOf(e.name, e.version), e.problem); err != nil {
+			        CASE WHEN $6 <> '' THEN 'template_invalid' END, nullif($6, ''), CASE WHEN $4 <> '' THEN jsonb_build_object('provisioner', 'terraform', 'icon', $7::text) END)`,
+			t.org, repoOf(e.name), e.version, e.variables, commitOf(e.name, e.version), e.problem, map[string]string{"network": "network", "web-service": "container"}[e.name]); err != nil {
 			return err
 		}
 		if err := t.exec("SELECT public.save_template($1, $2, $3, $4, '', $5)", t.org, "sample-"+e.name, repoOf(e.name), e.version, e.about); err != nil {

@@ -43,6 +43,8 @@ type Known struct {
 	Inspected bool    `db:"inspected"`
 	Variables int     `db:"variables"` // how many it declares
 	Commit    *string `db:"commit"`
+	// About is what that version says of itself; nil: not known.
+	About *provision.About `db:"about"`
 }
 
 // KnownOf says for each template what is known of the version that it offers, in
@@ -53,7 +55,7 @@ func (s *Store) KnownOf(ctx context.Context, org uuid.UUID, entries []Template) 
 		repos[i], versions[i], paths[i] = canonical.Address(e.Repo), e.Version, canonical.Path(e.Path)
 	}
 	return rows[Known](ctx, s, "read what the templates declare", `
-		SELECT coalesce(i.status, '') AS status, i.variables IS NOT NULL AS inspected, coalesce(jsonb_array_length(i.variables), 0) AS variables, i.commit
+		SELECT coalesce(i.status, '') AS status, i.variables IS NOT NULL AS inspected, coalesce(jsonb_array_length(i.variables), 0) AS variables, i.commit, i.about
 		FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY e (repo, version, path, place)
 		LEFT JOIN public.template_inspections i ON i.org_id = $1 AND i.repo = e.repo AND i.version = e.version AND i.path = e.path
 		ORDER BY e.place`, org, repos, versions, paths)
@@ -127,6 +129,8 @@ type Inspection struct {
 	Inspected bool                 `db:"inspected"`
 	Variables []provision.Variable `db:"variables"`
 	Commit    *string              `db:"commit"`
+	// About is what that version says of itself; nil: not known.
+	About *provision.About `db:"about"`
 	// By is who looked: trellis, agent, or run (a deploy of it).
 	By *string    `db:"inspected_by"`
 	At *time.Time `db:"inspected_at"`
@@ -142,7 +146,7 @@ type Inspection struct {
 // nobody has asked for it yet, InspectTemplate does.
 func (s *Store) TemplateVariables(ctx context.Context, org uuid.UUID, repo, version, path string) (Inspection, error) {
 	found, err := rows[Inspection](ctx, s, "read what the template declares", `
-		SELECT i.status, i.variables IS NOT NULL AS inspected, coalesce(i.variables, '[]') AS variables, i.commit, i.inspected_by, i.inspected_at,
+		SELECT i.status, i.variables IS NOT NULL AS inspected, coalesce(i.variables, '[]') AS variables, i.commit, i.about, i.inspected_by, i.inspected_at,
 		       coalesce(i.problem, '') AS problem, coalesce(i.problem_code, '') AS problem_code,
 		       (SELECT p.number FROM public.provisions p WHERE p.id = i.provision_id) AS number
 		FROM public.template_inspections i
@@ -239,6 +243,7 @@ func (d *Database) ClaimInspection(ctx context.Context, lease time.Duration) (w 
 type InspectionResult struct {
 	Commit    string
 	Variables []provision.Variable // nil with a problem
+	About     *provision.About
 	Code      string
 	Problem   string
 	// Hand leaves it to an agent.
@@ -247,7 +252,7 @@ type InspectionResult struct {
 
 // SettleInspection stores what came of an inspection.
 func (d *Database) SettleInspection(ctx context.Context, w WantedInspection, r InspectionResult) error {
-	var commit, variables any
+	var commit, variables, about any
 	if r.Commit != "" {
 		commit = r.Commit
 	}
@@ -258,9 +263,16 @@ func (d *Database) SettleInspection(ctx context.Context, w WantedInspection, r I
 		}
 		variables = string(encoded)
 	}
+	if r.About != nil {
+		encoded, err := json.Marshal(r.About)
+		if err != nil {
+			return err
+		}
+		about = string(encoded)
+	}
 	r.Problem = strings.ReplaceAll(r.Problem, "\x00", "\uFFFD") // it may have a server's words
-	return d.OwnerDoes(ctx, "store what a template declares", "SELECT tendril.settle_inspection($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10)",
-		w.Org, w.Repo, w.Version, w.Path, w.lease, commit, variables, r.Code, r.Problem, r.Hand)
+	return d.OwnerDoes(ctx, "store what a template declares", "SELECT tendril.settle_inspection($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10, $11::text::jsonb)",
+		w.Org, w.Repo, w.Version, w.Path, w.lease, commit, variables, r.Code, r.Problem, r.Hand, about)
 }
 
 // Tag is a tag of a repository.

@@ -26,6 +26,7 @@ type Inspection struct {
 	Inspected bool                 `json:"inspected" doc:"variables is what that version declares."`
 	Variables []provision.Variable `json:"variables" doc:"Each of them."`
 	Commit    *string              `json:"commit,omitempty" doc:"The scanned commit."`
+	About     *provision.About     `json:"about,omitempty" doc:"What that version says of itself in tendril.hcl."`
 	By        *string              `json:"inspected_by,omitempty" doc:"Who looked: trellis, agent or run."`
 	At        *time.Time           `json:"inspected_at,omitempty" doc:"When."`
 	Problem   string               `json:"problem,omitempty" doc:"Why the scan failed."`
