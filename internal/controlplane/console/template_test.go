@@ -18,6 +18,10 @@ func TestTemplates(t *testing.T) {
 		wantIn(t, "GET /templates without any", w.get(t, p, "/templates"), "No templates yet")
 	}
 	w.network(t)
+	w.Exec(t, `UPDATE public.template_inspections SET about = '{"title": "A <b>network", "description": "Where all else lies.", "icon": "no-such-icon", "provisioner": "script"}'`)
+	for _, path := range []string{"/templates", "/templates/network"} {
+		wantIn(t, "GET "+path, w.get(t, w.viewer, path), "A &lt;b&gt;network", `<span class="chip">script</span>`)
+	}
 	for _, p := range []person.Person{w.viewer, w.operator, w.admin} {
 		page := w.get(t, p, "/templates/network")
 		wantIn(t, "GET /templates/network as "+p.Name, page, "db_password", "12345678901234567890", "not shown", "required", networkRepo, "Not used by any workspace")
