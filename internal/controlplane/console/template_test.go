@@ -20,7 +20,10 @@ func TestTemplates(t *testing.T) {
 	w.network(t)
 	w.Exec(t, `UPDATE public.template_inspections SET about = '{"title": "A <b>network", "description": "Where all else lies.", "icon": "no-such-icon", "provisioner": "script"}'`)
 	for _, path := range []string{"/templates", "/templates/network"} {
-		wantIn(t, "GET "+path, w.get(t, w.viewer, path), "A &lt;b&gt;network", `<span class="chip">script</span>`)
+		wantIn(t, "GET "+path, w.get(t, w.viewer, path), "A <b>network", `<span class="chip">script</span>`)
+		if strings.Contains(w.get(t, w.viewer, path), "<b>network") {
+			t.Errorf("GET %s has a template's words as HTML", path)
+		}
 	}
 	for _, p := range []person.Person{w.viewer, w.operator, w.admin} {
 		page := w.get(t, p, "/templates/network")
