@@ -20,8 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
-
-	"github.com/tendril-run/tendril/internal/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -112,7 +110,7 @@ func TestValues(t *testing.T) {
 		`trellis_viewers{}`: 2, `trellis_live_listening{}`: 1, `trellis_live_reconnects_total{}`: 2,
 		`trellis_database_connections_max{pool="people"}`: 4, `trellis_database_connections{pool="people",state="used"}`: 0,
 		`trellis_usage_ratio{bound="blobs",cluster_id="c1"}`: 0.75, `trellis_usage_ratio{bound="agents",cluster_id="c1"}`: 0.001,
-		`trellis_database_up{}`: 1, `trellis_statistics_up{}`: 1, `trellis_contract_version{}`: queue.Contract, `trellis_migration_version{}`: 28,
+		`trellis_database_up{}`: 1, `trellis_statistics_up{}`: 1, `trellis_contract_version{}`: 4, `trellis_migration_version{}`: 28,
 		`trellis_queue_depth{cluster_id="c1"}`: 3, `trellis_queue_depth{cluster_id="c2"}`: 0, `trellis_queue_runnable{cluster_id="c1"}`: 1,
 		`trellis_oldest_waiting_seconds{cluster_id="c1"}`: 7200.5, `trellis_oldest_waiting_seconds{cluster_id="c2"}`: 0, `trellis_oldest_runnable_seconds{cluster_id="c1"}`: 60,
 		`trellis_agents{cluster_id="c1",state="offline"}`: 2, `trellis_agents{cluster_id="c2",state="online"}`: 0, `trellis_agents{cluster_id="c2",state="stale"}`: 1,
