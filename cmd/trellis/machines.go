@@ -68,6 +68,9 @@ host's.`,
 			if err != nil {
 				return err
 			}
+			if len(list) >= client.MostItems {
+				a.say("These are the first %d machines. Narrow the list, for example with --workspace.", len(list))
+			}
 			switch a.format {
 			case "ansible":
 				document, left := inventory(list)

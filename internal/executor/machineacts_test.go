@@ -359,3 +359,45 @@ func TestReveal(t *testing.T) {
 	got, _ = reveal("machine.m-x")
 	wantEnd(t, got, provision.Failed, provision.CodeStateFailed)
 }
+
+// Labels follow the template, and replace no machine.
+func TestLabelsFollowTheTemplate(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, true, 60)
+	files := gittest.Text(map[string]string{
+		"variables.tf": scriptVariables + `variable "note" { default = "" }`,
+		"tendril.hcl":  strings.Replace(fmt.Sprintf(scriptTemplate, true, 60), `image    = "debian"`, `image    = "debian"
+    labels   = { note = var.note, all = length(var.names) }`, 1),
+	})
+	files["provision.sh"], files["terminate.sh"] = gittest.Executable(provisionScript), gittest.Executable(terminateScript)
+	c.repo, _ = c.git.Repo("labels", files, "v1")
+	for _, step := range []struct {
+		names []string
+		note  string
+		want  string
+	}{
+		{[]string{"a"}, "first", "m-a map[all:1 note:first]"},
+		{[]string{"a"}, "second", "m-a map[all:1 note:second]"},
+		{[]string{"a", "b"}, "second", "m-a map[all:2 note:second]; m-b map[all:2 note:second]"},
+	} {
+		c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": step.names, "note": step.note})
+		got, run := c.act(provision.OperationApply, nil)
+		wantEnd(t, got, provision.Success, "")
+		listed := func(all []provision.Machine) string {
+			var words []string
+			for _, m := range all {
+				words = append(words, fmt.Sprint(m.Name, " ", m.Labels))
+			}
+			return strings.Join(words, "; ")
+		}
+		if is := listed(run.machines()); is != step.want {
+			t.Errorf("machines = %q, want %q", is, step.want)
+		}
+		if is := listed(c.recorded().Listed()); is != step.want {
+			t.Errorf("recorded are %q, want %q", is, step.want)
+		}
+	}
+	if made := c.made(); !slices.Equal(made, []int{1, 1}) {
+		t.Errorf("machines were made %v times, want once each", made)
+	}
+}

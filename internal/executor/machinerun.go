@@ -215,11 +215,27 @@ func (m *machineRun) planned() (_ planned, err error) {
 	}
 	summary := m.plan.Summary()
 	m.print(summary)
+	if m.operation() == provision.OperationApply && m.relabel() && summary.Empty() {
+		if err := m.store(); err != nil {
+			return planned{}, fmt.Errorf("record the machines' labels: %w", err)
+		}
+	}
 	p := planned{summary: summary, changes: !summary.Empty(), found: m.found(), room: int64(4 * len(m.base))}
 	if len(m.job.Settings.Policy.Hook) > 0 {
 		p.json, err = m.forHook()
 	}
 	return p, err
+}
+
+// relabel records the labels that the template gives machines now, which make no machine
+// another one, and reports whether any has changed.
+func (m *machineRun) relabel() (changed bool) {
+	for _, wanted := range m.plan.Wanted {
+		if known := m.state.Find(wanted.ID); known != nil && !maps.Equal(known.Wanted.Labels, wanted.Labels) {
+			known.Wanted.Labels, changed = wanted.Labels, true
+		}
+	}
+	return changed
 }
 
 // print shows the plan in the log, with the signs that Terraform's users know.

@@ -312,9 +312,11 @@ func whole[T any](ctx context.Context, c *Client, doing string, query url.Values
 }
 
 const (
-	mostPage  = 200    // items of one page, as the server has it
-	mostItems = 10_000 // of a list that is wanted whole
+	mostPage = 200 // items of one page, as the server has it
 )
+
+// MostItems is how many items a list that is wanted whole has at most.
+const MostItems = 10_000
 
 // inOrg is the query of what is made in an organisation.
 func (c *Client) inOrg() url.Values {

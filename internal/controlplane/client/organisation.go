@@ -20,7 +20,7 @@ import (
 // Clusters lists the clusters of the organisation by name, with the agents heard of
 // within a day.
 func (c *Client) Clusters(ctx context.Context) ([]wire.Cluster, error) {
-	return list[wire.Cluster](ctx, c, call{doing: "list the clusters", method: http.MethodGet, path: []string{"clusters"}, query: c.inOrg()}, mostItems)
+	return list[wire.Cluster](ctx, c, call{doing: "list the clusters", method: http.MethodGet, path: []string{"clusters"}, query: c.inOrg()}, MostItems)
 }
 
 // FindCluster returns the cluster of that name or id; "" means the only one there
@@ -132,7 +132,7 @@ func (c *Client) RevokeAPIToken(ctx context.Context, id uuid.UUID) error {
 
 // Members lists who belongs to the organisation.
 func (c *Client) Members(ctx context.Context) ([]wire.Member, error) {
-	return list[wire.Member](ctx, c, call{doing: "list the members", method: http.MethodGet, path: []string{"members"}, query: c.inOrg()}, mostItems)
+	return list[wire.Member](ctx, c, call{doing: "list the members", method: http.MethodGet, path: []string{"members"}, query: c.inOrg()}, MostItems)
 }
 
 // FindMember returns the member of that e-mail address, name or id.
@@ -210,7 +210,7 @@ func (c *Client) DeclineInvitation(ctx context.Context, id uuid.UUID) error {
 
 // Templates lists the organisation's catalogue.
 func (c *Client) Templates(ctx context.Context) ([]wire.Template, error) {
-	return list[wire.Template](ctx, c, call{doing: "list the templates", method: http.MethodGet, path: []string{"templates"}, query: c.inOrg()}, mostItems)
+	return list[wire.Template](ctx, c, call{doing: "list the templates", method: http.MethodGet, path: []string{"templates"}, query: c.inOrg()}, MostItems)
 }
 
 // Template returns one template of the catalogue.
@@ -312,7 +312,7 @@ func (c *Client) FindWorkspace(ctx context.Context, ref string) (wire.WorkspaceD
 
 // Resources lists what exists in a workspace, by address.
 func (c *Client) Resources(ctx context.Context, workspace uuid.UUID) ([]wire.Resource, error) {
-	return list[wire.Resource](ctx, c, call{doing: "list the resources", method: http.MethodGet, path: []string{"workspaces", workspace.String(), "resources"}, query: c.inOrg()}, mostItems)
+	return list[wire.Resource](ctx, c, call{doing: "list the resources", method: http.MethodGet, path: []string{"workspaces", workspace.String(), "resources"}, query: c.inOrg()}, MostItems)
 }
 
 // MachineFilter says which machines a list has; what is empty does not matter.
@@ -324,7 +324,7 @@ type MachineFilter struct {
 // Machines lists the organisation's machines by name.
 func (c *Client) Machines(ctx context.Context, f MachineFilter) ([]wire.Machine, error) {
 	query := c.inOrgWith(map[string]string{"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "label": strings.Join(f.Labels, ",")})
-	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: query}, mostItems)
+	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: query}, MostItems)
 }
 
 // FindMachine returns the machine of that name or id; workspace, if it is not empty, is the

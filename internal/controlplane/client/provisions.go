@@ -107,7 +107,7 @@ func (c *Client) Events(ctx context.Context, id uuid.UUID) ([]wire.Event, error)
 			query: url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(mostRows)}},
 		})
 		events = append(events, page.Items...)
-		if err != nil || len(page.Items) == 0 || page.NextAfter <= after || len(events) > mostItems {
+		if err != nil || len(page.Items) == 0 || page.NextAfter <= after || len(events) > MostItems {
 			return events, err
 		}
 		after = page.NextAfter
