@@ -247,7 +247,7 @@ func flagWords(a *app, verb, flag string) completes {
 // outputWords are the formats that a verb prints.
 func outputWords(verb string) completes {
 	if verb == "machines" || verb == "machines list" {
-		return choice("text", "json", "ansible", "ssh-config")
+		return choice("text", "json", "ansible", "ansible-file", "ssh-config")
 	}
 	return choice("text", "json")
 }

@@ -51,6 +51,8 @@ status and label. Give Ansible an executable file with these two lines:
   #!/bin/sh
   exec trellis machines list -o ansible
 
+-o ansible-file prints the same as a file that Ansible reads as it is: inventory.json.
+
 -o ssh-config prints Host entries; include them at the end of ~/.ssh/config, so that none
 comes before your own. Both leave out machines without an IP address, and names that are no
 host's.`,
@@ -76,6 +78,10 @@ host's.`,
 				document, left := inventory(list)
 				a.sayLeftOut(left)
 				return a.printJSON(document)
+			case "ansible-file":
+				document, left := inventory(list)
+				a.sayLeftOut(left)
+				return a.printJSON(inventoryFile(document))
 			case "ssh-config":
 				text, left := sshConfig(list)
 				a.sayLeftOut(left)
@@ -93,7 +99,7 @@ host's.`,
 	flags.StringVar(&f.Pool, "pool", "", "only those of this pool")
 	flags.StringArrayVar(&f.Labels, "label", nil, "only those with this label: NAME=VALUE; may be repeated")
 	flags.StringVar(&f.Words, "search", "", "only those with this in the name, an IP address or the id in their cloud")
-	addFormat(a, cmd, "ansible", "ssh-config")
+	addFormat(a, cmd, "ansible", "ansible-file", "ssh-config")
 	return cmd
 }
 
@@ -307,6 +313,25 @@ func inventory(list []wire.Machine) (document map[string]any, left []wire.Machin
 		document[title] = g
 	}
 	return document, left
+}
+
+// inventoryFile is an inventory as a file has it, in YAML or JSON: what a script prints in
+// _meta stands with each host there.
+// https://docs.ansible.com/ansible/latest/collections/ansible/builtin/yaml_inventory.html
+func inventoryFile(document map[string]any) map[string]any {
+	children := map[string]any{}
+	for title, hosts := range document {
+		g, is := hosts.(*group)
+		if !is { // all, and what all of them are
+			continue
+		}
+		members := map[string]any{}
+		for _, name := range g.Hosts {
+			members[name] = map[string]any{}
+		}
+		children[title] = map[string]any{"hosts": members}
+	}
+	return map[string]any{"all": map[string]any{"hosts": document["_meta"].(map[string]any)["hostvars"], "children": children}} //nolint:forcetypeassert // made by inventory
 }
 
 // plainLabel is a label that is no expression of Ansible's.

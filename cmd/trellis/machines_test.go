@@ -79,4 +79,24 @@ func TestInventory(t *testing.T) {
 	if len(got.All.Hosts) != 3 || len(got.Workspace.Hosts) != 2 || len(got.Label.Hosts) != 2 || strings.Join(got.Pool.Hosts, " ") != "ada" || len(got.Meta.HostVars) != 3 {
 		t.Errorf("inventory = %s, want three hosts, two of demo/x, one in the pool", text)
 	}
+
+	text, err = json.Marshal(inventoryFile(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		All struct {
+			Hosts    map[string]map[string]any
+			Children map[string]struct{ Hosts map[string]map[string]any }
+		}
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.All.Hosts) != 3 || file.All.Hosts["ada"]["ansible_host"] != "10.0.0.1" || len(file.All.Children) != len(groups)-2 {
+		t.Errorf("the file = %s, want the same hosts, and each group but all and _meta", text)
+	}
+	if _, is := file.All.Children["pool_lab_1"].Hosts["ada"]; !is || len(file.All.Children["workspace_demo_x"].Hosts) != 2 {
+		t.Errorf("the file = %s, want ada in the pool and two in demo/x", text)
+	}
 }
