@@ -46,7 +46,7 @@ func TestTemplatesCheck(t *testing.T) {
 		"machines":           {variables, class, []string{"--var", "class=c1", "--var-json", `students=["ada"]`}, exitOK, []string{"MACHINE     POOL  IMAGE      CORES  MEMORY    DISK\nc1-ada      lab   debian-13  2      2048 MiB  20 GiB\nc1-teacher  lab"}},
 		"machines as JSON":   {variables, class, []string{"--var", "class=c1", "--var-json", `students=[]`, "-o", "json"}, exitOK, []string{`"name": "c1-teacher"`, `"memory_mib": 2048`, `"provisioner": "machine"`}},
 		"a secret in plain":  {variables, class, []string{"--var", "class=c1", "--var-json", `students=[]`, "--var", "password=x"}, exitOK, []string{"c1-teacher"}},
-		"a value":            {variables, class, []string{"--var", "class=C 1", "--var-json", `students=["ada"]`}, exitUsage, []string{`tendril.hcl:6:16: each.key "ada": "C 1-ada" is not a valid machine name`, "    6 |     name     = \"${var.class}-${each.key}\"\n      |                ^^^"}},
+		"a value":            {variables, class, []string{"--var", "class=C 1", "--var-json", `students=["ada"]`}, exitUsage, []string{`tendril.hcl:8:16: each.key "ada": "C 1-ada" is not a valid machine name`, "    8 |     name     = \"${var.class}-${each.key}\"\n      |                ^^^"}},
 		"a missing value":    {variables, class, []string{"--var", "class=c1"}, exitUsage, []string{"terraform_vars.students: missing (set(string))"}},
 		"no such variable":   {variables, class, []string{"--var", "student=c1"}, exitUsage, []string{`terraform_vars.student: the template has no such variable; did you mean "students"?`}},
 		"not declared":       {variables, strings.Replace(class, "var.class", "var.klass", 1), nil, exitFailed, []string{`the template declares no variable "klass"; did you mean "class"?`}},
