@@ -235,12 +235,12 @@ func TestRunTellsVariables(t *testing.T) {
 		w.deploy(t, w.operator, snapshot("a"))
 		claim, _ := a.mustClaim(t)
 		a.mustReport(t, claim, "PROCESSING", `{"commit": "`+strings.Repeat("a", 40)+`"}`)
-		a.mustReport(t, claim, "PROCESSING", `{"stage": "validate", "variables": `+test.variables+`, "about": {"title": "A", "provisioner": "script"}}`)
+		a.mustReport(t, claim, "PROCESSING", `{"stage": "validate", "variables": `+test.variables+`, "about": {"title": "A", "description": {"b": 1}, "icon": "<b>", "more": [1], "provisioner": "script"}}`)
 		a.mustReport(t, claim, "SUCCESS", `{}`)
 		if got := w.inspection(t); got != test.want {
 			t.Errorf("inspection after a run with %s = %q, want %q", test.variables, got, test.want)
 		}
-		if got := one[string](t, w.conn, "SELECT about::text FROM public.template_inspections"); got != `{"title": "A", "provisioner": "script"}` {
+		if got := one[string](t, w.conn, "SELECT about::text FROM public.template_inspections"); got != `{"title": "A", "description": "{\"b\": 1}", "provisioner": "script"}` {
 			t.Errorf("about = %s, want what the first run told", got)
 		}
 	}

@@ -94,9 +94,21 @@ func TestPower(t *testing.T) {
 	if got, err := old.claim(t, uuid.New()); err != nil || got != uuid.Nil {
 		t.Errorf("an agent of contract 4 gets %s, %v, want nothing", got, err)
 	}
+	if _, err := person[uuid.UUID](t, w, w.adminID, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, 'state', $2) RETURNING id",
+		w.cluster, snapshotWith("b", `"state": {"command": "reveal", "args": ["machine.ada"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := old.claim(t, uuid.New()); err != nil || got != uuid.Nil {
+		t.Errorf("an agent of contract 4 gets %s to reveal, %v, want nothing", got, err)
+	}
+	mustExec(t, w.conn, "UPDATE public.clusters SET approval = 'always'")
 	agent := w.newAgent(t, "one")
 	claim, _ := agent.mustClaim(t)
-	wantRefusal(t, agent.report(t, claim, "PROCESSING", `{"stage": "apply"}`), "PT409", "operation_refused")
+	// As an apply it asks before it begins, and what is lost from then on holds the workspace.
+	agent.mustReport(t, claim, "PROCESSING", `{"stage": "apply", "commit": "`+strings.Repeat("a", 40)+`"}`)
+	if !one[bool](t, w.conn, "SELECT apply_begun_at IS NOT NULL FROM tendril.claims WHERE id = $1", claim) {
+		t.Error("the claim does not say that it has begun")
+	}
 	if err := agent.report(t, claim, "SUCCESS", `{"machines": [`+strings.Replace(ada, "running", "stopped", 1)+`]}`); err != nil {
 		t.Fatal(err)
 	}

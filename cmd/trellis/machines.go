@@ -355,7 +355,7 @@ var machineActs = []struct {
 	{wire.ActStart, "Start a machine", ""},
 	{wire.ActStop, "Stop a machine", ""},
 	{wire.ActRestart, "Restart a machine", ""},
-	{wire.ActRefresh, "Ask a machine's cloud how the machine is", "What has changed outside is shown as drift, and nothing is done about it."},
+	{wire.ActRefresh, "Ask a machine's cloud how the machine is", "What has changed outside is in the run's log, and nothing is done about it."},
 	{wire.ActRebuild, "Make a machine again from its image", "What is on its disk is lost. A person must approve the plan first. With --yes that is so only\nwhere the cluster wants it."},
 	{wire.ActDestroy, "Destroy one machine", `The plan has what depends on the machine as well. The next deploy makes it again, unless
 the variables no longer ask for it. A person must approve the plan first. With --yes that is
@@ -415,7 +415,7 @@ func machinesRevealCommand(a *app) *cobra.Command {
 	var workspace string
 	cmd := formatted(a, &cobra.Command{
 		Use:   "reveal MACHINE",
-		Short: "Show what signs in to a machine, such as its password",
+		Short: "Show a machine's credentials, such as its password",
 		Long: `Has an agent seal the credentials that are recorded of a machine to your key ("trellis
 keys"), which the agent's policy.requester_keys must name, and opens them here. Neither the
 database nor the control plane can read them. It is for admins, and it is audited.`,

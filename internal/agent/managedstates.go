@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -151,7 +152,7 @@ func looksOnly(a provision.Assignment) bool {
 		return false
 	}
 	snapshot, err := provision.ParseSnapshot(a.Snapshot)
-	return err == nil && snapshot.State != nil && (snapshot.State.Command == "pull" || snapshot.State.Command == "list")
+	return err == nil && snapshot.State != nil && slices.Contains([]string{"pull", "list", "reveal"}, snapshot.State.Command)
 }
 
 // open opens a state that was made by an agent with this one's identity, for

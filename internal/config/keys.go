@@ -102,7 +102,7 @@ func keys() []key {
 		{name: "policy.repos", allowed: "patterns of repository URLs without white space",
 			about: "Repositories that templates may come from. `*` stands for one path segment, `**` for any number. An empty list allows none.",
 			field: func(c *Config) any { return &c.Policy.Repos }, check: func(c Config) bool { return every(c.Policy.Repos, repoPattern) }},
-		{name: "policy.operations", allowed: "some of plan, apply, destroy, refresh, unlock, state and inspect",
+		{name: "policy.operations", allowed: "some of plan, apply, destroy, refresh, power, unlock, state and inspect",
 			about: "Operations that the agent carries out. The default lacks `state`, which hands out and replaces whole states, and `unlock`.",
 			field: func(c *Config) any { return &c.Policy.Operations },
 			check: func(c Config) bool { return len(c.Policy.Operations) > 0 && every(c.Policy.Operations, knownOperation) }},

@@ -123,7 +123,7 @@ min_free = "65TiB"
 		`queue.listen_url: must be postgres://USER:PASSWORD@HOST/DATABASE, off, or nothing`,
 		`queue.poll_interval = "1ms": must be a duration from 100ms to 10m, or 0s for what the database advises`,
 		`policy.repos = "https://a b": must be patterns of repository URLs without white space`,
-		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, unlock, state and inspect`,
+		`policy.operations = "apply,explode": must be some of plan, apply, destroy, refresh, power, unlock, state and inspect`,
 		`policy.approval = "sometimes": must be never, destructive or always`,
 		`policy.modules = "git::https://a b": must be `+moduleSources,
 		`policy.programs = "provision.sh": must be absolute paths`,

@@ -185,13 +185,13 @@ func (l *linesRun) can(action provision.MachineAction, what string) error {
 		return nil
 	}
 	return provision.Fail(provision.CodeOperationRefused, fmt.Sprintf(
-		"This template's provisioner can't %s: the actions that it describes do not have %q. Nothing was done.", what, string(action)), nil)
+		"This template's provisioner can't %s: %q is not among the actions that it describes. Nothing was done.", what, string(action)), nil)
 }
 
 // refresh asks how the machines are, and records that. What has changed outside is left to
 // a person.
 func (l *linesRun) refresh(ctx context.Context) (planned, error) {
-	if err := l.can(provision.MachineRefreshes, "say how its machines are"); err != nil {
+	if err := l.can(provision.MachineRefreshes, "refresh machines"); err != nil {
 		return planned{}, err
 	}
 	l.plan = machines.AsRecorded(l.state)
@@ -236,6 +236,10 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 				"A run was interrupted while it was at work on the machine %s, so it is not known what there is to %s. Refresh or deploy first. Nothing was done.", name, do), nil)
 		}
 	}
+	// As before an apply: whoever changes machines must have the workspace.
+	if err := l.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0)}); err != nil {
+		return err
+	}
 	for done, name := range wanted {
 		m := l.recorded(l.state.Named(name).ID)
 		if m == nil || ctx.Err() != nil {
@@ -251,13 +255,19 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 			told = told || now.ID == m.ID
 			return record(now)
 		}
+		becomes := messages.StatusRunning
+		if do == provision.PowerStop {
+			becomes = messages.StatusStopped
+		}
 		_, err := l.talk(ctx, &messages.Power{Work: l.work(), Machine: m.ID, Action: messages.PowerAction(do)}, h)
-		if err == nil && !told {
-			m.Status = messages.StatusRunning
-			if do == provision.PowerStop {
-				m.Status = messages.StatusStopped
+		if !told {
+			if m.Status = becomes; err != nil { // it may have been done all the same
+				m.Status = messages.StatusUnknown
 			}
-			err = l.settle(m.Machine)
+			err = errors.Join(err, l.settle(m.Machine))
+		}
+		if now := l.state.Find(m.ID).Status; err == nil && now != becomes {
+			err = fmt.Errorf("the provisioner says that it is done, and that the machine is %s", now)
 		}
 		event.Kind, event.At, event.Seconds = "resource_finished", time.Now(), time.Since(began).Seconds()
 		if err != nil {
@@ -317,15 +327,13 @@ func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 			total++
 		}
 	}
-	began := map[string]time.Time{}
+	began, ended := map[string]time.Time{}, map[string]bool{}
 	event := func(kind, id, action string) {
 		e := provision.Event{Kind: kind, Address: machines.Address(l.named(id).Name), Action: action, At: time.Now()}
-		if at, known := began[id]; known {
-			e.Seconds = time.Since(at).Seconds()
-		} else {
+		if kind == "resource_started" {
 			began[id] = e.At
-		}
-		if kind != "resource_started" {
+		} else if e.Seconds = time.Since(began[id]).Seconds(); !ended[id] { // destroyed and made again is one
+			ended[id] = true
 			done++
 		}
 		to.on(e, percentOf(done, total))
@@ -349,6 +357,9 @@ func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 	if err == nil {
 		err = l.notDone()
 	}
+	if err == nil {
+		err = l.asWanted()
+	}
 	if err == nil && len(l.state.Machines) == 0 && l.state.Outputs != nil {
 		l.state.Outputs = nil
 		err = l.store()
@@ -357,6 +368,21 @@ func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 		return failedAs(provision.CodeApplyFailed, err)
 	}
 	return nil
+}
+
+// asWanted records that the machines of the plan are as it wanted them: a change within a
+// machine has no intent that would say so.
+func (l *linesRun) asWanted() error {
+	changed := false
+	for _, c := range l.plan.Changes {
+		if known := l.state.Find(c.Machine); known != nil && c.Action == messages.ActionChange {
+			known.Wanted, changed = l.plan.Of(c), true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return l.store()
 }
 
 // named is the machine of an id, as the plan has it.
@@ -435,6 +461,7 @@ func (l *linesRun) notDone() error {
 // talk has the program carry out a request. Its log, its steps and what it writes to stderr
 // are in the run's log.
 func (l *linesRun) talk(ctx context.Context, request messages.Request, h protocol.Handlers) (messages.Result, error) {
+	clear(l.percents) // what an earlier request has told of steps is not this one's
 	command := l.file.Script.Command
 	ran, err := l.programs.start(command)
 	if err != nil {

@@ -3,6 +3,7 @@ package executor_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,8 +155,8 @@ func TestActsOnAMachine(t *testing.T) {
 				if want := []string{"resource_started machine.m-a " + string(step.do), "resource_finished machine.m-a " + string(step.do)}; !slices.Equal(events, want) {
 					t.Errorf("events of %s = %q, want %q", step.do, events, want)
 				}
-				if slices.Contains(run.stages(), provision.StageApply) {
-					t.Errorf("%s reports the stage apply, whose approval was not asked", step.do)
+				if !slices.Contains(run.stages(), provision.StageApply) {
+					t.Errorf("%s does not ask before it begins", step.do)
 				}
 			}
 
@@ -217,7 +218,7 @@ func TestActsThatAreRefused(t *testing.T) {
 	}{
 		"power, which the program lacks":   {less, provision.OperationPower, map[string]any{"targets": ada, "power": "stop"}, provision.CodeOperationRefused, "can't start or stop machines"},
 		"rebuild, which the program lacks": {less, provision.OperationApply, map[string]any{"targets": ada, "replace": ada}, provision.CodeOperationRefused, "can't rebuild a machine"},
-		"refresh, which the program lacks": {less, provision.OperationRefresh, nil, provision.CodeOperationRefused, "can't say how its machines are"},
+		"refresh, which the program lacks": {less, provision.OperationRefresh, nil, provision.CodeOperationRefused, "can't refresh machines"},
 		"a machine that is not there":      {bash, provision.OperationPower, map[string]any{"targets": []string{"machine.m-a", "machine.m-x"}, "power": "stop"}, provision.CodePlanFailed, "no machine m-x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,12 +255,11 @@ func TestActsThatAreRefused(t *testing.T) {
 	})
 }
 
-// A program that is killed while it stops a machine leaves nothing in doubt: the machine can be
-// asked for again.
+// Of a machine whose program is killed while it stops it nobody knows, until it is asked again.
 func TestKilledWhileItStopsAMachine(t *testing.T) {
 	t.Parallel()
 	bash := example(t, "bash/fake-cloud")
-	program := strings.Replace(bash, "\npower() {\n", "\npower() {\n  if [ -e \"$FAKE_CLOUD/die\" ]; then rm \"$FAKE_CLOUD/die\"; kill -9 $$; fi\n", 1)
+	program := strings.Replace(bash, "\n  report \"$external\"\n}\n\nrebuild", "\n  if [ -e \"$FAKE_CLOUD/die\" ]; then rm \"$FAKE_CLOUD/die\"; kill -9 $$; fi\n  report \"$external\"\n}\n\nrebuild", 1)
 	if program == bash {
 		t.Fatal("the example has no function power any more")
 	}
@@ -270,13 +270,80 @@ func TestKilledWhileItStopsAMachine(t *testing.T) {
 	c.does("die", "")
 	got, run := c.act(provision.OperationPower, stop)
 	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
-	if !strings.Contains(shown(run), "m-a running") {
-		t.Errorf("machines = %q, want m-a as it was last heard of", shown(run))
+	if is := c.there()["m-a"]; !strings.HasSuffix(is, "stopped") || !strings.Contains(shown(run), "m-a unknown") {
+		t.Errorf("machines = %q, and the cloud has m-a as %q, want it stopped and unknown", shown(run), is)
 	}
-	got, _ = c.act(provision.OperationPower, stop)
+	got, run = c.act(provision.OperationPower, stop)
 	wantEnd(t, got, provision.Success, "")
-	if is := c.there()["m-a"]; !strings.HasSuffix(is, "stopped") {
-		t.Errorf("the cloud has m-a as %q, want it stopped", is)
+	if !strings.Contains(shown(run), "m-a stopped") {
+		t.Errorf("machines = %q, want m-a stopped", shown(run))
+	}
+}
+
+// A provisioner that says of a machine something else than what it was asked for has failed.
+func TestPowerThatDoesSomethingElse(t *testing.T) {
+	t.Parallel()
+	bash := example(t, "bash/fake-cloud")
+	program := strings.Replace(bash, "status=stopped\n  alter", "status=failed\n  alter", 1)
+	if program == bash {
+		t.Fatal("the example stops machines in another way than before")
+	}
+	c := newLines(t, program)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	got, run := c.act(provision.OperationPower, map[string]any{"targets": []string{"machine.m-a"}, "power": "stop"})
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	if !strings.Contains(got.Detail.ErrorMessage, "that the machine is failed") || !strings.Contains(shown(run), "m-a failed") {
+		t.Errorf("the message is %q and machines are %q, want that m-a has failed", got.Detail.ErrorMessage, shown(run))
+	}
+}
+
+// What a refresh could not find out keeps nobody from deploying, whatever a program promises.
+func TestDeployAfterARefreshOfAMachineThatIsGone(t *testing.T) {
+	t.Parallel()
+	bash := example(t, "bash/fake-cloud")
+	program := strings.Replace(bash, "--argjson idempotent true", "--argjson idempotent false", 1)
+	if program == bash {
+		t.Fatal("the example says in another way than before that it is idempotent")
+	}
+	c := newLines(t, program)
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	if err := os.Remove(c.path("m-a")); err != nil {
+		t.Fatal(err)
+	}
+	got, run := c.act(provision.OperationRefresh, nil)
+	wantEnd(t, got, provision.Success, "")
+	if !strings.Contains(shown(run), "m-a unknown") {
+		t.Errorf("machines = %q, want m-a unknown", shown(run))
+	}
+	got, run = c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	if !strings.Contains(shown(run), "m-a running") || c.machinesThere() != 1 {
+		t.Errorf("machines = %q and %d exist, want m-a again", shown(run), c.machinesThere())
+	}
+}
+
+// Each step of a machine begins and ends once, whatever a program tells.
+func TestStepsBeginAndEndOnce(t *testing.T) {
+	t.Parallel()
+	program := strings.Replace(example(t, "python/fake_cloud.py"), `    agent.send("step", id="create", label="Creating the machine", machine=wanted["id"], percent=0)
+`, `    for step, percent in [("x", 10), ("y", 10), ("x", 20), ("y", 20), ("x", 100), ("y", 100), ("x", 50)]:
+        agent.send("step", id=step, machine=wanted["id"], percent=percent)
+    agent.send("step", id="create", label="Creating the machine", machine=wanted["id"], percent=0)
+`, 1)
+	c := newLines(t, program)
+	got, run := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Success, "")
+	times := map[string]int{}
+	for _, e := range run.events() {
+		if strings.HasPrefix(e.Kind, "step_") && e.Kind != "step_declared" {
+			times[e.Kind+" "+e.Action]++
+		}
+	}
+	want := map[string]int{"step_started x": 1, "step_finished x": 1, "step_started y": 1, "step_finished y": 1, "step_started create": 1, "step_finished create": 1}
+	if !maps.Equal(times, want) {
+		t.Errorf("steps = %v, want %v", times, want)
 	}
 }
 
@@ -353,8 +420,11 @@ func TestReveal(t *testing.T) {
 	if want := fmt.Sprintf(`{"root_password":"hunter2-%s"}`, id); err != nil || string(opened) != want || !output.Sensitive || output.Value != nil {
 		t.Errorf("the output credentials = %+v, which opens as %s, %v, want %s", output, opened, err, want)
 	}
-	if strings.Contains(run.text(), "hunter2") {
-		t.Errorf("the log has the password:\n%s", run.text())
+	run.mu.Lock()
+	reports, err := json.Marshal(run.reports)
+	run.mu.Unlock()
+	if err != nil || strings.Contains(run.text()+string(reports), "hunter2") {
+		t.Errorf("the log or a report has the password (%v):\n%s\n%s", err, run.text(), reports)
 	}
 	got, _ = reveal("machine.m-x")
 	wantEnd(t, got, provision.Failed, provision.CodeStateFailed)
@@ -366,7 +436,7 @@ func TestLabelsFollowTheTemplate(t *testing.T) {
 	c := newCloud(t, true, 60)
 	files := gittest.Text(map[string]string{
 		"variables.tf": scriptVariables + `variable "note" { default = "" }`,
-		"tendril.hcl":  strings.Replace(fmt.Sprintf(scriptTemplate, true, 60), `image    = "debian"`, `image    = "debian"
+		"tendril.hcl": strings.Replace(fmt.Sprintf(scriptTemplate, true, 60), `image    = "debian"`, `image    = "debian"
     labels   = { note = var.note, all = length(var.names) }`, 1),
 	})
 	files["provision.sh"], files["terminate.sh"] = gittest.Executable(provisionScript), gittest.Executable(terminateScript)

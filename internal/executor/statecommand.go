@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"filippo.io/age"
 
@@ -204,7 +202,7 @@ func (c *stateCommand) sealsTo(what, how string) (age.Recipient, error) {
 	key, err := seal.ParseRecipient(c.job.Requester)
 	if err != nil {
 		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf(
-			"%s, so they are handed out sealed only: name the public key to seal it to in config_snapshot.requester_key (%s does)", what, how), err)
+			"%s, which are only handed out sealed: name the public key to seal them to in config_snapshot.requester_key (%s does)", what, how), err)
 	}
 	return key, nil
 }
@@ -218,7 +216,7 @@ func (c *stateCommand) reveal() error {
 	}
 	keeper, keeps := c.editor.(credentialKeeper)
 	if !keeps {
-		return provision.Fail(provision.CodeStateFailed, "Of this template's machines no credentials are recorded: a Terraform template hands them out in sensitive outputs.", nil)
+		return provision.Fail(provision.CodeStateFailed, "No credentials are recorded for this template's machines: a Terraform template gives them in sensitive outputs.", nil)
 	}
 	credentials, err := keeper.Credentials(c.command.Args[0])
 	if err != nil {
@@ -232,7 +230,7 @@ func (c *stateCommand) reveal() error {
 	if err != nil {
 		return err
 	}
-	c.log.System("The credentials of %s (%s) are sealed to %s and left for who asked for them.", c.command.Args[0], strings.Join(slices.Sorted(maps.Keys(credentials)), ", "), seal.Fingerprint(c.job.Requester))
+	c.log.System("The credentials of %s are sealed to %s, the key of the requester.", oneLine(c.command.Args[0]), seal.Fingerprint(c.job.Requester))
 	return c.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: map[string]provision.Output{
 		"credentials": {Type: json.RawMessage(`["map","string"]`), Sensitive: true, Sealed: sealed},
 	}})

@@ -10,13 +10,16 @@ import (
 )
 
 // steps tells which step each machine is in, or the run itself, whose address is "". One that
-// begins ends the one before.
+// begins ends the one before, and each begins and ends once.
 type steps struct {
-	to  reporter
-	now map[string]provision.Event // what has begun, by address
+	to    reporter
+	now   map[string]provision.Event // what has begun, by address
+	ended map[[2]string]bool         // by address and id
 }
 
-func newSteps(to reporter) *steps { return &steps{to, map[string]provision.Event{}} }
+func newSteps(to reporter) *steps {
+	return &steps{to, map[string]provision.Event{}, map[[2]string]bool{}}
+}
 
 // declare tells which steps are to come, for each machine alike.
 func (s *steps) declare(declared []templatefile.Step) {
@@ -27,6 +30,9 @@ func (s *steps) declare(declared []templatefile.Step) {
 
 // reach tells that a step is so much done, in percent. At 100 it ends.
 func (s *steps) reach(address, id, label string, percent int) {
+	if s.ended[[2]string{address, id}] {
+		return
+	}
 	now, known := s.now[address]
 	if known && now.Action != id {
 		s.end(address, true)
@@ -49,6 +55,7 @@ func (s *steps) end(address string, well bool) {
 		return
 	}
 	delete(s.now, address)
+	s.ended[[2]string{address, now.Action}] = true
 	began := now.At
 	now.At = time.Now()
 	now.Seconds = now.At.Sub(began).Seconds()

@@ -84,7 +84,7 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 		}
 		differs := differences(known.Wanted, wanted, hidden)
 		switch {
-		case known.InDoubt() && !asked.Resumes:
+		case known.Intent != nil && !asked.Resumes:
 			unknown = append(unknown, wanted.Name)
 		case known.Intent != nil && known.Intent.Action == provisioner.ActionDestroy:
 			p.add(wanted, provisioner.ActionReplace, "a run was interrupted while it destroyed this machine", differs)
@@ -112,7 +112,7 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 		if p.Obsolete = append(p.Obsolete, was); !targeted(was.Name) {
 			continue
 		}
-		if m.InDoubt() && m.ExternalID == "" && !asked.Resumes {
+		if m.Intent != nil && m.ExternalID == "" && !asked.Resumes {
 			unknown = append(unknown, was.Name)
 		} else {
 			p.add(was, provisioner.ActionDestroy, "", nil)

@@ -236,6 +236,11 @@ func (r *rules) machine(m *provisioner.Machine) *ViolationError {
 			return v
 		}
 	}
+	for key := range m.Credentials {
+		if v := names("machine", "credentials", key); v != nil {
+			return v
+		}
+	}
 	addresses := m.Addresses
 	if m.Address != "" {
 		addresses = append([]string{m.Address}, addresses...)

@@ -1,7 +1,8 @@
 -- The version of the contract, and access that is denied by default.
 
 -- The version of this contract that the database speaks. Version 4 added the operation inspect and
--- variables in a report, version 5 the operation power: older agents get no such provisions.
+-- variables in a report, version 5 the operation power and the state command reveal:
+-- older agents get no such provisions.
 --
 -- Arguments: none.
 -- Answers: the version.
@@ -18,7 +19,7 @@ CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN CASE WHEN p_provision.operation = 'power' THEN 5
+  RETURN CASE WHEN p_provision.operation = 'power' OR p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' THEN 5
               WHEN p_provision.operation = 'inspect' THEN 4
               WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL
                 OR p_provision.config_snapshot ?| ARRAY['sealed_vars', 'targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key']

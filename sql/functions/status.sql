@@ -81,7 +81,7 @@ DECLARE
   v_rule text := tendril.approval_for(p_provision);
   v_plan jsonb := coalesce(p_detail -> 'plan', p_provision.plan_summary);
 BEGIN
-  IF p_provision.operation IN ('plan', 'refresh', 'power', 'inspect') THEN
+  IF p_provision.operation IN ('plan', 'refresh', 'inspect') THEN
     PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s applies nothing', p_provision.operation));
   ELSIF p_provision.approved_plan IS NOT NULL THEN
     IF NOT tendril.plan_bundle_stored(p_provision.id, p_provision.approved_plan) THEN

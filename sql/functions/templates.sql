@@ -235,7 +235,7 @@ BEGIN
   UPDATE public.template_inspections
   SET status = CASE WHEN p_variables IS NOT NULL THEN 'done' WHEN p_hand THEN 'handed' ELSE 'failed' END,
       commit = CASE WHEN p_variables IS NULL THEN commit ELSE p_commit END, variables = coalesce(p_variables, variables),
-      about = CASE WHEN p_variables IS NULL THEN about ELSE p_about END,
+      about = CASE WHEN p_variables IS NULL THEN about ELSE tendril.plain_about(p_about) END,
       inspected_by = CASE WHEN p_variables IS NULL THEN inspected_by ELSE 'trellis' END,
       inspected_at = CASE WHEN p_variables IS NULL THEN inspected_at ELSE clock_timestamp() END,
       problem_code = CASE WHEN p_variables IS NULL THEN p_code END, problem = CASE WHEN p_variables IS NULL THEN left(p_problem, tendril.max_description()) END,
@@ -264,6 +264,24 @@ BEGIN
   ON CONFLICT (org_id, repo) DO UPDATE SET tags = EXCLUDED.tags, listed_at = now();
 END $$;
 
+-- What a template says of itself as the catalogue shows it: texts of their lengths, and one of the
+-- provisioners. Null of what is no object.
+CREATE OR REPLACE FUNCTION tendril.plain_about(p_about jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_title       CONSTANT int := 100; -- characters
+  c_description CONSTANT int := 4000;
+BEGIN
+  IF jsonb_typeof(p_about) <> 'object' THEN
+    RETURN NULL;
+  END IF;
+  RETURN jsonb_strip_nulls(jsonb_build_object(
+    'title', left(p_about ->> 'title', c_title), 'description', left(p_about ->> 'description', c_description),
+    'icon', CASE WHEN p_about ->> 'icon' ~ '^[a-z0-9-]{1,40}$' THEN p_about ->> 'icon' END,
+    'provisioner', CASE WHEN p_about ->> 'provisioner' IN ('terraform', 'script', 'manual', 'machine') THEN p_about ->> 'provisioner' ELSE 'terraform' END));
+END $$;
+
 -- Stores the variables that a run found in its checkout. An ordinary run does not replace known
 -- ones. Without room nothing is stored and the run goes on.
 CREATE OR REPLACE FUNCTION tendril.record_variables(p_provision public.provisions, p_commit text, p_variables jsonb, p_about jsonb) RETURNS void
@@ -278,7 +296,7 @@ BEGIN
   END IF;
   INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, status, commit, variables, about, inspected_by, inspected_at, provision_id, requested_by)
   VALUES (p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path'), v_source ->> 'repo',
-          'done', p_commit, p_variables, p_about, CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
+          'done', p_commit, p_variables, tendril.plain_about(p_about), CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
   ON CONFLICT (org_id, repo, version, path) DO UPDATE
   SET status = 'done', commit = EXCLUDED.commit, variables = EXCLUDED.variables, about = EXCLUDED.about, inspected_by = EXCLUDED.inspected_by, inspected_at = EXCLUDED.inspected_at,
       provision_id = EXCLUDED.provision_id, problem = NULL, problem_code = NULL, lease = NULL, lease_until = NULL

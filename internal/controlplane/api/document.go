@@ -223,7 +223,7 @@ var snapshotSchema = &huma.Schema{
 			Type: huma.TypeObject, Description: "For the operation state: what to do with it.", Required: []string{"command"},
 			Properties: map[string]*huma.Schema{
 				"command": {Type: huma.TypeString, Enum: []any{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt", "reveal"}, Description: "What to do."},
-				"args":    {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Description: "The addresses of rm and mv; address and id of import."},
+				"args":    {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Description: "The addresses of rm, mv and reveal; address and id of import."},
 				"upload":  text("The id of the upload that push takes."),
 				"order":   text("The signed order without which an agent carries out no push and no rollback; the command line makes it."),
 				"version": {Type: huma.TypeInteger, Description: "The state that rollback goes back to, or pull reads. Absent: the newest."},

@@ -28,23 +28,24 @@ type Step struct {
 	Percent *int
 }
 
-// mostStepEvents bounds what is read to tell the steps of a run.
-const mostStepEvents = 5000
+// mostStepEvents bounds what is read to tell the steps of a run; what comes behind is left out.
+const mostStepEvents = 20_000
 
-// steps reads the steps of a run.
-func (s *Store) steps(ctx context.Context, id uuid.UUID, running []provision.Running) ([]Step, error) {
+// steps reads the steps of a run, which may have ended.
+func (s *Store) steps(ctx context.Context, id uuid.UUID, running []provision.Running, over *time.Time) ([]Step, error) {
 	events, err := rows[Event](ctx, s, "read the steps", `
 		SELECT id, kind, at, detail FROM public.provision_events
 		WHERE provision_id = $1 AND kind IN ('step_declared', 'step_started', 'step_finished', 'step_failed') ORDER BY id LIMIT $2`, id, mostStepEvents)
 	if err != nil {
 		return nil, err
 	}
-	return stepsOf(events, running), nil
+	return stepsOf(events, running, over), nil
 }
 
 // stepsOf puts together what events say of steps: those of a machine one after the other, in
 // the order in which the machines began, and of each the declared ones that are still to come.
-func stepsOf(events []Event, running []provision.Running) []Step {
+// In a run that is over nothing goes on: who was killed has not told the end of its step.
+func stepsOf(events []Event, running []provision.Running, over *time.Time) []Step {
 	var declared []Step
 	var machines []string
 	began := map[string][]Step{} // by machine
@@ -78,6 +79,10 @@ func stepsOf(events []Event, running []provision.Running) []Step {
 	var all []Step
 	for _, machine := range machines {
 		for i, step := range began[machine] {
+			if over != nil && step.State == "running" {
+				began[machine][i].State, began[machine][i].EndedAt = "failed", over
+				continue
+			}
 			if at := slices.IndexFunc(running, func(r provision.Running) bool { return r.Address == machine }); at >= 0 && step.State == "running" {
 				began[machine][i].Percent = running[at].Percent
 			}

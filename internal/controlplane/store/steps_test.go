@@ -18,17 +18,19 @@ func TestStepsOf(t *testing.T) {
 		events  string // KIND ADDRESS ID, separated by commas
 		percent map[string]int
 		want    string
+		over    bool
 	}{
-		"none":           {"", nil, ""},
-		"declared alone": {"declared - clone,declared - boot", nil, "- clone waiting; - boot waiting"},
+		"one that was killed": {"started a clone,finished a clone,started a boot", map[string]int{"a": 5}, "a clone done 1; a boot failed 58", true},
+		"none":                {"", nil, "", false},
+		"declared alone":      {"declared - clone,declared - boot", nil, "- clone waiting; - boot waiting", false},
 		"two machines, of which one is begun": {"declared - clone,declared - boot,started a clone,finished a clone,started a boot,started b clone", map[string]int{"a": 40, "b": 7, "c": 1},
-			"a clone done 1; a boot running 40%; b clone running 7%; b boot waiting"},
-		"one that failed":               {"declared - clone,declared - boot,started a clone,failed a clone", nil, "a clone failed 1; a boot waiting"},
-		"one that was not declared":     {"declared - clone,started a other,finished a other", nil, "a other done 1; a clone waiting"},
-		"the run itself":                {"started - net,finished - net,started a clone", nil, "- net done 1; a clone running"},
-		"one that comes again":          {"started a clone,finished a clone,started a clone", nil, "a clone done 1; a clone running"},
-		"an end without a beginning":    {"finished a clone", nil, "a clone done 0"},
-		"what is no object is left out": {"!", nil, ""},
+			"a clone done 1; a boot running 40%; b clone running 7%; b boot waiting", false},
+		"one that failed":               {"declared - clone,declared - boot,started a clone,failed a clone", nil, "a clone failed 1; a boot waiting", false},
+		"one that was not declared":     {"declared - clone,started a other,finished a other", nil, "a other done 1; a clone waiting", false},
+		"the run itself":                {"started - net,finished - net,started a clone", nil, "- net done 1; a clone running", false},
+		"one that comes again":          {"started a clone,finished a clone,started a clone", nil, "a clone done 1; a clone running", false},
+		"an end without a beginning":    {"finished a clone", nil, "a clone done 0", false},
+		"what is no object is left out": {"!", nil, "", false},
 	} {
 		var events []Event
 		for i, text := range strings.FieldsFunc(tt.events, func(r rune) bool { return r == ',' }) {
@@ -51,7 +53,11 @@ func TestStepsOf(t *testing.T) {
 			running = append(running, provision.Running{Address: address, Percent: &percent})
 		}
 		var got []string
-		for _, step := range stepsOf(events, running) {
+		var over *time.Time
+		if tt.over {
+			over = new(began.Add(time.Minute))
+		}
+		for _, step := range stepsOf(events, running, over) {
 			if step.Label != "The "+step.ID {
 				t.Errorf("%s: the label of %s is %q", name, step.ID, step.Label)
 			}
