@@ -19,8 +19,9 @@ func TestTemplates(t *testing.T) {
 	}
 	w.network(t)
 	w.Exec(t, `UPDATE public.template_inspections SET about = '{"title": "A <b>network", "description": "Where all else lies.", "icon": "network", "provisioner": "script"}'`)
+	wantIn(t, "GET /templates/network", w.get(t, w.viewer, "/templates/network"), "Where all else lies.")
 	for _, path := range []string{"/templates", "/templates/network"} {
-		wantIn(t, "GET "+path, w.get(t, w.viewer, path), "A <b>network", "Where all else lies.", "M9.5 3.5h5v5h-5Z", `<span class="chip">script</span>`)
+		wantIn(t, "GET "+path, w.get(t, w.viewer, path), "A <b>network", "M9.5 3.5h5v5h-5Z", `<span class="chip">script</span>`)
 		if strings.Contains(w.get(t, w.viewer, path), "<b>network") {
 			t.Errorf("GET %s has a template's words as HTML", path)
 		}
