@@ -39,7 +39,7 @@ var ownRefusals = map[string][3]string{
 	"no_text":         {"PT400", "the request contains bytes that are not text", "check the address and what you pasted"},
 	"no_token":        {"PT422", "this form is not complete", "reload the page"},
 	"not_chosen":      {"PT422", "choose a cluster and a template first", ""},
-	"machine_refused": {"PT422", "%s", "look at the machine's page for what can be done"},
+	"machine_refused": {"PT422", "%s", "the machine's page shows what can be done"},
 	"not_confirmed":   {"PT422", "the typed name does not match, so nothing was destroyed", "type %s"},
 	"bad_overlap":     {"PT422", "enter how many hours older tokens stay valid, 0 to 720", ""},
 	"token_missing":   {"PT422", "choose which token to revoke", ""},
