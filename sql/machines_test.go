@@ -102,6 +102,11 @@ func TestPower(t *testing.T) {
 		t.Errorf("an agent of contract 4 gets %s to reveal, %v, want nothing", got, err)
 	}
 	mustExec(t, w.conn, "UPDATE public.clusters SET approval = 'always'")
+	for command, want := range map[string]bool{"reveal": false, "pull": false, "rm": true} {
+		if got := one[bool](t, w.conn, "SELECT tendril.is_approvable('state', jsonb_build_object('state', jsonb_build_object('command', $1::text)))", command); got != want {
+			t.Errorf("is_approvable(state %s) = %t, want %t", command, got, want)
+		}
+	}
 	agent := w.newAgent(t, "one")
 	claim, _ := agent.mustClaim(t)
 	// As an apply it asks before it begins, and what is lost from then on holds the workspace.
