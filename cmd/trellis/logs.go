@@ -141,6 +141,15 @@ func awaitRun(ctx context.Context, a *app, s *client.Client, id uuid.UUID) (ende
 	return ended, errors.Join(err, f.screen.close())
 }
 
+// awaitSuccess is awaitRun for a provision of which only a success is wanted.
+func awaitSuccess(ctx context.Context, a *app, s *client.Client, id uuid.UUID) (wire.Provision, error) {
+	p, err := awaitRun(ctx, a, s, id)
+	if err == nil && p.Status != provision.Success {
+		err = conclude(a, p)
+	}
+	return p, err
+}
+
 // line shows a row of the log.
 func (f *follower) line(row wire.LogRow) error {
 	var err error

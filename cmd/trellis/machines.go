@@ -445,12 +445,9 @@ database nor the control plane can read them. It is for admins, and it is audite
 			if err != nil {
 				return err
 			}
-			p, err := awaitRun(ctx, a, s, queued.ID)
+			p, err := awaitSuccess(ctx, a, s, queued.ID)
 			if err != nil {
 				return err
-			}
-			if p.Status != provision.Success {
-				return conclude(a, p)
 			}
 			text, err := own.Open([]byte(p.Outputs["credentials"].Sealed), mostOutput)
 			if err != nil {

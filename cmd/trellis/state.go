@@ -200,12 +200,8 @@ another key. It is audited.`,
 			if err != nil {
 				return err
 			}
-			p, err := awaitRun(ctx, a, s, queued.ID)
-			if err != nil {
+			if _, err := awaitSuccess(ctx, a, s, queued.ID); err != nil {
 				return err
-			}
-			if p.Status != provision.Success {
-				return conclude(a, p)
 			}
 			sealed, err := s.Result(ctx, queued.ID)
 			if err != nil {

@@ -156,8 +156,8 @@ func (l *linesRun) toldOf(c messages.Change) {
 	l.plan.Changes = append(l.plan.Changes, change)
 }
 
-// rebuild plans the machines that a person wants made again, unless the program makes them
-// anew by itself.
+// rebuild plans the machines that a person wants rebuilt, unless the program replaces them
+// already.
 func (l *linesRun) rebuild() {
 	for _, name := range names(l.snapshot.Replace) {
 		m := l.state.Named(name)
@@ -236,7 +236,7 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 				"A run was interrupted while it was at work on the machine %s, so it is not known what there is to %s. Refresh or deploy first. Nothing was done.", name, do), nil)
 		}
 	}
-	// As before an apply: whoever changes machines must have the workspace.
+	// As before an apply: a run that changes machines must own the workspace.
 	if err := l.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0)}); err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 	return nil
 }
 
-// noEvent is for requests that change no machine, or one that is told of otherwise.
+// noEvent drops events, for requests that have none or whose caller reports them.
 func (*linesRun) noEvent(string, string, string) {}
 
 // adopt has the program asked again for machines that it finds as they should be and that
