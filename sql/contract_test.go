@@ -140,9 +140,15 @@ var howStatusChanges = map[string]string{
 	"PROCESSING → AWAITING_APPROVAL": "the agent reports a plan that needs approval: `update_provision_status`",
 	"AWAITING_APPROVAL → QUEUED":     "a person approves the plan: `approve_provision`",
 	"AWAITING_APPROVAL → CANCELLED":  "a person rejects or cancels it, or nobody approves in time: `reject_provision`, `cancel_provision`, `tendril.reap`",
+	"PROCESSING → AWAITING_INPUT":    "the agent reports what a person is to do: `update_provision_status`",
+	"AWAITING_INPUT → QUEUED":        "a person says that it is done, or can't be: `give_input`",
+	"AWAITING_INPUT → CANCELLED":     "a person cancels it, or nobody answers in time: `cancel_provision`, `tendril.reap`",
 	"FAILED → SUCCESS":               "the lost agent reports its result after all",
 	"FAILED → CANCELLED":             "the lost agent reports its result after all",
 }
+
+// answered stands in for an error code where a person has answered.
+const answered = "answered"
 
 // writeStates draws what tendril.guard_status() lets through: it tries every change.
 func (c *contract) writeStates() {
@@ -168,10 +174,19 @@ func (c *contract) writeStates() {
 			if _, err = inner.Exec(c.t.Context(), "INSERT INTO tried SELECT gen_random_uuid(), $1, $2, $3, $4", from, plan, approved, code); err != nil {
 				c.t.Fatal(err)
 			}
+			if code != nil && *code == answered {
+				// Its provision is not there.
+				if _, err = inner.Exec(c.t.Context(), `SET LOCAL session_replication_role = replica;
+					INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at, answer, answered_at)
+					SELECT id, id, '{}', now(), '{}', now() FROM tried;
+					SET LOCAL session_replication_role = origin`); err != nil {
+					c.t.Fatal(err)
+				}
+			}
 			_, err = inner.Exec(c.t.Context(), "UPDATE tried SET status = $1", to)
 			return err == nil
 		}
-		lost, digest := "agent_lost", "digest"
+		lost, answer, digest := "agent_lost", answered, "digest"
 		var drawing, table []string
 		seen := map[string]bool{}
 		for _, from := range statuses {
@@ -186,6 +201,8 @@ func (c *contract) writeStates() {
 					only = "with `plan_digest`"
 				case may(from, to, nil, &digest, &digest):
 					only = "with `approved_plan` equal to `plan_digest`"
+				case may(from, to, &answer, nil, nil):
+					only = "with an answer in `provision_inputs`"
 				case may(from, to, &lost, nil, nil):
 					only = "only from `error_code` agent_lost"
 				default:

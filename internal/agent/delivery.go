@@ -116,7 +116,7 @@ func (d *deliveries) pump(s *claimFiles, p *progress, log *slog.Logger, w *watch
 // patientQueue waits for a token or a password that is refused as for a database
 // that is away: it may be valid again, and the lines are safe meanwhile. It also
 // notices when the apply is agreed to and when the run ends, and stores a plan
-// that awaits approval.
+// that awaits a person.
 type patientQueue struct {
 	queue.Queue
 	progress *progress // nil: it is of a run of an earlier boot
@@ -166,12 +166,12 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 }
 
 // leave stores what a report speaks of, before the database hears of it: a plan
-// that awaits approval, or a result. Where that is lost the report is another.
+// that awaits a person, or a result. Where that is lost the report is another.
 func (q patientQueue) leave(claim uuid.UUID, report provision.Report) (provision.Report, error) {
 	var err error
 	lost := q.plans.lost
 	switch {
-	case report.Status == provision.AwaitingApproval:
+	case report.Status.Awaits() && report.Detail.PlanDigest != "":
 		err = q.plans.keep(claim, report.Detail.PlanDigest)
 	case report.Detail.ResultDigest != "":
 		err, lost = q.plans.leave(claim, report.Detail.ResultDigest), q.plans.notLeft

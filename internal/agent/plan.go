@@ -18,7 +18,7 @@ import (
 const storeLimit = 20 * time.Minute
 
 // plans stores the plan of one run's spool before the database hears that it
-// awaits approval: by who delivers the report, while its child lives or after
+// awaits a person: by who delivers the report, while its child lives or after
 // any number of crashes.
 type plans struct {
 	to     *deliveries
@@ -45,7 +45,7 @@ func (p *plans) keep(claim uuid.UUID, digest string) error {
 		return err
 	}
 	p.stored = digest
-	p.log.Info("stored the plan that needs approval", "digest", digest, "bytes", len(sealed))
+	p.log.Info("stored the plan that awaits a person", "digest", digest, "bytes", len(sealed))
 	return nil
 }
 
@@ -68,10 +68,10 @@ func (p *plans) read(digest string) ([]byte, error) {
 
 // lost is what a run ends as whose plan is not there any more.
 func (p *plans) lost(err error) provision.Report {
-	p.log.Error("the plan that needs approval cannot be stored", "error", err)
+	p.log.Error("the plan that awaits a person cannot be stored", "error", err)
 	return provision.Report{Status: provision.Failed, Detail: provision.Detail{
 		ErrorCode:    provision.CodePlanInvalid,
-		ErrorMessage: "The plan was made, but the agent could not store it to be approved. Nothing was changed; deploy again. The agent's log has the details.",
+		ErrorMessage: "The plan was made, but the agent could not store it for a person to see. Nothing was changed; deploy again. The agent's log has the details.",
 	}}
 }
 

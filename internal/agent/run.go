@@ -162,7 +162,7 @@ func (r *run) launch() (*claimFiles, *child, error) {
 	if err := r.boot.notes.check(r.assignment); err != nil {
 		return nil, nil, err
 	}
-	sealed, err := r.boot.sealed.open(r.assignment)
+	sealed, answered, err := r.boot.sealed.open(r.assignment)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -201,7 +201,7 @@ func (r *run) launch() (*claimFiles, *child, error) {
 	children := launcher{r.boot.options.Command, r.boot.options.Env, r.boot.dirs.uids, r.boot.children}
 	c, err := children.start(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-		SealedVars: sealed, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
+		SealedVars: sealed, SealedInput: answered, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
 		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
 	}, files, uid)
 	return s, c, err

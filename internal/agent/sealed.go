@@ -25,31 +25,42 @@ type sealedVars struct {
 	moved   string // why nothing is opened; "" where all is well
 }
 
-// open opens the sealed variables of a provision, all or none. A snapshot
-// that is wrong in itself is left to the child, which says so in its log.
-func (v *sealedVars) open(a provision.Assignment) (map[string]json.RawMessage, error) {
+// open opens what is sealed for a provision, all or none: the snapshot's variables,
+// and what a person has answered. A snapshot that is wrong in itself is left to the
+// child, which says so in its log.
+func (v *sealedVars) open(a provision.Assignment) (vars, input map[string]json.RawMessage, err error) {
 	snapshot, err := provision.ParseSnapshot(a.Snapshot)
-	if err != nil || len(snapshot.SealedVars) == 0 {
-		return nil, nil //nolint:nilerr // the child meets the same error and tells of it
+	if err != nil {
+		return nil, nil, nil //nolint:nilerr // the child meets the same error and tells of it
 	}
-	if n := len(snapshot.SealedVars); n > seal.MaxVariables {
+	if vars, err = v.openAll("sealed_vars", snapshot.SealedVars, a, snapshot); err == nil && a.Input != nil {
+		input, err = v.openAll("input.sealed", a.Input.Sealed, a, snapshot)
+	}
+	return vars, input, err
+}
+
+func (v *sealedVars) openAll(where string, sealed map[string]string, a provision.Assignment, snapshot provision.Snapshot) (map[string]json.RawMessage, error) {
+	if len(sealed) == 0 {
+		return nil, nil
+	}
+	if n := len(sealed); n > seal.MaxVariables {
 		return nil, provision.Fail(provision.CodeSealedInvalid, fmt.Sprintf(
-			"sealed_vars: %d variables, at most %d are allowed", n, seal.MaxVariables), nil)
+			"%s: %d values, at most %d are allowed", where, n, seal.MaxVariables), nil)
 	}
 	if v.moved != "" {
-		return nil, provision.Fail(provision.CodeSealedInvalid, "sealed_vars: "+v.moved, nil)
+		return nil, provision.Fail(provision.CodeSealedInvalid, where+": "+v.moved, nil)
 	}
 	run := seal.Use{Cluster: v.cluster, Workspace: a.Workspace, Repo: snapshot.TemplateSource.Repo}
-	opened := make(map[string]json.RawMessage, len(snapshot.SealedVars))
+	opened := make(map[string]json.RawMessage, len(sealed))
 	var problems []string
 	foreign := false
 	identities := v.keys.held()
-	for _, name := range slices.Sorted(maps.Keys(snapshot.SealedVars)) {
+	for _, name := range slices.Sorted(maps.Keys(sealed)) {
 		run.Name = name
-		value, err := identities.OpenVariable(snapshot.SealedVars[name], run)
+		value, err := identities.OpenVariable(sealed[name], run)
 		if err != nil {
 			foreign = foreign || errors.Is(err, seal.ErrNotForUs)
-			problems = append(problems, fmt.Sprintf("sealed_vars.%s: %v", name, err))
+			problems = append(problems, fmt.Sprintf("%s.%s: %v", where, name, err))
 			continue
 		}
 		opened[name] = value

@@ -400,7 +400,7 @@ func (p *Pump) abort() int64 {
 }
 
 // heard deals with a spool of which the database wants no line any more. Where
-// its run has ended with a plan that awaits approval, and somebody has said yes,
+// its run has ended with a plan that awaits a person, and somebody has said yes,
 // another claim has followed, and the database has had all of it: it is asked by
 // that report, which it knows again. Of any other spool it returns the error.
 func (p *Pump) heard(ctx context.Context, refused error) error {
@@ -419,7 +419,7 @@ func (p *Pump) heard(ctx context.Context, refused error) error {
 		}
 		last = r
 	}
-	if last.Update == 0 || last.Report.Status != provision.AwaitingApproval {
+	if last.Update == 0 || !last.Report.Status.Awaits() {
 		return refused
 	}
 	for {
@@ -528,9 +528,9 @@ func (p *Pump) answered(r spool.Record, err error) error {
 // often and by whomever it is told.
 func (p *Pump) report(ctx context.Context, r spool.Record) error {
 	p.observer.Turns(callLimit)
-	if r.Report.Status == provision.AwaitingApproval && p.planless {
+	if r.Report.Status.Awaits() && p.planless || r.Report.Status == provision.AwaitingInput && r.Report.Detail.Input == nil {
 		*r.Report = provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodePlanInvalid,
-			ErrorMessage: "The database did not take the plan, so nobody could see what they approve. Nothing was changed. The log says what was left out and why."}}
+			ErrorMessage: "The database did not take the plan, or what a person is to do, so nobody could see it. Nothing was changed. The log says what was left out and why."}}
 	}
 	report := *r.Report
 	report.Detail = report.Detail.Fit(r.At)

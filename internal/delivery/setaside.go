@@ -40,6 +40,7 @@ func lessers(r provision.Report) (all []lesser) {
 		drop func(*provision.Detail)
 	}{
 		{"the plan", r.Detail.Plan != nil, func(d *provision.Detail) { d.Plan = nil }},
+		{"what a person is to do", r.Detail.Input != nil, func(d *provision.Detail) { d.Input = nil }},
 		{"the outputs", r.Detail.Outputs != nil, func(d *provision.Detail) { d.Outputs = nil }},
 		{"the resources", r.Detail.Resources != nil, func(d *provision.Detail) { d.Resources, d.ResourcesOmitted = nil, 0 }},
 		{"the machines", r.Detail.Machines != nil, func(d *provision.Detail) { d.Machines, d.MachinesOmitted = nil, 0 }},

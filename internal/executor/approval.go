@@ -60,28 +60,38 @@ func (p *approval) wants(plan provision.PlanSummary) string {
 	return ""
 }
 
-// leave leaves what must be approved, a plan or a change to the state.
+// leave leaves what must be approved, a plan or a change to the state, and has the run
+// end so.
 func (p *approval) leave(ctx context.Context, saved planbundle.Bundle, why string) error {
+	digest, err := p.store(ctx, saved)
+	if err != nil {
+		return err
+	}
+	p.session.awaits = &provision.Report{Status: provision.AwaitingApproval, Detail: provision.Detail{PlanDigest: digest}}
+	p.log.System("The plan must be approved before it is applied: %s. Its digest is %s.", why, digest)
+	return nil
+}
+
+// store leaves a plan to the agent and returns its digest.
+func (p *approval) store(ctx context.Context, saved planbundle.Bundle) (digest string, err error) {
 	a := p.job.Assignment
 	snapshot, err := planbundle.SnapshotDigest(a.Snapshot)
 	if err != nil {
-		return err
+		return "", err
 	}
 	saved.Provision, saved.Workspace, saved.Name, saved.Operation = a.ProvisionID, a.WorkspaceID, a.Workspace, a.Operation
 	saved.Commit, saved.Snapshot = p.commit, snapshot
 	content, err := saved.Encode()
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := p.write(content); err != nil {
-		return fmt.Errorf("leave the plan to the agent: %w", err)
+		return "", fmt.Errorf("leave the plan to the agent: %w", err)
 	}
 	if ctx.Err() != nil {
-		return stopOr(ctx, fmt.Errorf("the plan was made, and nothing was changed: %w", context.Cause(ctx)))
+		return "", stopOr(ctx, fmt.Errorf("the plan was made, and nothing was changed: %w", context.Cause(ctx)))
 	}
-	p.session.awaiting = planbundle.Digest(content)
-	p.log.System("The plan must be approved before it is applied: %s. Its digest is %s.", why, p.session.awaiting)
-	return nil
+	return planbundle.Digest(content), nil
 }
 
 // take reads the plan that was approved, if one was: no other is made
@@ -107,7 +117,11 @@ func (p *approval) take() error {
 		return err
 	}
 	p.plan = &bundle
-	p.log.System("Plan %s was approved: that very plan is applied, and no other is made.", a.ApprovedPlan)
+	if a.Input != nil {
+		p.log.System("Plan %s was carried out by a person: it alone is recorded, and no other is made.", a.ApprovedPlan)
+	} else {
+		p.log.System("Plan %s was approved: that very plan is applied, and no other is made.", a.ApprovedPlan)
+	}
 	return nil
 }
 

@@ -39,7 +39,7 @@ func (l *linesRun) Locate(context.Context) (provision.Detail, error) {
 		return provision.Detail{}, provision.Fail(provision.CodeTemplateInvalid,
 			`tendril.hcl: commands before and after a machine is made are for scripts that speak "once"; one that speaks "lines" does that itself`, nil)
 	}
-	return provision.Detail{Engine: scriptEngine, EngineVersion: "lines"}, l.locate()
+	return provision.Detail{Engine: l.engine, EngineVersion: "lines"}, l.locate()
 }
 
 // describe asks the program what it can do.

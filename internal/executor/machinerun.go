@@ -34,6 +34,7 @@ type machineRun struct {
 	programs programs
 	template *tfvars.Template
 	values   map[string]json.RawMessage // of the variables
+	typed    map[string]cty.Value       // the same; sensitive ones are marked
 	wanted   []messages.Wanted
 	hidden   map[string]bool // paths of settings that are sensitive
 
@@ -41,12 +42,13 @@ type machineRun struct {
 	// resumes says that what was interrupted can be asked for again.
 	resumes bool
 	plan    *machines.Plan
+	// engine is how plans and runs name what makes the machines.
+	engine string
+	// changeable is as in machines.Asked.
+	changeable bool
 	// base is the plan as it is stored, and applied.
 	base []byte
 }
-
-// engine is how plans and runs name what made them.
-const scriptEngine = "script"
 
 // Validate implements provisioner.
 func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err error) {
@@ -82,7 +84,7 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 	if err != nil {
 		return err
 	}
-	m.hidden = map[string]bool{}
+	m.typed, m.hidden = values, map[string]bool{}
 	for _, w := range wanted {
 		machine, err := m.want(w)
 		if err != nil {
@@ -106,6 +108,7 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 		return provision.Fail(provision.CodeStateInvalid, err.Error(), err)
 	}
 	m.log.Mask(m.state.Secrets()...)
+	m.engine = string(m.file.Kind)
 	return nil
 }
 
@@ -141,7 +144,7 @@ func (m *machineRun) Locate(context.Context) (provision.Detail, error) {
 	m.resumes = m.file.Script.Idempotent
 	m.state.Actions = []provision.MachineAction{provision.MachineDestroys, provision.MachineRebuilds}
 	m.log.System("Carried out by the template's script.")
-	return provision.Detail{Engine: scriptEngine, EngineVersion: "once"}, nil
+	return provision.Detail{Engine: m.engine, EngineVersion: "once"}, nil
 }
 
 func (m *machineRun) locate() error {
@@ -203,7 +206,7 @@ func (m *machineRun) compare() (err error) {
 		wanted = nil
 	}
 	m.plan, err = machines.NewPlan(m.state, machines.Asked{
-		Wanted: wanted, Sensitive: m.hidden, Resumes: m.resumes,
+		Wanted: wanted, Sensitive: m.hidden, Resumes: m.resumes, Changeable: m.changeable,
 		Targets: names(m.snapshot.Targets), Replace: names(m.snapshot.Replace),
 	})
 	return err
@@ -290,13 +293,17 @@ func (m *machineRun) forHook() ([]byte, error) {
 		if c.Action != messages.ActionDestroy {
 			after = attributesOf(m.plan.Of(c))
 		}
-		changes = append(changes, change{c.Address(), "machine", c.Name, map[string]any{"actions": actions[c.Action], "before": before, "after": after}})
+		kind := "machine"
+		if c.Machine == "" {
+			kind = "work"
+		}
+		changes = append(changes, change{c.Address(), kind, c.Name, map[string]any{"actions": actions[c.Action], "before": before, "after": after}})
 	}
 	variables := map[string]any{}
 	for name, value := range m.values {
 		variables[name] = map[string]any{"value": value}
 	}
-	text, err := json.Marshal(map[string]any{"format_version": "1.0", "tendril_provisioner": scriptEngine, "resource_changes": changes, "variables": variables})
+	text, err := json.Marshal(map[string]any{"format_version": "1.0", "tendril_provisioner": m.engine, "resource_changes": changes, "variables": variables})
 	if err != nil {
 		return nil, fmt.Errorf("write the plan for the policy hook: %w", err)
 	}
@@ -323,7 +330,7 @@ func (m *machineRun) Recall(context.Context) (planned, error) {
 
 // Save implements provisioner.
 func (m *machineRun) Save() (planbundle.Bundle, error) {
-	return planbundle.Bundle{Engine: scriptEngine, EngineVersion: "once", State: "the managed state", Plan: m.base}, nil
+	return planbundle.Bundle{Engine: m.engine, EngineVersion: "once", State: "the managed state", Plan: m.base}, nil
 }
 
 // Apply implements provisioner. A machine that failed does not keep the others from being
@@ -618,9 +625,22 @@ func (m *machineRun) Result(context.Context) results { return m.found() }
 func (m *machineRun) found() results {
 	values := map[string]terraform.OutputValue{}
 	for name, output := range m.state.Outputs {
-		values[name] = terraform.OutputValue{Value: output.Value, Sensitive: output.Sensitive}
+		values[name] = terraform.OutputValue{Value: output.Value, Sensitive: output.Sensitive, Type: m.typeOf(name)}
 	}
-	return results{outputs: m.outputsFor(values), resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}
+	return results{outputs: m.outputsFor(values), resources: m.state.Resources(m.engine), machines: m.state.Listed()}
+}
+
+// typeOf is the type of an output in Terraform's JSON notation; nil where only its program
+// knows.
+func (m *machineRun) typeOf(name string) json.RawMessage {
+	if m.file.Manual != nil {
+		for _, o := range m.file.Manual.Outputs {
+			if o.Name == name {
+				return json.RawMessage(`"` + o.Type + `"`)
+			}
+		}
+	}
+	return nil
 }
 
 // Close implements provisioner.
@@ -628,7 +648,7 @@ func (m *machineRun) Close() { m.stopServing() }
 
 // Origin implements stateEditor.
 func (m *machineRun) Origin() planbundle.Bundle {
-	return planbundle.Bundle{Engine: scriptEngine, EngineVersion: "once", State: "the managed state"}
+	return planbundle.Bundle{Engine: m.engine, EngineVersion: "once", State: "the managed state"}
 }
 
 // PullState implements stateEditor.
@@ -641,7 +661,7 @@ func (m *machineRun) PullState(context.Context) ([]byte, error) {
 
 // Recorded implements stateEditor.
 func (m *machineRun) Recorded(context.Context) (results, error) {
-	return results{resources: m.state.Resources(scriptEngine), machines: m.state.Listed()}, nil
+	return results{resources: m.state.Resources(m.engine), machines: m.state.Listed()}, nil
 }
 
 // Credentials implements credentialKeeper.

@@ -8,6 +8,7 @@ import (
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/templatefile"
 )
 
 // provisioner is one way to turn a checked-out template into infrastructure.
@@ -77,6 +78,19 @@ type powerSwitch interface {
 	// Power does to the machines that the snapshot targets what it says of their power,
 	// in place of a plan, and reports them as they change.
 	Power(ctx context.Context, to reporter) error
+}
+
+// asker is a provisioner whose plan a person carries out.
+type asker interface {
+	// Ask says what the person is to do. It is called after Plan or Recall, and Apply only
+	// once the job has the answer.
+	Ask() (provision.InputRequest, error)
+}
+
+// ownEngine reports whether what made a plan keeps its state as a record of machines:
+// everything but Terraform does.
+func ownEngine(name string) bool {
+	return name == string(templatefile.ByScript) || name == string(templatefile.ByHand)
 }
 
 // reporter is told what becomes of resources, with how much of the whole is done, in percent;

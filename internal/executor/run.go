@@ -153,7 +153,7 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 		return nil, err
 	}
 	r.about = file.About()
-	if saved := r.approval.plan; saved != nil && (saved.Engine == scriptEngine) != (file.Kind == templatefile.ByScript) {
+	if saved := r.approval.plan; saved != nil && (ownEngine(saved.Engine) != ownEngine(string(file.Kind)) || ownEngine(saved.Engine) && saved.Engine != string(file.Kind)) {
 		return nil, planbundle.Invalid("it was made by "+saved.Engine+", and the template is carried out by something else now", nil)
 	}
 	g := given{
@@ -169,6 +169,8 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 		return &linesRun{machineRun: &machineRun{given: g, file: file}}, nil
 	case file.Kind == templatefile.ByScript:
 		return &machineRun{given: g, file: file}, nil
+	case file.Kind == templatefile.ByHand:
+		return &manualRun{machineRun: &machineRun{given: g, file: file, changeable: true}, answer: r.job.Assignment.Input}, nil
 	}
 	return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf("tendril.hcl: this agent does not carry out templates of the provisioner %q yet", file.Kind), nil)
 }
@@ -288,6 +290,9 @@ func (r *provisionRun) planned(ctx context.Context, p provisioner) error {
 	if why := r.approval.wants(plan.summary); why != "" {
 		return r.leavePlan(ctx, p, why)
 	}
+	if byHand, is := p.(asker); is && r.job.Assignment.Input == nil {
+		return r.ask(ctx, p, byHand)
+	}
 	err = r.apply(ctx, p, plan.room)
 	if failure, refused := errors.AsType[*provision.Failure](err); refused && failure.Code == provision.CodeApprovalNeeded && r.approval.plan == nil {
 		return r.leavePlan(ctx, p, failure.Message) // the rules have become stricter meanwhile
@@ -380,6 +385,26 @@ func (r *provisionRun) leavePlan(ctx context.Context, p provisioner, why string)
 	return r.approval.leave(ctx, saved, why)
 }
 
+// ask leaves to a person what the plan says, and has the run end so.
+func (r *provisionRun) ask(ctx context.Context, p provisioner, byHand asker) error {
+	request, err := byHand.Ask()
+	if err != nil {
+		return err
+	}
+	digest := "" // of one that is approved nobody else may be stored
+	if r.approval.plan == nil {
+		saved, err := p.Save()
+		if err == nil {
+			digest, err = r.approval.store(ctx, saved)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.session.awaits = &provision.Report{Status: provision.AwaitingInput, Detail: provision.Detail{PlanDigest: digest, Input: &request}}
+	return nil
+}
+
 // result asks what there is after an apply, also of a run that is being stopped,
 // within its grace.
 func (r *provisionRun) result(p provisioner) results {
@@ -391,7 +416,7 @@ func (r *provisionRun) result(p provisioner) results {
 // kind is the engine that made the approved plan, else the one that the snapshot
 // asks for, else the agent's: each reads files of its own.
 func (r *provisionRun) kind() string {
-	if r.approval.plan != nil && r.approval.plan.Engine != scriptEngine {
+	if r.approval.plan != nil && !ownEngine(r.approval.plan.Engine) {
 		return r.approval.plan.Engine
 	}
 	return cmp.Or(r.snapshot.Terraform.Engine, r.job.Settings.Engine.Kind, terraform.Terraform)

@@ -29,9 +29,9 @@ type session struct {
 	// unsaved is whether a state of the workspace is kept here; told is whether
 	// a report has said anything about it. Both belong to the run's goroutine.
 	unsaved, told bool
-	// awaiting is the digest of the plan with which the run ends, if it is to be
-	// approved.
-	awaiting string
+	// awaits is with what the run ends if a person is to approve its plan or to do its
+	// work; nil: it does not.
+	awaits *provision.Report
 
 	// result is the digest of what the run leaves for who asked for it.
 	result string
@@ -219,8 +219,8 @@ func (s *stopped) sentence() string {
 func (s *session) settle(err error) error {
 	reason := s.stopReason()
 	switch {
-	case err == nil && s.awaiting != "":
-		return s.log.Update(provision.Report{Status: provision.AwaitingApproval, Detail: provision.Detail{PlanDigest: s.awaiting}})
+	case err == nil && s.awaits != nil:
+		return s.log.Update(*s.awaits)
 	case err == nil:
 		// Also when a stop came too late to matter: the work is done.
 		s.log.System("Done.")

@@ -24,7 +24,7 @@ const (
 	// The lock on the uids, where runs have uids of their own.
 	UIDLockFD = 9
 	// PlanFD is a file of the agent's: the child leaves there the plan bundle
-	// that awaits approval, or finds there the one that was approved; and of a
+	// that awaits a person, or finds there the one that was approved; and of a
 	// state operation what it reads, sealed, or what it is given.
 	PlanFD = 10
 	// StateInFD is a file of the agent's with the managed state as it is, and
@@ -45,6 +45,8 @@ type Job struct {
 	// SealedVars are the snapshot's sealed variables, opened, as JSON. They go
 	// down the control pipe and into a file that ends with the run.
 	SealedVars map[string]json.RawMessage `json:"sealed_vars,omitempty"`
+	// SealedInput is likewise what is sealed in the assignment's input.
+	SealedInput map[string]json.RawMessage `json:"sealed_input,omitempty"`
 	// ClusterKey is the public key to which what this run makes is sealed.
 	ClusterKey string `json:"cluster_key,omitempty"`
 	// Requester is to whom the run seals what it hands out, "" for nobody. Where the

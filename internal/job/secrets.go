@@ -32,8 +32,10 @@ func (j Job) Secrets(environ []string) []string {
 			all = append(all, environmentSecrets([]string{name + "=" + value})...)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(j.SealedVars)) {
-		eachLeaf(j.SealedVars[name], func(_, text string) { all = append(all, text) })
+	for _, opened := range []map[string]json.RawMessage{j.SealedVars, j.SealedInput} {
+		for _, name := range slices.Sorted(maps.Keys(opened)) {
+			eachLeaf(opened[name], func(_, text string) { all = append(all, text) })
+		}
 	}
 	return slices.DeleteFunc(all, harmless)
 }

@@ -49,6 +49,8 @@ type Asked struct {
 	// Targets and Replace are names of machines. Where there are targets, nothing else is
 	// changed.
 	Targets, Replace []string
+	// Changeable says that a machine can be made another one without a new one in its place.
+	Changeable bool
 	// Resumes says that a machine whose making was interrupted can be asked for again.
 	Resumes bool
 }
@@ -99,6 +101,8 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			p.add(wanted, provisioner.ActionReplace, "it was asked for", differs)
 		case known.Status == provisioner.StatusFailed:
 			p.add(wanted, provisioner.ActionReplace, "its making was not completed", differs)
+		case len(differs) > 0 && asked.Changeable:
+			p.add(wanted, provisioner.ActionChange, "the template wants another one", differs)
 		case len(differs) > 0:
 			p.add(wanted, provisioner.ActionReplace, "the template wants another one", differs)
 		}

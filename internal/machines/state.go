@@ -29,6 +29,8 @@ type State struct {
 	// Actions are what a run can do to one of them alone.
 	Actions []provision.MachineAction     `json:"actions,omitempty"`
 	Outputs map[string]provisioner.Output `json:"outputs,omitempty"`
+	// Work is the digest of the instructions that a person has carried out; "" for none.
+	Work string `json:"work,omitempty"`
 	// Program is what the provisioner itself wants to know the next time.
 	Program json.RawMessage `json:"program,omitempty"`
 }

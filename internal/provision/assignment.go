@@ -26,8 +26,11 @@ type Assignment struct {
 	// cluster; "" counts as ApprovalNever.
 	Approval Approval `json:"approval,omitempty"`
 	// ApprovedPlan is the digest of the plan that was approved for this
-	// provision: that very plan is applied, and no other is made. "" for none.
+	// provision, or carried out by a person: that very plan is applied, and no
+	// other is made. "" for none.
 	ApprovedPlan string `json:"approved_plan,omitempty"`
+	// Input is the answer of the person who has done the work; nil: nobody was asked.
+	Input *Input `json:"input,omitempty"`
 	// Attempt is which automatic attempt this provision is, from 1; each is a
 	// provision of its own. 0 where the database does not say.
 	Attempt int `json:"attempt,omitempty"`

@@ -43,6 +43,8 @@ const (
 	CodePlanStale          Code = "plan_stale"          // the state has moved on since the plan was made
 	CodePlanInvalid        Code = "plan_invalid"        // the stored plan is not the one that was approved, or not from this cluster
 	CodeApprovalExpired    Code = "approval_expired"    // SQL: nobody approved the plan in time
+	CodeInputExpired       Code = "input_expired"       // SQL: nobody did in time what a person was to do
+	CodeManualFailed       Code = "manual_failed"       // a person says that the work could not be done
 	CodePolicyRefused      Code = "policy_refused"      // the agent's policy says no: its hook to the plan, or to so old an engine
 	CodeSealedInvalid      Code = "sealed_invalid"      // a sealed variable cannot be opened or used
 	CodeCredentials        Code = "credentials_missing" // the agent cannot read the credentials of the workspace
@@ -90,5 +92,5 @@ var Codes = []Code{
 	CodeVariablesInvalid, CodeEngineMissing, CodeInitFailed, CodePlanFailed, CodeApplyFailed, CodeStateLocked,
 	CodeStateUnsaved, CodeWorkspaceElsewhere, CodeWorkspaceChanged, CodeApprovalNeeded, CodePlanStale, CodePlanInvalid,
 	CodeApprovalExpired, CodePolicyRefused, CodeSealedInvalid, CodeCredentials, CodeStateInvalid, CodeStateFailed,
-	CodeWorkspaceBound,
+	CodeWorkspaceBound, CodeInputExpired, CodeManualFailed,
 }

@@ -35,9 +35,12 @@ type Detail struct {
 	// workspace. Nil says nothing.
 	StateUnsaved *bool `json:"state_unsaved,omitempty"`
 
-	// PlanDigest goes with AwaitingApproval: what a person approves, SHA-256 in
-	// hexadecimal. With StageApply it is the approved plan that is to be applied.
+	// PlanDigest goes with AwaitingApproval, and with AwaitingInput where the plan is not
+	// approved: the plan that awaits a person, SHA-256 in hexadecimal. With StageApply it
+	// is the plan that is to be applied.
 	PlanDigest string `json:"plan_digest,omitempty"`
+	// Input goes with AwaitingInput: what a person is to do.
+	Input *InputRequest `json:"input,omitempty"`
 	// ResultDigest goes with Success: what the run leaves for who asked for it,
 	// SHA-256 in hexadecimal of the sealed bytes.
 	ResultDigest string `json:"result_digest,omitempty"`
@@ -279,6 +282,7 @@ const (
 	Queued           Status = "QUEUED"
 	Processing       Status = "PROCESSING"
 	AwaitingApproval Status = "AWAITING_APPROVAL"
+	AwaitingInput    Status = "AWAITING_INPUT"
 	Success          Status = "SUCCESS"
 	Failed           Status = "FAILED"
 	Cancelled        Status = "CANCELLED"
@@ -289,8 +293,9 @@ const (
 // after all: see Provision's late settlement in the SQL contract.
 var transitions = map[Status][]Status{
 	Queued:           {Processing, Cancelled},
-	Processing:       {Success, Failed, Cancelled, AwaitingApproval},
+	Processing:       {Success, Failed, Cancelled, AwaitingApproval, AwaitingInput},
 	AwaitingApproval: {Queued, Cancelled},
+	AwaitingInput:    {Queued, Cancelled},
 }
 
 // CanBecome reports whether the state machine has an arrow from s to next.
@@ -303,7 +308,10 @@ func (s Status) Terminal() bool { return s == Success || s == Failed || s == Can
 
 // EndsRun reports whether a run that reports this status is over: there is
 // nothing more to come under its claim.
-func (s Status) EndsRun() bool { return s.Terminal() || s == AwaitingApproval }
+func (s Status) EndsRun() bool { return s.Terminal() || s.Awaits() }
+
+// Awaits reports whether a provision in this state waits for a person.
+func (s Status) Awaits() bool { return s == AwaitingApproval || s == AwaitingInput }
 
 // Operation is what a provision does to its workspace.
 type Operation string
@@ -364,6 +372,7 @@ const (
 	StageInit     Stage = "init"
 	StagePlan     Stage = "plan"
 	StageApproval Stage = "approval"
+	StageInput    Stage = "input"
 	StageApply    Stage = "apply"
 	StageOutputs  Stage = "outputs"
 	StageDone     Stage = "done"
@@ -372,5 +381,5 @@ const (
 // Stages lists all stages in the order a run reaches them.
 var Stages = []Stage{
 	StageQueued, StageCheckout, StageValidate, StageEngine, StageInit, StagePlan,
-	StageApproval, StageApply, StageOutputs, StageDone,
+	StageApproval, StageInput, StageApply, StageOutputs, StageDone,
 }

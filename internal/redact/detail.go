@@ -19,6 +19,17 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 	d.Events = masked(d.Events, func(e *provision.Event) {
 		e.Address, e.Action, e.Message = m.text(e.Address), m.text(e.Action), m.text(e.Message)
 	})
+	if d.Input != nil {
+		input := *d.Input
+		input.Instructions = m.text(input.Instructions)
+		input.Outputs = masked(input.Outputs, func(o *provision.InputOutput) { o.Description = m.text(o.Description) })
+		input.Machines = masked(input.Machines, func(w *provision.InputMachine) {
+			for _, text := range []*string{&w.Pool, &w.Image, &w.Address} {
+				*text = m.text(*text)
+			}
+		})
+		d.Input = &input
+	}
 	d.Running = masked(d.Running, func(r *provision.Running) {
 		r.Address, r.Action, r.Step = m.text(r.Address), m.text(r.Action), m.text(r.Step)
 	})

@@ -28,7 +28,7 @@ type Use struct {
 	Cluster   string `json:"cluster"`
 	Workspace string `json:"workspace"` // its one spelling; a first deploy has no id yet
 	Repo      string `json:"repo"`      // the template's repository, in canonical form
-	Name      string `json:"name"`      // of the variable
+	Name      string `json:"name"`      // of the variable, or output.NAME or machine.NAME in an answer
 }
 
 // Variable is the value of a template's variable as it is sealed.
@@ -56,7 +56,7 @@ const (
 // Both are without the length: a pattern that counts that far takes a fifth of a
 // megabyte in every process that has it.
 var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+	variableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*|(output|machine)\.[A-Za-z0-9_][A-Za-z0-9._-]*)$`)
 	clusterName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 )
 

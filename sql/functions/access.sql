@@ -2,14 +2,14 @@
 -- again whenever another file of functions has changed.
 
 SELECT tendril.deny_all(
-  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'machine_events', 'machines', 'org_members', 'orgs', 'people', 'provision_events',
+  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'machine_events', 'machines', 'org_members', 'orgs', 'people', 'provision_events', 'provision_inputs',
         'provision_log_archives', 'provision_logs', 'provision_progress', 'provision_stages', 'provisions', 'resources',
         'template_inspections', 'template_pins', 'template_tags', 'templates', 'webhook_deliveries', 'webhooks', 'workspaces']
   || ARRAY(SELECT split_part(u.name, '.', 2) FROM tendril.function_files, unnest(functions) u (name) WHERE u.name LIKE 'public.%'));
 
 -- Members read, under row-level security.
 GRANT SELECT ON public.agents, public.audit_events, public.cluster_overview, public.cluster_pins, public.clusters, public.invitations, public.machine_events, public.machines, public.org_members,
-  public.orgs, public.people, public.provision_events, public.provision_log_archives, public.provision_logs, public.provision_progress,
+  public.orgs, public.people, public.provision_events, public.provision_inputs, public.provision_log_archives, public.provision_logs, public.provision_progress,
   public.provision_stages, public.provisions, public.resources, public.template_inspections, public.template_pins, public.template_tags,
   public.templates, public.webhook_deliveries, public.webhooks, public.workspaces
   TO authenticated, service_role;
@@ -36,12 +36,15 @@ GRANT EXECUTE ON FUNCTION
 -- People, and back ends of the platform that act for them.
 GRANT EXECUTE ON FUNCTION
   public.approve_provision,
+  public.assign_input,
   public.cancel_provision,
   public.change_webhook,
   public.cluster_tokens,
+  public.comment_provision,
   public.create_cluster,
   public.create_webhook,
   public.fetch_result,
+  public.give_input,
   public.inspect_template,
   public.invite_member,
   public.lock_workspace,

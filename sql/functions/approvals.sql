@@ -33,12 +33,12 @@ BEGIN
   RETURN c_rules[v_rule];
 END $$;
 
--- Ends the claim of a run whose plan needs approval, and reserves the workspace for its provision
--- until a person decides or the cluster's approval_expiry passes.
+-- Ends the claim of a run that awaits a person, and reserves the workspace for its provision until
+-- p_due. The plan is one that was approved before, or p_plan_digest.
 --
 -- Errors: PT409 cancel_requested.
 -- Locks: workspace, provision, claim.
-CREATE OR REPLACE FUNCTION tendril.await_approval(p_claim uuid, p_plan_digest text) RETURNS void
+CREATE OR REPLACE FUNCTION tendril.await_person(p_claim uuid, p_status text, p_plan_digest text, p_line text, p_due timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -49,16 +49,16 @@ BEGIN
   PERFORM FROM public.provisions WHERE id = v_claim.provision_id FOR NO KEY UPDATE;
   SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim FOR NO KEY UPDATE;
   IF v_claim.state <> 'running' OR v_claim.apply_begun_at IS NOT NULL THEN
-    PERFORM tendril.claim_lost(p_claim, 'has no plan that could await approval');
+    PERFORM tendril.claim_lost(p_claim, 'has no plan that could await a person');
   ELSIF v_claim.cancel_requested_at IS NOT NULL THEN
-    PERFORM tendril.refuse('PT409', 'cancel_requested', 'cancellation was requested, so the plan must not await approval');
+    PERFORM tendril.refuse('PT409', 'cancel_requested', 'cancellation was requested, so the plan must not await a person');
   END IF;
-  UPDATE public.provisions SET status = 'AWAITING_APPROVAL', plan_digest = p_plan_digest WHERE id = v_claim.provision_id;
-  PERFORM tendril.system_line(v_claim.provision_id, 'The plan needs approval.');
+  UPDATE public.provisions SET status = p_status, plan_digest = coalesce(approved_plan, p_plan_digest) WHERE id = v_claim.provision_id;
+  PERFORM tendril.system_line(v_claim.provision_id, p_line);
   PERFORM tendril.end_claim(p_claim, v_claim.workspace_id);
-  UPDATE public.provision_progress SET stage = 'approval', percent = NULL, updated_at = clock_timestamp() WHERE provision_id = v_claim.provision_id;
-  UPDATE public.workspaces w SET reserved_by = v_claim.provision_id, due_at = clock_timestamp() + c.approval_expiry
-  FROM public.clusters c WHERE w.id = v_claim.workspace_id AND c.id = w.cluster_id;
+  UPDATE public.provision_progress SET stage = CASE p_status WHEN 'AWAITING_INPUT' THEN 'input' ELSE 'approval' END, percent = NULL, updated_at = clock_timestamp()
+  WHERE provision_id = v_claim.provision_id;
+  UPDATE public.workspaces SET reserved_by = v_claim.provision_id, due_at = p_due WHERE id = v_claim.workspace_id;
   PERFORM tendril.refresh_head(v_claim.workspace_id);
 END $$;
 
@@ -156,7 +156,7 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Cancels a provision that is queued or needs approval, and asks the agent to stop one that runs. A
+-- Cancels a provision that is queued or awaits a person, and asks the agent to stop one that runs. A
 -- success that is reported first wins. A repeat changes nothing. Needs the role operator.
 --
 -- Arguments:
@@ -187,9 +187,9 @@ BEGIN
 
   IF v_provision.status = 'CANCELLED' THEN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
-  ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
+  ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') THEN
     UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
-    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN 'Cancelled before it began.' ELSE 'Cancelled before approval.' END);
+    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN 'Cancelled before it began.' WHEN 'AWAITING_INPUT' THEN 'Cancelled before anybody had done it.' ELSE 'Cancelled before approval.' END);
     PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
     UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
     PERFORM tendril.refresh_head(v_provision.workspace_id);

@@ -181,7 +181,7 @@ BEGIN
     SELECT * INTO v_blob FROM tendril.blobs WHERE provision_id = v_claim.provision_id AND kind = p_kind FOR UPDATE;
     IF v_blob.complete_at IS NOT NULL AND v_blob.digest = p_digest AND v_blob.claim_id = p_claim_id THEN
       RETURN; -- likewise
-    ELSIF p_kind = 'plan' AND (SELECT approved_plan FROM public.provisions WHERE id = v_claim.provision_id) IS NOT NULL THEN
+    ELSIF p_kind = 'plan' AND (SELECT plan_digest FROM public.provisions WHERE id = v_claim.provision_id) IS NOT NULL THEN
       PERFORM tendril.refuse('PT409', 'plan_approved', 'a plan of this provision is approved, so another one cannot be stored');
     END IF;
   END IF;

@@ -22,7 +22,9 @@
 --   config_snapshot  what to run
 --   pinned_commit    the commit that the version means; null: not pinned yet
 --   approval         when the plan needs approval: never, destructive or always
---   approved_plan    digest of the approved plan, which get_blob() reads; null: plan first
+--   approved_plan    digest of the plan that was approved or that a person has carried out, which
+--                    get_blob() reads; null: plan first
+--   input            what a person has answered, see give_input(); null: nobody was asked
 --   attempt          number of this automatic attempt, from 1
 --   has_resources    whether the workspace lists resources
 --   queued_seconds   how long the provision was queued
@@ -36,7 +38,7 @@
 CREATE OR REPLACE FUNCTION public.fetch_next_provision(p_token_hash text, p_instance uuid, p_boot uuid, p_claim_id uuid)
 RETURNS TABLE (claim_id uuid, provision_id uuid, number bigint, workspace_id uuid, workspace_name text,
                operation text, config_snapshot jsonb, pinned_commit text,
-               approval text, approved_plan text, attempt smallint, has_resources boolean,
+               approval text, approved_plan text, input jsonb, attempt smallint, has_resources boolean,
                queued_seconds double precision)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -86,7 +88,7 @@ BEGIN
       SELECT * INTO v_found FROM public.workspaces w
       WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-        AND CASE WHEN v_caller.contract >= 5 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
+        AND CASE WHEN v_caller.contract >= 6 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;
@@ -148,7 +150,7 @@ BEGIN
   SELECT p_claim_id, p.id, p.number, w.id, w.name, p.operation, p.config_snapshot,
          tendril.pinned_commit(p.org_id, p.cluster_id, (tendril.canonical_repo(p.config_snapshot -> 'template_source' ->> 'repo')).p_canonical,
                                p.config_snapshot -> 'template_source' ->> 'version'),
-         tendril.approval_for(p), p.approved_plan, p.attempt,
+         tendril.approval_for(p), p.plan_digest, (SELECT i.answer FROM public.provision_inputs i WHERE i.provision_id = p.id), p.attempt,
          EXISTS (SELECT FROM public.resources r WHERE r.workspace_id = w.id),
          (SELECT greatest(extract(epoch FROM c.created_at - greatest(s.started_at, p.not_before)), 0)::double precision
           FROM tendril.claims c, public.provision_stages s

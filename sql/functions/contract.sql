@@ -1,8 +1,8 @@
 -- The version of the contract, and access that is denied by default.
 
 -- The version of this contract that the database speaks. Version 4 added the operation inspect and
--- variables in a report, version 5 the operation power and the state command reveal:
--- older agents get no such provisions.
+-- variables in a report, version 5 the operation power and the state command reveal,
+-- version 6 the status AWAITING_INPUT: older agents get no such provisions.
 --
 -- Arguments: none.
 -- Answers: the version.
@@ -11,7 +11,7 @@
 -- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS 'SELECT 5';
+AS 'SELECT 6';
 
 -- The least contract version that an agent must speak to run a provision: an older agent would
 -- ignore what it does not know, or fail on it.
@@ -19,7 +19,8 @@ CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN CASE WHEN p_provision.operation = 'power' OR p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' THEN 5
+  RETURN CASE WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision.id) THEN 6 -- a person has carried it out
+              WHEN p_provision.operation = 'power' OR p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' THEN 5
               WHEN p_provision.operation = 'inspect' THEN 4
               WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL
                 OR p_provision.config_snapshot ?| ARRAY['sealed_vars', 'targets', 'replace', 'approval', 'timeout_seconds', 'max_attempts', 'requester_key']

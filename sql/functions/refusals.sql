@@ -29,6 +29,7 @@
 --   PT409 agent_name_taken          Another live agent of the cluster has the name.
 --   PT409 agent_superseded          The instance was started again since: this process must stop.
 --   PT409 agent_unregistered        The instance is not registered: call register_agent().
+--   PT409 already_answered          A person has answered already.
 --   PT409 already_approved          A plan of the provision is approved: apply that one or none.
 --   PT409 already_ended             The provision has ended.
 --   PT409 approval_expired          The plan was not approved in time.
@@ -48,6 +49,7 @@
 --   PT409 last_admin                The organisation would have no admin.
 --   PT409 member_already            The person is a member already.
 --   PT409 not_awaiting_approval     The provision does not await approval.
+--   PT409 not_awaiting_input        The provision does not await what a person is to do.
 --   PT409 not_ended                 The provision has not ended.
 --   PT409 operation_refused         The operation applies nothing, so it needs no apply and no
 --                                   approval.
@@ -95,6 +97,7 @@
 --   PT422 bad_paused                p_paused is null.
 --   PT422 bad_policy                The policy is malformed.
 --   PT422 bad_priority              The priority is out of range.
+--   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
 --   PT422 bad_snapshot              The snapshot is malformed; the message names each problem by

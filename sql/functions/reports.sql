@@ -6,13 +6,14 @@
 -- An agent must not apply before a report of PROCESSING with stage apply has succeeded: that report
 -- checks cancellation, the lease, the approval, the commit's pin and the workspace's template. A
 -- run that was lost during apply goes on reporting until it settles. A run that ends with
--- AWAITING_APPROVAL gives up its claim; its plan must be stored with put_blob() first.
+-- AWAITING_APPROVAL or AWAITING_INPUT gives up its claim; its plan must be stored with put_blob()
+-- first.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
 --   p_claim_id    the claim
---   p_status      PROCESSING for progress; SUCCESS, FAILED, CANCELLED or AWAITING_APPROVAL for the
---                 end of the run
+--   p_status      PROCESSING for progress; SUCCESS, FAILED, CANCELLED, AWAITING_APPROVAL or
+--                 AWAITING_INPUT for the end of the run
 --   p_detail      an object of at most 1048576 bytes; every key is optional
 --     n               number of this report, from 1 and without gaps
 --     stage           checkout, validate, engine, init, plan, approval, apply or outputs
@@ -24,8 +25,12 @@
 --     engine_version  exact version
 --     plan            summary of the plan: counts (add, change, destroy, replace, forget) and
 --                     resources
---     plan_digest     SHA-256 of the plan; needed for AWAITING_APPROVAL and to apply an approved
---                     plan
+--     plan_digest     SHA-256 of the plan; needed for AWAITING_APPROVAL, for AWAITING_INPUT of a
+--                     plan that is not approved, and to apply what was approved or answered
+--     input           what a person is to do, for AWAITING_INPUT: {instructions, destroys, outputs,
+--                     machines, expires_seconds}; instructions are Markdown of at most 65536
+--                     characters, outputs a list of {name, type, description, sensitive}, machines
+--                     of {name, action} and what is wanted of it, expires_seconds 60 to 7776000
 --     outputs         object of {value, type, sensitive} by name; values of sensitive outputs are
 --                     dropped
 --     resources       all resources in the state: list of {address, type, provider, external_id,
@@ -52,7 +57,7 @@
 --     set_aside       note for the log about what the agent left out because it was refused
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 already_approved, PT409 approval_needed,
---   PT409 cancel_requested, PT409 claim_lost, PT409 commit_differs, PT409 commit_missing,
+--   PT409 already_answered, PT409 cancel_requested, PT409 claim_lost, PT409 commit_differs, PT409 commit_missing,
 --   PT409 operation_refused, PT409 plan_invalid, PT409 plan_missing, PT409 tag_moved,
 --   PT409 workspace_bound, PT409 workspace_elsewhere, PT409 workspace_managed,
 --   PT413 detail_too_large, PT422 bad_detail, PT422 bad_status, PT429 too_many_pins, PT503 busy,
@@ -77,17 +82,18 @@ DECLARE
   v_provision public.provisions;
   v_holds     boolean; -- lost, and the workspace is kept for it
   v_as_left   boolean; -- nobody has set another status by hand
+  v_awaits    boolean := coalesce(p_status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT'), false);
   v_events    bigint := 0;
   v_most      bigint;
   c_row CONSTANT int := 256; -- bytes that a row counts as
 BEGIN
-  IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL') THEN
-    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED or AWAITING_APPROVAL', coalesce(to_json(left(p_status, tendril.quoted_name()))::text, 'missing')));
+  IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') THEN
+    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED, AWAITING_APPROVAL or AWAITING_INPUT', coalesce(to_json(left(p_status, tendril.quoted_name()))::text, 'missing')));
   ELSIF jsonb_typeof(v_detail) <> 'object' THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail must be an object');
   ELSIF tendril.has_vast_number(v_detail) THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail: a number in it is larger than 1e400 or has more than 400 digits after the point');
-  ELSIF p_status = 'AWAITING_APPROVAL' AND coalesce(v_detail ->> 'plan_digest', '') !~ '^[0-9a-f]{64}$' THEN
+  ELSIF (p_status = 'AWAITING_APPROVAL' OR p_status = 'AWAITING_INPUT' AND v_detail ->> 'plan_digest' IS NOT NULL) AND coalesce(v_detail ->> 'plan_digest', '') !~ '^[0-9a-f]{64}$' THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail.plan_digest: must be the SHA-256 of the plan, in hexadecimal');
   ELSIF octet_length(v_detail::text) > tendril.max_report_bytes() THEN
     PERFORM tendril.refuse('PT413', 'detail_too_large', format('p_detail has %s bytes; at most %s are allowed', octet_length(v_detail::text), tendril.max_report_bytes()));
@@ -114,12 +120,12 @@ BEGIN
   IF p_status <> 'PROCESSING' AND v_claim.state = 'ended' AND v_provision.status = p_status
      AND v_provision.error_code IS NOT DISTINCT FROM v_detail ->> 'error_code' THEN
     RETURN; -- a repeat after a lost reply
-  ELSIF p_status = 'AWAITING_APPROVAL' AND v_claim.state = 'ended' AND v_provision.plan_digest = v_detail ->> 'plan_digest' THEN
+  ELSIF v_awaits AND v_claim.state = 'ended' AND v_provision.plan_digest = coalesce(v_detail ->> 'plan_digest', v_provision.approved_plan) THEN
     RETURN; -- likewise, and somebody may have spoken since
   ELSIF v_claim.state = 'ended' THEN
     PERFORM tendril.claim_lost(p_claim_id, format('has ended: the provision is %s', v_provision.status));
   ELSIF v_claim.state = 'lost' THEN
-    IF p_status = 'AWAITING_APPROVAL' OR p_status = 'PROCESSING' AND (v_claim.apply_begun_at IS NULL OR v_detail ->> 'stage' = 'apply') THEN
+    IF v_awaits OR p_status = 'PROCESSING' AND (v_claim.apply_begun_at IS NULL OR v_detail ->> 'stage' = 'apply') THEN
       PERFORM tendril.claim_lost(p_claim_id, 'has lost its lease');
     ELSIF NOT v_holds AND NOT v_as_left
           OR EXISTS (SELECT FROM tendril.claims c WHERE c.workspace_id = v_id AND c.number > v_claim.number) THEN
@@ -143,17 +149,22 @@ BEGIN
     ELSIF v_claim.apply_begun_at IS NULL THEN
       PERFORM tendril.guard_apply(v_provision, v_detail);
     END IF;
-  ELSIF p_status = 'AWAITING_APPROVAL' AND v_as_left THEN
+  ELSIF v_awaits AND v_as_left THEN
+    IF p_status = 'AWAITING_INPUT' AND v_provision.approved_plan IS NULL AND tendril.approval_wanted(v_provision, v_provision.plan_summary) IS NOT NULL THEN
+      p_status := 'AWAITING_APPROVAL'; -- the rules are stricter by now; the next run asks the person
+    END IF;
     IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
       -- Nobody wants to know any more what the plan would do.
       p_status := 'CANCELLED';
       v_detail := v_detail || '{"error_code": "cancelled", "error_message": "Cancelled before apply had begun."}';
     ELSIF NOT tendril.is_approvable(v_provision.operation, v_provision.config_snapshot) THEN
       PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s applies nothing, so it needs no approval', v_provision.operation));
-    ELSIF v_provision.approved_plan IS NOT NULL THEN
+    ELSIF p_status = 'AWAITING_INPUT' AND EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = v_run) THEN
+      PERFORM tendril.refuse('PT409', 'already_answered', 'a person has done the work of this provision already; record what was answered');
+    ELSIF p_status = 'AWAITING_APPROVAL' AND v_provision.plan_digest IS NOT NULL THEN
       PERFORM tendril.refuse('PT409', 'already_approved', 'a plan of this provision is approved; only that plan may be applied');
-    ELSIF NOT tendril.plan_bundle_stored(v_provision.id, v_detail ->> 'plan_digest') THEN
-      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that needs approval is not stored', 'store it with put_blob first');
+    ELSIF NOT tendril.plan_bundle_stored(v_provision.id, coalesce(v_provision.approved_plan, v_detail ->> 'plan_digest')) THEN
+      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that awaits a person is not stored', 'store it with put_blob first');
     END IF;
   END IF;
   IF (v_detail ->> 'n')::bigint > v_claim.last_report + tendril.max_report_gap() THEN
@@ -197,7 +208,9 @@ BEGIN
     PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported %s, but the provision had been set to %s.', v_claim.host, p_status, v_provision.status));
     PERFORM tendril.end_claim(p_claim_id, v_id);
   ELSIF p_status = 'AWAITING_APPROVAL' THEN
-    PERFORM tendril.await_approval(p_claim_id, v_detail ->> 'plan_digest');
+    PERFORM tendril.await_person(p_claim_id, p_status, v_detail ->> 'plan_digest', 'The plan needs approval.', clock_timestamp() + v_cluster.approval_expiry);
+  ELSIF p_status = 'AWAITING_INPUT' THEN
+    PERFORM tendril.ask_person(v_provision, p_claim_id, v_detail);
   ELSIF p_status <> 'PROCESSING' THEN
     IF v_claim.state = 'lost' THEN
       PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported after all: %s.', v_claim.host, p_status));

@@ -12,7 +12,7 @@
 --   clusters        list of {id, paused, queued, runnable, running, oldest, oldest_runnable,
 --                   online, stale, offline, slots, usage}
 --   omitted         clusters left out
---   statuses        provisions by status: QUEUED, PROCESSING, AWAITING_APPROVAL
+--   statuses        provisions by status: QUEUED, PROCESSING, AWAITING_APPROVAL, AWAITING_INPUT
 --   overdue_leases  running claims whose lease ran out over a minute ago
 --   webhooks        {waiting, overdue}
 --   database_bytes  size of the database
@@ -95,7 +95,8 @@ BEGIN
   -- Whatever is neither queued nor over has a claim or reserves its workspace. OFFSET:
   -- one look by the primary key for each, never a scan.
   SELECT jsonb_build_object('QUEUED', v_queued,
-    'PROCESSING', count(*) FILTER (WHERE p.status = 'PROCESSING'), 'AWAITING_APPROVAL', count(*) FILTER (WHERE p.status = 'AWAITING_APPROVAL'))
+    'PROCESSING', count(*) FILTER (WHERE p.status = 'PROCESSING'), 'AWAITING_APPROVAL', count(*) FILTER (WHERE p.status = 'AWAITING_APPROVAL'),
+    'AWAITING_INPUT', count(*) FILTER (WHERE p.status = 'AWAITING_INPUT'))
   INTO v_statuses
   FROM (SELECT c.provision_id AS id FROM tendril.claims c WHERE c.state = 'running'
         UNION SELECT w.reserved_by FROM public.workspaces w WHERE w.reserved_by IS NOT NULL) active

@@ -1,7 +1,8 @@
 -- States: what may follow what, and what a change of status causes.
 
 -- Refuses every change of status that the state machine does not have, whoever makes it. A
--- provision awaits approval only with a plan, and continues only with the approval of that plan.
+-- provision awaits a person only with a plan, and continues only with the approval of that plan, or
+-- with the answer of who carried it out.
 -- FAILED with agent_lost may still become what the agent reports later.
 --
 -- Errors: PT409 illegal_transition.
@@ -11,8 +12,10 @@ AS $$
 BEGIN
   IF (CASE OLD.status
         WHEN 'QUEUED'            THEN NEW.status IN ('PROCESSING', 'CANCELLED')
-        WHEN 'PROCESSING'        THEN NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED') OR NEW.status = 'AWAITING_APPROVAL' AND NEW.plan_digest IS NOT NULL
+        WHEN 'PROCESSING'        THEN NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED') OR NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT') AND NEW.plan_digest IS NOT NULL
         WHEN 'AWAITING_APPROVAL' THEN NEW.status = 'CANCELLED' OR NEW.status = 'QUEUED' AND NEW.approved_plan = NEW.plan_digest
+        WHEN 'AWAITING_INPUT'    THEN NEW.status = 'CANCELLED' OR NEW.status = 'QUEUED'
+                                      AND EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = NEW.id AND i.answer IS NOT NULL)
         -- Late settlement: the agent was given up and reports after all.
         WHEN 'FAILED'            THEN OLD.error_code = 'agent_lost' AND NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED')
       END) IS NOT TRUE THEN
@@ -34,7 +37,7 @@ CREATE OR REPLACE FUNCTION tendril.guard_identity() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  IF OLD.status IN ('QUEUED', 'PROCESSING', 'AWAITING_APPROVAL')
+  IF OLD.status IN ('QUEUED', 'PROCESSING', 'AWAITING_APPROVAL', 'AWAITING_INPUT')
      AND (OLD.id, OLD.org_id, OLD.cluster_id, OLD.workspace_id, OLD.operation, OLD.requested_by, OLD.config_snapshot - 'workspace')
          IS NOT DISTINCT FROM (NEW.id, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.operation, NEW.requested_by, NEW.config_snapshot - 'workspace')
      AND NEW.config_snapshot ->> 'workspace' = (SELECT w.name FROM public.workspaces w WHERE w.id = OLD.workspace_id) THEN
@@ -57,7 +60,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF (NEW.attempt, NEW.retry_of) IS NOT DISTINCT FROM (OLD.attempt, OLD.retry_of)
-     AND (OLD.status = 'PROCESSING' AND NEW.status = 'AWAITING_APPROVAL' AND (NEW.approved_plan, NEW.approved_at, NEW.approved_by) IS NOT DISTINCT FROM (OLD.approved_plan, OLD.approved_at, OLD.approved_by)
+     AND (OLD.status = 'PROCESSING' AND NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT') AND (NEW.approved_plan, NEW.approved_at, NEW.approved_by) IS NOT DISTINCT FROM (OLD.approved_plan, OLD.approved_at, OLD.approved_by)
           OR OLD.status = 'AWAITING_APPROVAL' AND NEW.status = 'QUEUED' AND NEW.plan_digest = OLD.plan_digest AND NEW.approved_plan = OLD.plan_digest) THEN
     RETURN NEW;
   END IF;
@@ -70,37 +73,53 @@ CREATE OR REPLACE TRIGGER provisions_guard_plan BEFORE UPDATE OF plan_digest, ap
   IS DISTINCT FROM (NEW.plan_digest, NEW.approved_plan, NEW.approved_at, NEW.approved_by, NEW.attempt, NEW.retry_of))
   EXECUTE FUNCTION tendril.guard_plan();
 
--- Refuses an apply that needs an approval and has none, under the rules of now: an admin may have
--- made them stricter since the plan. An inspection, a plan and a refresh apply nothing.
+-- Why a plan must be approved under the rules of now: an admin may have made them stricter since
+-- the plan was made. NULL: it need not be. p_plan is its summary.
+CREATE OR REPLACE FUNCTION tendril.approval_wanted(p_provision public.provisions, p_plan jsonb) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_rule text := tendril.approval_for(p_provision);
+BEGIN
+  IF v_rule = 'always' THEN
+    RETURN 'this plan needs approval before it is applied';
+  ELSIF v_rule = 'destructive' AND (
+          p_provision.operation = 'destroy'
+          OR p_provision.operation = 'state' AND p_provision.config_snapshot -> 'state' ->> 'command' IN ('push', 'rollback')
+          -- Nothing told of the plan is no word that it destroys nothing.
+          OR coalesce(jsonb_typeof(p_plan), 'null') <> 'object'
+          OR coalesce((p_plan ->> 'destroy')::bigint, 0) + coalesce((p_plan ->> 'replace')::bigint, 0) + coalesce((p_plan ->> 'forget')::bigint, 0) > 0) THEN
+    RETURN 'this plan destroys, replaces or forgets something, and needs approval before it is applied';
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Refuses an apply that needs an approval and has none. An inspection, a plan and a refresh apply
+-- nothing. A provision that continues has the digest of its plan: it was approved, or a person has
+-- carried it out, and it alone may be applied.
 --
 -- Errors: PT409 approval_needed, PT409 operation_refused, PT409 plan_invalid, PT409 plan_missing.
 CREATE OR REPLACE FUNCTION tendril.guard_apply(p_provision public.provisions, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  v_rule text := tendril.approval_for(p_provision);
-  v_plan jsonb := coalesce(p_detail -> 'plan', p_provision.plan_summary);
+  v_why text;
 BEGIN
   IF p_provision.operation IN ('plan', 'refresh', 'inspect') THEN
     PERFORM tendril.refuse('PT409', 'operation_refused', format('a %s applies nothing', p_provision.operation));
-  ELSIF p_provision.approved_plan IS NOT NULL THEN
-    IF NOT tendril.plan_bundle_stored(p_provision.id, p_provision.approved_plan) THEN
+  ELSIF p_provision.plan_digest IS NOT NULL THEN
+    IF NOT tendril.plan_bundle_stored(p_provision.id, p_provision.plan_digest) THEN
       PERFORM tendril.refuse('PT409', 'plan_missing', 'the approved plan is no longer stored, and no other may be applied', 'deploy again');
-    ELSIF p_detail ->> 'plan_digest' IS DISTINCT FROM p_provision.approved_plan THEN
+    ELSIF p_detail ->> 'plan_digest' IS DISTINCT FROM p_provision.plan_digest THEN
       -- Such as an agent that is too old to know of approved plans, and has made
       -- one of its own.
       PERFORM tendril.refuse('PT409', 'plan_invalid', 'only the approved plan may be applied, and the agent names another one or none', 'update the agent, and deploy again');
     END IF;
-  ELSIF v_rule = 'always' OR v_rule = 'destructive' AND (
-          p_provision.operation = 'destroy'
-          OR p_provision.operation = 'state' AND p_provision.config_snapshot -> 'state' ->> 'command' IN ('push', 'rollback')
-          -- Nothing told of the plan is no word that it destroys nothing.
-          OR coalesce(jsonb_typeof(v_plan), 'null') <> 'object'
-          OR coalesce((v_plan ->> 'destroy')::bigint, 0) + coalesce((v_plan ->> 'replace')::bigint, 0) + coalesce((v_plan ->> 'forget')::bigint, 0) > 0) THEN
-    PERFORM tendril.refuse('PT409', 'approval_needed',
-      CASE v_rule WHEN 'always' THEN 'this plan needs approval before it is applied'
-                  ELSE 'this plan destroys, replaces or forgets something, and needs approval before it is applied' END,
-      'store the plan, then report AWAITING_APPROVAL');
+    RETURN;
+  END IF;
+  v_why := tendril.approval_wanted(p_provision, coalesce(p_detail -> 'plan', p_provision.plan_summary));
+  IF v_why IS NOT NULL THEN
+    PERFORM tendril.refuse('PT409', 'approval_needed', v_why, 'store the plan, then report AWAITING_APPROVAL');
   END IF;
 END $$;
 
@@ -223,7 +242,7 @@ BEGIN
     END IF;
   END IF;
   PERFORM tendril.enter_stage(NEW.id, NEW.org_id,
-    CASE NEW.status WHEN 'QUEUED' THEN 'queued' WHEN 'AWAITING_APPROVAL' THEN 'approval' WHEN 'SUCCESS' THEN 'done' END,
+    CASE NEW.status WHEN 'QUEUED' THEN 'queued' WHEN 'AWAITING_APPROVAL' THEN 'approval' WHEN 'AWAITING_INPUT' THEN 'input' WHEN 'SUCCESS' THEN 'done' END,
     -- Late settlement: the stage lasted until now.
     CASE OLD.status WHEN 'FAILED' THEN coalesce(v_claim.stage, 'checkout') END);
   UPDATE public.provision_progress SET running = '[]' WHERE provision_id = NEW.id AND running <> '[]';

@@ -65,7 +65,7 @@ BEGIN
     UPDATE public.workspaces SET name = v_name WHERE id = v_row.id;
     -- What is not over yet goes on under the new name.
     UPDATE public.provisions SET config_snapshot = jsonb_set(config_snapshot, '{workspace}', to_jsonb(v_name))
-    WHERE workspace_id = v_row.id AND status IN ('QUEUED', 'PROCESSING', 'AWAITING_APPROVAL');
+    WHERE workspace_id = v_row.id AND status IN ('QUEUED', 'PROCESSING', 'AWAITING_APPROVAL', 'AWAITING_INPUT');
     UPDATE public.webhooks SET workspace = v_name WHERE org_id = v_row.org_id AND workspace = v_row.name;
     INSERT INTO public.audit_events (org_id, actor, action, object, object_id, detail)
     VALUES (v_row.org_id, NULL, 'rename_workspace', 'workspace', v_row.id, jsonb_build_object('was', v_row.name, 'name', v_name,

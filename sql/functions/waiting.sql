@@ -34,11 +34,13 @@ BEGIN
                          'host', v_other.host, 'since', v_other.created_at);
   END IF;
 
-  SELECT p.id, p.number, p.status, p.approved_plan INTO v_other
-  FROM public.provisions p WHERE p.id = p_workspace.reserved_by AND p.id <> p_provision.id AND p.status IN ('QUEUED', 'AWAITING_APPROVAL');
+  SELECT p.id, p.number, p.status, p.plan_digest, p.approved_plan INTO v_other
+  FROM public.provisions p WHERE p.id = p_workspace.reserved_by AND p.id <> p_provision.id AND p.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT');
   IF FOUND THEN
     RETURN QUERY SELECT 'workspace_reserved',
       CASE WHEN v_other.status = 'AWAITING_APPROVAL' THEN format('the plan of run %s needs approval, and nothing else may run in this workspace meanwhile', v_other.number)
+           WHEN v_other.status = 'AWAITING_INPUT' THEN format('a person is to do the work of run %s, and nothing else may run in this workspace meanwhile', v_other.number)
+           WHEN v_other.plan_digest IS NOT NULL AND v_other.approved_plan IS NULL THEN format('run %s, which a person has done the work of, comes first', v_other.number)
            WHEN v_other.approved_plan IS NOT NULL THEN format('the plan of run %s is approved and is applied first', v_other.number)
            ELSE format('run %s, an automatic retry, comes first', v_other.number) END,
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'provision', v_other.id, 'status', v_other.status);
@@ -201,6 +203,12 @@ BEGIN
                 WHEN v_cluster.four_eyes THEN ' from someone other than the requester' ELSE '' END
         || coalesce(' before ' || tendril.at(v_workspace.due_at), ''),
       jsonb_build_object('plan_digest', v_provision.plan_digest, 'approvers', v_cluster.approvers, 'four_eyes', v_cluster.four_eyes, 'until', v_workspace.due_at);
+  ELSIF v_provision.status = 'AWAITING_INPUT' THEN
+    SELECT i.expires_at, i.assigned_to INTO STRICT v_failed FROM public.provision_inputs i WHERE i.provision_id = p_provision;
+    RETURN QUERY SELECT 'awaits_input',
+      CASE WHEN v_failed.assigned_to IS NULL THEN 'a person is to do what its template says' ELSE tendril.name_in(v_provision.org_id, v_failed.assigned_to) || ' is to do what its template says' END
+        || ' before ' || tendril.at(v_failed.expires_at),
+      jsonb_build_object('until', v_failed.expires_at, 'assigned_to', v_failed.assigned_to);
   ELSIF v_provision.status = 'QUEUED' THEN
     RETURN QUERY SELECT * FROM tendril.why_workspace(v_provision, v_workspace);
     IF v_provision.not_before > clock_timestamp() THEN

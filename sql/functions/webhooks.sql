@@ -29,29 +29,40 @@ EXCEPTION
     RAISE WARNING 'webhooks could not be notified of % in workspace %: % (%)', p_event, p_workspace, SQLERRM, SQLSTATE;
 END $$;
 
--- Tells webhooks that a provision awaits approval or has ended.
-CREATE OR REPLACE FUNCTION tendril.tell_of_provision() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Tells webhooks of a provision's status.
+CREATE OR REPLACE FUNCTION tendril.tell_of_status(p_provision public.provisions) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   c_message CONSTANT int := 2000; -- characters
-  v_event text := CASE NEW.status WHEN 'AWAITING_APPROVAL' THEN 'awaiting_approval' WHEN 'SUCCESS' THEN 'success' WHEN 'FAILED' THEN 'failure' ELSE 'cancelled' END;
+  v_event text := CASE p_provision.status WHEN 'AWAITING_APPROVAL' THEN 'awaiting_approval' WHEN 'AWAITING_INPUT' THEN 'awaiting_input'
+                                          WHEN 'SUCCESS' THEN 'success' WHEN 'FAILED' THEN 'failure' ELSE 'cancelled' END;
 BEGIN
   -- First, for each run ends here, and mostly nobody is to be told.
-  IF EXISTS (SELECT FROM public.webhooks h WHERE h.org_id = NEW.org_id AND h.enabled AND v_event = ANY (h.events)) THEN
-    PERFORM tendril.tell_webhooks(v_event, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.id,
-      jsonb_build_object('provision', jsonb_strip_nulls(jsonb_build_object('id', NEW.id, 'number', NEW.number, 'operation', NEW.operation, 'status', NEW.status,
-        'requested_by', NEW.requested_by, 'error_code', NEW.error_code, 'error_message', left(NEW.error_message, c_message),
-        'plan', CASE jsonb_typeof(NEW.plan_summary) WHEN 'object' THEN NEW.plan_summary - 'resources' END,
-        'created_at', NEW.created_at, 'started_at', NEW.started_at, 'finished_at', NEW.finished_at))));
+  IF EXISTS (SELECT FROM public.webhooks h WHERE h.org_id = p_provision.org_id AND h.enabled AND v_event = ANY (h.events)) THEN
+    PERFORM tendril.tell_webhooks(v_event, p_provision.org_id, p_provision.cluster_id, p_provision.workspace_id, p_provision.id,
+      jsonb_build_object('provision', jsonb_strip_nulls(jsonb_build_object('id', p_provision.id, 'number', p_provision.number, 'operation', p_provision.operation,
+        'status', p_provision.status, 'requested_by', p_provision.requested_by, 'error_code', p_provision.error_code,
+        'error_message', left(p_provision.error_message, c_message),
+        'plan', CASE jsonb_typeof(p_provision.plan_summary) WHEN 'object' THEN p_provision.plan_summary - 'resources' END,
+        'input_until', (SELECT i.expires_at FROM public.provision_inputs i WHERE i.provision_id = p_provision.id AND p_provision.status = 'AWAITING_INPUT'),
+        'created_at', p_provision.created_at, 'started_at', p_provision.started_at, 'finished_at', p_provision.finished_at))));
   END IF;
+END $$;
+
+-- Tells webhooks that a provision awaits a person or has ended.
+CREATE OR REPLACE FUNCTION tendril.tell_of_provision() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.tell_of_status(NEW);
   RETURN NULL;
 END $$;
 
 -- A drift check tells of drift and of its failure only; an inspection, which nobody asked
 -- for, tells nothing.
 CREATE OR REPLACE TRIGGER provisions_tell_webhooks AFTER UPDATE OF status ON public.provisions
-  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status IN ('AWAITING_APPROVAL', 'SUCCESS', 'FAILED', 'CANCELLED')
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT', 'SUCCESS', 'FAILED', 'CANCELLED')
   AND NEW.operation <> 'inspect' AND NOT (NEW.operation = 'refresh' AND NEW.status = 'SUCCESS'))
   EXECUTE FUNCTION tendril.tell_of_provision();
 
@@ -231,8 +242,8 @@ BEGIN
   ELSIF p_settings ? 'name' AND coalesce(length(p_settings ->> 'name'), 0) NOT BETWEEN 1 AND c_name THEN
     PERFORM tendril.refuse('PT422', 'bad_webhook', format('name: must have 1 to %s characters', c_name));
   ELSIF p_settings ? 'events' AND (jsonb_typeof(p_settings -> 'events') <> 'array' OR p_settings -> 'events' = '[]'
-        OR NOT p_settings -> 'events' <@ '["awaiting_approval", "success", "failure", "cancelled", "drift"]') THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'events: must be one or more of awaiting_approval, success, failure, cancelled, drift');
+        OR NOT p_settings -> 'events' <@ '["awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift"]') THEN
+    PERFORM tendril.refuse('PT422', 'bad_webhook', 'events: must be one or more of awaiting_approval, awaiting_input, success, failure, cancelled, drift');
   ELSIF length(p_settings ->> 'workspace') NOT BETWEEN 1 AND tendril.max_name() THEN
     PERFORM tendril.refuse('PT422', 'bad_webhook', format('workspace: must have 1 to %s characters', tendril.max_name()));
   ELSIF p_settings ->> 'cluster_id' IS NOT NULL AND NOT EXISTS (SELECT FROM public.clusters WHERE id::text = p_settings ->> 'cluster_id' AND org_id = p_org) THEN
@@ -250,7 +261,7 @@ END $$;
 --     kind        generic or slack
 --     host        host of the URL, which is shown
 --     url         the sealed URL, in base64
---     events      list of awaiting_approval, success, failure, cancelled, drift
+--     events      list of awaiting_approval, awaiting_input, success, failure, cancelled, drift
 --     cluster_id  only events of this cluster. Optional
 --     workspace   only events of workspaces whose name matches; * is any text. Optional
 --     enabled     false: deliver nothing. Optional

@@ -293,11 +293,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE TRIGGER provisions_end_reservation AFTER UPDATE OF status ON public.provisions
-  FOR EACH ROW WHEN (OLD.status IN ('QUEUED', 'AWAITING_APPROVAL') AND NEW.status = 'CANCELLED')
+  FOR EACH ROW WHEN (OLD.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') AND NEW.status = 'CANCELLED')
   EXECUTE FUNCTION tendril.end_reservation();
 
--- Does what is due in reserved workspaces: expires approvals and starts automatic retries. At most
--- p_limit; answers how many.
+-- Does what is due in reserved workspaces: expires approvals, reminds of what a person is to do and
+-- expires that, and starts automatic retries. At most p_limit; answers how many.
 --
 -- Locks: workspace, provision, skipping what another session has locked, as reap_claim() does.
 -- Notes: A workspace that fails is postponed by a minute, so that the others have their turn.
@@ -321,7 +321,9 @@ BEGIN
       SELECT id, status INTO v_provision FROM public.provisions WHERE id = v_workspace.reserved_by FOR NO KEY UPDATE SKIP LOCKED;
       CONTINUE WHEN NOT FOUND AND EXISTS (SELECT FROM public.provisions WHERE id = v_workspace.reserved_by);
       UPDATE public.workspaces SET due_at = NULL WHERE id = v_due.id;
-      IF v_provision.status = 'AWAITING_APPROVAL' THEN
+      IF v_provision.status = 'AWAITING_INPUT' THEN
+        PERFORM tendril.settle_input(v_provision.id, v_due.id);
+      ELSIF v_provision.status = 'AWAITING_APPROVAL' THEN
         PERFORM tendril.system_line(v_provision.id, 'The plan was not approved in time.');
         PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'approval_expired', 'The plan was not approved in time, so nothing was changed. Deploy again to get a new plan.');
       END IF;
