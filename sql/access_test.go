@@ -20,7 +20,7 @@ import (
 var tables = map[string]string{
 	"orgs": "viewer", "org_members": "viewer", "clusters": "viewer", "cluster_overview": "viewer", "agents": "viewer",
 	"templates": "viewer", "template_pins": "viewer", "cluster_pins": "viewer", "workspaces": "viewer", "resources": "viewer", "machines": "viewer", "machine_events": "viewer",
-	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_log_archives": "viewer", "provision_events": "viewer",
+	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_log_archives": "viewer", "provision_events": "viewer", "provision_inputs": "viewer",
 	"provision_stages": "viewer", "people": "viewer", "template_inspections": "viewer", "template_tags": "viewer",
 	"audit_events": "admin", "invitations": "admin", "webhooks": "viewer", "webhook_deliveries": "admin",
 }
@@ -95,6 +95,9 @@ var functions = map[string]callers{
 	"cancel_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }},
 	"approve_provision": forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }, rest: func(*scene) []any { return []any{aPlan} }},
 	"reject_provision":  forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.awaiting }},
+	"give_input":        forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.asking }, rest: func(*scene) []any { return []any{`{"done": false, "reason": "no"}`} }},
+	"assign_input":      forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.asking }, rest: func(*scene) []any { return []any{nil} }},
+	"comment_provision": forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }, rest: func(*scene) []any { return []any{"a comment"} }},
 	"retry_provision":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 
 	"upload_blob":    forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{1, 1, aResult} }},

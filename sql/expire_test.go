@@ -22,6 +22,7 @@ var retention = map[string]string{
 	"public.provision_events":       "with its run, or `event_delete_after` (never)",
 	"public.provision_stages":       "with its run",
 	"public.provision_progress":     "with its run",
+	"public.provision_inputs":       "with its run",
 	"public.provision_logs":         "moved to `provision_log_archives`, `log_archive_after` (7 days) after the run's end",
 	"public.provision_log_archives": "with its run, or `log_delete_after` (never) after its end",
 	"tendril.log_heads":             "with its run",

@@ -29,6 +29,7 @@ type scene struct {
 	agent                           *agent
 	running, held                   uuid.UUID // claims
 	queued, awaiting, ended, taking uuid.UUID // provisions
+	asking                          uuid.UUID // one that a person is to carry out
 	workspaces                      map[string]uuid.UUID
 	other                           uuid.UUID // the stranger's organisation
 	invitation, own                 uuid.UUID // to acme; the admin's, to elsewhere
@@ -49,6 +50,9 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 	s.awaiting = s.deploy(t, s.operator, snapshot("awaiting"))
 	claim, _ = s.agent.mustClaim(t)
 	mustExec(t, conn, "SELECT tendril.await_approval($1, $2)", claim, aPlan)
+	s.asking = s.deploy(t, s.operator, snapshot("asking"))
+	claim, _ = s.agent.mustClaim(t)
+	mustExec(t, conn, "SELECT tendril.ask_person(p, $2, $3) FROM public.provisions p WHERE id = $1", s.asking, claim, awaitsInput(theWork))
 	s.deploy(t, s.operator, snapshot("held"))
 	s.held, _ = s.agent.mustClaim(t)
 	s.agent.mustReport(t, s.held, "PROCESSING", applying)
@@ -72,6 +76,7 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 		}
 		agent.mustReport(t, claim, "PROCESSING", `{"stage": "plan", "commit": "`+strings.Repeat("a", 40)+`"}`)
 	}
+	mustExec(t, conn, "INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at) SELECT provision_id, $2, '{}', now() FROM tendril.claims WHERE id = $1", claim, s.other)
 	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.pin_inspected(id, 'https://git.example/a/b', 'v1', repeat('a', 40)) FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.record_tags(id, 'https://git.example/a/b', '[]') FROM public.orgs")

@@ -62,6 +62,19 @@ BEGIN
   PERFORM tendril.refresh_head(v_claim.workspace_id);
 END $$;
 
+-- Ends the claim of a run whose plan needs approval, until a person decides or the cluster's
+-- approval_expiry passes.
+--
+-- Errors: PT409 cancel_requested.
+-- Locks: workspace, provision, claim.
+CREATE OR REPLACE FUNCTION tendril.await_approval(p_claim uuid, p_plan_digest text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.await_person(p_claim, 'AWAITING_APPROVAL', p_plan_digest, 'The plan needs approval.', clock_timestamp() + c.approval_expiry)
+  FROM tendril.claims l JOIN public.clusters c ON c.id = l.cluster_id WHERE l.id = p_claim;
+END $$;
+
 -- Approves the plan of a provision, which then runs before anything else queued in its workspace.
 -- Only that plan may be applied. A repeat changes nothing. Needs the role operator, or what the
 -- cluster's policy demands.

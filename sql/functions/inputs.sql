@@ -66,6 +66,8 @@ DECLARE
   c_text    CONSTANT int := 600;   -- characters of a machine's fact
   c_value   CONSTANT int := 65536; -- bytes of an output
   c_sealed  CONSTANT int := 16384; -- bytes of a sealed value
+  c_port    CONSTANT int := 65535; -- the highest
+  c_ips     CONSTANT int := 32;    -- addresses of a machine
   v_done    boolean;
   v_o       record;
   v_m       record;
@@ -143,12 +145,12 @@ BEGIN
       RETURN format('machines.%s: needs an address, or the id that it has where it is', v_m.name);
     ELSIF coalesce(v_m.facts ->> 'address', '') <> '' AND v_m.facts ->> 'address' !~ '^[0-9A-Fa-f.:]+$' THEN
       RETURN format('machines.%s.address: must be an IP address', v_m.name);
-    ELSIF v_m.facts ? 'ssh_port' AND (jsonb_typeof(v_m.facts -> 'ssh_port') <> 'number' OR (v_m.facts ->> 'ssh_port')::numeric NOT BETWEEN 1 AND 65535
+    ELSIF v_m.facts ? 'ssh_port' AND (jsonb_typeof(v_m.facts -> 'ssh_port') <> 'number' OR (v_m.facts ->> 'ssh_port')::numeric NOT BETWEEN 1 AND c_port
           OR (v_m.facts ->> 'ssh_port')::numeric % 1 <> 0) THEN
-      RETURN format('machines.%s.ssh_port: must be a whole number from 1 to 65535', v_m.name);
-    ELSIF v_m.facts ? 'addresses' AND (jsonb_typeof(v_m.facts -> 'addresses') <> 'array' OR jsonb_array_length(v_m.facts -> 'addresses') > 32
+      RETURN format('machines.%s.ssh_port: must be a whole number from 1 to %s', v_m.name, c_port);
+    ELSIF v_m.facts ? 'addresses' AND (jsonb_typeof(v_m.facts -> 'addresses') <> 'array' OR jsonb_array_length(v_m.facts -> 'addresses') > c_ips
           OR jsonb_path_exists(v_m.facts, '$.addresses[*] ? (!(@ like_regex "^[0-9A-Fa-f.:]+$"))')) THEN
-      RETURN format('machines.%s.addresses: must be a list of at most 32 IP addresses', v_m.name);
+      RETURN format('machines.%s.addresses: must be a list of at most %s IP addresses', v_m.name, c_ips);
     END IF;
   END LOOP;
   -- What is sealed: for an output, or the credentials of a machine.

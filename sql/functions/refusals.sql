@@ -88,6 +88,7 @@
 --   PT422 bad_detail                The report is malformed.
 --   PT422 bad_email                 The e-mail address or user id is missing or malformed.
 --   PT422 bad_id                    The id is null.
+--   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_interval              The interval is out of range.
 --   PT422 bad_key                   The age recipient is malformed.
 --   PT422 bad_member                The user id or role is missing or malformed.
@@ -97,7 +98,6 @@
 --   PT422 bad_paused                p_paused is null.
 --   PT422 bad_policy                The policy is malformed.
 --   PT422 bad_priority              The priority is out of range.
---   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
 --   PT422 bad_snapshot              The snapshot is malformed; the message names each problem by

@@ -208,7 +208,7 @@ BEGIN
     PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported %s, but the provision had been set to %s.', v_claim.host, p_status, v_provision.status));
     PERFORM tendril.end_claim(p_claim_id, v_id);
   ELSIF p_status = 'AWAITING_APPROVAL' THEN
-    PERFORM tendril.await_person(p_claim_id, p_status, v_detail ->> 'plan_digest', 'The plan needs approval.', clock_timestamp() + v_cluster.approval_expiry);
+    PERFORM tendril.await_approval(p_claim_id, v_detail ->> 'plan_digest');
   ELSIF p_status = 'AWAITING_INPUT' THEN
     PERFORM tendril.ask_person(v_provision, p_claim_id, v_detail);
   ELSIF p_status <> 'PROCESSING' THEN

@@ -15,6 +15,10 @@ ALTER TABLE public.webhooks
   ADD CONSTRAINT webhooks_events_check CHECK (cardinality(events) > 0 AND events <@ ARRAY['awaiting_approval', 'awaiting_input', 'success', 'failure', 'cancelled', 'drift']);
 COMMENT ON COLUMN public.webhooks.events IS 'Events that it receives: awaiting_approval, awaiting_input, success, failure, cancelled, drift.';
 
+-- Their conditions know the new status; the files of functions make them again.
+DROP TRIGGER IF EXISTS provisions_end_reservation ON public.provisions;
+DROP TRIGGER IF EXISTS provisions_tell_webhooks ON public.provisions;
+
 CREATE TABLE public.provision_inputs (
   provision_id uuid PRIMARY KEY REFERENCES public.provisions ON DELETE CASCADE,
   org_id       uuid NOT NULL,
