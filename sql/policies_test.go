@@ -38,6 +38,7 @@ func TestMembershipIsLookedUpOncePerStatement(t *testing.T) {
 		"INSERT INTO public.provision_logs (provision_id, seq, org_id, stream_type, log_chunk, emitted_at) SELECT gen_random_uuid(), 1, org, 'STDOUT', 'x', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_log_archives SELECT gen_random_uuid(), 1, 1, org, 1, now(), '{STDOUT}', '{x}', ARRAY[now()], ARRAY[now()] FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.provision_events (provision_id, org_id, kind, at) SELECT gen_random_uuid(), org, 'k', now() FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at) SELECT gen_random_uuid(), org, '{}', now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.people SELECT org, gen_random_uuid(), 'n', 'e' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.invitations (org_id, email, role, expires_at) SELECT org, n || '@example.com', 'viewer', now() FROM generate_series(1, $1) n, org",
 		`INSERT INTO public.webhooks (id, org_id, name, kind, host, events) SELECT gen_random_uuid(), org, 'n' || n, 'slack', 'h', '{drift}' FROM generate_series(1, $1) n, org`,

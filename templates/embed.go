@@ -10,7 +10,7 @@ import (
 	"io/fs"
 )
 
-//go:embed hello fleet script-vm
+//go:embed hello fleet script-vm hand-made
 var files embed.FS
 
 // Template is one sample.
@@ -26,6 +26,7 @@ func All() []Template {
 		{Name: "hello", Description: "Greets you and prints a line every half second: the first thing to deploy."},
 		{Name: "fleet", Description: "Many small resources at once, to see parallel work and progress."},
 		{Name: "script-vm", Description: "Machines that a shell script makes in a directory that plays the cloud, without Terraform."},
+		{Name: "hand-made", Description: "A server that a person mounts: instructions to follow, and a form for what was done."},
 	}
 	for i := range all {
 		sub, err := fs.Sub(files, all[i].Name)

@@ -21,7 +21,7 @@ func TestAllNamesAreUnique(t *testing.T) {
 			t.Errorf("template %s has no description", sample.Name)
 		}
 	}
-	if want := []string{"hello", "fleet", "script-vm"}; !slices.Equal(names, want) {
+	if want := []string{"hello", "fleet", "script-vm", "hand-made"}; !slices.Equal(names, want) {
 		t.Errorf("All() = %v, want %v", names, want)
 	}
 }

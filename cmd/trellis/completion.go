@@ -186,12 +186,14 @@ func inOrder(each ...completes) completes {
 func argumentWords(a *app) map[string]completes {
 	numbers := func(fit func(wire.Provision) bool) completes { return inOrder(completing(a, numberWords(fit))) }
 	awaiting := numbers(func(p wire.Provision) bool { return p.Status == provision.AwaitingApproval })
+	asks := func(p wire.Provision) bool { return p.Status == provision.AwaitingInput }
+	asking := numbers(asks)
 	going := numbers(func(p wire.Provision) bool { return !p.Status.Terminal() })
 	ended := numbers(func(p wire.Provision) bool { return p.Status.Terminal() })
 	member, role, addresses := completing(a, memberWords), choice(roles...), completing(a, addressWords)
 	workspace, cluster := completing(a, workspaceWords), completing(a, clusterWords)
 	words := map[string]completes{
-		"approve": awaiting, "reject": awaiting, "cancel": going, "retry": ended,
+		"approve": awaiting, "reject": awaiting, "input": asking, "assign": inOrder(completing(a, numberWords(asks)), member), "comment": going, "cancel": going, "retry": ended,
 		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
 		"members uninvite": inOrder(completing(a, invitedWords)),
@@ -240,7 +242,7 @@ func flagWords(a *app, verb, flag string) completes {
 		"output": outputWords(verb), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
 		"access-log": choice("refused", "all"), "kind": choice("generic", "slack"),
 		"status": choice("creating", "running", "stopped", "failed", "unknown", "gone"),
-		"event":  choice("awaiting_approval", "success", "failure", "cancelled", "drift"),
+		"event":  choice("awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift"),
 	}[flag]
 }
 

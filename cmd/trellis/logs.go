@@ -123,7 +123,7 @@ func newFollower(a *app) *follower {
 	return f
 }
 
-// followRun shows a provision's log until its end, or until it awaits approval, and
+// followRun shows a provision's log until its end, or until it awaits a person, and
 // returns how it stands then. When ctx ends first the error is its. late: also what
 // a lost agent still delivers.
 func followRun(ctx context.Context, a *app, s *client.Client, id uuid.UUID, late bool) (ended wire.Provision, err error) {
@@ -133,7 +133,7 @@ func followRun(ctx context.Context, a *app, s *client.Client, id uuid.UUID, late
 	return ended, errors.Join(err, f.screen.close())
 }
 
-// awaitRun waits until a provision has ended, or awaits approval, and shows nothing
+// awaitRun waits until a provision has ended, or awaits a person, and shows nothing
 // of its log.
 func awaitRun(ctx context.Context, a *app, s *client.Client, id uuid.UUID) (ended wire.Provision, err error) {
 	f := &follower{app: a, screen: newScreen(a.err)}
@@ -236,6 +236,10 @@ func followToEnd(ctx context.Context, a *app, s *client.Client, cmd *cobra.Comma
 	if p.Status == provision.AwaitingApproval {
 		a.say("Run %d needs approval: %s\nReview the plan and approve it:  %s\nTurn it down:                     %s", number, summaryOf(p),
 			a.hint(cmd, fmt.Sprintf("approve %d --follow", number)), a.hint(cmd, fmt.Sprintf("reject %d", number)))
+		return outcome(exitAwaits)
+	}
+	if p.Status == provision.AwaitingInput {
+		a.say("Run %d waits for a person to do its work. Show what is to be done, and say that it is:  %s", number, a.hint(cmd, fmt.Sprintf("input %d", number)))
 		return outcome(exitAwaits)
 	}
 	return conclude(a, p)

@@ -139,7 +139,7 @@ func (a *app) addVerbs(root *cobra.Command) {
 		{"Who you are, and where:", []*cobra.Command{loginCommand(a), logoutCommand(a), contextsCommand(a), whoamiCommand(a), apiTokensCommand(a), keysCommand(a), openCommand(a)}},
 		{"Deploy and watch:", []*cobra.Command{
 			deployCommand(a), planCommand(a), sealCommand(a), statusCommand(a), logsCommand(a), eventsCommand(a), approveCommand(a), rejectCommand(a),
-			cancelCommand(a), retryCommand(a),
+			inputCommand(a), assignCommand(a), commentCommand(a), cancelCommand(a), retryCommand(a),
 		}},
 		{"What exists, and who may touch it:", []*cobra.Command{
 			workspacesCommand(a), outputsCommand(a), resourcesCommand(a), machinesCommand(a), driftCommand(a), stateCommand(a), destroyCommand(a),

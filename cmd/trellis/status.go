@@ -297,9 +297,14 @@ func nextStep(a *app, cmd *cobra.Command, p wire.Provision, r wire.Reason) strin
 		if about.Status == string(provision.AwaitingApproval) {
 			return fmt.Sprintf("Decide: %s, or %s", run("approve %d", about.Number), run("reject %d", about.Number))
 		}
+		if about.Status == string(provision.AwaitingInput) {
+			return "Show what is to be done: " + run("input %d", about.Number)
+		}
 		return "Show it: " + run("status %d", about.Number)
 	case "awaits_approval":
 		return fmt.Sprintf("Decide: %s, or %s", run("approve %d", p.Number), run("reject %d", p.Number))
+	case "awaits_input":
+		return "Show what is to be done, and say that it is: " + run("input %d", p.Number)
 	case "higher_priority", "queued_behind":
 		return "It starts when they are over. What is not needed: " + run("cancel NUMBER")
 	case "cluster_paused":

@@ -208,7 +208,7 @@ BEGIN
   END IF;
   v_problem := tendril.answer_problem(v_input.request, p_answer);
   IF v_problem IS NOT NULL THEN
-    PERFORM tendril.refuse('PT422', 'bad_input', 'p_answer: ' || v_problem);
+    PERFORM tendril.refuse('PT422', 'bad_input', CASE WHEN v_problem ~ '^(done|reason|outputs|machines|sealed)[.:]' THEN 'p_answer.' ELSE 'p_answer: ' END || v_problem);
   END IF;
   v_reason := tendril.reason(p_answer ->> 'reason', NOT (p_answer ->> 'done')::boolean);
   v_answer := p_answer - 'reason' || CASE WHEN v_reason = '' THEN '{}' ELSE jsonb_build_object('reason', v_reason) END;

@@ -32,7 +32,7 @@ func (in ProvisionRef) find(ctx context.Context, s *store.Store) (store.Provisio
 type provisionsInput struct {
 	OrgParam
 	PageParams
-	Status    []provision.Status    `query:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"Only those in one of these states, separated by commas."`
+	Status    []provision.Status    `query:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,AWAITING_INPUT,SUCCESS,FAILED,CANCELLED" doc:"Only those in one of these states, separated by commas."`
 	Operation []provision.Operation `query:"operation" enum:"plan,apply,destroy,refresh,power,unlock,state" doc:"Only those of one of these operations, separated by commas."`
 	Cluster   string                `query:"cluster" maxLength:"100" doc:"Only those of this cluster, by its name or id." example:"prod"`
 	Workspace string                `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
@@ -171,6 +171,21 @@ type rejectInput struct {
 	Body *wire.RejectInputBody
 }
 
+type inputInput struct {
+	ProvisionRef
+	Body wire.GiveInputBody
+}
+
+type assignInput struct {
+	ProvisionRef
+	Body *wire.AssignInputBody
+}
+
+type commentInput struct {
+	ProvisionRef
+	Body wire.CommentBody
+}
+
 type retryInput struct {
 	ProvisionRef
 	Keyed
@@ -204,6 +219,27 @@ func (a *api) decisions(h huma.API) {
 		func(ctx context.Context, in *ProvisionRef) (*answer[wire.StatusAnswerBody], error) {
 			return a.decide(ctx, in.Ref, "cancel the provision", func(ctx context.Context, s *store.Store, p store.ProvisionKey) (provision.Status, error) {
 				return s.Cancel(ctx, p.ID)
+			})
+		})
+
+	add(a, h, operation("input", "Say that its work was done, or could not be", "For a provision that is AWAITING_INPUT. An agent records the answer in its next run: SUCCESS, or FAILED with error_code manual_failed. What is secret goes in sealed to the cluster's key. Operators may do this. The same once more changes nothing."),
+		func(ctx context.Context, in *inputInput) (*answer[wire.StatusAnswerBody], error) {
+			return a.decide(ctx, in.Ref, "give the answer", func(ctx context.Context, s *store.Store, p store.ProvisionKey) (provision.Status, error) {
+				return s.GiveInput(ctx, p.ID, provision.Input(in.Body))
+			})
+		})
+
+	add(a, h, operation("assign", "Say who is to do its work", "For a provision that is AWAITING_INPUT. Any operator may still answer. Operators may do this."),
+		func(ctx context.Context, in *assignInput) (*struct{}, error) {
+			return nothing(ctx, a, in.ProvisionRef, "assign the work", func(ctx context.Context, s *store.Store, p store.ProvisionKey) error {
+				return s.AssignInput(ctx, p.ID, given(in.Body).User)
+			})
+		})
+
+	add(a, h, operation("comment", "Add a comment to its log", "While it has not ended. Operators may do this."),
+		func(ctx context.Context, in *commentInput) (*struct{}, error) {
+			return nothing(ctx, a, in.ProvisionRef, "add the comment", func(ctx context.Context, s *store.Store, p store.ProvisionKey) error {
+				return s.Comment(ctx, p.ID, in.Body.Text)
 			})
 		})
 

@@ -49,7 +49,7 @@ func provisionOf(p store.Provision) wire.Provision {
 	return wire.Provision{
 		ID: p.ID, Number: p.Number, Cluster: p.Cluster, Workspace: p.Workspace, Operation: p.Operation, Status: p.Status,
 		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages), Steps: each(stepOf, p.Steps),
-		Template: wire.Source(p.Template), Commit: p.Commit, Engine: p.Engine, Plan: p.Plan, PlanDigest: p.PlanDigest, Outputs: p.Outputs,
+		Template: wire.Source(p.Template), Commit: p.Commit, Engine: p.Engine, Plan: p.Plan, PlanDigest: p.PlanDigest, Input: (*wire.Input)(p.Input), Outputs: p.Outputs,
 		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, RequestedBy: p.RequestedBy, RequestedByName: p.RequestedByName,
 		CancelRequestedAt: p.CancelRequestedAt, CreatedAt: p.CreatedAt, StartedAt: p.StartedAt, FinishedAt: p.FinishedAt,
 		StateLock: heldLockOf(p.StateLock), AsOf: p.AsOf, Snapshot: p.Snapshot,

@@ -63,6 +63,25 @@ func (c *Client) Reject(ctx context.Context, id uuid.UUID, reason string) error 
 	return err
 }
 
+// GiveInput says that the work of a provision was done, or could not be; it returns the
+// status after that.
+func (c *Client) GiveInput(ctx context.Context, id uuid.UUID, answer provision.Input) (provision.Status, error) {
+	after, err := post[wire.StatusAnswerBody](ctx, c, "give the answer", wire.GiveInputBody(answer), "provisions", id.String(), "input")
+	return after.Status, err
+}
+
+// AssignInput says who is to do the work of a provision.
+func (c *Client) AssignInput(ctx context.Context, id uuid.UUID, who wire.AssignInputBody) error {
+	_, err := post[struct{}](ctx, c, "assign the work", who, "provisions", id.String(), "assign")
+	return err
+}
+
+// Comment adds a comment to the log of a provision.
+func (c *Client) Comment(ctx context.Context, id uuid.UUID, text string) error {
+	_, err := post[struct{}](ctx, c, "add the comment", wire.CommentBody{Text: text}, "provisions", id.String(), "comment")
+	return err
+}
+
 // Retry queues what an ended provision asked for once more.
 func (c *Client) Retry(ctx context.Context, id uuid.UUID, requesterKey string) (wire.QueuedAnswer, error) {
 	return post[wire.QueuedAnswer](ctx, c, "retry the provision", wire.RetryInputBody{RequesterKey: requesterKey}, "provisions", id.String(), "retry")

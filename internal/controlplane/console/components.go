@@ -30,7 +30,7 @@ type statusLook struct{ name, icon, tone string }
 // statuses are all that pages show.
 var statuses = []statusLook{
 	// of a run
-	{"QUEUED", "waiting", "still"}, {"PROCESSING", "running", "busy"}, {"AWAITING_APPROVAL", "hand", "warn"},
+	{"QUEUED", "waiting", "still"}, {"PROCESSING", "running", "busy"}, {"AWAITING_APPROVAL", "hand", "warn"}, {"AWAITING_INPUT", "hand", "warn"},
 	{"SUCCESS", "ok", "good"}, {"FAILED", "failed", "bad"}, {"CANCELLED", "stopped", "still"},
 	{"STOPPING", "stopped", "still"}, {"FIXED", "ok", "good"},
 	// of a cluster and its agents

@@ -147,6 +147,9 @@ func (c *console) provisionPages() {
 	c.page("GET /provisions/{ref}/inventory", c.provisionPart("inventory"))
 	c.page("POST /provisions/{ref}/approve", c.onProvision(approve))
 	c.page("POST /provisions/{ref}/reject", c.onProvision(reject))
+	c.page("POST /provisions/{ref}/input", c.giveInput)
+	c.page("POST /provisions/{ref}/assign", c.onProvision(assign))
+	c.page("POST /provisions/{ref}/comment", c.onProvision(comment))
 	c.page("POST /provisions/{ref}/cancel", c.onProvision(cancel))
 	c.page("POST /provisions/{ref}/retry", c.onProvision(retry))
 	c.page("POST /provisions/{ref}/plan", c.onProvision(planAgain))
@@ -199,6 +202,12 @@ func (c *console) runPage(r *request, whole bool) (*runPage, error) {
 			return nil, err
 		}
 	}
+	if p.Status == provision.AwaitingInput && page.MayAnswer() {
+		if page.Answerers, err = r.store.Members(r.Context(), run.OrgID); err != nil {
+			return nil, err
+		}
+		page.Answerers = slices.DeleteFunc(page.Answerers, func(m store.Member) bool { return !atLeast(m.Role, "operator") })
+	}
 	if p.Operation == "refresh" && p.Status == "SUCCESS" {
 		page.Drift, err = r.store.Drift(r.Context(), run.WorkspaceID)
 	}
@@ -223,6 +232,11 @@ type runPage struct {
 	Machines []store.Machine // that this run has changed last
 
 	Role string
+	// Answerers are who may be asked to do the work of a run, and typed and InputError what
+	// was answered and refused.
+	Answerers  []store.Member
+	InputError string
+	typed      url.Values
 	// Click names what a form of this page does, so that sent twice it is done once.
 	Click uuid.UUID
 	me    uuid.UUID
@@ -294,7 +308,7 @@ func (p *runPage) ShownOutputs() []output { return outputsOf(&p.Provision) }
 // PlanFolded reports whether the plan is shown folded: it is long, or is not what
 // one comes for.
 func (p *runPage) PlanFolded() bool {
-	return p.Status != provision.AwaitingApproval && (p.Operation != provision.OperationPlan || longPlan(p.Plan))
+	return !p.Status.Awaits() && (p.Operation != provision.OperationPlan || longPlan(p.Plan))
 }
 
 func longPlan(p *provision.PlanSummary) bool {
@@ -382,7 +396,7 @@ func (p *runPage) StageRows() []stageRow {
 		switch {
 		case s.EndedAt != nil:
 			end = *s.EndedAt
-		case s.Stage == provision.StageQueued || s.Stage == provision.StageApproval:
+		case s.Stage == provision.StageQueued || s.Stage == provision.StageApproval || s.Stage == provision.StageInput:
 			v.State = "waiting"
 		default:
 			v.State = "running"
@@ -411,7 +425,7 @@ func (p *runPage) ahead(at provision.Stage) (list []provision.Stage) {
 	after := slices.Index(provision.Stages, at) + 1
 	for _, s := range provision.Stages[after:] {
 		switch s {
-		case provision.StageApproval: // nobody knows before the plan is there
+		case provision.StageApproval, provision.StageInput: // nobody knows before the plan is there
 		case provision.StageApply, provision.StageOutputs:
 			if p.Operation == provision.OperationApply || p.Operation == provision.OperationDestroy {
 				list = append(list, s)

@@ -61,7 +61,7 @@ func refuse(reason string, named ...any) *store.RefusedError {
 
 // namedField is a field as SQL and agents name it at the beginning of a line: a function's
 // parameter, or a path within a snapshot.
-var namedField = regexp.MustCompile(`(?m)^(?:(p_[a-z_]+)((?:\.[a-z_]+)*)|(?:config_snapshot\.)?((?:terraform_vars|sealed_vars)\.[^:\s]+)|config_snapshot((?:\.[^:\s]+)?)): `)
+var namedField = regexp.MustCompile(`(?m)^(?:(p_[a-z_]+)((?:\.[A-Za-z0-9_-]+)*)|(?:config_snapshot\.)?((?:terraform_vars|sealed_vars)\.[^:\s]+)|config_snapshot((?:\.[^:\s]+)?)): `)
 
 // fieldLabels are the labels of fields on pages, for what is not the name in other letters.
 var fieldLabels = map[string]string{
@@ -83,6 +83,9 @@ func labelled(message string) string {
 		case variable != "":
 			_, name, _ := strings.Cut(variable, ".")
 			return name + ": "
+		case parameter == "p_answer" && strings.Count(below, ".") > 1: // an output, or a fact of a machine
+			_, name, _ := strings.Cut(below[1:], ".")
+			return strings.ReplaceAll(name, ".", " ") + ": "
 		case parameter != "":
 			for _, name := range []string{parameter + below, parameter} {
 				if label, known := fieldLabels[name]; known {

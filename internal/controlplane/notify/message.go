@@ -142,6 +142,8 @@ func summary(p payload) (head, more string) {
 		return "Test message from Tendril", "The webhook works."
 	case p.Type == "awaiting_approval":
 		return fmt.Sprintf("Run %d (%s) needs approval: %s", t.Number, t.Operation, where), counts(t.Plan)
+	case p.Type == "awaiting_input":
+		return fmt.Sprintf("Run %d (%s) waits for a person to do its work: %s", t.Number, t.Operation, where), counts(t.Plan)
 	case p.Type == "failure":
 		if t.ErrorCode != "" {
 			more = t.ErrorCode + ": "

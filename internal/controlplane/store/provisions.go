@@ -48,8 +48,9 @@ type Provision struct {
 
 	// Plan is what its plan comes to. Lists leave out its resources.
 	Plan *provision.PlanSummary `db:"plan"`
-	// PlanDigest names the plan that awaits approval, or did.
+	// PlanDigest names the plan that awaits a person, or did.
 	PlanDigest *string                     `db:"plan_digest"`
+	Input      *Input                      `db:"input"` // lists leave it out
 	Outputs    map[string]provision.Output `db:"outputs"`
 
 	ErrorCode         *string    `db:"error_code"`
@@ -82,6 +83,23 @@ type Reason struct {
 	Detail json.RawMessage `json:"detail"`
 }
 
+// Input is what a person is to do for a provision, and what they have answered.
+type Input struct {
+	Instructions   string                   `json:"instructions"`
+	Destroys       bool                     `json:"destroys"`
+	Outputs        []provision.InputOutput  `json:"outputs"`
+	Machines       []provision.InputMachine `json:"machines"`
+	AskedAt        time.Time                `json:"asked_at"`
+	ExpiresAt      time.Time                `json:"expires_at"`
+	AssignedTo     *uuid.UUID               `json:"assigned_to"`
+	AssignedToName *string                  `json:"assigned_to_name"`
+	Done           *bool                    `json:"done"` // nil until somebody has answered
+	Reason         *string                  `json:"reason"`
+	AnsweredAt     *time.Time               `json:"answered_at"`
+	AnsweredBy     *uuid.UUID               `json:"answered_by"`
+	AnsweredByName *string                  `json:"answered_by_name"`
+}
+
 // HeldLock is a lock of a state that a run met.
 type HeldLock struct {
 	provision.StateLock
@@ -108,17 +126,23 @@ type Source struct {
 // selected is a query for Provisions, p being public.provisions, to be followed
 // by a condition. whole: with what lists leave out.
 func selected(whole bool) string {
-	more := `NULL::jsonb AS snapshot, NULL::jsonb AS stages, NULL::jsonb AS state_lock,
+	more := `NULL::jsonb AS snapshot, NULL::jsonb AS input, NULL::jsonb AS stages, NULL::jsonb AS state_lock,
 	CASE jsonb_typeof(p.plan_summary) WHEN 'object' THEN p.plan_summary - 'resources' END AS plan`
 	if whole {
-		more = `p.config_snapshot AS snapshot, w.state_lock, p.plan_summary AS plan,
+		more = `p.config_snapshot AS snapshot,
+	(SELECT i.request || jsonb_build_object('asked_at', i.asked_at, 'expires_at', i.expires_at, 'assigned_to', i.assigned_to, 'answered_at', i.answered_at, 'answered_by', i.answered_by,
+	          'done', i.answer -> 'done', 'reason', i.answer -> 'reason',
+	          'assigned_to_name', (SELECT coalesce(nullif(n.name, ''), nullif(n.email, '')) FROM public.people n WHERE n.org_id = i.org_id AND n.user_id = i.assigned_to),
+	          'answered_by_name', (SELECT coalesce(nullif(n.name, ''), nullif(n.email, '')) FROM public.people n WHERE n.org_id = i.org_id AND n.user_id = i.answered_by))
+	 FROM public.provision_inputs i WHERE i.provision_id = p.id) AS input,
+	 w.state_lock, p.plan_summary AS plan,
 	(SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'started_at', s.started_at, 'ended_at', s.ended_at)
 	                  ORDER BY s.attempt, s.started_at, s.stage = 'done')
 	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages`
 	}
 	return `SELECT
 	p.id, p.number, c.name AS cluster, w.name AS workspace, p.operation, p.status,
-	CASE WHEN p.status IN ('QUEUED', 'AWAITING_APPROVAL') THEN
+	CASE WHEN p.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') THEN
 	  (SELECT jsonb_agg(to_jsonb(y)) FROM public.why_waiting(p.id) y) END AS why,
 	g.stage, g.percent, g.running, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
 	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_digest, p.outputs,
@@ -191,6 +215,7 @@ type Run struct {
 	Approvers string     `db:"approvers"`
 	FourEyes  bool       `db:"four_eyes"`
 	Due       *time.Time `db:"due_at"`
+	AgeKey    string     `db:"age_key"` // the cluster's, to which answers are sealed
 
 	// What keeps the workspace from being used. LockReason is why a person has
 	// locked it; Held: an agent that was lost may still apply; Unsaved: an agent
@@ -230,6 +255,7 @@ func (s *Store) Run(ctx context.Context, id uuid.UUID) (Run, error) {
 		SELECT p.org_id, p.cluster_id, p.workspace_id,
 		       coalesce(q.name, '') AS requested_by_name, coalesce(x.name, '') AS cancelled_by_name,
 		       c.approvers, c.four_eyes, CASE WHEN w.reserved_by = p.id THEN w.due_at END AS due_at,
+		       coalesce(c.age_public_key, '') AS age_key,
 		       w.lock_reason, w.held_by_claim IS NOT NULL AS held, w.unsaved_state_on IS NOT NULL AS unsaved, p.attempt,
 		       (SELECT jsonb_agg(jsonb_build_object('number', o.number, 'status', o.status, 'attempt', o.attempt, 'before', o.id = p.retry_of) ORDER BY o.number)
 		        FROM public.provisions o WHERE o.workspace_id = p.workspace_id AND (o.id = p.retry_of OR o.retry_of = p.id AND o.number > p.number)) AS attempts,
@@ -413,7 +439,7 @@ func (s *Store) Overview(ctx context.Context, org uuid.UUID) (o Overview, err er
 	if o.Counts, err = only[Counts](ctx, s, doing, `
 		SELECT count(*) FILTER (WHERE w.running_claim IS NOT NULL)::int AS running,
 		       count(*) FILTER (WHERE NOT w.hidden AND (w.head_id IS NOT NULL OR w.due_at IS NOT NULL AND r.status = 'QUEUED'))::int AS queued,
-		       count(*) FILTER (WHERE r.status = 'AWAITING_APPROVAL')::int AS approvals,
+		       count(*) FILTER (WHERE r.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT'))::int AS approvals,
 		       count(*) FILTER (WHERE NOT w.hidden)::int AS workspaces, count(*) FILTER (WHERE w.drift_count > 0)::int AS drifted,
 		       (SELECT count(*)::int FROM public.templates t WHERE t.org_id = $1) AS templates
 		FROM (`+places+`) w LEFT JOIN public.provisions r ON r.id = w.reserved_by`, org); err != nil {
@@ -427,9 +453,9 @@ func (s *Store) Overview(ctx context.Context, org uuid.UUID) (o Overview, err er
 	}
 	if o.Waiting, err = s.provisions(ctx, doing, selected(false)+` WHERE p.id IN (
 		SELECT n.id FROM (`+places+` AND NOT w.hidden AND (w.head_id IS NOT NULL OR w.reserved_by IS NOT NULL)) w
-		JOIN public.provisions n ON n.id = ANY (ARRAY[w.head_id, w.reserved_by]) AND n.status IN ('QUEUED', 'AWAITING_APPROVAL')
-		ORDER BY n.status = 'AWAITING_APPROVAL' DESC, n.priority DESC, n.number LIMIT $2)
-		ORDER BY p.status = 'AWAITING_APPROVAL' DESC, p.priority DESC, p.number`, org, listed); err != nil {
+		JOIN public.provisions n ON n.id = ANY (ARRAY[w.head_id, w.reserved_by]) AND n.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT')
+		ORDER BY n.status <> 'QUEUED' DESC, n.priority DESC, n.number LIMIT $2)
+		ORDER BY p.status <> 'QUEUED' DESC, p.priority DESC, p.number`, org, listed); err != nil {
 		return o, err
 	}
 	o.Failed, err = s.failures(ctx, doing, org)
@@ -579,6 +605,26 @@ func (s *Store) Approve(ctx context.Context, id uuid.UUID, planDigest string) (p
 func (s *Store) Reject(ctx context.Context, id uuid.UUID, reason string) error {
 	_, err := one[provision.Status](ctx, s, "reject the plan", "SELECT public.reject_provision($1, $2) AS answer", id, reason)
 	return err
+}
+
+// GiveInput says that the work of a provision was done, or could not be, and returns the
+// status after that.
+func (s *Store) GiveInput(ctx context.Context, id uuid.UUID, input provision.Input) (provision.Status, error) {
+	text, err := json.Marshal(input)
+	if err != nil {
+		return "", fmt.Errorf("write the answer: %w", err)
+	}
+	return one[provision.Status](ctx, s, "give the answer", "SELECT public.give_input($1, $2::text::jsonb) AS answer", id, string(text))
+}
+
+// AssignInput says who is to do the work of a provision; nil: anybody.
+func (s *Store) AssignInput(ctx context.Context, id uuid.UUID, user *uuid.UUID) error {
+	return s.do(ctx, "assign the work", "SELECT public.assign_input($1, $2)", id, user)
+}
+
+// Comment adds a comment to the log of a provision.
+func (s *Store) Comment(ctx context.Context, id uuid.UUID, text string) error {
+	return s.do(ctx, "add the comment", "SELECT public.comment_provision($1, $2)", id, text)
 }
 
 // Retry queues what an ended provision asked for once more and returns the new

@@ -108,14 +108,15 @@ func situated(chosen string) string {
 	       CASE WHEN w.locked_at IS NOT NULL THEN 'LOCKED'
 	            WHEN w.held_by_claim IS NOT NULL OR w.unsaved_state_on IS NOT NULL THEN 'HELD'
 	            WHEN w.running_claim IS NOT NULL THEN 'RUNNING'
-	            WHEN r.status = 'AWAITING_APPROVAL' THEN 'AWAITING_APPROVAL'
+	            WHEN r.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT') THEN r.status
 	            WHEN w.reserved_by IS NOT NULL THEN 'RESERVED'
 	            WHEN w.head_id IS NOT NULL THEN 'QUEUED' ELSE '' END AS state,
 	       CASE WHEN w.locked_at IS NOT NULL THEN 'locked: ' || w.lock_reason
 	            WHEN w.held_by_claim IS NOT NULL THEN 'held by an agent that was lost'
 	            WHEN w.running_claim IS NOT NULL THEN 'running'
 	            WHEN r.status = 'AWAITING_APPROVAL' THEN 'awaiting approval'
-	            WHEN w.reserved_by IS NOT NULL THEN CASE WHEN r.approved_plan IS NULL THEN 'waiting to try again' ELSE 'approved' END
+	            WHEN r.status = 'AWAITING_INPUT' THEN 'awaiting what a person is to do'
+	            WHEN w.reserved_by IS NOT NULL THEN CASE WHEN r.plan_digest IS NULL THEN 'waiting to try again' WHEN r.approved_plan IS NULL THEN 'done by a person' ELSE 'approved' END
 	            WHEN w.head_id IS NOT NULL THEN 'queued' ELSE '' END AS doing,
 	       w.locked_at IS NOT NULL AS locked, w.locked_at, w.locked_by, coalesce(w.lock_reason, '') AS lock_reason,
 	       coalesce(CASE WHEN w.locked_by IS NOT NULL THEN (SELECT coalesce(nullif(h.name, ''), h.email) FROM public.people h WHERE h.org_id = w.org_id AND h.user_id = w.locked_by) END, '') AS locked_by_name,

@@ -16,10 +16,10 @@ type Provision struct {
 	Cluster           string                      `json:"cluster" doc:"The name of the cluster it is for."`
 	Workspace         string                      `json:"workspace" doc:"The name of the workspace it is for."`
 	Operation         provision.Operation         `json:"operation" enum:"plan,apply,destroy,refresh,power,unlock,state" doc:"What it does there."`
-	Status            provision.Status            `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"How it stands. SUCCESS, FAILED and CANCELLED are for good, but for a FAILED with error_code agent_lost, whose agent may report after all."`
+	Status            provision.Status            `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,AWAITING_INPUT,SUCCESS,FAILED,CANCELLED" doc:"How it stands. SUCCESS, FAILED and CANCELLED are for good, but for a FAILED with error_code agent_lost, whose agent may report after all."`
 	Waiting           string                      `json:"waiting,omitempty" doc:"Why it is not running yet, when something but its turn is in the way."`
-	Why               []Reason                    `json:"why_waiting,omitempty" doc:"Everything that must be over before it can go on, while it is QUEUED or AWAITING_APPROVAL."`
-	Stage             *provision.Stage            `json:"stage,omitempty" enum:"queued,checkout,validate,engine,init,plan,approval,apply,outputs,done" doc:"How far it has come."`
+	Why               []Reason                    `json:"why_waiting,omitempty" doc:"Everything that must be over before it can go on, while it is QUEUED, AWAITING_APPROVAL or AWAITING_INPUT."`
+	Stage             *provision.Stage            `json:"stage,omitempty" enum:"queued,checkout,validate,engine,init,plan,approval,input,apply,outputs,done" doc:"How far it has come."`
 	Percent           *int                        `json:"percent,omitempty" doc:"How much of the stage is done, from 0 to 100."`
 	Running           []provision.Running         `json:"running,omitempty" doc:"The resources that are being worked on, at most 50."`
 	Stages            []StageTime                 `json:"stages,omitempty" doc:"The stages it has reached, in their order. Lists leave them out."`
@@ -28,7 +28,8 @@ type Provision struct {
 	Commit            *string                     `json:"commit,omitempty" doc:"The commit that the version stands for, once an agent has looked."`
 	Engine            *string                     `json:"engine,omitempty" doc:"The engine and its version."`
 	Plan              *provision.PlanSummary      `json:"plan,omitempty" doc:"What its plan comes to. Lists leave out its resources."`
-	PlanDigest        *string                     `json:"plan_digest,omitempty" doc:"Names the plan that needs approval, or did: a SHA-256 in hexadecimal."`
+	PlanDigest        *string                     `json:"plan_digest,omitempty" doc:"Names the plan that needs approval or that a person carries out, or did: a SHA-256 in hexadecimal."`
+	Input             *Input                      `json:"input,omitempty" doc:"What a person is to do for it, or has done. Lists leave it out."`
 	Outputs           map[string]provision.Output `json:"outputs,omitempty" doc:"The template's outputs, by their names."`
 	ErrorCode         *string                     `json:"error_code,omitempty" doc:"Why it failed or was cancelled: a word that stays the same."`
 	ErrorMessage      *string                     `json:"error_message,omitempty" doc:"The same for people, with what to do next. It may have several lines."`
@@ -54,7 +55,7 @@ type Reason struct {
 // whenever it is queued: at first, after an approval.
 type StageTime struct {
 	Attempt   int             `json:"attempt" doc:"Which attempt it belongs to: one begins whenever the provision is queued, so after an approval as well."`
-	Stage     provision.Stage `json:"stage" enum:"queued,checkout,validate,engine,init,plan,approval,apply,outputs,done" doc:"Which stage."`
+	Stage     provision.Stage `json:"stage" enum:"queued,checkout,validate,engine,init,plan,approval,input,apply,outputs,done" doc:"Which stage."`
 	StartedAt time.Time       `json:"started_at" doc:"When it was reached."`
 	EndedAt   *time.Time      `json:"ended_at,omitempty" doc:"When the next one was. Absent while it lasts."`
 }
@@ -68,6 +69,42 @@ type Step struct {
 	StartedAt *time.Time `json:"started_at,omitempty" doc:"When it began."`
 	EndedAt   *time.Time `json:"ended_at,omitempty" doc:"When it ended."`
 	Percent   *int       `json:"percent,omitempty" doc:"How much of a running one is done, from 0 to 100."`
+}
+
+// Input is what a person is to do for a provision, and what they have answered.
+type Input struct {
+	Instructions   string                   `json:"instructions" doc:"What to do, as Markdown of the template's author."`
+	Destroys       bool                     `json:"destroys,omitempty" doc:"What the instructions made is to be undone."`
+	Outputs        []provision.InputOutput  `json:"outputs" nullable:"false" doc:"The values to fill in."`
+	Machines       []provision.InputMachine `json:"machines" nullable:"false" doc:"The machines to make, change or destroy."`
+	AskedAt        time.Time                `json:"asked_at" doc:"Since when it waits."`
+	ExpiresAt      time.Time                `json:"expires_at" doc:"When it is cancelled if nobody has answered."`
+	AssignedTo     *uuid.UUID               `json:"assigned_to,omitempty" doc:"Who is to do it. Absent: anybody who may."`
+	AssignedToName *string                  `json:"assigned_to_name,omitempty" doc:"What that person is called."`
+	Done           *bool                    `json:"done,omitempty" doc:"Whether it could be done. Absent until somebody has answered."`
+	Reason         *string                  `json:"reason,omitempty" doc:"Why it could not be done."`
+	AnsweredAt     *time.Time               `json:"answered_at,omitempty" doc:"When somebody answered."`
+	AnsweredBy     *uuid.UUID               `json:"answered_by,omitempty" doc:"Who answered."`
+	AnsweredByName *string                  `json:"answered_by_name,omitempty" doc:"What that person is called."`
+}
+
+// GiveInputBody says that the work of a provision was done, or could not be.
+type GiveInputBody struct {
+	Done     bool                            `json:"done" doc:"Whether it was done."`
+	Reason   string                          `json:"reason,omitempty" required:"false" maxLength:"1000" doc:"Why it could not be done."`
+	Outputs  map[string]json.RawMessage      `json:"outputs,omitempty" required:"false" doc:"The values of the outputs that are not sensitive, by their names."`
+	Machines map[string]provision.InputFacts `json:"machines,omitempty" required:"false" doc:"Where the machines are that were made or changed, by their names."`
+	Sealed   map[string]string               `json:"sealed,omitempty" required:"false" doc:"What is sealed to the cluster's key: output.NAME for each sensitive output, machine.NAME for the credentials of a machine (an object of texts)."`
+}
+
+// AssignInputBody says who is to do the work of a provision.
+type AssignInputBody struct {
+	User *uuid.UUID `json:"user" required:"false" doc:"An operator or admin of the organisation. Left out: anybody."`
+}
+
+// CommentBody is a comment on a provision.
+type CommentBody struct {
+	Text string `json:"text" minLength:"1" maxLength:"1000" doc:"What to say. It is a line of the log." example:"the rack is full until Monday"`
 }
 
 // Source is the template of a provision.
@@ -106,13 +143,13 @@ type QueuedAnswer struct {
 // PlanAnswerBody is what a provision's plan would do.
 type PlanAnswerBody struct {
 	PlanDigest string                 `json:"plan_digest,omitempty" doc:"What to approve it by, while it needs approval; what was approved, after that."`
-	Status     provision.Status       `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"The provision's state." example:"AWAITING_APPROVAL"`
+	Status     provision.Status       `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,AWAITING_INPUT,SUCCESS,FAILED,CANCELLED" doc:"The provision's state." example:"AWAITING_APPROVAL"`
 	Plan       *provision.PlanSummary `json:"plan,omitempty" doc:"What it comes to, with each resource. Absent until there is a plan."`
 }
 
 // StatusAnswerBody is what a decision has brought about.
 type StatusAnswerBody struct {
-	Status provision.Status `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"The provision's state now." example:"QUEUED"`
+	Status provision.Status `json:"status" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,AWAITING_INPUT,SUCCESS,FAILED,CANCELLED" doc:"The provision's state now." example:"QUEUED"`
 }
 
 // ApproveInputBody approves a plan.

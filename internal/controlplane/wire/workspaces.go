@@ -18,7 +18,7 @@ type Standing struct {
 	Resources int        `json:"resources" doc:"How many resources exist there."`
 	Doing     string     `json:"doing,omitempty" doc:"What goes on there, or keeps it from being used, for people. Absent: nothing."`
 	Number    *int64     `json:"number,omitempty" doc:"Its newest provision."`
-	Status    *string    `json:"status,omitempty" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,SUCCESS,FAILED,CANCELLED" doc:"How that stands."`
+	Status    *string    `json:"status,omitempty" enum:"QUEUED,PROCESSING,AWAITING_APPROVAL,AWAITING_INPUT,SUCCESS,FAILED,CANCELLED" doc:"How that stands."`
 	Since     *time.Time `json:"since,omitempty" doc:"Since when: when it ended, else when it was asked for."`
 }
 
