@@ -54,6 +54,9 @@ func TestReadmeCommands(t *testing.T) {
 	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis machines")); !strings.Contains(out, `"ansible_host": "192.0.2.10"`) || !strings.Contains(out, "ssh 192.0.2.10") {
 		t.Errorf("the guide's commands about machines print %s, want the machines' address", out)
 	}
+	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis input")); !strings.Contains(out, "Mount db-1 at the small hall") || !strings.Contains(out, "rack = \"B12\"") {
+		t.Errorf("the guide's commands about a person's work print %s, want the instructions and the output", out)
+	}
 	programs := pgtest.Dir(t)
 	if err := os.WriteFile(filepath.Join(programs, "ssh"), []byte("#!/bin/sh\necho ssh to \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -69,11 +72,12 @@ func TestReadmeCommands(t *testing.T) {
 	me.start(pages.Block(t, "docs/GUIDE.md", "bin/trellis up", "--data-dir look", "--data-dir "+filepath.Join(home, "look"), "127.0.0.1:8081", "127.0.0.1:0"), "Ctrl-C")
 
 	out := me.run(`eval "$(bin/trellis env)" && psql "$TRELLIS_DATABASE_URL" -At -c "SELECT string_agg(status, ' ') FROM provisions"`)
-	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 13)[1:] {
-		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want thirteen times SUCCESS", out)
+	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 14)[1:] {
+		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want fourteen times SUCCESS", out)
 	}
 	me.run(pages.Block(t, "templates/hello/README.md", "trellis deploy", "trellis", "bin/trellis"))
 	me.run(pages.Block(t, "templates/script-vm/README.md", "trellis deploy", "trellis", "bin/trellis"))
+	me.run(pages.Block(t, "templates/hand-made/README.md", "trellis deploy", "trellis", "bin/trellis", "--follow", ""))
 	me.run(pages.Block(t, "templates/fleet/README.md", "trellis deploy --template fleet --workspace demo/fleet --follow", "trellis", "bin/trellis"))
 }
 

@@ -50,6 +50,7 @@ func inputCommand(a *app) *cobra.Command {
 		Short: "Show what a person is to do, and say that it is done",
 		Long: `Shows what a run of a manual template asks a person to do. With an answer it says
 that the work is done, and an agent records that; with --failed, that it could not be.
+A plan that is still being made is waited for.
 
 Sensitive outputs and credentials are sealed to the cluster here, and leave this
 machine so. A sensitive output that is not in --answer-file is asked for, without
@@ -67,6 +68,11 @@ showing it. The file has {"outputs": {NAME: VALUE}, "machines": {NAME: {"address
 			p, err := s.Provision(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if p.Input == nil && !p.Status.EndsRun() {
+				if p, err = awaitRun(ctx, a, s, p.ID); err != nil { // it is still planning
+					return err
+				}
 			}
 			if p.Input == nil {
 				return &problem.RefusedError{Code: "PT409", Reason: "not_awaiting_input", Message: fmt.Sprintf("run %d is %s and asks nothing of a person", p.Number, p.Status)}

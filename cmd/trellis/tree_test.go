@@ -76,7 +76,7 @@ const (
 var argumentKinds = map[string]string{
 	"NUMBER|ID": "provisions", "NUMBER|ID|WORKSPACE": "provisions", "WORKSPACE": "workspaces", "WORKSPACE|NUMBER": "workspaces", "FROM": "workspaces", "ADDRESS…": "workspaces",
 	"VERSION": "workspaces", "MACHINE": "machines", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
-	"FILE": fileNames, "DIR": folders, "TO": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
+	"FILE": fileNames, "DIR": folders, "TO": nothing, "TEXT": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
 	"COMMAND": fileNames, "ARG…": fileNames,
 }
 

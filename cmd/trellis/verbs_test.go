@@ -143,6 +143,8 @@ func TestVerbs(t *testing.T) {
 	run("machines", "rebuild", "ada").want(t, "rebuild of a machine, to be approved", exitOK, "Watch it:")
 	run("machines", "stop", "ada").want(t, "stop of a machine whose script can't", exitFailed, "its provisioner can't stop one machine")
 
+	testInput(t, dir, run)
+
 	for _, tt := range []struct{ args, want string }{
 		{"deploy", "say what to deploy"},
 		{"deploy --template helo --workspace a --cluster local", `did you mean "hello"?`},
@@ -165,6 +167,41 @@ func TestVerbs(t *testing.T) {
 	}
 	run("status").want(t, "status after the end", exitUnreachable, "trellis up is not running")
 	nothingLives(t, dir)
+}
+
+// testInput has a person do the work of a manual template.
+func testInput(t *testing.T, dir string, run func(args ...string) result) {
+	t.Helper()
+	asks := run("deploy", "--template", "hand-made", "--workspace", "demo/rack", "--cluster", "local", "--var", "name=db-1", "--follow")
+	asks.want(t, "deploy of what a person does", exitAwaits, "+ machine.db-1", "waits for a person to do its work")
+	number := regexp.MustCompile(`input (\d+)`).FindStringSubmatch(asks.stderr)[1]
+	run("input", number).want(t, "input", exitOK, "# Mount db-1 at the small hall", "create db-1, 8 cores, 16384 MiB", "units (number)", "--set rack=… --set units=… --machine db-1=ADDRESS")
+	run("input", number, "-o", "json").want(t, "input as JSON", exitOK, `"instructions": "# Mount db-1`)
+	run("status", number).want(t, "status of what a person does", exitOK, "AWAITING_INPUT", "A person is to do what its template says before")
+	run("assign", number, "nobody@example.com").want(t, "assign to nobody", exitFailed, "nobody@example.com")
+	run("assign", number).want(t, "assign to anybody", exitOK, "Anybody may do the work")
+	run("comment", number, "the lift is broken").want(t, "comment", exitOK, "has your comment")
+	run("input", number, "--set", "rack=B12", "--machine", "db-1=192.0.2.7").want(t, "an answer that lacks something", exitFailed, "outputs.units: missing")
+	run("input", number, "--set", "rack").want(t, "an output without a value", exitUsage, "write NAME=VALUE")
+	file := filepath.Join(t.TempDir(), "answer.json")
+	if err := os.WriteFile(file, []byte(`{"machines": {"db-1": {"credentials": {"root_password": "tr0ub4dor-and-3"}}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("input", number, "--set", "rack=B12", "--set", "units=2", "--machine", "db-1=192.0.2.7", "--answer-file", file, "--follow").
+		want(t, "an answer", exitOK, "the lift is broken", "says that the work is done.", "was carried out by a person", `rack = "B12"`, "units = 2", "succeeded")
+	run("input", number).want(t, "input of one that is answered", exitOK, "said that it is done.")
+	run("machines", "show", "db-1").want(t, "the machine", exitOK, "192.0.2.7")
+	if out := run("logs", number); strings.Contains(out.out, "tr0ub4dor") {
+		t.Error("the log has the password")
+	}
+	run("deploy", "--template", "hand-made", "--workspace", "demo/rack", "--cluster", "local", "--var", "name=db-1", "--follow").want(t, "a deploy of what is done", exitOK, "No changes")
+	asks = run("destroy", "demo/rack", "--yes", "--follow")
+	asks.want(t, "destroy of what a person has made", exitAwaits, "- machine.db-1", "waits for a person")
+	number = regexp.MustCompile(`input (\d+)`).FindStringSubmatch(asks.stderr)[1]
+	run("input", number).want(t, "input of a destroy", exitOK, "To be undone", "destroy db-1", "(now 192.0.2.7")
+	run("input", number, "--failed", "the key is lost", "--follow").want(t, "what can't be done", exitFailed, "manual_failed", "The key is lost.")
+	run("machines", "show", "db-1").want(t, "the machine that could not be destroyed", exitOK, "running")
+	run("input", "1").want(t, "input of a run that asks nothing", exitFailed, "asks nothing of a person")
 }
 
 // testEnv lets a shell read the exports and asks with them.

@@ -350,6 +350,39 @@ func planAwaitsApproval(t *testing.T, w *World, open Open) {
 	mustReport(t, two, a.ClaimID, provision.Success, provision.Detail{})
 }
 
+// personIsAsked is the way of work that a person does, from the agent that asks to the one
+// that records the answer.
+func personIsAsked(t *testing.T, w *World, open Open) {
+	one, two := registered(t, w, open, "one"), registered(t, w, open, "two")
+	id := w.Deploy(t, "a")
+	a := mustClaim(t, one)
+	if a.Input != nil {
+		t.Fatalf("Claim() = input %+v of a run that has asked nothing", a.Input)
+	}
+	mustReport(t, one, a.ClaimID, provision.Processing, provision.Detail{Stage: provision.StagePlan, Plan: &provision.PlanSummary{Add: 1}})
+	digest := strings.Repeat("d", 64)
+	asks := provision.Detail{PlanDigest: digest, Input: &provision.InputRequest{
+		Instructions: "Mount it.", Outputs: []provision.InputOutput{{Name: "rack", Type: "string"}}, Machines: []provision.InputMachine{{Name: "m", Action: "create"}}, ExpiresSeconds: 3600,
+	}}
+	if err := one.PutBlob(t.Context(), a.ClaimID, queue.Blob{Kind: queue.BlobPlan, Digest: digest}, noise(10)); err != nil {
+		t.Fatalf("PutBlob() = %v, want nil", err)
+	}
+	for range 2 { // the second time after a lost reply
+		mustReport(t, one, a.ClaimID, provision.AwaitingInput, asks)
+	}
+	if a, err := two.Claim(t.Context(), uuid.New()); a != nil || err != nil {
+		t.Fatalf("Claim() while a person is at work = %v, %v, want nothing", a, err)
+	}
+	w.Exec(t, `SELECT public.give_input($1, '{"done": true, "outputs": {"rack": "B12"}, "machines": {"m": {"address": "192.0.2.7", "ssh_port": 2222}}}')`, id)
+	a = mustClaim(t, two)
+	if a.ProvisionID != id || a.ApprovedPlan != digest || a.Input == nil || !a.Input.Done || string(a.Input.Outputs["rack"]) != `"B12"` || a.Input.Machines["m"].SSHPort != 2222 {
+		t.Fatalf("Claim() = plan %q, input %+v, want the answer", a.ApprovedPlan, a.Input)
+	}
+	applying := provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40), PlanDigest: digest}
+	mustReport(t, two, a.ClaimID, provision.Processing, applying)
+	mustReport(t, two, a.ClaimID, provision.Success, provision.Detail{})
+}
+
 // failureIsTriedAgain is a failure that may pass, where the snapshot wants
 // another attempt.
 func failureIsTriedAgain(t *testing.T, w *World, open Open) {

@@ -44,6 +44,7 @@ func Run(t *testing.T, open Open) {
 		"UpgradeKeepsTheAgent":      upgradeKeepsTheAgent,
 		"StandingDisturbsNobody":    standingDisturbsNobody,
 		"PlanAwaitsApproval":        planAwaitsApproval,
+		"PersonIsAsked":             personIsAsked,
 		"FailureIsTriedAgain":       failureIsTriedAgain,
 		"BlobComesBack":             blobComesBack,
 		"BlobIsFencedByItsClaim":    blobIsFencedByItsClaim,
