@@ -209,7 +209,7 @@ func TestStatusLine(t *testing.T) {
 		want string
 	}{
 		{wire.Provision{Status: provision.Queued, Waiting: "the cluster is paused", CreatedAt: now.Add(time.Hour)}, "▸ #7 w · queued: the cluster is paused · 0s"},
-		{wire.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (7 of 9) · 1m5s"},
+		{wire.Provision{Status: provision.Processing, Stage: &stage, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply (8 of 10) · 1m5s"},
 		{wire.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began}, "▸ #7 w · apply 40 % · 1m5s"},
 		{wire.Provision{Status: provision.Processing, Stage: &stage, Percent: &percent, CreatedAt: began, StartedAt: &began, Running: []provision.Running{
 			{Address: "a.b", Since: now.Add(-3 * time.Second)}, {Address: "c.d", Since: now.Add(time.Hour)}}}, "▸ #7 w · apply 40 % · 1m5s · a.b 3s and 1 more"},

@@ -41,6 +41,7 @@ type boot struct {
 	workspaces locks
 	tidier     *tidier
 	heartbeat  *heartbeat
+	checker    *checker
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
 	keys       *keys
@@ -65,6 +66,7 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 	}}
 	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
+	b.checker = b.newChecker()
 	for range o.Slots {
 		b.slots <- struct{}{}
 	}
@@ -124,6 +126,7 @@ func (b *boot) live(ctx context.Context) error {
 	if err := left.settle(claiming); err == nil {
 		var tidying sync.WaitGroup
 		tidying.Go(func() { b.tidier.run(claiming) })
+		tidying.Go(func() { b.checker.run(claiming) })
 		b.drain().after(claiming, b.newPoller().run)
 		tidying.Wait()
 	} else if claiming.Err() == nil {

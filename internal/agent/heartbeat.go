@@ -33,6 +33,7 @@ type heartbeat struct {
 	queue    queue.Queue
 	inflight *inflight
 	keys     *keys
+	checker  *checker
 	observer Observer
 	standing *health.Standing
 	loops    *health.Loops
@@ -48,7 +49,7 @@ type heartbeat struct {
 
 func (b *boot) newHeartbeat(interval time.Duration, superseded func(error)) *heartbeat {
 	return &heartbeat{
-		queue: b.queue, inflight: &b.inflight, keys: b.keys,
+		queue: b.queue, inflight: &b.inflight, keys: b.keys, checker: b.checker,
 		observer: b.options.Observer, standing: b.options.Standing, loops: b.options.Loops, log: b.log,
 		interval: advised(interval, beatUnadvised), superseded: superseded, retry: newRetry(),
 		trouble: outage{log: b.log, what: "reach the database"},
@@ -146,6 +147,9 @@ func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 	}
 	h.trouble.over()
 	h.retry.Reset()
+	if pulse.ChecksDue {
+		h.checker.wake()
+	}
 	h.observer.LeasesRenewed(max(len(claims)-len(pulse.Lost), 0), h.obey(pulse, held), 0)
 	h.observer.Beat(time.Now())
 	h.standing.Beat(h.interval)

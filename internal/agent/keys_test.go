@@ -78,7 +78,7 @@ func TestIdentitiesAreRotatedMeanwhile(t *testing.T) {
 	if key, err := b.keys.stateKey(); r.held().Public() != fresh.Public() || !r.held().Holds(old.Public()) || key != old.Public() || err != nil || b.keys.makers().Public() != old.Public() {
 		t.Errorf("it has %s and seals to %s (%v), want both identities and the cluster's key, the old one", seal.Fingerprint(r.held().Public()), key, err)
 	}
-	got, err := b.open(assignmentOf(t, map[string]string{"before": sealed(t, old, "before", "acme/prod", "hidden-before"), "after": sealed(t, fresh, "after", "acme/prod", "hidden-after")}))
+	got, _, err := b.open(assignmentOf(t, map[string]string{"before": sealed(t, old, "before", "acme/prod", "hidden-before"), "after": sealed(t, fresh, "after", "acme/prod", "hidden-after")}))
 	if err != nil || len(got) != 2 {
 		t.Errorf("openSealed() = %s, %v, want what is sealed to either", got, err)
 	}

@@ -62,7 +62,7 @@ func TestSealedVariablesWhileKeysRotate(t *testing.T) {
 	old, current := seal.Identities{newIdentity(t)}, seal.Identities{newIdentity(t)}
 	for _, cluster := range []seal.Identities{old, current} {
 		b := &sealedVars{keys: &keys{own: seal.Identities{current[0], old[0]}, cluster: cluster.Public()}, cluster: "prod"}
-		got, err := b.open(assignmentOf(t, map[string]string{
+		got, _, err := b.open(assignmentOf(t, map[string]string{
 			"before": sealed(t, old, "before", "acme/prod", "sealed-to-the-old-key"), "after": sealed(t, current, "after", "acme/prod", "sealed-to-the-new-key"),
 		}))
 		if err != nil || string(got["before"]) != `"sealed-to-the-old-key"` || string(got["after"]) != `"sealed-to-the-new-key"` {
@@ -92,9 +92,9 @@ func TestSealedVariablesThatCannotBeUsed(t *testing.T) {
 		"of another workspace":       {map[string]string{"a": sealed(t, own, "a", "acme/dev", "hunter2-hunter2")}, own.Public(), []string{"sealed_vars.a: ", "for the workspace acme/dev, and this run is for the workspace acme/prod"}},
 		"two": {map[string]string{"a": sealed(t, other, "a", "acme/prod", "hunter2-hunter2"), "b": sealed(t, own, "c", "acme/prod", "hunter2-hunter2"), "d": sealed(t, own, "d", "acme/prod", "hunter2-hunter2")},
 			own.Public(), []string{"sealed_vars.a: ", "sealed_vars.b: "}},
-		"too many": {many, own.Public(), []string{"101 variables, at most 100"}},
+		"too many": {many, own.Public(), []string{"101 values, at most 100"}},
 	} {
-		got, err := (&sealedVars{keys: &keys{own: own, cluster: c.cluster}, cluster: "prod"}).open(assignmentOf(t, c.vars))
+		got, _, err := (&sealedVars{keys: &keys{own: own, cluster: c.cluster}, cluster: "prod"}).open(assignmentOf(t, c.vars))
 		f, ok := errors.AsType[*provision.Failure](err)
 		if !ok || f.Code != provision.CodeSealedInvalid || got != nil || strings.Contains(f.Message, "hunter2") {
 			t.Errorf("openSealed(%s) = %s, %v, want a Failure with %s and no value", name, got, err, provision.CodeSealedInvalid)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,6 +47,21 @@ func oneOf(value string, allowed ...string) bool { return slices.Contains(allowe
 
 func every(values []string, allowed func(string) bool) bool {
 	return !slices.ContainsFunc(values, func(value string) bool { return !allowed(value) })
+}
+
+func isPrefix(text string) bool {
+	_, err := netip.ParsePrefix(text)
+	return err == nil
+}
+
+// prefixes are prefixes that were checked.
+func prefixes(texts []string) (all []netip.Prefix) {
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // plainPath refuses what a shell would have expanded: here it would make a

@@ -79,6 +79,8 @@ type Policy struct {
 	RequesterKeys []string `toml:"requester_keys"`
 	// Modules are sources that modules may have beside Repos.
 	Modules []string `toml:"modules"`
+	// CheckRanges are the addresses that health checks may ask.
+	CheckRanges []string `toml:"check_ranges"`
 	// Programs are those that templates may name in tendril.hcl beside their own.
 	Programs []string `toml:"programs"`
 	// OldestTerraform and OldestTofu are the oldest versions that may run.
@@ -223,7 +225,7 @@ func (c Config) Settings() job.Settings {
 			Repos: c.Policy.Repos, Operations: operations, Approval: provision.Approval(c.Policy.Approval), AllowFile: c.Policy.AllowFile,
 			PlainSensitive: c.Policy.PlainSensitive,
 			CommitRefs:     c.Policy.CommitRefs,
-			Modules:        c.Policy.Modules, Programs: c.Policy.Programs, Hook: c.Policy.Hook, HookTimeout: c.Policy.HookTimeout.Duration,
+			Modules:        c.Policy.Modules, Programs: c.Policy.Programs, CheckRanges: prefixes(c.Policy.CheckRanges), Hook: c.Policy.Hook, HookTimeout: c.Policy.HookTimeout.Duration,
 		},
 		Git: job.Git{CAFile: c.Git.CAFile, Timeout: c.Git.Timeout.Duration},
 		Engine: job.Engine{

@@ -152,7 +152,10 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.about = file.About()
+	r.about, r.health = file.About(), file.Health
+	if file.Health != nil && len(file.Health.Command) > 0 {
+		r.log.System("Warning: tendril.hcl: this agent does not check health by a command yet; machines are not checked.")
+	}
 	if saved := r.approval.plan; saved != nil && (ownEngine(saved.Engine) != ownEngine(string(file.Kind)) || ownEngine(saved.Engine) && saved.Engine != string(file.Kind)) {
 		return nil, planbundle.Invalid("it was made by "+saved.Engine+", and the template is carried out by something else now", nil)
 	}

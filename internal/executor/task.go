@@ -11,6 +11,7 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
 	"github.com/tendril-run/tendril/internal/spool"
+	"github.com/tendril-run/tendril/internal/templatefile"
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
 )
@@ -21,8 +22,9 @@ type task struct {
 	log      *spool.Writer
 	job      job.Job
 	snapshot provision.Snapshot
-	commit   string           // of the template, once it is checked out
-	about    *provision.About // what the template says of itself, once that is read
+	commit   string               // of the template, once it is checked out
+	about    *provision.About     // what the template says of itself, once that is read
+	health   *templatefile.Health // how its machines are checked; nil: they are not
 }
 
 func (t *task) operation() provision.Operation { return t.job.Assignment.Operation }
@@ -113,10 +115,37 @@ func (t *task) listed(found results) (exist provision.Detail) {
 	if exist.ResourcesOmitted > 0 {
 		t.log.System("Of the %d resources of this workspace, %d are recorded; there is no room for more. All are in the state.", len(found.resources), len(exist.Resources))
 	}
-	if exist.Machines, exist.MachinesOmitted = fitList(found.machines); exist.MachinesOmitted > 0 {
+	if exist.Machines, exist.MachinesOmitted = fitList(t.checked(found.machines)); exist.MachinesOmitted > 0 {
 		t.log.System("Of the %d machines of this workspace, %d are listed; there is no room for more. All are in the state.", len(found.machines), len(exist.Machines))
 	}
 	return exist
+}
+
+// checked gives machines the check of their template. It asks the address that they are
+// reached at; one without an address can't be asked.
+func (t *task) checked(listed []provision.Machine) []provision.Machine {
+	h := t.health
+	if h == nil || len(h.Command) > 0 {
+		return listed
+	}
+	listed = slices.Clone(listed)
+	for i, m := range listed {
+		if len(m.IPAddresses) == 0 {
+			continue
+		}
+		check := provision.HealthCheck{
+			Kind: "tcp", Target: m.IPAddresses[0], Port: h.TCP, Interval: int(h.Interval.Seconds()), Timeout: int(h.Timeout.Seconds()),
+			HealthyAfter: h.HealthyAfter, UnhealthyAfter: h.UnhealthyAfter,
+		}
+		switch {
+		case h.HTTP != "":
+			check.Kind, check.Port, check.Path = "http", h.Port, h.HTTP
+		case h.SSH > 0:
+			check.Kind, check.Port = "ssh", h.SSH
+		}
+		listed[i].Check = &check
+	}
+	return listed
 }
 
 // report reports resources and machines, each in a report of its own. What cannot be

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
@@ -162,6 +163,9 @@ type Policy struct {
 	// Programs are absolute paths of programs that templates may name in tendril.hcl
 	// beside those of their own.
 	Programs []string `json:"programs,omitempty"`
+	// CheckRanges are the addresses that health checks may ask, as prefixes; none: all but
+	// those of the agent's machine and link.
+	CheckRanges []netip.Prefix `json:"check_ranges,omitempty"`
 	// Hook is the command that judges plans, an absolute path and arguments;
 	// empty: nobody does. HookTimeout bounds it.
 	Hook        []string      `json:"hook,omitempty"`

@@ -228,6 +228,8 @@ type Machine struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	// Actions are what a run can do to this machine alone, see MachineActions.
 	Actions []MachineAction `json:"actions,omitempty"`
+	// Check says how its health is checked; nil: it is not.
+	Check *HealthCheck `json:"check,omitempty"`
 }
 
 // MachineAction is what a run can do to one machine.

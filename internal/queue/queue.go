@@ -76,6 +76,8 @@ type Pulse struct {
 	// Poll and Heartbeat are the intervals the database advises.
 	Poll      time.Duration
 	Heartbeat time.Duration
+	// ChecksDue says that LeaseChecks has something.
+	ChecksDue bool
 }
 
 // Queue is one agent's way to the database. All methods are safe for
@@ -110,6 +112,11 @@ type Queue interface {
 	// GetBlob reads a blob that a claim may read; ErrNoBlob where there is none.
 	// Number 0 is the newest.
 	GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (Blob, []byte, error)
+	// LeaseChecks takes checks of machines that are due, at most MaxChecks, for this agent
+	// to do; none: nothing is due.
+	LeaseChecks(ctx context.Context) ([]MachineCheck, error)
+	// ReportChecks tells what checks have found, at most MaxChecks.
+	ReportChecks(ctx context.Context, results []CheckResult) error
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
 	// late or wrong, and several may arrive as one.
@@ -117,6 +124,25 @@ type Queue interface {
 	Attention() <-chan struct{}
 	// Close ends all connections and waits for what the queue started.
 	Close()
+}
+
+// MaxChecks is how many checks one call carries.
+const MaxChecks = 500
+
+// MachineCheck is a check that an agent is to do, as the database has it: whether a run
+// has asked for it, the check's MAC says.
+type MachineCheck struct {
+	Machine   uuid.UUID             `json:"machine"`
+	Workspace uuid.UUID             `json:"workspace"`
+	Name      string                `json:"name"`
+	Check     provision.HealthCheck `json:"check"`
+}
+
+// CheckResult is what a check has found.
+type CheckResult struct {
+	Machine uuid.UUID               `json:"machine"`
+	Result  provision.MachineHealth `json:"result"`
+	Why     string                  `json:"why,omitempty"`
 }
 
 // Standing is the database's answer to how an agent would stand with it.

@@ -22,10 +22,17 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 	if d.Input != nil {
 		input := *d.Input
 		input.Instructions = m.text(input.Instructions)
-		input.Outputs = masked(input.Outputs, func(o *provision.InputOutput) { o.Description = m.text(o.Description) })
+		input.Outputs = masked(input.Outputs, func(o *provision.InputOutput) {
+			o.Name, o.Type, o.Description = m.text(o.Name), m.text(o.Type), m.text(o.Description)
+		})
 		input.Machines = masked(input.Machines, func(w *provision.InputMachine) {
-			for _, text := range []*string{&w.Pool, &w.Image, &w.Address} {
+			for _, text := range []*string{&w.Name, &w.Action, &w.Pool, &w.Image, &w.Address} {
 				*text = m.text(*text)
+			}
+			if w.Known != nil {
+				w.Known = &provision.InputFacts{
+					ExternalID: m.text(w.Known.ExternalID), Address: m.text(w.Known.Address), Addresses: m.addresses(w.Known.Addresses), SSHPort: w.Known.SSHPort,
+				}
 			}
 		})
 		d.Input = &input
@@ -78,6 +85,11 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 			labels[shown] = m.text(value)
 		}
 		r.Labels = labels
+		if r.Check != nil {
+			check := *r.Check
+			check.Kind, check.Target, check.Path = m.text(check.Kind), m.text(check.Target), m.text(check.Path)
+			r.Check = &check
+		}
 		r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a provision.MachineAction) bool { return !slices.Contains(provision.MachineActions, a) })
 	})
 	d.Variables = masked(d.Variables, func(v *provision.Variable) {

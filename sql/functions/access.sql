@@ -28,8 +28,10 @@ GRANT EXECUTE ON FUNCTION
   public.fetch_next_provision,
   public.get_blob,
   public.insert_provision_log,
+  public.lease_checks,
   public.put_blob,
   public.register_agent,
+  public.report_checks,
   public.update_provision_status
   TO anon, tendril_agent;
 

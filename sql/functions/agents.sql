@@ -164,6 +164,7 @@ END $$;
 --   poll_seconds       how often to ask for work when nothing wakes the agent
 --   heartbeat_seconds  how often to send a heartbeat
 --   newest_agent       newest released agent version, null: not known
+--   checks_due         whether lease_checks() has something to do
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
 --   PT413 too_many_claims, PT422 bad_agent, PT503 busy.
 -- Locks: cluster (skipped when locked), claims by id, agent; then, as reap(), workspace, provision
@@ -240,7 +241,8 @@ BEGIN
     'lost', to_jsonb(ARRAY(SELECT a.id FROM unnest(p_claims) a (id) WHERE a.id = ANY (v_running) IS NOT TRUE)),
     'poll_seconds', extract(epoch FROM v_at.poll),
     'heartbeat_seconds', extract(epoch FROM v_at.heartbeat),
-    'newest_agent', v_at.newest_agent);
+    'newest_agent', v_at.newest_agent,
+    'checks_due', EXISTS (SELECT FROM tendril.machine_checks c WHERE c.cluster_id = v_caller.cluster_id AND c.due_at <= v_now));
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

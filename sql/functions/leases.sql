@@ -109,8 +109,8 @@ BEGIN
   RETURN 1;
 END $$;
 
--- Gives up claims whose lease has run out, expires approvals and starts automatic retries that are
--- due. Agents' heartbeats, trellis and pg_cron call it; several may at once.
+-- Gives up claims whose lease has run out, expires approvals, starts automatic retries that are
+-- due, and doubts the health of machines that nobody checks. Agents' heartbeats, trellis and pg_cron call it; several may at once.
 --
 -- Arguments:
 --   p_limit  claims, and due workspaces, in a call
@@ -138,6 +138,7 @@ BEGIN
   IF (SELECT w.due_at FROM public.workspaces w WHERE w.due_at IS NOT NULL ORDER BY w.due_at LIMIT 1) <= v_now THEN
     PERFORM tendril.settle_due(p_limit);
   END IF;
+  PERFORM tendril.doubt_health(p_limit);
   FOR v_candidate IN
     SELECT id, workspace_id FROM tendril.claims
     WHERE state = 'running' AND lease_until < v_now

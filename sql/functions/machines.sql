@@ -11,6 +11,9 @@ DECLARE
   v_most    int := (SELECT resource_limit FROM tendril.settings);
   v_missing text := 'gone'; -- what one is that is not listed
 BEGIN
+  -- Before any machine, as report_checks() does.
+  PERFORM FROM tendril.machine_checks c WHERE c.machine_id IN (SELECT m.id FROM public.machines m WHERE m.workspace_id = p_provision.workspace_id)
+  ORDER BY c.machine_id FOR NO KEY UPDATE;
   IF p_omitted > 0 OR jsonb_array_length(p_machines) > v_most THEN
     v_missing := 'unknown';
   END IF;
@@ -42,6 +45,7 @@ BEGIN
   WHERE (m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses, m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions)
         IS DISTINCT FROM (EXCLUDED.status, EXCLUDED.address, EXCLUDED.pool, EXCLUDED.node, EXCLUDED.external_id, EXCLUDED.ip_addresses, EXCLUDED.ssh_port,
                           EXCLUDED.ssh_user, EXCLUDED.image, EXCLUDED.cores, EXCLUDED.memory_mib, EXCLUDED.disk_gib, EXCLUDED.labels, EXCLUDED.actions);
+  PERFORM tendril.record_checks(p_provision, p_machines);
 END $$;
 
 -- Lists a machine as creating as soon as a run says that it is about to make it: should nothing
@@ -73,7 +77,7 @@ AS $$
   WHERE provision_id = p_provision AND status = 'creating' AND starts_with(address, 'machine.')
 $$;
 
--- Keeps the history of a machine's status, whoever changes it.
+-- Keeps the history of a machine's status and health, whoever changes them.
 CREATE OR REPLACE FUNCTION tendril.note_machine_status() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -81,8 +85,11 @@ BEGIN
   IF TG_OP = 'INSERT' OR NEW.status <> OLD.status THEN
     INSERT INTO public.machine_events (org_id, machine_id, status, provision_id) VALUES (NEW.org_id, NEW.id, NEW.status, NEW.provision_id);
   END IF;
+  IF TG_OP = 'UPDATE' AND NEW.health IS NOT NULL AND NEW.health IS DISTINCT FROM OLD.health THEN
+    INSERT INTO public.machine_events (org_id, machine_id, status, health, why) VALUES (NEW.org_id, NEW.id, NEW.status, NEW.health, NEW.health_why);
+  END IF;
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE TRIGGER machines_note_status AFTER INSERT OR UPDATE OF status ON public.machines
+CREATE OR REPLACE TRIGGER machines_note_status AFTER INSERT OR UPDATE OF status, health ON public.machines
   FOR EACH ROW EXECUTE FUNCTION tendril.note_machine_status();

@@ -81,6 +81,7 @@
 --   PT413 detail_too_large          The report is too large.
 --   PT413 too_many_chunks           The call has too many chunks.
 --   PT413 too_many_claims           The call has too many claims.
+--   PT413 too_many_results          The call has too many results of checks.
 --   PT422 bad_agent                 p_agent or p_boot is malformed.
 --   PT422 bad_blob                  An argument of a blob is malformed.
 --   PT422 bad_chunks                The chunks are malformed.
@@ -100,6 +101,7 @@
 --   PT422 bad_priority              The priority is out of range.
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
+--   PT422 bad_results               The results of checks are malformed.
 --   PT422 bad_snapshot              The snapshot is malformed; the message names each problem by
 --                                   its path.
 --   PT422 bad_status                The status is unknown.

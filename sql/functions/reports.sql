@@ -37,7 +37,8 @@
 --                     ip_addresses, status}
 --     machines        all machines of the workspace: list of {name, status, address, pool, node,
 --                     external_id, ip_addresses, ssh_port, ssh_user, image, cores, memory_mib,
---                     disk_gib, labels}; status is creating, running, stopped, failed or unknown
+--                     disk_gib, labels, actions, check}; status is creating, running, stopped,
+--                     failed or unknown; check says how its health is checked, see lease_checks()
 --     machines_omitted
 --                     how many machines there was no room for
 --     events          list of {kind, at} with further keys, up to tendril.settings.event_limit

@@ -242,8 +242,8 @@ BEGIN
   ELSIF p_settings ? 'name' AND coalesce(length(p_settings ->> 'name'), 0) NOT BETWEEN 1 AND c_name THEN
     PERFORM tendril.refuse('PT422', 'bad_webhook', format('name: must have 1 to %s characters', c_name));
   ELSIF p_settings ? 'events' AND (jsonb_typeof(p_settings -> 'events') <> 'array' OR p_settings -> 'events' = '[]'
-        OR NOT p_settings -> 'events' <@ '["awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift"]') THEN
-    PERFORM tendril.refuse('PT422', 'bad_webhook', 'events: must be one or more of awaiting_approval, awaiting_input, success, failure, cancelled, drift');
+        OR NOT p_settings -> 'events' <@ '["awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift", "health"]') THEN
+    PERFORM tendril.refuse('PT422', 'bad_webhook', 'events: must be one or more of awaiting_approval, awaiting_input, success, failure, cancelled, drift, health');
   ELSIF length(p_settings ->> 'workspace') NOT BETWEEN 1 AND tendril.max_name() THEN
     PERFORM tendril.refuse('PT422', 'bad_webhook', format('workspace: must have 1 to %s characters', tendril.max_name()));
   ELSIF p_settings ->> 'cluster_id' IS NOT NULL AND NOT EXISTS (SELECT FROM public.clusters WHERE id::text = p_settings ->> 'cluster_id' AND org_id = p_org) THEN
@@ -261,7 +261,8 @@ END $$;
 --     kind        generic or slack
 --     host        host of the URL, which is shown
 --     url         the sealed URL, in base64
---     events      list of awaiting_approval, awaiting_input, success, failure, cancelled, drift
+--     events      list of awaiting_approval, awaiting_input, success, failure, cancelled, drift,
+--                health
 --     cluster_id  only events of this cluster. Optional
 --     workspace   only events of workspaces whose name matches; * is any text. Optional
 --     enabled     false: deliver nothing. Optional

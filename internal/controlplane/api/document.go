@@ -160,6 +160,12 @@ var fields = map[string]map[string]string{
 		"import": "To take into the state.", "move": "To call otherwise.", "forget": "To leave out of the state, and in the world.",
 		"resources": "Each of them, at most 1,000, those that take something away first.", "truncated": "How many changes are not listed.",
 	},
+	"InputOutput": {"name": "The output.", "type": "string, number or bool.", "description": "What it is for.", "sensitive": "Its value must be sealed."},
+	"InputMachine": {
+		"name": "The machine.", "action": "What is to be done to it: create, change, replace or destroy.", "pool": "The pool that it is to be in.", "image": "What it is to be made from.",
+		"address": "The IP address that it is to have.", "cores": "Its processor cores.", "memory_mib": "Its memory in MiB.", "disk_gib": "Its disk in GiB.", "known": "What is recorded of it.",
+	},
+	"InputFacts": {"external_id": "What it is known by where it is.", "address": "The IP address to reach it at.", "addresses": "All its IP addresses.", "ssh_port": "The port of its SSH server; left out: 22."},
 	"PlannedChange": {
 		"address": "The resource.", "action": "create, update, delete, replace, import, move or forget.", "from": "What a moved one was called before.",
 		"id": "What an imported one is known by.", "reason": "Why, in the engine's word, such as replace_because_tainted.",

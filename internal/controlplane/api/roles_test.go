@@ -52,6 +52,9 @@ var rules = map[string]rule{
 	"approve-provision":       {path: "/provisions/<waits>/approve", body: `{"plan_digest": "` + digest + `"}`, least: "operator", may: "200", others: "404 provision_not_found"},
 	"reject-provision":        {path: "/provisions/<unwanted>/reject", least: "operator", may: "200", others: "404 provision_not_found"},
 	"cancel-provision":        {path: "/provisions/<stopped>/cancel", least: "operator", may: "200", others: "404 provision_not_found"},
+	"input-provision":         {path: "/provisions/<ended>/input", body: `{"done": true}`, least: "operator", may: "409 not_awaiting_input", others: "404 provision_not_found"},
+	"assign-provision":        {path: "/provisions/<ended>/assign", least: "operator", may: "409 not_awaiting_input", others: "404 provision_not_found"},
+	"comment-provision":       {path: "/provisions/<waits>/comment", body: `{"text": "hello"}`, least: "operator", may: "204", others: "404 provision_not_found"},
 	"retry-provision":         {path: "/provisions/<ended>/retry", least: "operator", may: "202", others: "404 provision_not_found"},
 	"create-upload":           {path: "/uploads?cluster=<cluster>", body: "sealed", least: "admin", may: "201", others: "404 cluster_not_found"},
 

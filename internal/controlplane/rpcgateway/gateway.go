@@ -203,7 +203,7 @@ func agentFunctions() []string {
 	return []string{
 		"check_agent", "register_agent", "agent_heartbeat", "fetch_next_provision",
 		"insert_provision_log", "update_provision_status", "fail_orphaned_provisions",
-		"put_blob", "get_blob",
+		"put_blob", "get_blob", "lease_checks", "report_checks",
 	}
 }
 

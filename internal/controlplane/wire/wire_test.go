@@ -18,6 +18,7 @@ func TestGolden(t *testing.T) {
 		LogRow{}, LogPage{}, Event{}, EventPageBody{}, Sight{}, End{}, Gone{}, Changed{},
 		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
 		Cluster{}, Agent{}, NewCluster{}, NewToken{}, ClusterToken{}, Policy{}, PolicyChange{}, NewClusterInputBody{}, ClusterReasonInputBody{}, RotateInputBody{},
+		Input{}, GiveInputBody{}, AssignInputBody{}, CommentBody{},
 		Template{}, Inspection{}, SaveTemplateInputBody{}, PinInputBody{},
 		Webhook{}, Delivery{}, DeliveryAttempt{}, WebhookFields{}, NewWebhookInputBody{}, MadeWebhook{}, ChangeWebhookInputBody{}, WebhookSecretBody{}, SentAnswer{},
 		Org{}, Member{}, AuditEvent{}, Invitation{}, OwnInvitation{}, Credential{}, APIToken{}, MeBody{}, SetMemberInputBody{}, NewInvitationInputBody{}, InvitationAnswer{},

@@ -233,6 +233,25 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 	return reply.Pulse(), nil
 }
 
+// LeaseChecks implements queue.Queue.
+func (q *Queue) LeaseChecks(ctx context.Context) ([]queue.MachineCheck, error) {
+	var checks rpcwire.Checks
+	err := q.call(ctx, "ask for checks that are due", &checks,
+		"SELECT public.lease_checks($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, queue.MaxChecks)
+	return checks, err
+}
+
+// ReportChecks implements queue.Queue.
+func (q *Queue) ReportChecks(ctx context.Context, results []queue.CheckResult) error {
+	text, err := json.Marshal(results)
+	if err != nil {
+		return fmt.Errorf("encode what checks have found: %w", err)
+	}
+	var void any
+	return q.call(ctx, "report what checks have found", &void,
+		"SELECT public.report_checks($1, $2, $3, $4::text::jsonb)::text", q.credential.Hash(), q.agent.Instance, q.agent.Boot, string(text))
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var a *provision.Assignment

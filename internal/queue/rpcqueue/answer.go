@@ -61,6 +61,11 @@ type pulse rpcwire.Pulse
 
 func (p *pulse) valid() bool { return p.Cancel != nil && p.Lost != nil }
 
+// checks are what lease_checks answers.
+type checks struct{ rpcwire.Checks }
+
+func (c *checks) valid() bool { return c.Checks != nil }
+
 // assignments are the rows that fetch_next_provision answers, one at most. There
 // is room for no more: a slice of what "{}" becomes a hundred thousand times is
 // more memory than an agent has.

@@ -157,6 +157,18 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 	return rpcwire.Pulse(reply).Pulse(), nil
 }
 
+// LeaseChecks implements queue.Queue.
+func (q *Queue) LeaseChecks(ctx context.Context) ([]queue.MachineCheck, error) {
+	var answered checks
+	err := q.call(ctx, "ask for checks that are due", "lease_checks", rpcwire.LeaseChecks{Caller: q.caller(), Limit: queue.MaxChecks}, &answered)
+	return answered.Checks, err
+}
+
+// ReportChecks implements queue.Queue.
+func (q *Queue) ReportChecks(ctx context.Context, results []queue.CheckResult) error {
+	return q.call(ctx, "report what checks have found", "report_checks", rpcwire.ReportChecks{Caller: q.caller(), Results: results}, nil)
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var answered assignments

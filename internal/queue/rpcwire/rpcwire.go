@@ -9,7 +9,10 @@
 package rpcwire
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,14 +64,51 @@ type Pulse struct {
 	Lost      []uuid.UUID `json:"lost"`
 	Poll      float64     `json:"poll_seconds"`
 	Heartbeat float64     `json:"heartbeat_seconds"`
+	ChecksDue bool        `json:"checks_due"`
 }
 
 // Pulse is the answer as the agent has it.
 func (p Pulse) Pulse() queue.Pulse {
-	return queue.Pulse{Cancel: p.Cancel, Lost: p.Lost, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat)}
+	return queue.Pulse{Cancel: p.Cancel, Lost: p.Lost, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat), ChecksDue: p.ChecksDue}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// LeaseChecks takes checks of machines that are due.
+type LeaseChecks struct {
+	Caller
+	Limit int `json:"p_limit"`
+}
+
+// Checks are what lease_checks answers.
+type Checks []queue.MachineCheck
+
+// UnmarshalJSON implements json.Unmarshaler. There is room for no more than were asked for:
+// a slice of what "{}" becomes a hundred thousand times is more memory than an agent has.
+func (c *Checks) UnmarshalJSON(text []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if open, err := decoder.Token(); err != nil || open != json.Delim('[') {
+		return errors.New("the answer is no list of checks")
+	}
+	*c = Checks{}
+	for decoder.More() {
+		if len(*c) == queue.MaxChecks {
+			return fmt.Errorf("the answer has more than %d checks", queue.MaxChecks)
+		}
+		var one queue.MachineCheck
+		if err := decoder.Decode(&one); err != nil {
+			return fmt.Errorf("read a check: %w", err)
+		}
+		*c = append(*c, one)
+	}
+	return nil
+}
+
+// ReportChecks tells what checks have found.
+type ReportChecks struct {
+	Caller
+	Results []queue.CheckResult `json:"p_results"`
+}
 
 // FetchNextProvision takes a provision under a claim.
 type FetchNextProvision struct {

@@ -1,0 +1,145 @@
+-- Health of machines: which checks there are, who does them, and what they find.
+
+-- Stores how the machines that a report lists are checked; a check that has changed is due at once.
+-- The caller holds the workspace's lock.
+CREATE OR REPLACE FUNCTION tendril.record_checks(p_provision public.provisions, p_machines jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  INSERT INTO tendril.machine_checks AS c (machine_id, cluster_id, spec)
+  SELECT DISTINCT ON (m.id) m.id, p_provision.cluster_id, l.item -> 'check'
+  FROM jsonb_array_elements(p_machines) WITH ORDINALITY l (item, ord)
+  JOIN public.machines m ON m.workspace_id = p_provision.workspace_id AND m.name = l.item ->> 'name'
+  WHERE jsonb_typeof(l.item -> 'check') = 'object' AND m.status <> 'gone'
+  ORDER BY m.id, l.ord DESC
+  ON CONFLICT (machine_id) DO UPDATE SET spec = EXCLUDED.spec, cluster_id = EXCLUDED.cluster_id, due_at = clock_timestamp(), streak = 0
+  WHERE c.spec <> EXCLUDED.spec;
+  DELETE FROM tendril.machine_checks c USING public.machines m
+  WHERE c.machine_id = m.id AND m.workspace_id = p_provision.workspace_id
+    AND (m.status = 'gone' OR EXISTS (SELECT FROM jsonb_array_elements(p_machines) l WHERE l ->> 'name' = m.name AND jsonb_typeof(l -> 'check') IS DISTINCT FROM 'object'));
+  UPDATE public.machines m SET health = NULL, health_why = NULL, health_at = NULL
+  WHERE m.workspace_id = p_provision.workspace_id AND m.health IS NOT NULL AND NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id);
+END $$;
+
+-- Takes checks of the cluster's machines that are due, for an agent to do. Each is put off by its
+-- interval, so no other agent does it meanwhile, and another one does it next if no result comes. A
+-- machine that does not run is passed over.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_instance    the agent's instance id
+--   p_boot        the boot id of this start
+--   p_limit       at most so many, 1 to 500
+-- Answers: a list of {machine, workspace, name, check}: ids, the machine's name and how it is
+--   checked; empty: nothing is due.
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT422 bad_agent.
+-- Locks: checks (skips locked ones).
+-- Callers: anon, tendril_agent.
+CREATE OR REPLACE FUNCTION public.lease_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_limit int) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_most   CONSTANT int := 500;
+  v_caller record := tendril.caller(p_token_hash, p_instance, p_boot);
+  v_now    timestamptz := clock_timestamp();
+  v_checks jsonb;
+BEGIN
+  WITH due AS (
+    SELECT c.machine_id FROM tendril.machine_checks c
+    WHERE c.cluster_id = v_caller.cluster_id AND c.due_at <= v_now
+    ORDER BY c.due_at LIMIT greatest(1, least(p_limit, c_most)) FOR NO KEY UPDATE SKIP LOCKED
+  ), leased AS (
+    UPDATE tendril.machine_checks c
+    SET leased_by = p_instance, due_at = v_now + make_interval(secs => greatest((c.spec ->> 'interval')::int, (c.spec ->> 'timeout')::int))
+    FROM due WHERE c.machine_id = due.machine_id
+    RETURNING c.machine_id, c.spec
+  )
+  SELECT jsonb_agg(jsonb_build_object('machine', m.id, 'workspace', m.workspace_id, 'name', m.name, 'check', l.spec)) INTO v_checks
+  FROM leased l JOIN public.machines m ON m.id = l.machine_id WHERE m.status IN ('running', 'unknown');
+  RETURN coalesce(v_checks, '[]');
+END $$;
+
+-- Reports what checks have found. A machine is healthy after healthy_after good results in a row,
+-- and unhealthy after unhealthy_after bad ones. Results of checks that another agent has taken since
+-- are ignored.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_instance    the agent's instance id
+--   p_boot        the boot id of this start
+--   p_results     a list of at most 500 {machine, result, why}: result is healthy, unhealthy, or
+--                 unknown where the agent could not ask; why is cut after 600 characters
+-- Answers: nothing.
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
+--   PT413 too_many_results, PT422 bad_agent, PT422 bad_results, PT503 busy.
+-- Locks: checks, machines.
+-- Callers: anon, tendril_agent.
+CREATE OR REPLACE FUNCTION public.report_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_results jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_most   CONSTANT int := 500;
+  c_why    CONSTANT int := 600; -- characters
+  c_streak CONSTANT int := 100; -- as the table keeps it
+  v_caller record := tendril.caller(p_token_hash, p_instance, p_boot);
+BEGIN
+  IF jsonb_typeof(p_results) IS DISTINCT FROM 'array' THEN
+    PERFORM tendril.refuse('PT422', 'bad_results', 'p_results: must be a list');
+  ELSIF jsonb_array_length(p_results) > c_most THEN
+    PERFORM tendril.refuse('PT413', 'too_many_results', format('%s results; at most %s are allowed', jsonb_array_length(p_results), c_most));
+  END IF;
+  WITH told AS (
+    SELECT DISTINCT ON (r.machine) r.machine, r.result, left(r.why, c_why) AS why
+    FROM jsonb_to_recordset(p_results) AS r (machine uuid, result text, why text)
+    WHERE r.result IN ('healthy', 'unhealthy', 'unknown') ORDER BY r.machine
+  ), counted AS (
+    UPDATE tendril.machine_checks c
+    SET streak = CASE t.result WHEN 'healthy' THEN least(greatest(c.streak, 0) + 1, c_streak) WHEN 'unhealthy' THEN greatest(least(c.streak, 0) - 1, -c_streak) ELSE 0 END
+    FROM told t WHERE c.machine_id = t.machine AND c.cluster_id = v_caller.cluster_id AND c.leased_by = p_instance
+    RETURNING c.machine_id, c.streak, c.spec, t.result, t.why
+  ), found AS (
+    SELECT n.machine_id, n.why,
+      CASE WHEN n.result = 'unknown' THEN 'unknown'
+           WHEN n.streak >= (n.spec ->> 'healthy_after')::int THEN 'healthy'
+           WHEN -n.streak >= (n.spec ->> 'unhealthy_after')::int THEN 'unhealthy' END AS health
+    FROM counted n
+  )
+  UPDATE public.machines m SET health = f.health, health_why = CASE f.health WHEN 'healthy' THEN NULL ELSE f.why END, health_at = clock_timestamp()
+  FROM found f WHERE m.id = f.machine_id AND f.health IS NOT NULL AND m.health IS DISTINCT FROM f.health;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+  WHEN data_exception THEN
+    PERFORM tendril.refuse('PT422', 'bad_results', format('p_results: malformed: %s', left(SQLERRM, tendril.quoted_error())));
+END $$;
+
+-- Of a machine that no agent checks any more nobody knows how it is. At most p_limit of a cluster.
+CREATE OR REPLACE FUNCTION tendril.doubt_health(p_limit int) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+  UPDATE public.machines m SET health = 'unknown', health_why = 'no agent has checked it in time', health_at = clock_timestamp()
+  FROM public.clusters k CROSS JOIN LATERAL (
+    SELECT c.machine_id FROM tendril.machine_checks c JOIN public.machines o ON o.id = c.machine_id
+    WHERE c.cluster_id = k.id AND c.due_at < clock_timestamp() - interval '2 minutes' AND o.status IN ('running', 'unknown') AND o.health <> 'unknown'
+    LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) late
+  WHERE m.id = late.machine_id
+$$;
+
+-- Tells webhooks that a machine's health has changed, but for the first good news of it.
+CREATE OR REPLACE FUNCTION tendril.tell_of_health() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.tell_webhooks('health', NEW.org_id, w.cluster_id, NEW.workspace_id, NULL,
+    jsonb_build_object('machine', jsonb_build_object('id', NEW.id, 'name', NEW.name, 'health', NEW.health, 'was', OLD.health, 'why', NEW.health_why)))
+  FROM public.workspaces w WHERE w.id = NEW.workspace_id;
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER machines_tell_webhooks AFTER UPDATE OF health ON public.machines
+  FOR EACH ROW WHEN (NEW.health IS DISTINCT FROM OLD.health AND NEW.health IS NOT NULL AND (OLD.health IS NOT NULL OR NEW.health <> 'healthy'))
+  EXECUTE FUNCTION tendril.tell_of_health();
