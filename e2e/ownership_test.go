@@ -158,6 +158,13 @@ func TestRestartInAContainerEndsWhatARunLeft(t *testing.T) {
 	if err == nil {
 		err = a.Cmd.Process.Signal(syscall.SIGSTOP) // or it would see to what exec leaves
 	}
+	for stopped := false; err == nil && !stopped; { // a process that is to stop may go on for a moment
+		var status syscall.WaitStatus
+		if _, err = syscall.Wait4(a.Cmd.Process.Pid, &status, syscall.WUNTRACED, nil); errors.Is(err, syscall.EINTR) {
+			err = nil
+		}
+		stopped = status.Stopped()
+	}
 	for _, child := range below {
 		if child.Parent == a.Cmd.Process.Pid {
 			err = errors.Join(err, syscall.Kill(child.PID, syscall.SIGKILL))

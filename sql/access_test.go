@@ -78,6 +78,8 @@ var functions = map[string]callers{
 	"update_provision_status":  forAgents{func(s *scene) []any { return []any{s.running, "PROCESSING", `{}`} }},
 	"fail_orphaned_provisions": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{}} }},
 
+	"lease_checks":  forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
+	"report_checks": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, `[]`} }},
 	"put_blob": forAgents{func(s *scene) []any {
 		return []any{s.running, "result", 0, 1, 1, aResultDigest, `{}`, aResult}
 	}},

@@ -43,6 +43,7 @@ var retention = map[string]string{
 	"public.template_pins":          "for ever: it protects the tag",
 	"public.resources":              "while the state lists it",
 	"public.machines":               "while the state lists it; one that is gone `machine_delete_after` (90 days)",
+	"tendril.machine_checks":        "with its machine",
 	"public.machine_events":         "`event_delete_after` (never), and with its machine",
 	"public.workspaces":             "for ever",
 	"public.orgs":                   "for ever",

@@ -242,7 +242,8 @@ func flagWords(a *app, verb, flag string) completes {
 		"output": outputWords(verb), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
 		"access-log": choice("refused", "all"), "kind": choice("generic", "slack"),
 		"status": choice("creating", "running", "stopped", "failed", "unknown", "gone"),
-		"event":  choice("awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift"),
+		"health": choice("healthy", "unhealthy", "unknown"),
+		"event":  choice("awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift", "health"),
 	}[flag]
 }
 

@@ -88,8 +88,8 @@ host's.`,
 				_, err := io.WriteString(a.out, text)
 				return err
 			}
-			return listing(&a.printer, list, nil, "No machines match.", "MACHINE\tWORKSPACE\tSTATUS\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
-				return []any{m.Name, m.Workspace, m.Status, strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.CreatedAt))}
+			return listing(&a.printer, list, nil, "No machines match.", "MACHINE\tWORKSPACE\tSTATUS\tHEALTH\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
+				return []any{m.Name, m.Workspace, m.Status, deref(m.Health), strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.CreatedAt))}
 			})
 		}),
 	}
@@ -97,6 +97,7 @@ host's.`,
 	flags.StringVar(&f.Workspace, "workspace", "", "only those of this workspace, by its name or id")
 	flags.StringVar(&f.Status, "status", "", "only those that are creating, running, stopped, failed, unknown or gone")
 	flags.StringVar(&f.Pool, "pool", "", "only those of this pool")
+	flags.StringVar(&f.Health, "health", "", "only those that are healthy, unhealthy or unknown")
 	flags.StringArrayVar(&f.Labels, "label", nil, "only those with this label: NAME=VALUE; may be repeated")
 	flags.StringVar(&f.Words, "search", "", "only those with this in the name, an IP address or the id in their cloud")
 	addFormat(a, cmd, "ansible", "ansible-file", "ssh-config")
@@ -152,7 +153,7 @@ func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
 	}
 	var rows [][]string
 	for _, row := range [][]string{
-		{"machine", m.Name}, {"status", m.Status}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
+		{"machine", m.Name}, {"status", m.Status}, {"health", strings.TrimSuffix(deref(m.Health)+": "+deref(m.HealthWhy), ": ")}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
 		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()},
 		{"labels", strings.Join(labels, " ")}, {"owner", m.OwnerName}, {"changed by run", run}, {"id", m.ID.String()},
 	} {
@@ -166,7 +167,11 @@ func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
 		if e.Number != nil {
 			by = fmt.Sprintf("run %d", *e.Number)
 		}
-		rows = append(rows, []string{at(&e.At), e.Status, by})
+		became := e.Status
+		if e.Health != nil {
+			became, by = *e.Health, deref(e.Why)
+		}
+		rows = append(rows, []string{at(&e.At), became, by})
 	}
 	return a.pairs(rows...)
 }

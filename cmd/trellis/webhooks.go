@@ -95,7 +95,7 @@ file or from standard input ("-"), never from the command line.`,
 	flags := cmd.Flags()
 	flags.StringVar(&file, "url-file", "", `file with the URL to send to, "-" for standard input`)
 	flags.StringVar(&n.Kind, "kind", "", "generic (signed JSON) or slack")
-	flags.StringSliceVar(&n.Events, "event", nil, "events to send: awaiting_approval, awaiting_input, success, failure, cancelled or drift (repeatable); default: the server's")
+	flags.StringSliceVar(&n.Events, "event", nil, "events to send: awaiting_approval, awaiting_input, success, failure, cancelled, drift or health (repeatable); default: the server's")
 	flags.StringVar(&cluster, "cluster", "", "only what happens in this cluster")
 	flags.StringVar(&workspace, "workspace", "", `only what happens in workspaces named like that, such as "acme/*"`)
 	addFormat(a, cmd)

@@ -32,7 +32,8 @@ END $$;
 --   p_limit       at most so many, 1 to 500
 -- Answers: a list of {machine, workspace, name, check}: ids, the machine's name and how it is
 --   checked; empty: nothing is due.
--- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT422 bad_agent.
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT422 bad_agent,
+--   PT503 busy.
 -- Locks: checks (skips locked ones).
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.lease_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_limit int) RETURNS jsonb
@@ -59,6 +60,9 @@ BEGIN
   SELECT jsonb_agg(jsonb_build_object('machine', m.id, 'workspace', m.workspace_id, 'name', m.name, 'check', l.spec)) INTO v_checks
   FROM leased l JOIN public.machines m ON m.id = l.machine_id WHERE m.status IN ('running', 'unknown');
   RETURN coalesce(v_checks, '[]');
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
 -- Reports what checks have found. A machine is healthy after healthy_after good results in a row,
@@ -119,15 +123,18 @@ END $$;
 
 -- Of a machine that no agent checks any more nobody knows how it is. At most p_limit of a cluster.
 CREATE OR REPLACE FUNCTION tendril.doubt_health(p_limit int) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+  c_late CONSTANT interval := '2 minutes'; -- beyond its time
+BEGIN
   UPDATE public.machines m SET health = 'unknown', health_why = 'no agent has checked it in time', health_at = clock_timestamp()
   FROM public.clusters k CROSS JOIN LATERAL (
     SELECT c.machine_id FROM tendril.machine_checks c JOIN public.machines o ON o.id = c.machine_id
-    WHERE c.cluster_id = k.id AND c.due_at < clock_timestamp() - interval '2 minutes' AND o.status IN ('running', 'unknown') AND o.health <> 'unknown'
+    WHERE c.cluster_id = k.id AND c.due_at < clock_timestamp() - c_late AND o.status IN ('running', 'unknown') AND o.health <> 'unknown'
     LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) late
-  WHERE m.id = late.machine_id
-$$;
+  WHERE m.id = late.machine_id;
+END $$;
 
 -- Tells webhooks that a machine's health has changed, but for the first good news of it.
 CREATE OR REPLACE FUNCTION tendril.tell_of_health() RETURNS trigger

@@ -48,6 +48,7 @@ type machinesInput struct {
 	Workspace string   `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
 	Status    string   `query:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
 	Pool      string   `query:"pool" maxLength:"200" doc:"Only those of this pool." example:"lab"`
+	Health    string   `query:"health" enum:"healthy,unhealthy,unknown" doc:"Only those of this health." example:"unhealthy"`
 	Labels    []string `query:"label" maxItems:"20" doc:"Only those with all of these labels: name=value, with commas between, so none can have one." example:"class=a"`
 }
 
@@ -67,7 +68,7 @@ func (a *api) machines(h huma.API) {
 
 	add(a, h, huma.Operation{
 		OperationID: "list-machine-history", Method: http.MethodGet, Path: "/machines/{ref}/history", Tags: []string{"Machines"},
-		Summary: "What it has been, the newest first", Description: "Each change of its status, at most 100, in one page.",
+		Summary: "What it has been, the newest first", Description: "Each change of its status and its health, at most 100, in one page.",
 	}, func(ctx context.Context, in *MachineRef) (*listed[wire.MachineEvent], error) {
 		list, err := about(ctx, a, *in, "read the machine's history", func(ctx context.Context, s *store.Store, m store.Machine) ([]store.MachineEvent, error) {
 			return s.MachineHistory(ctx, m.ID)
@@ -81,7 +82,7 @@ func (a *api) listMachines(ctx context.Context, in *machinesInput) (*listed[wire
 	if err := decodeCursor("machines", in.Cursor, &after.Name, &after.ID); err != nil {
 		return nil, err
 	}
-	f := store.MachineFilter{Words: in.Words, Status: in.Status, Pool: in.Pool, Labels: map[string]string{}}
+	f := store.MachineFilter{Words: in.Words, Status: in.Status, Pool: in.Pool, Health: in.Health, Labels: map[string]string{}}
 	for _, label := range in.Labels {
 		name, value, is := strings.Cut(label, "=")
 		if _, twice := f.Labels[name]; !is || twice {

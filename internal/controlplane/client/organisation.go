@@ -317,13 +317,13 @@ func (c *Client) Resources(ctx context.Context, workspace uuid.UUID) ([]wire.Res
 
 // MachineFilter says which machines a list has; what is empty does not matter.
 type MachineFilter struct {
-	Words, Workspace, Status, Pool string
-	Labels                         []string // name=value, without commas
+	Words, Workspace, Status, Pool, Health string
+	Labels                                 []string // name=value, without commas
 }
 
 // Machines lists the organisation's machines by name.
 func (c *Client) Machines(ctx context.Context, f MachineFilter) ([]wire.Machine, error) {
-	query := c.inOrgWith(map[string]string{"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "label": strings.Join(f.Labels, ",")})
+	query := c.inOrgWith(map[string]string{"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "health": f.Health, "label": strings.Join(f.Labels, ",")})
 	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: query}, MostItems)
 }
 

@@ -40,7 +40,7 @@ var statuses = []statusLook{
 	{"DRIFTED", "drift", "warn"}, {"IN_SYNC", "ok", "good"},
 	// of a machine
 	{"creating", "running", "busy"}, {"running", "ok", "good"}, {"stopped", "stopped", "still"}, {"failed", "failed", "bad"},
-	{"unknown", "warning", "warn"}, {"gone", "stopped", "still"},
+	{"unknown", "warning", "warn"}, {"gone", "stopped", "still"}, {"healthy", "ok", "good"}, {"unhealthy", "failed", "bad"},
 	// of a token or an invitation
 	{"VALID", "ok", "good"}, {"EXPIRING", "waiting", "warn"}, {"EXPIRED", "stopped", "still"}, {"REVOKED", "stopped", "still"}, {"DECLINED", "stopped", "still"},
 	// of a webhook and its deliveries

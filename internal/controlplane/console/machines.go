@@ -21,14 +21,19 @@ func (c *console) machinePages() {
 // machineStatuses are what a list of machines can be narrowed to.
 var machineStatuses = []string{"creating", "running", "stopped", "failed", "unknown", "gone"}
 
+// machineHealths are likewise.
+var machineHealths = []string{"healthy", "unhealthy", "unknown"}
+
 // machinesData is the list of machines, and what it was narrowed to.
 type machinesData struct {
 	Found     []store.Machine
 	Workspace string // the name, where the list is that of one
 	Pools     []string
 	Statuses  []string
+	Healths   []string
 	Words     string
 	Status    string
+	Health    string
 	Pool      string
 	Narrowed  bool
 	Pager     pager
@@ -38,11 +43,14 @@ type machinesData struct {
 
 func (c *console) machines(w http.ResponseWriter, r *request) error {
 	q := r.URL.Query()
-	d := machinesData{Words: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Pool: q.Get("pool"), Statuses: machineStatuses, Org: r.org, Here: r.URL.RequestURI()}
+	d := machinesData{Words: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Pool: q.Get("pool"), Health: q.Get("health"), Statuses: machineStatuses, Healths: machineHealths, Org: r.org, Here: r.URL.RequestURI()}
 	if !slices.Contains(machineStatuses, d.Status) {
 		d.Status = ""
 	}
-	f := store.MachineFilter{Words: d.Words, Status: d.Status, Pool: d.Pool}
+	if !slices.Contains(machineHealths, d.Health) {
+		d.Health = ""
+	}
+	f := store.MachineFilter{Words: d.Words, Status: d.Status, Pool: d.Pool, Health: d.Health}
 	if id := q.Get("workspace"); id != "" {
 		workspace, err := r.store.Situation(r.Context(), r.org.ID, id)
 		if err != nil {
@@ -60,9 +68,9 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	d.Found, d.Narrowed = found, d.Words != "" || d.Status != "" || d.Pool != "" || d.Workspace != ""
+	d.Found, d.Narrowed = found, d.Words != "" || d.Status != "" || d.Health != "" || d.Pool != "" || d.Workspace != ""
 	narrowed := url.Values{}
-	for name, value := range map[string]string{"q": d.Words, "status": d.Status, "pool": d.Pool, "workspace": q.Get("workspace")} {
+	for name, value := range map[string]string{"q": d.Words, "status": d.Status, "health": d.Health, "pool": d.Pool, "workspace": q.Get("workspace")} {
 		if value != "" {
 			narrowed.Set(name, value)
 		}

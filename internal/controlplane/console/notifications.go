@@ -23,7 +23,7 @@ func (c *console) notificationPages() {
 }
 
 // webhookEvents are what a webhook can be told.
-var webhookEvents = []string{"awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift"}
+var webhookEvents = []string{"awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift", "health"}
 
 // notificationsData is the list; with what was typed for a new one, and why not.
 type notificationsData struct {
@@ -51,7 +51,7 @@ func (webhookForm) Choices() []string { return webhookEvents }
 
 // notifications is the list of who is told what.
 func (c *console) notifications(w http.ResponseWriter, r *request) error {
-	return c.showNotifications(w, r, http.StatusOK, webhookForm{Kind: "slack", Events: []string{"awaiting_approval", "awaiting_input", "failure", "drift"}})
+	return c.showNotifications(w, r, http.StatusOK, webhookForm{Kind: "slack", Events: []string{"awaiting_approval", "awaiting_input", "failure", "drift", "health"}})
 }
 
 func (c *console) showNotifications(w http.ResponseWriter, r *request, status int, f webhookForm) (err error) {

@@ -14,13 +14,14 @@ type payload struct {
 	Type      string `json:"type"`
 	Timestamp string `json:"timestamp"`
 	Data      struct {
-		Org       uuid.UUID  `json:"org_id"`
-		Cluster   *named     `json:"cluster,omitempty"`
-		Workspace *named     `json:"workspace,omitempty"`
-		Provision *told      `json:"provision,omitempty"`
-		Drift     *toldDrift `json:"drift,omitempty"`
-		Webhook   *named     `json:"webhook,omitempty"`
-		URL       string     `json:"url,omitempty"` // the page to look at
+		Org       uuid.UUID    `json:"org_id"`
+		Cluster   *named       `json:"cluster,omitempty"`
+		Workspace *named       `json:"workspace,omitempty"`
+		Provision *told        `json:"provision,omitempty"`
+		Drift     *toldDrift   `json:"drift,omitempty"`
+		Machine   *toldMachine `json:"machine,omitempty"`
+		Webhook   *named       `json:"webhook,omitempty"`
+		URL       string       `json:"url,omitempty"` // the page to look at
 	} `json:"data"`
 }
 
@@ -48,6 +49,14 @@ type toldDrift struct {
 	At    string `json:"at"`
 }
 
+type toldMachine struct {
+	ID     uuid.UUID `json:"id"`
+	Name   string    `json:"name"`
+	Health string    `json:"health"`
+	Was    string    `json:"was,omitempty"`
+	Why    string    `json:"why,omitempty"`
+}
+
 // message is the body for a webhook of its kind.
 func (s *sender) message(d delivery) ([]byte, error) {
 	var p payload
@@ -58,6 +67,8 @@ func (s *sender) message(d delivery) ([]byte, error) {
 		switch {
 		case p.Data.Provision != nil:
 			p.Data.URL = fmt.Sprintf("%s/provisions/%d", s.base, p.Data.Provision.Number)
+		case p.Data.Machine != nil:
+			p.Data.URL = s.base + "/machines/" + p.Data.Machine.ID.String()
 		case p.Data.Workspace != nil:
 			p.Data.URL = s.base + "/workspaces/" + p.Data.Workspace.ID.String()
 		default:
@@ -138,6 +149,8 @@ func summary(p payload) (head, more string) {
 	switch t := p.Data.Provision; {
 	case p.Type == "drift" && p.Data.Drift != nil:
 		return fmt.Sprintf("%d resources have drifted: %s", p.Data.Drift.Count, where), ""
+	case p.Type == "health" && p.Data.Machine != nil:
+		return fmt.Sprintf("Machine %s is %s: %s", p.Data.Machine.Name, p.Data.Machine.Health, where), p.Data.Machine.Why
 	case t == nil:
 		return "Test message from Tendril", "The webhook works."
 	case p.Type == "awaiting_approval":

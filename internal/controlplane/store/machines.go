@@ -35,9 +35,13 @@ type Machine struct {
 	Owner     *uuid.UUID                `db:"owner"`
 	OwnerName string                    `db:"owner_name"`
 	// Number is the provision that last changed it; nil: it is deleted since.
-	Number    *int64    `db:"number"`
-	CreatedAt time.Time `db:"created_at"`
-	UpdatedAt time.Time `db:"updated_at"`
+	Number *int64 `db:"number"`
+	// Health is nil where the template has no check; HealthWhy says why it is not healthy.
+	Health    *string    `db:"health"`
+	HealthWhy *string    `db:"health_why"`
+	HealthAt  *time.Time `db:"health_at"`
+	CreatedAt time.Time  `db:"created_at"`
+	UpdatedAt time.Time  `db:"updated_at"`
 }
 
 // MachineFilter says which machines a list has; what is empty does not matter.
@@ -47,6 +51,7 @@ type MachineFilter struct {
 	// Status is one of theirs. Without it those that are gone are left out.
 	Status string
 	Pool   string
+	Health string
 	// Labels are those that a machine must have.
 	Labels map[string]string
 }
@@ -59,7 +64,7 @@ type MachineKey struct {
 
 const selectedMachines = `
 	SELECT m.id, m.name, w.name AS workspace, m.workspace_id, c.name AS cluster, m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses,
-	       m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions, m.owner, m.created_at, m.updated_at,
+	       m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions, m.owner, m.health, m.health_why, m.health_at, m.created_at, m.updated_at,
 	       coalesce(CASE WHEN m.owner IS NOT NULL THEN (SELECT coalesce(nullif(h.name, ''), h.email) FROM public.people h WHERE h.org_id = m.org_id AND h.user_id = m.owner) END, '') AS owner_name,
 	       (SELECT p.number FROM public.provisions p WHERE p.id = m.provision_id) AS number
 	FROM public.machines m
@@ -79,8 +84,9 @@ func (s *Store) ListMachines(ctx context.Context, org uuid.UUID, f MachineFilter
 		  AND CASE $5 WHEN '' THEN m.status <> 'gone' ELSE m.status = $5 END
 		  AND ($6 = '' OR m.pool = $6) AND m.labels @> $7
 		  AND (m.name ILIKE $8 OR m.external_id ILIKE $8 OR array_to_string(m.ip_addresses, ' ') ILIKE $8)
+		  AND ($10 = '' OR m.health = $10)
 		ORDER BY m.name, m.id LIMIT $9`,
-		org, after.Name, after.ID, orNull(f.Workspace), f.Status, f.Pool, labels, containing(f.Words), limit+1)
+		org, after.Name, after.ID, orNull(f.Workspace), f.Status, f.Pool, labels, containing(f.Words), limit+1, f.Health)
 	page, next = more(found, limit, func(m Machine) *MachineKey { return &MachineKey{m.Name, m.ID} })
 	return page, next, err
 }
@@ -122,6 +128,9 @@ type MachineEvent struct {
 	At     time.Time `db:"at"`
 	// Number is the provision that reported it; nil: it is deleted since.
 	Number *int64 `db:"number"`
+	// Health and Why are of a change of its health alone.
+	Health *string `db:"health"`
+	Why    *string `db:"why"`
 }
 
 // mostMachineEvents are shown of a machine's history.
@@ -130,7 +139,7 @@ const mostMachineEvents = 100
 // MachineHistory lists what a machine has been, the newest first, at most 100.
 func (s *Store) MachineHistory(ctx context.Context, machine uuid.UUID) ([]MachineEvent, error) {
 	return rows[MachineEvent](ctx, s, "read the machine's history", `
-		SELECT e.status, e.at, (SELECT p.number FROM public.provisions p WHERE p.id = e.provision_id) AS number
+		SELECT e.status, e.at, e.health, e.why, (SELECT p.number FROM public.provisions p WHERE p.id = e.provision_id) AS number
 		FROM public.machine_events e WHERE e.machine_id = $1 ORDER BY e.id DESC LIMIT $2`, machine, mostMachineEvents)
 }
 

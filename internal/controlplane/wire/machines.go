@@ -38,6 +38,9 @@ type Machine struct {
 	Owner       *uuid.UUID                `json:"owner,omitempty" doc:"Who asked for the run that made it."`
 	OwnerName   string                    `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
 	Number      *int64                    `json:"number,omitempty" doc:"The provision that last changed it."`
+	Health      *string                   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How the last checks found it; unknown: nobody could ask. Absent: its template has no check."`
+	HealthWhy   *string                   `json:"health_why,omitempty" doc:"Why it is not healthy."`
+	HealthAt    *time.Time                `json:"health_at,omitempty" doc:"Since when its health is that."`
 	CreatedAt   time.Time                 `json:"created_at" doc:"When it was first reported."`
 	UpdatedAt   time.Time                 `json:"updated_at" doc:"When something of this last changed."`
 }
@@ -184,5 +187,7 @@ func (m Machine) Offers() (offered []Act) {
 type MachineEvent struct {
 	Status string    `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was from then on."`
 	At     time.Time `json:"at" doc:"When."`
-	Number *int64    `json:"number,omitempty" doc:"The provision that reported it. Absent: it is deleted."`
+	Number *int64    `json:"number,omitempty" doc:"The provision that reported it. Absent: it is deleted, or only the health has changed."`
+	Health *string   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How it was from then on. Absent: its status has changed."`
+	Why    *string   `json:"why,omitempty" doc:"Why it was not healthy."`
 }

@@ -54,7 +54,7 @@ type WebhookFields struct {
 // NewWebhookInputBody makes a webhook.
 type NewWebhookInputBody struct {
 	Name   string   `json:"name" minLength:"1" maxLength:"100" doc:"What it is called." example:"deploys"`
-	Events []string `json:"events,omitempty" required:"true" minItems:"1" enum:"awaiting_approval,awaiting_input,success,failure,cancelled,drift" doc:"Its events."`
+	Events []string `json:"events,omitempty" required:"true" minItems:"1" enum:"awaiting_approval,awaiting_input,success,failure,cancelled,drift,health" doc:"Its events."`
 	Kind   string   `json:"kind,omitempty" enum:"generic,slack" default:"generic" doc:"slack: messages as Slack's incoming webhooks take them, and others that do."`
 	URL    string   `json:"url" maxLength:"2000" doc:"Where to. Nobody can read it again but for its host." example:"https://hooks.example/tendril"`
 	WebhookFields
@@ -69,7 +69,7 @@ type MadeWebhook struct {
 // ChangeWebhookInputBody changes a webhook; what is absent stays.
 type ChangeWebhookInputBody struct {
 	Name   *string  `json:"name,omitempty" minLength:"1" maxLength:"100" doc:"What it is called." example:"deploys"`
-	Events []string `json:"events,omitempty" enum:"awaiting_approval,awaiting_input,success,failure,cancelled,drift" doc:"Its events. Absent: unchanged."`
+	Events []string `json:"events,omitempty" enum:"awaiting_approval,awaiting_input,success,failure,cancelled,drift,health" doc:"Its events. Absent: unchanged."`
 	URL    string   `json:"url,omitempty" maxLength:"2000" doc:"Another URL. Absent: as it is."`
 	WebhookFields
 }

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write testdata/rpc.golden")
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	types := []any{
-		RegisterAgent{Agent: queue.Agent{AgePublicKey: queue.NewPublicKey("age1text")}}, Registered{}, Caller{}, AgentHeartbeat{}, Pulse{}, FetchNextProvision{}, UpdateProvisionStatus{}, FailOrphanedProvisions{},
+		RegisterAgent{Agent: queue.Agent{AgePublicKey: queue.NewPublicKey("age1text")}}, Registered{}, Caller{}, AgentHeartbeat{}, Pulse{}, FetchNextProvision{}, UpdateProvisionStatus{}, FailOrphanedProvisions{}, LeaseChecks{}, Checks{{}}, ReportChecks{Results: []queue.CheckResult{{}}}, queue.MachineCheck{},
 		InsertProvisionLog{}, GetBlob{}, PutBlob{},
 	}
 	goldenjson.Complete(t, ".", nil, types...)

@@ -2,6 +2,7 @@ package queuetest
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -381,6 +382,33 @@ func personIsAsked(t *testing.T, w *World, open Open) {
 	applying := provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40), PlanDigest: digest}
 	mustReport(t, two, a.ClaimID, provision.Processing, applying)
 	mustReport(t, two, a.ClaimID, provision.Success, provision.Detail{})
+}
+
+// checksAreDone is the way of a health check, from the run that asks for it to what it finds.
+func checksAreDone(t *testing.T, w *World, open Open) {
+	q := registered(t, w, open, "one")
+	if due, err := q.LeaseChecks(t.Context()); err != nil || len(due) > 0 {
+		t.Errorf("LeaseChecks() = %v, %v, want nothing", due, err)
+	}
+	w.Deploy(t, "a")
+	a := mustClaim(t, q)
+	check := provision.HealthCheck{Kind: "http", Target: "192.0.2.7", Port: 8080, Path: "/healthz", Interval: 30, Timeout: 5, HealthyAfter: 1, UnhealthyAfter: 3, MAC: []byte("sealed")}
+	mustReport(t, q, a.ClaimID, provision.Processing, provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40)})
+	mustReport(t, q, a.ClaimID, provision.Success, provision.Detail{Machines: []provision.Machine{{Name: "m", Status: provision.MachineRunning, Check: &check}}})
+	pulse, err := q.Heartbeat(t.Context(), nil)
+	if err != nil || !pulse.ChecksDue {
+		t.Errorf("Heartbeat() = checks due %t, %v, want some", pulse.ChecksDue, err)
+	}
+	due, err := q.LeaseChecks(t.Context())
+	if err != nil || len(due) != 1 || due[0].Name != "m" || due[0].Workspace != a.WorkspaceID || !reflect.DeepEqual(due[0].Check, check) {
+		t.Fatalf("LeaseChecks() = %+v, %v, want that check", due, err)
+	}
+	if err := q.ReportChecks(t.Context(), []queue.CheckResult{{Machine: due[0].Machine, Result: provision.HealthUnknown, Why: "no route"}}); err != nil {
+		t.Errorf("ReportChecks() = %v, want nil", err)
+	}
+	if got := w.Text(t, "SELECT health || ' ' || health_why FROM public.machines"); got != "unknown no route" {
+		t.Errorf("the machine is %s", got)
+	}
 }
 
 // failureIsTriedAgain is a failure that may pass, where the snapshot wants

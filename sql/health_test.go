@@ -1,0 +1,160 @@
+package sql_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/queue"
+)
+
+// listsChecked is a report that lists machines with a check of 30 seconds.
+func listsChecked(names ...string) string {
+	machines := make([]string, len(names))
+	for i, name := range names {
+		machines[i] = fmt.Sprintf(`{"name": %q, "status": "running", "ip_addresses": ["192.0.2.7"], "check": {"kind": "tcp", "target": "192.0.2.7", "port": 22,
+			"interval": 30, "timeout": 5, "healthy_after": 1, "unhealthy_after": 3, "mac": "c2VhbGVk"}}`, name)
+	}
+	return `{"machines": [` + strings.Join(machines, ", ") + `]}`
+}
+
+// lease takes what is due and returns the machines' names, sorted.
+func (a *agent) lease(t *testing.T) (names []string, ids map[string]uuid.UUID) {
+	t.Helper()
+	var found json.RawMessage
+	if err := a.call(t, &found, "SELECT public.lease_checks($1, $2, $3, 500)", a.w.tokenHash, a.instance, a.boot); err != nil {
+		t.Fatal(err)
+	}
+	var checks []queue.MachineCheck
+	if err := json.Unmarshal(found, &checks); err != nil {
+		t.Fatal(err)
+	}
+	ids = map[string]uuid.UUID{}
+	for _, c := range checks {
+		if c.Check.Kind != "tcp" || c.Check.Target != "192.0.2.7" || len(c.Check.MAC) == 0 || c.Workspace == uuid.Nil {
+			t.Errorf("a check is %+v", c)
+		}
+		names, ids[c.Name] = append(names, c.Name), c.Machine
+	}
+	slices.Sort(names)
+	return names, ids
+}
+
+func (a *agent) finds(t *testing.T, machine uuid.UUID, result string) error {
+	t.Helper()
+	var void any
+	return a.call(t, &void, "SELECT public.report_checks($1, $2, $3, $4)::text", a.w.tokenHash, a.instance, a.boot,
+		fmt.Sprintf(`[{"machine": %q, "result": %q, "why": "connection refused"}]`, machine, result))
+}
+
+func (w *world) healthOf(t *testing.T, name string) string {
+	t.Helper()
+	return one[string](t, w.conn, "SELECT coalesce(health, '-') || coalesce(' ' || health_why, '') FROM public.machines WHERE name = $1", name)
+}
+
+// checksPass is as if so much time had passed for the checks.
+func (w *world) checksPass(t *testing.T, interval string) {
+	t.Helper()
+	mustExec(t, w.conn, "UPDATE tendril.machine_checks SET due_at = due_at - $1::interval", interval)
+}
+
+// Agents share the checks that are due, none is done twice, and what they find counts after
+// as many results in a row as the template says.
+func TestHealthOfMachines(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	one1, two := w.newAgent(t, "one"), w.newAgent(t, "two")
+	mustAs[any](t, w, w.adminID, `SELECT public.create_webhook($1, $2, '{"name": "chat", "kind": "slack", "host": "https://hooks.example", "url": "c2VhbGVk", "events": ["health"]}')::text`, w.org, uuid.New())
+	due := func() bool {
+		var answer struct {
+			Due bool `json:"checks_due"`
+		}
+		if err := one1.call(t, &answer, "SELECT public.agent_heartbeat($1, $2, $3, '{}')", w.tokenHash, one1.instance, one1.boot); err != nil {
+			t.Fatal(err)
+		}
+		return answer.Due
+	}
+	if due() {
+		t.Error("checks are due where there are none")
+	}
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := one1.mustClaim(t)
+	one1.mustReport(t, claim, "PROCESSING", applying)
+	one1.mustReport(t, claim, "PROCESSING", listsChecked("a", "b"))
+	one1.mustReport(t, claim, "SUCCESS", `{}`)
+	if !due() {
+		t.Error("no checks are due")
+	}
+	names, ids := one1.lease(t)
+	if want := []string{"a", "b"}; !slices.Equal(names, want) {
+		t.Errorf("leased %v, want %v", names, want)
+	}
+	if again, _ := two.lease(t); again != nil || due() {
+		t.Errorf("another agent gets %v meanwhile", again)
+	}
+	for _, step := range []struct{ result, want string }{
+		{"healthy", "healthy"}, {"unhealthy", "healthy"}, {"unhealthy", "healthy"}, {"unhealthy", "unhealthy connection refused"}, {"healthy", "healthy"},
+		{"unknown", "unknown connection refused"}, {"unhealthy", "unknown connection refused"}, {"healthy", "healthy"}, {"melted", "healthy"},
+	} {
+		if err := one1.finds(t, ids["a"], step.result); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.healthOf(t, "a"); got != step.want {
+			t.Errorf("after %s it is %s, want %s", step.result, got, step.want)
+		}
+	}
+	if got := w.healthOf(t, "b"); got != "-" {
+		t.Errorf("the other machine is %s", got)
+	}
+	if history := one[string](t, w.conn, "SELECT string_agg(e.health, ' ' ORDER BY e.id) FROM public.machine_events e JOIN public.machines m ON m.id = e.machine_id WHERE m.name = 'a'"); history != "healthy unhealthy healthy unknown healthy" {
+		t.Errorf("history = %s", history)
+	}
+	if told := one[int](t, w.conn, "SELECT count(*) FROM public.webhook_deliveries WHERE event = 'health'"); told != 4 {
+		t.Errorf("%d messages, want one for each change after the first good news", told)
+	}
+
+	// Only who has taken a check says what it found, and nobody of another cluster.
+	if err := two.finds(t, ids["a"], "unknown"); err != nil || w.healthOf(t, "a") != "healthy" {
+		t.Errorf("another agent's result: %v, %s", err, w.healthOf(t, "a"))
+	}
+	foreign := w.foreignAgent(t)
+	if names, _ := foreign.lease(t); names != nil {
+		t.Errorf("an agent of another cluster gets %v", names)
+	}
+	if err := foreign.finds(t, ids["a"], "unknown"); err != nil || w.healthOf(t, "a") != "healthy" {
+		t.Errorf("a foreign agent's result: %v, %s", err, w.healthOf(t, "a"))
+	}
+	wantRefusal(t, func() error {
+		var void any
+		return one1.call(t, &void, "SELECT public.report_checks($1, $2, $3, '{}')::text", w.tokenHash, one1.instance, one1.boot)
+	}(), "PT422", "bad_results")
+
+	// An agent that died with a check: the next one does it.
+	w.checksPass(t, "31 seconds")
+	if names, _ := two.lease(t); len(names) != 2 {
+		t.Errorf("leased %v after the interval, want both", names)
+	}
+	// Nobody checks any more.
+	w.checksPass(t, "3 minutes")
+	one[int](t, w.conn, "SELECT tendril.reap()")
+	if got := w.healthOf(t, "a"); got != "unknown no agent has checked it in time" {
+		t.Errorf("it is %s where nobody checks", got)
+	}
+	// A machine that does not run, or is gone, or has no check any more is not checked.
+	mustExec(t, w.conn, "UPDATE public.machines SET status = 'stopped' WHERE name = 'b'")
+	if names, _ := one1.lease(t); !slices.Equal(names, []string{"a"}) {
+		t.Errorf("leased %v, want what runs", names)
+	}
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ = one1.mustClaim(t)
+	one1.mustReport(t, claim, "PROCESSING", applying)
+	one1.mustReport(t, claim, "PROCESSING", `{"machines": [{"name": "a", "status": "running"}]}`)
+	if n := one[int](t, w.conn, "SELECT count(*) FROM tendril.machine_checks"); n != 0 || w.healthOf(t, "a") != "-" {
+		t.Errorf("%d checks are left, and a machine without one is %s", n, w.healthOf(t, "a"))
+	}
+	wantRefusal(t, one1.report(t, claim, "PROCESSING", strings.Replace(listsChecked("a"), `"interval": 30`, `"interval": 1`, 1)), "PT422", "bad_detail")
+}
