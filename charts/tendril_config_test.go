@@ -154,6 +154,7 @@ func TestAgentGetsWhatValuesSay(t *testing.T) {
 		{"policy.operations", got.Policy.Operations, "[plan apply inspect]"},
 		{"policy.approval", got.Policy.Approval, "destructive"},
 		{"policy.modules", got.Policy.Modules, "[**]"},
+		{"policy.check_ranges", got.Policy.CheckRanges, "[10.0.0.0/8]"},
 		{"policy.programs", got.Policy.Programs, "[/opt/acme/provision.sh]"},
 		{"policy.hook", got.Policy.Hook, "[/bin/sh -c exit 0]"},
 		{"policy.hook_timeout", got.Policy.HookTimeout, "30s"},

@@ -20,6 +20,7 @@ policy:
   operations: [plan, apply, inspect]
   approval: destructive
   modules: ["**"]
+  checkRanges: ["10.0.0.0/8"]
   programs: [/opt/acme/provision.sh]
   hook: [/bin/sh, -c, "exit 0"]
   hookTimeout: 30s

@@ -202,7 +202,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
 		"TENDRIL_POLICY_OLDEST_TERRAFORM=1.9.0", "TENDRIL_POLICY_OLDEST_TOFU=1.8.0",
 		"TENDRIL_POLICY_REQUESTER_KEYS=acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
-		"TENDRIL_POLICY_COMMIT_REFS=refs/heads/main,refs/tags/**", "TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_PROGRAMS=/opt/x", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
+		"TENDRIL_POLICY_COMMIT_REFS=refs/heads/main,refs/tags/**", "TENDRIL_POLICY_MODULES=**", "TENDRIL_POLICY_PROGRAMS=/opt/x", "TENDRIL_POLICY_CHECK_RANGES=10.0.0.0/8,2001:db8::/32", "TENDRIL_POLICY_HOOK=/bin/true,-x", "TENDRIL_POLICY_HOOK_TIMEOUT=9s",
 		"TENDRIL_ENGINE_PROVIDER_MIRROR=" + dir, "TENDRIL_ENGINE_PROVIDER_DIRECT=true", "TENDRIL_RUN_TIMEOUTS=plan=30m, apply=90s",
 		"TENDRIL_GIT_CA_FILE=", "TENDRIL_GIT_TIMEOUT=5s",
 		"TENDRIL_GIT_HOSTS=git.example:8443.token_file=" + path + ", git.example:8443.repos=https://git.example:8443/a/*,git.example:8443.repos=https://git.example:8443/b/*,github.com.ssh_key_file=" + path,
@@ -225,7 +225,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		Policy: Policy{Repos: []string{"https://a/*", "https://b/**"}, Operations: []string{"plan", "destroy"}, Approval: "always", AllowFile: true, PlainSensitive: true,
 			OldestTerraform: "1.9.0", OldestTofu: "1.8.0",
 			RequesterKeys: []string{"acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"},
-			CommitRefs:    []string{"refs/heads/main", "refs/tags/**"}, Modules: []string{"**"}, Programs: []string{"/opt/x"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
+			CommitRefs:    []string{"refs/heads/main", "refs/tags/**"}, Modules: []string{"**"}, Programs: []string{"/opt/x"}, CheckRanges: []string{"10.0.0.0/8", "2001:db8::/32"}, Hook: []string{"/bin/true", "-x"}, HookTimeout: Duration{9 * time.Second}},
 		Git: Git{Timeout: Duration{5 * time.Second}, Hosts: GitHosts{
 			"git.example:8443": {TokenFile: path, Repos: []string{"https://git.example:8443/a/*", "https://git.example:8443/b/*"}}, "github.com": {SSHKeyFile: path},
 		}},

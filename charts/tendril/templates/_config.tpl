@@ -71,6 +71,7 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
 {{- with $v.policy.operations }}{{ $_ := set $policy "operations" . }}{{ end -}}
 {{- with $v.policy.requesterKeys }}{{ $_ := set $policy "requester_keys" . }}{{ end -}}
 {{- with $v.policy.modules }}{{ $_ := set $policy "modules" . }}{{ end -}}
+{{- with $v.policy.checkRanges }}{{ $_ := set $policy "check_ranges" . }}{{ end -}}
 {{- with $v.policy.programs }}{{ $_ := set $policy "programs" . }}{{ end -}}
 {{- with $v.policy.hook }}{{ $_ := set $policy "hook" . }}{{ end -}}
 {{- $git := dict -}}

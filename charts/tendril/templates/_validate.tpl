@@ -90,6 +90,7 @@ policy.repos: policy.repos
 policy.operations: policy.operations
 policy.approval: policy.approval
 policy.modules: policy.modules
+policy.check_ranges: policy.checkRanges
 policy.programs: policy.programs
 policy.requester_keys: policy.requesterKeys
 policy.hook: policy.hook
