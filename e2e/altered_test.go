@@ -646,7 +646,7 @@ var seenAltered = []string{
 	"plan: fetch_next_provision | public.provisions.config_snapshot", "plan: fetch_next_provision | public.workspaces.name", "plan: fetch_next_provision | public.clusters.paused_at",
 	"plan: get_blob state | public.workspaces.state_version", "plan: PROCESSING checkout | public.cluster_pins.commit", "plan: PROCESSING plan | tendril.claims.cancel_requested_at",
 	"plan: AWAITING_APPROVAL | tendril.blobs.digest", "approval: approve_provision | public.provisions.plan_digest",
-	"apply: fetch_next_provision | public.provisions.approved_plan", "apply: get_blob plan | tendril.blobs.meta", "apply: get_blob plan | tendril.blob_parts.data",
+	"apply: fetch_next_provision | public.provisions.plan_digest", "apply: get_blob plan | tendril.blobs.meta", "apply: get_blob plan | tendril.blob_parts.data",
 	"apply: PROCESSING apply | tendril.claims.lease_until", "apply: put_blob state | tendril.claims.state", "apply: SUCCESS done | tendril.claims.state",
 }
 
@@ -832,6 +832,9 @@ func (a *altered) prepare(t *testing.T) {
 		t.Fatalf("prod: %s: %s", got, a.Message(victim))
 	}
 	a.Exec(t, `INSERT INTO public.machines (org_id, workspace_id, name, status, provision_id) SELECT org_id, workspace_id, 'm', 'running', id FROM public.provisions WHERE id = $1`, victim)
+	a.Exec(t, `INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at, reminded_at, assigned_to, answer, answered_at, answered_by)
+		SELECT id, org_id, '{"instructions": "x", "outputs": [], "machines": []}', now(), now(), gen_random_uuid(), '{"done": true}', now(), gen_random_uuid() FROM public.provisions WHERE id = $1`, victim)
+	a.Exec(t, `INSERT INTO tendril.machine_checks (machine_id, cluster_id, spec, leased_by) SELECT id, $1, '{"interval": 30, "timeout": 5, "healthy_after": 1, "unhealthy_after": 1}', gen_random_uuid() FROM public.machines`, a.Cluster)
 	a.Exec(t, `INSERT INTO public.template_pins (org_id, repo, version, commit, pinned_by) SELECT org_id, repo, version, commit, 'admin' FROM public.cluster_pins ON CONFLICT DO NOTHING`)
 	a.words = strings.NewReplacer("OTHER", other.String(), "VICTIM", victim.String(), "EVIL", a.evil, "MALLORY", a.mallory.Recipient(),
 		"PROD", a.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", victim))
