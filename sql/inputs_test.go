@@ -144,7 +144,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		"machines.m-1.external_id: must be one line":     func(a map[string]any) { at(at(a, "machines"), "m-1")["external_id"] = "a\nb" },
 		"machines.m-1.root_password: unknown":            func(a map[string]any) { at(at(a, "machines"), "m-1")["root_password"] = "x" },
 		"outputs.rack: at most 65536 bytes are allowed":  func(a map[string]any) { at(a, "outputs")["rack"] = strings.Repeat("x", 70_000) },
-		"bytes; at most 1048576 are allowed":             func(a map[string]any) { at(a, "outputs")["rack"] = strings.Repeat("x", 1<<20) },
+		"bytes; at most 262144 are allowed":              func(a map[string]any) { at(a, "outputs")["rack"] = strings.Repeat("x", 1<<20) },
 		"p_reason: missing":                              func(a map[string]any) { a["done"] = false },
 		"a number in it is larger than 1e400":            func(a map[string]any) { at(a, "outputs")["units"] = json.RawMessage("1e500") },
 	} {
@@ -177,6 +177,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	for _, work := range []string{
 		`null`, `[]`, `{}`, `{"instructions": "x", "outputs": [], "machines": []}`, `{"instructions": 1, "outputs": [], "machines": [], "expires_seconds": 60}`,
 		`{"instructions": "x", "outputs": [1], "machines": [], "expires_seconds": 60}`, `{"instructions": "x", "outputs": [], "machines": [{"name": "a"}], "expires_seconds": 60}`,
+		`{"instructions": "x", "outputs": [{"name": "a", "type": 5}], "machines": [], "expires_seconds": 60}`, `{"instructions": "x", "outputs": [{"name": "a", "type": "string", "sensitive": "x"}], "machines": [], "expires_seconds": 60}`,
+		`{"instructions": "x", "outputs": [], "machines": [{"name": "a", "action": "create", "cores": "8"}], "expires_seconds": 60}`, `{"instructions": "x", "outputs": [], "machines": [{"name": "a", "action": "melt"}], "expires_seconds": 60}`,
 		`{"instructions": "x", "outputs": [], "machines": [], "expires_seconds": 59}`, `{"instructions": "x", "outputs": [], "machines": [], "expires_seconds": 7776001}`,
 		`{"instructions": "` + strings.Repeat("x", 65_537) + `", "outputs": [], "machines": [], "expires_seconds": 60}`,
 	} {
@@ -264,5 +266,47 @@ func TestWorkThatNobodyDoes(t *testing.T) {
 	w.deploy(t, w.operator, snapshot("a"))
 	if _, next := agent.mustClaim(t); next == id {
 		t.Error("the workspace is not free")
+	}
+}
+
+// An answer whose run fails before it is recorded counts for the next run that asks the same,
+// and for no other.
+func TestAnswerThatWasNotRecorded(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	w.deploy(t, w.operator, snapshot("a"))
+	id := agent.asksPerson(t)
+	if err := w.answer(t, w.operator, id, theAnswer); err != nil {
+		t.Fatal(err)
+	}
+	fails := func(code string) {
+		t.Helper()
+		claim, _ := agent.mustClaim(t)
+		agent.mustReport(t, claim, "FAILED", fmt.Sprintf(`{"error_code": %q}`, code))
+		w.deploy(t, w.operator, snapshot("a"))
+	}
+	fails("checkout_failed")
+	id = agent.asksPerson(t)
+	if got := w.status(t, id); got != "QUEUED" || !strings.Contains(w.log(t, id), "A person has answered the same in run 1") {
+		t.Errorf("status = %s, want that the answer counts; log = %s", got, w.log(t, id))
+	}
+	if got := one[string](t, w.conn, "SELECT answer -> 'outputs' ->> 'rack' FROM public.provision_inputs WHERE provision_id = $1", id); got != "B12" {
+		t.Errorf("the rack is %s", got)
+	}
+	fails("sealed_invalid")
+	if id = agent.asksPerson(t); w.status(t, id) != "AWAITING_INPUT" {
+		t.Errorf("an answer that could not be opened counts again: %s", w.status(t, id))
+	}
+	if err := w.answer(t, w.operator, id, theAnswer); err != nil {
+		t.Fatal(err)
+	}
+	fails("agent_drained")
+	claim, id := agent.mustClaim(t)
+	agent.mustReport(t, claim, "PROCESSING", planned(false))
+	agent.storePlan(t, claim)
+	agent.mustReport(t, claim, "AWAITING_INPUT", awaitsInput(strings.Replace(theWork, "Mount it.", "Mount it twice.", 1)))
+	if got := w.status(t, id); got != "AWAITING_INPUT" {
+		t.Errorf("the answer to something else counts: %s", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -226,6 +227,11 @@ func (f inputFlags) answer(ctx context.Context, a *app, s *client.Client, p wire
 		m.Address = address
 		given.Machines[name] = m
 	}
+	for name := range given.Outputs { // before anything is sent: a secret under another name is one still
+		if !slices.ContainsFunc(p.Input.Outputs, func(o provision.InputOutput) bool { return o.Name == name }) {
+			return answer, wrongUsage("run %d asks for no output %q", p.Number, name)
+		}
+	}
 	secrets := map[string]json.RawMessage{}
 	for _, o := range p.Input.Outputs {
 		value, told := given.Outputs[o.Name]
@@ -284,6 +290,9 @@ func (f inputFlags) read(a *app) (answer answerFile, err error) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&answer); err != nil {
 		return answer, wrongUsage("--answer-file: %v", err)
+	}
+	if answer.Outputs == nil || answer.Machines == nil {
+		return answer, wrongUsage("--answer-file: outputs and machines must be objects")
 	}
 	return answer, nil
 }

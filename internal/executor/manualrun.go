@@ -91,6 +91,18 @@ func (m *manualRun) asksOutputs() bool {
 	return m.operation() != provision.OperationDestroy && len(m.snapshot.Targets) == 0
 }
 
+// Recall implements provisioner. An answer that can't be recorded is told before anything is.
+func (m *manualRun) Recall(ctx context.Context) (planned, error) {
+	if m.answer != nil {
+		for name := range m.answer.Machines {
+			if _, err := m.credentials(name); err != nil {
+				return planned{}, err
+			}
+		}
+	}
+	return m.machineRun.Recall(ctx)
+}
+
 // Ask implements asker.
 func (m *manualRun) Ask() (provision.InputRequest, error) {
 	request := provision.InputRequest{
@@ -182,6 +194,9 @@ func (m *manualRun) record(change machines.Change) (bool, error) {
 	credentials, err := m.credentials(wanted.Name)
 	if err != nil {
 		return false, err
+	}
+	if !m.answer.Done && m.state.Find(wanted.ID) != nil {
+		return false, nil // it is as it was
 	}
 	wanted.ExternalID = ""
 	m.state.Intend(wanted, messages.Intent{ID: wanted.ID, Machine: wanted.ID, Action: change.Action})

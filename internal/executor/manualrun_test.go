@@ -174,6 +174,34 @@ func TestWorkThatCouldNotBeDone(t *testing.T) {
 	if m := c.recorded().Named("m-a"); m == nil || m.ExternalID != "asset-1" || m.Status != "failed" {
 		t.Errorf("recorded = %+v\n%s", m, run.text())
 	}
+	// A machine that exists is not touched by what could not be done.
+	c.asks(provision.OperationApply, 2048, "a", "b")
+	got, _ = c.answers(provision.Input{Done: true, Outputs: shelf, Machines: map[string]provision.InputFacts{"m-a": {ExternalID: "asset-1"}, "m-b": {ExternalID: "asset-2"}}},
+		map[string]string{"output.ilo_password": `"correct-horse-battery"`})
+	wantEnd(t, got, provision.Success, "")
+	c.asks(provision.OperationApply, 4096, "a", "b")
+	got, _ = c.answers(provision.Input{Reason: "no memory left", Machines: map[string]provision.InputFacts{"m-a": {ExternalID: "asset-1"}}}, nil)
+	wantEnd(t, got, provision.Failed, provision.CodeManualFailed)
+	if m := c.recorded().Named("m-a"); m == nil || m.Status != "running" || m.Wanted.Memory != 2048 {
+		t.Errorf("recorded = %+v, want it as it was", m)
+	}
+	// An answer that can't be recorded is told before anything is.
+	c.asks(provision.OperationApply, 4096, "a", "b")
+	got, run = c.answers(provision.Input{Done: true, Outputs: shelf, Machines: map[string]provision.InputFacts{"m-a": {Address: "192.0.2.1"}, "m-b": {Address: "192.0.2.2"}}},
+		map[string]string{"output.ilo_password": `"correct-horse-battery"`, "machine.m-b": `"no-object-of-texts"`})
+	wantEnd(t, got, provision.Failed, provision.CodeSealedInvalid)
+	if slices.Contains(run.stages(), provision.StageApply) {
+		t.Errorf("stages = %v, want none of the apply", run.stages())
+	}
+}
+
+// What was made in part is asked for again.
+func TestWorkThatWasDoneInPart(t *testing.T) {
+	t.Parallel()
+	c := newHands(t)
+	c.asks(provision.OperationApply, 2048, "a", "b")
+	got, _ := c.answers(provision.Input{Reason: "no free rack", Machines: map[string]provision.InputFacts{"m-a": {ExternalID: "asset-1"}}}, nil)
+	wantEnd(t, got, provision.Failed, provision.CodeManualFailed)
 	if asked := c.asks(provision.OperationApply, 2048, "a", "b"); len(asked.Machines) != 2 || asked.Machines[0].Action != "replace" || asked.Machines[0].Known.ExternalID != "asset-1" {
 		t.Errorf("the next run asks for %+v", asked.Machines)
 	}

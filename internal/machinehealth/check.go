@@ -16,13 +16,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -43,10 +43,30 @@ func (r Ranges) allow(target string) (netip.Addr, error) {
 		}
 		return address, nil
 	}
-	if address.IsLoopback() || address.IsLinkLocalUnicast() || address.IsMulticast() || address.IsUnspecified() {
-		return address, fmt.Errorf("%s is the agent's own machine or link, which policy.check_ranges would have to name", address)
+	if address.IsLoopback() || address.IsLinkLocalUnicast() || address.IsMulticast() || address.IsUnspecified() ||
+		slices.ContainsFunc(clouds, func(p netip.Prefix) bool { return p.Contains(address) }) || own(address) {
+		return address, fmt.Errorf("%s is the agent's own machine or link, or a cloud's service for it, which policy.check_ranges would have to name", address)
 	}
 	return address, nil
+}
+
+// clouds are addresses at which clouds answer their own machines, beside link-local ones,
+// and those of NAT64, which stand for others.
+var clouds = []netip.Prefix{
+	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("192.0.0.192/32"),
+	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"),
+}
+
+// own reports whether an address is one of this machine's.
+func own(address netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // nobody knows
+	}
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Unmap() == address
+	})
 }
 
 // most is how much of an answer is read, in bytes.
@@ -121,20 +141,33 @@ func greets(conn net.Conn) error {
 
 // answers asks for a path by HTTP/1.1; a status below 400 is well.
 func answers(ctx context.Context, to, path string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+to+path, http.NoBody)
+	asked, err := url.ParseRequestURI(path)
+	if err != nil || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || asked.Host != "" {
+		return errors.New("the path that it asks for is none")
+	}
+	asked.Scheme, asked.Host = "http", to
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, asked.String(), http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask for %s: %w", path, err)
 	}
 	request.Close = true
-	transport := &http.Transport{MaxResponseHeaderBytes: most, DisableKeepAlives: true} // and no proxy
+	transport := &http.Transport{ // without a proxy
+		MaxResponseHeaderBytes: most, DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, to)
+		},
+	}
 	defer transport.CloseIdleConnections()
 	response, err := transport.RoundTrip(request) // which follows nothing
+	if _, network := errors.AsType[net.Error](err); err != nil && !network && ctx.Err() == nil {
+		return errors.New("what answers there does not speak HTTP") // its words are not for everybody
+	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("%s answers %s", path, printable.Text(response.Status))
+		return fmt.Errorf("it answers with the status %d", response.StatusCode)
 	}
 	return nil
 }

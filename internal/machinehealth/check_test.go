@@ -87,8 +87,11 @@ func TestCheck(t *testing.T) {
 		{"ssh", silent, "", provision.Unhealthy, "did not answer within 1s"},
 		{"http", web, "/healthz", provision.Healthy, ""},
 		{"http", web, "/moved", provision.Healthy, ""},
-		{"http", web, "/ill", provision.Unhealthy, "/ill answers 503"},
+		{"http", web, "/ill", provision.Unhealthy, "status 503"},
 		{"http", silent, "/healthz", provision.Unhealthy, "did not answer within 1s"},
+		{"http", says(t, "220 mail\r\n"), "/healthz", provision.Unhealthy, "does not speak HTTP"},
+		{"http", web, "@127.0.0.1:1/healthz", provision.Unhealthy, "the path that it asks for is none"},
+		{"http", web, "//127.0.0.1:1/healthz", provision.Unhealthy, "the path that it asks for is none"},
 		{"icmp", 1, "", provision.HealthUnknown, "does not know the check"},
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", tt.kind, tt.path, tt.found), func(t *testing.T) {
@@ -110,7 +113,7 @@ func TestCheck(t *testing.T) {
 func TestAddressesThatAreNotAsked(t *testing.T) {
 	t.Parallel()
 	port := says(t, "")
-	for _, target := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "localhost", "fe80::1%eth0", "", "127.1"} {
+	for _, target := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "100.100.100.200", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "224.0.0.1", "localhost", "fe80::1%eth0", "", "127.1"} {
 		if found, why := Check(t.Context(), provision.HealthCheck{Kind: "tcp", Target: target, Port: port, Timeout: 1}, nil); found != provision.HealthUnknown || why == "" {
 			t.Errorf("Check(%q) = %s, %q, want that it is not asked", target, found, why)
 		}

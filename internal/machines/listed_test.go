@@ -23,10 +23,10 @@ func TestListed(t *testing.T) {
 		got = append(got, fmt.Sprint(m))
 	}
 	want := []string{
-		"{broken failed machine.broken   vm-broken [] 0   0 2048 0 map[] [destroy power]}",
-		"{ending unknown machine.ending   vm-ending [] 0   0 2048 0 map[] [destroy power]}",
-		"{fine running machine.fine  pve1 vm-fine [10.0.0.1 fe80::1] 2222  debian 0 2048 0 map[class:a] [destroy power reveal]}",
-		"{starting creating machine.starting    [] 0   0 2048 0 map[] [destroy power]}",
+		"{broken failed machine.broken   vm-broken [] 0   0 2048 0 map[] [destroy power] <nil>}",
+		"{ending unknown machine.ending   vm-ending [] 0   0 2048 0 map[] [destroy power] <nil>}",
+		"{fine running machine.fine  pve1 vm-fine [10.0.0.1 fe80::1] 2222  debian 0 2048 0 map[class:a] [destroy power reveal] <nil>}",
+		"{starting creating machine.starting    [] 0   0 2048 0 map[] [destroy power] <nil>}",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("Listed() =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -42,17 +42,17 @@ func TestListed(t *testing.T) {
 
 func TestFromOutput(t *testing.T) {
 	t.Parallel()
-	const unknown = "{a unknown     [] 0   0 0 0 map[] []}"
+	const unknown = "{a unknown     [] 0   0 0 0 map[] [] <nil>}"
 	full := `{"status": "stopped", "resource": "proxmox_vm.m[\"a\"]", "pool": "lab", "node": "pve1", "external_id": "101", "address": "10.0.0.1", "addresses": ["fe80::1", "10.0.0.1"],
 		"ssh_port": 2222, "ssh_user": "root", "image": "debian", "cores": 2, "memory": 2048, "disk": 20, "labels": {"class": "a"}, "anything": {"else": 1}}`
 	for _, tt := range []struct{ value, want, wrong string }{
 		{`{}`, "", ""},
-		{`{"b": {}, "a": ` + full + `}`, `{a stopped proxmox_vm.m["a"] lab pve1 101 [10.0.0.1 fe80::1] 2222 root debian 2 2048 20 map[class:a] []} {b running     [] 0   0 0 0 map[] []}`, ""},
-		{`{"a": {"address": null, "cores": null, "labels": null}}`, "{a running     [] 0   0 0 0 map[] []}", ""},
+		{`{"b": {}, "a": ` + full + `}`, `{a stopped proxmox_vm.m["a"] lab pve1 101 [10.0.0.1 fe80::1] 2222 root debian 2 2048 20 map[class:a] [] <nil>} {b running     [] 0   0 0 0 map[] [] <nil>}`, ""},
+		{`{"a": {"address": null, "cores": null, "labels": null}}`, "{a running     [] 0   0 0 0 map[] [] <nil>}", ""},
 		{`[]`, "", "it is not a map of objects"},
 		{`"x"`, "", "it is not a map of objects"},
-		{`{"a": {"external_id": 101, "Status": "Primary", "Node": {}}}`, "{a running    101 [] 0   0 0 0 map[] []}", ""},
-		{`{"a": null, "b": {}}`, "{a unknown     [] 0   0 0 0 map[] []} {b running     [] 0   0 0 0 map[] []}", `"a" is listed without what is said of it: it is not an object`},
+		{`{"a": {"external_id": 101, "Status": "Primary", "Node": {}}}`, "{a running    101 [] 0   0 0 0 map[] [] <nil>}", ""},
+		{`{"a": null, "b": {}}`, "{a unknown     [] 0   0 0 0 map[] [] <nil>} {b running     [] 0   0 0 0 map[] [] <nil>}", `"a" is listed without what is said of it: it is not an object`},
 		{`{"a": "10.0.0.1"}`, unknown, "it is not an object"},
 		{`{"a": {"address": []}}`, unknown, "address must be a text"},
 		{`{"a": {"image": "` + strings.Repeat("x", 601) + `"}}`, unknown, "image must be a text of at most 600 characters"},

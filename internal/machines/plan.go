@@ -49,11 +49,15 @@ type Asked struct {
 	// Targets and Replace are names of machines. Where there are targets, nothing else is
 	// changed.
 	Targets, Replace []string
-	// Changeable says that a machine can be made another one without a new one in its place.
+	// Changeable says that a machine can have other cores, memory or address without a new
+	// one in its place.
 	Changeable bool
 	// Resumes says that a machine whose making was interrupted can be asked for again.
 	Resumes bool
 }
+
+// inPlace are the attributes that a machine can change and keep what is on it.
+var inPlace = []string{"cores", "memory", "address"}
 
 // NewPlan gives each machine its id and says what is to be done to it: machines are made,
 // replaced where the template wants another one, and destroyed. The error is a Failure
@@ -101,7 +105,7 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			p.add(wanted, provisioner.ActionReplace, "it was asked for", differs)
 		case known.Status == provisioner.StatusFailed:
 			p.add(wanted, provisioner.ActionReplace, "its making was not completed", differs)
-		case len(differs) > 0 && asked.Changeable:
+		case asked.Changeable && len(differs) > 0 && !slices.ContainsFunc(differs, func(a provisioner.Attribute) bool { return !slices.Contains(inPlace, a.Name) }):
 			p.add(wanted, provisioner.ActionChange, "the template wants another one", differs)
 		case len(differs) > 0:
 			p.add(wanted, provisioner.ActionReplace, "the template wants another one", differs)

@@ -94,12 +94,12 @@ func (m *Metrics) begin() {
 
 // ofRuns reports whether a run passes through a stage, which takes its time.
 func ofRuns(stage provision.Stage) bool {
-	return stage != provision.StageQueued && stage != provision.StageApproval && stage != provision.StageDone &&
+	return stage != provision.StageQueued && stage != provision.StageApproval && stage != provision.StageInput && stage != provision.StageDone &&
 		slices.Contains(provision.Stages, stage)
 }
 
 // ends are what a run of ours can end as.
-var ends = []provision.Status{provision.Success, provision.Failed, provision.Cancelled, provision.AwaitingApproval}
+var ends = []provision.Status{provision.Success, provision.Failed, provision.Cancelled, provision.AwaitingApproval, provision.AwaitingInput}
 
 // other stands for a word that is none of ours: a child, or the database, may say
 // what it pleases.

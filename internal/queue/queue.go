@@ -112,9 +112,9 @@ type Queue interface {
 	// GetBlob reads a blob that a claim may read; ErrNoBlob where there is none.
 	// Number 0 is the newest.
 	GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (Blob, []byte, error)
-	// LeaseChecks takes checks of machines that are due, at most MaxChecks, for this agent
-	// to do; none: nothing is due.
-	LeaseChecks(ctx context.Context) ([]MachineCheck, error)
+	// LeaseChecks takes checks of machines that are due, at most so many and MaxChecks, for
+	// this agent to do; none: nothing is due.
+	LeaseChecks(ctx context.Context, most int) ([]MachineCheck, error)
 	// ReportChecks tells what checks have found, at most MaxChecks.
 	ReportChecks(ctx context.Context, results []CheckResult) error
 	// Work receives when there may be something to claim, Attention when a

@@ -347,6 +347,9 @@ func (r *reader) readManual(b *block) {
 				o.problem("type", "type is string, number or bool, without quotes")
 			}
 		}
+		if out.Sensitive && out.Type != "string" {
+			o.problem("sensitive", "a sensitive output is a string: what is sealed must be long enough to be masked in logs")
+		}
 		if !hclsyntax.ValidIdentifier(out.Name) || len(out.Name) > maxIdentifier {
 			r.add(block.LabelRanges[0], "an output's name has letters, digits, dashes and underscores, and %d characters at most", maxIdentifier)
 		}
@@ -413,7 +416,7 @@ func (r *reader) readHealth(body *hclsyntax.Body) {
 	b := r.block(body, shape{what: "health", arguments: []string{"tcp", "http", "ssh", "command", "port", "interval", "timeout", "healthy_after", "unhealthy_after"}})
 	h := &Health{
 		TCP: b.number("tcp", 0, 1, 65_535), SSH: b.number("ssh", 0, 1, 65_535), HTTP: b.text("http", 1000), Command: b.command("command"),
-		Interval: b.seconds("interval", 300, 10, 86_400), Timeout: b.seconds("timeout", 10, 1, 300),
+		Interval: b.seconds("interval", 300, 10, 86_400), Timeout: b.seconds("timeout", 10, 1, 30),
 		HealthyAfter: b.number("healthy_after", 1, 1, 100), UnhealthyAfter: b.number("unhealthy_after", 3, 1, 100),
 	}
 	r.file.Health = h

@@ -1,24 +1,36 @@
 -- Health of machines: which checks there are, who does them, and what they find.
 
+-- When a machine counts as unknown of which no result comes: after its interval, the time of a
+-- check, and a while.
+CREATE OR REPLACE FUNCTION tendril.doubt_after(p_spec jsonb) RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_late CONSTANT interval := '2 minutes';
+BEGIN
+  RETURN clock_timestamp() + make_interval(secs => (p_spec ->> 'interval')::int + (p_spec ->> 'timeout')::int) + c_late;
+END $$;
+
 -- Stores how the machines that a report lists are checked; a check that has changed is due at once.
 -- The caller holds the workspace's lock.
 CREATE OR REPLACE FUNCTION tendril.record_checks(p_provision public.provisions, p_machines jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  INSERT INTO tendril.machine_checks AS c (machine_id, cluster_id, spec)
-  SELECT DISTINCT ON (m.id) m.id, p_provision.cluster_id, l.item -> 'check'
+  INSERT INTO tendril.machine_checks AS c (machine_id, cluster_id, spec, doubt_at)
+  SELECT DISTINCT ON (m.id) m.id, p_provision.cluster_id, l.item -> 'check', tendril.doubt_after(l.item -> 'check')
   FROM jsonb_array_elements(p_machines) WITH ORDINALITY l (item, ord)
   JOIN public.machines m ON m.workspace_id = p_provision.workspace_id AND m.name = l.item ->> 'name'
   WHERE jsonb_typeof(l.item -> 'check') = 'object' AND m.status <> 'gone'
   ORDER BY m.id, l.ord DESC
-  ON CONFLICT (machine_id) DO UPDATE SET spec = EXCLUDED.spec, cluster_id = EXCLUDED.cluster_id, due_at = clock_timestamp(), streak = 0
+  ON CONFLICT (machine_id) DO UPDATE SET spec = EXCLUDED.spec, cluster_id = EXCLUDED.cluster_id, due_at = clock_timestamp(), streak = 0, doubt_at = EXCLUDED.doubt_at
   WHERE c.spec <> EXCLUDED.spec;
   DELETE FROM tendril.machine_checks c USING public.machines m
   WHERE c.machine_id = m.id AND m.workspace_id = p_provision.workspace_id
     AND (m.status = 'gone' OR EXISTS (SELECT FROM jsonb_array_elements(p_machines) l WHERE l ->> 'name' = m.name AND jsonb_typeof(l -> 'check') IS DISTINCT FROM 'object'));
   UPDATE public.machines m SET health = NULL, health_why = NULL, health_at = NULL
-  WHERE m.workspace_id = p_provision.workspace_id AND m.health IS NOT NULL AND NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id);
+  WHERE m.workspace_id = p_provision.workspace_id AND m.health IS NOT NULL
+    AND (m.status NOT IN ('running', 'unknown') OR NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id));
 END $$;
 
 -- Takes checks of the cluster's machines that are due, for an agent to do. Each is put off by its
@@ -90,30 +102,41 @@ DECLARE
   c_why    CONSTANT int := 600; -- characters
   c_streak CONSTANT int := 100; -- as the table keeps it
   v_caller record := tendril.caller(p_token_hash, p_instance, p_boot);
+  v_found  record;
 BEGIN
   IF jsonb_typeof(p_results) IS DISTINCT FROM 'array' THEN
     PERFORM tendril.refuse('PT422', 'bad_results', 'p_results: must be a list');
   ELSIF jsonb_array_length(p_results) > c_most THEN
     PERFORM tendril.refuse('PT413', 'too_many_results', format('%s results; at most %s are allowed', jsonb_array_length(p_results), c_most));
   END IF;
-  WITH told AS (
-    SELECT DISTINCT ON (r.machine) r.machine, r.result, left(r.why, c_why) AS why
-    FROM jsonb_to_recordset(p_results) AS r (machine uuid, result text, why text)
-    WHERE r.result IN ('healthy', 'unhealthy', 'unknown') ORDER BY r.machine
-  ), counted AS (
-    UPDATE tendril.machine_checks c
-    SET streak = CASE t.result WHEN 'healthy' THEN least(greatest(c.streak, 0) + 1, c_streak) WHEN 'unhealthy' THEN greatest(least(c.streak, 0) - 1, -c_streak) ELSE 0 END
-    FROM told t WHERE c.machine_id = t.machine AND c.cluster_id = v_caller.cluster_id AND c.leased_by = p_instance
-    RETURNING c.machine_id, c.streak, c.spec, t.result, t.why
-  ), found AS (
-    SELECT n.machine_id, n.why,
-      CASE WHEN n.result = 'unknown' THEN 'unknown'
-           WHEN n.streak >= (n.spec ->> 'healthy_after')::int THEN 'healthy'
-           WHEN -n.streak >= (n.spec ->> 'unhealthy_after')::int THEN 'unhealthy' END AS health
-    FROM counted n
-  )
-  UPDATE public.machines m SET health = f.health, health_why = CASE f.health WHEN 'healthy' THEN NULL ELSE f.why END, health_at = clock_timestamp()
-  FROM found f WHERE m.id = f.machine_id AND f.health IS NOT NULL AND m.health IS DISTINCT FROM f.health;
+  -- In this order, as record_machines() locks them, so that no two wait for each other.
+  PERFORM FROM tendril.machine_checks c
+  WHERE c.machine_id IN (SELECT r.machine FROM jsonb_to_recordset(p_results) AS r (machine uuid)) AND c.cluster_id = v_caller.cluster_id
+  ORDER BY c.machine_id FOR NO KEY UPDATE;
+  FOR v_found IN
+    WITH told AS (
+      SELECT DISTINCT ON (r.machine) r.machine, r.result, left(r.why, c_why) AS why
+      FROM jsonb_to_recordset(p_results) AS r (machine uuid, result text, why text)
+      WHERE r.result IN ('healthy', 'unhealthy', 'unknown') ORDER BY r.machine
+    ), counted AS (
+      UPDATE tendril.machine_checks c
+      SET doubt_at = tendril.doubt_after(c.spec),
+          streak = CASE t.result WHEN 'healthy' THEN least(greatest(c.streak, 0) + 1, c_streak) WHEN 'unhealthy' THEN greatest(least(c.streak, 0) - 1, -c_streak) ELSE 0 END
+      FROM told t WHERE c.machine_id = t.machine AND c.cluster_id = v_caller.cluster_id AND c.leased_by = p_instance
+      RETURNING c.machine_id, c.streak, c.spec, t.result, t.why
+    ), found AS (
+      SELECT n.machine_id, CASE n.result WHEN 'healthy' THEN NULL ELSE n.why END AS why,
+        CASE WHEN n.result = 'unknown' THEN 'unknown'
+             WHEN n.streak >= (n.spec ->> 'healthy_after')::int THEN 'healthy'
+             WHEN -n.streak >= (n.spec ->> 'unhealthy_after')::int THEN 'unhealthy' END AS health
+      FROM counted n
+    )
+    SELECT f.machine_id, f.health, f.why FROM found f JOIN public.machines m ON m.id = f.machine_id
+    WHERE f.health IS NOT NULL AND (m.health, m.health_why) IS DISTINCT FROM (f.health, f.why) ORDER BY f.machine_id
+  LOOP
+    UPDATE public.machines SET health_at = CASE WHEN health IS DISTINCT FROM v_found.health THEN clock_timestamp() ELSE health_at END, health = v_found.health, health_why = v_found.why
+    WHERE id = v_found.machine_id;
+  END LOOP;
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
@@ -121,19 +144,23 @@ EXCEPTION
     PERFORM tendril.refuse('PT422', 'bad_results', format('p_results: malformed: %s', left(SQLERRM, tendril.quoted_error())));
 END $$;
 
--- Of a machine that no agent checks any more nobody knows how it is. At most p_limit of a cluster.
+-- Of a machine whose check brings no result nobody knows how it is. At most p_limit.
+--
+-- Locks: checks (skips locked ones), machines.
 CREATE OR REPLACE FUNCTION tendril.doubt_health(p_limit int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  c_late CONSTANT interval := '2 minutes'; -- beyond its time
+  v_late uuid;
 BEGIN
-  UPDATE public.machines m SET health = 'unknown', health_why = 'no agent has checked it in time', health_at = clock_timestamp()
-  FROM public.clusters k CROSS JOIN LATERAL (
-    SELECT c.machine_id FROM tendril.machine_checks c JOIN public.machines o ON o.id = c.machine_id
-    WHERE c.cluster_id = k.id AND c.due_at < clock_timestamp() - c_late AND o.status IN ('running', 'unknown') AND o.health <> 'unknown'
-    LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) late
-  WHERE m.id = late.machine_id;
+  FOR v_late IN
+    UPDATE tendril.machine_checks SET doubt_at = NULL
+    WHERE machine_id IN (SELECT c.machine_id FROM tendril.machine_checks c WHERE c.doubt_at < clock_timestamp() ORDER BY c.doubt_at LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED)
+    RETURNING machine_id
+  LOOP
+    UPDATE public.machines SET health = 'unknown', health_why = 'no agent has said in time what its check found', health_at = clock_timestamp()
+    WHERE id = v_late AND status IN ('running', 'unknown') AND health IS DISTINCT FROM 'unknown';
+  END LOOP;
 END $$;
 
 -- Tells webhooks that a machine's health has changed, but for the first good news of it.

@@ -12,6 +12,9 @@ DECLARE
   c_shortest     CONSTANT int := 60;      -- seconds
   c_longest      CONSTANT int := 7776000; -- 90 days
   c_instructions CONSTANT int := 65536;   -- characters
+  c_outputs      CONSTANT int := 100;
+  c_machines     CONSTANT int := 500;
+  v_before  record;
   v_request jsonb := coalesce(p_detail -> 'input', '{}');
   v_seconds int := (v_request ->> 'expires_seconds')::numeric;
   v_now     timestamptz := clock_timestamp();
@@ -19,16 +22,34 @@ BEGIN
   IF v_seconds IS NULL OR v_seconds NOT BETWEEN c_shortest AND c_longest
      OR jsonb_typeof(v_request -> 'instructions') IS DISTINCT FROM 'string' OR length(v_request ->> 'instructions') > c_instructions
      OR jsonb_typeof(v_request -> 'outputs') IS DISTINCT FROM 'array' OR jsonb_typeof(v_request -> 'machines') IS DISTINCT FROM 'array'
-     OR EXISTS (SELECT FROM jsonb_array_elements(v_request -> 'outputs') o WHERE jsonb_typeof(o -> 'name') IS DISTINCT FROM 'string')
+     OR jsonb_array_length(v_request -> 'outputs') > c_outputs OR jsonb_array_length(v_request -> 'machines') > c_machines
+     OR coalesce(jsonb_typeof(v_request -> 'destroys'), 'boolean') <> 'boolean'
+     OR EXISTS (SELECT FROM jsonb_array_elements(v_request -> 'outputs') o
+                WHERE (jsonb_typeof(o -> 'name') = 'string' AND o ->> 'type' IN ('string', 'number', 'bool') AND jsonb_typeof(o -> 'type') = 'string'
+                       AND coalesce(jsonb_typeof(o -> 'description'), 'string') = 'string' AND coalesce(jsonb_typeof(o -> 'sensitive'), 'boolean') = 'boolean') IS NOT TRUE)
      OR EXISTS (SELECT FROM jsonb_array_elements(v_request -> 'machines') m
-                WHERE jsonb_typeof(m -> 'name') IS DISTINCT FROM 'string' OR jsonb_typeof(m -> 'action') IS DISTINCT FROM 'string') THEN
-    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail.input: must have instructions of at most %s characters, lists of outputs and machines with their names, and expires_seconds from %s to %s',
-      c_instructions, c_shortest, c_longest));
+                WHERE (jsonb_typeof(m -> 'name') = 'string' AND jsonb_typeof(m -> 'action') = 'string' AND m ->> 'action' IN ('create', 'change', 'replace', 'destroy')) IS NOT TRUE
+                   OR EXISTS (SELECT FROM jsonb_each(m) f WHERE jsonb_typeof(f.value) <> CASE WHEN f.key IN ('cores', 'memory_mib', 'disk_gib') THEN 'number' WHEN f.key = 'known' THEN 'object' ELSE 'string' END)) THEN
+    PERFORM tendril.refuse('PT422', 'bad_detail', format('p_detail.input: must have instructions of at most %s characters, at most %s outputs and %s machines as described, and expires_seconds from %s to %s',
+      c_instructions, c_outputs, c_machines, c_shortest, c_longest));
   END IF;
   INSERT INTO public.provision_inputs (provision_id, org_id, request, asked_at, expires_at)
   VALUES (p_provision.id, p_provision.org_id, v_request - 'expires_seconds', v_now, v_now + make_interval(secs => v_seconds));
   -- Half of the time passes before the reminder.
   PERFORM tendril.await_person(p_claim, 'AWAITING_INPUT', p_detail ->> 'plan_digest', 'A person is to do the work now.', v_now + make_interval(secs => v_seconds / 2.0));
+  -- The last run here asked the same, and failed before it had recorded the answer: what a person
+  -- has said once they are not asked again. What was wrong with an answer is for a person to mend.
+  SELECT p.number, p.status, p.error_code, i.answer, i.answered_at, i.answered_by, i.request INTO v_before
+  FROM public.provisions p JOIN public.provision_inputs i ON i.provision_id = p.id
+  WHERE p.workspace_id = p_provision.workspace_id AND p.number < p_provision.number
+  ORDER BY p.number DESC LIMIT 1;
+  IF v_before.status = 'FAILED' AND v_before.error_code NOT IN ('manual_failed', 'sealed_invalid') AND v_before.answer IS NOT NULL AND v_before.request = v_request - 'expires_seconds' THEN
+    UPDATE public.provision_inputs SET answer = v_before.answer, answered_at = v_before.answered_at, answered_by = v_before.answered_by WHERE provision_id = p_provision.id;
+    UPDATE public.provisions SET status = 'QUEUED' WHERE id = p_provision.id;
+    UPDATE public.workspaces SET reserved_by = p_provision.id, due_at = NULL WHERE id = p_provision.workspace_id;
+    PERFORM tendril.system_line(p_provision.id, format('A person has answered the same in run %s, which failed before that was recorded: it is recorded now.', v_before.number));
+    PERFORM tendril.refresh_head(p_provision.workspace_id);
+  END IF;
 END $$;
 
 -- Reminds of what a person is to do, after half of the time, and cancels the run at its end. The
@@ -66,6 +87,8 @@ DECLARE
   c_text    CONSTANT int := 600;   -- characters of a machine's fact
   c_value   CONSTANT int := 65536; -- bytes of an output
   c_sealed  CONSTANT int := 16384; -- bytes of a sealed value
+  c_secrets CONSTANT int := 100;    -- sealed values, as agents open them
+  c_answer  CONSTANT int := 262144; -- bytes: it goes to an agent with the snapshot
   c_port    CONSTANT int := 65535; -- the highest
   c_ips     CONSTANT int := 32;    -- addresses of a machine
   v_done    boolean;
@@ -75,8 +98,8 @@ DECLARE
 BEGIN
   IF jsonb_typeof(p_answer) IS DISTINCT FROM 'object' THEN
     RETURN 'must be an object';
-  ELSIF octet_length(p_answer::text) > tendril.max_report_bytes() THEN
-    RETURN format('%s bytes; at most %s are allowed', octet_length(p_answer::text), tendril.max_report_bytes());
+  ELSIF octet_length(p_answer::text) > c_answer THEN
+    RETURN format('%s bytes; at most %s are allowed', octet_length(p_answer::text), c_answer);
   ELSIF tendril.has_vast_number(p_answer) THEN
     RETURN 'a number in it is larger than 1e400 or has more than 400 digits after the point';
   ELSIF jsonb_typeof(p_answer -> 'done') IS DISTINCT FROM 'boolean' THEN
@@ -91,6 +114,9 @@ BEGIN
       RETURN v_name || ': must be an object';
     END IF;
   END LOOP;
+  IF (SELECT count(*) FROM jsonb_object_keys(coalesce(p_answer -> 'sealed', '{}'))) > c_secrets THEN
+    RETURN format('sealed: at most %s sealed values are allowed', c_secrets);
+  END IF;
   v_done := (p_answer ->> 'done')::boolean;
   -- Outputs.
   SELECT k INTO v_name FROM jsonb_object_keys(coalesce(p_answer -> 'outputs', '{}')) k
@@ -174,7 +200,7 @@ END $$;
 --
 -- Arguments:
 --   p_provision  the provision, AWAITING_INPUT
---   p_answer     an object of at most 1048576 bytes
+--   p_answer     an object of at most 262144 bytes
 --     done      true: it was done; false: it could not be
 --     reason    why not, at most 1000 characters; needed where done is false
 --     outputs   object of values by name: each output that provision_inputs.request lists and that
@@ -182,7 +208,7 @@ END $$;
 --     machines  object by name of {external_id, address, addresses, ssh_port}: each machine
 --               that is made or changed, if done, with an address or an external_id; if it is not
 --               done, those that exist all the same
---     sealed    object of values that are sealed to the cluster: output.NAME for each sensitive
+--     sealed    object of at most 100 values that are sealed to the cluster: output.NAME for each sensitive
 --               output, and machine.NAME for the credentials of a machine, an object of texts
 -- Answers: the status now: QUEUED, or a later one for a repeat.
 -- Errors: PT404 provision_not_found, PT409 already_answered, PT409 not_awaiting_input,

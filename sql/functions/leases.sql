@@ -138,7 +138,6 @@ BEGIN
   IF (SELECT w.due_at FROM public.workspaces w WHERE w.due_at IS NOT NULL ORDER BY w.due_at LIMIT 1) <= v_now THEN
     PERFORM tendril.settle_due(p_limit);
   END IF;
-  PERFORM tendril.doubt_health(p_limit);
   FOR v_candidate IN
     SELECT id, workspace_id FROM tendril.claims
     WHERE state = 'running' AND lease_until < v_now
@@ -151,6 +150,12 @@ BEGIN
         RAISE WARNING 'claim % cannot be given up: % (%)', v_candidate.id, SQLERRM, SQLSTATE;
     END;
   END LOOP;
+  BEGIN
+    PERFORM tendril.doubt_health(p_limit);
+  EXCEPTION
+    WHEN OTHERS THEN
+      RAISE WARNING 'the health of machines could not be doubted: % (%)', SQLERRM, SQLSTATE;
+  END;
   RETURN v_count;
 END $$;
 

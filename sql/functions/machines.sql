@@ -74,7 +74,7 @@ CREATE OR REPLACE FUNCTION tendril.doubt_machines(p_provision uuid) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
   UPDATE public.machines SET status = 'unknown', updated_at = clock_timestamp()
-  WHERE provision_id = p_provision AND status = 'creating' AND starts_with(address, 'machine.')
+  WHERE id IN (SELECT id FROM public.machines WHERE provision_id = p_provision AND status = 'creating' AND starts_with(address, 'machine.') ORDER BY id FOR NO KEY UPDATE)
 $$;
 
 -- Keeps the history of a machine's status and health, whoever changes them.
@@ -87,6 +87,7 @@ BEGIN
   END IF;
   IF TG_OP = 'UPDATE' AND NEW.health IS NOT NULL AND NEW.health IS DISTINCT FROM OLD.health THEN
     INSERT INTO public.machine_events (org_id, machine_id, status, health, why) VALUES (NEW.org_id, NEW.id, NEW.status, NEW.health, NEW.health_why);
+    PERFORM tendril.notify('tendril_provision', NEW.provision_id) WHERE NEW.provision_id IS NOT NULL; -- open pages follow it
   END IF;
   RETURN NULL;
 END $$;

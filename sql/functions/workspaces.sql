@@ -267,7 +267,7 @@ BEGIN
       'wait until it has ended, or cancel or release it');
   ELSIF v_workspace.reserved_by IS NOT NULL THEN
     -- It is applied without its template being looked at again.
-    PERFORM tendril.refuse('PT409', 'workspace_reserved', format('a plan of workspace %s needs approval or is approved', to_json(v_workspace.name)),
+    PERFORM tendril.refuse('PT409', 'workspace_reserved', format('a plan of workspace %s awaits a person or is approved', to_json(v_workspace.name)),
       'reject it, or cancel its provision');
   END IF;
   UPDATE public.workspaces SET repo = tendril.plain_repo(p_repo), path = tendril.plain_path(p_path) WHERE id = p_workspace;

@@ -25,9 +25,11 @@ CREATE TABLE tendril.machine_checks (
                     AND (spec ->> 'healthy_after')::int BETWEEN 1 AND 100 AND (spec ->> 'unhealthy_after')::int BETWEEN 1 AND 100) IS TRUE),
   due_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   leased_by  uuid,
-  streak     int NOT NULL DEFAULT 0 CHECK (streak BETWEEN -100 AND 100)
+  streak     int NOT NULL DEFAULT 0 CHECK (streak BETWEEN -100 AND 100),
+  doubt_at   timestamptz
 ) WITH (fillfactor = 70);
 CREATE INDEX machine_checks_due ON tendril.machine_checks (cluster_id, due_at);
+CREATE INDEX machine_checks_doubt ON tendril.machine_checks (doubt_at) WHERE doubt_at IS NOT NULL;
 COMMENT ON TABLE tendril.machine_checks IS 'Checks of machines'' health, and when each is due.';
 COMMENT ON COLUMN tendril.machine_checks.machine_id IS 'The machine.';
 COMMENT ON COLUMN tendril.machine_checks.cluster_id IS 'The cluster whose agents check it.';
@@ -35,3 +37,4 @@ COMMENT ON COLUMN tendril.machine_checks.spec IS 'How it is checked, as an agent
 COMMENT ON COLUMN tendril.machine_checks.due_at IS 'When it is checked next. An agent that takes it puts it off by its interval.';
 COMMENT ON COLUMN tendril.machine_checks.leased_by IS 'Instance of the agent that took it last, whose result counts.';
 COMMENT ON COLUMN tendril.machine_checks.streak IS 'How many results in a row were alike: above 0 good ones, below 0 bad ones; at most 100 of either.';
+COMMENT ON COLUMN tendril.machine_checks.doubt_at IS 'When nobody knows how the machine is, unless a result comes; NULL: that is so already.';

@@ -108,11 +108,11 @@ func (c *console) giveInput(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if p.Input == nil {
-		c.redirect(w, r, runPath(p.Number), done("input-given")) // the database says how it stands
-		return nil
+	asked := p.Input
+	if asked == nil {
+		asked = &store.Input{} // the database says that nothing is asked
 	}
-	_, err = r.store.GiveInput(r.Context(), p.ID, answerOf(r, p.Input))
+	_, err = r.store.GiveInput(r.Context(), p.ID, answerOf(r, asked))
 	if refused := refusal(err); refused != nil {
 		page, err := c.runPage(r, true)
 		if err != nil {
@@ -161,7 +161,7 @@ func answerOf(r *request, asked *store.Input) provision.Input {
 		if port, err := strconv.Atoi(field("ssh_port")); err == nil {
 			facts.SSHPort = port
 		}
-		if m.Action == "destroy" || !answer.Done && facts.Address == "" && facts.ExternalID == "" {
+		if m.Action == "destroy" || !answer.Done { // what exists all the same the API and the CLI can say
 			continue
 		}
 		answer.Machines[m.Name] = facts

@@ -34,7 +34,7 @@ type provisionList struct {
 
 // Statuses and Operations are what can be chosen.
 func (provisionList) Statuses() []string {
-	return texts([]provision.Status{provision.Queued, provision.Processing, provision.AwaitingApproval, provision.Success, provision.Failed, provision.Cancelled})
+	return texts([]provision.Status{provision.Queued, provision.Processing, provision.AwaitingApproval, provision.AwaitingInput, provision.Success, provision.Failed, provision.Cancelled})
 }
 
 func (provisionList) Operations() []string { return texts(provision.Operations) }

@@ -234,10 +234,10 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 }
 
 // LeaseChecks implements queue.Queue.
-func (q *Queue) LeaseChecks(ctx context.Context) ([]queue.MachineCheck, error) {
+func (q *Queue) LeaseChecks(ctx context.Context, most int) ([]queue.MachineCheck, error) {
 	var checks rpcwire.Checks
 	err := q.call(ctx, "ask for checks that are due", &checks,
-		"SELECT public.lease_checks($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, queue.MaxChecks)
+		"SELECT public.lease_checks($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, most)
 	return checks, err
 }
 

@@ -24,7 +24,7 @@ document.addEventListener("htmx:beforeSwap", ({detail}) => {
 		return;
 	}
 	const open = new Map([...part.querySelectorAll("details[id]")].filter((d) => d.open !== sent.get(d.id)).map((d) => [d.id, d.open]));
-	const typed = new Map([...part.querySelectorAll("input[id]:not([type=hidden])")].map((i) => [i.id, i.value]));
+	const typed = new Map([...part.querySelectorAll("input[id]:not([type=hidden]), select[id]")].map((i) => [i.id, i.value]));
 	// A form that is being sent keeps its name for what it does.
 	kept.set(document, {part: `#${part.id}`, open, typed});
 });
