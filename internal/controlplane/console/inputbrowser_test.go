@@ -37,7 +37,7 @@ func TestWorkOfAPersonInABrowser(t *testing.T) {
 	r := s.begin(t, "acme/prod")
 	r.asksPerson(t, provision.InputRequest{
 		Instructions: "# Mount it\n\n1. Take **two** people.\n\n<script>document.title = 'owned'</script> [rules](javascript:alert(1)) \u202e\n",
-		Outputs:      []provision.InputOutput{{Name: "rack", Type: "string", Description: "Where it stands."}, {Name: "units", Type: "number"}, {Name: "ilo", Type: "string", Sensitive: true}},
+		Outputs:      []provision.InputOutput{{Name: "rack", Type: "string", Description: "Where it stands."}, {Name: "units", Type: "number"}, {Name: "ok", Type: "bool"}, {Name: "ilo", Type: "string", Sensitive: true}},
 		Machines:     []provision.InputMachine{{Name: "db-1", Action: "create", Cores: 8}, {Name: "old", Action: "destroy"}}, ExpiresSeconds: 3600,
 	})
 	viewer := s.enter(t, "viewer")
@@ -61,10 +61,19 @@ func TestWorkOfAPersonInABrowser(t *testing.T) {
 
 	tab.Fill("rack", "B12")
 	tab.Fill("units", "2")
+	browsertest.Eval[bool](tab, `document.getElementById("output-ok").value = "false", true`)
 	tab.Fill("ilo", "short")
 	tab.Fill("Root password", "tr0ub4dor-and-3")
 	tab.Click("It is done")
 	tab.WaitText("too short to be masked")
+	// What was typed, and what is wrong with it, stays when the page is renewed.
+	browsertest.Eval[bool](tab, `new Promise((done) => {
+		document.addEventListener("htmx:afterSettle", (e) => e.detail.requestConfig?.elt.id === "run" && done(true));
+		htmx.trigger("#run", "renew");
+	})`)
+	if kept := browsertest.Eval[string](tab, `document.getElementById("output-rack").value + document.getElementById("output-ok").value + document.querySelector("[data-input-error]").textContent`); !strings.HasPrefix(kept, "B12false") || !strings.Contains(kept, "too short") {
+		t.Errorf("after the page was renewed it has %q", kept)
+	}
 	tab.Fill("ilo", "correct-horse-battery")
 	tab.Allow("422")
 	tab.Click("It is done")

@@ -26,14 +26,20 @@ document.addEventListener("htmx:beforeSwap", ({detail}) => {
 	const open = new Map([...part.querySelectorAll("details[id]")].filter((d) => d.open !== sent.get(d.id)).map((d) => [d.id, d.open]));
 	const typed = new Map([...part.querySelectorAll("input[id]:not([type=hidden]), select[id]")].map((i) => [i.id, i.value]));
 	// A form that is being sent keeps its name for what it does.
-	kept.set(document, {part: `#${part.id}`, open, typed});
+	const wrong = part.querySelector("[data-input-error]:not([hidden])")?.textContent; // of an answer, as the browser says
+	kept.set(document, {part: `#${part.id}`, open, typed, wrong});
 });
 
 document.addEventListener("htmx:afterSwap", () => {
-	const {part, open, typed} = kept.get(document) ?? {};
+	const {part, open, typed, wrong} = kept.get(document) ?? {};
 	kept.delete(document);
 	if (part) {
 		learn(part); // and of no other: what is open there the reader may have opened
+	}
+	const error = wrong && document.querySelector("[data-input-error]");
+	if (error) {
+		error.textContent = wrong;
+		error.hidden = false;
 	}
 	for (const [id, value] of open ?? []) {
 		const d = document.getElementById(id);
