@@ -144,7 +144,9 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	if stored, err := q.states.report(&report); stored {
 		return err
 	}
-	report.Detail.Machines = q.plans.to.keys.signChecks(q.plans.spool.about.Workspace, report.Detail.Machines)
+	if len(report.Detail.Machines) > 0 {
+		report.Detail.Machines = q.plans.to.keys.signChecks(q.plans.spool.about.Workspace, report.Detail.Machines)
+	}
 	report, err := q.leave(claim, report)
 	if err != nil {
 		return err
