@@ -202,7 +202,7 @@ BEGIN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
   ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') THEN
     UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
-    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN CASE WHEN v_provision.plan_digest IS NULL THEN 'Cancelled before it began.' ELSE 'Cancelled before its plan was applied.' END WHEN 'AWAITING_INPUT' THEN 'Cancelled before anybody had done it.' ELSE 'Cancelled before approval.' END);
+    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN CASE WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision) THEN 'Cancelled before the answer was recorded.' ELSE 'Cancelled before it began.' END WHEN 'AWAITING_INPUT' THEN 'Cancelled before anybody had done it.' ELSE 'Cancelled before approval.' END);
     PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
     UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
     PERFORM tendril.refresh_head(v_provision.workspace_id);
