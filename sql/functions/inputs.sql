@@ -44,12 +44,22 @@ BEGIN
   WHERE p.workspace_id = p_provision.workspace_id AND p.number < p_provision.number
   ORDER BY p.number DESC LIMIT 1;
   IF v_before.status = 'FAILED' AND v_before.error_code NOT IN ('manual_failed', 'sealed_invalid') AND v_before.answer IS NOT NULL AND v_before.request = v_request - 'expires_seconds' THEN
-    UPDATE public.provision_inputs SET answer = v_before.answer, answered_at = v_before.answered_at, answered_by = v_before.answered_by WHERE provision_id = p_provision.id;
-    UPDATE public.provisions SET status = 'QUEUED' WHERE id = p_provision.id;
-    UPDATE public.workspaces SET reserved_by = p_provision.id, due_at = NULL WHERE id = p_provision.workspace_id;
+    PERFORM tendril.take_answer(p_provision.id, p_provision.workspace_id, v_before.answer, v_before.answered_at, v_before.answered_by);
     PERFORM tendril.system_line(p_provision.id, format('A person has answered the same in run %s, which failed before that was recorded: it is recorded now.', v_before.number));
-    PERFORM tendril.refresh_head(p_provision.workspace_id);
   END IF;
+END $$;
+
+-- Stores an answer and queues the run that records it. The caller has the locks.
+--
+-- Locks: workspace, provision.
+CREATE OR REPLACE FUNCTION tendril.take_answer(p_provision uuid, p_workspace uuid, p_answer jsonb, p_at timestamptz, p_by uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE public.provision_inputs SET answer = p_answer, answered_at = p_at, answered_by = p_by WHERE provision_id = p_provision;
+  UPDATE public.provisions SET status = 'QUEUED' WHERE id = p_provision;
+  UPDATE public.workspaces SET reserved_by = p_provision, due_at = NULL WHERE id = p_workspace;
+  PERFORM tendril.refresh_head(p_workspace);
 END $$;
 
 -- Reminds of what a person is to do, after half of the time, and cancels the run at its end. The
@@ -243,12 +253,9 @@ BEGIN
   ELSIF v_input.answer IS NOT NULL THEN
     PERFORM tendril.refuse('PT409', 'already_answered', format('run %s was answered already', v_provision.number), 'look at the run: an agent records that answer');
   END IF;
-  UPDATE public.provision_inputs SET answer = v_answer, answered_at = clock_timestamp(), answered_by = tendril.current_user_id() WHERE provision_id = p_provision;
-  UPDATE public.provisions SET status = 'QUEUED' WHERE id = p_provision;
-  UPDATE public.workspaces SET reserved_by = p_provision, due_at = NULL WHERE id = v_provision.workspace_id;
+  PERFORM tendril.take_answer(p_provision, v_provision.workspace_id, v_answer, clock_timestamp(), tendril.current_user_id());
   PERFORM tendril.system_line(p_provision, CASE WHEN (p_answer ->> 'done')::boolean THEN tendril.name_in(v_provision.org_id, tendril.current_user_id()) || ' says that the work is done.'
     ELSE format('%s says that the work could not be done (%s).', tendril.name_in(v_provision.org_id, tendril.current_user_id()), v_reason) END);
-  PERFORM tendril.refresh_head(v_provision.workspace_id);
   PERFORM tendril.audit(v_provision.org_id, 'give_input', 'provision', p_provision, jsonb_strip_nulls(jsonb_build_object('done', p_answer -> 'done', 'reason', nullif(v_reason, ''))));
   RETURN 'QUEUED';
 EXCEPTION

@@ -77,7 +77,7 @@ AS $$
   WHERE id IN (SELECT id FROM public.machines WHERE provision_id = p_provision AND status = 'creating' AND starts_with(address, 'machine.') ORDER BY id FOR NO KEY UPDATE)
 $$;
 
--- Keeps the history of a machine's status and health, whoever changes them.
+-- Records each change of a machine's status and health in its history.
 CREATE OR REPLACE FUNCTION tendril.note_machine_status() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
