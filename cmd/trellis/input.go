@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -270,21 +269,9 @@ func (f inputFlags) read(a *app) (answer answerFile, err error) {
 	if f.file == "" {
 		return answer, nil
 	}
-	input := a.in
-	if f.file != "-" {
-		opened, err := os.Open(filepath.Clean(f.file))
-		if err != nil {
-			return answer, wrongUsage("--answer-file: %v", err)
-		}
-		defer func() { _ = opened.Close() }()
-		input = opened
-	}
-	text, err := io.ReadAll(io.LimitReader(input, maxAnswer+1))
-	switch {
-	case err != nil:
-		return answer, fmt.Errorf("read the answer: %w", err)
-	case len(text) > maxAnswer:
-		return answer, wrongUsage("--answer-file: at most %d bytes are read", maxAnswer)
+	text, err := readFile(a, f.file, "the answer", maxAnswer)
+	if err != nil {
+		return answer, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

@@ -262,7 +262,7 @@ the agent's policy.requester_keys must trust.`,
 			return nil
 		},
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
-			state, err := readState(a, args[1])
+			state, err := readFile(a, args[1], "the state", mostState)
 			if err != nil {
 				return err
 			}
@@ -308,7 +308,8 @@ the agent's policy.requester_keys must trust.`,
 	return cmd
 }
 
-func readState(a *app, name string) ([]byte, error) {
+// readFile reads a file, or standard input for "-", of at most so many bytes.
+func readFile(a *app, name, what string, most int) ([]byte, error) {
 	input := a.in
 	if name != "-" {
 		file, err := os.Open(filepath.Clean(name))
@@ -318,14 +319,14 @@ func readState(a *app, name string) ([]byte, error) {
 		defer file.Close() //nolint:errcheck // only read
 		input = file
 	}
-	state, err := io.ReadAll(io.LimitReader(input, mostState+1))
+	text, err := io.ReadAll(io.LimitReader(input, int64(most)+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read the state: %w", err)
-	case len(state) > mostState:
-		return nil, wrongUsage("%s: more than %d MiB, which is the most that can be brought", name, mostState>>20)
-	case len(state) == 0:
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	case len(text) > most:
+		return nil, wrongUsage("%s: more than %d MiB, which is the most that can be brought", name, most>>20)
+	case len(text) == 0:
 		return nil, wrongUsage("%s is empty", name)
 	}
-	return state, nil
+	return text, nil
 }
