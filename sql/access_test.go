@@ -102,6 +102,11 @@ var functions = map[string]callers{
 	"comment_provision": forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }, rest: func(*scene) []any { return []any{"a comment"} }},
 	"retry_provision":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 
+	"plan_machines": forPeople{least: "operator", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any {
+		return []any{snapshot("planned"), `[{"name": "ada"}]`}
+	}},
+	"delete_planned_machine": forPeople{least: "operator", otherwise: "machine_not_found", of: func(s *scene) uuid.UUID { return s.planned }},
+
 	"upload_blob":    forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{1, 1, aResult} }},
 	"fetch_result":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 	"state_versions": forPeople{least: "viewer", otherwise: "workspace_not_found", of: theWorkspace("queued")},

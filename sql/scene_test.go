@@ -30,6 +30,7 @@ type scene struct {
 	running, held                   uuid.UUID // claims
 	queued, awaiting, ended, taking uuid.UUID // provisions
 	asking                          uuid.UUID // one that a person is to carry out
+	planned                         uuid.UUID // a machine
 	workspaces                      map[string]uuid.UUID
 	other                           uuid.UUID // the stranger's organisation
 	invitation, own                 uuid.UUID // to acme; the admin's, to elsewhere
@@ -80,6 +81,7 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.pin_inspected(id, 'https://git.example/a/b', 'v1', repeat('a', 40)) FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.record_tags(id, 'https://git.example/a/b', '[]') FROM public.orgs")
+	s.planned = mustAs[[]uuid.UUID](t, s.world, s.operator, "SELECT public.plan_machines($1, $2, $3)", s.cluster, snapshot("queued"), `[{"name": "p"}]`)[0]
 	mustExec(t, conn, "INSERT INTO public.machines (workspace_id, name, org_id, status) SELECT id, 'm', org_id, 'running' FROM public.workspaces")
 	mustExec(t, conn, "INSERT INTO public.resources (workspace_id, address, org_id, type) SELECT id, 'a.b', org_id, 'a' FROM public.workspaces")
 

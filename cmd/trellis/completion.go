@@ -197,7 +197,7 @@ func argumentWords(a *app) map[string]completes {
 		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
 		"members uninvite": inOrder(completing(a, invitedWords)),
-		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories),
+		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories), "machines import": inOrder(files), "machines provision": completing(a, machineWords),
 		"state rm": func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return workspace(cmd, args, typed)
@@ -211,7 +211,7 @@ func argumentWords(a *app) map[string]completes {
 		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list"},
 		"template":  {"templates show", "templates inspect", "templates remove", "templates pin"},
 		"webhook":   {"webhooks remove", "webhooks test", "webhooks deliveries"},
-		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines refresh", "machines rebuild", "machines destroy"},
+		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines refresh", "machines rebuild", "machines destroy", "machines delete"},
 		"invited":   {"invitations accept", "invitations decline"},
 		"context":   {"contexts use", "contexts remove", "logout"},
 	} {
@@ -241,7 +241,7 @@ func flagWords(a *app, verb, flag string) completes {
 		"data-dir": directories, "move-from": directories, "sealed-vars": files, "to": files,
 		"output": outputWords(verb), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
 		"access-log": choice("refused", "all"), "kind": choice("generic", "slack"),
-		"status": choice("creating", "running", "stopped", "failed", "unknown", "gone"),
+		"status": choice("planned", "creating", "running", "stopped", "failed", "unknown", "gone"),
 		"health": choice("healthy", "unhealthy", "unknown"),
 		"event":  choice("awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift", "health"),
 	}[flag]

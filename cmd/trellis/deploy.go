@@ -80,19 +80,13 @@ func requestCommand(a *app, operation provision.Operation, cmd *cobra.Command) *
 		if r.requesterKey, err = requester(a, sealed.requesterKey); err != nil {
 			return err
 		}
-		queued, err := queueRun(ctx, a, s, r)
+		queued, err := queueRun(ctx, s, r)
 		if err != nil {
 			return err
 		}
 		return tellQueued(ctx, a, s, cmd, queued, follow)
 	})
-	flags := cmd.Flags()
-	flags.StringVar(&r.template, "template", "", "template of the catalogue")
-	flags.StringVar(&r.repo, "repo", "", "git repository of the template")
-	flags.StringVar(&r.version, "version", "", "tag or full commit; with --template, the catalogue's own when left out")
-	flags.StringVar(&r.path, "path", "", "directory of the template within the repository")
-	flags.StringVar(&r.workspace, "workspace", "", "state that this belongs to, such as acme/prod; default: the variables project_name/environment")
-	flags.StringVar(&r.cluster, "cluster", "", "name or id of the cluster; default: the only one")
+	r.addSource(cmd)
 	vars.addFlags(cmd)
 	sealed.addFlags(cmd)
 	r.addFlags(cmd, operation)
@@ -147,6 +141,21 @@ type deployRequest struct {
 	choices
 }
 
+// addSource offers the flags that say what is deployed, and where.
+func (r *deployRequest) addSource(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&r.template, "template", "", "template of the catalogue")
+	flags.StringVar(&r.repo, "repo", "", "git repository of the template")
+	flags.StringVar(&r.version, "version", "", "tag or full commit; with --template, the catalogue's own when left out")
+	flags.StringVar(&r.path, "path", "", "directory of the template within the repository")
+	flags.StringVar(&r.workspace, "workspace", "", "state that this belongs to, such as acme/prod; default: the variables project_name/environment")
+	flags.StringVar(&r.cluster, "cluster", "", "name or id of the cluster; default: the only one")
+}
+
+func (r *deployRequest) source() provision.TemplateSource {
+	return provision.TemplateSource{Repo: r.repo, Version: r.version, Path: r.path}
+}
+
 // choices are what can be said of any run, whatever it runs.
 type choices struct {
 	targets, replace []string
@@ -183,29 +192,32 @@ func (c choices) put(s *provision.Snapshot) {
 }
 
 // queueRun checks a request as far as this program can, and queues it.
-func queueRun(ctx context.Context, a *app, s *client.Client, r deployRequest) (wire.QueuedAnswer, error) {
-	switch {
-	case r.template == "" && r.repo == "":
-		return wire.QueuedAnswer{}, wrongUsage("say what to deploy: --template NAME, or --repo URL --version TAG")
-	case r.template != "" && (r.repo != "" || r.path != ""):
-		return wire.QueuedAnswer{}, wrongUsage("--template brings its own repository and path: leave --repo and --path out")
-	case r.repo != "" && r.version == "":
-		return wire.QueuedAnswer{}, wrongUsage("--version is missing: a tag or a full commit of %s", r.repo)
-	}
-	cluster, err := s.FindCluster(ctx, r.cluster)
+func queueRun(ctx context.Context, s *client.Client, r deployRequest) (wire.QueuedAnswer, error) {
+	cluster, err := r.find(ctx, s)
 	if err != nil {
 		return wire.QueuedAnswer{}, err
-	}
-	if r.template != "" {
-		if err := fromCatalogue(ctx, s, &r); err != nil {
-			return wire.QueuedAnswer{}, err
-		}
 	}
 	snapshot, err := r.snapshot()
 	if err != nil {
 		return wire.QueuedAnswer{}, err
 	}
 	return s.Deploy(ctx, cluster.ID, cmp.Or(r.operation, provision.OperationApply), snapshot)
+}
+
+// find looks for the cluster and the template that are named.
+func (r *deployRequest) find(ctx context.Context, s *client.Client) (cluster wire.Cluster, err error) {
+	switch {
+	case r.template == "" && r.repo == "":
+		return cluster, wrongUsage("say what to deploy: --template NAME, or --repo URL --version TAG")
+	case r.template != "" && (r.repo != "" || r.path != ""):
+		return cluster, wrongUsage("--template brings its own repository and path: leave --repo and --path out")
+	case r.repo != "" && r.version == "":
+		return cluster, wrongUsage("--version is missing: a tag or a full commit of %s", r.repo)
+	}
+	if cluster, err = s.FindCluster(ctx, r.cluster); err == nil && r.template != "" {
+		err = fromCatalogue(ctx, s, r)
+	}
+	return cluster, err
 }
 
 func fromCatalogue(ctx context.Context, s *client.Client, r *deployRequest) error {
@@ -232,7 +244,7 @@ func fromCatalogue(ctx context.Context, s *client.Client, r *deployRequest) erro
 // from here come back all at once; the database has the last word.
 func (r deployRequest) snapshot() (json.RawMessage, error) {
 	asked := provision.Snapshot{
-		TemplateSource: provision.TemplateSource{Repo: r.repo, Version: r.version, Path: r.path},
+		TemplateSource: r.source(),
 		TerraformVars:  r.vars, SealedVars: r.sealed, RequesterKey: r.requesterKey, Workspace: r.workspace,
 		Meta: map[string]json.RawMessage{"triggered_by": jsonText(r.by)},
 	}

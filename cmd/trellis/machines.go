@@ -26,12 +26,14 @@ import (
 func machinesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machines",
-		Short: "List machines, sign in to them, start or destroy one",
-		Long: `Lists the machines that runs have made, as they were last reported. A template with
-machines of its own reports them; a Terraform template does in an output called machines.`,
+		Short: "List machines, sign in to them, plan, start or destroy some",
+		Long: `Lists the machines that runs have made, as they were last reported, and those that are
+planned. A template with machines of its own reports them; a Terraform template does in an
+output called machines.`,
 		Args: verb,
 	}
-	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a), machinesRevealCommand(a))
+	cmd.AddCommand(machinesListCommand(a), machinesShowCommand(a), machinesSSHCommand(a), machinesRevealCommand(a),
+		machinesPlanCommand(a), machinesImportCommand(a), machinesProvisionCommand(a), machinesDeleteCommand(a))
 	for _, act := range machineActs {
 		cmd.AddCommand(machineActCommand(a, act.do, act.short, act.more))
 	}
@@ -40,6 +42,7 @@ machines of its own reports them; a Terraform template does in an output called 
 
 func machinesListCommand(a *app) *cobra.Command {
 	var f client.MachineFilter
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List machines, also as an Ansible inventory or an ssh_config",
@@ -66,42 +69,53 @@ host's.`,
 					return wrongUsage("--label %s: a label is NAME=VALUE, without a comma", label)
 				}
 			}
-			list, err := s.Machines(ctx, f)
+			read := func(ctx context.Context) ([]wire.Machine, error) { return s.Machines(ctx, f) }
+			if follow {
+				return watch(ctx, a, read, func(list []wire.Machine) error { return printMachines(a, list) })
+			}
+			list, err := read(ctx)
 			if err != nil {
 				return err
 			}
-			if len(list) >= client.MostItems {
-				a.say("These are the first %d machines. Narrow the list, for example with --workspace.", len(list))
-			}
-			switch a.format {
-			case "ansible":
-				document, left := inventory(list)
-				a.sayLeftOut(left)
-				return a.printJSON(document)
-			case "ansible-file":
-				document, left := inventory(list)
-				a.sayLeftOut(left)
-				return a.printJSON(inventoryFile(document))
-			case "ssh-config":
-				text, left := sshConfig(list)
-				a.sayLeftOut(left)
-				_, err := io.WriteString(a.out, text)
-				return err
-			}
-			return listing(&a.printer, list, nil, "No machines match.", "MACHINE\tWORKSPACE\tSTATUS\tHEALTH\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
-				return []any{m.Name, m.Workspace, m.Status, deref(m.Health), strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.CreatedAt))}
-			})
+			return printMachines(a, list)
 		}),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.Workspace, "workspace", "", "only those of this workspace, by its name or id")
-	flags.StringVar(&f.Status, "status", "", "only those that are creating, running, stopped, failed, unknown or gone")
+	flags.StringVar(&f.Status, "status", "", "only those that are planned, creating, running, stopped, failed, unknown or gone")
 	flags.StringVar(&f.Pool, "pool", "", "only those of this pool")
 	flags.StringVar(&f.Health, "health", "", "only those that are healthy, unhealthy or unknown")
 	flags.StringArrayVar(&f.Labels, "label", nil, "only those with this label: NAME=VALUE; may be repeated")
 	flags.StringVar(&f.Words, "search", "", "only those with this in the name, an IP address or the id in their cloud")
+	flags.BoolVar(&follow, "watch", false, "show the list again whenever it has changed, until Ctrl-C")
 	addFormat(a, cmd, "ansible", "ansible-file", "ssh-config")
 	return cmd
+}
+
+// printMachines prints a list in the format that was asked for.
+func printMachines(a *app, list []wire.Machine) error {
+	if len(list) >= client.MostItems {
+		a.say("These are the first %d machines. Narrow the list, for example with --workspace.", len(list))
+	}
+	there := slices.DeleteFunc(slices.Clone(list), func(m wire.Machine) bool { return m.Status == wire.Planned })
+	switch a.format {
+	case "ansible":
+		document, left := inventory(there)
+		a.sayLeftOut(left)
+		return a.printJSON(document)
+	case "ansible-file":
+		document, left := inventory(there)
+		a.sayLeftOut(left)
+		return a.printJSON(inventoryFile(document))
+	case "ssh-config":
+		text, left := sshConfig(there)
+		a.sayLeftOut(left)
+		_, err := io.WriteString(a.out, text)
+		return err
+	}
+	return listing(&a.printer, list, nil, "No machines match.", "MACHINE\tWORKSPACE\tSTATUS\tHEALTH\tADDRESS\tSIZE\tNODE\tAGE", func(m wire.Machine) []any {
+		return []any{m.Name, m.Workspace, m.Status, deref(m.Health), strings.Join(m.IPAddresses, " "), m.Size(), deref(m.Node), ago(time.Since(m.CreatedAt))}
+	})
 }
 
 func machinesShowCommand(a *app) *cobra.Command {
@@ -151,10 +165,16 @@ func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
 	if to, err := m.SSH(); err == nil {
 		command = strings.Join(append([]string{"ssh"}, to.Args()...), " ")
 	}
+	var plan provision.Snapshot
+	if len(m.Plan) > 0 {
+		if err := json.Unmarshal(m.Plan, &plan); err != nil {
+			return fmt.Errorf("read the plan of machine %s: %w", m.Name, err)
+		}
+	}
 	var rows [][]string
 	for _, row := range [][]string{
 		{"machine", m.Name}, {"status", m.Status}, {"health", strings.TrimSuffix(deref(m.Health)+": "+deref(m.HealthWhy), ": ")}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
-		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()},
+		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()}, {"to be made by", strings.TrimSpace(plan.TemplateSource.Repo + " " + plan.TemplateSource.Path + " " + plan.TemplateSource.Version)},
 		{"labels", strings.Join(labels, " ")}, {"owner", m.OwnerName}, {"changed by run", run}, {"id", m.ID.String()},
 	} {
 		if row[1] != "" {

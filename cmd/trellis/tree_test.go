@@ -75,14 +75,14 @@ const (
 // the part of the API that lists what there is, or one of the above.
 var argumentKinds = map[string]string{
 	"NUMBER|ID": "provisions", "NUMBER|ID|WORKSPACE": "provisions", "WORKSPACE": "workspaces", "WORKSPACE|NUMBER": "workspaces", "FROM": "workspaces", "ADDRESS…": "workspaces",
-	"VERSION": "workspaces", "MACHINE": "machines", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
+	"VERSION": "workspaces", "MACHINE": "machines", "MACHINE…": "machines", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
 	"FILE": fileNames, "DIR": folders, "TO": nothing, "TEXT": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
 	"COMMAND": fileNames, "ARG…": fileNames,
 }
 
 // argumentsOf are those where the same word means something else, by verb.
 var argumentsOf = map[string]string{
-	"clusters create NAME": nothing, "templates add NAME": nothing, "webhooks add NAME": nothing, "seal NAME": nothing, "members invite WHO": nothing,
+	"clusters create NAME": nothing, "templates add NAME": nothing, "machines plan NAME…": nothing, "webhooks add NAME": nothing, "seal NAME": nothing, "members invite WHO": nothing,
 	"members uninvite WHO": "invitations", "api-tokens revoke ID": "api-tokens", "contexts use NAME": fixedWords + "local", "contexts remove NAME": fixedWords + "local",
 }
 

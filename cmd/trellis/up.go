@@ -450,7 +450,7 @@ func throwawayData(a *app, cmd *cobra.Command, flags *upFlags) (remove func() er
 func deployHello(ctx context.Context, a *app, cmd *cobra.Command, s *client.Client, own bool) error {
 	request := deployRequest{template: "hello", cluster: devstack.ClusterName, workspace: demoWorkspace, by: "trellis demo",
 		vars: map[string]json.RawMessage{"name": jsonText(cmp.Or(a.getenv("USER"), "world"))}}
-	queued, err := queueRun(ctx, a, s, request)
+	queued, err := queueRun(ctx, s, request)
 	if err != nil {
 		return err
 	}

@@ -138,6 +138,7 @@ func TestVerbs(t *testing.T) {
 	}
 	run("deploy", "--template", "script-vm", "--workspace", "demo/machines", "--cluster", "local", "--var-json", `names=["ada"]`, "--var", "cloud="+cloud, "--follow").
 		want(t, "machines of a script", exitOK, "+ machine.ada", "memory = 2048", "machine.ada is made: vm-", "192.0.2.10")
+	testPlannedMachines(t, run)
 	run("machines", "rebuild", "ada", "--yes", "-f").want(t, "rebuild of a machine", exitOK, "-/+ machine.ada (it was asked for)", "succeeded")
 	run("machines", "reveal", "ada").want(t, "reveal to a key that the agent does not know", exitFailed, "operation_refused", "does not name the key")
 	run("machines", "rebuild", "ada").want(t, "rebuild of a machine, to be approved", exitOK, "Watch it:")
@@ -257,4 +258,28 @@ func TestMigratedDatabase(t *testing.T) {
 	// A new token of that name ends the one before.
 	trellisEnv(t, owner, "admin", "token").want(t, "admin token", exitOK, "trt_")
 	trellisEnv(t, env, "status").want(t, "status by a token that has ended", exitFailed, "does not know you", "trellis login http://127.0.0.1")
+}
+
+// testPlannedMachines plans machines beside ada, which is there, and provisions them.
+func testPlannedMachines(t *testing.T, run func(args ...string) result) {
+	t.Helper()
+	lab := []string{"--template", "script-vm", "--workspace", "demo/machines", "--cluster", "local"}
+	file := filepath.Join(t.TempDir(), "lab.csv")
+	if err := os.WriteFile(file, []byte("name,labels\nalan,class=a\nalonzo,\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(append([]string{"machines", "plan", "grace", "--cores", "2", "--memory", "2048"}, lab...)...).want(t, "a plan", exitOK, "1 machine is planned in workspace demo/machines.", "machines provision --workspace demo/machines")
+	run(append([]string{"machines", "import", file, "--cores", "2"}, lab...)...).want(t, "an import", exitOK, "2 machines are planned")
+	run(append([]string{"machines", "plan", "ada"}, lab...)...).want(t, "a plan of a machine that is there", exitFailed, `machine "ada" of workspace "demo/machines" is there already: it is running`)
+	run("machines", "list", "--status", "planned").want(t, "planned machines", exitOK, "alan ", "alonzo ", "grace ", "2 cores, 2048 MiB")
+	run("machines", "show", "alan").want(t, "a planned machine", exitOK, "planned", "class=a", "script-vm")
+	run("machines", "start", "alan").want(t, "start of a planned machine", exitFailed, "is planned: provision it first")
+	run("machines", "ssh", "alan").want(t, "ssh to a planned machine", exitFailed, "is planned: it is not there yet")
+	run("machines", "delete", "alonzo").want(t, "a deletion", exitOK, "Machine alonzo is no longer planned.")
+	run("machines", "delete", "ada").want(t, "a deletion of a machine that is there", exitFailed, "is not only planned")
+	run("machines", "provision", "nobody", "--workspace", "demo/machines").want(t, "provision of a machine that is not planned", exitFailed, `there is no planned machine "nobody"`)
+	run("machines", "provision", "alan", "--workspace", "demo/machines", "-f").want(t, "provision of one machine", exitOK, "+ machine.alan", "machine.alan is made", "succeeded")
+	run("machines", "provision", "--workspace", "demo/machines", "-f").want(t, "provision of the others", exitOK, "+ machine.grace", "succeeded")
+	run("machines", "list", "--workspace", "demo/machines").want(t, "all machines", exitOK, "ada ", "alan ", "grace ")
+	run("machines", "list", "--status", "planned").want(t, "no planned machine", exitOK, "No machines match.")
 }

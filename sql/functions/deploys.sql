@@ -72,15 +72,8 @@ BEGIN
   v_path := tendril.plain_path(NEW.config_snapshot -> 'template_source' ->> 'path');
   -- No snapshot's workspace begins with a full stop.
   v_name := CASE WHEN v_inspect THEN '.inspect/' || md5(v_repo || ' ' || v_path) ELSE tendril.snapshot_workspace(NEW.config_snapshot) END;
-  -- SQL alone makes workspaces; their state is keyed by the id.
-  INSERT INTO public.workspaces (org_id, cluster_id, name, hidden)
-  VALUES (v_org, NEW.cluster_id, v_name, v_inspect)
-  ON CONFLICT (cluster_id, name) DO NOTHING;
   -- The lock makes whoever ends a run here see this row, or wait for it.
-  SELECT * INTO STRICT v_workspace FROM public.workspaces
-  WHERE cluster_id = NEW.cluster_id AND name = v_name
-  FOR NO KEY UPDATE;
-
+  v_workspace := tendril.lock_workspace_of(v_org, NEW.cluster_id, v_name, v_inspect);
   PERFORM tendril.check_binding(v_workspace, v_repo, v_path);
 
   IF v_person AND NOT v_again THEN
@@ -120,6 +113,21 @@ END $$;
 
 CREATE OR REPLACE TRIGGER provisions_accept BEFORE INSERT ON public.provisions
   FOR EACH ROW EXECUTE FUNCTION tendril.accept_deploy();
+
+-- Locks the workspace of a name, which is made where there is none: SQL alone makes workspaces, and
+-- their state is keyed by the id.
+--
+-- Locks: workspace.
+CREATE OR REPLACE FUNCTION tendril.lock_workspace_of(p_org uuid, p_cluster uuid, p_name text, p_hidden boolean) RETURNS public.workspaces
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_workspace public.workspaces;
+BEGIN
+  INSERT INTO public.workspaces (org_id, cluster_id, name, hidden) VALUES (p_org, p_cluster, p_name, p_hidden) ON CONFLICT (cluster_id, name) DO NOTHING;
+  SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE cluster_id = p_cluster AND name = p_name FOR NO KEY UPDATE;
+  RETURN v_workspace;
+END $$;
 
 -- Refuses another template in a workspace than the one that used it first: applying it would
 -- destroy what that one made.

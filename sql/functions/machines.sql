@@ -1,7 +1,7 @@
--- Machines: what people see of the machines that runs have made.
+-- Machines: what people see of the machines that runs have made, and those that they plan.
 
 -- Replaces the machines of a workspace by those that its newest report lists: one that is missing
--- is gone, or unknown where the report left some out for want of room (p_omitted) or has more than
+-- is gone, unless it is only planned, or unknown where the report left some out for want of room (p_omitted) or has more than
 -- tendril.settings.resource_limit; the log says so then. Unchanged rows are not written. Of two
 -- with one name the later one counts. The caller holds the workspace's lock.
 CREATE OR REPLACE FUNCTION tendril.record_machines(p_provision public.provisions, p_machines jsonb, p_omitted int) RETURNS void
@@ -28,7 +28,7 @@ BEGIN
     ORDER BY l.item ->> 'name', l.ord DESC LIMIT v_most
   ), gone AS (
     UPDATE public.machines m SET status = v_missing, provision_id = p_provision.id, updated_at = clock_timestamp()
-    WHERE m.workspace_id = p_provision.workspace_id AND m.status NOT IN ('gone', v_missing) AND NOT EXISTS (SELECT FROM there t WHERE t.name = m.name)
+    WHERE m.workspace_id = p_provision.workspace_id AND m.status NOT IN ('gone', 'planned', v_missing) AND NOT EXISTS (SELECT FROM there t WHERE t.name = m.name)
   )
   INSERT INTO public.machines AS m (org_id, workspace_id, name, status, address, pool, node, external_id, ip_addresses, ssh_port, ssh_user,
                                     image, cores, memory_mib, disk_gib, labels, actions, owner, provision_id)
@@ -38,10 +38,10 @@ BEGIN
   ON CONFLICT (workspace_id, name) DO UPDATE
   SET status = EXCLUDED.status, address = EXCLUDED.address, pool = EXCLUDED.pool, node = EXCLUDED.node, external_id = EXCLUDED.external_id,
       ip_addresses = EXCLUDED.ip_addresses, ssh_port = EXCLUDED.ssh_port, ssh_user = EXCLUDED.ssh_user, image = EXCLUDED.image, cores = EXCLUDED.cores,
-      memory_mib = EXCLUDED.memory_mib, disk_gib = EXCLUDED.disk_gib, labels = EXCLUDED.labels, actions = EXCLUDED.actions, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
+      memory_mib = EXCLUDED.memory_mib, disk_gib = EXCLUDED.disk_gib, labels = EXCLUDED.labels, actions = EXCLUDED.actions, plan = NULL, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
       -- What was gone and is there again is another machine of that name.
-      owner = CASE m.status WHEN 'gone' THEN EXCLUDED.owner ELSE m.owner END,
-      created_at = CASE m.status WHEN 'gone' THEN clock_timestamp() ELSE m.created_at END
+      owner = CASE WHEN m.status IN ('planned', 'gone') THEN EXCLUDED.owner ELSE m.owner END,
+      created_at = CASE WHEN m.status IN ('planned', 'gone') THEN clock_timestamp() ELSE m.created_at END
   WHERE (m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses, m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions)
         IS DISTINCT FROM (EXCLUDED.status, EXCLUDED.address, EXCLUDED.pool, EXCLUDED.node, EXCLUDED.external_id, EXCLUDED.ip_addresses, EXCLUDED.ssh_port,
                           EXCLUDED.ssh_user, EXCLUDED.image, EXCLUDED.cores, EXCLUDED.memory_mib, EXCLUDED.disk_gib, EXCLUDED.labels, EXCLUDED.actions);
@@ -64,9 +64,9 @@ BEGIN
     AND (SELECT count(*) FROM public.machines o WHERE o.workspace_id = p_provision.workspace_id) < (SELECT resource_limit FROM tendril.settings)
   ORDER BY e.address
   ON CONFLICT (workspace_id, name) DO UPDATE
-  SET status = 'creating', address = EXCLUDED.address, external_id = NULL, node = NULL, ip_addresses = '{}', provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
-      owner = CASE m.status WHEN 'gone' THEN EXCLUDED.owner ELSE m.owner END,
-      created_at = CASE m.status WHEN 'gone' THEN clock_timestamp() ELSE m.created_at END;
+  SET status = 'creating', address = EXCLUDED.address, external_id = NULL, node = NULL, ip_addresses = '{}', plan = NULL, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
+      owner = CASE WHEN m.status IN ('planned', 'gone') THEN EXCLUDED.owner ELSE m.owner END,
+      created_at = CASE WHEN m.status IN ('planned', 'gone') THEN clock_timestamp() ELSE m.created_at END;
 END $$;
 
 -- Of a machine that a run has begun to make and not told the end of, nobody knows.
@@ -94,3 +94,176 @@ END $$;
 
 CREATE OR REPLACE TRIGGER machines_note_status AFTER INSERT OR UPDATE OF status, health ON public.machines
   FOR EACH ROW EXECUTE FUNCTION tendril.note_machine_status();
+
+-- What is wrong with a machine that a person plans; NULL: nothing.
+CREATE OR REPLACE FUNCTION tendril.planned_problem(p_machine jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_keys    CONSTANT text[] := ARRAY['id', 'name', 'pool', 'image', 'cores', 'memory_mib', 'disk_gib', 'labels'];
+  c_text    CONSTANT int := 600;        -- characters
+  c_labels  CONSTANT int := 16384;      -- bytes
+  c_largest CONSTANT int := 1000000000; -- of a size
+  v_key     text;
+BEGIN
+  IF jsonb_typeof(p_machine) IS DISTINCT FROM 'object' THEN
+    RETURN 'must be an object';
+  END IF;
+  SELECT k INTO v_key FROM jsonb_object_keys(p_machine) k WHERE k <> ALL (c_keys) ORDER BY k LIMIT 1;
+  IF FOUND THEN
+    RETURN format('%s: unknown; known are %s', left(v_key, tendril.quoted_name()), array_to_string(c_keys, ', '));
+  ELSIF (p_machine ->> 'name' ~ '^[^[:cntrl:]]+$' AND jsonb_typeof(p_machine -> 'name') = 'string' AND length(p_machine ->> 'name') <= tendril.max_name()
+         AND btrim(p_machine ->> 'name') = p_machine ->> 'name') IS NOT TRUE THEN
+    RETURN format('name: must have 1 to %s characters, on one line and without spaces around them', tendril.max_name());
+  ELSIF p_machine ? 'id' AND p_machine ->> 'id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' IS NOT TRUE THEN
+    RETURN 'id: must be the id of a planned machine';
+  END IF;
+  FOREACH v_key IN ARRAY ARRAY['pool', 'image'] LOOP
+    IF p_machine ? v_key AND (jsonb_typeof(p_machine -> v_key) <> 'string' OR length(p_machine ->> v_key) > c_text OR p_machine ->> v_key ~ '[[:cntrl:]]') THEN
+      RETURN format('%s: must be a text of at most %s characters, on one line', v_key, c_text);
+    END IF;
+  END LOOP;
+  FOREACH v_key IN ARRAY ARRAY['cores', 'memory_mib', 'disk_gib'] LOOP
+    IF p_machine ? v_key AND (jsonb_typeof(p_machine -> v_key) <> 'number' OR NOT p_machine ->> v_key ~ '^[1-9][0-9]{0,9}$' OR (p_machine ->> v_key)::bigint > c_largest) THEN
+      RETURN format('%s: must be a whole number from 1 to %s', v_key, c_largest);
+    END IF;
+  END LOOP;
+  IF p_machine ? 'labels' AND (jsonb_typeof(p_machine -> 'labels') <> 'object' OR octet_length((p_machine -> 'labels')::text) > c_labels
+                               OR jsonb_path_exists(p_machine, '$.labels.* ? (@.type() != "string")')) THEN
+    RETURN format('labels: must be an object of texts, at most %s bytes', c_labels);
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Plans machines, which nothing is done about until they are provisioned. One that is planned
+-- already, by its id or by its name, is changed. Needs the role operator.
+--
+-- Arguments:
+--   p_cluster   the cluster
+--   p_snapshot  what they are to be provisioned with, as config_snapshot of a deploy has it:
+--               template_source, and terraform_vars and workspace if they are known; at most 16384
+--               bytes. Values must not be secret: every member can read them
+--   p_machines  list of 1 to 500 {name, pool, image, cores, memory_mib, disk_gib, labels, id}; only
+--               name is required; id is that of a planned machine of the workspace, which this one replaces
+-- Answers: the ids, in the order of p_machines.
+-- Errors: PT404 cluster_not_found, PT404 machine_not_found, PT409 machine_exists,
+--   PT409 workspace_bound, PT413 too_many_machines, PT422 bad_machines, PT422 bad_snapshot, PT503 busy.
+-- Locks: workspace, machines.
+-- Callers: authenticated, service_role.
+CREATE OR REPLACE FUNCTION public.plan_machines(p_cluster uuid, p_snapshot jsonb, p_machines jsonb) RETURNS uuid[]
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_keys CONSTANT text[] := ARRAY['template_source', 'terraform_vars', 'workspace'];
+  c_plan CONSTANT int := 16384; -- bytes
+  c_most CONSTANT int := 500;   -- at once
+  v_org       uuid := (SELECT org_id FROM public.clusters WHERE id = p_cluster);
+  v_problems  text[];
+  v_workspace public.workspaces;
+  v_machine   jsonb;
+  v_problem   text;
+  v_names     text[] := '{}';
+  v_there     public.machines;
+  v_id        uuid;
+  v_ids       uuid[] := '{}';
+BEGIN
+  IF NOT tendril.may_act(v_org, 'operator') OR v_org IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'cluster_not_found', format('cluster %s not found, or you may not deploy to it', p_cluster),
+      'check the id, and that you are an operator of its organisation');
+  END IF;
+  v_problems := CASE WHEN tendril.has_vast_number(p_snapshot) THEN ARRAY['config_snapshot: a number in it is larger than 1e400 or has more than 400 digits after the point']
+                     ELSE tendril.snapshot_problems(p_snapshot) END;
+  IF v_problems = '{}' THEN
+    v_problems := ARRAY(SELECT format('config_snapshot.%s: has no place in a plan; known are %s', left(k, tendril.quoted_name()), array_to_string(c_keys, ', '))
+                        FROM jsonb_object_keys(p_snapshot) k WHERE k <> ALL (c_keys) ORDER BY k COLLATE "C");
+  END IF;
+  IF v_problems = '{}' AND octet_length(p_snapshot::text) > c_plan THEN
+    v_problems := ARRAY[format('config_snapshot: %s bytes; at most %s are allowed in a plan', octet_length(p_snapshot::text), c_plan)];
+  END IF;
+  IF v_problems <> '{}' THEN
+    PERFORM tendril.refuse('PT422', 'bad_snapshot', tendril.problem_list(v_problems));
+  ELSIF jsonb_typeof(p_machines) IS DISTINCT FROM 'array' OR jsonb_array_length(p_machines) = 0 THEN
+    PERFORM tendril.refuse('PT422', 'bad_machines', 'p_machines: must be a list of machines');
+  ELSIF jsonb_array_length(p_machines) > c_most THEN
+    PERFORM tendril.refuse('PT413', 'too_many_machines', format('%s machines; at most %s are allowed at once', jsonb_array_length(p_machines), c_most));
+  END IF;
+  FOR v_machine IN SELECT m FROM jsonb_array_elements(p_machines) m LOOP
+    v_problem := tendril.planned_problem(v_machine);
+    IF v_problem IS NOT NULL THEN
+      PERFORM tendril.refuse('PT422', 'bad_machines', format('machine %s: %s', coalesce(to_json(left(v_machine ->> 'name', tendril.quoted_name()))::text, cardinality(v_names) + 1 || '. of the list'), v_problem));
+    ELSIF v_machine ->> 'name' = ANY (v_names) THEN
+      PERFORM tendril.refuse('PT422', 'bad_machines', format('machine %s is listed twice', to_json(v_machine ->> 'name')));
+    END IF;
+    v_names := v_names || (v_machine ->> 'name');
+  END LOOP;
+
+  v_workspace := tendril.lock_workspace_of(v_org, p_cluster, tendril.snapshot_workspace(p_snapshot), false);
+  PERFORM tendril.check_binding(v_workspace, tendril.plain_repo(p_snapshot -> 'template_source' ->> 'repo'), tendril.plain_path(p_snapshot -> 'template_source' ->> 'path'));
+  -- In the order in which reports lock them.
+  PERFORM FROM public.machines WHERE workspace_id = v_workspace.id ORDER BY id FOR NO KEY UPDATE;
+  FOR v_machine IN SELECT m FROM jsonb_array_elements(p_machines) m LOOP
+    IF v_machine ? 'id' THEN -- under another name it is another row, so that what was gone under that name keeps its history
+      IF NOT EXISTS (SELECT FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND workspace_id = v_workspace.id AND status = 'planned') THEN
+        PERFORM tendril.refuse('PT404', 'machine_not_found', format('there is no planned machine %s in workspace %s', v_machine ->> 'id', to_json(v_workspace.name)));
+      END IF;
+      DELETE FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND name <> v_machine ->> 'name';
+    END IF;
+    SELECT * INTO v_there FROM public.machines WHERE workspace_id = v_workspace.id AND name = v_machine ->> 'name';
+    IF v_there.status NOT IN ('planned', 'gone') THEN
+      PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s of workspace %s is there already: it is %s', to_json(v_there.name), to_json(v_workspace.name), v_there.status),
+        'choose another name, or another workspace');
+    END IF;
+    INSERT INTO public.machines AS m (org_id, workspace_id, name, status, pool, image, cores, memory_mib, disk_gib, labels, owner, plan)
+    VALUES (v_org, v_workspace.id, v_machine ->> 'name', 'planned', v_machine ->> 'pool', v_machine ->> 'image', (v_machine ->> 'cores')::int, (v_machine ->> 'memory_mib')::int,
+            (v_machine ->> 'disk_gib')::int, coalesce(v_machine -> 'labels', '{}'), tendril.current_user_id(), p_snapshot || jsonb_build_object('workspace', v_workspace.name))
+    ON CONFLICT (workspace_id, name) DO UPDATE
+    SET status = 'planned', pool = EXCLUDED.pool, image = EXCLUDED.image, cores = EXCLUDED.cores, memory_mib = EXCLUDED.memory_mib, disk_gib = EXCLUDED.disk_gib,
+        labels = EXCLUDED.labels, plan = EXCLUDED.plan, updated_at = clock_timestamp(),
+        address = NULL, node = NULL, external_id = NULL, ip_addresses = '{}', ssh_port = NULL, ssh_user = NULL, actions = '{}', provision_id = NULL,
+        owner = CASE m.status WHEN 'gone' THEN EXCLUDED.owner ELSE m.owner END,
+        created_at = CASE m.status WHEN 'gone' THEN clock_timestamp() ELSE m.created_at END
+    RETURNING m.id INTO v_id;
+    v_ids := v_ids || v_id;
+  END LOOP;
+  IF (SELECT count(*) FROM public.machines WHERE workspace_id = v_workspace.id) > (SELECT resource_limit FROM tendril.settings) THEN
+    PERFORM tendril.refuse('PT413', 'too_many_machines', format('workspace %s would have more than %s machines (tendril.settings.resource_limit)', to_json(v_workspace.name), (SELECT resource_limit FROM tendril.settings)));
+  END IF;
+  PERFORM tendril.audit(v_org, 'plan_machines', 'workspace', v_workspace.id, jsonb_build_object('machines', v_names));
+  RETURN v_ids;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Deletes a machine that is planned. Needs the role operator.
+--
+-- Arguments:
+--   p_machine  the machine
+-- Answers: nothing.
+-- Errors: PT404 machine_not_found, PT404 workspace_not_found, PT409 machine_exists, PT503 busy.
+-- Locks: workspace, machines.
+-- Callers: authenticated, service_role.
+CREATE OR REPLACE FUNCTION public.delete_planned_machine(p_machine uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_machine public.machines;
+BEGIN
+  SELECT * INTO v_machine FROM public.machines WHERE id = p_machine;
+  IF NOT tendril.may_act(v_machine.org_id, 'operator') OR v_machine.id IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'machine_not_found', format('machine %s not found, or you are not operator there', p_machine));
+  END IF;
+  PERFORM tendril.lock_workspace_for(v_machine.workspace_id, 'operator');
+  DELETE FROM public.machines WHERE id = p_machine AND status = 'planned';
+  IF NOT FOUND THEN
+    PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s is not only planned, so it is not deleted', to_json(v_machine.name)), 'destroy it, if it is there');
+  END IF;
+  PERFORM tendril.audit(v_machine.org_id, 'delete_planned_machine', 'workspace', v_machine.workspace_id, jsonb_build_object('machine', v_machine.name));
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

@@ -18,6 +18,7 @@
 --   PT404 cluster_not_found         There is no such cluster, or the caller lacks the role.
 --   PT404 delivery_not_found        The webhook has no such delivery.
 --   PT404 invitation_not_found      The caller has no such open invitation.
+--   PT404 machine_not_found         There is no such machine, or the caller lacks the role.
 --   PT404 member_not_found          The user is not a member of the organisation.
 --   PT404 org_not_found             There is no such organisation, or the caller lacks the role.
 --   PT404 provision_not_found       There is no such provision, or the caller lacks the role.
@@ -47,6 +48,7 @@
 --   PT409 immutable                 What identifies a provision, and its plan, cannot be changed.
 --   PT409 invitation_changed        The invitation is for another role now: read it again.
 --   PT409 last_admin                The organisation would have no admin.
+--   PT409 machine_exists            The machine is there, so it is neither planned nor deleted.
 --   PT409 member_already            The person is a member already.
 --   PT409 not_awaiting_approval     The provision does not await approval.
 --   PT409 not_awaiting_input        The provision does not await what a person is to do.
@@ -81,6 +83,7 @@
 --   PT413 detail_too_large          The report is too large.
 --   PT413 too_many_chunks           The call has too many chunks.
 --   PT413 too_many_claims           The call has too many claims.
+--   PT413 too_many_machines         Too many machines at once, or in the workspace.
 --   PT413 too_many_results          The call has too many results of checks.
 --   PT422 bad_agent                 p_agent or p_boot is malformed.
 --   PT422 bad_blob                  An argument of a blob is malformed.
@@ -92,6 +95,7 @@
 --   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_interval              The interval is out of range.
 --   PT422 bad_key                   The age recipient is malformed.
+--   PT422 bad_machines              A planned machine is malformed.
 --   PT422 bad_member                The user id or role is missing or malformed.
 --   PT422 bad_operation             The operation is unknown.
 --   PT422 bad_org                   The organisation's name is too short or too long.

@@ -81,6 +81,7 @@ func New(c Config) *API {
 	a.workspaces(h)
 	a.inventory(h)
 	a.machines(h)
+	a.plans(h)
 	a.drift(h)
 	a.locks(h)
 	a.clusters(h)

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/controlplane/planned"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
@@ -46,10 +47,71 @@ type machinesInput struct {
 	PageParams
 	Words     string   `query:"q" maxLength:"200" doc:"Only those with this in the name, an IP address or the external id." example:"ada"`
 	Workspace string   `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
-	Status    string   `query:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
+	Status    string   `query:"status" enum:"planned,creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
 	Pool      string   `query:"pool" maxLength:"200" doc:"Only those of this pool." example:"lab"`
 	Health    string   `query:"health" enum:"healthy,unhealthy,unknown" doc:"Only those of this health." example:"unhealthy"`
 	Labels    []string `query:"label" maxItems:"20" doc:"Only those with all of these labels: name=value, with commas between, so none can have one." example:"class=a"`
+}
+
+type planMachinesInput struct {
+	Keyed
+	Body wire.PlanMachinesBody
+	OrgParam
+}
+
+type provisionMachinesInput struct {
+	Keyed
+	Body wire.ProvisionMachinesBody
+	OrgParam
+}
+
+// plans registers what people do with machines that are planned.
+func (a *api) plans(h huma.API) {
+	once(a, h, huma.Operation{
+		OperationID: "plan-machines", Method: http.MethodPost, Path: "/machines", Tags: []string{"Machines"}, DefaultStatus: http.StatusCreated,
+		Summary: "Draw up machines, to provision them later", Description: "Nothing is done about them until then. One that is planned already, by its name or its id, is changed. All or none are planned. Operators may do this.",
+	}, func(ctx context.Context, s *store.Store, in *planMachinesInput) (string, wire.PlannedAnswer, error) {
+		org, err := in.org(ctx, s)
+		if err != nil {
+			return "", wire.PlannedAnswer{}, err
+		}
+		cluster, err := s.ClusterByRef(ctx, org, in.Body.Cluster)
+		if err != nil {
+			return "", wire.PlannedAnswer{}, err
+		}
+		ids, err := s.PlanMachines(ctx, cluster.ID, in.Body.Snapshot, in.Body.Machines)
+		return prefix + "/machines?status=planned", wire.PlannedAnswer{IDs: ids}, err
+	})
+
+	add(a, h, huma.Operation{
+		OperationID: "delete-planned-machine", Method: http.MethodDelete, Path: "/machines/{ref}", Tags: []string{"Machines"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Delete a machine that is planned", Description: "One that is there is destroyed by a run instead. Operators may do this.",
+	}, func(ctx context.Context, in *MachineRef) (*struct{}, error) {
+		return nothing(ctx, a, *in, "delete the planned machine", func(ctx context.Context, s *store.Store, m store.Machine) error {
+			return s.DeletePlannedMachine(ctx, m.ID)
+		})
+	})
+
+	once(a, h, huma.Operation{
+		OperationID: "provision-machines", Method: http.MethodPost, Path: "/machines/provision", Tags: []string{"Machines"}, DefaultStatus: http.StatusAccepted,
+		Summary: "Deploy machines that are planned",
+		Description: "Queues an apply of their template, with what was last applied to their workspace and these machines added. The template's variables are filled in by name: machines (a map of objects), else names, else name; and image, cores, memory, disk, pool and labels. " +
+			"What can't be filled in is refused with reason plan_incomplete. Operators may do this.",
+	}, func(ctx context.Context, s *store.Store, in *provisionMachinesInput) (string, wire.QueuedAnswer, error) {
+		org, err := in.org(ctx, s)
+		if err != nil {
+			return "", wire.QueuedAnswer{}, err
+		}
+		workspace, err := s.WorkspaceByRef(ctx, org, uuid.Nil, in.Body.Workspace)
+		if err != nil {
+			return "", wire.QueuedAnswer{}, err
+		}
+		d, err := planned.Provision(ctx, s, workspace, in.Body.Machines, in.Body.Approval)
+		if err != nil {
+			return "", wire.QueuedAnswer{}, err
+		}
+		return queued(d.ID, d.Number, d.Workspace)
+	})
 }
 
 // machines registers what is read of machines.

@@ -97,6 +97,21 @@ func TestWhatARunLeavesBehind(t *testing.T) {
 			}
 		}
 	}
+	plan := func(name string) string {
+		return `{"cluster": "prod", "config_snapshot": ` + snapshot + `, "machines": [{"name": "` + name + `", "cores": 2, "labels": {"class": "a"}}]}`
+	}
+	w.as(t, "operator", "POST", "/machines", plan("planned")).want(t, "a plan", 201, "")
+	w.as(t, "operator", "POST", "/machines", plan("ada")).want(t, "a plan of a machine that is there", 409, "machine_exists")
+	w.as(t, "operator", "POST", "/machines", plan("")).want(t, "a plan without a name", 422, "")
+	if got := w.as(t, "viewer", "GET", "/machines/planned", "").want(t, "a planned machine", 200, ""); got.text("status")+got.text("cores")+got.text("plan.workspace")+got.text("plan.template_source.version") != "planned2av1" {
+		t.Errorf("a planned machine is %s", got.body)
+	}
+	w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a"}`).want(t, "a deploy of planned machines of a template that nobody has scanned", 409, "plan_incomplete")
+	w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a", "machines": ["ada"]}`).want(t, "a deploy of a machine that is there", 404, "machine_not_found")
+	w.as(t, "viewer", "DELETE", "/machines/planned", "").want(t, "a viewer's deletion", 404, "machine_not_found")
+	w.as(t, "operator", "DELETE", "/machines/ada", "").want(t, "the deletion of a machine that is there", 409, "machine_exists")
+	w.as(t, "operator", "DELETE", "/machines/planned", "").want(t, "a deletion", 204, "")
+	w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a"}`).want(t, "a deploy of nothing", 404, "machine_not_found")
 	w.as(t, "viewer", "GET", "/machines?label=class", "").want(t, "a label without a value", 422, "bad_label")
 	w.as(t, "viewer", "GET", "/machines?label=a=1,a=2", "").want(t, "a label given twice", 422, "bad_label")
 	w.as(t, "viewer", "GET", "/machines?workspace=none", "").want(t, "machines of no workspace", 404, "workspace_not_found")

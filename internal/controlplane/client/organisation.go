@@ -338,6 +338,22 @@ func (c *Client) MachineHistory(ctx context.Context, id uuid.UUID) ([]wire.Machi
 	return whole[wire.MachineEvent](ctx, c, "read the machine's history", nil, "machines", id.String(), "history")
 }
 
+// PlanMachines draws up machines; it returns their ids in order.
+func (c *Client) PlanMachines(ctx context.Context, asked wire.PlanMachinesBody) ([]uuid.UUID, error) {
+	answer, err := ask[wire.PlannedAnswer](ctx, c, call{doing: "plan the machines", method: http.MethodPost, path: []string{"machines"}, query: c.inOrg(), body: asked})
+	return answer.IDs, err
+}
+
+// DeletePlannedMachine deletes a machine that is planned.
+func (c *Client) DeletePlannedMachine(ctx context.Context, id uuid.UUID) error {
+	return c.remove(ctx, "delete the planned machine", nil, "machines", id.String())
+}
+
+// ProvisionMachines queues the deploy of machines that are planned.
+func (c *Client) ProvisionMachines(ctx context.Context, asked wire.ProvisionMachinesBody) (wire.QueuedAnswer, error) {
+	return ask[wire.QueuedAnswer](ctx, c, call{doing: "provision the machines", method: http.MethodPost, path: []string{"machines", "provision"}, query: c.inOrg(), body: asked})
+}
+
 // inOrgWith is inOrg with further parameters, as far as they are not empty.
 func (c *Client) inOrgWith(parameters map[string]string) url.Values {
 	query := url.Values{}

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -40,8 +42,10 @@ type Machine struct {
 	Health    *string    `db:"health"`
 	HealthWhy *string    `db:"health_why"`
 	HealthAt  *time.Time `db:"health_at"`
-	CreatedAt time.Time  `db:"created_at"`
-	UpdatedAt time.Time  `db:"updated_at"`
+	// Plan is the snapshot of a planned machine; nil: it is not planned.
+	Plan      json.RawMessage `db:"plan"`
+	CreatedAt time.Time       `db:"created_at"`
+	UpdatedAt time.Time       `db:"updated_at"`
 }
 
 // MachineFilter says which machines a list has; what is empty does not matter.
@@ -64,7 +68,7 @@ type MachineKey struct {
 
 const selectedMachines = `
 	SELECT m.id, m.name, w.name AS workspace, m.workspace_id, c.name AS cluster, m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses,
-	       m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions, m.owner, m.health, m.health_why, m.health_at, m.created_at, m.updated_at,
+	       m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions, m.owner, m.health, m.health_why, m.health_at, m.plan, m.created_at, m.updated_at,
 	       coalesce(CASE WHEN m.owner IS NOT NULL THEN (SELECT coalesce(nullif(h.name, ''), h.email) FROM public.people h WHERE h.org_id = m.org_id AND h.user_id = m.owner) END, '') AS owner_name,
 	       (SELECT p.number FROM public.provisions p WHERE p.id = m.provision_id) AS number
 	FROM public.machines m
@@ -147,4 +151,24 @@ func (s *Store) MachineHistory(ctx context.Context, machine uuid.UUID) ([]Machin
 // 500.
 func (s *Store) ProvisionMachines(ctx context.Context, p ProvisionKey) ([]Machine, error) {
 	return rows[Machine](ctx, s, "list the run's machines", selectedMachines+"WHERE m.workspace_id = $1 AND m.provision_id = $2 ORDER BY m.name LIMIT 500", p.WorkspaceID, p.ID)
+}
+
+// PlanMachines draws up machines with the snapshot that they are to be provisioned with, and
+// returns their ids in order. machines are as public.plan_machines() describes them.
+func (s *Store) PlanMachines(ctx context.Context, cluster uuid.UUID, snapshot json.RawMessage, machines any) ([]uuid.UUID, error) {
+	text, err := json.Marshal(machines)
+	if err != nil {
+		return nil, fmt.Errorf("write the machines: %w", err)
+	}
+	return one[[]uuid.UUID](ctx, s, "plan the machines", "SELECT public.plan_machines($1, $2::text::jsonb, $3::text::jsonb) AS answer", cluster, string(snapshot), string(text))
+}
+
+// DeletePlannedMachine deletes a machine that is planned.
+func (s *Store) DeletePlannedMachine(ctx context.Context, machine uuid.UUID) error {
+	return s.do(ctx, "delete the planned machine", "SELECT public.delete_planned_machine($1)", machine)
+}
+
+// PlannedMachines lists, by name, the machines that are planned in a workspace, at most limit.
+func (s *Store) PlannedMachines(ctx context.Context, workspace uuid.UUID, limit int) ([]Machine, error) {
+	return rows[Machine](ctx, s, "list the planned machines", selectedMachines+"WHERE m.workspace_id = $1 AND m.status = 'planned' ORDER BY m.name LIMIT $2", workspace, limit)
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -21,7 +22,7 @@ type Machine struct {
 	Workspace   string                    `json:"workspace" doc:"The name of its workspace."`
 	WorkspaceID uuid.UUID                 `json:"workspace_id" doc:"The id of its workspace."`
 	Cluster     string                    `json:"cluster" doc:"The name of the cluster that the workspace is on."`
-	Status      string                    `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; unknown: nobody could ask, gone: it is no longer there."`
+	Status      string                    `json:"status" enum:"planned,creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; planned: it is drawn up and not there yet, unknown: nobody could ask, gone: it is no longer there."`
 	Address     *string                   `json:"address,omitempty" doc:"The address of its resource in the state, by which targets name it."`
 	Pool        *string                   `json:"pool,omitempty" doc:"The pool that it belongs to."`
 	Node        *string                   `json:"node,omitempty" doc:"The host that it runs on."`
@@ -41,7 +42,8 @@ type Machine struct {
 	Health      *string                   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How the last checks found it; unknown: nobody could ask. Absent: its template has no check."`
 	HealthWhy   *string                   `json:"health_why,omitempty" doc:"Why it is not healthy."`
 	HealthAt    *time.Time                `json:"health_at,omitempty" doc:"Since when its health is that."`
-	CreatedAt   time.Time                 `json:"created_at" doc:"When it was first reported."`
+	Plan        json.RawMessage           `json:"plan,omitempty" doc:"What a planned machine is provisioned with: template_source, terraform_vars and workspace, as config_snapshot has them. Absent: it is not planned."`
+	CreatedAt   time.Time                 `json:"created_at" doc:"When it was planned or first reported."`
 	UpdatedAt   time.Time                 `json:"updated_at" doc:"When something of this last changed."`
 }
 
@@ -77,8 +79,11 @@ func (m Machine) SSH() (SSH, error) {
 	if m.SSHPort != nil {
 		s.Port = *m.SSHPort
 	}
-	if m.Status == "gone" { // its address may be another's by now
+	switch m.Status {
+	case "gone": // its address may be another's by now
 		return SSH{}, fmt.Errorf("machine %q is gone", m.Name)
+	case Planned:
+		return SSH{}, fmt.Errorf("machine %q is planned: it is not there yet", m.Name)
 	}
 	if len(m.IPAddresses) == 0 {
 		return SSH{}, fmt.Errorf("machine %q has no IP address: no run has reported one", m.Name)
@@ -145,6 +150,8 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 		return "", nil, fmt.Errorf("a machine can't be told to %s", do)
 	case m.Status == "gone":
 		return "", nil, fmt.Errorf("machine %s of workspace %s is gone", m.Name, m.Workspace)
+	case m.Status == Planned:
+		return "", nil, fmt.Errorf("machine %s of workspace %s is planned: provision it first", m.Name, m.Workspace)
 	case m.Address == nil:
 		return "", nil, fmt.Errorf("machine %s of workspace %s: its template doesn't say which resource it is (resource in the output machines), so nothing can be done to it alone", m.Name, m.Workspace)
 	case !slices.Contains(m.Actions, by.action):
@@ -183,9 +190,43 @@ func (m Machine) Offers() (offered []Act) {
 	return offered
 }
 
+// Planned is the status of a machine that is drawn up and not there yet.
+const Planned = "planned"
+
+// PlanMachinesBody draws up machines.
+type PlanMachinesBody struct {
+	Cluster  string           `json:"cluster" maxLength:"100" minLength:"1" doc:"Where they are to be, by the cluster's name or id." example:"prod"`
+	Snapshot json.RawMessage  `json:"config_snapshot" doc:"What they are to be provisioned with: template_source, and terraform_vars and workspace if they are known. Nothing secret: every member can read it."`
+	Machines []PlannedMachine `json:"machines" minItems:"1" maxItems:"500" doc:"The machines."`
+}
+
+// PlannedMachine is what a person says of a machine beforehand. Only the name is required.
+type PlannedMachine struct {
+	ID        *uuid.UUID        `json:"id,omitempty" doc:"The planned machine that this one replaces, to change its name. Absent: the one of that name, if it is planned already."`
+	Name      string            `json:"name" minLength:"1" maxLength:"200" doc:"Its name, as the template will report it." example:"ada"`
+	Pool      *string           `json:"pool,omitempty" maxLength:"600" doc:"The pool that it is to be in."`
+	Image     *string           `json:"image,omitempty" maxLength:"600" doc:"What it is to be made from." example:"debian-13"`
+	Cores     *int              `json:"cores,omitempty" minimum:"1" maximum:"1000000000" doc:"Its processor cores." example:"2"`
+	MemoryMiB *int              `json:"memory_mib,omitempty" minimum:"1" maximum:"1000000000" doc:"Its memory in MiB." example:"2048"`
+	DiskGiB   *int              `json:"disk_gib,omitempty" minimum:"1" maximum:"1000000000" doc:"Its disk in GiB." example:"20"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Its labels."`
+}
+
+// PlannedAnswer says what was planned.
+type PlannedAnswer struct {
+	IDs []uuid.UUID `json:"ids" doc:"The machines' ids, in the order in which they were given."`
+}
+
+// ProvisionMachinesBody provisions planned machines.
+type ProvisionMachinesBody struct {
+	Workspace string             `json:"workspace" minLength:"1" maxLength:"200" doc:"The workspace that they are planned in, by its name or id." example:"acme/lab"`
+	Machines  []string           `json:"machines,omitempty" maxItems:"500" doc:"Those to provision, by name or id. None: all that are planned there."`
+	Approval  provision.Approval `json:"approval,omitempty" enum:"never,destructive,always" doc:"When a person is to approve the plan; never less than the cluster wants."`
+}
+
 // MachineEvent is what a machine became, and when.
 type MachineEvent struct {
-	Status string    `json:"status" enum:"creating,running,stopped,failed,unknown,gone" doc:"What it was from then on."`
+	Status string    `json:"status" enum:"planned,creating,running,stopped,failed,unknown,gone" doc:"What it was from then on."`
 	At     time.Time `json:"at" doc:"When."`
 	Number *int64    `json:"number,omitempty" doc:"The provision that reported it. Absent: it is deleted, or only the health has changed."`
 	Health *string   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How it was from then on. Absent: its status has changed."`
