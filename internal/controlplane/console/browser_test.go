@@ -153,7 +153,7 @@ func TestShellForEverybody(t *testing.T) {
 	e := newEstate(t)
 	tab, at := e.enter(t, e.admin)
 	shop := "/workspaces/" + e.workspaces["shop/prod"].String()
-	paths := []string{"/", shop + "?tab=drift", "/clusters/prod", "/workspaces/" + e.workspaces["legacy/prod"].String() + "?tab=settings", "/workspaces", "/audit", shop, "/machines", "/machines/" + e.machine}
+	paths := []string{"/", shop + "?tab=drift", "/clusters/prod", "/workspaces/" + e.workspaces["legacy/prod"].String() + "?tab=settings", "/workspaces", "/audit", shop, "/machines", "/machines/" + e.machine, "/machines/plan"}
 	tab.Look(browsertest.Looks()[2]) // a phone
 	for _, path := range paths {
 		tab.Visit(at + path)

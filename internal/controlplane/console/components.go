@@ -39,7 +39,7 @@ var statuses = []statusLook{
 	{"RUNNING", "running", "busy"}, {"LOCKED", "lock", "warn"}, {"HELD", "warning", "bad"}, {"RESERVED", "hand", "still"},
 	{"DRIFTED", "drift", "warn"}, {"IN_SYNC", "ok", "good"},
 	// of a machine
-	{"creating", "running", "busy"}, {"running", "ok", "good"}, {"stopped", "stopped", "still"}, {"failed", "failed", "bad"},
+	{"planned", "waiting", "still"}, {"creating", "running", "busy"}, {"running", "ok", "good"}, {"stopped", "stopped", "still"}, {"failed", "failed", "bad"},
 	{"unknown", "warning", "warn"}, {"gone", "stopped", "still"}, {"healthy", "ok", "good"}, {"unhealthy", "failed", "bad"},
 	// of a token or an invitation
 	{"VALID", "ok", "good"}, {"EXPIRING", "waiting", "warn"}, {"EXPIRED", "stopped", "still"}, {"REVOKED", "stopped", "still"}, {"DECLINED", "stopped", "still"},

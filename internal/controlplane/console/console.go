@@ -99,6 +99,7 @@ func New(c Config) (http.Handler, error) {
 	app.clusterPages()
 	app.workspacePages()
 	app.machinePages()
+	app.plannedPages()
 	app.page("GET /audit", app.audit)
 	app.memberPages()
 	app.invitationPages()

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/canonical"
+	"github.com/tendril-run/tendril/internal/controlplane/planned"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
@@ -37,6 +39,10 @@ type wizard struct {
 	Source provision.TemplateSource
 	// From is the provision that is to be repeated or changed.
 	From *store.Provision
+	// Planned are the machines that are to be provisioned, all of one workspace, and Ask what
+	// that asks for, once it is known.
+	Planned []store.Machine
+	Ask     *planned.Ask
 
 	MayDeploy bool
 	// MissingCluster and MissingTemplate are what the URL names and nobody knows.
@@ -104,14 +110,41 @@ func (c *console) wizard(r *request) (z *wizard, err error) {
 		}
 		z.From = &found
 	}
+	if err := z.choosePlanned(r); err != nil {
+		return nil, err
+	}
 	z.chooseCluster()
 	z.chooseTemplate()
 	z.Step = z.reached(asked.Get("step"))
 	return z, nil
 }
 
+// choosePlanned looks for the machines that are planned: one, or all of a workspace.
+func (z *wizard) choosePlanned(r *request) (err error) {
+	if id := z.Asked.Get("machine"); id != "" {
+		m, _, err := plannedMachine(r, id)
+		z.Planned = []store.Machine{m}
+		return err
+	}
+	if id := z.Asked.Get("planned"); id != "" {
+		w, err := r.store.Situation(r.Context(), r.org.ID, id)
+		if err != nil {
+			return err
+		}
+		if z.Planned, err = r.store.PlannedMachines(r.Context(), w.ID, planned.Most); err != nil {
+			return err
+		} else if len(z.Planned) == 0 {
+			return refuse("none_planned", w.Name)
+		}
+	}
+	return nil
+}
+
 func (z *wizard) chooseCluster() {
 	ref := z.Asked.Get("cluster")
+	if ref == "" && len(z.Planned) > 0 {
+		ref = z.Planned[0].Cluster
+	}
 	if ref == "" && z.From != nil {
 		ref = z.From.Cluster
 	}
@@ -130,9 +163,18 @@ func (z *wizard) chooseCluster() {
 func (z *wizard) chooseTemplate() {
 	name, repo := z.Asked.Get("template"), z.Asked.Get("repo")
 	path, version := z.Asked.Get("path"), z.Asked.Get("version")
-	if name == "" && repo == "" && z.From != nil {
-		repo, path = z.From.Template.Repo, z.From.Template.Path
-		version = cmp.Or(version, z.From.Template.Version)
+	var before *provision.TemplateSource
+	if z.From != nil {
+		before = &provision.TemplateSource{Repo: z.From.Template.Repo, Path: z.From.Template.Path, Version: z.From.Template.Version}
+	} else if len(z.Planned) > 0 {
+		var plan provision.Snapshot
+		if json.Unmarshal(z.Planned[0].Plan, &plan) == nil { // as the database took it
+			before = &plan.TemplateSource
+		}
+	}
+	if name == "" && repo == "" && before != nil {
+		repo, path = before.Repo, before.Path
+		version = cmp.Or(version, before.Version)
 		i := slices.IndexFunc(z.Catalogue, func(e store.Template) bool { return store.SameTemplate(e.Repo, e.Path, repo, path) })
 		if i >= 0 {
 			name = z.Catalogue[i].Name
@@ -186,9 +228,14 @@ func (z *wizard) URL(step string, changes ...string) string {
 	if z.From != nil {
 		q.Set("from", strconv.FormatInt(z.From.Number, 10))
 	}
+	for _, name := range []string{"planned", "machine"} {
+		if value := z.Asked.Get(name); value != "" {
+			q.Set(name, value)
+		}
+	}
 	for i := 0; i+1 < len(changes); i += 2 {
 		if changes[i] == "template" { // another one: nothing of this one's
-			for _, name := range []string{"repo", "path", "version", "from"} {
+			for _, name := range []string{"repo", "path", "version", "from", "planned", "machine"} {
 				q.Del(name)
 			}
 		}
@@ -258,6 +305,9 @@ func (z *wizard) DraftKey() string {
 	if z.From != nil {
 		key += " " + strconv.FormatInt(z.From.Number, 10)
 	}
+	for _, m := range z.Planned {
+		key += " " + m.ID.String() + m.UpdatedAt.Format(time.RFC3339Nano)
+	}
 	return key
 }
 
@@ -297,6 +347,13 @@ func (z *wizard) Kept() map[string]string {
 // configure fills in the step. Without a snapshot it starts from the beginning.
 func (z *wizard) configure(r *request, snapshot string, problems []problem) (err error) {
 	s := &configureStep{Snapshot: snapshot, Posted: snapshot != "", Problems: problems, Key: z.Cluster.AgePublicKey}
+	if len(z.Planned) > 0 {
+		ask, err := planned.For(r.Context(), r.store, r.org.ID, z.Source, z.Planned)
+		if err != nil {
+			return err
+		}
+		z.Ask = &ask
+	}
 	if !s.Posted {
 		s.Snapshot, s.Problems = z.startingSnapshot(), failedAt(z.From)
 	}
@@ -382,7 +439,9 @@ func (z *wizard) modes(asked provision.Snapshot) []mode {
 // the template alone. What was said of that one run is left out.
 func (z *wizard) startingSnapshot() string {
 	s := provision.Snapshot{}
-	if z.From != nil {
+	if z.Ask != nil {
+		s = z.Ask.Snapshot
+	} else if z.From != nil {
 		if was, err := provision.ParseSnapshot(z.From.Snapshot); err == nil { // as the database took it
 			s = provision.Snapshot{
 				TerraformVars: was.TerraformVars, Workspace: was.Workspace, Terraform: was.Terraform,
@@ -414,7 +473,11 @@ func (z *wizard) startingSnapshot() string {
 // this deploy begins, for the page's script.
 func (z *wizard) SealedForJSON() (string, error) {
 	known := map[string]sealedFor{}
-	if z.From != nil {
+	if z.Ask != nil { // what was applied in the same workspace
+		for variable, message := range z.Ask.Snapshot.SealedVars {
+			known[variable] = sealedFor{z.Cluster.Name, z.Ask.Snapshot.Workspace, canonical.Address(z.Ask.Snapshot.TemplateSource.Repo), message}
+		}
+	} else if z.From != nil {
 		was, err := provision.ParseSnapshot(z.From.Snapshot)
 		name, unnamed := was.WorkspaceName()
 		if err == nil && unnamed == nil {

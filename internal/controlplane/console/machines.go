@@ -1,6 +1,8 @@
 package console
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 func (c *console) machinePages() {
@@ -19,7 +22,7 @@ func (c *console) machinePages() {
 }
 
 // machineStatuses are what a list of machines can be narrowed to.
-var machineStatuses = []string{"creating", "running", "stopped", "failed", "unknown", "gone"}
+var machineStatuses = []string{"planned", "creating", "running", "stopped", "failed", "unknown", "gone"}
 
 // machineHealths are likewise.
 var machineHealths = []string{"healthy", "unhealthy", "unknown"}
@@ -36,6 +39,9 @@ type machinesData struct {
 	Health    string
 	Pool      string
 	Narrowed  bool
+	// Provision is the page that provisions those that are planned, where the list is that of
+	// one workspace; "": none is.
+	Provision string
 	Pager     pager
 	Here      string // this very page, to fetch its list again
 	Org       store.Org
@@ -57,6 +63,11 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		f.Workspace, d.Workspace = workspace.ID, workspace.Name
+		if plans, err := r.store.PlannedMachines(r.Context(), workspace.ID, 1); err != nil {
+			return err
+		} else if len(plans) > 0 {
+			d.Provision = "/deploy?planned=" + workspace.ID.String()
+		}
 	}
 	var err error
 	if d.Pools, err = r.store.MachinePools(r.Context(), r.org.ID); err != nil {
@@ -94,6 +105,7 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 // machineData is the page of one machine.
 type machineData struct {
 	M       store.Machine
+	Plan    *provision.Snapshot // of one that is planned
 	History []store.MachineEvent
 	Org     store.Org
 	Refused *store.RefusedError
@@ -107,6 +119,11 @@ func (c *console) showMachine(w http.ResponseWriter, r *request, status int, ref
 	d := machineData{Org: r.org, Refused: refused}
 	if d.M, err = r.store.MachineByRef(r.Context(), r.org.ID, uuid.Nil, r.PathValue("id")); err != nil {
 		return err
+	}
+	if d.M.Status == wire.Planned {
+		if err := json.Unmarshal(d.M.Plan, &d.Plan); err != nil {
+			return fmt.Errorf("read the plan of machine %s: %w", d.M.Name, err)
+		}
 	}
 	if d.History, err = r.store.MachineHistory(r.Context(), d.M.ID); err != nil {
 		return err

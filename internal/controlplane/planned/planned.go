@@ -35,9 +35,10 @@ type Ask struct {
 	Problems []string
 }
 
-// For composes what a deploy of machines asks for, all of one workspace. The template must
-// have been inspected, so that its variables are known: that they are not is a problem.
-func For(ctx context.Context, s *store.Store, org uuid.UUID, machines []store.Machine) (ask Ask, err error) {
+// For composes what a deploy of machines asks for, all of one workspace. source is the
+// template's version, if it is not the plan's. It must have been inspected, so that its
+// variables are known: that they are not is a problem.
+func For(ctx context.Context, s *store.Store, org uuid.UUID, source provision.TemplateSource, machines []store.Machine) (ask Ask, err error) {
 	w, err := s.Situation(ctx, org, machines[0].WorkspaceID.String())
 	if err != nil {
 		return ask, err
@@ -60,7 +61,10 @@ func For(ctx context.Context, s *store.Store, org uuid.UUID, machines []store.Ma
 	if err := json.Unmarshal(machines[0].Plan, &plan); err != nil {
 		return ask, fmt.Errorf("read the plan of machine %s: %w", machines[0].Name, err)
 	}
-	known, err := s.TemplateVariables(ctx, org, plan.TemplateSource.Repo, plan.TemplateSource.Version, plan.TemplateSource.Path)
+	if source == (provision.TemplateSource{}) {
+		source = plan.TemplateSource
+	}
+	known, err := s.TemplateVariables(ctx, org, source.Repo, source.Version, source.Path)
 	if err != nil {
 		return ask, err
 	}
@@ -95,7 +99,7 @@ func Provision(ctx context.Context, s *store.Store, w store.Workspace, refs []st
 	if len(chosen) == 0 {
 		return d, &store.RefusedError{Code: "PT404", Reason: "machine_not_found", Message: fmt.Sprintf("no machine is planned in workspace %s", w.Name), Hint: "plan one: trellis machines plan"}
 	}
-	ask, err := For(ctx, s, w.OrgID, chosen)
+	ask, err := For(ctx, s, w.OrgID, provision.TemplateSource{}, chosen)
 	if err != nil {
 		return d, err
 	}

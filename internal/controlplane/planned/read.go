@@ -91,6 +91,17 @@ func readCSV(text string, common wire.PlannedMachine) (machines []wire.PlannedMa
 	}
 }
 
+// Row is what columns, which are empty or missing where nothing is said, say of machines
+// without a name of their own.
+func Row(values map[string]string) (m wire.PlannedMachine, err error) {
+	for _, column := range columns[1:] {
+		if err := setColumn(&m, column, values[column]); err != nil {
+			return m, fmt.Errorf("%s: %w", column, err)
+		}
+	}
+	return m, nil
+}
+
 func setColumn(m *wire.PlannedMachine, column, value string) (err error) {
 	if value == "" && column != "name" {
 		return nil
