@@ -25,7 +25,7 @@ import (
 
 // Contract is the version of the SQL contract this program speaks. Databases of
 // any later one serve it, and so does one of the version before.
-const Contract = 6
+const Contract = 7
 
 // Agent is who asks: one agent instance in one of its lives.
 type Agent struct {

@@ -88,7 +88,7 @@ BEGIN
       SELECT * INTO v_found FROM public.workspaces w
       WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-        AND CASE WHEN v_caller.contract >= 6 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
+        AND CASE WHEN v_caller.contract >= 7 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;

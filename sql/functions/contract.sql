@@ -2,7 +2,8 @@
 
 -- The version of this contract that the database speaks. Version 4 added the operation inspect and
 -- variables in a report, version 5 the operation power and the state command reveal,
--- version 6 the status AWAITING_INPUT: older agents get no such provisions.
+-- version 6 the status AWAITING_INPUT, version 7 runs that are set down: older agents get no such
+-- provisions.
 --
 -- Arguments: none.
 -- Answers: the version.
@@ -11,7 +12,7 @@
 -- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS 'SELECT 6';
+AS 'SELECT 7';
 
 -- The least contract version that an agent must speak to run a provision: an older agent would
 -- ignore what it does not know, or fail on it.
