@@ -72,8 +72,8 @@ func TestReadmeCommands(t *testing.T) {
 	me.start(pages.Block(t, "docs/GUIDE.md", "bin/trellis up", "--data-dir look", "--data-dir "+filepath.Join(home, "look"), "127.0.0.1:8081", "127.0.0.1:0"), "Ctrl-C")
 
 	out := me.run(`eval "$(bin/trellis env)" && psql "$TRELLIS_DATABASE_URL" -At -c "SELECT string_agg(status, ' ') FROM provisions"`)
-	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 14)[1:] {
-		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want fourteen times SUCCESS", out)
+	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 15)[1:] {
+		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want fifteen times SUCCESS", out)
 	}
 	me.run(pages.Block(t, "templates/hello/README.md", "trellis deploy", "trellis", "bin/trellis"))
 	me.run(pages.Block(t, "templates/script-vm/README.md", "trellis deploy", "trellis", "bin/trellis"))

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
@@ -99,4 +105,28 @@ func TestInventory(t *testing.T) {
 	if _, is := file.All.Children["pool_lab_1"].Hosts["ada"]; !is || len(file.All.Children["workspace_demo_x"].Hosts) != 2 {
 		t.Errorf("the file = %s, want ada in the pool and two in demo/x", text)
 	}
+}
+
+// A list that is watched is shown again when it has changed, and only then.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		a := newApp("trellis", os.Getenv, nil, terminal{Writer: &out}, terminal{Writer: io.Discard})
+		ctx, cancel := context.WithCancel(t.Context())
+		lists, calls := [][]wire.Machine{{{Status: "creating"}}, {{Status: "creating"}}, {{Status: "running"}}}, 0
+		if err := watch(ctx, a, func(context.Context) ([]wire.Machine, error) { calls++; return lists[min(calls, 3)-1], nil }, func(list []wire.Machine) error {
+			if list[0].Status == "running" {
+				cancel()
+			}
+			_, err := fmt.Fprintln(&out, list[0].Status)
+			return err
+		}); err != nil || out.String() != "creating\n\nrunning\n" || calls != 3 {
+			t.Errorf("watch() = %v and %q after %d reads", err, out.String(), calls)
+		}
+		broken := errors.New("broken")
+		if err := watch(t.Context(), a, func(context.Context) ([]wire.Machine, error) { return nil, broken }, nil); !errors.Is(err, broken) {
+			t.Errorf("watch() = %v, want what is wrong", err)
+		}
+	})
 }
