@@ -27,6 +27,9 @@ var machineStatuses = []string{"planned", "creating", "running", "stopped", "fai
 // machineHealths are likewise.
 var machineHealths = []string{"healthy", "unhealthy", "unknown"}
 
+// machineGroups are what a list can be grouped by.
+var machineGroups = []string{"workspace", "pool", "status", "health"}
+
 // machinesData is the list of machines, and what it was narrowed to.
 type machinesData struct {
 	Found     []store.Machine
@@ -38,6 +41,9 @@ type machinesData struct {
 	Status    string
 	Health    string
 	Pool      string
+	Group     string
+	Groups    []string
+	Kept      map[string]string // for the form that narrows the list
 	Narrowed  bool
 	// Provision is the page that provisions those that are planned, where the list is that of
 	// one workspace; "": none is.
@@ -45,6 +51,11 @@ type machinesData struct {
 	Pager     pager
 	Here      string // this very page, to fetch its list again
 	Org       store.Org
+}
+
+// Begins reports whether a new group begins with the machine at i.
+func (d machinesData) Begins(i int) bool {
+	return d.Group != "" && (i == 0 || d.Found[i].InGroup(d.Group) != d.Found[i-1].InGroup(d.Group))
 }
 
 func (c *console) machines(w http.ResponseWriter, r *request) error {
@@ -56,7 +67,11 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 	if !slices.Contains(machineHealths, d.Health) {
 		d.Health = ""
 	}
-	f := store.MachineFilter{Words: d.Words, Status: d.Status, Pool: d.Pool, Health: d.Health}
+	if d.Groups = machineGroups; slices.Contains(machineGroups, q.Get("group")) {
+		d.Group = q.Get("group")
+	}
+	d.Kept = map[string]string{"workspace": q.Get("workspace")}
+	f := store.MachineFilter{Words: d.Words, Status: d.Status, Pool: d.Pool, Health: d.Health, Group: d.Group}
 	if id := q.Get("workspace"); id != "" {
 		workspace, err := r.store.Situation(r.Context(), r.org.ID, id)
 		if err != nil {
@@ -73,7 +88,7 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 	if d.Pools, err = r.store.MachinePools(r.Context(), r.org.ID); err != nil {
 		return err
 	}
-	after := store.MachineKey{Name: q.Get("after-name")}
+	after := store.MachineKey{Group: q.Get("after-group"), Name: q.Get("after-name")}
 	after.ID, _ = uuid.Parse(q.Get("after-id")) // anything else is the beginning
 	found, next, err := r.store.ListMachines(r.Context(), r.org.ID, f, after, rowsOfPage)
 	if err != nil {
@@ -81,7 +96,7 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 	}
 	d.Found, d.Narrowed = found, d.Words != "" || d.Status != "" || d.Health != "" || d.Pool != "" || d.Workspace != ""
 	narrowed := url.Values{}
-	for name, value := range map[string]string{"q": d.Words, "status": d.Status, "health": d.Health, "pool": d.Pool, "workspace": q.Get("workspace")} {
+	for name, value := range map[string]string{"q": d.Words, "status": d.Status, "health": d.Health, "pool": d.Pool, "group": d.Group, "workspace": q.Get("workspace")} {
 		if value != "" {
 			narrowed.Set(name, value)
 		}
@@ -90,6 +105,7 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 		d.Pager.First = "/machines?" + narrowed.Encode()
 	}
 	if next != nil {
+		narrowed.Set("after-group", next.Group)
 		narrowed.Set("after-name", next.Name)
 		narrowed.Set("after-id", next.ID.String())
 		d.Pager.Next = "/machines?" + narrowed.Encode()

@@ -53,6 +53,8 @@ func TestPages(t *testing.T) {
 		{path: site + "?tab=settings", has: []string{"Locked", "2 days ago"}, may: map[string]string{site + "/unlock#lock": operators, "Someone else locked it": admins}},
 		{path: "/machines", has: []string{"web-1", "2 cores, 2048 MiB, 20 GiB disk", "10.1.2.4", "pve1", "shop/prod", "Unknown"}},
 		{path: "/machines?q=10.1.2&status=running&pool=lab", has: []string{"web-1"}, nots: []string{"odd "}},
+		{path: "/machines?group=pool", has: []string{`scope="rowgroup"><bdi>lab</bdi>`, "web-1"}},
+		{path: "/machines?group=health", has: []string{`scope="rowgroup"><bdi>No health</bdi>`}},
 		{path: "/machines?status=gone", has: []string{"No machines match"}, nots: []string{"web-1"}},
 		{path: "/machines?workspace=" + e.workspaces["shop/prod"].String(), has: []string{"web-1", "Those of workspace"}},
 		{path: "/machines/" + e.machine, has: []string{"ssh -p 2222 root@10.1.2.4", "debian-12", "class=a", `href="/provisions/1"`, "Running"},

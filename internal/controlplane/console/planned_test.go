@@ -130,6 +130,8 @@ func TestPlanMachinesInABrowser(t *testing.T) {
 	tab.Click("Plan")
 	tab.WaitText("2 machines are planned. Nothing is done until you provision.")
 	looked("machinesplanned")
+	tab.Visit(at + "/machines?group=workspace")
+	looked("machinesgrouped")
 	tab.Click("ada")
 	tab.WaitText("This machine is not there yet")
 	looked("machineplanned")

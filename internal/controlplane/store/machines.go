@@ -58,12 +58,23 @@ type MachineFilter struct {
 	Health string
 	// Labels are those that a machine must have.
 	Labels map[string]string
+	// Group is what the list is sorted by before the name: workspace, pool, status or health.
+	Group string
 }
 
 // MachineKey is where a machine stands in a list.
 type MachineKey struct {
-	Name string
-	ID   uuid.UUID
+	Group, Name string
+	ID          uuid.UUID
+}
+
+// InGroup is what a machine has of what a list is grouped by; "" for nothing.
+func (m Machine) InGroup(group string) string {
+	of := map[string]*string{"workspace": &m.Workspace, "pool": m.Pool, "status": &m.Status, "health": m.Health}[group]
+	if of == nil {
+		return ""
+	}
+	return *of
 }
 
 const selectedMachines = `
@@ -75,7 +86,7 @@ const selectedMachines = `
 	JOIN public.workspaces w ON w.id = m.workspace_id
 	JOIN public.clusters c ON c.id = w.cluster_id `
 
-// ListMachines lists an organisation's machines by name, at most limit, those after the key
+// ListMachines lists an organisation's machines by group and name, at most limit, those after the key
 // given; next is nil at the end.
 func (s *Store) ListMachines(ctx context.Context, org uuid.UUID, f MachineFilter, after MachineKey, limit int) (page []Machine, next *MachineKey, err error) {
 	labels := f.Labels
@@ -83,15 +94,16 @@ func (s *Store) ListMachines(ctx context.Context, org uuid.UUID, f MachineFilter
 		labels = map[string]string{}
 	}
 	found, err := rows[Machine](ctx, s, "list the machines", selectedMachines+`
-		WHERE m.org_id = $1 AND (m.name, m.id) > ($2, $3)
+		CROSS JOIN LATERAL (SELECT coalesce(CASE $11 WHEN 'workspace' THEN w.name WHEN 'pool' THEN m.pool WHEN 'status' THEN m.status WHEN 'health' THEN m.health END, '') COLLATE "C" AS name) g
+		WHERE m.org_id = $1 AND (g.name, m.name, m.id) > ($12, $2, $3)
 		  AND ($4::uuid IS NULL OR m.workspace_id = $4)
 		  AND CASE $5 WHEN '' THEN m.status <> 'gone' ELSE m.status = $5 END
 		  AND ($6 = '' OR m.pool = $6) AND m.labels @> $7
 		  AND (m.name ILIKE $8 OR m.external_id ILIKE $8 OR array_to_string(m.ip_addresses, ' ') ILIKE $8)
 		  AND ($10 = '' OR m.health = $10)
-		ORDER BY m.name, m.id LIMIT $9`,
-		org, after.Name, after.ID, orNull(f.Workspace), f.Status, f.Pool, labels, containing(f.Words), limit+1, f.Health)
-	page, next = more(found, limit, func(m Machine) *MachineKey { return &MachineKey{m.Name, m.ID} })
+		ORDER BY g.name, m.name, m.id LIMIT $9`,
+		org, after.Name, after.ID, orNull(f.Workspace), f.Status, f.Pool, labels, containing(f.Words), limit+1, f.Health, f.Group, after.Group)
+	page, next = more(found, limit, func(m Machine) *MachineKey { return &MachineKey{m.InGroup(f.Group), m.Name, m.ID} })
 	return page, next, err
 }
 
