@@ -834,7 +834,7 @@ func (a *altered) prepare(t *testing.T) {
 	a.Exec(t, `INSERT INTO public.machines (org_id, workspace_id, name, status, provision_id) SELECT org_id, workspace_id, 'm', 'running', id FROM public.provisions WHERE id = $1`, victim)
 	a.Exec(t, `INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at, reminded_at, assigned_to, answer, answered_at, answered_by)
 		SELECT id, org_id, '{"instructions": "x", "outputs": [], "machines": []}', now(), now(), gen_random_uuid(), '{"done": true}', now(), gen_random_uuid() FROM public.provisions WHERE id = $1`, victim)
-	a.Exec(t, `INSERT INTO tendril.machine_checks (machine_id, cluster_id, due_at, doubt_at, spec, leased_by) SELECT id, $1, now() + interval '1 day', now() + interval '1 day', '{"interval": 30, "timeout": 5, "healthy_after": 1, "unhealthy_after": 1}', gen_random_uuid() FROM public.machines`, a.Cluster)
+	a.Exec(t, `INSERT INTO tendril.machine_checks (machine_id, workspace_id, cluster_id, due_at, doubt_at, spec, leased_by) SELECT id, workspace_id, $1, now() + interval '1 day', now() + interval '1 day', '{"interval": 30, "timeout": 5, "healthy_after": 1, "unhealthy_after": 1}', gen_random_uuid() FROM public.machines`, a.Cluster)
 	a.Exec(t, `INSERT INTO public.template_pins (org_id, repo, version, commit, pinned_by) SELECT org_id, repo, version, commit, 'admin' FROM public.cluster_pins ON CONFLICT DO NOTHING`)
 	a.words = strings.NewReplacer("OTHER", other.String(), "VICTIM", victim.String(), "EVIL", a.evil, "MALLORY", a.mallory.Recipient(),
 		"PROD", a.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", victim))

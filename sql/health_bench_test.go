@@ -35,7 +35,7 @@ func BenchmarkHealthChecks(b *testing.B) {
 	exec("INSERT INTO tendril.cluster_tokens (cluster_id, digest) SELECT $1, sha256(sha256(convert_to($2, 'UTF8')))", cluster, token)
 	scan(&workspace, "INSERT INTO public.workspaces (org_id, cluster_id, name) VALUES ($1, $2, 'w') RETURNING id", org, cluster)
 	exec("INSERT INTO public.machines (org_id, workspace_id, name, status, health) SELECT $1, $2, 'm' || n, 'running', 'healthy' FROM generate_series(1, $3::int) n", org, workspace, machines)
-	exec(`INSERT INTO tendril.machine_checks (machine_id, cluster_id, spec) SELECT id, $1, '{"kind": "tcp", "target": "10.0.0.1", "port": 22, "interval": 60, "timeout": 10, "healthy_after": 1, "unhealthy_after": 3, "mac": "bG9uZyBlbm91Z2gsIGxvbmcgZW5vdWdoLCBsb25n"}' FROM public.machines`, cluster)
+	exec(`INSERT INTO tendril.machine_checks (machine_id, workspace_id, cluster_id, spec) SELECT id, workspace_id, $1, '{"kind": "tcp", "target": "10.0.0.1", "port": 22, "interval": 60, "timeout": 10, "healthy_after": 1, "unhealthy_after": 3, "mac": "bG9uZyBlbm91Z2gsIGxvbmcgZW5vdWdoLCBsb25n"}' FROM public.machines`, cluster)
 	exec("ANALYZE")
 	type caller struct{ instance, boot uuid.UUID }
 	agents := []caller{{uuid.New(), uuid.New()}, {uuid.New(), uuid.New()}}

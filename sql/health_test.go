@@ -158,3 +158,58 @@ func TestHealthOfMachines(t *testing.T) {
 	}
 	wantRefusal(t, one1.report(t, claim, "PROCESSING", strings.Replace(listsChecked("a"), `"interval": 30`, `"interval": 1`, 1)), "PT422", "bad_detail")
 }
+
+// leaseOf takes what is due where there is room for so much.
+func (a *agent) leaseOf(t *testing.T, limit, commands int, without ...uuid.UUID) (names []string) {
+	t.Helper()
+	var found []queue.MachineCheck
+	if err := a.call(t, &found, "SELECT public.lease_checks($1, $2, $3, $4, $5, $6)", a.w.tokenHash, a.instance, a.boot, limit, commands, without); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range found {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// An agent gets no more than it has room for, nothing of workspaces that have their share, and
+// checks by a command only if it knows them.
+func TestChecksThatAnAgentHasRoomFor(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	a := w.newAgent(t, "one")
+	workspaces := map[string]uuid.UUID{}
+	for name, machines := range map[string]string{
+		"slow": listsChecked("s1", "s2", "s3"), "other": listsChecked("o1"), "commands": strings.ReplaceAll(listsChecked("c1", "c2"), `"tcp"`, `"command"`),
+	} {
+		w.deploy(t, w.operator, snapshot(name))
+		claim, _ := a.mustClaim(t)
+		a.mustReport(t, claim, "PROCESSING", applying)
+		a.mustReport(t, claim, "PROCESSING", machines)
+		a.mustReport(t, claim, "SUCCESS", `{}`)
+		workspaces[name] = one[uuid.UUID](t, w.conn, "SELECT id FROM public.workspaces WHERE name = $1", name)
+	}
+	// Those of the slow workspace have waited longest.
+	due := func() {
+		mustExec(t, w.conn, "UPDATE tendril.machine_checks SET due_at = now() - CASE workspace_id WHEN $1 THEN interval '2 minutes' ELSE interval '1 minute' END", workspaces["slow"])
+	}
+	for name, tt := range map[string]struct {
+		lease func() []string
+		want  []string
+	}{
+		"an agent of the release before": {func() (names []string) { names, _ = a.lease(t); return names }, []string{"o1", "s1", "s2", "s3"}},
+		"all":                            {func() []string { return a.leaseOf(t, 500, 500) }, []string{"c1", "c2", "o1", "s1", "s2", "s3"}},
+		"no room for others":             {func() []string { return a.leaseOf(t, 0, 1) }, []string{"c1"}},
+		"no room at all":                 {func() []string { return a.leaseOf(t, 0, 0) }, nil},
+		"nonsense":                       {func() []string { return a.leaseOf(t, -1, -1) }, nil},
+		"little room":                    {func() []string { return a.leaseOf(t, 1, 0, workspaces["slow"]) }, []string{"o1"}},
+		"some have their share":          {func() []string { return a.leaseOf(t, 500, 500, workspaces["slow"], workspaces["commands"]) }, []string{"o1"}},
+	} {
+		due()
+		mustExec(t, w.conn, "UPDATE tendril.machine_checks SET due_at = due_at - interval '1 second' WHERE machine_id = (SELECT id FROM public.machines WHERE name = 'c1')")
+		if got := tt.lease(); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: leased %v, want %v", name, got, tt.want)
+		}
+	}
+}

@@ -48,6 +48,10 @@ type Options struct {
 	Command []string
 	// Env is the whole environment of a child.
 	Env []string
+	// CheckEnv is that of one that asks how a machine is. NoCommands is why this agent asks no
+	// machine by a command of its template, "" where it does.
+	CheckEnv   []string
+	NoCommands string
 	// Settings are handed to each child. A child that outlives their Timeout by
 	// more than their CancelGrace and half a minute is killed.
 	Settings job.Settings

@@ -103,6 +103,7 @@ func (b *boot) live(ctx context.Context) error {
 			"Run \"trellis migrate\" of this release against it, then restart the agent",
 			"database_contract", registered.Contract, "agent_contract", queue.Contract)
 	}
+	b.keys.contract.Store(int64(registered.Contract))
 	b.keys.registered(registered.ClusterKey, time.Now())
 	if err := b.sealed.rememberCluster(registered.ClusterName); err != nil {
 		return err

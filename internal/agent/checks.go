@@ -16,8 +16,17 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 )
 
-// checksAtOnce is how many machines are asked at a time: few, for runs go first.
-const checksAtOnce = 64
+// What goes on at a time: few, for runs go first.
+const (
+	// checksAtOnce is how many machines are asked but for those by a command.
+	checksAtOnce = 64
+	// commandsAtOnce is how many are asked by a command, each of which is a process.
+	commandsAtOnce = 2
+	// workspaceShare is how many of a workspace's machines may be asked before it gets no
+	// more, and how many are taken at a time: so one whose machines don't answer has less
+	// than half of the room. Of commands it has one.
+	workspaceShare = 16
+)
 
 // checkPurpose separates checks from all else that an identity authenticates.
 const checkPurpose = "machine health check"
@@ -31,7 +40,9 @@ func (k *keys) signChecks(workspace uuid.UUID, listed []provision.Machine) []pro
 	}
 	listed = slices.Clone(listed)
 	for i, m := range listed {
-		if m.Check != nil {
+		if m.Check != nil && m.Check.Kind == provision.CheckCommand && !k.fair() {
+			listed[i].Check = nil // agents of the release before, and their database, don't know it
+		} else if m.Check != nil {
 			check := *m.Check
 			check.Timeout = min(check.Timeout, 30) // as templates may have
 			check.MAC = by.Sign(checkPurpose, check.Message(workspace, m.Name))
@@ -43,22 +54,73 @@ func (k *keys) signChecks(workspace uuid.UUID, listed []provision.Machine) []pro
 
 // checker does the health checks that are due, when a heartbeat has said that some are.
 type checker struct {
-	queue  queue.Queue
-	keys   *keys
-	ranges machinehealth.Ranges
-	log    *slog.Logger
-	due    chan struct{}
+	queue    queue.Queue
+	keys     *keys
+	ranges   machinehealth.Ranges
+	commands *commandChecks
+	log      *slog.Logger
+	due      chan struct{}
 
+	mu sync.Mutex
 	// asked is when each machine was asked last, so that no row has one asked more often
 	// than the run wanted that asked for the check.
-	mu    sync.Mutex
 	asked map[string]time.Time
+	busy  busy
+	// ended receives when a check has for want of whose room others may wait.
+	ended chan struct{}
+}
+
+// busy is what of an agent's room is taken.
+type busy struct {
+	checks, commands int
+	of               map[uuid.UUID]workspaceBusy
+}
+
+type workspaceBusy struct{ checks, commands int }
+
+func (w workspaceBusy) full() bool { return w.checks >= workspaceShare || w.commands > 0 }
+
+// room is what there is room for.
+func (b *busy) room(fair bool, commands int) (room queue.CheckRoom) {
+	room.Checks = checksAtOnce - b.checks
+	if !fair {
+		return room
+	}
+	room.Checks, room.Commands = min(room.Checks, workspaceShare), min(max(0, commands-b.commands), 1)
+	for workspace, taken := range b.of {
+		if taken.full() {
+			room.Without = append(room.Without, workspace)
+		}
+	}
+	return room
+}
+
+// scarce reports whether there is no room for all that may be due, the workspace's or any.
+func (b *busy) scarce(workspace uuid.UUID) bool {
+	return b.of[workspace].full() || b.checks > checksAtOnce-workspaceShare
+}
+
+// add counts a check that begins, or with -1 one that has ended.
+func (b *busy) add(due queue.MachineCheck, n int) {
+	w := b.of[due.Workspace]
+	if due.Check.Kind == provision.CheckCommand {
+		b.commands, w.commands = b.commands+n, w.commands+n
+	} else {
+		b.checks, w.checks = b.checks+n, w.checks+n
+	}
+	if b.of[due.Workspace] = w; w == (workspaceBusy{}) {
+		delete(b.of, due.Workspace)
+	}
 }
 
 func (b *boot) newChecker() *checker {
+	return newChecker(b.queue, b.keys, b.options.Settings.Policy.CheckRanges, b.newCommandChecks(), b.log)
+}
+
+func newChecker(q queue.Queue, k *keys, ranges machinehealth.Ranges, commands *commandChecks, log *slog.Logger) *checker {
 	return &checker{
-		queue: b.queue, keys: b.keys, ranges: b.options.Settings.Policy.CheckRanges, log: b.log,
-		due: make(chan struct{}, 1), asked: map[string]time.Time{},
+		queue: q, keys: k, ranges: ranges, commands: commands, log: log,
+		due: make(chan struct{}, 1), asked: map[string]time.Time{}, busy: busy{of: map[uuid.UUID]workspaceBusy{}}, ended: make(chan struct{}, 1),
 	}
 }
 
@@ -73,35 +135,44 @@ func (c *checker) wake() {
 // run does checks until ctx ends. It takes only as many as there is room for, so that one
 // that takes long holds up no other, and another agent does what this one can't.
 func (c *checker) run(ctx context.Context) {
-	results := make(chan queue.CheckResult, checksAtOnce)
+	results := make(chan queue.CheckResult, checksAtOnce+commandsAtOnce)
 	var working sync.WaitGroup
 	working.Go(func() { c.reports(ctx, results) })
-	room := make(chan struct{}, checksAtOnce)
 	var asking sync.WaitGroup
 	defer working.Wait()
 	defer close(results)
 	defer asking.Wait()
+	more := false // something may be due for which there was no room
 	for {
+		ended := c.ended
+		if !more {
+			ended = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.due:
+		case <-ended:
 		}
 		for ctx.Err() == nil {
-			room <- struct{}{} // until one ends
-			most := checksAtOnce - len(room) + 1
-			<-room
-			checks, err := c.queue.LeaseChecks(ctx, most)
+			room := c.room()
+			more = room.Checks < workspaceShare || len(room.Without) > 0
+			if room.Checks+room.Commands == 0 {
+				break
+			}
+			checks, err := c.queue.LeaseChecks(ctx, room)
 			if err != nil && ctx.Err() == nil {
 				c.log.Warn("the checks of machines that are due could not be read; the next heartbeat tries again", "error", err)
 			}
 			if len(checks) == 0 {
 				break
 			}
-			for _, check := range checks[:min(len(checks), most)] {
-				room <- struct{}{}
+			for _, check := range checks {
+				if !c.begin(check) { // more than there is room for, of a database that is not ours
+					continue
+				}
 				asking.Go(func() {
-					defer func() { <-room }()
+					defer c.end(check)
 					if result, asked := c.ask(ctx, check); asked {
 						results <- result
 					}
@@ -109,6 +180,39 @@ func (c *checker) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (c *checker) room() queue.CheckRoom {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busy.room(c.keys.fair(), c.commands.most)
+}
+
+// begin counts a check, unless there is no room for it.
+func (c *checker) begin(due queue.MachineCheck) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	full := c.busy.checks >= checksAtOnce
+	if due.Check.Kind == provision.CheckCommand {
+		full = c.busy.commands >= c.commands.most
+	}
+	if full {
+		return false
+	}
+	c.busy.add(due, 1)
+	return true
+}
+
+func (c *checker) end(due queue.MachineCheck) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy.scarce(due.Workspace) {
+		select {
+		case c.ended <- struct{}{}:
+		default:
+		}
+	}
+	c.busy.add(due, -1)
 }
 
 // reportEvery is how long a result waits for others at most.
@@ -157,6 +261,8 @@ func (c *checker) ask(ctx context.Context, due queue.MachineCheck) (queue.CheckR
 		c.log.Warn("a health check is refused: nobody of this cluster has authenticated it", "machine", due.Name, "workspace", due.Workspace)
 	case !c.mayAsk(due, time.Now()):
 		return result, false
+	case due.Check.Kind == provision.CheckCommand && due.Check.Command != nil:
+		result.Result, result.Why = c.commands.ask(ctx, due)
 	default:
 		result.Result, result.Why = machinehealth.Check(ctx, due.Check, c.ranges)
 	}

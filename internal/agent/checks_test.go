@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -31,10 +30,10 @@ type checksQueue struct {
 	want  int
 }
 
-func (q *checksQueue) LeaseChecks(_ context.Context, most int) ([]queue.MachineCheck, error) {
+func (q *checksQueue) LeaseChecks(_ context.Context, room queue.CheckRoom) ([]queue.MachineCheck, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	due := q.due[:min(most, len(q.due))]
+	due := q.due[:min(room.Checks, len(q.due))]
 	q.due = q.due[len(due):]
 	return due, nil
 }
@@ -107,7 +106,7 @@ func TestChecksThatAreNotGenuine(t *testing.T) {
 		q.due = append(q.due, c)
 	}
 	var log bytes.Buffer
-	c := &checker{queue: q, keys: k, ranges: machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, log: slog.New(slog.NewTextHandler(&log, nil)), due: make(chan struct{}, 1), asked: map[string]time.Time{}}
+	c := newChecker(q, k, machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, &commandChecks{}, slog.New(slog.NewTextHandler(&log, nil)))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.run(ctx) })

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/durable"
@@ -32,6 +33,8 @@ type keys struct {
 	public   *queue.PublicKey // told when the agent registers
 	log      *slog.Logger
 
+	contract atomic.Int64 // the database's
+
 	mu      sync.Mutex
 	own     seal.Identities
 	cluster string // "" for none
@@ -42,6 +45,9 @@ type keys struct {
 	askAgain time.Time
 	refused  bool // that it refuses to register this agent again is told
 }
+
+// fair reports whether the database knows checks by a command, and how checks are shared out.
+func (k *keys) fair() bool { return k.contract.Load() >= queue.ContractOfCommands }
 
 // held are the identities, the current one first.
 func (k *keys) held() seal.Identities {

@@ -82,6 +82,20 @@ func (w workspaceDirs) close(workspace uuid.UUID, log *slog.Logger) (unsaved boo
 	return unsaved
 }
 
+// remove is close for what is not a workspace's but one check's: nothing stays.
+func (w workspaceDirs) remove(id uuid.UUID, log *slog.Logger) {
+	var errs []error
+	for _, kind := range []string{"work", "state", "checkouts"} {
+		errs = append(errs, isolation.RemoveAll(w.dir.path(kind, id.String())))
+	}
+	if err := errors.Join(errs...); err != nil {
+		w.uids.abandon(id)
+		log.Error("what a health check left could not be removed; its uid is not used again before the next start", "error", err)
+		return
+	}
+	w.uids.give(id)
+}
+
 // shut takes the directories back.
 func (w workspaceDirs) shut(workspace string) error {
 	if w.uids == nil {

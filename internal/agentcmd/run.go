@@ -109,7 +109,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open:    opener(settings, log),
-		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ),
+		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ), CheckEnv: settings.CheckEnv(environ), NoCommands: settings.NoCommands(),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
 		Caches:       settings.Cache.Limits(),
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },

@@ -172,6 +172,19 @@ func (c Config) isolates(uid int) bool { return uid == 0 && c.Run.UIDs != "off" 
 func (c Config) RunsAtOnce() (slots int, why string) { return c.runsAtOnce(os.Geteuid()) }
 
 func (c Config) runsAtOnce(uid int) (int, string) {
+	if why := c.interferes(uid); why != "" && c.Slots > 1 {
+		return 1, why
+	}
+	return c.Slots, ""
+}
+
+// NoCommands is why no machine is asked how it is by a command of its template, "" where
+// some are: what a run must not have next to it.
+func (c Config) NoCommands() string { return c.interferes(os.Geteuid()) }
+
+// interferes is why a template that runs beside a run could change what that does, "" where
+// it can't.
+func (c Config) interferes(uid int) string {
 	judge := ""
 	switch {
 	case len(c.Policy.Hook) > 0:
@@ -179,10 +192,10 @@ func (c Config) runsAtOnce(uid int) (int, string) {
 	case c.Policy.Approval != string(provision.ApprovalNever):
 		judge = fmt.Sprintf("policy.approval is %q", c.Policy.Approval)
 	}
-	if judge == "" || c.Slots == 1 || c.isolates(uid) {
-		return c.Slots, ""
+	if judge == "" || c.isolates(uid) {
+		return ""
 	}
-	return 1, fmt.Sprintf("%s, and all runs share uid %d, so a template could interfere with another run between check and apply", judge, uid)
+	return fmt.Sprintf("%s, and all runs share uid %d, so a template could interfere with another run between check and apply", judge, uid)
 }
 
 // defaultDataDir follows the XDG base directory specification for ordinary

@@ -293,6 +293,10 @@ func (c Config) ChildEnv(environ []string) []string {
 	return pass(environ, allowed)
 }
 
+// CheckEnv returns, of an environment, what may reach a command that asks how a machine is:
+// nothing that signs in anywhere.
+func (c Config) CheckEnv(environ []string) []string { return pass(environ, usual()) }
+
 // DefaultCredentials returns, of an environment, what runs get whose workspaces
 // no credentials are configured for, beside ChildEnv.
 func (c Config) DefaultCredentials(environ []string) []string {

@@ -47,9 +47,13 @@ func (c *checkout) fetch(ctx context.Context) (dir, templateDir string, err erro
 	c.source = src
 	request := source.Request{Repo: ts.Repo, Version: ts.Version, Path: ts.Path, PinnedCommit: c.job.Assignment.PinnedCommit}
 	c.log.System("Checking out %s %s%s", ts.Repo, ts.Version, inPath(ts.Path))
-	resolved, err := src.Resolve(ctx, request)
-	if err != nil {
-		return "", "", err
+	resolved := source.Resolved{Commit: request.PinnedCommit}
+	// What a tag meant to the run that asked for a check it means for ever, and no git server
+	// is asked with each check.
+	if c.job.Check == nil || ts.Version == request.PinnedCommit {
+		if resolved, err = src.Resolve(ctx, request); err != nil {
+			return "", "", err
+		}
 	}
 	c.notice(resolved.Notice)
 	if err := c.session.report(provision.Detail{Stage: provision.StageCheckout, Commit: resolved.Commit}); err != nil {

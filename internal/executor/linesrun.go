@@ -69,6 +69,10 @@ func (l *linesRun) describe(ctx context.Context) error {
 			l.state.Actions = append(l.state.Actions, action)
 		}
 	}
+	if h := l.health; h != nil && h.ByCommand() && len(h.Command) == 0 && !slices.Contains(outcome.Result.Actions, actionHealth) {
+		l.log.System("Warning: tendril.hcl: health is for the template's provisioner to say, which does not describe the action health; machines are not checked.")
+		l.health = nil
+	}
 	l.log.System("Carried out by the template's provisioner %s.", oneLine(cmp.Or(outcome.Result.Name, l.file.Script.Command[0])+" "+outcome.Result.Version))
 	return nil
 }

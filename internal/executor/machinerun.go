@@ -108,6 +108,12 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 		return provision.Fail(provision.CodeStateInvalid, err.Error(), err)
 	}
 	m.log.Mask(m.state.Secrets()...)
+	m.mark = func(machine string) string {
+		if known := m.state.Named(machine); known != nil {
+			return known.ID
+		}
+		return ""
+	}
 	m.engine = string(m.file.Kind)
 	return nil
 }
@@ -163,15 +169,23 @@ func (m *machineRun) locate() error {
 			dataVariable + m.files.data, // by which the agent finds what a killed run has left running
 			"TMPDIR=" + m.files.temp,
 			"TENDRIL_WORKSPACE=" + m.job.Assignment.Workspace,
-			"TENDRIL_RUN=" + m.job.Assignment.ProvisionID.String(),
 		}),
+	}
+	if m.job.Check == nil {
+		m.programs.env = append(m.programs.env, "TENDRIL_RUN="+m.job.Assignment.ProvisionID.String())
 	}
 	return nil
 }
 
 func (m *machineRun) commands() [][]string {
-	s := m.file.Script
-	return slices.DeleteFunc([][]string{s.Command, s.Provision, s.Terminate, s.HealthCheck}, func(c []string) bool { return len(c) == 0 })
+	var all [][]string
+	if s := m.file.Script; s != nil {
+		all = [][]string{s.Command, s.Provision, s.Terminate, s.HealthCheck}
+	}
+	if m.job.Check != nil {
+		all = append(all, m.file.Health.Command)
+	}
+	return slices.DeleteFunc(all, func(c []string) bool { return len(c) == 0 })
 }
 
 // allowed fails unless the agent's policy lets a command run. Programs of the template

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
@@ -83,6 +85,9 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *spoo
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
+	if j.Check != nil { // runs go first
+		_ = unix.Setpriority(unix.PRIO_PGRP, 0, checkNice) // at worst they share alike
+	}
 	log.Mask(append(j.Secrets(os.Environ()), job.FileSecrets(os.Environ())...)...)
 	if limit := j.Settings.LogLimit; limit > 0 {
 		log.Limit(limit, spool.Tail{os.NewFile(job.TailFD0, "tail"), os.NewFile(job.TailFD1, "tail")})
@@ -112,6 +117,9 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *spoo
 
 	return s.settle(carryOut(s, j, id, gitHelper))
 }
+
+// checkNice is how much less than runs a health check gets of a processor.
+const checkNice = 10
 
 // endDescendants kills what a run has left running. Nobody is told that the run
 // is over before: its workspace is free then.

@@ -24,6 +24,8 @@ type programs struct {
 	dir     string // the template's
 	env     []string
 	confine func() error
+	// said gets what they print in place of the log; nil: nothing does.
+	said io.Writer
 }
 
 // program is one of them. It has a process group of its own, and dies with this process.
@@ -54,7 +56,7 @@ func (p programs) start(command []string, more ...string) (*program, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), toIn.Close())
 	}
-	stderr := &wholeLines{to: p.log.Stream(provision.Stderr)}
+	stderr := &wholeLines{to: p.printed(provision.Stderr)}
 	cmd := exec.CommandContext(context.Background(), p.path(command[0]), command[1:]...)
 	cmd.Dir, cmd.Env = p.dir, append(p.env[:len(p.env):len(p.env)], more...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, toOut, stderr
@@ -80,6 +82,14 @@ func (p programs) start(command []string, more ...string) (*program, error) {
 		return nil, errors.Join(err, toIn.Close(), out.Close())
 	}
 	return started, nil
+}
+
+// printed is where what they print goes.
+func (p programs) printed(stream provision.Stream) io.Writer {
+	if p.said != nil {
+		return p.said
+	}
+	return p.log.Stream(stream)
 }
 
 func (p programs) begin(cmd *exec.Cmd) error {
@@ -121,16 +131,29 @@ func (p *program) end(atOnce bool) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// shell runs a line of the template's in a shell, with its output in the log. It is
-// interrupted when ctx ends and killed when limited does.
+// shell runs a line of the template's in a shell, as run does.
 func (p programs) shell(ctx, limited context.Context, line string, more ...string) error {
-	ran, err := p.start([]string{"/bin/sh", "-c", line}, more...)
+	return p.run(ctx, limited, []string{"/bin/sh", "-c", line}, more...)
+}
+
+// exitError is the end of a command that did not end well by itself.
+type exitError struct {
+	status int // -1: a signal ended it
+	text   string
+}
+
+func (e *exitError) Error() string { return e.text }
+
+// run runs a command that is asked nothing, with its output in the log. It is interrupted
+// when ctx ends and killed when limited does.
+func (p programs) run(ctx, limited context.Context, command []string, more ...string) error {
+	ran, err := p.start(command, more...)
 	if err != nil {
 		return err
 	}
 	_ = ran.In.Close()
 	defer context.AfterFunc(ctx, ran.interrupt)()
-	out, copied := &wholeLines{to: p.log.Stream(provision.Stdout)}, make(chan struct{})
+	out, copied := &wholeLines{to: p.printed(provision.Stdout)}, make(chan struct{})
 	go func() {
 		defer close(copied)
 		_, _ = io.Copy(out, ran.Out) // until it is closed
@@ -153,7 +176,7 @@ func (p programs) shell(ctx, limited context.Context, line string, more ...strin
 	case limited.Err() != nil:
 		return timelimit.Why(limited, errors.New("killed"))
 	case exit != 0:
-		return errors.New(ran.cmd.ProcessState.String())
+		return &exitError{exit, ran.cmd.ProcessState.String()}
 	}
 	return nil
 }

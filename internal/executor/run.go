@@ -75,6 +75,9 @@ func (r *provisionRun) cleanUp() {
 
 // stages carries the run from checkout to outputs.
 func (r *provisionRun) stages(ctx context.Context) error {
+	if r.job.Check != nil {
+		return r.check(ctx, *r.job.Check)
+	}
 	if r.operation() == provision.OperationInspect {
 		return r.inspect(ctx)
 	}
@@ -153,9 +156,6 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 		return nil, err
 	}
 	r.about, r.health = file.About(), file.Health
-	if file.Health != nil && len(file.Health.Command) > 0 {
-		r.log.System("Warning: tendril.hcl: this agent does not check health by a command yet; machines are not checked.")
-	}
 	if saved := r.approval.plan; saved != nil && (ownEngine(saved.Engine) != ownEngine(string(file.Kind)) || ownEngine(saved.Engine) && saved.Engine != string(file.Kind)) {
 		return nil, planbundle.Invalid("it was made by "+saved.Engine+", and the template is carried out by something else now", nil)
 	}

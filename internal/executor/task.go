@@ -25,6 +25,8 @@ type task struct {
 	commit   string               // of the template, once it is checked out
 	about    *provision.About     // what the template says of itself, once that is read
 	health   *templatefile.Health // how its machines are checked; nil: they are not
+	// mark is the id of a machine by its name, "" where there is none; nil: machines have none.
+	mark func(machine string) string
 }
 
 func (t *task) operation() provision.Operation { return t.job.Assignment.Operation }
@@ -122,19 +124,22 @@ func (t *task) listed(found results) (exist provision.Detail) {
 }
 
 // checked gives machines the check of their template. It asks the address that they are
-// reached at; one without an address can't be asked.
+// reached at; one without an address only a command can ask.
 func (t *task) checked(listed []provision.Machine) []provision.Machine {
 	h := t.health
-	if h == nil || len(h.Command) > 0 {
+	if h == nil {
 		return listed
 	}
 	listed = slices.Clone(listed)
 	for i, m := range listed {
-		if len(m.IPAddresses) == 0 {
+		target := ""
+		if len(m.IPAddresses) > 0 {
+			target = m.IPAddresses[0]
+		} else if !h.ByCommand() {
 			continue
 		}
 		check := provision.HealthCheck{
-			Kind: "tcp", Target: m.IPAddresses[0], Port: h.TCP, Interval: int(h.Interval.Seconds()), Timeout: int(h.Timeout.Seconds()),
+			Kind: "tcp", Target: target, Port: h.TCP, Interval: int(h.Interval.Seconds()), Timeout: int(h.Timeout.Seconds()),
 			HealthyAfter: h.HealthyAfter, UnhealthyAfter: h.UnhealthyAfter,
 		}
 		switch {
@@ -142,10 +147,25 @@ func (t *task) checked(listed []provision.Machine) []provision.Machine {
 			check.Kind, check.Port, check.Path = "http", h.Port, h.HTTP
 		case h.SSH > 0:
 			check.Kind, check.Port = "ssh", h.SSH
+		case h.ByCommand():
+			check.Kind, check.Port, check.Command = provision.CheckCommand, m.SSHPort, t.commandCheck(m)
 		}
 		listed[i].Check = &check
 	}
 	return listed
+}
+
+// commandCheck is what the template's command needs to ask how a machine is.
+func (t *task) commandCheck(m provision.Machine) *provision.CommandCheck {
+	ts := t.snapshot.TemplateSource
+	c := &provision.CommandCheck{
+		Repo: ts.Repo, Version: ts.Version, Path: ts.Path, Commit: t.commit,
+		Workspace: t.job.Assignment.Workspace, ExternalID: m.ExternalID, Pool: m.Pool,
+	}
+	if t.mark != nil {
+		c.ID = t.mark(m.Name)
+	}
+	return c
 }
 
 // report reports resources and machines, each in a report of its own. What cannot be

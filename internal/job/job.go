@@ -62,10 +62,24 @@ type Job struct {
 	ManagedState *ManagedState `json:"managed_state,omitempty"`
 	// Credentials are what the workspace's runs sign in to clouds with.
 	Credentials Credentials `json:"credentials,omitzero"`
+	// Check is nil but where the child asks how one machine is, and does nothing else. Its
+	// result is a success for one that is healthy, and a failure with CodeUnhealthy for one
+	// that is not; after any other nobody knows.
+	Check *Check `json:"check,omitempty"`
 	// NoteKey authenticates what a run notes for the next one where a template
 	// could write: a key of the agent's, new at each of its starts.
 	NoteKey []byte `json:"note_key"`
 }
+
+// Check is a machine to ask about.
+type Check struct {
+	Machine string                `json:"machine"` // its name
+	Check   provision.HealthCheck `json:"check"`
+}
+
+// CodeUnhealthy is the error of a check that says so of its machine. The database never
+// gets it.
+const CodeUnhealthy provision.Code = "unhealthy"
 
 // Dirs are the directories a child may write to. All exist, mode 0700, but for
 // Secrets, which a child makes where runs have uids of their own. Work and State

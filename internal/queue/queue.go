@@ -112,9 +112,9 @@ type Queue interface {
 	// GetBlob reads a blob that a claim may read; ErrNoBlob where there is none.
 	// Number 0 is the newest.
 	GetBlob(ctx context.Context, claimID uuid.UUID, kind string, number int64) (Blob, []byte, error)
-	// LeaseChecks takes checks of machines that are due, at most so many and MaxChecks, for
-	// this agent to do; none: nothing is due.
-	LeaseChecks(ctx context.Context, most int) ([]MachineCheck, error)
+	// LeaseChecks takes checks of machines that are due for this agent to do; none: nothing
+	// is due of what it has room for.
+	LeaseChecks(ctx context.Context, room CheckRoom) ([]MachineCheck, error)
 	// ReportChecks tells what checks have found, at most MaxChecks.
 	ReportChecks(ctx context.Context, results []CheckResult) error
 	// Work receives when there may be something to claim, Attention when a
@@ -128,6 +128,19 @@ type Queue interface {
 
 // MaxChecks is how many checks one call carries.
 const MaxChecks = 500
+
+// CheckRoom is what an agent has room for. A database of the contract before knows Checks
+// alone.
+type CheckRoom struct {
+	// Checks is how many checks it takes at most but for those by a command, which are
+	// Commands: MaxChecks of each.
+	Checks, Commands int
+	// Without are workspaces that get none now.
+	Without []uuid.UUID
+}
+
+// ContractOfCommands is the first contract with checks by a command.
+const ContractOfCommands = 6
 
 // MachineCheck is a check that an agent is to do, as the database has it: whether a run
 // has asked for it, the check's MAC says.

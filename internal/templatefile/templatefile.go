@@ -113,8 +113,8 @@ type InMachine struct {
 // Step is a stage of a run that people see.
 type Step struct{ ID, Label string }
 
-// Health says how a machine's health is checked: by exactly one of TCP, HTTP, SSH and
-// Command.
+// Health says how a machine's health is checked: by at most one of TCP, HTTP, SSH and
+// Command. With none of them the template's script is asked.
 type Health struct {
 	TCP, SSH int // ports
 	HTTP     string
@@ -124,6 +124,9 @@ type Health struct {
 	Interval, Timeout            time.Duration
 	HealthyAfter, UnhealthyAfter int // results in a row
 }
+
+// ByCommand reports whether a command of the template asks, its script included.
+func (h *Health) ByCommand() bool { return h.TCP == 0 && h.SSH == 0 && h.HTTP == "" }
 
 // HasMachines reports whether Machines can answer any.
 func (f *File) HasMachines() bool { return f.machine != nil }
@@ -235,6 +238,8 @@ func (r *reader) readFile(body *hclsyntax.Body) {
 	}
 	if h := b.one("health"); h != nil {
 		r.readHealth(h.Body)
+	} else if f.Script != nil && len(f.Script.HealthCheck) > 0 {
+		r.readHealth(&hclsyntax.Body{}) // as often as is usual
 	}
 	r.readSteps(b.all("step"))
 	if f.Kind == Terraform {
@@ -427,6 +432,9 @@ func (r *reader) readHealth(body *hclsyntax.Body) {
 		}
 	}
 	switch {
+	case len(ways) == 0 && r.file.Script != nil && (r.file.Script.Lines || len(r.file.Script.HealthCheck) > 0): // it is asked
+	case len(ways) == 0 && r.file.Kind == ByScript:
+		r.add(b.body.SrcRange, "health needs one of tcp, http, ssh and command, or the provisioner's health_check")
 	case len(ways) == 0:
 		r.add(b.body.SrcRange, "health needs one of tcp, http, ssh and command")
 	case len(ways) > 1:

@@ -17,8 +17,8 @@ CREATE OR REPLACE FUNCTION tendril.record_checks(p_provision public.provisions, 
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  INSERT INTO tendril.machine_checks AS c (machine_id, cluster_id, spec, doubt_at)
-  SELECT DISTINCT ON (m.id) m.id, p_provision.cluster_id, l.item -> 'check', tendril.doubt_after(l.item -> 'check')
+  INSERT INTO tendril.machine_checks AS c (machine_id, workspace_id, cluster_id, spec, doubt_at)
+  SELECT DISTINCT ON (m.id) m.id, m.workspace_id, p_provision.cluster_id, l.item -> 'check', tendril.doubt_after(l.item -> 'check')
   FROM jsonb_array_elements(p_machines) WITH ORDINALITY l (item, ord)
   JOIN public.machines m ON m.workspace_id = p_provision.workspace_id AND m.name = l.item ->> 'name'
   WHERE jsonb_typeof(l.item -> 'check') = 'object' AND m.status <> 'gone'
@@ -35,34 +35,45 @@ END $$;
 
 -- Takes checks of the cluster's machines that are due, for an agent to do. Each is put off by its
 -- interval, so no other agent does it meanwhile, and another one does it next if no result comes. A
--- machine that does not run is passed over.
+-- machine that does not run is passed over. An agent that does not know checks by a command
+-- doesn't say p_commands, and gets none.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
 --   p_instance    the agent's instance id
 --   p_boot        the boot id of this start
---   p_limit       at most so many, 1 to 500
+--   p_limit       at most so many but for those by a command, 0 to 500
+--   p_commands    at most so many by a command of the template, 0 to 500
+--   p_without     workspaces that get none now, at most 500: what this agent does for them already
+--                 is their share
 -- Answers: a list of {machine, workspace, name, check}: ids, the machine's name and how it is
 --   checked; empty: nothing is due.
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT422 bad_agent,
 --   PT503 busy.
 -- Locks: checks (skips locked ones).
 -- Callers: anon, tendril_agent.
-CREATE OR REPLACE FUNCTION public.lease_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_limit int) RETURNS jsonb
+CREATE OR REPLACE FUNCTION public.lease_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_limit int, p_commands int DEFAULT 0, p_without uuid[] DEFAULT '{}') RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  c_most   CONSTANT int := 500;
-  v_caller record := tendril.caller(p_token_hash, p_instance, p_boot);
-  v_now    timestamptz := clock_timestamp();
-  v_checks jsonb;
+  c_most    CONSTANT int := 500;
+  v_caller  record := tendril.caller(p_token_hash, p_instance, p_boot);
+  v_now     timestamptz := clock_timestamp();
+  v_without uuid[] := coalesce(p_without[1:c_most], '{}');
+  v_checks  jsonb;
 BEGIN
-  WITH due AS (
+  WITH asked AS (
     SELECT c.machine_id FROM tendril.machine_checks c
-    WHERE c.cluster_id = v_caller.cluster_id AND c.due_at <= v_now
-    ORDER BY c.due_at LIMIT greatest(1, least(p_limit, c_most)) FOR NO KEY UPDATE SKIP LOCKED
+    WHERE c.cluster_id = v_caller.cluster_id AND NOT c.by_command AND c.due_at <= v_now AND c.workspace_id <> ALL (v_without)
+    ORDER BY c.due_at LIMIT greatest(0, least(p_limit, c_most)) FOR NO KEY UPDATE SKIP LOCKED
+  ), run AS (
+    SELECT c.machine_id FROM tendril.machine_checks c
+    WHERE c.cluster_id = v_caller.cluster_id AND c.by_command AND c.due_at <= v_now AND c.workspace_id <> ALL (v_without)
+    ORDER BY c.due_at LIMIT greatest(0, least(coalesce(p_commands, 0), c_most)) FOR NO KEY UPDATE SKIP LOCKED
+  ), due AS (
+    SELECT machine_id FROM asked UNION ALL SELECT machine_id FROM run
   ), leased AS (
     UPDATE tendril.machine_checks c
     SET leased_by = p_instance, due_at = v_now + make_interval(secs => greatest((c.spec ->> 'interval')::int, (c.spec ->> 'timeout')::int))

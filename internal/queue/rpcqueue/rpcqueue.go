@@ -158,9 +158,9 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 }
 
 // LeaseChecks implements queue.Queue.
-func (q *Queue) LeaseChecks(ctx context.Context, most int) ([]queue.MachineCheck, error) {
+func (q *Queue) LeaseChecks(ctx context.Context, room queue.CheckRoom) ([]queue.MachineCheck, error) {
 	var answered checks
-	err := q.call(ctx, "ask for checks that are due", "lease_checks", rpcwire.LeaseChecks{Caller: q.caller(), Limit: most}, &answered)
+	err := q.call(ctx, "ask for checks that are due", "lease_checks", rpcwire.LeaseChecks{Caller: q.caller(), Limit: room.Checks, Commands: room.Commands, Without: room.Without}, &answered)
 	return answered.Checks, err
 }
 

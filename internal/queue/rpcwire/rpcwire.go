@@ -77,7 +77,9 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // LeaseChecks takes checks of machines that are due.
 type LeaseChecks struct {
 	Caller
-	Limit int `json:"p_limit"`
+	Limit    int         `json:"p_limit"`
+	Commands int         `json:"p_commands,omitempty"`
+	Without  []uuid.UUID `json:"p_without,omitempty"`
 }
 
 // Checks are what lease_checks answers.

@@ -387,7 +387,7 @@ func personIsAsked(t *testing.T, w *World, open Open) {
 // checksAreDone is the way of a health check, from the run that asks for it to what it finds.
 func checksAreDone(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")
-	if due, err := q.LeaseChecks(t.Context(), queue.MaxChecks); err != nil || len(due) > 0 {
+	if due, err := q.LeaseChecks(t.Context(), queue.CheckRoom{Checks: queue.MaxChecks}); err != nil || len(due) > 0 {
 		t.Errorf("LeaseChecks() = %v, %v, want nothing", due, err)
 	}
 	w.Deploy(t, "a")
@@ -399,7 +399,7 @@ func checksAreDone(t *testing.T, w *World, open Open) {
 	if err != nil || !pulse.ChecksDue {
 		t.Errorf("Heartbeat() = checks due %t, %v, want some", pulse.ChecksDue, err)
 	}
-	due, err := q.LeaseChecks(t.Context(), queue.MaxChecks)
+	due, err := q.LeaseChecks(t.Context(), queue.CheckRoom{Checks: queue.MaxChecks})
 	if err != nil || len(due) != 1 || due[0].Name != "m" || due[0].Workspace != a.WorkspaceID || !reflect.DeepEqual(due[0].Check, check) {
 		t.Fatalf("LeaseChecks() = %+v, %v, want that check", due, err)
 	}
