@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +20,9 @@ import (
 	"github.com/tendril-run/tendril/internal/machinehealth"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // checksQueue gives checks out once, and remembers what they found.
@@ -127,5 +132,89 @@ func TestChecksThatAreNotGenuine(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "is refused"); n != len(forged) {
 		t.Errorf("the log tells of %d refusals, want %d: %s", n, len(forged), &log)
+	}
+}
+
+// A workspace whose machines don't answer takes a part of the room only: the machines of
+// another one are asked meanwhile, although they are due after a hundred of the first.
+func TestSlowChecksLeaveRoom(t *testing.T) {
+	t.Parallel()
+	const slow, others = 100, 20
+	w := queuetest.NewWorld(t)
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.URL, ListenURL: "off", Token: w.Token, Agent: queuetest.NewAgent("one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	registered, err := q.Register(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := seal.Identities{newIdentity(t)}
+	k := &keys{own: own, cluster: own.Public()}
+	k.contract.Store(int64(registered.Contract))
+	// It takes connections, and never greets.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	add := func(workspace, kind string, n int, since string) {
+		t.Helper()
+		id := uuid.New()
+		w.Exec(t, "INSERT INTO public.workspaces (id, org_id, cluster_id, name) VALUES ($1, $2, $3, $4)", id, w.Org, w.Cluster, workspace)
+		for i := range n {
+			name := fmt.Sprint(workspace, i)
+			check := provision.HealthCheck{
+				Kind: kind, Target: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Interval: 600, Timeout: 300, HealthyAfter: 1, UnhealthyAfter: 1, //nolint:forcetypeassert // it is one
+			}
+			check.MAC = own.Sign(checkPurpose, check.Message(id, name))
+			spec, err := json.Marshal(check)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Exec(t, `WITH m AS (INSERT INTO public.machines (org_id, workspace_id, name, status) VALUES ($1, $2, $3, 'running') RETURNING id)
+				INSERT INTO tendril.machine_checks (machine_id, workspace_id, cluster_id, spec, due_at) SELECT id, $2, $4, $5::jsonb, now() - $6::interval FROM m`,
+				w.Org, id, name, w.Cluster, string(spec), since)
+		}
+	}
+	add("slow", "ssh", slow, "1 hour")
+	add("other", "tcp", others, "1 minute")
+	c := newChecker(q, k, machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, &commandChecks{}, slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.run(ctx) })
+	t.Cleanup(running.Wait)
+	t.Cleanup(stop)
+	c.wake()
+	eventually(t, "the other workspace's machines to be healthy", func() bool {
+		return w.Text(t, "SELECT count(*)::text FROM public.machines WHERE health = 'healthy'") == fmt.Sprint(others)
+	})
+	if n := w.Text(t, "SELECT count(*)::text FROM public.machines WHERE name LIKE 'slow%' AND health IS NOT NULL"); n != "0" {
+		t.Errorf("%s of the slow machines have a result: they held the others up", n)
+	}
+	// What is taken of the room, and that there is more of it than that.
+	taken := w.Text(t, "SELECT count(*)::text FROM tendril.machine_checks c JOIN public.machines m ON m.id = c.machine_id WHERE m.name LIKE 'slow%' AND c.leased_by IS NOT NULL")
+	if n, err := strconv.Atoi(taken); err != nil || n < workspaceShare || n >= checksAtOnce/2 {
+		t.Errorf("%s slow machines are asked at once, want some and less than half of %d", taken, checksAtOnce)
+	}
+}
+
+// What a database gives out beyond what was asked for is not done.
+func TestMoreChecksThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	c := newChecker(nil, &keys{}, nil, &commandChecks{most: commandsAtOnce}, nil)
+	command, other := queue.MachineCheck{Check: provision.HealthCheck{Kind: provision.CheckCommand}}, queue.MachineCheck{Check: provision.HealthCheck{Kind: "tcp"}}
+	begun := map[string]int{}
+	for range 1000 {
+		command.Workspace, other.Workspace = uuid.New(), uuid.New()
+		for _, due := range []queue.MachineCheck{command, other} {
+			if c.begin(due) {
+				begun[due.Check.Kind]++
+			}
+		}
+	}
+	if begun[provision.CheckCommand] != commandsAtOnce || begun["tcp"] != checksAtOnce {
+		t.Errorf("at a time there are %v, want %d by a command and %d others", begun, commandsAtOnce, checksAtOnce)
 	}
 }

@@ -114,6 +114,9 @@ func TestRunsAtOnce(t *testing.T) {
 		{"root for all", root, "off", []string{"/bin/true"}, "never", 4, 1, "share uid 0"},
 	} {
 		config := Config{Slots: c.slots, Run: Run{UIDs: c.uids}, Policy: Policy{Hook: c.hook, Approval: c.approval}}
+		if c.wantCause != "" && config.interferes(c.uid) == "" {
+			t.Errorf("%s: a command may ask how machines are next to a run", c.name)
+		}
 		if got, why := config.runsAtOnce(c.uid); got != c.want || (why == "") != (c.wantCause == "") || !strings.Contains(why, c.wantCause) {
 			t.Errorf("%s: runsAtOnce() = %d, %q, want %d for %q", c.name, got, why, c.want, c.wantCause)
 		}

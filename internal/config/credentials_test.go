@@ -94,6 +94,9 @@ func TestCloudCredentialsByWorkspace(t *testing.T) {
 		t.Errorf("ChildEnv() = %q, want %q as long as credentials are not told apart", got, want)
 	}
 	c.Credentials = Credentials{{Workspace: "a"}}
+	if got, want := c.CheckEnv(environ), []string{"PATH=/bin", "https_proxy=p"}; !slices.Equal(got, want) {
+		t.Errorf("CheckEnv() = %q, want %q", got, want)
+	}
 	if got, want := c.ChildEnv(environ), []string{"PATH=/bin", "ACME=z", "https_proxy=p"}; !slices.Equal(got, want) {
 		t.Errorf("ChildEnv() = %q, want %q", got, want)
 	}
