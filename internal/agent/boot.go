@@ -24,6 +24,7 @@ import (
 //	deliveries     sends spools to the database
 //	leftovers      settles what earlier boots have left
 //	drain          ends the boot's work
+//	checker        asks machines how they are
 //	tidier         keeps the caches within their limits
 type boot struct {
 	options Options

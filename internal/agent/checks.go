@@ -26,6 +26,9 @@ const (
 	// more, and how many are taken at a time: so one whose machines don't answer has less
 	// than half of the room. Of commands it has one.
 	workspaceShare = 16
+	// leaseSpacing is between two calls for more, so that many that are due at once take no
+	// processor from a run: it is 160 checks a second at most.
+	leaseSpacing = 100 * time.Millisecond
 )
 
 // checkPurpose separates checks from all else that an identity authenticates.
@@ -178,6 +181,7 @@ func (c *checker) run(ctx context.Context) {
 					}
 				})
 			}
+			wait(ctx, leaseSpacing)
 		}
 	}
 }

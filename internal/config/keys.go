@@ -126,7 +126,7 @@ func keys() []key {
 			about: "Sources of modules, in addition to the checkout, `policy.repos` and the `repos` of a git host: repository URLs as in `policy.repos`, registry modules as `HOST/NAMESPACE/NAME/PROVIDER`, and `archive::URL`, `s3::URL`, `gcs::URL` and `hg::URL` for other downloads. `*` and `**` count as there; `**` alone allows everything.",
 			field: func(c *Config) any { return &c.Policy.Modules }, check: func(c Config) bool { return every(c.Policy.Modules, repoPattern) }},
 		{name: "policy.check_ranges", allowed: "prefixes of IP addresses, such as 10.0.0.0/8",
-			about: "The only addresses that health checks of machines may ask. Without it, all but those of the agent's own machine and link, such as 127.0.0.1 and 169.254.169.254.",
+			about: "The only addresses that health checks of machines may ask over TCP, HTTP and SSH; a command of a template can reach what its runs can. Without it, all but those of the agent's own machine and link, such as 127.0.0.1 and 169.254.169.254.",
 			field: func(c *Config) any { return &c.Policy.CheckRanges }, check: func(c Config) bool { return every(c.Policy.CheckRanges, isPrefix) }},
 		{name: "policy.programs", allowed: "absolute paths",
 			about: "Programs outside of a template that its `tendril.hcl` may name, such as `/opt/acme/provision.sh`. It is no sandbox: the template's own programs and commands run as all of its code does.",

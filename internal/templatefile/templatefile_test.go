@@ -139,6 +139,12 @@ func TestParse(t *testing.T) {
 			Provision: []string{"./provision.sh", "-v"}, Terminate: []string{"/usr/bin/fake-cloud", "rm"}, HealthCheck: []string{"./provision.sh", "health"},
 			Idempotent: true, Timeout: 5 * time.Minute,
 		}, Health: health(func(h *Health) { h.Command = []string{"./provision.sh", "ok"} })}},
+		"a script that is asked": {strings.Replace(once, `health { command = ["./provision.sh", "ok"] }`, "", 1), &File{Kind: ByScript, Script: &Script{
+			Provision: []string{"./provision.sh", "-v"}, Terminate: []string{"/usr/bin/fake-cloud", "rm"}, HealthCheck: []string{"./provision.sh", "health"},
+			Idempotent: true, Timeout: 5 * time.Minute,
+		}, Health: every}},
+		"a program that is asked": {strings.Replace(lines, "health { ssh = 22 }", "health { interval = 60 }", 1), &File{Kind: ByScript, Script: &Script{Lines: true, Command: []string{"./provision.sh"}, Timeout: 24 * time.Hour},
+			Health: health(func(h *Health) { h.Interval = time.Minute })}},
 		"lines": {lines, &File{Kind: ByScript, Script: &Script{Lines: true, Command: []string{"./provision.sh"}, Timeout: 24 * time.Hour},
 			Health: health(func(h *Health) { h.SSH = 22 })}},
 		"manual": {manual, &File{Kind: ByHand, Manual: &Manual{Instructions: "INSTRUCTIONS.md", Expires: 24 * time.Hour, Outputs: []Output{

@@ -409,6 +409,18 @@ func checksAreDone(t *testing.T, w *World, open Open) {
 	if got := w.Text(t, "SELECT health || ' ' || health_why FROM public.machines"); got != "unknown no route" {
 		t.Errorf("the machine is %s", got)
 	}
+	// One by a command is for agents that have room for such, and not for all workspaces.
+	w.Exec(t, `UPDATE tendril.machine_checks SET due_at = now(), spec = jsonb_set(spec, '{kind}', '"command"')`)
+	for _, room := range []queue.CheckRoom{
+		{Checks: queue.MaxChecks}, {Checks: queue.MaxChecks, Without: []uuid.UUID{uuid.New()}}, {Checks: queue.MaxChecks, Commands: 1, Without: []uuid.UUID{uuid.New(), a.WorkspaceID}},
+	} {
+		if due, err := q.LeaseChecks(t.Context(), room); err != nil || len(due) > 0 {
+			t.Errorf("LeaseChecks(%+v) = %+v, %v, want nothing", room, due, err)
+		}
+	}
+	if due, err := q.LeaseChecks(t.Context(), queue.CheckRoom{Commands: 1}); err != nil || len(due) != 1 || due[0].Name != "m" {
+		t.Errorf("LeaseChecks() = %+v, %v, want the check by a command", due, err)
+	}
 }
 
 // failureIsTriedAgain is a failure that may pass, where the snapshot wants
