@@ -111,7 +111,7 @@ const (
 // byCommand runs the command of the health block: its exit status says how the machine is,
 // and its last line why.
 func (h *healthCheck) byCommand(ctx context.Context) (messages.HealthStatus, string, error) {
-	said := &lastLine{}
+	said := &lastLines{}
 	h.programs.said = said
 	c := h.Check.Check
 	environment := append(environmentOf(h.wanted()), "TENDRIL_EXTERNAL_ID="+c.Command.ExternalID, fmt.Sprintf("TENDRIL_SSH_PORT=%d", c.Port))
@@ -147,6 +147,11 @@ func (h *healthCheck) byLines(ctx context.Context) (messages.HealthStatus, strin
 	result, err := l.talk(ctx, &messages.Health{Work: l.work(), Machine: h.Check.Check.Command.ID}, protocol.Handlers{})
 	return result.Health, result.Message, err
 }
+
+// lastLines are those of a command. Which came last nobody can tell, so that of stderr counts.
+type lastLines struct{ stdout, stderr lastLine }
+
+func (l *lastLines) String() string { return cmp.Or(l.stderr.String(), l.stdout.String()) }
 
 // lastLine keeps the last line that is written to it and not empty.
 type lastLine struct {

@@ -24,8 +24,8 @@ type programs struct {
 	dir     string // the template's
 	env     []string
 	confine func() error
-	// said gets what they print in place of the log; nil: nothing does.
-	said io.Writer
+	// said keeps the end of what they print, in place of the log; nil: nothing does.
+	said *lastLines
 }
 
 // program is one of them. It has a process group of its own, and dies with this process.
@@ -86,10 +86,13 @@ func (p programs) start(command []string, more ...string) (*program, error) {
 
 // printed is where what they print goes.
 func (p programs) printed(stream provision.Stream) io.Writer {
-	if p.said != nil {
-		return p.said
+	switch {
+	case p.said == nil:
+		return p.log.Stream(stream)
+	case stream == provision.Stderr:
+		return &p.said.stderr
 	}
-	return p.log.Stream(stream)
+	return &p.said.stdout
 }
 
 func (p programs) begin(cmd *exec.Cmd) error {
