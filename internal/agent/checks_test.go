@@ -218,3 +218,34 @@ func TestMoreChecksThanThereIsRoomFor(t *testing.T) {
 		t.Errorf("at a time there are %v, want %d by a command and %d others", begun, commandsAtOnce, checksAtOnce)
 	}
 }
+
+// A database of the contract before is asked as it knows it, and is given no check by a
+// command: agents of the release before may do its checks.
+func TestChecksAndTheContractBefore(t *testing.T) {
+	t.Parallel()
+	own := seal.Identities{newIdentity(t)}
+	k := &keys{own: own, cluster: own.Public()}
+	c := newChecker(nil, k, nil, &commandChecks{most: commandsAtOnce}, nil)
+	c.busy.add(queue.MachineCheck{Workspace: uuid.New(), Check: provision.HealthCheck{Kind: provision.CheckCommand}}, 1)
+	listed := []provision.Machine{
+		{Name: "asked", Check: &provision.HealthCheck{Kind: "tcp"}},
+		{Name: "run", Check: &provision.HealthCheck{Kind: provision.CheckCommand, Command: &provision.CommandCheck{}}},
+	}
+	for _, tt := range []struct {
+		contract, without int
+		room              queue.CheckRoom
+	}{
+		{queue.ContractOfCommands - 1, 0, queue.CheckRoom{Checks: checksAtOnce}},
+		{queue.ContractOfCommands, 1, queue.CheckRoom{Checks: workspaceShare, Commands: 1}},
+	} {
+		k.contract.Store(int64(tt.contract))
+		room := c.room()
+		if room.Checks != tt.room.Checks || room.Commands != tt.room.Commands || len(room.Without) != tt.without {
+			t.Errorf("contract %d: room = %+v, want %+v and %d workspaces without", tt.contract, room, tt.room, tt.without)
+		}
+		signed := k.signChecks(uuid.New(), listed)
+		if signed[0].Check == nil || (signed[1].Check != nil) != (tt.room.Commands > 0) || listed[1].Check == nil {
+			t.Errorf("contract %d: signChecks() = %+v", tt.contract, signed)
+		}
+	}
+}

@@ -140,7 +140,7 @@ type CheckRoom struct {
 }
 
 // ContractOfCommands is the first contract with checks by a command.
-const ContractOfCommands = 6
+const ContractOfCommands = 7
 
 // MachineCheck is a check that an agent is to do, as the database has it: whether a run
 // has asked for it, the check's MAC says.
