@@ -90,7 +90,7 @@ type Script struct {
 	// NoCredentials says that it makes no passwords, so that what it writes for people can
 	// be shown at once.
 	NoCredentials bool
-	Timeout    time.Duration
+	Timeout       time.Duration
 }
 
 // Manual says what a person does.
