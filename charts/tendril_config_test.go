@@ -179,6 +179,7 @@ func TestAgentGetsWhatValuesSay(t *testing.T) {
 		{"engine.kind", got.Engine.Kind, "tofu"},
 		{"run.timeout", got.Run.Timeout, "4h0m0s"},
 		{"run.pass_env", got.Run.PassEnv, "[ACME_REGION]"},
+		{"manual.notification_kind", got.Manual.NotificationKind, "slack"},
 	} {
 		if text := fmt.Sprint(tc.got); text != tc.want {
 			t.Errorf("%s = %s, want %s", tc.what, text, tc.want)

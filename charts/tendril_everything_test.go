@@ -56,6 +56,7 @@ config:
   engine: {kind: tofu, version: 1.9.0, install: false, provider_mirror: https://mirror.example/, provider_direct: true}
   run: {timeout: 4h, timeouts: {plan: 30m}, log_limit: 128MiB, pass_env: [ACME_REGION], disk_wait: 5m}
   git: {timeout: 5m}
+  manual: {notification_webhook: "https://hooks.example.com/x", notification_kind: slack}
   cache: {limit: 60GiB, keep: 24h, min_free: "0"}
 image: {tag: 1.2.3, pullPolicy: Always}
 imagePullSecrets: [{name: registry}]

@@ -28,6 +28,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 // setup is what an agent process is told, as JSON in its environment.
@@ -56,6 +57,8 @@ type setup struct {
 	NoChild bool
 	// SpoolBytes is not zero for an agent whose spool is on a disk of that size.
 	SpoolBytes int64
+	// Webhook is told of runs that wait for a person, with messages that WebhookSecret signs.
+	Webhook, WebhookSecret string
 	// Groups is not "" for an agent that finds the control groups in that directory.
 	Groups string
 }
@@ -100,6 +103,11 @@ func agentProcess() int {
 		Caches:       s.Caches,
 		SharedCaches: sharedCaches, EngineMark: executor.EngineMark,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if s.Webhook != "" {
+		options.InputWebhook = InputWebhook{Kind: webhook.Generic, Receiver: func() (webhook.Receiver, error) {
+			return webhook.Receiver{URL: s.Webhook, Secret: []byte(s.WebhookSecret), Agent: "test"}, nil
+		}}
 	}
 	a, stopServing, err := observe(s, options)
 	if err != nil {

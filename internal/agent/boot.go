@@ -11,6 +11,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 // boot is one life of the agent: from a registered boot id to its end. It puts together
@@ -65,7 +66,7 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 	b.inputs = &inputs{queue: q, keys: k, requesters: o.Requesters, states: &managedStates{
 		queue: q, keys: k, notes: notes, allowed: o.Settings.State.MayBeManaged(),
 	}}
-	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, retrying: func() { b.heartbeat.nudge() }}
+	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, notifier: newNotifier(o.InputWebhook, o.Log), retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
 	b.checker = b.newChecker()
 	for range o.Slots {
@@ -105,6 +106,7 @@ func (b *boot) live(ctx context.Context) error {
 			"database_contract", registered.Contract, "agent_contract", queue.Contract)
 	}
 	b.keys.contract.Store(int64(registered.Contract))
+	b.deliveries.notifier.cluster = &webhook.Named{ID: registered.ClusterID, Name: registered.ClusterName}
 	b.keys.registered(registered.ClusterKey, time.Now())
 	if err := b.sealed.rememberCluster(registered.ClusterName); err != nil {
 		return err
@@ -122,6 +124,7 @@ func (b *boot) live(ctx context.Context) error {
 	})
 	var beating sync.WaitGroup
 	beating.Go(func() { b.heartbeat.run(alive) })
+	beating.Go(func() { b.deliveries.notifier.run(alive) })
 	defer beating.Wait()
 	defer stopBeating()
 

@@ -184,6 +184,14 @@ func (c *scripted) play() int {
 				panic(err)
 			}
 			c.report(provision.AwaitingApproval, provision.Detail{PlanDigest: planbundle.Digest(content)})
+		case "ask": // leaves its plan to a person
+			content := c.bundle()
+			if _, err := os.NewFile(job.PlanFD, "plan").WriteAt(content, 0); err != nil {
+				panic(err)
+			}
+			c.report(provision.AwaitingInput, provision.Detail{PlanDigest: planbundle.Digest(content), Input: &provision.InputRequest{
+				Instructions: "Mount it in rack hunter2.", Outputs: []provision.InputOutput{}, Machines: []provision.InputMachine{}, ExpiresSeconds: 3600,
+			}})
 		case "nonsense": // a result that the database does not take
 			c.report(provision.Failed, provision.Detail{Stage: "nonsense", ErrorCode: provision.CodeInternal})
 		case "succeed":

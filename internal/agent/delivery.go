@@ -25,6 +25,8 @@ type deliveries struct {
 	dir   *dataDir // for what the database does not take
 	keys  *keys
 	notes workspaceNotes
+	// notifier is told of runs that begin to wait for a person.
+	notifier *notifier
 	// retrying is called at each failure: heartbeats report an outage, and its end.
 	retrying func()
 	// ctx ends when what is not delivered is left to the next start, which stop says.
@@ -161,6 +163,9 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	err = patiently(q.Queue.Report(ctx, claim, report))
 	if err == nil && report.Status.EndsRun() {
 		q.watch.ended(report)
+	}
+	if err == nil && report.Status == provision.AwaitingInput {
+		q.plans.to.notifier.awaitsInput(q.plans.spool)
 	}
 	if agreeing && err != nil && queue.KindOf(err) != queue.Unavailable {
 		q.progress.applying.Store(false)

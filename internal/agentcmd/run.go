@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -26,6 +27,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 	"github.com/tendril-run/tendril/internal/secretfile"
 	"github.com/tendril-run/tendril/internal/version"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 type runFlags struct {
@@ -100,6 +102,10 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		}
 		identity.Read = func() (string, error) { return secretfile.Read(identity.File) }
 	}
+	notify, err := inputWebhook(settings.Manual)
+	if err != nil {
+		return failure{err, ExitUsage}
+	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	slots, why := settings.RunsAtOnce()
 	if why != "" {
@@ -111,6 +117,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ), CheckEnv: settings.CheckEnv(environ), NoCommands: settings.NoCommands(),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
+		InputWebhook: notify,
 		Caches:       settings.Cache.Limits(),
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },
 		EngineMark:   executor.EngineMark,
@@ -128,6 +135,30 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		return failure{err, ExitFailure}
 	}
 	return nil
+}
+
+// inputWebhook is where the agent says that a run waits for a person's work. Its URL is the
+// operator's, so it may lead anywhere, and by a proxy.
+func inputWebhook(m config.Manual) (agent.InputWebhook, error) {
+	if m.NotificationWebhook == "" {
+		return agent.InputWebhook{}, nil
+	}
+	receiver := func() (webhook.Receiver, error) {
+		to := webhook.Receiver{URL: m.NotificationWebhook, Agent: "Tendril-Webhook/" + version.String(), Proxy: http.ProxyFromEnvironment}
+		if m.SigningSecretFile == "" {
+			return to, nil
+		}
+		text, err := secretfile.Read(m.SigningSecretFile)
+		if err == nil {
+			to.Secret, err = webhook.ReadSecret(text)
+		}
+		if err != nil {
+			return to, fmt.Errorf("manual.signing_secret_file = %q: %w", m.SigningSecretFile, err)
+		}
+		return to, nil
+	}
+	_, err := receiver()
+	return agent.InputWebhook{Receiver: receiver, Kind: m.NotificationKind}, err
 }
 
 // uidsOf is what runs run as: only root can give them uids of their own.

@@ -10,6 +10,7 @@ import (
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 // Config is the agent's configuration. The meaning of each field stands in
@@ -30,6 +31,7 @@ type Config struct {
 	Engine Engine `toml:"engine"`
 	State  State  `toml:"state"`
 	Run    Run    `toml:"run"`
+	Manual Manual `toml:"manual"`
 	Cache  Cache  `toml:"cache"`
 
 	Credentials        Credentials `toml:"credentials"`
@@ -57,6 +59,14 @@ type Queue struct {
 	// from are the files that URL, ListenURL and Token were read from, and may be
 	// read from again; "" where they stand elsewhere.
 	from struct{ url, listenURL, token string } `toml:"-"`
+}
+
+// Manual is what the agent does for templates whose work a person does.
+type Manual struct {
+	// NotificationWebhook may be a secret: do not log it. "" is for none.
+	NotificationWebhook string `toml:"notification_webhook"`
+	NotificationKind    string `toml:"notification_kind"`
+	SigningSecretFile   string `toml:"signing_secret_file"`
 }
 
 // Health is how others learn how the agent is.
@@ -153,6 +163,7 @@ func defaults(env environment) Config {
 		Slots:        2,
 		DrainTimeout: Duration{10 * time.Minute},
 		LogFormat:    "text",
+		Manual:       Manual{NotificationKind: webhook.Generic},
 		LogLevel:     slog.LevelInfo,
 		Policy:       Policy{Operations: defaultOperations(), Approval: string(provision.ApprovalNever), HookTimeout: Duration{2 * time.Minute}, OldestTerraform: firstTerraform, OldestTofu: firstTofu},
 		Git:          Git{Timeout: Duration{2 * time.Minute}},

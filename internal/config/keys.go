@@ -13,6 +13,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/policyhook"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 // key is one setting: the only place that says its name, where it lives, what
@@ -218,6 +219,18 @@ func keys() []key {
 		{name: "run.uids", allowed: "auto, off, or a number from 1000 to 4294000000",
 			about: "For an agent started as root: the first of 65 uids that no user of the machine has; each run gets one. `auto` finds them. With `off`, templates run as root and can read everything.",
 			field: func(c *Config) any { return &c.Run.UIDs }, check: func(c Config) bool { return uidRange(c.Run.UIDs) }},
+
+		{name: "manual.notification_webhook", hidden: true, allowed: "an https:// or http:// URL, or nothing",
+			about: "A webhook to which this agent itself posts when a run of a manual template begins to wait for a person, in addition to the webhooks of the console. The message has the type `awaiting_input`, the run's id, number and operation, and its workspace. The agent tries for ten minutes; an agent that is killed meanwhile sends nothing.",
+			field: func(c *Config) any { return &c.Manual.NotificationWebhook },
+			check: func(c Config) bool { return c.Manual.NotificationWebhook == "" || webURL(c.Manual.NotificationWebhook) }},
+		{name: "manual.notification_kind", allowed: "generic or slack",
+			about: "The form of that message: JSON as [Standard Webhooks](https://www.standardwebhooks.com), or Slack's.",
+			field: func(c *Config) any { return &c.Manual.NotificationKind },
+			check: func(c Config) bool { return oneOf(c.Manual.NotificationKind, webhook.Generic, webhook.Slack) }},
+		{name: "manual.signing_secret_file", allowed: "a path, or nothing", path: true,
+			about: "A file with the secret that signs that message: `whsec_` and 24 to 64 random bytes in base64. Other users must not be able to read it. The agent reads it again for each message. Without it, messages are not signed.",
+			field: func(c *Config) any { return &c.Manual.SigningSecretFile }},
 
 		{name: "cache.limit", allowed: "a size from 64MiB to 64TiB, or 0 for none",
 			about: "Disk space for mirrors of repositories, provider packages, downloaded engines and modules together. Beyond it, the agent removes what was unused longest, and downloads it again when needed.",

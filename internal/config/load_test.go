@@ -115,6 +115,10 @@ disk_wait = "45s"
 log_limit = "1GiB"
 pass_env = ["ACME_*"]
 uids = "off"
+[manual]
+notification_webhook = "https://hooks.example.com/x"
+notification_kind = "slack"
+signing_secret_file = "token"
 [cache]
 limit = "2TiB"
 keep = "36h"
@@ -159,8 +163,9 @@ min_free = "0"
 		State: State{Default: "managed", Backend: "s3", Config: map[string]map[string]string{
 			"s3": {"bucket": "acme-state", "key": "{workspace_id}/terraform.tfstate"},
 		}},
-		Run:   Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*"}, UIDs: "off", Timeouts: Timeouts{"plan": {30 * time.Minute}, "state": {5 * time.Minute}}},
-		Cache: Cache{Limit: Size{2 << 40}, Keep: Duration{36 * time.Hour}},
+		Manual: Manual{NotificationWebhook: "https://hooks.example.com/x", NotificationKind: "slack", SigningSecretFile: filepath.Join(dir, "token")},
+		Run:    Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*"}, UIDs: "off", Timeouts: Timeouts{"plan": {30 * time.Minute}, "state": {5 * time.Minute}}},
+		Cache:  Cache{Limit: Size{2 << 40}, Keep: Duration{36 * time.Hour}},
 	}
 	want.Queue.from.token = want.Queue.TokenFile
 	if !reflect.DeepEqual(got, want) {
@@ -210,6 +215,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_DEFAULT=managed", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
 		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000", "TENDRIL_CACHE_LIMIT=0", "TENDRIL_CACHE_KEEP=1m", "TENDRIL_CACHE_MIN_FREE=512MiB", "TENDRIL_IDENTITY_FILE=/identity",
+		"TENDRIL_MANUAL_NOTIFICATION_WEBHOOK=http://hooks", "TENDRIL_MANUAL_NOTIFICATION_KIND=slack", "TENDRIL_MANUAL_SIGNING_SECRET_FILE=/none",
 		"TENDRIL_CREDENTIALS=a/**:env_file=" + path, "TENDRIL_CREDENTIALS_DEFAULT=true",
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path, "TENDRIL_QUEUE_LISTEN_URL_FILE=/none",
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
@@ -233,8 +239,9 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		State: State{Default: "managed", Backend: "gcs", Config: map[string]map[string]string{
 			"gcs": {"bucket": "b=c", "prefix": "p"}, "s3": {"key": "k"},
 		}},
-		Run:   Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000", Timeouts: Timeouts{"plan": {30 * time.Minute}, "apply": {90 * time.Second}}},
-		Cache: Cache{Keep: Duration{time.Minute}, MinFree: Size{512 << 20}},
+		Manual: Manual{NotificationWebhook: "http://hooks", NotificationKind: "slack", SigningSecretFile: "/none"},
+		Run:    Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000", Timeouts: Timeouts{"plan": {30 * time.Minute}, "apply": {90 * time.Second}}},
+		Cache:  Cache{Keep: Duration{time.Minute}, MinFree: Size{512 << 20}},
 
 		Credentials: Credentials{{Workspace: "a/**", EnvFile: path}}, CredentialsDefault: true,
 	}

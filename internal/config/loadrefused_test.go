@@ -108,6 +108,9 @@ timeouts = {plan = "30m", explode = "1h"}
 log_limit = "1023KiB"
 pass_env = ["ACME_*", "TF_VAR_x"]
 uids = "0"
+[manual]
+notification_webhook = "hooks.example/hunter2"
+notification_kind = "teams"
 [cache]
 limit = "1KiB"
 keep = "721h"
@@ -148,6 +151,8 @@ min_free = "65TiB"
 		`run.log_limit = "1023KiB": must be a size from 1MiB to 4GiB`,
 		`run.pass_env = "ACME_*,TF_VAR_x": must be names of environment variables, with * at most at the end; never `+neverPassed,
 		`run.uids = "0": must be auto, off, or a number from 1000 to 4294000000`,
+		`manual.notification_webhook: must be an https:// or http:// URL, or nothing`,
+		`manual.notification_kind = "teams": must be generic or slack`,
 		`cache.limit = "1KiB": must be a size from 64MiB to 64TiB, or 0 for none`,
 		`cache.keep = "721h": must be a duration from 0s to 720h`,
 		`cache.min_free = "65TiB": must be a size from 64MiB to 64TiB, or 0 for none`,

@@ -31,20 +31,23 @@ type linesRun struct {
 	doing map[string]string
 	// percents are how far each stage of a machine is, as told last.
 	percents map[string]int
+	// making are the machines that the request which is carried out has been allowed to make.
+	making map[string]bool
+	// failures are those of the template's commands, in order. A machine that failed does not
+	// keep the others from being made.
+	failures []error
+	// pause and resume stop the time that a program has while something else is at work.
+	pause, resume func()
 }
 
 // Locate implements provisioner. Nothing of the template runs yet.
 func (l *linesRun) Locate(context.Context) (provision.Detail, error) {
-	if len(l.file.Before)+len(l.file.After) > 0 {
-		return provision.Detail{}, provision.Fail(provision.CodeTemplateInvalid,
-			`tendril.hcl: commands before and after a machine is made are for scripts that speak "once"; one that speaks "lines" does that itself`, nil)
-	}
 	return provision.Detail{Engine: l.engine, EngineVersion: "lines"}, l.locate()
 }
 
 // describe asks the program what it can do.
 func (l *linesRun) describe(ctx context.Context) error {
-	ran, err := l.programs.start(l.file.Script.Command)
+	ran, err := l.programs.start(l.file.Script.Command, l.log.Stream(provision.Stderr))
 	if err != nil {
 		return l.cannotStart(err)
 	}
@@ -59,6 +62,7 @@ func (l *linesRun) describe(ctx context.Context) error {
 			"The template's provisioner %s could not be used: %s", l.file.Script.Command[0], sentence(err.Error())), err)
 	}
 	l.describes, l.labels, l.percents, l.doing = outcome.Result, map[string]string{}, map[string]int{}, map[string]string{}
+	l.making = map[string]bool{}
 	for _, step := range l.file.Steps {
 		l.labels[step.ID] = step.Label
 	}
@@ -160,27 +164,42 @@ func (l *linesRun) toldOf(c messages.Change) {
 	l.plan.Changes = append(l.plan.Changes, change)
 }
 
-// rebuild plans the machines that a person wants rebuilt, unless the program replaces them
-// already.
+// rebuild plans the machines that a person wants rebuilt, and those of which the template's
+// commands have not ended well, unless the program replaces them already.
 func (l *linesRun) rebuild() {
-	for _, name := range names(l.snapshot.Replace) {
-		m := l.state.Named(name)
-		wanted := m != nil && slices.ContainsFunc(l.plan.Wanted, func(w messages.Wanted) bool { return w.ID == m.ID })
-		switch at := slices.IndexFunc(l.plan.Changes, func(c machines.Change) bool { return c.Name == name }); {
-		case !wanted:
+	asked, targets := names(l.snapshot.Replace), names(l.snapshot.Targets)
+	for _, name := range asked {
+		if m := l.state.Named(name); m == nil || !l.wants(m) {
 			l.log.System("Warning: nothing is at %s, which is to be replaced.", machines.Address(name))
-		case at < 0:
-			l.plan.Changes = append(l.plan.Changes, rebuildOf(m))
-		case l.plan.Changes[at].Action == messages.ActionChange:
-			attributes := l.plan.Changes[at].Attributes
-			l.plan.Changes[at] = rebuildOf(m)
-			l.plan.Changes[at].Attributes = attributes
+		} else {
+			l.replace(m, "it was asked for")
+		}
+	}
+	for i := range l.state.Machines {
+		m := &l.state.Machines[i]
+		if m.Unfinished && m.Intent == nil && l.wants(m) && (len(targets) == 0 || slices.Contains(targets, m.Wanted.Name)) {
+			l.replace(m, "its making was not completed")
 		}
 	}
 }
 
-func rebuildOf(m *machines.Machine) machines.Change {
-	return machines.Change{Name: m.Wanted.Name, Rebuild: true, Change: messages.Change{Machine: m.ID, Action: messages.ActionReplace, Why: "it was asked for"}}
+func (l *linesRun) wants(m *machines.Machine) bool {
+	return slices.ContainsFunc(l.plan.Wanted, func(w messages.Wanted) bool { return w.ID == m.ID })
+}
+
+// replace plans a machine to be made again. A program that can't rebuild is to replace it.
+func (l *linesRun) replace(m *machines.Machine, why string) {
+	change := machines.Change{
+		Name: m.Wanted.Name, Rebuild: slices.Contains(l.state.Actions, provision.MachineRebuilds),
+		Change: messages.Change{Machine: m.ID, Action: messages.ActionReplace, Why: why},
+	}
+	switch at := slices.IndexFunc(l.plan.Changes, func(c machines.Change) bool { return c.Machine == m.ID }); {
+	case at < 0:
+		l.plan.Changes = append(l.plan.Changes, change)
+	case l.plan.Changes[at].Action == messages.ActionChange:
+		change.Attributes = l.plan.Changes[at].Attributes
+		l.plan.Changes[at] = change
+	}
 }
 
 // can fails unless the program says that it does something.
@@ -200,7 +219,7 @@ func (l *linesRun) refresh(ctx context.Context) (planned, error) {
 	}
 	l.plan = machines.AsRecorded(l.state)
 	var gone []string
-	h := l.handlers(l.noEvent)
+	h := l.handlers(ctx, l.noEvent)
 	h.Change, h.Intent = l.toldOf, nil
 	record := h.Machine
 	h.Machine = func(m messages.Machine) error {
@@ -252,7 +271,7 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 		event := provision.Event{Kind: "resource_started", Address: machines.Address(name), Action: string(do), At: time.Now()}
 		to.on(event, percentOf(done, len(wanted)))
 		began, told := event.At, false
-		h := l.handlers(l.noEvent)
+		h := l.handlers(ctx, l.noEvent)
 		record := h.Machine
 		h.Intent = nil
 		h.Machine = func(now messages.Machine) error {
@@ -270,8 +289,8 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 			}
 			err = errors.Join(err, l.settle(m.Machine))
 		}
-		if now := l.state.Find(m.ID).Status; err == nil && now != becomes {
-			err = fmt.Errorf("the provisioner says that it is done, and that the machine is %s", now)
+		if now := l.state.Find(m.ID); err == nil && now.Status != becomes && !now.Unfinished {
+			err = fmt.Errorf("the provisioner says that it is done, and that the machine is %s", now.Status)
 		}
 		event.Kind, event.At, event.Seconds = "resource_finished", time.Now(), time.Since(began).Seconds()
 		if err != nil {
@@ -319,7 +338,7 @@ func failedAs(code provision.Code, err error) error {
 // Apply implements provisioner.
 func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 	l.steps = newSteps(to)
-	l.steps.declare(l.file.Steps)
+	l.steps.declare(l.withCommands(l.file.Steps...))
 	changes, rebuilds, total, done := []messages.Change{}, []string{}, 0, 0
 	for _, c := range l.plan.Changes {
 		if c.Rebuild {
@@ -348,15 +367,21 @@ func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 		if l.operation() == provision.OperationDestroy {
 			request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes}
 		}
-		_, err = l.talk(ctx, request, l.handlers(event))
+		_, err = l.talk(ctx, request, l.handlers(ctx, event))
 	}
 	for _, id := range rebuilds {
 		if err == nil {
-			_, err = l.talk(ctx, &messages.Rebuild{Work: l.work(), Machine: id}, l.handlers(event))
+			_, err = l.talk(ctx, &messages.Rebuild{Work: l.work(), Machine: id}, l.handlers(ctx, event))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.doing)) {
 		event("resource_failed", id, l.doing[id])
+	}
+	if len(l.failures) > 0 {
+		if err != nil {
+			l.log.System("%s", oneLine(sentence(reason(err))))
+		}
+		err = l.failures[0]
 	}
 	if err == nil {
 		err = l.notDone()
@@ -396,16 +421,23 @@ func (l *linesRun) named(id string) messages.Wanted {
 
 // handlers record what the program tells of machines, outputs and its state, and tell what is
 // being done to which machine.
-func (l *linesRun) handlers(event func(kind, id, action string)) protocol.Handlers {
+func (l *linesRun) handlers(ctx context.Context, event func(kind, id, action string)) protocol.Handlers {
 	return protocol.Handlers{
-		Intent: func(ctx context.Context, i messages.Intent) error {
+		Intent: func(limited context.Context, i messages.Intent) error {
 			wanted := l.named(i.Machine)
-			wanted.ExternalID = cmp.Or(i.ExternalID, wanted.ExternalID)
 			if _, known := l.doing[i.Machine]; !known {
 				l.doing[i.Machine] = string(i.Action)
 				event("resource_started", i.Machine, string(i.Action))
 			}
-			return l.intendTo(ctx, wanted, i)
+			if i.Action != messages.ActionDestroy {
+				err := l.meanwhile(func() error { return l.commandsBefore(ctx, wanted, l.steps) })
+				if l.failed(wanted.Name, err) {
+					return err
+				}
+				l.making[i.Machine] = true
+			}
+			wanted.ExternalID = cmp.Or(i.ExternalID, wanted.ExternalID)
+			return l.intendTo(limited, wanted, i)
 		},
 		Machine: func(m messages.Machine) error {
 			switch known := l.state.Find(m.ID); {
@@ -415,10 +447,27 @@ func (l *linesRun) handlers(event func(kind, id, action string)) protocol.Handle
 				l.log.System("The provisioner says that %s is gone, and nothing was to be done to it: it is recorded as unknown.", machines.Address(known.Wanted.Name))
 				m.Status = messages.StatusUnknown
 			}
+			refused := len(m.Credentials) > 0 && l.file.Script.NoCredentials
+			if refused {
+				m.Credentials = nil
+				if l.making[m.ID] {
+					m.Status = messages.StatusFailed
+				}
+			}
 			if err := l.settle(m); err != nil {
 				return err
 			}
-			if action, known := l.doing[m.ID]; known && m.Status != messages.StatusCreating {
+			if refused {
+				return errCredentials
+			}
+			action, known := l.doing[m.ID]
+			if known && l.making[m.ID] && (m.Status == messages.StatusRunning || m.Status == messages.StatusStopped) {
+				err := l.meanwhile(func() error { return l.commandsAfter(ctx, m, l.steps) })
+				if l.failed(l.named(m.ID).Name, err) {
+					m.Status = messages.StatusFailed
+				}
+			}
+			if known && m.Status != messages.StatusCreating {
 				kind := "resource_finished"
 				if m.Status == messages.StatusFailed {
 					kind = "resource_failed"
@@ -440,6 +489,23 @@ func (l *linesRun) handlers(event func(kind, id, action string)) protocol.Handle
 			return l.store()
 		},
 	}
+}
+
+// meanwhile does something that is not of the program's time.
+func (l *linesRun) meanwhile(do func() error) error {
+	l.pause()
+	defer l.resume()
+	return do()
+}
+
+// failed notes that commands around a machine's making have failed, if they have.
+func (l *linesRun) failed(name string, err error) bool {
+	if err == nil {
+		return false
+	}
+	l.log.System("%s: %s", machines.Address(name), oneLine(reason(err)))
+	l.failures = append(l.failures, fmt.Errorf("the machine %s: %w", name, err))
+	return true
 }
 
 // notDone names the machines that are not as the plan wanted them, whatever the program
@@ -466,20 +532,23 @@ func (l *linesRun) notDone() error {
 // are in the run's log.
 func (l *linesRun) talk(ctx context.Context, request messages.Request, h protocol.Handlers) (messages.Result, error) {
 	clear(l.percents) // what an earlier request has told of steps is not this one's
-	command := l.file.Script.Command
-	ran, err := l.programs.start(command)
+	clear(l.making)
+	command, log := l.file.Script.Command, l.log
+	// A plan makes nothing. Every other request can be answered with credentials.
+	out := &held{log: log, open: request.Type() == "plan" || l.file.Script.NoCredentials}
+	ran, err := l.programs.start(command, out.stream(provision.Stderr))
 	if err != nil {
 		return messages.Result{}, l.cannotStart(err)
 	}
-	limited, cancel := timelimit.Context(ctx, l.file.Script.Timeout)
+	limited, cancel, pause, resume := timelimit.Pausable(ctx, l.file.Script.Timeout)
 	defer cancel()
-	log := l.log
+	l.pause, l.resume = pause, resume
 	h.Mask = func(secrets []string) { log.Mask(secrets...) }
 	h.Log = func(line messages.Log) {
 		if line.Level == messages.LevelWarn || line.Level == messages.LevelError {
 			line.Message = string(line.Level) + ": " + line.Message
 		}
-		_, _ = log.Stream(provision.Stdout).Write([]byte(line.Message + "\n")) // the log keeps its own errors
+		_, _ = out.stream(provision.Stdout).Write([]byte(line.Message + "\n")) // the log keeps its own errors
 	}
 	h.Step = func(step messages.Step) {
 		if step.Label != "" {
@@ -492,7 +561,7 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		label, at := cmp.Or(l.labels[step.ID], step.ID), step.Machine+" "+step.ID
 		if told, known := l.percents[at]; !known || told != int(step.Percent) {
 			l.percents[at] = int(step.Percent)
-			_, _ = fmt.Fprintf(log.Stream(provision.Stdout), "%s (%d %%)\n", oneLine(about+label), int(step.Percent)) // the log keeps its own errors
+			_, _ = fmt.Fprintf(out.stream(provision.Stdout), "%s (%d %%)\n", oneLine(about+label), int(step.Percent)) // the log keeps its own errors
 			if l.steps != nil {
 				l.steps.reach(machines.Address(l.named(step.Machine).Name), step.ID, log.MaskString(oneLine(label)), int(step.Percent))
 			}
@@ -502,6 +571,9 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 	exit := ran.end(!endsByItself(err))
 	if l.steps != nil {
 		l.steps.endAll(err == nil && outcome.Result.OK)
+	}
+	if err := l.letOut(out); err != nil {
+		return outcome.Result, err
 	}
 	if err = outcome.Check(exit); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
@@ -523,6 +595,18 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		return r, fmt.Errorf("the machines exist, but not all stages are done (done: %v)", r.StagesCompleted)
 	}
 	return outcome.Result, nil
+}
+
+// letOut shows what a program has written for people once all credentials are known: those of
+// a machine that it was allowed to make come with the machine.
+func (l *linesRun) letOut(out *held) error {
+	for _, id := range slices.Sorted(maps.Keys(l.making)) {
+		if m := l.state.Find(id); m != nil && m.Intent != nil {
+			return l.withhold(out, id)
+		}
+	}
+	out.release()
+	return nil
 }
 
 // Result implements provisioner.

@@ -171,12 +171,11 @@ killed=0
 send() {
   killed=$((killed + 1))
   if [ -e "$FAKE_CLOUD/kill-$killed" ] && [[ $request == *'"type":"apply"'* ]]; then
-    rm "$FAKE_CLOUD/kill-$killed"
-    echo "killed at message $killed" >&2
+    rm "$FAKE_CLOUD/kill-$killed" # killed here
     sleep 1000
   fi
 `, 1)
-	if !strings.Contains(program, "killed at message") {
+	if !strings.Contains(program, "# killed here") {
 		t.Fatal("the example has no function send any more")
 	}
 	for message := 1; message <= 8; message++ {
@@ -186,7 +185,7 @@ send() {
 			c.does(fmt.Sprintf("kill-%d", message), "")
 			c.ask(c.repo.URL, "v1", "", map[string]any{"names": []string{"a", "b"}, "memory": 2048, "cloud": ""})
 			run := c.start()
-			run.await(fmt.Sprintf("killed at message %d", message))
+			c.awaitFile(run, fmt.Sprintf("kill-%d", message), false)
 			if err := syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

@@ -352,7 +352,7 @@ func (m *machineRun) Save() (planbundle.Bundle, error) {
 func (m *machineRun) Apply(ctx context.Context, to reporter) error {
 	s := newSteps(to)
 	if len(m.file.Before)+len(m.file.After) > 0 {
-		s.declare(m.scriptSteps())
+		s.declare(m.withCommands(stepMake))
 	}
 	total, done := len(m.plan.Changes), 0
 	var failed []error
@@ -428,6 +428,7 @@ func (m *machineRun) intendTo(ctx context.Context, wanted messages.Wanted, inten
 	m.state.Intend(wanted, intent)
 	if known := m.state.Find(wanted.ID); intent.Action != messages.ActionDestroy {
 		known.Config, known.Hidden = m.config(wanted), slices.Sorted(maps.Keys(m.hidden))
+		known.Unfinished = len(m.file.After) > 0 && !m.file.SkipAfter
 	}
 	err := m.store()
 	if err == nil {
@@ -472,28 +473,20 @@ func (m *machineRun) settle(now messages.Machine) error {
 
 func (m *machineRun) create(ctx context.Context, wanted messages.Wanted, s *steps) (err error) {
 	address := machines.Address(wanted.Name)
-	defer func() { s.end(address, err == nil) }()
-	enter := func(id string) {
-		for _, step := range m.scriptSteps() {
-			if step.ID == id && len(m.file.Before)+len(m.file.After) > 0 {
-				s.reach(address, id, step.Label, 0)
-			}
-		}
-	}
-	before, environment := m.recorded(wanted.ID), environmentOf(wanted)
-	enter(stepBefore)
-	for _, line := range m.file.Before {
-		if err := m.shell(ctx, line, environment); err != nil {
-			return fmt.Errorf("the command %q before it is made: %w", line, err)
-		}
+	before := m.recorded(wanted.ID)
+	if err := m.commandsBefore(ctx, wanted, s); err != nil {
+		return err
 	}
 	if err := m.intend(ctx, wanted, messages.ActionCreate); err != nil {
 		return err
 	}
-	enter(stepMake)
+	if len(m.file.Before)+len(m.file.After) > 0 {
+		s.reach(address, stepMake.ID, stepMake.Label, 0)
+		defer func() { s.end(address, err == nil) }()
+	}
 	request := once.ProvisionOf(wanted)
 	request.InstanceConfig = m.config(wanted)
-	answer, err := m.ask(ctx, m.file.Script.Provision, request, environment)
+	answer, err := m.ask(ctx, m.file.Script.Provision, request, environmentOf(wanted))
 	if err != nil {
 		// It may exist. The intent stays, and the next plan says what to do.
 		return err
@@ -514,45 +507,71 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted, s *step
 		now.Status = messages.StatusFailed
 		return errors.Join(m.settle(now), fmt.Errorf("it exists, but not all of its stages are done (done: %v). The next deploy replaces it", answer.Response.StagesCompleted))
 	}
-	after := m.file.After
-	if m.file.SkipAfter {
-		after = nil
-	}
-	if len(after) > 0 {
-		now.Status = messages.StatusFailed // until they have ended well
+	if len(now.Credentials) > 0 && m.file.Script.NoCredentials { // its log has been shown as it was
+		now.Status, now.Credentials = messages.StatusFailed, nil
+		return errors.Join(m.settle(now), errCredentials)
 	}
 	if err := m.settle(now); err != nil {
 		return err
 	}
-	m.log.System("%s is made: %s %s", machines.Address(wanted.Name), now.ExternalID, now.Address)
-	if len(after) == 0 {
+	m.log.System("%s is made: %s %s", address, now.ExternalID, now.Address)
+	return m.commandsAfter(ctx, now, s)
+}
+
+// errCredentials is the error of credentials from a script that makes none.
+var errCredentials = errors.New(
+	"it was made with credentials, which are not kept: credentials = false in tendril.hcl says that the script makes none, so its log was not searched for them. Take that out. The next deploy replaces the machine")
+
+// commandsBefore runs the template's commands before a machine is made.
+func (m *machineRun) commandsBefore(ctx context.Context, wanted messages.Wanted, s *steps) error {
+	return m.commandsAround(ctx, wanted, s, stepBefore, m.file.Before, "the command %q before it is made: %w", environmentOf(wanted))
+}
+
+// commandsAfter runs them after it, and records the machine as it is now if they end well.
+func (m *machineRun) commandsAfter(ctx context.Context, now messages.Machine, s *steps) error {
+	known := m.recorded(now.ID)
+	if known == nil || !known.Unfinished {
 		return nil
 	}
-	enter(stepAfter)
-	environment = append(environment, "TENDRIL_EXTERNAL_ID="+now.ExternalID, "TENDRIL_ADDRESS="+now.Address)
-	for _, line := range after {
-		if err := m.shell(ctx, line, environment); err != nil {
-			return fmt.Errorf("it exists, but the command %q after it failed: %w. The next deploy replaces it", line, err)
-		}
+	environment := append(environmentOf(known.Wanted), "TENDRIL_EXTERNAL_ID="+now.ExternalID, "TENDRIL_ADDRESS="+now.Address)
+	err := m.commandsAround(ctx, known.Wanted, s, stepAfter, m.file.After, "it exists, but the command %q after it failed: %w. The next deploy replaces it", environment)
+	if err != nil {
+		return err
 	}
-	now.Status = messages.StatusRunning
+	m.state.Find(now.ID).Unfinished = false
 	return m.settle(now)
 }
 
-// The steps of a machine that a script makes, where the template has commands around it.
-const (
-	stepBefore = "before"
-	stepMake   = "make"
-	stepAfter  = "after"
+func (m *machineRun) commandsAround(ctx context.Context, wanted messages.Wanted, s *steps, step templatefile.Step, lines []string, failed string, environment []string) (err error) {
+	if len(lines) == 0 {
+		return nil
+	}
+	address := machines.Address(wanted.Name)
+	s.reach(address, step.ID, step.Label, 0)
+	defer func() { s.end(address, err == nil) }()
+	for _, line := range lines {
+		if err := m.shell(ctx, line, environment); err != nil {
+			return fmt.Errorf(failed, line, err)
+		}
+	}
+	return nil
+}
+
+// The steps of a machine's making that the template's commands are, and a script is.
+var (
+	stepBefore = templatefile.Step{ID: "before", Label: "Commands before it is made"}
+	stepMake   = templatefile.Step{ID: "make", Label: "Making the machine"}
+	stepAfter  = templatefile.Step{ID: "after", Label: "Commands after it is made"}
 )
 
-func (m *machineRun) scriptSteps() (all []templatefile.Step) {
+// withCommands are steps with those of the template's commands around them.
+func (m *machineRun) withCommands(making ...templatefile.Step) (all []templatefile.Step) {
 	if len(m.file.Before) > 0 {
-		all = append(all, templatefile.Step{ID: stepBefore, Label: "Commands before it is made"})
+		all = append(all, stepBefore)
 	}
-	all = append(all, templatefile.Step{ID: stepMake, Label: "Making the machine"})
+	all = append(all, making...)
 	if len(m.file.After) > 0 && !m.file.SkipAfter {
-		all = append(all, templatefile.Step{ID: stepAfter, Label: "Commands after it is made"})
+		all = append(all, stepAfter)
 	}
 	return all
 }
@@ -617,7 +636,9 @@ func scriptFailed(what string, r once.Response) error {
 // ask runs a command once. When the run is to stop the script is interrupted, and what it
 // still answers within the grace counts.
 func (m *machineRun) ask(ctx context.Context, command []string, request once.Request, environment []string) (once.Answer, error) {
-	ran, err := m.programs.start(command, environment...)
+	making := request.Action == once.Provision
+	out := &held{log: m.log, open: !making || m.file.Script.NoCredentials}
+	ran, err := m.programs.start(command, out.stream(provision.Stderr), environment...)
 	if err != nil {
 		return once.Answer{}, fmt.Errorf("start %s: %w", command[0], err)
 	}
@@ -627,10 +648,32 @@ func (m *machineRun) ask(ctx context.Context, command []string, request once.Req
 	answer, err := once.Ask(limited, ran.Program, request, func(secrets []string) { m.log.Mask(secrets...) })
 	// One that is still at work knows what it has made; one that wrote nonsense may.
 	exit := ran.end(limited.Err() != nil)
+	if answer.Answered {
+		out.release()
+	} else if err := m.withhold(out, request.ContractID); err != nil {
+		return answer, err
+	}
 	if limited.Err() != nil && !answer.Answered {
 		return answer, fmt.Errorf("%s %w; what it did is not known", command[0], timelimit.Why(limited, err))
 	}
 	return answer, answer.Check(exit)
+}
+
+// withhold takes what a program wrote for people that gave no answer about a machine into the
+// state: a password that it has made may be in it, which can't be masked as nobody knows it.
+func (m *machineRun) withhold(out *held, id string) error {
+	text := out.withhold()
+	if text == "" {
+		return nil
+	}
+	known := m.state.Find(id)
+	known.Withheld = text
+	if err := m.store(); err != nil {
+		return &notRecordedError{fmt.Errorf("what it wrote could not be recorded: %w", err)}
+	}
+	m.log.System("%s: what its program wrote is not shown, because there was no answer, and a password in it could not be masked. Read it with the machine's credentials (trellis machines reveal), or say credentials = false in tendril.hcl if the program makes none.",
+		machines.Address(known.Wanted.Name))
+	return nil
 }
 
 // Result implements provisioner.
@@ -684,6 +727,10 @@ func (m *machineRun) Credentials(address string) (map[string]string, error) {
 	switch {
 	case known == nil:
 		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no machine %s.", address), nil)
+	case known.Withheld != "":
+		credentials := map[string]string{"withheld_log": known.Withheld}
+		maps.Copy(credentials, known.Credentials)
+		return credentials, nil
 	case len(known.Credentials) == 0:
 		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no credentials of %s: what made it gave none.", address), nil)
 	}
@@ -709,7 +756,7 @@ func (m *machineRun) EditState(_ context.Context, c provision.StateCommand, _ []
 		case known != nil && !known.InDoubt():
 			return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has a machine %s already: %s. Nothing was changed.", name, known.ExternalID), nil)
 		case known != nil:
-			wanted = known.Wanted
+			wanted, known.Unfinished = known.Wanted, false
 		case wanted.Name == "":
 			return provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The template wants no machine %s. Nothing was changed.", name), nil)
 		default:

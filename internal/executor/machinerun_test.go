@@ -11,12 +11,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	machinestate "github.com/tendril-run/tendril/internal/machines"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // cloud is a directory in which each file is a machine: its name is the id that Tendril
@@ -134,6 +136,25 @@ func (c *cloud) does(when, what string) {
 	c.t.Helper()
 	if err := os.WriteFile(filepath.Join(c.dir, when), []byte(what), 0o600); err != nil {
 		c.t.Fatal(err)
+	}
+}
+
+// awaitFile waits until a file is in the cloud, or no longer is.
+func (c *cloud) awaitFile(run *child, name string, there bool) {
+	c.t.Helper()
+	for limit := patience.Begin(deadline); ; {
+		_, err := os.Stat(filepath.Join(c.dir, name))
+		if (err == nil) == there {
+			return
+		}
+		select {
+		case <-run.over:
+			c.t.Fatalf("the run ended before the file %s was there: %t\n%s", name, there, run.text())
+		case <-time.After(10 * time.Millisecond):
+		}
+		if limit.Over() {
+			c.t.Fatalf("timed out waiting for the file %s to be there: %t", name, there)
+		}
 	}
 }
 
@@ -344,10 +365,10 @@ func TestRunKilledWhileAMachineIsMade(t *testing.T) {
 		t.Run(fmt.Sprintf("idempotent %t", idempotent), func(t *testing.T) {
 			t.Parallel()
 			c := newCloud(t, idempotent, 600)
-			c.does("late", `echo 'it is made' >&2; sleep 1000`)
+			c.does("late", `touch "$cloud/waits"; sleep 1000`)
 			c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": []string{"a"}, "memory": 2048})
 			run := c.start()
-			run.await("it is made")
+			c.awaitFile(run, "waits", true)
 			if err := syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

@@ -46,8 +46,8 @@ func (p programs) path(word string) string {
 	return word
 }
 
-// start starts a command. What it writes to stderr is a part of the log.
-func (p programs) start(command []string, more ...string) (*program, error) {
+// start starts a command, with the lines that it writes to stderr for people.
+func (p programs) start(command []string, people io.Writer, more ...string) (*program, error) {
 	in, toIn, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (p programs) start(command []string, more ...string) (*program, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), toIn.Close())
 	}
-	stderr := &wholeLines{to: p.printed(provision.Stderr)}
+	stderr := &wholeLines{to: people}
 	cmd := exec.CommandContext(context.Background(), p.path(command[0]), command[1:]...)
 	cmd.Dir, cmd.Env = p.dir, append(p.env[:len(p.env):len(p.env)], more...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, toOut, stderr
@@ -150,7 +150,7 @@ func (e *exitError) Error() string { return e.text }
 // run runs a command that is asked nothing, with its output in the log. It is interrupted
 // when ctx ends and killed when limited does.
 func (p programs) run(ctx, limited context.Context, command []string, more ...string) error {
-	ran, err := p.start(command, more...)
+	ran, err := p.start(command, p.printed(provision.Stderr), more...)
 	if err != nil {
 		return err
 	}

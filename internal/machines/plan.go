@@ -103,7 +103,7 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			p.add(again, provisioner.ActionCreate, "it is not known whether this machine exists, and it is asked for again", nil)
 		case slices.Contains(asked.Replace, wanted.Name):
 			p.add(wanted, provisioner.ActionReplace, "it was asked for", differs)
-		case known.Status == provisioner.StatusFailed:
+		case known.Status == provisioner.StatusFailed || known.Unfinished:
 			p.add(wanted, provisioner.ActionReplace, "its making was not completed", differs)
 		case asked.Changeable && len(differs) > 0 && !slices.ContainsFunc(differs, func(a provisioner.Attribute) bool { return !slices.Contains(inPlace, a.Name) }):
 			p.add(wanted, provisioner.ActionChange, "the template wants another one", differs)

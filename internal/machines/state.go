@@ -44,6 +44,11 @@ type Machine struct {
 	Config json.RawMessage `json:"config,omitempty"`
 	// Hidden are the settings whose values nobody may see, such as static.password.
 	Hidden []string `json:"hidden,omitempty"`
+	// Unfinished says that commands run after its making, and have not all ended well.
+	Unfinished bool `json:"unfinished,omitempty"`
+	// Withheld is the end of what its maker wrote for people when it gave no answer. It may
+	// have a password that nobody knows of, so it stands here alone.
+	Withheld string `json:"withheld,omitempty"`
 	// Intent is what was about to be done, if it isn't known what became of it.
 	Intent *provisioner.Intent `json:"intent,omitempty"`
 }
@@ -110,13 +115,14 @@ func (s *State) Intend(wanted provisioner.Wanted, intent provisioner.Intent) {
 	}
 	if intent.Action != provisioner.ActionDestroy {
 		m.Wanted = wanted
-		m.Status = provisioner.StatusCreating
+		m.Status, m.Unfinished = provisioner.StatusCreating, false
 	}
-	m.Intent = &intent
+	m.Intent, m.Withheld = &intent, ""
 }
 
 // Settle records what a machine is now, which ends its intent, unless it is still being
-// made or nobody knows. One that is gone is forgotten.
+// made or nobody knows. One that is gone is forgotten, and one that runs and is unfinished
+// has failed.
 func (s *State) Settle(now provisioner.Machine) {
 	m := s.Find(now.ID)
 	switch {
@@ -129,6 +135,9 @@ func (s *State) Settle(now provisioner.Machine) {
 		now.Name = m.Wanted.Name
 		if now.ExternalID = cmp.Or(now.ExternalID, m.ExternalID); now.Credentials == nil {
 			now.Credentials = m.Credentials
+		}
+		if m.Unfinished && now.Status == provisioner.StatusRunning {
+			now.Status = provisioner.StatusFailed
 		}
 		if m.Machine = now; now.Status != provisioner.StatusCreating {
 			m.Intent = nil

@@ -87,7 +87,10 @@ type Script struct {
 	Command, Provision, Terminate, HealthCheck []string
 	// Idempotent says that it can be asked again for the same machine.
 	Idempotent bool
-	Timeout    time.Duration
+	// NoCredentials says that it makes no passwords, so that what it writes for people can
+	// be shown at once.
+	NoCredentials bool
+	Timeout       time.Duration
 }
 
 // Manual says what a person does.
@@ -273,7 +276,7 @@ func (r *reader) readProvisioner(p *hclsyntax.Block) {
 	switch f.Kind {
 	case Terraform:
 	case ByScript:
-		s.arguments = append([]string{"speak", "command", "provision", "terminate", "health_check", "idempotent", "timeout"}, made...)
+		s.arguments = append([]string{"speak", "command", "provision", "terminate", "health_check", "idempotent", "credentials", "timeout"}, made...)
 		s.blocks = []string{"machine", "after"}
 	case ByHand:
 		s.arguments, s.blocks, s.many = []string{"instructions", "expires"}, []string{"machine", "after", "output"}, []string{"output"}
@@ -304,7 +307,7 @@ func (r *reader) readProvisioner(p *hclsyntax.Block) {
 }
 
 func (r *reader) readScript(b *block) {
-	s := &Script{Idempotent: b.flag("idempotent"), Timeout: b.seconds("timeout", 300, 1, 86_400)}
+	s := &Script{Idempotent: b.flag("idempotent"), NoCredentials: b.has("credentials") && !b.flag("credentials"), Timeout: b.seconds("timeout", 300, 1, 86_400)}
 	r.file.Script = s
 	actions := map[string]*[]string{"provision": &s.Provision, "terminate": &s.Terminate, "health_check": &s.HealthCheck}
 	switch speak := b.text("speak", 20); {

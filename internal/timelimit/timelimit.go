@@ -28,6 +28,23 @@ func Context(parent context.Context, limit time.Duration) (context.Context, cont
 	return context.WithTimeoutCause(parent, limit, &ReachedError{Limit: limit})
 }
 
+// Pausable is Context with a limit that does not run on between pause and resume, which
+// the caller calls in turn.
+func Pausable(parent context.Context, limit time.Duration) (ctx context.Context, cancel, pause, resume func()) {
+	ctx, end := context.WithCancelCause(parent)
+	began, left := time.Now(), limit
+	timer := time.AfterFunc(limit, func() { end(&ReachedError{Limit: limit}) })
+	pause = func() {
+		timer.Stop()
+		left -= time.Since(began)
+	}
+	resume = func() {
+		began = time.Now()
+		timer.Reset(max(0, left))
+	}
+	return ctx, func() { timer.Stop(); end(context.Canceled) }, pause, resume
+}
+
 // Reached reports whether the context, or one that it comes from, ended because of
 // its limit.
 func Reached(ctx context.Context) bool {

@@ -161,7 +161,7 @@ func answerOf(r *request, asked *store.Input) provision.Input {
 		if port, err := strconv.Atoi(field("ssh_port")); err == nil {
 			facts.SSHPort = port
 		}
-		if m.Action == "destroy" || !answer.Done { // what exists all the same the API and the CLI can say
+		if m.Action == "destroy" || !answer.Done && field("exists") == "" {
 			continue
 		}
 		answer.Machines[m.Name] = facts

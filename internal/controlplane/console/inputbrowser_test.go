@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -109,4 +110,61 @@ func TestWorkOfAPersonInABrowser(t *testing.T) {
 		}
 	}
 	viewer.WaitText("that the work is done")
+}
+
+// A person who can't do the work says which machines exist all the same: those are in the
+// answer with what is secret of them sealed, and the others are not.
+func TestMachineThatExistsThoughTheWorkFailed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	own, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Exec(t, "UPDATE public.clusters SET age_public_key = $1 WHERE id = $2", own.Public(), s.Cluster)
+	r := s.begin(t, "acme/prod")
+	r.asksPerson(t, provision.InputRequest{
+		Instructions: "Mount them.", ExpiresSeconds: 3600, Outputs: []provision.InputOutput{},
+		Machines: []provision.InputMachine{{Name: "db-1", Action: "create"}, {Name: "db-2", Action: "create"}, {Name: "old", Action: "destroy"}},
+	})
+	tab := s.enter(t, "operator")
+	tab.Visit(s.wire.URL() + r.path())
+	tab.WaitText("For a person to do")
+	if boxes := browsertest.Eval[int](tab, `document.querySelectorAll("input[type=checkbox][name$='.exists']").length`); boxes != 2 {
+		t.Errorf("%d machines can be said to exist, want the two that are made", boxes)
+	}
+	typed := func(id, value string) {
+		t.Helper()
+		browsertest.Eval[bool](tab, fmt.Sprintf(`document.getElementById(%q).value = %q, true`, id, value))
+	}
+	browsertest.Eval[bool](tab, `document.getElementsByName("machine.db-1.exists")[0].click(), true`)
+	typed("input-reason", "no free rack")
+	browsertest.Eval[bool](tab, `new Promise((done) => {
+		document.addEventListener("htmx:afterSettle", (e) => e.detail.requestConfig?.elt.id === "run" && done(true));
+		htmx.trigger("#run", "renew");
+	})`)
+	tab.Allow("422")
+	tab.Click("It can't be done") // the box is still ticked after the page was renewed
+	tab.WaitText("Db-1: needs an address")
+	if kept := browsertest.Eval[bool](tab, `document.getElementsByName("machine.db-1.exists")[0].checked && !document.getElementsByName("machine.db-2.exists")[0].checked`); !kept {
+		t.Error("after the answer was refused the boxes are not as the person left them")
+	}
+	typed("machine-db-1-external", "asset-1")
+	typed("machine-db-1-password", "tr0ub4dor-and-3")
+	typed("machine-db-2-external", "asset-2") // typed, and not said to exist
+	typed("machine-db-2-password", "short")
+	tab.Click("It can't be done")
+	tab.WaitText("Thank you.")
+	text := s.Text(t, "SELECT answer::text FROM public.provision_inputs WHERE provision_id = $1", r.id)
+	var answer provision.Input
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Done || answer.Reason != "no free rack" || len(answer.Machines) != 1 || answer.Machines["db-1"].ExternalID != "asset-1" || len(answer.Sealed) != 1 {
+		t.Errorf("the answer is %s", text)
+	}
+	use := seal.Use{Cluster: s.Text(t, "SELECT name FROM public.clusters WHERE id = $1", s.Cluster), Workspace: "acme/prod", Repo: "https://git.example/acme/envtempl", Name: "machine.db-1"}
+	if got, err := own.OpenVariable(answer.Sealed["machine.db-1"], use); err != nil || string(got) != `{"root_password":"tr0ub4dor-and-3"}` {
+		t.Errorf("the sealed credentials open to %s, %v", got, err)
+	}
 }

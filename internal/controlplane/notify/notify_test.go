@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 // What happens is told once to each who wants it, signed, however many processes
@@ -22,7 +23,7 @@ func TestMessagesArriveOnceAndSigned(t *testing.T) {
 		w.notifier(t)
 	}
 	all, slackish, other := newReceiver(t, nil), newReceiver(t, nil), newReceiver(t, nil)
-	webhook, secret := w.webhook(t, n, "generic", all.URL+"/hook?token=s3cret")
+	hook, secret := w.webhook(t, n, "generic", all.URL+"/hook?token=s3cret")
 	w.webhook(t, n, "slack", slackish.URL)
 	pattern := "pro*"
 	w.webhook(t, n, "generic", other.URL, func(s *store.WebhookSettings) { s.Workspace, s.Events = &pattern, []string{"success"} })
@@ -40,7 +41,7 @@ func TestMessagesArriveOnceAndSigned(t *testing.T) {
 		return len(all.messages()) >= each+3 && len(slackish.messages()) >= each+3 && len(other.messages()) >= each
 	})
 	eventually(t, "all are kept as delivered", func() bool {
-		return !slices.ContainsFunc(w.deliveries(t, webhook), func(d store.Delivery) bool {
+		return !slices.ContainsFunc(w.deliveries(t, hook), func(d store.Delivery) bool {
 			return d.Status != "delivered" || len(d.Attempts) != 1 || d.Attempts[0].Code != 200
 		})
 	})
@@ -56,7 +57,7 @@ func TestMessagesArriveOnceAndSigned(t *testing.T) {
 		if strings.Contains(string(m.body), "hunter2") {
 			t.Errorf("a message has a secret in it: %s", m.body)
 		}
-		var p payload
+		var p webhook.Message
 		if json.Unmarshal(m.body, &p) != nil || p.Data.URL == "" || p.Data.Cluster.Name != "prod" {
 			t.Errorf("a message = %s, want where to look, and which cluster", m.body)
 		}

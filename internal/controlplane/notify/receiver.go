@@ -22,6 +22,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/publicaddr"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/webhook"
 )
 
 // Allowed are receivers that would be refused otherwise: within a network of
@@ -225,8 +226,8 @@ func (k *Key) signing(webhook uuid.UUID, generation int) []byte {
 }
 
 // Secret is what the receiver verifies signatures with, as it is shown.
-func (k *Key) Secret(webhook uuid.UUID, generation int) string {
-	return "whsec_" + base64.StdEncoding.EncodeToString(k.signing(webhook, generation))
+func (k *Key) Secret(id uuid.UUID, generation int) string {
+	return webhook.WriteSecret(k.signing(id, generation))
 }
 
 // seal makes of a webhook's URL what only the key opens, and only for that webhook.

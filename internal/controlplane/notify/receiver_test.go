@@ -59,7 +59,7 @@ func TestNamesAreLookedAtWhenDialled(t *testing.T) {
 		}
 		s := sender{key: key, allowed: c.allowed}
 		a := s.send(t.Context(), delivery{ID: uuid.New(), WebhookID: id, Payload: []byte(`{"type": "test"}`), Sealed: key.seal(id, scheme+"://localhost:"+port+"/s3cret")})
-		if a.arrived != c.arrives || !c.arrives && !strings.Contains(a.Error, "not an address on the Internet") || strings.Contains(a.Error, "s3cret") {
+		if a.Arrived != c.arrives || !c.arrives && !strings.Contains(a.Error, "not an address on the Internet") || strings.Contains(a.Error, "s3cret") {
 			t.Errorf("%s: %+v, want arrived %t", name, a, c.arrives)
 		}
 	}

@@ -11,16 +11,18 @@ document.addEventListener("submit", async (event) => {
 	if (!form.matches("form[data-input]") || sealed.has(form)) {
 		return;
 	}
+	const secrets = [...form.querySelectorAll("[data-seals]")].filter((field) => field.value && isSent(field, event.submitter));
+	if (secrets.length === 0) {
+		return;
+	}
 	event.preventDefault();
 	event.stopImmediatePropagation();
 	const error = form.querySelector("[data-input-error]");
 	error.hidden = true;
 	try {
 		const messages = [];
-		for (const field of form.querySelectorAll("[data-seals]")) {
-			if (field.value) {
-				messages.push([field.dataset.seals, await message(form.dataset, field)]);
-			}
+		for (const field of secrets) {
+			messages.push([field.dataset.seals, await message(form.dataset, field)]);
 		}
 		sealed.set(form, messages);
 		form.requestSubmit(event.submitter);
@@ -35,6 +37,12 @@ document.addEventListener("formdata", (event) => {
 		event.formData.set(`sealed.${name}`, text);
 	}
 });
+
+// Of work that can't be done, only the machines that exist all the same are in the answer.
+function isSent(field, submitter) {
+	const exists = field.closest("fieldset")?.querySelector("[name$='.exists']");
+	return submitter?.value === "true" || !exists || exists.checked;
+}
 
 async function message({cluster, workspace, repo, key}, field) {
 	if (!key) {

@@ -24,7 +24,7 @@ document.addEventListener("htmx:beforeSwap", ({detail}) => {
 		return;
 	}
 	const open = new Map([...part.querySelectorAll("details[id]")].filter((d) => d.open !== sent.get(d.id)).map((d) => [d.id, d.open]));
-	const typed = new Map([...part.querySelectorAll("input[id]:not([type=hidden]), select[id]")].map((i) => [i.id, i.value]));
+	const typed = new Map([...part.querySelectorAll("input[id]:not([type=hidden]), select[id]")].map((i) => [i.id, {value: i.value, checked: i.checked}]));
 	// A form that is being sent keeps its name for what it does.
 	const wrong = part.querySelector("[data-input-error]:not([hidden])")?.textContent; // of an answer, as the browser says
 	kept.set(document, {part: `#${part.id}`, open, typed, wrong});
@@ -47,10 +47,10 @@ document.addEventListener("htmx:afterSwap", () => {
 			d.open = value;
 		}
 	}
-	for (const [id, value] of typed ?? []) {
+	for (const [id, {value, checked}] of typed ?? []) {
 		const i = document.getElementById(id);
-		if (i && i.value !== value) {
-			i.value = value;
+		if (i && (i.value !== value || i.checked !== checked)) {
+			Object.assign(i, i.matches("[type=checkbox]") ? {checked} : {value});
 		}
 	}
 	follow();

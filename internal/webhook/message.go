@@ -1,4 +1,4 @@
-package notify
+package webhook
 
 import (
 	"encoding/json"
@@ -9,28 +9,33 @@ import (
 	"github.com/google/uuid"
 )
 
-// payload is what the database has put together of what happened.
-type payload struct {
+// Message is what happened. The database has put it together, or an agent.
+type Message struct {
 	Type      string `json:"type"`
 	Timestamp string `json:"timestamp"`
-	Data      struct {
-		Org       uuid.UUID    `json:"org_id"`
-		Cluster   *named       `json:"cluster,omitempty"`
-		Workspace *named       `json:"workspace,omitempty"`
-		Provision *told        `json:"provision,omitempty"`
-		Drift     *toldDrift   `json:"drift,omitempty"`
-		Machine   *toldMachine `json:"machine,omitempty"`
-		Webhook   *named       `json:"webhook,omitempty"`
-		URL       string       `json:"url,omitempty"` // the page to look at
-	} `json:"data"`
+	Data      Data   `json:"data"`
 }
 
-type named struct {
+// Data is what a message is about.
+type Data struct {
+	Org       uuid.UUID  `json:"org_id,omitzero"`
+	Cluster   *Named     `json:"cluster,omitempty"`
+	Workspace *Named     `json:"workspace,omitempty"`
+	Provision *Provision `json:"provision,omitempty"`
+	Drift     *Drift     `json:"drift,omitempty"`
+	Machine   *Machine   `json:"machine,omitempty"`
+	Webhook   *Named     `json:"webhook,omitempty"`
+	URL       string     `json:"url,omitempty"` // the page to open
+}
+
+// Named is something with a name.
+type Named struct {
 	ID   uuid.UUID `json:"id"`
 	Name string    `json:"name"`
 }
 
-type told struct {
+// Provision is a run.
+type Provision struct {
 	ID           uuid.UUID      `json:"id"`
 	Number       int64          `json:"number"`
 	Operation    string         `json:"operation"`
@@ -44,12 +49,14 @@ type told struct {
 	FinishedAt   string         `json:"finished_at,omitempty"`
 }
 
-type toldDrift struct {
+// Drift is what has changed outside.
+type Drift struct {
 	Count int    `json:"count"`
 	At    string `json:"at"`
 }
 
-type toldMachine struct {
+// Machine is a machine whose health has changed.
+type Machine struct {
 	ID     uuid.UUID `json:"id"`
 	Name   string    `json:"name"`
 	Health string    `json:"health"`
@@ -57,29 +64,32 @@ type toldMachine struct {
 	Why    string    `json:"why,omitempty"`
 }
 
-// message is the body for a webhook of its kind.
-func (s *sender) message(d delivery) ([]byte, error) {
-	var p payload
-	if err := json.Unmarshal(d.Payload, &p); err != nil {
-		return nil, fmt.Errorf("the message cannot be read: %w", err)
-	}
-	if s.base != "" {
+// Body is what a receiver of a kind gets: "slack", or else the message as JSON. The base is
+// the console's URL, for links; "" for none.
+func (m Message) Body(kind, base string) ([]byte, error) {
+	if base != "" {
 		switch {
-		case p.Data.Provision != nil:
-			p.Data.URL = fmt.Sprintf("%s/provisions/%d", s.base, p.Data.Provision.Number)
-		case p.Data.Machine != nil:
-			p.Data.URL = s.base + "/machines/" + p.Data.Machine.ID.String()
-		case p.Data.Workspace != nil:
-			p.Data.URL = s.base + "/workspaces/" + p.Data.Workspace.ID.String()
+		case m.Data.Provision != nil:
+			m.Data.URL = fmt.Sprintf("%s/provisions/%d", base, m.Data.Provision.Number)
+		case m.Data.Machine != nil:
+			m.Data.URL = base + "/machines/" + m.Data.Machine.ID.String()
+		case m.Data.Workspace != nil:
+			m.Data.URL = base + "/workspaces/" + m.Data.Workspace.ID.String()
 		default:
-			p.Data.URL = s.base + "/notifications"
+			m.Data.URL = base + "/notifications"
 		}
 	}
-	if d.Kind == "slack" {
-		return json.Marshal(slack(p))
+	if kind == Slack {
+		return json.Marshal(slack(m))
 	}
-	return json.Marshal(p)
+	return json.Marshal(m)
 }
+
+// The kinds of receivers.
+const (
+	Generic = "generic"
+	Slack   = "slack"
+)
 
 // Slack's form, which others understand, too (Mattermost, Rocket.Chat).
 type slackMessage struct {
@@ -101,7 +111,7 @@ type slackText struct {
 // slackBytes is the most that Slack takes in a block, with room for the rest.
 const slackBytes = 2500
 
-func slack(p payload) slackMessage {
+func slack(p Message) slackMessage {
 	head, more := summary(p)
 	text := escape(head, 300)
 	body := "*" + text + "*"
@@ -141,10 +151,13 @@ func escape(text string, most int) string {
 }
 
 // summary says in a line what happened, and what else is worth reading.
-func summary(p payload) (head, more string) {
+func summary(p Message) (head, more string) {
 	where := ""
-	if p.Data.Workspace != nil && p.Data.Cluster != nil {
-		where = fmt.Sprintf("%s on %s", p.Data.Workspace.Name, p.Data.Cluster.Name)
+	if p.Data.Workspace != nil {
+		where = p.Data.Workspace.Name
+		if p.Data.Cluster != nil {
+			where += " on " + p.Data.Cluster.Name
+		}
 	}
 	switch t := p.Data.Provision; {
 	case p.Type == "drift" && p.Data.Drift != nil:
