@@ -215,12 +215,15 @@ func TestKilledAtEachMessage(t *testing.T) {
 	}{
 		{"create", []string{"intent", "step", "step", "machine", "state", "result"}, false, func(*cloud) {}, 1},
 		{"rebuild", []string{"intent", "step", "step", "machine", "result"}, true, func(c *cloud) { c.with("replace", []string{"machine.m-a"}) }, 1},
+		{"change", []string{"machine", "state", "result"}, true, func(c *cloud) { c.prepare(provision.OperationApply, 4096, "a") }, 1},
 		{"destroy", []string{"intent", "machine", "state", "result"}, true, func(c *cloud) { c.job.Assignment.Operation = provision.OperationDestroy }, 0},
 	} {
 		// After a message is as before the next one, but for what waits for an answer, and the last.
-		at := []string{"after-1", fmt.Sprint("after-", len(request.messages))}
-		for n := range request.messages {
-			at = append(at, fmt.Sprint("before-", n+1))
+		at := []string{fmt.Sprint("after-", len(request.messages))}
+		for n, message := range request.messages {
+			if at = append(at, fmt.Sprint("before-", n+1)); message == "intent" {
+				at = append(at, fmt.Sprint("after-", n+1))
+			}
 		}
 		for _, moment := range at {
 			for _, victim := range victims() {
@@ -244,7 +247,7 @@ func TestKilledAtEachMessage(t *testing.T) {
 					wantEnd(t, got, provision.Success, "")
 					exist, recorded := c.marked(), []string(nil)
 					for _, m := range c.recorded().Machines {
-						if recorded = append(recorded, m.ID+" "+m.ExternalID); m.InDoubt() || m.Status != "running" {
+						if recorded = append(recorded, fmt.Sprint(m.ID, " ", m.ExternalID, " ", m.Wanted.Memory)); m.InDoubt() || m.Status != "running" {
 							t.Errorf("%s is %s, with the intent %v", m.Wanted.Name, m.Status, m.Intent)
 						}
 					}
@@ -257,7 +260,8 @@ func TestKilledAtEachMessage(t *testing.T) {
 	}
 }
 
-// marked are the machines of the examples' cloud, each with the id that Tendril gave it.
+// marked are the machines of the examples' cloud, each with the id that Tendril gave it, its
+// id in the cloud, and its memory.
 func (c *cloud) marked() (all []string) {
 	c.t.Helper()
 	found, err := filepath.Glob(filepath.Join(c.dir, "vm-*"))
@@ -266,11 +270,14 @@ func (c *cloud) marked() (all []string) {
 	}
 	for _, path := range found {
 		text, err := os.ReadFile(path)
-		var m struct{ ID string }
+		var m struct {
+			ID     string
+			Memory int
+		}
 		if err = errors.Join(err, json.Unmarshal(text, &m)); err != nil {
 			c.t.Fatal(err)
 		}
-		all = append(all, m.ID+" "+filepath.Base(path))
+		all = append(all, fmt.Sprint(m.ID, " ", filepath.Base(path), " ", m.Memory))
 	}
 	return all
 }
