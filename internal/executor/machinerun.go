@@ -76,6 +76,9 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 	if err := m.file.CheckVariables(declared); err != nil {
 		return err
 	}
+	if err := templatefile.CheckValues(m.template.Validations(), values); err != nil {
+		return err
+	}
 	m.values = map[string]json.RawMessage{}
 	for name, value := range values {
 		value, _ = value.UnmarkDeep()
