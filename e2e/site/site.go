@@ -216,27 +216,9 @@ func (s *Site) ManagedState(t testing.TB, workspace, identity string) map[string
 // StateVersion is ManagedState of a version that is kept; 0 is the newest.
 func (s *Site) StateVersion(t testing.TB, workspace string, version int64, identity string) map[string]Instance {
 	t.Helper()
-	text, err := os.ReadFile(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := seal.ParseIdentities(identity, string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sealed []byte
-	err = s.Conn.QueryRow(t.Context(), `SELECT string_agg(p.data, '' ORDER BY p.part) FROM public.workspaces w
-		JOIN tendril.blobs b ON b.workspace_id = w.id AND b.number = coalesce(nullif($2, 0), w.state_version) JOIN tendril.blob_parts p ON p.blob_id = b.id WHERE w.name = $1`,
-		workspace, version).Scan(&sealed)
-	if err != nil || sealed == nil && version > 0 {
-		t.Fatalf("read state %d of %s: %v", version, workspace, err)
-	}
-	if sealed == nil {
+	opened := s.OpenState(t, workspace, version, identity)
+	if opened == nil {
 		return map[string]Instance{}
-	}
-	opened, err := key.Open(sealed, managedstate.MaxState)
-	if err != nil {
-		t.Fatal(err)
 	}
 	var state struct {
 		Resources []struct {
@@ -256,4 +238,33 @@ func (s *Site) StateVersion(t testing.TB, workspace string, version int64, ident
 		}
 	}
 	return found
+}
+
+// OpenState is what is in a version of a workspace's managed state, or in its newest, 0; nil
+// where there is none yet.
+func (s *Site) OpenState(t testing.TB, workspace string, version int64, identity string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := seal.ParseIdentities(identity, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sealed []byte
+	err = s.Conn.QueryRow(t.Context(), `SELECT string_agg(p.data, '' ORDER BY p.part) FROM public.workspaces w
+		JOIN tendril.blobs b ON b.workspace_id = w.id AND b.number = coalesce(nullif($2, 0), w.state_version) JOIN tendril.blob_parts p ON p.blob_id = b.id WHERE w.name = $1`,
+		workspace, version).Scan(&sealed)
+	if err != nil || sealed == nil && version > 0 {
+		t.Fatalf("read state %d of %s: %v", version, workspace, err)
+	}
+	if sealed == nil {
+		return nil
+	}
+	opened, err := key.Open(sealed, managedstate.MaxState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened
 }

@@ -405,7 +405,8 @@ func (l *linesRun) asWanted() error {
 	changed := false
 	for _, c := range l.plan.Changes {
 		if known := l.state.Find(c.Machine); known != nil && c.Action == messages.ActionChange {
-			known.Wanted, changed = l.plan.Of(c), true
+			l.becomes(known, l.plan.Of(c))
+			changed = true
 		}
 	}
 	if !changed {

@@ -1,16 +1,22 @@
 package executor_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/executor"
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
 )
@@ -163,48 +169,158 @@ esac
 	}
 }
 
-// Killed at any message, and run again: no machine is there twice, and none is forgotten.
-func TestProvisionerKilledAtEachMessage(t *testing.T) {
-	t.Parallel()
-	program := strings.Replace(example(t, "bash/fake-cloud"), "\nsend() {\n", `
-killed=0
+// holds stops the example before and after each message of a request that changes something,
+// where the cloud has a file that says so. Then it waits to be killed or cancelled.
+const holds = `
+sent=0
+hold() {
+  local line
+  [ -e "$FAKE_CLOUD/hold-$1" ] || return 0
+  rm "$FAKE_CLOUD/hold-$1"
+  echo $$ >"$FAKE_CLOUD/held.new"
+  mv "$FAKE_CLOUD/held.new" "$FAKE_CLOUD/held" # what is written to stderr waits for the answer
+  while IFS= read -r line; do
+    case $line in *cancel*) exit 1 ;; esac
+  done
+  exec sleep 1000
+}
+next() {
+  case $request in *'"type":"describe"'* | *'"type":"plan"'*) return ;; esac
+  sent=$((sent + 1))
+  hold "before-$sent"
+}
 send() {
-  killed=$((killed + 1))
-  if [ -e "$FAKE_CLOUD/kill-$killed" ] && [[ $request == *'"type":"apply"'* ]]; then
-    rm "$FAKE_CLOUD/kill-$killed" # killed here
-    sleep 1000
-  fi
-`, 1)
-	if !strings.Contains(program, "# killed here") {
-		t.Fatal("the example has no function send any more")
+  next
+  message "$@"
+  hold "after-$sent"
+}
+message() {
+`
+
+// Whatever is killed at whichever message: after the next run no machine is there twice, and
+// none is forgotten.
+func TestKilledAtEachMessage(t *testing.T) {
+	t.Parallel()
+	program := strings.Replace(example(t, "bash/fake-cloud"), "\nsend() {\n", holds, 1)
+	program = strings.Replace(program, "\nreport() {\n", "\nreport() {\n  next\n", 1)
+	if !strings.Contains(program, "held.new") || strings.Count(program, "  next\n") != 2 {
+		t.Fatal("the example sends its messages in another way")
 	}
-	for message := 1; message <= 8; message++ {
-		t.Run(fmt.Sprint(message), func(t *testing.T) {
-			t.Parallel()
-			c := newLines(t, program)
-			c.does(fmt.Sprintf("kill-%d", message), "")
-			c.ask(c.repo.URL, "v1", "", map[string]any{"names": []string{"a", "b"}, "memory": 2048, "cloud": ""})
-			run := c.start()
-			c.awaitFile(run, fmt.Sprintf("kill-%d", message), false)
-			if err := syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
+	for _, request := range []struct {
+		name     string
+		messages []string
+		exist    bool // a machine before it
+		asks     func(*cloud)
+		left     int // machines after it
+	}{
+		{"create", []string{"intent", "step", "step", "machine", "state", "result"}, false, func(*cloud) {}, 1},
+		{"rebuild", []string{"intent", "step", "step", "machine", "result"}, true, func(c *cloud) { c.with("replace", []string{"machine.m-a"}) }, 1},
+		{"change", []string{"machine", "state", "result"}, true, func(c *cloud) { c.prepare(provision.OperationApply, 4096, "a") }, 1},
+		{"destroy", []string{"intent", "machine", "state", "result"}, true, func(c *cloud) { c.job.Assignment.Operation = provision.OperationDestroy }, 0},
+	} {
+		// After a message is as before the next one, but for what waits for an answer, and the last.
+		at := []string{fmt.Sprint("after-", len(request.messages))}
+		for n, message := range request.messages {
+			if at = append(at, fmt.Sprint("before-", n+1)); message == "intent" {
+				at = append(at, fmt.Sprint("after-", n+1))
 			}
-			<-run.over
-			c.store(run)
-			got, again := c.apply(provision.OperationApply, 2048, "a", "b")
-			wantEnd(t, got, provision.Success, "")
-			if there := c.machinesThere(); there != 2 {
-				t.Errorf("%d machines exist, want 2\n%s", there, again.text())
+		}
+		for _, moment := range at {
+			for _, victim := range victims() {
+				t.Run(strings.Join([]string{request.name, moment, victim}, "/"), func(t *testing.T) {
+					t.Parallel()
+					c := newLines(t, program)
+					if request.exist {
+						got, _ := c.apply(provision.OperationApply, 2048, "a")
+						wantEnd(t, got, provision.Success, "")
+					}
+					c.does("hold-"+moment, "")
+					c.prepare(provision.OperationApply, 2048, "a")
+					request.asks(c)
+					run := c.start()
+					c.kill(run, victim)
+					c.store(run)
+					c.prepare(provision.OperationApply, 2048, "a")
+					request.asks(c)
+					got, again := c.run()
+					c.store(again)
+					wantEnd(t, got, provision.Success, "")
+					exist, recorded := c.marked(), []string(nil)
+					for _, m := range c.recorded().Machines {
+						if recorded = append(recorded, fmt.Sprint(m.ID, " ", m.ExternalID, " ", m.Wanted.Memory)); m.InDoubt() || m.Status != "running" {
+							t.Errorf("%s is %s, with the intent %v", m.Wanted.Name, m.Status, m.Intent)
+						}
+					}
+					if !slices.Equal(exist, recorded) || len(exist) != request.left {
+						t.Errorf("the cloud has %q, recorded are %q, want %d machines in each", exist, recorded, request.left)
+					}
+				})
 			}
-			var recorded []string
-			for _, m := range c.recorded().Machines {
-				if m.Intent == nil && m.ExternalID != "" {
-					recorded = append(recorded, m.Wanted.Name)
-				}
-			}
-			if !slices.Equal(recorded, []string{"m-a", "m-b"}) {
-				t.Errorf("recorded are %v, want m-a and m-b", recorded)
-			}
-		})
+		}
+	}
+}
+
+// marked are the machines of the examples' cloud, each with the id that Tendril gave it, its
+// id in the cloud, and its memory.
+func (c *cloud) marked() (all []string) {
+	c.t.Helper()
+	found, err := filepath.Glob(filepath.Join(c.dir, "vm-*"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, path := range found {
+		text, err := os.ReadFile(path)
+		var m struct {
+			ID     string
+			Memory int
+		}
+		if err = errors.Join(err, json.Unmarshal(text, &m)); err != nil {
+			c.t.Fatal(err)
+		}
+		all = append(all, fmt.Sprint(m.ID, " ", filepath.Base(path), " ", m.Memory))
+	}
+	return all
+}
+
+// victims are whom to kill at a moment: each, or the one that is drawn.
+func victims() []string {
+	all := []string{"script", "exec", "agent"}
+	if os.Getenv("TENDRIL_TEST_FAULTS") == "all" {
+		return all
+	}
+	drawn := rand.IntN(len(all))
+	return all[drawn : drawn+1]
+}
+
+// kill waits until the run says that its script is held, and by which process, kills one of
+// those that carry the run out, and waits for the run's end. To a run an agent's end is that
+// of its control pipe.
+func (c *cloud) kill(run *child, victim string) {
+	c.t.Helper()
+	c.awaitFile(run, "held", true)
+	held := filepath.Join(c.dir, "held")
+	text, err := os.ReadFile(filepath.Clean(held))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	script, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, os.Remove(held)); err != nil {
+		c.t.Fatal(err)
+	}
+	switch victim {
+	case "script":
+		err = syscall.Kill(script, syscall.SIGKILL)
+	case "exec":
+		err = syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL)
+	case "agent":
+		err = run.control.Close()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	<-run.over
+	// What a killed one leaves running is the agent's to end.
+	if _, err := process.KillByEnvironment(c.t.Context(), executor.EngineMark(c.job.Dirs.Work)); err != nil {
+		c.t.Error(err)
 	}
 }

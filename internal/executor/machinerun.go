@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,8 @@ type machineRun struct {
 	engine string
 	// changeable is as in machines.Asked.
 	changeable bool
+	// compares says that a program finds what differs, and not what is recorded.
+	compares bool
 	// base is the plan as it is stored, and applied.
 	base []byte
 }
@@ -71,6 +74,9 @@ func (m *machineRun) Validate(plain, sealed map[string]json.RawMessage) (err err
 		return err
 	}
 	if err := m.file.CheckVariables(declared); err != nil {
+		return err
+	}
+	if err := templatefile.CheckValues(m.template.Validations(), values); err != nil {
 		return err
 	}
 	m.values = map[string]json.RawMessage{}
@@ -232,9 +238,9 @@ func (m *machineRun) planned() (_ planned, err error) {
 	}
 	summary := m.plan.Summary()
 	m.print(summary)
-	if m.operation() == provision.OperationApply && m.relabel() && summary.Empty() {
+	if m.operation() == provision.OperationApply && m.recordWanted() && summary.Empty() {
 		if err := m.store(); err != nil {
-			return planned{}, fmt.Errorf("record the machines' labels: %w", err)
+			return planned{}, fmt.Errorf("record what is wanted of the machines: %w", err)
 		}
 	}
 	p := planned{summary: summary, changes: !summary.Empty(), found: m.found(), room: int64(4 * len(m.base))}
@@ -244,15 +250,36 @@ func (m *machineRun) planned() (_ planned, err error) {
 	return p, err
 }
 
-// relabel records the labels that the template gives machines now, which make no machine
-// another one, and reports whether any has changed.
-func (m *machineRun) relabel() (changed bool) {
+// recordWanted records what the template wants of machines that need no change for it, and
+// reports whether that is anything new: other labels make no machine another one, and a program
+// that compares finds what an interrupted run has changed already.
+func (m *machineRun) recordWanted() (changed bool) {
+	targets := names(m.snapshot.Targets)
 	for _, wanted := range m.plan.Wanted {
-		if known := m.state.Find(wanted.ID); known != nil && !maps.Equal(known.Wanted.Labels, wanted.Labels) {
-			known.Wanted.Labels, changed = wanted.Labels, true
+		known := m.state.Find(wanted.ID)
+		if known == nil {
+			continue
 		}
+		was := asJSON(known.Wanted)
+		touched := len(targets) > 0 && !slices.Contains(targets, wanted.Name) ||
+			slices.ContainsFunc(m.plan.Changes, func(c machines.Change) bool { return c.Machine == wanted.ID })
+		if m.compares && !touched && !known.InDoubt() {
+			m.becomes(known, wanted)
+		}
+		known.Wanted.Labels = wanted.Labels
+		changed = changed || !bytes.Equal(was, asJSON(known.Wanted))
 	}
 	return changed
+}
+
+// becomes records that a machine is as it is wanted now.
+func (m *machineRun) becomes(known *machines.Machine, wanted messages.Wanted) {
+	known.Wanted, known.Config, known.Hidden = wanted, m.config(wanted), slices.Sorted(maps.Keys(m.hidden))
+}
+
+func asJSON(wanted messages.Wanted) []byte {
+	text, _ := json.Marshal(wanted) // it came as JSON
+	return text
 }
 
 // print shows the plan in the log, with the signs that Terraform's users know.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,13 +78,18 @@ echo "making $id" >&2
 echo made >> "$cloud/$id"
 [ -e "$cloud/late" ] && . "$cloud/late"
 printf '{"success": true, "instance": {"external_id": "vm-%s", "ip_address": "10.0.0.7", "ssh_port": 2222, "root_password": "hunter2-%s"}}\n' "$id" "$id"
+[ -e "$cloud/said" ] && . "$cloud/said"
+exit 0
 `
 
 const terminateScript = scriptHead + `
 [ "$1" = --now ]
 [ -e "$cloud/odd" ] && . "$cloud/odd"
-rm "$cloud/$id"
+rm -f "$cloud/$id"
+[ -e "$cloud/late" ] && . "$cloud/late"
 echo '{"success": true}'
+[ -e "$cloud/said" ] && . "$cloud/said"
+exit 0
 `
 
 func newCloud(t *testing.T, idempotent bool, timeout int) *cloud {
@@ -103,12 +107,18 @@ func newCloud(t *testing.T, idempotent bool, timeout int) *cloud {
 
 func (c *cloud) apply(operation provision.Operation, memory int, names ...string) (provision.Report, *child) {
 	c.t.Helper()
-	c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": names, "memory": memory})
-	c.job.Assignment.Operation = operation
-	c.job.Assignment.ClaimID, c.job.Assignment.ProvisionID = uuid.New(), uuid.New()
+	c.prepare(operation, memory, names...)
 	got, run := c.run()
 	c.store(run)
 	return got, run
+}
+
+// prepare asks for a run without starting it.
+func (c *cloud) prepare(operation provision.Operation, memory int, names ...string) {
+	c.t.Helper()
+	c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": names, "memory": memory})
+	c.job.Assignment.Operation = operation
+	c.job.Assignment.ClaimID, c.job.Assignment.ProvisionID = uuid.New(), uuid.New()
 }
 
 // made are how often each machine of the cloud was made, in order.
@@ -131,7 +141,8 @@ func (c *cloud) made() (times []int) {
 	return times
 }
 
-// does has the cloud's scripts do something: "odd" before, "late" after the machine is made.
+// does has the cloud's scripts do something: "odd" before, "late" after the machine is made or
+// destroyed, "said" after they have answered.
 func (c *cloud) does(when, what string) {
 	c.t.Helper()
 	if err := os.WriteFile(filepath.Join(c.dir, when), []byte(what), 0o600); err != nil {
@@ -160,7 +171,7 @@ func (c *cloud) awaitFile(run *child, name string, there bool) {
 
 func (c *cloud) doesNothing() {
 	c.t.Helper()
-	for _, when := range []string{"odd", "late"} {
+	for _, when := range []string{"odd", "late", "said", "held"} {
 		if err := os.Remove(filepath.Join(c.dir, when)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.t.Fatal(err)
 		}
@@ -357,51 +368,76 @@ func TestOddAnswersOfAScript(t *testing.T) {
 	}
 }
 
-// A run that is killed between the making and the answer: a script that is idempotent is
-// asked again for the same machine; for another a person decides.
+// Whatever is killed whenever a script is at work: it is asked again for the same machine,
+// and after the next run none is there twice, and none is forgotten.
+func TestKilledWhileAScriptIsAtWork(t *testing.T) {
+	t.Parallel()
+	for _, work := range []struct {
+		name      string
+		exist     bool // a machine before it
+		operation provision.Operation
+		memory    int
+		left      int // machines after it
+	}{
+		{"create", false, provision.OperationApply, 2048, 1},
+		{"replace", true, provision.OperationApply, 4096, 1},
+		{"destroy", true, provision.OperationDestroy, 2048, 0},
+	} {
+		for _, moment := range []string{"odd", "late", "said"} {
+			for _, victim := range victims() {
+				t.Run(strings.Join([]string{work.name, moment, victim}, "/"), func(t *testing.T) {
+					t.Parallel()
+					c := newCloud(t, true, 600)
+					if work.exist {
+						got, _ := c.apply(provision.OperationApply, 2048, "a")
+						wantEnd(t, got, provision.Success, "")
+					}
+					c.does(moment, `rm "$cloud/`+moment+`"; echo $$ >"$cloud/held.new"; mv "$cloud/held.new" "$cloud/held"; sleep 1000`)
+					c.prepare(work.operation, work.memory, "a")
+					run := c.start()
+					c.kill(run, victim)
+					c.store(run)
+					before := c.recorded().Named("m-a")
+					if moment != "said" && (before == nil || before.Intent == nil) {
+						t.Errorf("the state has %+v, want the intent of what was being done", before)
+					}
+					c.doesNothing()
+					got, again := c.apply(work.operation, work.memory, "a")
+					wantEnd(t, got, provision.Success, "")
+					after := c.recorded().Named("m-a")
+					switch there := len(c.made()); {
+					case there != work.left || (after != nil) != (work.left > 0):
+						t.Errorf("%d machines exist and %+v is recorded, want %d\n%s", there, after, work.left, again.text())
+					case after != nil && (after.InDoubt() || after.Status != "running" || before != nil && after.ID != before.ID):
+						t.Errorf("the machine is %+v, want the same one, and running\n%s", after, again.text())
+					}
+				})
+			}
+		}
+	}
+}
+
+// Whether a script that is not idempotent has made a machine before its run was killed is for
+// a person to say.
 func TestRunKilledWhileAMachineIsMade(t *testing.T) {
 	t.Parallel()
-	for _, idempotent := range []bool{true, false} {
-		t.Run(fmt.Sprintf("idempotent %t", idempotent), func(t *testing.T) {
-			t.Parallel()
-			c := newCloud(t, idempotent, 600)
-			c.does("late", `touch "$cloud/waits"; sleep 1000`)
-			c.ask(c.repo.URL, "v1", "", map[string]any{"cloud": c.dir, "names": []string{"a"}, "memory": 2048})
-			run := c.start()
-			c.awaitFile(run, "waits", true)
-			if err := syscall.Kill(run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			<-run.over
-			c.store(run)
-			before := c.recorded().Named("m-a")
-			if before == nil || before.Intent == nil {
-				t.Fatal("the state has no intent of the machine that was being made")
-			}
-			c.doesNothing()
-			got, again := c.apply(provision.OperationApply, 2048, "a")
-			if !idempotent {
-				wantEnd(t, got, provision.Failed, provision.CodePlanFailed)
-				for _, command := range []string{
-					`{"command": "import", "args": ["machine.m-a", "vm-found"]}`,
-					`{"command": "rm", "args": ["machine.m-a"]}`,
-				} {
-					c.stateCommand(command)
-				}
-				if c.recorded().Named("m-a") != nil {
-					t.Error("the machine is still recorded after it was forgotten")
-				}
-				return
-			}
-			wantEnd(t, got, provision.Success, "")
-			after := c.recorded().Named("m-a")
-			if after.ID != before.ID || after.Intent != nil || after.Status != "running" {
-				t.Errorf("the machine is %+v, want the same one, and running\n%s", after, again.text())
-			}
-			if made := c.made(); len(made) != 1 {
-				t.Errorf("%d machines exist, want 1", len(made))
-			}
-		})
+	c := newCloud(t, false, 600)
+	c.does("late", `echo $$ >"$cloud/held.new"; mv "$cloud/held.new" "$cloud/held"; sleep 1000`)
+	c.prepare(provision.OperationApply, 2048, "a")
+	run := c.start()
+	c.kill(run, "exec")
+	c.store(run)
+	c.doesNothing()
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Failed, provision.CodePlanFailed)
+	for _, command := range []string{
+		`{"command": "import", "args": ["machine.m-a", "vm-found"]}`,
+		`{"command": "rm", "args": ["machine.m-a"]}`,
+	} {
+		c.stateCommand(command)
+	}
+	if c.recorded().Named("m-a") != nil {
+		t.Error("the machine is still recorded after it was forgotten")
 	}
 }
 

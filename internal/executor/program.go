@@ -75,7 +75,8 @@ func (p programs) start(command []string, people io.Writer, more ...string) (*pr
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // ProcessState has it
+		_ = cmd.Wait()                  // ProcessState has it
+		started.signal(syscall.SIGKILL) // what it left behind keeps its stdout open, and can't answer for it
 		stderr.end()
 	}()
 	if err := <-began; err != nil {
@@ -127,7 +128,6 @@ func (p *program) end(atOnce bool) int {
 	late := time.AfterFunc(exitTime, func() { p.signal(syscall.SIGKILL) })
 	<-p.ended
 	late.Stop()
-	p.signal(syscall.SIGKILL) // what it left behind
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.over = true

@@ -169,7 +169,7 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 	case file.Kind == templatefile.Terraform:
 		return newTerraformRun(g), nil
 	case file.Kind == templatefile.ByScript && file.Script.Lines:
-		return &linesRun{machineRun: &machineRun{given: g, file: file}}, nil
+		return &linesRun{machineRun: &machineRun{given: g, file: file, compares: true}}, nil
 	case file.Kind == templatefile.ByScript:
 		return &machineRun{given: g, file: file}, nil
 	case file.Kind == templatefile.ByHand:

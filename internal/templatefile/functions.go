@@ -1,10 +1,13 @@
 package templatefile
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
@@ -12,7 +15,7 @@ import (
 
 // functions are what expressions can call, with the names and meanings of Terraform's.
 // Each depends on its arguments alone, and none makes much of little: range,
-// setproduct, indent and regular expressions are left out for that.
+// setproduct and indent are left out for that.
 var functions = map[string]function.Function{
 	"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "max": stdlib.MaxFunc, "min": stdlib.MinFunc,
 
@@ -25,6 +28,8 @@ var functions = map[string]function.Function{
 	"keys": stdlib.KeysFunc, "length": lengthFunc, "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "reverse": stdlib.ReverseListFunc,
 	"slice": stdlib.SliceFunc, "sort": stdlib.SortFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 	"setintersection": stdlib.SetIntersectionFunc, "setsubtract": stdlib.SetSubtractFunc, "setunion": stdlib.SetUnionFunc,
+
+	"alltrue": trueFunc(true), "anytrue": trueFunc(false), "can": tryfunc.CanFunc, "regex": regexFunc,
 
 	"tobool": stdlib.MakeToFunc(cty.Bool), "tonumber": stdlib.MakeToFunc(cty.Number), "tostring": stdlib.MakeToFunc(cty.String),
 	"tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)), "tomap": stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)),
@@ -157,4 +162,39 @@ var distinctFunc = function.New(&function.Spec{
 		}
 		return cty.ListVal(kept), nil
 	},
+})
+
+// trueFunc is alltrue or anytrue: the value of no elements is empty.
+func trueFunc(empty bool) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "list", Type: cty.List(cty.Bool)}},
+		Type:   function.StaticReturnType(cty.Bool),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			for it := args[0].ElementIterator(); it.Next(); {
+				if _, element := it.Element(); (!element.IsNull() && element.True()) != empty {
+					return cty.BoolVal(!empty), nil
+				}
+			}
+			return cty.BoolVal(empty), nil
+		},
+	})
+}
+
+// maxMatching is how many instructions a regular expression may need for a text: each of its
+// own for each byte.
+const maxMatching = 10_000_000
+
+var regexFunc = bounded(stdlib.RegexFunc, func(args []cty.Value) (int, error) {
+	parsed, err := syntax.Parse(args[0].AsString(), syntax.Perl)
+	if err != nil {
+		return 0, nil // which the function says better
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0, nil
+	}
+	if len(program.Inst)*(1+len(args[1].AsString())) > maxMatching {
+		return 0, errors.New("the pattern and the text are too long")
+	}
+	return len(args[1].AsString()), nil
 })

@@ -97,6 +97,7 @@ func TestFunctions(t *testing.T) {
 		`length("äö")`: "2", `length([])`: "0", `lookup({ a = "x" }, "b", "y")`: "y", `merge({ a = 1 }, { a = 2 }).a`: "2", `reverse(["a", "b"])[0]`: "b",
 		`slice(["a", "b", "c"], 1, 2)[0]`: "b", `sort(["b", "a"])[0]`: "a", `values({ b = 1, a = 2 })[0]`: "2", `zipmap(["a"], ["b"]).a`: "b",
 		`join("", setunion(["a"], ["b"]))`: "ab", `join("", setintersection(["a", "c"], ["c"]))`: "c", `join("", setsubtract(["a", "c"], ["c"]))`: "a",
+		`alltrue([true, false])`: "false", `anytrue([true, false])`: "true", `can(tonumber("x"))`: "false", `regex("[a-z]+", "12ab3")`: "ab",
 		`tobool("true")`: "true", `tonumber("7") + 1`: "8", `tostring(7)`: "7", `tolist(["a", 1])[1]`: "1", `tomap({ a = 1 }).a`: "1", `join("", toset(["a", "a"]))`: "a",
 	}
 	tried := ""

@@ -284,7 +284,44 @@ var rootSchema = &hcl.BodySchema{
 var variableSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{
 	{Name: "type"}, {Name: "description"}, {Name: "default"},
 	{Name: "sensitive"}, {Name: "nullable"}, {Name: "ephemeral"},
-}}
+}, Blocks: []hcl.BlockHeaderSchema{{Type: "validation"}}}
+
+var validationSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "condition", Required: true}, {Name: "error_message", Required: true}}}
+
+// Validation is a validation block of a variable, as it is written.
+type Validation struct {
+	Variable           string
+	Condition, Message Expression
+}
+
+// Expression is the text of an expression, and where it stands.
+type Expression struct {
+	Text []byte
+	At   hcl.Range
+}
+
+// Validations are the template's validation blocks, in the order of their variables. Engines
+// evaluate them by themselves.
+func (t *Template) Validations() (all []Validation) {
+	for _, name := range slices.Sorted(maps.Keys(t.variables)) {
+		all = append(all, t.variables[name].validations...)
+	}
+	return all
+}
+
+// decodeValidation reads a validation block; one that is not as it must be is left to the
+// engine to refuse.
+func (v *variable) decodeValidation(block *hcl.Block, file *hcl.File) {
+	content, _, _ := block.Body.PartialContent(validationSchema)
+	text := func(name string) Expression {
+		if attribute := content.Attributes[name]; attribute != nil {
+			at := attribute.Expr.Range()
+			return Expression{at.SliceBytes(file.Bytes), at}
+		}
+		return Expression{At: block.DefRange}
+	}
+	v.validations = append(v.validations, Validation{v.name, text("condition"), text("error_message")})
+}
 
 // variable is one declared variable. What its block does not say is nil, for
 // an override changes only what it says.
@@ -301,6 +338,7 @@ type variable struct {
 	sensitive   *bool
 	nullable    *bool
 	ephemeral   *bool
+	validations []Validation
 }
 
 // decodeVariable reads a variable block. The variable is of use, if only for
@@ -340,6 +378,9 @@ func decodeVariable(block *hcl.Block, file *hcl.File) (*variable, hcl.Diagnostic
 			v.ephemeral = new(bool)
 			diags = append(diags, gohcl.DecodeExpression(attribute.Expr, nil, v.ephemeral)...)
 		}
+	}
+	for _, inner := range content.Blocks {
+		v.decodeValidation(inner, file)
 	}
 	return v, diags
 }
@@ -391,6 +432,9 @@ func (v *variable) override(with *variable) {
 	}
 	if with.description != nil {
 		v.description = with.description
+	}
+	if with.validations != nil {
+		v.validations = with.validations
 	}
 }
 
