@@ -20,6 +20,7 @@ import (
 var tables = map[string]string{
 	"orgs": "viewer", "org_members": "viewer", "clusters": "viewer", "cluster_overview": "viewer", "agents": "viewer",
 	"templates": "viewer", "template_pins": "viewer", "cluster_pins": "viewer", "workspaces": "viewer", "resources": "viewer", "machines": "viewer", "machine_events": "viewer",
+	"pools": "viewer", "pool_nodes": "viewer", "reservations": "viewer",
 	"provisions": "viewer", "provision_progress": "viewer", "provision_logs": "viewer", "provision_log_archives": "viewer", "provision_events": "viewer", "provision_inputs": "viewer",
 	"provision_stages": "viewer", "people": "viewer", "template_inspections": "viewer", "template_tags": "viewer",
 	"audit_events": "admin", "invitations": "admin", "webhooks": "viewer", "webhook_deliveries": "admin",
@@ -78,8 +79,11 @@ var functions = map[string]callers{
 	"update_provision_status":  forAgents{func(s *scene) []any { return []any{s.running, "PROCESSING", `{}`} }},
 	"fail_orphaned_provisions": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{}} }},
 
-	"lease_checks":  forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
-	"report_checks": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, `[]`} }},
+	"lease_checks":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
+	"report_pools":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, lab(2)} }},
+	"reserve_machines": forAgents{func(s *scene) []any { return []any{s.running, "[" + wanted("r") + "]"} }},
+	"release_machines": forAgents{func(s *scene) []any { return []any{s.running, []string{"r"}} }},
+	"report_checks":    forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, `[]`} }},
 	"put_blob": forAgents{func(s *scene) []any {
 		return []any{s.running, "result", 0, 1, 1, aResultDigest, `{}`, aResult}
 	}},

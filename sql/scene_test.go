@@ -72,6 +72,12 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 		mustExec(t, conn, "SELECT tendril.archive_part(id, org_id) FROM public.provisions WHERE id = $1", id)
 	}
 	for agent, claim := range map[*agent]uuid.UUID{s.agent: s.running, theirs: claim} {
+		if err := agent.reportPools(t, lab(2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := agent.reserve(t, claim, wanted("p")); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := agent.lines(t, claim, 1, "a line\n"); err != nil {
 			t.Fatal(err)
 		}

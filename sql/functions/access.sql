@@ -2,15 +2,15 @@
 -- again whenever another file of functions has changed.
 
 SELECT tendril.deny_all(
-  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'machine_events', 'machines', 'org_members', 'orgs', 'people', 'provision_events', 'provision_inputs',
-        'provision_log_archives', 'provision_logs', 'provision_progress', 'provision_stages', 'provisions', 'resources',
+  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'machine_events', 'machines', 'org_members', 'orgs', 'people', 'pool_nodes', 'pools', 'provision_events', 'provision_inputs',
+        'provision_log_archives', 'provision_logs', 'provision_progress', 'provision_stages', 'provisions', 'reservations', 'resources',
         'template_inspections', 'template_pins', 'template_tags', 'templates', 'webhook_deliveries', 'webhooks', 'workspaces']
   || ARRAY(SELECT split_part(u.name, '.', 2) FROM tendril.function_files, unnest(functions) u (name) WHERE u.name LIKE 'public.%'));
 
 -- Members read, under row-level security.
 GRANT SELECT ON public.agents, public.audit_events, public.cluster_overview, public.cluster_pins, public.clusters, public.invitations, public.machine_events, public.machines, public.org_members,
-  public.orgs, public.people, public.provision_events, public.provision_inputs, public.provision_log_archives, public.provision_logs, public.provision_progress,
-  public.provision_stages, public.provisions, public.resources, public.template_inspections, public.template_pins, public.template_tags,
+  public.orgs, public.people, public.pool_nodes, public.pools, public.provision_events, public.provision_inputs, public.provision_log_archives, public.provision_logs, public.provision_progress,
+  public.provision_stages, public.provisions, public.reservations, public.resources, public.template_inspections, public.template_pins, public.template_tags,
   public.templates, public.webhook_deliveries, public.webhooks, public.workspaces
   TO authenticated, service_role;
 
@@ -31,7 +31,10 @@ GRANT EXECUTE ON FUNCTION
   public.lease_checks,
   public.put_blob,
   public.register_agent,
+  public.release_machines,
   public.report_checks,
+  public.report_pools,
+  public.reserve_machines,
   public.update_provision_status
   TO anon, tendril_agent;
 

@@ -21,10 +21,12 @@
 --   PT404 machine_not_found         There is no such machine, or the caller lacks the role.
 --   PT404 member_not_found          The user is not a member of the organisation.
 --   PT404 org_not_found             There is no such organisation, or the caller lacks the role.
+--   PT404 pool_not_found            No agent of the cluster has reported a pool of that name.
 --   PT404 provision_not_found       There is no such provision, or the caller lacks the role.
 --   PT404 result_not_found          The provision left no result, or it has expired.
 --   PT404 webhook_not_found         There is no such webhook, or the caller lacks the role.
 --   PT404 workspace_not_found       There is no such workspace, or the caller lacks the role.
+--   PT409 address_taken             Another machine has the address.
 --   PT409 agent_instance_elsewhere  The agent's data directory is in use on another host or in
 --                                   another directory: it was copied.
 --   PT409 agent_name_taken          Another live agent of the cluster has the name.
@@ -50,6 +52,8 @@
 --   PT409 last_admin                The organisation would have no admin.
 --   PT409 machine_exists            The machine is there, so it is neither planned nor deleted.
 --   PT409 member_already            The person is a member already.
+--   PT409 never_fits                No node of the pool can have the machine, even if it were empty.
+--   PT409 no_room                   No node of the pool has room for the machine now.
 --   PT409 not_awaiting_approval     The provision does not await approval.
 --   PT409 not_awaiting_input        The provision does not await what a person is to do.
 --   PT409 not_ended                 The provision has not ended.
@@ -84,6 +88,7 @@
 --   PT413 too_many_chunks           The call has too many chunks.
 --   PT413 too_many_claims           The call has too many claims.
 --   PT413 too_many_machines         Too many machines at once, or in the workspace.
+--   PT413 too_many_pools            The report has too many pools or nodes.
 --   PT413 too_many_results          The call has too many results of checks.
 --   PT422 bad_agent                 p_agent or p_boot is malformed.
 --   PT422 bad_blob                  An argument of a blob is malformed.
@@ -102,6 +107,7 @@
 --   PT422 bad_overlap               The overlap is out of range.
 --   PT422 bad_paused                p_paused is null.
 --   PT422 bad_policy                The policy is malformed.
+--   PT422 bad_pools                 The report of pools is malformed.
 --   PT422 bad_priority              The priority is out of range.
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
@@ -113,6 +119,7 @@
 --                                   template is malformed.
 --   PT422 bad_token_life            The token's lifetime is out of range.
 --   PT422 bad_token_name            The token's name is missing or too long.
+--   PT422 bad_wants                 What is wanted of pools is malformed.
 --   PT422 bad_webhook               The webhook's settings are malformed.
 --   PT422 claim_id_missing          p_claim_id is null.
 --   PT422 org_missing               p_org is needed: the caller is not admin of exactly one
