@@ -26,6 +26,9 @@ document.addEventListener("submit", async (event) => {
 		}
 		sealed.set(form, messages);
 		form.requestSubmit(event.submitter);
+		if (!form.checkValidity()) {
+			sealed.delete(form); // a field was changed meanwhile: what is sent next is sealed again
+		}
 	} catch (failed) {
 		error.textContent = failed.message;
 		error.hidden = false;
