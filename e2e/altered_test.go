@@ -835,6 +835,10 @@ func (a *altered) prepare(t *testing.T) {
 	a.Exec(t, `INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at, reminded_at, assigned_to, answer, answered_at, answered_by)
 		SELECT id, org_id, '{"instructions": "x", "outputs": [], "machines": []}', now(), now(), gen_random_uuid(), '{"done": true}', now(), gen_random_uuid() FROM public.provisions WHERE id = $1`, victim)
 	a.Exec(t, `INSERT INTO tendril.machine_checks (machine_id, workspace_id, cluster_id, due_at, doubt_at, spec, leased_by) SELECT id, workspace_id, $1, now() + interval '1 day', now() + interval '1 day', '{"interval": 30, "timeout": 5, "healthy_after": 1, "unhealthy_after": 1}', gen_random_uuid() FROM public.machines`, a.Cluster)
+	a.Exec(t, `INSERT INTO public.pools (org_id, cluster_id, name, kind, problem, reported_by, reported_at) VALUES ($1, $2, 'lab', 'static', 'away', gen_random_uuid(), now())`, a.Org, a.Cluster)
+	a.Exec(t, `INSERT INTO public.pool_nodes (pool_id, org_id, name, online, cores, memory_mib, measured_at) SELECT id, org_id, 'n', true, 8, 8192, now() FROM public.pools`)
+	a.Exec(t, `INSERT INTO public.reservations (org_id, pool_id, workspace_id, name, node, cores, memory_mib, spread, together, vm_id, address, why, provision_id)
+		SELECT m.org_id, p.id, m.workspace_id, m.name, 'n', 1, 1024, 's', 't', 100, '10.0.0.1', 'the only one', m.provision_id FROM public.machines m, public.pools p`)
 	a.Exec(t, `INSERT INTO public.template_pins (org_id, repo, version, commit, pinned_by) SELECT org_id, repo, version, commit, 'admin' FROM public.cluster_pins ON CONFLICT DO NOTHING`)
 	a.words = strings.NewReplacer("OTHER", other.String(), "VICTIM", victim.String(), "EVIL", a.evil, "MALLORY", a.mallory.Recipient(),
 		"PROD", a.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", victim))
