@@ -46,6 +46,7 @@ variable "secret" {
 const makeScript = `#!/bin/sh
 echo "making $NAME with $SECRET"
 [ ! -e "$CLOUD/fail" ] || { echo "there is no room" >&2; exit 1; }
+[ ! -e "$CLOUD/hold" ] || : >"$CLOUD/held"
 while [ -e "$CLOUD/hold" ]; do sleep 0.1; done
 `
 
@@ -471,8 +472,10 @@ func retry(p *provisioned) string {
 func cancel(p *provisioned) string {
 	goOn := p.does("hold")
 	id := p.ask("apply", map[string]any{"names": []string{"ada"}}, nil)
-	p.Await("the work to begin", `SELECT status = 'AWAITING_INPUT' OR EXISTS (SELECT FROM public.provision_logs l WHERE l.provision_id = p.id AND log_chunk LIKE '%making ada%')
-		FROM public.provisions p WHERE id = $1`, id)
+	p.agent.Await("the work to begin", func() bool { // of which a script's log says nothing yet
+		_, err := os.Stat(filepath.Join(p.cloud, "held"))
+		return err == nil || p.Text(p.t, "SELECT status FROM public.provisions WHERE id = $1", id) == "AWAITING_INPUT"
+	})
 	p.Exec(p.t, "SELECT public.cancel_provision($1)", id)
 	came := p.goes(id, "")
 	goOn()

@@ -61,7 +61,13 @@ func TestPlannedMachines(t *testing.T) {
 	}
 	w.deploy(t, w.operator, snapshot("a"))
 	agent.run(t, "FAILED", `{"events": [{"kind": "machine_intent", "address": "machine.carl", "action": "create", "at": "2026-01-01T00:00:00Z"}]}`)
-	if got, want := w.planned(t), "ada running 8; carl unknown"; got != want {
+	if got, want := w.planned(t), "ada running 8; carl unknown a"; got != want {
+		t.Errorf("machines = %q, want %q", got, want)
+	}
+	// One that a run could not make is planned again.
+	w.deploy(t, w.operator, snapshot("a"))
+	agent.run(t, "FAILED", `{"machines": [{"name": "ada", "status": "running", "cores": 8}]}`)
+	if got, want := w.planned(t), "ada running 8; carl planned a"; got != want {
 		t.Errorf("machines = %q, want %q", got, want)
 	}
 	w.deploy(t, w.operator, snapshot("a"))
@@ -91,6 +97,10 @@ func TestPlansThatAreRefused(t *testing.T) {
 	if _, err := w.plan(t, w.operator, snapshot("b"), bob); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := w.plan(t, w.operator, snapshot("b"), `[{"name": "dan"}]`); err != nil {
+		t.Fatal(err)
+	}
+	other := one[string](t, w.conn, "SELECT id::text FROM public.machines WHERE name = 'dan'")
 	elsewhere := one[string](t, w.conn, "SELECT id::text FROM public.machines WHERE name = 'bob'")
 	was := w.planned(t)
 	for _, c := range []struct {
@@ -104,6 +114,8 @@ func TestPlansThatAreRefused(t *testing.T) {
 		{"one that is there", w.operator, snapshot("a"), `[{"name": "bob"}, {"name": "ada"}]`, "PT409", "machine_exists", "running"},
 		{"another workspace's id", w.operator, snapshot("a"), `[{"name": "bob", "id": "` + elsewhere + `"}]`, "PT404", "machine_not_found", ""},
 		{"another template", w.operator, strings.Replace(snapshot("a"), "envtempl", "other", 1), bob, "PT409", "workspace_bound", ""},
+		{"the name of another planned one", w.operator, snapshot("b"), `[{"name": "dan", "id": "` + elsewhere + `"}]`, "PT409", "machine_exists", "planned"},
+		{"a swap", w.operator, snapshot("b"), `[{"name": "dan", "id": "` + elsewhere + `"}, {"name": "bob", "id": "` + other + `"}]`, "PT409", "machine_exists", "planned"},
 		{"too many", w.operator, snapshot("a"), `[{"name": "b"}, {"name": "c"}, {"name": "d"}]`, "PT413", "too_many_machines", "resource_limit"},
 		{"far too many", w.operator, snapshot("a"), "[" + strings.TrimSuffix(strings.Repeat(`{"name": "b"},`, 501), ",") + "]", "PT413", "too_many_machines", "501"},
 		{"a secret", w.operator, snapshotWith("a", `"sealed_vars": {"p": "`+sealedText+`"}`), bob, "PT422", "bad_snapshot", "sealed_vars"},

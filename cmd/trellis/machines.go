@@ -174,7 +174,7 @@ func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
 	var rows [][]string
 	for _, row := range [][]string{
 		{"machine", m.Name}, {"status", m.Status}, {"health", strings.TrimSuffix(deref(m.Health)+": "+deref(m.HealthWhy), ": ")}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
-		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()}, {"to be made by", strings.TrimSpace(plan.TemplateSource.Repo + " " + plan.TemplateSource.Path + " " + plan.TemplateSource.Version)},
+		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()}, {"template", strings.TrimSpace(plan.TemplateSource.Repo + " " + plan.TemplateSource.Path + " " + plan.TemplateSource.Version)},
 		{"labels", strings.Join(labels, " ")}, {"owner", m.OwnerName}, {"changed by run", run}, {"id", m.ID.String()},
 	} {
 		if row[1] != "" {

@@ -105,9 +105,9 @@ func machinesPlanCommand(a *app) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan NAME… {--template NAME | --repo URL --version TAG [--path DIR]} --workspace NAME",
-		Short: "Draw up machines, to provision them later",
-		Long: `Draws up machines. They are listed as planned, and nothing is done about them until
-"trellis machines provision". One that is planned already is changed. Give no secret as
+		Short: "Plan machines, to provision them later",
+		Long: `Plans machines. They are listed as planned, and nothing is done about them until
+"trellis machines provision". One that is planned already is replaced. Give no secret as
 a variable: everyone in the organisation can read a plan.`,
 		Example: `  trellis machines plan ada grace --template script-vm --workspace demo/lab \
       --cores 2 --memory 2048`,
@@ -138,8 +138,8 @@ func machinesImportCommand(a *app) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "import FILE {--template NAME | --repo URL --version TAG [--path DIR]} --workspace NAME",
-		Short: "Draw up machines from a CSV file",
-		Long: `Draws up the machines that a file lists, as "trellis machines plan" does: one name on each
+		Short: "Plan machines from a CSV file",
+		Long: `Plans the machines that a file lists, as "trellis machines plan" does: one name on each
 line, or CSV with a header. The columns are name, pool, image, cores, memory_mib, disk_gib
 and labels (NAME=VALUE, with spaces between). All but name may be missing. The flags count
 for machines that don't say otherwise. "-" reads standard input. All are planned or none.`,
@@ -174,6 +174,7 @@ func machinesProvisionCommand(a *app) *cobra.Command {
 		Short: "Deploy machines that are planned",
 		Long: `Queues a run that makes these planned machines, or all that are planned in the workspace.
 It has the variables of the workspace's newest deploy, so the machines that are there stay.
+It is refused while a run of the workspace has not ended.
 The template's variables are filled in by their names: machines (a map of objects), else
 names, else name; and image, cores, memory, disk, pool and labels.`,
 		Example: `  trellis machines provision --workspace demo/lab --follow

@@ -45,7 +45,10 @@ func (b *boot) newCommandChecks() *commandChecks {
 		options: b.options, dirs: b.dirs, children: b.children, locks: &b.workspaces,
 		margin: b.limits.endMargin, log: b.log, most: commandsAtOnce,
 	}
-	if b.dirs.uids != nil { // those that runs may need are theirs
+	if b.options.NoCommands != "" {
+		c.most = 0 // others may
+		b.log.Warn("this agent asks no machine how it is by a command of its template", "why", b.options.NoCommands)
+	} else if b.dirs.uids != nil { // those that runs may need are theirs
 		c.most = min(commandsAtOnce, isolation.MaxRuns-b.options.Slots)
 	}
 	return c
@@ -53,9 +56,6 @@ func (b *boot) newCommandChecks() *commandChecks {
 
 // ask asks once. The check is one that an agent of this cluster has authenticated.
 func (c *commandChecks) ask(ctx context.Context, due queue.MachineCheck) (found provision.MachineHealth, why string) {
-	if c.options.NoCommands != "" {
-		return provision.HealthUnknown, "this agent asks no machine by a command: " + c.options.NoCommands
-	}
 	log := c.log.With("machine", due.Name, "check_of", due.Check.Command.Workspace)
 	result, err := c.carryOut(ctx, due, log)
 	switch {

@@ -90,7 +90,7 @@ func (n *notifier) send(ctx context.Context, one notice) {
 	waits := retry.Between(time.Second, time.Minute)
 	for {
 		a := n.try(ctx, one)
-		if a.Arrived || a.Gone || ctx.Err() != nil {
+		if a.Arrived || a.Gone {
 			return
 		}
 		wait := max(waits.NextBackOff(), a.After)

@@ -518,6 +518,13 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted, s *step
 		// It may exist. The intent stays, and the next plan says what to do.
 		return err
 	}
+	if r := answer.Response; r.Instance != nil && m.file.Script.NoCredentials {
+		now := r.Instance.Machine(wanted.ID, wanted.Name)
+		if len(now.Credentials) > 0 { // its log has been shown as it was
+			now.Status, now.Credentials = messages.StatusFailed, nil
+			return errors.Join(m.settle(now), errCredentials)
+		}
+	}
 	if r := answer.Response; !r.Success {
 		now := messages.Machine{ID: wanted.ID, Status: messages.StatusGone} // it says that there is none
 		switch {
@@ -533,10 +540,6 @@ func (m *machineRun) create(ctx context.Context, wanted messages.Wanted, s *step
 	if answer.Response.Status == messages.ResultPartial {
 		now.Status = messages.StatusFailed
 		return errors.Join(m.settle(now), fmt.Errorf("it exists, but not all of its stages are done (done: %v). The next deploy replaces it", answer.Response.StagesCompleted))
-	}
-	if len(now.Credentials) > 0 && m.file.Script.NoCredentials { // its log has been shown as it was
-		now.Status, now.Credentials = messages.StatusFailed, nil
-		return errors.Join(m.settle(now), errCredentials)
 	}
 	if err := m.settle(now); err != nil {
 		return err

@@ -1,7 +1,7 @@
 -- Machines: what people see of the machines that runs have made, and those that they plan.
 
 -- Replaces the machines of a workspace by those that its newest report lists: one that is missing
--- is gone, unless it is only planned, or unknown where the report left some out for want of room (p_omitted) or has more than
+-- is gone, or planned again if it was planned and never listed, or unknown where the report left some out for want of room (p_omitted) or has more than
 -- tendril.settings.resource_limit; the log says so then. Unchanged rows are not written. Of two
 -- with one name the later one counts. The caller holds the workspace's lock.
 CREATE OR REPLACE FUNCTION tendril.record_machines(p_provision public.provisions, p_machines jsonb, p_omitted int) RETURNS void
@@ -27,7 +27,9 @@ BEGIN
                                        image text, cores int, memory_mib int, disk_gib int, labels jsonb, actions text[])
     ORDER BY l.item ->> 'name', l.ord DESC LIMIT v_most
   ), gone AS (
-    UPDATE public.machines m SET status = v_missing, provision_id = p_provision.id, updated_at = clock_timestamp()
+    UPDATE public.machines m
+    SET status = CASE WHEN v_missing = 'gone' AND m.plan IS NOT NULL THEN 'planned' ELSE v_missing END, provision_id = p_provision.id, updated_at = clock_timestamp(),
+        address = CASE WHEN v_missing = 'gone' AND m.plan IS NOT NULL THEN NULL ELSE m.address END
     WHERE m.workspace_id = p_provision.workspace_id AND m.status NOT IN ('gone', 'planned', v_missing) AND NOT EXISTS (SELECT FROM there t WHERE t.name = m.name)
   )
   INSERT INTO public.machines AS m (org_id, workspace_id, name, status, address, pool, node, external_id, ip_addresses, ssh_port, ssh_user,
@@ -64,7 +66,7 @@ BEGIN
     AND (SELECT count(*) FROM public.machines o WHERE o.workspace_id = p_provision.workspace_id) < (SELECT resource_limit FROM tendril.settings)
   ORDER BY e.address
   ON CONFLICT (workspace_id, name) DO UPDATE
-  SET status = 'creating', address = EXCLUDED.address, external_id = NULL, node = NULL, ip_addresses = '{}', plan = NULL, provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
+  SET status = 'creating', address = EXCLUDED.address, external_id = NULL, node = NULL, ip_addresses = '{}', provision_id = EXCLUDED.provision_id, updated_at = clock_timestamp(),
       owner = CASE WHEN m.status IN ('planned', 'gone') THEN EXCLUDED.owner ELSE m.owner END,
       created_at = CASE WHEN m.status IN ('planned', 'gone') THEN clock_timestamp() ELSE m.created_at END;
 END $$;
@@ -136,7 +138,7 @@ BEGIN
 END $$;
 
 -- Plans machines, which nothing is done about until they are provisioned. One that is planned
--- already, by its id or by its name, is changed. Needs the role operator.
+-- already, by its id or by its name, is replaced. Needs the role operator.
 --
 -- Arguments:
 --   p_cluster   the cluster
@@ -161,6 +163,7 @@ DECLARE
   c_most CONSTANT int := 500;   -- at once
   v_org       uuid := (SELECT org_id FROM public.clusters WHERE id = p_cluster);
   v_problems  text[];
+  v_plan      jsonb;
   v_workspace public.workspaces;
   v_machine   jsonb;
   v_problem   text;
@@ -179,8 +182,11 @@ BEGIN
     v_problems := ARRAY(SELECT format('config_snapshot.%s: has no place in a plan; known are %s', left(k, tendril.quoted_name()), array_to_string(c_keys, ', '))
                         FROM jsonb_object_keys(p_snapshot) k WHERE k <> ALL (c_keys) ORDER BY k COLLATE "C");
   END IF;
-  IF v_problems = '{}' AND octet_length(p_snapshot::text) > c_plan THEN
-    v_problems := ARRAY[format('config_snapshot: %s bytes; at most %s are allowed in a plan', octet_length(p_snapshot::text), c_plan)];
+  IF v_problems = '{}' THEN
+    v_plan := p_snapshot || jsonb_build_object('workspace', tendril.snapshot_workspace(p_snapshot));
+    IF octet_length(v_plan::text) > c_plan THEN
+      v_problems := ARRAY[format('config_snapshot: %s bytes; at most %s are allowed in a plan', octet_length(v_plan::text), c_plan)];
+    END IF;
   END IF;
   IF v_problems <> '{}' THEN
     PERFORM tendril.refuse('PT422', 'bad_snapshot', tendril.problem_list(v_problems));
@@ -204,20 +210,19 @@ BEGIN
   -- In the order in which reports lock them.
   PERFORM FROM public.machines WHERE workspace_id = v_workspace.id ORDER BY id FOR NO KEY UPDATE;
   FOR v_machine IN SELECT m FROM jsonb_array_elements(p_machines) m LOOP
-    IF v_machine ? 'id' THEN -- under another name it is another row, so that what was gone under that name keeps its history
-      IF NOT EXISTS (SELECT FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND workspace_id = v_workspace.id AND status = 'planned') THEN
-        PERFORM tendril.refuse('PT404', 'machine_not_found', format('there is no planned machine %s in workspace %s', v_machine ->> 'id', to_json(v_workspace.name)));
-      END IF;
-      DELETE FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND name <> v_machine ->> 'name';
+    IF v_machine ? 'id' AND NOT EXISTS (SELECT FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND workspace_id = v_workspace.id AND status = 'planned') THEN
+      PERFORM tendril.refuse('PT404', 'machine_not_found', format('there is no planned machine %s in workspace %s', v_machine ->> 'id', to_json(v_workspace.name)));
     END IF;
     SELECT * INTO v_there FROM public.machines WHERE workspace_id = v_workspace.id AND name = v_machine ->> 'name';
-    IF v_there.status NOT IN ('planned', 'gone') THEN
+    IF v_there.status NOT IN ('planned', 'gone') OR v_there.status = 'planned' AND v_there.id <> (v_machine ->> 'id')::uuid THEN
       PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s of workspace %s is there already: it is %s', to_json(v_there.name), to_json(v_workspace.name), v_there.status),
         'choose another name, or another workspace');
     END IF;
+    -- Under another name it is another row: what was gone under that name keeps its history.
+    DELETE FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND name <> v_machine ->> 'name';
     INSERT INTO public.machines AS m (org_id, workspace_id, name, status, pool, image, cores, memory_mib, disk_gib, labels, owner, plan)
     VALUES (v_org, v_workspace.id, v_machine ->> 'name', 'planned', v_machine ->> 'pool', v_machine ->> 'image', (v_machine ->> 'cores')::int, (v_machine ->> 'memory_mib')::int,
-            (v_machine ->> 'disk_gib')::int, coalesce(v_machine -> 'labels', '{}'), tendril.current_user_id(), p_snapshot || jsonb_build_object('workspace', v_workspace.name))
+            (v_machine ->> 'disk_gib')::int, coalesce(v_machine -> 'labels', '{}'), tendril.current_user_id(), v_plan)
     ON CONFLICT (workspace_id, name) DO UPDATE
     SET status = 'planned', pool = EXCLUDED.pool, image = EXCLUDED.image, cores = EXCLUDED.cores, memory_mib = EXCLUDED.memory_mib, disk_gib = EXCLUDED.disk_gib,
         labels = EXCLUDED.labels, plan = EXCLUDED.plan, updated_at = clock_timestamp(),
@@ -260,7 +265,7 @@ BEGIN
   PERFORM tendril.lock_workspace_for(v_machine.workspace_id, 'operator');
   DELETE FROM public.machines WHERE id = p_machine AND status = 'planned';
   IF NOT FOUND THEN
-    PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s is not only planned, so it is not deleted', to_json(v_machine.name)), 'destroy it, if it is there');
+    PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s exists, so its plan is not deleted', to_json(v_machine.name)), 'destroy it instead');
   END IF;
   PERFORM tendril.audit(v_machine.org_id, 'delete_planned_machine', 'workspace', v_machine.workspace_id, jsonb_build_object('machine', v_machine.name));
 EXCEPTION

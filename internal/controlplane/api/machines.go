@@ -69,7 +69,7 @@ type provisionMachinesInput struct {
 func (a *api) plans(h huma.API) {
 	once(a, h, huma.Operation{
 		OperationID: "plan-machines", Method: http.MethodPost, Path: "/machines", Tags: []string{"Machines"}, DefaultStatus: http.StatusCreated,
-		Summary: "Draw up machines, to provision them later", Description: "Nothing is done about them until then. One that is planned already, by its name or its id, is changed. All or none are planned. Operators may do this.",
+		Summary: "Draw up machines, to provision them later", Description: "Nothing is done about them until then. One that is planned already, by its name or its id, is replaced. All or none are planned. Operators may do this.",
 	}, func(ctx context.Context, s *store.Store, in *planMachinesInput) (string, wire.PlannedAnswer, error) {
 		org, err := in.org(ctx, s)
 		if err != nil {
@@ -95,7 +95,7 @@ func (a *api) plans(h huma.API) {
 	once(a, h, huma.Operation{
 		OperationID: "provision-machines", Method: http.MethodPost, Path: "/machines/provision", Tags: []string{"Machines"}, DefaultStatus: http.StatusAccepted,
 		Summary: "Deploy machines that are planned",
-		Description: "Queues an apply of their template, with what was last applied to their workspace and these machines added. The template's variables are filled in by name: machines (a map of objects), else names, else name; and image, cores, memory, disk, pool and labels. " +
+		Description: "Queues an apply of their template, with what was last applied to their workspace and these machines added. It is refused while a run of the workspace has not ended. The template's variables are filled in by name: machines (a map of objects), else names, else name; and image, cores, memory, disk, pool and labels. " +
 			"What can't be filled in is refused with reason plan_incomplete. Operators may do this.",
 	}, func(ctx context.Context, s *store.Store, in *provisionMachinesInput) (string, wire.QueuedAnswer, error) {
 		org, err := in.org(ctx, s)

@@ -108,6 +108,14 @@ func TestWhatARunLeavesBehind(t *testing.T) {
 	}
 	w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a"}`).want(t, "a deploy of planned machines of a template that nobody has scanned", 409, "plan_incomplete")
 	w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a", "machines": ["ada"]}`).want(t, "a deploy of a machine that is there", 404, "machine_not_found")
+	w.Exec(t, `INSERT INTO public.template_inspections (org_id, repo, version, path, address, status, variables) VALUES ($1, 'https://git.example/acme/envtempl', 'v1', '', 'https://git.example/acme/envtempl', 'done',
+		'[{"name": "names", "type_json": ["set", "string"], "default": ["ada", "grace"]}, {"name": "size", "type_json": "number"}]') ON CONFLICT (org_id, repo, version, path) DO UPDATE SET status = 'done', variables = EXCLUDED.variables`, w.Org)
+	w.as(t, "viewer", "POST", "/machines/provision", `{"workspace": "a"}`).want(t, "a viewer's deploy of planned machines", 404, "cluster_not_found")
+	queued := w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a", "approval": "always"}`).want(t, "a deploy of planned machines", 202, "")
+	if got := w.Text(t, "SELECT (config_snapshot -> 'terraform_vars')::text || (config_snapshot ->> 'approval') FROM public.provisions WHERE number = $1", queued.text("number")); got != `{"size": 3, "names": ["ada", "grace", "planned"]}always` {
+		t.Errorf("it asks for %s", got)
+	}
+	w.as(t, "operator", "POST", "/machines/provision", `{"workspace": "a"}`).want(t, "another one while that has not ended", 409, "plan_incomplete")
 	w.as(t, "viewer", "DELETE", "/machines/planned", "").want(t, "a viewer's deletion", 404, "machine_not_found")
 	w.as(t, "operator", "DELETE", "/machines/ada", "").want(t, "the deletion of a machine that is there", 409, "machine_exists")
 	w.as(t, "operator", "DELETE", "/machines/planned", "").want(t, "a deletion", 204, "")

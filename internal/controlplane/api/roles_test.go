@@ -69,7 +69,7 @@ var rules = map[string]rule{
 	"list-machines":             {path: "/machines?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
 	"plan-machines":             {path: "/machines", body: `{"cluster": "<cluster>", "config_snapshot": ` + snapshot + `, "machines": [{"name": "planned"}]}`, least: "operator", may: "201", others: "404 cluster_not_found"},
 	"delete-planned-machine":    {path: "/machines/<machine>", least: "operator", may: "409 machine_exists", others: "404 machine_not_found"},
-	"provision-machines":        {path: "/machines/provision?org=<org>", body: `{"workspace": "<workspace>"}`, least: "viewer", may: "404 machine_not_found", others: "404 org_not_found"},
+	"provision-machines":        {path: "/machines/provision?org=<org>", body: `{"workspace": "<workspace>", "machines": ["nobody"]}`, least: "viewer", may: "404 machine_not_found", others: "404 org_not_found"},
 	"get-machine":               {path: "/machines/<machine>", least: "viewer", may: "200", others: "404 machine_not_found"},
 	"list-machine-history":      {path: "/machines/<machine>/history", least: "viewer", may: "200", others: "404 machine_not_found"},
 	"list-drift":                {path: "/drift?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},

@@ -131,10 +131,12 @@ func (z *wizard) choosePlanned(r *request) (err error) {
 		if err != nil {
 			return err
 		}
-		if z.Planned, err = r.store.PlannedMachines(r.Context(), w.ID, planned.Most); err != nil {
+		if z.Planned, err = r.store.PlannedMachines(r.Context(), w.ID, nil, planned.Most+1); err != nil {
 			return err
 		} else if len(z.Planned) == 0 {
 			return refuse("none_planned", w.Name)
+		} else if len(z.Planned) > planned.Most {
+			return refuse("many_planned", w.Name)
 		}
 	}
 	return nil

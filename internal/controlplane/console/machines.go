@@ -78,7 +78,7 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		f.Workspace, d.Workspace = workspace.ID, workspace.Name
-		if plans, err := r.store.PlannedMachines(r.Context(), workspace.ID, 1); err != nil {
+		if plans, err := r.store.PlannedMachines(r.Context(), workspace.ID, nil, 1); err != nil {
 			return err
 		} else if len(plans) > 0 {
 			d.Provision = "/deploy?planned=" + workspace.ID.String()

@@ -42,6 +42,7 @@ var ownRefusals = map[string][3]string{
 	"machine_refused": {"PT422", "%s", "the machine's page shows what can be done"},
 	"not_planned":     {"PT409", "machine %s is no longer planned", "the machine's page shows what it is now"},
 	"none_planned":    {"PT404", "no machine is planned in workspace %s", "plan one"},
+	"many_planned":    {"PT413", "more than 500 machines are planned in workspace %s", "provision some by trellis machines provision"},
 	"bad_plan":        {"PT422", "%s", ""},
 	"not_confirmed":   {"PT422", "the typed name does not match, so nothing was destroyed", "type %s"},
 	"bad_overlap":     {"PT422", "enter how many hours older tokens stay valid, 0 to 720", ""},

@@ -13,9 +13,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -27,12 +27,41 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
+// missing are machines that are there and that a deploy would not name, so that it would
+// destroy them.
+func missing(s provision.Snapshot, there []store.Machine) (names []string) {
+	named := map[string]bool{}
+	var list []string
+	var objects map[string]json.RawMessage
+	var one string
+	if json.Unmarshal(s.TerraformVars[asMap], &objects) == nil {
+		for name := range objects {
+			named[name] = true
+		}
+	}
+	if json.Unmarshal(s.TerraformVars[asList], &list) == nil {
+		for _, name := range list {
+			named[name] = true
+		}
+	}
+	if json.Unmarshal(s.TerraformVars[asOne], &one) == nil {
+		named[one] = true
+	}
+	for _, m := range there {
+		if m.Status != "gone" && m.Status != wire.Planned && !named[m.Name] {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // Ask is what a deploy of planned machines asks for. With problems it must not be queued as it
 // is; a person can fill in what is missing.
 type Ask struct {
 	Cluster  uuid.UUID
 	Snapshot provision.Snapshot
 	Problems []string
+	after    int64 // the number of the newest run that counted
 }
 
 // For composes what a deploy of machines asks for, all of one workspace. source is the
@@ -43,15 +72,24 @@ func For(ctx context.Context, s *store.Store, org uuid.UUID, source provision.Te
 	if err != nil {
 		return ask, err
 	}
+	newest, err := s.NewestChange(ctx, w.ID)
+	if err != nil {
+		return ask, err
+	}
+	ask.after = newest.Number
 	var last *provision.Snapshot
-	if _, snapshot, err := s.LastApplied(ctx, store.Workspace{ID: w.ID, Name: w.Name}); err == nil {
-		was, err := provision.ParseSnapshot(snapshot)
+	switch {
+	case newest.Number == 0 || newest.Operation == provision.OperationDestroy && newest.Status == provision.Success:
+	case newest.Status != provision.Success && newest.Status != provision.Failed && newest.Status != provision.Cancelled:
+		ask.Problems = append(ask.Problems, fmt.Sprintf("Run %d of this workspace has not ended: wait for it.", newest.Number))
+	case newest.Operation == provision.OperationDestroy:
+		ask.Problems = append(ask.Problems, fmt.Sprintf("Run %d, which was to destroy everything here, did not succeed: see to that first.", newest.Number))
+	default:
+		was, err := provision.ParseSnapshot(newest.Snapshot)
 		if err != nil {
 			return ask, err
 		}
 		last = &was
-	} else if refused, is := errors.AsType[*store.RefusedError](err); !is || refused.Reason != "never_deployed" {
-		return ask, err
 	}
 	list := make([]wire.Machine, len(machines))
 	for i, m := range machines {
@@ -70,31 +108,36 @@ func For(ctx context.Context, s *store.Store, org uuid.UUID, source provision.Te
 	}
 	ask.Cluster = w.ClusterID
 	if !known.Inspected {
-		ask.Snapshot, ask.Problems = plan, []string{"The variables of the template's version are not known yet: have it scanned first."}
+		ask.Snapshot, ask.Problems = plan, append(ask.Problems, "The variables of the template's version are not known yet: have it scanned first.")
 		return ask, nil
 	}
-	ask.Snapshot, ask.Problems = Compose(last, known.Variables, list)
+	composed, problems := Compose(last, known.Variables, list)
+	ask.Snapshot, ask.Problems = composed, append(ask.Problems, problems...)
+	there, err := s.WorkspaceMachines(ctx, w.ID)
+	if err != nil {
+		return ask, err
+	}
+	if left := missing(composed, there); len(left) > 0 && len(problems) == 0 {
+		ask.Problems = append(ask.Problems, fmt.Sprintf("The variables would not name machines that are there, and so destroy them: %s. Fill the variables in by hand.", strings.Join(left[:min(len(left), 10)], ", ")))
+	}
 	return ask, nil
 }
 
 // Provision queues the deploy of machines that are planned in a workspace, by name or id;
-// without any, of all of them. approval may be stricter than what the cluster wants. What can't be filled in is a *store.RefusedError with reason
-// plan_incomplete.
+// without any, of all of them. approval may be stricter than what the cluster wants. It must be called within a transaction. What can't be filled in
+// is a *store.RefusedError with reason plan_incomplete, and so is a run in between.
 func Provision(ctx context.Context, s *store.Store, w store.Workspace, refs []string, approval provision.Approval) (d store.Deployed, err error) {
-	machines, err := s.PlannedMachines(ctx, w.ID, Most)
+	chosen, err := s.PlannedMachines(ctx, w.ID, refs, Most+1)
 	if err != nil {
 		return d, err
 	}
-	var chosen []store.Machine
 	for _, ref := range refs {
-		i := slices.IndexFunc(machines, func(m store.Machine) bool { return m.Name == ref || m.ID.String() == ref })
-		if i < 0 {
+		if !slices.ContainsFunc(chosen, func(m store.Machine) bool { return m.Name == ref || m.ID.String() == ref }) {
 			return d, &store.RefusedError{Code: "PT404", Reason: "machine_not_found", Message: fmt.Sprintf("there is no planned machine %q in workspace %s", ref, w.Name), Hint: "trellis machines list --status planned"}
 		}
-		chosen = append(chosen, machines[i])
 	}
-	if len(refs) == 0 {
-		chosen = machines
+	if len(chosen) > Most {
+		return d, &store.RefusedError{Code: "PT413", Reason: "too_many_machines", Message: fmt.Sprintf("more than %d machines are planned in workspace %s", Most, w.Name), Hint: "name those to provision"}
 	}
 	if len(chosen) == 0 {
 		return d, &store.RefusedError{Code: "PT404", Reason: "machine_not_found", Message: fmt.Sprintf("no machine is planned in workspace %s", w.Name), Hint: "plan one: trellis machines plan"}
@@ -112,7 +155,16 @@ func Provision(ctx context.Context, s *store.Store, w store.Workspace, refs []st
 	if err != nil {
 		return d, fmt.Errorf("encode the deploy: %w", err)
 	}
-	return s.Deploy(ctx, ask.Cluster, provision.OperationApply, text)
+	if d, err = s.Deploy(ctx, ask.Cluster, provision.OperationApply, text); err != nil {
+		return d, err
+	}
+	// The workspace is locked now. Another run that was queued or has changed something since
+	// it was read would be undone.
+	newest, err := s.NewestChange(ctx, w.ID, d.ID)
+	if err == nil && newest.Number != ask.after {
+		err = &store.RefusedError{Code: "PT409", Reason: "plan_incomplete", Message: fmt.Sprintf("run %d came in between", newest.Number), Hint: "try again when it has ended"}
+	}
+	return d, err
 }
 
 // The variables that say which machines there are. The first of them that a template
@@ -166,8 +218,8 @@ type composer struct {
 	declared map[string]provision.Variable
 	// by is the machine that wants a variable as it is; "": it was applied.
 	by       map[string]string
-	there    bool // machines have been applied
 	count    int
+	applied  bool // of the same template, so that its defaults made machines as well
 	problems []string
 }
 
@@ -179,7 +231,8 @@ func (c *composer) problem(format string, values ...any) {
 func (c *composer) begin(last *provision.Snapshot, plan provision.Snapshot) {
 	c.s = provision.Snapshot{TemplateSource: plan.TemplateSource, Workspace: plan.Workspace}
 	if last != nil && canonical.Address(last.TemplateSource.Repo) == canonical.Address(plan.TemplateSource.Repo) && canonical.Path(last.TemplateSource.Path) == canonical.Path(plan.TemplateSource.Path) {
-		c.s.TerraformVars, c.s.SealedVars, c.s.Terraform, c.there = maps.Clone(last.TerraformVars), last.SealedVars, last.Terraform, true
+		c.s.TerraformVars, c.s.SealedVars, c.s.Terraform = maps.Clone(last.TerraformVars), last.SealedVars, last.Terraform
+		c.applied = true
 	}
 	if c.s.TerraformVars == nil {
 		c.s.TerraformVars = map[string]json.RawMessage{}
@@ -204,10 +257,18 @@ func (c *composer) set(machine, name string, value json.RawMessage) {
 	}
 }
 
-// same compares two values as JSON.
+// same compares two values as JSON, whatever the order of their members.
 func same(a, b json.RawMessage) bool {
-	var x, y bytes.Buffer
-	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
+	x, errX := decoded(a)
+	y, errY := decoded(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+func decoded(text json.RawMessage) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&value)
+	return value, err
 }
 
 // facts are what a plan says of a machine, under the names that a template has for it.
@@ -235,8 +296,8 @@ func (c *composer) add(m wire.Machine) {
 	said := facts(m)
 	if attributes, free, is := objects(c.declared[asMap]); is {
 		there := map[string]json.RawMessage{}
-		if err := json.Unmarshal(c.s.TerraformVars[asMap], &there); err != nil {
-			there = map[string]json.RawMessage{}
+		if !c.read(asMap, &there) {
+			return
 		}
 		maps.DeleteFunc(said, func(name string, _ any) bool { return !free && !slices.Contains(attributes, name) })
 		there[m.Name] = encoded(said)
@@ -246,8 +307,8 @@ func (c *composer) add(m wire.Machine) {
 	switch {
 	case ofTexts(c.declared[asList]):
 		var there []string
-		if err := json.Unmarshal(c.s.TerraformVars[asList], &there); err != nil {
-			there = nil
+		if !c.read(asList, &there) {
+			return
 		}
 		if !slices.Contains(there, m.Name) {
 			there = append(there, m.Name)
@@ -265,6 +326,26 @@ func (c *composer) add(m wire.Machine) {
 			c.set(m.Name, name, encoded(said[name]))
 		}
 	}
+}
+
+// read reads which machines a variable has so far: by its default, where the template made
+// machines of that. What can't be read or is sealed is a problem, once.
+func (c *composer) read(name string, into any) bool {
+	value, has := c.s.TerraformVars[name]
+	_, sealed := c.s.SealedVars[name]
+	if !has && c.applied {
+		value = c.declared[name].Default
+	}
+	if len(value) == 0 && !sealed {
+		return true
+	}
+	if sealed || json.Unmarshal(value, into) != nil {
+		if c.count == 1 {
+			c.problem("What the variable %s has can't be read here, so the machines can't be added to it: fill it in by hand.", name)
+		}
+		return false
+	}
+	return true
 }
 
 func isType(v provision.Variable, types ...string) bool {

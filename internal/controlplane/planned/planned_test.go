@@ -39,6 +39,23 @@ func applied(variables string) *provision.Snapshot {
 	return &s
 }
 
+func withDefault(variables []provision.Variable, value string) []provision.Variable {
+	variables[0].Default = json.RawMessage(value)
+	return variables
+}
+
+func sealedNames() *provision.Snapshot {
+	s := applied(`{}`)
+	s.SealedVars["names"] = "sealed"
+	return s
+}
+
+func labelled(name string) wire.Machine {
+	m := machine(name, "", 0)
+	m.Labels = map[string]string{"aa": "2", "b": "1"}
+	return m
+}
+
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	const names, number, text = `["set","string"]`, `"number"`, `"string"`
@@ -68,6 +85,11 @@ func TestCompose(t *testing.T) {
 		{"sizes that differ", nil, declared("names", names, "cores", number), []wire.Machine{machine("ada", "", 2), machine("bob", "", 4)}, `cores=2 names=["ada","bob"]`, "bob wants cores as 4 and ada has it as 2"},
 		{"another size than there is", applied(`{"names": ["eve"], "cores": 1}`), declared("names", names, "cores", number), []wire.Machine{machine("ada", "", 2)}, `cores=1 names=["eve","ada"]`, "ada wants cores as 2 and what is there has it as 1"},
 		{"no variable for names", nil, declared("cores", number, "names", number), []wire.Machine{machine("ada", "", 2), machine("bob", "", 2)}, `cores=2`, "has no variable machines, names or name"},
+		{"machines that the default made stay", applied(`{"cores": 2}`), withDefault(declared("names", names), `["eve"]`), []wire.Machine{machine("ada", "", 0)}, `cores=2 names=["eve","ada"]`, ""},
+		{"the default of a template that made nothing yet", nil, withDefault(declared("names", names), `["eve"]`), []wire.Machine{machine("ada", "", 0)}, `names=["ada"]`, ""},
+		{"names that can't be read", applied(`{"names": 7}`), declared("names", names), []wire.Machine{machine("ada", "", 0), machine("bob", "", 0)}, `names=7`, "can't be read here"},
+		{"names that are sealed", sealedNames(), declared("names", names), []wire.Machine{machine("ada", "", 0)}, ``, "can't be read here"},
+		{"labels in another order", applied(`{"names": ["eve"], "labels": {"b": "1", "aa": "2"}}`), declared("names", names, "labels", `["map","string"]`), []wire.Machine{labelled("ada")}, `labels={"aa":"2","b":"1"} names=["eve","ada"]`, ""},
 		{"one that is there already", nil, declared("names", names), []wire.Machine{machine("ada", "", 0), {Name: "bob", Status: "running"}}, `names=["ada"]`, "bob is not planned"},
 	} {
 		got, problems := planned.Compose(c.last, c.declared, c.machines)

@@ -180,7 +180,36 @@ func (s *Store) DeletePlannedMachine(ctx context.Context, machine uuid.UUID) err
 	return s.do(ctx, "delete the planned machine", "SELECT public.delete_planned_machine($1)", machine)
 }
 
-// PlannedMachines lists, by name, the machines that are planned in a workspace, at most limit.
-func (s *Store) PlannedMachines(ctx context.Context, workspace uuid.UUID, limit int) ([]Machine, error) {
-	return rows[Machine](ctx, s, "list the planned machines", selectedMachines+"WHERE m.workspace_id = $1 AND m.status = 'planned' ORDER BY m.name LIMIT $2", workspace, limit)
+// PlannedMachines lists, by name, the machines that are planned in a workspace, at most limit;
+// with refs, those of these names and ids.
+func (s *Store) PlannedMachines(ctx context.Context, workspace uuid.UUID, refs []string, limit int) ([]Machine, error) {
+	return rows[Machine](ctx, s, "list the planned machines", selectedMachines+`
+		WHERE m.workspace_id = $1 AND m.status = 'planned' AND (coalesce(cardinality($2::text[]), 0) = 0 OR m.name = ANY ($2) OR m.id::text = ANY ($2)) ORDER BY m.name LIMIT $3`, workspace, refs, limit)
+}
+
+// WorkspaceMachines lists a workspace's machines, also those that are gone.
+func (s *Store) WorkspaceMachines(ctx context.Context, workspace uuid.UUID) ([]Machine, error) {
+	return rows[Machine](ctx, s, "list the workspace's machines", selectedMachines+"WHERE m.workspace_id = $1 ORDER BY m.name", workspace)
+}
+
+// Change is a run that has changed, or may yet change, what is in a workspace.
+type Change struct {
+	Number    int64               `db:"number"`
+	Operation provision.Operation `db:"operation"`
+	Status    provision.Status    `db:"status"`
+	Snapshot  json.RawMessage     `db:"config_snapshot"`
+}
+
+// NewestChange is the newest apply or destroy of a whole workspace, but for those given; its
+// number is 0 where there is none.
+func (s *Store) NewestChange(ctx context.Context, workspace uuid.UUID, without ...uuid.UUID) (Change, error) {
+	found, err := rows[Change](ctx, s, "look for what was deployed", `
+		SELECT number, operation, status, config_snapshot FROM public.provisions
+		WHERE workspace_id = $1 AND operation IN ('apply', 'destroy') AND NOT (operation = 'destroy' AND config_snapshot ? 'targets')
+		  AND (status <> 'CANCELLED' OR started_at IS NOT NULL) AND NOT id = ANY (coalesce($2::uuid[], '{}'))
+		ORDER BY number DESC LIMIT 1`, workspace, without)
+	if err != nil || len(found) == 0 {
+		return Change{}, err
+	}
+	return found[0], nil
 }
