@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"net/url"
 	"strconv"
 	"strings"
@@ -59,6 +60,18 @@ func estatePages(t *testing.T, h *house) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	org, err := h.store.FindOrg(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clusters, err := h.store.Places(t.Context(), org.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned, err := h.store.PlanMachines(t.Context(), clusters[0].ID, json.RawMessage(`{"template_source": {"repo": "https://git.example/lab", "version": "v1"}, "workspace": "demo/planned"}`), []map[string]any{{"name": "planned-1", "cores": 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tab := h.signIn(t, h.Runtime().BrowserURL)
 	tab.Allow(`/no-such-page answers 404`)
 	h.look(tab,
@@ -71,6 +84,9 @@ func estatePages(t *testing.T, h *house) {
 		page{"workspace-held", at("edge/store-17"), "edge/store-17"},
 		page{"machines", "/machines", "search-3"},
 		page{"machine", "/machines/" + machine.ID.String(), "ssh debian@10.20.14.21"},
+		page{"machines-plan", "/machines/plan", "Plan machines"},
+		page{"machine-planned", "/machines/" + planned[0].String(), "This machine is not there yet"},
+		page{"machine-plan", "/machines/" + planned[0].String() + "/plan", "Edit the plan of"},
 		page{"clusters", "/clusters", "sample-edge"},
 		page{"cluster", "/clusters/sample-prod-eu", "eu-central-1a"},
 		page{"audit", "/audit", "Ada Lovelace"},

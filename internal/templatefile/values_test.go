@@ -35,6 +35,7 @@ func TestCheckValues(t *testing.T) {
 		"no condition":         {`var.v`, `"no"`, cty.StringVal("x"), template, "this must be bool"},
 		"something else":       {`local.x`, `"no"`, cty.StringVal("x"), template, `"local" is not known here`},
 		"what takes very long": {`can(regex("(a|b|ab)*c(.{1,900}){1}", join("", [for i in split("", "` + long + `") : "` + long[:60] + `"])))`, `"slow"`, cty.StringVal("x"), variables, "slow"},
+		"a pattern too long":   {`regex("(a{500})*", join("", [for i in split("", "` + long + `") : "` + long[:60] + `"])) != ""`, `"no"`, cty.StringVal("x"), template, "the pattern and the text are too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
