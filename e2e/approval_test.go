@@ -176,7 +176,7 @@ func TestApprovedPlanIsAppliedByAnotherAgent(t *testing.T) {
 	s.approve(id, digest)
 	s.wantSuccess(id)
 	s.wantSuccess(urgent)
-	if log := s.Log(t, id); strings.Count(log, "Terraform will perform") != 1 || !strings.Contains(log, digest+" was approved") {
+	if log := s.Log(t, id); strings.Count(log, "Terraform will perform") != 1 || !strings.Contains(log, "Plan "+digest+" is applied") {
 		t.Errorf("log = %s\nwant one plan, and that it was approved", log)
 	}
 	if got := s.created("w"); got != 2 {

@@ -35,6 +35,8 @@ const (
 	DescribeTime = 10 * time.Second
 	// CancelTime is how long a program may take to answer after cancel.
 	CancelTime = 30 * time.Second
+	// DetachTime is how long a program may take to answer after detach.
+	DetachTime = 30 * time.Second
 	// ExitTime is how long a program may take to exit after its result.
 	ExitTime = 5 * time.Second
 )

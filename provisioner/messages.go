@@ -158,8 +158,8 @@ type Result struct {
 	// Idempotent says that apply may be repeated after a crash at any moment: the program
 	// finds what it made by the machine's id, and doesn't make it a second time.
 	Idempotent bool `json:"idempotent,omitempty"`
-	// Detachable says that the work continues when the program ends, and that apply takes it
-	// up again.
+	// Detachable says that the work continues when the program ends, and that the same request
+	// takes it up again: see [Detach].
 	Detachable bool `json:"detachable,omitempty"`
 }
 
@@ -189,6 +189,7 @@ const (
 	CodeInvalid             = "invalid"              // the request or its variables can't be used
 	CodeRefused             = "refused"              // an intent was not acknowledged
 	CodeCancelled           = "cancelled"            // it stopped after cancel
+	CodeDetached            = "detached"             // it left its work going on after detach
 	CodeNoCapacity          = "no_capacity"          // there is no room for the machine
 	CodeUnreachable         = "unreachable"          // the cloud could not be asked
 	CodeStalePlan           = "stale_plan"           // what the plan was made for has changed

@@ -100,6 +100,9 @@ type Apply struct {
 	Plan json.RawMessage `json:"plan,omitempty"`
 	// Changes are the approved changes. Nothing else may be done.
 	Changes []Change `json:"changes"`
+	// Resume says that an earlier program began this request, and has detached or was killed.
+	// Changes has only what it did not complete.
+	Resume bool `json:"resume,omitempty"`
 }
 
 // Destroy is Apply for a plan of the mode destroy.
@@ -107,6 +110,7 @@ type Destroy struct {
 	Work
 	Plan    json.RawMessage `json:"plan,omitempty"`
 	Changes []Change        `json:"changes"`
+	Resume  bool            `json:"resume,omitempty"`
 }
 
 // Refresh asks how the machines are now. Nothing is changed.
@@ -137,6 +141,7 @@ type Rebuild struct {
 	Work
 	// Machine is the machine's id.
 	Machine string `json:"machine"`
+	Resume  bool   `json:"resume,omitempty"`
 }
 
 // Health asks whether one machine is healthy.
@@ -148,6 +153,10 @@ type Health struct {
 
 // Cancel asks the program to stop at the next safe point, and to answer with a result.
 type Cancel struct{}
+
+// Detach asks a program that is detachable to leave its work going on, to report what exists
+// and to answer with the code detached. A later request has Resume and takes the work up.
+type Detach struct{}
 
 // Ack answers an intent.
 type Ack struct {
@@ -185,6 +194,9 @@ func (*Health) Type() string { return "health" }
 
 // Type implements [Message].
 func (*Cancel) Type() string { return "cancel" }
+
+// Type implements [Message].
+func (*Detach) Type() string { return "detach" }
 
 // Type implements [Message].
 func (*Ack) Type() string { return "ack" }

@@ -17,7 +17,8 @@ import (
 // returns as an error becomes the result: see [ResultError].
 //
 // The context of a function ends when the agent sends cancel: stop at the next safe point
-// and return the context's error.
+// and return the context's error. A function of a program that is detachable returns
+// [ErrDetached] after [Session.Detach].
 type Handler struct {
 	// Name and Version are the program's own.
 	Name, Version string
@@ -44,6 +45,9 @@ type ResultError struct {
 
 func (f *ResultError) Error() string { return f.Message }
 
+// ErrDetached says that the work was left going on, as the agent asked.
+var ErrDetached = errors.New("the work continues without this program")
+
 // RefusedError is the error of an intent that was not acknowledged. Don't do what it was for.
 type RefusedError struct {
 	Intent  Intent
@@ -64,6 +68,8 @@ type Session struct {
 	waiting map[string]chan Ack // by the intent's id
 	last    int                 // the last id that Intent has given
 	closed  bool                // stdin has ended: nobody acknowledges any more
+
+	detach chan struct{} // closed when the agent asks for that
 }
 
 // Serve reads one request from stdin, has the handler carry it out and writes its result to
@@ -82,7 +88,7 @@ func ServeOn(ctx context.Context, in io.Reader, out io.Writer, h Handler) error 
 		}
 		return fmt.Errorf("read the request: %w", err)
 	}
-	s := &Session{out: out, waiting: map[string]chan Ack{}}
+	s := &Session{out: out, waiting: map[string]chan Ack{}, detach: make(chan struct{})}
 	request, err := DecodeRequest(line)
 	if err != nil {
 		code := CodeInvalid
@@ -95,14 +101,18 @@ func ServeOn(ctx context.Context, in io.Reader, out io.Writer, h Handler) error 
 	defer cancel()
 	go s.read(lines, cancel)
 	result := h.answer(ctx, request, s)
+	if result.Code == CodeRefused && h.Detachable && s.detaching() {
+		result.Code = CodeDetached // nothing more is begun
+	}
 	if err := s.failed(); err != nil {
 		return err
 	}
 	return s.send(&result)
 }
 
-// read takes acknowledgements and cancel from the agent until it sends no more.
+// read takes acknowledgements, cancel and detach from the agent until it sends no more.
 func (s *Session) read(lines *bufio.Reader, cancel func()) {
+	detach := sync.OnceFunc(func() { close(s.detach) })
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -115,6 +125,8 @@ func (s *Session) read(lines *bufio.Reader, cancel func()) {
 		switch m := m.(type) {
 		case *Cancel:
 			cancel()
+		case *Detach:
+			detach()
 		case *Ack:
 			s.mu.Lock()
 			if waiting := s.waiting[m.ID]; waiting != nil {
@@ -199,6 +211,8 @@ func failed(err error) Result {
 		result.Code, result.Retry = failure.Code, failure.Retry
 	case errors.As(err, &refused):
 		result.Code = CodeRefused
+	case errors.Is(err, ErrDetached):
+		result.Code = CodeDetached
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		result.Code = CodeCancelled
 	}
@@ -263,6 +277,19 @@ func (s *Session) Intent(ctx context.Context, intent Intent) error {
 		return nil // also if cancelled meanwhile: what is recorded is done, and reported
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// Detach is closed when the agent asks a detachable program to leave its work going on: report
+// the machines as they are, and return [ErrDetached].
+func (s *Session) Detach() <-chan struct{} { return s.detach }
+
+func (s *Session) detaching() bool {
+	select {
+	case <-s.detach:
+		return true
+	default:
+		return false
 	}
 }
 

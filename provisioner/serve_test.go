@@ -129,6 +129,43 @@ func TestIntent(t *testing.T) {
 	}
 }
 
+// A handler learns that it is to detach. One that waits for an ack may be refused then.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	waits := func(_ context.Context, _ *Apply, s *Session) error {
+		_ = s.Logf("installing") // Serve has its error
+		<-s.Detach()
+		return fmt.Errorf("install: %w", ErrDetached)
+	}
+	asks := func(ctx context.Context, _ *Apply, s *Session) error {
+		return s.Intent(ctx, Intent{Machine: "m", Action: ActionCreate})
+	}
+	const detach = `{"type":"detach"}` + "\n"
+	for name, c := range map[string]struct {
+		detachable  bool
+		does        func(context.Context, *Apply, *Session) error
+		lines, want string
+	}{
+		"detached":                 {true, waits, detach + detach, `{"type":"result","ok":false,"code":"detached","message":"install: the work continues without this program"}`},
+		"refused":                  {true, asks, detach + `{"type":"ack","id":"1","ok":false}` + "\n", `"code":"detached"`},
+		"refused, not detachable":  {false, asks, detach + `{"type":"ack","id":"1","ok":false}` + "\n", `"code":"refused"`},
+		"acknowledged, then done":  {true, asks, detach + `{"type":"ack","id":"1","ok":true}` + "\n", `{"type":"result","ok":true}`},
+		"refused, and not to stop": {true, asks, `{"type":"ack","id":"1","ok":false}` + "\n", `"code":"refused"`},
+	} {
+		in, lines, ended := served(t, Handler{Detachable: c.detachable, Apply: c.does}, applyRequest)
+		if !lines.Scan() {
+			t.Fatalf("%s: the handler has not begun", name)
+		}
+		_, _ = io.WriteString(in, c.lines)
+		if !lines.Scan() || !strings.Contains(lines.Text(), c.want) {
+			t.Errorf("%s: the result is %s, want %s", name, lines.Text(), c.want)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestServeWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	if err := ServeOn(t.Context(), strings.NewReader(""), io.Discard, Handler{}); err == nil || !strings.Contains(err.Error(), "Tendril's agent starts this program") {

@@ -15,7 +15,7 @@ var (
 		func() Message { return &Describe{} }, func() Message { return &Plan{} }, func() Message { return &Apply{} },
 		func() Message { return &Destroy{} }, func() Message { return &Refresh{} }, func() Message { return &Power{} },
 		func() Message { return &Rebuild{} }, func() Message { return &Health{} }, func() Message { return &Cancel{} },
-		func() Message { return &Ack{} },
+		func() Message { return &Detach{} }, func() Message { return &Ack{} },
 	}
 	fromProgram = []func() Message{
 		func() Message { return &Log{} }, func() Message { return &Step{} }, func() Message { return &Change{} },
@@ -71,15 +71,15 @@ func complete(m Message) Message {
 	case *Plan:
 		return &Plan{m.complete()}
 	case *Apply:
-		return &Apply{m.complete(), m.Plan, orEmpty(m.Changes)}
+		return &Apply{m.complete(), m.Plan, orEmpty(m.Changes), m.Resume}
 	case *Destroy:
-		return &Destroy{m.complete(), m.Plan, orEmpty(m.Changes)}
+		return &Destroy{m.complete(), m.Plan, orEmpty(m.Changes), m.Resume}
 	case *Refresh:
 		return &Refresh{m.complete()}
 	case *Power:
 		return &Power{m.complete(), m.Machine, m.Action}
 	case *Rebuild:
-		return &Rebuild{m.complete(), m.Machine}
+		return &Rebuild{m.complete(), m.Machine, m.Resume}
 	case *Health:
 		return &Health{m.complete(), m.Machine}
 	}

@@ -141,14 +141,19 @@ var howStatusChanges = map[string]string{
 	"AWAITING_APPROVAL → QUEUED":     "a person approves the plan: `approve_provision`",
 	"AWAITING_APPROVAL → CANCELLED":  "a person rejects or cancels it, or nobody approves in time: `reject_provision`, `cancel_provision`, `tendril.reap`",
 	"PROCESSING → AWAITING_INPUT":    "the agent reports what a person is to do: `update_provision_status`",
+	"PROCESSING → QUEUED":            "its work continues by itself, and the agent sets it down or has crashed: `update_provision_status`, `fail_orphaned_provisions`",
 	"AWAITING_INPUT → QUEUED":        "a person says that it is done, or can't be: `give_input`",
 	"AWAITING_INPUT → CANCELLED":     "a person cancels it, or nobody answers in time: `cancel_provision`, `tendril.reap`",
 	"FAILED → SUCCESS":               "the lost agent reports its result after all",
 	"FAILED → CANCELLED":             "the lost agent reports its result after all",
 }
 
-// answered stands in for an error code where a person has answered.
-const answered = "answered"
+// answered and setDown stand in for an error code where a person has answered, and where an
+// agent has set the run down.
+const (
+	answered = "answered"
+	setDown  = "set down"
+)
 
 // writeStates draws what tendril.guard_status() lets through: it tries every change.
 func (c *contract) writeStates() {
@@ -183,10 +188,18 @@ func (c *contract) writeStates() {
 					c.t.Fatal(err)
 				}
 			}
+			if code != nil && *code == setDown {
+				if _, err = inner.Exec(c.t.Context(), `SET LOCAL session_replication_role = replica;
+					INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, lease_until, apply_begun_at, plan_digest, set_down_at)
+					SELECT id, id, id, id, id, id, '', now(), now(), 'digest', now() FROM tried;
+					SET LOCAL session_replication_role = origin`); err != nil {
+					c.t.Fatal(err)
+				}
+			}
 			_, err = inner.Exec(c.t.Context(), "UPDATE tried SET status = $1", to)
 			return err == nil
 		}
-		lost, answer, digest := "agent_lost", answered, "digest"
+		lost, answer, down, digest := "agent_lost", answered, setDown, "digest"
 		var drawing, table []string
 		seen := map[string]bool{}
 		for _, from := range statuses {
@@ -203,6 +216,8 @@ func (c *contract) writeStates() {
 					only = "with `approved_plan` equal to `plan_digest`"
 				case may(from, to, &answer, nil, nil):
 					only = "with an answer in `provision_inputs`"
+				case may(from, to, &down, nil, nil):
+					only = "when its run is set down"
 				case may(from, to, &lost, nil, nil):
 					only = "only from `error_code` agent_lost"
 				default:

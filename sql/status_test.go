@@ -25,7 +25,8 @@ func TestStatusMachine(t *testing.T) {
 				late := from == provision.Failed && with.code == "agent_lost" && to.Terminal()
 				unplanned := from == provision.Processing && to == provision.AwaitingApproval && with.plan == ""
 				unapproved := from == provision.AwaitingApproval && to == provision.Queued && with.approved != aPlan
-				allowed := from == to || from.CanBecome(to) && !unplanned && !unapproved || late
+				taken := from == provision.Processing && to == provision.Queued // nobody has set it down
+				allowed := from == to || from.CanBecome(to) && !unplanned && !unapproved && !taken || late
 				err := pgx.BeginFunc(t.Context(), w.conn, func(tx pgx.Tx) error {
 					if _, err := tx.Exec(t.Context(), "SET LOCAL session_replication_role = replica"); err != nil { // to get to the state at all
 						return err

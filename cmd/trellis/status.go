@@ -303,6 +303,8 @@ func nextStep(a *app, cmd *cobra.Command, p wire.Provision, r wire.Reason) strin
 		return "Show it: " + run("status %d", about.Number)
 	case "awaits_approval":
 		return fmt.Sprintf("Decide: %s, or %s", run("approve %d", p.Number), run("reject %d", p.Number))
+	case "set_down":
+		return "No action needed: an agent takes it up when one is free."
 	case "awaits_input":
 		return "Show what is to be done, and say that it is: " + run("input %d", p.Number)
 	case "higher_priority", "queued_behind":

@@ -54,7 +54,7 @@ func TestEachReasonHasANextStep(t *testing.T) {
 		"workspace_locked": "trellis unlock a/b", "workspace_held": "trellis release a/b", "workspace_busy": "trellis logs 7 --follow",
 		"workspace_reserved": "trellis status 7", "awaits_approval": "trellis approve 9, or trellis reject 9",
 		"higher_priority": "trellis cancel NUMBER", "queued_behind": "trellis cancel NUMBER", "cluster_paused": "trellis clusters resume prod",
-		"no_agent": "tendril run", "home_away": "data directory", "state_kept": "trellis release w", "agent_too_old": "Upgrade the agents of cluster prod.",
+		"no_agent": "tendril run", "set_down": "No action needed", "home_away": "data directory", "state_kept": "trellis release w", "agent_too_old": "Upgrade the agents of cluster prod.",
 		"operation_refused": "policy.operations", "slots_busy": "slots", "engine_missing": "trellis logs 7", "not_due": "trellis logs 7",
 	} {
 		detail := json.RawMessage(`{"number": 7, "workspace": "a/b", "cluster": "prod", "by": "ada"}`)

@@ -46,6 +46,7 @@ type boot struct {
 	checker    *checker
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
+	contract   int           // the database's, when the boot registered
 	keys       *keys
 	sealed     *sealedVars
 	inputs     *inputs
@@ -100,6 +101,7 @@ func (b *boot) live(ctx context.Context) error {
 	b.log.Info("registered", "cluster", registered.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root,
 		"key", seal.Fingerprint(b.keys.held().Public()))
+	b.contract = registered.Contract
 	if registered.Contract < queue.Contract {
 		b.log.Warn("the database is one version older than this agent, which does without what is new. "+
 			"Run \"trellis migrate\" of this release against it, then restart the agent",

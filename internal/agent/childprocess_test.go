@@ -89,6 +89,8 @@ func (c *scripted) listen(reader *job.Reader) {
 		case m.Stop != "":
 			c.note("stops", string(m.Stop))
 			c.stop(m.Stop)
+		case m.Detach:
+			c.note("detaches", strconv.Itoa(os.Getpid()))
 		default:
 			c.acks <- m
 		}

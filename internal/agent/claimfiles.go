@@ -43,6 +43,8 @@ type claimAbout struct {
 	Name      string    `json:"workspace_name"`
 	// Operation is "" where an earlier version of the agent made the spool.
 	Operation provision.Operation `json:"operation,omitempty"`
+	// Plan is the digest of the plan that the run was given, which is stored already.
+	Plan string `json:"plan,omitempty"`
 	// UID is what the run runs as, where runs have uids of their own.
 	UID int `json:"uid,omitempty"`
 }
@@ -79,7 +81,7 @@ func (f childFiles) close() {
 // under that claim already: it may be a living run's.
 func newClaimFiles(d *dataDir, a provision.Assignment, uid int) (*claimFiles, childFiles, error) {
 	s := &claimFiles{dir: d, claim: a.ClaimID, about: claimAbout{
-		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, Operation: a.Operation, UID: uid,
+		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, Operation: a.Operation, Plan: a.ApprovedPlan, UID: uid,
 	}}
 	files, err := s.make()
 	if err != nil {

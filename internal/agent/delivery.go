@@ -118,7 +118,7 @@ func (d *deliveries) pump(s *claimFiles, p *progress, log *slog.Logger, w *watch
 // patientQueue waits for a token or a password that is refused as for a database
 // that is away: it may be valid again, and the lines are safe meanwhile. It also
 // notices when the apply is agreed to and when the run ends, and stores a plan
-// that awaits a person.
+// that awaits a person or that another agent may carry on.
 type patientQueue struct {
 	queue.Queue
 	progress *progress // nil: it is of a run of an earlier boot
@@ -173,13 +173,13 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	return err
 }
 
-// leave stores what a report speaks of, before the database hears of it: a plan
-// that awaits a person, or a result. Where that is lost the report is another.
+// leave stores what a report speaks of, before the database hears of it: a plan, or a
+// result. Where that is lost the report is another.
 func (q patientQueue) leave(claim uuid.UUID, report provision.Report) (provision.Report, error) {
 	var err error
 	lost := q.plans.lost
 	switch {
-	case report.Status.Awaits() && report.Detail.PlanDigest != "":
+	case (report.Status.Awaits() || report.Detail.Detachable) && report.Detail.PlanDigest != "":
 		err = q.plans.keep(claim, report.Detail.PlanDigest)
 	case report.Detail.ResultDigest != "":
 		err, lost = q.plans.leave(claim, report.Detail.ResultDigest), q.plans.notLeft
@@ -189,6 +189,9 @@ func (q patientQueue) leave(claim uuid.UUID, report provision.Report) (provision
 		return report, nil
 	case ok && said.Kind != queue.ContentRefused:
 		return report, patiently(err)
+	case report.Detail.Detachable: // the run waits for the answer, and must not go on
+		q.plans.log.Error("the run's plan cannot be stored", "error", err)
+		return report, &queue.Error{Kind: queue.Refused, Reason: string(provision.CodePlanInvalid), Message: "the agent could not store the plan for whoever takes the run up; its log has the details", Err: err}
 	}
 	return lost(err), nil
 }

@@ -12,10 +12,11 @@ import (
 
 // drain is how a boot ends its work:
 //
-//	asked to end ─▶ nothing more is claimed ─▶ children end by themselves ─────────▶ results delivered ─▶ drained
+//	asked to end ─▶ nothing more is claimed ─▶ children end, or are set down ──────▶ results delivered ─▶ drained
 //	                    the time is over, or asked again ─▶ children are stopped ─▶  … or left to the next start
 //
-// Heartbeats and deliveries go on all the while.
+// A child is set down whose work continues by itself: another agent takes it up. Heartbeats
+// and deliveries go on all the while.
 type drain struct {
 	log      *slog.Logger
 	standing *health.Standing
@@ -45,6 +46,7 @@ func (d *drain) after(ctx context.Context, claim func(context.Context)) {
 	}()
 	<-ctx.Done()
 	d.standing.Drains()
+	d.inflight.detachAll()
 	done, childless := whenDone(claimed, d.runs), whenDone(claimed, d.children)
 	d.log.Info("draining", "running", len(d.inflight.claims()), "at_most", d.timeout)
 

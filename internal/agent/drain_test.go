@@ -30,6 +30,37 @@ func TestDrainLetsARunFinish(t *testing.T) {
 	w.wantNothingLeft(t)
 }
 
+// Every run is asked to detach at once; one that can't goes on to its end.
+func TestDrainAsksToDetach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startAgent(t, w.setup())
+	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "succeed")
+	w.touched(t, "running")
+	a.term(t)
+	w.touched(t, "detaches")
+	w.release(t, "go")
+	w.becomes(t, id, "SUCCESS")
+	a.exits(t, 0)
+}
+
+// What was claimed as the drain began is asked too.
+func TestLateRunIsAskedToDetach(t *testing.T) {
+	t.Parallel()
+	early, late := stoppable(), stoppable()
+	var i inflight
+	i.hold(uuid.New(), early)
+	i.detachAll()
+	i.hold(uuid.New(), late)
+	for name, r := range map[string]*run{"early": early, "late": late} {
+		select {
+		case <-r.detaching:
+		default:
+			t.Errorf("the %s run is not asked to detach", name)
+		}
+	}
+}
+
 func TestDrainTimeIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -18,6 +18,8 @@ type inflight struct {
 	// asked for and may be ours.
 	runs map[uuid.UUID]*run
 	over job.StopReason // set when all are stopped, also those that come late
+	// detaching is set when all are to be set down that can be, also those that come late.
+	detaching bool
 }
 
 func (i *inflight) hold(claim uuid.UUID, r *run) {
@@ -27,6 +29,9 @@ func (i *inflight) hold(claim uuid.UUID, r *run) {
 		i.runs = map[uuid.UUID]*run{}
 	}
 	i.runs[claim] = r
+	if r != nil && i.detaching {
+		r.detach()
+	}
 	if r != nil && i.over != "" {
 		r.stop(i.over)
 	}
@@ -66,6 +71,18 @@ func (i *inflight) run(claim uuid.UUID) *run {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.runs[claim]
+}
+
+// detachAll asks every run to be set down if its work continues by itself, and those to come.
+func (i *inflight) detachAll() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.detaching = true
+	for _, r := range i.runs {
+		if r != nil {
+			r.detach()
+		}
+	}
 }
 
 // stopAll asks every run to stop, and those to come.

@@ -12,7 +12,7 @@ import (
 
 // stoppable is a run that does nothing but note why it is stopped.
 func stoppable() *run {
-	return &run{log: slog.New(slog.DiscardHandler), stops: make(chan job.StopReason, 1), ask: func() {}}
+	return &run{log: slog.New(slog.DiscardHandler), stops: make(chan job.StopReason, 1), detaching: make(chan struct{}), ask: func() {}}
 }
 
 func TestInflight(t *testing.T) {

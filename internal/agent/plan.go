@@ -18,7 +18,7 @@ import (
 const storeLimit = 20 * time.Minute
 
 // plans stores the plan of one run's spool before the database hears that it
-// awaits a person: by who delivers the report, while its child lives or after
+// awaits a person, or is applied and may be set down: by who delivers the report, while its child lives or after
 // any number of crashes.
 type plans struct {
 	to     *deliveries
@@ -30,7 +30,7 @@ type plans struct {
 // keep stores the plan of that digest. An error that is none of the queue's says
 // that there is no such plan.
 func (p *plans) keep(claim uuid.UUID, digest string) error {
-	if p.stored == digest {
+	if p.stored == digest || p.spool.about.Plan == digest {
 		return nil
 	}
 	content, err := p.read(digest)
@@ -45,7 +45,7 @@ func (p *plans) keep(claim uuid.UUID, digest string) error {
 		return err
 	}
 	p.stored = digest
-	p.log.Info("stored the plan that awaits a person", "digest", digest, "bytes", len(sealed))
+	p.log.Info("stored the run's plan", "digest", digest, "bytes", len(sealed))
 	return nil
 }
 

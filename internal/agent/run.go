@@ -26,6 +26,9 @@ type run struct {
 	mu     sync.Mutex
 	reason job.StopReason // the first that was given
 	stops  chan job.StopReason
+	// detaching is closed when the run is to be set down, if its work continues by itself.
+	detaching  chan struct{}
+	detachOnce sync.Once
 	// asked ends when it is asked to stop.
 	asked context.Context
 	ask   context.CancelFunc
@@ -33,7 +36,7 @@ type run struct {
 
 func newRun(b *boot, a provision.Assignment) *run {
 	r := &run{
-		boot: b, assignment: a, stops: make(chan job.StopReason, 1),
+		boot: b, assignment: a, stops: make(chan job.StopReason, 1), detaching: make(chan struct{}),
 		log: b.log.With("provision", a.Number, "workspace", a.Workspace, "claim", a.ClaimID),
 	}
 	r.asked, r.ask = context.WithCancel(context.Background())
@@ -71,6 +74,9 @@ func (r *run) stop(reason job.StopReason) {
 	r.ask()
 	r.log.Info("stopping", "reason", reason)
 }
+
+// detach asks the run to be set down, if its work continues by itself.
+func (r *run) detach() { r.detachOnce.Do(func() { close(r.detaching) }) }
 
 func (r *run) stopReason() job.StopReason {
 	r.mu.Lock()
@@ -203,9 +209,13 @@ func (r *run) launch() (*claimFiles, *child, error) {
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
 		SealedVars: sealed, SealedInput: answered, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
 		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
+		MaySetDown: r.boot.contract >= setDownContract,
 	}, files, uid)
 	return s, c, err
 }
+
+// setDownContract is the first contract whose databases know runs that are set down.
+const setDownContract = 7
 
 // supervise returns when the child has ended, with the outcome of the delivery
 // if that failed before.
@@ -213,10 +223,14 @@ func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
 	settings, margin := r.boot.options.Settings, r.boot.limits.endMargin
 	limit := time.NewTimer(settings.TimeLimit(r.assignment.Operation) + settings.CancelGrace + margin)
 	defer limit.Stop()
+	detaching := r.detaching
 	for {
 		select {
 		case <-c.ended:
 			return early
+		case <-detaching:
+			detaching = nil
+			c.control.send(job.Control{Detach: true})
 		case reason := <-r.stops:
 			c.control.send(job.Control{Stop: reason})
 			limit.Reset(settings.CancelGrace + margin)

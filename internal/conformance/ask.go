@@ -58,6 +58,8 @@ type question struct {
 	intent func(p *process, i provisioner.Intent) error
 	// cancel is called once, with what cancels the request.
 	cancel func(cancel func())
+	// detach is closed when the program is to leave its work going on.
+	detach <-chan struct{}
 	// line replaces the request's line.
 	line []byte
 	// closes says that stdin is closed after the request.
@@ -139,6 +141,7 @@ func (t *trial) ask(q question) reply {
 		Machine: func(m provisioner.Machine) error { r.machines[m.ID] = m; return nil },
 		Output:  func(o provisioner.Output) error { r.outputs = append(r.outputs, o); return nil },
 		State:   func(s json.RawMessage) error { state = s; return nil },
+		Detach:  q.detach,
 	})
 	r.exit = p.end(talked)
 	r.err = outcome.Check(r.exit)

@@ -84,8 +84,53 @@ func TestExamples(t *testing.T) {
 				o.Only = []string{"create", "terminate"}
 			}
 			report, failed := test(t, o)
-			if report.Failed+report.Skipped > 0 || report.Passed != len(Names(o.Form)) && !testing.Short() {
+			skipped := map[string]int{"go": 1, "bash": 1}[name] // which are not detachable
+			if testing.Short() {
+				skipped = 0
+			}
+			if report.Failed > 0 || report.Skipped != skipped || report.Passed != len(Names(o.Form))-skipped && !testing.Short() {
 				t.Errorf("%s:\n%s", report.Summary(), failed)
+			}
+		})
+	}
+}
+
+// slowly is the example in Python with a cloud that takes a while for each machine.
+func slowly(t *testing.T, file string) Options {
+	t.Helper()
+	o := options(Lines, "env", "FAKE_CLOUD_SECONDS=5", need(t, "python3"), file)
+	o.Only = []string{"detach"}
+	return o
+}
+
+// A program detaches while its cloud makes a machine, and the next one takes that up.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	original, err := os.ReadFile(examples + "python/fake_cloud.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, failed := test(t, slowly(t, examples+"python/fake_cloud.py"))
+	if report.Failed > 0 || report.Passed != 2 {
+		t.Errorf("%s:\n%s", report.Summary(), failed)
+	}
+	for name, c := range map[string]struct{ from, to, says string }{
+		"begins anew":        {`vm = find(wanted["id"]) or {`, `vm = {`, "and is vm-"},
+		"says nothing of it": {`        agent.send("machine", **{**report(vm), "status": "creating"})` + "\n", "", "no message machine followed"},
+		"has another code":   {`raise Failure("detached"`, `raise Failure("failed"`, "the result has the code failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if strings.Count(string(original), c.from) != 1 {
+				t.Fatalf("the example doesn't have %q once", c.from)
+			}
+			file := filepath.Join(t.TempDir(), "mutant.py")
+			if err := os.WriteFile(file, []byte(strings.Replace(string(original), c.from, c.to, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			report, failed := test(t, slowly(t, file))
+			if report.Failed != 1 || !strings.Contains(failed, c.says) {
+				t.Errorf("%s, want %q:\n%s", report.Summary(), c.says, failed)
 			}
 		})
 	}

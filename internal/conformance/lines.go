@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tendril-run/tendril/provisioner"
@@ -118,6 +119,43 @@ var lineCases = []aCase{
 		t.status(again, ids[0], provisioner.StatusRunning)
 		t.same(first, again, ids[0])
 		t.count(1)
+	}},
+	{"detach leaves the work going on, and resume takes it up", "detachable", func(t *trial) {
+		ids := t.want("web", "db")
+		request := t.request(t.plan())
+		changes := request.Changes
+		detach := make(chan struct{})
+		var once sync.Once
+		first := t.ask(question{request: request, detach: detach, intent: func(*process, provisioner.Intent) error {
+			time.AfterFunc(10*time.Millisecond, func() { once.Do(func() { close(detach) }) })
+			return nil
+		}})
+		if !first.result.OK && first.result.Code != provisioner.CodeDetached {
+			t.fail("the result has the code "+first.result.Code, "the code detached, or ok where all is done", "after detach, report the machines as they are, send a result with the code detached, and leave the work going on")
+		}
+		request = &provisioner.Apply{Work: t.work(), Plan: request.Plan, Resume: true}
+		done := func(id string) bool { return first.machines[id].Status == provisioner.StatusRunning }
+		for _, c := range changes {
+			if !done(c.Machine) {
+				request.Changes = append(request.Changes, c)
+			}
+		}
+		for _, i := range first.intents {
+			if !done(i.Machine) {
+				request.Intents = append(request.Intents, i)
+			}
+		}
+		second := t.must(question{request: request})
+		for _, id := range ids {
+			if done(id) {
+				continue
+			}
+			t.status(second, id, provisioner.StatusRunning)
+			if first.machines[id].ExternalID != "" {
+				t.same(first, second, id)
+			}
+		}
+		t.count(2)
 	}},
 	{"killed before the ack", "", func(t *trial) {
 		ids := t.want("web")

@@ -50,7 +50,7 @@ type Options struct {
 // aCase is one thing that is tested.
 type aCase struct {
 	name string
-	// needs is an action, or "idempotent", that the program must have declared.
+	// needs is an action, "idempotent" or "detachable", that the program must have declared.
 	needs string
 	run   func(*trial)
 }
@@ -91,7 +91,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		switch {
 		case undescribed != "":
 			one.Why = undescribed
-		case c.needs != "" && c.needs != "idempotent" && !slices.Contains(able.Actions, c.needs):
+		case c.needs == "detachable" && !able.Detachable:
+			one.Why = "the program isn't declared detachable"
+		case c.needs != "" && c.needs != "idempotent" && c.needs != "detachable" && !slices.Contains(able.Actions, c.needs):
 			one.Why = "the program doesn't have the action " + c.needs
 		case c.needs == "idempotent" && !able.Idempotent && !o.Idempotent:
 			one.Why = "the program isn't declared idempotent"

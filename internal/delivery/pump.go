@@ -400,8 +400,8 @@ func (p *Pump) abort() int64 {
 }
 
 // heard deals with a spool of which the database wants no line any more. Where
-// its run has ended with a plan that awaits a person, and somebody has said yes,
-// another claim has followed, and the database has had all of it: it is asked by
+// its run has ended with a plan that awaits a person, and somebody has said yes, or
+// was set down, another claim has followed, and the database has had all of it: it is asked by
 // that report, which it knows again. Of any other spool it returns the error.
 func (p *Pump) heard(ctx context.Context, refused error) error {
 	if queue.KindOf(refused) != queue.ClaimLost || !p.childDead() {
@@ -419,7 +419,7 @@ func (p *Pump) heard(ctx context.Context, refused error) error {
 		}
 		last = r
 	}
-	if last.Update == 0 || !last.Report.Status.Awaits() {
+	if last.Update == 0 || !last.Report.Status.Awaits() && last.Report.Status != provision.SetDown {
 		return refused
 	}
 	for {

@@ -67,7 +67,7 @@ func (p *approval) leave(ctx context.Context, saved planbundle.Bundle, why strin
 	if err != nil {
 		return err
 	}
-	p.session.awaits = &provision.Report{Status: provision.AwaitingApproval, Detail: provision.Detail{PlanDigest: digest}}
+	p.session.ends = &provision.Report{Status: provision.AwaitingApproval, Detail: provision.Detail{PlanDigest: digest}}
 	p.log.System("The plan must be approved before it is applied: %s. Its digest is %s.", why, digest)
 	return nil
 }
@@ -120,7 +120,7 @@ func (p *approval) take() error {
 	if a.Input != nil {
 		p.log.System("Plan %s was carried out by a person: it alone is recorded, and no other is made.", a.ApprovedPlan)
 	} else {
-		p.log.System("Plan %s was approved: that very plan is applied, and no other is made.", a.ApprovedPlan)
+		p.log.System("Plan %s is applied: that very plan, and no other is made.", a.ApprovedPlan)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (l *linesRun) work() messages.Work {
 	}
 	a := l.job.Assignment
 	w := messages.Work{
-		Protocol: l.describes.Protocol, Run: a.ProvisionID.String(), Workspace: messages.Workspace{ID: a.WorkspaceID.String(), Name: a.Workspace},
+		Protocol: l.describes.Protocol, Run: l.runID(), Workspace: messages.Workspace{ID: a.WorkspaceID.String(), Name: a.Workspace},
 		Mode: mode, Variables: l.values, Machines: l.plan.Wanted, Obsolete: l.plan.Obsolete,
 		Targets: names(l.snapshot.Targets), State: l.state.Program,
 	}
@@ -335,22 +335,33 @@ func failedAs(code provision.Code, err error) error {
 	return provision.Fail(code, sentence(err.Error()), err)
 }
 
-// Apply implements provisioner.
+// Detaches implements detacher.
+func (l *linesRun) Detaches() bool { return l.describes.Detachable }
+
+// Apply implements provisioner. Where this run's apply has begun already, it takes that up.
 func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 	l.steps = newSteps(to)
 	l.steps.declare(l.withCommands(l.file.Steps...))
+	resumes := l.state.Begun(l.runID())
+	if !resumes && l.detach() != nil {
+		l.state.Run = &machines.Run{ID: l.runID()}
+	}
 	changes, rebuilds, total, done := []messages.Change{}, []string{}, 0, 0
+	began, ended := map[string]time.Time{}, map[string]bool{}
 	for _, c := range l.plan.Changes {
-		if c.Rebuild {
-			rebuilds = append(rebuilds, c.Machine)
-		} else {
-			changes = append(changes, c.Change)
-		}
 		if c.Machine != "" {
 			total++
 		}
+		switch {
+		case resumes && c.Machine != "" && slices.Contains(l.state.Run.Done, c.Machine):
+			ended[c.Machine] = true
+			done++
+		case c.Rebuild:
+			rebuilds = append(rebuilds, c.Machine)
+		default:
+			changes = append(changes, c.Change)
+		}
 	}
-	began, ended := map[string]time.Time{}, map[string]bool{}
 	event := func(kind, id, action string) {
 		e := provision.Event{Kind: kind, Address: machines.Address(l.named(id).Name), Action: action, At: time.Now()}
 		if kind == "resource_started" {
@@ -361,18 +372,25 @@ func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 		}
 		to.on(e, percentOf(done, total))
 	}
+	if resumes {
+		l.log.System("The work that this run began is taken up again; %d of %d machines are done.", done, total)
+		l.takeUp(event)
+	}
 	var err error
 	if len(changes) > 0 {
-		var request messages.Request = &messages.Apply{Work: l.work(), Plan: l.plan.Program, Changes: changes}
+		var request messages.Request = &messages.Apply{Work: l.work(), Plan: l.plan.Program, Changes: changes, Resume: resumes}
 		if l.operation() == provision.OperationDestroy {
-			request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes}
+			request = &messages.Destroy{Work: l.work(), Plan: l.plan.Program, Changes: changes, Resume: resumes}
 		}
 		_, err = l.talk(ctx, request, l.handlers(ctx, event))
 	}
 	for _, id := range rebuilds {
 		if err == nil {
-			_, err = l.talk(ctx, &messages.Rebuild{Work: l.work(), Machine: id}, l.handlers(ctx, event))
+			_, err = l.talk(ctx, &messages.Rebuild{Work: l.work(), Machine: id, Resume: resumes}, l.handlers(ctx, event))
 		}
+	}
+	if errors.Is(err, errDetached) {
+		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.doing)) {
 		event("resource_failed", id, l.doing[id])
@@ -399,6 +417,41 @@ func (l *linesRun) Apply(ctx context.Context, to reporter) error {
 	return nil
 }
 
+// takeUp goes on with what an earlier program has begun: with the machines as they are known
+// now, and those that are being made.
+func (l *linesRun) takeUp(event func(kind, id, action string)) {
+	for i, wanted := range l.plan.Wanted {
+		if known := l.state.Find(wanted.ID); known != nil {
+			l.plan.Wanted[i].ExternalID = known.ExternalID
+		}
+	}
+	for _, known := range l.state.Machines {
+		if known.Intent != nil {
+			l.doing[known.ID] = string(known.Intent.Action)
+			event("resource_started", known.ID, l.doing[known.ID])
+		}
+	}
+}
+
+// detach is closed when the program of an apply is to leave its work going on; nil: it can't.
+func (l *linesRun) detach() <-chan struct{} {
+	if l.job.MaySetDown && l.Detaches() {
+		return l.session.detach
+	}
+	return nil
+}
+
+// finished reports whether the run is done with a machine that is about to be settled.
+func finished(known *machines.Machine, now messages.MachineStatus) bool {
+	switch {
+	case known == nil || known.Intent == nil:
+		return false
+	case known.Intent.Action == messages.ActionDestroy:
+		return now == messages.StatusGone
+	}
+	return now == messages.StatusRunning || now == messages.StatusStopped || now == messages.StatusFailed
+}
+
 // asWanted records that the machines of the plan are as it wanted them: a change within a
 // machine has no intent that would say so.
 func (l *linesRun) asWanted() error {
@@ -415,10 +468,18 @@ func (l *linesRun) asWanted() error {
 	return l.store()
 }
 
+// destroys reports whether the plan is to leave no machine where this one is.
+func (l *linesRun) destroys(id string) bool {
+	return slices.ContainsFunc(l.plan.Changes, func(c machines.Change) bool { return c.Machine == id && c.Action == messages.ActionDestroy })
+}
+
 // named is the machine of an id, as the plan has it.
 func (l *linesRun) named(id string) messages.Wanted {
 	return l.plan.Of(machines.Change{Change: messages.Change{Machine: id}})
 }
+
+// errDetached is the error of a request whose work continues without the program.
+var errDetached = errors.New("the provisioner has detached, and its work continues without it")
 
 // handlers record what the program tells of machines, outputs and its state, and tell what is
 // being done to which machine.
@@ -454,6 +515,9 @@ func (l *linesRun) handlers(ctx context.Context, event func(kind, id, action str
 				if l.making[m.ID] {
 					m.Status = messages.StatusFailed
 				}
+			}
+			if finished(l.state.Find(m.ID), m.Status) && (m.Status != messages.StatusGone || l.destroys(m.ID)) {
+				l.state.Run.Finish(m.ID)
 			}
 			if err := l.settle(m); err != nil {
 				return err
@@ -534,12 +598,23 @@ func (l *linesRun) notDone() error {
 func (l *linesRun) talk(ctx context.Context, request messages.Request, h protocol.Handlers) (messages.Result, error) {
 	clear(l.percents) // what an earlier request has told of steps is not this one's
 	clear(l.making)
+	for id, action := range l.doing { // what is taken up
+		l.making[id] = action != string(messages.ActionDestroy)
+	}
 	command, log := l.file.Script.Command, l.log
 	// A plan makes nothing. Every other request can be answered with credentials.
 	out := &held{log: log, open: request.Type() == "plan" || l.file.Script.NoCredentials}
 	ran, err := l.programs.start(command, out.stream(provision.Stderr))
 	if err != nil {
 		return messages.Result{}, l.cannotStart(err)
+	}
+	if h.Intent != nil { // it begins something
+		h.Detach = l.detach()
+	}
+	if h.Detach != nil {
+		var stop context.CancelFunc
+		ctx, stop = l.session.unlessAgentGone(ctx)
+		defer stop()
 	}
 	limited, cancel, pause, resume := timelimit.Pausable(ctx, l.file.Script.Timeout)
 	defer cancel()
@@ -570,7 +645,8 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 	}
 	outcome, err := protocol.Talk(limited, ran.Program, request, h)
 	exit := ran.end(!endsByItself(err))
-	if l.steps != nil {
+	detached := err == nil && outcome.Result.Code == messages.CodeDetached
+	if l.steps != nil && !detached {
 		l.steps.endAll(err == nil && outcome.Result.OK)
 	}
 	if err := l.letOut(out); err != nil {
@@ -583,6 +659,8 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		return outcome.Result, err
 	}
 	switch r := outcome.Result; {
+	case detached:
+		return r, errDetached
 	case !r.OK:
 		text := fmt.Sprintf("the provisioner could not carry out %s (%s)", request.Type(), cmp.Or(r.Code, messages.CodeFailed))
 		if r.Message != "" {

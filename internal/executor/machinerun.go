@@ -361,7 +361,7 @@ func attributesOf(w messages.Wanted) map[string]any {
 // Recall implements provisioner.
 func (m *machineRun) Recall(context.Context) (planned, error) {
 	var err error
-	if m.plan, err = machines.ReadPlan(m.approved.Plan, m.state); errors.Is(err, machines.ErrStale) {
+	if m.plan, err = machines.ReadPlan(m.approved.Plan, m.state, m.runID()); errors.Is(err, machines.ErrStale) {
 		return planned{}, provision.Fail(provision.CodePlanStale, "The machines of this workspace have changed since the plan was made. Nothing was changed: plan again.", err)
 	} else if err != nil {
 		return planned{}, planbundle.Invalid(err.Error(), err)
@@ -481,7 +481,13 @@ func (m *machineRun) recorded(id string) *machines.Machine {
 	return &copied
 }
 
+// runID names the run to programs, and in the state.
+func (m *machineRun) runID() string { return m.job.Assignment.ProvisionID.String() }
+
 func (m *machineRun) store() error {
+	if !m.state.Begun(m.runID()) {
+		m.state.Run = nil // of an earlier one nothing can be taken up any more
+	}
 	text, err := m.state.Next()
 	if err != nil {
 		return err

@@ -87,6 +87,14 @@ type asker interface {
 	Ask() (provision.InputRequest, error)
 }
 
+// detacher is a provisioner whose work may continue without it.
+type detacher interface {
+	// Detaches reports whether it does. Apply returns errDetached then, soon after it was
+	// asked to detach, and another agent calls Recall and Apply to take the work up. It is
+	// called after Plan or Recall.
+	Detaches() bool
+}
+
 // ownEngine reports whether what made a plan keeps its state as a record of machines:
 // everything but Terraform does.
 func ownEngine(name string) bool {

@@ -324,7 +324,21 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 		return err
 	}
 	defer room.release()
-	if err := r.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0), PlanDigest: r.job.Assignment.ApprovedPlan}); err != nil {
+	begins := provision.Detail{Stage: provision.StageApply, Percent: new(0), PlanDigest: r.job.Assignment.ApprovedPlan}
+	if d, can := p.(detacher); can && r.job.MaySetDown && d.Detaches() {
+		// Stored before it is applied: when the run is set down there may be no time.
+		begins.Detachable = true
+		if r.approval.plan == nil {
+			saved, err := p.Save()
+			if err == nil {
+				begins.PlanDigest, err = r.approval.store(ctx, saved)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.session.reportAndWait(ctx, begins); err != nil {
 		return stopOr(ctx, err)
 	}
 	progress := newProgress(r.session)
@@ -336,6 +350,10 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	}()
 	err = p.Apply(ctx, progress)
 	progress.close()
+	if errors.Is(err, errDetached) {
+		r.files.applying = false // its state is stored as it goes on
+		return r.setDown(ctx, p)
+	}
 	if err != nil {
 		err = r.saveState(ctx, p, room, stopOr(ctx, err))
 		r.exists(r.result(p))
@@ -343,6 +361,17 @@ func (r *provisionRun) apply(ctx context.Context, p provisioner, size int64) err
 	}
 	r.files.applying = false
 	return r.outputs(r.result(p))
+}
+
+// setDown ends the run for another agent to take up.
+func (r *provisionRun) setDown(ctx context.Context, p provisioner) error {
+	r.exists(r.result(p))
+	if ctx.Err() != nil && r.session.stopReason() != job.StopAgentGone {
+		return provision.Fail(provision.CodeApplyFailed, "The provisioner has detached, and what it began continues: deploy again to take it up, or destroy it.", context.Cause(ctx))
+	}
+	r.log.System("The provisioner has detached: what it began continues. This agent sets the run down.")
+	r.session.ends = &provision.Report{Status: provision.SetDown}
+	return nil
 }
 
 // saveState deals with what a failed apply has left, and returns what the run
@@ -404,7 +433,7 @@ func (r *provisionRun) ask(ctx context.Context, p provisioner, byHand asker) err
 			return err
 		}
 	}
-	r.session.awaits = &provision.Report{Status: provision.AwaitingInput, Detail: provision.Detail{PlanDigest: digest, Input: &request}}
+	r.session.ends = &provision.Report{Status: provision.AwaitingInput, Detail: provision.Detail{PlanDigest: digest, Input: &request}}
 	return nil
 }
 

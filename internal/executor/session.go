@@ -24,14 +24,17 @@ type session struct {
 	graceEnd context.CancelFunc
 	patience patience // for storing a state
 	timer    *time.Timer
-	done     chan struct{} // the control pipe has ended
+	// detach is closed when the run is to leave its work going on, if it can.
+	detach     chan struct{}
+	detachOnce sync.Once
+	done       chan struct{} // the control pipe has ended
 
 	// unsaved is whether a state of the workspace is kept here; told is whether
 	// a report has said anything about it. Both belong to the run's goroutine.
 	unsaved, told bool
-	// awaits is with what the run ends if a person is to approve its plan or to do its
-	// work; nil: it does not.
-	awaits *provision.Report
+	// ends is with what the run ends if it is to go on later: a person is to approve its
+	// plan or to do its work, or another agent takes it up. nil: it does not.
+	ends *provision.Report
 
 	// result is the digest of what the run leaves for who asked for it.
 	result string
@@ -50,7 +53,7 @@ func (s *stopped) Error() string { return "stopped: " + string(s.reason) }
 
 // newSession reads controls until the pipe ends.
 func newSession(controls *job.Reader, log *spool.Writer, limit timeLimit, patience patience) *session {
-	s := &session{log: log, patience: patience, done: make(chan struct{}), answers: map[int64]chan job.Control{}}
+	s := &session{log: log, patience: patience, done: make(chan struct{}), detach: make(chan struct{}), answers: map[int64]chan job.Control{}}
 	s.grace, s.graceEnd = context.WithCancel(context.Background())
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if limit.after > 0 {
@@ -71,6 +74,21 @@ func (s *session) wait() {
 	s.graceEnd()
 }
 
+// setDown has the run leave its work going on, if it can.
+func (s *session) setDown() { s.detachOnce.Do(func() { close(s.detach) }) }
+
+// unlessAgentGone returns a context that ends with ctx, but not because the agent is gone:
+// work that may be left going on is not cancelled for that.
+func (s *session) unlessAgentGone(ctx context.Context) (context.Context, context.CancelFunc) {
+	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if s.stopReason() != job.StopAgentGone {
+			cancel(context.Cause(ctx))
+		}
+	})
+	return lasting, func() { stop(); cancel(nil) }
+}
+
 func (s *session) stop(reason job.StopReason) { s.cancel(&stopped{reason: reason}) }
 
 // spoolFailed is told when what the run prints is lost.
@@ -82,8 +100,12 @@ func (s *session) listen(controls *job.Reader) {
 		c, err := controls.Next()
 		if err != nil {
 			// Its end, and whatever else can be wrong with it: nobody is there.
+			s.setDown()
 			s.stop(job.StopAgentGone)
 			return
+		}
+		if c.Detach {
+			s.setDown()
 		}
 		if c.Stop != "" {
 			s.stop(c.Stop)
@@ -144,6 +166,8 @@ func (s *session) reportAndWait(ctx context.Context, detail provision.Detail) er
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-s.done:
+		return &stopped{reason: job.StopAgentGone}
 	}
 }
 
@@ -219,8 +243,8 @@ func (s *stopped) sentence() string {
 func (s *session) settle(err error) error {
 	reason := s.stopReason()
 	switch {
-	case err == nil && s.awaits != nil:
-		return s.log.Update(*s.awaits)
+	case err == nil && s.ends != nil:
+		return s.log.Update(*s.ends)
 	case err == nil:
 		// Also when a stop came too late to matter: the work is done.
 		s.log.System("Done.")

@@ -58,6 +58,8 @@ type Job struct {
 	// Approved is how many of the bytes in PlanFD are the plan that was approved; what
 	// a state operation is given follows.
 	Approved int64 `json:"approved,omitempty"`
+	// MaySetDown says that the database knows runs that are set down.
+	MaySetDown bool `json:"may_set_down,omitempty"`
 	// ManagedState is nil where the run can have none.
 	ManagedState *ManagedState `json:"managed_state,omitempty"`
 	// Credentials are what the workspace's runs sign in to clouds with.
@@ -280,6 +282,9 @@ type Control struct {
 	Refused *provision.Failure `json:"refused,omitempty"`
 	// Stop asks the child to end its run gracefully, and why.
 	Stop StopReason `json:"stop,omitempty"`
+	// Detach asks a child whose work continues by itself to set its run down. Any other
+	// goes on.
+	Detach bool `json:"detach,omitempty"`
 }
 
 // StopReason says why a run is to end before its time.

@@ -179,12 +179,22 @@ func TestPlanOfAnotherState(t *testing.T) {
 		"":              func(*machines.State) {},
 		"later":         func(s *machines.State) { s.Serial++ },
 		"another chain": func(s *machines.State) { s.Lineage = "m" },
+		"another run's": func(s *machines.State) { s.Serial, s.Run = s.Serial+1, &machines.Run{ID: "other"} },
 	} {
 		s := recorded()
 		change(s)
-		if _, err := machines.ReadPlan(text, s); errors.Is(err, machines.ErrStale) != (name != "") {
+		if _, err := machines.ReadPlan(text, s, "r"); errors.Is(err, machines.ErrStale) != (name != "") {
 			t.Errorf("ReadPlan() of a state that is %q = %v", name, err)
 		}
+	}
+	begun := recorded()
+	begun.Serial, begun.Run = begun.Serial+5, &machines.Run{ID: "r"}
+	if _, err := machines.ReadPlan(text, begun, "r"); err != nil {
+		t.Errorf("ReadPlan() of a run that has begun to apply it = %v", err)
+	}
+	begun.Lineage = "m"
+	if _, err := machines.ReadPlan(text, begun, "r"); !errors.Is(err, machines.ErrStale) {
+		t.Errorf("ReadPlan() of a run that has begun on another chain = %v", err)
 	}
 }
 

@@ -206,11 +206,14 @@ func attributes(m provisioner.Wanted) map[string]json.RawMessage {
 // ErrStale is the error of a plan whose state has moved on.
 var ErrStale = errors.New("the machines have changed since the plan was made")
 
-// ReadPlan reads a plan that was approved.
-func ReadPlan(text []byte, s *State) (*Plan, error) {
+// ReadPlan reads a plan that was approved, for a run that may have begun to apply it.
+func ReadPlan(text []byte, s *State, run string) (*Plan, error) {
 	var p Plan
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, fmt.Errorf("read the plan: %w", err)
+	}
+	if s.Begun(run) && (p.Lineage == s.Lineage || p.Serial == 0) {
+		return &p, nil
 	}
 	if p.Serial != s.Serial || p.Lineage != s.Lineage && s.Serial > 0 {
 		return nil, ErrStale

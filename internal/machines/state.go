@@ -33,6 +33,26 @@ type State struct {
 	Work string `json:"work,omitempty"`
 	// Program is what the provisioner itself wants to know the next time.
 	Program json.RawMessage `json:"program,omitempty"`
+	// Run is the run whose apply has written this, as far as it can be taken up again.
+	Run *Run `json:"run,omitempty"`
+}
+
+// Run is an apply that another agent may take up.
+type Run struct {
+	// ID is the run's.
+	ID string `json:"id"`
+	// Done are the ids of the machines that it is done with, well or not.
+	Done []string `json:"done,omitempty"`
+}
+
+// Begun reports whether the apply of this run has begun, and nothing else was done since.
+func (s *State) Begun(run string) bool { return s.Run != nil && s.Run.ID == run }
+
+// Finish notes that the run is done with a machine.
+func (r *Run) Finish(machine string) {
+	if r != nil && !slices.Contains(r.Done, machine) {
+		r.Done = append(r.Done, machine)
+	}
 }
 
 // Machine is one machine, as it was last heard of.

@@ -99,7 +99,7 @@ func ofRuns(stage provision.Stage) bool {
 }
 
 // ends are what a run of ours can end as.
-var ends = []provision.Status{provision.Success, provision.Failed, provision.Cancelled, provision.AwaitingApproval, provision.AwaitingInput}
+var ends = []provision.Status{provision.Success, provision.Failed, provision.Cancelled, provision.AwaitingApproval, provision.AwaitingInput, provision.SetDown}
 
 // other stands for a word that is none of ours: a child, or the database, may say
 // what it pleases.

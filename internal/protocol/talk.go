@@ -22,8 +22,8 @@ type Program struct {
 	In  io.WriteCloser
 	Out io.ReadCloser
 
-	// CancelTime and ExitTime are other limits than those of package provisioner.
-	CancelTime, ExitTime time.Duration
+	// CancelTime, DetachTime and ExitTime are other limits than those of package provisioner.
+	CancelTime, DetachTime, ExitTime time.Duration
 }
 
 // Handlers get the messages of an answer, one at a time, in order. Those that are nil do
@@ -43,6 +43,10 @@ type Handlers struct {
 	Machine func(provisioner.Machine) error
 	Output  func(provisioner.Output) error
 	State   func(json.RawMessage) error
+
+	// Detach is closed when the program is to leave its work going on. It is nil for a program
+	// that is not detachable.
+	Detach <-chan struct{}
 }
 
 // Outcome is what a conversation came to.
@@ -95,7 +99,7 @@ func Describe(ctx context.Context, p Program) (Outcome, error) {
 
 // Talk sends a request and hands on the messages of its answer until the result and the end
 // of the output. When ctx ends it sends cancel, and a result is still awaited for a while;
-// the error is nil if one comes. Call Outcome.Check once the program has ended.
+// the error is nil if one comes. It sends detach in the same way. Call Outcome.Check once the program has ended.
 //
 // An error that is no [ViolationError] is a handler's, the context's, or that of a request that
 // can't be sent. The caller ends the program then, as after every Talk.
@@ -119,6 +123,9 @@ type conversation struct {
 	stop    chan struct{} // closed when Talk returns
 	outcome Outcome
 	failed  error // of a handler
+	// asked is the message by which the program was asked to end: "", detach or cancel.
+	asked    string
+	detached bool // it was asked to detach
 }
 
 // line is one of the program's output, or why there is none.
@@ -129,6 +136,7 @@ type line struct {
 
 func newConversation(ctx context.Context, p Program, request provisioner.Request, h Handlers) *conversation {
 	p.CancelTime = cmp.Or(p.CancelTime, provisioner.CancelTime)
+	p.DetachTime = cmp.Or(p.DetachTime, provisioner.DetachTime)
 	p.ExitTime = cmp.Or(p.ExitTime, provisioner.ExitTime)
 	if request.Job() == nil {
 		p.CancelTime = 0 // describe does nothing that may be left half done
@@ -136,7 +144,7 @@ func newConversation(ctx context.Context, p Program, request provisioner.Request
 	r := newRules(request)
 	return &conversation{
 		ctx: ctx, p: p, request: request, rules: r, h: h,
-		send:  make(chan []byte, 2+r.maxIntents()), // the request, cancel and an ack each: sending never waits
+		send:  make(chan []byte, 3+r.maxIntents()), // the request, detach, cancel and an ack each: sending never waits
 		lines: make(chan line), stop: make(chan struct{}),
 	}
 }
@@ -226,15 +234,18 @@ func (c *conversation) read() {
 
 // follow reads until the end of the output.
 func (c *conversation) follow() error {
-	cancelled, limit := c.ctx.Done(), (<-chan time.Time)(nil)
+	cancelled, detach, limit := c.ctx.Done(), c.h.Detach, (<-chan time.Time)(nil)
+	ask := func(m provisioner.Message, within time.Duration) {
+		text, _ := provisioner.Encode(m) // has nothing that can't be encoded
+		c.send <- text
+		c.asked, limit = m.Type(), time.After(within)
+	}
 	cancel := func() {
 		if cancelled == nil {
 			return
 		}
-		cancelled = nil
-		text, _ := provisioner.Encode(&provisioner.Cancel{}) // has nothing that can't be encoded
-		c.send <- text
-		limit = time.After(c.p.CancelTime)
+		cancelled, detach = nil, nil
+		ask(&provisioner.Cancel{}, c.p.CancelTime)
 	}
 	for {
 		select {
@@ -248,13 +259,16 @@ func (c *conversation) follow() error {
 				return err
 			}
 			if c.outcome.Answered {
-				cancelled, limit = nil, time.After(c.p.ExitTime)
+				cancelled, detach, limit = nil, nil, time.After(c.p.ExitTime)
 				c.closeInput()
 			} else if c.failed != nil {
 				cancel()
 			}
 		case <-cancelled:
 			cancel()
+		case <-detach:
+			detach, c.detached = nil, true
+			ask(&provisioner.Detach{}, c.p.DetachTime)
 		case <-limit:
 			return c.late()
 		}
@@ -273,6 +287,9 @@ func (c *conversation) closeInput() {
 func (c *conversation) late() error {
 	if c.outcome.Answered {
 		return c.violation(NoExit, fmt.Sprintf("it didn't exit within %s after its result", c.p.ExitTime), "close stdout and exit after the result, and leave no process behind that has stdout open")
+	}
+	if c.asked == "detach" {
+		return c.violation(NoAnswer, fmt.Sprintf("it gave no result within %s after detach", c.p.DetachTime), "read stdin while you work, and send a result with the code detached soon after detach")
 	}
 	if c.failed != nil || c.request.Job() != nil {
 		return c.violation(NoAnswer, fmt.Sprintf("it gave no result within %s after cancel", c.p.CancelTime), "read stdin while you work, stop at the next safe point after cancel, and send a result")
@@ -330,6 +347,9 @@ func (c *conversation) take(text []byte) error {
 	}
 	if broken := c.rules.check(m); broken != nil {
 		return c.violation(broken.Kind, broken.Problem, broken.Action)
+	}
+	if result, is := m.(*provisioner.Result); is && result.Code == provisioner.CodeDetached && (result.OK || !c.detached) {
+		return c.violation(BadValue, "the result has the code detached, and the program was not asked to detach or says that all is done", "send it after detach only, with ok false")
 	}
 	c.handle(m)
 	return nil

@@ -414,3 +414,73 @@ func FuzzTake(f *testing.F) {
 		}
 	})
 }
+
+// A detachable program is asked to detach, and leaves its work or not; no other may say that
+// it has.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	const detached = `{"type":"result","ok":false,"code":"detached"}` + "\n"
+	closed := make(chan struct{})
+	close(closed)
+	reads := func(in *bufio.Reader, says string) string {
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil || strings.Contains(line, says) {
+				return line
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		detach <-chan struct{}
+		say    func(in *bufio.Reader, out io.Writer, cancel func())
+		code   string // of the result
+		says   string // of the error
+	}{
+		"detached": {closed, func(in *bufio.Reader, out io.Writer, _ func()) {
+			if line := reads(in, "detach"); line == `{"type":"detach"}`+"\n" {
+				_, _ = io.WriteString(out, detached)
+			}
+		}, "detached", ""},
+		"done all the same": {closed, func(in *bufio.Reader, out io.Writer, _ func()) {
+			reads(in, "detach")
+			_, _ = io.WriteString(out, ok)
+		}, "", ""},
+		"cancelled after it": {closed, func(in *bufio.Reader, out io.Writer, cancel func()) {
+			reads(in, "detach")
+			cancel()
+			reads(in, "cancel")
+			_, _ = io.WriteString(out, `{"type":"result","ok":false,"code":"cancelled"}`+"\n")
+		}, "cancelled", ""},
+		"no answer": {closed, func(in *bufio.Reader, _ io.Writer, _ func()) {
+			reads(in, "never")
+		}, "", "no result within 50ms after detach"},
+		"not asked": {nil, func(_ *bufio.Reader, out io.Writer, _ func()) {
+			_, _ = io.WriteString(out, detached)
+		}, "detached", "was not asked to detach"},
+		"detached and done": {closed, func(in *bufio.Reader, out io.Writer, _ func()) {
+			reads(in, "detach")
+			_, _ = io.WriteString(out, strings.Replace(detached, "false", "true", 1))
+		}, "detached", "was not asked to detach"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			p := program(t, func(in *bufio.Reader, out io.Writer) { tt.say(in, out, cancel) })
+			if p.DetachTime = patience.For(10 * time.Second); strings.Contains(tt.says, "50ms") {
+				p.DetachTime = 50 * time.Millisecond
+			}
+			var got []string
+			h := accept(&got)
+			h.Detach = tt.detach
+			outcome, err := Talk(ctx, p, apply(), h)
+			if tt.says == "" {
+				if err != nil || !outcome.Answered || outcome.Result.Code != tt.code {
+					t.Errorf("Talk() = %+v, %v, want the code %q", outcome, err, tt.code)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("Talk() = %v, want %q", err, tt.says)
+			}
+		})
+	}
+}

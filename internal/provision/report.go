@@ -39,6 +39,9 @@ type Detail struct {
 	// approved: the plan that awaits a person, SHA-256 in hexadecimal. With StageApply it
 	// is the plan that is to be applied.
 	PlanDigest string `json:"plan_digest,omitempty"`
+	// Detachable goes with StageApply: the work continues by itself when the run is set
+	// down, and whoever takes it up carries on the plan of PlanDigest.
+	Detachable bool `json:"detachable,omitempty"`
 	// Input goes with AwaitingInput: what a person is to do.
 	Input *InputRequest `json:"input,omitempty"`
 	// ResultDigest goes with Success: what the run leaves for who asked for it,
@@ -288,6 +291,9 @@ const (
 	Success          Status = "SUCCESS"
 	Failed           Status = "FAILED"
 	Cancelled        Status = "CANCELLED"
+	// SetDown is what a run reports whose work continues by itself: the provision is queued
+	// again, for another agent to take up. No provision has it.
+	SetDown Status = "SET_DOWN"
 )
 
 // transitions is the drawing in the design, section 2. FAILED has a way out
@@ -295,7 +301,7 @@ const (
 // after all: see Provision's late settlement in the SQL contract.
 var transitions = map[Status][]Status{
 	Queued:           {Processing, Cancelled},
-	Processing:       {Success, Failed, Cancelled, AwaitingApproval, AwaitingInput},
+	Processing:       {Success, Failed, Cancelled, AwaitingApproval, AwaitingInput, Queued},
 	AwaitingApproval: {Queued, Cancelled},
 	AwaitingInput:    {Queued, Cancelled},
 }
@@ -310,7 +316,7 @@ func (s Status) Terminal() bool { return s == Success || s == Failed || s == Can
 
 // EndsRun reports whether a run that reports this status is over: there is
 // nothing more to come under its claim.
-func (s Status) EndsRun() bool { return s.Terminal() || s.Awaits() }
+func (s Status) EndsRun() bool { return s.Terminal() || s.Awaits() || s == SetDown }
 
 // Awaits reports whether a provision in this state waits for a person.
 func (s Status) Awaits() bool { return s == AwaitingApproval || s == AwaitingInput }

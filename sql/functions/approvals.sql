@@ -187,6 +187,7 @@ AS $$
 DECLARE
   v_provision public.provisions;
   v_claim     tendril.claims;
+  v_set_down  boolean;
   v_who       uuid := tendril.current_user_id();
 BEGIN
   SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
@@ -201,9 +202,11 @@ BEGIN
   IF v_provision.status = 'CANCELLED' THEN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
   ELSIF v_provision.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') THEN
+    v_set_down := tendril.set_down_by(p_provision) IS NOT NULL;
     UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
-    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN CASE WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision) THEN 'Cancelled before the answer was recorded.' ELSE 'Cancelled before it began.' END WHEN 'AWAITING_INPUT' THEN 'Cancelled before anybody had done it.' ELSE 'Cancelled before approval.' END);
-    PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
+    PERFORM tendril.system_line(p_provision, CASE v_provision.status WHEN 'QUEUED' THEN CASE WHEN v_set_down THEN 'Cancelled while it was set down.' WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision) THEN 'Cancelled before the answer was recorded.' ELSE 'Cancelled before it began.' END WHEN 'AWAITING_INPUT' THEN 'Cancelled before anybody had done it.' ELSE 'Cancelled before approval.' END);
+    PERFORM tendril.end_provision(p_provision, 'CANCELLED', 'cancelled', CASE WHEN v_set_down THEN 'Cancelled while it was set down. What it began continues: deploy again to take that over, or destroy it.'
+      ELSE 'Cancelled before apply had begun.' END);
     UPDATE public.workspaces SET reserved_by = NULL WHERE id = v_provision.workspace_id AND reserved_by = p_provision;
     PERFORM tendril.refresh_head(v_provision.workspace_id);
     PERFORM tendril.wake(v_provision.workspace_id); -- who passed over it while we held the lock

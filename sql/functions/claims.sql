@@ -22,8 +22,8 @@
 --   config_snapshot  what to run
 --   pinned_commit    the commit that the version means; null: not pinned yet
 --   approval         when the plan needs approval: never, destructive or always
---   approved_plan    digest of the plan that was approved or that a person has carried out, which
---                    get_blob() reads; null: plan first
+--   approved_plan    digest of the plan that was approved, that a person has carried out or that an
+--                    earlier agent has begun to apply, which get_blob() reads; null: plan first
 --   input            what a person has answered, see give_input(); null: nobody was asked
 --   attempt          number of this automatic attempt, from 1
 --   has_resources    whether the workspace lists resources
@@ -53,6 +53,7 @@ DECLARE
   v_group     record;
   v_passed    uuid;
   v_provision uuid;
+  v_plan      text;
 BEGIN
   SELECT * INTO v_claim FROM tendril.claims WHERE id = p_claim_id;
   IF FOUND THEN
@@ -108,7 +109,8 @@ BEGIN
 
     -- CASE, for status = 'QUEUED' would imply the queue's index.
     UPDATE public.provisions SET status = 'PROCESSING', started_at = coalesce(started_at, clock_timestamp())
-    WHERE id = v_workspace.head_id AND CASE status WHEN 'QUEUED' THEN true ELSE false END;
+    WHERE id = v_workspace.head_id AND CASE status WHEN 'QUEUED' THEN true ELSE false END
+    RETURNING plan_digest INTO v_plan;
     IF NOT FOUND THEN
       -- Somebody changed or deleted it by hand: one such row must not stop the
       -- whole cluster.
@@ -144,6 +146,10 @@ BEGIN
       PERFORM tendril.refuse('PT503', 'busy', 'the agent has just registered', 'try again');
     END IF;
     v_provision := v_workspace.head_id;
+    IF v_plan IS NOT NULL THEN
+      PERFORM tendril.system_line(v_provision, format('Taken up by agent %s on %s: what agent %s began continues.', tendril.agent_of(v_caller.cluster_id, p_instance), v_caller.host, s.name))
+      FROM tendril.set_down_by(v_provision) AS s (name) WHERE s.name IS NOT NULL;
+    END IF;
   END LOOP;
 
   RETURN QUERY
@@ -189,12 +195,49 @@ BEGIN
   PERFORM tendril.refresh_head(p_workspace);
 END $$;
 
+-- The name of an agent; "unknown" for one that is no longer listed.
+CREATE OR REPLACE FUNCTION tendril.agent_of(p_cluster uuid, p_instance uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN coalesce((SELECT a.name FROM public.agents a WHERE a.cluster_id = p_cluster AND a.instance_id = p_instance), 'unknown');
+END $$;
+
+-- The agent that has set a provision down, the last one if several have; NULL: none has.
+CREATE OR REPLACE FUNCTION tendril.set_down_by(p_provision uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (SELECT tendril.agent_of(c.cluster_id, c.instance_id) FROM tendril.claims c
+          WHERE c.provision_id = p_provision AND c.set_down_at IS NOT NULL ORDER BY c.number DESC LIMIT 1);
+END $$;
+
+-- Queues a run again whose work continues by itself. Its claim ends, its workspace is reserved for
+-- it, and whoever claims it carries on the plan that its apply began with; nobody is asked again.
+-- The caller has made sure that the claim runs and that its plan is stored.
+--
+-- Locks: workspace, provision, claim.
+CREATE OR REPLACE FUNCTION tendril.set_down(p_claim uuid, p_line text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_claim tendril.claims;
+BEGIN
+  SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim;
+  UPDATE tendril.claims SET set_down_at = clock_timestamp() WHERE id = p_claim;
+  UPDATE public.provisions SET status = 'QUEUED', plan_digest = coalesce(plan_digest, v_claim.plan_digest) WHERE id = v_claim.provision_id;
+  PERFORM tendril.system_line(v_claim.provision_id, p_line);
+  PERFORM tendril.end_claim(p_claim, v_claim.workspace_id);
+  UPDATE public.workspaces SET reserved_by = v_claim.provision_id, due_at = NULL WHERE id = v_claim.workspace_id;
+  PERFORM tendril.refresh_head(v_claim.workspace_id);
+END $$;
+
 -- Ends what an earlier boot of this agent instance on this host left without a result. An agent
 -- calls it once at its start, after it has delivered stored logs and results and none of its
 -- earlier children lives.
 --
--- A run becomes CANCELLED where cancellation was requested and apply had not begun, otherwise
--- FAILED (agent_restarted). Holds of lost claims end.
+-- A run becomes CANCELLED where cancellation was requested and apply had not begun, QUEUED where its
+-- work continues by itself, otherwise FAILED (agent_restarted). Holds of lost claims end.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
@@ -238,6 +281,11 @@ BEGIN
       IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
         PERFORM tendril.system_line(v_provision.id, format('Cancelled: the agent was restarted in stage %s, before apply had begun.', coalesce(v_claim.stage, 'checkout')));
         PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
+      ELSIF v_claim.cancel_requested_at IS NULL AND tendril.plan_bundle_stored(v_provision.id, v_claim.plan_digest)
+            AND (SELECT count(*) FROM tendril.claims c WHERE c.provision_id = v_provision.id AND c.set_down_at IS NOT NULL) < tendril.max_set_downs() THEN
+        PERFORM tendril.set_down(v_claim.id, format('The agent on %s was restarted. What this run began continues, and the next agent takes it up.', v_claim.host));
+        RETURN NEXT v_provision.id;
+        CONTINUE;
       ELSE
         v_apply := CASE WHEN v_claim.apply_begun_at IS NULL
                         THEN 'Apply had not begun, so nothing was changed.'

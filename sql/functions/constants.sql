@@ -8,6 +8,9 @@
 -- Claims that one call may name.
 CREATE OR REPLACE FUNCTION tendril.max_claims() RETURNS int LANGUAGE sql IMMUTABLE RETURN 1000;
 
+-- How often a run that was set down is taken up again after its agent has crashed.
+CREATE OR REPLACE FUNCTION tendril.max_set_downs() RETURNS int LANGUAGE sql IMMUTABLE RETURN 20;
+
 -- Log chunks in one call.
 CREATE OR REPLACE FUNCTION tendril.max_chunks() RETURNS int LANGUAGE sql IMMUTABLE RETURN 128;
 

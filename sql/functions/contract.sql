@@ -20,7 +20,8 @@ CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN CASE WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision.id) THEN 6 -- a person has carried it out
+  RETURN CASE WHEN tendril.set_down_by(p_provision.id) IS NOT NULL THEN 7 -- it is taken up
+              WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision.id) THEN 6 -- a person has carried it out
               WHEN p_provision.operation = 'power' OR p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' THEN 5
               WHEN p_provision.operation = 'inspect' THEN 4
               WHEN p_provision.operation <> 'apply' OR p_provision.approved_plan IS NOT NULL

@@ -56,6 +56,7 @@
 --   PT409 no_room                   No node of the pool has room for the machine now.
 --   PT409 not_awaiting_approval     The provision does not await approval.
 --   PT409 not_awaiting_input        The provision does not await what a person is to do.
+--   PT409 not_detachable            The work of the run does not continue by itself, or has not begun.
 --   PT409 not_ended                 The provision has not ended.
 --   PT409 operation_refused         The operation applies nothing, so it needs no apply and no
 --                                   approval.

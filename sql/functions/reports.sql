@@ -7,13 +7,14 @@
 -- checks cancellation, the lease, the approval, the commit's pin and the workspace's template. A
 -- run that was lost during apply goes on reporting until it settles. A run that ends with
 -- AWAITING_APPROVAL or AWAITING_INPUT gives up its claim; its plan must be stored with put_blob()
--- first.
+-- first. So does one that ends with SET_DOWN, which is queued again: its work continues by itself,
+-- and whoever claims it takes that up.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
 --   p_claim_id    the claim
---   p_status      PROCESSING for progress; SUCCESS, FAILED, CANCELLED, AWAITING_APPROVAL or
---                 AWAITING_INPUT for the end of the run
+--   p_status      PROCESSING for progress; SUCCESS, FAILED, CANCELLED, AWAITING_APPROVAL,
+--                 AWAITING_INPUT or SET_DOWN for the end of the run
 --   p_detail      an object of at most 1048576 bytes; every key is optional
 --     n               number of this report, from 1 and without gaps
 --     stage           checkout, validate, engine, init, plan, approval, apply or outputs
@@ -26,7 +27,10 @@
 --     plan            summary of the plan: counts (add, change, destroy, replace, forget) and
 --                     resources
 --     plan_digest     SHA-256 of the plan; needed for AWAITING_APPROVAL, for AWAITING_INPUT of a
---                     plan that is not approved, and to apply what was approved or answered
+--                     plan that is not approved, to apply what was approved or answered, and with
+--                     detachable
+--     detachable      with stage apply: true: the work continues by itself when the run is set
+--                     down; the plan of plan_digest must be stored
 --     input           what a person is to do, for AWAITING_INPUT: {instructions, destroys, outputs,
 --                     machines, expires_seconds}; instructions are Markdown of at most 65536
 --                     characters, outputs a list of {name, type, description, sensitive}, machines
@@ -59,7 +63,7 @@
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 already_approved, PT409 approval_needed,
 --   PT409 already_answered, PT409 cancel_requested, PT409 claim_lost, PT409 commit_differs, PT409 commit_missing,
---   PT409 operation_refused, PT409 plan_invalid, PT409 plan_missing, PT409 tag_moved,
+--   PT409 not_detachable, PT409 operation_refused, PT409 plan_invalid, PT409 plan_missing, PT409 tag_moved,
 --   PT409 workspace_bound, PT409 workspace_elsewhere, PT409 workspace_managed,
 --   PT413 detail_too_large, PT422 bad_detail, PT422 bad_status, PT429 too_many_pins, PT503 busy,
 --   PT503 lease_expired.
@@ -88,8 +92,8 @@ DECLARE
   v_most      bigint;
   c_row CONSTANT int := 256; -- bytes that a row counts as
 BEGIN
-  IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL', 'AWAITING_INPUT') THEN
-    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED, AWAITING_APPROVAL or AWAITING_INPUT', coalesce(to_json(left(p_status, tendril.quoted_name()))::text, 'missing')));
+  IF p_status IS NULL OR p_status NOT IN ('PROCESSING', 'SUCCESS', 'FAILED', 'CANCELLED', 'AWAITING_APPROVAL', 'AWAITING_INPUT', 'SET_DOWN') THEN
+    PERFORM tendril.refuse('PT422', 'bad_status', format('p_status: %s is not PROCESSING, SUCCESS, FAILED, CANCELLED, AWAITING_APPROVAL, AWAITING_INPUT or SET_DOWN', coalesce(to_json(left(p_status, tendril.quoted_name()))::text, 'missing')));
   ELSIF jsonb_typeof(v_detail) <> 'object' THEN
     PERFORM tendril.refuse('PT422', 'bad_detail', 'p_detail must be an object');
   ELSIF tendril.has_vast_number(v_detail) THEN
@@ -118,6 +122,13 @@ BEGIN
   v_as_left := CASE v_claim.state WHEN 'running' THEN v_provision.status = 'PROCESSING'
                                   ELSE v_provision.status = 'FAILED' AND v_provision.error_code IS NOT DISTINCT FROM 'agent_lost' END;
 
+  IF p_status = 'SET_DOWN' AND v_claim.set_down_at IS NOT NULL THEN
+    RETURN; -- a repeat after a lost reply, and another agent may have it by now
+  ELSIF p_status = 'SET_DOWN' AND v_claim.state <> 'running' THEN
+    -- Its plan went with the lease.
+    p_status := 'FAILED';
+    v_detail := v_detail || jsonb_build_object('error_code', 'agent_drained', 'error_message', 'The agent set the run down after its lease had run out. What it began continues: deploy again to take that over, or destroy it.');
+  END IF;
   IF p_status <> 'PROCESSING' AND v_claim.state = 'ended' AND v_provision.status = p_status
      AND v_provision.error_code IS NOT DISTINCT FROM v_detail ->> 'error_code' THEN
     RETURN; -- a repeat after a lost reply
@@ -149,7 +160,23 @@ BEGIN
       PERFORM tendril.refuse('PT503', 'lease_expired', 'the claim''s lease has run out; apply must not begin', 'send a heartbeat, then ask again');
     ELSIF v_claim.apply_begun_at IS NULL THEN
       PERFORM tendril.guard_apply(v_provision, v_detail);
+      IF (v_detail ->> 'detachable')::boolean AND NOT tendril.plan_bundle_stored(v_provision.id, coalesce(v_detail ->> 'plan_digest', '')) THEN
+        PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan that another agent may carry on is not stored', 'store it with put_blob first');
+      END IF;
     END IF;
+  ELSIF p_status = 'SET_DOWN' AND v_as_left THEN
+    IF v_claim.plan_digest IS NULL THEN
+      PERFORM tendril.refuse('PT409', 'not_detachable', CASE WHEN v_claim.apply_begun_at IS NULL THEN 'apply has not begun, so there is nothing that continues by itself'
+        ELSE 'the work of this run does not continue by itself, so it cannot be set down' END);
+    ELSIF NOT tendril.plan_bundle_stored(v_provision.id, v_claim.plan_digest) THEN
+      PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan of this run is no longer stored, and no other may be carried on');
+    ELSIF v_claim.cancel_requested_at IS NULL THEN
+      PERFORM tendril.set_down(p_claim_id, format('Set down by agent %s on %s. What it began continues, and the next agent takes it up.',
+        tendril.agent_of(v_claim.cluster_id, v_claim.instance_id), v_claim.host));
+      RETURN;
+    END IF;
+    p_status := 'CANCELLED'; -- nobody is to take it up
+    v_detail := v_detail || jsonb_build_object('error_code', 'cancelled', 'error_message', 'Cancelled while its agent set it down. What it began continues: deploy again to take that over, or destroy it.');
   ELSIF v_awaits AND v_as_left THEN
     IF p_status = 'AWAITING_INPUT' AND v_provision.approved_plan IS NULL AND tendril.approval_wanted(v_provision, v_provision.plan_summary) IS NOT NULL THEN
       p_status := 'AWAITING_APPROVAL'; -- the rules are stricter by now; the next run asks the person
@@ -255,7 +282,8 @@ BEGIN
       PERFORM tendril.refuse('PT409', 'commit_missing', 'no commit is recorded for this provision, so neither its pin nor its workspace was checked',
         'report the commit first');
     END IF;
-    UPDATE tendril.claims SET apply_begun_at = clock_timestamp() WHERE id = p_claim.id;
+    UPDATE tendril.claims SET apply_begun_at = clock_timestamp(), plan_digest = CASE WHEN (p_detail ->> 'detachable')::boolean THEN p_detail ->> 'plan_digest' END
+    WHERE id = p_claim.id;
   END IF;
 
   IF v_commit IS NOT NULL THEN

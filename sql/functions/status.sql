@@ -2,7 +2,7 @@
 
 -- Refuses every change of status that the state machine does not have, whoever makes it. A
 -- provision awaits a person only with a plan, and continues only with the approval of that plan, or
--- with the answer of who carried it out.
+-- with the answer of who carried it out. One that runs is queued again only when it was set down.
 -- FAILED with agent_lost may still become what the agent reports later.
 --
 -- Errors: PT409 illegal_transition.
@@ -13,6 +13,7 @@ BEGIN
   IF (CASE OLD.status
         WHEN 'QUEUED'            THEN NEW.status IN ('PROCESSING', 'CANCELLED')
         WHEN 'PROCESSING'        THEN NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED') OR NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT') AND NEW.plan_digest IS NOT NULL
+                                      OR NEW.status = 'QUEUED' AND (SELECT c.set_down_at FROM tendril.claims c WHERE c.provision_id = NEW.id ORDER BY c.number DESC LIMIT 1) IS NOT NULL
         WHEN 'AWAITING_APPROVAL' THEN NEW.status = 'CANCELLED' OR NEW.status = 'QUEUED' AND NEW.approved_plan = NEW.plan_digest
         WHEN 'AWAITING_INPUT'    THEN NEW.status = 'CANCELLED' OR NEW.status = 'QUEUED'
                                       AND EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = NEW.id AND i.answer IS NOT NULL)
@@ -60,7 +61,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF (NEW.attempt, NEW.retry_of) IS NOT DISTINCT FROM (OLD.attempt, OLD.retry_of)
-     AND (OLD.status = 'PROCESSING' AND NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT') AND (NEW.approved_plan, NEW.approved_at, NEW.approved_by) IS NOT DISTINCT FROM (OLD.approved_plan, OLD.approved_at, OLD.approved_by)
+     AND (OLD.status = 'PROCESSING' AND NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT', 'QUEUED') AND (NEW.approved_plan, NEW.approved_at, NEW.approved_by) IS NOT DISTINCT FROM (OLD.approved_plan, OLD.approved_at, OLD.approved_by)
           OR OLD.status = 'AWAITING_APPROVAL' AND NEW.status = 'QUEUED' AND NEW.plan_digest = OLD.plan_digest AND NEW.approved_plan = OLD.plan_digest) THEN
     RETURN NEW;
   END IF;

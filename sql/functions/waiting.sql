@@ -40,6 +40,7 @@ BEGIN
     RETURN QUERY SELECT 'workspace_reserved',
       CASE WHEN v_other.status = 'AWAITING_APPROVAL' THEN format('the plan of run %s needs approval, and nothing else may run in this workspace meanwhile', v_other.number)
            WHEN v_other.status = 'AWAITING_INPUT' THEN format('a person is to do the work of run %s, and nothing else may run in this workspace meanwhile', v_other.number)
+           WHEN tendril.set_down_by(v_other.id) IS NOT NULL THEN format('run %s, which agent %s has set down, is taken up first', v_other.number, tendril.set_down_by(v_other.id))
            WHEN v_other.plan_digest IS NOT NULL AND v_other.approved_plan IS NULL THEN format('run %s, which a person has done the work of, comes first', v_other.number)
            WHEN v_other.approved_plan IS NOT NULL THEN format('the plan of run %s is approved and is applied first', v_other.number)
            ELSE format('run %s, an automatic retry, comes first', v_other.number) END,
@@ -171,8 +172,8 @@ END $$;
 -- Answers: a row for each reason:
 --   reason   a stable word: workspace_locked, workspace_held, workspace_busy, workspace_reserved,
 --            higher_priority, queued_behind, cluster_paused, home_away, state_kept, no_agent,
---            agent_too_old, operation_refused, slots_busy, engine_missing, awaits_approval or
---            not_due
+--            agent_too_old, operation_refused, slots_busy, engine_missing, awaits_approval,
+--            awaits_input, set_down or not_due
 --   message  the same for people, without a full stop
 --   detail   what the message names, an object
 -- Errors: PT404 provision_not_found, PT503 busy.
@@ -210,6 +211,10 @@ BEGIN
         || ' before ' || tendril.at(v_failed.expires_at),
       jsonb_build_object('until', v_failed.expires_at, 'assigned_to', v_failed.assigned_to);
   ELSIF v_provision.status = 'QUEUED' THEN
+    RETURN QUERY
+    SELECT 'set_down', format('agent %s on %s set it down at %s; what it began continues, and the next agent takes it up', tendril.agent_of(c.cluster_id, c.instance_id), c.host, tendril.at(c.set_down_at)),
+           jsonb_build_object('agent', tendril.agent_of(c.cluster_id, c.instance_id), 'host', c.host, 'since', c.set_down_at)
+    FROM tendril.claims c WHERE c.provision_id = p_provision AND c.set_down_at IS NOT NULL ORDER BY c.number DESC LIMIT 1;
     RETURN QUERY SELECT * FROM tendril.why_workspace(v_provision, v_workspace);
     IF v_provision.not_before > clock_timestamp() THEN
       SELECT p.number, p.error_code INTO v_failed FROM public.provisions p WHERE p.id = v_provision.retry_of;

@@ -2,7 +2,9 @@
 """A provisioner for Tendril, written in Python with nothing but its standard library.
 
 Its cloud is a directory: each file in it is a machine, and has the id that Tendril gave to
-that machine. FAKE_CLOUD names the directory; without it, ./cloud.
+that machine. FAKE_CLOUD names the directory; without it, ./cloud. FAKE_CLOUD_SECONDS is how
+long the cloud takes to make a machine. It makes it without this program, which may detach
+meanwhile and be started again.
 
 docs/PROVISIONERS.md of Tendril is the specification. Check a change with
 
@@ -14,9 +16,11 @@ import os
 import secrets
 import sys
 import threading
+import time
 
 PROTOCOL = "tendril-provisioner/1"
 CLOUD = os.environ.get("FAKE_CLOUD", "cloud")
+SECONDS = float(os.environ.get("FAKE_CLOUD_SECONDS", "0"))
 
 
 class Failure(Exception):
@@ -32,13 +36,14 @@ class Agent:
 
     def __init__(self):
         self.cancelled = False
+        self.detached = False
         self.ended = False  # nobody acknowledges any more
         self.acks = {}
         self.news = threading.Condition()
         self.intents = 0
 
     def listen(self):
-        """Takes acks and cancel until stdin ends. It runs in a thread of its own."""
+        """Takes acks, cancel and detach until stdin ends. It runs in a thread of its own."""
         for line in sys.stdin:
             message = json.loads(line)
             with self.news:
@@ -46,6 +51,8 @@ class Agent:
                     self.acks[message["id"]] = message
                 elif message["type"] == "cancel":
                     self.cancelled = True
+                elif message["type"] == "detach":
+                    self.detached = True
                 self.news.notify_all()
         with self.news:
             self.ended = True
@@ -54,9 +61,18 @@ class Agent:
     def send(self, kind, **fields):
         print(json.dumps({"type": kind, **fields}, ensure_ascii=False), flush=True)
 
-    def stop_if_cancelled(self):
+    def stop_if_asked(self):
         if self.cancelled:
             raise Failure("cancelled", "the run was cancelled")
+        if self.detached:
+            raise Failure("detached", "the cloud continues by itself")
+
+    def wait(self, until):
+        """Waits until that time, or until the program is asked to stop."""
+        with self.news:
+            self.news.wait_for(lambda: self.cancelled or self.detached, max(0, until - time.time()))
+        if until > time.time():
+            self.stop_if_asked()
 
     def intent(self, machine, action, **fields):
         """Says what is about to be done, and returns once that is recorded."""
@@ -67,9 +83,10 @@ class Agent:
             self.news.wait_for(lambda: number in self.acks or self.ended or self.cancelled)
             ack = self.acks.get(number)
         if ack is None:
-            self.stop_if_cancelled()
+            self.stop_if_asked()
             raise Failure("refused", "stdin has ended, so nobody can record the intent")
         if not ack["ok"]:
+            self.stop_if_asked()
             raise Failure("refused", ack.get("message", "the intent was refused"))
 
 
@@ -133,7 +150,7 @@ def targeted(request, wanted):
 def describe(request, agent):
     if PROTOCOL not in request.get("protocols", []):
         raise Failure("unsupported_protocol", "this program speaks " + PROTOCOL)
-    return {"protocol": PROTOCOL, "name": "fake-cloud-python", "version": "1.0.0", "idempotent": True,
+    return {"protocol": PROTOCOL, "name": "fake-cloud-python", "version": "1.0.0", "idempotent": True, "detachable": True,
             "actions": [name for name in REQUESTS if name != "describe"]}
 
 
@@ -148,18 +165,24 @@ def plan(request, agent):
 
 def apply(request, agent):
     wanted = {m["id"]: m for m in request["machines"] + request.get("obsolete", [])}
+    begun = begun_by(request)
     for change in request["changes"]:
         if "machine" not in change:
             continue
-        agent.stop_if_cancelled()  # here nothing is half done
-        carry_out(change["action"], wanted[change["machine"]], agent)
+        agent.stop_if_asked()  # here nothing is half done
+        carry_out(change["action"], wanted[change["machine"]], agent, change["machine"] in begun)
     agent.send("state", value={"cloud": CLOUD})
 
 
-def carry_out(action, wanted, agent):
+def begun_by(request):
+    """The ids of machines that an earlier program has begun to make, of this same request."""
+    return {i["machine"] for i in request.get("intents", [])} if request.get("resume") else set()
+
+
+def carry_out(action, wanted, agent, begun):
     vm = find(wanted["id"])
     if action in ("create", "replace"):
-        make(action, wanted, agent)
+        make(action, wanted, agent, begun)
     elif action == "destroy":
         if vm:
             agent.intent(wanted["id"], "destroy", external_id=vm["external_id"])
@@ -183,14 +206,20 @@ def reported(wanted, agent):
         raise
 
 
-def make(action, wanted, agent):
-    """Creates a machine, or replaces it. An earlier attempt may have created it already."""
-    agent.intent(wanted["id"], action, name=wanted["name"])
+def make(action, wanted, agent, begun=False):
+    """Creates a machine, or replaces it. An earlier attempt may have begun that already."""
+    if not begun:
+        agent.intent(wanted["id"], action, name=wanted["name"])
     agent.send("step", id="create", label="Creating the machine", machine=wanted["id"], percent=0)
     with reported(wanted, agent):
         vm = find(wanted["id"]) or {"id": wanted["id"], "external_id": "vm-" + secrets.token_hex(6)}
+        if not begun or "ready_at" not in vm:
+            vm["ready_at"] = time.time() + SECONDS
         vm.update({"name": wanted["name"], "status": "running", **{n: wanted.get(n) for n in SIZE}})
         save(vm)
+    if vm["ready_at"] > time.time():
+        agent.send("machine", **{**report(vm), "status": "creating"})
+        agent.wait(vm["ready_at"])
     agent.send("step", id="create", machine=wanted["id"], percent=100)
     agent.send("machine", **report(vm, credentials={"root_password": secrets.token_urlsafe(16)}))
 
@@ -217,7 +246,7 @@ def power(request, agent):
 
 def rebuild(request, agent):
     need(request)
-    make("replace", next(m for m in request["machines"] if m["id"] == request["machine"]), agent)
+    make("replace", next(m for m in request["machines"] if m["id"] == request["machine"]), agent, request["machine"] in begun_by(request))
 
 
 def health(request, agent):

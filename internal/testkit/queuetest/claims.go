@@ -384,6 +384,36 @@ func personIsAsked(t *testing.T, w *World, open Open) {
 	mustReport(t, two, a.ClaimID, provision.Success, provision.Detail{})
 }
 
+// runIsSetDown is the way of a run whose work continues by itself, from the agent that sets it
+// down to the one that takes it up.
+func runIsSetDown(t *testing.T, w *World, open Open) {
+	one, two := registered(t, w, open, "one"), registered(t, w, open, "two")
+	id := w.Deploy(t, "a")
+	a := mustClaim(t, one)
+	digest, bundle := strings.Repeat("d", 64), noise(10)
+	applying := provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40), PlanDigest: digest, Detachable: true}
+	err := one.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.Processing, Detail: applying})
+	_ = wantKind(t, "Report(apply of a plan that is not stored)", err, queue.Refused)
+	if err := one.PutBlob(t.Context(), a.ClaimID, queue.Blob{Kind: queue.BlobPlan, Digest: digest}, bundle); err != nil {
+		t.Fatalf("PutBlob() = %v, want nil", err)
+	}
+	err = one.Report(t.Context(), a.ClaimID, provision.Report{Status: provision.SetDown})
+	_ = wantKind(t, "Report(set down before the apply)", err, queue.Refused)
+	mustReport(t, one, a.ClaimID, provision.Processing, applying)
+	mustReport(t, one, a.ClaimID, provision.SetDown, provision.Detail{})
+	before := a.ClaimID
+	a = mustClaim(t, two)
+	if a.ProvisionID != id || a.ApprovedPlan != digest || a.Attempt != 1 {
+		t.Fatalf("Claim() = %s, plan %q, attempt %d, want the first run's", a.ProvisionID, a.ApprovedPlan, a.Attempt)
+	}
+	mustReport(t, one, before, provision.SetDown, provision.Detail{}) // after a lost reply
+	if _, got, err := two.GetBlob(t.Context(), a.ClaimID, queue.BlobPlan, 0); err != nil || !bytes.Equal(got, bundle) {
+		t.Errorf("GetBlob() = %d bytes, %v, want those that the other agent put", len(got), err)
+	}
+	mustReport(t, two, a.ClaimID, provision.Processing, applying)
+	mustReport(t, two, a.ClaimID, provision.Success, provision.Detail{})
+}
+
 // checksAreDone is the way of a health check, from the run that asks for it to what it finds.
 func checksAreDone(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")

@@ -45,6 +45,7 @@ func Run(t *testing.T, open Open) {
 		"StandingDisturbsNobody":    standingDisturbsNobody,
 		"PlanAwaitsApproval":        planAwaitsApproval,
 		"PersonIsAsked":             personIsAsked,
+		"RunIsSetDown":              runIsSetDown,
 		"ChecksAreDone":             checksAreDone,
 		"FailureIsTriedAgain":       failureIsTriedAgain,
 		"BlobComesBack":             blobComesBack,

@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/testkit/gittest"
+)
+
+const classTemplate = `
+provisioner "script" {
+  speak   = "lines"
+  command = ["./provisioner"]
+  machine {
+    for_each = var.names
+    name     = "m-${each.key}"
+    image    = "debian"
+  }
+}
+step "create" { label = "Creating the machine" }
+`
+
+// slowCloud is a cloud that makes machines by itself, as the shipped example in Python has
+// it: a directory of files, each with the time from when the machine is there.
+type slowCloud struct {
+	*site.Site
+	dir, repo, identity string
+}
+
+func newSlowCloud(t *testing.T) *slowCloud {
+	t.Helper()
+	s := &slowCloud{Site: site.New(t)}
+	s.dir, s.identity = filepath.Join(s.Keep, "cloud"), s.IdentityFile()
+	example, err := os.ReadFile("../examples/provisioners/python/fake_cloud.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := gittest.Text(map[string]string{
+		"variables.tf": "variable \"names\" { type = set(string) }\n", "tendril.hcl": classTemplate, "fake_cloud.py": string(example),
+	})
+	files["provisioner"] = gittest.Executable("#!/bin/sh\numask 0\nFAKE_CLOUD=$TEST_CLOUD FAKE_CLOUD_SECONDS=$TEST_SECONDS exec python3 fake_cloud.py\n")
+	repo, _ := s.Git.Repo("class", files, "v1")
+	s.repo = repo.URL
+	return s
+}
+
+// agent is one in whose time the cloud takes so many seconds to make a machine.
+func (s *slowCloud) agent(name, seconds string) *site.Agent {
+	a := s.NewAgent(name, 1, managed)
+	a.Set("TENDRIL_IDENTITY_FILE", s.identity)
+	a.Set("TEST_CLOUD", s.dir)
+	a.Set("TEST_SECONDS", seconds)
+	return a
+}
+
+// deploy asks for machines, and approves their plan once the agent has made it.
+func (s *slowCloud) deploy(approved bool, names ...string) uuid.UUID {
+	s.T.Helper()
+	var snapshot map[string]any
+	if err := json.Unmarshal([]byte(site.SnapshotOf(s.repo, "acme/class", map[string]any{"names": names})), &snapshot); err != nil {
+		s.T.Fatal(err)
+	}
+	if approved {
+		snapshot["approval"] = "always"
+	}
+	text, err := json.Marshal(snapshot)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	id := s.DeploySnapshot(s.T, string(text))
+	if approved {
+		s.Await("the plan", "SELECT status NOT IN ('QUEUED', 'PROCESSING') FROM public.provisions WHERE id = $1", id)
+		s.Exec(s.T, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE id = $1", id)
+	}
+	return id
+}
+
+// machines are the files of the machines that there are.
+func (s *slowCloud) machines() []string {
+	s.T.Helper()
+	found, err := filepath.Glob(filepath.Join(s.dir, "vm-*"))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return found
+}
+
+// finishes has the cloud be done with what it makes.
+func (s *slowCloud) finishes() {
+	s.T.Helper()
+	for _, file := range s.machines() {
+		var machine map[string]any
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &machine)
+		}
+		machine["ready_at"] = 0
+		if err == nil {
+			text, err = json.Marshal(machine)
+		}
+		if err == nil {
+			err = os.WriteFile(file, text, 0o666)
+		}
+		if err != nil {
+			s.T.Fatal(err)
+		}
+	}
+}
+
+// wantDone wants each machine to be made once, and the log to have these lines once each.
+func (s *slowCloud) wantDone(id uuid.UUID, machines int, lines ...string) {
+	s.T.Helper()
+	if got := s.AwaitEnd(id); got != "SUCCESS" {
+		s.T.Fatalf("provision = %s: %s\n%s", got, s.Message(id), s.Log(s.T, id))
+	}
+	if made := s.machines(); len(made) != machines {
+		s.T.Errorf("the cloud has the machines %v, want %d", made, machines)
+	}
+	if got := s.Text(s.T, "SELECT string_agg(DISTINCT status, ',') || count(DISTINCT external_id) FROM public.machines"); got != "running"+string(rune('0'+machines)) {
+		s.T.Errorf("the machines are %s, want %d that run", got, machines)
+	}
+	log := s.Log(s.T, id)
+	for _, line := range lines {
+		if strings.Count(log, line) != 1 {
+			s.T.Errorf("the log says %q %d times, want once:\n%s", line, strings.Count(log, line), log)
+		}
+	}
+	if got := s.Text(s.T, "SELECT count(*) || ' ' || max(attempt) FROM public.provisions"); got != "1 1" {
+		s.T.Errorf("provisions and attempts = %s, want one", got)
+	}
+}
+
+// An agent that drains sets down what its cloud goes on with by itself, and another takes that
+// up: each machine is made once, and nobody is asked a second time.
+func TestDrainSetsDownWhatContinuesByItself(t *testing.T) {
+	t.Parallel()
+	for name, approved := range map[string]bool{"without an approval": false, "with an approval": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSlowCloud(t)
+			one, two := s.agent("one", "86400"), s.agent("two", "0")
+			one.Start()
+			id := s.deploy(approved, "a", "b")
+			s.Await("the first machine", "SELECT EXISTS (SELECT FROM public.machines WHERE status = 'creating')")
+			one.Await("the cloud's work", func() bool { return len(s.machines()) == 1 })
+			one.Terminate()
+			if got := s.Status(t, id); got != "QUEUED" {
+				t.Fatalf("status = %s, want QUEUED:\n%s", got, s.Log(t, id))
+			}
+			if got := s.Text(t, "SELECT string_agg(reason, ' ') FROM public.why_waiting($1)", id); !strings.HasPrefix(got, "set_down") {
+				t.Errorf("it waits because of %q", got)
+			}
+			if got := s.Text(t, "SELECT string_agg(status, ',') FROM public.machines"); got != "creating" {
+				t.Errorf("the machines are %s, want one that is being made", got)
+			}
+			s.finishes()
+			two.Start()
+			s.wantDone(id, 2, "Set down by agent one on ", "Taken up by agent two on ", "The provisioner has detached", "0 of 2 machines are done")
+			if approvals := s.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'approve_provision'"); approved != (approvals == "1") {
+				t.Errorf("the plan was approved %s times", approvals)
+			}
+		})
+	}
+}
+
+// What is done stays done, and what had not begun is begun, however often the run is set down.
+func TestRunIsSetDownTwice(t *testing.T) {
+	t.Parallel()
+	s := newSlowCloud(t)
+	one := s.agent("one", "86400")
+	one.Start()
+	id := s.deploy(false, "a", "b", "c")
+	one.Await("the cloud's work", func() bool { return len(s.machines()) == 1 })
+	one.Terminate()
+	s.finishes()
+	two := s.agent("two", "86400") // it finishes a, and begins b
+	two.Start()
+	two.Await("the cloud's work", func() bool { return len(s.machines()) == 2 })
+	two.Terminate()
+	s.finishes()
+	s.agent("three", "0").Start()
+	s.wantDone(id, 3, "Set down by agent one on ", "Set down by agent two on ", "Taken up by agent three on ", "0 of 3 machines are done", "1 of 3 machines are done")
+	if got := s.Text(t, "SELECT count(*)::text FROM public.provision_events WHERE kind = 'step_finished' AND detail ->> 'address' = 'machine.m-a'"); got != "1" {
+		t.Errorf("m-a was completed %s times", got)
+	}
+}
+
+// An agent, or all of it, is killed: its next start goes on with what the cloud does.
+func TestKilledAgentGoesOnWithWhatContinuesByItself(t *testing.T) {
+	t.Parallel()
+	for name, all := range map[string]bool{"the agent alone": false, "with its runs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSlowCloud(t)
+			one := s.agent("one", "86400")
+			one.Start()
+			id := s.deploy(false, "a", "b")
+			one.Await("the cloud's work", func() bool { return len(s.machines()) == 1 })
+			if all { // its runs first, so that none can tell its end, and nobody of it
+				if err := one.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				family, err := process.Descendants(one.Cmd.Process.Pid)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, child := range family {
+					_ = syscall.Kill(child.PID, syscall.SIGKILL) // a program dies with what has started it
+				}
+			}
+			one.Kill()
+			s.finishes()
+			one.Set("TEST_SECONDS", "0")
+			one.Start()
+			line := "Set down by agent one on "
+			if all {
+				line = "was restarted. What this run began continues"
+			}
+			s.wantDone(id, 2, line, "Taken up by agent one on ")
+		})
+	}
+}
