@@ -200,7 +200,7 @@ func TestPlacementByMany(t *testing.T) {
 	var working sync.WaitGroup
 	for i, conn := range conns {
 		working.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 7)) //nolint:gosec // repeatable on purpose
+			random := rand.New(rand.NewPCG(uint64(i), 7)) // repeatable on purpose
 			for n := range each {
 				var err error
 				if random.IntN(4) == 0 {

@@ -239,7 +239,7 @@ func watch[T any](ctx context.Context, a *app, read func(context.Context) (T, er
 		now, err := read(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the person has seen enough
+			return nil // the person has seen enough
 		case err != nil:
 			return err
 		case shown == nil || !reflect.DeepEqual(now, *shown):
