@@ -191,7 +191,7 @@ func (q patientQueue) leave(claim uuid.UUID, report provision.Report) (provision
 		return report, patiently(err)
 	case report.Detail.Detachable: // the run waits for the answer, and must not go on
 		q.plans.log.Error("the run's plan cannot be stored", "error", err)
-		return report, &queue.Error{Kind: queue.Refused, Reason: string(provision.CodePlanInvalid), Message: "the agent could not store the plan for whoever takes the run up; its log has the details", Err: err}
+		return report, &queue.Error{Kind: queue.Refused, Reason: string(provision.CodePlanInvalid), Message: "the agent could not store the plan for the agent that takes the run up; its log has the details", Err: err}
 	}
 	return lost(err), nil
 }

@@ -341,8 +341,9 @@ SET lock_timeout = '2s'
 AS $$
 DECLARE
   v_cluster public.clusters := tendril.authenticate(p_token_hash);
-  v_claim   tendril.claims := tendril.claim_for_blob(v_cluster.id, p_claim_id, false);
+  v_claim   tendril.claims;
 BEGIN
+  v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, false);
   DELETE FROM public.reservations WHERE workspace_id = v_claim.workspace_id AND name = ANY (p_names);
 EXCEPTION
   WHEN lock_not_available THEN

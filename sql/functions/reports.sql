@@ -7,7 +7,7 @@
 -- checks cancellation, the lease, the approval, the commit's pin and the workspace's template. A
 -- run that was lost during apply goes on reporting until it settles. A run that ends with
 -- AWAITING_APPROVAL or AWAITING_INPUT gives up its claim; its plan must be stored with put_blob()
--- first. So does one that ends with SET_DOWN, which is queued again: its work continues by itself,
+-- first. So does one that ends with SET_DOWN, which is queued again: its work continues automatically,
 -- and whoever claims it takes that up.
 --
 -- Arguments:
@@ -29,7 +29,7 @@
 --     plan_digest     SHA-256 of the plan; needed for AWAITING_APPROVAL, for AWAITING_INPUT of a
 --                     plan that is not approved, to apply what was approved or answered, and with
 --                     detachable
---     detachable      with stage apply: true: the work continues by itself when the run is set
+--     detachable      with stage apply: true: the work continues automatically when the run is set
 --                     down; the plan of plan_digest must be stored
 --     input           what a person is to do, for AWAITING_INPUT: {instructions, destroys, outputs,
 --                     machines, expires_seconds}; instructions are Markdown of at most 65536
@@ -166,8 +166,8 @@ BEGIN
     END IF;
   ELSIF p_status = 'SET_DOWN' AND v_as_left THEN
     IF v_claim.plan_digest IS NULL THEN
-      PERFORM tendril.refuse('PT409', 'not_detachable', CASE WHEN v_claim.apply_begun_at IS NULL THEN 'apply has not begun, so there is nothing that continues by itself'
-        ELSE 'the work of this run does not continue by itself, so it cannot be set down' END);
+      PERFORM tendril.refuse('PT409', 'not_detachable', CASE WHEN v_claim.apply_begun_at IS NULL THEN 'apply has not begun, so there is nothing that continues automatically'
+        ELSE 'the work of this run does not continue automatically, so it cannot be set down' END);
     ELSIF NOT tendril.plan_bundle_stored(v_provision.id, v_claim.plan_digest) THEN
       PERFORM tendril.refuse('PT409', 'plan_missing', 'the plan of this run is no longer stored, and no other may be carried on');
     ELSIF v_claim.cancel_requested_at IS NULL THEN

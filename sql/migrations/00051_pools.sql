@@ -17,6 +17,7 @@ CREATE TABLE public.pools (
 CREATE INDEX pools_org ON public.pools (org_id, name);
 
 CREATE TABLE public.pool_nodes (
+  id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
   pool_id     uuid NOT NULL REFERENCES public.pools ON DELETE CASCADE,
   org_id      uuid NOT NULL,
   name        text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
@@ -30,7 +31,7 @@ CREATE TABLE public.pool_nodes (
   labels      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(labels) = 'object' AND octet_length(labels::text) <= 16384),
   storages    jsonb NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(storages) = 'array' AND octet_length(storages::text) <= 65536),
   measured_at timestamptz NOT NULL,
-  PRIMARY KEY (pool_id, name)
+  UNIQUE (pool_id, name)
 );
 
 -- A machine's place, from before it is made until it is gone.
@@ -68,6 +69,7 @@ COMMENT ON COLUMN public.pools.problem IS 'Why it could not be listed when an ag
 COMMENT ON COLUMN public.pools.reported_by IS 'The agent instance that reported it last.';
 COMMENT ON COLUMN public.pools.reported_at IS 'When it was reported last.';
 COMMENT ON TABLE public.pool_nodes IS 'The hosts of pools, as they were last measured.';
+COMMENT ON COLUMN public.pool_nodes.id IS 'Random id.';
 COMMENT ON COLUMN public.pool_nodes.pool_id IS 'The pool.';
 COMMENT ON COLUMN public.pool_nodes.org_id IS 'The organisation.';
 COMMENT ON COLUMN public.pool_nodes.name IS 'Its name in the pool.';
@@ -92,7 +94,7 @@ COMMENT ON COLUMN public.reservations.memory_mib IS 'Its memory in MiB.';
 COMMENT ON COLUMN public.reservations.spread IS 'A group whose machines are on as many nodes as there are; NULL: none.';
 COMMENT ON COLUMN public.reservations.together IS 'A group whose machines are on one node; NULL: none.';
 COMMENT ON COLUMN public.reservations.vm_id IS 'Its id in the pool; NULL: the pool has no range of ids.';
-COMMENT ON COLUMN public.reservations.address IS 'Its IP address; NULL: it gets one by itself.';
+COMMENT ON COLUMN public.reservations.address IS 'Its IP address; NULL: it gets one automatically.';
 COMMENT ON COLUMN public.reservations.why IS 'Why this node was chosen, with the points of others.';
 COMMENT ON COLUMN public.reservations.provision_id IS 'The provision that it was reserved for; it may be deleted since.';
 COMMENT ON COLUMN public.reservations.created_at IS 'When it was reserved.';
