@@ -108,6 +108,9 @@ func script(from int64, always bool) (string, error) {
 	}
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, scriptHead, from, newest, minServer, versionTable, minServer/10000, passes)
+	if len(todo) > 0 && newest > baseline {
+		_, _ = fmt.Fprintf(&b, scriptLock, baseline, newest)
+	}
 	for _, m := range todo {
 		_, _ = fmt.Fprintf(&b, scriptStep, m.version, strings.TrimSpace(m.before), versionTable)
 	}
@@ -158,6 +161,38 @@ BEGIN
   ELSIF v_version <> %[1]d AND v_version < %[6]d THEN
     RAISE EXCEPTION 'the database is at migration %%, this script begins after %[1]d', v_version
       USING HINT = 'print the script for this database: trellis migrate --print --database-url …';
+  END IF;
+`
+
+// Functions lock tables in orders of their own, and so do migrations. So a migration takes
+// those that are in use together or not at all: nobody waits for one with what it waits for.
+const scriptLock = `
+  IF v_version >= %[1]d AND v_version < %[2]d THEN
+    DECLARE
+      c_each  CONSTANT text := '50ms';
+      c_pause CONSTANT double precision := 0.005; -- seconds
+      c_most  CONSTANT int := 5000;
+      v_wait  text := current_setting('lock_timeout');
+      -- What only foreign keys are added to can still be read: the functions that agents call first do.
+      v_modes jsonb := '{"SHARE ROW EXCLUSIVE": ["public.clusters", "public.workspaces"], "ACCESS EXCLUSIVE": ["tendril.settings", "public.provisions", "tendril.claims",
+        "public.provision_progress", "public.provision_stages", "public.machines", "public.machine_events", "tendril.machine_checks", "public.webhooks", "public.template_inspections"]}';
+      v_lock  text := (SELECT string_agg(format('LOCK TABLE %%s IN %%s MODE', t.name, m.key), ';') FROM jsonb_each(v_modes) m, jsonb_array_elements_text(m.value) t (name) WHERE to_regclass(t.name) IS NOT NULL);
+    BEGIN
+      FOR v_try IN 1 .. c_most LOOP
+        BEGIN
+          PERFORM set_config('lock_timeout', c_each, true);
+          EXECUTE v_lock;
+          EXIT;
+        EXCEPTION
+          WHEN lock_not_available OR deadlock_detected THEN
+            IF v_try = c_most THEN
+              RAISE;
+            END IF;
+            PERFORM pg_sleep(c_pause);
+        END;
+      END LOOP;
+      PERFORM set_config('lock_timeout', v_wait, true);
+    END;
   END IF;
 `
 
