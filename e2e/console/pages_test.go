@@ -135,7 +135,7 @@ func oncePages(t *testing.T, h *house) {
 		page{"api", "/api/v1/docs", "provisions"},
 	)
 	tab.Visit(h.Runtime().BrowserURL)
-	tab.Allow("/ answers 401|htmx:") // what the page asks for while it is left
+	tab.Allow("/ answers 401|Error Code 401 from /|htmx:") // what the page asks for while it is left
 	tab.Click("Sign out")
 	tab.Wait(`location.pathname === "/signin"`)
 	h.seen.page(tab, "signed-out")
