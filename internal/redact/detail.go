@@ -88,6 +88,13 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		if r.Check != nil {
 			check := *r.Check
 			check.Kind, check.Target, check.Path = m.text(check.Kind), m.text(check.Target), m.text(check.Path)
+			if check.Command != nil {
+				command := *check.Command
+				for _, text := range []*string{&command.Repo, &command.Version, &command.Path, &command.Commit, &command.Workspace, &command.ID, &command.ExternalID, &command.Pool} {
+					*text = m.text(*text)
+				}
+				check.Command = &command
+			}
 			r.Check = &check
 		}
 		r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a provision.MachineAction) bool { return !slices.Contains(provision.MachineActions, a) })
