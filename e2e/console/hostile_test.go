@@ -60,10 +60,12 @@ output "long" { value = %[2]s }
 	tab.Click("Wrap") // what is shown of that is laid out
 	tab.Wait(`document.querySelectorAll("#log .log-text").length > 0`)
 	var shown string
-	for at := 0; ; at++ { // all of it goes by
+	for ends := 0; ends < 3; { // all of it goes by, and is laid out on the way: the end moves
 		shown += browsertest.Eval[string](tab, `[...document.querySelectorAll("#log .log-text")].map((e) => e.textContent).join("\n") + "\n"`)
 		if browsertest.Eval[bool](tab, `(() => { const e = document.querySelector("#log .log-scroll"); const end = e.scrollTop + e.clientHeight >= e.scrollHeight - 1; e.scrollTop += e.clientHeight; return end; })()`) {
-			break
+			ends++
+		} else {
+			ends = 0
 		}
 		tab.Wait(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 	}
