@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/tendril-run/tendril/e2e/site"
@@ -19,22 +18,7 @@ import (
 func TestHealthOfAMachine(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var accepting sync.WaitGroup
-	accepting.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-		}
-	})
-	t.Cleanup(accepting.Wait)
-	t.Cleanup(func() { _ = l.Close() })
+	l := site.Accepting(t)
 	health := fmt.Sprintf("health {\n  tcp = %d\n  interval = 10\n  timeout = 5\n  unhealthy_after = 1\n}\n", l.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // it is one
 	repo := s.Template("outputs", map[string]string{"tendril.hcl": health, "main.tf": `
 output "machines" {

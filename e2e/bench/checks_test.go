@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,22 +26,7 @@ const checkPurpose = "machine health check"
 // while nothing is due. Both take turns, two heartbeats long each.
 func BenchmarkRunWithChecks(b *testing.B) {
 	b.Run("asked", func(b *testing.B) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
-		var accepting sync.WaitGroup
-		accepting.Go(func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_ = conn.Close()
-			}
-		})
-		b.Cleanup(accepting.Wait)
-		b.Cleanup(func() { _ = l.Close() })
+		l := site.Accepting(b)
 		benchmarkChecks(b, 1000, func(*site.Site) provision.HealthCheck {
 			return provision.HealthCheck{Kind: "tcp", Target: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port} //nolint:forcetypeassert // it is one
 		})

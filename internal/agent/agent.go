@@ -64,7 +64,7 @@ type Options struct {
 	// Requesters reads to whom may be sealed and whose orders count; nil: nobody. It is
 	// called when a run begins.
 	Requesters func() (*trust.Keyring, error)
-	// InputWebhook is told of runs that begin to wait for a person's work.
+	// InputWebhook is told of runs that start to wait for a person's work.
 	InputWebhook InputWebhook
 	// Caches says how much is kept of what could be fetched again.
 	Caches caches.Limits

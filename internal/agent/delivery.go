@@ -25,7 +25,7 @@ type deliveries struct {
 	dir   *dataDir // for what the database does not take
 	keys  *keys
 	notes workspaceNotes
-	// notifier is told of runs that begin to wait for a person.
+	// notifier is told of runs that start to wait for a person.
 	notifier *notifier
 	// retrying is called at each failure: heartbeats report an outage, and its end.
 	retrying func()

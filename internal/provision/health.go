@@ -32,8 +32,8 @@ type HealthCheck struct {
 const CheckCommand = "command"
 
 // CommandCheck is the template whose command asks how a machine is, at the commit that a run
-// has had, and what the command is told of the machine. Which command that is the template's
-// own tendril.hcl says.
+// has had, and what the command is told of the machine. The command is named by the template's
+// own tendril.hcl.
 type CommandCheck struct {
 	Repo    string `json:"repo"`
 	Version string `json:"version"`

@@ -40,7 +40,7 @@ type Detail struct {
 	// is the plan that is to be applied.
 	PlanDigest string `json:"plan_digest,omitempty"`
 	// Detachable goes with StageApply: the work continues by itself when the run is set
-	// down, and whoever takes it up carries on the plan of PlanDigest.
+	// down, and the agent that takes it up carries on the plan of PlanDigest.
 	Detachable bool `json:"detachable,omitempty"`
 	// Input goes with AwaitingInput: what a person is to do.
 	Input *InputRequest `json:"input,omitempty"`

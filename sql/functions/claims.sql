@@ -212,8 +212,8 @@ BEGIN
           WHERE c.provision_id = p_provision AND c.set_down_at IS NOT NULL ORDER BY c.number DESC LIMIT 1);
 END $$;
 
--- Queues a run again whose work continues by itself. Its claim ends, its workspace is reserved for
--- it, and whoever claims it carries on the plan that its apply began with; nobody is asked again.
+-- Queues a run again whose work continues automatically. Its claim ends and its workspace is reserved
+-- for it. The agent that claims it carries on the plan that its apply began with; nobody approves twice.
 -- The caller has made sure that the claim runs and that its plan is stored.
 --
 -- Locks: workspace, provision, claim.

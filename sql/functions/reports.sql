@@ -8,7 +8,7 @@
 -- run that was lost during apply goes on reporting until it settles. A run that ends with
 -- AWAITING_APPROVAL or AWAITING_INPUT gives up its claim; its plan must be stored with put_blob()
 -- first. So does one that ends with SET_DOWN, which is queued again: its work continues automatically,
--- and whoever claims it takes that up.
+-- and the agent that claims it takes that up.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
