@@ -25,6 +25,7 @@ demo: build ## Deploy the hello template once, watch it, and stop
 
 .PHONY: build
 build: ## Build bin/tendril and bin/trellis
+	@[ -x bin/trellis ] || echo 'Building bin/tendril and bin/trellis, which takes some minutes the first time'
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
 
 # Any of these may be given: make images REGISTRY=registry.example/tendril BASE_IMAGE=…
@@ -67,12 +68,25 @@ screenshots: deps ## Keep a picture of each page of the console in dist/screensh
 .PHONY: chaos
 chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https or postgres: all by way of trellis serve, or none; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
 	@RAPID_CHECKS=300 go test -race -count=1 -timeout $(call patience,30m) -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
-	@TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
+	@TENDRIL_TEST_FAULTS=all go test -race -count=1 -timeout $(call patience,90m) -run 'TestKilled|TestCommandsAround|TestEveryColumnAltered|TestCutAt|TestHostileFiles|TestInitServes|TestDamage' ./internal/executor ./internal/pool/... ./internal/providers ./internal/templatefile ./e2e
+	@TENDRIL_TEST_FAULTS=all TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: e2e-kube
 e2e-kube: deps ## Install the charts on a real Kubernetes API server; builds that first, once
 	@scripts/kube-deps.sh $(TOOLS)
 	@go test -race -tags kube -count=1 -timeout $(call patience,30m) $(TESTARGS) ./e2e/kube
+
+# VM_TESTS=all also starts a whole Debian, which takes minutes where processors are emulated.
+# VM_TESTS=short is what .ci/run takes: a machine's life, its address, many at once, foreign ones.
+VM_SHORT := TestCreateGivesARunningMachineWithItsAddress|TestLifeOfAMachine|TestMachinesAtTheSameTime|TestListAndCheck|TestForeignDomainsAreNeverTouched
+.PHONY: e2e-vm
+e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first install those; VM_TESTS=all: a Debian with cloud-init too; short: some minutes less
+	@scripts/vm-deps.sh $(TOOLS) $(if $(filter short,$(VM_TESTS)),,provider) $(if $(filter all,$(VM_TESTS)),debian)
+	@TENDRIL_TEST_VM=$(VM_TESTS) go test -race -tags vm -count=1 -p 1 -timeout $(call patience,30m) $(if $(filter short,$(VM_TESTS)),-run '^($(VM_SHORT))$$') $(TESTARGS) ./internal/pool/libvirt $(if $(filter short,$(VM_TESTS)),,./e2e/vm)
+
+.PHONY: vm-deps
+vm-deps: ## Install libvirt and QEMU and make the image that e2e-vm and bench start
+	@scripts/vm-deps.sh $(TOOLS)
 
 .PHONY: deps
 deps: ## Install what the tests need: PostgreSQL, git, Terraform, OpenTofu
@@ -97,7 +111,7 @@ fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
 	@$< fmt ./...
 
 .PHONY: bench
-bench: deps ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt
+bench: deps $(if $(BENCH),$(if $(findstring Machines,$(BENCH)),vm-deps),vm-deps) ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt
 	@mkdir -p dist
 	@go build -o dist/figures ./e2e/bench/figures
 	@{ dist/figures -environment; TENDRIL_BENCH_LOG_ROWS=$(if $(findstring Retention,$(BENCH)),10000000,1000000) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout $(call patience,120m) ./e2e/bench; } | tee dist/bench.txt | dist/figures $(if $(BENCH),-some)

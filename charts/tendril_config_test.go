@@ -192,3 +192,36 @@ const authority = `-----BEGIN CERTIFICATE-----
 bm9ib2R5
 -----END CERTIFICATE-----
 `
+
+// Numbers of pools arrive as they stand in the values: Helm has all of a file as floats, whole
+// ones are whole for the agent, and others are not cut.
+func TestAgentGetsPools(t *testing.T) {
+	t.Parallel()
+	const values = `
+config:
+  pools:
+    - {name: lab, kind: libvirt, hosts: {vm1: "unix:///run/libvirt/libvirt-sock"}, vm_ids: "100-100099", overcommit_cores: 1.5, overcommit_memory: 2}
+    - name: desks
+      kind: static
+      workspaces: ["class/**"]
+      machines: [{name: desk1, address: 10.0.0.5, ssh_port: 2222, cores: 4, memory: 1048576}]
+`
+	rendered, complaint := agentChart.template(t, "cluster: prod\nqueue: {url: 'https://trellis.example', tokenSecret: token}\npolicy: {repos: ['https://git.example/**']}\n"+values)
+	if complaint != "" {
+		t.Fatal(complaint)
+	}
+	got, err := start(t, decode(t, rendered))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Pools) != 2 {
+		t.Fatalf("pools = %+v, want two", got.Pools)
+	}
+	lab, desk := got.Pools[0], got.Pools[1].Machines[0]
+	if lab.VMIDs != "100-100099" || lab.OvercommitCores != 1.5 || lab.OvercommitMemory != 2 {
+		t.Errorf("pool lab = %+v, want vm_ids 100-100099, overcommit_cores 1.5 and overcommit_memory 2", lab)
+	}
+	if desk.SSHPort != 2222 || desk.Cores != 4 || desk.Memory != 1048576 {
+		t.Errorf("desk1 = %+v, want port 2222, 4 cores, 1048576 MiB", desk)
+	}
+}

@@ -27,7 +27,7 @@ import (
 func TestTrellisRuns(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "trellis")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../cmd/trellis")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../cmd/trellis")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build trellis: %v\n%s", err, out)

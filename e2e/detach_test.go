@@ -228,3 +228,47 @@ func TestKilledAgentGoesOnWithWhatContinuesByItself(t *testing.T) {
 		})
 	}
 }
+
+// An agent that can't take up what was set down leaves it to another, after a while, and the
+// machine that is being made is made once.
+func TestTakeUpFailsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newSlowCloud(t)
+	s.Exec(t, "UPDATE tendril.settings SET retry_after = '1 second'")
+	one, without := s.agent("one", "86400"), s.agent("without", "0")
+	without.Set("TENDRIL_POLICY_REPOS", "https://elsewhere.example/**")
+	one.Start()
+	id := s.deploy(false, "a")
+	one.Await("the cloud's work", func() bool { return len(s.machines()) == 1 })
+	one.Terminate()
+	s.finishes()
+	without.Start()
+	s.Await("a second failure to take it up", "SELECT count(*) = 2 FROM tendril.claims WHERE provision_id = $1 AND take_up_failure LIKE 'repo_refused: %'", id)
+	without.Terminate()
+	if got := s.Text(t, "SELECT string_agg(status, ',') FROM public.machines"); got != "creating" {
+		t.Errorf("the machines are %s, want one that is being made", got)
+	}
+	s.agent("two", "0").Start()
+	s.wantDone(id, 1, "Set down by agent one on ", "Taken up by agent two on ")
+	if log := s.Log(t, id); strings.Count(log, "Agent without on ") < 2 || !strings.Contains(log, "could not take it up (repo_refused: ") {
+		t.Errorf("the log does not say why it was not taken up:\n%s", log)
+	}
+}
+
+// An agent that is gone for good is followed by another one when its lease has run out, once the
+// machine that it was at work on would be found.
+func TestLostAgentIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newSlowCloud(t)
+	s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second'")
+	one := s.agent("one", "86400")
+	one.Start()
+	id := s.deploy(false, "a", "b")
+	one.Await("the cloud's work", func() bool { return len(s.machines()) == 1 })
+	s.Await("that the machine is found", "SELECT EXISTS (SELECT FROM public.provision_events WHERE provision_id = $1 AND kind = 'machine_found')", id)
+	one.Kill()
+	s.finishes()
+	s.agent("two", "0").Start()
+	s.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running'")
+	s.wantDone(id, 2, "is lost: its lease ran out. What this run began continues", "Taken up by agent two on ", "0 of 2 machines are done")
+}

@@ -173,4 +173,26 @@ sleep 1000 > /dev/null 2>&1 & echo $! > left
 			t.Errorf("asked %.1f s after the last time, want half of the interval of 10 s at least", later-earlier)
 		}
 	}
+
+	// A row that brings back what was genuine before a later deploy.
+	fixed := repo.Commit(files("umask 0\ntouch fixed\n"))
+	repo.Tag("v3", fixed)
+	if got := s.AwaitEnd(s.DeploySnapshot(t, strings.Replace(site.SnapshotOf(repo.URL, "a", nil), `"v1"`, `"v3"`, 1))); got != "SUCCESS" {
+		t.Fatalf("deploy = %s", got)
+	}
+	a.Await("the check of the later deploy", func() bool { _, err := os.Stat(at("fixed")); return err == nil })
+	before = len(count())
+	newer := s.Text(t, "SELECT spec::text FROM tendril.machine_checks")
+	replay := func(spec string) {
+		t.Helper()
+		s.Exec(t, "UPDATE public.machines SET health = NULL, health_why = NULL WHERE name = 'web'")
+		s.Exec(t, "UPDATE tendril.machine_checks SET spec = $1::jsonb, due_at = now() - interval '1 hour'", spec)
+	}
+	replay(genuine)
+	is("unknown", "%knows a newer one of this workspace%deploy again%")
+	if n := len(count()); n != before {
+		t.Errorf("the older command was run %d times more", n-before)
+	}
+	replay(newer)
+	is("healthy", "")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
 )
@@ -88,12 +89,12 @@ type keeper struct {
 	agents []*site.Agent
 	key    seal.Identities
 	repo   string
-	sealed map[string]any // variables
-	others []string       // what else is secret
-	plain  string         // the variable that is given in plain
-	asks   age.Identity   // to whom outputs are sealed
-	rpc    *site.Output   // what was asked of the gateway, and answered; nil without one
-	logged int            // how long the database's log was in the beginning
+	sealed map[string]any     // variables
+	others []string           // what else is secret
+	plain  string             // the variable that is given in plain
+	asks   age.Identity       // to whom outputs are sealed
+	rpc    *outputtest.Buffer // what was asked of the gateway, and answered; nil without one
+	logged int                // how long the database's log was in the beginning
 	ids    []uuid.UUID
 }
 
@@ -135,7 +136,7 @@ func newKeeper(t *testing.T, names []string, managed bool) *keeper {
 	}
 	k.logged = len(databaseLog(s))
 	if managed { // and by way of a gateway
-		k.rpc = &site.Output{}
+		k.rpc = &outputtest.Buffer{}
 		if s.Gateway == nil {
 			s.Serve()
 		}

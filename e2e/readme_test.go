@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 
 	"github.com/tendril-run/tendril/e2e/site"
@@ -51,7 +52,7 @@ func TestReadmeCommands(t *testing.T) {
 	me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis plan"))
 	me.run(pages.Block(t, "docs/GUIDE.md", "psql"))
 	me.run(pages.Block(t, "docs/GUIDE.md", "curl"))
-	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis machines")); !strings.Contains(out, `"ansible_host": "192.0.2.10"`) || !strings.Contains(out, "ssh 192.0.2.10") {
+	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis machines")); !strings.Contains(out, `"ansible_host": "192.0.2.10"`) || !strings.Contains(out, "ssh 192.0.2.10") || !strings.Contains(out, `"ada","192.0.2.10","22","root","`) {
 		t.Errorf("the guide's commands about machines print %s, want the machines' address", out)
 	}
 	if out := me.run(pages.Block(t, "docs/GUIDE.md", "bin/trellis input")); !strings.Contains(out, "Mount db-1 at the small hall") || !strings.Contains(out, "rack = \"B12\"") {
@@ -72,8 +73,8 @@ func TestReadmeCommands(t *testing.T) {
 	me.start(pages.Block(t, "docs/GUIDE.md", "bin/trellis up", "--data-dir look", "--data-dir "+filepath.Join(home, "look"), "127.0.0.1:8081", "127.0.0.1:0"), "Ctrl-C")
 
 	out := me.run(`eval "$(bin/trellis env)" && psql "$TRELLIS_DATABASE_URL" -At -c "SELECT string_agg(status, ' ') FROM provisions"`)
-	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 15)[1:] {
-		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want fifteen times SUCCESS", out)
+	if strings.TrimSpace(out) != strings.Repeat(" SUCCESS", 16)[1:] {
+		t.Errorf("provisions after the commands of README.md and docs/GUIDE.md = %s, want sixteen times SUCCESS", out)
 	}
 	me.run(pages.Block(t, "templates/hello/README.md", "trellis deploy", "trellis", "bin/trellis"))
 	me.run(pages.Block(t, "templates/script-vm/README.md", "trellis deploy", "trellis", "bin/trellis"))
@@ -135,7 +136,7 @@ func (p typist) run(text string, input ...string) string {
 func (p typist) start(text, until string) (end func()) {
 	t := p.t
 	t.Helper()
-	out := &site.Output{}
+	out := &outputtest.Buffer{}
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", text)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = p.dir, p.env, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -148,7 +149,12 @@ func (p typist) start(text, until string) (end func()) {
 		close(done)
 	}()
 	end = sync.OnceFunc(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		select {
+		case <-done: // and its process id may belong to another process
+			return
+		default:
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		}
 		select {
 		case <-done:
 		case <-patience.After(site.Patience):

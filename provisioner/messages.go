@@ -99,6 +99,21 @@ type Machine struct {
 	Credentials map[string]string `json:"credentials,omitempty"`
 }
 
+// CredentialUser is the credential that is no secret: the name of the user whom the others
+// sign in. Such a name is a word as others are, student for example, which logs and names of
+// machines have as well.
+const CredentialUser = "user"
+
+// Secrets are the values of the machine's credentials that are masked wherever they appear.
+func (m Machine) Secrets() (secrets []string) {
+	for name, value := range m.Credentials {
+		if name != CredentialUser {
+			secrets = append(secrets, value)
+		}
+	}
+	return secrets
+}
+
 // MachineStatus is what a machine is doing.
 type MachineStatus string
 

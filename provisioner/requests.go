@@ -72,7 +72,7 @@ type Wanted struct {
 	ExternalID string `json:"external_id,omitempty"`
 	// Pool is where the machine belongs, for a program that serves several.
 	Pool string `json:"pool,omitempty"`
-	// Node is the host that Tendril chose, if it chose one.
+	// Node is the host that the machine is on, or the one that Tendril chose.
 	Node string `json:"node,omitempty"`
 	// Address is the IP address that Tendril reserved, if it reserved one.
 	Address string `json:"address,omitempty"`

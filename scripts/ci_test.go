@@ -26,6 +26,7 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 		{"lint", 0, true},
 		{"licenses", 75, true},
 		{"bench-check", 0, true},
+		{"e2e-vm", 0, true},
 		{"tools-dir", 0, true},
 	} {
 		t.Run(fmt.Sprintf("%s_%d", c.fails, c.vuln), func(t *testing.T) {
@@ -46,8 +47,69 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 			if (code != 0) != c.red {
 				t.Errorf(".ci/run = %d, want red: %v\n%s%s", code, c.red, stdout, stderr)
 			}
+			if tests, machines := strings.Index(stdout, "made test"), strings.Index(stdout, "made e2e-vm"); machines < tests {
+				t.Errorf(".ci/run does not make virtual machines after the tests\n%s%s", stdout, stderr)
+			}
 			if !strings.Contains(stdout, "made lint") || !strings.Contains(stdout, "made test") {
 				t.Errorf(".ci/run does not show both the tests and the linters\n%s%s", stdout, stderr)
+			}
+		})
+	}
+}
+
+// The short form of the tests with virtual machines names tests that exist and that never skip.
+func TestShortFormOfVirtualMachines(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(makefile), "\nVM_SHORT := ")
+	line, _, _ = strings.Cut(line, "\n")
+	files, err := filepath.Glob("../internal/pool/libvirt/*_vm_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	for name := range strings.SplitSeq(line, "|") {
+		_, body, found := strings.Cut(all.String(), "\nfunc "+name+"(t *testing.T) {\n")
+		body, _, _ = strings.Cut(body, "\n}\n")
+		if name == "" || !found || strings.Contains(body, "t.Skip") {
+			t.Errorf("VM_SHORT has %q, which is no test or skips", name)
+		}
+	}
+}
+
+// Where no hypervisor can be started, a sentence says why, and nothing is skipped.
+func TestNoVirtualMachinesHere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ program, script, want string }{
+		"no root":       {"id", "echo 1000", "need root"},
+		"no namespaces": {"unshare", "exit 1", "the kernel refuses them"},
+		"no Linux":      {"uname", "echo Darwin", "needs Linux, and this is Darwin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := ourRepository(t, "scripts/vm-deps.sh")
+			bin := filepath.Join(r.dir, "bin")
+			if err := os.MkdirAll(bin, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for program, script := range map[string]string{"id": "echo 0", "unshare": "exit 0", c.program: c.script} {
+				if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, stderr, code := r.run([]string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "scripts/vm-deps.sh", filepath.Join(r.dir, "tools"))
+			if code == 0 || !strings.Contains(stderr, "No hypervisor can be started on this machine: ") || !strings.Contains(stderr, c.want) {
+				t.Errorf("vm-deps.sh = %d, %q; want an error with %q", code, stderr, c.want)
 			}
 		})
 	}

@@ -34,5 +34,29 @@ packages=$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports
 [ -n "$packages" ] || { echo "no tests of packages: $changed" >&2; exit 0; }
 [ -z "$list" ] || { echo "$packages"; exit 0; }
 echo "since $base: $(wc -l <<<"$packages") packages" >&2
+red=0 server=
 # shellcheck disable=SC2086 # one word each
-exec go test -short ${TESTARGS:-} $packages
+if go list -f '{{join .TestImports " "}} {{join .XTestImports " "}}' $packages | grep "$module/internal/testkit/pgtest" >/dev/null; then # not -q, which would end go list
+  # As in test.sh: one PostgreSQL for all packages, at the same place each time, because go test
+  # remembers results for the same environment only.
+  work=${TMPDIR:-/tmp}/tendril-quick-$UID-$(sha256sum <<<"$PWD" | cut -c1-12)
+  mkdir -p -m 700 "$work"
+  [ -O "$work" ] || { echo "$work belongs to another user: remove it, or set TMPDIR" >&2; exit 1; }
+  exec 8>"$work/lock"
+  flock 8
+  export TENDRIL_TEST_POSTGRES=$work/postgres
+  rm -f "$TENDRIL_TEST_POSTGRES"
+  coproc SERVER { exec 8>&-; go run ./internal/testkit/pgtest/serve "$TENDRIL_TEST_POSTGRES"; }
+  server=$SERVER_PID server_input=${SERVER[1]} # bash forgets both when it ends
+  until [ -e "$TENDRIL_TEST_POSTGRES" ] || ! kill -0 "$server" 2>/dev/null; do sleep 0.1; done
+  [ -e "$TENDRIL_TEST_POSTGRES" ] || { echo "the tests' PostgreSQL did not start" >&2; exit 1; }
+fi
+# As in test.sh: linking takes half the time without symbols, make lint vets the code, and tests
+# wait more than they compute.
+# shellcheck disable=SC2086 # one word each
+go test -short -vet=off -ldflags='-s -w' -p $(($(nproc) * 2)) ${TESTARGS:-} $packages 8>&- || red=1
+if [ -n "$server" ]; then
+  exec {server_input}>&-
+  wait "$server" || red=1
+fi
+exit "$red"

@@ -74,7 +74,7 @@ built() {
 
 apt_install() {
   apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
-    { again 300 apt-get update >/dev/null && apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" >/dev/null; }
+    { again 300 flock "$tools/apt.lock" apt-get update >/dev/null && apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" >/dev/null; }
 }
 
 apt() {
@@ -173,7 +173,7 @@ unpack_promtool() (
   unpacked=$(mktemp -d)
   trap 'rm -rf "$unpacked"' EXIT
   cd "$unpacked" || return 1
-  apt-get download prometheus >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && again 300 apt-get update >/dev/null && again 300 apt-get download prometheus >/dev/null; } || return 1
+  apt-get download prometheus >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && again 300 flock "$tools/apt.lock" apt-get update >/dev/null && again 300 apt-get download prometheus >/dev/null; } || return 1
   dpkg-deb -x prometheus_*.deb . && install -m 0755 usr/bin/promtool "$tools/promtool.part" && mv "$tools/promtool.part" "$tools/promtool"
 )
 

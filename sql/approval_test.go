@@ -73,6 +73,8 @@ func (w *world) approve(t *testing.T, user, provision uuid.UUID) error {
 func TestApprovalRules(t *testing.T) {
 	t.Parallel()
 	rules := []string{"never", "destructive", "always"}
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
 	for i, test := range []struct{ snapshot, template, cluster, operation, want string }{
 		{"never", "never", "never", "apply", "never"},
 		{"destructive", "never", "never", "apply", "destructive"}, {"never", "destructive", "never", "apply", "destructive"}, {"never", "never", "destructive", "apply", "destructive"},
@@ -84,10 +86,7 @@ func TestApprovalRules(t *testing.T) {
 		{"always", "always", "always", `state list`, "never"},
 	} {
 		for _, destroys := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%d destroys %t", i, destroys), func(t *testing.T) {
-				t.Parallel()
-				w := newContract(t)
-				agent := w.newAgent(t, "one")
+			t.Run(fmt.Sprintf("%d destroys %t", i, destroys), func(t *testing.T) { //nolint:paralleltest // one after the other: each sets the cluster's and the templates' rules
 				w.policy(t, fmt.Sprintf(`{"approval": %q}`, test.cluster))
 				// The same repository, written in another way; and others, which do not count.
 				for name, source := range map[string][2]string{"ours": {"https://GIT.example/acme/envtempl.git", test.template}, "another": {"https://git.example/acme/other", "always"}} {
@@ -96,7 +95,7 @@ func TestApprovalRules(t *testing.T) {
 				operation, command, _ := strings.Cut(test.operation, " ")
 				more := map[string]string{"": "", "rm": `, "state": {"command": "rm", "args": ["a.b"]}`, "rollback": `, "state": {"command": "rollback", "version": 1}`, "list": `, "state": {"command": "list"}`}[command]
 				mustExec(t, w.conn, "INSERT INTO public.provisions (cluster_id, operation, config_snapshot) VALUES ($1, $2, $3)",
-					w.cluster, operation, snapshotWith("a", fmt.Sprintf(`"approval": %q`, test.snapshot)+more))
+					w.cluster, operation, snapshotWith(fmt.Sprintf("%d-%t", i, destroys), fmt.Sprintf(`"approval": %q`, test.snapshot)+more))
 				claim := uuid.New()
 				var got string
 				if err := agent.call(t, &got, "SELECT approval FROM public.fetch_next_provision($1, $2, $3, $4)", w.tokenHash, agent.instance, agent.boot, claim); err != nil || got != test.want {

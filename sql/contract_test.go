@@ -141,7 +141,7 @@ var howStatusChanges = map[string]string{
 	"AWAITING_APPROVAL → QUEUED":     "a person approves the plan: `approve_provision`",
 	"AWAITING_APPROVAL → CANCELLED":  "a person rejects or cancels it, or nobody approves in time: `reject_provision`, `cancel_provision`, `tendril.reap`",
 	"PROCESSING → AWAITING_INPUT":    "the agent reports what a person is to do: `update_provision_status`",
-	"PROCESSING → QUEUED":            "its work continues by itself, and the agent sets it down or has crashed: `update_provision_status`, `fail_orphaned_provisions`",
+	"PROCESSING → QUEUED":            "its work continues by itself, and the agent sets it down or has crashed, or it found no room in a pool: `update_provision_status`, `fail_orphaned_provisions`",
 	"AWAITING_INPUT → QUEUED":        "a person says that it is done, or can't be: `give_input`",
 	"AWAITING_INPUT → CANCELLED":     "a person cancels it, or nobody answers in time: `cancel_provision`, `tendril.reap`",
 	"FAILED → SUCCESS":               "the lost agent reports its result after all",
@@ -165,7 +165,7 @@ func (c *contract) writeStates() {
 		statuses = append(statuses, m[1])
 	}
 	tried := pgx.BeginFunc(c.t.Context(), c.conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(c.t.Context(), `CREATE TEMP TABLE tried (id uuid, status text, plan_digest text, approved_plan text, error_code text) ON COMMIT DROP;
+		_, err := tx.Exec(c.t.Context(), `CREATE TEMP TABLE tried (id uuid, status text, plan_digest text, approved_plan text, error_code text, waits_for text) ON COMMIT DROP;
 			CREATE TRIGGER guard BEFORE UPDATE ON tried FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status) EXECUTE FUNCTION tendril.guard_status()`)
 		if err != nil {
 			return err
@@ -176,7 +176,7 @@ func (c *contract) writeStates() {
 				c.t.Fatal(err)
 			}
 			defer func() { _ = inner.Rollback(c.t.Context()) }()
-			if _, err = inner.Exec(c.t.Context(), "INSERT INTO tried SELECT gen_random_uuid(), $1, $2, $3, $4", from, plan, approved, code); err != nil {
+			if _, err = inner.Exec(c.t.Context(), "INSERT INTO tried (id, status, plan_digest, approved_plan, error_code) SELECT gen_random_uuid(), $1, $2, $3, $4", from, plan, approved, code); err != nil {
 				c.t.Fatal(err)
 			}
 			if code != nil && *code == answered {
@@ -217,7 +217,7 @@ func (c *contract) writeStates() {
 				case may(from, to, &answer, nil, nil):
 					only = "with an answer in `provision_inputs`"
 				case may(from, to, &down, nil, nil):
-					only = "when its run is set down"
+					only = "when its run is set down, or waits for room in a pool"
 				case may(from, to, &lost, nil, nil):
 					only = "only from `error_code` agent_lost"
 				default:

@@ -200,3 +200,46 @@ func TestDriftIsQueuedOnce(t *testing.T) {
 		}
 	}
 }
+
+// A refresh of targets replaces what is known of these alone, and does not say that the
+// workspace was checked.
+func TestDriftOfTargets(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	drift := func() string {
+		t.Helper()
+		return one[string](t, w.conn, `SELECT coalesce((SELECT string_agg(d ->> 'address', ' ') FROM jsonb_array_elements(drift) d), '') || coalesce(' ' || drift_count, ' unknown') FROM public.workspaces WHERE name = 'a'`)
+	}
+	refresh := func(targets, want string, found ...string) {
+		t.Helper()
+		asked := snapshot("a")
+		if targets != "" {
+			asked = snapshotWith("a", `"targets": `+targets)
+		}
+		mustAs[uuid.UUID](t, w, w.operator, "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, 'refresh') RETURNING id", w.cluster, asked)
+		items := []string{}
+		for _, address := range found {
+			items = append(items, `{"address": "`+strings.ReplaceAll(address, `"`, `\"`)+`", "action": "update"}`)
+		}
+		agent.run(t, "SUCCESS", `{"drift": [`+strings.Join(items, ", ")+`]}`)
+		if got := drift(); got != want {
+			t.Errorf("after a refresh of %s that found %v: drift = %q, want %q", targets, found, got, want)
+		}
+	}
+	w.deploy(t, w.operator, snapshot("a"))
+	agent.run(t, "SUCCESS", `{}`)
+	refresh(`["a.b"]`, " unknown")
+	refresh(`["a.b"]`, "a.b 1", "a.b")
+	refresh("", `a.b a.bc m.x["k"] 3`, "a.b", "a.bc", `m.x["k"]`)
+	checked := one[string](t, w.conn, "SELECT drift_at::text FROM public.workspaces WHERE name = 'a'")
+	refresh(`["a.b"]`, `a.bc m.x["k"] 2`)
+	refresh(`["m.x"]`, "a.bc m.x.y 2", "m.x.y")
+	refresh(`["m"]`, "a.bc 1")
+	if got := one[string](t, w.conn, "SELECT drift_at::text FROM public.workspaces WHERE name = 'a'"); got != checked {
+		t.Errorf("the workspace was checked at %s, want %s as before", got, checked)
+	}
+	refresh("", " 0")
+	mustExec(t, w.conn, "UPDATE public.workspaces SET drift_count = 250, drift = '[{\"address\": \"a.b\"}]' WHERE name = 'a'")
+	refresh(`["a.b"]`, " 249")
+}

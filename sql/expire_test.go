@@ -46,6 +46,8 @@ var retention = map[string]string{
 	"tendril.machine_checks":        "with its machine",
 	"public.pools":                  "while an agent has it, and afterwards with its age",
 	"public.pool_nodes":             "while the pool has it",
+	"public.pool_quotas":            "until it is deleted; at most 200 in an organisation",
+	"public.pool_images":            "with its pool; at most 200 of one",
 	"public.reservations":           "until the machine is destroyed, and with its workspace",
 	"public.machine_events":         "`event_delete_after` (never), and with its machine",
 	"public.workspaces":             "for ever",

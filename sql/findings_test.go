@@ -68,13 +68,13 @@ func TestDriftIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
 	agent := w.newAgent(t, "one")
-	of := strings.Replace(snapshot("a"), `"workspace"`, `"targets": ["a.b"], "workspace"`, 1)
+	of := strings.Replace(snapshot("a"), `"workspace"`, `"targets": ["a.c"], "workspace"`, 1)
 	many := strings.TrimSuffix(strings.Repeat(`{"address": "a.b", "action": "update"},`, 300), ",")
 	for _, c := range []struct{ operation, snapshot, status, detail, want string }{
 		{"apply", snapshot("a"), "SUCCESS", `{}`, "not known"},
 		{"refresh", snapshot("a"), "SUCCESS", `{"drift": [{"address": "a.b", "action": "update"}]}`, "1 1 a.b at"},
 		{"refresh", snapshot("a"), "FAILED", `{}`, "1 1 a.b at"},
-		{"refresh", of, "SUCCESS", `{"drift": []}`, "1 1 a.b at"}, // looked at one of them only
+		{"refresh", of, "SUCCESS", `{"drift": []}`, "1 1 a.b at"}, // looked at another one only
 		{"plan", snapshot("a"), "SUCCESS", `{"drift": []}`, "1 1 a.b at"},
 		{"apply", of, "SUCCESS", `{}`, "1 1 a.b at"},
 		{"apply", snapshot("a"), "FAILED", `{}`, "1 1 a.b at"},

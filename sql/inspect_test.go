@@ -37,7 +37,7 @@ func (w *world) settle(t *testing.T, commit, variables any, code string, hand bo
 	if n := one[int](t, w.conn, "SELECT count(*) FROM tendril.claim_inspection($1, '1 minute')", lease); n != 1 {
 		t.Fatalf("claim_inspection() = %d rows, want one", n)
 	}
-	return one[*string](t, w.conn, `SELECT tendril.settle_inspection(org_id, repo, version, path, $1, $2, $3, $4, 'a problem', $5, '{"title": "Net"}') FROM public.template_inspections`,
+	return one[*string](t, w.conn, `SELECT tendril.settle_inspection(org_id, repo, version, path, $1, $2, $3, $4, 'a problem', $5, '{"title": "Net", "file": "title = 1"}') FROM public.template_inspections`,
 		lease, commit, variables, code, hand)
 }
 
@@ -59,6 +59,12 @@ func TestTrellisInspects(t *testing.T) {
 	}
 	if got := one[string](t, w.conn, "SELECT about ->> 'title' FROM public.template_inspections"); got != "Net" {
 		t.Errorf("title = %s, want what trellis has read", got)
+	}
+	if got := one[string](t, w.conn, "SELECT concat_ws(' ', file, about ->> 'file') FROM public.template_inspections"); got != "title = 1" {
+		t.Errorf("file = %s, want what trellis has read, and not in about", got)
+	}
+	if !one[bool](t, w.conn, `SELECT tendril.template_file(jsonb_build_object('file', repeat('x', 65537))) IS NULL AND tendril.template_file('{"file": [1]}') IS NULL AND tendril.template_file(NULL) IS NULL`) {
+		t.Error("a file is stored that is too large, or none")
 	}
 	const late = "SELECT tendril.settle_inspection(org_id, repo, version, path, $1, NULL, NULL, 'late', 'late', true) FROM public.template_inspections"
 	if got := one[*string](t, w.conn, late, first); got != nil {
@@ -235,13 +241,16 @@ func TestRunTellsVariables(t *testing.T) {
 		w.deploy(t, w.operator, snapshot("a"))
 		claim, _ := a.mustClaim(t)
 		a.mustReport(t, claim, "PROCESSING", `{"commit": "`+strings.Repeat("a", 40)+`"}`)
-		a.mustReport(t, claim, "PROCESSING", `{"stage": "validate", "variables": `+test.variables+`, "about": {"title": "A", "description": {"b": 1}, "icon": "<b>", "more": [1], "provisioner": "script"}}`)
+		a.mustReport(t, claim, "PROCESSING", `{"stage": "validate", "variables": `+test.variables+`, "about": {"title": "A", "description": {"b": 1}, "icon": "<b>", "more": [1], "provisioner": "script", "file": "title = 1"}}`)
 		a.mustReport(t, claim, "SUCCESS", `{}`)
 		if got := w.inspection(t); got != test.want {
 			t.Errorf("inspection after a run with %s = %q, want %q", test.variables, got, test.want)
 		}
 		if got := one[string](t, w.conn, "SELECT about::text FROM public.template_inspections"); got != `{"title": "A", "description": "{\"b\": 1}", "provisioner": "script"}` {
 			t.Errorf("about = %s, want what the first run told", got)
+		}
+		if got := one[string](t, w.conn, "SELECT file FROM public.template_inspections"); got != "title = 1" {
+			t.Errorf("file = %s, want what the first run told", got)
 		}
 	}
 }

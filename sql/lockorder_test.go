@@ -26,7 +26,7 @@ func TestLockOrder(t *testing.T) {
 	db := pgtest.New(t, migrated)
 	s := newScene(t, db.Conn(t))
 	lockTimeout(t, s.conn, "1min")
-	o := &lockWatch{scene: s, looking: db.Conn(t), blocking: db.Conn(t), edges: map[[2]string][]string{}}
+	o := &lockWatch{scene: s, looking: db.Conn(t), blocking: db.Conn(t), lookAtAll: lookAtAll(t, s.conn), edges: map[[2]string][]string{}}
 	calls := s.calls()
 	maps.Copy(calls, s.moreCalls(t))
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
@@ -104,6 +104,7 @@ func (s *scene) moreCalls(t *testing.T) map[string]func(pgx.Tx) error {
 type lockWatch struct {
 	*scene
 	looking, blocking *pgx.Conn
+	lookAtAll         string
 	edges             map[[2]string][]string // held and waited for, by which calls
 }
 
@@ -128,7 +129,14 @@ func (o *lockWatch) watch(t *testing.T, name string, call func(pgx.Tx) error) {
 		ended := make(chan error, 1)
 		go func() { ended <- o.during(t, name, call) }()
 		waits := func() bool {
-			return one[bool](t, o.looking, "SELECT coalesce(wait_event_type = 'Lock', false) FROM pg_stat_activity WHERE pid = $1", o.conn.PgConn().PID())
+			// A pause between two looks leaves the processor to the call.
+			var waits bool
+			err := o.looking.QueryRow(t.Context(), `SELECT coalesce(wait_event_type = 'Lock', false), pg_sleep(CASE wait_event_type WHEN 'Lock' THEN 0 ELSE 0.001 END)
+				FROM pg_stat_activity WHERE pid = $1`, o.conn.PgConn().PID()).Scan(&waits, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return waits
 		}
 		over := false
 		for !over && !waits() {
@@ -187,17 +195,19 @@ func (o *lockWatch) during(t *testing.T, name string, do func(pgx.Tx) error) err
 }
 
 // locked are the tables of which somebody has locked a row.
-func (o *lockWatch) locked(t *testing.T) (tables []string) {
+func (o *lockWatch) locked(t *testing.T) []string {
 	t.Helper()
-	const all = `SELECT array_agg(oid::regclass::text ORDER BY relname) FROM pg_class
-		WHERE relnamespace IN ('public'::regnamespace, 'tendril'::regnamespace) AND relkind = 'r'`
-	for _, table := range one[[]string](t, o.looking, all) {
-		free := one[int](t, o.looking, "WITH free AS (SELECT 1 FROM "+table+" FOR NO KEY UPDATE SKIP LOCKED) SELECT count(*)::int FROM free")
-		if free < one[int](t, o.looking, "SELECT count(*)::int FROM "+table) {
-			tables = append(tables, table)
-		}
-	}
-	return tables
+	return one[[]string](t, o.looking, o.lookAtAll)
+}
+
+// lookAtAll is one statement that asks all tables of ours for the names of those of which
+// somebody has locked a row.
+func lookAtAll(t *testing.T, conn *pgx.Conn) string {
+	t.Helper()
+	return one[string](t, conn, `SELECT 'SELECT array_agg(name) FROM (' || string_agg(format(
+		'SELECT %L AS name WHERE (WITH free AS (SELECT 1 FROM %s FOR NO KEY UPDATE SKIP LOCKED) SELECT count(*) FROM free) < (SELECT count(*) FROM %s)',
+		oid::regclass, oid::regclass, oid::regclass), ' UNION ALL ' ORDER BY relname) || ') locked'
+		FROM pg_class WHERE relnamespace IN ('public'::regnamespace, 'tendril'::regnamespace) AND relkind = 'r'`)
 }
 
 // ofOneRun are tables whose rows belong to a run or its workspace, and are locked under

@@ -101,6 +101,13 @@ func TestPower(t *testing.T) {
 	if got, err := old.claim(t, uuid.New()); err != nil || got != uuid.Nil {
 		t.Errorf("an agent of contract 4 gets %s to reveal, %v, want nothing", got, err)
 	}
+	// A reveal of all machines is for newer agents than that of one.
+	for args, want := range map[string]int{`, "args": ["machine.ada"]`: 5, `, "args": []`: 8, `, "args": null`: 8, "": 8} {
+		if got := one[int](t, w.conn, "SELECT tendril.contract_needed(jsonb_populate_record(p, jsonb_build_object('config_snapshot', $1::jsonb))) FROM public.provisions p WHERE operation = 'state'",
+			`{"state": {"command": "reveal"`+args+`}}`); got != want {
+			t.Errorf("a reveal with %q needs contract %d, want %d", args, got, want)
+		}
+	}
 	mustExec(t, w.conn, "UPDATE public.clusters SET approval = 'always'")
 	for command, want := range map[string]bool{"reveal": false, "pull": false, "rm": true} {
 		if got := one[bool](t, w.conn, "SELECT tendril.is_approvable('state', jsonb_build_object('state', jsonb_build_object('command', $1::text)))", command); got != want {

@@ -44,7 +44,8 @@ func TestModel(t *testing.T) {
 		return // too few for chance to bring about everything
 	}
 	for _, needed := range []string{"claimed", "apply begun", "lost while applying", "settled late", "released it", "told to stop after its end", "left out of a sweep", "swept", "state unsaved", "clock set back", "a lease that an outage ended lives on", "approved", "rejected", "retried",
-		"awaits approval", "cancelled instead of waiting", "approval needed", "approval expired", "tried again", "attempt due", "attempt dropped", "applied what was approved"} {
+		"awaits approval", "cancelled instead of waiting", "approval needed", "approval expired", "tried again", "attempt due", "attempt dropped", "applied what was approved",
+		"set down", "set down by a lost lease", "taken up", "taken up in vain"} {
 		if seen[needed] == 0 {
 			t.Errorf("not once %s in %d steps: the test does not reach what it is for", needed, seen["steps"])
 		}
@@ -145,7 +146,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		do    func(*rapid.T)
 	}{
 		{"claim", 6, m.claimNew}, {"progress", 6, m.progress}, {"lose", 5, m.lose}, {"settle", 4, m.settle}, {"heartbeat", 3, m.heartbeat},
-		{"sweep", 3, m.sweep}, {"restart", 3, m.restart}, {"deploy", 3, m.deploy}, {"log", 3, m.log}, {"release", 2, m.release},
+		{"sweep", 3, m.sweep}, {"set down", 3, m.reportSetDown}, {"restart", 3, m.restart}, {"deploy", 3, m.deploy}, {"log", 3, m.log}, {"release", 2, m.release},
 		{"time passes", 2, m.timePasses}, {"cancel", 1, m.cancel}, {"claim again", 1, m.claimAgain}, {"await approval", 4, m.await},
 		{"store a plan", 3, m.storePlan}, {"set policy", 1, m.setPolicy}, {"come due", 2, m.comeDue}, {"approve", 4, m.approve}, {"reject", 1, m.reject}, {"retry", 1, m.retry},
 		{"lock", 1, m.lock}, {"unlock", 3, m.unlock}, {"register again", 1, m.registerAgain}, {"register a name twice", 1, m.registerName}, {"fall silent", 1, m.fallSilent},

@@ -180,6 +180,9 @@ func (m *model) claimNew(rt *rapid.T) {
 		Number: len(m.claims), Provision: w.Head, Workspace: next, Instance: a.instance, Boot: boot, Host: a.host, State: "running", NextChunk: 1,
 	}
 	m.state.Provisions[w.Head].Status = "PROCESSING"
+	if m.state.Provisions[w.Head].SetDown {
+		m.systemLine(w.Head, "Taken up by agent")
+	}
 	w.Running = id
 	m.refreshHead(next)
 }

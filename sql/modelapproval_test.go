@@ -28,8 +28,12 @@ func (m *model) refusesApply(c *claimRow, detail map[string]any) string {
 	switch {
 	case p.Operation != "apply" && p.Operation != "destroy":
 		return "operation_refused"
-	case !p.Approved && (rule == "always" || rule == "destructive" && (p.Operation == "destroy" || !calm)):
+	case p.SetDown && !p.Stored:
+		return "plan_missing"
+	case !p.Approved && !p.SetDown && (rule == "always" || rule == "destructive" && (p.Operation == "destroy" || !calm)):
 		return "approval_needed"
+	case detail["detachable"] == true && !p.Stored:
+		return "plan_missing"
 	}
 	return ""
 }
@@ -56,7 +60,7 @@ func (m *model) store(rt *rapid.T, id uuid.UUID) {
 	switch {
 	case cluster != m.clusterOf(id), c.State != "running":
 		want(rt, "store a plan", reason, "claim_lost")
-	case p.Approved:
+	case p.Approved || p.SetDown:
 		want(rt, "store another plan", reason, "plan_approved")
 	default:
 		want(rt, "store a plan", reason, "")
@@ -70,7 +74,7 @@ func (m *model) await(rt *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(rt, "whatever") < 3 {
 		id = m.drawClaim(rt, func(c *claimRow) bool {
 			p := m.state.Provisions[c.Provision]
-			return c.State == "running" && !c.ApplyBegun && !p.Approved && (p.Operation == "apply" || p.Operation == "destroy")
+			return c.State == "running" && !c.ApplyBegun && !p.Approved && !p.SetDown && (p.Operation == "apply" || p.Operation == "destroy")
 		})
 		m.store(rt, id)
 		if rapid.IntRange(0, 7).Draw(rt, "cancelled meanwhile") == 0 {
@@ -84,6 +88,8 @@ func (m *model) await(rt *rapid.T) {
 	switch {
 	case !own:
 		want(rt, "await approval of another cluster's", reason, "claim_lost")
+	case c.InVain:
+		want(rt, "await approval of what is queued again", reason, "")
 	case c.State == "ended" && m.planned[c.Provision]:
 		want(rt, "await approval again", reason, "")
 	case c.State != "running":
@@ -96,7 +102,7 @@ func (m *model) await(rt *rapid.T) {
 		m.endClaim(id, w)
 	case p.Operation != "apply" && p.Operation != "destroy":
 		want(rt, "await approval of what is not applied", reason, "operation_refused")
-	case p.Approved:
+	case p.Approved || p.SetDown:
 		want(rt, "await approval of another plan", reason, "already_approved")
 	case !p.Stored:
 		want(rt, "await approval of what is not stored", reason, "plan_missing")
@@ -155,7 +161,7 @@ func (m *model) end(id uuid.UUID, status, code string) {
 	p := m.state.Provisions[id]
 	was := p.Status
 	p.Status, p.Code, p.Stored = status, code, false
-	passes := status == "FAILED" && slices.Contains([]string{"agent_lost", "agent_restarted", "init_failed", "internal"}, code)
+	passes := status == "FAILED" && slices.Contains([]string{"agent_lost", "agent_restarted", "agent_drained", "init_failed", "internal"}, code)
 	switch {
 	case was == "PROCESSING" && passes:
 		m.tryAgain(id, p)
@@ -203,7 +209,7 @@ func (m *model) finish(rt *rapid.T) {
 	m.exec(rt, "UPDATE public.workspaces SET locked_at = NULL, locked_by = NULL, lock_reason = NULL, unsaved_state_on = NULL")
 	const left = "SELECT count(*) FROM public.provisions WHERE status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED')"
 	var n int
-	for range 3*len(m.provisions) + 10 {
+	for range 8*len(m.provisions) + 10 { // what was set down is tried several times
 		m.exec(rt, `UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running';
 			UPDATE public.workspaces SET due_at = clock_timestamp() - interval '1 second' WHERE due_at IS NOT NULL;
 			UPDATE tendril.pulse SET stamped_at = clock_timestamp(), reap_not_before = '-infinity';

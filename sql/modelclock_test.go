@@ -90,7 +90,16 @@ func (m *model) reap() (n int) {
 			continue
 		}
 		n++
-		c.State, c.Expired = "lost", false
+		c.Expired = false
+		if !c.Cancel && c.Detachable && m.state.Provisions[c.Provision].Stored {
+			m.seen["set down by a lost lease"]++
+			m.setDown(id, "its lease ran out. What this run began continues")
+			continue
+		}
+		if m.takenUpInVain(id, "agent_lost") {
+			continue
+		}
+		c.State = "lost"
 		w := m.state.Workspaces[c.Workspace]
 		w.Running = uuid.Nil
 		if c.ApplyBegun {

@@ -65,7 +65,11 @@ func (m *model) cancelProvision(rt *rapid.T, id uuid.UUID) {
 	switch {
 	case p.Status == "CANCELLED":
 	case p.Status == "QUEUED", p.Status == "AWAITING_APPROVAL":
-		m.systemLine(id, map[string]string{"QUEUED": "Cancelled before it began.", "AWAITING_APPROVAL": "Cancelled before approval."}[p.Status])
+		line := map[string]string{"QUEUED": "Cancelled before it began.", "AWAITING_APPROVAL": "Cancelled before approval."}[p.Status]
+		if p.SetDown {
+			line = "Cancelled while it was set down."
+		}
+		m.systemLine(id, line)
 		m.end(id, "CANCELLED", "cancelled")
 		m.endReservation(p.Workspace, id)
 		m.refreshHead(p.Workspace)

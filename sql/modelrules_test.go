@@ -56,13 +56,13 @@ func (m *model) workspaceRules(now *contractState, id uuid.UUID, fail failing) {
 	}
 	r := now.Provisions[w.Reserved]
 	if r != nil {
-		// For a plan that awaits a person or has been approved, or for an attempt.
-		waits := r.Status == "AWAITING_APPROVAL" || slices.Contains([]string{"QUEUED", "PROCESSING"}, r.Status) && (r.Approved || r.Attempt > 1)
+		// For a plan that awaits a person or has been approved, for an attempt, or for what was set down.
+		waits := r.Status == "AWAITING_APPROVAL" || slices.Contains([]string{"QUEUED", "PROCESSING"}, r.Status) && (r.Approved || r.Attempt > 1 || r.SetDown)
 		if !waits && (w.Held == uuid.Nil || now.Claims[w.Held].Provision != w.Reserved) {
 			fail("workspace %s is reserved by %s, which is over: %+v", id, w.Reserved, r)
 		}
 	}
-	if w.Due && (r == nil || r.Status != "AWAITING_APPROVAL" && (r.Status != "QUEUED" || r.Attempt == 1 || r.Approved)) {
+	if w.Due && (r == nil || r.Status != "AWAITING_APPROVAL" && (r.Status != "QUEUED" || r.Attempt == 1 && !r.SetDown || r.Approved && !r.SetDown)) {
 		fail("in workspace %s something is due that is none: %+v", id, r)
 	}
 }
@@ -129,6 +129,9 @@ func (m *model) claimRules(now *contractState, id uuid.UUID, fail failing) {
 	if c.State == "lost" && c.ApplyBegun && !m.released[id] && now.Workspaces[c.Workspace].Held != id {
 		fail("claim %s was lost during apply and does not hold its workspace", id)
 	}
+	if c.SetDown && (!c.ApplyBegun || !c.Detachable || c.State != "ended") || c.InVain && (c.ApplyBegun || c.State != "ended" || !now.Provisions[c.Provision].SetDown) {
+		fail("claim %s was set down, or could not take up what was: %+v", id, c)
+	}
 	if m.before == nil {
 		return
 	}
@@ -150,8 +153,11 @@ func (m *model) claimRules(now *contractState, id uuid.UUID, fail failing) {
 		fail("claim %s began to apply although it was %+v", id, was)
 	}
 	p := now.Provisions[c.Provision]
-	if rule := m.rule(p); p.Operation == "plan" || p.Operation == "refresh" || !p.Approved && (rule == "always" || rule == "destructive" && (p.Operation == "destroy" || p.Plan != "calm")) {
+	if rule := m.rule(p); p.Operation == "plan" || p.Operation == "refresh" || !p.Approved && !p.SetDown && (rule == "always" || rule == "destructive" && (p.Operation == "destroy" || p.Plan != "calm")) {
 		fail("claim %s began to apply what must be approved (%s) or is not to be applied: %+v", id, rule, p)
+	}
+	if p.SetDown && (!p.Stored || c.Detachable != p.SetDown) {
+		fail("claim %s took up what was set down, and it is not stored or does not go on by itself: %+v", id, c)
 	}
 	for _, other := range now.claimsOf(c.Workspace) {
 		if o := now.Claims[other]; other != id && o.ApplyBegun && o.State != "ended" && !m.released[other] {

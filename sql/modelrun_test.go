@@ -146,6 +146,12 @@ func (m *model) progress(rt *rapid.T) {
 	if applies {
 		detail["stage"], detail["commit"] = "apply", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 		detail["plan_digest"] = aPlan
+		if rapid.IntRange(0, 2).Draw(rt, "goes on by itself") > 0 || m.state.Provisions[c.Provision].SetDown {
+			detail["detachable"] = true
+			if !m.state.Provisions[c.Provision].Stored && rapid.IntRange(0, 7).Draw(rt, "stored before") > 0 {
+				m.store(rt, id)
+			}
+		}
 	}
 	if rapid.Bool().Draw(rt, "of the plan") {
 		detail["plan"] = map[string]any{"destroy": rapid.IntRange(0, 1).Draw(rt, "destroys")}
@@ -172,6 +178,10 @@ func (m *model) progress(rt *rapid.T) {
 		want(rt, "progress", reason, "")
 		if begins {
 			c.ApplyBegun = true
+			c.Detachable = detail["detachable"] == true
+			if c.Detachable && m.state.Provisions[c.Provision].SetDown {
+				m.seen["taken up"]++
+			}
 			m.seen["apply begun"]++
 			if m.state.Provisions[c.Provision].Approved {
 				m.seen["applied what was approved"]++
@@ -187,20 +197,28 @@ func (m *model) progress(rt *rapid.T) {
 // settle reports how a run has ended.
 func (m *model) settle(rt *rapid.T) {
 	id := m.drawAnyClaim(rt)
-	c := m.state.Claims[id]
 	status := rapid.SampledFrom([]string{"SUCCESS", "FAILED", "CANCELLED"}).Draw(rt, "status")
 	detail, code := map[string]any{}, map[string]string{"CANCELLED": "cancelled"}[status]
 	if status == "FAILED" {
-		code = rapid.SampledFrom([]string{"apply_failed", "plan_failed", "init_failed", "internal"}).Draw(rt, "code")
+		code = rapid.SampledFrom([]string{"apply_failed", "plan_failed", "init_failed", "internal", "plan_stale"}).Draw(rt, "code")
 	}
 	if code != "" {
 		detail["error_code"] = code
 	}
 	reason, own := m.report(rt, id, status, detail)
+	m.settled(rt, id, status, code, detail, reason, own)
+}
+
+// settled is what a result leads to.
+func (m *model) settled(rt *rapid.T, id uuid.UUID, status, code string, detail map[string]any, reason string, own bool) {
+	c := m.state.Claims[id]
 	p, w := m.state.Provisions[c.Provision], m.state.Workspaces[c.Workspace]
 	switch {
 	case !own:
 		want(rt, "result from another cluster", reason, "claim_lost")
+		return
+	case c.InVain:
+		want(rt, "result of what is queued again", reason, "")
 		return
 	case c.State == "ended" && p.Status == status && p.Code == code:
 		want(rt, "result told again", reason, "")
@@ -219,8 +237,91 @@ func (m *model) settle(rt *rapid.T) {
 		}
 	}
 	m.take(c, detail)
+	if status == "FAILED" && c.State == "running" && m.takenUpInVain(id, code) {
+		return
+	}
 	m.end(c.Provision, status, code)
 	m.endClaim(id, w)
+}
+
+// reportSetDown ends a run for another agent to take up.
+func (m *model) reportSetDown(rt *rapid.T) {
+	id := m.drawAnyClaim(rt)
+	if rapid.IntRange(0, 3).Draw(rt, "whatever") < 3 {
+		id = m.drawClaim(rt, func(c *claimRow) bool { return c.Detachable && c.State != "ended" })
+		if rapid.IntRange(0, 7).Draw(rt, "cancelled meanwhile") == 0 {
+			m.cancelProvision(rt, m.state.Claims[id].Provision)
+		}
+	}
+	c := m.state.Claims[id]
+	told := map[string]any{}
+	reason, own := m.report(rt, id, "SET_DOWN", told)
+	switch {
+	case own && c.SetDown:
+		want(rt, "set down again", reason, "")
+	case !own || c.State != "running":
+		m.settled(rt, id, "FAILED", "agent_drained", told, reason, own)
+	case !c.Detachable:
+		want(rt, "set down what does not go on by itself", reason, "not_detachable")
+	case c.Cancel:
+		m.seen["cancelled instead of set down"]++
+		m.settled(rt, id, "CANCELLED", "cancelled", told, reason, own)
+	default:
+		want(rt, "set down", reason, "")
+		m.seen["set down"]++
+		m.setDown(id, "Set down by agent")
+	}
+}
+
+func (m *model) setDown(id uuid.UUID, line string) {
+	c := m.state.Claims[id]
+	c.SetDown = true
+	m.state.Provisions[c.Provision].SetDown = true
+	m.queueAgain(id, line, false)
+}
+
+// queueAgain ends a claim, and queues its run before anything else of the workspace.
+func (m *model) queueAgain(id uuid.UUID, line string, later bool) {
+	c := m.state.Claims[id]
+	w := m.state.Workspaces[c.Workspace]
+	m.state.Provisions[c.Provision].Status = "QUEUED"
+	m.systemLine(c.Provision, line)
+	m.endClaim(id, w)
+	w.Reserved, w.Due = c.Provision, later
+	m.refreshHead(c.Workspace)
+}
+
+// takenUpInVain queues a run again that was set down and that a claim could not take up; false
+// where it ends.
+func (m *model) takenUpInVain(id uuid.UUID, code string) bool {
+	c := m.state.Claims[id]
+	p := m.state.Provisions[c.Provision]
+	if !p.SetDown || !p.Stored || c.ApplyBegun || c.Cancel || code == "plan_stale" {
+		return false
+	}
+	tries := 1
+	claims := m.state.claimsOf(c.Workspace)
+	slices.Reverse(claims)
+	for _, before := range claims {
+		b := m.state.Claims[before]
+		if b.Provision != c.Provision {
+			continue
+		}
+		if b.SetDown {
+			break
+		}
+		if b.InVain {
+			tries++
+		}
+	}
+	if tries >= 5 {
+		m.seen["taken up in vain to the end"]++
+		return false
+	}
+	m.seen["taken up in vain"]++
+	c.InVain = true
+	m.queueAgain(id, "could not take it up ("+code, true)
+	return true
 }
 
 func (m *model) endClaim(id uuid.UUID, w *workspaceRow) {

@@ -45,8 +45,9 @@ type provisionRow struct {
 	Approval  string    `json:"approval"` // what its snapshot says
 	Most      int       `json:"most"`     // attempts
 	Attempt   int       `json:"attempt"`
-	Plan      string    `json:"plan"`   // what is told of it: "", "calm" or "destroys"
-	Stored    bool      `json:"stored"` // the plan's bundle
+	Plan      string    `json:"plan"`     // "", "calm" or "destroys"
+	Stored    bool      `json:"stored"`   // the plan's bundle
+	SetDown   bool      `json:"set_down"` // once at least
 }
 
 type claimRow struct {
@@ -62,6 +63,9 @@ type claimRow struct {
 	Expired    bool      `json:"expired"` // running, and its lease has run out
 	NextChunk  int       `json:"next_chunk"`
 	LastReport int       `json:"last_report"`
+	Detachable bool      `json:"detachable"` // its work goes on by itself
+	SetDown    bool      `json:"set_down"`
+	InVain     bool      `json:"in_vain"` // it could not take up what was set down
 }
 
 // logRow is a row of a provision's log. Of a SYSTEM line the model knows a few
@@ -86,11 +90,13 @@ const readState = `SELECT jsonb_build_object(
 		'status', status, 'code', coalesce(error_code, ''), 'approved', approved_plan IS NOT NULL, 'retry_of', retry_of,
 		'operation', operation, 'approval', config_snapshot ->> 'approval', 'most', config_snapshot -> 'max_attempts', 'attempt', attempt,
 		'plan', CASE plan_summary ->> 'destroy' WHEN '0' THEN 'calm' WHEN '1' THEN 'destroys' ELSE '' END,
-		'stored', EXISTS (SELECT FROM tendril.blobs b WHERE b.provision_id = p.id AND b.kind = 'plan'))) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
+		'stored', EXISTS (SELECT FROM tendril.blobs b WHERE b.provision_id = p.id AND b.kind = 'plan'),
+		'set_down', EXISTS (SELECT FROM tendril.claims c WHERE c.provision_id = p.id AND c.set_down_at IS NOT NULL))) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM public.provisions) p),
 	'claims', (SELECT jsonb_object_agg(id, jsonb_build_object('number', rank, 'provision', provision_id, 'workspace', workspace_id,
 		'instance', instance_id, 'boot', boot_id, 'host', concat_ws(':', host, directory), 'state', state, 'apply_begun', apply_begun_at IS NOT NULL,
 		'cancel', cancel_requested_at IS NOT NULL, 'expired', state = 'running' AND lease_until < clock_timestamp(),
-		'next_chunk', next_chunk, 'last_report', last_report)) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM tendril.claims) c),
+		'next_chunk', next_chunk, 'last_report', last_report, 'detachable', plan_digest IS NOT NULL,
+		'set_down', set_down_at IS NOT NULL, 'in_vain', take_up_failure IS NOT NULL)) FROM (SELECT *, row_number() OVER (ORDER BY number) AS rank FROM tendril.claims) c),
 	'logs', (SELECT jsonb_object_agg(provision_id, rows) FROM (
 		SELECT provision_id, jsonb_agg(jsonb_build_object('seq', seq, 'stream', stream_type, 'text', log_chunk) ORDER BY seq) AS rows
 		FROM public.provision_logs GROUP BY provision_id) l))`

@@ -56,6 +56,15 @@ func (m *model) sweep(rt *rapid.T) {
 			if c.Cancel && !c.ApplyBegun {
 				m.systemLine(c.Provision, "Cancelled: the agent was restarted")
 				m.end(c.Provision, "CANCELLED", "cancelled")
+			} else if p := m.state.Provisions[c.Provision]; !c.Cancel && c.Detachable && p.Stored {
+				m.seen["set down by a sweep"]++
+				m.setDown(id, "was restarted. What this run began continues")
+				continue
+			} else if m.takenUpInVain(id, "agent_restarted") {
+				continue
+			} else if !c.ApplyBegun && p.SetDown {
+				m.systemLine(c.Provision, "had set this run down, and what it began may continue")
+				m.end(c.Provision, "FAILED", "agent_restarted")
 			} else {
 				m.systemLine(c.Provision, "was restarted during stage")
 				m.end(c.Provision, "FAILED", "agent_restarted")

@@ -15,7 +15,7 @@ func (w *world) plan(t *testing.T, user uuid.UUID, snapshot, machines string) ([
 
 func (w *world) planned(t *testing.T) string {
 	t.Helper()
-	return one[string](t, w.conn, `SELECT coalesce(string_agg(concat_ws(' ', m.name, m.status, m.pool, m.image, m.cores, m.memory_mib, m.disk_gib, nullif(m.labels::text, '{}'), m.plan ->> 'workspace'), '; ' ORDER BY m.name), '')
+	return one[string](t, w.conn, `SELECT coalesce(string_agg(concat_ws(' ', m.name, m.status, m.pool, m.image, m.cores, m.memory_mib, m.disk_gib, nullif(m.labels::text, '{}'), m.plan ->> 'workspace'), '; ' ORDER BY m.name, m.plan ->> 'workspace'), '')
 		FROM public.machines m WHERE m.org_id = $1`, w.org)
 }
 
@@ -161,4 +161,43 @@ func TestPlansThatAreRefused(t *testing.T) {
 	if got := w.planned(t); got != was {
 		t.Errorf("machines = %q after refusals, want %q", got, was)
 	}
+}
+
+// An organisation plans no more machines than its limit, wherever they are; what it makes of
+// them does not count, nor what another organisation plans.
+func TestPlannedLimit(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	mustExec(t, w.conn, "UPDATE tendril.settings SET planned_limit = 3")
+	names := func(names ...string) string {
+		return `[{"name": "` + strings.Join(names, `"}, {"name": "`) + `"}]`
+	}
+	plan := func(workspace string, machines ...string) error {
+		_, err := w.plan(t, w.operator, snapshot(workspace), names(machines...))
+		return err
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	must(plan("a", "m1", "m2"))
+	must(plan("b", "m1"))
+	err := plan("b", "m2")
+	wantRefusal(t, err, "PT429", "too_many_planned")
+	if want := "the organisation has 3 planned machines, and would have 4; at most 3 are allowed (tendril.settings.planned_limit)"; !strings.Contains(err.Error(), want) {
+		t.Errorf("it is refused with %v, want %q", err, want)
+	}
+	if got, want := w.planned(t), "m1 planned a; m1 planned b; m2 planned a"; got != want {
+		t.Errorf("machines = %q, want %q", got, want)
+	}
+	must(plan("a", "m2")) // replaced
+	w.deploy(t, w.operator, snapshot("a"))
+	agent.run(t, "SUCCESS", `{"machines": [{"name": "m1", "status": "running"}]}`)
+	must(plan("b", "m2"))
+	mustExec(t, w.conn, "UPDATE tendril.settings SET planned_limit = 1")
+	must(plan("b", "m2"))
+	wantRefusal(t, plan("b", "m3"), "PT429", "too_many_planned")
 }

@@ -47,6 +47,8 @@ func TestMembershipIsLookedUpOncePerStatement(t *testing.T) {
 		"INSERT INTO public.machines (workspace_id, name, org_id, status) SELECT gen_random_uuid(), 'a', org, 'gone' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.pools (org_id, cluster_id, name, kind, reported_by, reported_at) SELECT org, gen_random_uuid(), 'p', 'static', org, now() FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.pool_nodes (pool_id, org_id, name, online, cores, memory_mib, measured_at) SELECT gen_random_uuid(), org, 'n', true, 1, 1, now() FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.pool_quotas (org_id, workspaces, machines) SELECT org, 'w' || n, 1 FROM generate_series(1, $1) n, org",
+		"INSERT INTO public.pool_images (org_id, pool_id, image, name) SELECT org, gen_random_uuid(), 'i', 'n' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.reservations (org_id, pool_id, workspace_id, name, node, cores, memory_mib, why) SELECT org, gen_random_uuid(), gen_random_uuid(), 'm', 'n', 1, 1, 'w' FROM generate_series(1, $1) n, org",
 		"INSERT INTO public.machine_events (machine_id, org_id, status) SELECT gen_random_uuid(), org, 'gone' FROM generate_series(1, $1) n, org",
 	} {

@@ -116,6 +116,17 @@ func TestReserveMachines(t *testing.T) {
 	if got := mustAs[int](t, a.w, a.w.stranger, "SELECT (SELECT count(*) FROM public.reservations) + (SELECT count(*) FROM public.pools) + (SELECT count(*) FROM public.pool_nodes)"); got != 0 {
 		t.Errorf("a stranger sees %d rows of pools", got)
 	}
+	// A machine that exists takes its place where it is, however little room there is and though the
+	// hypervisor shows its id, without an address; and keeps it.
+	there := `{"name": "imp", "pool": "lab", "cores": 1, "memory_mib": 32768, "node": "pve2", "vm_id": 101}`
+	for range 2 {
+		if got := says(a.reserve(t, claim, there, wanted("ivy", `"node": "pve1"`))); got != "imp pve2 101 ; ivy pve1 115 10.0.1.4" {
+			t.Errorf("a machine that exists: %s", got)
+		}
+	}
+	if got := says(a.reserve(t, claim, `{"name": "imp", "pool": "lab", "cores": 1, "memory_mib": 32768}`)); got != "imp pve2 101 " {
+		t.Errorf("a machine that was imported: %s, want its place", got)
+	}
 	// What is freed is another's.
 	if err := tell(t, a.w.conn, "SELECT public.release_machines($1, $2, $3)", a.w.tokenHash, claim, []string{"ada", "nobody"}); err != nil {
 		t.Fatal(err)
@@ -137,6 +148,10 @@ func TestReservationsThatAreRefused(t *testing.T) {
 		{"no name", `[{"pool": "lab", "cores": 1, "memory_mib": 1}]`, "PT422", "bad_wants", "name"},
 		{"no cores", `[{"name": "b", "pool": "lab", "memory_mib": 1}]`, "PT422", "bad_wants", "cores"},
 		{"an unknown key", "[" + wanted("b", `"vmid": 7`) + "]", "PT422", "bad_wants", "vmid"},
+		{"a machine that exists nowhere", "[" + wanted("b", `"vm_id": 101`) + "]", "PT422", "bad_wants", "goes with node"},
+		{"one that is no number", "[" + wanted("b", `"vm_id": "101"`, `"node": "pve1"`) + "]", "PT422", "bad_wants", "vm_id: must be a whole number"},
+		{"another's machine", "[" + wanted("b", `"vm_id": 100`, `"node": "pve1"`) + "]", "PT422", "bad_wants", "id 100 of pool lab belongs to another machine"},
+		{"a machine on a node that is none", "[" + wanted("b", `"vm_id": 101`, `"node": "pve9"`) + "]", "PT409", "never_fits", "asked for"},
 		{"twice", "[" + wanted("b") + "," + wanted("b") + "]", "PT422", "bad_wants", "twice"},
 		{"another pool", `[{"name": "b", "pool": "other", "cores": 1, "memory_mib": 1}]`, "PT404", "pool_not_found", "other"},
 		{"a taken address", "[" + wanted("b", `"address": "10.0.0.10"`) + "]", "PT409", "address_taken", "10.0.0.10"},
@@ -148,7 +163,8 @@ func TestReservationsThatAreRefused(t *testing.T) {
 		{"too large", `[{"name": "b", "pool": "lab", "cores": 1, "memory_mib": 40000}]`, "PT409", "never_fits", "too small"},
 		{"no memory left", `[{"name": "b", "pool": "lab", "cores": 1, "memory_mib": 32000}]`, "PT409", "no_room", "memory"},
 		{"all or none", "[" + wanted("c") + `, {"name": "b", "pool": "lab", "cores": 1, "memory_mib": 32000}]`, "PT409", "no_room", ""},
-		{"a larger one that stays", `[{"name": "ada", "pool": "lab", "cores": 2, "memory_mib": 33000}]`, "PT409", "no_room", "stays on"},
+		{"a larger one that stays", `[{"name": "z", "pool": "lab", "cores": 1, "memory_mib": 20000, "node": "pve3"}, {"name": "ada", "pool": "lab", "cores": 2, "memory_mib": 20000}]`, "PT409", "no_room", "stays on"},
+		{"one that its node never has", `[{"name": "ada", "pool": "lab", "cores": 2, "memory_mib": 33000}]`, "PT409", "never_fits", "too small"},
 	} {
 		_, err := a.reserve(t, claim, strings.TrimSuffix(strings.TrimPrefix(c.wants, "["), "]"))
 		if c.wants == "{}" {

@@ -212,7 +212,7 @@ func deleted(t *testing.T, conn *pgx.Conn, provision uuid.UUID) {
 // numbers within one of them.
 var meaningless = map[string]string{
 	"agents": "id", "audit_events": "id", "cluster_pins": "row_id", "clusters": "id", "invitations": "id", "machine_events": "id", "machines": "id", "org_members": "row_id", "orgs": "id",
-	"people": "row_id", "pools": "id", "pool_nodes": "id", "reservations": "id", "provision_events": "id", "provision_inputs": "provision_id", "provision_log_archives": "provision_id last_seq", "provision_logs": "provision_id seq",
+	"people": "row_id", "pools": "id", "pool_nodes": "id", "pool_images": "id", "pool_quotas": "id", "reservations": "id", "provision_events": "id", "provision_inputs": "provision_id", "provision_log_archives": "provision_id last_seq", "provision_logs": "provision_id seq",
 	"provision_progress": "provision_id", "provision_stages": "provision_id attempt stage", "provisions": "id", "resources": "row_id",
 	"template_inspections": "row_id", "template_pins": "row_id", "template_tags": "row_id", "templates": "id", "webhook_deliveries": "id",
 	"webhooks": "id", "workspaces": "id",

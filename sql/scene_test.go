@@ -36,6 +36,7 @@ type scene struct {
 	invitation, own                 uuid.UUID // to acme; the admin's, to elsewhere
 	session                         uuid.UUID // the admin's
 	webhook                         uuid.UUID
+	pool, quota                     uuid.UUID
 }
 
 func newScene(t *testing.T, conn *pgx.Conn) *scene {
@@ -83,6 +84,11 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 		}
 		agent.mustReport(t, claim, "PROCESSING", `{"stage": "plan", "commit": "`+strings.Repeat("a", 40)+`"}`)
 	}
+	s.pool = one[uuid.UUID](t, conn, "SELECT id FROM public.pools WHERE org_id = $1", s.org)
+	mustExec(t, conn, "INSERT INTO public.reservations (org_id, pool_id, workspace_id, name, node, cores, memory_mib, why) SELECT org_id, $1, id, 'leftover', 'pve1', 1, 1024, '' FROM public.workspaces WHERE name = 'queued'", s.pool)
+	mustExec(t, conn, `SELECT public.set_pool_quota(id, '{"workspaces": "r*", "machines": 9}') FROM public.orgs`)
+	s.quota = one[uuid.UUID](t, conn, "SELECT id FROM public.pool_quotas WHERE org_id = $1", s.org)
+	mustExec(t, conn, "SELECT public.set_pool_image(id, 'old', 'debian') FROM public.pools")
 	mustExec(t, conn, "INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at) SELECT provision_id, $2, '{}', now() FROM tendril.claims WHERE id = $1", claim, s.other)
 	mustExec(t, conn, "INSERT INTO public.templates (org_id, name, repo, version) SELECT id, 'template', 'https://git.example/a/b', 'v1' FROM public.orgs")
 	mustExec(t, conn, "SELECT tendril.pin_inspected(id, 'https://git.example/a/b', 'v1', repeat('a', 40)) FROM public.orgs")

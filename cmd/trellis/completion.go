@@ -102,6 +102,7 @@ var (
 	invitedWords       = words((*client.Client).Invitations, func(i wire.Invitation) string { return described(cmp.Or(i.Email, i.ID.String()), "as %s", i.Role) })
 	ownInvitationWords = words((*client.Client).OwnInvitations, func(i wire.OwnInvitation) string { return described(i.Org, "as %s", i.Role) })
 	apiTokenWords      = words((*client.Client).APITokens, func(t wire.Credential) string { return described(t.ID.String(), "%s", t.Name) })
+	quotaWords         = words((*client.Client).PoolQuotas, func(q wire.PoolQuota) string { return described(q.ID.String(), "of %s", q.Workspaces) })
 	webhookWords       = words((*client.Client).Webhooks, func(w wire.Webhook) string { return described(w.Name, "%s to %s", w.Kind, w.Host) })
 
 	clusterTokenWords = wordsOf((*client.Client).FindCluster, (*client.Client).ClusterTokens, func(c wire.Cluster) uuid.UUID { return c.ID },
@@ -145,6 +146,14 @@ func machineWords(ctx context.Context, s *client.Client, _ string) (words []stri
 		if hostName.MatchString(m.Name) { // others would be several words
 			words = append(words, described(m.Name, "%s, of %s", m.Status, m.Workspace))
 		}
+	}
+	return words, err
+}
+
+func poolWords(ctx context.Context, s *client.Client, _ string) (words []string, err error) {
+	list, err := s.Pools(ctx, "")
+	for _, p := range list {
+		words = append(words, described(p.Name, "%s, on %s", p.State, p.Cluster))
 	}
 	return words, err
 }
@@ -198,6 +207,7 @@ func argumentWords(a *app) map[string]completes {
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
 		"members uninvite": inOrder(completing(a, invitedWords)),
 		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories), "machines import": inOrder(files), "machines provision": completing(a, machineWords),
+		"pools show": inOrder(completing(a, poolWords)), "pools set-image": inOrder(completing(a, poolWords)), "pools delete-image": inOrder(completing(a, poolWords)), "pools quota delete": inOrder(completing(a, quotaWords)),
 		"state rm": func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return workspace(cmd, args, typed)
@@ -211,7 +221,7 @@ func argumentWords(a *app) map[string]completes {
 		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list"},
 		"template":  {"templates show", "templates inspect", "templates remove", "templates pin"},
 		"webhook":   {"webhooks remove", "webhooks test", "webhooks deliveries"},
-		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines refresh", "machines rebuild", "machines destroy", "machines delete"},
+		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines refresh", "machines rebuild", "machines destroy", "machines delete", "pools free"},
 		"invited":   {"invitations accept", "invitations decline"},
 		"context":   {"contexts use", "contexts remove", "logout"},
 	} {
@@ -236,12 +246,12 @@ func flagWords(a *app, verb, flag string) completes {
 		return files
 	}
 	return map[string]completes{
-		"cluster": completing(a, clusterWords), "workspace": completing(a, workspaceWords), "template": completing(a, templateWords),
+		"cluster": completing(a, clusterWords), "pool": completing(a, poolWords), "workspace": completing(a, workspaceWords), "template": completing(a, templateWords),
 		"target": completing(a, addressWords), "replace": completing(a, addressWords), "org": completing(a, orgWords), "context": completeContexts(a),
 		"data-dir": directories, "move-from": directories, "sealed-vars": files, "to": files,
 		"output": outputWords(verb), "approval": approvals, "approvers": choice("operator", "admin"), "log-format": choice("text", "json"),
 		"access-log": choice("refused", "all"), "kind": choice("generic", "slack"),
-		"status": choice("planned", "creating", "running", "stopped", "failed", "unknown", "gone"),
+		"status": choice("planned", "reserved", "creating", "running", "stopped", "failed", "unknown", "gone"),
 		"health": choice("healthy", "unhealthy", "unknown"),
 		"event":  choice("awaiting_approval", "awaiting_input", "success", "failure", "cancelled", "drift", "health"),
 	}[flag]

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Tab offers what there is, with a word on each, and is silent where nothing
@@ -23,7 +25,7 @@ func testCompletion(t *testing.T, dir string) {
 	} {
 		var r result
 		// Who has to wait for too long gets no words, and presses Tab again.
-		eventually(t, want, func() string { return words + ": " + r.out + r.stderr }, func() bool {
+		patience.AwaitShowing(t, want, func() string { return words + ": " + r.out + r.stderr }, func() bool {
 			r = complete(t, dir, words)
 			return r.code == exitOK && strings.Contains(r.out, want)
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -147,7 +148,7 @@ func TestKilledUp(t *testing.T) {
 	s.signal(os.Kill)
 	s.end(t)
 	for _, p := range children {
-		eventually(t, "the end of "+p.Name, func() string { return "" }, func() bool { return !process.Alive(p.PID) })
+		patience.Await(t, "the end of "+p.Name, func() bool { return !process.Alive(p.PID) })
 	}
 	trellis(t, "status", "--data-dir", dir).want(t, "status after a kill", exitUnreachable, "trellis up is not running")
 	trellis(t, "env", "--data-dir", dir).want(t, "env after a kill", exitUnreachable, "trellis up is not running")

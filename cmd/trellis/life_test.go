@@ -47,8 +47,10 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	run(pages.Code(t, "docs/TROUBLESHOOTING.md", "trellis status N", "N", "3")).want(t, "status of a rejected one", exitOK, "CANCELLED", "not now")
 	run(pages.Code(t, "docs/SECURITY.md", "trellis status N -o json", "N", "3")).want(t, "status as JSON", exitOK, `"status": "CANCELLED"`)
 	run("outputs life/one").want(t, "outputs", exitOK, `message = "Hello, Ada!"`)
+	run("lock life/one", "--reason", "nothing starts here").want(t, "lock", exitOK, "") // else the run may have ended before it is cancelled
 	run(pages.Code(t, "docs/TROUBLESHOOTING.md", "trellis retry N --plan", "N", "3")).want(t, "retry", exitOK, "Run 4 is queued")
 	run(pages.Code(t, "docs/OPERATIONS.md", "trellis cancel N", "N", "4")).want(t, "cancel", exitOK, "")
+	run("unlock life/one").want(t, "unlock", exitOK, "")
 
 	// The state itself.
 	run("state list life/one").want(t, "state list", exitOK, "terraform_data.greeting", "The state records")

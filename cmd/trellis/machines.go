@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/controlplane/personkey"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -82,7 +84,7 @@ host's.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.Workspace, "workspace", "", "only those of this workspace, by its name or id")
-	flags.StringVar(&f.Status, "status", "", "only those that are planned, creating, running, stopped, failed, unknown or gone")
+	flags.StringVar(&f.Status, "status", "", "only those that are planned, reserved, creating, running, stopped, failed, unknown or gone")
 	flags.StringVar(&f.Pool, "pool", "", "only those of this pool")
 	flags.StringVar(&f.Health, "health", "", "only those that are healthy, unhealthy or unknown")
 	flags.StringArrayVar(&f.Labels, "label", nil, "only those with this label: NAME=VALUE; may be repeated")
@@ -97,7 +99,7 @@ func printMachines(a *app, list []wire.Machine) error {
 	if len(list) >= client.MostItems {
 		a.say("These are the first %d machines. Narrow the list, for example with --workspace.", len(list))
 	}
-	there := slices.DeleteFunc(slices.Clone(list), func(m wire.Machine) bool { return m.Status == wire.Planned })
+	there := slices.DeleteFunc(slices.Clone(list), func(m wire.Machine) bool { return m.Status == wire.Planned || m.Status == wire.Reserved })
 	switch a.format {
 	case "ansible":
 		document, left := inventory(there)
@@ -163,7 +165,7 @@ func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
 	}
 	command := ""
 	if to, err := m.SSH(); err == nil {
-		command = strings.Join(append([]string{"ssh"}, to.Args()...), " ")
+		command = to.Command()
 	}
 	var plan provision.Snapshot
 	if len(m.Plan) > 0 {
@@ -391,29 +393,49 @@ so only where the cluster wants it.`},
 func machineActCommand(a *app, do wire.Act, short, more string) *cobra.Command {
 	var workspace string
 	var sealed sealedFlags
-	var follow, yes bool
+	var follow, yes, all bool
 	verb := string(do)
+	use, example := verb+" MACHINE", "  trellis machines "+verb+" ada --follow"
+	if offersAll(do) {
+		use = verb + " {MACHINE | --all --workspace NAME}"
+		example += "\n  trellis machines " + verb + " --all --workspace class/2026"
+	}
 	cmd := &cobra.Command{
-		Use:   verb + " MACHINE",
+		Use:   use,
 		Short: short,
 		Long: strings.TrimSpace(`Queues a run to ` + verb + ` this machine alone, with the template and the variables of the newest
 deploy in its workspace. The template's provisioner must be able to. ` + more),
-		Example: "  trellis machines " + verb + " ada --follow",
-		Args:    one("a machine's name or id"),
+		Example: example,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case all && (len(args) > 0 || workspace == ""):
+				return wrongUsage("--all is for all machines of a workspace: name it with --workspace, and no machine")
+			case all:
+				return nil
+			}
+			return one("a machine's name or id")(cmd, args)
+		},
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			again, err := sealed.readToQueue(a, follow)
 			if err != nil {
 				return err
 			}
-			m, err := s.FindMachine(ctx, args[0], workspace)
+			which, operation := workspace, provision.OperationPower
+			var change func(*provision.Snapshot)
+			if all {
+				change, err = allOf(ctx, s, workspace, do)
+			} else {
+				var m wire.Machine
+				if m, err = s.FindMachine(ctx, args[0], workspace); err != nil {
+					return err
+				}
+				which = m.WorkspaceID.String()
+				operation, change, err = m.Ask(do, !yes)
+			}
 			if err != nil {
 				return err
 			}
-			operation, change, err := m.Ask(do, !yes)
-			if err != nil {
-				return err
-			}
-			w, err := s.FindWorkspace(ctx, m.WorkspaceID.String())
+			w, err := s.FindWorkspace(ctx, which)
 			if err != nil {
 				return err
 			}
@@ -428,6 +450,9 @@ deploy in its workspace. The template's provisioner must be able to. ` + more),
 		}),
 	}
 	addInWorkspace(cmd, &workspace)
+	if offersAll(do) {
+		cmd.Flags().BoolVar(&all, "all", false, "all machines of the workspace that can "+verb+", by one run")
+	}
 	if do == wire.ActRebuild || do == wire.ActDestroy {
 		cmd.Flags().BoolVar(&yes, "yes", false, "no approval, unless the cluster wants one")
 	}
@@ -436,51 +461,77 @@ deploy in its workspace. The template's provisioner must be able to. ` + more),
 	return cmd
 }
 
+// offersAll says whether all machines of a workspace can be told to do this at once.
+func offersAll(do wire.Act) bool { return do == wire.ActStart || do == wire.ActStop }
+
+// allOf asks for an act on all machines of a workspace that it makes sense for.
+func allOf(ctx context.Context, s *client.Client, workspace string, do wire.Act) (func(*provision.Snapshot), error) {
+	list, err := s.Machines(ctx, client.MachineFilter{Workspace: workspace})
+	if err != nil {
+		return nil, err
+	}
+	var targets []string
+	for _, m := range list {
+		if slices.Contains(m.Offers(), do) {
+			targets = append(targets, *m.Address)
+		}
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("workspace %s has no machine that can %s", workspace, do)
+	}
+	return func(asked *provision.Snapshot) { asked.Targets, asked.Power = targets, provision.Power(do) }, nil
+}
+
 func machinesRevealCommand(a *app) *cobra.Command {
 	var workspace string
-	cmd := formatted(a, &cobra.Command{
-		Use:   "reveal MACHINE",
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "reveal {MACHINE | --all --workspace NAME}",
 		Short: "Show a machine's credentials, such as its password",
 		Long: `Has an agent seal the credentials that are recorded of a machine to your key ("trellis
 keys"), which the agent's policy.requester_keys must name, and opens them here. Neither the
-database nor the control plane can read them. It is for admins, and it is audited.`,
-		Example: `  trellis machines reveal ada`,
-		Args:    one("a machine's name or id"),
+database nor the control plane can read them. It is for admins, and it is audited.
+
+--all shows those of all machines of a workspace, by one run: name, address, SSH port, user,
+password and the command that signs in. -o csv prints that for a spreadsheet; a cell that
+it would take for a formula gets an apostrophe before it.`,
+		Example: `  trellis machines reveal ada
+  trellis machines reveal --all --workspace class/2026
+  trellis machines reveal --all --workspace class/2026 -o csv > class.csv`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && (len(args) > 0 || workspace == ""):
+				return wrongUsage("--all is for all machines of a workspace: name it with --workspace, and no machine")
+			case all:
+				return nil
+			case a.format == "csv":
+				return wrongUsage("-o csv goes with --all")
+			}
+			return one("a machine's name or id, or --all with --workspace")(nil, args)
+		},
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			own, err := ownKey(a)
 			if err != nil {
 				return err
 			}
+			if all {
+				var handedOut []provision.HandedOut
+				if err := reveal(ctx, a, s, own, workspace, wire.RevealAll, &handedOut); err != nil {
+					return err
+				}
+				return printHandOut(a, handedOut)
+			}
 			m, err := s.FindMachine(ctx, args[0], workspace)
 			if err != nil {
 				return err
 			}
-			operation, change, err := m.Ask(wire.ActReveal, false)
+			_, change, err := m.Ask(wire.ActReveal, false)
 			if err != nil {
 				return err
-			}
-			w, err := s.FindWorkspace(ctx, m.WorkspaceID.String())
-			if err != nil {
-				return err
-			}
-			queued, err := queueOn(ctx, a, s, w, operation, "trellis machines reveal", func(asked *provision.Snapshot) {
-				change(asked)
-				asked.RequesterKey = own.Asks(time.Now())
-			})
-			if err != nil {
-				return err
-			}
-			p, err := awaitSuccess(ctx, a, s, queued.ID)
-			if err != nil {
-				return err
-			}
-			text, err := own.Open([]byte(p.Outputs["credentials"].Sealed), mostOutput)
-			if err != nil {
-				return fmt.Errorf("open the credentials of %s: %w", m.Name, err)
 			}
 			credentials := map[string]string{}
-			if err := json.Unmarshal(text, &credentials); err != nil {
-				return fmt.Errorf("read the credentials of %s: %w", m.Name, err)
+			if err := reveal(ctx, a, s, own, m.WorkspaceID.String(), change, &credentials); err != nil {
+				return err
 			}
 			if a.json() {
 				return a.printJSON(credentials)
@@ -491,7 +542,61 @@ database nor the control plane can read them. It is for admins, and it is audite
 			}
 			return a.pairs(rows...)
 		}),
-	})
+	}
 	addInWorkspace(cmd, &workspace)
+	cmd.Flags().BoolVar(&all, "all", false, "those of all machines of the workspace")
+	addFormat(a, cmd, "csv")
 	return cmd
+}
+
+// reveal has an agent seal credentials of a workspace's machines to this person's key, waits
+// for that, and opens them.
+func reveal(ctx context.Context, a *app, s *client.Client, own personkey.Key, workspace string, which func(*provision.Snapshot), into any) error {
+	w, err := s.FindWorkspace(ctx, workspace)
+	if err != nil {
+		return err
+	}
+	queued, err := queueOn(ctx, a, s, w, provision.OperationState, "trellis machines reveal", func(asked *provision.Snapshot) {
+		which(asked)
+		asked.RequesterKey = own.Asks(time.Now())
+	})
+	if err != nil {
+		return err
+	}
+	p, err := awaitSuccess(ctx, a, s, queued.ID)
+	if err != nil {
+		return err
+	}
+	text, err := own.Open([]byte(p.Outputs[provision.HandOutOutput].Sealed), mostOutput)
+	if err != nil {
+		return fmt.Errorf("open the credentials that run %d has left: %w", queued.Number, err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("read the credentials that run %d has left: %w", queued.Number, err)
+	}
+	return nil
+}
+
+// printHandOut prints what the users of machines get, in the format that was asked for.
+func printHandOut(a *app, list []provision.HandedOut) error {
+	switch a.format {
+	case "json":
+		return a.printJSON(list)
+	case "csv":
+		text := provision.HandOutCSV(list)
+		if a.out.tty {
+			text = a.out.fit(text)
+		}
+		_, err := io.WriteString(a.out, text)
+		return err
+	}
+	rows := [][]string{{"MACHINE", "ADDRESS", "PORT", "USER", "PASSWORD", "SIGN IN", "OTHER"}}
+	for _, h := range list {
+		var others []string
+		for _, name := range slices.Sorted(maps.Keys(h.Others)) {
+			others = append(others, name+"="+h.Others[name])
+		}
+		rows = append(rows, []string{h.Name, h.Address, strconv.Itoa(h.Port), h.User, h.Password, h.Command, strings.Join(others, " ")})
+	}
+	return a.print("%s", printable.Table(0, rows...)) // a password is never cut
 }

@@ -142,7 +142,7 @@ func (a *app) addVerbs(root *cobra.Command) {
 			inputCommand(a), assignCommand(a), commentCommand(a), cancelCommand(a), retryCommand(a),
 		}},
 		{"What exists, and who may touch it:", []*cobra.Command{
-			workspacesCommand(a), outputsCommand(a), resourcesCommand(a), machinesCommand(a), driftCommand(a), stateCommand(a), destroyCommand(a),
+			workspacesCommand(a), outputsCommand(a), resourcesCommand(a), machinesCommand(a), poolsCommand(a), driftCommand(a), stateCommand(a), destroyCommand(a),
 			lockCommand(a), unlockCommand(a), releaseCommand(a),
 		}},
 		{"Look after it:", []*cobra.Command{clustersCommand(a), templatesCommand(a), membersCommand(a), invitationsCommand(a), webhooksCommand(a), auditCommand(a)}},

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/raced"
 )
@@ -65,7 +66,7 @@ func binary(t *testing.T) string {
 			return
 		}
 		program.path = filepath.Join(program.dir, "trellis")
-		args := append(append([]string{"build"}, raced.Flags()...), "-o", program.path, ".")
+		args := append(append([]string{"build", "-ldflags=-s -w"}, raced.Flags()...), "-o", program.path, ".")
 		out, err := exec.CommandContext(context.Background(), "go", args...).CombinedOutput()
 		if err != nil {
 			program.err = errors.New(string(out))
@@ -122,7 +123,7 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 // session is a verb that goes on: up, demo, or one that follows.
 type session struct {
 	cmd  *exec.Cmd
-	said *watched
+	said *outputtest.Buffer
 	done chan struct{}
 }
 
@@ -133,7 +134,7 @@ func begin(t *testing.T, args ...string) *session {
 
 func beginEnv(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
-	s := &session{cmd: command(t, env, args...), said: &watched{}, done: make(chan struct{})}
+	s := &session{cmd: command(t, env, args...), said: &outputtest.Buffer{}, done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -154,7 +155,7 @@ func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 // await waits until the session has said something.
 func (s *session) await(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, text, s.said.String, func() bool { return strings.Contains(s.said.String(), text) })
+	patience.AwaitShowing(t, text, s.said.String, func() bool { return strings.Contains(s.said.String(), text) })
 }
 
 // end waits for the session's end and returns its exit code.
@@ -168,39 +169,6 @@ func (s *session) end(t *testing.T) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// watched is a buffer that may be read while it is written.
-type watched struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
-}
-
-func (w *watched) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
-}
-
 // usual is how long a test waits for what must happen, on a machine that has much
 // else to do.
 const usual = 2 * time.Minute
-
-func eventually(t *testing.T, what string, now func() string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := patience.Context(t.Context(), usual)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain for %q; there is:\n%s", what, now())
-		}
-	}
-}

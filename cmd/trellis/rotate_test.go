@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/secrettest"
 )
 
@@ -51,7 +52,7 @@ func testServeTakesAChangedPassword(t *testing.T, runtime instance.Runtime) {
 	works := func(user string) {
 		t.Helper()
 		last := ""
-		eventually(t, "serve at work as "+user, func() string { return last + "\n" + s.said.String() }, func() bool {
+		patience.AwaitShowing(t, "serve at work as "+user, func() string { return last + "\n" + s.said.String() }, func() bool {
 			var kinds []string
 			if err := conn.QueryRow(t.Context(), "SELECT coalesce(array_agg(DISTINCT application_name ORDER BY application_name), '{}') FROM pg_stat_activity WHERE usename = $1", user).Scan(&kinds); err != nil {
 				t.Fatal(err)
@@ -70,7 +71,7 @@ func testServeTakesAChangedPassword(t *testing.T, runtime instance.Runtime) {
 
 	exec("ALTER ROLE rotated PASSWORD 's3cret-two'")
 	cut("rotated")
-	eventually(t, "a database that lets nobody in", s.said.String, func() bool {
+	patience.AwaitShowing(t, "a database that lets nobody in", s.said.String, func() bool {
 		ready, _ := ask(t, http.MethodGet, monitor+"/readyz", "")
 		return ready == http.StatusServiceUnavailable
 	})

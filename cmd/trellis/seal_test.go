@@ -17,6 +17,8 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestSeal(t *testing.T) {
@@ -191,14 +193,14 @@ func TestSealAsksForTheValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = terminal.Close() // so that what is read ends with the process
-	said := &watched{}
+	said := &outputtest.Buffer{}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		_, _ = io.Copy(said, master) // ends with an error on Linux
 	}()
-	eventually(t, "to be asked", said.String, func() bool { return strings.Contains(said.String(), "Value of password (it is not shown): ") })
-	eventually(t, "what is typed not to be shown", said.String, func() bool {
+	patience.AwaitShowing(t, "to be asked", said.String, func() bool { return strings.Contains(said.String(), "Value of password (it is not shown): ") })
+	patience.AwaitShowing(t, "what is typed not to be shown", said.String, func() bool {
 		termios, err := unix.IoctlGetTermios(int(master.Fd()), unix.TCGETS)
 		return err == nil && termios.Lflag&unix.ECHO == 0
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/testkit/pages"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -51,7 +52,7 @@ func testLookAfterIt(t *testing.T, dir string, runtime instance.Runtime) {
 	run("templates add greeting --version v1").want(t, "a template without a repository", exitUsage, "--repo and --version are needed")
 	run("templates add greeting --repo "+repo+" --version v1 --approval always").want(t, "templates add", exitOK, "The template greeting is in the catalogue at v1", "templates show greeting")
 	shown := result{}
-	eventually(t, "what the template declares", func() string { return shown.out }, func() bool {
+	patience.AwaitShowing(t, "what the template declares", func() string { return shown.out }, func() bool {
 		shown = run("templates show greeting")
 		return strings.Contains(shown.out, "name: string, required") && strings.Contains(shown.out, "passphrase: string, sensitive")
 	})

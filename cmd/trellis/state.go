@@ -41,7 +41,9 @@ A state holds every secret of its workspace: all of these but list are for admin
 		{use: "mv WORKSPACE FROM TO", short: "Record a resource under another address", args: 2,
 			example: `  trellis state mv acme/prod aws_instance.web 'module.web.aws_instance.this'`},
 		{use: "import WORKSPACE ADDRESS ID", short: "Record something that exists", args: 2,
-			long:    "Records something that exists, by its provider's id, under an address that the template declares.",
+			long: `Records something that exists, by its provider's id, under an address that the template
+declares. A machine of a Proxmox pool is machine.NAME, and its id NODE/VMID: the agent marks
+it as Tendril's, if the pool's import_ids allow it.`,
 			example: `  trellis state import acme/prod aws_instance.web i-0123456789abcdef0`},
 		{use: "adopt WORKSPACE", short: "Take over the state of the backend that the template declares", args: 0, word: true,
 			long: `Copies the state from the backend that the template declares into the managed state,

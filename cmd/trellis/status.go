@@ -323,6 +323,8 @@ func nextStep(a *app, cmd *cobra.Command, p wire.Provision, r wire.Reason) strin
 		return "Have an agent grant it (policy.operations), or: " + run("cancel %d", p.Number)
 	case "slots_busy":
 		return "It starts when one of them is over. More at once: raise an agent's slots, or start another agent."
+	case "no_room":
+		return "It starts once a place becomes free. What each node has left: " + run("pools list")
 	case "engine_missing", "not_due":
 		return "See why: " + run("logs %d", about.Number)
 	}

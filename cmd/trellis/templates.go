@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
@@ -156,9 +158,10 @@ func templatesCheckCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check DIR",
 		Short: "Check a template's directory as an agent would",
-		Long: `Checks the variables that a template declares and its tendril.hcl, as an agent does
-before it runs anything. It asks no server. With the variables of a run it checks their
-values as well, and lists the machines that the template would make.`,
+		Long: `Checks the variables that a template declares, their validation blocks with the defaults,
+and its tendril.hcl, as an agent does before it runs anything. It asks no server. With the
+variables of a run it checks their values as well, and lists the machines that the template
+would make.`,
 		Example: `  trellis templates check .
   trellis templates check ./class --var class=c1 --var-json 'students=["ada"]'`,
 		Args: one("a template's directory"),
@@ -196,6 +199,8 @@ type checkedTemplate struct {
 	// Machines is nil where Missing are variables without a value.
 	Machines []checkedMachine `json:"machines,omitempty"`
 	Missing  []string         `json:"missing,omitempty"`
+	// Unchecked are validation blocks that only Terraform can evaluate, and why.
+	Unchecked []string `json:"unchecked,omitempty"`
 }
 
 type checkedMachine struct {
@@ -233,20 +238,46 @@ func checkTemplate(dir string, given map[string]json.RawMessage) (checkedTemplat
 		}
 	}
 	if len(given) == 0 && len(c.Missing) > 0 {
-		return c, nil
+		defaults, err := declared.Defaults()
+		if err != nil {
+			return c, err
+		}
+		return c, c.validate(declared, defaults)
 	}
 	// Who gives a secret on their own machine shows it to nobody.
 	values, err := declared.Values(tfvars.Given{Plain: given, PlainSensitive: true})
 	if err != nil {
 		return c, err
 	}
+	validationErr := c.validate(declared, values)
 	machines, err := file.Machines(values)
 	_, placementErr := file.Placement(values)
 	_, instructionsErr := file.Instructions(dir, values)
 	for _, m := range machines {
 		c.Machines = append(c.Machines, checkedMachine{m.Name, m.Pool, m.Image, m.Address, m.Cores, m.Memory, m.Disk, m.Labels})
 	}
-	return c, errors.Join(err, placementErr, instructionsErr)
+	return c, errors.Join(validationErr, err, placementErr, instructionsErr)
+}
+
+// validate evaluates the validation blocks whose variables all have a value. Terraform
+// evaluates its templates' own, and knows more functions and names there.
+func (c *checkedTemplate) validate(declared *tfvars.Template, values map[string]cty.Value) error {
+	var problems []error
+	for _, check := range declared.Validations() {
+		if slices.ContainsFunc(check.Uses, func(name string) bool { return slices.Contains(c.Missing, name) && values[name] == cty.NilVal }) {
+			continue
+		}
+		refused, err := templatefile.Refusals([]tfvars.Validation{check}, values)
+		switch {
+		case err != nil && c.Provisioner == templatefile.Terraform:
+			c.Unchecked = append(c.Unchecked, err.Error())
+		case err != nil:
+			problems = append(problems, err)
+		case refused != nil:
+			problems = append(problems, provision.Fail(provision.CodeVariablesInvalid, "The template refuses a value: "+strings.Join(refused, "\n"), nil))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 func (c checkedTemplate) print(a *app) error {
@@ -269,6 +300,9 @@ func (c checkedTemplate) print(a *app) error {
 	}
 	if err := a.pairs(rows...); err != nil {
 		return err
+	}
+	for _, why := range c.Unchecked {
+		a.say("Only Terraform can evaluate a validation block. %s", why)
 	}
 	if len(c.Missing) > 0 {
 		a.say("No problems found. To check a run's values as well, give them with --var: %s", strings.Join(c.Missing, ", "))

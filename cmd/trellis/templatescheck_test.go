@@ -33,6 +33,9 @@ func TestTemplatesCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	class := strings.Replace(regexp.MustCompile("(?s)```hcl\n(.*?)```").FindStringSubmatch(string(page))[1], "var.pool", `"lab"`, 1)
+	const validated = "variable \"size\" {\n  default = 20\n  validation {\n    condition     = var.size < 10\n    error_message = \"${var.size} is too large.\"\n  }\n}\n"
+	const other = "variable \"name\" {\n  type = string\n  validation {\n    condition     = startswith(var.name, \"n${var.size}\")\n    error_message = \"Begin with n and the size.\"\n  }\n}\n"
+	const onlyTerraforms = "variable \"file\" {\n  default = \"a\"\n  validation {\n    condition     = fileexists(var.file)\n    error_message = \"No file.\"\n  }\n}\n"
 	manual := "provisioner \"manual\" {\n  instructions = \"variables.tf\"\n}\n"
 	for name, tt := range map[string]struct {
 		variables, tendril string
@@ -53,6 +56,13 @@ func TestTemplatesCheck(t *testing.T) {
 		"both files":         {"variable {\n", "titel = 1\n", nil, exitFailed, []string{"variables.tf:1: ", `tendril.hcl:1:1: tendril.hcl has no argument "titel"; did you mean "title"?`}},
 		"instructions":       {"variable \"a\" { default = 1 }\n# ${var.b}\n", manual, nil, exitFailed, []string{`variables.tf:2:5: the template declares no variable "b"`}},
 		"no variables.tf":    {"", class, nil, exitFailed, []string{"holds no configuration"}},
+		"a refused default":  {validated, "", nil, exitUsage, []string{"The template refuses a value: terraform_vars.size: 20 is too large."}},
+		"with a missing one": {validated + other, "", nil, exitUsage, []string{"terraform_vars.size: 20 is too large."}},
+		"a refused value":    {validated + other, "", []string{"--var-json", "size=5", "--var", "name=x"}, exitUsage, []string{"terraform_vars.name: Begin with n and the size."}},
+		"both refused":       {validated + other, "", []string{"--var-json", "size=50", "--var", "name=x"}, exitUsage, []string{"terraform_vars.name: Begin", "terraform_vars.size: 50 is"}},
+		"an accepted value":  {validated + other, "", []string{"--var-json", "size=5", "--var", "name=n5"}, exitOK, []string{"No problems found."}},
+		"only Terraform's":   {onlyTerraforms, "", nil, exitOK, []string{"Only Terraform can evaluate a validation block.", `There is no function named "fileexists".`, "No problems found."}},
+		"not even Terraform": {onlyTerraforms, manual, nil, exitUsage, []string{`There is no function named "fileexists".`}},
 		"not a value at all": {variables, class, []string{"--var", "class"}, exitUsage, []string{"--var must be NAME=TEXT"}},
 	} {
 		t.Run(name, func(t *testing.T) {

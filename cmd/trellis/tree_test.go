@@ -77,6 +77,7 @@ var argumentKinds = map[string]string{
 	"NUMBER|ID": "provisions", "NUMBER|ID|WORKSPACE": "provisions", "WORKSPACE": "workspaces", "WORKSPACE|NUMBER": "workspaces", "FROM": "workspaces", "ADDRESS…": "workspaces",
 	"VERSION": "workspaces", "MACHINE": "machines", "MACHINE…": "machines", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
 	"FILE": fileNames, "DIR": folders, "TO": nothing, "TEXT": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
+	"POOL": "pools", "QUOTA": "pool-quotas", "IMAGE": nothing, "NAME": nothing,
 	"COMMAND": fileNames, "ARG…": fileNames,
 }
 
@@ -89,7 +90,7 @@ var argumentsOf = map[string]string{
 // flagKinds are the flags whose value is something that exists. All others that take
 // a value complete explicitly nothing.
 var flagKinds = map[string]string{
-	"cluster": "clusters", "workspace": "workspaces", "template": "templates", "target": "workspaces", "replace": "workspaces", "org": "me", "context": fixedWords + "local",
+	"cluster": "clusters", "pool": "pools", "workspace": "workspaces", "template": "templates", "target": "workspaces", "replace": "workspaces", "org": "me", "context": fixedWords + "local",
 	"output": fixedWords + "json", "approval": fixedWords + "always", "approvers": fixedWords + "admin", "log-format": fixedWords + "json", "access-log": fixedWords + "all",
 	"status": fixedWords + "gone", "health": fixedWords + "unhealthy", "kind": fixedWords + "slack", "event": fixedWords + "drift", "data-dir": folders, "move-from": folders, "config": fileNames, "to": fileNames,
 	"sealed-vars": fileNames, "tls-cert": fileNames, "tls-key": fileNames, "state pull version": "workspaces", "machines output": fixedWords + "ansible", "machines list output": fixedWords + "ansible",
@@ -191,6 +192,9 @@ func TestEachVerbCompletes(t *testing.T) {
 func usageWords(use string) (words []string) {
 	fields := strings.Fields(use)[1:]
 	for _, field := range fields {
+		if word, either := strings.CutPrefix(field, "{"); either && word != "" && word[0] != '-' {
+			return append(words, word) // or flags in its place
+		}
 		if strings.HasPrefix(field, "-") || strings.HasPrefix(field, "{") || strings.HasPrefix(field, "[-") {
 			return words
 		}

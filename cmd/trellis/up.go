@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,10 +37,14 @@ type upFlags struct {
 	sample    bool
 	trust     bool
 	moveFrom  string
-	throwaway bool // the data directory was made for this start alone
+	with      []string // what is started besides
+	throwaway bool     // the data directory was made for this start alone
 	cert, key string
 	allowHTTP bool
 }
+
+// withPVESim is what --with may name.
+const withPVESim = "pve-sim"
 
 func (f *upFlags) add(cmd *cobra.Command, listen string) {
 	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server (TRELLIS_LISTEN)")
@@ -56,6 +61,11 @@ func (f *upFlags) add(cmd *cobra.Command, listen string) {
 func (f *upFlags) check() error {
 	if err := web.CheckPlain(f.listen, f.cert, f.key, f.allowHTTP); err != nil {
 		return wrongUsage("%v", err)
+	}
+	for _, name := range f.with {
+		if name != withPVESim {
+			return wrongUsage("--with: %q is unknown; write %s", name, withPVESim)
+		}
 	}
 	if f.slots < 1 {
 		return wrongUsage("--slots: from 1 to 64 are possible")
@@ -88,12 +98,14 @@ Ctrl-C lets running runs finish, then ends everything; a second Ctrl-C ends
 them at once.`,
 		Example: `  trellis up
   trellis up --data-dir look --sample
+  trellis up --with pve-sim
   trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
   trellis up --database-url postgres://me@db.example/tendril`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(a, cmd, flags) },
 	}
 	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to try the console with; once")
+	cmd.Flags().StringSliceVar(&flags.with, "with", nil, "also start pve-sim: a simulated Proxmox cluster, with a pool of it and the template class, to see machines come up without a hypervisor")
 	cmd.Flags().StringVar(&flags.moveFrom, "move-from", "", "first move the data of this directory, such as an earlier version's .tendril, to the data directory")
 	flags.add(cmd, cmp.Or(a.getenv("TRELLIS_LISTEN"), devstack.DefaultListen))
 	return cmd
@@ -212,7 +224,7 @@ func startStack(ctx context.Context, a *app, signals <-chan os.Signal, flags upF
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
 		RequesterKeys: requesters,
-		DataDir:       a.dataDir, Throwaway: flags.throwaway, TrustDataDir: flags.trust, Listen: flags.listen, CertFile: flags.cert, KeyFile: flags.key, AllowHTTP: flags.allowHTTP, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample,
+		DataDir:       a.dataDir, Throwaway: flags.throwaway, TrustDataDir: flags.trust, Listen: flags.listen, CertFile: flags.cert, KeyFile: flags.key, AllowHTTP: flags.allowHTTP, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample, PVESim: slices.Contains(flags.with, withPVESim),
 		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: version.String(), Report: report,
 	})
 	close(started)

@@ -41,7 +41,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 				m.engine = engine
 				m.cancelInInit()
 				m.cancelInPlan()
-				for _, third := range []int{0, 20, 40} {
+				for _, third := range some(0, 20, 40) {
 					stop := third + 1 + rand.N(9) // ten are made at once
 					id := m.queue("apply", map[string]any{"stop": stop})
 					m.awaitMade(stop)

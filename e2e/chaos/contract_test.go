@@ -17,14 +17,16 @@ func TestContractMissingDuringAnApply(t *testing.T) {
 	t.Parallel()
 	const schema, back = "ALTER SCHEMA tendril RENAME TO tendril_away", "ALTER SCHEMA tendril_away RENAME TO tendril"
 	const function, found = "ALTER FUNCTION public.put_blob RENAME TO put_blob_away", "ALTER FUNCTION public.put_blob_away RENAME TO put_blob"
-	for name, tc := range map[string]struct {
-		away, back     string
-		https, restart bool
-	}{
-		"schema, direct, killed": {away: schema, back: back, restart: true},
-		"schema, over HTTPS":     {away: schema, back: back, https: true},
-		"one function, direct":   {away: function, back: found},
-	} {
+	type missing struct {
+		name, away, back string
+		https, restart   bool
+	}
+	for _, tc := range some(
+		missing{name: "schema, direct, killed", away: schema, back: back, restart: true},
+		missing{name: "schema, over HTTPS", away: schema, back: back, https: true},
+		missing{name: "one function, direct", away: function, back: found},
+	) {
+		name := tc.name
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := site.New(t)

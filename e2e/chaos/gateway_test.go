@@ -19,7 +19,7 @@ func TestGatewayKilledAgainAndAgain(t *testing.T) {
 	w := newWorks(s)
 	a := w.alone("one", 3).Start()
 	a.AwaitOutput("registered")
-	for range times(6, 60) {
+	for range fewer(3, 6, 60) {
 		w.keepBusy(4)
 		<-time.After(rand.N(300 * time.Millisecond))
 		w.Gateway.Kill()
@@ -43,7 +43,7 @@ func TestGatewayReplaced(t *testing.T) {
 	}
 	w := newWorks(s)
 	a := w.alone("one", 2).Start()
-	for i := range times(4, 40) {
+	for i := range fewer(2, 4, 40) {
 		w.deploy(fmt.Sprintf("w%d", i%2), 60, 5*time.Millisecond)
 		w.Gateway.Replace()
 		counted.add("faults: gateway replaced", 1)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // gitTimeout is what agents of these tests allow a git server: more than one that
 // is well takes to answer on a busy machine.
-const gitTimeout = 6 * time.Second
+var gitTimeout = sync.OnceValue(func() time.Duration { return patience.For(6 * time.Second).Round(time.Second) })
 
 // gitFault is a way for a git server to be of no use.
 type gitFault struct {
@@ -38,8 +39,8 @@ func gitFaults() []gitFault {
 		{"answers 500", answers(500), []string{"out of order", "status 500", "try again later"}, true},
 		{"answers HTML", func(s *gittest.Server) { s.Override(gittest.HTML()) }, []string{"not as a git server", "text/html", "login page"}, false},
 		{"resets", func(s *gittest.Server) { s.Override(gittest.Reset()) }, []string{"cannot reach the server", "reset"}, true},
-		{"hangs", func(s *gittest.Server) { s.Override(gittest.Hang(make(chan struct{}))) }, []string{"no answer within 6s", "timeout under [git]"}, true},
-		{"hangs in a pack", func(s *gittest.Server) { s.HangPack(10<<10, make(chan struct{})) }, []string{"no answer within 6s", "timeout under [git]"}, true},
+		{"hangs", func(s *gittest.Server) { s.Override(gittest.Hang(make(chan struct{}))) }, []string{"no answer within " + gitTimeout().String(), "timeout under [git]"}, true},
+		{"hangs in a pack", func(s *gittest.Server) { s.HangPack(10<<10, make(chan struct{})) }, []string{"no answer within " + gitTimeout().String(), "timeout under [git]"}, true},
 		{"breaks in a pack", func(s *gittest.Server) { s.CutPack(10 << 10) }, []string{"cannot reach the server", "connection broke"}, true},
 		{"spoils a pack", func(s *gittest.Server) { s.SpoilPack(10 << 10) }, []string{"broken pack", "checksum", "try again"}, true},
 	}
@@ -73,7 +74,7 @@ func (w *works) sickServers(a *site.Agent, faults []gitFault) []*sick {
 	}
 	// Test servers share a certificate, so that one CA file serves them all.
 	a.Set("TENDRIL_POLICY_REPOS", strings.Join(allowed, ","))
-	a.Set("TENDRIL_GIT_TIMEOUT", gitTimeout.String())
+	a.Set("TENDRIL_GIT_TIMEOUT", gitTimeout().String())
 	return all
 }
 
@@ -116,8 +117,8 @@ func TestGitServerOfNoUse(t *testing.T) {
 		}
 		took := w.took(s.id)
 		t.Logf("%s, after %s: %s", s.name, took.Round(time.Millisecond), message)
-		if took > gitTimeout+site.Patience/2 {
-			t.Errorf("git server %s: the run took %s with a timeout of %s", s.name, took, gitTimeout)
+		if took > gitTimeout()+site.Patience/2 {
+			t.Errorf("git server %s: the run took %s with a timeout of %s", s.name, took, gitTimeout())
 		}
 		s.server.Override(nil)
 		s.id = w.DeployTemplate(s.repo, s.workspace, nil)

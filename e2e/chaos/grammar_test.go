@@ -188,7 +188,7 @@ func TestGrammar(t *testing.T) {
 			t.Fatalf("TENDRIL_CHAOS_TIME: %v", err)
 		}
 	}
-	draws := 4
+	draws := 2
 	if each() { // once, in pairs that differ
 		draws = 8
 	}

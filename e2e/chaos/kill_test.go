@@ -61,7 +61,7 @@ func TestAgentKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
 	a := w.alone("victim", 3).Start()
-	kills := times(15, 200)
+	kills := fewer(5, 15, 200)
 	for range kills {
 		w.keepBusy(4)
 		w.aMoment()
@@ -83,7 +83,7 @@ func TestExecKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorks(site.New(t))
 	a := w.alone("parent", 3).Start()
-	kills := times(10, 60)
+	kills := fewer(4, 10, 60)
 	for killed := 0; killed < kills; {
 		w.keepBusy(4)
 		w.aMoment()

@@ -90,7 +90,7 @@ func TestLives(t *testing.T) {
 	seed := seedOf(t)
 	t.Logf("TENDRIL_SEED=%d", seed)
 	l := newLives(t, seed)
-	for n := range times(12, 100) {
+	for n := range fewer(6, 12, 100) {
 		l.all = append(l.all, l.newLife(n, seed))
 	}
 	for _, a := range l.agents {

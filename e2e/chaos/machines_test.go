@@ -183,7 +183,7 @@ func TestMachinesOfAScript(t *testing.T) {
 			before := wish{"apply", []string{"a", "b"}, 1024, "debian-12"}
 			w.succeed("nothing", before)
 			drawn := rand.IntN(len(victims) * 3)
-			for n := range times(2, 50) {
+			for n := range fewer(1, 2, 50) {
 				next, victim := before, victims[(drawn+n)%len(victims)]
 				switch (drawn + n) % 3 {
 				case 0: // others than before, but for one
@@ -239,7 +239,7 @@ func TestKilledAtEachMessage(t *testing.T) {
 	}
 	rand.Shuffle(len(moments), func(i, j int) { moments[i], moments[j] = moments[j], moments[i] })
 	there := false
-	for _, m := range moments[:times(3, len(moments))] {
+	for _, m := range moments[:fewer(1, 3, len(moments))] {
 		next := one
 		if next.operation = m.operation; there != (m.operation == "destroy") {
 			undo := one

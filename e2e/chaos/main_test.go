@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"flag"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"strconv"
@@ -43,6 +44,24 @@ func full() bool { return os.Getenv("TENDRIL_CHAOS") == "full" }
 
 // each says that every fault is to be met.
 func each() bool { return os.Getenv("TENDRIL_TEST_FAULTS") == "all" }
+
+// fewer is times where a test that only draws some of the faults injects fewer.
+func fewer(drawn, short, whole int) int {
+	if !full() && !each() {
+		return drawn
+	}
+	return times(short, whole)
+}
+
+// some are those of a series that a test takes: all where each fault is to be met, else one
+// that is drawn.
+func some[T any](all ...T) []T {
+	if full() || each() {
+		return all
+	}
+	drawn := rand.N(len(all))
+	return all[drawn : drawn+1]
+}
 
 // times is how often a fault is injected.
 func times(short, whole int) int {

@@ -35,7 +35,7 @@ func TestConnectionCutAgainAndAgain(t *testing.T) {
 	a, wire := w.wired("one", 3)
 	a.Start()
 	a.AwaitOutput("registered")
-	for i := range times(20, 200) {
+	for i := range fewer(8, 20, 200) {
 		w.keepBusy(4)
 		switch i % 4 {
 		case 0:
@@ -67,7 +67,7 @@ func TestConnectionSlow(t *testing.T) {
 	a, wire := w.wired("one", 3)
 	wire.Slow(100*time.Millisecond, 32<<10)
 	a.Start()
-	for i := range times(4, 60) {
+	for i := range fewer(2, 4, 60) {
 		w.deploy(fmt.Sprintf("w%d", i%4), 100, time.Millisecond)
 		counted.add("faults: runs over a slow connection", 1)
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -83,6 +84,8 @@ func browserKey(t *testing.T, h *house) {
 	}
 	h.seen.page(tab, "workspace-revealed")
 
+	h.handsOut(t, tab)
+
 	// Another browser of the same person.
 	other := h.signIn(t, at)
 	other.Visit(run)
@@ -109,6 +112,43 @@ func browserKey(t *testing.T, h *house) {
 	h.seen.page(tab, "account-key-none")
 	tab.Visit(run)
 	tab.WaitText("Sealed to a key outside this browser")
+}
+
+// handsOut deploys machines by clicking, and has their passwords opened in the browser.
+func (h *house) handsOut(t *testing.T, tab *browsertest.Tab) {
+	t.Helper()
+	cloud, err := os.MkdirTemp("", "tendril-cloud-") // not of the test's, which only this user may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(cloud) })
+	if err := os.Chmod(cloud, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	tab.Visit(h.Runtime().BrowserURL + "/deploy?cluster=local&template=script-vm&step=configure")
+	tab.Wait(`document.querySelector("#fields:not([hidden]) input")`)
+	tab.Fill("Workspace", "demo/handout")
+	tab.Click("Fill in")
+	tab.Click("Paste or load a list into names")
+	tab.Fill("One a line, or CSV with a column called name", "ann\nbob")
+	tab.Click("Use these")
+	tab.Wait(`document.getElementById("v-names[1]")?.value === "bob"`)
+	tab.Fill("cloud", cloud)
+	tab.Click("Review")
+	tab.WaitText("Summary")
+	tab.Click("Apply immediately")
+	tab.Click("Deploy now")
+	tab.Wait(`document.querySelector("#run[data-over]")`)
+	if got := newest(t, h, "demo/handout"); got != "apply SUCCESS" {
+		t.Fatalf("the run = %s, want an apply that succeeded", got)
+	}
+	tab.Visit(browsertest.Eval[string](tab, `document.querySelector("h1 a").href + "?tab=machines"`))
+	tab.Click("Credentials")
+	tab.Wait(`location.pathname.endsWith("/handout")`)
+	tab.Click("Show credentials")
+	const passwords = `[...document.querySelectorAll(".slip dd")].map((d) => d.textContent).filter((text) => /^[0-9a-f]{24}$/.test(text)).length`
+	tab.Wait(`document.querySelectorAll(".slip").length === 2 && ` + passwords + ` === 2`)
+	h.seen.page(tab, "handout")
 }
 
 // certify does what the page says: it has somebody run the command that is shown, as

@@ -82,7 +82,7 @@ type house struct {
 }
 
 // up starts it, and ends it after the test.
-func up(t *testing.T) *house {
+func up(t *testing.T, more ...func(*devstack.Options)) *house {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -93,11 +93,15 @@ func up(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	report, dir := &notes{}, pgtest.Dir(t)
-	stack, err := devstack.Start(t.Context(), devstack.Options{
+	options := devstack.Options{
 		DataDir: dir, Listen: "127.0.0.1:0", Slots: 3, Sample: true, Version: "v1.0.0",
 		AgentCommand: []string{self, "run"}, InspectCommand: []string{self, "inspect-template"}, Report: report,
 		RequesterKeys: []string{"authority " + authority.Fingerprint()},
-	})
+	}
+	for _, change := range more {
+		change(&options)
+	}
+	stack, err := devstack.Start(t.Context(), options)
 	if err != nil {
 		t.Fatalf("Start() = %v\n%s", err, &report.text)
 	}

@@ -60,6 +60,10 @@ func estatePages(t *testing.T, h *house) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pool, err := h.store.PoolByRef(t.Context(), uuid.Nil, uuid.Nil, "rack-2")
+	if err != nil {
+		t.Fatal(err)
+	}
 	org, err := h.store.FindOrg(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +91,8 @@ func estatePages(t *testing.T, h *house) {
 		page{"machines-plan", "/machines/plan", "Plan machines"},
 		page{"machine-planned", "/machines/" + planned[0].String(), "This machine is not there yet"},
 		page{"machine-plan", "/machines/" + planned[0].String() + "/plan", "Edit the plan of"},
+		page{"pools", "/pools", "connection refused"},
+		page{"pool", "/pools/" + pool.ID.String(), "pve3"},
 		page{"clusters", "/clusters", "sample-edge"},
 		page{"cluster", "/clusters/sample-prod-eu", "eu-central-1a"},
 		page{"audit", "/audit", "Ada Lovelace"},

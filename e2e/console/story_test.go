@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/browsertest"
 )
 
@@ -96,11 +97,15 @@ func story(t *testing.T, h *house) {
 	}
 }
 
-// newest is what the database says of a workspace's newest run.
+// newest is what the database says of a workspace's newest run. The log of one that has
+// failed goes to the test's.
 func newest(t *testing.T, h *house, workspace string) string {
 	t.Helper()
 	for _, p := range h.runs(t, 50) {
 		if p.Workspace == workspace {
+			if p.Status == provision.Failed {
+				t.Logf("the log of run %d:\n%s", p.Number, h.log(t, p.ID))
+			}
 			return string(p.Operation) + " " + string(p.Status)
 		}
 	}

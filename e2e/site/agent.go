@@ -1,7 +1,6 @@
 package site
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,10 +9,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
@@ -35,27 +34,9 @@ type Agent struct {
 	uid uint32
 
 	Cmd *exec.Cmd
-	Out *Output
+	Out *outputtest.Buffer
 	// Done is closed when the process has ended.
 	Done chan struct{}
-}
-
-// Output is what a process says, for several goroutines.
-type Output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *Output) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *Output) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // NewAgent configures an agent; extra is TOML that goes to the end of its file.
@@ -97,7 +78,7 @@ pass_env = ["TEST_*", "GORACE"]
 func (a *Agent) Start() *Agent {
 	t := a.Site.T
 	t.Helper()
-	a.Out = &Output{}
+	a.Out = &outputtest.Buffer{}
 	argv := append(append([]string{}, a.Wrap...), a.Binary, "run", "--config", a.Config)
 	a.Cmd = exec.Command(argv[0], argv[1:]...)
 	a.Cmd.Env, a.Cmd.Stdout, a.Cmd.Stderr = a.Env, a.Out, a.Out

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
@@ -27,7 +28,7 @@ type Gateway struct {
 	URL     string
 	Address string
 	Cmd     *exec.Cmd
-	Out     *Output
+	Out     *outputtest.Buffer
 	T       testing.TB
 
 	database, home, certificate, key string
@@ -61,7 +62,7 @@ func (s *Site) Serve() *Gateway {
 
 func serve(t testing.TB, databaseURL string) *Gateway {
 	t.Helper()
-	g := &Gateway{T: t, Address: Address(t), Out: &Output{}, database: databaseURL, home: t.TempDir()}
+	g := &Gateway{T: t, Address: Address(t), Out: &outputtest.Buffer{}, database: databaseURL, home: t.TempDir()}
 	g.URL = "https://" + g.Address
 	g.certificate, g.key = Certificate(t)
 	t.Cleanup(func() {

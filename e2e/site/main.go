@@ -109,7 +109,7 @@ func build(dir string, flags []string) error {
 }
 
 func goBuild(dir string, flags []string) error {
-	cmd := exec.Command("go", append(append([]string{"build", "-o", dir + "/"}, flags...), "./cmd/tendril", "./cmd/trellis")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, flags...), "./cmd/tendril", "./cmd/trellis")...)
 	cmd.Dir = root()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -134,7 +134,7 @@ func copyProgram(from, to string) error {
 // plain builds tendril as it ships, once, where the other programs are.
 var plain = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "plain", "tendril")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/tendril")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/tendril")
 	cmd.Dir, cmd.Env = root(), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	return path + string(out), err

@@ -15,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/trust"
@@ -61,6 +62,10 @@ type Options struct {
 	// Credentials reads what the runs of a workspace sign in to clouds with; nil
 	// gives none. It is called when a run begins.
 	Credentials func(workspace string, id uuid.UUID) (job.Credentials, error)
+	// Pools are what the agent reports to the database, and PoolsFor reads those that the runs
+	// of a workspace may use, with their secrets; nil gives none.
+	Pools    []Pool
+	PoolsFor func(workspace string, id uuid.UUID) ([]pool.Config, error)
 	// Requesters reads to whom may be sealed and whose orders count; nil: nobody. It is
 	// called when a run begins.
 	Requesters func() (*trust.Keyring, error)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestARunFromQueueToResult(t *testing.T) {
@@ -39,7 +40,7 @@ func TestTwentyProvisionsOnThreeSlots(t *testing.T) {
 	s := w.setup()
 	s.Slots = 3
 	a := startAgent(t, s)
-	eventually(t, "three to run", func() bool {
+	patience.Await(t, "three to run", func() bool {
 		return w.Text(t, "SELECT count(*)::text FROM public.provisions WHERE status = 'PROCESSING'") == "3"
 	})
 	w.release(t, "go")

@@ -1,12 +1,10 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -27,6 +25,7 @@ import (
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/webhook"
 )
@@ -211,7 +210,7 @@ func (q *lossyQueue) Report(ctx context.Context, claim uuid.UUID, report provisi
 // agentUnderTest is an agent process as a test sees it.
 type agentUnderTest struct {
 	cmd  *exec.Cmd
-	log  syncBuffer
+	log  outputtest.Buffer
 	done chan struct{}
 }
 
@@ -297,23 +296,11 @@ func (a *agentUnderTest) stops(t *testing.T) {
 
 func (a *agentUnderTest) says(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the agent to log %q", text), func() bool { return strings.Contains(a.log.String(), text) })
+	patience.Await(t, fmt.Sprintf("the agent to log %q", text), func() bool { return strings.Contains(a.log.String(), text) })
 }
 
 // deadline bounds waits for what must happen soon, on a busy machine.
 const deadline = 2 * time.Minute
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for limit := patience.Begin(deadline); !holds(); <-tick.C {
-		if limit.Over() {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
 
 func or[T comparable](value, otherwise T) T {
 	var zero T
@@ -321,24 +308,4 @@ func or[T comparable](value, otherwise T) T {
 		return otherwise
 	}
 	return value
-}
-
-// syncBuffer is a buffer that may be read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-var _ io.Writer = (*syncBuffer)(nil)
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

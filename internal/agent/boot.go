@@ -26,6 +26,7 @@ import (
 //	leftovers      settles what earlier boots have left
 //	drain          ends the boot's work
 //	checker        asks machines how they are
+//	poolReporter   tells what there is in pools
 //	tidier         keeps the caches within their limits
 type boot struct {
 	options Options
@@ -39,6 +40,7 @@ type boot struct {
 
 	inflight   inflight
 	notes      workspaceNotes
+	checkNotes *checkNotes
 	children   *children
 	workspaces locks
 	tidier     *tidier
@@ -61,13 +63,13 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 	notes := workspaceNotes{dir, o.Log}
 	b := &boot{
 		options: o, log: o.Log, dir: dir, dirs: dirs, queue: q, status: &a.status, stopNow: a.stopNow, limits: a.limits,
-		notes: notes, children: n, keys: k, sealed: &sealedVars{dir: dir, keys: k, log: o.Log},
+		notes: notes, checkNotes: &checkNotes{dir: dir}, children: n, keys: k, sealed: &sealedVars{dir: dir, keys: k, log: o.Log},
 		slots: make(chan struct{}, o.Slots), noteKey: make([]byte, 32),
 	}
 	b.inputs = &inputs{queue: q, keys: k, requesters: o.Requesters, states: &managedStates{
 		queue: q, keys: k, notes: notes, allowed: o.Settings.State.MayBeManaged(),
 	}}
-	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, notifier: newNotifier(o.InputWebhook, o.Log), retrying: func() { b.heartbeat.nudge() }}
+	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, checks: b.checkNotes, pools: o.PoolsFor, notifier: newNotifier(o.InputWebhook, o.Log), retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
 	b.checker = b.newChecker()
 	for range o.Slots {
@@ -134,6 +136,9 @@ func (b *boot) live(ctx context.Context) error {
 		var tidying sync.WaitGroup
 		tidying.Go(func() { b.tidier.run(claiming) })
 		tidying.Go(func() { b.checker.run(claiming) })
+		tidying.Go(func() {
+			(&poolReporter{queue: b.queue, pools: b.options.Pools, every: poolsEvery, log: b.log}).run(claiming)
+		})
 		b.drain().after(claiming, b.newPoller().run)
 		tidying.Wait()
 	} else if claiming.Err() == nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -59,6 +60,7 @@ func (k *keys) signChecks(workspace uuid.UUID, listed []provision.Machine) []pro
 type checker struct {
 	queue    queue.Queue
 	keys     *keys
+	notes    *checkNotes
 	ranges   machinehealth.Ranges
 	commands *commandChecks
 	log      *slog.Logger
@@ -77,7 +79,13 @@ type checker struct {
 type busy struct {
 	checks, commands int
 	of               map[uuid.UUID]workspaceBusy
+	// turn are the workspaces that have had their command of this turn: each other one that is
+	// due comes before they get a further one, however many of theirs are due for longer.
+	turn map[uuid.UUID]bool
 }
+
+// maxTurn is how many workspaces have one turn; the database passes over 500 in a call.
+const maxTurn = 400
 
 type workspaceBusy struct{ checks, commands int }
 
@@ -95,7 +103,21 @@ func (b *busy) room(fair bool, commands int) (room queue.CheckRoom) {
 			room.Without = append(room.Without, workspace)
 		}
 	}
+	if room.Commands > 0 {
+		for workspace := range b.turn {
+			if !b.of[workspace].full() {
+				room.Without = append(room.Without, workspace)
+			}
+		}
+	}
 	return room
+}
+
+// nextTurn begins the next turn, and reports whether there was one: then more may be due.
+func (b *busy) nextTurn() bool {
+	had := len(b.turn) > 0
+	clear(b.turn)
+	return had
 }
 
 // scarce reports whether there is no room for all that may be due, the workspace's or any.
@@ -108,6 +130,12 @@ func (b *busy) add(due queue.MachineCheck, n int) {
 	w := b.of[due.Workspace]
 	if due.Check.Kind == provision.CheckCommand {
 		b.commands, w.commands = b.commands+n, w.commands+n
+		if n > 0 {
+			if len(b.turn) >= maxTurn {
+				clear(b.turn)
+			}
+			b.turn[due.Workspace] = true
+		}
 	} else {
 		b.checks, w.checks = b.checks+n, w.checks+n
 	}
@@ -117,13 +145,13 @@ func (b *busy) add(due queue.MachineCheck, n int) {
 }
 
 func (b *boot) newChecker() *checker {
-	return newChecker(b.queue, b.keys, b.options.Settings.Policy.CheckRanges, b.newCommandChecks(), b.log)
+	return newChecker(b.queue, b.keys, b.checkNotes, b.options.Settings.Policy.CheckRanges, b.newCommandChecks(), b.log)
 }
 
-func newChecker(q queue.Queue, k *keys, ranges machinehealth.Ranges, commands *commandChecks, log *slog.Logger) *checker {
+func newChecker(q queue.Queue, k *keys, notes *checkNotes, ranges machinehealth.Ranges, commands *commandChecks, log *slog.Logger) *checker {
 	return &checker{
-		queue: q, keys: k, ranges: ranges, commands: commands, log: log,
-		due: make(chan struct{}, 1), asked: map[string]time.Time{}, busy: busy{of: map[uuid.UUID]workspaceBusy{}}, ended: make(chan struct{}, 1),
+		queue: q, keys: k, notes: notes, ranges: ranges, commands: commands, log: log,
+		due: make(chan struct{}, 1), asked: map[string]time.Time{}, busy: busy{of: map[uuid.UUID]workspaceBusy{}, turn: map[uuid.UUID]bool{}}, ended: make(chan struct{}, 1),
 	}
 }
 
@@ -168,6 +196,9 @@ func (c *checker) run(ctx context.Context) {
 				c.log.Warn("the checks of machines that are due could not be read; the next heartbeat tries again", "error", err)
 			}
 			if len(checks) == 0 {
+				if err == nil && room.Commands > 0 && c.nextTurn() {
+					continue
+				}
 				break
 			}
 			for _, check := range checks {
@@ -184,6 +215,12 @@ func (c *checker) run(ctx context.Context) {
 			wait(ctx, leaseSpacing)
 		}
 	}
+}
+
+func (c *checker) nextTurn() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busy.nextTurn()
 }
 
 func (c *checker) room() queue.CheckRoom {
@@ -256,13 +293,14 @@ func (c *checker) report(ctx context.Context, batch []queue.CheckResult) {
 	}
 }
 
-// ask does one check, if an agent of this cluster has authenticated it; false where it was
-// asked a moment ago, which the row should know.
+// ask does one check, if an agent of this cluster has authenticated it, and knows of none by a
+// command that is newer; false where it was asked a moment ago, which the row should know.
 func (c *checker) ask(ctx context.Context, due queue.MachineCheck) (queue.CheckResult, bool) {
 	result := queue.CheckResult{Machine: due.Machine, Result: provision.HealthUnknown, Why: "the check is not one that a run of this cluster has asked for; deploy again"}
 	switch {
 	case !c.keys.held().Verify(checkPurpose, due.Check.Message(due.Workspace, due.Name), due.Check.MAC):
 		c.log.Warn("a health check is refused: nobody of this cluster has authenticated it", "machine", due.Name, "workspace", due.Workspace)
+	case !c.current(due, &result):
 	case !c.mayAsk(due, time.Now()):
 		return result, false
 	case due.Check.Kind == provision.CheckCommand && due.Check.Command != nil:
@@ -274,6 +312,37 @@ func (c *checker) ask(ctx context.Context, due queue.MachineCheck) (queue.CheckR
 		result.Why = strings.ToValidUTF8(result.Why[:longestWhy], "")
 	}
 	return result, true
+}
+
+// current reports whether a genuine check is the newest that this agent knows of its workspace, and
+// remembers that it was. The command of an older one is that of an older commit, which a later
+// run may have replaced for its faults; result says so then.
+func (c *checker) current(due queue.MachineCheck, result *queue.CheckResult) bool {
+	if due.Check.Kind != provision.CheckCommand || due.Check.Command == nil {
+		return true
+	}
+	made := due.Check.Command.Made
+	known, err := c.notes.newest(due.Workspace)
+	switch {
+	case err != nil:
+		result.Why = "the agent can't read which check is the newest of this workspace; its log has the details. Deploy again with this agent to have a new one"
+		c.log.Error("a health check is refused: it is not known which one is the newest", "machine", due.Name, "workspace", due.Workspace, "error", err)
+		return false
+	case made < known:
+		result.Why = fmt.Sprintf("the check was made at %s, and this agent knows a newer one of this workspace, made at %s: its row was changed or restored from a backup, or the clocks of two agents differ; deploy again", moment(made), moment(known))
+		c.log.Warn("a health check is refused: it is older than the newest of its workspace", "machine", due.Name, "workspace", due.Workspace, "made", moment(made), "newest", moment(known))
+		return false
+	case made > known:
+		if err := c.notes.note(due.Workspace, made); err != nil {
+			c.log.Warn("an older check could be done after this one", "machine", due.Name, "workspace", due.Workspace, "error", err)
+		}
+	}
+	return true
+}
+
+// moment is a time in milliseconds since 1970, for people.
+func moment(milliseconds int64) string {
+	return time.UnixMilli(milliseconds).UTC().Format(time.RFC3339)
 }
 
 // longestWhy is how many bytes of a reason are reported.

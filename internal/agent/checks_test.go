@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
@@ -111,7 +114,7 @@ func TestChecksThatAreNotGenuine(t *testing.T) {
 		q.due = append(q.due, c)
 	}
 	var log bytes.Buffer
-	c := newChecker(q, k, machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, &commandChecks{}, slog.New(slog.NewTextHandler(&log, nil)))
+	c := newChecker(q, k, &checkNotes{}, machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, &commandChecks{}, slog.New(slog.NewTextHandler(&log, nil)))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.run(ctx) })
@@ -180,14 +183,14 @@ func TestSlowChecksLeaveRoom(t *testing.T) {
 	}
 	add("slow", "ssh", slow, "1 hour")
 	add("other", "tcp", others, "1 minute")
-	c := newChecker(q, k, machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, &commandChecks{}, slog.New(slog.DiscardHandler))
+	c := newChecker(q, k, &checkNotes{}, machinehealth.Ranges{netip.MustParsePrefix("127.0.0.0/8")}, &commandChecks{}, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.run(ctx) })
 	t.Cleanup(running.Wait)
 	t.Cleanup(stop)
 	c.wake()
-	eventually(t, "the other workspace's machines to be healthy", func() bool {
+	patience.Await(t, "the other workspace's machines to be healthy", func() bool {
 		return w.Text(t, "SELECT count(*)::text FROM public.machines WHERE health = 'healthy'") == fmt.Sprint(others)
 	})
 	if n := w.Text(t, "SELECT count(*)::text FROM public.machines WHERE name LIKE 'slow%' AND health IS NOT NULL"); n != "0" {
@@ -200,10 +203,70 @@ func TestSlowChecksLeaveRoom(t *testing.T) {
 	}
 }
 
+// Two workspaces whose commands are slow, and of whose machines many have been due for longest,
+// take turns with the others: each other one waits for one command of each.
+func TestCommandsTakeTurns(t *testing.T) {
+	t.Parallel()
+	const slow, machines, others = 2, 20, 10
+	w := queuetest.NewWorld(t)
+	q, err := pgqueue.New(t.Context(), pgqueue.Options{URL: w.URL, ListenURL: "off", Token: w.Token, Agent: queuetest.NewAgent("one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	registered, err := q.Register(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keys{}
+	k.contract.Store(int64(registered.Contract))
+	add := func(workspace string, n int, since string) {
+		t.Helper()
+		id := uuid.New()
+		w.Exec(t, "INSERT INTO public.workspaces (id, org_id, cluster_id, name) VALUES ($1, $2, $3, $4)", id, w.Org, w.Cluster, workspace)
+		w.Exec(t, `WITH m AS (INSERT INTO public.machines (org_id, workspace_id, name, status) SELECT $1, $2, 'm' || n, 'running' FROM generate_series(1, $3::int) n RETURNING id)
+			INSERT INTO tendril.machine_checks (machine_id, workspace_id, cluster_id, spec, due_at) SELECT id, $2, $4,
+			'{"kind": "command", "command": {"workspace": "w"}, "interval": 600, "timeout": 30, "healthy_after": 1, "unhealthy_after": 1, "mac": "bG9uZyBlbm91Z2gsIGxvbmcgZW5vdWdoLCBsb25n"}', now() - $5::interval FROM m`,
+			w.Org, id, n, w.Cluster, since)
+	}
+	for i := range slow {
+		add(fmt.Sprint("slow", i), machines, "1 hour")
+	}
+	for i := range others {
+		add(fmt.Sprint("other", i), 1, "1 minute")
+	}
+	c := newChecker(q, k, &checkNotes{}, nil, &commandChecks{most: commandsAtOnce}, slog.New(slog.DiscardHandler))
+	var running []queue.MachineCheck
+	asked := map[uuid.UUID]int{}
+	for done := 0; done < slow*machines+others; {
+		checks, err := q.LeaseChecks(t.Context(), c.room())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(checks) == 0 && !c.nextTurn() {
+			t.Fatalf("after %d checks nothing is due any more", done)
+		}
+		for _, check := range checks {
+			if !c.begin(check) {
+				t.Fatal("a check was leased for which there is no room")
+			}
+			asked[check.Workspace]++
+			running = append(running, check)
+			if done++; done == slow+others && len(asked) != slow+others {
+				t.Errorf("the first %d checks are of %d workspaces, want each to have its turn", done, len(asked))
+			}
+		}
+		if len(running) == commandsAtOnce || len(checks) == 0 && len(running) > 0 {
+			c.end(running[0])
+			running = running[1:]
+		}
+	}
+}
+
 // What a database gives out beyond what was asked for is not done.
 func TestMoreChecksThanThereIsRoomFor(t *testing.T) {
 	t.Parallel()
-	c := newChecker(nil, &keys{}, nil, &commandChecks{most: commandsAtOnce}, nil)
+	c := newChecker(nil, &keys{}, &checkNotes{}, nil, &commandChecks{most: commandsAtOnce}, nil)
 	command, other := queue.MachineCheck{Check: provision.HealthCheck{Kind: provision.CheckCommand}}, queue.MachineCheck{Check: provision.HealthCheck{Kind: "tcp"}}
 	begun := map[string]int{}
 	for range 1000 {
@@ -225,7 +288,7 @@ func TestChecksAndTheContractBefore(t *testing.T) {
 	t.Parallel()
 	own := seal.Identities{newIdentity(t)}
 	k := &keys{own: own, cluster: own.Public()}
-	c := newChecker(nil, k, nil, &commandChecks{most: commandsAtOnce}, nil)
+	c := newChecker(nil, k, &checkNotes{}, nil, &commandChecks{most: commandsAtOnce}, nil)
 	c.busy.add(queue.MachineCheck{Workspace: uuid.New(), Check: provision.HealthCheck{Kind: provision.CheckCommand}}, 1)
 	listed := []provision.Machine{
 		{Name: "asked", Check: &provision.HealthCheck{Kind: "tcp"}},
@@ -248,4 +311,61 @@ func TestChecksAndTheContractBefore(t *testing.T) {
 			t.Errorf("contract %d: signChecks() = %+v", tt.contract, signed)
 		}
 	}
+}
+
+// A check that is genuine but older than one that this agent knows is not done: its command may
+// be one that a later run has replaced. An agent that knows none does what is genuine.
+func TestOlderCheckIsRefused(t *testing.T) {
+	t.Parallel()
+	own := seal.Identities{newIdentity(t)}
+	k := &keys{own: own, cluster: own.Public()}
+	k.contract.Store(queue.ContractOfCommands)
+	workspace, now := uuid.New(), time.Now().UnixMilli()
+	made := func(at int64) queue.MachineCheck {
+		signed := k.signChecks(workspace, []provision.Machine{{Name: "web", Check: &provision.HealthCheck{
+			Kind: provision.CheckCommand, Interval: 3600, Timeout: 5, Command: &provision.CommandCheck{Commit: "c", Made: at},
+		}}})
+		return queue.MachineCheck{Machine: uuid.New(), Workspace: workspace, Name: "web", Check: *signed[0].Check}
+	}
+	agent := func(dir string) *checker {
+		return newChecker(nil, k, &checkNotes{dir: openTestDir(t, dir)}, nil, &commandChecks{}, slog.New(slog.DiscardHandler))
+	}
+	isCurrent := func(c *checker, due queue.MachineCheck, want bool) {
+		t.Helper()
+		if got := c.current(due, &queue.CheckResult{}); got != want {
+			t.Errorf("current(made at %d) = %t, want %t", due.Check.Command.Made, got, want)
+		}
+	}
+	dir := t.TempDir()
+	knows := agent(dir)
+	older, newer := made(now-2000), made(now-1000)
+	isCurrent(knows, older, true)
+	isCurrent(knows, newer, true)
+	isCurrent(knows, newer, true)
+	knows.notes.dir.close()
+	knows = agent(dir) // it has started again
+	result, asked := knows.ask(t.Context(), older)
+	if !asked || result.Result != provision.HealthUnknown || !strings.Contains(result.Why, "knows a newer one of this workspace") || !strings.Contains(result.Why, "deploy again") {
+		t.Errorf("an older check: %+v, %t", result, asked)
+	}
+	other := older
+	other.Workspace = uuid.New()
+	isCurrent(knows, other, true)
+	isCurrent(agent(t.TempDir()), older, true)
+
+	// One made by a clock that is ahead keeps out nothing that is made from now on.
+	isCurrent(knows, made(now+time.Hour.Milliseconds()), true)
+	isCurrent(knows, newer, false)
+	isCurrent(knows, made(time.Now().UnixMilli()+1), true)
+
+	if err := os.WriteFile(knows.notes.path(workspace), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if result, _ := knows.ask(t.Context(), newer); !strings.Contains(result.Why, "can't read which check is the newest") {
+		t.Errorf("with notes that can't be read: %+v", result)
+	}
+	if err := knows.notes.note(workspace, now); err != nil {
+		t.Fatal(err)
+	}
+	isCurrent(knows, newer, false)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestControlArrivesInOrder(t *testing.T) {
 		t.Errorf("Job() = %d, %v, want 7", j.Assignment.Number, err)
 	}
 	for _, want := range []job.Control{{Ack: 1}, {Stop: job.StopCancelled}} {
-		if got, err := r.Next(); err != nil || got != want {
+		if got, err := r.Next(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("Next() = %+v, %v, want %+v", got, err, want)
 		}
 	}

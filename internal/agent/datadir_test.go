@@ -11,6 +11,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func openTestDir(t *testing.T, path string) *dataDir {
@@ -109,7 +110,7 @@ func TestSpoolsAreFoundAgain(t *testing.T) {
 	}
 	files.close()
 	// What another test is starting has a copy until it is its own program.
-	eventually(t, "the lock to be free when nobody holds it", func() bool {
+	patience.Await(t, "the lock to be free when nobody holds it", func() bool {
 		free, err := found[0].free()
 		if err != nil {
 			t.Fatal(err)

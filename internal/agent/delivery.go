@@ -13,6 +13,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/delivery"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 )
@@ -21,10 +22,13 @@ import (
 // children that have ended, and those that an earlier boot has left. Before the database
 // hears of a plan or of a state, that is stored.
 type deliveries struct {
-	queue queue.Queue
-	dir   *dataDir // for what the database does not take
-	keys  *keys
-	notes workspaceNotes
+	queue  queue.Queue
+	dir    *dataDir // for what the database does not take
+	keys   *keys
+	notes  workspaceNotes
+	checks *checkNotes
+	// pools are those that the runs of a workspace may use; nil: none.
+	pools func(workspace string, id uuid.UUID) ([]pool.Config, error)
 	// notifier is told of runs that start to wait for a person.
 	notifier *notifier
 	// retrying is called at each failure: heartbeats report an outage, and its end.
@@ -61,10 +65,13 @@ type progress struct {
 // dead. acked passes the database's answers on to the child.
 func (d *deliveries) begin(s *claimFiles, p *progress, log *slog.Logger, w *watch, wake <-chan struct{}, acked func(job.Control)) *ongoing {
 	one := &ongoing{dead: make(chan struct{}), result: make(chan *outcome, 1)}
+	places := d.newPlaceQueue(s)
 	go func() {
 		defer w.turning(s.about.Number)()
-		one.result <- d.pump(s, p, log, w, delivery.PumpOptions{
-			Acked: func(n int64, refused *provision.Failure) { acked(job.Control{Ack: n, Refused: refused}) },
+		one.result <- d.pump(s, p, places, log, w, delivery.PumpOptions{
+			Acked: func(n int64, refused *provision.Failure) {
+				acked(job.Control{Ack: n, Refused: refused, Places: places.answer()})
+			},
 		}, wake, one.dead)
 	}()
 	return one
@@ -76,11 +83,11 @@ func (d *deliveries) resume(s *claimFiles, p *progress, log *slog.Logger, w *wat
 	dead := make(chan struct{})
 	close(dead)
 	defer w.turning(s.about.Number)()
-	return d.pump(s, p, log, w, delivery.PumpOptions{Resume: true}, nil, dead)
+	return d.pump(s, p, d.newPlaceQueue(s), log, w, delivery.PumpOptions{Resume: true}, nil, dead)
 }
 
 // pump delivers a spool until it has a result, or all of it once dead is closed.
-func (d *deliveries) pump(s *claimFiles, p *progress, log *slog.Logger, w *watch, o delivery.PumpOptions, wake, dead <-chan struct{}) *outcome {
+func (d *deliveries) pump(s *claimFiles, p *progress, places *placeQueue, log *slog.Logger, w *watch, o delivery.PumpOptions, wake, dead <-chan struct{}) *outcome {
 	lines, err := s.open(os.O_RDONLY)
 	if err != nil {
 		return &outcome{err: fmt.Errorf("open the spool: %w", err)}
@@ -101,7 +108,7 @@ func (d *deliveries) pump(s *claimFiles, p *progress, log *slog.Logger, w *watch
 		d.retrying()
 	}
 	o.Observer = w
-	q := patientQueue{d.queue, p, &plans{to: d, spool: s, log: log}, &stateQueue{to: d, spool: s, log: log}, w}
+	q := patientQueue{d.queue, p, &plans{to: d, spool: s, log: log}, &stateQueue{to: d, spool: s, log: log}, places, w}
 	delivered, err := delivery.NewPump(q, s.claim, lines, o).Run(d.ctx, wake, dead)
 	if err == nil {
 		trouble.over()
@@ -124,6 +131,7 @@ type patientQueue struct {
 	progress *progress // nil: it is of a run of an earlier boot
 	plans    *plans
 	states   *stateQueue
+	places   *placeQueue
 	watch    *watch
 }
 
@@ -146,6 +154,9 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	if stored, err := q.states.report(&report); stored {
 		return err
 	}
+	if asked, err := q.places.report(ctx, report); asked {
+		return err
+	}
 	if len(report.Detail.Machines) > 0 {
 		report.Detail.Machines = q.plans.to.keys.signChecks(q.plans.spool.about.Workspace, report.Detail.Machines)
 	}
@@ -161,6 +172,9 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 		q.progress.ending.Store(true) // likewise
 	}
 	err = patiently(q.Queue.Report(ctx, claim, report))
+	if err == nil {
+		q.noteChecks(report.Detail.Machines)
+	}
 	if err == nil && report.Status.EndsRun() {
 		q.watch.ended(report)
 	}
@@ -171,6 +185,18 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 		q.progress.applying.Store(false)
 	}
 	return err
+}
+
+// noteChecks remembers the checks of a report that is delivered: older ones are no longer done.
+func (q patientQueue) noteChecks(listed []provision.Machine) {
+	for _, m := range listed {
+		if m.Check != nil && m.Check.Command != nil {
+			if err := q.plans.to.checks.note(q.plans.spool.about.Workspace, m.Check.Command.Made); err != nil {
+				q.plans.log.Warn("an older health check could be done after this run's", "error", err)
+			}
+			return // all of a report are made at once
+		}
+	}
 }
 
 // leave stores what a report speaks of, before the database hears of it: a plan, or a

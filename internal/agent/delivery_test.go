@@ -27,7 +27,7 @@ func delivering(t *testing.T, q queue.Queue) (*deliveries, *claimFiles, *spool.W
 	t.Cleanup(files.close)
 	w := spool.NewWriter(files.lines, nil)
 	t.Cleanup(func() { _ = w.Close() })
-	d := &deliveries{queue: q, dir: dir, keys: &keys{own: generated(t)}, notes: workspaceNotes{dir, log}, retrying: func() {}}
+	d := &deliveries{queue: q, dir: dir, keys: &keys{own: generated(t)}, notes: workspaceNotes{dir, log}, checks: &checkNotes{dir: dir}, retrying: func() {}}
 	d.ctx, d.stop = context.WithCancel(t.Context())
 	return d, s, w
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
@@ -166,7 +167,7 @@ func TestLostBeforeApplyIsStopped(t *testing.T) {
 	id := w.deploy(t, "prod", "touch running", "hold never")
 	w.touched(t, "running")
 	w.lose(t, id)
-	eventually(t, "the run to be settled", func() bool {
+	patience.Await(t, "the run to be settled", func() bool {
 		return w.Text(t, "SELECT state FROM tendril.claims WHERE provision_id = $1", id) == "ended"
 	})
 	if got := w.stops(t); got != "lost" {

@@ -100,7 +100,7 @@ func TestWhatCountsAsLost(t *testing.T) {
 	working, _ := fetching(t, 0, "")
 	ended, _ := fetching(t, 0, "")
 	q := &away{}
-	over := patientQueue{q, &ended.progress, nil, &stateQueue{}, &watch{observer: unobserved{}}}
+	over := patientQueue{q, &ended.progress, nil, &stateQueue{}, &placeQueue{}, &watch{observer: unobserved{}}}
 	if err := over.Report(t.Context(), ended.assignment.ClaimID, provision.Report{Status: provision.Success}); err != nil {
 		t.Fatal(err)
 	}

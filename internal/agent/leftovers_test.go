@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestOddFilesDoNotKeepAnAgentFromStarting(t *testing.T) {
@@ -122,7 +123,7 @@ func TestSecretsDoNotWaitForTheDatabase(t *testing.T) {
 	if err := unix.Kill(dead, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the killed child to be gone", func() bool { return !process.Alive(dead) })
+	patience.Await(t, "the killed child to be gone", func() bool { return !process.Alive(dead) })
 	if secrets := w.secrets(t); !slices.Contains(secrets, "of-the-dead") {
 		t.Fatalf("secrets = %q, want those of the killed run", secrets)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // memoryLimit is what the agent and its runs may use together.
@@ -29,7 +31,7 @@ func memoryGroup(t *testing.T) (dir string, err error) {
 		return "", err
 	}
 	t.Cleanup(func() {
-		eventually(t, "the control group to be empty", func() bool { return os.Remove(dir) == nil })
+		patience.Await(t, "the control group to be empty", func() bool { return os.Remove(dir) == nil })
 	})
 	return dir, os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(memoryLimit)), 0o600)
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/webhook"
 )
 
@@ -62,7 +63,7 @@ func TestAgentNotifiesOfManualWork(t *testing.T) {
 	a := startAgent(t, s)
 	id := w.deploy(t, "prod", "print 1", "ask")
 	w.becomes(t, id, "AWAITING_INPUT")
-	eventually(t, "the message, and the same again", func() bool { return receiver.count() == 2 })
+	patience.Await(t, "the message, and the same again", func() bool { return receiver.count() == 2 })
 	w.becomes(t, w.deploy(t, "dev", "print 1", "plan"), "AWAITING_APPROVAL") // is the console's to tell of
 	a.stops(t)
 	receiver.mu.Lock()
@@ -107,7 +108,7 @@ func TestReceiverThatDoesNotTakeMessages(t *testing.T) {
 	for i := range 3 {
 		w.becomes(t, w.deploy(t, fmt.Sprint("prod", i), "ask"), "AWAITING_INPUT")
 	}
-	eventually(t, "an attempt", func() bool { return receiver.count() > 0 })
+	patience.Await(t, "an attempt", func() bool { return receiver.count() > 0 })
 	a.stops(t)
 	if led.count() > 0 {
 		t.Error("a redirect was followed")

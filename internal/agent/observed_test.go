@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
@@ -88,14 +89,14 @@ func TestHealthWhileDraining(t *testing.T) {
 	w.touched(t, "running")
 	busy := time.Now()
 	// It is not healthy for a moment where the machine stands still for that long.
-	eventually(t, "the agent to be healthy when all slots have been busy for longer than a loop may be late", func() bool {
+	patience.Await(t, "the agent to be healthy when all slots have been busy for longer than a loop may be late", func() bool {
 		status, _ := a.reason(t, "/healthz")
 		return time.Since(busy) > s.Margin+time.Second && status == 200
 	})
-	eventually(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
+	patience.Await(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
 	a.term(t)
 	a.says(t, "draining")
-	eventually(t, "the agent not to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 503 })
+	patience.Await(t, "the agent not to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 503 })
 	if _, reason := a.reason(t, "/readyz"); !strings.Contains(reason, "drains") {
 		t.Errorf("GET /readyz says %q, want that it drains", reason)
 	}
@@ -140,9 +141,9 @@ func TestHealthWhileTheDatabaseIsAway(t *testing.T) {
 	a := startAgent(t, s)
 	id := w.deploy(t, "prod", "apply", "touch running", "hold go", "print 3", "touch printed", "hold on", "succeed")
 	w.touched(t, "running")
-	eventually(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
+	patience.Await(t, "the agent to be ready", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
 	w.Exec(t, "UPDATE tendril.settings SET lease = '3 seconds'") // now that losing it ends nothing
-	eventually(t, "the lease to be as short", func() bool {
+	patience.Await(t, "the lease to be as short", func() bool {
 		return w.Text(t, "SELECT (lease_until < clock_timestamp() + interval '4 seconds')::text FROM tendril.claims") == "true"
 	})
 	stopped := time.Now()
@@ -150,7 +151,7 @@ func TestHealthWhileTheDatabaseIsAway(t *testing.T) {
 	w.release(t, "go")
 	w.touched(t, "printed")
 	away := time.Now()
-	eventually(t, "the agent not to be ready, for longer than a lease", func() bool {
+	patience.Await(t, "the agent not to be ready, for longer than a lease", func() bool {
 		if status, reason := a.reason(t, "/healthz"); status != 200 {
 			t.Fatalf("GET /healthz = %d %q, want 200 while the database is away", status, reason)
 		}
@@ -175,7 +176,7 @@ func TestHealthWhileTheDatabaseIsAway(t *testing.T) {
 	}
 	w.Conn = conn
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
-	eventually(t, "the agent to be ready again", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
+	patience.Await(t, "the agent to be ready again", func() bool { status, _ := a.reason(t, "/readyz"); return status == 200 })
 	w.release(t, "on")
 	w.becomes(t, id, "SUCCESS")
 	a.measures(t, map[string]float64{`tendril_log_lag_seconds`: 0, `tendril_provisions_total{code="", operation="apply", status="SUCCESS"}`: 1})
@@ -190,7 +191,7 @@ func TestHealthBeforeRegistration(t *testing.T) {
 	s.URL = "postgres://nobody@127.0.0.1:1/none"
 	a := startAgent(t, s)
 	const want = "it has not registered with the database yet: the database cannot be reached"
-	eventually(t, "the agent to say what it waits for", func() bool { status, reason := a.reason(t, "/readyz"); return status == 503 && reason == want })
+	patience.Await(t, "the agent to say what it waits for", func() bool { status, reason := a.reason(t, "/readyz"); return status == 503 && reason == want })
 	if status, reason := a.reason(t, "/healthz"); status != 200 {
 		t.Errorf("GET /healthz = %d %q, want 200", status, reason)
 	}
@@ -206,7 +207,7 @@ func TestStuckLoop(t *testing.T) {
 			w := newWorld(t)
 			s.URL, s.Token, s.DataDir, s.Margin = w.URL, w.Token, w.data, calls
 			a := startAgent(t, s)
-			eventually(t, "/healthz to say that the "+name+" has not turned, and no other", func() bool {
+			patience.Await(t, "/healthz to say that the "+name+" has not turned, and no other", func() bool {
 				status, reason := a.reason(t, "/healthz")
 				return status == 503 && strings.HasPrefix(reason, name+" has not turned for ") && !strings.Contains(reason, ";")
 			})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/metrics"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // observe makes the agent of a process, and serves how it is where the test
@@ -42,7 +43,7 @@ var servingAt = regexp.MustCompile(`serving at (\S+)\n`)
 func (a *agentUnderTest) get(t *testing.T, path string) (status int, body string) {
 	t.Helper()
 	var at []string
-	eventually(t, "the agent to serve", func() bool { at = servingAt.FindStringSubmatch(a.log.String()); return at != nil })
+	patience.Await(t, "the agent to serve", func() bool { at = servingAt.FindStringSubmatch(a.log.String()); return at != nil })
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at[1]+path, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -122,5 +123,5 @@ func (a *agentUnderTest) measures(t *testing.T, want map[string]float64) {
 			t.Logf("the metrics that are wrong:%s", wrong)
 		}
 	}()
-	eventually(t, "the metrics to be right", holds)
+	patience.Await(t, "the metrics to be right", holds)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/process"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // oldChild is a restarted agent beside a child of the boot before that has lost
@@ -26,7 +27,7 @@ func oldChild(t *testing.T) (w *world, b *agentUnderTest, child int, next uuid.U
 	b = startAgent(t, w.setup())
 	b.says(t, "waiting for an earlier run's process to end")
 	next = w.deploy(t, "prod", "touch new", "succeed")
-	eventually(t, "the next to be claimed", func() bool { return w.Status(t, next) == "PROCESSING" })
+	patience.Await(t, "the next to be claimed", func() bool { return w.Status(t, next) == "PROCESSING" })
 	return w, b, child, next
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestPlanIsStoredBeforeItIsReported(t *testing.T) {
@@ -51,7 +52,7 @@ func TestPlanIsReportedTwice(t *testing.T) {
 	}
 	id := w.deploy(t, "prod", "print 1", "plan")
 	spool := filepath.Join(w.data, "spool")
-	eventually(t, "the report in the spool", func() bool {
+	patience.Await(t, "the report in the spool", func() bool {
 		found, _ := filepath.Glob(filepath.Join(spool, "*.ndjson"))
 		for _, path := range found {
 			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), "AWAITING_APPROVAL") {
@@ -125,7 +126,7 @@ func TestCancelWhileThePlanIsFetched(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions")
-	eventually(t, "the claim", func() bool { return w.Status(t, id) == "PROCESSING" })
+	patience.Await(t, "the claim", func() bool { return w.Status(t, id) == "PROCESSING" })
 	w.cancel(t, id)
 	a.says(t, "reason=cancelled")
 	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil { // the plan goes with its provision
@@ -140,7 +141,7 @@ func TestCancelWhileThePlanIsFetched(t *testing.T) {
 // the agent has the claim locked for most of the time, while it waits for the plan.
 func (w *world) cancel(t *testing.T, id uuid.UUID) {
 	t.Helper()
-	eventually(t, "the database to take a cancel", func() bool {
+	patience.Await(t, "the database to take a cancel", func() bool {
 		_, err := w.Conn.Exec(t.Context(), "SELECT public.cancel_provision($1)", id)
 		if said, ok := errors.AsType[*pgconn.PgError](err); ok && said.Code == "PT503" {
 			return false

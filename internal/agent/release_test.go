@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // After its workspace was released, an apply that goes on all the same is asked
@@ -25,7 +27,7 @@ func TestReleasedApplyIsAskedToStop(t *testing.T) {
 	w.Exec(t, "SELECT public.release_workspace(id, 'test') FROM public.workspaces")
 	w.touched(t, "second")
 	a.says(t, "reason=cancelled")
-	eventually(t, "the released run to stop", func() bool {
+	patience.Await(t, "the released run to stop", func() bool {
 		stops, err := os.ReadFile(filepath.Join(w.meet, "stops"))
 		return err == nil && strings.Contains(string(stops), "cancelled")
 	})

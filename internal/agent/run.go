@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/spool"
@@ -84,10 +85,13 @@ func (r *run) stopReason() job.StopReason {
 	return r.reason
 }
 
-// lost says that the claim is no longer this agent's. An apply that has begun
-// is finished all the same, and settled late.
+// lost says that the claim is no longer this agent's. An apply that has begun is finished all the
+// same, and settled late, unless its work continues without a process here: another agent may
+// have taken that up.
 func (r *run) lost() {
-	if !r.applying.Load() && !r.ending.Load() {
+	if r.applying.Load() || r.ending.Load() {
+		r.detach()
+	} else {
 		r.stop(job.StopLost)
 	}
 }
@@ -178,6 +182,12 @@ func (r *run) launch() (*claimFiles, *child, error) {
 			return nil, nil, err
 		}
 	}
+	var pools []pool.Config
+	if read := r.boot.options.PoolsFor; read != nil {
+		if pools, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
+			return nil, nil, err
+		}
+	}
 	f, err := r.fetch()
 	if err != nil {
 		return nil, nil, err
@@ -204,12 +214,16 @@ func (r *run) launch() (*claimFiles, *child, error) {
 	if read := r.boot.options.GitHosts; read != nil {
 		settings.Git.Hosts = read(context.Background())
 	}
+	newest, err := r.boot.checkNotes.newest(r.assignment.WorkspaceID)
+	if err != nil {
+		r.log.Warn("the health checks of this run may count as older than those before it", "error", err)
+	}
 	children := launcher{r.boot.options.Command, r.boot.options.Env, r.boot.dirs.uids, r.boot.children}
 	c, err := children.start(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-		SealedVars: sealed, SealedInput: answered, Credentials: credentials, ClusterKey: f.key, ManagedState: f.managed,
+		SealedVars: sealed, SealedInput: answered, Credentials: credentials, Pools: pools, ClusterKey: f.key, ManagedState: f.managed,
 		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
-		MaySetDown: r.boot.contract >= setDownContract,
+		MaySetDown: r.boot.contract >= setDownContract, ChecksAfter: newest,
 	}, files, uid)
 	return s, c, err
 }

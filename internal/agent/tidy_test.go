@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -80,7 +81,7 @@ func TestCachesAreTidiedAtTheStart(t *testing.T) {
 	s.Caches = caches.Limits{Most: 1}
 	a := startAgent(t, s)
 	a.says(t, "removed from a cache")
-	eventually(t, "the caches to be empty", func() bool { return !slices.ContainsFunc(gone, there) })
+	patience.Await(t, "the caches to be empty", func() bool { return !slices.ContainsFunc(gone, there) })
 	a.says(t, "caches are over their limit") // for one of them has a state in it
 	for _, kind := range []string{"repos", "providers", "engines", "work"} {
 		if !strings.Contains(a.log.String(), fmt.Sprintf("cache=%s why=%q items=1", kind, caches.OverLimit)) {
@@ -121,14 +122,14 @@ func TestCachesAreTidiedAfterRuns(t *testing.T) {
 	running := fill(t, w.data, "work", mine[0], "data", "modules", "m.tf")
 
 	w.becomes(t, w.deploy(t, "acme/short", "succeed"), "SUCCESS")
-	eventually(t, "the short run's things to be removed", func() bool { return !there(old) && slices.Equal(w.left(t, "work"), mine) })
+	patience.Await(t, "the short run's things to be removed", func() bool { return !there(old) && slices.Equal(w.left(t, "work"), mine) })
 	if !there(running) || !there(held) {
 		t.Errorf("what a run uses is there: %v and %v, want both", there(running), there(held))
 	}
 	release()
 	w.release(t, "on")
 	w.becomes(t, long, "SUCCESS")
-	eventually(t, "the long run's things to be removed", func() bool { return !there(held) && len(w.left(t, "work")) == 0 })
+	patience.Await(t, "the long run's things to be removed", func() bool { return !there(held) && len(w.left(t, "work")) == 0 })
 	a.stops(t)
 	w.wantNothingLeft(t)
 }

@@ -11,8 +11,11 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -103,6 +106,49 @@ func (n workspaceNotes) owner(name string) (uuid.UUID, error) {
 func (n workspaceNotes) ownerPath(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return n.dir.path("states", "name-"+hex.EncodeToString(sum[:]))
+}
+
+// checkNotes are what an agent writes down about health checks by commands: when the newest
+// check of each workspace was made. It is a file of its own, because checks go on while runs
+// write what is known of a workspace.
+type checkNotes struct {
+	dir *dataDir
+	mu  sync.Mutex
+}
+
+func (n *checkNotes) path(workspace uuid.UUID) string {
+	return n.dir.path("states", workspace.String()+".checks")
+}
+
+// newest is the Made of the newest check that this agent knows of a workspace; 0: it knows none.
+func (n *checkNotes) newest(workspace uuid.UUID) (int64, error) {
+	text, err := readFile(n.path(workspace))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	var made int64
+	if err == nil {
+		made, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read which checks of the workspace are the newest: %w", err)
+	}
+	return made, nil
+}
+
+// note remembers a genuine check, if none is newer. What a clock that is ahead has made counts as
+// made now: else it would keep out what other agents make until then.
+func (n *checkNotes) note(workspace uuid.UUID, made int64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	made = min(made, time.Now().UnixMilli())
+	if known, err := n.newest(workspace); err == nil && known >= made { // what can't be read is written again
+		return nil
+	}
+	if err := durable.WriteFile(n.path(workspace), []byte(strconv.FormatInt(made, 10)+"\n")); err != nil {
+		return fmt.Errorf("note which checks of the workspace are the newest: %w", err)
+	}
+	return nil
 }
 
 // Acceptance is what an agent's operator has said about a workspace whose name or

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
@@ -48,7 +49,7 @@ func (w *world) deploy(t *testing.T, workspace string, steps ...string) uuid.UUI
 // becomes waits for a status.
 func (w *world) becomes(t *testing.T, id uuid.UUID, want string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("status %s", want), func() bool {
+	patience.Await(t, fmt.Sprintf("status %s", want), func() bool {
 		got := w.Status(t, id)
 		if got != want && got != "QUEUED" && got != "PROCESSING" && !strings.HasSuffix(got, "/agent_lost") {
 			t.Fatalf("status = %s, want %s; its log:\n%s", got, want, w.Log(t, id))
@@ -60,7 +61,7 @@ func (w *world) becomes(t *testing.T, id uuid.UUID, want string) {
 // logs waits until the log holds a text.
 func (w *world) logs(t *testing.T, id uuid.UUID, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the log to hold %q", text), func() bool { return strings.Contains(w.Log(t, id), text) })
+	patience.Await(t, fmt.Sprintf("the log to hold %q", text), func() bool { return strings.Contains(w.Log(t, id), text) })
 }
 
 // release makes the file that children hold for.
@@ -75,7 +76,7 @@ func (w *world) release(t *testing.T, name string) {
 func (w *world) touched(t *testing.T, name string) int {
 	t.Helper()
 	var pid int
-	eventually(t, "a child to make "+name, func() bool {
+	patience.Await(t, "a child to make "+name, func() bool {
 		content, err := os.ReadFile(filepath.Join(w.meet, name))
 		if err != nil || !strings.HasSuffix(string(content), "\n") {
 			return false

@@ -21,6 +21,7 @@ import (
 	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/githosts"
 	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/pool/drivers"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
@@ -106,6 +107,10 @@ func run(cmd *cobra.Command, flags runFlags) error {
 	if err != nil {
 		return failure{err, ExitUsage}
 	}
+	pools, err := openPools(settings.Pools)
+	if err != nil {
+		return failure{err, ExitUsage}
+	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	slots, why := settings.RunsAtOnce()
 	if why != "" {
@@ -117,7 +122,7 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		Open:    opener(settings, log),
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ), CheckEnv: settings.CheckEnv(environ), NoCommands: settings.NoCommands(),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
-		InputWebhook: notify,
+		InputWebhook: notify, Pools: pools, PoolsFor: settings.Pools.For,
 		Caches:       settings.Cache.Limits(),
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },
 		EngineMark:   executor.EngineMark,
@@ -135,6 +140,18 @@ func run(cmd *cobra.Command, flags runFlags) error {
 		return failure{err, ExitFailure}
 	}
 	return nil
+}
+
+// openPools connects to nothing yet: an agent starts without its hypervisors.
+func openPools(all config.Pools) (pools []agent.Pool, err error) {
+	for _, p := range all {
+		driver, err := drivers.Open(p.Driver())
+		if err != nil {
+			return nil, fmt.Errorf("pool %s of the agent's configuration: %w", p.Name, err)
+		}
+		pools = append(pools, agent.Pool{Name: p.Name, Kind: p.Kind, Limits: p.Limits(), Driver: driver})
+	}
+	return pools, nil
 }
 
 // inputWebhook is where the agent says that a run waits for a person's work. Its URL is the

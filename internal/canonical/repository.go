@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 )
 
 // maxRepository is the longest address accepted, in characters.
@@ -61,21 +62,21 @@ var (
 )
 
 var (
-	blank       = regexp.MustCompile(`[\x00-\x20\x7F-\xA0]`)
-	credentials = regexp.MustCompile(`(?i)^([a-z][a-z0-9+.-]*://[^/]*:[^/]*@|https?://[^/]*@|[^/@]*:[^/@]*@)`)
-	scpForm     = regexp.MustCompile(`^([^@/:]+)@([^@/:\[\]]+):(.+)$`)
-	userName    = regexp.MustCompile(`^[A-Za-z0-9._][A-Za-z0-9._-]*$`)
-	portNumber  = regexp.MustCompile(`^[1-9][0-9]{0,4}$`)
-	hostName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
-	hostNumber  = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
-	hostIPv6    = regexp.MustCompile(`^\[[0-9a-f:]+\]$`)
-	gitSuffix   = regexp.MustCompile(`(?i)(/?\.git)+$`)
-	encoded     = regexp.MustCompile(`%([0-9A-Fa-f]{2})?`)
+	blank       = lazyregexp.New(`[\x00-\x20\x7F-\xA0]`)
+	credentials = lazyregexp.New(`(?i)^([a-z][a-z0-9+.-]*://[^/]*:[^/]*@|https?://[^/]*@|[^/@]*:[^/@]*@)`)
+	scpForm     = lazyregexp.New(`^([^@/:]+)@([^@/:\[\]]+):(.+)$`)
+	userName    = lazyregexp.New(`^[A-Za-z0-9._][A-Za-z0-9._-]*$`)
+	portNumber  = lazyregexp.New(`^[1-9][0-9]{0,4}$`)
+	hostName    = lazyregexp.New(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+	hostNumber  = lazyregexp.New(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
+	hostIPv6    = lazyregexp.New(`^\[[0-9a-f:]+\]$`)
+	gitSuffix   = lazyregexp.New(`(?i)(/?\.git)+$`)
+	encoded     = lazyregexp.New(`%([0-9A-Fa-f]{2})?`)
 	// A path has these characters only. On the agent's own disk letters of other
 	// scripts may be in it too; on a server they would be encoded.
-	pathChars  = regexp.MustCompile(`^[A-Za-z0-9._~+@,=:()/%-]*$`)
-	fileChars  = regexp.MustCompile(`^[A-Za-z0-9._~+@,=:()/%\x{00C0}-\x{1FFF}\x{2C00}-\x{2FFF}\x{3040}-\x{D7A3}-]*$`)
-	unreserved = regexp.MustCompile(`^[A-Za-z0-9._~-]$`)
+	pathChars  = lazyregexp.New(`^[A-Za-z0-9._~+@,=:()/%-]*$`)
+	fileChars  = lazyregexp.New(`^[A-Za-z0-9._~+@,=:()/%\x{00C0}-\x{1FFF}\x{2C00}-\x{2FFF}\x{3040}-\x{D7A3}-]*$`)
+	unreserved = lazyregexp.New(`^[A-Za-z0-9._~-]$`)
 )
 
 // ParseRepository brings an address to its canonical form, or says which form to

@@ -2,21 +2,22 @@ package canonical
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 )
 
 // maxWorkspace is the longest name of a workspace, in characters.
 const maxWorkspace = 128
 
 var (
-	workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
-	aroundName    = regexp.MustCompile(`^[ /]+|[ /]+$`)
-	emptySegment  = regexp.MustCompile(`(/\.?)+/`)
-	lastDot       = regexp.MustCompile(`(/\.)+$`)
+	workspaceName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
+	aroundName    = lazyregexp.New(`^[ /]+|[ /]+$`)
+	emptySegment  = lazyregexp.New(`(/\.?)+/`)
+	lastDot       = lazyregexp.New(`(/\.)+$`)
 )
 
 // WorkspaceProblem says why a name is not that of a workspace, and which name to

@@ -9,34 +9,25 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
 	"github.com/hashicorp/go-version"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 var (
-	agentName   = matching(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-	backendName = matching(`^[a-z][a-z0-9_]*$`)
-	envPattern  = matching(`^[A-Za-z_][A-Za-z0-9_]*\*?$|^\*$`)
+	agentName   = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`).MatchString
+	backendName = lazyregexp.New(`^[a-z][a-z0-9_]*$`).MatchString
+	envPattern  = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*\*?$|^\*$`).MatchString
 )
-
-// matching returns what tells whether a text matches. The pattern is compiled
-// when that is asked first: each provision's process is this same program, asks
-// nothing, and would pay for it with a quarter of a millisecond.
-func matching(pattern string) func(string) bool {
-	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-	return func(text string) bool { return compiled().MatchString(text) }
-}
 
 // within reports whether d lies between two durations, both included.
 func (d Duration) within(least, most time.Duration) bool {
@@ -252,6 +243,7 @@ func (l *loader) check() {
 		l.problem("engine.provider_mirror: run.pass_env names %s, which has mirrors of its own; keep one of them", engineConfig)
 	}
 	l.checkCredentials()
+	l.checkPools()
 	if _, err := l.config.Requesters(); err != nil {
 		l.problem("%v", err)
 	}

@@ -36,6 +36,8 @@ type Config struct {
 
 	Credentials        Credentials `toml:"credentials"`
 	CredentialsDefault bool        `toml:"credentials_default"`
+
+	Pools Pools `toml:"pools"`
 }
 
 // Queue is how the queue is reached.

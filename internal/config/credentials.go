@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/secretfile"
 	"github.com/tendril-run/tendril/internal/trust"
@@ -121,8 +122,8 @@ func (all Credentials) absolute(directory string) {
 }
 
 var (
-	roleARN = matching(`^arn:[a-z0-9-]+:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$`)
-	envName = matching(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	roleARN = lazyregexp.New(`^arn:[a-z0-9-]+:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$`).MatchString
+	envName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString
 )
 
 // GivenToWorkspace reports whether a variable may come from a workspace's

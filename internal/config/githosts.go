@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/secretfile"
 )
@@ -105,10 +106,10 @@ func (hosts GitHosts) absolute(directory string) {
 }
 
 var (
-	gitHostName = matching(`^(\[[0-9a-f:.]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:[1-9][0-9]{0,4})?$`)
+	gitHostName = lazyregexp.New(`^(\[[0-9a-f:.]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:[1-9][0-9]{0,4})?$`).MatchString
 	// An App's client id, which GitHub recommends as issuer, has letters.
-	gitAppID = matching(`^[A-Za-z0-9.]{1,64}$`)
-	digits   = matching(`^[0-9]{1,20}$`)
+	gitAppID = lazyregexp.New(`^[A-Za-z0-9.]{1,64}$`).MatchString
+	digits   = lazyregexp.New(`^[0-9]{1,20}$`).MatchString
 )
 
 // checkGitHosts finds what is wrong with the tables.

@@ -251,6 +251,10 @@ func keys() []key {
 		{name: "credentials_default", allowed: "true or false",
 			about: "If `credentials` are configured: whether runs of workspaces that match none get the agent's own cloud credentials.",
 			field: func(c *Config) any { return &c.CredentialsDefault }},
+
+		{name: "pools", allowed: "tables, or in the environment a TOML list of them",
+			about: "`[[pools]]` tables are where `provisioner \"machine\"` makes machines: " + poolKeys + ".",
+			field: func(c *Config) any { return &c.Pools }},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -122,6 +123,9 @@ func unknownKey(name string) string {
 	if strings.HasPrefix(name, "credentials.") {
 		return unknownCredentialKey(name, leaf)
 	}
+	if strings.HasPrefix(name, "pools.") {
+		return unknownPoolKey(name, leaf)
+	}
 	if slices.Contains([]string{"token", "api_token"}, leaf) {
 		return fmt.Sprintf("%s: a token does not belong in this file; put it in a file of its own, "+
 			"named by queue.token_file, or in the environment as %s", name, tokenEnv)
@@ -188,7 +192,7 @@ func undecodable(wrong *toml.DecodeError) string {
 
 // serviceLink matches what Kubernetes puts into the environment of a pod for
 // each Service beside it, one called tendril-… included.
-var serviceLink = matching(`_SERVICE_HOST$|_SERVICE_PORT(_.+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+var serviceLink = lazyregexp.New(`_SERVICE_HOST$|_SERVICE_PORT(_.+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`).MatchString
 
 func (l *loader) readEnv() {
 	known := []string{tokenEnv, fileEnv}
@@ -224,6 +228,7 @@ func (l *loader) absolute(directory string) {
 	}
 	l.config.Git.Hosts.absolute(directory)
 	l.config.Credentials.absolute(directory)
+	l.config.Pools.absolute(directory)
 }
 
 // below makes a relative path start at directory, "" being the current one.

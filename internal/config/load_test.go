@@ -217,6 +217,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000", "TENDRIL_CACHE_LIMIT=0", "TENDRIL_CACHE_KEEP=1m", "TENDRIL_CACHE_MIN_FREE=512MiB", "TENDRIL_IDENTITY_FILE=/identity",
 		"TENDRIL_MANUAL_NOTIFICATION_WEBHOOK=http://hooks", "TENDRIL_MANUAL_NOTIFICATION_KIND=slack", "TENDRIL_MANUAL_SIGNING_SECRET_FILE=/none",
 		"TENDRIL_CREDENTIALS=a/**:env_file=" + path, "TENDRIL_CREDENTIALS_DEFAULT=true",
+		`TENDRIL_POOLS=[{name = "a", kind = "static", machines = [{name = "m", address = "10.0.0.1"}]}]`,
 		"TENDRIL_TEST_ANYTHING=1", "TENDRIL_CONFIG=" + path, "TENDRIL_QUEUE_LISTEN_URL_FILE=/none",
 		"TENDRIL_SERVICE_HOST=10.0.0.1", "TENDRIL_PORT_8080_TCP_ADDR=10.0.0.1", "TENDRIL_AGENT_SERVICE_PORT_HTTP=80", "TENDRIL_PORT=tcp://10.0.0.1:80",
 	}
@@ -244,6 +245,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		Cache:  Cache{Keep: Duration{time.Minute}, MinFree: Size{512 << 20}},
 
 		Credentials: Credentials{{Workspace: "a/**", EnvFile: path}}, CredentialsDefault: true,
+		Pools: Pools{{Name: "a", Kind: "static", Machines: []PoolMachine{{Name: "m", Address: "10.0.0.1"}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load() = %+v, want %+v", got, want)

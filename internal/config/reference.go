@@ -16,13 +16,9 @@ func Reference() string {
 	var page strings.Builder
 	preset, section := defaults(environment{}), "none yet"
 	for _, k := range keys() {
-		table, _, dotted := strings.Cut(k.name, ".")
-		if !dotted {
-			table = ""
-		}
-		if table != section {
-			section = table
-			fmt.Fprintf(&page, "\n## Agent: %s\n\n| key | type | default | environment | since | description |\n|---|---|---|---|---|---|\n", k.title())
+		if title := k.title(); title != section {
+			section = title
+			fmt.Fprintf(&page, "\n## Agent: %s\n\n| key | type | default | environment | since | description |\n|---|---|---|---|---|---|\n", section)
 		}
 		usually := k.usually
 		if text := k.text(preset); usually == "" && text != "" {
@@ -50,6 +46,8 @@ func (k key) title() string {
 		return "`[" + table + "]`"
 	case strings.HasPrefix(k.name, "credentials"):
 		return "`[[credentials]]`"
+	case k.name == "pools":
+		return "`[[pools]]`"
 	default:
 		return "keys outside of tables"
 	}

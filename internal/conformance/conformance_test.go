@@ -84,7 +84,7 @@ func TestExamples(t *testing.T) {
 				o.Only = []string{"create", "terminate"}
 			}
 			report, failed := test(t, o)
-			skipped := map[string]int{"go": 1, "bash": 1}[name] // which are not detachable
+			skipped := map[string]int{"bash": 1}[name] // which is not detachable
 			if testing.Short() {
 				skipped = 0
 			}

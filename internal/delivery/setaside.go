@@ -115,8 +115,10 @@ func refusalCode(err error) provision.Code {
 		case provision.CodeTagMoved, provision.CodeWorkspaceElsewhere, provision.CodeWorkspaceBound,
 			provision.CodeCancelled, provision.CodeAgentLost, provision.CodeAgentRestarted,
 			provision.CodeStateLocked, provision.CodeOperationRefused, provision.CodeBadSnapshot,
-			provision.CodeApprovalNeeded, provision.CodePlanInvalid:
+			provision.CodeApprovalNeeded, provision.CodePlanInvalid, provision.CodeNoRoom, provision.CodePlacementRefused, provision.CodeCredentials:
 			return code
+		case "never_fits", "pool_not_found", "address_taken", "too_many_machines", "bad_wants", "quota":
+			return provision.CodePlacementRefused
 		case "plan_missing":
 			return provision.CodePlanInvalid
 		case "workspace_managed":

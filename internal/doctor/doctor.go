@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,7 +73,7 @@ func Examine(ctx context.Context, o Options) Report {
 // checks lists them in the order of the report.
 func (d *doctor) checks() []check {
 	configured := func(more ...string) []string { return append([]string{"configuration"}, more...) }
-	return []check{
+	return append([]check{
 		{"configuration", nil, d.configuration, each},
 		{"data_dir", configured(), d.dataDir, each},
 		{"identity", configured(), d.identity, each},
@@ -94,7 +95,7 @@ func (d *doctor) checks() []check {
 		{"secrets", configured(), d.secrets, each},
 		{"templates", configured(), d.templates, each},
 		{"metadata", configured(), d.metadata, each},
-	}
+	}, d.pools()...)
 }
 
 const (
@@ -344,32 +345,65 @@ var labels = map[Status]struct{ word, colour string }{
 	Skipped: {"skip", "\x1b[2m"},
 }
 
+// leastRoom is the narrowest column for texts. Where less is left beside the longest name,
+// they go below, indented by below.
 const (
-	labelWidth, nameWidth = 4, 13
-	indent                = labelWidth + 2 + nameWidth + 2
-	// leastText is the narrowest column that is worth breaking lines for.
-	leastText = 24
+	leastRoom = 24
+	below     = "    "
 )
 
-// WriteText writes the report as a table, and what to do below each line.
-// Without a configuration there is nothing else to look at, and no word of it.
+// WriteText writes the report as a table: first what is as it should be, then, together, what
+// is not, the worst last, with what to do below each. Without a configuration there is nothing
+// else to look at, and no word of it.
 func (r Report) WriteText(w io.Writer, s Style) error {
+	checks := r.Checks
+	if len(checks) > 0 && checks[0].Status == Fail {
+		checks = checks[:1]
+	}
+	name := 0
+	for _, check := range checks {
+		name = max(name, utf8.RuneCountInString(check.Name))
+	}
 	var b strings.Builder
-	for i, check := range r.Checks {
-		if i > 0 && r.Checks[0].Status == Fail {
-			break
-		}
-		label := labels[check.Status]
-		fmt.Fprintf(&b, "%s  %-*s  ", s.paint(fmt.Sprintf("%-*s", labelWidth, label.word), label.colour), nameWidth, check.Name)
-		s.wrap(&b, printable.Text(check.Message), "")
-		if check.Action != "" {
-			b.WriteString(strings.Repeat(" ", indent))
-			s.wrap(&b, printable.Text(check.Action), "→ ")
+	for _, group := range [][]Status{{OK, Skipped}, {Warn}, {Fail}} {
+		for _, check := range checks {
+			if !slices.Contains(group, check.Status) {
+				continue
+			}
+			if check.Action != "" && b.Len() > 0 {
+				b.WriteString("\n")
+			}
+			s.write(&b, check, name)
 		}
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.summary())
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// write writes a check, whose name takes as much room as the longest one.
+func (s Style) write(b *strings.Builder, check Result, name int) {
+	label := labels[check.Status]
+	word := fmt.Sprintf("%-4s", label.word)
+	head := fmt.Sprintf("  %-*s  ", name, check.Name)
+	b.WriteString(s.paint(word, label.colour))
+	indent := strings.Repeat(" ", len(word)+utf8.RuneCountInString(head))
+	if s.Width > 0 && s.Width-len(indent) < leastRoom {
+		indent, head = below, strings.TrimRight(head, " ")+"\n"+below
+	}
+	b.WriteString(head + s.wrap(check.Message, indent) + "\n")
+	if check.Action != "" {
+		b.WriteString(indent + "→ " + s.wrap(check.Action, indent+"  ") + "\n")
+	}
+}
+
+// wrap breaks a text whose lines after the first are indented.
+func (s Style) wrap(text, indent string) string {
+	text = strings.Join(strings.Fields(printable.Text(text)), " ")
+	if room := s.Width - len(indent); s.Width > 0 {
+		text = strings.ReplaceAll(wordwrap.WrapString(text, uint(max(room, 1))), "\n", "\n"+indent)
+	}
+	return text
 }
 
 // summary counts the verdicts.
@@ -392,14 +426,4 @@ func (s Style) paint(text, colour string) string {
 		return text
 	}
 	return colour + text + "\x1b[0m"
-}
-
-// wrap writes a text whose first line begins at the indent, and its further
-// lines below it.
-func (s Style) wrap(b *strings.Builder, text, mark string) {
-	text, below := strings.Join(strings.Fields(text), " "), indent+utf8.RuneCountInString(mark)
-	if s.Width-indent >= leastText {
-		text = wordwrap.WrapString(text, uint(s.Width-below))
-	}
-	b.WriteString(mark + strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", below)) + "\n")
 }

@@ -11,19 +11,32 @@ func TestWriteText(t *testing.T) {
 		{Name: "configuration", Status: OK, Message: "the environment"},
 		{Name: "disk", Status: Warn, Message: "/data has 1.0 GiB free; 2.0 GiB or more lets several runs and their providers fit", Action: "make room, or set data_dir to a larger file system"},
 		{Name: "queue", Status: Fail, Message: "TCP: \x1b[31mdb.example:5432 says\r\nno", Action: "check it"},
+		{Name: "pool old-lab", Status: Warn, Message: "pve2 is offline", Action: "start it"},
 		{Name: "token", Status: Skipped, Message: "not checked: it needs queue"},
 	})
 	const narrow = `ok    configuration  the environment
+skip  token          not checked: it needs queue
+
 warn  disk           /data has 1.0 GiB free; 2.0
                      GiB or more lets several runs
                      and their providers fit
                      → make room, or set data_dir
                        to a larger file system
+
+warn  pool old-lab   pve2 is offline
+                     → start it
+
 FAIL  queue          TCP: db.example:5432 says no
                      → check it
-skip  token          not checked: it needs queue
 
-1 ok, 1 warning, 1 failed, 1 not checked
+1 ok, 2 warnings, 1 failed, 1 not checked
+`
+	const narrowest = `warn  disk
+    /data has 1.0 GiB free; 2.0 GiB or
+    more lets several runs and their
+    providers fit
+    → make room, or set data_dir to a
+      larger file system
 `
 	write := func(s Style) string {
 		var b strings.Builder
@@ -35,8 +48,11 @@ skip  token          not checked: it needs queue
 	if got := write(Style{Width: 50}); got != narrow {
 		t.Errorf("WriteText(50 columns) =\n%s\nwant\n%s", got, narrow)
 	}
+	if got := write(Style{Width: 40}); !strings.Contains(got, narrowest) {
+		t.Errorf("WriteText(40 columns) =\n%s\nwant in it\n%s", got, narrowest)
+	}
 	whole := write(Style{})
-	if strings.Count(whole, "\n") != 8 || strings.Contains(whole, "\x1b") {
+	if strings.Count(whole, "\n") != 13 || strings.Contains(whole, "\x1b") {
 		t.Errorf("WriteText(no terminal) =\n%s\nwant a line for each sentence, and no colour", whole)
 	}
 	coloured := write(Style{Colour: true})

@@ -119,6 +119,9 @@ func TestDetach(t *testing.T) {
 			if failed := run.told("resource_failed") + run.told("step_failed"); failed > 0 {
 				t.Errorf("%d machines or steps are said to have failed", failed)
 			}
+			if intended, found := run.told("machine_intent"), run.told("machine_found"); intended != 1 || found != 1 {
+				t.Errorf("%d machines were intended and %d found, want one that another agent would find", intended, found)
+			}
 			state := c.recorded()
 			if m := state.Named("m-a"); m == nil || m.Intent == nil || m.ExternalID == "" || m.Status != "creating" {
 				t.Errorf("m-a is recorded as %+v, want one that is being made", m)

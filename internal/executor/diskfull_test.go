@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,16 +130,43 @@ func (s *site) fillsDisk(disk string) *child {
 	return first
 }
 
-// hog writes to a file, whatever becomes of it.
-func hog(path string) {
-	file, err := os.Create(path)
+// hog takes every byte of a disk that becomes free from when a file begin is there, until it
+// is stopped.
+func hog(t *testing.T, begin, fill string) (stop func()) {
+	t.Helper()
+	file, err := os.Create(fill)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	block := make([]byte, 4096)
-	for began := time.Now(); time.Since(began) < time.Minute; {
-		_, _ = file.Write(block)
-	}
+	stopped := make(chan struct{})
+	var hogging sync.WaitGroup
+	hogging.Go(func() {
+		defer func() { _ = file.Close() }()
+		block := make([]byte, 4096)
+		tick := time.NewTicker(50 * time.Microsecond)
+		defer tick.Stop()
+		for begun := false; ; {
+			if _, err := os.Stat(begin); err == nil {
+				begun = true
+			}
+			for begun {
+				if _, err := file.Write(block); err != nil {
+					break // until something is freed
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-stopped:
+				return
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		close(stopped)
+		hogging.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // The same with a program that takes every byte that becomes free: the state is
@@ -150,8 +178,9 @@ func TestDiskThatStaysFullKeepsTheState(t *testing.T) {
 	disk := s.smallDisk("size=8m", &s.job.Dirs.Work, &s.job.Dirs.State)
 	fill := filepath.Join(disk, "fill")
 	s.tries = 1
-	hog := fmt.Sprintf("%s='hog %s' setsid %s >/dev/null 2>&1 </dev/null", roleEnv, fill, must(os.Executable()))
-	s.template(map[string]string{"main.tf": filling(hog + " & while echo x 2>/dev/null >> " + filepath.Join(disk, "probe") + "; do :; done; true")}, nil)
+	begin, probe := filepath.Join(s.t.TempDir(), "begin"), filepath.Join(disk, "probe")
+	stop := hog(t, begin, fill)
+	s.template(map[string]string{"main.tf": filling("touch " + begin + "; while echo x 2>/dev/null >> " + probe + "; do :; done; true")}, nil)
 	got, first := s.run()
 	wantEnd(t, got, provision.Failed, provision.CodeStateUnsaved)
 	wantMessage(t, got, "no space left on device")
@@ -167,6 +196,7 @@ func TestDiskThatStaysFullKeepsTheState(t *testing.T) {
 	}
 	s.wantKept(1)
 
+	stop()
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}

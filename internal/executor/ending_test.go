@@ -20,8 +20,7 @@ import (
 )
 
 // roleEnv makes the test binary one of the processes that a fake engine leaves
-// behind, or a hog (see diskfull_test.go). Under an engine's name it is the
-// engine.
+// behind. Under an engine's name it is the engine.
 const roleEnv = "TENDRIL_TEST_ROLE"
 
 // playRole returns whether this process has a part to play, after it has.
@@ -46,8 +45,6 @@ func playRole() bool {
 		}
 	case role == "forks": // a daemon's first half
 		leave(self, "stays", nil)
-	case strings.HasPrefix(role, "hog "):
-		hog(strings.TrimPrefix(role, "hog "))
 	case filepath.Base(self) == "terraform":
 		playEngine(self)
 	default:

@@ -82,7 +82,9 @@ type site struct {
 	patience time.Duration
 	tries    int
 	// refuse is the database's part where a report is not to be taken.
-	refuse   func(*child, provision.Report) *provision.Failure
+	refuse func(*child, provision.Report) *provision.Failure
+	// places is the database's part where a run asks for places.
+	places   func([]provision.PlaceWanted) []provision.Place
 	spoolDir string   // where spools are; "": a directory for each
 	env      []string // beside what every child gets
 	bundle   string   // the file for a plan bundle
@@ -173,6 +175,9 @@ type child struct {
 	reports []provision.Report
 	grown   chan struct{} // gets a token when log or reports grew
 	refuse  func(*child, provision.Report) *provision.Failure
+	places  func([]provision.PlaceWanted) []provision.Place
+	placed  []provision.Place // of the request before, by the goroutine that delivers
+	freed   []string          // machines whose places were given back
 	result  *provision.Report
 	err     error
 	stderr  strings.Builder
@@ -202,7 +207,7 @@ func (s *site) start() *child {
 	plan, states := s.planFile(), s.stateFiles()
 	controlRead, controlWrite := pipe(t)
 	bellRead, bellWrite := pipe(t)
-	c := &child{t: t, refuse: s.refuse, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
+	c := &child{t: t, refuse: s.refuse, places: s.places, control: controlWrite, over: make(chan struct{}), grown: make(chan struct{}, 1)}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +241,7 @@ func (s *site) start() *child {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	pump := delivery.NewPump(c, s.job.Assignment.ClaimID, file, delivery.PumpOptions{Tail: tail, Acked: func(n int64, refused *provision.Failure) {
-		_ = job.Write(controlWrite, job.Control{Ack: n, Refused: refused}) // a child that is gone needs no answer
+		_ = job.Write(controlWrite, job.Control{Ack: n, Refused: refused, Places: c.placed}) // a child that is gone needs no answer
 	}})
 	c.pumping.Go(func() { spool.Listen(bellRead, wake) })
 	c.pumping.Go(func() {
@@ -311,6 +316,12 @@ func (c *child) Report(_ context.Context, _ uuid.UUID, report provision.Report) 
 	if c.refuse != nil {
 		if failure := c.refuse(c, report); failure != nil {
 			return refusal(failure)
+		}
+	}
+	if c.placed = nil; report.Detail.Places != nil {
+		c.freed = append(c.freed, report.Detail.Places.Release...)
+		if len(report.Detail.Places.Wants) > 0 {
+			c.placed = c.places(report.Detail.Places.Wants)
 		}
 	}
 	return nil

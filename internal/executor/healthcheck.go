@@ -136,7 +136,7 @@ func (h *healthCheck) byCommand(ctx context.Context) (messages.HealthStatus, str
 const actionHealth = "health"
 
 func (h *healthCheck) byLines(ctx context.Context) (messages.HealthStatus, string, error) {
-	l := &linesRun{machineRun: h.machineRun}
+	l := newLinesRun(h.machineRun)
 	if err := l.describe(ctx); err != nil {
 		return "", "", err
 	}

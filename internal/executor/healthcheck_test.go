@@ -164,7 +164,7 @@ func TestChecksOfARun(t *testing.T) {
 	check := *listed[0].Check
 	command := *check.Command
 	id := command.ID
-	if want := (provision.CommandCheck{Repo: repo.URL, Version: "v1", Commit: commit, Workspace: "acme/test", ID: id, ExternalID: "vm-" + id}); id == "" || command != want {
+	if want := (provision.CommandCheck{Repo: repo.URL, Version: "v1", Commit: commit, Workspace: "acme/test", ID: id, ExternalID: "vm-" + id, Made: command.Made}); id == "" || command != want || command.Made == 0 {
 		t.Errorf("command = %+v, want %+v", command, want)
 	}
 	if check.Kind != provision.CheckCommand || check.Target != "10.0.0.7" || check.Port != 2222 || check.Interval != 300 || check.Timeout != 10 || check.UnhealthyAfter != 3 {

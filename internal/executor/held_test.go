@@ -18,6 +18,7 @@ func leaks(t *testing.T, form, arguments, then string) *cloud {
   cloud=$FAKE_CLOUD
   echo "its password is hunter2-$id" >&2
   send log --arg message "and once more: hunter2-$id"
+  send step --arg id show --arg machine "$id" --arg label "Setting the password hunter2-$id" --argjson percent 10
   `+then+`
   report "$external" "$(jq -cn --arg p "hunter2-$id" '{credentials: {root_password: $p}}')"; return
   report "$external" "$(jq -cn`)

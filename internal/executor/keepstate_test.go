@@ -8,6 +8,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/spool"
+	"github.com/tendril-run/tendril/internal/templatefile"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -72,7 +73,7 @@ func TestKeepState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := bareRun(t)
-			run := newTerraformRun(given{task: r.task, dir: r.files.source, files: r.files})
+			run := newTerraformRun(given{task: r.task, dir: r.files.source, files: r.files}, &templatefile.File{})
 			run.dumpedBytes = test.bytes
 			if test.dumped != "" {
 				run.dumped = []byte(test.dumped)

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/machines"
@@ -22,6 +24,7 @@ import (
 // tendril-provisioner/1: it plans by itself, and does one request for all machines.
 type linesRun struct {
 	*machineRun
+	by        maker
 	describes messages.Result
 	// labels are the stages that the program has told of, by id.
 	labels map[string]string
@@ -40,6 +43,27 @@ type linesRun struct {
 	pause, resume func()
 }
 
+// maker is what makes the machines: a program of the template's, or this one.
+type maker struct {
+	name  string // as people know it
+	start func(people io.Writer) (*program, error)
+	// timeout is how long a request may take.
+	timeout time.Duration
+	// idempotent and noCredentials are as in templatefile.Script.
+	idempotent, noCredentials bool
+	// trusted says that it has every secret masked before it says anything.
+	trusted bool
+}
+
+func newLinesRun(m *machineRun) *linesRun {
+	script := m.file.Script
+	m.compares = true
+	return &linesRun{machineRun: m, by: maker{
+		name: "the template's provisioner " + script.Command[0], timeout: script.Timeout, idempotent: script.Idempotent, noCredentials: script.NoCredentials,
+		start: func(people io.Writer) (*program, error) { return m.programs.start(script.Command, people) },
+	}}
+}
+
 // Locate implements provisioner. Nothing of the template runs yet.
 func (l *linesRun) Locate(context.Context) (provision.Detail, error) {
 	return provision.Detail{Engine: l.engine, EngineVersion: "lines"}, l.locate()
@@ -47,7 +71,7 @@ func (l *linesRun) Locate(context.Context) (provision.Detail, error) {
 
 // describe asks the program what it can do.
 func (l *linesRun) describe(ctx context.Context) error {
-	ran, err := l.programs.start(l.file.Script.Command, l.log.Stream(provision.Stderr))
+	ran, err := l.by.start(l.log.Stream(provision.Stderr))
 	if err != nil {
 		return l.cannotStart(err)
 	}
@@ -58,15 +82,14 @@ func (l *linesRun) describe(ctx context.Context) error {
 		err = fmt.Errorf("it says: %s", cmp.Or(outcome.Result.Message, outcome.Result.Code))
 	}
 	if err != nil {
-		return provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf(
-			"The template's provisioner %s could not be used: %s", l.file.Script.Command[0], sentence(err.Error())), err)
+		return provision.Fail(provision.CodeTemplateInvalid, sentence(fmt.Sprintf("%s could not be used: %s", l.by.name, sentence(err.Error()))), err)
 	}
 	l.describes, l.labels, l.percents, l.doing = outcome.Result, map[string]string{}, map[string]int{}, map[string]string{}
 	l.making = map[string]bool{}
 	for _, step := range l.file.Steps {
 		l.labels[step.ID] = step.Label
 	}
-	l.resumes = l.file.Script.Idempotent || outcome.Result.Idempotent
+	l.resumes = l.by.idempotent || outcome.Result.Idempotent
 	l.state.Actions = []provision.MachineAction{provision.MachineDestroys}
 	for _, action := range []provision.MachineAction{provision.MachineRebuilds, provision.MachineRefreshes, provision.MachinePowers} {
 		if slices.Contains(outcome.Result.Actions, string(action)) {
@@ -77,7 +100,7 @@ func (l *linesRun) describe(ctx context.Context) error {
 		l.log.System("Warning: tendril.hcl: health is for the template's provisioner to say, which does not describe the action health; machines are not checked.")
 		l.health = nil
 	}
-	l.log.System("Carried out by the template's provisioner %s.", oneLine(cmp.Or(outcome.Result.Name, l.file.Script.Command[0])+" "+outcome.Result.Version))
+	l.log.System("Carried out by %s.", oneLine(strings.TrimSpace(l.by.name+" "+outcome.Result.Version)))
 	return nil
 }
 
@@ -97,7 +120,7 @@ func endsByItself(err error) bool {
 }
 
 func (l *linesRun) cannotStart(err error) error {
-	return provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf("The template's provisioner %s could not be started: %s", l.file.Script.Command[0], sentence(err.Error())), err)
+	return provision.Fail(provision.CodeTemplateInvalid, sentence(fmt.Sprintf("%s could not be started: %s", l.by.name, sentence(err.Error()))), err)
 }
 
 // work is what all requests have in common.
@@ -263,46 +286,132 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 	if err := l.session.reportAndWait(ctx, provision.Detail{Stage: provision.StageApply, Percent: new(0)}); err != nil {
 		return err
 	}
-	for done, name := range wanted {
-		m := l.recorded(l.state.Named(name).ID)
-		if m == nil || ctx.Err() != nil {
-			return provision.Fail(provision.CodeCancelled, fmt.Sprintf("Interrupted after %d of %d machines.", done, len(wanted)), context.Cause(ctx))
-		}
-		event := provision.Event{Kind: "resource_started", Address: machines.Address(name), Action: string(do), At: time.Now()}
-		to.on(event, percentOf(done, len(wanted)))
-		began, told := event.At, false
-		h := l.handlers(ctx, l.noEvent)
-		record := h.Machine
-		h.Intent = nil
-		h.Machine = func(now messages.Machine) error {
-			told = told || now.ID == m.ID
-			return record(now)
-		}
-		becomes := messages.StatusRunning
-		if do == provision.PowerStop {
-			becomes = messages.StatusStopped
-		}
-		_, err := l.talk(ctx, &messages.Power{Work: l.work(), Machine: m.ID, Action: messages.PowerAction(do)}, h)
-		if !told {
-			if m.Status = becomes; err != nil { // it may have been done all the same
-				m.Status = messages.StatusUnknown
-			}
-			err = errors.Join(err, l.settle(m.Machine))
-		}
-		if now := l.state.Find(m.ID); err == nil && now.Status != becomes && !now.Unfinished {
-			err = fmt.Errorf("the provisioner says that it is done, and that the machine is %s", now.Status)
-		}
-		event.Kind, event.At, event.Seconds = "resource_finished", time.Now(), time.Since(began).Seconds()
-		if err != nil {
-			event.Kind, event.Message = "resource_failed", l.log.MaskString(oneLine(reason(err)))
-		}
-		to.on(event, percentOf(done+1, len(wanted)))
-		if err != nil {
-			return failedAs(provision.CodeApplyFailed, fmt.Errorf("%s the machine %s: %w", do, name, err))
-		}
-		l.log.System("%s: %s done, it is %s now.", machines.Address(name), do, l.state.Find(m.ID).Status)
+	atOnce := 1 // a template's own program is asked one after the other
+	if l.by.trusted {
+		atOnce = powersAtOnce
 	}
-	return nil
+	p := &powering{run: l, to: to, do: do, total: len(wanted)}
+	slots := make(chan struct{}, atOnce)
+	var group sync.WaitGroup
+	for _, name := range wanted {
+		slots <- struct{}{}
+		if ctx.Err() != nil || p.over() {
+			break
+		}
+		group.Go(func() {
+			defer func() { <-slots }()
+			p.machine(ctx, name)
+		})
+	}
+	group.Wait()
+	return p.outcome(ctx)
+}
+
+// powersAtOnce is how many machines of pools are started or stopped at a time: a machine may
+// take a minute to shut down, and a class has twenty.
+const powersAtOnce = 20
+
+// powering is the start, stop or restart of a run's machines. One that fails keeps no other
+// from it.
+type powering struct {
+	run   *linesRun
+	to    reporter
+	do    provision.Power
+	total int
+
+	mu     sync.Mutex // of the state as well
+	done   int        // well or not
+	failed []error
+	lost   bool // something could not be recorded, so nothing more may be done
+}
+
+func (p *powering) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+// machine does it to one of them.
+func (p *powering) machine(ctx context.Context, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := *p.run // what is kept of a conversation is this machine's alone
+	l.percents, l.making, l.doing, l.labels, l.steps = map[string]int{}, map[string]bool{}, map[string]string{}, maps.Clone(l.labels), newSteps(p.to)
+	known := l.state.Named(name)
+	if known == nil { // the program has said of it meanwhile that it is gone
+		p.done++
+		p.failed = append(p.failed, fmt.Errorf("%s the machine %s: it is gone", p.do, name))
+		return
+	}
+	m := l.recorded(known.ID)
+	event := provision.Event{Kind: "resource_started", Address: machines.Address(name), Action: string(p.do), At: time.Now()}
+	p.to.on(event, percentOf(p.done, p.total))
+	began, told := event.At, false
+	h := l.handlers(ctx, l.noEvent)
+	record, output, state := h.Machine, h.Output, h.State
+	h.Intent = nil
+	h.Machine = func(now messages.Machine) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		told = told || now.ID == m.ID
+		return record(now)
+	}
+	h.Output = func(o messages.Output) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return output(o)
+	}
+	h.State = func(text json.RawMessage) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return state(text)
+	}
+	becomes := messages.StatusRunning
+	if p.do == provision.PowerStop {
+		becomes = messages.StatusStopped
+	}
+	request := &messages.Power{Work: l.work(), Machine: m.ID, Action: messages.PowerAction(p.do)}
+	p.mu.Unlock()
+	_, err := l.talk(ctx, request, h)
+	p.mu.Lock()
+	if !told {
+		if m.Status = becomes; err != nil { // it may have been done all the same
+			m.Status = messages.StatusUnknown
+		}
+		err = errors.Join(err, l.settle(m.Machine))
+	}
+	if now := l.state.Find(m.ID); err == nil && now.Status != becomes && !now.Unfinished {
+		err = fmt.Errorf("the provisioner says that it is done, and that the machine is %s", now.Status)
+	}
+	p.done++
+	event.Kind, event.At, event.Seconds = "resource_finished", time.Now(), time.Since(began).Seconds()
+	if err != nil {
+		event.Kind, event.Message = "resource_failed", l.log.MaskString(oneLine(reason(err)))
+	}
+	p.to.on(event, percentOf(p.done, p.total))
+	if err != nil {
+		_, lost := errors.AsType[*notRecordedError](err)
+		p.lost = p.lost || lost
+		p.failed = append(p.failed, fmt.Errorf("%s the machine %s: %w", p.do, name, err))
+		if p.total > 1 {
+			l.log.System("%s: %s", machines.Address(name), oneLine(reason(err)))
+		}
+		return
+	}
+	l.log.System("%s: %s done, it is %s now.", machines.Address(name), p.do, l.state.Find(m.ID).Status)
+}
+
+// outcome is how the whole went.
+func (p *powering) outcome(ctx context.Context) error {
+	switch {
+	case p.done < p.total && !p.lost, ctx.Err() != nil && len(p.failed) > 0:
+		return provision.Fail(provision.CodeCancelled, fmt.Sprintf("Interrupted after %d of %d machines.", p.done-len(p.failed), p.total), context.Cause(ctx))
+	case len(p.failed) == 0:
+		return nil
+	case len(p.failed) == 1:
+		return failedAs(provision.CodeApplyFailed, p.failed[0])
+	}
+	return provision.Fail(provision.CodeApplyFailed, fmt.Sprintf("%d of %d machines failed: %s", len(p.failed), p.total, sentence(p.failed[0].Error())+" The log has the others."), errors.Join(p.failed...))
 }
 
 // noEvent drops events, for requests that have none or whose caller reports them.
@@ -502,6 +611,7 @@ func (l *linesRun) handlers(ctx context.Context, event func(kind, id, action str
 			return l.intendTo(limited, wanted, i)
 		},
 		Machine: func(m messages.Machine) error {
+			was := l.recorded(m.ID)
 			switch known := l.state.Find(m.ID); {
 			case known == nil && m.Status != messages.StatusGone: // it exists, and a run has not heard of it
 				l.state.Intend(l.named(m.ID), messages.Intent{})
@@ -509,7 +619,7 @@ func (l *linesRun) handlers(ctx context.Context, event func(kind, id, action str
 				l.log.System("The provisioner says that %s is gone, and nothing was to be done to it: it is recorded as unknown.", machines.Address(known.Wanted.Name))
 				m.Status = messages.StatusUnknown
 			}
-			refused := len(m.Credentials) > 0 && l.file.Script.NoCredentials
+			refused := len(m.Credentials) > 0 && l.by.noCredentials
 			if refused {
 				m.Credentials = nil
 				if l.making[m.ID] {
@@ -540,7 +650,7 @@ func (l *linesRun) handlers(ctx context.Context, event func(kind, id, action str
 				event(kind, m.ID, action)
 				delete(l.doing, m.ID)
 			}
-			return nil
+			return l.reportFound(was, m)
 		},
 		Output: func(o messages.Output) error {
 			if l.state.Outputs == nil {
@@ -554,6 +664,20 @@ func (l *linesRun) handlers(ctx context.Context, event func(kind, id, action str
 			return l.store()
 		},
 	}
+}
+
+// reportFound reports that another agent would find what was intended for a machine, which was as
+// recorded before: all of it is done, or what is created is there and bears its mark. While it
+// isn't reported, nobody takes the run up should this agent be lost.
+func (l *linesRun) reportFound(was *machines.Machine, m messages.Machine) error {
+	if l.detach() == nil || was == nil || was.Intent == nil {
+		return nil
+	}
+	if now := l.state.Find(was.ID); now != nil && now.Intent != nil &&
+		(now.Intent.Action != messages.ActionCreate || now.Unfinished || m.ExternalID == "" || now.Status != messages.StatusCreating) {
+		return nil
+	}
+	return l.session.report(provision.Detail{Events: []provision.Event{{Kind: "machine_found", Address: machines.Address(was.Wanted.Name), Message: was.ID, At: time.Now()}}})
 }
 
 // meanwhile does something that is not of the program's time.
@@ -601,10 +725,10 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 	for id, action := range l.doing { // what is taken up
 		l.making[id] = action != string(messages.ActionDestroy)
 	}
-	command, log := l.file.Script.Command, l.log
+	log := l.log
 	// A plan makes nothing. Every other request can be answered with credentials.
-	out := &held{log: log, open: request.Type() == "plan" || l.file.Script.NoCredentials}
-	ran, err := l.programs.start(command, out.stream(provision.Stderr))
+	out := &held{log: log, open: request.Type() == "plan" || l.by.noCredentials || l.by.trusted}
+	ran, err := l.by.start(out.stream(provision.Stderr))
 	if err != nil {
 		return messages.Result{}, l.cannotStart(err)
 	}
@@ -616,7 +740,7 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		ctx, stop = l.session.unlessAgentGone(ctx)
 		defer stop()
 	}
-	limited, cancel, pause, resume := timelimit.Pausable(ctx, l.file.Script.Timeout)
+	limited, cancel, pause, resume := timelimit.Pausable(ctx, l.by.timeout)
 	defer cancel()
 	l.pause, l.resume = pause, resume
 	h.Mask = func(secrets []string) { log.Mask(secrets...) }
@@ -639,6 +763,9 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 			l.percents[at] = int(step.Percent)
 			_, _ = fmt.Fprintf(out.stream(provision.Stdout), "%s (%d %%)\n", oneLine(about+label), int(step.Percent)) // the log keeps its own errors
 			if l.steps != nil {
+				if !out.open {
+					label = l.declaredLabel(step.ID)
+				}
 				l.steps.reach(machines.Address(l.named(step.Machine).Name), step.ID, log.MaskString(oneLine(label)), int(step.Percent))
 			}
 		}
@@ -654,7 +781,7 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 	}
 	if err = outcome.Check(exit); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%s %w", command[0], timelimit.Why(limited, err))
+			err = fmt.Errorf("%s %w", l.by.name, timelimit.Why(limited, err))
 		}
 		return outcome.Result, err
 	}
@@ -674,6 +801,17 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		return r, fmt.Errorf("the machines exist, but not all stages are done (done: %v)", r.StagesCompleted)
 	}
 	return outcome.Result, nil
+}
+
+// declaredLabel is what the template calls a step, else its id. It is shown at once, which the
+// program's own words must not be while a password in them can't be masked yet.
+func (l *linesRun) declaredLabel(id string) string {
+	for _, declared := range l.file.Steps {
+		if declared.ID == id {
+			return declared.Label
+		}
+	}
+	return id
 }
 
 // letOut shows what a program has written for people once all credentials are known: those of

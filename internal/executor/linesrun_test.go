@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -170,42 +171,57 @@ esac
 }
 
 // holds stops the example before and after each message of a request that changes something,
-// where the cloud has a file that says so. Then it waits to be killed or cancelled.
+// where the cloud has a file that says so. Then it waits to be killed or cancelled. It is the
+// example in Python: that in bash starts jq dozens of times.
 const holds = `
-sent=0
-hold() {
-  local line
-  [ -e "$FAKE_CLOUD/hold-$1" ] || return 0
-  rm "$FAKE_CLOUD/hold-$1"
-  echo $$ >"$FAKE_CLOUD/held.new"
-  mv "$FAKE_CLOUD/held.new" "$FAKE_CLOUD/held" # what is written to stderr waits for the answer
-  while IFS= read -r line; do
-    case $line in *cancel*) exit 1 ;; esac
-  done
-  exec sleep 1000
-}
-next() {
-  case $request in *'"type":"describe"'* | *'"type":"plan"'*) return ;; esac
-  sent=$((sent + 1))
-  hold "before-$sent"
-}
-send() {
-  next
-  message "$@"
-  hold "after-$sent"
-}
-message() {
+    def hold(self, moment):
+        try:
+            os.remove(os.path.join(CLOUD, "hold-%s-%d" % (moment, self.sent)))
+        except FileNotFoundError:
+            return
+        with open(os.path.join(CLOUD, "held.new"), "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(os.path.join(CLOUD, "held.new"), os.path.join(CLOUD, "held"))
+        with self.news:
+            self.news.wait_for(lambda: self.cancelled or self.ended)
+            if self.cancelled:
+                os._exit(1)
+        time.sleep(1000)
+
+    def send(self, kind, **fields):
+        if not self.changes:
+            return self.message(kind, **fields)
+        self.sent += 1
+        self.hold("before")
+        self.message(kind, **fields)
+        self.hold("after")
+
+    def message(self, kind, **fields):
 `
+
+// holding is the example with holds. It does not detach: it would when its agent is killed.
+func holding(t *testing.T) string {
+	t.Helper()
+	program := example(t, "python/fake_cloud.py")
+	for from, to := range map[string]string{
+		"\n    def send(self, kind, **fields):\n":              holds,
+		"        self.intents = 0\n":                           "        self.intents = 0\n        self.sent = 0\n",
+		"        request = json.loads(sys.stdin.readline())\n": "        request = json.loads(sys.stdin.readline())\n        agent.changes = request[\"type\"] not in (\"describe\", \"plan\")\n",
+		`"detachable": True`:                                   `"detachable": False`,
+	} {
+		if strings.Count(program, from) != 1 {
+			t.Fatalf("the example has %q not once", from)
+		}
+		program = strings.Replace(program, from, to, 1)
+	}
+	return program
+}
 
 // Whatever is killed at whichever message: after the next run no machine is there twice, and
 // none is forgotten.
 func TestKilledAtEachMessage(t *testing.T) {
 	t.Parallel()
-	program := strings.Replace(example(t, "bash/fake-cloud"), "\nsend() {\n", holds, 1)
-	program = strings.Replace(program, "\nreport() {\n", "\nreport() {\n  next\n", 1)
-	if !strings.Contains(program, "held.new") || strings.Count(program, "  next\n") != 2 {
-		t.Fatal("the example sends its messages in another way")
-	}
+	program := holding(t)
 	for _, request := range []struct {
 		name     string
 		messages []string
@@ -225,7 +241,7 @@ func TestKilledAtEachMessage(t *testing.T) {
 				at = append(at, fmt.Sprint("after-", n+1))
 			}
 		}
-		for _, moment := range at {
+		for _, moment := range drawn(2, at...) {
 			for _, victim := range victims() {
 				t.Run(strings.Join([]string{request.name, moment, victim}, "/"), func(t *testing.T) {
 					t.Parallel()
@@ -283,13 +299,25 @@ func (c *cloud) marked() (all []string) {
 }
 
 // victims are whom to kill at a moment: each, or the one that is drawn.
-func victims() []string {
-	all := []string{"script", "exec", "agent"}
+func victims() []string { return drawn(1, "script", "exec", "agent") }
+
+// engineSalt is what tells for this process which engine a case is tried with.
+var engineSalt = rand.Uint32()
+
+// takes says whether a case is tried with an engine: with the one that is drawn for it, or with
+// both where TENDRIL_TEST_FAULTS=all.
+func takes(kind, name string) bool {
+	return os.Getenv("TENDRIL_TEST_FAULTS") == "all" || (crc32.ChecksumIEEE([]byte(name))^engineSalt)&1 == 0 == (kind == "terraform")
+}
+
+// drawn are the faults that a test takes of a series: all with TENDRIL_TEST_FAULTS=all, else
+// so many that chance chooses.
+func drawn[T any](n int, all ...T) []T {
 	if os.Getenv("TENDRIL_TEST_FAULTS") == "all" {
 		return all
 	}
-	drawn := rand.IntN(len(all))
-	return all[drawn : drawn+1]
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
 }
 
 // kill waits until the run says that its script is held, and by which process, kills one of

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -297,6 +298,28 @@ func TestPowerThatDoesSomethingElse(t *testing.T) {
 	}
 }
 
+// A machine that can't be stopped keeps no other from it.
+func TestPowerOfSeveralOfWhichOneFails(t *testing.T) {
+	t.Parallel()
+	program := changed(t, "bash/fake-cloud", "status=stopped\n  alter", "status=stopped\n  [ \"$(wanted \"$(get .machine)\" | jq -r .name)\" != m-a ] || status=failed\n  alter")
+	c := newLines(t, program)
+	got, _ := c.apply(provision.OperationApply, 2048, "a", "b", "c")
+	wantEnd(t, got, provision.Success, "")
+	got, run := c.act(provision.OperationPower, map[string]any{"targets": []string{"machine.m-a", "machine.m-b", "machine.m-c"}, "power": "stop"})
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	const can = " destroy rebuild refresh power reveal"
+	if is, want := shown(run), "m-a failed"+can+"; m-b stopped"+can+"; m-c stopped"+can; is != want || !strings.Contains(got.Detail.ErrorMessage, "the machine m-a") {
+		t.Errorf("machines = %q with the message %q, want %q and m-a named", is, got.Detail.ErrorMessage, want)
+	}
+	var events []string
+	for _, e := range run.events() {
+		events = append(events, e.Kind+" "+e.Address)
+	}
+	if want := []string{"resource_started machine.m-a", "resource_failed machine.m-a", "resource_started machine.m-b", "resource_finished machine.m-b", "resource_started machine.m-c", "resource_finished machine.m-c"}; !slices.Equal(events, want) {
+		t.Errorf("events = %q, want a program of the template asked for one after the other: %q", events, want)
+	}
+}
+
 // What a refresh could not find out keeps nobody from deploying, whatever a program promises.
 func TestDeployAfterARefreshOfAMachineThatIsGone(t *testing.T) {
 	t.Parallel()
@@ -364,7 +387,15 @@ func TestStepsAreTold(t *testing.T) {
 		c := newLines(t, example(t, "python/fake_cloud.py"))
 		got, run := c.apply(provision.OperationApply, 2048, "a")
 		wantEnd(t, got, provision.Success, "")
-		want(t, run, "declared clone Creating VM from template", "started machine.m-a create Creating the machine", "finished machine.m-a create Creating the machine")
+		// Its own label may have a password that it has not told of yet.
+		want(t, run, "declared clone Creating VM from template", "started machine.m-a create create", "finished machine.m-a create create")
+	})
+	t.Run("of a provisioner, as the template calls them", func(t *testing.T) {
+		t.Parallel()
+		c := newLines(t, strings.ReplaceAll(example(t, "python/fake_cloud.py"), `id="create"`, `id="clone"`))
+		got, run := c.apply(provision.OperationApply, 2048, "a")
+		wantEnd(t, got, provision.Success, "")
+		want(t, run, "declared clone Creating VM from template", "started machine.m-a clone Creating VM from template", "finished machine.m-a clone Creating VM from template")
 	})
 	t.Run("of commands around a script", func(t *testing.T) {
 		t.Parallel()
@@ -423,6 +454,27 @@ func TestReveal(t *testing.T) {
 	}
 	got, _ = reveal("machine.m-x")
 	wantEnd(t, got, provision.Failed, provision.CodeStateFailed)
+
+	// All machines by one run.
+	got, _ = c.apply(provision.OperationApply, 2048, "a", "b")
+	wantEnd(t, got, provision.Success, "")
+	got, run = c.act(provision.OperationState, map[string]any{"state": map[string]any{"command": "reveal"}})
+	wantEnd(t, got, provision.Success, "")
+	var all []provision.HandedOut
+	if opened, err = own.Open([]byte(run.outputs()["credentials"].Sealed), 1<<20); err != nil || json.Unmarshal(opened, &all) != nil {
+		t.Fatalf("the output credentials of all opens as %s, %v", opened, err)
+	}
+	want := []provision.HandedOut{}
+	for _, name := range []string{"m-a", "m-b"} {
+		m := c.recorded().Named(name)
+		want = append(want, provision.HandedOut{Name: name, Address: m.Address, Port: 2222, User: "root", Password: "hunter2-" + m.ID, Command: "ssh -p 2222 root@" + m.Address, Others: map[string]string{}})
+	}
+	if !reflect.DeepEqual(all, want) {
+		t.Errorf("all credentials = %+v, want %+v", all, want)
+	}
+	if strings.Contains(run.text(), "hunter2") || !strings.Contains(run.text(), "The credentials of all machines are sealed to") {
+		t.Errorf("the log of a reveal of all machines:\n%s", run.text())
+	}
 }
 
 // Labels follow the template, and replace no machine.

@@ -45,8 +45,13 @@ type machineRun struct {
 	plan    *machines.Plan
 	// engine is how plans and runs name what makes the machines.
 	engine string
-	// changeable is as in machines.Asked.
-	changeable bool
+	// inPlace and firstStart are as in machines.Asked.
+	inPlace    []string
+	firstStart string
+	// ssh are the keys of the machines that this run makes and signs in to, by id.
+	ssh map[string]*machines.SSHKeys
+	// takesOver says that what exists is recorded, and nothing made.
+	takesOver bool
 	// compares says that a program finds what differs, and not what is recorded.
 	compares bool
 	// base is the plan as it is stored, and applied.
@@ -226,7 +231,7 @@ func (m *machineRun) compare() (err error) {
 		wanted = nil
 	}
 	m.plan, err = machines.NewPlan(m.state, machines.Asked{
-		Wanted: wanted, Sensitive: m.hidden, Resumes: m.resumes, Changeable: m.changeable,
+		Wanted: wanted, Sensitive: m.hidden, Resumes: m.resumes, InPlace: m.inPlace, FirstStart: m.firstStart,
 		Targets: names(m.snapshot.Targets), Replace: names(m.snapshot.Replace),
 	})
 	return err
@@ -455,7 +460,9 @@ func (m *machineRun) intendTo(ctx context.Context, wanted messages.Wanted, inten
 	m.state.Intend(wanted, intent)
 	if known := m.state.Find(wanted.ID); intent.Action != messages.ActionDestroy {
 		known.Config, known.Hidden = m.config(wanted), slices.Sorted(maps.Keys(m.hidden))
-		known.Unfinished = len(m.file.After) > 0 && !m.file.SkipAfter
+		known.SSH = m.ssh[wanted.ID]
+		known.Importing = m.takesOver
+		known.Unfinished = !m.takesOver && (len(m.file.After) > 0 && !m.file.SkipAfter || m.file.InMachine != nil)
 	}
 	err := m.store()
 	if err == nil {
@@ -617,8 +624,15 @@ func environmentOf(wanted messages.Wanted) []string {
 	return []string{"TENDRIL_MACHINE=" + wanted.Name, "TENDRIL_MACHINE_ID=" + wanted.ID, "TENDRIL_POOL=" + wanted.Pool, "TENDRIL_ADDRESS=" + wanted.Address}
 }
 
+// commandTime is how long a command around a machine's making may take that is no script's.
+const commandTime = 5 * time.Minute
+
 func (m *machineRun) shell(ctx context.Context, line string, environment []string) error {
-	limited, cancel := timelimit.Context(m.session.grace, m.file.Script.Timeout)
+	limit := commandTime
+	if m.file.Script != nil {
+		limit = m.file.Script.Timeout
+	}
+	limited, cancel := timelimit.Context(m.session.grace, limit)
 	defer cancel()
 	return m.programs.shell(ctx, limited, line, environment...)
 }
@@ -760,17 +774,23 @@ func (m *machineRun) Recorded(context.Context) (results, error) {
 // Credentials implements credentialKeeper.
 func (m *machineRun) Credentials(address string) (map[string]string, error) {
 	known := m.state.Named(machines.Name(address))
-	switch {
-	case known == nil:
+	if known == nil {
 		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no machine %s.", address), nil)
-	case known.Withheld != "":
-		credentials := map[string]string{"withheld_log": known.Withheld}
-		maps.Copy(credentials, known.Credentials)
-		return credentials, nil
-	case len(known.Credentials) == 0:
+	}
+	credentials := known.AllCredentials()
+	if len(credentials) == 0 {
 		return nil, provision.Fail(provision.CodeStateFailed, fmt.Sprintf("The state has no credentials of %s: what made it gave none.", address), nil)
 	}
-	return known.Credentials, nil
+	return credentials, nil
+}
+
+// HandedOut implements credentialKeeper.
+func (m *machineRun) HandedOut() ([]provision.HandedOut, error) {
+	all := m.state.HandedOut()
+	if all == nil {
+		return nil, provision.Fail(provision.CodeStateFailed, "The state has no credentials of any machine: what made them gave none.", nil)
+	}
+	return all, nil
 }
 
 // EditState implements stateEditor. It is for a person who knows what no program does:

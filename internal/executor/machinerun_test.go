@@ -305,6 +305,47 @@ output "machines" {
 	}
 }
 
+// Where a new version of a template makes the output sensitive, its machines stay as they were
+// reported: they are neither listed by what only some may see, nor gone.
+func TestMachinesOfAnOutputThatTurnsSensitive(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	main := `variable "names" { type = list(string) }
+resource "terraform_data" "vm" { for_each = toset(var.names) }
+output "machines" {
+  value = { for name in keys(terraform_data.vm) : name => { address = "10.0.0.7" } }
+}
+`
+	repo := s.template(map[string]string{"main.tf": main}, nil)
+	repo.Tag("v2", repo.Commit(gittest.Text(map[string]string{"main.tf": strings.Replace(main, "  value", "  sensitive = true\n  value", 1)})))
+	for i, step := range []struct {
+		version   string
+		operation provision.Operation
+		names     []string
+		listed    string
+		says      bool
+	}{
+		{"v1", provision.OperationApply, []string{"a"}, "a running 0 10.0.0.7:0", false},
+		{"v2", provision.OperationApply, []string{"a"}, "none said", true},
+		{"v2", provision.OperationApply, []string{"b"}, "none said", true},
+		{"v1", provision.OperationApply, []string{"b"}, "b running 0 :0", false}, // what was sensitive until now is masked
+		{"v1", provision.OperationApply, []string{"b"}, "b running 0 10.0.0.7:0", false},
+		{"v2", provision.OperationDestroy, []string{"b"}, "", false},
+	} {
+		s.ask(repo.URL, step.version, "", map[string]any{"names": step.names})
+		s.job.Assignment.Operation = step.operation
+		s.job.Assignment.ClaimID, s.job.Assignment.ProvisionID = uuid.New(), uuid.New()
+		got, run := s.run()
+		wantEnd(t, got, provision.Success, "")
+		if listed := listedMachines(run); listed != step.listed {
+			t.Errorf("step %d: machines = %q, want %q", i, listed, step.listed)
+		}
+		if text := run.text(); strings.Contains(text, "those that are listed stay as they were, and new ones are not listed") != step.says {
+			t.Errorf("step %d: whether the log says why no machine is listed, want %t:\n%s", i, step.says, text)
+		}
+	}
+}
+
 // Whatever a script answers, or does not: the error is clear, and a machine that may exist
 // is not forgotten.
 func TestOddAnswersOfAScript(t *testing.T) {
@@ -383,7 +424,7 @@ func TestKilledWhileAScriptIsAtWork(t *testing.T) {
 		{"replace", true, provision.OperationApply, 4096, 1},
 		{"destroy", true, provision.OperationDestroy, 2048, 0},
 	} {
-		for _, moment := range []string{"odd", "late", "said"} {
+		for _, moment := range drawn(1, "odd", "late", "said") {
 			for _, victim := range victims() {
 				t.Run(strings.Join([]string{work.name, moment, victim}, "/"), func(t *testing.T) {
 					t.Parallel()

@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/protocol"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/timelimit"
+	messages "github.com/tendril-run/tendril/provisioner"
 )
 
 // programs starts the commands of a template that is carried out by programs of its own.
@@ -28,14 +29,14 @@ type programs struct {
 	said *lastLines
 }
 
-// program is one of them. It has a process group of its own, and dies with this process.
+// program is one of them. It has a process group of its own, and dies with this process. One
+// without a cmd is a part of this process, which stop ends.
 type program struct {
 	protocol.Program
 	cmd   *exec.Cmd
+	group *process.Group // of cmd
+	stop  func()
 	ended chan struct{}
-
-	mu   sync.Mutex
-	over bool // its process id may belong to another by now
 }
 
 // path is what a command's first word names: a file of the template, or an absolute path.
@@ -59,8 +60,7 @@ func (p programs) start(command []string, people io.Writer, more ...string) (*pr
 	stderr := &wholeLines{to: people}
 	cmd := exec.CommandContext(context.Background(), p.path(command[0]), command[1:]...)
 	cmd.Dir, cmd.Env = p.dir, append(p.env[:len(p.env):len(p.env)], more...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, toOut, stderr
-	cmd.WaitDelay = time.Second // for a stderr that something left behind keeps open
+	cmd.Stdin, cmd.Stdout = in, toOut
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := &program{Program: protocol.Program{In: toIn, Out: out}, cmd: cmd, ended: make(chan struct{})}
 	began := make(chan error, 1)
@@ -69,20 +69,36 @@ func (p programs) start(command []string, people io.Writer, more ...string) (*pr
 	go func() {
 		defer close(started.ended)
 		runtime.LockOSThread()
-		err := p.begin(cmd)
+		var err error
+		started.group, err = p.begin(cmd, stderr)
 		_ = errors.Join(in.Close(), toOut.Close()) // the program has its own
 		began <- err
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait()                  // ProcessState has it
-		started.signal(syscall.SIGKILL) // what it left behind keeps its stdout open, and can't answer for it
+		_ = started.group.Wait(time.Second) // ProcessState has it
 		stderr.end()
 	}()
 	if err := <-began; err != nil {
 		return nil, errors.Join(err, toIn.Close(), out.Close())
 	}
 	return started, nil
+}
+
+// serve starts a handler as a program that is a part of this process.
+func serve(h messages.Handler) *program {
+	in, toIn := io.Pipe()
+	out, toOut := io.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	started := &program{Program: protocol.Program{In: toIn, Out: out}, stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(started.ended)
+		defer cancel()
+		err := messages.ServeOn(ctx, in, toOut, h)
+		_ = toOut.CloseWithError(err) // which the reader is told
+		_ = in.Close()                // never fails
+	}()
+	return started
 }
 
 // printed is where what they print goes.
@@ -96,24 +112,24 @@ func (p programs) printed(stream provision.Stream) io.Writer {
 	return &p.said.stdout
 }
 
-func (p programs) begin(cmd *exec.Cmd) error {
+func (p programs) begin(cmd *exec.Cmd, stderr io.Writer) (*process.Group, error) {
 	if p.confine != nil {
 		if err := p.confine(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return cmd.Start()
+	return process.StartGroup(cmd, nil, stderr)
 }
 
 // interrupt asks the program to end.
 func (p *program) interrupt() { p.signal(syscall.SIGINT) }
 
 func (p *program) signal(signal syscall.Signal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.over {
-		_ = syscall.Kill(-p.cmd.Process.Pid, signal) // it may have ended
+	if p.group == nil {
+		p.stop()
+		return
 	}
+	p.group.Signal(signal)
 }
 
 // exitTime is how long a program may take to end after it has closed its stdout.
@@ -128,9 +144,9 @@ func (p *program) end(atOnce bool) int {
 	late := time.AfterFunc(exitTime, func() { p.signal(syscall.SIGKILL) })
 	<-p.ended
 	late.Stop()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.over = true
+	if p.cmd == nil {
+		return 0
+	}
 	return p.cmd.ProcessState.ExitCode()
 }
 

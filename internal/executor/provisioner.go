@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/isolation"
@@ -98,7 +99,7 @@ type detacher interface {
 // ownEngine reports whether what made a plan keeps its state as a record of machines:
 // everything but Terraform does.
 func ownEngine(name string) bool {
-	return name == string(templatefile.ByScript) || name == string(templatefile.ByHand)
+	return slices.Contains([]templatefile.Kind{templatefile.ByScript, templatefile.ByHand, templatefile.ByMachine}, templatefile.Kind(name))
 }
 
 // reporter is told what becomes of resources, with how much of the whole is done, in percent;

@@ -164,16 +164,18 @@ func (r *provisionRun) provisioner(dir string) (provisioner, error) {
 		approved: r.approval.plan, gitHelper: r.gitHelper,
 	}
 	switch {
-	case file.PlacementVariable != "" || file.InMachine != nil:
-		return nil, provision.Fail(provision.CodeTemplateInvalid, "tendril.hcl: this agent does not place machines (placement) or run commands in them (after) yet", nil)
+	case file.InMachine != nil && file.Kind != templatefile.ByMachine:
+		return nil, provision.Fail(provision.CodeTemplateInvalid, "tendril.hcl: this agent runs commands in machines (after) for provisioner \"machine\" alone", nil)
 	case file.Kind == templatefile.Terraform:
-		return newTerraformRun(g), nil
+		return newTerraformRun(g, file), nil
 	case file.Kind == templatefile.ByScript && file.Script.Lines:
-		return &linesRun{machineRun: &machineRun{given: g, file: file, compares: true}}, nil
+		return newLinesRun(&machineRun{given: g, file: file}), nil
 	case file.Kind == templatefile.ByScript:
 		return &machineRun{given: g, file: file}, nil
 	case file.Kind == templatefile.ByHand:
-		return &manualRun{machineRun: &machineRun{given: g, file: file, changeable: true}, answer: r.job.Assignment.Input}, nil
+		return &manualRun{machineRun: &machineRun{given: g, file: file, inPlace: []string{"cores", "memory", "address"}}, answer: r.job.Assignment.Input}, nil
+	case file.Kind == templatefile.ByMachine:
+		return newPoolRun(g, file), nil
 	}
 	return nil, provision.Fail(provision.CodeTemplateInvalid, fmt.Sprintf("tendril.hcl: this agent does not carry out templates of the provisioner %q yet", file.Kind), nil)
 }

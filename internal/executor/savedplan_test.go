@@ -10,6 +10,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/templatefile"
 	"github.com/tendril-run/tendril/internal/terraform"
 )
 
@@ -17,7 +18,7 @@ import (
 func savable(t *testing.T) *terraformRun {
 	t.Helper()
 	dir := t.TempDir()
-	run := newTerraformRun(given{task: &task{}, dir: dir, files: workDir{plan: filepath.Join(dir, "plan")}})
+	run := newTerraformRun(given{task: &task{}, dir: dir, files: workDir{plan: filepath.Join(dir, "plan")}}, &templatefile.File{})
 	if err := run.sealBytes([]byte("a plan")); err != nil {
 		t.Fatal(err)
 	}

@@ -148,26 +148,47 @@ const ackPatience = 3 * time.Second
 
 // reportAndWait tells of progress and waits until the database has said yes.
 func (s *session) reportAndWait(ctx context.Context, detail provision.Detail) error {
+	_, err := s.ask(ctx, detail)
+	return err
+}
+
+// places has the database place machines, all or none.
+func (s *session) places(ctx context.Context, wants []provision.PlaceWanted) ([]provision.Place, error) {
+	answer, err := s.ask(ctx, provision.Detail{Places: &provision.PlaceRequest{Wants: wants}})
+	return answer.Places, err
+}
+
+// release gives the places of machines back.
+func (s *session) release(ctx context.Context, names []string) error {
+	return s.reportAndWait(ctx, provision.Detail{Places: &provision.PlaceRequest{Release: names}})
+}
+
+// ask reports something and waits for the answer. Its error is the database's refusal, or why
+// the run is to stop.
+func (s *session) ask(ctx context.Context, detail provision.Detail) (answer job.Control, err error) {
 	n, err := s.log.UpdateAck(provision.Report{Status: provision.Processing, Detail: detail})
 	if err != nil {
-		return fmt.Errorf("write to the spool: %w", err)
+		return answer, fmt.Errorf("write to the spool: %w", err)
 	}
 	what := "that the state is stored"
-	if detail.Stage != "" {
+	switch {
+	case detail.Stage != "":
 		what = "stage " + string(detail.Stage)
+	case detail.Places != nil:
+		what = "the places of machines"
 	}
 	slow := time.AfterFunc(ackPatience, func() { s.log.System("Waiting for the database to acknowledge %s.", what) })
 	defer slow.Stop()
 	select {
-	case c := <-s.answer(n):
-		if c.Refused != nil {
-			return c.Refused
+	case answer = <-s.answer(n):
+		if answer.Refused != nil {
+			return answer, answer.Refused
 		}
-		return nil
+		return answer, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return answer, context.Cause(ctx)
 	case <-s.done:
-		return &stopped{reason: job.StopAgentGone}
+		return answer, &stopped{reason: job.StopAgentGone}
 	}
 }
 

@@ -32,6 +32,7 @@ func (s *site) neighbour() {
 
 // What init made of a template serves another workspace of it, which has a state of
 // its own all the same; everything else runs init, and no run fails for it.
+// Each case is tried with one engine, which is drawn; with TENDRIL_TEST_FAULTS=all with both.
 func TestInitServesOtherWorkspaces(t *testing.T) { bothEngines(t, testInitServesOtherWorkspaces) }
 
 func testInitServesOtherWorkspaces(t *testing.T, kind string) {
@@ -86,6 +87,9 @@ func testInitServesOtherWorkspaces(t *testing.T, kind string) {
 		{name: "forged", between: forge, want: initPrints, not: initShared},
 	}
 	for _, test := range tests {
+		if !takes(kind, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			i := &initTest{site: newSiteOf(t, kind), files: map[string]string{"main.tf": numbered}, mirror: providertest.NewMirror(t)}

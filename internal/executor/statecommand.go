@@ -32,6 +32,8 @@ type stateEditor interface {
 type credentialKeeper interface {
 	// Credentials are those of the machine of that address, by their names.
 	Credentials(address string) (map[string]string, error)
+	// HandedOut are all machines with theirs.
+	HandedOut() ([]provision.HandedOut, error)
 }
 
 // unlocker is a provisioner whose state has a lock that a dead engine may have left.
@@ -207,8 +209,8 @@ func (c *stateCommand) sealsTo(what, how string) (age.Recipient, error) {
 	return key, nil
 }
 
-// reveal leaves a machine's credentials to who asked for them, as an output that is
-// sealed to their key.
+// reveal leaves the credentials of one machine, or of all, to who asked for them, as an
+// output that is sealed to their key.
 func (c *stateCommand) reveal() error {
 	key, err := c.sealsTo("Credentials are secrets", "trellis machines reveal")
 	if err != nil {
@@ -218,7 +220,14 @@ func (c *stateCommand) reveal() error {
 	if !keeps {
 		return provision.Fail(provision.CodeStateFailed, "No credentials are recorded for this template's machines: a Terraform template gives them in sensitive outputs.", nil)
 	}
-	credentials, err := keeper.Credentials(c.command.Args[0])
+	var credentials any
+	whose, kind := "all machines", `["list",["object",{"name":"string","address":"string","port":"number","user":"string","password":"string","command":"string","others":["map","string"]}]]`
+	if len(c.command.Args) == 0 {
+		credentials, err = keeper.HandedOut()
+	} else {
+		whose, kind = oneLine(c.command.Args[0]), `["map","string"]`
+		credentials, err = keeper.Credentials(c.command.Args[0])
+	}
 	if err != nil {
 		return err
 	}
@@ -230,9 +239,9 @@ func (c *stateCommand) reveal() error {
 	if err != nil {
 		return err
 	}
-	c.log.System("The credentials of %s are sealed to %s, the key of the requester.", oneLine(c.command.Args[0]), seal.Fingerprint(c.job.Requester))
+	c.log.System("The credentials of %s are sealed to %s, the key of the requester.", whose, seal.Fingerprint(c.job.Requester))
 	return c.session.report(provision.Detail{Stage: provision.StageOutputs, Outputs: map[string]provision.Output{
-		"credentials": {Type: json.RawMessage(`["map","string"]`), Sensitive: true, Sealed: sealed},
+		provision.HandOutOutput: {Type: json.RawMessage(kind), Sensitive: true, Sealed: sealed},
 	}})
 }
 

@@ -3,6 +3,7 @@ package executor
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"filippo.io/age"
 
@@ -131,6 +132,7 @@ func (t *task) checked(listed []provision.Machine) []provision.Machine {
 		return listed
 	}
 	listed = slices.Clone(listed)
+	made := max(time.Now().UnixMilli(), t.job.ChecksAfter+1)
 	for i, m := range listed {
 		target := ""
 		if len(m.IPAddresses) > 0 {
@@ -148,7 +150,7 @@ func (t *task) checked(listed []provision.Machine) []provision.Machine {
 		case h.SSH > 0:
 			check.Kind, check.Port = "ssh", h.SSH
 		case h.ByCommand():
-			check.Kind, check.Port, check.Command = provision.CheckCommand, m.SSHPort, t.commandCheck(m)
+			check.Kind, check.Port, check.Command = provision.CheckCommand, m.SSHPort, t.commandCheck(m, made)
 		}
 		listed[i].Check = &check
 	}
@@ -156,11 +158,11 @@ func (t *task) checked(listed []provision.Machine) []provision.Machine {
 }
 
 // commandCheck is what the template's command needs to ask how a machine is.
-func (t *task) commandCheck(m provision.Machine) *provision.CommandCheck {
+func (t *task) commandCheck(m provision.Machine, made int64) *provision.CommandCheck {
 	ts := t.snapshot.TemplateSource
 	c := &provision.CommandCheck{
 		Repo: ts.Repo, Version: ts.Version, Path: ts.Path, Commit: t.commit,
-		Workspace: t.job.Assignment.Workspace, ExternalID: m.ExternalID, Pool: m.Pool,
+		Workspace: t.job.Assignment.Workspace, ExternalID: m.ExternalID, Pool: m.Pool, Made: made,
 	}
 	if t.mark != nil {
 		c.ID = t.mark(m.Name)
@@ -195,7 +197,8 @@ func (t *task) machinesIn(outputs map[string]provision.Output, targets []string,
 	case !says:
 		return []provision.Machine{} // what it has said before is gone
 	case output.Sensitive:
-		t.log.System("Warning: the output machines is sensitive, so its machines are not listed.")
+		// As they were, and not gone: nothing says that they are.
+		t.log.System("Warning: the output machines is sensitive, and everyone who can see a workspace sees its machines: those that are listed stay as they were, and new ones are not listed. Leave secrets out of the output, and sensitive = true.")
 		return nil
 	case output.Value == nil:
 		return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/providers"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/templatefile"
 	"github.com/tendril-run/tendril/internal/terraform"
 	"github.com/tendril-run/tendril/internal/tfvars"
 )
@@ -29,7 +30,10 @@ type terraformRun struct {
 	*engineState
 	unstoredState
 	init *engineInit
-	plan *tfjson.Plan
+	// file is the template's tendril.hcl, and places has its machines placed.
+	file   *templatefile.File
+	places *places
+	plan   *tfjson.Plan
 	// sealedPlan is what plan says, as the engine applies it; nil before there is one.
 	sealedPlan *sealedPlan
 	steps      int
@@ -42,19 +46,18 @@ type terraformRun struct {
 	exist int
 	// priorMasked says that what the state holds is masked.
 	priorMasked bool
-	// sealed is the file of the variables that came sealed, and ephemeral that of
-	// the ephemeral ones; "" without any.
-	sealed, ephemeral string
+	// ephemeral is the file of the ephemeral variables; "" without any.
+	ephemeral string
 	// versions is what the template and its modules want of the engine.
 	versions []terraform.Constraint
 	// release lets the engine's file go.
 	release func()
 }
 
-func newTerraformRun(g given) *terraformRun {
+func newTerraformRun(g given, file *templatefile.File) *terraformRun {
 	e := &engineRun{given: g}
 	state, init := &engineState{engineRun: e}, &engineInit{engineRun: e}
-	return &terraformRun{engineRun: e, engineState: state, unstoredState: unstoredState{engineState: state, init: init}, init: init}
+	return &terraformRun{file: file, engineRun: e, engineState: state, unstoredState: unstoredState{engineState: state, init: init}, init: init}
 }
 
 // Validate implements provisioner. What is to be masked is masked from here on.
@@ -64,10 +67,12 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 		return err
 	}
 	t.tellVariables(template)
-	rendered, err := template.Render(tfvars.Given{
-		Plain: plain, Sealed: sealed, PlainSensitive: t.job.Settings.Policy.PlainSensitive,
-	})
+	given := tfvars.Given{Plain: plain, Sealed: sealed, PlainSensitive: t.job.Settings.Policy.PlainSensitive}
+	rendered, err := template.Render(given)
 	if err != nil {
+		return err
+	}
+	if t.places, err = t.newPlaces(template, given); err != nil {
 		return err
 	}
 	t.tellRendered(rendered)
@@ -76,9 +81,8 @@ func (t *terraformRun) Validate(plain, sealed map[string]json.RawMessage) error 
 		return fmt.Errorf("write the variables: %w", err)
 	}
 	if rendered.Sealed != nil {
-		t.sealed = t.files.sealed
-		t.varFiles = append(t.varFiles, t.sealed)
-		if err := os.WriteFile(t.sealed, rendered.Sealed, 0o600); err != nil {
+		t.varFiles = append(t.varFiles, t.files.sealed)
+		if err := os.WriteFile(t.files.sealed, rendered.Sealed, 0o600); err != nil {
 			return fmt.Errorf("write the sealed variables: %w", err)
 		}
 	}
@@ -257,6 +261,17 @@ func (t *terraformRun) maskState(raw []byte) {
 
 // Plan implements provisioner.
 func (t *terraformRun) Plan(ctx context.Context) (planned, error) {
+	placed := ""
+	// A drift check needs them, too: its plan computes the outputs, which look places up.
+	if t.operation() != provision.OperationDestroy {
+		var err error
+		if placed, err = t.places.write(ctx); err != nil {
+			return planned{}, err
+		}
+	}
+	if placed != "" {
+		t.varFiles = append(t.varFiles, placed)
+	}
 	changes, err := t.makePlan(ctx)
 	if t.init.reused && terraform.WantsInit(err) {
 		t.log.System("What an earlier %s init made does not serve any more.", t.kind)
@@ -328,7 +343,7 @@ func (t *terraformRun) makePlan(ctx context.Context) (changes bool, err error) {
 		looking = func(at int) { progress.reach(min(100, at*100/t.exist)) }
 	}
 	changes, err = t.runner.Plan(ctx, terraform.PlanOptions{
-		VarFile: t.files.vars, SealedVarFile: t.sealed, Out: t.files.plan,
+		VarFiles: t.varFiles, Out: t.files.plan,
 		Destroy: operation == provision.OperationDestroy, RefreshOnly: operation == provision.OperationRefresh,
 		Targets: snapshot.Targets, Replace: snapshot.Replace, Refreshing: looking, KeepText: true,
 	})

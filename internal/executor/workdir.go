@@ -16,12 +16,12 @@ import (
 // current run, but for the engine's data, which holds what init made of the
 // template, and links to what the provider cache has.
 type workDir struct {
-	source, data                  string
-	temp, home                    string
-	secrets, providers            string
-	vars, sealed, ephemeral, plan string // in secrets
-	engineConfig                  string // there, too, though it is none
-	kept                          keptStates
+	source, data                          string
+	temp, home                            string
+	secrets, providers                    string
+	vars, sealed, ephemeral, places, plan string // in secrets
+	engineConfig                          string // there, too, though it is none
+	kept                                  keptStates
 	// applying is whether an apply has begun of which it is not known yet what
 	// it left: a state in the checkout has the checkout survive the run then.
 	applying bool
@@ -34,7 +34,7 @@ func newWorkDir(dirs job.Dirs) (workDir, error) {
 		source: filepath.Join(dirs.Work, job.SourceName), data: filepath.Join(dirs.Work, "data"), temp: filepath.Join(dirs.Work, job.TempName), home: filepath.Join(dirs.Work, job.HomeName),
 		providers: filepath.Join(dirs.Work, "providers"),
 		secrets:   dirs.Secrets, vars: filepath.Join(dirs.Secrets, "variables.tfvars.json"), sealed: filepath.Join(dirs.Secrets, "sealed.tfvars.json"),
-		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
+		ephemeral: filepath.Join(dirs.Secrets, "ephemeral.tfvars.json"), places: filepath.Join(dirs.Secrets, "places.tfvars.json"), plan: filepath.Join(dirs.Secrets, "plan"),
 		engineConfig: filepath.Join(dirs.Secrets, "engine.tfrc"),
 		kept:         keptStates{dirs.State},
 	}

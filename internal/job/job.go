@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -64,6 +65,11 @@ type Job struct {
 	ManagedState *ManagedState `json:"managed_state,omitempty"`
 	// Credentials are what the workspace's runs sign in to clouds with.
 	Credentials Credentials `json:"credentials,omitzero"`
+	// Pools are where the run may have machines made, with their secrets.
+	Pools []pool.Config `json:"pools,omitempty"`
+	// ChecksAfter is the Made of the newest check by a command that the agent knows of the
+	// workspace: those of this run come after it, whatever the clock says.
+	ChecksAfter int64 `json:"checks_after,omitempty"`
 	// Check is nil but where the child asks how one machine is, and does nothing else. Its
 	// result is a success for one that is healthy, and a failure with CodeUnhealthy for one
 	// that is not; after any other nobody knows.
@@ -280,6 +286,8 @@ type Control struct {
 	// Ack answers the update of that number: go on, or, with Refused, stop.
 	Ack     int64              `json:"ack,omitempty"`
 	Refused *provision.Failure `json:"refused,omitempty"`
+	// Places answers an update that asked for places of machines.
+	Places []provision.Place `json:"places,omitempty"`
 	// Stop asks the child to end its run gracefully, and why.
 	Stop StopReason `json:"stop,omitempty"`
 	// Detach asks a child whose work continues by itself to set its run down. Any other

@@ -27,6 +27,10 @@ func (j Job) Secrets(environ []string) []string {
 		}
 		all = append(all, host.Key)
 	}
+	for _, p := range j.Pools {
+		_, secret, _ := strings.Cut(p.Token, "=") // Proxmox's USER@REALM!ID=SECRET
+		all = append(all, strings.TrimSpace(p.Token), strings.TrimSpace(secret))
+	}
 	for _, config := range j.Settings.State.Config {
 		for name, value := range config {
 			all = append(all, environmentSecrets([]string{name + "=" + value})...)

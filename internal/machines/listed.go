@@ -35,6 +35,20 @@ func (s *State) Listed() []provision.Machine {
 	return listed
 }
 
+// HandedOut are all machines with what signs in to them; none where nothing signs in to any.
+func (s *State) HandedOut() (all []provision.HandedOut) {
+	known := false
+	for i, m := range s.Listed() {
+		credentials := s.Machines[i].AllCredentials()
+		known = known || len(credentials) > 0
+		all = append(all, provision.HandOut(m, credentials))
+	}
+	if !known {
+		return nil
+	}
+	return all
+}
+
 // reachable are a machine's IP addresses, the one to reach it at first.
 func reachable(address string, others []string) (addresses []string) {
 	for _, one := range append([]string{address}, others...) {

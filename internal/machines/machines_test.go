@@ -211,7 +211,7 @@ func TestState(t *testing.T) {
 	if s.Find("1").Intent == nil {
 		t.Error("a machine that is being made has no intent any more")
 	}
-	s.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusRunning, ExternalID: "vm", Credentials: map[string]string{"root_password": "p"}})
+	s.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusRunning, ExternalID: "vm", Credentials: map[string]string{"root_password": "p", "user": "root"}})
 	s.Settle(provisioner.Machine{ID: "1", Status: provisioner.StatusStopped, ExternalID: "vm"})
 	text, err := s.Next()
 	if err != nil {
@@ -228,6 +228,31 @@ func TestState(t *testing.T) {
 	for name, text := range map[string]string{"Terraform's": `{"version": 4, "serial": 1, "lineage": "x"}`, "no JSON": `x`, "another id": `{"version": 1001, "machines": [{"id": "1", "wanted": {"id": "2", "name": "a"}}]}`} {
 		if _, err := machines.Read([]byte(text)); err == nil {
 			t.Errorf("Read() of a state that is %s = nil, want an error", name)
+		}
+	}
+}
+
+// Keys live as long as the intent that they were made for, and are secrets meanwhile.
+func TestSSHKeysEndWithTheIntent(t *testing.T) {
+	t.Parallel()
+	s := recorded()
+	starting := s.Named("starting")
+	starting.SSH = &machines.SSHKeys{Login: "a-private-key", Host: "another-private-key"}
+	if secrets := s.Secrets(); !slices.Contains(secrets, "a-private-key") || !slices.Contains(secrets, "another-private-key") {
+		t.Errorf("Secrets() = %q, want the keys", secrets)
+	}
+	for status, kept := range map[provisioner.MachineStatus]bool{provisioner.StatusUnknown: true, provisioner.StatusCreating: true, provisioner.StatusFailed: false} {
+		text, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := machines.Read(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.Settle(provisioner.Machine{ID: "id-starting", Status: status})
+		if got := now.Named("starting").SSH != nil; got != kept {
+			t.Errorf("with the status %s the keys are kept: %t, want %t", status, got, kept)
 		}
 	}
 }

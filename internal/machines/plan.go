@@ -49,15 +49,15 @@ type Asked struct {
 	// Targets and Replace are names of machines. Where there are targets, nothing else is
 	// changed.
 	Targets, Replace []string
-	// Changeable says that a machine can have other cores, memory or address without a new
-	// one in its place.
-	Changeable bool
+	// InPlace are the attributes, such as cores, that a machine can change and keep what is on
+	// it.
+	InPlace []string
+	// FirstStart is the kind of settings that a machine is told at its first start alone, so
+	// that others make no machine another one; "" for none.
+	FirstStart string
 	// Resumes says that a machine whose making was interrupted can be asked for again.
 	Resumes bool
 }
-
-// inPlace are the attributes that a machine can change and keep what is on it.
-var inPlace = []string{"cores", "memory", "address"}
 
 // NewPlan gives each machine its id and says what is to be done to it: machines are made,
 // replaced where the template wants another one, and destroyed. The error is a Failure
@@ -65,7 +65,7 @@ var inPlace = []string{"cores", "memory", "address"}
 func NewPlan(s *State, asked Asked) (*Plan, error) {
 	p := &Plan{Serial: s.Serial, Lineage: s.Lineage, Changes: []Change{}}
 	targeted := func(name string) bool { return len(asked.Targets) == 0 || slices.Contains(asked.Targets, name) }
-	var unknown []string
+	var unknown, imported []string // that nobody can be asked for
 	names := map[string]bool{}
 	for _, wanted := range asked.Wanted {
 		names[wanted.Name] = true
@@ -77,7 +77,7 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			}
 			continue
 		}
-		wanted.ID, wanted.ExternalID = known.ID, known.ExternalID
+		wanted.ID, wanted.ExternalID, wanted.Node = known.ID, known.ExternalID, known.Node
 		if p.Wanted = append(p.Wanted, wanted); !targeted(wanted.Name) {
 			continue
 		}
@@ -88,24 +88,31 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			}
 			hidden[name] = true
 		}
-		differs := differences(known.Wanted, wanted, hidden)
+		differs := slices.DeleteFunc(differences(known.Wanted, wanted, hidden), func(a provisioner.Attribute) bool {
+			return asked.FirstStart != "" && strings.HasPrefix(a.Name, asked.FirstStart+".")
+		})
 		switch {
+		case known.Importing:
+			imported = append(imported, wanted.Name)
 		case known.Intent != nil && !asked.Resumes:
 			unknown = append(unknown, wanted.Name)
 		case known.Intent != nil && known.Intent.Action == provisioner.ActionDestroy:
 			p.add(wanted, provisioner.ActionReplace, "a run was interrupted while it destroyed this machine", differs)
+		case known.Intent != nil && known.Intent.Action == provisioner.ActionReplace && asked.FirstStart != "":
+			// What is there may be the machine of before.
+			p.add(wanted, provisioner.ActionReplace, "a run was interrupted while it replaced this machine", differs)
 		case known.InDoubt():
 			// For the same machine as before: one of another size would be recorded, and not be
 			// there. The next plan replaces it.
 			again := known.Wanted
-			again.ExternalID = known.ExternalID
+			again.ExternalID, again.Node = known.ExternalID, known.Node
 			p.Wanted[len(p.Wanted)-1] = again
 			p.add(again, provisioner.ActionCreate, "it is not known whether this machine exists, and it is asked for again", nil)
 		case slices.Contains(asked.Replace, wanted.Name):
 			p.add(wanted, provisioner.ActionReplace, "it was asked for", differs)
 		case known.Status == provisioner.StatusFailed || known.Unfinished:
 			p.add(wanted, provisioner.ActionReplace, "its making was not completed", differs)
-		case asked.Changeable && len(differs) > 0 && !slices.ContainsFunc(differs, func(a provisioner.Attribute) bool { return !slices.Contains(inPlace, a.Name) }):
+		case len(differs) > 0 && !slices.ContainsFunc(differs, func(a provisioner.Attribute) bool { return !slices.Contains(asked.InPlace, a.Name) }):
 			p.add(wanted, provisioner.ActionChange, "the template wants another one", differs)
 		case len(differs) > 0:
 			p.add(wanted, provisioner.ActionReplace, "the template wants another one", differs)
@@ -116,15 +123,23 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			continue
 		}
 		was := m.Wanted
-		was.ExternalID = m.ExternalID
+		was.ExternalID, was.Node = m.ExternalID, m.Node
 		if p.Obsolete = append(p.Obsolete, was); !targeted(was.Name) {
 			continue
 		}
-		if m.Intent != nil && m.ExternalID == "" && !asked.Resumes {
+		switch {
+		case m.Importing:
+			imported = append(imported, was.Name)
+		case m.Intent != nil && m.ExternalID == "" && !asked.Resumes:
 			unknown = append(unknown, was.Name)
-		} else {
+		default:
 			p.add(was, provisioner.ActionDestroy, "", nil)
 		}
+	}
+	if imported != nil {
+		return nil, provision.Fail(provision.CodePlanFailed, fmt.Sprintf(
+			"The import of %s was interrupted, and nobody knows whether it is taken over. Import it again (trellis state import WORKSPACE machine.%s NODE/ID), or give that up (trellis state rm WORKSPACE machine.%s). Then try again.",
+			list(imported), imported[0], imported[0]), nil)
 	}
 	if unknown != nil {
 		return nil, provision.Fail(provision.CodePlanFailed, fmt.Sprintf(
@@ -139,7 +154,7 @@ func AsRecorded(s *State) *Plan {
 	p := &Plan{Serial: s.Serial, Lineage: s.Lineage, Changes: []Change{}}
 	for _, m := range s.Machines {
 		was := m.Wanted
-		was.ExternalID = m.ExternalID
+		was.ExternalID, was.Node = m.ExternalID, m.Node
 		p.Wanted = append(p.Wanted, was)
 	}
 	return p

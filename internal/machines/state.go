@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -69,8 +70,21 @@ type Machine struct {
 	// Withheld is the end of what its maker wrote for people when it gave no answer. It may
 	// have a password that nobody knows of, so it stands here alone.
 	Withheld string `json:"withheld,omitempty"`
+	// SSH are the keys by which commands run in the machine while it is made; nil: none. They are
+	// here before the machine exists, so that a run after a crash has them, and are forgotten
+	// with the intent.
+	SSH *SSHKeys `json:"ssh,omitempty"`
+	// Importing says that the intent takes over a machine that exists: nothing is made for it, and
+	// nothing of the template's runs in it.
+	Importing bool `json:"importing,omitempty"`
 	// Intent is what was about to be done, if it isn't known what became of it.
 	Intent *provisioner.Intent `json:"intent,omitempty"`
+}
+
+// SSHKeys are private keys in PEM: the one that signs in, and the one that the machine shows.
+type SSHKeys struct {
+	Login string `json:"login"`
+	Host  string `json:"host"`
 }
 
 // ErrForeign is the error of a state that another kind of provisioner has left.
@@ -160,7 +174,7 @@ func (s *State) Settle(now provisioner.Machine) {
 			now.Status = provisioner.StatusFailed
 		}
 		if m.Machine = now; now.Status != provisioner.StatusCreating {
-			m.Intent = nil
+			m.Intent, m.SSH, m.Importing = nil, nil, false
 		}
 	}
 }
@@ -176,17 +190,29 @@ func (s *State) Restore(id string, was *Machine) {
 
 func byName(a, b Machine) int { return cmp.Compare(a.Wanted.Name, b.Wanted.Name) }
 
+// AllCredentials are the machine's, and what its maker wrote that was withheld from the log,
+// which may have one.
+func (m *Machine) AllCredentials() map[string]string {
+	if m.Withheld == "" {
+		return m.Credentials
+	}
+	all := map[string]string{"withheld_log": m.Withheld}
+	maps.Copy(all, m.Credentials)
+	return all
+}
+
 // InDoubt reports whether the machine may or may not exist, or is half done.
 func (m *Machine) InDoubt() bool { return m.Intent != nil || m.Status == provisioner.StatusUnknown }
 
-// Secrets are the values that nobody may see: credentials, hidden settings and what is in
-// sensitive outputs.
+// Secrets are the values that nobody may see: credentials but for users' names, private keys,
+// hidden settings and what is in sensitive outputs.
 func (s *State) Secrets() []string {
 	var secrets []string
 	add := func(text string) { secrets = append(secrets, text) }
 	for _, m := range s.Machines {
-		for _, value := range m.Credentials {
-			add(value)
+		secrets = append(secrets, m.Secrets()...)
+		if m.SSH != nil {
+			secrets = append(secrets, m.SSH.Login, m.SSH.Host)
 		}
 		values := attributes(m.Wanted)
 		for _, name := range m.Hidden {

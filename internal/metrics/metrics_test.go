@@ -5,18 +5,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/metrictest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,45 +39,7 @@ func full() *Metrics {
 // others have built.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	families, err := full().registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names strings.Builder
-	for _, family := range families {
-		if !strings.HasPrefix(family.GetName(), "tendril_") {
-			continue
-		}
-		labels := []string{}
-		for _, label := range family.GetMetric()[0].GetLabel() {
-			labels = append(labels, label.GetName())
-		}
-		fmt.Fprintf(&names, "%s{%s} %s %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()), family.GetHelp())
-	}
-	const golden = "testdata/names.golden"
-	if os.Getenv("TENDRIL_TEST_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(filepath.FromSlash(golden), []byte(names.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if names.String() != string(want) {
-		t.Errorf("the metrics are\n%s\nwant, as %s has them,\n%s\n(TENDRIL_TEST_UPDATE_GOLDEN=1 writes it)", names.String(), golden, want)
-	}
-}
-
-func TestLint(t *testing.T) {
-	t.Parallel()
-	problems, err := testutil.GatherAndLint(full().registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
+	metrictest.Names(t, full().registry, "tendril_")
 }
 
 func TestValues(t *testing.T) {
@@ -150,38 +108,7 @@ func TestHandlerSpeaksPrometheus(t *testing.T) {
 // for its buckets.
 func values(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
-	families, err := m.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]float64{}
-	for _, family := range families {
-		if !strings.HasPrefix(family.GetName(), "tendril_") {
-			continue
-		}
-		for _, one := range family.GetMetric() {
-			labels := fmt.Sprintf("{%s}", strings.Join(pairs(one), ","))
-			switch {
-			case one.GetHistogram() != nil:
-				found[family.GetName()+"_sum"+labels] = one.GetHistogram().GetSampleSum()
-				found[family.GetName()+"_count"+labels] = float64(one.GetHistogram().GetSampleCount())
-			case one.GetCounter() != nil:
-				found[family.GetName()+labels] = one.GetCounter().GetValue()
-			default:
-				found[family.GetName()+labels] = one.GetGauge().GetValue()
-			}
-		}
-	}
-	return found
-}
-
-func pairs(one *dto.Metric) []string {
-	var list []string
-	for _, label := range one.GetLabel() {
-		list = append(list, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
-	}
-	slices.Sort(list)
-	return list
+	return metrictest.Values(t, m.registry, "tendril_")
 }
 
 // The path of log chunks and heartbeats: what it costs to be counted.

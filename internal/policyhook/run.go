@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/timelimit"
 )
 
@@ -85,22 +86,18 @@ func (h Hook) run(ctx context.Context, plan []byte, said *tail) error {
 		}
 	}
 	cmd := exec.CommandContext(ctx, h.Command[0], h.Command[1:]...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = h.Dir, append(slices.Clone(h.Env), "PATH="+SearchPath), pipesLinger
+	cmd.Dir, cmd.Env, cmd.WaitDelay = h.Dir, append(slices.Clone(h.Env), "PATH="+SearchPath), pipesLinger // stdin is a pipe as well
 	cmd.Stdin = bytes.NewReader(plan)
-	cmd.Stdout, cmd.Stderr = said.also(h.Stdout), said.also(h.Stderr)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// It holds nothing that a sudden end could damage.
-	endGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.Cancel = endGroup
-	if err := cmd.Start(); err != nil {
+	group, err := process.StartGroup(cmd, said.also(h.Stdout), said.also(h.Stderr))
+	if err != nil {
 		return err
 	}
-	err := cmd.Wait()
-	_ = endGroup() // what it has left running; most often nothing
-	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it has said yes; what it left held its output
+	if err := group.Wait(pipesLinger); !errors.Is(err, exec.ErrWaitDelay) {
+		return err
 	}
-	return err
+	return nil // it has said yes; what it left held its input
 }
 
 // maxSaid is how much of the end of its output a refusal has, in bytes.

@@ -3,10 +3,11 @@ package printable
 import (
 	"regexp"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 )
 
 // Piece is a part of a line that has one look.
@@ -20,13 +21,10 @@ type Piece struct {
 // The escape sequences that are left out (ECMA-48). An OSC, DCS, APC, PM or SOS
 // counts when it ends; what does not begin any of these is no sequence.
 var (
-	// control takes two milliseconds to compile, which no start of a program is to pay.
-	control = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile("^\x1b\\[([0-?]{0,1000})([ -/]{0,16})([@-~])")
-	})
-	texts = regexp.MustCompile("^\x1b[\\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\\\)")
-	other = regexp.MustCompile("^\x1b[ -/]{0,4}[0-OQ-WYZ`-~\\\\]")
-	looks = regexp.MustCompile("^[0-9;:]*$")
+	control = lazyregexp.New("^\x1b\\[([0-?]{0,1000})([ -/]{0,16})([@-~])")
+	texts   = regexp.MustCompile("^\x1b[\\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\\\)")
+	other   = regexp.MustCompile("^\x1b[ -/]{0,4}[0-OQ-WYZ`-~\\\\]")
+	looks   = regexp.MustCompile("^[0-9;:]*$")
 )
 
 // Line takes a line apart that begins in a style, and returns the style at its
@@ -126,7 +124,7 @@ func split(line string, style Style) (pieces []Piece, end Style) {
 // sequence returns how long the escape sequence is that a text begins with, 0
 // for none, and the style after it.
 func sequence(text string, style Style) (int, Style) {
-	if m := control().FindStringSubmatch(text); m != nil {
+	if m := control.FindStringSubmatch(text); m != nil {
 		if m[3] == "m" && m[2] == "" && looks.MatchString(m[1]) {
 			style = style.applied(m[1])
 		}

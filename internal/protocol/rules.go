@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/provisioner"
 )
@@ -286,7 +286,7 @@ func (r *rules) output(m *provisioner.Output) *ViolationError {
 	return storable("output "+m.Name, m.Value)
 }
 
-var code = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var code = lazyregexp.New(`^[a-z][a-z0-9_]{0,63}$`)
 
 func (r *rules) result(m *provisioner.Result) *ViolationError {
 	m.Message = cut(m.Message)
@@ -395,7 +395,7 @@ func secretsOf(m provisioner.Message) (secrets []string) {
 	}
 	switch m := m.(type) {
 	case *provisioner.Machine:
-		for _, value := range m.Credentials {
+		for _, value := range m.Secrets() {
 			secrets = leaves(secrets, value)
 		}
 	case *provisioner.Output:

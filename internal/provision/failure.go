@@ -44,6 +44,8 @@ const (
 	CodePlanInvalid        Code = "plan_invalid"        // the stored plan is not the one that was approved, or not from this cluster
 	CodeApprovalExpired    Code = "approval_expired"    // SQL: nobody approved the plan in time
 	CodeInputExpired       Code = "input_expired"       // SQL: nobody did in time what a person was to do
+	CodeNoRoom             Code = "no_room"             // no node of a pool has room now
+	CodePlacementRefused   Code = "placement_refused"   // a machine fits nowhere in its pool, or may not be there
 	CodeManualFailed       Code = "manual_failed"       // a person says that the work could not be done
 	CodePolicyRefused      Code = "policy_refused"      // the agent's policy says no: its hook to the plan, or to so old an engine
 	CodeSealedInvalid      Code = "sealed_invalid"      // a sealed variable cannot be opened or used
@@ -92,5 +94,5 @@ var Codes = []Code{
 	CodeVariablesInvalid, CodeEngineMissing, CodeInitFailed, CodePlanFailed, CodeApplyFailed, CodeStateLocked,
 	CodeStateUnsaved, CodeWorkspaceElsewhere, CodeWorkspaceChanged, CodeApprovalNeeded, CodePlanStale, CodePlanInvalid,
 	CodeApprovalExpired, CodePolicyRefused, CodeSealedInvalid, CodeCredentials, CodeStateInvalid, CodeStateFailed,
-	CodeWorkspaceBound, CodeInputExpired, CodeManualFailed,
+	CodeWorkspaceBound, CodeInputExpired, CodeManualFailed, CodeNoRoom, CodePlacementRefused,
 }

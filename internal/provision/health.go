@@ -45,6 +45,9 @@ type CommandCheck struct {
 	ID         string `json:"id,omitempty"`
 	ExternalID string `json:"external_id,omitempty"`
 	Pool       string `json:"pool,omitempty"`
+	// Made is when the run asked for the check, in milliseconds since 1970. Agents remember the
+	// newest of each workspace, and do none that is older.
+	Made int64 `json:"made,omitempty"`
 }
 
 // Message is what an agent authenticates of a check: all of it, and of which machine of which

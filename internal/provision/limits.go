@@ -77,6 +77,9 @@ func (d Detail) Fit(at time.Time) Detail {
 	if d.About != nil {
 		about := *d.About
 		about.Title, about.Description, about.Icon = shortened(about.Title, 100), shortened(about.Description, 4000), shortened(about.Icon, 40)
+		if len(about.File) > MaxTemplateFile || !utf8.ValidString(about.File) || strings.ContainsRune(about.File, 0) {
+			about.File = ""
+		}
 		d.About = &about
 	}
 	d.Drift = fitted(d.Drift, fitChange)

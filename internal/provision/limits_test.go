@@ -62,6 +62,16 @@ func TestFitLeavesWhatItWasGiven(t *testing.T) {
 	}
 }
 
+// A template's file is whole, or is left out.
+func TestFitTemplateFile(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]bool{"title = 1": true, strings.Repeat("x", MaxTemplateFile): true, strings.Repeat("x", MaxTemplateFile+1): false, "a\x00b": false, "a\xff": false} {
+		if got := (Detail{About: &About{File: file}}).Fit(time.Now()).About.File; got != map[bool]string{true: file}[want] {
+			t.Errorf("Fit() of a file of %d bytes leaves %d", len(file), len(got))
+		}
+	}
+}
+
 // What is said of a machine fits into its row.
 func TestFitMachine(t *testing.T) {
 	t.Parallel()

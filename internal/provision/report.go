@@ -54,6 +54,8 @@ type Detail struct {
 	Drift []PlannedChange `json:"drift,omitzero"`
 	// StateWrite goes from a run to its agent alone, which stores the state.
 	StateWrite *StateWrite `json:"state_write,omitempty"`
+	// Places likewise asks for places of machines: the agent gives the run the answer.
+	Places *PlaceRequest `json:"places,omitempty"`
 	// StateLock is who holds the state's lock, with CodeStateLocked.
 	StateLock *StateLock `json:"state_lock,omitempty"`
 
@@ -208,7 +210,13 @@ type About struct {
 	Icon        string `json:"icon,omitempty"`        // lowercase letters, digits and dashes; at most 40
 	// Provisioner is what carries it out: terraform, script, manual or machine.
 	Provisioner string `json:"provisioner"`
+	// File is tendril.hcl itself where it has machines that get places in pools, at most
+	// MaxTemplateFile bytes. The database keeps it beside the inspection, for previews.
+	File string `json:"file,omitempty" hidden:"true"`
 }
+
+// MaxTemplateFile is the largest tendril.hcl that is kept for previews of a placement.
+const MaxTemplateFile = 64 << 10
 
 // Machine is one machine of a workspace as people see it. No credential is in it.
 type Machine struct {
@@ -266,7 +274,8 @@ const (
 type Event struct {
 	// Kind is resource_started, resource_finished or resource_failed, or the
 	// same of a provisioner, whose name is the Action then; or machine_intent,
-	// before anything is done to the machine whose id is the Message; or step_declared,
+	// before anything is done to the machine whose id is the Message, and machine_found, when
+	// that is done or another agent would find the machine by its mark; or step_declared,
 	// step_started, step_finished or step_failed: the Action is the step's id, the Message
 	// its label, and the Address the machine's, if the step is of one.
 	Kind    string    `json:"kind"`

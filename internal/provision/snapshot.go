@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode"
 
 	"github.com/agext/levenshtein"
 
 	"github.com/tendril-run/tendril/internal/canonical"
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 )
 
 // MaxSnapshot is the most bytes of JSON a snapshot may have.
@@ -66,7 +66,8 @@ type StateCommand struct {
 	// state of the backend that the template declares) or reveal (a machine's
 	// credentials).
 	Command string `json:"command"`
-	// Args are the addresses of rm, mv and reveal, and address and id of import.
+	// Args are the addresses of rm, mv and reveal, and address and id of import. A reveal
+	// without one is of all machines.
 	Args []string `json:"args,omitempty"`
 	// Upload is the blob that push takes, sealed to the cluster's key.
 	Upload string `json:"upload,omitempty"`
@@ -266,22 +267,14 @@ const (
 )
 
 var (
-	ageMessage   = matching(`^-----BEGIN AGE ENCRYPTED FILE-----\r?\n([A-Za-z0-9+/=]{1,64}\r?\n)+-----END AGE ENCRYPTED FILE-----[\r\n]*$`)
-	requesterKey = matching(`^(age1[02-9ac-hj-np-z]{58}|ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}( [^\x01-\x1f\x7f-\x{9f}]{1,200})?)$`)
+	ageMessage   = lazyregexp.New(`^-----BEGIN AGE ENCRYPTED FILE-----\r?\n([A-Za-z0-9+/=]{1,64}\r?\n)+-----END AGE ENCRYPTED FILE-----[\r\n]*$`).MatchString
+	requesterKey = lazyregexp.New(`^(age1[02-9ac-hj-np-z]{58}|ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}( [^\x01-\x1f\x7f-\x{9f}]{1,200})?)$`).MatchString
 	uploadID     = regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`)
-	certificate  = matching(`^tendril-certificate-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`)
-	order        = matching(`^tendril-order-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`)
+	certificate  = lazyregexp.New(`^tendril-certificate-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`).MatchString
+	order        = lazyregexp.New(`^tendril-order-1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{86}$`).MatchString
 	// stateCommands are those of a StateCommand.
 	stateCommands = []string{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt", "reveal"}
 )
-
-// matching returns what tells whether a text matches. The pattern is compiled when
-// that is asked first: what these count makes them large, a quarter of a megabyte,
-// and few snapshots and no idle agent need them.
-func matching(pattern string) func(string) bool {
-	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-	return func(text string) bool { return compiled().MatchString(text) }
-}
 
 // sealed reads the variables that are age messages. What does not fit is not
 // repeated: it may be the secret itself.
@@ -429,8 +422,8 @@ func (o *snapshotObject) countArgs(c *StateCommand) {
 			o.fail("args", fmt.Sprintf("%s takes 2 arguments, not %d", c.Command, n))
 		}
 	case "reveal":
-		if n != 1 {
-			o.fail("args", fmt.Sprintf("%s takes 1 argument, not %d", c.Command, n))
+		if n > 1 {
+			o.fail("args", fmt.Sprintf("reveal takes 1 argument at most, not %d", n))
 		}
 	case "rm":
 		if n == 0 {

@@ -25,7 +25,7 @@ import (
 
 // Contract is the version of the SQL contract this program speaks. Databases of
 // any later one serve it, and so does one of the version before.
-const Contract = 7
+const Contract = 8
 
 // Agent is who asks: one agent instance in one of its lives.
 type Agent struct {
@@ -117,6 +117,13 @@ type Queue interface {
 	LeaseChecks(ctx context.Context, room CheckRoom) ([]MachineCheck, error)
 	// ReportChecks tells what checks have found, at most MaxChecks.
 	ReportChecks(ctx context.Context, results []CheckResult) error
+	// ReportPools tells what the agent has found of its pools, at most MaxPools.
+	ReportPools(ctx context.Context, pools []Pool) error
+	// ReserveMachines gives each machine of a claim's workspace a place, or none of them, and
+	// answers in the order of wants.
+	ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []provision.PlaceWanted) ([]provision.Place, error)
+	// ReleaseMachines frees the places of machines of the claim's workspace.
+	ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
 	// late or wrong, and several may arrive as one.
@@ -156,6 +163,68 @@ type CheckResult struct {
 	Machine uuid.UUID               `json:"machine"`
 	Result  provision.MachineHealth `json:"result"`
 	Why     string                  `json:"why,omitempty"`
+}
+
+// What one report of pools carries.
+const (
+	MaxPools     = 50
+	MaxPoolNodes = 500 // of each
+)
+
+// Pool is what an agent has found of a pool.
+type Pool struct {
+	Name   string     `json:"name"`
+	Kind   string     `json:"kind"`
+	Limits PoolLimits `json:"limits"`
+	Taken  PoolTaken  `json:"taken"`
+	// Problem says why the pool could not be listed; what was found before stays then.
+	Problem string     `json:"problem,omitempty"`
+	Nodes   []PoolNode `json:"nodes"`
+}
+
+// PoolLimits are what the agent's configuration allows in a pool.
+type PoolLimits struct {
+	// OvercommitCores and OvercommitMemory are how much of a node may be reserved, as
+	// multiples of what it has. Without the first any number of cores may, without the
+	// second the memory that there is.
+	OvercommitCores  float64 `json:"overcommit_cores,omitempty"`
+	OvercommitMemory float64 `json:"overcommit_memory,omitempty"`
+	// IDs are the first and the last VM id; none: the pool has no range of them.
+	IDs       []int         `json:"ids,omitempty"`
+	Addresses []PoolAddress `json:"addresses,omitempty"`
+}
+
+// PoolAddress is a range of addresses.
+type PoolAddress struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// PoolTaken are ids and addresses that the hypervisors show to be in use.
+type PoolTaken struct {
+	IDs       []int    `json:"ids,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// PoolNode is a host of a pool.
+type PoolNode struct {
+	Name   string `json:"name"`
+	Online bool   `json:"online"`
+	Cores  int    `json:"cores"`
+	Memory int    `json:"memory_mib"`
+	// CoresUsed and MemoryUsed are shares, 0 to 1.
+	CoresUsed  float64           `json:"cores_used"`
+	MemoryUsed float64           `json:"memory_used"`
+	Images     []string          `json:"images,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Storages   []PoolStorage     `json:"storages,omitempty"`
+}
+
+// PoolStorage is where a node has disks.
+type PoolStorage struct {
+	Name string `json:"name"`
+	Free int    `json:"free_gib"`
+	Size int    `json:"size_gib"`
 }
 
 // Standing is the database's answer to how an agent would stand with it.

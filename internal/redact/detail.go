@@ -48,6 +48,18 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		}
 		d.StateLock = &lock
 	}
+	if d.Places != nil {
+		places := *d.Places
+		places.Wants = masked(places.Wants, func(w *provision.PlaceWanted) {
+			for _, text := range []*string{&w.Name, &w.Pool, &w.Image, &w.Node, &w.Spread, &w.Together, &w.Address} {
+				*text = m.text(*text)
+			}
+			w.Avoid = masked(w.Avoid, func(node *string) { *node = m.text(*node) })
+			w.Labels = m.labels(w.Labels)
+		})
+		places.Release = masked(places.Release, func(name *string) { *name = m.text(*name) })
+		d.Places = &places
+	}
 	if d.Plan != nil {
 		plan := *d.Plan
 		plan.Resources = masked(plan.Resources, m.change)
@@ -61,7 +73,7 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 	})
 	if d.About != nil {
 		about := *d.About
-		for _, text := range []*string{&about.Title, &about.Description, &about.Icon, &about.Provisioner} {
+		for _, text := range []*string{&about.Title, &about.Description, &about.Icon, &about.Provisioner, &about.File} {
 			*text = m.text(*text)
 		}
 		d.About = &about
@@ -76,15 +88,7 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		}
 		named[r.Name] = true
 		r.IPAddresses = m.addresses(r.IPAddresses)
-		labels := make(map[string]string, len(r.Labels))
-		for name, value := range r.Labels {
-			shown := m.text(name)
-			for _, taken := labels[shown]; taken; _, taken = labels[shown] {
-				shown += "*"
-			}
-			labels[shown] = m.text(value)
-		}
-		r.Labels = labels
+		r.Labels = m.labels(r.Labels)
 		if r.Check != nil {
 			check := *r.Check
 			check.Kind, check.Target, check.Path = m.text(check.Kind), m.text(check.Target), m.text(check.Path)
@@ -106,6 +110,19 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		v.TypeJSON, v.Default = m.json(v.TypeJSON), m.json(v.Default)
 	})
 	return d
+}
+
+// labels keeps apart two whose names differ in their secrets only.
+func (m detailMasker) labels(all map[string]string) map[string]string {
+	labels := make(map[string]string, len(all))
+	for name, value := range all {
+		shown := m.text(name)
+		for _, taken := labels[shown]; taken; _, taken = labels[shown] {
+			shown += "*"
+		}
+		labels[shown] = m.text(value)
+	}
+	return labels
 }
 
 // addresses leaves out what has a secret in it: half an address is none.

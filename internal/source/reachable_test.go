@@ -1,6 +1,8 @@
 package source
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -51,6 +53,42 @@ func TestCommitsOfForksAreRefused(t *testing.T) {
 			}
 			wantRequests(t, server, 0, 0)
 		})
+	}
+}
+
+// That a tag's commit may run is written to the disk once, and not by each run.
+func TestReachableTagIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	server := gittest.NewServer(t)
+	repo, _ := server.Repo("acme/app", hello(), "v1")
+	opts := options(t, server)
+	written := func() os.FileInfo {
+		t.Helper()
+		if _, err := newSource(t, opts).Resolve(t.Context(), Request{Repo: repo.URL, Version: "v1"}); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(opts.ReposDir, "*", "reachable", "*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("files that remember commits = %q, %v, want one", files, err)
+		}
+		file, err := os.Open(files[0]) // open, its number is not used again
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = file.Close() })
+		info, err := file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := written()
+	if !os.SameFile(first, written()) {
+		t.Error("the next run has written what was known")
+	}
+	opts.Policy.CommitRefs = []string{"refs/tags/**"}
+	if os.SameFile(first, written()) {
+		t.Error("it is not written for other references")
 	}
 }
 

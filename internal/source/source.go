@@ -167,7 +167,10 @@ func (s *Source) Resolve(ctx context.Context, req Request) (Resolved, error) {
 		return Resolved{}, tagMoved(a, req.Version, first, commit, m.tagsFile())
 	}
 	if s.refs.admit("refs/tags/" + req.Version) {
-		err = m.rememberReachable(hash, s.refs)
+		var known bool
+		if known, err = m.knowsReachable(hash, s.refs); err == nil && !known { // each writing waits for the disk twice
+			err = m.rememberReachable(hash, s.refs)
+		}
 	}
 	return Resolved{Commit: commit}, err
 }

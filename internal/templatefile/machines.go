@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -16,6 +15,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 	"github.com/zclconf/go-cty/cty/gocty"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/tfvars"
 )
@@ -61,7 +61,8 @@ type machineBlock struct {
 }
 
 var (
-	optionKinds      = []string{"proxmox", "libvirt", "ironic", "static"}
+	// cloud_init is for every kind of pool.
+	optionKinds      = []string{"cloud_init", "proxmox", "libvirt", "ironic", "static"}
 	machineArguments = []string{"for_each", "name", "pool", "image", "cores", "memory", "disk", "address", "labels"}
 )
 
@@ -118,6 +119,8 @@ type evaluation struct {
 	all  cty.Value // vars as an object
 	// sensitive are the variables whose value is, or has a part that is.
 	sensitive map[string]bool
+	// places says that only what decides about the place of a machine counts.
+	places bool
 	// each is what it goes through at present: its key and value; its key is "" and its
 	// value NilVal otherwise.
 	key   string
@@ -298,8 +301,13 @@ func (f *File) Machines(vars map[string]cty.Value) ([]Machine, error) {
 	if f.machine == nil {
 		return nil, nil
 	}
+	return f.machines(vars, false)
+}
+
+func (f *File) machines(vars map[string]cty.Value, places bool) ([]Machine, error) {
 	e := f.begin(vars)
 	defer f.mu.Unlock()
+	e.places = places
 	var machines []Machine
 	if len(e.list) == 0 {
 		machines = e.machines()
@@ -376,15 +384,18 @@ func (e *evaluation) forEach() (over cty.Value, ok bool) {
 	return over, true
 }
 
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var dnsLabel = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // machine is the one of the present key.
 func (e *evaluation) machine() Machine {
 	body := e.file.machine.body
 	m := Machine{
 		Key: e.key, Name: e.text(body, "name", maxText), Pool: e.text(body, "pool", maxIdentifier), Image: e.text(body, "image", 255), Address: e.text(body, "address", 64),
-		Cores: e.number(body, "cores", 1, 1024), Memory: e.number(body, "memory", 1, 16<<20), Disk: e.number(body, "disk", 1, 1<<20),
+		Cores: e.number(body, "cores", 1, 1024), Memory: e.number(body, "memory", 1, 16<<20),
 		Labels: e.labels(body), Options: map[string]Options{},
+	}
+	if !e.places {
+		m.Disk = e.number(body, "disk", 1, 1<<20)
 	}
 	at := func(name string, format string, args ...any) {
 		e.report(body.Attributes[name].Expr, body.Attributes[name].Expr.Range(), format, args...)
@@ -405,6 +416,9 @@ func (e *evaluation) machine() Machine {
 		}
 	}
 	for _, block := range e.file.machine.options {
+		if e.places {
+			break
+		}
 		m.Options[block.Type] = e.options(block.Body)
 	}
 	return m
@@ -478,6 +492,54 @@ func (f *File) Placement(vars map[string]cty.Value) (*Placement, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// Want is the place that a machine needs; p may be nil. A static pool has machines that exist,
+// which labels choose and no image.
+func (p *Placement) Want(m Machine, static bool) provision.PlaceWanted {
+	const group = "all" // of the workspace's machines
+	want := provision.PlaceWanted{Name: m.Name, Pool: m.Pool, Cores: m.Cores, Memory: m.Memory, Image: m.Image, Address: m.Address}
+	if static {
+		want.Image, want.Labels = "", m.Labels
+	}
+	if p == nil {
+		return want
+	}
+	want.Node, want.Avoid = p.Node, p.Avoid
+	if p.Spread {
+		want.Spread = group
+	}
+	if p.Together {
+		want.Together = group
+	}
+	return want
+}
+
+// Places are the places that the template's machines need, as a run asks for them. Variables
+// may have no known value where they don't decide about a place. static says whether a pool
+// has machines that exist. Its errors are like those of Machines.
+func (f *File) Places(vars map[string]cty.Value, static func(pool string) bool) ([]provision.PlaceWanted, error) {
+	if !f.Placed() {
+		return nil, nil
+	}
+	machines, err := f.machines(vars, true)
+	if err != nil {
+		return nil, err
+	}
+	placement, err := f.Placement(vars)
+	if err != nil {
+		return nil, err
+	}
+	var wants []provision.PlaceWanted
+	for _, m := range machines {
+		if m.Pool == "" || m.Cores == 0 || m.Memory == 0 {
+			return nil, provision.Fail(provision.CodeVariablesInvalid, fmt.Sprintf("The machine %s needs pool, cores and memory: its place is chosen by them.", m.Name), nil)
+		}
+		want := placement.Want(m, f.Kind == ByMachine && static(m.Pool))
+		want.Keep = f.Kind == Terraform
+		wants = append(wants, want)
+	}
+	return wants, nil
 }
 
 func (e *evaluation) flag(body *hclsyntax.Body, name string) bool {

@@ -85,36 +85,6 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// Each function is Terraform's of that name, as far as an example shows.
-func TestFunctions(t *testing.T) {
-	t.Parallel()
-	examples := map[string]string{
-		`abs(-1)`: "1", `ceil(1.2)`: "2", `floor(1.8)`: "1", `max(1, 3, 2)`: "3", `min(2, 1)`: "1",
-		`format("%s-%03d", "a", 7)`: "a-007", `join("-", ["a", "b"])`: "a-b", `lower("A")`: "a", `upper("a")`: "A", `replace("a.b", ".", "-")`: "a-b",
-		`split(",", "a,b")[1]`: "b", `substr("abc", 1, 1)`: "b", `trim("?a?", "?")`: "a", `trimprefix("xa", "x")`: "a", `trimsuffix("ax", "x")`: "a", `trimspace(" a ")`: "a",
-		`coalesce(null, "a")`: "a", `length(compact(["", "a"]))`: "1", `concat(["a"], ["b"])[1]`: "b", `contains(["a"], "a")`: "true", `join("", distinct(["b", "a", "b"]))`: "ba",
-		`element(["a", "b"], 3)`: "b", `length(flatten([["a"], ["b", "c"]]))`: "3", `jsonencode({ a = [1, null] })`: `{"a":[1,null]}`, `keys({ b = 1, a = 2 })[0]`: "a",
-		`length("äö")`: "2", `length([])`: "0", `lookup({ a = "x" }, "b", "y")`: "y", `merge({ a = 1 }, { a = 2 }).a`: "2", `reverse(["a", "b"])[0]`: "b",
-		`slice(["a", "b", "c"], 1, 2)[0]`: "b", `sort(["b", "a"])[0]`: "a", `values({ b = 1, a = 2 })[0]`: "2", `zipmap(["a"], ["b"]).a`: "b",
-		`join("", setunion(["a"], ["b"]))`: "ab", `join("", setintersection(["a", "c"], ["c"]))`: "c", `join("", setsubtract(["a", "c"], ["c"]))`: "a",
-		`alltrue([true, false])`: "false", `anytrue([true, false])`: "true", `can(tonumber("x"))`: "false", `regex("[a-z]+", "12ab3")`: "ab",
-		`tobool("true")`: "true", `tonumber("7") + 1`: "8", `tostring(7)`: "7", `tolist(["a", 1])[1]`: "1", `tomap({ a = 1 }).a`: "1", `join("", toset(["a", "a"]))`: "a",
-	}
-	tried := ""
-	for expression, want := range examples {
-		tried += " " + expression
-		machines, err := mustParse(t, machineOf(`name = "a"; pool = "lab"; image = `+expression)).Machines(nil)
-		if err != nil || machines[0].Image != want {
-			t.Errorf("%s = %+v, %v, want %s", expression, machines, err, want)
-		}
-	}
-	for name := range functions {
-		if !strings.Contains(tried, name+"(") {
-			t.Errorf("no example calls %s", name)
-		}
-	}
-}
-
 func TestMachineProblems(t *testing.T) {
 	t.Parallel()
 	const template, variables = provision.CodeTemplateInvalid, provision.CodeVariablesInvalid
@@ -143,7 +113,7 @@ func TestMachineProblems(t *testing.T) {
 		"nothing to name":  {machineOf(`name = null; pool = "lab"`), "", template, "3:12: name is null, and a machine needs one"},
 		"nowhere":          {machineOf(`name = "a"; pool = var.n`), `{"n": null}`, variables, "4:12: pool is null, and a machine needs one"},
 		"not declared":     {machineOf(`name = var.nme; pool = var.name`), `{"name": "a"}`, template, `3:12: the template declares no variable "nme"; did you mean "name"?`},
-		"no function":      {machineOf(`name = file("a"); pool = timestamp()`), "", template, "3:12: Call to unknown function: There is no function named \"file\".\n4:12: Call to unknown function: There is no function named \"timestamp\"."},
+		"no function":      {machineOf(`name = fileexists("a"); pool = timestamp()`), "", template, "3:12: Call to unknown function: There is no function named \"fileexists\".\n4:12: Call to unknown function: There is no function named \"timestamp\"."},
 		"no attribute":     {machineOf(`for_each = var.m; name = each.value.name; pool = "lab"`), `{"m": {"a": {}}}`, variables, `4:22: each.key "a": Unsupported attribute: This object does not have an attribute named "name".`},
 		"labels":           {machineOf(`name = "a"; pool = "lab"; labels = { "" = "a", b = "c\nd" }`), "", template, "5:14: label \"\" must not be empty\n5:14: label \"b\" must be one line without control characters"},
 		"a list in labels": {machineOf(`name = "a"; pool = "lab"; labels = { a = ["b"] }`), "", template, "5:14: labels must be a map of texts"},
@@ -400,5 +370,40 @@ func TestInstructions(t *testing.T) {
 	f := mustParse(t, manual)
 	if _, err := f.Instructions(t.TempDir(), nil); err == nil || err.Error() != "INSTRUCTIONS.md does not exist" {
 		t.Errorf("Instructions() of no file: %v", err)
+	}
+}
+
+// What is kept for previews is the file of a template whose machines get places, and nothing
+// of others.
+func TestFileForPreviews(t *testing.T) {
+	t.Parallel()
+	placed := machineOf(`name = "a"; pool = "lab"; cores = var.cores; memory = 1; disk = var.unknown; cloud_init { password = var.unknown }`)
+	for source, want := range map[string]bool{
+		placed: true, placed + "#" + strings.Repeat("x", provision.MaxTemplateFile): false, "title = \"a\"\n": false,
+		"provisioner \"script\" {\n speak = \"lines\"\n command = [\"./a\"]\n machine { name = \"a\" }\n}\n":                                             false,
+		"provisioner \"terraform\" {\n machine {\n name = \"a\"\n pool = \"lab\"\n cores = 1\n memory = 1\n }\n}\nplacement { variable = \"places\" }\n": true,
+	} {
+		file, err := Parse([]byte(source))
+		if err != nil {
+			t.Fatalf("%.200s: %v", source, err)
+		}
+		if got := file.About().File; got != map[bool]string{true: source}[want] {
+			t.Errorf("the file of %.200s is kept: %t, want %t", source, got != "", want)
+		}
+	}
+	file, err := Parse([]byte(placed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]cty.Value{"cores": cty.NumberIntVal(2), "unknown": cty.UnknownVal(cty.String)}
+	if wants, err := file.Places(vars, func(string) bool { return false }); err != nil || len(wants) != 1 || !reflect.DeepEqual(wants[0], provision.PlaceWanted{Name: "a", Pool: "lab", Cores: 2, Memory: 1}) {
+		t.Errorf("Places() = %+v, %v", wants, err)
+	}
+	if _, err := file.Machines(vars); err == nil {
+		t.Error("Machines() takes what is not known")
+	}
+	vars["cores"] = cty.UnknownVal(cty.Number)
+	if wants, err := file.Places(vars, func(string) bool { return false }); err == nil {
+		t.Errorf("Places() = %+v of a size that is not known", wants)
 	}
 }

@@ -15,6 +15,8 @@ import (
 const (
 	budget   = 30_000_000
 	nodeCost = 32 // more than the time it takes: its value takes memory
+	// unpackCost is of each byte of a text of which a function makes elements.
+	unpackCost = 16
 	// longest ends what costs more than its units say. Only the hostile get there, unless
 	// the machine is overloaded: then a run fails that would not fail elsewhere.
 	longest = 1500 * time.Millisecond
@@ -32,12 +34,15 @@ const (
 type meter struct {
 	left    int
 	checked int // what was left when the clock was last read
-	end     time.Time
+	latest  time.Time
 	written int // bytes of the template that is being put together
+	// over is why the evaluation has ended. cty makes an error of a panic within a function
+	// such as can, which hides it.
+	over *exceeded
 }
 
 func (m *meter) reset(limit time.Duration) {
-	*m = meter{left: budget, checked: budget, end: time.Now().Add(limit)}
+	*m = meter{left: budget, checked: budget, latest: time.Now().Add(limit)}
 }
 
 // exceeded ends an evaluation, as a panic: HCL goes on after an error, and would go
@@ -47,15 +52,20 @@ type exceeded struct {
 	text string
 }
 
+func (m *meter) end(at hcl.Range, format string, args ...any) {
+	m.over = &exceeded{at, fmt.Sprintf(format, args...)}
+	panic(*m.over)
+}
+
 func (m *meter) spend(at hcl.Range, units int) {
 	m.left -= units
 	if m.left < 0 {
-		panic(exceeded{at, "this takes too much work to evaluate: use fewer or shorter loops and lists"})
+		m.end(at, "this takes too much work to evaluate: use fewer or shorter loops and lists")
 	}
 	if m.checked-m.left > 10_000 {
 		m.checked = m.left
-		if time.Now().After(m.end) {
-			panic(exceeded{at, fmt.Sprintf("this takes more than %s to evaluate: use fewer or shorter loops and lists", longest)})
+		if time.Now().After(m.latest) {
+			m.end(at, "this takes more than %s to evaluate: use fewer or shorter loops and lists", longest)
 		}
 	}
 }
@@ -64,11 +74,12 @@ func (m *meter) spend(at hcl.Range, units int) {
 type use int
 
 const (
-	passes use = iota // hands it on, as it is
-	walks             // goes through all of it
-	writes            // puts it into a text
-	pairs             // compares elements of tuples and objects in pairs, to find one type
-	sets              // compares all elements in pairs
+	passes  use = iota // hands it on, as it is
+	walks              // goes through all of it
+	writes             // puts it into a text
+	pairs              // compares elements of tuples and objects in pairs, to find one type
+	sets               // compares all elements in pairs
+	unpacks            // makes a value of each byte of a text, at worst
 )
 
 // metered is an expression that spends, before and after it is evaluated. It embeds
@@ -90,13 +101,19 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	outer := e.meter.written
 	e.meter.written = 0
 	value, diags := e.Expression.Value(ctx)
+	if e.meter.over != nil {
+		panic(*e.meter.over)
+	}
 	e.meter.written = outer
 	e.meter.spend(e.Range(), 100*len(diags)) // a loop gathers them
 	w := weigher{meter: e.meter, at: e.Range(), use: e.use}
 	w.weigh(value)
+	if _, call := e.Expression.(*hclsyntax.FunctionCallExpr); call && e.use == passes {
+		w.weighResult(value)
+	}
 	if e.use == pairs || e.use == sets {
 		if w.compared > maxPairs {
-			panic(exceeded{w.at, fmt.Sprintf("at most %d elements can be compared or converted at once", maxPairs)})
+			w.meter.end(w.at, "at most %d elements can be compared or converted at once", maxPairs)
 		}
 		e.meter.spend(w.at, w.compared*w.compared)
 	}
@@ -123,16 +140,19 @@ func (w *weigher) weigh(value cty.Value) {
 			w.meter.written += length
 		}
 		if length > maxText || w.meter.written > maxText {
-			panic(exceeded{w.at, fmt.Sprintf("this text is too long, at most %d bytes are allowed", maxText)})
+			w.meter.end(w.at, "this text is too long, at most %d bytes are allowed", maxText)
 		}
 		if w.use == passes || w.use == writes {
 			length /= 4 // it stays in memory
+		}
+		if w.use == unpacks {
+			length *= unpackCost
 		}
 		w.meter.spend(w.at, length)
 	case ty == cty.Number:
 		number := value.AsBigFloat()
 		if exponent := number.MantExp(nil); number.IsInf() || exponent > maxExponent || exponent < -maxExponent {
-			panic(exceeded{w.at, fmt.Sprintf("this number is out of range: at most 2^%d", maxExponent)})
+			w.meter.end(w.at, "this number is out of range: at most 2^%d", maxExponent)
 		}
 	case ty.IsCollectionType() || ty.IsTupleType() || ty.IsObjectType():
 		w.weighAll(value, ty)
@@ -142,7 +162,7 @@ func (w *weigher) weigh(value cty.Value) {
 func (w *weigher) weighAll(value cty.Value, ty cty.Type) {
 	length := value.LengthInt()
 	if length > maxElements {
-		panic(exceeded{w.at, fmt.Sprintf("%d elements are too many, at most %d are allowed", length, maxElements)})
+		w.meter.end(w.at, "%d elements are too many, at most %d are allowed", length, maxElements)
 	}
 	if w.use == passes || w.use == writes {
 		return
@@ -164,8 +184,27 @@ func (w *weigher) weighAll(value cty.Value, ty cty.Type) {
 	}
 }
 
-// maxLoops is how deep for expressions may nest.
-const maxLoops = 2
+// weighResult spends what a collection takes that a function made: it can be large where
+// the arguments are small.
+func (w *weigher) weighResult(value cty.Value) {
+	value, _ = value.Unmark()
+	if value == cty.NilVal || value.IsNull() || !value.IsKnown() || !value.CanIterateElements() {
+		return
+	}
+	w.meter.spend(w.at, 20*value.LengthInt())
+	for it := value.ElementIterator(); it.Next(); {
+		if _, element := it.Element(); element.Type() == cty.String {
+			w.weigh(element)
+		}
+	}
+}
+
+const (
+	// maxLoops is how deep for expressions may nest.
+	maxLoops = 2
+	// maxCatches is how deep try and can may nest: each evaluates what is in it twice.
+	maxCatches = 5
+)
 
 // prepare makes an expression ready to be evaluated.
 func (r *reader) prepare(expr hclsyntax.Expression) hclsyntax.Expression {
@@ -196,6 +235,14 @@ func (r *reader) instrument(expr hclsyntax.Expression, by use, loops int) hclsyn
 		}
 		if takes == pairs || takes == sets {
 			r.checkArguments(e, takes)
+		}
+		if e.Name == "try" || e.Name == "can" {
+			if r.catches == maxCatches {
+				r.add(e.NameRange, "try and can can be nested %d deep at most", maxCatches)
+				return expr
+			}
+			r.catches++
+			defer func() { r.catches-- }()
 		}
 		for i, arg := range e.Args {
 			if takes == pairs && e.ExpandFinal && i == len(e.Args)-1 {

@@ -1,6 +1,7 @@
 package templatefile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -72,7 +74,11 @@ type File struct {
 
 // About is what the catalogue shows of the template.
 func (f *File) About() *provision.About {
-	return &provision.About{Title: f.Title, Description: f.Description, Icon: f.Icon, Provisioner: string(f.Kind)}
+	about := &provision.About{Title: f.Title, Description: f.Description, Icon: f.Icon, Provisioner: string(f.Kind)}
+	if f.Placed() && len(f.source) <= provision.MaxTemplateFile && utf8.Valid(f.source) && !bytes.ContainsRune(f.source, 0) {
+		about.File = string(f.source)
+	}
+	return about
 }
 
 // Script says which commands a script template runs. A command is a list of words, and
@@ -110,7 +116,7 @@ type Output struct {
 // InMachine are commands that run in a machine.
 type InMachine struct {
 	Run []string
-	By  string // ssh or agent
+	By  string // ssh or agent; "": as the pool can
 }
 
 // Step is a stage of a run that people see.
@@ -133,6 +139,11 @@ func (h *Health) ByCommand() bool { return h.TCP == 0 && h.SSH == 0 && h.HTTP ==
 
 // HasMachines reports whether Machines can answer any.
 func (f *File) HasMachines() bool { return f.machine != nil }
+
+// Placed reports whether machines of it get places in pools.
+func (f *File) Placed() bool {
+	return f.machine != nil && (f.Kind == ByMachine || f.PlacementVariable != "")
+}
 
 // Read reads tendril.hcl in a template's directory; without it, the File is
 // Terraform's. What is wrong with it is a Failure with CodeTemplateInvalid that names
@@ -190,9 +201,10 @@ func readFile(root *os.Root, name string, most int) ([]byte, error) {
 // reader reads one file and gathers what is wrong with it.
 type reader struct {
 	problems
-	name string
-	file *File
-	root *os.Root // of the template's directory; nil: files are not checked
+	name    string
+	file    *File
+	root    *os.Root // of the template's directory; nil: files are not checked
+	catches int      // how deep it is in try and can
 }
 
 const heading = Name + " is not valid:"
@@ -372,7 +384,7 @@ func (r *reader) readManual(b *block) {
 func (r *reader) readAfter(block *hclsyntax.Block) {
 	b := r.block(block.Body, shape{what: "after", arguments: []string{"run", "by"}})
 	b.need("run")
-	a := &InMachine{Run: b.list("run"), By: "ssh"}
+	a := &InMachine{Run: b.list("run")}
 	if b.has("by") {
 		if a.By = b.text("by", 20); a.By != "ssh" && a.By != "agent" {
 			b.problem("by", `by is "ssh" or "agent"`)

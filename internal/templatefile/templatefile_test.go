@@ -152,7 +152,7 @@ func TestParse(t *testing.T) {
 		}}, Health: health(func(h *Health) { h.TCP = 22 })}},
 		"placed": {placed, &File{Kind: Terraform, PlacementVariable: "places"}},
 		"defaults": {"provisioner \"manual\" {\n instructions = \"a.md\"\n after { run = [\"true\"] }\n}", &File{Kind: ByHand,
-			Manual: &Manual{Instructions: "a.md", Expires: 72 * time.Hour}, InMachine: &InMachine{Run: []string{"true"}, By: "ssh"}}},
+			Manual: &Manual{Instructions: "a.md", Expires: 72 * time.Hour}, InMachine: &InMachine{Run: []string{"true"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,22 +18,28 @@ import (
 // Terraform does this by itself; the templates of others have nobody else who does. vars are
 // as for Machines.
 func CheckValues(checks []tfvars.Validation, vars map[string]cty.Value) error {
+	refused, err := Refusals(checks, vars)
+	if err != nil || refused == nil {
+		return err
+	}
+	return provision.Fail(provision.CodeVariablesInvalid, "The template refuses these variables:\n"+strings.Join(refused, "\n"), nil)
+}
+
+// Refusals are what CheckValues fails with, one a variable that is refused. The error is of
+// a validation block that can't be evaluated here.
+func Refusals(checks []tfvars.Validation, vars map[string]cty.Value) (refused []string, err error) {
 	doc := &File{references: map[string]hcl.Range{}}
 	doc.meter.reset(longest)
-	var refused []string
 	for _, check := range checks {
 		message, err := doc.check(check, vars)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if message != "" {
 			refused = append(refused, fmt.Sprintf("terraform_vars.%s: %s", check.Variable, message))
 		}
 	}
-	if refused != nil {
-		return provision.Fail(provision.CodeVariablesInvalid, "The template refuses these variables:\n"+strings.Join(refused, "\n"), nil)
-	}
-	return nil
+	return refused, nil
 }
 
 // check is the message of a validation that does not hold; "" of one that does.

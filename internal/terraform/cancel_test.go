@@ -145,7 +145,7 @@ func TestKillAfterEndsAStubbornEngine(t *testing.T) {
 	cancel, wait := applyAsync(t, r)
 	engine, grandchild := f.awaitPID("pid"), f.awaitPID("grandchild")
 	cancel(errStop)
-	eventually(t, "the engine is killed", func() bool { return !alive(engine) })
+	patience.Await(t, "the engine is killed", func() bool { return !alive(engine) })
 	if !alive(grandchild) {
 		t.Error("the grandchild is gone, want the engine alone killed")
 	}

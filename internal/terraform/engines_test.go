@@ -1,11 +1,9 @@
 package terraform
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/job"
@@ -42,24 +40,6 @@ func realEngine(t *testing.T, kind string) Engine {
 		t.Fatal(err)
 	}
 	return engine
-}
-
-// lineLog collects what a run prints; it may be read while the run goes on.
-type lineLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lineLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lineLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // newReal returns a Runner of the real engine on a template.

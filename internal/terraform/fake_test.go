@@ -286,7 +286,7 @@ func (f fake) lines(name string) int { return strings.Count(f.read(name), "\n") 
 func (f fake) await(name string) string {
 	f.t.Helper()
 	var first string
-	eventually(f.t, "the fake notes "+name, func() bool {
+	patience.Await(f.t, "the fake notes "+name, func() bool {
 		var ok bool
 		first, _, ok = strings.Cut(f.read(name), "\n")
 		return ok
@@ -307,18 +307,6 @@ func (f fake) release() {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, "release"), nil, 0o600); err != nil {
 		f.t.Fatal(err)
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := patience.Begin(time.Minute)
-	for !holds() {
-		if deadline.Over() {
-			t.Fatalf("waited a minute in vain until %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // mirror is a release server like the vendor's, with one version of a fake
@@ -309,7 +310,7 @@ func TestCancelledInstall(t *testing.T) {
 			errs <- err
 		}()
 	}
-	eventually(t, "the download has begun", func() bool { return m.downloads.Load() > 0 })
+	patience.Await(t, "the download has begun", func() bool { return m.downloads.Load() > 0 })
 	cancel(errStop)
 	for range cap(errs) {
 		if err := <-errs; !errors.Is(err, errStop) && !errors.Is(err, context.Canceled) {

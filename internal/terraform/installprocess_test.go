@@ -13,6 +13,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // installerEnv makes the test binary an agent's child that needs an engine; its
@@ -92,7 +93,7 @@ func TestProcessesInstallOnce(t *testing.T) {
 	m, dir := newMirror(t), t.TempDir()
 	release := m.holdArchive()
 	installers := []*installer{startInstaller(t, m.cfg, dir), startInstaller(t, m.cfg, dir), startInstaller(t, m.cfg, dir)}
-	eventually(t, "one downloads", func() bool { return m.downloads.Load() == 1 })
+	patience.Await(t, "one downloads", func() bool { return m.downloads.Load() == 1 })
 	release()
 	want := filepath.Join(dir, Terraform, mirrored, Terraform)
 	for _, i := range installers {
@@ -114,7 +115,7 @@ func TestKilledInstallerLeavesNothingToFind(t *testing.T) {
 	m.publish(t, zipWith(t, map[string][]byte{"terraform": testBinary(t), "fake-hang": nil}))
 	first := startInstaller(t, m.cfg, dir)
 	var staged []string
-	eventually(t, "the program is asked", func() bool {
+	patience.Await(t, "the program is asked", func() bool {
 		staged, _ = filepath.Glob(filepath.Join(dir, Terraform, stagingPrefix+"*", "asked"))
 		return len(staged) == 1
 	})

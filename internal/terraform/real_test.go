@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 const wholeTemplate = `
@@ -36,7 +39,7 @@ func TestWholeLife(t *testing.T) { bothEngines(t, testWholeLife) }
 
 func testWholeLife(t *testing.T, kind string) {
 	t.Parallel()
-	var stdout, stderr lineLog
+	var stdout, stderr outputtest.Buffer
 	r := newReal(t, kind, wholeTemplate, Options{Stdout: &stdout, Stderr: &stderr})
 	vars := filepath.Join(t.TempDir(), "vars.tfvars.json")
 	if err := os.WriteFile(vars, []byte(`{"name":"acme"}`), 0o600); err != nil {
@@ -46,7 +49,7 @@ func testWholeLife(t *testing.T, kind string) {
 	if err := r.Init(ctx, InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	changes, err := r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p"})
+	changes, err := r.Plan(ctx, PlanOptions{VarFiles: []string{vars}, Out: "p"})
 	if err != nil || !changes {
 		t.Fatalf("Plan() = %v, %v, want true, nil", changes, err)
 	}
@@ -107,7 +110,7 @@ func testWholeLife(t *testing.T, kind string) {
 
 	// Once more: nothing to do. Then destroy it all.
 	refreshed := 0
-	changes, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p", Refreshing: func(n int) { refreshed = n }})
+	changes, err = r.Plan(ctx, PlanOptions{VarFiles: []string{vars}, Out: "p", Refreshing: func(n int) { refreshed = n }})
 	if err != nil || changes {
 		t.Fatalf("second Plan() = %v, %v, want false, nil", changes, err)
 	}
@@ -115,7 +118,7 @@ func testWholeLife(t *testing.T, kind string) {
 		t.Errorf("the second plan looked at %d resources, want 3", refreshed)
 	}
 	wantContains(t, "stdout", stdout.String(), "terraform_data.vault: Refreshing state... [id=")
-	if _, err = r.Plan(ctx, PlanOptions{VarFile: vars, Out: "p", Destroy: true}); err != nil {
+	if _, err = r.Plan(ctx, PlanOptions{VarFiles: []string{vars}, Out: "p", Destroy: true}); err != nil {
 		t.Fatal(err)
 	}
 	if plan, err = r.ShowPlan(ctx, "p"); err != nil {
@@ -171,11 +174,11 @@ func testLinesComeOutAsTheyHappen(t *testing.T, kind string) {
 	template := fmt.Sprintf(`resource "terraform_data" "a" {
   provisioner "local-exec" { command = "echo first; while [ ! -e %s ]; do sleep 0.01; done" }
 }`, gate)
-	var stdout lineLog
+	var stdout outputtest.Buffer
 	r := newReal(t, kind, template, Options{Stdout: &stdout})
 	planned(t, r, PlanOptions{})
 	_, wait := applyPlan(t, r)
-	eventually(t, "the first line is there while the command runs", func() bool {
+	patience.Await(t, "the first line is there while the command runs", func() bool {
 		return strings.Contains(stdout.String(), "(local-exec): first\n")
 	})
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
@@ -209,11 +212,11 @@ resource "terraform_data" "slow" {
   depends_on = [terraform_data.done]
   provisioner "local-exec" { command = "echo working; exec sleep 1000" }
 }`
-	var stdout lineLog
+	var stdout outputtest.Buffer
 	r := newReal(t, kind, template, Options{Stdout: &stdout})
 	planned(t, r, PlanOptions{})
 	cancel, wait := applyPlan(t, r)
-	eventually(t, "the command runs", func() bool { return strings.Contains(stdout.String(), "working") })
+	patience.Await(t, "the command runs", func() bool { return strings.Contains(stdout.String(), "working") })
 	cancel(errStop)
 	if err := wait(); !errors.Is(err, errStop) {
 		t.Errorf("Apply() error = %v, want one that wraps %q", err, errStop)
@@ -277,7 +280,7 @@ func TestColours(t *testing.T) { bothEngines(t, testColours) }
 
 func testColours(t *testing.T, kind string) {
 	t.Parallel()
-	var stdout, stderr lineLog
+	var stdout, stderr outputtest.Buffer
 	r := newReal(t, kind, `resource "terraform_data" "a" {
   provisioner "local-exec" { command = "exit 3" }
 }
@@ -286,7 +289,7 @@ func testColours(t *testing.T, kind string) {
 	if _, err := r.Apply(t.Context(), ApplyOptions{PlanFile: "tendril.tfplan"}); err == nil {
 		t.Fatal("Apply() = nil, want its provisioner to fail")
 	}
-	for stream, wanted := range map[*lineLog][]string{
+	for stream, wanted := range map[*outputtest.Buffer][]string{
 		&stdout: {"\x1b[1mInitializing the backend...", "\x1b[32m+\x1b[0m", "\x1b[1m  # terraform_data.a\x1b[0m will be created", "\x1b[1mPlan:\x1b[0m 1 to add", "\x1b[1mterraform_data.a: Creating...\x1b[0m\n"},
 		&stderr: {"\x1b[31m╷\x1b[0m\n\x1b[31m│\x1b[0m \x1b[1m\x1b[31mError: \x1b[0m\x1b[1mlocal-exec provisioner error\x1b[0m\n"},
 	} {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestHeldStateLock(t *testing.T) { bothEngines(t, testHeldStateLock) }
@@ -18,11 +20,11 @@ func testHeldStateLock(t *testing.T, kind string) {
 	template := fmt.Sprintf(`resource "terraform_data" "a" {
   provisioner "local-exec" { command = "echo holding; while [ ! -e %s ]; do sleep 0.01; done" }
 }`, gate)
-	var held lineLog
+	var held outputtest.Buffer
 	holder := newReal(t, kind, template, Options{Stdout: &held})
 	planned(t, holder, PlanOptions{})
 	_, wait := applyPlan(t, holder)
-	eventually(t, "the lock is held", func() bool { return strings.Contains(held.String(), "holding") })
+	patience.Await(t, "the lock is held", func() bool { return strings.Contains(held.String(), "holding") })
 
 	host, err := os.Hostname()
 	if err != nil {
@@ -47,7 +49,7 @@ func TestFailedProvisioner(t *testing.T) { bothEngines(t, testFailedProvisioner)
 
 func testFailedProvisioner(t *testing.T, kind string) {
 	t.Parallel()
-	var stdout, stderr lineLog
+	var stdout, stderr outputtest.Buffer
 	r := newReal(t, kind, `resource "terraform_data" "a" {
   provisioner "local-exec" { command = "echo boom; exit 3" }
 }
@@ -103,7 +105,7 @@ func testErrorsOfInitAndPlan(t *testing.T, kind string) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var stderr lineLog
+			var stderr outputtest.Buffer
 			r := newReal(t, kind, test.template, Options{Stderr: &stderr})
 			err := r.Init(t.Context(), InitOptions{})
 			if err == nil {

@@ -198,9 +198,7 @@ func (r *Runner) initCommand(name string, opts InitOptions) *command {
 
 // PlanOptions belong to Plan.
 type PlanOptions struct {
-	VarFile string // a tfvars file; "" for none
-	// SealedVarFile is another one, which beats VarFile.
-	SealedVarFile string
+	VarFiles []string // tfvars files, of which a later one beats those before
 
 	Out     string // where the plan is saved
 	Destroy bool   // plan to destroy everything
@@ -230,10 +228,8 @@ func (r *Runner) Plan(ctx context.Context, opts PlanOptions) (changes bool, err 
 	if opts.RefreshOnly {
 		args = append(args, "-refresh-only")
 	}
-	for _, file := range []string{opts.VarFile, opts.SealedVarFile} {
-		if file != "" {
-			args = append(args, "-var-file="+file)
-		}
+	for _, file := range opts.VarFiles {
+		args = append(args, "-var-file="+file)
 	}
 	for _, address := range opts.Targets {
 		args = append(args, "-target="+address)

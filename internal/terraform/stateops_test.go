@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 )
 
 const stateTemplate = `
@@ -34,7 +35,7 @@ func recordedIn(t *testing.T, r *Runner) []string {
 
 func TestStateCommands(t *testing.T) {
 	t.Parallel()
-	var out lineLog
+	var out outputtest.Buffer
 	r := newReal(t, Terraform, stateTemplate, Options{Stdout: &out, Stderr: &out})
 	planned(t, r, PlanOptions{})
 	if state, err := r.StoredState(t.Context(), PushOptions{}); err != nil || len(state) > 0 {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // applied makes a Runner with one resource in its state, and returns the state.
@@ -63,7 +65,7 @@ func TestPushState(t *testing.T) { bothEngines(t, testPushState) }
 
 func testPushState(t *testing.T, kind string) {
 	t.Parallel()
-	var log lineLog
+	var log outputtest.Buffer
 	r, state := applied(t, kind, Options{Stdout: &log, Stderr: &log})
 	before := log.String()
 	header, err := ReadStateHeader(state)
@@ -175,7 +177,7 @@ func TestPushThatHangsIsKilled(t *testing.T) {
 	go func() { done <- r.PushState(ctx, "x", PushOptions{KillAfter: time.Millisecond}) }()
 	engine, grandchild := f.awaitPID("pid"), f.awaitPID("grandchild")
 	cancel(errStop)
-	eventually(t, "the engine is killed", func() bool { return !alive(engine) })
+	patience.Await(t, "the engine is killed", func() bool { return !alive(engine) })
 	if err := syscall.Kill(grandchild, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	hcljson "github.com/hashicorp/hcl/v2/json"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -354,6 +356,24 @@ func (t *Template) Values(given Given) (map[string]cty.Value, error) {
 	if _, err := t.Render(given); err != nil {
 		return nil, err
 	}
+	return t.known(given)
+}
+
+// Defaults are as Values, of the variables alone that have a value where a run gives none.
+func (t *Template) Defaults() (map[string]cty.Value, error) {
+	var problems []string
+	for name, loaded := range t.autoload {
+		v := t.variables[name]
+		problems = append(problems, v.checkValue("the template's "+loaded.file+": "+name, loaded.value, v.isSensitive())...)
+	}
+	if slices.Sort(problems); len(problems) > 0 {
+		return nil, provision.Fail(provision.CodeVariablesInvalid, bounded(problems), nil)
+	}
+	return t.known(Given{})
+}
+
+// known are the values of the variables that have one.
+func (t *Template) known(given Given) (map[string]cty.Value, error) {
 	values := make(map[string]cty.Value, len(t.variables))
 	for name, v := range t.variables {
 		raw, sealed := given.Sealed[name]
@@ -371,6 +391,9 @@ func (t *Template) Values(given Given) (map[string]cty.Value, error) {
 			}
 			value = parsed
 		}
+		if value == cty.NilVal {
+			continue // Render has named it
+		}
 		value, err := v.convert(value)
 		if err != nil {
 			return nil, fmt.Errorf("convert variable %s: %w", name, err) // Render has taken it
@@ -384,4 +407,48 @@ func (t *Template) Values(given Given) (map[string]cty.Value, error) {
 		values[name] = value
 	}
 	return values, nil
+}
+
+// Partly are the values of declared variables as far as they are known without the template:
+// given, or the default. Those of the others, and of sealed ones, are unknown; sensitive ones
+// are marked with Sensitive. missing are those that must be given and are not, by name. What
+// does not fit is a Failure with CodeVariablesInvalid.
+func Partly(declared []Variable, given map[string]json.RawMessage, sealed map[string]string) (values map[string]cty.Value, missing []string, err error) {
+	var problems []string
+	values = make(map[string]cty.Value, len(declared))
+	for _, d := range declared {
+		ty, err := ctyjson.UnmarshalType(d.TypeJSON)
+		if err != nil {
+			ty = cty.DynamicPseudoType // of another version
+		}
+		raw, plain := given[d.Name]
+		_, isSealed := sealed[d.Name]
+		if !plain || string(bytes.TrimSpace(raw)) == "null" && !d.Nullable {
+			raw = d.Default
+		}
+		value := cty.UnknownVal(ty.WithoutOptionalAttributesDeep())
+		switch {
+		case isSealed:
+		case raw != nil:
+			parsed, err := parseValue(raw)
+			if err == nil {
+				parsed, err = convert.Convert(parsed, ty)
+			}
+			if err != nil {
+				problems = append(problems, d.Name)
+				continue
+			}
+			value = parsed
+		case d.Required && !plain:
+			missing = append(missing, d.Name)
+		}
+		if isSealed || d.Sensitive {
+			value = value.Mark(Sensitive)
+		}
+		values[d.Name] = value
+	}
+	if len(problems) > 0 {
+		return nil, nil, provision.Fail(provision.CodeVariablesInvalid, "The value doesn't fit its type: "+strings.Join(problems, ", ")+".", nil)
+	}
+	return values, missing, nil
 }

@@ -292,6 +292,8 @@ var validationSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: 
 type Validation struct {
 	Variable           string
 	Condition, Message Expression
+	// Uses are the variables that the condition and the message refer to.
+	Uses []string
 }
 
 // Expression is the text of an expression, and where it stands.
@@ -313,14 +315,22 @@ func (t *Template) Validations() (all []Validation) {
 // engine to refuse.
 func (v *variable) decodeValidation(block *hcl.Block, file *hcl.File) {
 	content, _, _ := block.Body.PartialContent(validationSchema)
+	var uses []string
 	text := func(name string) Expression {
 		if attribute := content.Attributes[name]; attribute != nil {
+			for _, used := range attribute.Expr.Variables() {
+				if step, ok := used[min(1, len(used)-1)].(hcl.TraverseAttr); ok && used.RootName() == "var" {
+					uses = append(uses, step.Name)
+				}
+			}
 			at := attribute.Expr.Range()
 			return Expression{at.SliceBytes(file.Bytes), at}
 		}
 		return Expression{At: block.DefRange}
 	}
-	v.validations = append(v.validations, Validation{v.name, text("condition"), text("error_message")})
+	check := Validation{Variable: v.name, Condition: text("condition"), Message: text("error_message")}
+	check.Uses = uses
+	v.validations = append(v.validations, check)
 }
 
 // variable is one declared variable. What its block does not say is nil, for

@@ -7,15 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
@@ -264,15 +263,13 @@ type Workspaces struct {
 // All is every workspace.
 var All = Workspaces{Pattern: "**"}
 
-var pattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(\*\*|[A-Za-z0-9*][A-Za-z0-9._*-]*)(/(\*\*|[A-Za-z0-9._*-]+))*$`)
-})
+var pattern = lazyregexp.New(`^(\*\*|[A-Za-z0-9*][A-Za-z0-9._*-]*)(/(\*\*|[A-Za-z0-9._*-]+))*$`)
 
 // ParseWorkspaces reads PATTERN or "PATTERN id=UUID".
 func ParseWorkspaces(text string) (Workspaces, error) {
 	name, rest, pinned := strings.Cut(strings.TrimSpace(text), " ")
 	w := Workspaces{Pattern: name}
-	if !pattern().MatchString(name) {
+	if !pattern.MatchString(name) {
 		return w, fmt.Errorf("%q is no pattern of workspace names such as acme/prod, acme/* or acme/**", name)
 	}
 	for segment := range strings.SplitSeq(name, "/") {

@@ -2,14 +2,14 @@
 -- again whenever another file of functions has changed.
 
 SELECT tendril.deny_all(
-  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'machine_events', 'machines', 'org_members', 'orgs', 'people', 'pool_nodes', 'pools', 'provision_events', 'provision_inputs',
+  ARRAY['agents', 'audit_events', 'cluster_overview', 'cluster_pins', 'clusters', 'invitations', 'machine_events', 'machines', 'org_members', 'orgs', 'people', 'pool_images', 'pool_nodes', 'pool_quotas', 'pools', 'provision_events', 'provision_inputs',
         'provision_log_archives', 'provision_logs', 'provision_progress', 'provision_stages', 'provisions', 'reservations', 'resources',
         'template_inspections', 'template_pins', 'template_tags', 'templates', 'webhook_deliveries', 'webhooks', 'workspaces']
   || ARRAY(SELECT split_part(u.name, '.', 2) FROM tendril.function_files, unnest(functions) u (name) WHERE u.name LIKE 'public.%'));
 
 -- Members read, under row-level security.
 GRANT SELECT ON public.agents, public.audit_events, public.cluster_overview, public.cluster_pins, public.clusters, public.invitations, public.machine_events, public.machines, public.org_members,
-  public.orgs, public.people, public.pool_nodes, public.pools, public.provision_events, public.provision_inputs, public.provision_log_archives, public.provision_logs, public.provision_progress,
+  public.orgs, public.people, public.pool_images, public.pool_nodes, public.pool_quotas, public.pools, public.provision_events, public.provision_inputs, public.provision_log_archives, public.provision_logs, public.provision_progress,
   public.provision_stages, public.provisions, public.reservations, public.resources, public.template_inspections, public.template_pins, public.template_tags,
   public.templates, public.webhook_deliveries, public.webhooks, public.workspaces
   TO authenticated, service_role;
@@ -49,7 +49,9 @@ GRANT EXECUTE ON FUNCTION
   public.create_cluster,
   public.create_webhook,
   public.delete_planned_machine,
+  public.delete_pool_quota,
   public.fetch_result,
+  public.free_place,
   public.give_input,
   public.inspect_template,
   public.invite_member,
@@ -57,6 +59,9 @@ GRANT EXECUTE ON FUNCTION
   public.pause_cluster,
   public.pin_template,
   public.plan_machines,
+  public.pool_loads,
+  public.pool_quota_uses,
+  public.preview_machines,
   public.provision_log,
   public.rebind_workspace,
   public.reject_provision,
@@ -74,6 +79,8 @@ GRANT EXECUTE ON FUNCTION
   public.set_cluster_policy,
   public.set_drift_schedule,
   public.set_member,
+  public.set_pool_image,
+  public.set_pool_quota,
   public.state_versions,
   public.unlock_workspace,
   public.upload_blob,

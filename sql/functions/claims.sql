@@ -89,7 +89,7 @@ BEGIN
       SELECT * INTO v_found FROM public.workspaces w
       WHERE w.cluster_id = v_caller.cluster_id AND w.only_instance = v_group.only_instance
         AND w.head_id IS NOT NULL AND w.running_claim IS NULL AND w.held_by_claim IS NULL AND w.locked_at IS NULL
-        AND CASE WHEN v_caller.contract >= 7 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
+        AND CASE WHEN v_caller.contract >= 8 THEN true ELSE tendril.suits(w.head_id, v_caller.contract) END
       ORDER BY w.head_priority DESC, w.head_number
       LIMIT 1
       FOR NO KEY UPDATE SKIP LOCKED;
@@ -119,8 +119,10 @@ BEGIN
     END IF;
 
     WITH claim AS (
-      INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, directory, lease_until)
+      INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, directory, open_intents, lease_until)
       SELECT p_claim_id, v_workspace.head_id, v_workspace.id, v_caller.cluster_id, p_instance, p_boot, v_caller.host, v_caller.directory,
+             -- What is taken up is carried out without a further intent.
+             CASE WHEN v_plan IS NULL THEN '{}' ELSE (SELECT c.open_intents FROM tendril.claims c WHERE c.provision_id = v_workspace.head_id ORDER BY c.number DESC LIMIT 1) END,
              clock_timestamp() + s.lease FROM tendril.settings s
     ), lost AS ( -- what was lost here before can never settle now
       UPDATE tendril.claims SET state = 'ended'
@@ -232,6 +234,92 @@ BEGIN
   PERFORM tendril.refresh_head(v_claim.workspace_id);
 END $$;
 
+-- Sets a run down whose agent is gone without having said so: it has crashed, or its lease ran out.
+-- The caller has the locks and has made sure that the claim runs.
+--
+-- Arguments:
+--   p_claim  the claim
+--   p_line   the line of the log
+-- Answers: whether it is queued. It is not where its work does not continue by itself, where
+--   cancellation was requested or somebody has set another status by hand, where its plan is no longer
+--   stored, and after tendril.max_set_downs() times.
+-- Errors: none.
+-- Locks: workspace, provision, claim.
+CREATE OR REPLACE FUNCTION tendril.set_down_for(p_claim tendril.claims, p_line text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF p_claim.cancel_requested_at IS NOT NULL OR NOT tendril.plan_bundle_stored(p_claim.provision_id, p_claim.plan_digest)
+     OR NOT EXISTS (SELECT FROM public.provisions p WHERE p.id = p_claim.provision_id AND p.status = 'PROCESSING')
+     OR (SELECT count(*) FROM tendril.claims c WHERE c.provision_id = p_claim.provision_id AND c.set_down_at IS NOT NULL) >= tendril.max_set_downs() THEN
+    RETURN false;
+  END IF;
+  PERFORM tendril.set_down(p_claim.id, p_line);
+  RETURN true;
+END $$;
+
+-- Queues a run again that was set down and whose next agent failed before its apply: that tells
+-- nothing of the work, which continues. The wait between two tries grows as that of retries. The caller has the locks
+-- and has made sure that the provision is being processed.
+--
+-- Arguments:
+--   p_claim    the claim that failed
+--   p_code     why, as a code
+--   p_message  the same for people
+-- Answers: whether it is queued. It is not where nobody has set it down, where apply has begun or
+--   cancellation was requested, where the plan can't be carried on, and after
+--   tendril.max_take_ups() failures.
+-- Errors: none.
+-- Locks: workspace, provision, claim.
+CREATE OR REPLACE FUNCTION tendril.set_down_again(p_claim uuid, p_code text, p_message text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_claim    tendril.claims;
+  v_before   tendril.claims; -- the one that set it down
+  v_failures bigint;
+  v_due      timestamptz;
+BEGIN
+  SELECT * INTO STRICT v_claim FROM tendril.claims WHERE id = p_claim;
+  SELECT * INTO v_before FROM tendril.claims
+  WHERE provision_id = v_claim.provision_id AND set_down_at IS NOT NULL ORDER BY number DESC LIMIT 1;
+  IF v_before.id IS NULL OR v_claim.apply_begun_at IS NOT NULL OR v_claim.cancel_requested_at IS NOT NULL
+     OR coalesce(p_code IN ('plan_stale', 'plan_invalid'), false)
+     OR NOT tendril.plan_bundle_stored(v_claim.provision_id, v_before.plan_digest) THEN
+    RETURN false;
+  END IF;
+  SELECT count(*) + 1 INTO v_failures FROM tendril.claims
+  WHERE provision_id = v_claim.provision_id AND number > v_before.number AND take_up_failure IS NOT NULL;
+  IF v_failures >= tendril.max_take_ups() THEN
+    RETURN false;
+  END IF;
+  SELECT clock_timestamp() + least(s.retry_after * power(2, v_failures - 1), s.retry_at_most) INTO STRICT v_due FROM tendril.settings s;
+  UPDATE tendril.claims SET take_up_failure = left(format('%s: %s', coalesce(p_code, 'internal'), coalesce(p_message, 'no reason was given')), tendril.max_reason()) WHERE id = p_claim
+  RETURNING * INTO v_claim;
+  UPDATE public.provisions SET status = 'QUEUED' WHERE id = v_claim.provision_id;
+  PERFORM tendril.system_line(v_claim.provision_id, format('Agent %s on %s could not take it up (%s). What agent %s began continues; try %s of %s is at %s.',
+    tendril.agent_of(v_claim.cluster_id, v_claim.instance_id), v_claim.host, v_claim.take_up_failure,
+    tendril.agent_of(v_before.cluster_id, v_before.instance_id), v_failures + 1, tendril.max_take_ups(), tendril.at(v_due)));
+  PERFORM tendril.end_claim(p_claim, v_claim.workspace_id);
+  UPDATE public.workspaces SET reserved_by = v_claim.provision_id, due_at = v_due WHERE id = v_claim.workspace_id;
+  PERFORM tendril.refresh_head(v_claim.workspace_id);
+  RETURN true;
+END $$;
+
+-- What the message of a run adds that ends before its apply, after an agent has set it down; empty
+-- for all others.
+CREATE OR REPLACE FUNCTION tendril.left_behind(p_claim tendril.claims) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_agent text;
+BEGIN
+  v_agent := CASE WHEN p_claim.apply_begun_at IS NULL THEN tendril.set_down_by(p_claim.provision_id) END;
+  RETURN CASE WHEN v_agent IS NULL THEN ''
+    ELSE format(' Agent %s had set this run down, and what it began may continue where it was begun: find it in the list of machines of workspace %s (trellis machines), and deploy again to take it over, or destroy it.',
+           v_agent, (SELECT to_json(w.name) FROM public.workspaces w WHERE w.id = p_claim.workspace_id)) END;
+END $$;
+
 -- Ends what an earlier boot of this agent instance on this host left without a result. An agent
 -- calls it once at its start, after it has delivered stored logs and results and none of its
 -- earlier children lives.
@@ -281,14 +369,15 @@ BEGIN
       IF v_claim.cancel_requested_at IS NOT NULL AND v_claim.apply_begun_at IS NULL THEN
         PERFORM tendril.system_line(v_provision.id, format('Cancelled: the agent was restarted in stage %s, before apply had begun.', coalesce(v_claim.stage, 'checkout')));
         PERFORM tendril.end_provision(v_provision.id, 'CANCELLED', 'cancelled', 'Cancelled before apply had begun.');
-      ELSIF v_claim.cancel_requested_at IS NULL AND tendril.plan_bundle_stored(v_provision.id, v_claim.plan_digest)
-            AND (SELECT count(*) FROM tendril.claims c WHERE c.provision_id = v_provision.id AND c.set_down_at IS NOT NULL) < tendril.max_set_downs() THEN
-        PERFORM tendril.set_down(v_claim.id, format('The agent on %s was restarted. What this run began continues, and the next agent takes it up.', v_claim.host));
+      ELSIF tendril.set_down_for(v_claim, format('The agent on %s was restarted. What this run began continues, and the next agent takes it up.', v_claim.host)) THEN
+        RETURN NEXT v_provision.id;
+        CONTINUE;
+      ELSIF tendril.set_down_again(v_claim.id, 'agent_restarted', 'The agent was restarted.') THEN
         RETURN NEXT v_provision.id;
         CONTINUE;
       ELSE
         v_apply := CASE WHEN v_claim.apply_begun_at IS NULL
-                        THEN 'Apply had not begun, so nothing was changed.'
+                        THEN coalesce(nullif(ltrim(tendril.left_behind(v_claim)), ''), 'Apply had not begun, so nothing was changed.')
                         ELSE 'Apply had begun: some resources may exist that are not in the state. Check the log and the infrastructure, then deploy again.' END;
         PERFORM tendril.system_line(v_provision.id, format('The agent on %s was restarted during stage %s. %s', v_claim.host, coalesce(v_claim.stage, 'checkout'), v_apply));
         PERFORM tendril.end_provision(v_provision.id, 'FAILED', 'agent_restarted',

@@ -8,8 +8,11 @@
 -- Claims that one call may name.
 CREATE OR REPLACE FUNCTION tendril.max_claims() RETURNS int LANGUAGE sql IMMUTABLE RETURN 1000;
 
--- How often a run that was set down is taken up again after its agent has crashed.
+-- How often a run that was set down is taken up again after its agent has crashed or was lost.
 CREATE OR REPLACE FUNCTION tendril.max_set_downs() RETURNS int LANGUAGE sql IMMUTABLE RETURN 20;
+
+-- How often agents try to take up a run that was set down, before it ends.
+CREATE OR REPLACE FUNCTION tendril.max_take_ups() RETURNS int LANGUAGE sql IMMUTABLE RETURN 5;
 
 -- Log chunks in one call.
 CREATE OR REPLACE FUNCTION tendril.max_chunks() RETURNS int LANGUAGE sql IMMUTABLE RETURN 128;

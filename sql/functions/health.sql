@@ -11,7 +11,8 @@ BEGIN
   RETURN clock_timestamp() + make_interval(secs => (p_spec ->> 'interval')::int + (p_spec ->> 'timeout')::int) + c_late;
 END $$;
 
--- Stores how the machines that a report lists are checked; a check that has changed is due at once.
+-- Stores how the machines that a report lists are checked; a check that has changed in more than
+-- when it was made is due at once.
 -- The caller holds the workspace's lock.
 CREATE OR REPLACE FUNCTION tendril.record_checks(p_provision public.provisions, p_machines jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -23,7 +24,10 @@ BEGIN
   JOIN public.machines m ON m.workspace_id = p_provision.workspace_id AND m.name = l.item ->> 'name'
   WHERE jsonb_typeof(l.item -> 'check') = 'object' AND m.status <> 'gone'
   ORDER BY m.id, l.ord DESC
-  ON CONFLICT (machine_id) DO UPDATE SET spec = EXCLUDED.spec, cluster_id = EXCLUDED.cluster_id, due_at = clock_timestamp(), streak = 0, doubt_at = EXCLUDED.doubt_at
+  ON CONFLICT (machine_id) DO UPDATE
+  SET (spec, cluster_id, doubt_at) = (EXCLUDED.spec, EXCLUDED.cluster_id, EXCLUDED.doubt_at),
+      (due_at, streak) = (SELECT CASE WHEN same THEN c.due_at ELSE clock_timestamp() END, CASE WHEN same THEN c.streak ELSE 0 END
+                          FROM (SELECT (c.spec - 'mac') #- '{command,made}' = (EXCLUDED.spec - 'mac') #- '{command,made}' AS same) s)
   WHERE c.spec <> EXCLUDED.spec;
   DELETE FROM tendril.machine_checks c USING public.machines m
   WHERE c.machine_id = m.id AND m.workspace_id = p_provision.workspace_id

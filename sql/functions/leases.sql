@@ -58,6 +58,14 @@ END $$;
 -- Gives up one claim whose lease had run out at p_decided. Before apply had begun the workspace is
 -- free again; after that the claim holds it, because Terraform may still be running.
 --
+-- A run whose work continues by itself is set down, as often as after crashes of its agent. A lease
+-- that has run out says that the agent does not reach the database, not that its program has ended.
+-- But a program does nothing to a machine before its intent is acknowledged, and the claim that has
+-- ended gets none acknowledged. So only what was acknowledged before can still happen: between an
+-- intent and the machine's mark there is a time in which a second program finds nothing by that
+-- mark, and makes the machine once more. While such an intent is open (tendril.claims.open_intents)
+-- the run is given up as any other, and the workspace is held.
+--
 -- Arguments:
 --   p_claim      the claim
 --   p_workspace  its workspace
@@ -88,6 +96,10 @@ BEGIN
     RETURN 0;
   END IF;
 
+  IF v_claim.open_intents = '{}'
+     AND tendril.set_down_for(v_claim, format('The agent on %s is lost: its lease ran out. What this run began continues, and the next agent takes it up.', v_claim.host)) THEN
+    RETURN 1;
+  END IF;
   UPDATE tendril.claims SET state = 'lost', ended_at = clock_timestamp() WHERE id = p_claim;
   UPDATE public.workspaces
   SET running_claim = NULL,
@@ -96,11 +108,14 @@ BEGIN
   WHERE id = p_workspace AND running_claim = p_claim;
   -- Unless somebody has set another status by hand.
   IF EXISTS (SELECT FROM public.provisions WHERE id = v_claim.provision_id AND status = 'PROCESSING') THEN
+    IF tendril.set_down_again(p_claim, 'agent_lost', 'The agent is lost: its lease ran out.') THEN
+      RETURN 1;
+    END IF;
     PERFORM tendril.end_provision(v_claim.provision_id, 'FAILED', 'agent_lost',
       format('The agent on %s sent no heartbeat until its lease ran out at %s, in stage %s. %s', v_claim.host,
              to_char(v_claim.lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'), coalesce(v_claim.stage, 'checkout'),
              CASE WHEN v_claim.apply_begun_at IS NULL
-                  THEN 'Apply had not begun; deploy again when an agent is online.'
+                  THEN coalesce(nullif(ltrim(tendril.left_behind(v_claim)), ''), 'Apply had not begun; deploy again when an agent is online.')
                   ELSE 'Apply had begun and may still be running: the workspace is held until the agent reports or an admin releases it.' END));
     PERFORM tendril.system_line(v_claim.provision_id, format('The agent on %s is lost: its lease ran out. Apply had %s.', v_claim.host,
       CASE WHEN v_claim.apply_begun_at IS NULL THEN 'not begun' ELSE 'begun, so the workspace stays held' END));
@@ -175,5 +190,6 @@ BEGIN
   WHERE id IN (SELECT id FROM public.clusters WHERE last_seen_at > p_now FOR NO KEY UPDATE SKIP LOCKED);
   UPDATE public.workspaces SET due_at = p_now
   WHERE id IN (SELECT w.id FROM public.workspaces w JOIN public.provisions p ON p.id = w.reserved_by
-               WHERE w.due_at > p_now + (SELECT retry_at_most FROM tendril.settings) AND p.not_before >= w.due_at FOR NO KEY UPDATE OF w SKIP LOCKED);
+               WHERE w.due_at > p_now + (SELECT retry_at_most FROM tendril.settings) AND CASE p.status WHEN 'QUEUED' THEN true ELSE false END -- status = 'QUEUED' would read the whole queue
+               FOR NO KEY UPDATE OF w SKIP LOCKED);
 END $$;

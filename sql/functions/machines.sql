@@ -71,6 +71,29 @@ BEGIN
       created_at = CASE WHEN m.status IN ('planned', 'gone') THEN clock_timestamp() ELSE m.created_at END;
 END $$;
 
+-- Notes which machines a run was about to make or destroy that another agent could not find yet:
+-- those with an event machine_intent, until one machine_found follows. The caller holds the claim's lock.
+--
+-- Locks: claim.
+CREATE OR REPLACE FUNCTION tendril.note_open_intents(p_claim uuid, p_events jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_most CONSTANT int := tendril.max_addresses();
+  v_open text[] := (SELECT open_intents FROM tendril.claims WHERE id = p_claim);
+  v_event record;
+BEGIN
+  FOR v_event IN
+    SELECT e.item ->> 'kind' AS kind, tendril.address_key(coalesce(e.item ->> 'address', '')) AS address
+    FROM jsonb_array_elements(p_events) WITH ORDINALITY e (item, ord)
+    WHERE e.item ->> 'kind' IN ('machine_intent', 'machine_found') ORDER BY e.ord
+  LOOP
+    EXIT WHEN v_open IS NULL OR cardinality(v_open) > c_most; -- too many to keep: those left out would count as found
+    v_open := array_remove(v_open, v_event.address) || CASE v_event.kind WHEN 'machine_intent' THEN ARRAY[v_event.address] ELSE '{}' END;
+  END LOOP;
+  UPDATE tendril.claims SET open_intents = v_open WHERE id = p_claim AND open_intents <> v_open;
+END $$;
+
 -- Of a machine that a run has begun to make and not told the end of, nobody knows.
 CREATE OR REPLACE FUNCTION tendril.doubt_machines(p_provision uuid) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
@@ -79,13 +102,18 @@ AS $$
   WHERE id IN (SELECT id FROM public.machines WHERE provision_id = p_provision AND status = 'creating' AND starts_with(address, 'machine.') ORDER BY id FOR NO KEY UPDATE)
 $$;
 
--- Records each change of a machine's status and health in its history.
+-- Records each change of a machine's status and health in its history, and with its place whether
+-- it is there.
+--
+-- Locks: reservations.
 CREATE OR REPLACE FUNCTION tendril.note_machine_status() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF TG_OP = 'INSERT' OR NEW.status <> OLD.status THEN
     INSERT INTO public.machine_events (org_id, machine_id, status, provision_id) VALUES (NEW.org_id, NEW.id, NEW.status, NEW.provision_id);
+    UPDATE public.reservations r SET made = NOT r.made
+    WHERE r.workspace_id = NEW.workspace_id AND r.name = NEW.name AND r.made <> (NEW.status NOT IN ('planned', 'gone'));
   END IF;
   IF TG_OP = 'UPDATE' AND NEW.health IS NOT NULL AND NEW.health IS DISTINCT FROM OLD.health THEN
     INSERT INTO public.machine_events (org_id, machine_id, status, health, why) VALUES (NEW.org_id, NEW.id, NEW.status, NEW.health, NEW.health_why);
@@ -149,9 +177,12 @@ END $$;
 --               name is required; id is that of a planned machine of the workspace, which this one replaces
 -- Answers: the ids, in the order of p_machines.
 -- Errors: PT404 cluster_not_found, PT404 machine_not_found, PT409 machine_exists,
---   PT409 workspace_bound, PT413 too_many_machines, PT422 bad_machines, PT422 bad_snapshot, PT503 busy.
+--   PT409 workspace_bound, PT413 too_many_machines, PT422 bad_machines, PT422 bad_snapshot,
+--   PT429 too_many_planned, PT503 busy.
 -- Locks: workspace, machines.
 -- Callers: authenticated, service_role.
+-- Notes: Calls for several workspaces at once may exceed tendril.settings.planned_limit by what they
+--   add: they don't wait for each other.
 CREATE OR REPLACE FUNCTION public.plan_machines(p_cluster uuid, p_snapshot jsonb, p_machines jsonb) RETURNS uuid[]
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -171,6 +202,9 @@ DECLARE
   v_there     public.machines;
   v_id        uuid;
   v_ids       uuid[] := '{}';
+  v_most      int := (SELECT planned_limit FROM tendril.settings);
+  v_before    bigint;
+  v_after     bigint;
 BEGIN
   IF NOT tendril.may_act(v_org, 'operator') OR v_org IS NULL THEN
     PERFORM tendril.refuse('PT404', 'cluster_not_found', format('cluster %s not found, or you may not deploy to it', p_cluster),
@@ -209,6 +243,7 @@ BEGIN
   PERFORM tendril.check_binding(v_workspace, tendril.plain_repo(p_snapshot -> 'template_source' ->> 'repo'), tendril.plain_path(p_snapshot -> 'template_source' ->> 'path'));
   -- In the order in which reports lock them.
   PERFORM FROM public.machines WHERE workspace_id = v_workspace.id ORDER BY id FOR NO KEY UPDATE;
+  SELECT count(*) INTO v_before FROM public.machines WHERE org_id = v_org AND status = 'planned';
   FOR v_machine IN SELECT m FROM jsonb_array_elements(p_machines) m LOOP
     IF v_machine ? 'id' AND NOT EXISTS (SELECT FROM public.machines WHERE id = (v_machine ->> 'id')::uuid AND workspace_id = v_workspace.id AND status = 'planned') THEN
       PERFORM tendril.refuse('PT404', 'machine_not_found', format('there is no planned machine %s in workspace %s', v_machine ->> 'id', to_json(v_workspace.name)));
@@ -234,6 +269,12 @@ BEGIN
   END LOOP;
   IF (SELECT count(*) FROM public.machines WHERE workspace_id = v_workspace.id) > (SELECT resource_limit FROM tendril.settings) THEN
     PERFORM tendril.refuse('PT413', 'too_many_machines', format('workspace %s would have more than %s machines (tendril.settings.resource_limit)', to_json(v_workspace.name), (SELECT resource_limit FROM tendril.settings)));
+  END IF;
+  SELECT count(*) INTO v_after FROM public.machines WHERE org_id = v_org AND status = 'planned';
+  -- Where the limit was lowered, those that are there can still be changed.
+  IF v_after > v_most AND v_after > v_before THEN
+    PERFORM tendril.refuse('PT429', 'too_many_planned', format('the organisation has %s planned machines, and would have %s; at most %s are allowed (tendril.settings.planned_limit)', v_before, v_after, v_most),
+      'provision some, or delete those that nobody wants any more');
   END IF;
   PERFORM tendril.audit(v_org, 'plan_machines', 'workspace', v_workspace.id, jsonb_build_object('machines', v_names));
   RETURN v_ids;

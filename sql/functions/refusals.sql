@@ -21,8 +21,11 @@
 --   PT404 machine_not_found         There is no such machine, or the caller lacks the role.
 --   PT404 member_not_found          The user is not a member of the organisation.
 --   PT404 org_not_found             There is no such organisation, or the caller lacks the role.
---   PT404 pool_not_found            No agent of the cluster has reported a pool of that name.
+--   PT404 place_not_found           The machine has no reserved place.
+--   PT404 pool_not_found            No agent of the cluster has reported such a pool, or the caller
+--                                   lacks the role.
 --   PT404 provision_not_found       There is no such provision, or the caller lacks the role.
+--   PT404 quota_not_found           There is no such quota.
 --   PT404 result_not_found          The provision left no result, or it has expired.
 --   PT404 webhook_not_found         There is no such webhook, or the caller lacks the role.
 --   PT404 workspace_not_found       There is no such workspace, or the caller lacks the role.
@@ -60,11 +63,13 @@
 --   PT409 not_ended                 The provision has not ended.
 --   PT409 operation_refused         The operation applies nothing, so it needs no apply and no
 --                                   approval.
+--   PT409 place_in_use              A machine has the place, or a run may still make one there.
 --   PT409 plan_approved             A plan of the provision is approved: another one cannot be
 --                                   stored.
 --   PT409 plan_changed              The provision awaits approval of another plan: read it again.
 --   PT409 plan_invalid              The agent would apply another plan than the approved one.
 --   PT409 plan_missing              The plan is not stored.
+--   PT409 quota                     The machines exceed a quota.
 --   PT409 request_under_way         A request with the same idempotency key is in progress: ask
 --                                   again later.
 --   PT409 state_missing             The newest state is no longer stored.
@@ -88,8 +93,10 @@
 --   PT413 detail_too_large          The report is too large.
 --   PT413 too_many_chunks           The call has too many chunks.
 --   PT413 too_many_claims           The call has too many claims.
+--   PT413 too_many_images           The pool has names for as many images as allowed.
 --   PT413 too_many_machines         Too many machines at once, or in the workspace.
 --   PT413 too_many_pools            The report has too many pools or nodes.
+--   PT413 too_many_quotas           The organisation has as many quotas as allowed.
 --   PT413 too_many_results          The call has too many results of checks.
 --   PT422 bad_agent                 p_agent or p_boot is malformed.
 --   PT422 bad_blob                  An argument of a blob is malformed.
@@ -98,6 +105,7 @@
 --   PT422 bad_detail                The report is malformed.
 --   PT422 bad_email                 The e-mail address or user id is missing or malformed.
 --   PT422 bad_id                    The id is null.
+--   PT422 bad_image                 The name of an image is missing or malformed.
 --   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_interval              The interval is out of range.
 --   PT422 bad_key                   The age recipient is malformed.
@@ -110,6 +118,7 @@
 --   PT422 bad_policy                The policy is malformed.
 --   PT422 bad_pools                 The report of pools is malformed.
 --   PT422 bad_priority              The priority is out of range.
+--   PT422 bad_quota                 The quota is malformed.
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
 --   PT422 bad_results               The results of checks are malformed.
@@ -122,6 +131,7 @@
 --   PT422 bad_token_name            The token's name is missing or too long.
 --   PT422 bad_wants                 What is wanted of pools is malformed.
 --   PT422 bad_webhook               The webhook's settings are malformed.
+--   PT422 bad_workspace             The workspace's name is missing or malformed.
 --   PT422 claim_id_missing          p_claim_id is null.
 --   PT422 org_missing               p_org is needed: the caller is not admin of exactly one
 --                                   organisation.
@@ -136,6 +146,7 @@
 --   PT429 too_many_inspections      The organisation has as many waiting inspections as allowed.
 --   PT429 too_many_invitations      The organisation has as many invitations as allowed.
 --   PT429 too_many_pins             The cluster has as many pins as allowed.
+--   PT429 too_many_planned          The organisation plans as many machines as allowed.
 --   PT429 too_many_request_keys     The user's stored requests with idempotency keys reach the
 --                                   limit.
 --   PT429 too_many_tests            The webhook was tested too often within a minute.

@@ -8,7 +8,8 @@
 -- run that was lost during apply goes on reporting until it settles. A run that ends with
 -- AWAITING_APPROVAL or AWAITING_INPUT gives up its claim; its plan must be stored with put_blob()
 -- first. So does one that ends with SET_DOWN, which is queued again: its work continues automatically,
--- and the agent that claims it takes that up.
+-- and the agent that claims it takes that up. If that agent reports FAILED before it applies, the run
+-- is queued again, tendril.max_take_ups() times at most.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
@@ -124,10 +125,15 @@ BEGIN
 
   IF p_status = 'SET_DOWN' AND v_claim.set_down_at IS NOT NULL THEN
     RETURN; -- a repeat after a lost reply, and another agent may have it by now
+  ELSIF p_status <> 'PROCESSING' AND v_claim.take_up_failure IS NOT NULL THEN
+    RETURN; -- likewise: it is queued again
   ELSIF p_status = 'SET_DOWN' AND v_claim.state <> 'running' THEN
     -- Its plan went with the lease.
     p_status := 'FAILED';
     v_detail := v_detail || jsonb_build_object('error_code', 'agent_drained', 'error_message', 'The agent set the run down after its lease had run out. What it began continues: deploy again to take that over, or destroy it.');
+  END IF;
+  IF p_status = 'FAILED' AND v_detail ->> 'error_code' = 'no_room' AND v_claim.state = 'ended' AND v_provision.waits_for IS NOT NULL THEN
+    RETURN; -- likewise, and the run waits or is tried again by now
   END IF;
   IF p_status <> 'PROCESSING' AND v_claim.state = 'ended' AND v_provision.status = p_status
      AND v_provision.error_code IS NOT DISTINCT FROM v_detail ->> 'error_code' THEN
@@ -212,6 +218,9 @@ BEGIN
   IF jsonb_path_exists(v_detail, '$.events[*].kind ? (@ == "machine_intent")') THEN
     PERFORM tendril.record_machine_intents(v_provision, v_detail -> 'events');
   END IF;
+  IF jsonb_path_exists(v_detail, '$.events[*].kind ? (@ == "machine_intent" || @ == "machine_found")') THEN
+    PERFORM tendril.note_open_intents(p_claim_id, v_detail -> 'events');
+  END IF;
   -- A change of stage leaves a row as well, and drift a message for each webhook.
   v_events := coalesce(octet_length((v_detail -> 'events')::text), 0) + coalesce(octet_length((v_detail -> 'drift')::text) + c_row, 0)
               + CASE WHEN v_detail ->> 'stage' <> v_claim.stage THEN c_row ELSE 0 END;
@@ -226,6 +235,9 @@ BEGIN
   END IF;
   IF v_detail ? 'n' OR v_events > 0 THEN
     UPDATE tendril.claims SET last_report = coalesce((v_detail ->> 'n')::bigint, last_report), event_bytes = event_bytes + v_events WHERE id = p_claim_id;
+  END IF;
+  IF v_provision.waits_for IS NOT NULL AND (v_awaits OR v_detail ->> 'stage' = 'apply') THEN
+    UPDATE public.provisions SET waits_for = NULL, waits_since = NULL WHERE id = v_provision.id; -- it has found room
   END IF;
   PERFORM tendril.record_progress(v_claim, v_provision, v_detail);
   IF v_detail ->> 'state_unsaved' IS NOT NULL THEN
@@ -243,7 +255,17 @@ BEGIN
     IF v_claim.state = 'lost' THEN
       PERFORM tendril.system_line(v_provision.id, format('The agent on %s reported after all: %s.', v_claim.host, p_status));
     END IF;
-    PERFORM tendril.end_provision(v_provision.id, p_status, v_detail ->> 'error_code', left(v_detail ->> 'error_message', tendril.max_error_message()));
+    IF p_status = 'FAILED' AND v_claim.state = 'running' THEN
+      IF v_detail ->> 'error_code' = 'no_room' AND v_claim.apply_begun_at IS NULL THEN
+        IF tendril.await_room(p_claim_id, v_detail ->> 'error_message') THEN
+          RETURN;
+        END IF;
+      ELSIF tendril.set_down_again(p_claim_id, v_detail ->> 'error_code', v_detail ->> 'error_message') THEN
+        RETURN;
+      END IF;
+    END IF;
+    PERFORM tendril.end_provision(v_provision.id, p_status, v_detail ->> 'error_code',
+      left(v_detail ->> 'error_message', tendril.max_error_message()) || CASE WHEN p_status <> 'SUCCESS' THEN tendril.left_behind(v_claim) ELSE '' END);
     PERFORM tendril.end_claim(p_claim_id, v_id);
   END IF;
 EXCEPTION
@@ -453,6 +475,37 @@ BEGIN
           FROM jsonb_array_elements(p_running) WITH ORDINALITY r (item, ord) WHERE r.ord <= tendril.max_running());
 END $$;
 
+-- Stores what a refresh found to have changed outside. One of targets has seen nothing else: it
+-- replaces what was known of them, and says nothing of when the workspace was last checked, unless it never
+-- was and something is found.
+--
+-- Locks: workspace.
+CREATE OR REPLACE FUNCTION tendril.record_drift(p_provision public.provisions, p_drift jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_targets text[] := ARRAY(SELECT jsonb_array_elements_text(nullif(p_provision.config_snapshot -> 'targets', 'null')));
+  v_known   public.workspaces;
+  v_kept    jsonb := '[]';
+BEGIN
+  SELECT * INTO STRICT v_known FROM public.workspaces WHERE id = p_provision.workspace_id;
+  IF v_targets <> '{}' THEN
+    IF v_known.drift_at IS NULL AND p_drift = '[]' THEN
+      RETURN;
+    END IF;
+    SELECT coalesce(jsonb_agg(d.item ORDER BY d.ord), '[]') INTO v_kept
+    FROM jsonb_array_elements(coalesce(v_known.drift, '[]')) WITH ORDINALITY d (item, ord)
+    WHERE NOT EXISTS (SELECT FROM unnest(v_targets) t WHERE d.item ->> 'address' = t OR starts_with(d.item ->> 'address', t || '[') OR starts_with(d.item ->> 'address', t || '.'));
+  END IF;
+  UPDATE public.workspaces
+  SET drift = (SELECT coalesce(jsonb_agg(d.item ORDER BY d.ord), '[]') FROM jsonb_array_elements(v_kept || p_drift) WITH ORDINALITY d (item, ord) WHERE d.ord <= tendril.max_drift()),
+      -- Of what there was no room for, nobody knows whether it is of the targets.
+      drift_count = jsonb_array_length(v_kept || p_drift)
+                    + CASE WHEN v_targets <> '{}' THEN greatest(0, coalesce(v_known.drift_count, 0) - jsonb_array_length(coalesce(v_known.drift, '[]'))) ELSE 0 END,
+      drift_at = CASE WHEN v_targets = '{}' OR v_known.drift_at IS NULL THEN clock_timestamp() ELSE v_known.drift_at END
+  WHERE id = p_provision.workspace_id;
+END $$;
+
 -- Stores what a run found in its workspace: resources, machines, drift, and who holds the state's lock. The
 -- caller holds the workspace's lock.
 --
@@ -470,12 +523,8 @@ BEGIN
     PERFORM tendril.record_machines(p_provision, p_detail -> 'machines', coalesce((p_detail ->> 'machines_omitted')::int, 0));
   END IF;
 
-  -- A refresh of targets has looked at nothing else.
-  IF p_detail ->> 'drift' IS NOT NULL AND p_provision.operation = 'refresh' AND coalesce(p_provision.config_snapshot -> 'targets', '[]') = '[]' THEN
-    UPDATE public.workspaces
-    SET drift = (SELECT coalesce(jsonb_agg(d.item ORDER BY d.ord), '[]') FROM jsonb_array_elements(p_detail -> 'drift') WITH ORDINALITY d (item, ord) WHERE d.ord <= tendril.max_drift()),
-        drift_count = jsonb_array_length(p_detail -> 'drift'), drift_at = clock_timestamp()
-    WHERE id = p_claim.workspace_id;
+  IF p_detail ->> 'drift' IS NOT NULL AND p_provision.operation = 'refresh' THEN
+    PERFORM tendril.record_drift(p_provision, p_detail -> 'drift');
   END IF;
 
   IF v_lock ->> 'id' IS NOT NULL THEN

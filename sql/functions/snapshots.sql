@@ -31,7 +31,8 @@ END $$;
 --                      Optional
 --     state            for the operation state: {command, args, upload, version, order}, where
 --                      command is pull, push, list, rm, mv, import, rollback, adopt or reveal;
---                      args are resource addresses; push needs upload, the id of an upload; rollback needs
+--                      args are resource addresses, and a reveal without one is of all machines;
+--                      push needs upload, the id of an upload; rollback needs
 --                      version, the number of a state; order is a signed order that an agent's
 --                      policy may demand
 --     lock_id          for the operation unlock: the id of the state's lock
@@ -221,8 +222,8 @@ BEGIN
     v_args := coalesce(jsonb_array_length(v_state -> 'args'), 0);
     IF v_command IN ('mv', 'import') AND v_args <> 2 THEN
       v_problems := v_problems || format('%s.args: %s takes 2 arguments, not %s', c_path, v_command, v_args);
-    ELSIF v_command = 'reveal' AND v_args <> 1 THEN
-      v_problems := v_problems || format('%s.args: %s takes 1 argument, not %s', c_path, v_command, v_args);
+    ELSIF v_command = 'reveal' AND v_args > 1 THEN
+      v_problems := v_problems || format('%s.args: reveal takes 1 argument at most, not %s', c_path, v_args);
     ELSIF v_command = 'rm' AND v_args = 0 THEN
       v_problems := v_problems || format('%s.args: rm takes an argument at least', c_path);
     ELSIF v_command NOT IN ('mv', 'import', 'rm', 'reveal') AND v_args > 0 THEN

@@ -2,7 +2,8 @@
 
 -- Refuses every change of status that the state machine does not have, whoever makes it. A
 -- provision awaits a person only with a plan, and continues only with the approval of that plan, or
--- with the answer of who carried it out. One that runs is queued again only when it was set down.
+-- with the answer of who carried it out. One that runs is queued again only when it was set down, or
+-- when it found no room in a pool.
 -- FAILED with agent_lost may still become what the agent reports later.
 --
 -- Errors: PT409 illegal_transition.
@@ -13,7 +14,8 @@ BEGIN
   IF (CASE OLD.status
         WHEN 'QUEUED'            THEN NEW.status IN ('PROCESSING', 'CANCELLED')
         WHEN 'PROCESSING'        THEN NEW.status IN ('SUCCESS', 'FAILED', 'CANCELLED') OR NEW.status IN ('AWAITING_APPROVAL', 'AWAITING_INPUT') AND NEW.plan_digest IS NOT NULL
-                                      OR NEW.status = 'QUEUED' AND (SELECT c.set_down_at FROM tendril.claims c WHERE c.provision_id = NEW.id ORDER BY c.number DESC LIMIT 1) IS NOT NULL
+                                      OR NEW.status = 'QUEUED' AND (SELECT c.set_down_at IS NOT NULL OR c.take_up_failure IS NOT NULL FROM tendril.claims c WHERE c.provision_id = NEW.id ORDER BY c.number DESC LIMIT 1)
+                                      OR NEW.status = 'QUEUED' AND NEW.waits_for IS NOT NULL AND NOT EXISTS (SELECT FROM tendril.claims c WHERE c.provision_id = NEW.id AND c.apply_begun_at IS NOT NULL)
         WHEN 'AWAITING_APPROVAL' THEN NEW.status = 'CANCELLED' OR NEW.status = 'QUEUED' AND NEW.approved_plan = NEW.plan_digest
         WHEN 'AWAITING_INPUT'    THEN NEW.status = 'CANCELLED' OR NEW.status = 'QUEUED'
                                       AND EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = NEW.id AND i.answer IS NOT NULL)
@@ -127,7 +129,7 @@ END $$;
 -- Ends a provision, and queues another attempt if the failure may be transient. The caller frees
 -- its claim and its workspace.
 --
--- Locks: workspace, provision.
+-- Locks: workspace, provision, reservations.
 CREATE OR REPLACE FUNCTION tendril.end_provision(p_provision uuid, p_status text, p_code text, p_message text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -139,6 +141,7 @@ BEGIN
   SET status = p_status, error_code = p_code, error_message = p_message, finished_at = clock_timestamp()
   WHERE id = p_provision;
   PERFORM tendril.doubt_machines(p_provision);
+  PERFORM tendril.free_unused_places(p_provision, p.workspace_id, p_status = 'SUCCESS') FROM public.provisions p WHERE p.id = p_provision;
   IF p_status = 'SUCCESS' THEN
     UPDATE public.provision_progress SET stage = 'done', percent = 100, updated_at = clock_timestamp() WHERE provision_id = p_provision;
   END IF;

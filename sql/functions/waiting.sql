@@ -34,7 +34,7 @@ BEGIN
                          'host', v_other.host, 'since', v_other.created_at);
   END IF;
 
-  SELECT p.id, p.number, p.status, p.plan_digest, p.approved_plan INTO v_other
+  SELECT p.id, p.number, p.status, p.plan_digest, p.approved_plan, p.waits_for INTO v_other
   FROM public.provisions p WHERE p.id = p_workspace.reserved_by AND p.id <> p_provision.id AND p.status IN ('QUEUED', 'AWAITING_APPROVAL', 'AWAITING_INPUT');
   IF FOUND THEN
     RETURN QUERY SELECT 'workspace_reserved',
@@ -42,6 +42,7 @@ BEGIN
            WHEN v_other.status = 'AWAITING_INPUT' THEN format('a person is to do the work of run %s, and nothing else may run in this workspace meanwhile', v_other.number)
            WHEN tendril.set_down_by(v_other.id) IS NOT NULL THEN format('run %s, which agent %s has set down, is taken up first', v_other.number, tendril.set_down_by(v_other.id))
            WHEN v_other.plan_digest IS NOT NULL AND v_other.approved_plan IS NULL THEN format('run %s, which a person has done the work of, comes first', v_other.number)
+           WHEN v_other.waits_for IS NOT NULL THEN format('run %s waits for room in a pool and comes first', v_other.number)
            WHEN v_other.approved_plan IS NOT NULL THEN format('the plan of run %s is approved and is applied first', v_other.number)
            ELSE format('run %s, an automatic retry, comes first', v_other.number) END,
       jsonb_build_object('workspace', p_workspace.name, 'number', v_other.number, 'provision', v_other.id, 'status', v_other.status);
@@ -173,7 +174,7 @@ END $$;
 --   reason   a stable word: workspace_locked, workspace_held, workspace_busy, workspace_reserved,
 --            higher_priority, queued_behind, cluster_paused, home_away, state_kept, no_agent,
 --            agent_too_old, operation_refused, slots_busy, engine_missing, awaits_approval,
---            awaits_input, set_down or not_due
+--            awaits_input, set_down, no_room or not_due
 --   message  the same for people, without a full stop
 --   detail   what the message names, an object
 -- Errors: PT404 provision_not_found, PT503 busy.
@@ -212,11 +213,21 @@ BEGIN
       jsonb_build_object('until', v_failed.expires_at, 'assigned_to', v_failed.assigned_to);
   ELSIF v_provision.status = 'QUEUED' THEN
     RETURN QUERY
-    SELECT 'set_down', format('agent %s on %s set it down at %s; what it began continues, and the next agent takes it up', tendril.agent_of(c.cluster_id, c.instance_id), c.host, tendril.at(c.set_down_at)),
+    SELECT 'set_down', format('agent %s on %s set it down at %s; what it began continues, and the next agent takes it up', tendril.agent_of(c.cluster_id, c.instance_id), c.host, tendril.at(c.set_down_at))
+             || coalesce(format('. Agent %s could not (%s), so try %s of %s is at %s', tendril.agent_of(f.cluster_id, f.instance_id), rtrim(f.take_up_failure, '.'), f.failures + 1, tendril.max_take_ups(),
+                  coalesce(tendril.at(v_workspace.due_at), 'any moment')), ''),
            jsonb_build_object('agent', tendril.agent_of(c.cluster_id, c.instance_id), 'host', c.host, 'since', c.set_down_at)
-    FROM tendril.claims c WHERE c.provision_id = p_provision AND c.set_down_at IS NOT NULL ORDER BY c.number DESC LIMIT 1;
+             || CASE WHEN f.failures IS NULL THEN '{}'
+                     ELSE jsonb_build_object('failures', f.failures, 'failure', f.take_up_failure, 'failed_agent', tendril.agent_of(f.cluster_id, f.instance_id), 'at', v_workspace.due_at) END
+    FROM (SELECT * FROM tendril.claims WHERE provision_id = p_provision AND set_down_at IS NOT NULL ORDER BY number DESC LIMIT 1) c
+    LEFT JOIN LATERAL (SELECT n.*, count(*) OVER () AS failures FROM tendril.claims n
+                       WHERE n.provision_id = p_provision AND n.number > c.number AND n.take_up_failure IS NOT NULL ORDER BY n.number DESC LIMIT 1) f ON true;
     RETURN QUERY SELECT * FROM tendril.why_workspace(v_provision, v_workspace);
-    IF v_provision.not_before > clock_timestamp() THEN
+    IF v_provision.waits_for IS NOT NULL AND v_provision.not_before > clock_timestamp() THEN
+      RETURN QUERY SELECT 'no_room',
+        format('%s; it is tried again at %s, or once a place becomes free', rtrim(v_provision.waits_for, '.'), tendril.at(v_provision.not_before)),
+        jsonb_build_object('why', v_provision.waits_for, 'since', v_provision.waits_since, 'at', v_provision.not_before);
+    ELSIF v_provision.not_before > clock_timestamp() THEN
       SELECT p.number, p.error_code INTO v_failed FROM public.provisions p WHERE p.id = v_provision.retry_of;
       RETURN QUERY SELECT 'not_due',
         format('attempt %s starts at %s, because run %s failed (%s)', v_provision.attempt, tendril.at(v_provision.not_before), v_failed.number, v_failed.error_code),

@@ -297,7 +297,7 @@ CREATE OR REPLACE TRIGGER provisions_end_reservation AFTER UPDATE OF status ON p
   EXECUTE FUNCTION tendril.end_reservation();
 
 -- Does what is due in reserved workspaces: expires approvals, reminds of what a person is to do and
--- expires that, and starts automatic retries. At most p_limit; answers how many.
+-- expires that, and starts automatic retries and runs that waited for room. At most p_limit; answers how many.
 --
 -- Locks: workspace, provision, skipping what another session has locked, as reap_claim() does.
 -- Notes: A workspace that fails is postponed by a minute, so that the others have their turn.

@@ -13,6 +13,8 @@
 [{{ range $i, $element := . }}{{ if $i }}, {{ end }}{{ include "tendril.toml" $element }}{{ end }}]
 {{- else if kindIs "map" . -}}
 { {{- $first := true }}{{ range $key, $value := . }}{{ if not $first }},{{ end }} {{ include "tendril.text" $key }} = {{ include "tendril.toml" $value }}{{ $first = false }}{{ end }} }
+{{- else if and (kindIs "float64" .) (ne . (floor .)) -}}
+{{ toRawJson . }}
 {{- else -}}
 {{ int64 . }}
 {{- end -}}

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tendril-run/tendril/provisioner"
@@ -27,7 +28,7 @@ func main() {
 	}
 	c := cloud(dir)
 	err := provisioner.Serve(context.Background(), provisioner.Handler{
-		Name: "fake-cloud-go", Version: "1.0.0", Idempotent: true,
+		Name: "fake-cloud-go", Version: "1.0.0", Idempotent: true, Detachable: true,
 		Plan: c.plan, Apply: c.apply, Destroy: c.destroy, Refresh: c.refresh,
 		Power: c.power, Rebuild: c.rebuild, Health: c.health,
 	})
@@ -102,19 +103,24 @@ func value(v any) json.RawMessage {
 }
 
 func (c cloud) apply(ctx context.Context, r *provisioner.Apply, s *provisioner.Session) error {
-	return c.carryOut(ctx, &r.Work, r.Changes, s)
+	return c.carryOut(ctx, &r.Work, r.Changes, r.Resume, s)
 }
 
 func (c cloud) destroy(ctx context.Context, r *provisioner.Destroy, s *provisioner.Session) error {
-	return c.carryOut(ctx, &r.Work, r.Changes, s)
+	return c.carryOut(ctx, &r.Work, r.Changes, r.Resume, s)
 }
 
 // carryOut does what was approved, and reports each machine at once: what isn't reported is
 // forgotten if this program is killed.
-func (c cloud) carryOut(ctx context.Context, w *provisioner.Work, changes []provisioner.Change, s *provisioner.Session) error {
+func (c cloud) carryOut(ctx context.Context, w *provisioner.Work, changes []provisioner.Change, resume bool, s *provisioner.Session) error {
 	for _, change := range changes {
-		if err := ctx.Err(); err != nil {
-			return err // cancelled: here nothing is half done
+		// Here nothing is half done.
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Detach():
+			return provisioner.ErrDetached
+		default:
 		}
 		m := w.Find(change.Machine)
 		if m == nil {
@@ -123,7 +129,7 @@ func (c cloud) carryOut(ctx context.Context, w *provisioner.Work, changes []prov
 		var err error
 		switch change.Action {
 		case provisioner.ActionCreate, provisioner.ActionReplace:
-			err = c.make(ctx, *m, change.Action, s)
+			err = c.make(ctx, *m, change.Action, resume && begun(w, m.ID), s)
 		case provisioner.ActionDestroy:
 			err = c.remove(ctx, *m, s)
 		case provisioner.ActionChange:
@@ -138,11 +144,18 @@ func (c cloud) carryOut(ctx context.Context, w *provisioner.Work, changes []prov
 	return s.State(map[string]string{"cloud": string(c)})
 }
 
+// begun reports whether an earlier program has begun to make a machine, for the same request.
+func begun(w *provisioner.Work, id string) bool {
+	return slices.ContainsFunc(w.Intents, func(i provisioner.Intent) bool { return i.Machine == id })
+}
+
 // make creates a machine, or replaces it. It looks for the machine first: an earlier attempt
 // may have been killed after it created it.
-func (c cloud) make(ctx context.Context, m provisioner.Wanted, action provisioner.Action, s *provisioner.Session) error {
-	if err := s.Intent(ctx, provisioner.Intent{Machine: m.ID, Action: action, Name: m.Name}); err != nil {
-		return err
+func (c cloud) make(ctx context.Context, m provisioner.Wanted, action provisioner.Action, begun bool, s *provisioner.Session) error {
+	if !begun {
+		if err := s.Intent(ctx, provisioner.Intent{Machine: m.ID, Action: action, Name: m.Name}); err != nil {
+			return err
+		}
 	}
 	if err := s.Step(provisioner.Step{ID: "create", Label: "Creating the machine", Machine: m.ID}); err != nil {
 		return err
@@ -250,7 +263,7 @@ func (c cloud) rebuild(ctx context.Context, r *provisioner.Rebuild, s *provision
 	if _, err := c.need(m); err != nil {
 		return err
 	}
-	return c.make(ctx, *m, provisioner.ActionReplace, s)
+	return c.make(ctx, *m, provisioner.ActionReplace, r.Resume && begun(&r.Work, m.ID), s)
 }
 
 func (c cloud) health(_ context.Context, r *provisioner.Health, _ *provisioner.Session) (provisioner.HealthStatus, error) {

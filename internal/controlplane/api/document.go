@@ -138,6 +138,7 @@ var tags = []*huma.Tag{
 	{Name: "Decisions", Description: "Approve, reject, cancel, try again."},
 	{Name: "Workspaces", Description: "One Terraform state each: what exists there, what has drifted, who has locked it."},
 	{Name: "Machines", Description: "The machines that runs have made, as they were last reported."},
+	{Name: "Pools", Description: "Where machines are made: what agents report, quotas, and the names of images."},
 	{Name: "Clusters", Description: "Where agents live."},
 	{Name: "Templates", Description: "The catalogue of what can be deployed."},
 	{Name: "Notifications", Description: "Who is told by HTTP of what happens. Messages are signed as the Standard Webhooks specification says (webhook-id, webhook-timestamp, webhook-signature)."},
@@ -229,7 +230,7 @@ var snapshotSchema = &huma.Schema{
 			Type: huma.TypeObject, Description: "For the operation state: what to do with it.", Required: []string{"command"},
 			Properties: map[string]*huma.Schema{
 				"command": {Type: huma.TypeString, Enum: []any{"pull", "push", "list", "rm", "mv", "import", "rollback", "adopt", "reveal"}, Description: "What to do."},
-				"args":    {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Description: "The addresses of rm, mv and reveal; address and id of import."},
+				"args":    {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Description: "The addresses of rm, mv and reveal (none: all machines); address and id of import."},
 				"upload":  text("The id of the upload that push takes."),
 				"order":   text("The signed order without which an agent carries out no push and no rollback; the command line makes it."),
 				"version": {Type: huma.TypeInteger, Description: "The state that rollback goes back to, or pull reads. Absent: the newest."},

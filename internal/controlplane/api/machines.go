@@ -47,7 +47,7 @@ type machinesInput struct {
 	PageParams
 	Words     string   `query:"q" maxLength:"200" doc:"Only those with this in the name, an IP address or the external id." example:"ada"`
 	Workspace string   `query:"workspace" maxLength:"200" doc:"Only those of this workspace, by its name or id." example:"acme/prod"`
-	Status    string   `query:"status" enum:"planned,creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
+	Status    string   `query:"status" enum:"planned,reserved,creating,running,stopped,failed,unknown,gone" doc:"Only those of this status. Without it those that are gone are left out." example:"running"`
 	Pool      string   `query:"pool" maxLength:"200" doc:"Only those of this pool." example:"lab"`
 	Health    string   `query:"health" enum:"healthy,unhealthy,unknown" doc:"Only those of this health." example:"unhealthy"`
 	Labels    []string `query:"label" maxItems:"20" doc:"Only those with all of these labels: name=value, with commas between, so none can have one." example:"class=a"`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
 // rule says who may do what an operation does: from which role on in the
@@ -89,6 +90,16 @@ var rules = map[string]rule{
 	"list-cluster-tokens":  {path: "/clusters/<cluster>/tokens", least: "admin", may: "200", others: "404 cluster_not_found"},
 	"rotate-cluster-token": {path: "/clusters/<cluster>/tokens", least: "admin", may: "201", others: "404 cluster_not_found"},
 	"revoke-cluster-token": {path: "/clusters/<cluster>/tokens/<token>", least: "admin", may: "204", others: "404 cluster_not_found"},
+
+	"list-pools":        {path: "/pools?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
+	"get-pool":          {path: "/pools/<pool>", least: "viewer", may: "200", others: "404 pool_not_found"},
+	"set-pool-image":    {path: "/pools/<pool>/images", body: `{"image": "linux", "name": "debian-13"}`, least: "admin", may: "204", others: "404 pool_not_found"},
+	"delete-pool-image": {path: "/pools/<pool>/images?image=linux", least: "admin", may: "204", others: "404 pool_not_found"},
+	"list-pool-quotas":  {path: "/pool-quotas?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
+	"set-pool-quota":    {path: "/pool-quotas?org=<org>", body: `{"pool": "lab", "machines": 5}`, least: "admin", may: "200", others: "404 org_not_found"},
+	"preview-placement": {path: "/placement?org=<org>", body: `{"cluster": "prod", "config_snapshot": {"template_source": {"repo": "https://git.example/placed", "version": "v1"}, "workspace": "new/one"}}`, least: "operator", may: "200", others: "404 org_not_found cluster_not_found"},
+	"free-place":        {path: "/places/leftover?org=<org>&workspace=placed", least: "admin", may: "204", others: "404 org_not_found workspace_not_found"},
+	"delete-pool-quota": {path: "/pool-quotas/<quota>?org=<org>", least: "admin", may: "204", others: "404 org_not_found"},
 
 	"list-templates":         {path: "/templates?org=<org>", least: "viewer", may: "200", others: "404 org_not_found"},
 	"save-template":          {path: "/templates?org=<org>", body: `{"name": "n", "repo": "https://git.example/a/b", "version": "v1"}`, least: "admin", may: "201", others: "404 org_not_found"},
@@ -234,6 +245,12 @@ func (w *world) scene(t *testing.T) map[string]string {
 	w.Exec(t, "SELECT public.invite_member($1, 'grace@example.com', 'viewer')", w.Org)
 	ids["invitation"] = w.Text(t, "SELECT id::text FROM public.invitations")
 	ids["token"] = w.Text(t, "SELECT id::text FROM tendril.cluster_tokens WHERE cluster_id = $1", w.Cluster)
+	queuetest.NewLab(t, w.World, "lab")
+	ids["pool"] = w.Text(t, "SELECT id::text FROM public.pools WHERE name = 'lab'")
+	w.Exec(t, `INSERT INTO public.template_inspections (org_id, repo, version, path, address, status, variables, file) VALUES ($1, 'https://git.example/placed', 'v1', '', 'https://git.example/placed', 'done', '[]', $2)`, w.Org, placedFile)
+	w.Deploy(t, "placed")
+	w.Exec(t, "INSERT INTO public.reservations (org_id, pool_id, workspace_id, name, node, cores, memory_mib, why) SELECT w.org_id, p.id, w.id, 'leftover', 'pve1', 1, 1024, '' FROM public.workspaces w, public.pools p WHERE w.name = 'placed' AND p.name = 'lab'")
+	ids["quota"] = w.Text(t, `SELECT public.set_pool_quota($1, '{"machines": 9}')::text`, w.Org)
 	w.withNotifier(t)
 	for _, name := range []string{"webhook", "unused"} {
 		ids[name] = w.as(t, "admin", "POST", "/webhooks", `{"name": "`+name+`", "url": "https://hooks.example/x", "events": ["drift"]}`).want(t, "POST /webhooks", 201, "").text("id")

@@ -3,6 +3,7 @@ package api
 import (
 	"strings"
 
+	"github.com/tendril-run/tendril/internal/controlplane/placement"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
@@ -38,12 +39,45 @@ func machineEventOf(e store.MachineEvent) wire.MachineEvent    { return wire.Mac
 func memberOf(m store.Member) wire.Member                      { return wire.Member(m) }
 func orgOf(o store.Org) wire.Org                               { return wire.Org(o) }
 func ownInvitationOf(i store.OwnInvitation) wire.OwnInvitation { return wire.OwnInvitation(i) }
+func poolImageOf(i store.PoolImage) wire.PoolImage             { return wire.PoolImage(i) }
 func policyOf(p store.Policy) wire.Policy                      { return wire.Policy(p) }
+func reservationOf(r store.Reservation) wire.Reservation       { return wire.Reservation(r) }
+func storageOf(s store.Storage) wire.Storage                   { return wire.Storage(s) }
+func quotaUseOf(u store.QuotaUse) wire.QuotaUse                { return wire.QuotaUse(u) }
 func reasonOf(r store.Reason) wire.Reason                      { return wire.Reason(r) }
 func resourceOf(r store.Resource) wire.Resource                { return wire.Resource(r) }
 func stageTimeOf(s store.StageTime) wire.StageTime             { return wire.StageTime(s) }
 func stepOf(s store.Step) wire.Step                            { return wire.Step(s) }
 func stateVersionOf(v store.StateVersion) wire.StateVersion    { return wire.StateVersion(v) }
+
+func poolOf(p store.Pool) wire.Pool {
+	return wire.Pool{
+		ID: p.ID, Name: p.Name, Cluster: p.Cluster, ClusterID: p.ClusterID, Kind: p.Kind, State: p.State, Problem: p.Problem, ReportedAt: p.ReportedAt, Agent: p.Agent,
+		Nodes: p.Nodes, Online: p.Online, Machines: p.Machines, Load: wire.Load(p.Load), Images: p.Images,
+	}
+}
+
+func poolNodeOf(n store.PoolNode) wire.PoolNode {
+	return wire.PoolNode{
+		Name: n.Name, Online: n.Online, Load: wire.Load(n.Load), MostCores: n.MostCores, MostMemory: n.MostMemory, Machines: n.Machines,
+		Images: n.Images, Labels: n.Labels, Storages: each(storageOf, n.Storages), MeasuredAt: n.MeasuredAt,
+	}
+}
+
+func poolDetailOf(d store.PoolDetail) wire.PoolDetail {
+	return wire.PoolDetail{Pool: poolOf(d.Pool), NodeList: each(poolNodeOf, d.NodeList), Reservations: each(reservationOf, d.Reservations), ImageNames: each(poolImageOf, d.ImageNames)}
+}
+
+func placementOf(p placement.Preview) wire.Placement {
+	return wire.Placement{Text: p.Text(), Machines: each(func(m store.PlacedMachine) wire.PlacedMachine { return wire.PlacedMachine(m) }, p.Machines)}
+}
+
+func poolQuotaOf(q store.PoolQuota) wire.PoolQuota {
+	return wire.PoolQuota{
+		ID: q.ID, Workspaces: q.Workspaces, Pool: q.Pool, Cluster: q.Cluster, Machines: q.Machines, Cores: q.Cores, MemoryMiB: q.MemoryMiB,
+		MachinesUsed: q.MachinesUsed, CoresUsed: q.CoresUsed, MemoryUsed: q.MemoryUsed, Top: each(quotaUseOf, q.Top),
+	}
+}
 
 func provisionOf(p store.Provision) wire.Provision {
 	return wire.Provision{

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -18,6 +16,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
@@ -31,13 +30,13 @@ type world struct {
 	*queuetest.World
 	database *store.Database
 	handler  http.Handler
-	logged   *logged
+	logged   *outputtest.Buffer
 	people   map[string]uuid.UUID
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{World: queuetest.NewWorld(t), logged: &logged{}, people: map[string]uuid.UUID{}}
+	w := &world{World: queuetest.NewWorld(t), logged: &outputtest.Buffer{}, people: map[string]uuid.UUID{}}
 	for _, role := range []string{"viewer", "operator", "admin"} {
 		w.people[role] = uuid.New()
 		w.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, $3)", w.Org, w.people[role], role)
@@ -156,21 +155,4 @@ func (a answer) want(t *testing.T, what string, status int, reason string) answe
 func (w *world) deploy(t *testing.T) answer {
 	t.Helper()
 	return w.as(t, "operator", "POST", "/provisions", `{"cluster": "prod", "config_snapshot": `+snapshot+`}`).want(t, "POST /provisions", http.StatusAccepted, "")
-}
-
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

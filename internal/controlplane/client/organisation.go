@@ -354,6 +354,54 @@ func (c *Client) ProvisionMachines(ctx context.Context, asked wire.ProvisionMach
 	return ask[wire.QueuedAnswer](ctx, c, call{doing: "provision the machines", method: http.MethodPost, path: []string{"machines", "provision"}, query: c.inOrg(), body: asked})
 }
 
+// Pools lists the organisation's pools by cluster and name; cluster, if it is not empty, is the
+// one to look in.
+func (c *Client) Pools(ctx context.Context, cluster string) ([]wire.Pool, error) {
+	return whole[wire.Pool](ctx, c, "list the pools", c.inOrgWith(map[string]string{"cluster": cluster}), "pools")
+}
+
+// FindPool returns the pool of that name or id, like FindMachine.
+func (c *Client) FindPool(ctx context.Context, ref, cluster string) (wire.PoolDetail, error) {
+	return ask[wire.PoolDetail](ctx, c, call{doing: "look for the pool", method: http.MethodGet, path: []string{"pools", ref}, query: c.inOrgWith(map[string]string{"cluster": cluster})})
+}
+
+// SetPoolImage says what an image that templates name is called in a pool.
+func (c *Client) SetPoolImage(ctx context.Context, pool, cluster string, asked wire.PoolImageBody) error {
+	_, err := ask[struct{}](ctx, c, call{doing: "set the image's name", method: http.MethodPut, path: []string{"pools", pool, "images"}, query: c.inOrgWith(map[string]string{"cluster": cluster}), body: asked})
+	return err
+}
+
+// DeletePoolImage forgets what an image is called in a pool.
+func (c *Client) DeletePoolImage(ctx context.Context, pool, cluster, image string) error {
+	return c.remove(ctx, "delete the image's name", c.inOrgWith(map[string]string{"cluster": cluster, "image": image}), "pools", pool, "images")
+}
+
+// PreviewPlacement says where the machines of a deploy would go.
+func (c *Client) PreviewPlacement(ctx context.Context, cluster uuid.UUID, snapshot json.RawMessage) (wire.Placement, error) {
+	return ask[wire.Placement](ctx, c, call{doing: "preview the placement", method: http.MethodPost, path: []string{"placement"}, query: c.inOrg(), body: wire.PlacementBody{Cluster: cluster.String(), Snapshot: snapshot}})
+}
+
+// FreePlace gives back the place of a workspace's machine that is gone or was never made.
+func (c *Client) FreePlace(ctx context.Context, workspace, machine string) error {
+	return c.remove(ctx, "free the place", c.inOrgWith(map[string]string{"workspace": workspace}), "places", machine)
+}
+
+// PoolQuotas lists the organisation's quotas with what is used of them.
+func (c *Client) PoolQuotas(ctx context.Context) ([]wire.PoolQuota, error) {
+	return whole[wire.PoolQuota](ctx, c, "list the quotas", c.inOrg(), "pool-quotas")
+}
+
+// SetPoolQuota sets a quota, and returns its id.
+func (c *Client) SetPoolQuota(ctx context.Context, asked wire.PoolQuotaBody) (uuid.UUID, error) {
+	answer, err := ask[wire.PoolQuotaAnswer](ctx, c, call{doing: "set the quota", method: http.MethodPut, path: []string{"pool-quotas"}, query: c.inOrg(), body: asked})
+	return answer.ID, err
+}
+
+// DeletePoolQuota deletes a quota.
+func (c *Client) DeletePoolQuota(ctx context.Context, id uuid.UUID) error {
+	return c.remove(ctx, "delete the quota", c.inOrg(), "pool-quotas", id.String())
+}
+
 // inOrgWith is inOrg with further parameters, as far as they are not empty.
 func (c *Client) inOrgWith(parameters map[string]string) url.Values {
 	query := url.Values{}

@@ -39,8 +39,10 @@ var statuses = []statusLook{
 	{"RUNNING", "running", "busy"}, {"LOCKED", "lock", "warn"}, {"HELD", "warning", "bad"}, {"RESERVED", "hand", "still"},
 	{"DRIFTED", "drift", "warn"}, {"IN_SYNC", "ok", "good"},
 	// of a machine
-	{"planned", "waiting", "still"}, {"creating", "running", "busy"}, {"running", "ok", "good"}, {"stopped", "stopped", "still"}, {"failed", "failed", "bad"},
+	{"planned", "waiting", "still"}, {"reserved", "waiting", "still"}, {"creating", "running", "busy"}, {"running", "ok", "good"}, {"stopped", "stopped", "still"}, {"failed", "failed", "bad"},
 	{"unknown", "warning", "warn"}, {"gone", "stopped", "still"}, {"healthy", "ok", "good"}, {"unhealthy", "failed", "bad"},
+	// of a pool
+	{store.PoolReachable, "ok", "good"}, {store.PoolUnreachable, "failed", "bad"}, {store.PoolStale, "waiting", "warn"},
 	// of a token or an invitation
 	{"VALID", "ok", "good"}, {"EXPIRING", "waiting", "warn"}, {"EXPIRED", "stopped", "still"}, {"REVOKED", "stopped", "still"}, {"DECLINED", "stopped", "still"},
 	// of a webhook and its deliveries
@@ -312,6 +314,7 @@ var menu = []entry{
 	{Nav: "provisions", Path: "/provisions", Key: "p", Apart: true},
 	{Nav: "workspaces", Path: "/workspaces", Key: "w"},
 	{Nav: "machines", Path: "/machines", Key: "v"},
+	{Nav: "pools", Path: "/pools", Key: "o"},
 	{Nav: "clusters", Path: "/clusters", Key: "c"},
 	{Nav: "templates", Path: "/templates", Key: "t"},
 	{Nav: "notifications", Path: "/notifications", Key: "n", Apart: true},
@@ -328,6 +331,7 @@ var icons = map[string]string{
 	"provisions":    "M4 6h2M4 12h2M4 18h2M9 6h11M9 12h11M9 18h11",
 	"workspaces":    "M12 3.5 20 8l-8 4.5L4 8l8-4.5ZM4 12.2l8 4.5 8-4.5M4 16.2l8 4.3 8-4.3",
 	"machines":      "M4 5h16v11H4ZM8 20h8M12 16v4M8 9l2 2-2 2M12 13h4",
+	"pools":         "M4 4.5h7v7H4ZM13.5 4.5h6.5v7h-6.5ZM4 14h7v6.5H4ZM13.5 14h6.5v6.5h-6.5Z",
 	"clusters":      "M4 5h16v5.5H4ZM4 13.5h16V19H4ZM7.5 7.7h.01M7.5 16.2h.01M11 7.7h6M11 16.2h6",
 	"templates":     "M6 3.5h8L19 8.5V20.5H6ZM14 3.5V8.5H19M9 13h6M9 16.5h6",
 	"notifications": "M6 17V11a6 6 0 0 1 12 0v6l1.5 1.5h-15L6 17ZM10 21h4",

@@ -63,6 +63,8 @@ type samples struct {
 	Policies                                   []store.Policy
 	Clusters                                   []clusterView
 	Install                                    installation
+	Loads                                      []load
+	Reservations                               []store.Reservation
 	Sealed                                     sealedOutput
 	SealedHelp                                 sealedHelp
 	NoKey                                      *requester
@@ -117,6 +119,12 @@ func newSamples() samples {
 	s.Policies = []store.Policy{{}, {Approvers: "admin"}, {FourEyes: true}, {Approvers: "admin", FourEyes: true}}
 	now := time.Now()
 	s.Clusters = []clusterView{{}, {FleetCluster: store.FleetCluster{ClusterHead: store.ClusterHead{LastSeenAt: &now}}}, {FleetCluster: store.FleetCluster{ClusterHead: store.ClusterHead{Name: "prod"}, Slots: 4, Busy: 3}, Outdated: 2}}
+	s.Loads = []load{{}, coresLoad(store.Load{Cores: 32, CoresUsed: 13.4, CoresNew: 4}), memoryLoad(store.Load{MemoryMiB: 65536, MemoryUsed: 62000, MemoryNew: 9000}), storageLoad(store.Storage{SizeGiB: 1800, FreeGiB: 812}), *quotaLoad("machines", 12, new(10))}
+	vm, address, status, number := 101, "10.0.0.10", "running", int64(7)
+	s.Reservations = []store.Reservation{
+		{Name: "ada", Workspace: "acme/class", Pool: "lab", Node: "pve2", Cores: 2, MemoryMiB: 4096, VMID: &vm, Address: &address, Why: "pve2 has 75 points, pve1 has 50 points", Machine: &uuid.UUID{1}, Status: &status, Number: &number},
+		{Name: "<b>", Workspace: "acme/class", Pool: "lab", Node: "<i>", Cores: 1, MemoryMiB: 512, Why: "<u>"},
+	}
 	s.Install = newInstallation("http://trellis.example", "prod")
 	s.Sealed = newSealedOutput("password", "age", &requester{Recipient: "age1", Fingerprint: "SHA256:abc", Name: "Ada"})
 	s.SealedHelp = newSealedHelp(s.Sealed.To, 12, true)

@@ -100,6 +100,7 @@ func New(c Config) (http.Handler, error) {
 	app.workspacePages()
 	app.machinePages()
 	app.plannedPages()
+	app.poolPages()
 	app.page("GET /audit", app.audit)
 	app.memberPages()
 	app.invitationPages()

@@ -61,6 +61,8 @@ func (c *console) deployPages() {
 	c.page("POST /deploy", c.deployNow)
 	c.page("POST /deploy/inspect", c.lookAt)
 	c.page("GET /deploy/declared", c.declares)
+	c.page("POST /deploy/preview", c.previewed)
+	c.page("POST /deploy/names", c.listedNames)
 }
 
 // deploy is the page of a deploy's steps.
@@ -368,8 +370,11 @@ func (z *wizard) configure(r *request, snapshot string, problems []problem) (err
 	if s.Versions, err = r.store.TemplateVersions(r.Context(), r.org.ID, z.Source.Repo); err != nil {
 		return err
 	}
-	s.declared, err = z.variablesOf(r, z.Source)
 	z.Step, z.Configure = "configure", s
+	if s.declared, err = z.variablesOf(r, z.Source); err != nil || s.About == nil || s.About.Provisioner != "machine" {
+		return err
+	}
+	s.Places, err = offeredPools(r, z.Cluster.ID)
 	return err
 }
 

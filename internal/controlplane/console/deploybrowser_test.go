@@ -23,6 +23,18 @@ type recorder struct {
 	sent bytes.Buffer
 }
 
+// remember keeps a request, whose body can be read once more.
+func (r *recorder) remember(request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return // the browser has gone
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = fmt.Fprintln(&r.sent, request.URL, request.Header, string(body)) // to memory
+}
+
 func (r *recorder) has(text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,14 +47,7 @@ func (w *world) site(t *testing.T, p person.Person) (url string, sent *recorder)
 	t.Helper()
 	sent = &recorder{}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		sent.mu.Lock()
-		_, _ = fmt.Fprintln(&sent.sent, r.URL, r.Header, string(body)) // to memory
-		sent.mu.Unlock()
+		sent.remember(r)
 		if strings.HasPrefix(r.URL.Path, "/provisions/") || r.URL.Path == "/favicon.ico" {
 			return // another page's test
 		}

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -74,6 +77,84 @@ type configureStep struct {
 	Workspaces       []string
 	Versions         []store.TemplateVersion
 	declared
+	// Places is where the machines of the template can be made; nil where it makes none.
+	Places *poolOffers
+}
+
+// Previewed reports whether the form shows where machines would go.
+func (s *configureStep) Previewed(z *wizard) bool {
+	return s.Places != nil && z.MayDeploy && s.Inspected
+}
+
+// poolOffers are the pools that a template's machines can be made in, and their images.
+type poolOffers struct {
+	Pools  []store.Pool
+	Images []string // that any reachable pool has, as templates name them
+	Rooms  []store.Room
+}
+
+// Room says which machine a pool has room for now.
+func (o poolOffers) Room(pool uuid.UUID) string {
+	i := slices.IndexFunc(o.Rooms, func(r store.Room) bool { return r.PoolID == pool })
+	if i < 0 {
+		return "No machine fits now."
+	}
+	return fmt.Sprintf("Largest machine that fits now: %s, %s GiB", plural(o.Rooms[i].Cores, "core"), decimal(float64(o.Rooms[i].MemoryMiB)/1024))
+}
+
+// offeredSize is a size that fits now, with what people are told of it.
+type offeredSize struct {
+	Size int
+	Says string
+}
+
+// CoreSizes and MemorySizes are sizes that fit now, the largest of each pool last.
+func (o poolOffers) CoreSizes() []offeredSize {
+	return o.sizes(1, func(r store.Room) int { return r.Cores }, func(int) string { return "" })
+}
+func (o poolOffers) MemorySizes() []offeredSize {
+	return o.sizes(512, func(r store.Room) int { return r.MemoryMiB }, func(n int) string { return decimal(float64(n)/1024) + " GiB" })
+}
+
+func (o poolOffers) sizes(least int, of func(store.Room) int, says func(int) string) (all []offeredSize) {
+	most := 0
+	for _, r := range o.Rooms {
+		most = max(most, of(r))
+	}
+	for n := least; n < most; n *= 2 {
+		all = append(all, offeredSize{n, says(n)})
+	}
+	for _, r := range o.Rooms {
+		all = append(all, offeredSize{of(r), strings.TrimPrefix(says(of(r))+": the largest that fits now in "+r.Pool, ": ")})
+	}
+	return all
+}
+
+// Reachable reports whether any pool is.
+func (o poolOffers) Reachable() bool {
+	return slices.ContainsFunc(o.Pools, func(p store.Pool) bool { return p.State == store.PoolReachable })
+}
+
+// offeredPools reads what agents of a cluster have reported.
+func offeredPools(r *request, cluster uuid.UUID) (o *poolOffers, err error) {
+	o = &poolOffers{}
+	if o.Pools, err = r.store.ListPools(r.Context(), r.org.ID, cluster); err != nil {
+		return nil, err
+	}
+	if o.Rooms, err = r.store.PoolRooms(r.Context(), r.org.ID, cluster); err != nil {
+		return nil, err
+	}
+	o.Rooms = slices.DeleteFunc(o.Rooms, func(room store.Room) bool {
+		return !slices.ContainsFunc(o.Pools, func(p store.Pool) bool { return p.ID == room.PoolID && p.State == store.PoolReachable })
+	})
+	for _, p := range o.Pools {
+		if p.State == store.PoolReachable {
+			o.Images = append(o.Images, p.Images...)
+		}
+	}
+	named, err := r.store.ImageNames(r.Context(), cluster)
+	o.Images = slices.Compact(slices.Sorted(slices.Values(append(o.Images, named...))))
+	return o, err
 }
 
 // declared is what is known of the variables of a template's version.

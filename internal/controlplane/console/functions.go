@@ -37,6 +37,10 @@ func functions() template.FuncMap {
 		"diffCounts":   diffCounts,
 		"waits":        waitsOf,
 		"machineSize":  machineSize,
+		"coresLoad":    coresLoad,
+		"memoryLoad":   memoryLoad,
+		"storageLoad":  storageLoad,
+		"quotaLoad":    quotaLoad,
 		"templateIcon": templateIcon,
 
 		"sealed":     newSealedOutput,
@@ -50,11 +54,13 @@ func functions() template.FuncMap {
 		"may":         atLeast,
 		"templateOf":  templateOf,
 		"fingerprint": seal.Fingerprint,
+		"fileName":    fileName,
 
 		// texts and figures
 		"sentence":  sentence,
 		"duration":  duration,
 		"plural":    plural,
+		"places":    func(list []store.Reservation, freeIn string) places { return places{list, freeIn} },
 		"bytes":     byteSize,
 		"json":      indented,
 		"short":     short,
@@ -183,6 +189,16 @@ func texts[T ~string](values []T) (all []string) {
 // templateOf names a provision's template and its version.
 func templateOf(p store.Provision) string {
 	return (&runPage{Provision: p}).TemplateName() + " " + p.Template.Version
+}
+
+// fileName is a text as part of a file's name: letters, digits and dashes.
+func fileName(text string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-'
+	}, text), "-")
 }
 
 // deref is what a text points to; "" for none.

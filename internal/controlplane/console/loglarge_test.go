@@ -9,6 +9,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/browsertest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // 200,000 lines: only those in sight are elements, wherever one scrolls to; what is
@@ -36,6 +37,7 @@ func TestLargeLog(t *testing.T) {
 	tab.Wait(viewer + `.state === ""`)
 
 	// Frames while it is scrolled through from top to bottom, as fast as a hand does.
+	slow := float64(patience.For(100 * time.Millisecond).Milliseconds()) // a sixtieth of a second, where nothing else runs
 	for _, wrap := range []string{"unwrapped", "wrapped"} {
 		if wrap == "wrapped" {
 			tab.Click("Wrap")
@@ -56,14 +58,14 @@ func TestLargeLog(t *testing.T) {
 			requestAnimationFrame(step);
 		})`
 		frames := browsertest.Eval[map[string]float64](tab, scroll)
-		for again := 0; frames["p50"] > 100 && again < 5; again++ { // something else may run
+		for again := 0; frames["p50"] > slow && again < 5; again++ { // something else may run
 			frames = browsertest.Eval[map[string]float64](tab, scroll)
 		}
 		t.Logf("%s: frames p50 %.1f ms, p95 %.1f ms, worst %.1f ms; at most %.0f rows drawn", wrap, frames["p50"], frames["p95"], frames["worst"], frames["rows"])
 		if frames["rows"] > 150 || frames["rows"] < 20 || frames["end"] < -2 {
 			t.Errorf("%s: at most %.0f rows are drawn, and the end is %.0f px away, want those in sight and the end", wrap, frames["rows"], -frames["end"])
 		}
-		if frames["p50"] > 100 { // a sixtieth of a second, where nothing else runs
+		if frames["p50"] > slow {
 			t.Errorf("%s: half of all frames take longer than %.0f ms, want what does not grow with the log", wrap, frames["p50"])
 		}
 		tab.Wait(`document.querySelector('[data-line="200000"]')`)

@@ -22,7 +22,7 @@ func (c *console) machinePages() {
 }
 
 // machineStatuses are what a list of machines can be narrowed to.
-var machineStatuses = []string{"planned", "creating", "running", "stopped", "failed", "unknown", "gone"}
+var machineStatuses = []string{"planned", "reserved", "creating", "running", "stopped", "failed", "unknown", "gone"}
 
 // machineHealths are likewise.
 var machineHealths = []string{"healthy", "unhealthy", "unknown"}
@@ -121,8 +121,9 @@ func (c *console) machines(w http.ResponseWriter, r *request) error {
 // machineData is the page of one machine.
 type machineData struct {
 	M       store.Machine
-	Plan    *provision.Snapshot // of one that is planned
+	Plan    *provision.Snapshot // of one that is planned and not made yet
 	History []store.MachineEvent
+	Place   *store.Reservation // nil: it has none in a pool
 	Org     store.Org
 	Refused *store.RefusedError
 }
@@ -136,12 +137,15 @@ func (c *console) showMachine(w http.ResponseWriter, r *request, status int, ref
 	if d.M, err = r.store.MachineByRef(r.Context(), r.org.ID, uuid.Nil, r.PathValue("id")); err != nil {
 		return err
 	}
-	if d.M.Status == wire.Planned {
+	if d.M.Plan != nil && (d.M.Status == wire.Planned || d.M.Status == wire.Reserved) {
 		if err := json.Unmarshal(d.M.Plan, &d.Plan); err != nil {
 			return fmt.Errorf("read the plan of machine %s: %w", d.M.Name, err)
 		}
 	}
 	if d.History, err = r.store.MachineHistory(r.Context(), d.M.ID); err != nil {
+		return err
+	}
+	if d.Place, err = r.store.MachineReservation(r.Context(), d.M.WorkspaceID, d.M.Name); err != nil {
 		return err
 	}
 	if r.Header.Get("HX-Request") != "" {
@@ -158,7 +162,7 @@ func (d machineData) SSH() string {
 	if err != nil {
 		return ""
 	}
-	return strings.Join(append([]string{"ssh"}, to.Args()...), " ")
+	return to.Command()
 }
 
 // Offers are the acts on this machine that this person may ask for.

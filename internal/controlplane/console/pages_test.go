@@ -44,6 +44,7 @@ func TestPages(t *testing.T) {
 		{path: "/workspaces?q=%25", has: []string{"No workspaces match"}, nots: []string{"billing/prod"}},
 		{path: "/workspaces?state=failed", has: []string{"billing/prod", "legacy/prod"}, nots: []string{"billing/dev", "shop/prod"}},
 		{path: shop, has: []string{"aws_db_instance.main", "i-0abc123", "2001:db8::1", ">aws</span>", "tainted"}, may: map[string]string{"Deploy again": operators}},
+		{path: shop + "?tab=machines", has: []string{`href="/machines/` + e.machine + `"`, "10.1.2.4", "2 cores", "pve1"}, may: map[string]string{shop + "/power": operators, "Stop all (1)": operators, "/machines/" + e.machine + "/rebuild": operators, "/machines/" + e.machine + "/destroy": operators, shop + "/reveal": admins}, nots: []string{"Start all"}},
 		{path: shop + "?q=i-0ABC", has: []string{"i-0abc123"}, nots: []string{"shop-prod</bdi>"}},
 		{path: shop + "?tab=outputs", has: []string{"https://shop.example/&lt;b&gt;", "&#34;zones&#34;", "Sensitive, not stored"}},
 		{path: shop + "?tab=drift", has: []string{"2 resources changed", "engine_version", "Sensitive, not shown", "Deleted <"}, may: map[string]string{shop + "/check": operators, `selected>Every 6 hours`: operators}},

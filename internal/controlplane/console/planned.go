@@ -75,9 +75,15 @@ func plannedMachine(r *request, id string) (m store.Machine, plan provision.Snap
 	if m, err = r.store.MachineByRef(r.Context(), r.org.ID, uuid.Nil, id); err != nil {
 		return m, plan, err
 	}
-	if m.Status != wire.Planned {
+	// As it was planned, also where a run has reserved a place for it.
+	found, err := r.store.PlannedMachines(r.Context(), m.WorkspaceID, []string{m.ID.String()}, 1)
+	if err != nil {
+		return m, plan, err
+	}
+	if len(found) == 0 {
 		return m, plan, refuse("not_planned", m.Name)
 	}
+	m = found[0]
 	return m, plan, json.Unmarshal(m.Plan, &plan)
 }
 

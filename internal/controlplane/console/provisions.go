@@ -145,6 +145,7 @@ func (c *console) provisionPages() {
 	c.page("GET /provisions/{ref}/run", c.provisionPart("run"))
 	c.page("GET /provisions/{ref}/outcome", c.provisionPart("outcome"))
 	c.page("GET /provisions/{ref}/inventory", c.provisionPart("inventory"))
+	c.page("GET /provisions/{ref}/handout", c.handOut)
 	c.page("POST /provisions/{ref}/approve", c.onProvision(approve))
 	c.page("POST /provisions/{ref}/reject", c.onProvision(reject))
 	c.page("POST /provisions/{ref}/input", c.giveInput)
@@ -198,7 +199,11 @@ func (c *console) runPage(r *request, whole bool) (*runPage, error) {
 		if page.Exists, err = r.store.Resources(r.Context(), run.WorkspaceID); err != nil {
 			return nil, err
 		}
-		if page.Machines, err = r.store.ProvisionMachines(r.Context(), store.ProvisionKey{ID: p.ID, WorkspaceID: run.WorkspaceID}); err != nil {
+		key := store.ProvisionKey{ID: p.ID, WorkspaceID: run.WorkspaceID}
+		if page.Machines, err = r.store.ProvisionMachines(r.Context(), key); err != nil {
+			return nil, err
+		}
+		if page.Places, err = r.store.ProvisionReservations(r.Context(), key); err != nil {
 			return nil, err
 		}
 	}
@@ -229,7 +234,8 @@ type runPage struct {
 	Run      store.Run
 	Drift    store.Drift
 	Exists   []store.Resource
-	Machines []store.Machine // that this run has changed last
+	Machines []store.Machine     // that this run has changed last
+	Places   []store.Reservation // of machines, that were reserved for this run
 
 	Role string
 	// Answerers are who may be asked to do the work of a run, and typed and InputError what

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ type scene struct {
 	site  *site.Site
 	wire  *browsertest.Wire
 	queue queue.Queue
+	sent  recorder // what browsers have sent
 }
 
 func newScene(t *testing.T) *scene {
@@ -36,7 +38,10 @@ func newScene(t *testing.T) *scene {
 	if s.site, err = site.Start(t.Context(), site.Options{DatabaseURL: s.URL, Version: "v0.0-test", Streams: live.Limits{}, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(s.site)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.sent.remember(r)
+		s.site.ServeHTTP(w, r)
+	}))
 	s.wire = browsertest.NewWire(t, server.Listener.Addr().String())
 	t.Cleanup(func() {
 		s.wire.Close()

@@ -24,6 +24,8 @@ func (c *console) workspacePages() {
 	c.page("POST /workspaces/{id}/drift", c.act("drift", "schedule", scheduleDrift))
 	c.page("POST /workspaces/{id}/check", c.act("drift", "check", checkDrift))
 	c.page("POST /workspaces/{id}/destroy", c.destroyWorkspace)
+	c.page("POST /workspaces/{id}/power", c.powerWorkspace)
+	c.page("POST /workspaces/{id}/reveal", c.revealWorkspace)
 }
 
 // rowsOfPage is how many workspaces, or audit events, a page lists.
@@ -101,7 +103,7 @@ func (c *console) workspaces(w http.ResponseWriter, r *request) error {
 }
 
 // workspaceTabs are the parts of a workspace's page.
-var workspaceTabs = []string{"", "outputs", "drift", "history", "state", "settings"}
+var workspaceTabs = []string{"", "machines", "outputs", "drift", "history", "state", "settings"}
 
 // schedule is how often drift is checked, in seconds; 0 is by hand only.
 type schedule struct {
@@ -133,6 +135,7 @@ type workspaceData struct {
 	Schedules []schedule
 	History   []store.Provision
 	Versions  []store.StateVersion
+	Machines  []machineCard
 	LockMine  bool
 	Words     string
 	Form      string
@@ -183,6 +186,8 @@ func (c *console) showWorkspace(w http.ResponseWriter, r *request, status int, d
 	case "state":
 		d.Versions, err = r.store.StateVersions(ctx, d.W.ID)
 	case "settings":
+	case "machines":
+		d.Machines, err = r.machineCards(d.W)
 	default:
 		d.Tab = ""
 		if d.Resources, err = r.store.Resources(ctx, d.W.ID); d.Words != "" {

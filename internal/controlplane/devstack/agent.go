@@ -43,7 +43,7 @@ const (
 // startAgent starts the agent and returns when it has registered.
 func (s *Stack) startAgent(ctx context.Context, queueURL string) (err error) {
 	done := s.report.Step("Agent")
-	config, err := writeAgentConfig(s.options, s.name, queueURL)
+	config, err := writeAgentConfig(s.options, s.name, queueURL, s.pools)
 	if err != nil {
 		return err
 	}
@@ -322,12 +322,13 @@ type agentConfig struct {
 		RequesterKeys []string `toml:"requester_keys,omitempty"`
 		AllowFile     bool     `toml:"allow_file"`
 	} `toml:"policy"`
+	Pools []agentPool `toml:"pools,omitempty"`
 }
 
 // writeAgentConfig writes tendril.toml and returns its path. It is 0600: the
 // queue's URL holds a password.
-func writeAgentConfig(o Options, name, queueURL string) (string, error) {
-	c := agentConfig{Name: name, DataDir: o.path("agent"), Slots: o.Slots, LogFormat: "json"}
+func writeAgentConfig(o Options, name, queueURL string, pools []agentPool) (string, error) {
+	c := agentConfig{Name: name, DataDir: o.path("agent"), Slots: o.Slots, LogFormat: "json", Pools: pools}
 	c.Queue.URL, c.Queue.TokenFile = queueURL, o.path("token")
 	c.Policy.Repos = append([]string{o.templatePattern()}, o.AllowRepos...)
 	for _, operation := range provision.Operations { // it is the machine of who asks

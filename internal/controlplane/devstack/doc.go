@@ -14,6 +14,7 @@
 //	agent/            the agent's data directory, with the state of what was deployed
 //	agent.log         what the agent says
 //	templates/        the sample templates as bare git repositories
+//	pve-sim/          token and certificate of a simulated Proxmox cluster, if one is wanted
 //
 // State survives a restart. The agent is a child process that ends with its
 // parent; so is PostgreSQL.

@@ -119,22 +119,6 @@ func query(t *testing.T, url, statement string, args ...any) string {
 	return text
 }
 
-// eventually waits for a condition, looking often.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := patience.Context(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
 // takenPort is a port that somebody listens on.
 func takenPort(t *testing.T) string {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -25,7 +26,7 @@ func TestAgentConfigIsWhatTheAgentReads(t *testing.T) {
 	if err := instance.WriteSecret(o.path("token"), []byte("tnd_x\n")); err != nil {
 		t.Fatal(err)
 	}
-	file, err := writeAgentConfig(o, "up-here", "postgres://a:p%22w@/db?host=%2Frun")
+	file, err := writeAgentConfig(o, "up-here", "postgres://a:p%22w@/db?host=%2Frun", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestFollowLogReportsWholeLinesOnce(t *testing.T) {
 	var heard notes
 	l := followLog(path, heard.add)
 	write("one\ntw")
-	eventually(t, "the first line", func() bool { return heard.String() == "one" })
+	patience.Await(t, "the first line", func() bool { return heard.String() == "one" })
 	write("o\n")
 	l.close()
 	if got := heard.String(); got != "one\ntwo" {

@@ -31,6 +31,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/pvesim"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/source"
 )
@@ -69,6 +70,8 @@ type Options struct {
 	// Sample fills the private database with sample data, once; see package
 	// sample.
 	Sample bool
+	// PVESim adds a simulated Proxmox cluster, a pool of it, and the template class.
+	PVESim bool
 	// InspectCommand runs what looks at templates, see package inspect; without
 	// it the agent does.
 	InspectCommand []string
@@ -149,6 +152,8 @@ type Stack struct {
 	hostName string // of this instance, for browsers
 	agent    *agentProcess
 	agentLog *agentLog
+	pveSim   *pvesim.Server // nil: not wanted
+	pools    []agentPool    // the agent's
 	web      []*web.Server
 	site     *site.Site
 	gateway  *rpcgateway.Gateway
@@ -228,6 +233,11 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	s.background.Go(func() { s.keep(background) })
 	if err := s.fillSample(ctx, background); err != nil {
 		return err
+	}
+	if s.options.PVESim {
+		if err := s.startPVESim(); err != nil {
+			return err
+		}
 	}
 	if err := s.startAgent(ctx, queueURL); err != nil {
 		return err
@@ -356,6 +366,9 @@ func (s *Stack) stop(ctx context.Context) error {
 	if s.agent != nil {
 		problems = append(problems, s.agent.stop(ctx))
 		s.agentLog.close()
+	}
+	if s.pveSim != nil {
+		s.pveSim.Close()
 	}
 	if s.lock != nil {
 		removeRuntime(s.options.DataDir)

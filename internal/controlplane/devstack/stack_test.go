@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -114,7 +115,7 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 
 	as := localStore(t, s)
 	d := deploy(t, as, "demo/hello", `{"name": "Ada", "steps": 1, "pause_seconds": 0}`)
-	eventually(t, "the provision's end", func() bool { return status(t, as, d).Status.Terminal() })
+	patience.Await(t, "the provision's end", func() bool { return status(t, as, d).Status.Terminal() })
 	if p := status(t, as, d); p.Status != provision.Success || string(p.Outputs["message"].Value) != `"Hello, Ada!"` {
 		t.Fatalf("provision = %s, outputs %v, want SUCCESS with the greeting\n%s", outcome(p), p.Outputs, agentLogOf(o))
 	}
@@ -124,13 +125,13 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE public.workspaces SET drift_every = '1 day', drift_due_at = now()")
 	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE tendril.claims SET ended_at = ended_at - interval '9 days'")
 	pgxExec(t, s.Runtime().DatabaseURL, "UPDATE public.provisions SET finished_at = finished_at - interval '9 days' WHERE number = 1")
-	eventually(t, "the look for drift", func() bool {
+	patience.Await(t, "the look for drift", func() bool {
 		p, err := as.Provision(t.Context(), "2")
 		return err == nil && p.Operation == provision.OperationRefresh && p.Status.Terminal()
 	})
 	pgxExec(t, s.Runtime().DatabaseURL, "DO $$ BEGIN ASSERT (SELECT drift = '[]' AND drift_count = 0 FROM public.workspaces), 'the drift of an apply just made is not none'; END $$")
 
-	eventually(t, "the archive of what is old", func() bool {
+	patience.Await(t, "the archive of what is old", func() bool {
 		return query(t, s.Runtime().DatabaseURL, "SELECT count(*)::text FROM public.provision_log_archives a JOIN public.provisions p ON p.id = a.provision_id WHERE p.number = 1") == "1"
 	})
 
@@ -151,7 +152,7 @@ func TestUpDeploysAndSurvivesARestart(t *testing.T) {
 	}
 	// On the state of the first one: the same agent instance, the same tag.
 	again := deploy(t, as, "demo/hello", `{"name": "Bob", "steps": 1, "pause_seconds": 0}`)
-	eventually(t, "the second provision's end", func() bool { return status(t, as, again).Status.Terminal() })
+	patience.Await(t, "the second provision's end", func() bool { return status(t, as, again).Status.Terminal() })
 	if p := status(t, as, again); p.Status != provision.Success || p.Plan == nil || p.Plan.Replace == 0 {
 		t.Errorf("provision = %s, plan %+v, want SUCCESS that replaces what the first one made", outcome(p), p.Plan)
 	}
@@ -211,7 +212,7 @@ func TestAgentIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.agent.signal(syscall.SIGKILL)
-	eventually(t, "another boot of the agent", func() bool {
+	patience.Await(t, "another boot of the agent", func() bool {
 		boot, err := s.boot(t.Context())
 		return err == nil && boot != first
 	})
@@ -229,7 +230,7 @@ func TestStopLetsRunsFinishOrNot(t *testing.T) {
 	s := start(t, o)
 	as := localStore(t, s)
 	finishes := deploy(t, as, "a", `{"name": "Ada", "steps": 10, "pause_seconds": 0.5}`)
-	eventually(t, "the run's apply", func() bool {
+	patience.Await(t, "the run's apply", func() bool {
 		p := status(t, as, finishes)
 		return p.Stage != nil && *p.Stage == provision.StageApply
 	})
@@ -244,7 +245,7 @@ func TestStopLetsRunsFinishOrNot(t *testing.T) {
 		t.Errorf("a run that was let finish is %s, want SUCCESS", outcome(p))
 	}
 	ended := deploy(t, as, "b", `{"name": "Ada", "steps": 1000, "pause_seconds": 1}`)
-	eventually(t, "the second run's apply", func() bool {
+	patience.Await(t, "the second run's apply", func() bool {
 		p := status(t, as, ended)
 		return p.Stage != nil && *p.Stage == provision.StageApply
 	})
@@ -349,7 +350,7 @@ func TestMovedDataDirectory(t *testing.T) {
 	s := start(t, o)
 	as := localStore(t, s)
 	d := deploy(t, as, "moved/one", `{"name": "Ada", "steps": 1, "pause_seconds": 0}`)
-	eventually(t, "the first deploy succeeds", func() bool { return status(t, as, d).Status == provision.Success })
+	patience.Await(t, "the first deploy succeeds", func() bool { return status(t, as, d).Status == provision.Success })
 	stop(t, s)
 	o.DataDir = filepath.Join(top, "after")
 	if err := instance.MoveDataDir(filepath.Join(top, "before"), o.DataDir); err != nil {
@@ -358,7 +359,7 @@ func TestMovedDataDirectory(t *testing.T) {
 	s = start(t, o)
 	as = localStore(t, s)
 	d = deploy(t, as, "moved/one", `{"name": "Eve", "steps": 1, "pause_seconds": 0}`)
-	eventually(t, "the second deploy succeeds", func() bool {
+	patience.Await(t, "the second deploy succeeds", func() bool {
 		p := status(t, as, d)
 		if p.Status == provision.Failed {
 			t.Fatalf("the second deploy failed: %s", deref(p.ErrorMessage))

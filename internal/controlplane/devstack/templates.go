@@ -49,7 +49,16 @@ func publish(ctx context.Context, db *pgxpool.Pool, o Options, org uuid.UUID) (p
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // likewise, whatever the umask
 		return nil, fmt.Errorf("make the templates' directory: %w", err)
 	}
-	for _, sample := range templates.All() {
+	samples := templates.All()
+	if o.PVESim {
+		class, clean, err := simTemplate()
+		if err != nil {
+			return nil, fmt.Errorf("publish the template class: %w", err)
+		}
+		defer clean()
+		samples = append(samples, class)
+	}
+	for _, sample := range samples {
 		repo := o.templatesURL() + "/" + url.PathEscape(sample.Name) + ".git"
 		pins, err := pinsOf(ctx, db, org, repo)
 		if err != nil {

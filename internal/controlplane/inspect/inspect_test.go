@@ -135,6 +135,14 @@ func TestInspect(t *testing.T) {
 		t.Errorf("TemplateVersions() = %+v, %v, want %v, the last one used", versions, err, want)
 	}
 
+	// Of a template whose machines get places, the file is kept for previews.
+	const placed = "provisioner \"machine\" {\n machine {\n name = \"a\"\n pool = \"lab\"\n cores = 1\n memory = 1\n }\n}\n"
+	machine, _ := s.git.Repo("machine", gittest.Text(map[string]string{"variables.tf": "", "tendril.hcl": placed}), "v1")
+	s.look(t, s.options, machine.URL, "v1")
+	if known, err := s.admin.PlacedTemplate(t.Context(), s.Org, machine.URL, "v1", ""); err != nil || known == nil || known.File == nil || *known.File != placed {
+		t.Errorf("PlacedTemplate() = %+v, %v, want its file", known, err)
+	}
+
 	// It moves.
 	good.Git("tag", "-f", "v1", good.Commit(gittest.Text(map[string]string{"main.tf": `variable "other" {}`})))
 	if got := s.look(t, s.options, good.URL, "v1"); got.Status != store.InspectionFailed || got.Reason != "tag_moved" || len(got.Variables) != 3 {

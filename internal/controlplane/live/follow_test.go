@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/live"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Whoever comes when, and goes on from where, while rows arrive, a session that
@@ -20,7 +21,7 @@ func TestEveryViewerSeesEachRowOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, live.Limits{Window: 2 << 10})
 	const rows, viewers = 300, 50
-	eventually(t, "the hub hears", func() bool { return !w.hub.Deaf() })
+	patience.Await(t, "the hub hears", func() bool { return !w.hub.Deaf() })
 	var all sync.WaitGroup
 	for n := range viewers {
 		from := int64(n % 7 * 9)
@@ -42,7 +43,7 @@ func TestEveryViewerSeesEachRowOnce(t *testing.T) {
 	w.say(t, rows-3*viewers)
 	w.end(t)
 	all.Wait()
-	eventually(t, "one session listens again", func() bool { return w.listeners(t, false) == 1 && !w.hub.Deaf() })
+	patience.Await(t, "one session listens again", func() bool { return w.listeners(t, false) == 1 && !w.hub.Deaf() })
 	if _, bytes := w.hub.Open(); bytes > 2<<10 {
 		t.Errorf("the window holds %d bytes, want %d at most", bytes, 2<<10)
 	}
@@ -95,7 +96,7 @@ func TestSlowViewerHoldsUpNobody(t *testing.T) {
 		}
 		close(read)
 	}()
-	eventually(t, "the slow one is cut off", func() bool {
+	patience.Await(t, "the slow one is cut off", func() bool {
 		streams, bytes := w.hub.Open()
 		if bytes > 200<<10 {
 			t.Errorf("the window holds %d bytes", bytes)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/live"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
@@ -22,7 +23,7 @@ func TestHints(t *testing.T) {
 	w := newWorld(t, live.Limits{})
 	other, stranger := w.queue(t), uuid.New()
 	w.Exec(t, "WITH o AS (INSERT INTO public.orgs (name) VALUES ('elsewhere') RETURNING id) INSERT INTO public.org_members SELECT id, $1, 'admin' FROM o", stranger)
-	eventually(t, "the hub hears", func() bool { return !w.hub.Deaf() })
+	patience.Await(t, "the hub hears", func() bool { return !w.hub.Deaf() })
 	everything := w.open(t, "/live", "", w.viewer)
 	elsewhere := w.open(t, "/live", "", stranger)
 	one := w.open(t, "/live", "provision="+w.provision.String(), w.viewer)
@@ -102,11 +103,11 @@ func TestDatabaseRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := worldOf(t, queuetest.Populate(t, own.URL), "", live.Limits{})
-	eventually(t, "the hub hears", func() bool { return !w.hub.Deaf() })
+	patience.Await(t, "the hub hears", func() bool { return !w.hub.Deaf() })
 	log := w.open(t, "/log", "", w.viewer)
 	w.say(t, 5)
 	own.Stop(t)
-	eventually(t, "the hub notices", w.hub.Deaf)
+	patience.Await(t, "the hub notices", w.hub.Deaf)
 	own.Start(t)
 	conn, err := pgx.Connect(t.Context(), own.URL)
 	if err != nil {
@@ -119,5 +120,5 @@ func TestDatabaseRestarts(t *testing.T) {
 	if seqs, _, ok := log.until("end"); !ok || follows(seqs, 0, 10) != nil {
 		t.Errorf("rows %v, want 10, each once, and the end", seqs)
 	}
-	eventually(t, "the hub hears again", func() bool { return !w.hub.Deaf() })
+	patience.Await(t, "the hub hears again", func() bool { return !w.hub.Deaf() })
 }

@@ -258,22 +258,6 @@ func follows(seqs []int64, from, to int64) error {
 	return nil
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for over := patience.After(usual); ; {
-		if condition() {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-over:
-			t.Fatalf("%s: not within %s", what, usual)
-		}
-	}
-}
-
 // listeners counts the sessions that listen, and kills them when asked to.
 func (w *world) listeners(t *testing.T, kill bool) (count int) {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/controlplane/live"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // How many watch, whether the hub hears, how often it had to begin, and that its
@@ -15,7 +16,7 @@ func TestState(t *testing.T) {
 	if s := w.hub.State(); s.Viewers != 0 {
 		t.Errorf("of a hub that nobody watches %d do", s.Viewers)
 	}
-	eventually(t, "the hub hears", func() bool { s := w.hub.State(); return s.Listening && s.Sessions == 1 })
+	patience.Await(t, "the hub hears", func() bool { s := w.hub.State(); return s.Listening && s.Sessions == 1 })
 	w.open(t, "/log", "", w.viewer)
 	w.open(t, "/log", "", w.viewer)
 	named := w.open(t, "/live", "provision="+w.provision.String()+"&provision="+w.queue(t).String(), w.viewer)
@@ -24,10 +25,10 @@ func TestState(t *testing.T) {
 	}
 	before := w.hub.State().TurnedAt
 	w.listeners(t, true)
-	eventually(t, "the hub hears again", func() bool {
+	patience.Await(t, "the hub hears again", func() bool {
 		s := w.hub.State()
 		return s.Listening && s.Sessions == 2 && s.TurnedAt.After(before) && time.Since(s.TurnedAt) < time.Minute
 	})
 	_ = named.response.Body.Close()
-	eventually(t, "one less watches", func() bool { return w.hub.State().Viewers == 2 })
+	patience.Await(t, "one less watches", func() bool { return w.hub.State().Viewers == 2 })
 }

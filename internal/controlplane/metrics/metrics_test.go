@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,9 +16,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/testkit/metrictest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,45 +54,7 @@ func full(t *testing.T) *Metrics {
 // others have built.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	families, err := full(t).registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names strings.Builder
-	for _, family := range families {
-		if !strings.HasPrefix(family.GetName(), "trellis_") {
-			continue
-		}
-		labels := []string{}
-		for _, label := range family.GetMetric()[0].GetLabel() {
-			labels = append(labels, label.GetName())
-		}
-		fmt.Fprintf(&names, "%s{%s} %s %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()), family.GetHelp())
-	}
-	const golden = "testdata/names.golden"
-	if os.Getenv("TENDRIL_TEST_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(golden, []byte(names.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if names.String() != string(want) {
-		t.Errorf("the metrics are\n%s\nwant, as %s has them,\n%s\n(TENDRIL_TEST_UPDATE_GOLDEN=1 writes it)", names.String(), golden, want)
-	}
-}
-
-func TestLint(t *testing.T) {
-	t.Parallel()
-	problems, err := testutil.GatherAndLint(full(t).registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
+	metrictest.Names(t, full(t).registry, "trellis_")
 }
 
 func TestValues(t *testing.T) {
@@ -104,7 +65,7 @@ func TestValues(t *testing.T) {
 		`trellis_duty_items_total{duty="drift"}`: 5, `trellis_duty_failures_total{duty="drift"}`: 1, `trellis_duty_failures_total{duty="reap"}`: 0,
 		`trellis_http_requests_total{code="2xx",method="GET",route="/api/v1/provisions/{id}"}`: 1,
 		`trellis_http_requests_total{code="2xx",method="GET",route="/live"}`:                   1,
-		`trellis_http_request_duration_seconds{route="/api/v1/provisions/{id}"}`:               1,
+		`trellis_http_request_duration_seconds_sum{route="/api/v1/provisions/{id}"}`:           1,
 		`trellis_rpc_calls_total{function="agent_heartbeat",result="ok"}`:                      1,
 		`trellis_webhook_deliveries_total{result="delivered"}`:                                 1, `trellis_webhook_deliveries_total{result="given_up"}`: 0,
 		`trellis_viewers{}`: 2, `trellis_live_listening{}`: 1, `trellis_live_reconnects_total{}`: 2,
@@ -122,7 +83,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s = %v (there: %t), want %v", series, value, ok, want)
 		}
 	}
-	if _, measured := got[`trellis_http_request_duration_seconds{route="/live"}`]; measured {
+	if _, measured := got[`trellis_http_request_duration_seconds_sum{route="/live"}`]; measured {
 		t.Error("a stream of an hour is among the durations")
 	}
 }
@@ -136,36 +97,14 @@ func TestLabelsAreBounded(t *testing.T) {
 		m.Request("", fmt.Sprint("METHOD", i), 404, time.Second, false)
 		m.Call("", 400+i, time.Second)
 	}
-	if got, want := len(values(t, m))-before, 2+3; got != want {
-		t.Errorf("there are %d more series, want %d: other, and the results", got, want)
+	if got, want := len(values(t, m))-before, 2*2+3; got != want {
+		t.Errorf("there are %d more series, want %d: two of each histogram, and the results", got, want)
 	}
 }
 
-// values are all of ours by name and labels; a histogram's is its sum.
 func values(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
-	families, err := m.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]float64{}
-	for _, family := range families {
-		if !strings.HasPrefix(family.GetName(), "trellis_") {
-			continue
-		}
-		for _, one := range family.GetMetric() {
-			var labels []string
-			for _, l := range one.GetLabel() {
-				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
-			}
-			value := one.GetGauge().GetValue() + one.GetCounter().GetValue()
-			if family.GetType() == dto.MetricType_HISTOGRAM {
-				value = one.GetHistogram().GetSampleSum()
-			}
-			found[family.GetName()+"{"+strings.Join(labels, ",")+"}"] = value
-		}
-	}
-	return found
+	return metrictest.Values(t, m.registry, "trellis_")
 }
 
 // However many scrape at once and how often, the database is asked once in a while,

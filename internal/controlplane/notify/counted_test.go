@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+
+	waiting "github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Each attempt is told of by what came of it.
@@ -42,7 +44,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 	// The first arrives at its third attempt, the second is given up, the third wants
 	// no more.
 	want := fmt.Sprint(map[string]int{"arrived": 1, "again": 2 + retries, "over": 2})
-	eventually(t, "all attempts are told of", func() bool {
+	waiting.Await(t, "all attempts are told of", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return fmt.Sprint(told) == want

@@ -21,7 +21,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
-	waiting "github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
@@ -149,22 +148,6 @@ func (w *world) deliveries(t *testing.T, webhook uuid.UUID) []store.Delivery {
 		t.Fatal(err)
 	}
 	return all
-}
-
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for over := waiting.After(time.Minute); ; {
-		if condition() {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-over:
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
 }
 
 // verify is what a receiver does, from the specification's words and not from ours.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	waiting "github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/webhook"
 )
 
@@ -37,10 +38,10 @@ func TestMessagesArriveOnceAndSigned(t *testing.T) {
 	w.Exec(t, "UPDATE public.workspaces SET drift = '[{}]', drift_count = 3, drift_at = now() WHERE name = 'x'")
 	w.Exec(t, "UPDATE public.workspaces SET drift = '[{}]', drift_count = 3, drift_at = now() + interval '1 s' WHERE name = 'x'") // the same again
 
-	eventually(t, "all arrive", func() bool {
+	waiting.Await(t, "all arrive", func() bool {
 		return len(all.messages()) >= each+3 && len(slackish.messages()) >= each+3 && len(other.messages()) >= each
 	})
-	eventually(t, "all are kept as delivered", func() bool {
+	waiting.Await(t, "all are kept as delivered", func() bool {
 		return !slices.ContainsFunc(w.deliveries(t, hook), func(d store.Delivery) bool {
 			return d.Status != "delivered" || len(d.Attempts) != 1 || d.Attempts[0].Code != 200
 		})
@@ -118,7 +119,7 @@ func TestFailingReceivers(t *testing.T) {
 	}
 	w.provision(t, "a", "SUCCESS", "", "")
 	settled := func(name, status string, attempts int) {
-		eventually(t, name+" is settled", func() bool { return w.deliveries(t, ids[name])[0].Status != "waiting" })
+		waiting.Await(t, name+" is settled", func() bool { return w.deliveries(t, ids[name])[0].Status != "waiting" })
 		d := w.deliveries(t, ids[name])[0]
 		if d.Status != status || len(d.Attempts) != attempts || d.NextAt != nil || d.FinishedAt == nil {
 			t.Errorf("%s: %s after %d attempts (%+v), want %s after %d", name, d.Status, len(d.Attempts), d, status, attempts)
@@ -139,7 +140,7 @@ func TestFailingReceivers(t *testing.T) {
 	}
 	w.Exec(t, "UPDATE public.webhooks SET failing_since = now() - interval '4 days' WHERE id = $1", ids["broken"])
 	w.provision(t, "b", "SUCCESS", "", "")
-	eventually(t, "what has failed for long is disabled", func() bool {
+	waiting.Await(t, "what has failed for long is disabled", func() bool {
 		h, err := w.admin.Webhook(t.Context(), ids["broken"])
 		return err == nil && !h.Enabled && h.DisabledWhy != nil && *h.DisabledWhy == "failing"
 	})
@@ -153,7 +154,7 @@ func TestFailingReceivers(t *testing.T) {
 	if _, err := w.admin.SendWebhook(t.Context(), ids["flaky"], &delivery); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is sent again", func() bool { return len(flaky.messages()) > before })
+	waiting.Await(t, "it is sent again", func() bool { return len(flaky.messages()) > before })
 	if again := flaky.messages()[before]; !verify(secret, again) || again.header.Get("Webhook-Id") != "msg_"+delivery.String() {
 		t.Errorf("sent again it is %v, want the same id and the new secret", again.header)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	waiting "github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // What an agent reports neither waits for who changes webhooks nor fails by what
@@ -61,7 +62,7 @@ func TestOneOrganisationTakesNotAllRoom(t *testing.T) {
 	for range 2 {
 		w.provision(t, "a", "SUCCESS", "", "")
 	}
-	eventually(t, "all that may be is under way", func() bool { return len(stuck.messages()) >= orgAtOnce })
+	waiting.Await(t, "all that may be is under way", func() bool { return len(stuck.messages()) >= orgAtOnce })
 
 	admin := uuid.New()
 	var org uuid.UUID
@@ -77,7 +78,7 @@ func TestOneOrganisationTakesNotAllRoom(t *testing.T) {
 	if _, err := theirs.SendWebhook(t.Context(), id, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the other organisation's message arrives", func() bool { return len(answers.messages()) == 1 })
+	waiting.Await(t, "the other organisation's message arrives", func() bool { return len(answers.messages()) == 1 })
 	if under := len(stuck.messages()); under >= 2*orgAtOnce {
 		t.Errorf("%d messages of one organisation are under way, want room for others", under)
 	}

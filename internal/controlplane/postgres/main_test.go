@@ -51,7 +51,7 @@ func newDir(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		// A server that dies with its parent still writes while it shuts down.
-		eventually(t, "no server is left in "+dir, func() bool { return len(processesOf(filepath.Join(dir, "pg", "data"))) == 0 })
+		patience.Await(t, "no server is left in "+dir, func() bool { return len(processesOf(filepath.Join(dir, "pg", "data"))) == 0 })
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -106,22 +106,6 @@ func execute(t *testing.T, s *Server, sql string) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	if _, err := conn.Exec(t.Context(), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// eventually waits for a condition, looking often.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := patience.Context(context.Background(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		}
 	}
 }
 

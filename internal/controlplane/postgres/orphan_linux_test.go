@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // startParent runs a program that starts a server in dir, and returns it with
@@ -51,7 +53,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait() // its lock goes with its last thread
-	eventually(t, "the server ends", func() bool { return len(processesOf(filepath.Join(dir, "data"))) == 0 })
+	patience.Await(t, "the server ends", func() bool { return len(processesOf(filepath.Join(dir, "data"))) == 0 })
 	log, err := os.ReadFile(filepath.Join(dir, logName))
 	if err != nil || !strings.Contains(string(log), "received fast shutdown request") {
 		t.Errorf("log = %s, %v, want a fast shutdown", log, err)
@@ -86,7 +88,7 @@ func TestLivingOrphanIsStopped(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- orphan.Wait() }()
-	eventually(t, "the orphan is ready", func() bool {
+	patience.Await(t, "the orphan is ready", func() bool {
 		text, _ := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 		return strings.Contains(string(text), "ready")
 	})
@@ -113,7 +115,7 @@ func TestBackendsOfAKilledPostmaster(t *testing.T) {
 		_, err := conn.Exec(context.Background(), "DO $$ BEGIN LOOP END LOOP; END $$")
 		busy <- err
 	}()
-	eventually(t, "the backend is busy", func() bool {
+	patience.Await(t, "the backend is busy", func() bool {
 		return query(t, s, "SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'") == "1"
 	})
 	_ = s.process.Kill()

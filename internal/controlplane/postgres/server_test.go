@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 func TestRestartKeepsDataAndURL(t *testing.T) {
@@ -294,7 +295,7 @@ func cancelAt(t *testing.T, o Options, path string) error {
 		}
 		ended <- err
 	}()
-	eventually(t, path, func() bool { return exists(path) || len(ended) > 0 }) // it may be gone again
+	patience.Await(t, path, func() bool { return exists(path) || len(ended) > 0 }) // it may be gone again
 	cancel()
 	return <-ended
 }

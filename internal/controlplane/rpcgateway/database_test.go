@@ -46,11 +46,11 @@ func TestDatabaseAway(t *testing.T) {
 	reached := func() bool {
 		return strings.Contains(string(post(t, url, "agent_heartbeat", heartbeat).body), unregistered)
 	}
-	await(t, "the database again", reached)
+	patience.Await(t, "the database again", reached)
 	wire.BlackHole()
 	wantAway("an answer that never comes", "PGRST001", "PGRST000")
 	wire.Pass()
-	await(t, "the database again", reached)
+	patience.Await(t, "the database again", reached)
 	wire.Refuse()
 	wire.Cut()
 	wantAway("connections that were cut", "PGRST000", "PGRST001")
@@ -94,21 +94,6 @@ func TestPrimaryThatWas(t *testing.T) {
 const registering = `{"p_token_hash":"` + tokenHash + `","p_agent":{"instance_id":"a6000000-0000-4000-8000-000000000001",` +
 	`"boot_id":"b0000000-0000-4000-8000-000000000001","name":"one","host":"one.example","version":"1","contract":2,"slots":2}}`
 
-func await(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	ctx, cancel := patience.Context(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 // A migration adds an argument, then a function changes its type: no restart.
 func TestMigrationNeedsNoNewGateway(t *testing.T) {
 	t.Parallel()
@@ -126,16 +111,16 @@ func TestMigrationNeedsNoNewGateway(t *testing.T) {
 		t.Errorf("probe after it was changed = %d %s, want the new one, or the old one's no to a text", got.status, got.body)
 	}
 	mustExec(t, conn, "NOTIFY pgrst, 'reload schema'")
-	await(t, "the new argument", func() bool { return string(post(t, url, "probe", `{"p_a":"x","p_b":3}`).body) == `"x3"` })
+	patience.Await(t, "the new argument", func() bool { return string(post(t, url, "probe", `{"p_a":"x","p_b":3}`).body) == `"x3"` })
 	// What answers a set now could still be called as before: only the notice tells.
 	mustExec(t, conn, `BEGIN; DROP FUNCTION public.probe; CREATE FUNCTION public.probe(p_a text, p_b int) RETURNS SETOF text LANGUAGE sql AS 'SELECT p_a || p_b';
 		GRANT EXECUTE ON FUNCTION public.probe TO anon; NOTIFY pgrst, 'reload schema'; COMMIT`)
-	await(t, "the notice", func() bool { return string(post(t, url, "probe", `{"p_a":"x","p_b":3}`).body) == `["x3"]` })
+	patience.Await(t, "the notice", func() bool { return string(post(t, url, "probe", `{"p_a":"x","p_b":3}`).body) == `["x3"]` })
 	if got := post(t, url, "later", `{}`); got.status != http.StatusNotFound {
 		t.Errorf("a function that is not there yet = %d, want 404", got.status)
 	}
 	mustExec(t, conn, `CREATE FUNCTION public.later() RETURNS int LANGUAGE sql AS 'SELECT 7'; GRANT EXECUTE ON FUNCTION public.later TO anon`)
-	await(t, "a function that came without a notice", func() bool { return string(post(t, url, "later", `{}`).body) == "7" })
+	patience.Await(t, "a function that came without a notice", func() bool { return string(post(t, url, "later", `{}`).body) == "7" })
 }
 
 // Each call is one of role anon, and none can leave anything to the next.
@@ -209,7 +194,7 @@ func TestStatementTimeout(t *testing.T) {
 	first := make(chan answer, 1)
 	go func() { first <- post(t, url, "slow", `{}`) }()
 	conn := db.Conn(t)
-	await(t, "the only call to be under way", func() bool {
+	patience.Await(t, "the only call to be under way", func() bool {
 		var running bool
 		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`).Scan(&running)
 		return err == nil && running

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/postgrest"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/recorded"
@@ -70,7 +71,7 @@ func FuzzGateway(f *testing.F) {
 	db := pgtest.New(f, queuetest.Migrated)
 	mustExec(f, db.Conn(f), world)
 	wire := newTap(f, db.URL)
-	log := &logBuffer{}
+	log := &outputtest.Buffer{}
 	gateway, err := rpcgateway.New(f.Context(), rpcgateway.Options{
 		DatabaseURL: wire.url, Rate: -1, StatementTimeout: time.Minute, LogAll: true, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})

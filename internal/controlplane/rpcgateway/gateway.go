@@ -204,6 +204,7 @@ func agentFunctions() []string {
 		"check_agent", "register_agent", "agent_heartbeat", "fetch_next_provision",
 		"insert_provision_log", "update_provision_status", "fail_orphaned_provisions",
 		"put_blob", "get_blob", "lease_checks", "report_checks",
+		"report_pools", "reserve_machines", "release_machines",
 	}
 }
 

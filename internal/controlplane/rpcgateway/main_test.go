@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/postgrest"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/recorded"
 )
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // returns its URL. It fails the test if the log has what looks like a hash.
 func serve(t testing.TB, o rpcgateway.Options) string {
 	t.Helper()
-	logged := &logBuffer{}
+	logged := &outputtest.Buffer{}
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -40,24 +40,6 @@ func serve(t testing.TB, o rpcgateway.Options) string {
 		}
 	})
 	return server.URL
-}
-
-// logBuffer is a buffer that goroutines may write to.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // answer is a response that was read.

@@ -9,13 +9,15 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/postgrest"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // Whoever is refused again and again does not fill the log, nor hide from it
 // what goes wrong here.
 func TestRefusalsDoNotFloodTheLog(t *testing.T) {
 	t.Parallel()
-	log := &logBuffer{}
+	log := &outputtest.Buffer{}
 	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{
 		DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Rate: -1, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
@@ -37,7 +39,7 @@ func TestRefusalsDoNotFloodTheLog(t *testing.T) {
 	if !strings.Contains(log.String(), "status=503") {
 		t.Errorf("the log does not tell that the database is away:\n%s", log)
 	}
-	await(t, "a line that counts what was left out", func() bool {
+	patience.Await(t, "a line that counts what was left out", func() bool {
 		call("no_such_function")
 		return strings.Contains(log.String(), "left_out=")
 	})

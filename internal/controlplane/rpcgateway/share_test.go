@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/rpcgateway"
 	"github.com/tendril-run/tendril/internal/postgrest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/recorded"
@@ -51,7 +52,7 @@ func TestSlowCallsOfOneAddress(t *testing.T) {
 		<-refused // of 8 calls at once it has 4
 	}
 	sleeping := 0
-	await(t, "its share of the connections to be taken", func() bool {
+	patience.Await(t, "its share of the connections to be taken", func() bool {
 		return conn.QueryRow(t.Context(), asleep).Scan(&sleeping) == nil && sleeping >= 2
 	})
 	began := time.Now()
@@ -66,7 +67,7 @@ func TestSlowCallsOfOneAddress(t *testing.T) {
 		slow.Wait()
 		close(ended)
 	}()
-	await(t, "the slow ones to end", func() bool {
+	patience.Await(t, "the slow ones to end", func() bool {
 		mustExec(t, conn, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'")
 		select {
 		case <-ended:

@@ -96,7 +96,8 @@ func beat(ctx context.Context, db *pgxpool.Pool, org uuid.UUID) {
 	}{{online, 0}, {stale, 90 * time.Second}} {
 		_, _ = db.Exec(ctx, `
 			WITH c AS (UPDATE public.clusters SET last_seen_at = clock_timestamp() - make_interval(secs => $3) WHERE org_id = $1 AND name = $2 RETURNING id),
-			a AS (UPDATE public.agents a SET last_heartbeat_at = clock_timestamp() - make_interval(secs => $3) FROM c WHERE a.cluster_id = c.id)
+			a AS (UPDATE public.agents a SET last_heartbeat_at = clock_timestamp() - make_interval(secs => $3) FROM c WHERE a.cluster_id = c.id),
+			p AS (UPDATE public.pools p SET reported_at = clock_timestamp() - make_interval(secs => $3) FROM c WHERE p.cluster_id = c.id)
 			UPDATE tendril.claims l SET lease_until = clock_timestamp() + s.lease FROM c, tendril.settings s WHERE l.cluster_id = c.id AND l.state = 'running'`,
 			org, c.name, c.age.Seconds())
 	}
@@ -243,6 +244,15 @@ func (t *teller) play(r run) error {
 	}
 	if err := t.log(c, claim, r.lines); err != nil {
 		return err
+	}
+	if wants := wantsOf(r); len(wants) > 0 {
+		encoded, err := json.Marshal(wants)
+		if err != nil {
+			return err
+		}
+		if err := t.exec("SELECT public.reserve_machines($1, $2, $3)", c.hash, claim, string(encoded)); err != nil {
+			return err
+		}
 	}
 	if err := t.end(r, c, claim, report); err != nil {
 		return err

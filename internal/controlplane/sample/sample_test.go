@@ -73,6 +73,7 @@ func TestSample(t *testing.T) {
 		"locked workspaces": "SELECT count(*) FROM public.workspaces WHERE locked_at IS NOT NULL", "held workspaces": "SELECT count(*) FROM public.workspaces WHERE held_by_claim IS NOT NULL",
 		"workspaces with drift": "SELECT count(*) FROM public.workspaces WHERE drift_count > 0", "members": "SELECT count(*) FROM public.people WHERE name <> ''", "lines of logs": "SELECT count(*) FROM public.provision_logs",
 		"templates that are known": "SELECT count(*) FROM public.template_inspections WHERE status = 'done'", "those that are not": "SELECT count(*) FROM public.template_inspections WHERE status = 'failed'",
+		"pools": "SELECT count(*) FROM public.pools WHERE problem IS NULL", "machines where they were placed": "SELECT count(*) FROM public.machines m JOIN public.reservations r USING (workspace_id, name, node)", "quotas": "SELECT count(*) FROM public.pool_quotas",
 		"resources": "SELECT count(*) FROM public.resources", "machines": "SELECT count(*) FROM public.machines WHERE status = 'stopped'", "audit events": "SELECT count(*) FROM public.audit_events",
 	} {
 		if w.Text(t, query) == "0" {

@@ -23,7 +23,7 @@ func commitOf(template, version string) string {
 
 // tell tells all of it, oldest first, as numbers are given out.
 func (t *teller) tell() error {
-	for _, chapter := range []func() error{t.members, t.machines, t.catalogue, t.weeks, t.today, t.rules} {
+	for _, chapter := range []func() error{t.members, t.machines, t.pools, t.catalogue, t.weeks, t.today, t.rules} {
 		if err := chapter(); err != nil {
 			return err
 		}
@@ -65,6 +65,31 @@ func (t *teller) machines() error {
 		}
 	}
 	return nil
+}
+
+// pools are those of the cluster that is online, and one that its agent can't reach.
+func (t *teller) pools() error {
+	node := func(name string, cores, memory float64) map[string]any {
+		return map[string]any{
+			"name": name, "online": true, "cores": 32, "memory_mib": 131072, "cores_used": cores, "memory_used": memory, "images": []string{"debian-13", "rocky-9"}, "labels": map[string]string{"rack": "2"},
+			"storages": []map[string]any{{"name": "ceph", "free_gib": 5120, "size_gib": 12288}, {"name": "local-lvm", "free_gib": 640, "size_gib": 1800}},
+		}
+	}
+	down := node("pve3", 0, 0)
+	down["online"] = false
+	text, err := json.Marshal([]map[string]any{
+		{"name": "rack-2", "kind": "proxmox", "nodes": []map[string]any{node("pve1", 0.31, 0.44), node("pve2", 0.46, 0.58), down},
+			"limits": map[string]any{"overcommit_cores": 4, "ids": []int{140, 199}, "addresses": []map[string]string{{"from": "10.20.14.21", "to": "10.20.14.99"}}}},
+		{"name": "bench", "kind": "libvirt", "problem": "connect to qemu+tls://bench.example: connection refused"},
+	})
+	if err != nil {
+		return err
+	}
+	c := t.clusters[online]
+	if err := t.exec("SELECT public.report_pools($1, $2, $3, $4)", c.hash, c.instance, c.boot, string(text)); err != nil {
+		return err
+	}
+	return t.exec(`SELECT public.set_pool_quota($1, '{"workspaces": "search/*", "machines": 4, "memory_mib": 65536}')`, t.org)
 }
 
 // catalogue has three templates, of which one could not be looked at.
@@ -250,6 +275,17 @@ func machinesOf(workspace string) []map[string]any {
 		})
 	}
 	return found
+}
+
+// wantsOf are the places that a run reserves for its machines.
+func wantsOf(r run) (wants []map[string]any) {
+	if r.operation != "apply" || r.resources == nil {
+		return nil
+	}
+	for _, m := range machinesOf(r.workspace) {
+		wants = append(wants, map[string]any{"name": m["name"], "pool": m["pool"], "image": m["image"], "cores": m["cores"], "memory_mib": m["memory_mib"], "spread": "search"})
+	}
+	return wants
 }
 
 func outputsOf(workspace string) string {

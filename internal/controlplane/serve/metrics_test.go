@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/wiretest"
@@ -81,7 +82,7 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 		"trellis_live_listening 1", "trellis_viewers 0", `trellis_database_connections_max{pool="agents"} 14`, `trellis_build_info{version="test"} 1`,
 	}
 	var text string
-	eventually(t, said, func() bool { // the hub listens a moment after the start, and a slow one makes the agent stale
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool { // the hub listens a moment after the start, and a slow one makes the agent stale
 		if _, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestCountsReapedLeases(t *testing.T) {
 	o, said := options(w.URL)
 	_, monitor := watch(t, o)
 	client := &http.Client{Transport: &http.Transport{}}
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		_, text := get(t, client, monitor+"/metrics")
 		return len(lacks(text, "trellis_reaped_total 2", `trellis_duty_items_total{duty="reap"} 2`)) == 0
 	})
@@ -162,10 +163,10 @@ func TestMetricsWhileTheDatabaseIsAway(t *testing.T) {
 		return len(lacks(text, "trellis_database_up 1", depth)) == 0
 	}
 	told := func() int { return strings.Count(said.String(), "numbers cannot be had") }
-	eventually(t, said, there)
+	patience.AwaitShowing(t, "what the test wants", said.String, there)
 	before := told()
 	proxy.BlackHole()
-	eventually(t, said, func() bool { // the answer of before is given for some seconds
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool { // the answer of before is given for some seconds
 		var scrapers sync.WaitGroup
 		var away sync.Map
 		for n := range 5 {
@@ -197,7 +198,7 @@ func TestMetricsWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("the log tells of it %d times, want once:\n%s", n, said)
 	}
 	proxy.Pass()
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		status, _ := get(t, client, monitor+"/readyz")
 		return status == http.StatusOK && there()
 	})

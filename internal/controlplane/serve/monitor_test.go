@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
@@ -81,7 +82,7 @@ func TestNotReadyWhereTheContractIsOlder(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: &http.Transport{}}
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		status, body := get(t, client, monitor+"/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, `"status":"unavailable","version":"test","database":{"ok":true,"contract":1}`)
 	})

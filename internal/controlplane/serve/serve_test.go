@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -20,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +29,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
@@ -38,26 +37,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// logged is what the server says; it may be read meanwhile.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func options(databaseURL string) (serve.Options, *logged) {
-	said := &logged{}
+func options(databaseURL string) (serve.Options, *outputtest.Buffer) {
+	said := &outputtest.Buffer{}
 	return serve.Options{
 		Listen: "127.0.0.1:0", Version: "test",
 		Gateway: rpcgateway.Options{DatabaseURL: databaseURL, Log: slog.New(slog.NewTextHandler(said, nil))},
@@ -159,25 +140,9 @@ func TestEndsLeasesWhereNoAgentCalls(t *testing.T) {
 	q.Close()
 	w.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second'")
 	start(t, o)
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		return w.Status(t, id) == "FAILED/agent_lost" && strings.Contains(said.String(), "leases ran out")
 	})
-}
-
-// eventually waits for a condition, looking often.
-func eventually(t *testing.T, said *logged, condition func() bool) {
-	t.Helper()
-	ctx, cancel := patience.Context(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain; the log is:\n%s", said)
-		}
-	}
 }
 
 func TestSaysWhatADatabaseLacks(t *testing.T) {
@@ -367,14 +332,14 @@ func TestDoesWhatIsDue(t *testing.T) {
 	w.Exec(t, "UPDATE public.provisions SET finished_at = finished_at - interval '9 days' WHERE id = $1", id)
 	start(t, first)
 	start(t, second)
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		return w.Text(t, "SELECT count(*)::text FROM public.provisions WHERE operation = 'refresh' AND status = 'QUEUED'") == "1"
 	})
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		return w.Text(t, "SELECT count(*)::text FROM public.provision_log_archives WHERE provision_id = '"+id.String()+"'") == "1"
 	})
 	w.Exec(t, "UPDATE tendril.settings SET log_delete_after = '8 days' WHERE only_row")
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		return w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'delete_log'") == "1"
 	})
 	if got := w.Status(t, id); got != "SUCCESS" {

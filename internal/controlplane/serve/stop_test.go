@@ -14,6 +14,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
@@ -74,14 +75,14 @@ func TestStopAnswersWhatIsOpen(t *testing.T) {
 	}
 	answered := make(chan *http.Response, 1)
 	go func() { answered <- ask("/api/v1/clusters") }() //nolint:bodyclose // likewise; it asks for the organisation, then for its clusters
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		var waits bool
 		err := w.Conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
 		return err == nil && waits
 	})
 	stop()
 	_, _ = io.Copy(io.Discard, stream.Body) // ends by itself
-	eventually(t, said, func() bool {
+	patience.AwaitShowing(t, "what the test wants", said.String, func() bool {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
 		if err == nil {
 			_ = conn.Close()

@@ -189,7 +189,7 @@ func (s *Store) Provision(ctx context.Context, ref string) (Provision, error) {
 	}
 	found, err := s.provisions(ctx, "read the provision", selected(true)+" WHERE "+condition, key)
 	one, err := first(found, err, noProvision(ref))
-	if err == nil && one.byScript() {
+	if err == nil && one.tellsSteps() {
 		one.Steps, err = s.steps(ctx, one.ID, one.Running, one.FinishedAt)
 	}
 	return one, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -98,5 +97,8 @@ func stepsOf(events []Event, running []provision.Running, over *time.Time) []Ste
 	return all
 }
 
-// byScript reports whether a run is carried out by something whose steps are told.
-func (p Provision) byScript() bool { return p.Engine != nil && strings.HasPrefix(*p.Engine, "script") }
+// tellsSteps reports whether a run is carried out by something whose steps are told, which
+// Terraform's are not.
+func (p Provision) tellsSteps() bool {
+	return p.Engine != nil && *p.Engine != "terraform" && *p.Engine != "tofu"
+}

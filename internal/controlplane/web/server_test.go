@@ -1,47 +1,29 @@
 package web_test
 
 import (
-	"bytes"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // start serves a handler until the test is over.
-func start(t *testing.T, handler http.Handler, limits web.Limits) (address string, server *web.Server, said *logged) {
+func start(t *testing.T, handler http.Handler, limits web.Limits) (address string, server *web.Server, said *outputtest.Buffer) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	said = &logged{}
+	said = &outputtest.Buffer{}
 	server = web.Start(listener, handler, limits, nil, slog.New(slog.NewTextHandler(said, nil)), func(err error) { t.Errorf("broken: %v", err) })
 	t.Cleanup(server.Stop)
 	return listener.Addr().String(), server, said

@@ -3,8 +3,6 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,10 +20,10 @@ type Machine struct {
 	Workspace   string                    `json:"workspace" doc:"The name of its workspace."`
 	WorkspaceID uuid.UUID                 `json:"workspace_id" doc:"The id of its workspace."`
 	Cluster     string                    `json:"cluster" doc:"The name of the cluster that the workspace is on."`
-	Status      string                    `json:"status" enum:"planned,creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; planned: it is drawn up and not there yet, unknown: nobody could ask, gone: it is no longer there."`
+	Status      string                    `json:"status" enum:"planned,reserved,creating,running,stopped,failed,unknown,gone" doc:"What it was doing when it was last reported; planned: it is drawn up and not there yet, reserved: it has a place in a pool and is not made yet, unknown: nobody could ask, gone: it is no longer there."`
 	Address     *string                   `json:"address,omitempty" doc:"The address of its resource in the state, by which targets name it."`
 	Pool        *string                   `json:"pool,omitempty" doc:"The pool that it belongs to."`
-	Node        *string                   `json:"node,omitempty" doc:"The host that it runs on."`
+	Node        *string                   `json:"node,omitempty" doc:"The host that it runs on, or is to run on."`
 	ExternalID  *string                   `json:"external_id,omitempty" doc:"What it is known by in its cloud."`
 	IPAddresses []string                  `json:"ip_addresses,omitempty" doc:"Its IP addresses, the one to reach it at first."`
 	SSHPort     *int                      `json:"ssh_port,omitempty" doc:"The port of its SSH server. Absent: 22."`
@@ -38,12 +36,12 @@ type Machine struct {
 	Actions     []provision.MachineAction `json:"actions" enum:"destroy,rebuild,refresh,power,reveal" doc:"What a run can do to this machine alone."`
 	Owner       *uuid.UUID                `json:"owner,omitempty" doc:"Who asked for the run that made it."`
 	OwnerName   string                    `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
-	Number      *int64                    `json:"number,omitempty" doc:"The provision that last changed it."`
+	Number      *int64                    `json:"number,omitempty" doc:"The provision that last changed it, or that reserved its place."`
 	Health      *string                   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How the last checks found it; unknown: nobody could ask. Absent: its template has no check."`
 	HealthWhy   *string                   `json:"health_why,omitempty" doc:"Why it is not healthy."`
 	HealthAt    *time.Time                `json:"health_at,omitempty" doc:"Since when its health is that."`
 	Plan        json.RawMessage           `json:"plan,omitempty" doc:"What a planned machine is provisioned with: template_source, terraform_vars and workspace, as config_snapshot has them. Absent: it is not planned."`
-	CreatedAt   time.Time                 `json:"created_at" doc:"When it was planned or first reported."`
+	CreatedAt   time.Time                 `json:"created_at" doc:"When it was planned, got its place or was first reported."`
 	UpdatedAt   time.Time                 `json:"updated_at" doc:"When something of this last changed."`
 }
 
@@ -64,52 +62,31 @@ func (m Machine) Size() string {
 	return strings.Join(parts, ", ")
 }
 
-// SSH is where ssh finds a machine. Nothing of it can be taken for an option or for another
-// host: what is recorded of a machine are a template's words.
-type SSH struct {
-	Address, User string
-	Port          int
-}
-
-var sshUser = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
-
 // SSH answers where ssh finds the machine. The error says what of it is missing or odd.
-func (m Machine) SSH() (SSH, error) {
-	s := SSH{Port: 22}
-	if m.SSHPort != nil {
-		s.Port = *m.SSHPort
-	}
+func (m Machine) SSH() (provision.SSH, error) {
 	switch m.Status {
 	case "gone": // its address may be another's by now
-		return SSH{}, fmt.Errorf("machine %q is gone", m.Name)
+		return provision.SSH{}, fmt.Errorf("machine %q is gone", m.Name)
 	case Planned:
-		return SSH{}, fmt.Errorf("machine %q is planned: it is not there yet", m.Name)
+		return provision.SSH{}, fmt.Errorf("machine %q is planned: it is not there yet", m.Name)
+	case Reserved:
+		return provision.SSH{}, fmt.Errorf("machine %q is reserved: no run has made it yet", m.Name)
 	}
 	if len(m.IPAddresses) == 0 {
-		return SSH{}, fmt.Errorf("machine %q has no IP address: no run has reported one", m.Name)
+		return provision.SSH{}, fmt.Errorf("machine %q has no IP address: no run has reported one", m.Name)
 	}
-	ip, err := netip.ParseAddr(m.IPAddresses[0])
-	if err != nil || ip.Zone() != "" {
-		return SSH{}, fmt.Errorf("machine %q: %q is not an IP address that ssh is given", m.Name, m.IPAddresses[0])
+	port, user := 0, ""
+	if m.SSHPort != nil {
+		port = *m.SSHPort
 	}
-	s.Address = ip.String()
-	if m.SSHUser != nil && *m.SSHUser != "" {
-		if s.User = *m.SSHUser; !sshUser.MatchString(s.User) {
-			return SSH{}, fmt.Errorf("machine %q: %q is not the name of a user", m.Name, s.User)
-		}
+	if m.SSHUser != nil {
+		user = *m.SSHUser
+	}
+	s, err := provision.NewSSH(m.IPAddresses[0], port, user)
+	if err != nil {
+		return s, fmt.Errorf("machine %q: %w", m.Name, err)
 	}
 	return s, nil
-}
-
-// Args are the arguments of ssh.
-func (s SSH) Args() (args []string) {
-	if s.Port != 22 {
-		args = append(args, "-p", strconv.Itoa(s.Port))
-	}
-	if s.User != "" {
-		return append(args, s.User+"@"+s.Address)
-	}
-	return append(args, s.Address)
 }
 
 // Act is something that a person can have done to one machine.
@@ -152,6 +129,8 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 		return "", nil, fmt.Errorf("machine %s of workspace %s is gone", m.Name, m.Workspace)
 	case m.Status == Planned:
 		return "", nil, fmt.Errorf("machine %s of workspace %s is planned: provision it first", m.Name, m.Workspace)
+	case m.Status == Reserved:
+		return "", nil, fmt.Errorf("machine %s of workspace %s is reserved: no run has made it yet", m.Name, m.Workspace)
 	case m.Address == nil:
 		return "", nil, fmt.Errorf("machine %s of workspace %s: its template doesn't say which resource it is (resource in the output machines), so nothing can be done to it alone", m.Name, m.Workspace)
 	case !slices.Contains(m.Actions, by.action):
@@ -178,6 +157,9 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 	}, nil
 }
 
+// RevealAll asks for the credentials of all machines of a workspace.
+func RevealAll(asked *provision.Snapshot) { asked.State = &provision.StateCommand{Command: "reveal"} }
+
 // Offers are the acts that make sense for the machine as it is.
 func (m Machine) Offers() (offered []Act) {
 	for _, do := range []Act{ActStart, ActStop, ActRestart, ActRefresh, ActReveal, ActRebuild, ActDestroy} {
@@ -190,8 +172,11 @@ func (m Machine) Offers() (offered []Act) {
 	return offered
 }
 
-// Planned is the status of a machine that is drawn up and not there yet.
-const Planned = "planned"
+// The statuses of machines that are not there yet.
+const (
+	Planned  = "planned"  // drawn up
+	Reserved = "reserved" // a run has a place for it
+)
 
 // PlanMachinesBody draws up machines.
 type PlanMachinesBody struct {

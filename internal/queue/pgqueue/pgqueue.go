@@ -257,6 +257,34 @@ func (q *Queue) ReportChecks(ctx context.Context, results []queue.CheckResult) e
 		"SELECT public.report_checks($1, $2, $3, $4::text::jsonb)::text", q.credential.Hash(), q.agent.Instance, q.agent.Boot, string(text))
 }
 
+// ReportPools implements queue.Queue.
+func (q *Queue) ReportPools(ctx context.Context, pools []queue.Pool) error {
+	text, err := json.Marshal(pools)
+	if err != nil {
+		return fmt.Errorf("encode what was found of pools: %w", err)
+	}
+	var void any
+	return q.call(ctx, "report the agent's pools", &void,
+		"SELECT public.report_pools($1, $2, $3, $4::text::jsonb)::text", q.credential.Hash(), q.agent.Instance, q.agent.Boot, string(text))
+}
+
+// ReserveMachines implements queue.Queue.
+func (q *Queue) ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []provision.PlaceWanted) ([]provision.Place, error) {
+	text, err := json.Marshal(wants)
+	if err != nil {
+		return nil, fmt.Errorf("encode the machines that need places: %w", err)
+	}
+	var places rpcwire.Places
+	err = q.call(ctx, "ask for places of machines", &places, "SELECT public.reserve_machines($1, $2, $3::text::jsonb)", q.credential.Hash(), claimID, string(text))
+	return places, err
+}
+
+// ReleaseMachines implements queue.Queue.
+func (q *Queue) ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error {
+	var void any
+	return q.call(ctx, "free the places of machines", &void, "SELECT public.release_machines($1, $2, $3)::text", q.credential.Hash(), claimID, names)
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var a *provision.Assignment

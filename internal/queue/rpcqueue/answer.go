@@ -66,6 +66,11 @@ type checks struct{ rpcwire.Checks }
 
 func (c *checks) valid() bool { return c.Checks != nil }
 
+// places are what reserve_machines answers.
+type places struct{ rpcwire.Places }
+
+func (p *places) valid() bool { return p.Places != nil }
+
 // assignments are the rows that fetch_next_provision answers, one at most. There
 // is room for no more: a slice of what "{}" becomes a hundred thousand times is
 // more memory than an agent has.

@@ -169,6 +169,23 @@ func (q *Queue) ReportChecks(ctx context.Context, results []queue.CheckResult) e
 	return q.call(ctx, "report what checks have found", "report_checks", rpcwire.ReportChecks{Caller: q.caller(), Results: results}, nil)
 }
 
+// ReportPools implements queue.Queue.
+func (q *Queue) ReportPools(ctx context.Context, pools []queue.Pool) error {
+	return q.call(ctx, "report the agent's pools", "report_pools", rpcwire.ReportPools{Caller: q.caller(), Pools: pools}, nil)
+}
+
+// ReserveMachines implements queue.Queue.
+func (q *Queue) ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []provision.PlaceWanted) ([]provision.Place, error) {
+	var answered places
+	err := q.call(ctx, "ask for places of machines", "reserve_machines", rpcwire.ReserveMachines{Hash: q.credential.Hash(), Claim: claimID, Wants: wants}, &answered)
+	return answered.Places, err
+}
+
+// ReleaseMachines implements queue.Queue.
+func (q *Queue) ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error {
+	return q.call(ctx, "free the places of machines", "release_machines", rpcwire.ReleaseMachines{Hash: q.credential.Hash(), Claim: claimID, Names: names}, nil)
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var answered assignments

@@ -11,7 +11,6 @@ package rpcwire
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -85,31 +84,66 @@ type LeaseChecks struct {
 // Checks are what lease_checks answers.
 type Checks []queue.MachineCheck
 
-// UnmarshalJSON implements json.Unmarshaler. There is room for no more than were asked for:
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *Checks) UnmarshalJSON(text []byte) (err error) {
+	*c, err = list[queue.MachineCheck](text, queue.MaxChecks, "checks")
+	return err
+}
+
+// list reads a list of at most so many things. There is room for no more than were asked for:
 // a slice of what "{}" becomes a hundred thousand times is more memory than an agent has.
-func (c *Checks) UnmarshalJSON(text []byte) error {
+func list[T any](text []byte, most int, what string) ([]T, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, err := decoder.Token(); err != nil || open != json.Delim('[') {
-		return errors.New("the answer is no list of checks")
+		return nil, fmt.Errorf("the answer is no list of %s", what)
 	}
-	*c = Checks{}
+	all := []T{}
 	for decoder.More() {
-		if len(*c) == queue.MaxChecks {
-			return fmt.Errorf("the answer has more than %d checks", queue.MaxChecks)
+		if len(all) == most {
+			return nil, fmt.Errorf("the answer has more than %d %s", most, what)
 		}
-		var one queue.MachineCheck
+		var one T
 		if err := decoder.Decode(&one); err != nil {
-			return fmt.Errorf("read a check: %w", err)
+			return nil, fmt.Errorf("read the list of %s: %w", what, err)
 		}
-		*c = append(*c, one)
+		all = append(all, one)
 	}
-	return nil
+	return all, nil
 }
 
 // ReportChecks tells what checks have found.
 type ReportChecks struct {
 	Caller
 	Results []queue.CheckResult `json:"p_results"`
+}
+
+// ReportPools tells what an agent has found of its pools.
+type ReportPools struct {
+	Caller
+	Pools []queue.Pool `json:"p_pools"`
+}
+
+// ReserveMachines asks for places of machines.
+type ReserveMachines struct {
+	Hash  string                  `json:"p_token_hash"`
+	Claim uuid.UUID               `json:"p_claim_id"`
+	Wants []provision.PlaceWanted `json:"p_wants"`
+}
+
+// Places are what reserve_machines answers.
+type Places []provision.Place
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Places) UnmarshalJSON(text []byte) (err error) {
+	*p, err = list[provision.Place](text, provision.MaxPlaces, "places")
+	return err
+}
+
+// ReleaseMachines frees the places of machines.
+type ReleaseMachines struct {
+	Hash  string    `json:"p_token_hash"`
+	Claim uuid.UUID `json:"p_claim_id"`
+	Names []string  `json:"p_names"`
 }
 
 // FetchNextProvision takes a provision under a claim.

@@ -6,11 +6,14 @@
 package olddb
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"embed"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -71,11 +74,19 @@ func dump(name string) (string, error) {
 	return string(all), err
 }
 
-// Names are those of all dumps.
+// Names are those of all dumps, the oldest release's first.
 func Names() (names []string) {
 	files, _ := dumps.ReadDir(".") // embedded
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(file.Name(), ".sql.gz"))
 	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(release(a), release(b)), cmp.Compare(a, b)) })
 	return names
+}
+
+// release is the number in a dump's name.
+func release(name string) int {
+	number, _, _ := strings.Cut(name, "-")
+	n, _ := strconv.Atoi(number) // each name begins with one
+	return n
 }

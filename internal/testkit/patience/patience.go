@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os/exec"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -175,4 +176,27 @@ func Context(parent context.Context, usual time.Duration) (context.Context, cont
 func After(usual time.Duration) <-chan struct{} {
 	ctx, _ := Context(context.Background(), usual) // it ends by itself
 	return ctx.Done()
+}
+
+// Await waits until a condition holds, which it looks at often, and fails the test when
+// that takes too long: what takes at most two minutes on an idle machine.
+func Await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	AwaitShowing(t, what, nil, holds)
+}
+
+// AwaitShowing is Await; when it waited in vain it shows what there is.
+func AwaitShowing(t testing.TB, what string, there func() string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for limit := Begin(2 * time.Minute); !holds(); <-tick.C {
+		switch {
+		case !limit.Over():
+		case there == nil:
+			t.Fatalf("waited in vain for %s", what)
+		default:
+			t.Fatalf("waited in vain for %s; there is:\n%s", what, there())
+		}
+	}
 }

@@ -82,7 +82,7 @@ func New(t testing.TB, opts ...Option) *DB {
 		}
 	})
 	if o.start != "" {
-		if err := exec(t.Context(), server.url(name), o.start); err != nil {
+		if err := execute(t.Context(), server.url(name), o.start); err != nil {
 			t.Fatalf("pgtest.New: %v", err)
 		}
 	}
@@ -182,8 +182,8 @@ func awaitIdle(ctx context.Context, conn *pgxpool.Conn, name string) error {
 	return fmt.Errorf("the setup left a connection to %s open", name)
 }
 
-// exec runs one statement on a connection of its own.
-func exec(ctx context.Context, url, statement string) error {
+// execute runs one statement on a connection of its own.
+func execute(ctx context.Context, url, statement string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err

@@ -2,7 +2,11 @@ package pgtest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,9 +74,38 @@ func OwnServer(t testing.TB, opts ...OwnOption) *Own {
 	if o.options.DataDir == "" {
 		o.options.DataDir = removed(t, func() (string, error) { return makeDataDir(o.options.Settings) })
 	}
+	if err := copyNew(o.options); err != nil {
+		t.Fatalf("pgtest: copying the data of a new server: %v", err)
+	}
 	t.Cleanup(func() { o.Stop(t) })
 	o.Start(t)
 	return o
+}
+
+// copyNew makes the data of a new server as a copy of another's, where there is one:
+// initdb takes longer than all else of a start. It does so only for servers that promise no
+// durability, since nothing is synced, and are of the same programs.
+func copyNew(o postgres.Options) error {
+	file := os.Getenv(addressEnv)
+	if file == "" || o.BinDir != os.Getenv(binEnv) || o.Settings["fsync"] != "off" {
+		return nil
+	}
+	if _, err := os.Lstat(o.DataDir); errors.Is(err, fs.ErrNotExist) {
+		return nil // a directory of the test's, which the server makes itself
+	}
+	if _, err := os.Lstat(filepath.Join(o.DataDir, "data")); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	served, err := readServed(file)
+	if err != nil {
+		return err
+	}
+	// With the owner of the data, which is another account's where the tests run as root.
+	out, err := exec.Command("cp", "-a", filepath.Join(served.initial, "password"), filepath.Join(served.initial, "data"), o.DataDir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("cp: %w: %s", err, out)
+	}
+	return nil
 }
 
 // Server returns the running server.

@@ -21,7 +21,7 @@ import (
 // a thing cannot be handed down: testing.M passes nothing to tests.
 var shared server
 
-// addressEnv names a file with the address of a server that all packages share.
+// addressEnv names a file that says where the server is that all packages share: see served.
 const addressEnv = "TENDRIL_TEST_POSTGRES"
 
 // server is a PostgreSQL, started or found when the first test wants it, and the
@@ -56,6 +56,7 @@ func fast() map[string]string {
 		"autovacuum":         "off",
 		"max_connections":    "400",
 		"max_wal_size":       "512MB",
+		"jit":                "off", // it compiles for longer than any query of a test takes
 	}
 }
 
@@ -103,11 +104,27 @@ func (s *server) get() (*running, error) {
 }
 
 func find(file string) (*running, error) {
-	address, err := os.ReadFile(file)
+	served, err := readServed(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading where the tests' server is: %w", err)
+		return nil, err
 	}
-	return connect(string(address), func(context.Context) error { return nil })
+	return connect(served.address, func(context.Context) error { return nil })
+}
+
+// served is what Serve says: the shared server's address, and a directory with the data of a
+// new server that never runs.
+type served struct{ address, initial string }
+
+func readServed(file string) (served, error) {
+	text, err := os.ReadFile(file)
+	address, initial, ok := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if err == nil && !ok {
+		err = fmt.Errorf("%s has not two lines", file)
+	}
+	if err != nil {
+		return served{}, fmt.Errorf("reading where the tests' server is: %w", err)
+	}
+	return served{address, initial}, nil
 }
 
 func start(opts []OwnOption) (*running, error) {
@@ -152,12 +169,35 @@ func (s *server) close() error {
 	return s.running.stop(ctx)
 }
 
-// Serve starts a server, hands its address on, and stops it when use returns.
-func Serve(use func(address string) error) error {
+// Serve starts a server that all packages share, writes into the file where it is, and stops
+// it when use returns. The file has its name when it is complete.
+func Serve(file string, use func() error) (err error) {
+	// Not to be removed as left over: a test run may last longer than an hour.
+	initial, err := makeDir()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(initial)) }()
+	ctx, cancel := patience.Context(context.Background(), 2*time.Minute)
+	defer cancel()
+	first, err := postgres.Start(ctx, postgres.Options{BinDir: os.Getenv(binEnv), Settings: fast(), Log: os.Stderr, DataDir: initial})
+	if err != nil {
+		return err
+	}
+	if err := first.Stop(ctx); err != nil {
+		return err
+	}
 	running, err := start(nil)
 	if err != nil {
 		return err
 	}
 	s := server{running: running}
-	return errors.Join(use(running.address), s.close())
+	err = os.WriteFile(file+".part", []byte(running.address+"\n"+initial+"\n"), 0o600)
+	if err == nil {
+		err = os.Rename(file+".part", file)
+	}
+	if err == nil {
+		err = use()
+	}
+	return errors.Join(err, s.close())
 }

@@ -453,6 +453,45 @@ func checksAreDone(t *testing.T, w *World, open Open) {
 	}
 }
 
+// machinesArePlaced is the way of a machine's place, from the pool that is reported to the place
+// that is freed.
+func machinesArePlaced(t *testing.T, w *World, open Open) {
+	q := registered(t, w, open, "one")
+	node := queue.PoolNode{Name: "pve1", Online: true, Cores: 4, Memory: 8192, CoresUsed: 0.5, Images: []string{"debian"}, Labels: map[string]string{"rack": "a"}, Storages: []queue.PoolStorage{{Name: "local", Free: 10, Size: 20}}}
+	report := queue.Pool{
+		Name: "lab", Kind: "proxmox", Nodes: []queue.PoolNode{node}, Taken: queue.PoolTaken{IDs: []int{100}, Addresses: []string{"10.0.0.1"}},
+		Limits: queue.PoolLimits{OvercommitCores: 1, OvercommitMemory: 1, IDs: []int{100, 101}, Addresses: []queue.PoolAddress{{From: "10.0.0.1", To: "10.0.0.2"}}},
+	}
+	if err := q.ReportPools(t.Context(), []queue.Pool{report}); err != nil {
+		t.Fatal(err)
+	}
+	w.Deploy(t, "a")
+	a := mustClaim(t, q)
+	want := provision.PlaceWanted{Name: "m", Pool: "lab", Cores: 2, Memory: 1024, Image: "debian", Labels: map[string]string{"rack": "a"}}
+	for range 2 { // again it is the same place
+		places, err := q.ReserveMachines(t.Context(), a.ClaimID, []provision.PlaceWanted{want})
+		if err != nil || len(places) != 1 || places[0].Node != "pve1" || places[0].VMID != 101 || places[0].Address != "10.0.0.2" || places[0].Why == "" {
+			t.Fatalf("ReserveMachines() = %+v, %v, want pve1, 101 and 10.0.0.2", places, err)
+		}
+	}
+	other := want
+	other.Name = "n"
+	_, err := q.ReserveMachines(t.Context(), a.ClaimID, []provision.PlaceWanted{other})
+	if refused := wantKind(t, "ReserveMachines(one too many)", err, queue.Refused); refused.Reason != "no_room" {
+		t.Errorf("ReserveMachines(one too many) = %s, want no_room", refused.Reason)
+	}
+	if err := q.ReleaseMachines(t.Context(), a.ClaimID, []string{"m"}); err != nil {
+		t.Errorf("ReleaseMachines() = %v, want nil", err)
+	}
+	if _, err := q.ReserveMachines(t.Context(), a.ClaimID, []provision.PlaceWanted{other}); err != nil {
+		t.Errorf("ReserveMachines() = %v once there is room", err)
+	}
+	report.Problem = "it does not answer"
+	if err := q.ReportPools(t.Context(), []queue.Pool{report}); err != nil || w.Text(t, "SELECT problem || (SELECT count(*) FROM public.pool_nodes) FROM public.pools") != "it does not answer1" {
+		t.Errorf("ReportPools(a problem) = %v, want the nodes to stay", err)
+	}
+}
+
 // failureIsTriedAgain is a failure that may pass, where the snapshot wants
 // another attempt.
 func failureIsTriedAgain(t *testing.T, w *World, open Open) {

@@ -47,6 +47,7 @@ func Run(t *testing.T, open Open) {
 		"PersonIsAsked":             personIsAsked,
 		"RunIsSetDown":              runIsSetDown,
 		"ChecksAreDone":             checksAreDone,
+		"MachinesArePlaced":         machinesArePlaced,
 		"FailureIsTriedAgain":       failureIsTriedAgain,
 		"BlobComesBack":             blobComesBack,
 		"BlobIsFencedByItsClaim":    blobIsFencedByItsClaim,

@@ -41,6 +41,20 @@ document.addEventListener("htmx:afterSwap", (event) => {
 	}
 });
 
+// Where machines would go stands in the bar, too, which is in sight wherever somebody types.
+document.addEventListener("htmx:afterSwap", (event) => {
+	if (event.target.id === "placement") {
+		document.getElementById("placed").textContent = event.target.querySelector("[data-sum]")?.textContent ?? "";
+	}
+});
+for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
+	document.addEventListener(failure, (event) => {
+		if (event.detail.target?.id === "placement") {
+			event.detail.target.replaceChildren("The server did not respond. The next change tries again.");
+		}
+	});
+}
+
 // Nothing came of it: it can be tried again.
 for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
 	document.addEventListener(failure, (event) => {

@@ -2,7 +2,7 @@
 // page and only when asked, what is sealed to the key that it keeps.
 import {kept, open} from "./personkey.js";
 import {parse, write} from "./deploy/json.js";
-import {mark, special} from "./log/marks.js";
+import {fill} from "./unseen.js";
 
 let own = null;
 const opened = new Map(); // by message: what is shown now
@@ -11,23 +11,6 @@ const opened = new Map(); // by message: what is shown now
 function shown(json) {
 	const value = parse(json);
 	return typeof value === "string" ? value : write(value);
-}
-
-// fill puts a text into an element, with marks for what cannot be seen.
-function fill(element, text) {
-	element.replaceChildren();
-	let at = 0;
-	for (const found of text.matchAll(special)) {
-		if (found[1] === undefined || found[1] === "\n") {
-			continue;
-		}
-		const unseen = document.createElement("span");
-		const {label, title} = mark(found[1]);
-		Object.assign(unseen, {className: "unseen", textContent: label, title});
-		element.append(text.slice(at, found.index), unseen);
-		at = found.index + found[0].length;
-	}
-	element.append(text.slice(at));
 }
 
 // draw shows each sealed output as it stands for this browser.

@@ -1,5 +1,5 @@
 // Command serve runs one PostgreSQL for the tests of all packages, so that it is started
-// and migrated once. It writes the server's address to a file, whose name the tests get in
+// and migrated once. It says where the server is in a file, whose name the tests get in
 // TENDRIL_TEST_POSTGRES, and stops the server when its standard input ends.
 //
 //	go run ./internal/testkit/pgtest/serve FILE
@@ -18,13 +18,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve FILE")
 		os.Exit(2)
 	}
-	err := pgtest.Serve(func(address string) error {
-		if err := os.WriteFile(os.Args[1]+".part", []byte(address), 0o600); err != nil {
-			return err
-		}
-		if err := os.Rename(os.Args[1]+".part", os.Args[1]); err != nil {
-			return err
-		}
+	err := pgtest.Serve(os.Args[1], func() error {
 		_, err := io.Copy(io.Discard, os.Stdin)
 		return err
 	})

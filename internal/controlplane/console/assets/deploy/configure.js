@@ -205,8 +205,35 @@ export class Configure {
 		this.elements.usual(this);
 		this.elements.elsewhere(this);
 		const own = new Set(this.secrets.map((s) => s.name));
+		this.preview();
 		this.another.show([...(this.snapshot.get("sealed_vars")?.keys() ?? [])].filter((name) => !own.has(name)));
 		this.keep();
+	}
+
+	// preview asks where the machines would go, once nobody has typed for a moment.
+	preview() {
+		const into = this.form.querySelector("#placement");
+		const text = this.area.value;
+		if (!into || text === this.previewed) {
+			return;
+		}
+		into.closest("section").hidden = false;
+		clearTimeout(this.previewing);
+		this.previewing = setTimeout(() => this.askForPreview(into), 400);
+	}
+
+	// askForPreview has one request at a time: on a slow server the next waits for its answer.
+	async askForPreview(into) {
+		if (this.asking) {
+			return;
+		}
+		this.asking = true;
+		while (!this.unread && this.area.value !== this.previewed) {
+			this.previewed = this.area.value;
+			// Not from within the form, of which a secret's text would go with it.
+			await window.htmx.ajax("POST", into.dataset.preview, {source: "#previews", target: into, swap: "innerHTML", values: {config_snapshot: this.previewed}}).catch(() => {}); // the page says it
+		}
+		this.asking = false;
 	}
 
 	fieldOf(path) {

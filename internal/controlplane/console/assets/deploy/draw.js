@@ -1,12 +1,13 @@
 // Draws a slot as form elements, and writes into it what people do. What changes
 // the form's shape has it drawn anew by whoever asked (on.shape).
 import {write} from "./json.js";
+import {manyAtOnce} from "./names.js";
 import {added, choose, moved, type as typeInto} from "./slots.js";
 import {member} from "./types.js";
 import {button, el, select} from "./dom.js";
 
 // draw returns what goes under a slot's label. at is {id, path, label}; on has
-// changed(), and shape(id) with the id of what is to have the focus afterwards.
+// changed(), and shape(id) with the id of what is to have the focus afterwards; null leaves it.
 export function draw(slot, at, on) {
 	if (slot.state === "unset" && !["string", "number", "bool"].includes(slot.type.kind)) {
 		return unset(slot, at, on);
@@ -163,10 +164,10 @@ function list(slot, at, on) {
 			slot.items.splice(i, 1);
 			shape(`${at.id}-add`);
 		}, {class: "btn btn-quiet btn-small", title: "Remove", "aria-label": `Remove ${at.label} ${i + 1}`})));
-	return group(at, ...lines, !lines.length && el("p", {class: "muted small"}, "An empty list."), button("+ Add", () => {
+	return group(at, ...lines, !lines.length && el("p", {class: "muted small"}, "An empty list."), el("div", {class: "row"}, button("+ Add", () => {
 		added(slot);
 		shape(`${at.id}[${slot.items.length - 1}]`);
-	}, {id: `${at.id}-add`, "aria-label": `Add to ${at.label}`}));
+	}, {id: `${at.id}-add`, "aria-label": `Add to ${at.label}`}), slot.type.of.kind === "string" && !slot.emptyIsUnset && manyAtOnce(slot, at, on)));
 }
 
 function map(slot, at, on) {

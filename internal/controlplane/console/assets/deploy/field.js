@@ -28,7 +28,9 @@ export class Field {
 			changed: () => this.edited(),
 			shape: (focus) => {
 				this.draw();
-				(document.getElementById(focus) ?? document.getElementById(this.id))?.focus();
+				if (focus !== null) {
+					(document.getElementById(focus) ?? document.getElementById(this.id))?.focus();
+				}
 				this.edited();
 			},
 		};
@@ -135,7 +137,9 @@ export class Field {
 
 // ofVariable is the field of a declared variable.
 export function ofVariable(variable, on) {
+	const offered = `offered-${variable.get("name")}`; // what agents have reported, for machines: pools and images
 	return new Field(["terraform_vars", variable.get("name")], parseType(variable.get("type_json")), {
+		slot: document.getElementById(offered) ? {list: offered} : {},
 		required: variable.get("required"), nullable: variable.get("nullable"), help: variable.get("description"), fallback: variable.get("default"),
 	}, on);
 }

@@ -1,0 +1,332 @@
+package pool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/protocol"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/testkit/sshd"
+	"github.com/tendril-run/tendril/provisioner"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a hypervisor in memory, by the machines' marks.
+type fake struct {
+	pool.Driver
+	mu       sync.Mutex
+	machines map[string]pool.Found
+	fails    map[string]error // by what is done
+	server   *sshd.Server     // in each of its machines
+	did      []string
+}
+
+func (f *fake) do(what, id string) error {
+	f.did = append(f.did, what+" "+id)
+	return f.fails[what]
+}
+
+func (f *fake) Look(_ context.Context, ref pool.Ref) (pool.Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.fails["look"]; err != nil {
+		return pool.Found{}, err
+	}
+	found, there := f.machines[ref.ID]
+	if !there {
+		return found, pool.ErrGone
+	}
+	return found, nil
+}
+
+func (f *fake) Create(_ context.Context, spec pool.Spec, progress pool.Progress) (pool.Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	progress.Step("make", "Making it", 50)
+	progress.Step("make", "Making it", 40) // which never goes back
+	found := pool.Found{Mark: spec.ID, ExternalID: fmt.Sprint("vm-", spec.ID), Node: spec.Node, Status: provisioner.StatusRunning, Cores: spec.Cores, Memory: spec.Memory, Ready: f.fails["create"] == nil}
+	f.machines[spec.ID] = found
+	return found, f.do("create", spec.ID)
+}
+
+func (f *fake) Change(_ context.Context, ref pool.Ref, spec pool.Spec, _ pool.Progress) (pool.Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.machines[ref.ID], f.do("change on "+spec.Node, ref.ID)
+}
+
+func (f *fake) Destroy(_ context.Context, ref pool.Ref, _ pool.Progress) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.do("destroy", ref.ID)
+	if err == nil {
+		delete(f.machines, ref.ID)
+	}
+	return err
+}
+
+func (f *fake) Exec(_ context.Context, ref pool.Ref, command string, _ pool.Progress) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.do(command, ref.ID)
+}
+
+func (f *fake) Login(_ context.Context, ref pool.Ref, init pool.Init) (pool.Login, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if init.Keys == nil {
+		return pool.Login{}, pool.ErrNoSSH
+	}
+	f.server.Authorize(init.Keys.Public(init.Keys.Login))
+	return pool.Login{User: init.User, Key: init.Keys.Login, Port: int(f.server.Addr.Port()), HostKeys: []string{f.server.HostKey}}, f.do("login", ref.ID)
+}
+
+func (f *fake) Close() error { return nil }
+
+// lab is a pool with a running machine "a".
+func lab() (*fake, *pool.Maker) {
+	f := &fake{fails: map[string]error{}, machines: map[string]pool.Found{
+		"a": {Mark: "a", ExternalID: "vm-a", Node: "n1", Status: provisioner.StatusRunning, Cores: 1, Memory: 512, Ready: true},
+	}}
+	return f, &pool.Maker{
+		Pools: map[string]pool.Opened{"lab": {Driver: f, Config: pool.Config{
+			Name: "lab", Kind: "proxmox", Timeout: 1 << 30, Ranges: []pool.Range{{From: netip.MustParseAddr("10.0.0.1"), To: netip.MustParseAddr("10.0.0.9"), Bits: 24}},
+		}}},
+		Places: map[string]provision.Place{"a": {Node: "n2", Address: "10.0.0.1"}, "b": {Node: "n2", VMID: 7, Address: "10.0.0.2"}, "c": {Node: "n2", Address: "10.0.1.1"}},
+		Mask:   func(string) {},
+	}
+}
+
+func wanted(id string) provisioner.Wanted {
+	return provisioner.Wanted{ID: id, Name: id, Pool: "lab", Image: "debian", Cores: 2, Memory: 1024}
+}
+
+// carryOut has a maker do something, and returns what it told of machines, in order, and its result.
+func carryOut(t *testing.T, m *pool.Maker, request provisioner.Request) (told []string, result provisioner.Result) {
+	t.Helper()
+	in, toIn := io.Pipe()
+	out, toOut := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		err := provisioner.ServeOn(t.Context(), in, toOut, m.Handler())
+		_ = errors.Join(toOut.Close(), in.Close()) // never fails
+		served <- err
+	}()
+	outcome, err := protocol.Talk(t.Context(), protocol.Program{In: toIn, Out: out}, request, protocol.Handlers{
+		Intent: func(_ context.Context, i provisioner.Intent) error {
+			told = append(told, fmt.Sprint("intent ", i.Action, " ", i.Machine, " ", i.ExternalID))
+			if i.Machine == "refused" {
+				return errors.New("it can't be recorded")
+			}
+			return nil
+		},
+		Machine: func(now provisioner.Machine) error {
+			told = append(told, strings.TrimSpace(fmt.Sprint(now.ID, " ", now.Status, " ", now.Node, " ", now.Address)))
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	return told, outcome.Result
+}
+
+func apply(action provisioner.Action, machines ...provisioner.Wanted) *provisioner.Apply {
+	r := &provisioner.Apply{Work: provisioner.Work{Protocol: provisioner.Protocol, Run: "r", Mode: provisioner.ModeApply, Machines: machines, Variables: map[string]json.RawMessage{}}}
+	for _, w := range machines {
+		r.Changes = append(r.Changes, provisioner.Change{Machine: w.ID, Action: action})
+	}
+	return r
+}
+
+// Each row is what is done to one machine, with what must be told of it whatever goes wrong: a
+// machine that may exist is never forgotten, and one that works is never called failed.
+func TestMakerTellsOfEachMachine(t *testing.T) {
+	t.Parallel()
+	away := fmt.Errorf("no route: %w", pool.ErrUnreachable)
+	placed := wanted("a")
+	placed.Node = "n1"
+	for name, c := range map[string]struct {
+		action provisioner.Action
+		w      provisioner.Wanted
+		fails  map[string]error
+		after  []string
+		told   []string
+		did    []string
+		says   string // "": it succeeds
+	}{
+		"makes one":                         {action: provisioner.ActionCreate, w: wanted("b"), told: []string{"intent create b 7", "b running n2 10.0.0.2"}, did: []string{"create b"}},
+		"fails to make one":                 {action: provisioner.ActionCreate, w: wanted("b"), fails: map[string]error{"create": errors.New("no image")}, told: []string{"intent create b 7", "b failed n2 10.0.0.2"}, did: []string{"create b"}, says: "no image"},
+		"an address that is no longer ours": {action: provisioner.ActionCreate, w: wanted("c"), says: "in no range of the pool lab"},
+		"runs commands in it":               {action: provisioner.ActionCreate, w: wanted("b"), after: []string{"one", "two"}, told: []string{"intent create b 7", "b running n2 10.0.0.2"}, did: []string{"create b", "one b", "two b"}},
+		"a command fails":                   {action: provisioner.ActionCreate, w: wanted("b"), after: []string{"one", "two"}, fails: map[string]error{"one": &pool.ExitError{Status: 3}}, told: []string{"intent create b 7", "b failed n2 10.0.0.2"}, did: []string{"create b", "one b"}, says: "ended with status 3"},
+		"changes one where it is":           {action: provisioner.ActionChange, w: placed, told: []string{"a running n1 10.0.0.1"}, did: []string{"change on n1 a"}},
+		"fails to change one":               {action: provisioner.ActionChange, w: placed, fails: map[string]error{"change on n1": errors.New("no memory")}, told: []string{"a running n1 10.0.0.1"}, did: []string{"change on n1 a"}, says: "no memory"},
+		"replaces one":                      {action: provisioner.ActionReplace, w: placed, told: []string{"intent replace a", "a running n2 10.0.0.1"}, did: []string{"destroy a", "create a"}},
+		"can't destroy what it replaces":    {action: provisioner.ActionReplace, w: placed, fails: map[string]error{"destroy": errors.New("it is locked")}, told: []string{"intent replace a", "a running n1 10.0.0.1"}, did: []string{"destroy a"}, says: "it is locked"},
+		"destroys one":                      {action: provisioner.ActionDestroy, w: placed, told: []string{"intent destroy a", "a gone"}, did: []string{"destroy a"}},
+		"nobody can be asked":               {action: provisioner.ActionDestroy, w: placed, fails: map[string]error{"destroy": away, "look": away}, told: []string{"intent destroy a", "a unknown"}, did: []string{"destroy a"}, says: "can't be reached"},
+		"is refused":                        {action: provisioner.ActionCreate, w: provisioner.Wanted{ID: "refused", Name: "b", Pool: "lab", Cores: 1, Memory: 1}, told: []string{"intent create refused 7"}, says: "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, m := lab()
+			if c.fails != nil {
+				f.fails = c.fails
+			}
+			m.After = c.after
+			told, result := carryOut(t, m, apply(c.action, c.w))
+			for i := range told {
+				told[i] = strings.TrimSpace(told[i])
+			}
+			if !slices.Equal(told, c.told) || !slices.Equal(f.did, c.did) {
+				t.Errorf("told %q and did %q, want %q and %q", told, f.did, c.told, c.did)
+			}
+			if result.OK != (c.says == "") || !strings.Contains(result.Message, c.says) {
+				t.Errorf("result = %+v, want %q", result, c.says)
+			}
+		})
+	}
+}
+
+// Over SSH commands run one after another as the machine's user, at the address that was reserved
+// for it, and our key is taken out of it; what it prints is bounded as by a guest agent.
+func TestMakerRunsCommandsOverSSH(t *testing.T) {
+	t.Parallel()
+	keys, err := pool.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ann = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ann@example.org"
+	for name, c := range map[string]struct {
+		after  []string
+		places string
+		refuse error
+		says   string   // "": it succeeds
+		did    []string // in the machine
+		told   string
+	}{
+		"well":            {after: []string{"echo one", "echo two"}, places: "127.0.0.1", did: []string{"echo one", "echo two"}, told: "b running n2 127.0.0.1"},
+		"a command fails": {after: []string{"exit 3", "echo two"}, places: "127.0.0.1", did: []string{"exit 3"}, says: `b: it is made, but the command "exit 3" in it failed: it ended with status 3. The next deploy replaces it`, told: "b failed n2 127.0.0.1"},
+		"no host key":     {after: []string{"echo one"}, places: "127.0.0.1", refuse: pool.ErrNoSSH, says: "it is made, but it can't be reached over SSH for the commands in it: no host key of the machine can be known", told: "b failed n2 127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, m := lab()
+			f.server = sshd.New(t, sshd.Options{Authorized: []string{ann}})
+			m.After, m.By, m.Keys = c.after, "ssh", map[string]pool.Keys{"b": keys}
+			p := m.Pools["lab"]
+			p.Config.Ranges = append(p.Config.Ranges, pool.Range{From: netip.MustParseAddr("127.0.0.1"), To: netip.MustParseAddr("127.0.0.1"), Bits: 8})
+			m.Pools["lab"], m.Places["b"] = p, provision.Place{Node: "n2", Address: c.places}
+			w := wanted("b")
+			w.Settings = map[string]json.RawMessage{pool.InitBlock: json.RawMessage(`{"user": "ops"}`)}
+			f.fails["login"] = c.refuse
+			told, result := carryOut(t, m, apply(provisioner.ActionCreate, w))
+			if !slices.Equal(told, []string{"intent create b ", c.told}) || result.OK != (c.says == "") || !strings.Contains(result.Message, c.says) {
+				t.Errorf("told %q, %+v, want %q and %q", told, result, c.told, c.says)
+			}
+			ran := f.server.Commands()
+			for i, command := range c.did {
+				if i >= len(ran) || ran[i] != "exec /bin/sh -c '"+command+"'" {
+					t.Errorf("it ran %q, want %q", ran, c.did)
+				}
+			}
+			if len(c.did) == 0 {
+				return
+			}
+			if left, err := os.ReadDir(filepath.Join(f.server.Home, ".ssh")); err != nil || len(left) != 1 {
+				t.Errorf("left in its .ssh: %v, %v, want authorized_keys alone", left, err)
+			}
+			if len(ran) != len(c.did)+1 || !slices.Equal(f.server.Authorized(), []string{ann}) || f.server.Users()[0] != "ops" {
+				t.Errorf("it ran %q and lets in %q, want our key taken out", ran, f.server.Authorized())
+			}
+		})
+	}
+}
+
+// A machine whose making was not completed is not called good because it runs, and what is gone is
+// said only by a hypervisor that answers. What goes away is gone before anything is made.
+func TestMakerRefreshes(t *testing.T) {
+	t.Parallel()
+	f, m := lab()
+	refresh := func() []string {
+		t.Helper()
+		told, _ := carryOut(t, m, &provisioner.Refresh{Work: provisioner.Work{Protocol: provisioner.Protocol, Run: "r", Mode: provisioner.ModeApply, Machines: []provisioner.Wanted{wanted("a")}, Variables: map[string]json.RawMessage{}}})
+		return told
+	}
+	if told := refresh(); !slices.Equal(told, []string{"a running n1 10.0.0.1"}) {
+		t.Errorf("refresh told %q", told)
+	}
+	half := f.machines["a"]
+	half.Ready = false
+	f.machines["a"] = half
+	if told := refresh(); !slices.Equal(told, []string{"a failed n1 10.0.0.1"}) {
+		t.Errorf("of one that is half made it told %q", told)
+	}
+	f.fails["look"] = pool.ErrUnreachable
+	if told := refresh(); !slices.Equal(told, []string{"a unknown"}) {
+		t.Errorf("without an answer it told %q", told)
+	}
+	delete(f.fails, "look")
+	delete(f.machines, "a")
+	if told := refresh(); !slices.Equal(told, []string{"a gone"}) {
+		t.Errorf("of one that is gone it told %q", told)
+	}
+
+	f, m = lab()
+	both := apply(provisioner.ActionCreate, wanted("b"))
+	both.Obsolete = []provisioner.Wanted{wanted("a")}
+	both.Changes = append(both.Changes, provisioner.Change{Machine: "a", Action: provisioner.ActionDestroy})
+	if _, result := carryOut(t, m, both); !result.OK || !slices.Equal(f.did, []string{"destroy a", "create b"}) {
+		t.Errorf("result %+v, did %q, want the destroy first", result, f.did)
+	}
+}
+
+// What a template wants and no pool can give is said before anything is done.
+func TestMakerChecks(t *testing.T) {
+	t.Parallel()
+	_, m := lab()
+	m.Pools["desks"] = pool.Opened{Config: pool.Config{Name: "desks", Kind: "static"}}
+	m.After = []string{"true"}
+	desk := provisioner.Wanted{Name: "a", Pool: "desks", Cores: 1, Memory: 1}
+	for by, want := range map[string]string{"agent": "have no guest agent", "ssh": "has no ssh_key_file", "": "has no ssh_key_file"} {
+		m.By = by
+		if err := m.Check(desk); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check() with by = %q = %v, want %q", by, err, want)
+		}
+	}
+	m.By = "ssh"
+	if err := m.Check(wanted("a")); err == nil || !strings.Contains(err.Error(), "cloud_init { user = … }, which is missing") {
+		t.Errorf("Check() without a user = %v", err)
+	}
+	m.By = ""
+	for want, w := range map[string]provisioner.Wanted{
+		`the pool "lob" is not in this agent's configuration, or not for this workspace; did you mean "lab"?`: {Name: "a", Pool: "lob"},
+		"needs cores and memory":                    {Name: "a", Pool: "lab", Image: "debian"},
+		"needs an image":                            {Name: "a", Pool: "lab", Cores: 1, Memory: 1},
+		"the static pool desks has no ssh_key_file": {Name: "a", Pool: "desks", Cores: 1, Memory: 1},
+		`cloud_init: unknown field "pasword"`:       {Name: "a", Pool: "lab", Image: "debian", Cores: 1, Memory: 1, Settings: map[string]json.RawMessage{pool.InitBlock: json.RawMessage(`{"pasword": "x"}`)}},
+		`wait is "address", "agent" or "none"`:      {Name: "a", Pool: "lab", Image: "debian", Cores: 1, Memory: 1, Settings: map[string]json.RawMessage{pool.InitBlock: json.RawMessage(`{"wait": "long"}`)}},
+	} {
+		if err := m.Check(w); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check(%+v) = %v, want %q", w, err, want)
+		}
+	}
+}
