@@ -14,12 +14,12 @@ FROM ${TERRAFORM_IMAGE} AS terraform
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS source
 WORKDIR /src
 COPY . .
+ENV CGO_ENABLED=0 GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build
 
 # What those ask for whose work is linked in.
 FROM source AS licenses
 ARG TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
     go run -trimpath ./scripts/licenses -platforms "linux/$TARGETARCH" -write /THIRD-PARTY-LICENSES.txt
 
 # Compiles on the machine's own platform, for that of the image.
@@ -29,8 +29,7 @@ ARG TARGETARCH
 ARG VERSION
 ARG REVISION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
-    go build -trimpath \
+    GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
       -ldflags "-s -w -buildid= -X github.com/tendril-run/tendril/internal/version.version=$VERSION -X github.com/tendril-run/tendril/internal/version.commit=$REVISION" \
       -o /out/ ./cmd/tendril ./cmd/trellis
 
@@ -38,7 +37,6 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 FROM build AS bills
 ARG VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 GOMODCACHE=/go/pkg/mod GOCACHE=/root/.cache/go-build \
     go run -trimpath ./scripts/licenses -sbom "$VERSION" /out/tendril /out/trellis
 
 # What templates need beside the agent: Terraform fetches modules by git and ssh.

@@ -11,6 +11,12 @@ GOLANGCI_VERSION := v2.12.0
 
 export PATH := $(TOOLS):$(PATH)
 
+# Everything is compiled as the programs ship: what one target has compiled the others need not.
+# The race detector alone needs C.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+race := CGO_ENABLED=1 go test -race -count=1
+
 .PHONY: help
 help: ## List what make can do
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,7 +32,7 @@ demo: build ## Deploy the hello template once, watch it, and stop
 .PHONY: build
 build: ## Build bin/tendril and bin/trellis
 	@[ -x bin/trellis ] || echo 'Building bin/tendril and bin/trellis, which takes some minutes the first time'
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
+	@go build -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
 
 # Any of these may be given: make images REGISTRY=registry.example/tendril BASE_IMAGE=…
 DOCKER   ?= $(firstword $(wildcard /usr/bin/docker) docker)
@@ -38,12 +44,14 @@ IMAGES   := tendril tendril-slim trellis
 .PHONY: images
 images: $(IMAGES:%=image-%) ## Build the images REGISTRY/tendril:VERSION, …:VERSION-slim and …/trellis:VERSION; GO_IMAGE, BASE_IMAGE, TERRAFORM_IMAGE say from what
 
-# DOCKER_FLAGS is for what your network asks for, such as --network=host or --secret.
+# DOCKER_FLAGS is for what your network asks for, such as --network=host or --secret. CONTEXT is
+# the folder with the Dockerfile.
+CONTEXT ?= .
 .PHONY: $(IMAGES:%=image-%)
 $(IMAGES:%=image-%): image-%:
 	@DOCKER_BUILDKIT=1 $(DOCKER) build --target $* --tag $(REGISTRY)/$(*:-slim=):$(VERSION)$(if $(findstring slim,$*),-slim) \
 	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
-	  $(foreach name,GO_IMAGE BASE_IMAGE TERRAFORM_IMAGE,$(if $($(name)),--build-arg $(name)=$($(name)))) $(DOCKER_FLAGS) .
+	  $(foreach name,GO_IMAGE BASE_IMAGE TERRAFORM_IMAGE,$(if $($(name)),--build-arg $(name)=$($(name)))) $(DOCKER_FLAGS) $(CONTEXT)
 
 .PHONY: test-images
 test-images: ## Make what the tests build images from, on a machine that can pull none
@@ -63,18 +71,18 @@ quick: ## Run the tests of what changed since BASE (the upstream's commit, else 
 
 .PHONY: screenshots
 screenshots: deps ## Keep a picture of each page of the console in dist/screenshots, in both themes and at two widths
-	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' go test -race -count=1 -timeout $(call patience,30m) $(TESTARGS) ./e2e/console
+	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' $(race) -timeout $(call patience,30m) $(TESTARGS) ./e2e/console
 
 .PHONY: chaos
 chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https or postgres: all by way of trellis serve, or none; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
-	@RAPID_CHECKS=300 go test -race -count=1 -timeout $(call patience,30m) -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
-	@TENDRIL_TEST_FAULTS=all go test -race -count=1 -timeout $(call patience,90m) -run 'TestKilled|TestCommandsAround|TestEveryColumnAltered|TestCutAt|TestHostileFiles|TestInitServes|TestDamage' ./internal/executor ./internal/pool/... ./internal/providers ./internal/templatefile ./e2e
-	@TENDRIL_TEST_FAULTS=all TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full go test -race -count=1 -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
+	@RAPID_CHECKS=300 $(race) -timeout $(call patience,30m) -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
+	@TENDRIL_TEST_FAULTS=all $(race) -timeout $(call patience,90m) -run 'TestKilled|TestCommandsAround|TestEveryColumnAltered|TestCutAt|TestHostileFiles|TestInitServes|TestDamage' ./internal/executor ./internal/pool/... ./internal/providers ./internal/templatefile ./e2e
+	@TENDRIL_TEST_FAULTS=all TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full $(race) -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
 .PHONY: e2e-kube
 e2e-kube: deps ## Install the charts on a real Kubernetes API server; builds that first, once
 	@scripts/kube-deps.sh $(TOOLS)
-	@go test -race -tags kube -count=1 -timeout $(call patience,30m) $(TESTARGS) ./e2e/kube
+	@$(race) -tags kube -timeout $(call patience,30m) $(TESTARGS) ./e2e/kube
 
 # VM_TESTS=all also starts a whole Debian, which takes minutes where processors are emulated.
 # VM_TESTS=short is what .ci/run takes: a machine's life, its address, many at once, foreign ones.
@@ -82,7 +90,7 @@ VM_SHORT := TestCreateGivesARunningMachineWithItsAddress|TestLifeOfAMachine|Test
 .PHONY: e2e-vm
 e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first install those; VM_TESTS=all: a Debian with cloud-init too; short: some minutes less
 	@scripts/vm-deps.sh $(TOOLS) $(if $(filter short,$(VM_TESTS)),,provider) $(if $(filter all,$(VM_TESTS)),debian)
-	@TENDRIL_TEST_VM=$(VM_TESTS) go test -race -tags vm -count=1 -p 1 -timeout $(call patience,30m) $(if $(filter short,$(VM_TESTS)),-run '^($(VM_SHORT))$$') $(TESTARGS) ./internal/pool/libvirt $(if $(filter short,$(VM_TESTS)),,./e2e/vm)
+	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -p 1 -timeout $(call patience,30m) $(if $(filter short,$(VM_TESTS)),-run '^($(VM_SHORT))$$') $(TESTARGS) ./internal/pool/libvirt $(if $(filter short,$(VM_TESTS)),,./e2e/vm)
 
 .PHONY: vm-deps
 vm-deps: ## Install libvirt and QEMU and make the image that e2e-vm and bench start
@@ -99,9 +107,6 @@ tools-dir:
 
 .PHONY: lint
 lint: export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
-# As the programs are built: what one has compiled the other need not.
-lint: export CGO_ENABLED := 0
-lint: export GOFLAGS := -trimpath
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Check the code without running it, and the words that people read
 	@$< run ./...
 	@go test -run PlainWords ./scripts
@@ -150,7 +155,7 @@ vuln: ## Look for known vulnerabilities in what we call; GOVULNDB: a mirror or a
 
 .PHONY: licenses
 licenses: ## Check the licences of everything that is linked or bundled
-	@CGO_ENABLED=0 go run -trimpath ./scripts/licenses
+	@go run ./scripts/licenses
 
 .PHONY: assets
 assets: ## Bundle the libraries of the console's pages again (needs npm; the result is committed)
@@ -170,5 +175,5 @@ clean: ## Remove what was built and say what is kept: the tests' tools and the d
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@echo "building golangci-lint $(GOLANGCI_VERSION), once; this takes a few minutes" >&2
 	@mkdir -p $(TOOLS)
-	@CGO_ENABLED=0 GOBIN=$@.$$PPID go install -trimpath -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@GOBIN=$@.$$PPID go install -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $@.$$PPID/golangci-lint $@ && rmdir $@.$$PPID

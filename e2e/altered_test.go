@@ -393,7 +393,7 @@ func (a *altered) carry(sealed bool, before func(o *outcome, step string, c call
 			err = fmt.Errorf("the agent does not come to rest; its calls:\n%s", told(calls))
 			break
 		}
-		<-time.After(10 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 	o.calls = a.between.since(0)
 	a.between.watch(nil)

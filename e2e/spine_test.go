@@ -199,7 +199,7 @@ resource "terraform_data" "a" {
 		if limit.Over() {
 			t.Fatalf("%d provisions are not over", left)
 		}
-		<-time.After(100 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 	if got := s.Text(t, "SELECT string_agg(DISTINCT status || coalesce('/' || error_code, '') || coalesce(': ' || error_message, ''), ', ') FROM public.provisions"); got != "SUCCESS" {
 		t.Fatalf("provisions ended as %s, want SUCCESS", got)

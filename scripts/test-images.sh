@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the images that the tests of the images build on, where none can be
-# pulled: a base, Go with the modules, Terraform and PostgreSQL, of what is on
-# this machine and in its distribution's archive. Prints them as NAME=IMAGE.
+# pulled: a base, Terraform and PostgreSQL, of what is on this machine and in its
+# distribution's archive. Prints them as NAME=IMAGE.
 # Takes the directory for what is kept: what is there already is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -71,34 +71,6 @@ if ! have "$base"; then
   "$docker" import --message "$suite, minimal" "$tar" "$base" >/dev/null
 fi
 
-# Go, and the modules of the programs as a proxy serves them, so that compiling
-# downloads nothing. The machine's own cache has them, or gets them.
-goroot=$(go env GOROOT)
-programs=(./cmd/tendril ./cmd/trellis ./scripts/licenses)
-# Not go.sum alone: it may have had what is new in a program, for a test.
-used=$(CGO_ENABLED=0 go list -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' "${programs[@]}" | sort -u)
-go=tendril-test/go:$(cat go.sum "$goroot/VERSION" <(echo "$base $used") | key)
-if ! have "$go"; then
-  echo "making an image of $(go env GOVERSION) and the modules" >&2
-  modules=$images/modules
-  proxy=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)
-  GOMODCACHE=$modules GOFLAGS=-modcacherw CGO_ENABLED=0 GOPROXY=$proxy \
-    go list -deps "${programs[@]}" >/dev/null 2>"$images/modules.log" || { cat "$images/modules.log" >&2; exit 1; }
-  tar -C "$goroot" -c --exclude=./test --exclude=./api --exclude=./doc --exclude='*/testdata' --transform 's,^\.,usr/local/go,' . |
-    "$docker" import - tendril-test/go-files >/dev/null
-  tar -C "$modules/cache/download" -c --exclude=./sumdb --transform 's,^\.,modules,' . | "$docker" import - tendril-test/modules >/dev/null
-  "$docker" build --quiet --tag "$go" - >/dev/null <<DOCKERFILE
-FROM tendril-test/modules AS modules
-FROM tendril-test/go-files AS go
-FROM $base
-COPY --from=go / /
-COPY --from=modules / /
-ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    GOPROXY=file:///modules GOTOOLCHAIN=local
-DOCKERFILE
-  "$docker" rmi tendril-test/go-files tendril-test/modules >/dev/null
-fi
-
 # As the vendor's image has it, and nothing else. Its licence lies beside it, as it
 # comes in the vendor's archive, or where packages put it.
 program=$(readlink -f "$(command -v terraform)")
@@ -129,10 +101,10 @@ fi
 # still build on younger ones.
 week=$(date -d '7 days ago' +%s)
 for image in $("$docker" images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=tendril-test/*'); do
-  case $image in "$base" | "$go" | "$terraform" | "$postgres") continue ;; esac
+  case $image in "$base" | "$terraform" | "$postgres") continue ;; esac
   made=$("$docker" image inspect --format '{{.Created}}' "$image" 2>/dev/null) || continue
   [ "$(date -d "$made" +%s)" -gt "$week" ] || "$docker" rmi "$image" >/dev/null 2>&1 || true # in use: another time
 done
 find "$images" -maxdepth 1 -name '*.tar' ! -name "${base##*:}.tar" -mtime +7 -delete
 
-printf '%s=%s\n' BASE_IMAGE "$base" GO_IMAGE "$go" TERRAFORM_IMAGE "$terraform" POSTGRES_IMAGE "$postgres"
+printf '%s=%s\n' BASE_IMAGE "$base" TERRAFORM_IMAGE "$terraform" POSTGRES_IMAGE "$postgres"

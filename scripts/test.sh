@@ -51,7 +51,7 @@ late() {
 # the time without symbols for debuggers; and make lint vets the code.
 tests() {
   # shellcheck disable=SC2086 # one word each
-  go test -json -vet=off -ldflags='-s -w' ${RACE:+-race} -timeout "$limit" ${TESTARGS:-} "$@"
+  CGO_ENABLED=$((${RACE:+1} + 0)) go test -json -vet=off -ldflags='-s -w' ${RACE:+-race} -timeout "$limit" ${TESTARGS:-} "$@"
 }
 
 # events prints the events of all packages.

@@ -277,6 +277,7 @@ func (m *model) setDown(id uuid.UUID, line string) {
 	c := m.state.Claims[id]
 	c.SetDown = true
 	m.state.Provisions[c.Provision].SetDown = true
+	m.planned[c.Provision] = true
 	m.queueAgain(id, line, false)
 }
 

@@ -217,7 +217,7 @@ func (w *works) awaitAll() {
 		if limit.Over() {
 			w.T.Fatalf("provisions are stuck: %s", left)
 		}
-		<-time.After(100 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 
@@ -229,6 +229,6 @@ func await(t testing.TB, what string, holds func() bool) {
 		if limit.Over() {
 			t.Fatalf("timed out waiting for %s", what)
 		}
-		<-time.After(10 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }

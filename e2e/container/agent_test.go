@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	dockercontainer "github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
@@ -200,7 +199,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		if limit.Over() {
 			t.Fatalf("timed out waiting for %s", what)
 		}
-		<-time.After(100 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 

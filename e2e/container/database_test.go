@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -90,7 +89,7 @@ func (w *world) await(what, query string, args ...any) {
 			w.t.Fatalf("timed out waiting for %s; provisions are %s", what,
 				w.Text(w.t, "SELECT coalesce(string_agg(concat_ws(' ', status, error_code, error_message), '; '), 'none') FROM public.provisions"))
 		}
-		<-time.After(50 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 

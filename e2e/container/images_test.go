@@ -22,6 +22,7 @@ type images struct {
 	registry string // of this checkout alone
 	postgres string
 	bases    []string // NAME=IMAGE
+	compiled string   // the folder of what is compiled
 }
 
 func (i *images) tendril(version string) string { return i.registry + "/tendril:" + version }
@@ -39,9 +40,13 @@ func newImages() *images {
 // last time comes from Docker's own cache.
 func (i *images) buildAll(ctx context.Context) error {
 	lines, err := makeTarget(ctx, "test-images")
+	if err == nil {
+		i.compiled, err = os.MkdirTemp("", "tendril-images-")
+	}
 	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(i.compiled) //nolint:errcheck // Docker has what is needed of it
 	for _, line := range strings.Fields(lines) {
 		if image, is := strings.CutPrefix(line, "POSTGRES_IMAGE="); is {
 			i.postgres = image
@@ -58,8 +63,12 @@ func (i *images) buildAll(ctx context.Context) error {
 // build has the machine's network: it installs git and ssh from the archive, by
 // whatever name server the machine has.
 func (i *images) build(ctx context.Context, version string, targets ...string) error {
-	args := append(targets, "REGISTRY="+i.registry, "VERSION="+version, "REVISION="+revision, "DOCKER_FLAGS=--network=host --quiet")
-	_, err := makeTarget(ctx, append(args, i.bases...)...)
+	folder, err := compile(ctx, i.compiled, version)
+	if err != nil {
+		return err
+	}
+	args := append(targets, "REGISTRY="+i.registry, "VERSION="+version, "REVISION="+revision, "CONTEXT="+folder, "DOCKER_FLAGS=--network=host --quiet")
+	_, err = makeTarget(ctx, append(args, i.bases...)...)
 	return err
 }
 

@@ -193,7 +193,7 @@ func (a *Agent) AwaitOutput(text string) {
 		if limit.Over() {
 			a.Site.T.Fatalf("agent %s does not say %q", a.Name, text)
 		}
-		<-time.After(20 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 
@@ -249,7 +249,7 @@ func (a *Agent) Await(what string, is func() bool) {
 		if limit.Over() {
 			a.Site.T.Fatalf("timed out waiting for agent %s %s", a.Name, what)
 		}
-		<-time.After(20 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 

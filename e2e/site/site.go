@@ -117,7 +117,7 @@ func (s *Site) Await(what, query string, args ...any) {
 		if limit.Over() {
 			s.T.Fatalf("timed out waiting for %s", what)
 		}
-		<-time.After(20 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 
@@ -136,7 +136,7 @@ func (s *Site) AwaitLine(id uuid.UUID, text string) {
 		if limit.Over() {
 			s.T.Fatalf("timed out waiting for the line %q", text)
 		}
-		<-time.After(20 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *Site) AwaitPrinted(id uuid.UUID, pattern *regexp.Regexp) []string {
 		if limit.Over() {
 			s.T.Fatalf("timed out waiting for %s in:\n%s", pattern, s.Log(s.T, id))
 		}
-		<-time.After(20 * time.Millisecond) // between two looks
+		limit.Pause()
 	}
 }
 

@@ -170,6 +170,7 @@ func endsEverything(t *testing.T, grace time.Duration) time.Duration {
 		if limit.Over() {
 			t.Fatalf("processes = %v, want the engine, its grandchild and the daemon", pids)
 		}
+		limit.Pause()
 	}
 	for _, pid := range pids {
 		if !alive(t, strconv.Itoa(pid)) {

@@ -143,6 +143,13 @@ func (l Limit) left() time.Duration {
 // Over reports whether the wait has lasted too long.
 func (l Limit) Over() bool { return l.left() <= 0 }
 
+// Pause waits between two looks: a twentieth of the time that was waited already, from
+// 5 ms to 50 ms. Many tests wait at the same time, and leave the machine to what they wait
+// for.
+func (l Limit) Pause() {
+	time.Sleep(min(50*time.Millisecond, max(5*time.Millisecond, time.Since(l.began)/20)))
+}
+
 // Context returns a context that ends when what takes at most usual on an idle
 // machine has lasted too long. Its cause says so.
 func Context(parent context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
@@ -188,9 +195,7 @@ func Await(t testing.TB, what string, holds func() bool) {
 // AwaitShowing is Await; when it waited in vain it shows what there is.
 func AwaitShowing(t testing.TB, what string, there func() string, holds func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for limit := Begin(2 * time.Minute); !holds(); <-tick.C {
+	for limit := Begin(2 * time.Minute); !holds(); limit.Pause() {
 		switch {
 		case !limit.Over():
 		case there == nil:
