@@ -141,6 +141,8 @@ func (c column) values(special map[string][]string) []string {
 		}
 	case "smallint", "integer", "bigint":
 		add("coalesce(COLUMN, 0) + 1000", "coalesce(COLUMN, 0) - 1000")
+	case "real", "double precision":
+		add("1 - coalesce(COLUMN, 0)") // a share stays one
 	case "boolean":
 		add("NOT COLUMN")
 	case "timestamp with time zone":

@@ -606,6 +606,11 @@ func TestEveryColumnAltered(t *testing.T) {
 		if columns = len(a.columns); columns < 300 {
 			t.Errorf("agents read %d columns, want the 330 of when this was written, or about as many", columns)
 		}
+		for _, c := range a.columns {
+			if len(c.values(special)) == 0 {
+				t.Errorf("there is no value to alter %s to, which is %s", c, c.kind)
+			}
+		}
 		if !everyCell {
 			a.columns = slices.DeleteFunc(a.columns, func(c column) bool { return !c.drawn(s.salt) })
 			columns = len(a.columns)

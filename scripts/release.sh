@@ -35,7 +35,7 @@ linked=github.com/tendril-run/tendril/internal/version
 # user in it.
 pack() {
   tar --sort=name --format=ustar --mtime="@$made" --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' \
-    -cf - -C "$(dirname "$1")" "$(basename "$1")" | gzip -n -9 >"$2"
+    -cf - -C "$(dirname "$1")" "$(basename "$1")" | gzip -n >"$2"
 }
 
 # What is linked does not depend on what is built this time.
