@@ -163,7 +163,7 @@ func (a *agent) stop() <-chan int {
 
 func (a *agent) awaitEnd() {
 	a.w.t.Helper()
-	eventually(a.w.t, "the container's end", func() bool {
+	patience.Await(a.w.t, "the container's end", func() bool {
 		state, err := a.now.State(a.w.t.Context())
 		return err == nil && !state.Running
 	})
@@ -172,7 +172,7 @@ func (a *agent) awaitEnd() {
 // says waits for a text in the agent's own log.
 func (a *agent) says(text string) {
 	a.w.t.Helper()
-	eventually(a.w.t, fmt.Sprintf("the agent to say %q", text), func() bool {
+	patience.Await(a.w.t, fmt.Sprintf("the agent to say %q", text), func() bool {
 		said, err := logOf(a.w.t.Context(), a.now)
 		return err == nil && strings.Contains(said, text)
 	})
@@ -190,17 +190,6 @@ func (a *agent) exec(argv ...string) (int, string) {
 		a.w.t.Fatalf("%v: %v", argv, err)
 	}
 	return code, string(text)
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	limit := patience.Begin(usual)
-	for !holds() {
-		if limit.Over() {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-		limit.Pause()
-	}
 }
 
 // logOf is what a container has said so far.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/moby/moby/client"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // kill -9 of all that is in the container, Terraform included, while it applies
@@ -26,7 +28,7 @@ func TestKilledContainerIsReplaced(t *testing.T) {
 	}
 	stored := wantCounted(t, w.Log(t, id))
 	spooled := a.count() + 20
-	eventually(t, "lines in the spool", func() bool {
+	patience.Await(t, "lines in the spool", func() bool {
 		code, _ := a.exec("sh", "-c", fmt.Sprintf(`grep -q 'line %d\.' %s/spool/*`, spooled, dataDir))
 		return code == 0
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/runlog"
 )
 
@@ -43,7 +44,7 @@ func (a *agent) letGo() {
 // count is how many lines have been printed so far.
 func (a *agent) count() (n int) {
 	a.w.t.Helper()
-	eventually(a.w.t, "a number of lines", func() bool { // now and then it is being written
+	patience.Await(a.w.t, "a number of lines", func() bool { // now and then it is being written
 		_, text := a.exec("cat", "/tmp/count")
 		var err error
 		n, err = strconv.Atoi(strings.TrimSpace(text))
@@ -55,7 +56,7 @@ func (a *agent) count() (n int) {
 // awaitCount waits until more lines have been printed.
 func (a *agent) awaitCount(n int) {
 	a.w.t.Helper()
-	eventually(a.w.t, "line "+strconv.Itoa(n), func() bool { return a.count() >= n })
+	patience.Await(a.w.t, "line "+strconv.Itoa(n), func() bool { return a.count() >= n })
 }
 
 var ( // in what runlog.Printed answers
