@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/pvesim"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pveversions"
 )
@@ -388,5 +389,25 @@ func TestPrivilegesThatDoNotPropagate(t *testing.T) {
 	said, _ := findings(l.driver().Check(l.context()))
 	if !strings.Contains(said, "lacks VM.Audit, VM.Clone") || strings.Contains(said, "Datastore") || strings.Contains(said, "SDN.Use") {
 		t.Errorf("Check() says %s, want that privileges on machines alone are missing", said)
+	}
+}
+
+// A log without lines is shown as one line, whose number the first real line gets.
+func TestLogThatIsStillEmpty(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	begin := l.pve.HoldTasks()
+	said, made := &heard{}, make(chan error, 1)
+	d, ctx := l.driver(), l.context()
+	go func() {
+		_, err := d.Create(ctx, spec(at("10.99.0.50/24")), said)
+		made <- err
+	}()
+	patience.Await(t, "the driver reads the log of the clone, which has not begun", func() bool {
+		return slices.ContainsFunc(l.pve.Requests(), func(r pvesim.Request) bool { return strings.HasSuffix(r.Path, "/log") })
+	})
+	begin()
+	if err := <-made; err != nil || said.said("no content") || !said.said("creating a clone of VM 9000 with ID 500") {
+		t.Errorf("Create() = %v, said %q, want the log's first line and not that it was empty", err, said.lines)
 	}
 }
