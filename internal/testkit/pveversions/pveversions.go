@@ -44,15 +44,6 @@ type Answer struct {
 	request *gock.Request
 }
 
-// Data is what the answer has as data.
-func (a *Answer) Data() (any, error) {
-	var body struct{ Data any }
-	if len(a.Body) == 0 {
-		return nil, nil
-	}
-	return body.Data, json.Unmarshal(a.Body, &body)
-}
-
 var answers = load()
 
 func load() map[int][]*Answer {
@@ -82,6 +73,16 @@ func (a *Answer) fits(r *http.Request) int {
 		}
 	}
 	return len(a.request.URLStruct.Query())
+}
+
+// Asked reports whether the answer is to a request with such parameters, or without any.
+func (a *Answer) Asked(parameters url.Values) bool {
+	for name, values := range a.request.URLStruct.Query() {
+		if parameters.Has(name) && !slices.Equal(parameters[name], values) {
+			return false
+		}
+	}
+	return true
 }
 
 // Server answers with what was recorded of one version, and with 501 where nothing was.
@@ -128,61 +129,69 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json;charset=UTF-8")
 	w.WriteHeader(best.Status)
-	_, _ = w.Write(narrow(best, r.URL.Query()))
+	_, _ = w.Write(best.For(r.URL.Query()))
 }
 
-// narrow does what Proxmox does with a request's parameters to an answer that was recorded
-// without any: it leaves out rows of other types or content, and says what is granted at one path, where
-// privileges with 1 reach the paths below.
-func narrow(a *Answer, asked url.Values) []byte {
-	data, err := a.Data()
-	if err != nil || len(a.request.URLStruct.Query()) > 0 {
+// For is the answer's body to a request with parameters. Where it was recorded without any, rows of
+// other types or content are left out, and privileges are those at one path, where 1 says that
+// they reach the paths below.
+func (a *Answer) For(asked url.Values) []byte {
+	var body struct {
+		Data any `json:"data"`
+	}
+	if len(a.request.URLStruct.Query()) > 0 || json.Unmarshal(a.Body, &body) != nil {
 		return a.Body
 	}
-	switch all := data.(type) {
+	switch all := body.Data.(type) {
 	case []any:
-		data = slices.DeleteFunc(all, func(row any) bool {
-			fields, _ := row.(map[string]any)
-			for parameter, field := range map[string]string{"type": "type", "typefilter": "type", "content": "content"} {
-				wanted, has := asked.Get(parameter), strings.Split(fmt.Sprint(fields[field]), ",")
-				if wanted == "vm" && (slices.Contains(has, "qemu") || slices.Contains(has, "lxc")) {
-					continue
-				}
-				if wanted != "" && !slices.Contains(has, wanted) {
-					return true
-				}
-			}
-			return false
-		})
+		body.Data = slices.DeleteFunc(all, func(row any) bool { return !wanted(row, asked) })
 	case map[string]any:
-		path := asked.Get("path")
-		if a.Path != "/access/permissions" || path == "" {
+		if a.Path != "/access/permissions" || !asked.Has("path") {
 			return a.Body
 		}
-		have := map[string]any{}
-		for at := path; ; at = at[:max(strings.LastIndex(at, "/"), 0)] {
-			if at == "" {
-				at = "/"
-			}
-			if found, ok := all[at].(map[string]any); ok {
-				for name, propagates := range found {
-					if at == path || propagates == 1.0 {
-						have[name] = propagates
-					}
-				}
-				break
-			}
-			if at == "/" {
-				break
-			}
-		}
-		data = map[string]any{path: have}
+		body.Data = map[string]any{asked.Get("path"): privileges(all, asked.Get("path"))}
 	default:
 		return a.Body
 	}
-	body, err := json.Marshal(map[string]any{"data": data})
+	out, err := json.Marshal(body)
 	if err != nil {
 		return a.Body
 	}
-	return body
+	return out
+}
+
+// wanted reports whether a row of a list is among those that were asked for.
+func wanted(row any, asked url.Values) bool {
+	fields, _ := row.(map[string]any)
+	for parameter, field := range map[string]string{"type": "type", "typefilter": "type", "content": "content"} {
+		want, has := asked.Get(parameter), strings.Split(fmt.Sprint(fields[field]), ",")
+		if want == "vm" && (slices.Contains(has, "qemu") || slices.Contains(has, "lxc")) {
+			continue
+		}
+		if want != "" && !slices.Contains(has, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// privileges are those at path: what is said of it, or of the nearest above it and propagates.
+func privileges(all map[string]any, path string) map[string]any {
+	out := map[string]any{}
+	for at := path; ; at = at[:strings.LastIndex(at, "/")] {
+		if at == "" {
+			at = "/"
+		}
+		if found, ok := all[at].(map[string]any); ok {
+			for name, propagates := range found {
+				if at == path || propagates == 1.0 {
+					out[name] = propagates
+				}
+			}
+			return out
+		}
+		if !strings.Contains(at, "/") || at == "/" {
+			return out
+		}
+	}
 }
