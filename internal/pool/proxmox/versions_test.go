@@ -119,7 +119,7 @@ func followed(upid string) func(context.Context, *Driver) (any, error) {
 	}
 }
 
-// problems are what Check says, without what the recordings lack.
+// problems are what Check says, without those that name an answer which is not recorded.
 func problems(ctx context.Context, d *Driver) (any, error) {
 	var out []string
 	for _, f := range d.Check(ctx) {
@@ -215,7 +215,7 @@ var readings = []reading{
 	{answer: "GET " + vm101 + "/pending", read: func(ctx context.Context, d *Driver) (any, error) {
 		return d.pending(ctx, &guest{id: 101, node: "node1"})
 	}, want: "[cores]"},
-	// There is no snapshot of ours, so that nothing is to be removed.
+	// None is the one that a change makes, so nothing is removed.
 	{answer: "GET " + vm100 + "/snapshot", read: func(ctx context.Context, d *Driver) (any, error) {
 		m := &making{Driver: d, spec: spec(), progress: &heard{}}
 		return "none", m.haveSnapshot(ctx, &guest{id: 100, node: "node1"}, false)
