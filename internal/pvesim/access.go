@@ -16,6 +16,7 @@ type Token struct {
 // grant is one line of the access control list.
 type grant struct {
 	who, path, role string
+	alone           bool // at the path, and not below it
 }
 
 // privileges are what there is to give.
@@ -79,6 +80,13 @@ func (s *Server) Grant(who, path, role string) {
 	s.grants = append(s.grants, grant{who: who, path: path, role: role})
 }
 
+// GrantAt gives what Grant gives, at path alone: it does not propagate.
+func (s *Server) GrantAt(who, path, role string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grants = append(s.grants, grant{who: who, path: path, role: role, alone: true})
+}
+
 // Revoke takes away what was granted to who at path.
 func (s *Server) Revoke(who, path string) {
 	s.mu.Lock()
@@ -109,31 +117,42 @@ func (c *call) authenticate() (string, bool) {
 	return "", true
 }
 
-// granted are the privileges that who has at path.
-func (s *Server) granted(who, path string) []string {
+// granted are the privileges that who has at path, each with whether it propagates.
+func (s *Server) granted(who, path string) map[string]bool {
 	if who == "root@pam" {
-		return privileges
+		out := map[string]bool{}
+		for _, p := range privileges {
+			out[p] = true
+		}
+		return out
 	}
 	if user, _, isToken := strings.Cut(who, "!"); isToken {
 		theirs := s.granted(user, path)
 		if t := s.tokens[who]; t == nil || !t.Separate {
 			return theirs
 		}
-		own := s.listed(who, path)
-		return slices.DeleteFunc(slices.Clone(theirs), func(p string) bool { return !slices.Contains(own, p) })
+		out := map[string]bool{}
+		for p, propagates := range s.listed(who, path) {
+			if below, ok := theirs[p]; ok {
+				out[p] = propagates && below
+			}
+		}
+		return out
 	}
 	return s.listed(who, path)
 }
 
 // listed is what the list says of who at path: the entry nearest to it, and the pool's.
-func (s *Server) listed(who, path string) []string {
-	var all []string
+func (s *Server) listed(who, path string) map[string]bool {
+	all := map[string]bool{}
 	add := func(p string) bool {
 		found := false
 		for _, g := range s.grants {
-			if g.who == who && g.path == p {
+			if g.who == who && g.path == p && (!g.alone || p == path) {
 				found = true
-				all = append(all, role(g.role)...)
+				for _, name := range role(g.role) {
+					all[name] = all[name] || !g.alone
+				}
 			}
 		}
 		return found
@@ -159,7 +178,7 @@ func (s *Server) listed(who, path string) []string {
 // may reports whether the caller has one of the privileges at path.
 func (c *call) may(path string, any ...string) bool {
 	have := c.s.granted(c.user, path)
-	return slices.ContainsFunc(any, func(p string) bool { return slices.Contains(have, p) })
+	return slices.ContainsFunc(any, func(p string) bool { _, ok := have[p]; return ok })
 }
 
 // need refuses a caller who has none of the privileges at path.
@@ -192,8 +211,11 @@ func (c *call) permissions() (any, error) {
 	}
 	for _, p := range paths {
 		have := map[string]any{}
-		for _, name := range c.s.granted(c.user, p) {
-			have[name] = 1
+		for name, propagates := range c.s.granted(c.user, p) {
+			have[name] = 0
+			if propagates {
+				have[name] = 1
+			}
 		}
 		if len(have) > 0 {
 			out[p] = have

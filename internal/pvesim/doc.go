@@ -6,10 +6,10 @@
 //	              fault.go                         task.go: a worker, its log, lock files
 //
 // It answers as Proxmox VE 9.2 does, in status, reason phrase and body, and is held to recorded
-// exchanges by TestRecorded. It has the traps of the real one: an error is 500 with a text; a
-// machine that does not exist is 500 or 403; starting it is 200 and a task that fails; the
-// target of a clone is locked; nextid reserves nothing; /cluster/resources is ten seconds
-// behind; each 401 takes three seconds.
+// exchanges by TestRecorded, and to what answers of older versions look like by TestVersions. It
+// has the traps of the real one: an error is 500 with a text; a machine that does not exist is 500
+// or 403; starting it is 200 and a task that fails; the target of a clone is locked; nextid
+// reserves nothing; /cluster/resources is ten seconds behind; each 401 takes three seconds.
 //
 // Time passes Options.Speed times as fast as on a clock. Methods of Server do by hand what the
 // API has no call for: a node vanishes, another program takes a lock, a guest's agent starts late.

@@ -142,11 +142,15 @@ func newReplay(t *testing.T) *replay {
 	s.Grant("nostore@pve", "/vms", "VM.Audit,VM.Clone,VM.Allocate,VM.PowerMgmt")
 	s.Volume("pve1", "local:import/boot.qcow2", "import", "qcow2", 67108864, 0)
 	s.Volume("pve1", "local:import/boot.raw", "import", "raw", 67108864, 0)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
-	t.Cleanup(transport.CloseIdleConnections)
 	s.mu.Lock()
 	s.volumes["pve1 local:import/boot.qcow2"].stored = 393216
 	s.mu.Unlock()
+	return replayOn(t, s)
+}
+
+func replayOn(t *testing.T, s *Server) *replay {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
 	return &replay{t: t, s: s, client: &http.Client{Transport: transport}, upids: map[string]string{}, digests: map[string]string{}, missing: map[string]bool{}}
 }
 

@@ -261,6 +261,10 @@ func (c *call) taskLog() (any, error) {
 	if c.has("download") {
 		return answer{status: 200, reason: "OK", text: strings.Join(lines, "\n") + "\n"}, nil
 	}
+	if len(lines) == 0 {
+		c.total = 1
+		return []map[string]any{{"n": 1, "t": "no content"}}, nil
+	}
 	out := []map[string]any{}
 	limit := c.number("limit", 50)
 	for i, line := range lines {

@@ -62,9 +62,10 @@ func (d *Driver) Check(ctx context.Context) []pool.Finding {
 	return out
 }
 
-// need is what must be allowed at a path.
+// need is what must be allowed at a path and below it, or, where alone is set, at the path only.
 type need struct {
 	path       string
+	alone      bool
 	privileges []string
 	optional   bool
 	why        string
@@ -88,21 +89,21 @@ func (d *Driver) needs(major int) []need {
 		out = append(out, need{path: "/storage", privileges: []string{"Datastore.Audit", "Datastore.AllocateSpace"}, why: "make disks"})
 	}
 	for _, s := range where {
-		out = append(out, need{path: "/storage/" + s, privileges: []string{"Datastore.Audit", "Datastore.AllocateSpace"}, why: "make disks"})
+		out = append(out, need{path: "/storage/" + s, alone: true, privileges: []string{"Datastore.Audit", "Datastore.AllocateSpace"}, why: "make disks"})
 	}
 	if major >= 8 {
 		if len(d.config.Networks) == 0 {
 			out = append(out, need{path: "/sdn/zones/localnetwork", privileges: []string{"SDN.Use"}, why: "connect machines to bridges, which cloning needs too"})
 		}
 		for _, b := range d.config.Networks {
-			out = append(out, need{path: "/sdn/zones/localnetwork/" + b, privileges: []string{"SDN.Use"}, why: "connect machines to it, which cloning needs too"})
+			out = append(out, need{path: "/sdn/zones/localnetwork/" + b, alone: true, privileges: []string{"SDN.Use"}, why: "connect machines to it, which cloning needs too"})
 		}
 	}
 	return out
 }
 
 func (d *Driver) lacks(ctx context.Context, n need, bad func(bool, string, string, string), ok func(string, string, ...any)) {
-	have, err := d.privileges(ctx, n.path)
+	have, err := d.privileges(ctx, n.path, !n.alone)
 	if err != nil {
 		bad(false, "privileges", clean(err.Error()), d.advice(err))
 		return
@@ -112,7 +113,11 @@ func (d *Driver) lacks(ctx context.Context, n need, bad func(bool, string, strin
 		ok("privileges", "%s at %s", strings.Join(n.privileges, ", "), n.path)
 		return
 	}
-	bad(n.optional, "privileges", fmt.Sprintf("%s lacks %s at %s, to %s", d.client.identity(), strings.Join(missing, ", "), n.path, n.why), d.grant(n.path, missing...))
+	where := n.path
+	if !n.alone {
+		where += " and below"
+	}
+	bad(n.optional, "privileges", fmt.Sprintf("%s lacks %s at %s, to %s", d.client.identity(), strings.Join(missing, ", "), where, n.why), d.grant(n.path, missing...))
 }
 
 // stock says what nodes, storages and images are good for.

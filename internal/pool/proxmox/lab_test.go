@@ -225,11 +225,14 @@ func shapes(t *testing.T) map[string]shape {
 	}
 }
 
-// checkShape compares all requests that the driver sent with the official API.
+// checkShape compares all requests that the driver sent with the official API, and with calls.
 func (l *lab) checkShape() {
 	all := shapes(l.T)
 	seen := map[string]bool{}
 	for _, r := range l.pve.Requests() {
+		if path := strings.TrimPrefix(r.Path, "/api2/json"); callOf(r.Method, path) == "" {
+			l.Errorf("%s %s is not among calls, so nothing asks whether older versions have an answer", r.Method, path)
+		}
 		key := fmt.Sprint(r.Method, r.Path, r.Values)
 		if all == nil || r.Values == nil || seen[key] {
 			continue

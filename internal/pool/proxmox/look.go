@@ -163,7 +163,7 @@ func (d *Driver) among(ctx context.Context, rows []machineRow, ref pool.Ref) (fo
 
 // sawAll returns nil if the token sees all machines, for what it does not see is not listed.
 func (d *Driver) sawAll(ctx context.Context, ref pool.Ref) error {
-	have, err := d.privileges(ctx, "/vms")
+	have, err := d.privileges(ctx, "/vms", true)
 	if err != nil {
 		return err
 	}
@@ -181,15 +181,16 @@ func (d *Driver) sawAll(ctx context.Context, ref pool.Ref) error {
 	return fmt.Errorf("it is none of the machines that the token %s sees, which are not all; %s: %w", d.client.identity(), d.grant("/vms", "VM.Audit"), pool.ErrUnreachable)
 }
 
-// privileges are what the token may at a path.
-func (d *Driver) privileges(ctx context.Context, path string) (map[string]bool, error) {
+// privileges are what the token may at a path, or at the path and all below it: Proxmox says of
+// each privilege whether it propagates.
+func (d *Driver) privileges(ctx context.Context, path string, below bool) (map[string]bool, error) {
 	var all map[string]map[string]number
 	if err := d.client.get(ctx, "/access/permissions", url.Values{"path": {path}}, &all); err != nil {
 		return nil, fmt.Errorf("reading the token's privileges: %w", err)
 	}
 	out := map[string]bool{}
-	for name := range all[path] {
-		out[name] = true
+	for name, propagates := range all[path] {
+		out[name] = propagates == 1 || !below
 	}
 	return out, nil
 }

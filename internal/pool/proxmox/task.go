@@ -33,6 +33,9 @@ const (
 	linesAOnce = 500
 )
 
+// emptyLog is the line that Proxmox shows of a log without any.
+const emptyLog = "no content"
+
 var progressed = lazyregexp.New(`^transferred .* \(([0-9]{1,3})\.[0-9]+%\)$`)
 
 // step is one stage of a machine's making, as people see it.
@@ -108,6 +111,9 @@ func (d *Driver) tell(ctx context.Context, base string, seen int, s step, progre
 		params := url.Values{"start": {strconv.Itoa(seen)}, "limit": {strconv.Itoa(linesAOnce)}}
 		if _, err := d.client.once(ctx, http.MethodGet, base+"/log", params, &lines); err != nil || len(lines) == 0 {
 			return seen
+		}
+		if seen == 0 && len(lines) == 1 && lines[0].T == emptyLog {
+			return seen // the first line is still to come, with the same number
 		}
 		for _, l := range lines {
 			if seen++; seen > mostLines {
