@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type machine struct {
 	lock      string
 	guest     Guest
 	commands  map[int]*guestCommand
+	turning   sync.Mutex // of the backend: whether it runs is being changed, or asked
 }
 
 // snapshot is one of a machine.
