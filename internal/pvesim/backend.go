@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// Backend really runs the machines of a cluster. Without one they are records alone: they run
-// because it is written down that they do, and the simulator answers for their guests.
+// Backend really runs the machines of a cluster. Without one they are records alone: the
+// simulator notes that they run, and answers for their guests.
 //
 //	qmclone ──► Clone     qmstart ──► Start     qmshutdown ──► Shutdown, then Running until it is not
 //	qmdestroy ► Delete    qmstop ───► Stop      each request ► Running     agent/… ──► Agent
 //
-// Whether a machine runs is asked before each request about it, so that a guest that ends itself
-// is a machine that has stopped. What Backend has no method for, such as a snapshot, is not
-// implemented there. Server's methods that do something by hand change records alone.
+// Before each request about a machine the simulator asks whether it runs, so that a guest which
+// ends itself is a stopped machine. Operations without a method here, such as snapshots, answer
+// 501. Server's methods that do something by hand change records alone.
 //
 // No method is called with the cluster's lock. Errors are texts for a task's log.
 type Backend interface {
-	// Clone makes a machine, its disk a copy of another one's or linked to that. Where the other
-	// one was made by hand, it has no disk, and its name says what image is meant. Where Clone
-	// fails, it leaves nothing.
+	// Clone makes a machine whose disk is a copy of another machine's, or linked to it. A machine
+	// made by hand has no disk: its name says which image is meant. If Clone fails, it leaves
+	// nothing.
 	Clone(ctx context.Context, to, from VM, full bool) error
 	// Start makes a machine what it is to be from now on, and starts it.
 	Start(ctx context.Context, vm VM) error
@@ -123,15 +123,15 @@ func (s *Server) unlocked(do func() error) error {
 	return do()
 }
 
-// turn starts a machine or stops it at once, and writes that down.
+// turn starts a machine or stops it at once, and notes that.
 func (s *Server) turn(ctx context.Context, m *machine, on bool) error {
 	if b := s.options.Backend; b != nil {
 		do, vm := b.Stop, s.vm(m)
 		if on {
 			do = b.Start
 		}
-		// Until it is written down nobody else may ask whether it runs: an answer from before
-		// would be written over this one.
+		// Nobody else may ask whether it runs until the new state is noted: an older answer would
+		// overwrite that.
 		defer m.turning.Unlock()
 		if err := s.unlocked(func() error { m.turning.Lock(); return do(ctx, vm) }); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (s *Server) turn(ctx context.Context, m *machine, on bool) error {
 	return nil
 }
 
-// observe writes down whether a machine really runs.
+// observe notes whether a machine really runs.
 func (s *Server) observe(ctx context.Context, m *machine) error {
 	vm, runs := s.vm(m), false
 	defer m.turning.Unlock()
@@ -180,14 +180,15 @@ func (s *Server) shutGuest(t *task, m *machine, within time.Duration, force bool
 	return s.turn(t.ctx, m, false)
 }
 
-// recordsAlone are the last parts of the paths of what a Backend can't, and lists those of what
-// shows all machines.
+// recordsAlone are operations that a Backend has no method for, and lists the requests that show
+// all machines, each by the last part of its path.
 var (
 	recordsAlone = []string{"qemu", "snapshot", "rollback", "migrate", "move_disk", "reset", "suspend", "resume"}
 	lists        = []string{"qemu", "resources"}
 )
 
-// backed is what each request needs of the backend before it is carried out.
+// backed refuses what the backend has no method for, and notes which machines run before a
+// request reads that.
 func (c *call) backed(m *method) error {
 	if c.s.options.Backend == nil {
 		return nil
@@ -231,12 +232,12 @@ func (c *call) guest(m *machine, command string, arguments map[string]any, into 
 }
 
 // orGuest has the guest itself answer in place of the simulator, where there is one.
-func orGuest(simulated, real func(*call) (any, error)) func(*call) (any, error) {
+func orGuest(simulated, guest func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		if c.s.options.Backend == nil {
 			return simulated(c)
 		}
-		return real(c)
+		return guest(c)
 	}
 }
 

@@ -28,7 +28,7 @@ type machine struct {
 	lock      string
 	guest     Guest
 	commands  map[int]*guestCommand
-	turning   sync.Mutex // of the backend: whether it runs is being changed, or asked
+	turning   sync.Mutex // held while the backend starts or stops it, or says whether it runs
 }
 
 // snapshot is one of a machine.

@@ -15,7 +15,7 @@ import (
 	"github.com/tendril-run/tendril/provisioner"
 )
 
-// noted is a backend that writes down what it is asked for. real_vm_test.go has a real one.
+// noted is a backend that notes its calls. qemu_vm_test.go has a real one.
 type noted struct {
 	mu    sync.Mutex
 	done  []string
@@ -42,7 +42,7 @@ func (n *noted) Start(_ context.Context, vm pvesim.VM) error {
 	if n.fails != nil {
 		return n.fails
 	}
-	n.last = vm
+	n.last = vm // Start is called by one task at a time, and read after its end
 	return n.note("start", true)
 }
 func (n *noted) Shutdown(context.Context, pvesim.VM) error { return n.note("shutdown", false) }
@@ -66,7 +66,7 @@ func (n *noted) Agent(_ context.Context, vm pvesim.VM, command string, _ map[str
 	return json.RawMessage(answer), nil
 }
 
-// With a backend all that the cluster says of a machine comes from there.
+// With a backend, all that the cluster says of a machine comes from the backend.
 func TestBackendIsAsked(t *testing.T) {
 	t.Parallel()
 	n := &noted{}
@@ -118,7 +118,7 @@ func TestBackendIsAsked(t *testing.T) {
 	}
 }
 
-// What cloud-init reads of a machine that is given its address.
+// A machine with a static address gets it by its cloud-init seed.
 func TestBackendSeedOfAStaticAddress(t *testing.T) {
 	t.Parallel()
 	n := &noted{}

@@ -81,8 +81,9 @@ func refTo(s pool.Spec) pool.Ref {
 	return pool.Ref{ID: s.ID, Name: s.Name, ExternalID: fmt.Sprint(s.VMID), Node: s.Node}
 }
 
-// What the driver does by the API of Proxmox happens to a domain of QEMU's, and what it reads of
-// a machine is what that domain and its guest say.
+// The driver's calls of the Proxmox API act on a QEMU domain, and what the driver reads of a
+// machine comes from that domain and its guest. libvirt itself, its DHCP server and a connection
+// to the guest are the witnesses.
 func TestRealMachines(t *testing.T) {
 	t.Parallel()
 	l := newRealLab(t, "small.qcow2", 8*time.Minute)
@@ -96,7 +97,7 @@ func TestRealMachines(t *testing.T) {
 	other := small("0b7c1f0e-5a77-4d0e-9a1c-2f4f8f1f5a02", "web-2", "pve2", 501, `{"full_clone":true}`)
 	clash := small("0b7c1f0e-5a77-4d0e-9a1c-2f4f8f1f5a03", "web-3", "pve1", 777, "{}")
 
-	// Somebody else's, with the name that a machine of VMID 777 would have.
+	// A foreign domain has the name that VMID 777 would get.
 	document := filepath.Join(t.TempDir(), "foreign.xml")
 	if err := os.WriteFile(document, []byte("<domain type='qemu'><name>vm-777</name><memory unit='MiB'>64</memory><os><type arch='x86_64'>hvm</type></os></domain>"), 0o600); err != nil {
 		t.Fatal(err)
@@ -113,7 +114,7 @@ func TestRealMachines(t *testing.T) {
 		l.has("running", s.Node, "domstate", domain)
 		l.has("163840 KiB", s.Node, "dominfo", domain)
 		l.has("5368709120", s.Node, "domblkinfo", domain, "vda")
-		// Whom the network has given the address is known without the guest.
+		// The network's DHCP server knows the address without the guest.
 		mac, _, _ := strings.Cut(strings.TrimPrefix(l.pve.Config(s.VMID)["net0"], "virtio="), ",")
 		l.has(found.Addresses[0].String()+"/24", s.Node, "net-dhcp-leases", "default", "--mac", mac)
 		l.has("iso", s.Node, "dumpxml", domain)
@@ -121,7 +122,7 @@ func TestRealMachines(t *testing.T) {
 			t.Errorf("%s did not find its seed:\n%s", s.Name, console)
 		}
 
-		// It is reached at that address, and who answers there is the one where the command ran.
+		// The guest that answers at that address is the one that ran the commands.
 		l.exec(d, s, "(while :; do echo $(cat /proc/sys/kernel/random/boot_id) | nc -l -p 7000; done) >/dev/null 2>&1 &")
 		boot := l.exec(d, s, "cat /proc/sys/kernel/random/boot_id")
 		if answer := l.dial(s.Node, found.Addresses[0].String(), 7000); boot == "" || answer != boot {
@@ -132,7 +133,7 @@ func TestRealMachines(t *testing.T) {
 		t.Errorf("a command that fails = %v, want exit status 3", err)
 	}
 
-	// Power, other sizes, and an end that nobody told the simulator of.
+	// Power, another size, and an end that the simulator does not hear of.
 	h := &heard{}
 	if found, err := d.Power(l.ctx, refTo(web), provisioner.PowerStop, h); err != nil || found.Status != provisioner.StatusStopped {
 		t.Errorf("stopping = %+v, %v", found, err)
@@ -153,9 +154,12 @@ func TestRealMachines(t *testing.T) {
 		t.Errorf("a machine whose domain has ended = %+v, %v; want it stopped, without an address", found, err)
 	}
 
-	// What has the name already is not taken, and nothing is left of the try.
+	// The foreign domain is left alone, and the failed try leaves nothing.
 	if found, err := d.Create(l.ctx, clash, h); err == nil || !strings.Contains(err.Error(), "vm-777") {
 		t.Errorf("Create where the domain's name is taken = %+v, %v", found, err)
+	}
+	if left := l.pve.Config(777); left != nil {
+		t.Errorf("the failed clone is %v", left)
 	}
 	for _, s := range []pool.Spec{web, other} { // one that has stopped, and one that runs
 		if err := d.Destroy(l.ctx, refTo(s), h); err != nil {
