@@ -257,6 +257,9 @@ func (c *call) run(m *method, uri map[string]string) (any, error) {
 	if c.s.noQuorum && m.verb != http.MethodGet && !strings.Contains(c.request.URL.Path, "/agent/") {
 		return nil, failed("cluster not ready - no quorum?")
 	}
+	if err := c.backed(m); err != nil {
+		return nil, err
+	}
 	return m.do(c)
 }
 

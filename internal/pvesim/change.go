@@ -279,6 +279,9 @@ func (c *call) resize() (any, error) {
 		case v == nil:
 			return fmt.Errorf("volume '%s' does not exist", pairs(value)[""])
 		}
+		if c.s.options.Backend != nil && m.running {
+			return fmt.Errorf("growing the disk of a machine that really runs is not implemented")
+		}
 		st := c.s.storage(v.storage)
 		want := bytesOf(strings.TrimPrefix(size, "+"))
 		if strings.HasPrefix(size, "+") {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type machine struct {
 	lock      string
 	guest     Guest
 	commands  map[int]*guestCommand
+	turning   sync.Mutex // held while the backend starts or stops it, or says whether it runs
 }
 
 // snapshot is one of a machine.

@@ -297,6 +297,12 @@ func (c *call) destroy() (any, error) {
 		if err := t.sleep(100 * time.Millisecond); err != nil {
 			return err
 		}
+		if b := c.s.options.Backend; b != nil {
+			vm := c.s.vm(m)
+			if err := c.s.unlocked(func() error { return b.Delete(t.ctx, vm) }); err != nil {
+				return err
+			}
+		}
 		for _, k := range disks(m.config) {
 			volid := pairs(m.config[k])[""]
 			name, file, _ := strings.Cut(volid, ":")
@@ -465,6 +471,12 @@ func (c *call) clone() (any, error) {
 				return fails(err)
 			}
 			fresh[k] = value
+		}
+		if b := s.options.Backend; b != nil {
+			to, from := s.vm(clone), s.vm(m)
+			if err := s.unlocked(func() error { return b.Clone(t.ctx, to, from, full) }); err != nil {
+				return fails(err)
+			}
 		}
 		clone.lock = ""
 		return nil

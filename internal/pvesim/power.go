@@ -39,13 +39,15 @@ func (s *Server) boot(t *task, node string, id int, skiplock bool) error {
 	case n.NoKVM && config["kvm"] != "0":
 		return failed("KVM virtualisation configured, but not available. Either disable in VM configuration or enable in BIOS.")
 	}
-	cloudInit := slices.ContainsFunc(disks(config), func(k string) bool { return strings.Contains(config[k], "cloudinit") })
 	for _, volid := range pairs(config["cicustom"]) {
 		if volid != "" && s.owned(node, volid) == nil {
 			return fmt.Errorf("volume '%s' does not exist", volid)
 		}
 	}
-	if cloudInit {
+	if s.options.Backend != nil && config["cicustom"] != "" {
+		return fmt.Errorf("cicustom is not implemented for machines that really run")
+	}
+	if hasCloudInit(config) {
 		t.log("generating cloud-init ISO")
 	}
 	if planned.cpus() > n.Cores {
@@ -80,8 +82,7 @@ func (s *Server) boot(t *task, node string, id int, skiplock bool) error {
 	if err := t.sleep(1500 * time.Millisecond); err != nil {
 		return err
 	}
-	s.power(m, true)
-	return nil
+	return s.turn(t.ctx, m, true)
 }
 
 func (c *call) start() (any, error) {
@@ -136,13 +137,15 @@ func (c *call) stop() (any, error) {
 		if err := t.sleep(time.Second); err != nil {
 			return err
 		}
-		c.s.power(m, false)
-		return nil
+		return c.s.turn(t.ctx, m, false)
 	}), nil
 }
 
 // turnOff asks the guest to end, and waits so long.
 func (c *call) turnOff(t *task, m *machine, within time.Duration, force bool) error {
+	if c.s.options.Backend != nil {
+		return c.s.shutGuest(t, m, within, force)
+	}
 	if m.agentOn() && !c.s.agentRuns(m) {
 		if err := t.sleep(3 * time.Second); err != nil {
 			return err
@@ -257,6 +260,10 @@ func (c *call) agent() (*machine, error) {
 		return nil, failed("No QEMU guest agent configured")
 	case !m.running:
 		return nil, failed("VM %d is not running", m.id)
+	case c.s.options.Backend != nil:
+		if c.guest(m, "guest-ping", nil, nil) != nil {
+			return nil, failed("QEMU guest agent is not running")
+		}
 	case !c.s.agentRuns(m):
 		if err := c.sleep(3 * time.Second); err != nil {
 			return nil, err

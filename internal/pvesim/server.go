@@ -41,6 +41,8 @@ type Options struct {
 	Version string
 	// Forget says that it keeps no requests and few tasks, so that it can run for days.
 	Forget bool
+	// Backend really runs the machines; nil: they are records alone.
+	Backend Backend
 }
 
 // Request is one that arrived, as far as it could be read.

@@ -31,13 +31,18 @@ func seed(spec pool.Spec) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// JSON is YAML, and leaves nothing to quote.
+	return SeedImage(map[string][]byte{"user-data": user, "meta-data": meta, "network-config": network})
+}
+
+// SeedImage makes the image that has a seed's files.
+func SeedImage(files map[string][]byte) ([]byte, error) {
 	image, err := iso9660.NewWriter()
 	if err != nil {
 		return nil, fmt.Errorf("the seed can't be made: %w", err)
 	}
 	defer func() { _ = image.Cleanup() }()
-	// JSON is YAML, and leaves nothing to quote.
-	for name, content := range map[string][]byte{"user-data": user, "meta-data": meta, "network-config": network} {
+	for name, content := range files {
 		if err := image.AddFile(bytes.NewReader(content), name); err != nil {
 			return nil, fmt.Errorf("the seed's %s: %w", name, err)
 		}
