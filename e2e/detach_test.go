@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -270,7 +271,7 @@ func TestLostAgentIsFollowed(t *testing.T) {
 	one.Kill()
 	s.finishes()
 	s.agent("two", "0").Start()
-	s.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running'")
+	s.leaseEnds()
 	s.wantDone(id, 2, "is lost: its lease ran out. What this run began continues", "Taken up by agent two on ", "0 of 2 machines are done")
 }
 
@@ -285,6 +286,12 @@ func (s *slowCloud) cutOff(one *site.Agent) (uuid.UUID, *wiretest.Proxy) {
 	s.Await("that the machine is found", "SELECT EXISTS (SELECT FROM public.provision_events WHERE provision_id = $1 AND kind = 'machine_found')", id)
 	wire.Refuse()
 	return id, wire
+}
+
+// leaseEnds has the lease of what runs be over.
+func (s *slowCloud) leaseEnds() {
+	s.T.Helper()
+	s.Exec(s.T, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running'")
 }
 
 // awaitNoProgram waits until nothing runs that an agent has started.
@@ -305,7 +312,7 @@ func TestCutOffAgentIsBack(t *testing.T) {
 	// follow has the lease end, and another agent take the run up.
 	follow := func(s *slowCloud, id uuid.UUID, two *site.Agent) {
 		two.Start()
-		s.Exec(s.T, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running'")
+		s.leaseEnds()
 		s.Await("that another agent carries it on", "SELECT count(*) = 2 AND bool_and(apply_begun_at IS NOT NULL) FROM tendril.claims WHERE provision_id = $1", id)
 	}
 	// back has the connection work again, and wants the agent to end what it has of the run.
@@ -356,4 +363,38 @@ func TestCutOffAgentIsBack(t *testing.T) {
 			t.Errorf("the next run of the agent that is back = %s, want SUCCESS", got)
 		}
 	})
+}
+
+// An agent that is cut off detaches its program before its lease ends: the next agent doesn't find
+// it at work. One that is back in time sets the run down by itself.
+func TestCutOffAgentDetachesBeforeItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, back := range []bool{true, false} {
+		t.Run(fmt.Sprintf("back in time %t", back), func(t *testing.T) {
+			t.Parallel()
+			s := newSlowCloud(t)
+			s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second', lease = '12 seconds'")
+			one := s.agent("one", "86400")
+			id, wire := s.cutOff(one)
+			// The agent has heard of 12 seconds. What follows takes as long as it may.
+			s.Exec(t, "UPDATE tendril.settings SET lease = '1 hour'")
+			s.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() + interval '1 hour'")
+			awaitNoProgram(one)
+			if got := s.Text(t, "SELECT state FROM tendril.claims WHERE provision_id = $1", id); got != "running" {
+				t.Fatalf("the claim is %s when the program has ended, want it to run still", got)
+			}
+			s.finishes()
+			if back {
+				wire.Pass()
+				s.wantDone(id, 1, "The provisioner has detached", "Set down by agent one on ", "Taken up by agent one on ")
+				return
+			}
+			s.agent("two", "0").Start()
+			s.leaseEnds()
+			s.wantDone(id, 1, "is lost: its lease ran out. What this run began continues", "Taken up by agent two on ")
+			wire.Pass()
+			one.AwaitNoSpools()
+			s.wantDone(id, 1, "Taken up by agent two on ")
+		})
+	}
 }
