@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 const classTemplate = `
@@ -269,6 +271,130 @@ func TestLostAgentIsFollowed(t *testing.T) {
 	one.Kill()
 	s.finishes()
 	s.agent("two", "0").Start()
-	s.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running'")
+	s.leaseEnds()
 	s.wantDone(id, 2, "is lost: its lease ran out. What this run began continues", "Taken up by agent two on ", "0 of 2 machines are done")
+}
+
+// cutOff starts an agent that loses its connection while the cloud makes a machine, and returns
+// the run and what cuts it off.
+func (s *slowCloud) cutOff(one *site.Agent) (uuid.UUID, *wiretest.Proxy) {
+	s.T.Helper()
+	wire := one.Wire()
+	one.Start()
+	id := s.deploy(false, "a")
+	one.Await("the cloud's work", func() bool { return len(s.machines()) == 1 })
+	s.Await("that the machine is found", "SELECT EXISTS (SELECT FROM public.provision_events WHERE provision_id = $1 AND kind = 'machine_found')", id)
+	wire.Refuse()
+	return id, wire
+}
+
+// leaseEnds has the lease of what runs be over.
+func (s *slowCloud) leaseEnds() {
+	s.T.Helper()
+	s.Exec(s.T, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 'running'")
+}
+
+// awaitNoProgram waits until nothing runs that an agent has started.
+func awaitNoProgram(one *site.Agent) {
+	one.Site.T.Helper()
+	one.Await("to have nothing at work", func() bool {
+		family, err := process.Descendants(one.Cmd.Process.Pid)
+		return err == nil && len(family) == 0
+	})
+}
+
+// An agent that was only cut off comes back after its lease has ended and another agent has taken
+// its run up. It detaches its program, settles nothing, and its slot is free, whether the other
+// one is still at work or done.
+func TestCutOffAgentIsBack(t *testing.T) {
+	t.Parallel()
+	const lost = "is lost: its lease ran out. What this run began continues"
+	// follow has the lease end, and another agent take the run up.
+	follow := func(s *slowCloud, id uuid.UUID, two *site.Agent) {
+		two.Start()
+		s.leaseEnds()
+		s.Await("that another agent carries it on", "SELECT count(*) = 2 AND bool_and(apply_begun_at IS NOT NULL) FROM tendril.claims WHERE provision_id = $1", id)
+	}
+	// back has the connection work again, and wants the agent to end what it has of the run.
+	back := func(s *slowCloud, one *site.Agent, wire *wiretest.Proxy) {
+		if family, err := process.Descendants(one.Cmd.Process.Pid); err != nil || len(family) == 0 {
+			s.T.Fatalf("the agent that is cut off has nothing at work (%v), so there is nothing to detach", err)
+		}
+		wire.Pass()
+		awaitNoProgram(one)
+		one.AwaitNoSpools()
+		// The log is the other agent's now.
+		kept, err := filepath.Glob(filepath.Join(one.Dir, "rejected", "*.ndjson"))
+		if err != nil || len(kept) != 1 {
+			s.T.Fatalf("the agent has kept %v of its run (%v), want what it has written since", kept, err)
+		}
+		if text, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(text), "The provisioner has detached: what it began continues.") {
+			s.T.Errorf("its program was not detached (%v):\n%s", err, text)
+		}
+	}
+	t.Run("while the other is at work", func(t *testing.T) {
+		t.Parallel()
+		s := newSlowCloud(t)
+		s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second'")
+		one, two := s.agent("one", "86400"), s.agent("two", "86400")
+		id, wire := s.cutOff(one)
+		follow(s, id, two)
+		back(s, one, wire)
+		if got := s.Text(t, "SELECT status || ' ' || count(*) FILTER (WHERE c.state = 'running') FROM public.provisions p JOIN tendril.claims c ON c.provision_id = p.id WHERE p.id = $1 GROUP BY status", id); got != "PROCESSING 1" {
+			t.Fatalf("the run that another agent has taken up is %s, want PROCESSING 1", got)
+		}
+		two.Terminate() // its slot is free: the first takes the run up
+		s.finishes()
+		s.wantDone(id, 1, lost, "Taken up by agent two on ", "Set down by agent two on ", "Taken up by agent one on ")
+	})
+	t.Run("when the other is done", func(t *testing.T) {
+		t.Parallel()
+		s := newSlowCloud(t)
+		s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second'")
+		one, two := s.agent("one", "86400"), s.agent("two", "0")
+		id, wire := s.cutOff(one)
+		s.finishes()
+		follow(s, id, two)
+		s.AwaitEnd(id)
+		two.Terminate()
+		back(s, one, wire)
+		s.wantDone(id, 1, lost, "Taken up by agent two on ")
+		if got := s.AwaitEnd(s.deploy(false, "a")); got != "SUCCESS" { // its slot is free
+			t.Errorf("the next run of the agent that is back = %s, want SUCCESS", got)
+		}
+	})
+}
+
+// An agent that is cut off detaches its program before its lease ends: the next agent doesn't find
+// it at work. One that is back in time sets the run down by itself.
+func TestCutOffAgentDetachesBeforeItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, back := range []bool{true, false} {
+		t.Run(fmt.Sprintf("back in time %t", back), func(t *testing.T) {
+			t.Parallel()
+			s := newSlowCloud(t)
+			s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second', lease = '12 seconds'")
+			one := s.agent("one", "86400")
+			id, wire := s.cutOff(one)
+			// The agent has heard of 12 seconds. What follows takes as long as it may.
+			s.Exec(t, "UPDATE tendril.settings SET lease = '1 hour'")
+			s.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() + interval '1 hour'")
+			awaitNoProgram(one)
+			if got := s.Text(t, "SELECT state FROM tendril.claims WHERE provision_id = $1", id); got != "running" {
+				t.Fatalf("the claim is %s when the program has ended, want it to run still", got)
+			}
+			s.finishes()
+			if back {
+				wire.Pass()
+				s.wantDone(id, 1, "The provisioner has detached", "Set down by agent one on ", "Taken up by agent one on ")
+				return
+			}
+			s.agent("two", "0").Start()
+			s.leaseEnds()
+			s.wantDone(id, 1, "is lost: its lease ran out. What this run began continues", "Taken up by agent two on ")
+			wire.Pass()
+			one.AwaitNoSpools()
+			s.wantDone(id, 1, "Taken up by agent two on ")
+		})
+	}
 }

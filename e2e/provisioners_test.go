@@ -101,8 +101,8 @@ output "pin" {
 	},
 	"script, lines": func(t *testing.T) gittest.Files {
 		return scripted(t, "bash/fake-cloud", "\ntype=$(", "\ncloud=$(get .variables.cloud)\n", "\nmake_machine() {\n",
-			"  NAME=$(wanted \"$1\" | jq -r .name) SECRET=$(get .variables.secret) CLOUD=$cloud ./make.sh >&2 &\n"+
-				"  while kill -0 $! 2>/dev/null; do stop_if_cancelled; sleep 0.1; done\n  wait $!\n", `speak = "lines"
+			"  NAME=$(jq -r . <<<\"$3\") SECRET=$(get .variables.secret) CLOUD=$cloud ./make.sh >&2 &\n"+
+				"  while kill -0 $! 2>/dev/null; do stop_if_asked; sleep 0.1; done\n  wait $!\n", `speak = "lines"
   command = ["./fake-cloud"]`)
 	},
 	"script, once": func(t *testing.T) gittest.Files {

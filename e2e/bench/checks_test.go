@@ -75,7 +75,7 @@ func benchmarkChecks(b *testing.B, machines int, checkOf func(*site.Site) provis
 	agent.ManageState(identity)
 	agent.Set("TENDRIL_POLICY_CHECK_RANGES", "127.0.0.0/8")
 	agent.Start().AwaitOutput("registered")
-	repo, _ := s.Git.Repo("scripted", scripted, "v1")
+	repo, _ := s.Git.Repo("scripted", scripted(""), "v1")
 	ends, n := listen(b, s.URL, "tendril_provision"), 0
 	deploy(s, ends, repo.URL, "one", n)
 	runs := func(series *series) {

@@ -112,17 +112,20 @@ func BenchmarkDeploy(b *testing.B) {
 	})
 }
 
-// scripted is a template whose script makes one machine, and does nothing for it.
-var scripted = gittest.Files{
-	"variables.tf": gittest.File("variable \"n\" { type = number }\n"),
-	"tendril.hcl": gittest.File(`provisioner "script" {
+// scripted is a template whose script makes one machine, and does nothing for it. commands is
+// what its block has more.
+func scripted(commands string) gittest.Files {
+	return gittest.Files{
+		"variables.tf": gittest.File("variable \"n\" { type = number }\n"),
+		"tendril.hcl": gittest.File(`provisioner "script" {
   speak     = "once"
   provision = ["./machine.sh"]
   terminate = ["./machine.sh"]
-  machine { name = "m${var.n}" }
+` + commands + `  machine { name = "m${var.n}" }
 }
 `),
-	"machine.sh": gittest.Executable(scriptOfOne),
+		"machine.sh": gittest.Executable(scriptOfOne),
+	}
 }
 
 const scriptOfOne = `#!/bin/sh
@@ -131,14 +134,22 @@ echo '{"success": true, "instance": {"external_id": "vm-1"}}'
 `
 
 // BenchmarkScript is the same for a template that a script carries out: each deploy makes
-// one machine and destroys the one before. Bare is the script, run twice.
+// one machine and destroys the one before. Bare is the script, run twice. commands has one
+// more before the machine is made and one after it, and so has bare.
 func BenchmarkScript(b *testing.B) {
+	b.Run("alone", func(b *testing.B) { benchmarkScript(b, "", 0) })
+	b.Run("commands", func(b *testing.B) {
+		benchmarkScript(b, "  pre_provision_commands  = [\"true\"]\n  post_provision_commands = [\"true\"]\n", 2)
+	})
+}
+
+func benchmarkScript(b *testing.B, block string, commands int) {
 	const deploys = 20
 	s := site.New(b)
 	agent := s.NewAgent("one", 2, "")
 	agent.ManageState(s.IdentityFile())
 	agent.Start().AwaitOutput("registered")
-	repo, _ := s.Git.Repo("scripted", scripted, "v1")
+	repo, _ := s.Git.Repo("scripted", scripted(block), "v1")
 	ends := listen(b, s.URL, "tendril_provision")
 	script := filepath.Join(b.TempDir(), "machine.sh")
 	if err := os.WriteFile(script, []byte(scriptOfOne), 0o700); err != nil {
@@ -150,6 +161,11 @@ func BenchmarkScript(b *testing.B) {
 			cmd := exec.CommandContext(b.Context(), script)
 			cmd.Stdin = strings.NewReader(`{"action":"provision"}` + "\n")
 			if out, err := cmd.CombinedOutput(); err != nil {
+				b.Fatalf("%v\n%s", err, out)
+			}
+		}
+		for range commands {
+			if out, err := exec.CommandContext(b.Context(), "/bin/sh", "-c", "true").CombinedOutput(); err != nil {
 				b.Fatalf("%v\n%s", err, out)
 			}
 		}

@@ -17,15 +17,8 @@ import (
 // wired configures an agent that reaches its queue by way of a proxy.
 func (w *works) wired(name string, slots int) (*site.Agent, *wiretest.Proxy) {
 	w.T.Helper()
-	var wire *wiretest.Proxy
-	if w.Gateway != nil {
-		wire = wiretest.NewHTTPS(w.T, w.Gateway.Address)
-	} else {
-		wire = wiretest.New(w.T, w.URL)
-	}
 	a := w.agent(name, slots, w.SharedState())
-	a.Set("TENDRIL_QUEUE_URL", wire.URL(w.QueueURL))
-	return a, wire
+	return a, a.Wire()
 }
 
 // The connections break again and again, are refused for a while, and stall.

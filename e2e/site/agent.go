@@ -15,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/testkit/outputtest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/wiretest"
 )
 
 // Agent is one tendril run.
@@ -72,6 +73,20 @@ pass_env = ["TEST_*", "GORACE"]
 		a.Set("TENDRIL_QUEUE_CA_FILE", s.Git.CAFile) // the same certificate
 	}
 	return a
+}
+
+// Wire has the agent reach its queue by way of a proxy. It is called before Start.
+func (a *Agent) Wire() *wiretest.Proxy {
+	s := a.Site
+	s.T.Helper()
+	var wire *wiretest.Proxy
+	if s.Gateway != nil {
+		wire = wiretest.NewHTTPS(s.T, s.Gateway.Address)
+	} else {
+		wire = wiretest.New(s.T, s.URL)
+	}
+	a.Set("TENDRIL_QUEUE_URL", wire.URL(s.QueueURL))
+	return wire
 }
 
 // Start starts the agent and ends it with the test.

@@ -123,7 +123,7 @@ func (b *boot) live(ctx context.Context) error {
 	claiming, stopClaiming := context.WithCancelCause(ctx)
 	defer stopClaiming(nil)
 
-	b.heartbeat = b.newHeartbeat(registered.Heartbeat, func(err error) {
+	b.heartbeat = b.newHeartbeat(registered, func(err error) {
 		stopClaiming(fmt.Errorf("%w: %w", errSuperseded, err))
 	})
 	var beating sync.WaitGroup

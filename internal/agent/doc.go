@@ -22,7 +22,7 @@
 // The child owns the ending of its engine. A run is stopped by one message; only
 // a child that does not end in its grace and a margin is killed. A database that
 // cannot be reached stops nothing: lines wait in the spool, on disk if need be
-// until the next start.
+// until the next start. What continues by itself is set down before the lease ends.
 //
 // The package needs its process for itself: it makes the process a subreaper
 // and ends whatever falls to it when a child dies.

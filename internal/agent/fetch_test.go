@@ -108,7 +108,7 @@ func TestWhatCountsAsLost(t *testing.T) {
 	b.inflight.hold(working.assignment.ClaimID, working)
 	b.inflight.hold(ended.assignment.ClaimID, ended)
 	b.inflight.hold(asked, nil)
-	h := b.newHeartbeat(time.Second, nil)
+	h := b.newHeartbeat(queue.Registration{Heartbeat: time.Second}, nil)
 	if got := h.obey(queue.Pulse{Lost: []uuid.UUID{asked, working.assignment.ClaimID, ended.assignment.ClaimID, uuid.New()}}, b.inflight.held()); got != 1 {
 		t.Errorf("obey() = %d lost, want 1: the one that somebody works on", got)
 	}

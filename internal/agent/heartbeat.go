@@ -15,6 +15,7 @@ import (
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/retry"
+	"github.com/tendril-run/tendril/provisioner"
 )
 
 // beatSpacing is the least time between two heartbeats: any role of the
@@ -39,7 +40,10 @@ type heartbeat struct {
 	loops    *health.Loops
 	log      *slog.Logger
 
-	interval   time.Duration
+	interval time.Duration
+	lease    time.Duration // how long a claim lives after a heartbeat; 0: not known
+	// ending goes off when the leases are about to end without having been renewed; nil: never.
+	ending     *time.Timer
 	superseded func(error) // another boot has taken over; called once
 	trouble    outage
 	retry      *retry.Waits
@@ -47,11 +51,11 @@ type heartbeat struct {
 	advice     chan time.Duration // the newest poll interval; for the poller
 }
 
-func (b *boot) newHeartbeat(interval time.Duration, superseded func(error)) *heartbeat {
+func (b *boot) newHeartbeat(registered queue.Registration, superseded func(error)) *heartbeat {
 	return &heartbeat{
 		queue: b.queue, inflight: &b.inflight, keys: b.keys, checker: b.checker,
 		observer: b.options.Observer, standing: b.options.Standing, loops: b.options.Loops, log: b.log,
-		interval: advised(interval, beatUnadvised), superseded: superseded, retry: newRetry(),
+		interval: advised(registered.Heartbeat, beatUnadvised), lease: registered.Lease, superseded: superseded, retry: newRetry(),
 		trouble: outage{log: b.log, what: "reach the database"},
 		nudged:  make(chan struct{}, 1), advice: make(chan time.Duration, 1),
 	}
@@ -82,6 +86,10 @@ func (h *heartbeat) run(ctx context.Context) {
 	}}
 	loop := h.loops.Begin("heartbeat")
 	defer loop.End()
+	if h.lease > 0 {
+		h.ending = time.AfterFunc(h.untilDetach(), h.detachRuns)
+		defer h.ending.Stop()
+	}
 	for {
 		loop.Turns(0)
 		next, alive := h.beat(ctx)
@@ -100,6 +108,24 @@ func (h *heartbeat) run(ctx context.Context) {
 		timer.Stop()
 		if ctx.Err() != nil {
 			return
+		}
+	}
+}
+
+// untilDetach is how long runs go on without a heartbeat that is answered, until what continues
+// by itself is detached: a program has the rest of the lease to answer.
+func (h *heartbeat) untilDetach() time.Duration {
+	return h.lease - min(provisioner.DetachTime, h.lease/4)
+}
+
+// detachRuns asks runs whose apply has begun to be set down, if their work continues by itself.
+// Once the lease has ended another agent takes that up, and is not to find our program still at
+// work. If nobody does, for the database was away too, we report later that it is set down.
+func (h *heartbeat) detachRuns() {
+	for _, r := range h.inflight.held() {
+		if r != nil && r.applying.Load() {
+			r.log.Warn("the lease is about to end, for the database can't be reached: what continues without this agent is set down")
+			r.detach()
 		}
 	}
 }
@@ -136,6 +162,7 @@ func (m *idleMemory) observe(idle bool, now time.Time) {
 func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 	held := h.inflight.held()
 	claims := slices.Collect(maps.Keys(held))
+	sent := time.Now() // the database has it later, so no lease ends sooner than we think
 	pulse, err := h.queue.Heartbeat(ctx, claims)
 	if ctx.Err() != nil {
 		return 0, false
@@ -144,6 +171,9 @@ func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 		h.observer.LeasesRenewed(0, 0, len(claims))
 		h.standing.Missed(inTheWay(err))
 		return h.failed(ctx, err)
+	}
+	if h.ending != nil {
+		h.ending.Reset(h.untilDetach() - time.Since(sent))
 	}
 	h.trouble.over()
 	h.retry.Reset()

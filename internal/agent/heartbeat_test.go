@@ -83,7 +83,7 @@ func beatingEvery(t *testing.T, q *idleQueue, slots int, interval time.Duration)
 	log := &bytes.Buffer{}
 	a := New(Options{Slots: slots, Log: slog.New(slog.NewTextHandler(log, nil))})
 	b := newBoot(a, workspaceDirs{}, q, nil, &keys{})
-	b.heartbeat = b.newHeartbeat(interval, func(error) {})
+	b.heartbeat = b.newHeartbeat(queue.Registration{Heartbeat: interval}, func(error) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { b.heartbeat.run(ctx) })
@@ -136,7 +136,7 @@ func TestHeartbeatOftenWhileSomethingRunsUnwoken(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 			defer cancel()
-			b.newHeartbeat(10*time.Second, func(error) {}).run(ctx)
+			b.newHeartbeat(queue.Registration{Heartbeat: 10 * time.Second}, func(error) {}).run(ctx)
 			if n, _ := q.counts(); n < c.least || n > c.most {
 				t.Errorf("heartbeats in 100 s with wakes %t and a run %t = %d, want %d to %d", c.wakes, c.runs, n, c.least, c.most)
 			}
@@ -162,7 +162,7 @@ func TestAnswerFromBeforeTheClaim(t *testing.T) {
 	t.Parallel()
 	q := slowAnswer{newIdleQueue(), make(chan struct{}), make(chan struct{})}
 	b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, q, nil, &keys{})
-	h := b.newHeartbeat(10*time.Second, func(error) {})
+	h := b.newHeartbeat(queue.Registration{Heartbeat: 10 * time.Second}, func(error) {})
 	newer := newRun(b, provision.Assignment{ClaimID: uuid.New()})
 	older := newRun(b, provision.Assignment{ClaimID: uuid.New()})
 	b.inflight.hold(newer.assignment.ClaimID, nil) // asked for
@@ -178,6 +178,60 @@ func TestAnswerFromBeforeTheClaim(t *testing.T) {
 	}
 }
 
+// A run whose apply has begun is asked to detach shortly before its lease ends, also while a
+// heartbeat is on its way and gets no answer. One that has not begun is not, and neither is any
+// while heartbeats are answered.
+func TestLeaseThatIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(context.Context) error{
+		"refused":   func(context.Context) error { return errors.New("connection refused") },
+		"swallowed": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q := &cutQueue{idleQueue: newIdleQueue(), after: time.Now().Add(time.Hour), cut: cut}
+				b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, q, nil, &keys{})
+				applying, planning := stoppable(), stoppable()
+				applying.applying.Store(true)
+				b.inflight.hold(uuid.New(), applying)
+				b.inflight.hold(uuid.New(), planning)
+				h := b.newHeartbeat(queue.Registration{Heartbeat: 10 * time.Second, Lease: 2 * time.Minute}, nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				var beating sync.WaitGroup
+				beating.Go(func() { h.run(ctx) })
+				defer beating.Wait()
+				defer cancel()
+				<-applying.detaching
+				if after := time.Since(q.answered); after != 90*time.Second {
+					t.Errorf("asked to detach %s after the last heartbeat that was answered, want 30 s before the lease of 2 minutes ends", after)
+				}
+				time.Sleep(10 * time.Minute)
+				select {
+				case <-planning.detaching:
+					t.Error("a run whose apply has not begun was asked to detach")
+				default:
+				}
+			})
+		})
+	}
+}
+
+// cutQueue answers heartbeats until a time.
+type cutQueue struct {
+	*idleQueue
+	after, answered time.Time
+	cut             func(context.Context) error
+}
+
+func (q *cutQueue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+	if time.Now().After(q.after) {
+		return queue.Pulse{}, q.cut(ctx)
+	}
+	q.answered = time.Now()
+	return q.idleQueue.Heartbeat(ctx, claims)
+}
+
 // What begins just after a heartbeat is not left without one until the next.
 func TestHeartbeatWhenSomethingBegins(t *testing.T) {
 	t.Parallel()
@@ -188,7 +242,7 @@ func TestHeartbeatWhenSomethingBegins(t *testing.T) {
 				q.attention = nil
 			}
 			b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, q, nil, &keys{})
-			b.heartbeat = b.newHeartbeat(10*time.Second, func(error) {})
+			b.heartbeat = b.newHeartbeat(queue.Registration{Heartbeat: 10 * time.Second}, func(error) {})
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			time.AfterFunc(time.Second, func() {

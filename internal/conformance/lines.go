@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -146,6 +147,11 @@ var lineCases = []aCase{
 			}
 		}
 		second := t.must(question{request: request})
+		for _, i := range request.Intents {
+			if slices.ContainsFunc(second.intents, func(again provisioner.Intent) bool { return again.Machine == i.Machine }) {
+				t.fail("there is another intent for machine "+i.Machine, "none, for it is among the intents of the request", "with resume, wait for what has begun, without another intent")
+			}
+		}
 		for _, id := range ids {
 			if done(id) {
 				continue

@@ -104,17 +104,22 @@ func (c *child) told(kind string) (times int) {
 // A run is set down when its agent asks for that or is gone, and the next one goes on.
 func TestDetach(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]func(*child){
-		"asked to":          func(c *child) { c.tell(job.Control{Detach: true}) },
-		"the agent is gone": func(c *child) { _ = c.control.Close() },
+	asked := func(c *child) { c.tell(job.Control{Detach: true}) }
+	for name, tt := range map[string]struct {
+		path, from string
+		how        func(*child)
+	}{
+		"asked to":          {"python/fake_cloud.py", `"ready_at": `, asked},
+		"asked to in bash":  {"bash/fake-cloud", `"ready_at":`, asked},
+		"the agent is gone": {"python/fake_cloud.py", `"ready_at": `, func(c *child) { _ = c.control.Close() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newLines(t, example(t, "python/fake_cloud.py"))
+			c := newLines(t, example(t, tt.path))
 			c.job.MaySetDown = true
 			c.slow(86400)
 			run := c.begins("a", "b")
-			how(run)
+			tt.how(run)
 			c.setsDown(run)
 			if failed := run.told("resource_failed") + run.told("step_failed"); failed > 0 {
 				t.Errorf("%d machines or steps are said to have failed", failed)
@@ -126,7 +131,7 @@ func TestDetach(t *testing.T) {
 			if m := state.Named("m-a"); m == nil || m.Intent == nil || m.ExternalID == "" || m.Status != "creating" {
 				t.Errorf("m-a is recorded as %+v, want one that is being made", m)
 			}
-			c.alter("m-a", `"ready_at": 1`, `"ready_at": -1`)
+			c.alter("m-a", tt.from, tt.from+"-")
 			c.slow(0)
 			got, run := c.run()
 			wantEnd(t, got, provision.Success, "")

@@ -14,14 +14,14 @@ func leaks(t *testing.T, form, arguments, then string) *cloud {
 	t.Helper()
 	program := ""
 	if form == "lines" {
-		program = changed(t, "bash/fake-cloud", `  report "$external" "$(jq -cn`, `
+		program = changed(t, "bash/fake-cloud", `  report "$external" --arg password`, `
   cloud=$FAKE_CLOUD
   echo "its password is hunter2-$id" >&2
   send log --arg message "and once more: hunter2-$id"
   send step --arg id show --arg machine "$id" --arg label "Setting the password hunter2-$id" --argjson percent 10
   `+then+`
-  report "$external" "$(jq -cn --arg p "hunter2-$id" '{credentials: {root_password: $p}}')"; return
-  report "$external" "$(jq -cn`)
+  report "$external" --arg password "hunter2-$id"; return
+  report "$external" --arg password`)
 	}
 	c := commandsAround(t, form, program, 60, arguments)
 	if form == "once" {

@@ -301,7 +301,7 @@ func TestPowerThatDoesSomethingElse(t *testing.T) {
 // A machine that can't be stopped keeps no other from it.
 func TestPowerOfSeveralOfWhichOneFails(t *testing.T) {
 	t.Parallel()
-	program := changed(t, "bash/fake-cloud", "status=stopped\n  alter", "status=stopped\n  [ \"$(wanted \"$(get .machine)\" | jq -r .name)\" != m-a ] || status=failed\n  alter")
+	program := changed(t, "bash/fake-cloud", "status=stopped\n  alter", "status=stopped\n  [ \"$(get '.machine as $id | .machines[] | select(.id == $id).name')\" != m-a ] || status=failed\n  alter")
 	c := newLines(t, program)
 	got, _ := c.apply(provision.OperationApply, 2048, "a", "b", "c")
 	wantEnd(t, got, provision.Success, "")
