@@ -91,7 +91,7 @@ VM_SHORT := TestCreateGivesARunningMachineWithItsAddress|TestLifeOfAMachine|Test
 e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first install those; VM_TESTS=all: a Debian with cloud-init too; short: some minutes less
 	@scripts/vm-deps.sh $(TOOLS) $(if $(filter short,$(VM_TESTS)),,provider) $(if $(filter all,$(VM_TESTS)),debian)
 	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -p 1 -timeout $(call patience,30m) $(if $(filter short,$(VM_TESTS)),-run '^($(VM_SHORT))$$') $(TESTARGS) ./internal/pool/libvirt $(if $(filter short,$(VM_TESTS)),,./e2e/vm)
-	@$(if $(filter short,$(VM_TESTS)),,TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -timeout $(call patience,30m) -run '^TestReal' $(TESTARGS) ./internal/pool/proxmox)
+	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -timeout $(call patience,30m) -run '^TestReal' $(TESTARGS) ./internal/pool/proxmox
 
 .PHONY: vm-deps
 vm-deps: ## Install libvirt and QEMU and make the image that e2e-vm and bench start

@@ -335,7 +335,7 @@ func TestCutOffAgentIsBack(t *testing.T) {
 	t.Run("while the other is at work", func(t *testing.T) {
 		t.Parallel()
 		s := newSlowCloud(t)
-		s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second'")
+		s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second', lease = '1 hour'")
 		one, two := s.agent("one", "86400"), s.agent("two", "86400")
 		id, wire := s.cutOff(one)
 		follow(s, id, two)
@@ -350,7 +350,7 @@ func TestCutOffAgentIsBack(t *testing.T) {
 	t.Run("when the other is done", func(t *testing.T) {
 		t.Parallel()
 		s := newSlowCloud(t)
-		s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second'")
+		s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 second', lease = '1 hour'")
 		one, two := s.agent("one", "86400"), s.agent("two", "0")
 		id, wire := s.cutOff(one)
 		s.finishes()

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Elsewhere only CI looks for races.
-concurrent='/internal/(agent|caches|delivery|listen|protocol|spool|queue|queue/(pgqueue|rpcqueue)|controlplane/(live|notify|web))$'
+concurrent='/internal/(agent|caches|delivery|listen|protocol|spool|queue|queue/(pgqueue|rpcqueue)|controlplane/(live|notify|web)|pvesim)$'
 
 # The longest first, in this order: the last one to begin would run alone. The first two wait
 # for compilers, and fill the caches that others link from.
@@ -50,8 +50,10 @@ late() {
 # tests ARGUMENTS… prints the events of packages as JSON. A hundred programs are linked, in half
 # the time without symbols for debuggers; and make lint vets the code.
 tests() {
+  local cgo=0
+  [ -z "${RACE:-}" ] || cgo=1
   # shellcheck disable=SC2086 # one word each
-  CGO_ENABLED=$((${RACE:+1} + 0)) go test -json -vet=off -ldflags='-s -w' ${RACE:+-race} -timeout "$limit" ${TESTARGS:-} "$@"
+  CGO_ENABLED=$cgo go test -json -vet=off -ldflags='-s -w' ${RACE:+-race} -timeout "$limit" ${TESTARGS:-} "$@"
 }
 
 # events prints the events of all packages.

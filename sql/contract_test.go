@@ -113,7 +113,7 @@ A refusal has the SQLSTATE ` + "`PTnnn`" + `, which PostgREST answers as HTTP st
 3. With a free slot it calls ` + "`fetch_next_provision`" + ` with a new claim id: after a notification, after a run, and every ` + "`poll_seconds`" + `.
 4. It reports stages with ` + "`update_provision_status`" + ` and output with ` + "`append_provision_log`" + ` or ` + "`insert_provision_log`" + `.
 5. Before it applies it reports stage ` + "`apply`" + `, and applies only if that call succeeds. A plan that needs approval is stored with ` + "`put_blob`" + ` and reported as ` + "`AWAITING_APPROVAL`" + `; after the approval the provision is fetched again with ` + "`approved_plan`" + `.
-6. It appends the last log lines and reports the result. An apply that has begun is never stopped because the database is away: the agent stores logs and result and delivers them later.`
+6. It appends the last log lines and reports the result. An apply that has begun is never stopped because the database is away: the agent stores logs and result and delivers them later. Only work that continues without the agent is set down before the lease ends.`
 
 // contract is the page that is written.
 type contract struct {

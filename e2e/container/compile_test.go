@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -20,9 +22,9 @@ var compiling = map[string]string{
 	"bills":    "out /out",
 }
 
-// compile answers a folder to build the images from in which the programs are compiled: by the
-// Dockerfile's own commands, of what Docker is sent and nothing else, but on this machine, which
-// has compiled most of it already. In a container that takes minutes each time.
+// compile builds the programs on this machine, with the Dockerfile's own commands and only the
+// files that Docker gets. It returns the folder to build the images from. In a container, which
+// has compiled nothing yet, this takes minutes each time.
 func compile(ctx context.Context, dir, version string) (string, error) {
 	source, folder := filepath.Join(dir, "source"), filepath.Join(dir, version)
 	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "out"), 0o755), sent(ctx, source)); err != nil {
@@ -33,6 +35,8 @@ func compile(ctx context.Context, dir, version string) (string, error) {
 		return "", err
 	}
 	var left strings.Builder
+	environ := append(os.Environ(), "CGO_ENABLED=1", "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "VERSION="+version, "REVISION="+revision)
+	ran := 0
 	for i, stage := range regexp.MustCompile(`(?m)^FROM `).Split(string(text), -1) {
 		if i == 0 {
 			left.WriteString(stage)
@@ -48,15 +52,26 @@ func compile(ctx context.Context, dir, version string) (string, error) {
 		case made != "":
 			fmt.Fprintf(&left, "FROM scratch AS %s\nCOPY %s\n", name, made)
 		}
+		for _, set := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(stage, -1) {
+			for _, one := range strings.Fields(set[1]) {
+				if !strings.HasPrefix(one, "GOCACHE=") && !strings.HasPrefix(one, "GOMODCACHE=") { // this machine's are used
+					environ = append(environ, one)
+				}
+			}
+		}
 		for _, command := range commands(stage) {
+			ran++
 			command = strings.NewReplacer(" /out/", " "+folder+"/out/", " /THIRD", " "+folder+"/THIRD").Replace(command)
 			cmd := exec.CommandContext(ctx, "sh", "-euc", command)
 			cmd.Dir = source
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "VERSION="+version, "REVISION="+revision)
+			cmd.Env = environ
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return "", fmt.Errorf("the Dockerfile's %s: %w\n%s", command, err, out)
 			}
 		}
+	}
+	if ran != len(compiling)-1 {
+		return "", fmt.Errorf("the Dockerfile's stages %v have %d commands; this file knows %d", slices.Sorted(maps.Keys(compiling)), ran, len(compiling)-1)
 	}
 	return folder, errors.Join(os.WriteFile(filepath.Join(folder, "Dockerfile"), []byte(left.String()), 0o600),
 		os.Link(filepath.Join(source, "LICENSE"), filepath.Join(folder, "LICENSE")))

@@ -56,6 +56,8 @@ type progress struct {
 	// applying is set when the database has agreed to the apply, or is being
 	// asked: from then on the run is finished, whatever becomes of the claim.
 	applying atomic.Bool
+	// detachable is set before applying when the work continues without a process here.
+	detachable atomic.Bool
 	// ending is set when the database has heard of the end, or is being told:
 	// from then on it may call the claim lost, and that is as it should be.
 	ending atomic.Bool
@@ -166,6 +168,7 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	}
 	agreeing := q.progress != nil && report.Detail.Stage == provision.StageApply
 	if agreeing {
+		q.progress.detachable.Store(report.Detail.Detachable)
 		q.progress.applying.Store(true) // from now on: the answer may be lost on its way
 	}
 	if q.progress != nil && report.Status.EndsRun() {

@@ -41,7 +41,7 @@ type heartbeat struct {
 	log      *slog.Logger
 
 	interval time.Duration
-	lease    time.Duration // how long a claim lives after a heartbeat; 0: not known
+	lease    time.Duration // how long a claim lives after a heartbeat, as of the registration; 0: not known
 	// ending goes off when the leases are about to end without having been renewed; nil: never.
 	ending     *time.Timer
 	superseded func(error) // another boot has taken over; called once
@@ -120,11 +120,12 @@ func (h *heartbeat) untilDetach() time.Duration {
 
 // detachRuns asks runs whose apply has begun to be set down, if their work continues by itself.
 // Once the lease has ended another agent takes that up, and is not to find our program still at
-// work. If nobody does, for the database was away too, we report later that it is set down.
+// work. If the database was away for everyone, no agent takes it up, and we report it as set down
+// later.
 func (h *heartbeat) detachRuns() {
 	for _, r := range h.inflight.held() {
-		if r != nil && r.applying.Load() {
-			r.log.Warn("the lease is about to end, for the database can't be reached: what continues without this agent is set down")
+		if r != nil && r.applying.Load() && r.detachable.Load() {
+			r.log.Warn("cannot reach the database, and the lease is about to end: setting the run down, for its work continues without this agent")
 			r.detach()
 		}
 	}
@@ -227,6 +228,7 @@ func (h *heartbeat) failed(ctx context.Context, err error) (time.Duration, bool)
 		// agent's row removed.
 		if registration, again := h.queue.Register(ctx); again == nil {
 			h.keys.registered(registration.ClusterKey, time.Now())
+			h.lease = registration.Lease
 			h.log.Warn("registered again", "after", err)
 			return min(h.retry.NextBackOff(), h.interval), true
 		}

@@ -192,10 +192,13 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &cutQueue{idleQueue: newIdleQueue(), after: time.Now().Add(time.Hour), cut: cut}
 				b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, q, nil, &keys{})
-				applying, planning := stoppable(), stoppable()
+				applying, planning, terraform := stoppable(), stoppable(), stoppable()
 				applying.applying.Store(true)
+				applying.detachable.Store(true)
+				terraform.applying.Store(true)
 				b.inflight.hold(uuid.New(), applying)
 				b.inflight.hold(uuid.New(), planning)
+				b.inflight.hold(uuid.New(), terraform)
 				h := b.newHeartbeat(queue.Registration{Heartbeat: 10 * time.Second, Lease: 2 * time.Minute}, nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				var beating sync.WaitGroup
@@ -210,6 +213,8 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 				select {
 				case <-planning.detaching:
 					t.Error("a run whose apply has not begun was asked to detach")
+				case <-terraform.detaching:
+					t.Error("a run whose work ends with its process was asked to detach")
 				default:
 				}
 			})

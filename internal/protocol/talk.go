@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -44,8 +45,8 @@ type Handlers struct {
 	Output  func(provisioner.Output) error
 	State   func(json.RawMessage) error
 
-	// Detach is closed when the program is to leave its work going on. It is nil for a program
-	// that is not detachable.
+	// Detach is closed when the program is to leave its work going on; from then on intents are
+	// refused, also one that is being recorded. It is nil for a program that is not detachable.
 	Detach <-chan struct{}
 }
 
@@ -125,7 +126,9 @@ type conversation struct {
 	failed  error // of a handler
 	// asked is the message by which the program was asked to end: "", detach or cancel.
 	asked    string
-	detached bool // it was asked to detach
+	limit    <-chan time.Time // of what it was asked, or of its exit
+	detach   <-chan struct{}  // Handlers.Detach until it was asked for, or something else was
+	detached bool             // it was asked to detach
 }
 
 // line is one of the program's output, or why there is none.
@@ -145,7 +148,7 @@ func newConversation(ctx context.Context, p Program, request provisioner.Request
 	return &conversation{
 		ctx: ctx, p: p, request: request, rules: r, h: h,
 		send:  make(chan []byte, 3+r.maxIntents()), // the request, detach, cancel and an ack each: sending never waits
-		lines: make(chan line), stop: make(chan struct{}),
+		lines: make(chan line), stop: make(chan struct{}), detach: h.Detach,
 	}
 }
 
@@ -234,18 +237,13 @@ func (c *conversation) read() {
 
 // follow reads until the end of the output.
 func (c *conversation) follow() error {
-	cancelled, detach, limit := c.ctx.Done(), c.h.Detach, (<-chan time.Time)(nil)
-	ask := func(m provisioner.Message, within time.Duration) {
-		text, _ := provisioner.Encode(m) // has nothing that can't be encoded
-		c.send <- text
-		c.asked, limit = m.Type(), time.After(within)
-	}
+	cancelled := c.ctx.Done()
 	cancel := func() {
 		if cancelled == nil {
 			return
 		}
-		cancelled, detach = nil, nil
-		ask(&provisioner.Cancel{}, c.p.CancelTime)
+		cancelled, c.detach = nil, nil
+		c.ask(&provisioner.Cancel{}, c.p.CancelTime)
 	}
 	for {
 		select {
@@ -259,19 +257,32 @@ func (c *conversation) follow() error {
 				return err
 			}
 			if c.outcome.Answered {
-				cancelled, detach, limit = nil, nil, time.After(c.p.ExitTime)
+				cancelled, c.detach, c.limit = nil, nil, time.After(c.p.ExitTime)
 				c.closeInput()
 			} else if c.failed != nil {
 				cancel()
 			}
 		case <-cancelled:
 			cancel()
-		case <-detach:
-			detach, c.detached = nil, true
-			ask(&provisioner.Detach{}, c.p.DetachTime)
-		case <-limit:
+		case <-c.detach:
+			c.askToDetach()
+		case <-c.limit:
 			return c.late()
 		}
+	}
+}
+
+// ask sends a message that asks the program to end.
+func (c *conversation) ask(m provisioner.Message, within time.Duration) {
+	text, _ := provisioner.Encode(m) // has nothing that can't be encoded
+	c.send <- text
+	c.asked, c.limit = m.Type(), time.After(within)
+}
+
+func (c *conversation) askToDetach() {
+	if c.detach != nil {
+		c.detach, c.detached = nil, true
+		c.ask(&provisioner.Detach{}, c.p.DetachTime)
 	}
 }
 
@@ -410,6 +421,38 @@ func (c *conversation) try(what string, err error) {
 	}
 }
 
+// errDetaching is why an intent is refused when the program is to detach.
+var errDetaching = errors.New("the work is left going on, and nothing more is begun")
+
+// record has an intent recorded. That may wait for a database which can't be reached, while the
+// program is to detach: it hears of that before the intent is refused.
+func (c *conversation) record(intent provisioner.Intent) error {
+	select {
+	case <-c.h.Detach:
+		c.askToDetach()
+		return errDetaching
+	default:
+	}
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	recorded := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-c.h.Detach:
+			cancel(errDetaching)
+		case <-recorded:
+		}
+	})
+	err := c.h.Intent(ctx, intent)
+	close(recorded)
+	watching.Wait()
+	if err != nil && errors.Is(context.Cause(ctx), errDetaching) {
+		c.askToDetach()
+	}
+	return err
+}
+
 // acknowledge has an intent recorded and answers it.
 func (c *conversation) acknowledge(intent provisioner.Intent) {
 	err := c.failed
@@ -420,7 +463,7 @@ func (c *conversation) acknowledge(intent provisioner.Intent) {
 	case c.h.Intent == nil:
 		err = errors.New("nobody records intents here")
 	default:
-		err = c.h.Intent(c.ctx, intent)
+		err = c.record(intent)
 	}
 	ack := &provisioner.Ack{ID: intent.ID, OK: err == nil}
 	if err != nil {

@@ -415,6 +415,47 @@ func FuzzTake(f *testing.F) {
 	})
 }
 
+// A program is asked to detach also while the database does not answer what it wants to begin. It
+// hears of that first, so that it does not take the refusal for the end; later intents are refused
+// at once.
+func TestDetachWhileAnIntentWaits(t *testing.T) {
+	t.Parallel()
+	detach := make(chan struct{})
+	var heard []string
+	p := program(t, func(in *bufio.Reader, out io.Writer) {
+		_, _ = io.WriteString(out, `{"type":"intent","id":"i1","machine":"id-a","action":"create","name":"a"}`+"\n"+`{"type":"intent","id":"i2","machine":"id-b","action":"create"}`+"\n")
+		for range 3 { // after the request, which program has read
+			line, _ := in.ReadString('\n')
+			heard = append(heard, strings.TrimSpace(line))
+		}
+		_, _ = io.WriteString(out, `{"type":"result","ok":false,"code":"detached"}`+"\n")
+	})
+	p.DetachTime = patience.For(time.Minute)
+	var got []string
+	h := accept(&got)
+	h.Detach = detach
+	asked := 0
+	h.Intent = func(ctx context.Context, _ provisioner.Intent) error {
+		asked++
+		close(detach)
+		<-ctx.Done() // as long as the database is away
+		return context.Cause(ctx)
+	}
+	request := apply()
+	request.Changes[1].Action = provisioner.ActionCreate
+	outcome, err := Talk(t.Context(), p, request, h)
+	if err != nil || outcome.Result.Code != provisioner.CodeDetached || len(outcome.Unsettled) != 0 {
+		t.Errorf("Talk() = %+v, %v, want it detached, and nothing begun", outcome, err)
+	}
+	const refused = `","ok":false,"message":"the work is left going on, and nothing more is begun"}`
+	if want := []string{`{"type":"detach"}`, `{"type":"ack","id":"i1` + refused, `{"type":"ack","id":"i2` + refused}; !slices.Equal(heard, want) {
+		t.Errorf("the program heard %q, want %q", heard, want)
+	}
+	if asked != 1 {
+		t.Errorf("%d intents were to be recorded, want 1: the other came after detach", asked)
+	}
+}
+
 // A detachable program is asked to detach, and leaves its work or not; no other may say that
 // it has.
 func TestDetach(t *testing.T) {

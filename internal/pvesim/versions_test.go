@@ -13,7 +13,7 @@ import (
 	"github.com/tendril-run/tendril/internal/testkit/pveversions"
 )
 
-// read are the fields that Tendril's driver reads of each answer; * is each of a list or an object.
+// read are the fields that Tendril's driver reads of each answer, kept by hand; * is each of a list or an object.
 var read = map[string]string{
 	"GET /version":                                               "data/version",
 	"GET /access/permissions":                                    "data/*/*",

@@ -96,7 +96,7 @@ func (d *Driver) needs(major int) []need {
 			out = append(out, need{path: "/sdn/zones/localnetwork", privileges: []string{"SDN.Use"}, why: "connect machines to bridges, which cloning needs too"})
 		}
 		for _, b := range d.config.Networks {
-			out = append(out, need{path: "/sdn/zones/localnetwork/" + b, alone: true, privileges: []string{"SDN.Use"}, why: "connect machines to it, which cloning needs too"})
+			out = append(out, need{path: "/sdn/zones/localnetwork/" + b, privileges: []string{"SDN.Use"}, why: "connect machines to it, which cloning needs too"})
 		}
 	}
 	return out

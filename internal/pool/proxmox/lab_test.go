@@ -231,7 +231,7 @@ func (l *lab) checkShape() {
 	seen := map[string]bool{}
 	for _, r := range l.pve.Requests() {
 		if path := strings.TrimPrefix(r.Path, "/api2/json"); callOf(r.Method, path) == "" {
-			l.Errorf("%s %s is not among calls, so nothing asks whether older versions have an answer", r.Method, path)
+			l.Errorf("%s %s is missing from calls: say there which versions have an answer to it", r.Method, path)
 		}
 		key := fmt.Sprint(r.Method, r.Path, r.Values)
 		if all == nil || r.Values == nil || seen[key] {
