@@ -97,6 +97,6 @@ output "long" { value = %[2]s }
 		}
 	}
 	if t.Failed() {
-		t.Logf("shown:\n%.5000s", shown)
+		t.Logf("%s; shown:\n%.5000s", browsertest.Eval[string](tab, `(() => { const v = `+logViewer+`.view, e = v.scroller; return JSON.stringify({following: v.following, wrap: v.wrap, rows: v.layout.total, lines: v.layout.length, height: v.height, columns: v.columns, frame: v.frame, drawn: [...v.drawn.keys()], scrollTop: e.scrollTop, scrollHeight: e.scrollHeight, clientHeight: e.clientHeight, space: v.space.style.height}); })()`), shown)
 	}
 }

@@ -292,11 +292,11 @@ func (tab *Tab) locate(name, selector string) place {
 	return last
 }
 
-// Wait waits until a JavaScript expression is true.
+// Wait waits until a JavaScript expression is true, awaited where it is a promise.
 func (tab *Tab) Wait(expression string) {
 	tab.t.Helper()
 	tab.until(func() (string, bool) {
-		holds, _ := poll[bool](tab, "wait for "+expression, "Boolean("+expression+")")
+		holds, _ := poll[bool](tab, "wait for "+expression, "Promise.resolve("+expression+").then(Boolean)")
 		return "waited in vain for " + expression, holds
 	})
 }
