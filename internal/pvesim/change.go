@@ -416,13 +416,9 @@ func (c *call) snapshot() (any, error) {
 	}), nil
 }
 
-func (c *call) deleteSnapshot() (any, error) {
-	m, err := c.machine(noFile)
-	if err != nil {
-		return nil, err
-	}
-	name := c.params["snapname"]
-	return c.worker("qmdelsnapshot", strconv.Itoa(m.id), func(t *task) error {
+// onSnapshot begins a task that has the machine's lock and its snapshot.
+func (c *call) onSnapshot(kind string, m *machine, name string, do func(*task, *snapshot) error) string {
+	return c.worker(kind, strconv.Itoa(m.id), func(t *task) error {
 		release, err := c.s.lockFile(t, m.id, false, lockWithin)
 		if err != nil {
 			return err
@@ -438,6 +434,17 @@ func (c *call) deleteSnapshot() (any, error) {
 		if err := t.sleep(100 * time.Millisecond); err != nil {
 			return err
 		}
+		return do(t, sn)
+	})
+}
+
+func (c *call) deleteSnapshot() (any, error) {
+	m, err := c.machine(noFile)
+	if err != nil {
+		return nil, err
+	}
+	name := c.params["snapname"]
+	return c.onSnapshot("qmdelsnapshot", m, name, func(_ *task, sn *snapshot) error {
 		delete(m.snapshots, name)
 		for _, config := range c.s.configs(m) {
 			if config["parent"] == name {
@@ -457,22 +464,7 @@ func (c *call) rollback() (any, error) {
 		return nil, err
 	}
 	name, start := c.params["snapname"], c.has("start")
-	return c.worker("qmrollback", strconv.Itoa(m.id), func(t *task) error {
-		release, err := c.s.lockFile(t, m.id, false, lockWithin)
-		if err != nil {
-			return err
-		}
-		defer release()
-		sn := m.snapshots[name]
-		if sn == nil {
-			return fmt.Errorf("snapshot '%s' does not exist", name)
-		}
-		if err := m.locked(); err != nil {
-			return err
-		}
-		if err := t.sleep(100 * time.Millisecond); err != nil {
-			return err
-		}
+	return c.onSnapshot("qmrollback", m, name, func(t *task, sn *snapshot) error {
 		c.s.power(m, false)
 		text := m.config["description"]
 		m.config = map[string]string{"parent": name, "vmgenid": newUUID()}

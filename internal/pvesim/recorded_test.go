@@ -8,8 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -18,6 +16,8 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+
+	"github.com/tendril-run/tendril/internal/testkit/pveversions"
 )
 
 // exchange is one recorded request with its answer, and the task that it began.
@@ -39,27 +39,14 @@ type exchange struct {
 	over bool // compared, or left out
 }
 
-// shared finds a file beside the repository that is not part of it.
-func shared(t *testing.T, name string) []byte {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if data, err := os.ReadFile(filepath.Join(dir, "shared", name)); err == nil {
-			return data
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skipf("%s leaves itself out: there is no shared/%s beside the repository", t.Name(), name)
-		}
-	}
-}
-
 func TestRecorded(t *testing.T) {
 	t.Parallel()
+	data := pveversions.Beside(t, "pve-exchanges.json")
+	if data == nil {
+		t.Skip("the simulator is not held to the recordings: there is no shared/pve-exchanges.json beside the repository")
+	}
 	var file struct{ Exchanges []*exchange }
-	if err := json.Unmarshal(shared(t, "pve-exchanges.json"), &file); err != nil {
+	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
 	r := newReplay(t)

@@ -22,6 +22,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/pvesim"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/internal/testkit/pveversions"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -206,23 +207,15 @@ type shape struct {
 // shapes reads the official API's shape, which lies beside the repository; nil without it.
 func shapes(t *testing.T) map[string]shape {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
+	data := pveversions.Beside(t, "pve-api-facts.json")
+	if data == nil {
+		return nil
+	}
+	var out map[string]shape
+	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatal(err)
 	}
-	for {
-		if data, err := os.ReadFile(filepath.Join(dir, "shared", "pve-api-facts.json")); err == nil {
-			var out map[string]shape
-			if err := json.Unmarshal(data, &out); err != nil {
-				t.Fatal(err)
-			}
-			return out
-		}
-		if dir == filepath.Dir(dir) {
-			return nil
-		}
-		dir = filepath.Dir(dir)
-	}
+	return out
 }
 
 // checkShape compares all requests that the driver sent with the official API, and with calls.

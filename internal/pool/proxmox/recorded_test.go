@@ -6,13 +6,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/testkit/pveversions"
 )
 
 // sent is a transport that answers with one recorded answer.
@@ -37,17 +37,9 @@ func TestRecordedAnswers(t *testing.T) {
 			Body                        json.RawMessage
 		}
 	}
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(filepath.Join(dir, "shared", "pve-exchanges.json"))
-	for err != nil {
-		if dir == filepath.Dir(dir) {
-			t.Skip("recorded answers are not read: there is no shared/pve-exchanges.json beside the repository")
-		}
-		dir = filepath.Dir(dir)
-		data, err = os.ReadFile(filepath.Join(dir, "shared", "pve-exchanges.json"))
+	data := pveversions.Beside(t, "pve-exchanges.json")
+	if data == nil {
+		t.Skip("recorded answers are not read: there is no shared/pve-exchanges.json beside the repository")
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)

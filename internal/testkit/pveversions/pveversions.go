@@ -8,6 +8,8 @@
 // privileges of 9 are those of 7), and some are written by hand (tasks, what the guest agent says).
 // They are no proof of how a version behaves; they show what its answers look like.
 //
+// Beside reads the recordings of 9.2 that lie beside the repository.
+//
 // gock takes over http.DefaultTransport while mocks are added, so all of them are read when this
 // package is initialised, before any test runs. The package must not know the driver or the
 // simulator.
