@@ -61,6 +61,9 @@ type Options struct {
 	Org     string // id or name, for people who belong to several
 	CAFile  string // PEM; certificates to trust besides the system's
 	Version string // of this program, for the server's log
+	// Tool is the name and version of the client of a tool for language models, for which this one
+	// asks; "": a person asks.
+	Tool string
 }
 
 // Client asks one server as one person. It is safe for concurrent use.
@@ -264,6 +267,9 @@ func (c *Client) once(ctx context.Context, call call, body []byte, key string) (
 	h := request.Header
 	h.Set("Accept", cmp.Or(call.accept, "application/json"))
 	h.Set("User-Agent", "trellis/"+cmp.Or(c.options.Version, "dev"))
+	if c.options.Tool != "" {
+		h.Set("Tendril-Tool", c.options.Tool)
+	}
 	if c.options.Token != "" {
 		h.Set("Authorization", "Bearer "+c.options.Token)
 	}
