@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/gzhttp"
@@ -58,7 +59,7 @@ func localhost(next http.Handler, name string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/assets/") && r.URL.Path != "/live"
+		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !slices.ContainsFunc([]string{"/api/", "/assets/", "/live", "/mcp", "/.well-known/"}, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
 		if page && r.Header.Get("Authorization") == "" {
 			http.Redirect(w, r, "http://"+name+port+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // the host is ours, whatever the path
 			return
