@@ -105,7 +105,7 @@ func TestSeed(t *testing.T) {
 	if got := files["network-config"]; !strings.HasPrefix(got, network) || !strings.Contains(got, `"nameservers":{"addresses":["10.1.2.53"]}`) {
 		t.Errorf("network-config is %s", got)
 	}
-	for _, bad := range []string{"#!/bin/sh\nsecret", "- a\n- secret", "{secret", "a: {1: 2}", strings.Repeat("a", maxUserData+1)} {
+	for _, bad := range []string{"#!/bin/sh\nsecret", "- a\n- secret", "{secret", "a: {1: 2}", strings.Repeat("a", 256<<10+1)} {
 		spec.Init.UserData = bad
 		if _, err := seed(spec); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("seed with user data %.20q: %v; want an error that does not quote it", bad, err)
