@@ -254,11 +254,11 @@ func (d *Driver) follow(ctx context.Context, id string, s *settings, tell func(*
 	}
 }
 
-// The time between two looks at a server: a tenth of how long it has been as it is.
-const soonest, latest = 150 * time.Millisecond, 5 * time.Second
+// The time between two looks at a server: an eighth of how long it has been as it is.
+const soonest, latest = 50 * time.Millisecond, 5 * time.Second
 
 func (d *Driver) pause(ctx context.Context, in time.Duration) error {
-	wait := time.NewTimer(min(max(in/10, soonest), latest))
+	wait := time.NewTimer(min(max(in/8, soonest), latest))
 	defer wait.Stop()
 	select {
 	case <-ctx.Done():
