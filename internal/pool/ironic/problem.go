@@ -103,7 +103,10 @@ func (c *client) explain(ctx context.Context, what string, err error) error {
 	case errors.As(err, &answer):
 		p.status, p.text = answer.Actual, faultOf(answer.Body)
 		p.class, p.err = classOf(answer.Actual, answer.Body, p.text), nil
-		if p.class == classPage {
+		switch {
+		case p.class == classRedirect:
+			p.text = "a redirect"
+		case !json.Valid(answer.Body) && len(answer.Body) > 0:
 			p.text = "something that is no JSON"
 		}
 	case errors.As(err, &syntax), errors.As(err, &kind):
