@@ -141,7 +141,7 @@ func (d *Driver) failure(n *node) error {
 		text += fmt.Sprintf(". It is in maintenance%s", because(n.MaintenanceReason))
 	}
 	if f.code != "" {
-		return &pool.CodeError{Code: provision.Code(f.code), Err: errors.New(text)}
+		return &pool.CodeError{Code: f.code, Err: errors.New(text)}
 	}
 	return errors.New(text)
 }
@@ -155,7 +155,7 @@ func (d *Driver) refused(n *node, err error) error {
 	f := faultIn(p.text)
 	err = fmt.Errorf("Ironic does not deploy the server %s: %s. %s", n, strings.TrimSuffix(p.text, "."), capital(f.does)) //nolint:staticcheck // Ironic is a name
 	if f.code != "" {
-		return &pool.CodeError{Code: provision.Code(f.code), Err: err}
+		return &pool.CodeError{Code: f.code, Err: err}
 	}
 	return err
 }

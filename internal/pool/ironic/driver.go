@@ -246,7 +246,7 @@ func (d *Driver) follow(ctx context.Context, id string, s *settings, tell func(*
 		tell(n)
 		in := time.Since(since)
 		if limit := s.limit(stageOf(state)); limit > 0 && in > d.client.scaled(limit) {
-			return n, fmt.Errorf("the server %s has been in the state %s (%s) for %s, which is the limit%s. Ironic goes on by itself: look at the server's console", n, state, stageOf(state).Label, limit, because(n.LastError))
+			return n, fmt.Errorf("the server %s has been in the state %s (%s) for %s, which is the limit%s. Ironic goes on with it: the server's console shows what it does", n, state, stageOf(state).Label, limit, because(n.LastError))
 		}
 		if err := d.pause(ctx, in); err != nil {
 			return n, err
