@@ -114,7 +114,7 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 // settled is a machine that is made. A deployment that was begun by hand bears no texts of ours.
 func (d *Driver) settled(ctx context.Context, spec pool.Spec, n *node) (pool.Found, error) {
 	if n.extra(extraMachine) != spec.ID {
-		if err := d.patch(ctx, n, "write the machine's id on the server", d.texts(spec, n, "")); err != nil {
+		if err := d.patch(ctx, n, "write the machine's id on the server", func(n *node) []map[string]any { return d.texts(spec, n, "") }); err != nil {
 			return n.found(), err
 		}
 	}
@@ -340,19 +340,21 @@ func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image
 	if s.KernelParams != "" {
 		info["kernel_append_params"] = s.KernelParams
 	}
-	// What an earlier attempt has written with other settings must not stay.
-	changes := d.texts(spec, n, s.Clean)
-	for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
-		value, wanted := info[name]
-		_, has := n.InstanceInfo[name]
-		switch {
-		case wanted:
-			changes = append(changes, add("/instance_info/"+name, value))
-		case has:
-			changes = append(changes, remove("/instance_info/"+name))
+	return d.patch(ctx, n, "write on the server what it is to become", func(n *node) []map[string]any {
+		// What an earlier attempt has written with other settings must not stay.
+		changes := d.texts(spec, n, s.Clean)
+		for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
+			value, wanted := info[name]
+			_, has := n.InstanceInfo[name]
+			switch {
+			case wanted:
+				changes = append(changes, add("/instance_info/"+name, value))
+			case has:
+				changes = append(changes, remove("/instance_info/"+name))
+			}
 		}
-	}
-	return d.patch(ctx, n, "write on the server what it is to become", changes)
+		return changes
+	})
 }
 
 // request is the one for the deployment.

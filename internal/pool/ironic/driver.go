@@ -268,16 +268,36 @@ func (d *Driver) pause(ctx context.Context, in time.Duration) error {
 	}
 }
 
-// patch changes what is written on a server.
-func (d *Driver) patch(ctx context.Context, n *node, what string, changes []map[string]any) error {
-	if len(changes) == 0 {
-		return nil
+// patch changes what is written on a server, by what is to be changed of it as it is. Where something
+// is gone by now that was to be removed, most often by the same request whose answer was lost, the
+// server is read again.
+func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func(*node) []map[string]any) error {
+	for tries := 0; ; tries++ {
+		changes := changesOf(n)
+		if len(changes) == 0 {
+			return nil
+		}
+		err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+			var now node // a page with the status 200 is no answer
+			_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, &now, &gophercloud.RequestOpts{OkCodes: []int{200}})
+			if err == nil && now.UUID != n.UUID {
+				err = &problem{class: classPage, text: "the answer is about no server"}
+			}
+			return err
+		})
+		if p, has := errors.AsType[*problem](err); !has || p.class != classRefused || !strings.Contains(p.text, "non-existent object") || tries == mostPatches {
+			return err
+		}
+		again, err := d.read(ctx, n.UUID)
+		if err != nil || again == nil || again.InstanceUUID != n.InstanceUUID {
+			return err // somebody has it by now: what is written on it is theirs
+		}
+		n = again
 	}
-	return d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, nil, &gophercloud.RequestOpts{OkCodes: []int{200}})
-		return err
-	})
 }
+
+// mostPatches bounds how often a change is worked out again.
+const mostPatches = 5
 
 func add(path string, value any) map[string]any {
 	return map[string]any{"op": "add", "path": path, "value": value}

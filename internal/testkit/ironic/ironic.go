@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -263,6 +264,17 @@ func (i *Ironic) Kill() {
 func (i *Ironic) Log() string {
 	text, _ := os.ReadFile(i.file("log/ironic.log"))
 	return string(text[max(0, len(text)-8<<10):])
+}
+
+// Logged reports whether a line of Ironic's log has all of the texts.
+func (i *Ironic) Logged(texts ...string) bool {
+	log, _ := os.ReadFile(i.file("log/ironic.log"))
+	for line := range strings.SplitSeq(string(log), "\n") {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Call sends a request of a test's own, as an administrator would; into may be nil.
