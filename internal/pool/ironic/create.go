@@ -221,7 +221,7 @@ func noServer(class string, traits []string, reason string) error {
 	if len(traits) > 0 {
 		with = " with the traits " + strings.Join(traits, ", ")
 	}
-	return &pool.CodeError{Code: provision.CodeNoServer, Err: fmt.Errorf("No available servers matching criteria: the class %s%s (%s). Wait until one is free, or ask for another class", class, with, clean(reason))} //nolint:staticcheck // the words of the API, which hands them on
+	return &pool.CodeError{Code: provision.CodeNoServer, Err: fmt.Errorf("No available servers matching criteria: the class %s%s (%s). Wait until one is free, or ask for another class", class, with, clean(reason))} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 // allocation is one of Ironic's.
@@ -256,7 +256,7 @@ func (d *Driver) ask(ctx context.Context, spec pool.Spec, s *settings, class str
 			if err := d.unallocate(ctx, spec.ID); err != nil {
 				return nil, "", err
 			}
-			if made, err = d.requestAllocation(ctx, spec, s, class, candidates); err != nil {
+			if _, err := d.requestAllocation(ctx, spec, s, class, candidates); err != nil {
 				return nil, "", err
 			}
 			made = true
@@ -388,7 +388,7 @@ func (d *Driver) mac(ctx context.Context, n *node) (mac string, err error) {
 			} `json:"ports"`
 		}
 		query := url.Values{"node": {n.UUID}, "fields": {"address,pxe_enabled"}}
-		if _, err := api.Get(ctx, api.ServiceURL("ports")+"?"+query.Encode(), &body, nil); err != nil {
+		if err := get(ctx, api, api.ServiceURL("ports")+"?"+query.Encode(), &body); err != nil {
 			return err
 		}
 		mac = ""

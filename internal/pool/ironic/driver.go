@@ -159,11 +159,11 @@ func (d *Driver) versionFor(s *settings) error {
 }
 
 func notFound(server, of string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the API, which hands them on
+	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 func notAvailable(n *node, why string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the API, which hands them on
+	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 // coded gives an error the code of a pool that can't be reached, if it is that.
@@ -278,8 +278,8 @@ func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func
 			return nil
 		}
 		err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
-			var now node // a page with the status 200 is no answer
-			_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, &now, &gophercloud.RequestOpts{OkCodes: []int{200}})
+			var now node                                                                                                            // a page with the status 200 is no answer
+			_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, &now, &gophercloud.RequestOpts{OkCodes: []int{200}}) //nolint:bodyclose // gophercloud closes it
 			if err == nil && now.UUID != n.UUID {
 				err = &problem{class: classPage, text: "the answer is about no server"}
 			}
@@ -310,7 +310,7 @@ func remove(path string) map[string]any { return map[string]any{"op": "remove", 
 func (d *Driver) provision(ctx context.Context, n *node, request map[string]any) error {
 	target := request["target"]
 	err := d.client.call(ctx, fmt.Sprintf("ask for the server %s to become %s", n, target), func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "provision"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}})
+		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "provision"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
 	if p, has := errors.AsType[*problem](err); has && p.class == classRefused && wrongState(p.text) {
@@ -378,7 +378,7 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 	}
 	before := n.LastError
 	err := d.client.call(ctx, fmt.Sprintf("ask for %q of the server %s", target, n), func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "power"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}})
+		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "power"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
 	if err != nil {
@@ -412,10 +412,10 @@ func (d *Driver) maintenance(ctx context.Context, n *node, reason string) error 
 		options := &gophercloud.RequestOpts{OkCodes: []int{202}}
 		address := api.ServiceURL("nodes", n.UUID, "maintenance")
 		if reason == "" {
-			_, err := api.Delete(ctx, address, options)
+			_, err := api.Delete(ctx, address, options) //nolint:bodyclose // gophercloud closes it
 			return err
 		}
-		_, err := api.Put(ctx, address, map[string]string{"reason": reason}, nil, options)
+		_, err := api.Put(ctx, address, map[string]string{"reason": reason}, nil, options) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
 }

@@ -20,7 +20,7 @@ func TestSettings(t *testing.T) {
 		`{"raid": {"logical_disks": [{"size_gb": 100, "raid_level": "1"}], "delete_existing": false}, "bios": {"BootMode": "Uefi"}}`:                    "",
 		`{"deploy_steps": [{"interface": "bios", "step": "factory_reset", "priority": 95, "args": {}}]}`:                                                "",
 		`[]`:                                         "write a block",
-		`{"resource_clas": "x"}`:                     `unknown setting "resource_clas"; did you mean "resource_class"?`,
+		`{"resource-class": "x"}`:                    `unknown setting "resource-class"; did you mean "resource_class"?`,
 		`{"traits": "CUSTOM_GPU"}`:                   "traits: write a list of texts",
 		`{"traits": ["gpu"]}`:                        "capital letters",
 		`{"resource_class": "a b"}`:                  "such as baremetal",

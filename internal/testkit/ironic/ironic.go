@@ -86,7 +86,7 @@ func Start(t testing.TB, options Options) *Ironic {
 // error.
 func Run(ctx context.Context, dir string, options Options) (*Ironic, error) {
 	if _, err := os.Stat("/usr/bin/ironic"); err != nil {
-		return nil, errors.New("Ironic is not installed: `make metal-deps`, as root, installs it") //nolint:staticcheck // it is a name
+		return nil, errors.New("Ironic is not installed: `make metal-deps`, as root, installs it")
 	}
 	port, err := free()
 	if err != nil {
@@ -235,9 +235,9 @@ func (i *Ironic) Restart(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("Ironic does not answer: %w\n%s", err, i.Log()) //nolint:staticcheck // it is a name
+			return fmt.Errorf("Ironic does not answer: %w\n%s", err, i.Log())
 		case <-i.ended:
-			return fmt.Errorf("Ironic has ended:\n%s", i.Log()) //nolint:staticcheck // it is a name
+			return fmt.Errorf("Ironic has ended:\n%s", i.Log())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
