@@ -332,7 +332,7 @@ func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operati
 		case p.Status == provision.AwaitingApproval:
 			operation.Message = "The plan waits for a person's approval."
 			return operation, nil
-		case p.Status == provision.Success, operation.ServerID != nil && p.Stage != nil && *p.Stage == provision.StageApply:
+		case p.Status == provision.Success, operation.ServerID != nil:
 			return operation, nil
 		case p.Status == provision.Cancelled:
 			operation.Status, operation.Message = "failed", "It was cancelled."
@@ -428,6 +428,7 @@ func sentence(text, otherwise string) string {
 
 // statusOf is how a provision stands, as who has asked for a server knows it.
 func statusOf(ctx context.Context, s *store.Store, p store.Provision) (wire.ServerStatus, error) {
+	nearly := 99 // the agent has yet to say that all is well
 	status := wire.ServerStatus{OperationID: p.ID.String(), Status: "in_progress", StartedAt: p.CreatedAt, CompletedAt: p.FinishedAt, ProgressPercent: p.Percent}
 	server, err := s.ServerOfProvision(ctx, p.ID)
 	if err != nil {
@@ -444,8 +445,9 @@ func statusOf(ctx context.Context, s *store.Store, p store.Provision) (wire.Serv
 	}
 	if last != nil {
 		status.ProvisionState, status.Message = last.ID, sentence(last.Label, last.ID)
-		if last.Percent != nil {
-			status.ProgressPercent = last.Percent
+		// The percents of its states are of the whole, those of the run of its machines.
+		if status.ProgressPercent = last.Percent; last.ID == "active" {
+			status.ProgressPercent = &nearly
 		}
 	}
 	whole := 100

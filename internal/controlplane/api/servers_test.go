@@ -185,7 +185,7 @@ func TestServerOperation(t *testing.T) {
 	done := m.during(t,
 		`RESERVE [{"name": %q, "pool": "metal", "cores": 1, "memory_mib": 1, "image": "debian-13", "labels": {"resource_class": "gold"}}]`,
 		`PROCESSING {"stage": "plan", "engine": "machine", "engine_version": "1", "commit": "`+strings.Repeat("a", 40)+`"}`,
-		`PROCESSING {"stage": "apply", "events": [{"kind": "step_started", "action": "deploying", "address": "machine.a", "message": "Ironic writes the image"}]}`)
+		`PROCESSING {"stage": "apply", "machines": [{"name": "a", "status": "creating", "pool": "metal", "node": "bm-1", "external_id": "`+serverA+`"}], "events": [{"kind": "step_started", "action": "deploying", "address": "machine.a", "message": "Ironic writes the image"}]}`)
 	made := m.as(t, "operator", "POST", "/provision", `{"image_id": "debian-13", "resource_class": "gold", "config_drive": {"hostname": "db-1", "chpasswd": "hunter2hunter2"}}`, "Idempotency-Key: once").want(t, "POST", 202, "")
 	done()
 	operation := made.text("operation_id")

@@ -60,16 +60,15 @@ type ServerOf struct {
 	MeasuredAt *time.Time `db:"measured_at"`
 }
 
-// ServerOfProvision finds the server of the one machine in a provision's workspace; nil: none is
-// chosen yet.
+// ServerOfProvision finds the server that the one machine in a provision's workspace has, or is made
+// of; nil: none yet. A place that is reserved is none: Ironic may still give another one, or none.
 func (s *Store) ServerOfProvision(ctx context.Context, id uuid.UUID) (*ServerOf, error) {
 	return orNil(rows[ServerOf](ctx, s, "look for the server", `
-		SELECT x.node, coalesce(n.server ->> 'id', x.external_id, '') AS id, n.server, n.measured_at
-		FROM public.provisions p, LATERAL (
-		  SELECT m.node, m.external_id, o.id AS pool_id FROM public.machines m JOIN public.pools o ON o.cluster_id = p.cluster_id AND o.name = m.pool
-		  WHERE m.workspace_id = p.workspace_id AND m.node IS NOT NULL AND m.status <> 'planned'
-		  UNION ALL SELECT r.node, NULL, r.pool_id FROM public.reservations r WHERE r.workspace_id = p.workspace_id) x
-		LEFT JOIN public.pool_nodes n ON n.pool_id = x.pool_id AND n.name = x.node
+		SELECT m.node, coalesce(n.server ->> 'id', m.external_id, '') AS id, n.server, n.measured_at
+		FROM public.provisions p
+		JOIN public.machines m ON m.workspace_id = p.workspace_id AND m.node IS NOT NULL AND m.status <> 'planned'
+		JOIN public.pools o ON o.cluster_id = p.cluster_id AND o.name = m.pool
+		LEFT JOIN public.pool_nodes n ON n.pool_id = o.id AND n.name = m.node
 		WHERE p.id = $1 AND p.operation = 'apply' LIMIT 1`, id))
 }
 
