@@ -61,6 +61,9 @@ type Options struct {
 	Org     string // id or name, for people who belong to several
 	CAFile  string // PEM; certificates to trust besides the system's
 	Version string // of this program, for the server's log
+	// Transport carries the requests, such as to a handler in this process; nil: the
+	// network. CAFile means nothing to it.
+	Transport http.RoundTripper
 }
 
 // Client asks one server as one person. It is safe for concurrent use.
@@ -69,6 +72,7 @@ type Client struct {
 	options Options
 	http    *http.Client
 	timing  timing
+	tool    string // what the header Tendril-Tool says; "": a person asks
 }
 
 // New returns a client; it connects when it is first asked.
@@ -76,6 +80,9 @@ func New(o Options) (*Client, error) {
 	base, err := ParseURL(o.URL)
 	if err != nil {
 		return nil, err
+	}
+	if o.Transport != nil {
+		return &Client{base: base, options: o, timing: usual, http: &http.Client{Transport: o.Transport, CheckRedirect: noRedirect}}, nil
 	}
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -91,11 +98,20 @@ func New(o Options) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{base: base, options: o, timing: usual, http: &http.Client{
-		Transport: transport,
-		// What is sent is a credential: another place gets it from a person only.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Client{base: base, options: o, timing: usual, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+}
+
+// noRedirect follows none: what is sent is a credential, and another place gets it from
+// a person only.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// ForTool returns a client like this one whose requests say that a tool makes them, as
+// NAME/VERSION of the program that a language model uses. The server then lets it
+// propose changes only, unless its token says otherwise.
+func (c *Client) ForTool(tool string) *Client {
+	asTool := *c
+	asTool.tool = tool
+	return &asTool
 }
 
 // ParseURL reads the URL of a server. The error does not quote it: a password
@@ -272,6 +288,9 @@ func (c *Client) once(ctx context.Context, call call, body []byte, key string) (
 		h.Set("Content-Type", "application/octet-stream")
 	case call.body != nil:
 		h.Set("Content-Type", "application/json")
+	}
+	if c.tool != "" {
+		h.Set("Tendril-Tool", c.tool)
 	}
 	if call.method == http.MethodPost {
 		h.Set("Idempotency-Key", key)

@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
+	"github.com/tendril-run/tendril/internal/controlplane/tools"
 )
 
 // policy allows pages what they need of this server, and nothing else: no
@@ -58,7 +59,7 @@ func localhost(next http.Handler, name string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/assets/") && r.URL.Path != "/live"
+		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !forPrograms(r.URL.Path)
 		if page && r.Header.Get("Authorization") == "" {
 			http.Redirect(w, r, "http://"+name+port+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // the host is ours, whatever the path
 			return
@@ -67,6 +68,11 @@ func localhost(next http.Handler, name string) http.Handler {
 		r.Header.Del("Cookie")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// forPrograms reports whether a path is no page.
+func forPrograms(path string) bool {
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/assets/") || strings.HasPrefix(path, "/.well-known/") || path == "/live" || path == tools.Path
 }
 
 // shared reports whether a host is this machine's loopback by an address or name
