@@ -6,7 +6,7 @@ LANGUAGE sql IMMUTABLE -- becomes part of the expression that asks: claims do
 RETURN p_operation IN ('apply', 'destroy') OR p_operation = 'state' AND coalesce(p_snapshot -> 'state' ->> 'command' NOT IN ('pull', 'list', 'reveal'), true);
 
 -- When the plan of a provision must be approved: the strictest rule of its snapshot, its template
--- in the catalogue and its cluster. Answers never, destructive or always.
+-- in the catalogue, its cluster and the token that asked for it. Answers never, destructive or always.
 CREATE OR REPLACE FUNCTION tendril.approval_for(p_provision public.provisions) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -18,7 +18,7 @@ BEGIN
   IF NOT tendril.is_approvable(p_provision.operation, p_provision.config_snapshot) THEN
     RETURN 'never';
   END IF;
-  v_rule := greatest(1, array_position(c_rules, p_provision.config_snapshot ->> 'approval'),
+  v_rule := greatest(1, array_position(c_rules, p_provision.config_snapshot ->> 'approval'), array_position(c_rules, p_provision.least_approval),
     (SELECT array_position(c_rules, c.approval) FROM public.clusters c WHERE c.id = p_provision.cluster_id));
   -- Asked with each claim: to see that no template has a rule takes less time
   -- than to say which one it is.
@@ -83,7 +83,7 @@ END $$;
 --   p_provision    the provision
 --   p_plan_digest  provisions.plan_digest of the plan that the caller has read
 -- Answers: the status now: QUEUED, or a later one for a repeat.
--- Errors: PT403 four_eyes, PT403 not_an_approver, PT404 provision_not_found,
+-- Errors: PT403 four_eyes, PT403 not_an_approver, PT403 token_may_not, PT404 provision_not_found,
 --   PT409 approval_expired, PT409 not_awaiting_approval, PT409 plan_changed, PT503 busy.
 -- Locks: cluster, workspace, provision, claim, agent.
 -- Callers: authenticated, service_role.
@@ -97,7 +97,7 @@ DECLARE
   v_policy    record;
   v_who       uuid := tendril.current_user_id();
 BEGIN
-  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  v_provision := tendril.lock_provision_for(p_provision, 'operator', 'approve');
   IF v_provision.status <> 'AWAITING_APPROVAL' AND v_provision.approved_plan = p_plan_digest THEN
     RETURN v_provision.status;
   ELSIF v_provision.status <> 'AWAITING_APPROVAL' THEN
@@ -108,7 +108,7 @@ BEGIN
   END IF;
   SELECT c.name, c.approvers, c.four_eyes, w.due_at INTO STRICT v_policy
   FROM public.workspaces w JOIN public.clusters c ON c.id = w.cluster_id WHERE w.id = v_provision.workspace_id;
-  IF NOT tendril.may_act(v_provision.org_id, v_policy.approvers) THEN
+  IF NOT tendril.has_role(v_provision.org_id, v_policy.approvers) THEN
     PERFORM tendril.refuse('PT403', 'not_an_approver', format('only an %s may approve plans for cluster %s', v_policy.approvers, to_json(v_policy.name)), 'ask one to approve it');
   ELSIF v_policy.four_eyes AND (v_who IS NULL OR v_who = v_provision.requested_by) THEN
     PERFORM tendril.refuse('PT403', 'four_eyes', format('plans for cluster %s need approval from someone other than the requester', to_json(v_policy.name)),
@@ -137,7 +137,8 @@ END $$;
 --   p_provision  the provision
 --   p_reason     for the log and the audit, at most 1000 characters
 -- Answers: the status now: CANCELLED.
--- Errors: PT404 provision_not_found, PT409 not_awaiting_approval, PT422 bad_reason, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 provision_not_found, PT409 not_awaiting_approval,
+--   PT422 bad_reason, PT503 busy.
 -- Locks: workspace, provision.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.reject_provision(p_provision uuid, p_reason text DEFAULT '') RETURNS text
@@ -149,7 +150,7 @@ DECLARE
   v_provision public.provisions;
   v_reason    text;
 BEGIN
-  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  v_provision := tendril.lock_provision_for(p_provision, 'operator', 'end');
   v_reason := tendril.reason(p_reason);
   IF v_provision.status = 'CANCELLED' AND v_provision.error_code = 'rejected' THEN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
@@ -176,7 +177,7 @@ END $$;
 --   p_provision  the provision
 -- Answers: the status now: CANCELLED; PROCESSING, where the agent was asked to stop; or FAILED,
 --   where a lost run still holds its workspace.
--- Errors: PT404 provision_not_found, PT409 already_ended, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 provision_not_found, PT409 already_ended, PT503 busy.
 -- Locks: workspace, provision, claim.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.cancel_provision(p_provision uuid) RETURNS text
@@ -198,6 +199,7 @@ BEGIN
   PERFORM FROM public.workspaces WHERE id = v_provision.workspace_id FOR NO KEY UPDATE;
   SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = p_provision FOR NO KEY UPDATE;
   SELECT * INTO v_claim FROM tendril.claims WHERE provision_id = p_provision AND state <> 'ended' ORDER BY number DESC LIMIT 1 FOR NO KEY UPDATE;
+  PERFORM tendril.check_token((SELECT name FROM public.workspaces WHERE id = v_provision.workspace_id), 'end', v_provision);
 
   IF v_provision.status = 'CANCELLED' THEN
     RETURN 'CANCELLED'; -- a repeat after a lost reply
@@ -239,7 +241,7 @@ END $$;
 --     four_eyes        true: the requester may not approve
 --     approval_expiry  how long a plan waits, "1 minute" to "90 days"
 -- Answers: an object with all four settings as they are now.
--- Errors: PT404 cluster_not_found, PT422 bad_policy, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT422 bad_policy, PT503 busy.
 -- Locks: cluster.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_cluster_policy(p_cluster uuid, p_policy jsonb) RETURNS jsonb

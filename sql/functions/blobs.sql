@@ -340,8 +340,9 @@ CREATE OR REPLACE TRIGGER provisions_drop_blobs AFTER UPDATE OF status ON public
 --   p_upload   new UUID that the caller chooses and the snapshot names (state.upload); without one
 --              the first part makes it
 -- Answers: the id of the upload.
--- Errors: PT404 cluster_not_found, PT409 blob_incomplete, PT409 upload_taken, PT413 blob_too_large,
---   PT422 bad_blob, PT429 cluster_blobs_full, PT429 org_blobs_full, PT429 uploads_full, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT409 blob_incomplete, PT409 upload_taken,
+--   PT413 blob_too_large, PT422 bad_blob, PT429 cluster_blobs_full, PT429 org_blobs_full,
+--   PT429 uploads_full, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.upload_blob(p_cluster uuid, p_part int, p_parts int, p_data text, p_upload uuid DEFAULT NULL) RETURNS uuid
@@ -402,8 +403,8 @@ END $$;
 --   digest  SHA-256 of all bytes, in hexadecimal
 --   meta    what the agent stored with it
 --   data    the part in base64
--- Errors: PT403 not_yours, PT404 provision_not_found, PT404 result_not_found, PT422 bad_blob,
---   PT503 busy.
+-- Errors: PT403 not_yours, PT403 token_may_not, PT404 provision_not_found, PT404 result_not_found,
+--   PT422 bad_blob, PT503 busy.
 -- Locks: workspace, provision.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.fetch_result(p_provision uuid, p_part int DEFAULT 1) RETURNS jsonb
@@ -459,7 +460,7 @@ DECLARE
 BEGIN
   SELECT w.org_id INTO v_org FROM public.workspaces w WHERE w.id = p_workspace; -- here, for EXCEPTION does not cover DECLARE
   -- In this order, so that both answers take the same time.
-  IF NOT tendril.may_act(v_org, 'viewer') OR v_org IS NULL THEN
+  IF NOT tendril.has_role(v_org, 'viewer') OR v_org IS NULL THEN
     PERFORM tendril.refuse('PT404', 'workspace_not_found', format('workspace %s not found, or you have no access to it', p_workspace));
   END IF;
   RETURN QUERY SELECT b.number, (b.meta ->> 'serial')::bigint, b.bytes, b.complete_at, b.made_for

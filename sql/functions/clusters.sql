@@ -53,8 +53,8 @@ END $$;
 --   cluster_id  the cluster
 --   token_id    the token
 --   token       the token itself, which no other call shows
--- Errors: PT404 org_not_found, PT409 cluster_exists, PT422 bad_cluster, PT422 org_missing,
---   PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT409 cluster_exists, PT422 bad_cluster,
+--   PT422 org_missing, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.create_cluster(p_name text, p_org uuid DEFAULT NULL, p_labels jsonb DEFAULT '{}', p_age_public_key text DEFAULT NULL)
@@ -110,7 +110,7 @@ END $$;
 -- Answers: one row:
 --   token_id  the token
 --   token     the token itself, which no other call shows
--- Errors: PT404 cluster_not_found, PT422 bad_overlap, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT422 bad_overlap, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.rotate_cluster_token(p_cluster uuid, p_overlap interval DEFAULT '24 hours')
@@ -143,7 +143,7 @@ END $$;
 --   p_cluster   the cluster
 --   p_token_id  the token; null: all of the cluster
 -- Answers: how many were revoked.
--- Errors: PT404 cluster_not_found, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.revoke_cluster_token(p_cluster uuid, p_token_id uuid DEFAULT NULL) RETURNS int
@@ -175,7 +175,7 @@ END $$;
 --   expires_at  when it expires; null: never
 --   revoked_at  when it was revoked; null: it was not
 --   created_by  user who created it; null: the control plane
--- Errors: PT404 cluster_not_found, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.cluster_tokens(p_cluster uuid)
@@ -202,7 +202,8 @@ END $$;
 --   p_paused   true: pause; false: resume
 --   p_reason   for the audit, at most 1000 characters
 -- Answers: nothing.
--- Errors: PT404 cluster_not_found, PT422 bad_paused, PT422 bad_reason, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT422 bad_paused, PT422 bad_reason,
+--   PT503 busy.
 -- Locks: cluster.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.pause_cluster(p_cluster uuid, p_paused boolean DEFAULT true, p_reason text DEFAULT '') RETURNS void
@@ -245,7 +246,7 @@ AS $$ SELECT '^age1[02-9ac-hj-np-z]{58}$' $$;
 --   p_cluster         the cluster
 --   p_age_public_key  age recipient; null: the next agent that registers sets its own
 -- Answers: nothing.
--- Errors: PT404 cluster_not_found, PT422 bad_key, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT422 bad_key, PT503 busy.
 -- Locks: cluster.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_cluster_key(p_cluster uuid, p_age_public_key text) RETURNS void

@@ -5,8 +5,9 @@
 -- cluster_id, config_snapshot, priority and operation, and nothing else. Needs the role operator;
 -- admin for the operation unlock, and for state unless its command is list.
 --
--- Errors: PT403 not_an_admin, PT404 cluster_not_found, PT409 workspace_bound, PT422 bad_id,
---   PT422 bad_operation, PT422 bad_priority, PT422 bad_snapshot, PT429 queue_full, PT503 busy.
+-- Errors: PT403 not_an_admin, PT403 token_may_not, PT404 cluster_not_found, PT409 workspace_bound,
+--   PT422 bad_id, PT422 bad_operation, PT422 bad_priority, PT422 bad_snapshot, PT429 queue_full,
+--   PT429 too_many_runs, PT503 busy.
 -- Locks: workspace.
 -- Notes: Checks come here rather than in constraints, which would write the row, and with it its
 --   variables, to the server's log. An automatic retry (attempt > 1) keeps its requester and skips
@@ -74,6 +75,10 @@ BEGIN
   v_name := CASE WHEN v_inspect THEN '.inspect/' || md5(v_repo || ' ' || v_path) ELSE tendril.snapshot_workspace(NEW.config_snapshot) END;
   -- The lock makes whoever ends a run here see this row, or wait for it.
   v_workspace := tendril.lock_workspace_of(v_org, NEW.cluster_id, v_name, v_inspect);
+  IF NOT v_again THEN -- an attempt is asked for as the run that failed was
+    NEW.asked_with := CASE WHEN tendril.powers() IS NOT NULL THEN tendril.token_id() END;
+    NEW.least_approval := tendril.token_approval(v_org, v_workspace.name, NEW.operation);
+  END IF;
   PERFORM tendril.check_binding(v_workspace, v_repo, v_path);
 
   IF v_person AND NOT v_again THEN
@@ -181,8 +186,9 @@ CREATE OR REPLACE TRIGGER provisions_queue AFTER INSERT ON public.provisions
 --   p_requester_key  public key that the agent seals results to; without one, that of the earlier
 --                    snapshot if the same person requested it
 -- Answers: the id of the new provision.
--- Errors: PT403 not_an_admin, PT404 cluster_not_found, PT404 provision_not_found, PT409 not_ended,
---   PT409 workspace_bound, PT422 bad_operation, PT422 bad_snapshot, PT429 queue_full, PT503 busy.
+-- Errors: PT403 not_an_admin, PT403 token_may_not, PT404 cluster_not_found,
+--   PT404 provision_not_found, PT409 not_ended, PT409 workspace_bound, PT422 bad_operation,
+--   PT422 bad_snapshot, PT429 queue_full, PT503 busy.
 -- Locks: workspace, provision.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.retry_provision(p_provision uuid, p_requester_key text DEFAULT NULL) RETURNS uuid
@@ -195,7 +201,7 @@ DECLARE
   v_retry     uuid;
   v_key       text;
 BEGIN
-  v_provision := tendril.lock_provision_for(p_provision, 'operator');
+  v_provision := tendril.lock_provision_for(p_provision, 'operator', 'propose');
   IF v_provision.status NOT IN ('SUCCESS', 'FAILED', 'CANCELLED') THEN
     PERFORM tendril.refuse('PT409', 'not_ended', format('run %s is %s and cannot be retried yet', v_provision.number, v_provision.status),
       'wait until it has ended, or cancel it');

@@ -7,7 +7,7 @@
 --   p_workspace  the workspace
 --   p_every      5 minutes to 366 days; null: never
 -- Answers: nothing.
--- Errors: PT404 workspace_not_found, PT422 bad_interval, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 workspace_not_found, PT422 bad_interval, PT503 busy.
 -- Locks: workspace.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_drift_schedule(p_workspace uuid, p_every interval) RETURNS void

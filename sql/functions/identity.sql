@@ -64,13 +64,30 @@ BEGIN
           >= array_position(ARRAY['viewer', 'operator', 'admin'], p_least));
 END $$;
 
--- Whether the caller may act in an organisation: the control plane's own role always, a person by
--- role.
-CREATE OR REPLACE FUNCTION tendril.may_act(p_org uuid, p_least text) RETURNS boolean
+-- Whether the caller has a role in an organisation: the control plane's own always has.
+CREATE OR REPLACE FUNCTION tendril.has_role(p_org uuid, p_least text) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   RETURN coalesce(NOT tendril.is_person() OR p_org = ANY (tendril.orgs_with_role(p_least)), false);
+END $$;
+
+-- Whether the caller may act in an organisation as operator or admin. What an API token with powers may not do
+-- although its person may is refused here: with one nobody is an admin.
+--
+-- Errors: PT403 token_may_not.
+CREATE OR REPLACE FUNCTION tendril.may_act(p_org uuid, p_least text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF NOT tendril.has_role(p_org, p_least) THEN
+    RETURN false;
+  ELSIF p_least = 'admin' THEN
+    PERFORM tendril.check_whole_token();
+  ELSIF tendril.powers() ->> 'change' = 'nothing' THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', 'this API token may only read', 'use one that was made to propose changes');
+  END IF;
+  RETURN true;
 END $$;
 
 -- The cluster that an agent token belongs to.

@@ -221,8 +221,8 @@ END $$;
 --     sealed    object of at most 100 values that are sealed to the cluster: output.NAME for each sensitive
 --               output, and machine.NAME for the credentials of a machine, an object of texts
 -- Answers: the status now: QUEUED, or a later one for a repeat.
--- Errors: PT404 provision_not_found, PT409 already_answered, PT409 not_awaiting_input,
---   PT422 bad_input, PT422 bad_reason, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 provision_not_found, PT409 already_answered,
+--   PT409 not_awaiting_input, PT422 bad_input, PT422 bad_reason, PT503 busy.
 -- Locks: workspace, provision.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.give_input(p_provision uuid, p_answer jsonb) RETURNS text
@@ -270,7 +270,8 @@ END $$;
 --   p_provision  the provision, AWAITING_INPUT
 --   p_user       a member who may answer; null: anybody
 -- Answers: nothing.
--- Errors: PT404 member_not_found, PT404 provision_not_found, PT409 not_awaiting_input, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 member_not_found, PT404 provision_not_found,
+--   PT409 not_awaiting_input, PT503 busy.
 -- Locks: workspace, provision.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.assign_input(p_provision uuid, p_user uuid) RETURNS void
@@ -304,7 +305,8 @@ END $$;
 --   p_provision  the provision
 --   p_text       at most 1000 characters
 -- Answers: nothing.
--- Errors: PT404 provision_not_found, PT409 already_ended, PT422 bad_reason, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 provision_not_found, PT409 already_ended, PT422 bad_reason,
+--   PT503 busy.
 -- Locks: workspace, provision.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.comment_provision(p_provision uuid, p_text text) RETURNS void

@@ -9,8 +9,8 @@
 --   p_role   viewer, operator or admin
 --   p_user   id of a user; null with p_email
 -- Answers: the id of the invitation.
--- Errors: PT404 org_not_found, PT409 member_already, PT422 bad_email, PT422 bad_member,
---   PT429 too_many_invitations, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT409 member_already, PT422 bad_email,
+--   PT422 bad_member, PT429 too_many_invitations, PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.invite_member(p_org uuid, p_email text, p_role text, p_user uuid DEFAULT NULL) RETURNS uuid
@@ -62,7 +62,7 @@ END $$;
 --   p_org         the organisation
 --   p_invitation  the invitation
 -- Answers: whether there was such an open invitation.
--- Errors: PT404 org_not_found, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.revoke_invitation(p_org uuid, p_invitation uuid) RETURNS boolean
@@ -153,7 +153,8 @@ END $$;
 --   p_role        the role that the caller has read; another one is refused, because an admin may
 --                 have changed it
 -- Answers: the id of the organisation.
--- Errors: PT401 not_signed_in, PT404 invitation_not_found, PT409 invitation_changed, PT503 busy.
+-- Errors: PT401 not_signed_in, PT403 token_may_not, PT404 invitation_not_found,
+--   PT409 invitation_changed, PT503 busy.
 -- Locks: org, invitation.
 -- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.accept_invitation(p_invitation uuid, p_role text) RETURNS uuid
@@ -164,6 +165,7 @@ DECLARE
   v_invitation public.invitations;
 BEGIN
   v_user := tendril.asking_person();
+  PERFORM tendril.check_whole_token();
   v_invitation := tendril.lock_invitation(p_invitation, v_user);
   IF v_invitation.role IS DISTINCT FROM p_role THEN
     PERFORM tendril.refuse('PT409', 'invitation_changed',
@@ -186,16 +188,19 @@ END $$;
 -- Arguments:
 --   p_invitation  the invitation
 -- Answers: nothing.
--- Errors: PT401 not_signed_in, PT404 invitation_not_found, PT503 busy.
+-- Errors: PT401 not_signed_in, PT403 token_may_not, PT404 invitation_not_found, PT503 busy.
 -- Locks: org, invitation.
 -- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.decline_invitation(p_invitation uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 DECLARE
+  v_user       uuid;
   v_invitation public.invitations;
 BEGIN
-  v_invitation := tendril.lock_invitation(p_invitation, tendril.asking_person());
+  v_user := tendril.asking_person();
+  PERFORM tendril.check_whole_token();
+  v_invitation := tendril.lock_invitation(p_invitation, v_user);
   UPDATE public.invitations SET declined_at = clock_timestamp() WHERE id = p_invitation;
   PERFORM tendril.audit(v_invitation.org_id, 'decline_invitation', 'invitation', p_invitation,
     jsonb_strip_nulls(jsonb_build_object('email', v_invitation.email, 'user', v_invitation.user_id, 'role', v_invitation.role)));

@@ -329,7 +329,7 @@ DECLARE
   v_org uuid;
 BEGIN
   SELECT p.org_id INTO v_org FROM public.provisions p WHERE p.id = p_provision;
-  IF NOT tendril.may_act(v_org, 'viewer') OR v_org IS NULL THEN
+  IF NOT tendril.has_role(v_org, 'viewer') OR v_org IS NULL THEN
     PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you have no access to it', p_provision));
   END IF;
   RETURN QUERY SELECT * FROM tendril.log_page(p_provision, coalesce(greatest(p_after, 0), 0),

@@ -176,9 +176,9 @@ END $$;
 --   p_machines  list of 1 to 500 {name, pool, image, cores, memory_mib, disk_gib, labels, id}; only
 --               name is required; id is that of a planned machine of the workspace, which this one replaces
 -- Answers: the ids, in the order of p_machines.
--- Errors: PT404 cluster_not_found, PT404 machine_not_found, PT409 machine_exists,
---   PT409 workspace_bound, PT413 too_many_machines, PT422 bad_machines, PT422 bad_snapshot,
---   PT429 too_many_planned, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT404 machine_not_found,
+--   PT409 machine_exists, PT409 workspace_bound, PT413 too_many_machines, PT422 bad_machines,
+--   PT422 bad_snapshot, PT429 too_many_planned, PT503 busy.
 -- Locks: workspace, machines.
 -- Callers: authenticated, service_role.
 -- Notes: Calls for several workspaces at once may exceed tendril.settings.planned_limit by what they
@@ -240,6 +240,7 @@ BEGIN
   END LOOP;
 
   v_workspace := tendril.lock_workspace_of(v_org, p_cluster, tendril.snapshot_workspace(p_snapshot), false);
+  PERFORM tendril.check_token(v_workspace.name, 'propose');
   PERFORM tendril.check_binding(v_workspace, tendril.plain_repo(p_snapshot -> 'template_source' ->> 'repo'), tendril.plain_path(p_snapshot -> 'template_source' ->> 'path'));
   -- In the order in which reports lock them.
   PERFORM FROM public.machines WHERE workspace_id = v_workspace.id ORDER BY id FOR NO KEY UPDATE;
@@ -288,7 +289,8 @@ END $$;
 -- Arguments:
 --   p_machine  the machine
 -- Answers: nothing.
--- Errors: PT404 machine_not_found, PT404 workspace_not_found, PT409 machine_exists, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 machine_not_found, PT404 workspace_not_found,
+--   PT409 machine_exists, PT503 busy.
 -- Locks: workspace, machines.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.delete_planned_machine(p_machine uuid) RETURNS void
@@ -303,7 +305,7 @@ BEGIN
   IF NOT tendril.may_act(v_machine.org_id, 'operator') OR v_machine.id IS NULL THEN
     PERFORM tendril.refuse('PT404', 'machine_not_found', format('machine %s not found, or you are not operator there', p_machine));
   END IF;
-  PERFORM tendril.lock_workspace_for(v_machine.workspace_id, 'operator');
+  PERFORM tendril.lock_workspace_for(v_machine.workspace_id, 'operator', 'propose');
   DELETE FROM public.machines WHERE id = p_machine AND status = 'planned';
   IF NOT FOUND THEN
     PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s exists, so its plan is not deleted', to_json(v_machine.name)), 'destroy it instead');

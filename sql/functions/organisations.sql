@@ -72,8 +72,8 @@ END $$;
 --   p_user  the user
 --   p_role  viewer, operator or admin
 -- Answers: nothing.
--- Errors: PT404 member_not_found, PT404 org_not_found, PT409 last_admin, PT422 bad_member,
---   PT503 busy.
+-- Errors: PT403 token_may_not, PT404 member_not_found, PT404 org_not_found, PT409 last_admin,
+--   PT422 bad_member, PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_member(p_org uuid, p_user uuid, p_role text) RETURNS void
@@ -108,7 +108,7 @@ END $$;
 --   p_org   the organisation
 --   p_user  the user
 -- Answers: whether the user was a member.
--- Errors: PT404 org_not_found, PT409 last_admin, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT409 last_admin, PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.remove_member(p_org uuid, p_user uuid) RETURNS boolean

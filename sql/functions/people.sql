@@ -41,11 +41,13 @@ END $$;
 --                tendril.settings.session_lasts
 --   p_label      what the user calls it, cut after 200 characters
 --   p_challenge  PKCE challenge (S256) of a CLI code
+--   p_grant      what a token that a code is changed for gets: {powers, audience, client}, each of
+--                which may be missing
 -- Answers: the id of the credential.
 -- Errors: none.
 -- Locks: none.
 -- Callers: the control plane.
-CREATE OR REPLACE FUNCTION tendril.add_credential(p_kind text, p_user uuid, p_digest bytea, p_lasts interval, p_label text, p_challenge text DEFAULT NULL) RETURNS uuid
+CREATE OR REPLACE FUNCTION tendril.add_credential(p_kind text, p_user uuid, p_digest bytea, p_lasts interval, p_label text, p_challenge text DEFAULT NULL, p_grant jsonb DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 DECLARE
@@ -54,9 +56,9 @@ BEGIN
   IF p_kind = 'session' THEN
     p_lasts := (SELECT session_lasts FROM tendril.settings);
   END IF;
-  INSERT INTO tendril.credentials (kind, user_id, digest, label, challenge, expires_at, last_used_at)
+  INSERT INTO tendril.credentials (kind, user_id, digest, label, challenge, expires_at, last_used_at, powers, audience, client)
   VALUES (p_kind, p_user, p_digest, left(btrim(coalesce(p_label, '')), tendril.max_name()), p_challenge, clock_timestamp() + p_lasts,
-          CASE p_kind WHEN 'session' THEN clock_timestamp() END)
+          CASE p_kind WHEN 'session' THEN clock_timestamp() END, p_grant -> 'powers', p_grant ->> 'audience', p_grant ->> 'client')
   RETURNING id INTO v_id;
   RETURN v_id;
 END $$;
@@ -82,11 +84,13 @@ END $$;
 --   user_id        the user
 --   name           their name, empty: not known
 --   email          their e-mail address, empty: not known
+--   powers         what the token may do; null: all that its user may
+--   audience       URL of the resource that the token is for; null: the whole REST API
 -- Errors: none.
 -- Locks: none.
 -- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.find_person(p_kind text, p_digest bytea)
-RETURNS TABLE (credential_id uuid, user_id uuid, name text, email text)
+RETURNS TABLE (credential_id uuid, user_id uuid, name text, email text, powers jsonb, audience text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
@@ -102,7 +106,7 @@ BEGIN
     UPDATE tendril.credentials SET last_used_at = clock_timestamp()
     WHERE id = (SELECT id FROM tendril.credentials WHERE id = v_found.id FOR NO KEY UPDATE SKIP LOCKED);
   END IF;
-  RETURN QUERY SELECT v_found.id, v_found.user_id, coalesce(p.name, ''), coalesce(p.email, '')
+  RETURN QUERY SELECT v_found.id, v_found.user_id, coalesce(p.name, ''), coalesce(p.email, ''), v_found.powers, v_found.audience
     FROM (VALUES (1)) one (row) LEFT JOIN tendril.persons p ON p.user_id = v_found.user_id;
 END $$;
 
@@ -129,13 +133,14 @@ END $$;
 --   p_kind      link or cli_code
 --   p_digest    SHA-256 of the link's or code's secret
 --   p_verifier  PKCE verifier of a CLI code
--- Answers: one row; both null where it is unknown, used or expired:
+-- Answers: one row; all null where it is unknown, used or expired:
 --   user_id  the user
 --   label    what it was called
+--   given    {powers, audience, client} of a code, as add_credential() stored them; {}: none
 -- Errors: none.
 -- Locks: none.
 -- Callers: the control plane.
-CREATE OR REPLACE FUNCTION tendril.redeem(p_kind text, p_digest bytea, p_verifier text DEFAULT NULL, OUT user_id uuid, OUT label text)
+CREATE OR REPLACE FUNCTION tendril.redeem(p_kind text, p_digest bytea, p_verifier text DEFAULT NULL, OUT user_id uuid, OUT label text, OUT given jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
@@ -151,6 +156,7 @@ BEGIN
      OR v_used.challenge = rtrim(translate(encode(sha256(convert_to(p_verifier, 'UTF8')), 'base64'), '+/', '-_'), '=') THEN
     user_id := v_used.user_id;
     label := v_used.label;
+    given := jsonb_strip_nulls(jsonb_build_object('powers', v_used.powers, 'audience', v_used.audience, 'client', v_used.client));
   END IF;
 END $$;
 
@@ -175,6 +181,7 @@ END $$;
 --   p_user   the user
 --   p_name   what the user calls it
 --   p_lasts  how long it is valid; null: until it is revoked
+--   p_grant  what it is limited to: {powers, audience, client}, each of which may be missing
 -- Answers: one row:
 --   token_id  the token
 --   token     the token itself
@@ -182,13 +189,13 @@ END $$;
 -- Locks: none.
 -- Callers: the control plane.
 -- Notes: The database makes it, so it appears in no statement.
-CREATE OR REPLACE FUNCTION tendril.issue_api_token(p_user uuid, p_name text, p_lasts interval, OUT token_id uuid, OUT token text)
+CREATE OR REPLACE FUNCTION tendril.issue_api_token(p_user uuid, p_name text, p_lasts interval, p_grant jsonb DEFAULT NULL, OUT token_id uuid, OUT token text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 BEGIN
   token := 'trt_' || rtrim(translate(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'), '+/', '-_'), '=');
-  token_id := tendril.add_credential('api_token', p_user, sha256(convert_to(token, 'UTF8')), p_lasts, p_name);
-  PERFORM tendril.audit_person(p_user, 'create_api_token', token_id, jsonb_build_object('name', p_name, 'lasts', p_lasts));
+  token_id := tendril.add_credential('api_token', p_user, sha256(convert_to(token, 'UTF8')), p_lasts, p_name, NULL, p_grant);
+  PERFORM tendril.audit_person(p_user, 'create_api_token', token_id, jsonb_build_object('name', p_name, 'lasts', p_lasts) || jsonb_strip_nulls(coalesce(p_grant, '{}')));
 END $$;
 
 -- The user who asks, for functions about themselves.
@@ -216,11 +223,14 @@ END $$;
 --   created_at    when it was created
 --   last_used_at  last use, null: never
 --   expires_at    when it expires, null: never
+--   powers        what an API token may do, as create_api_token() takes it; null: all that the caller
+--                 may
+--   audience      URL of the resource that it is for; null: the whole REST API
 -- Errors: PT401 not_signed_in, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.own_credentials()
-RETURNS TABLE (id uuid, kind text, label text, created_at timestamptz, last_used_at timestamptz, expires_at timestamptz)
+RETURNS TABLE (id uuid, kind text, label text, created_at timestamptz, last_used_at timestamptz, expires_at timestamptz, powers jsonb, audience text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
@@ -228,7 +238,7 @@ DECLARE
   v_user uuid;
 BEGIN
   v_user := tendril.asking_person();
-  RETURN QUERY SELECT c.id, c.kind, c.label, c.created_at, c.last_used_at, c.expires_at FROM tendril.credentials c
+  RETURN QUERY SELECT c.id, c.kind, c.label, c.created_at, c.last_used_at, c.expires_at, c.powers, c.audience FROM tendril.credentials c
     WHERE c.user_id = v_user AND c.kind IN ('session', 'api_token') AND tendril.credential_lives(c) ORDER BY c.created_at DESC, c.id;
 EXCEPTION
   WHEN lock_not_available THEN
@@ -243,21 +253,33 @@ BEGIN
   RETURN coalesce(current_setting('request.jwt.claims', true)::jsonb ->> 'credential' = 'api_token', false);
 END $$;
 
--- Creates an API token with the caller's permissions. An API token cannot create another, so one
--- that has leaked ends when it is revoked.
+-- Creates an API token with the caller's permissions, or with some of them. An API token cannot
+-- create another, so one that has leaked ends when it is revoked.
 --
 -- Arguments:
---   p_name   what will use it, 1 to 200 characters
---   p_lasts  how long it is valid, 1 minute to 366 days
+--   p_name    what will use it, 1 to 200 characters
+--   p_lasts   how long it is valid, 1 minute to 366 days
+--   p_powers  what it may do; null: all that the caller may. Else it does no admin's work, and an object:
+--     change            nothing: it reads alone; propose: the plans of its runs wait for a person
+--                       (default)
+--     may_apply         list of patterns of workspaces where they don't wait, but for destroys, which
+--                       it may approve there itself; * is any text (none)
+--     workspaces        list of patterns of workspaces where it may change anything (["*"])
+--     destroy           whether it may ask for a destroy, and apply without an approval what destroys
+--                       something (true)
+--     approve           whether it may approve plans, but for those that its user's tokens have
+--                       proposed (false)
+--     calls_per_minute  how many requests the control plane answers it (any number)
+--     runs_per_hour     how many runs it may ask for (any number)
 -- Answers: one row:
 --   token_id    the token
 --   token       the token itself, which no other call shows
 --   expires_at  when it expires
 -- Errors: PT401 not_signed_in, PT403 token_makes_token, PT409 too_many_tokens,
---   PT422 bad_token_life, PT422 bad_token_name, PT503 busy.
+--   PT422 bad_token_life, PT422 bad_token_name, PT422 bad_token_powers, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated.
-CREATE OR REPLACE FUNCTION public.create_api_token(p_name text, p_lasts interval DEFAULT '90 days')
+CREATE OR REPLACE FUNCTION public.create_api_token(p_name text, p_lasts interval DEFAULT '90 days', p_powers jsonb DEFAULT NULL)
 RETURNS TABLE (token_id uuid, token text, expires_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 AS $$
@@ -276,10 +298,12 @@ BEGIN
     PERFORM tendril.refuse('PT422', 'bad_token_name', format('p_name: must have 1 to %s characters', tendril.max_name()), 'name what will use it');
   ELSIF p_lasts IS NULL OR p_lasts < c_shortest OR p_lasts > c_longest THEN
     PERFORM tendril.refuse('PT422', 'bad_token_life', 'p_lasts: must be 1 minute to 366 days');
+  ELSIF p_powers IS NOT NULL AND tendril.powers_problem(p_powers) IS NOT NULL THEN
+    PERFORM tendril.refuse('PT422', 'bad_token_powers', format('p_powers: %s', tendril.powers_problem(p_powers)));
   ELSIF (SELECT count(*) FROM tendril.credentials c WHERE c.user_id = v_user AND c.kind = 'api_token' AND tendril.credential_lives(c)) >= tendril.max_api_tokens() THEN
     PERFORM tendril.refuse('PT409', 'too_many_tokens', format('you have %s API tokens, the most allowed', tendril.max_api_tokens()), 'revoke those that are not used');
   END IF;
-  v_made := tendril.issue_api_token(v_user, p_name, p_lasts);
+  v_made := tendril.issue_api_token(v_user, p_name, p_lasts, CASE WHEN p_powers IS NOT NULL THEN jsonb_build_object('powers', p_powers) END);
   RETURN QUERY SELECT v_made.token_id, v_made.token, c.expires_at FROM tendril.credentials c WHERE c.id = v_made.token_id;
 EXCEPTION
   WHEN lock_not_available THEN
@@ -291,7 +315,7 @@ END $$;
 -- Arguments:
 --   p_credential  the credential
 -- Answers: whether there was such a valid credential.
--- Errors: PT401 not_signed_in, PT503 busy.
+-- Errors: PT401 not_signed_in, PT403 token_may_not, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.revoke_credential(p_credential uuid) RETURNS boolean
@@ -302,6 +326,7 @@ DECLARE
   v_kind text;
 BEGIN
   v_user := tendril.asking_person();
+  PERFORM tendril.check_whole_token();
   UPDATE tendril.credentials SET revoked_at = clock_timestamp()
   WHERE id = p_credential AND user_id = v_user AND kind IN ('session', 'api_token') AND revoked_at IS NULL
   RETURNING kind INTO v_kind;
@@ -320,7 +345,7 @@ END $$;
 -- Arguments:
 --   p_tokens  true: revoke their API tokens as well
 -- Answers: how many credentials it revoked.
--- Errors: PT401 not_signed_in, PT503 busy.
+-- Errors: PT401 not_signed_in, PT403 token_may_not, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated.
 CREATE OR REPLACE FUNCTION public.sign_out_everywhere(p_tokens boolean DEFAULT false) RETURNS int
@@ -331,6 +356,7 @@ DECLARE
   v_count int;
 BEGIN
   v_user := tendril.asking_person();
+  PERFORM tendril.check_whole_token();
   -- Links and codes too: one that is under way must not outlive this.
   UPDATE tendril.credentials SET revoked_at = clock_timestamp()
   WHERE user_id = v_user AND revoked_at IS NULL AND (kind <> 'api_token' OR p_tokens);

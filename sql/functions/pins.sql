@@ -89,7 +89,8 @@ END $$;
 --   p_commit   the commit, 40 hexadecimal digits in lower case
 --   p_reason   for the audit, 1 to 500 characters
 -- Answers: nothing.
--- Errors: PT404 org_not_found, PT422 bad_reason, PT422 bad_template, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT422 bad_reason, PT422 bad_template,
+--   PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.pin_template(p_org uuid, p_repo text, p_version text, p_commit text, p_reason text) RETURNS void

@@ -377,9 +377,9 @@ END $$;
 --   p_wants      the machines, as reserve_machines() takes them
 -- Answers: a list of {name, pool, node, why, exists}, in the order of p_wants; exists: the machine
 --   is there and stays where it is.
--- Errors: PT404 cluster_not_found, PT404 pool_not_found, PT409 address_taken, PT409 never_fits,
---   PT409 no_room, PT409 quota, PT413 too_many_machines, PT422 bad_wants, PT422 bad_workspace,
---   PT503 busy.
+-- Errors: PT403 token_may_not, PT404 cluster_not_found, PT404 pool_not_found, PT409 address_taken,
+--   PT409 never_fits, PT409 no_room, PT409 quota, PT413 too_many_machines, PT422 bad_wants,
+--   PT422 bad_workspace, PT503 busy.
 -- Locks: pool_quotas, pools, reservations, each until it answers.
 -- Callers: authenticated, service_role.
 -- Notes: It places the machines and rolls that back, so that there is one ranking. Runs go first: it
@@ -564,7 +564,8 @@ END $$;
 --   p_workspace  the workspace
 --   p_machine    the machine's name
 -- Answers: nothing.
--- Errors: PT404 place_not_found, PT404 workspace_not_found, PT409 place_in_use, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 place_not_found, PT404 workspace_not_found,
+--   PT409 place_in_use, PT503 busy.
 -- Locks: workspace, reservations, workspaces that are free.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.free_place(p_workspace uuid, p_machine text) RETURNS void

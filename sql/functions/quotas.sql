@@ -79,8 +79,8 @@ END $$;
 --            it, where * is any text, else all of the organisation's; the pool, else all together;
 --            at least one of the most machines, cores and MiB
 -- Answers: the quota's id.
--- Errors: PT404 org_not_found, PT404 pool_not_found, PT413 too_many_quotas, PT422 bad_quota,
---   PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT404 pool_not_found, PT413 too_many_quotas,
+--   PT422 bad_quota, PT503 busy.
 -- Locks: org, pool_quotas.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_pool_quota(p_org uuid, p_quota jsonb) RETURNS uuid
@@ -138,7 +138,7 @@ END $$;
 --   p_org    the organisation
 --   p_quota  the quota
 -- Answers: nothing.
--- Errors: PT404 org_not_found, PT404 quota_not_found, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT404 quota_not_found, PT503 busy.
 -- Locks: org, pool_quotas.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.delete_pool_quota(p_org uuid, p_quota uuid) RETURNS void
@@ -188,7 +188,7 @@ AS $$
 DECLARE
   c_top CONSTANT int := 3;
 BEGIN
-  IF NOT tendril.may_act(p_org, 'viewer') THEN
+  IF NOT tendril.has_role(p_org, 'viewer') THEN
     PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you are not its member', p_org));
   END IF;
   RETURN QUERY
@@ -210,7 +210,8 @@ END $$;
 --   p_image  the name that templates use
 --   p_name   the pool's own name of it; NULL: the same
 -- Answers: nothing.
--- Errors: PT404 pool_not_found, PT413 too_many_images, PT422 bad_image, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 pool_not_found, PT413 too_many_images, PT422 bad_image,
+--   PT503 busy.
 -- Locks: pools.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.set_pool_image(p_pool uuid, p_image text, p_name text DEFAULT NULL) RETURNS void
@@ -274,7 +275,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 BEGIN
-  IF NOT tendril.may_act(p_org, 'viewer') THEN
+  IF NOT tendril.has_role(p_org, 'viewer') THEN
     PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you are not its member', p_org));
   END IF;
   RETURN QUERY

@@ -15,6 +15,7 @@
 --   PT403 not_an_approver           The cluster's policy lets only admins approve.
 --   PT403 not_yours                 Another person requested it, and the caller is not an admin.
 --   PT403 token_makes_token         An API token cannot create another one.
+--   PT403 token_may_not             The API token may do less than its person.
 --   PT404 cluster_not_found         There is no such cluster, or the caller lacks the role.
 --   PT404 delivery_not_found        The webhook has no such delivery.
 --   PT404 invitation_not_found      The caller has no such open invitation.
@@ -129,6 +130,8 @@
 --                                   template is malformed.
 --   PT422 bad_token_life            The token's lifetime is out of range.
 --   PT422 bad_token_name            The token's name is missing or too long.
+--   PT422 bad_token_powers          The token's powers are malformed.
+--   PT422 bad_tool_call             The record of a tool call is malformed.
 --   PT422 bad_wants                 What is wanted of pools is malformed.
 --   PT422 bad_webhook               The webhook's settings are malformed.
 --   PT422 bad_workspace             The workspace's name is missing or malformed.
@@ -149,6 +152,8 @@
 --   PT429 too_many_planned          The organisation plans as many machines as allowed.
 --   PT429 too_many_request_keys     The user's stored requests with idempotency keys reach the
 --                                   limit.
+--   PT429 too_many_runs             The API token has asked for as many runs within an hour as it
+--                                   may.
 --   PT429 too_many_tests            The webhook was tested too often within a minute.
 --   PT429 uploads_full              The cluster has as many waiting uploads as allowed.
 --   PT503 busy                      A lock was not free within two seconds, or another call was

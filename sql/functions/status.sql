@@ -41,8 +41,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
   IF OLD.status IN ('QUEUED', 'PROCESSING', 'AWAITING_APPROVAL', 'AWAITING_INPUT')
-     AND (OLD.id, OLD.org_id, OLD.cluster_id, OLD.workspace_id, OLD.operation, OLD.requested_by, OLD.config_snapshot - 'workspace')
-         IS NOT DISTINCT FROM (NEW.id, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.operation, NEW.requested_by, NEW.config_snapshot - 'workspace')
+     AND (OLD.id, OLD.org_id, OLD.cluster_id, OLD.workspace_id, OLD.operation, OLD.requested_by, OLD.asked_with, OLD.least_approval, OLD.config_snapshot - 'workspace')
+         IS NOT DISTINCT FROM (NEW.id, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.operation, NEW.requested_by, NEW.asked_with, NEW.least_approval, NEW.config_snapshot - 'workspace')
      AND NEW.config_snapshot ->> 'workspace' = (SELECT w.name FROM public.workspaces w WHERE w.id = OLD.workspace_id) THEN
     RETURN NEW;
   END IF;
@@ -50,9 +50,9 @@ BEGIN
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE TRIGGER provisions_guard_identity BEFORE UPDATE OF id, org_id, cluster_id, workspace_id, operation, config_snapshot, requested_by ON public.provisions
-  FOR EACH ROW WHEN ((OLD.id, OLD.org_id, OLD.cluster_id, OLD.workspace_id, OLD.operation, OLD.config_snapshot, OLD.requested_by)
-  IS DISTINCT FROM (NEW.id, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.operation, NEW.config_snapshot, NEW.requested_by))
+CREATE OR REPLACE TRIGGER provisions_guard_identity BEFORE UPDATE OF id, org_id, cluster_id, workspace_id, operation, config_snapshot, requested_by, asked_with, least_approval ON public.provisions
+  FOR EACH ROW WHEN ((OLD.id, OLD.org_id, OLD.cluster_id, OLD.workspace_id, OLD.operation, OLD.config_snapshot, OLD.requested_by, OLD.asked_with, OLD.least_approval)
+  IS DISTINCT FROM (NEW.id, NEW.org_id, NEW.cluster_id, NEW.workspace_id, NEW.operation, NEW.config_snapshot, NEW.requested_by, NEW.asked_with, NEW.least_approval))
   EXECUTE FUNCTION tendril.guard_identity();
 
 -- Refuses changes of plan, approval and attempt other than with the status they belong to.
@@ -187,8 +187,8 @@ BEGIN
   SELECT least(s.retry_after * power(2, v_failed.attempt - 1), s.retry_at_most) INTO STRICT v_wait FROM tendril.settings s;
   v_due := clock_timestamp() + v_wait;
   BEGIN
-    INSERT INTO public.provisions (cluster_id, config_snapshot, operation, priority, requested_by, retry_of, attempt, not_before)
-    VALUES (v_failed.cluster_id, v_failed.config_snapshot, v_failed.operation, v_failed.priority, v_failed.requested_by,
+    INSERT INTO public.provisions (cluster_id, config_snapshot, operation, priority, requested_by, asked_with, least_approval, retry_of, attempt, not_before)
+    VALUES (v_failed.cluster_id, v_failed.config_snapshot, v_failed.operation, v_failed.priority, v_failed.requested_by, v_failed.asked_with, v_failed.least_approval,
             p_provision, v_failed.attempt + 1, v_due)
     RETURNING id, number INTO v_next;
   EXCEPTION

@@ -13,7 +13,8 @@
 --   p_approval     when its plans need approval: never, destructive or always; null: as before,
 --                  never for a new one
 -- Answers: the id of the template.
--- Errors: PT404 org_not_found, PT422 bad_template, PT429 inspections_full, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT422 bad_template, PT429 inspections_full,
+--   PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.save_template(p_org uuid, p_name text, p_repo text, p_version text, p_path text DEFAULT '', p_description text DEFAULT '',
@@ -55,7 +56,7 @@ END $$;
 --   p_org   the organisation
 --   p_name  name of the template
 -- Answers: whether there was one of that name.
--- Errors: PT404 org_not_found, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.remove_template(p_org uuid, p_name text) RETURNS boolean
@@ -132,8 +133,8 @@ CREATE OR REPLACE TRIGGER templates_inspect AFTER INSERT OR UPDATE OF repo, vers
 --   p_version  tag or full commit
 --   p_path     directory in the repository; empty: its root
 -- Answers: nothing.
--- Errors: PT404 org_not_found, PT404 provision_not_found, PT409 already_ended, PT422 bad_template,
---   PT429 inspections_full, PT429 too_many_inspections, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT404 provision_not_found, PT409 already_ended,
+--   PT422 bad_template, PT429 inspections_full, PT429 too_many_inspections, PT503 busy.
 -- Locks: workspace, provision, claim.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.inspect_template(p_org uuid, p_repo text, p_version text, p_path text DEFAULT '') RETURNS void

@@ -192,7 +192,7 @@ DECLARE
   v_failed    record;
 BEGIN
   SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision;
-  IF NOT tendril.may_act(v_provision.org_id, 'viewer') OR v_provision.id IS NULL THEN
+  IF NOT tendril.has_role(v_provision.org_id, 'viewer') OR v_provision.id IS NULL THEN
     PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you have no access to it', p_provision));
   END IF;
   SELECT * INTO STRICT v_workspace FROM public.workspaces WHERE id = v_provision.workspace_id;

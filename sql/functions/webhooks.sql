@@ -267,8 +267,8 @@ END $$;
 --     workspace   only events of workspaces whose name matches; * is any text. Optional
 --     enabled     false: deliver nothing. Optional
 -- Answers: nothing.
--- Errors: PT404 org_not_found, PT409 too_many_webhooks, PT409 webhook_exists, PT422 bad_webhook,
---   PT503 busy.
+-- Errors: PT403 token_may_not, PT404 org_not_found, PT409 too_many_webhooks, PT409 webhook_exists,
+--   PT422 bad_webhook, PT503 busy.
 -- Locks: org.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.create_webhook(p_org uuid, p_webhook uuid, p_settings jsonb) RETURNS void
@@ -308,7 +308,8 @@ END $$;
 --   p_settings  the settings to change, as for create_webhook() without kind, and rotate: true for
 --               a new signing secret; enabled: true also ends an automatic disabling
 -- Answers: the generation of the signing secret.
--- Errors: PT404 webhook_not_found, PT409 webhook_exists, PT422 bad_webhook, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 webhook_not_found, PT409 webhook_exists, PT422 bad_webhook,
+--   PT503 busy.
 -- Locks: webhook.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.change_webhook(p_webhook uuid, p_settings jsonb) RETURNS int
@@ -350,7 +351,7 @@ END $$;
 -- Arguments:
 --   p_webhook  the webhook
 -- Answers: nothing.
--- Errors: PT404 webhook_not_found, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 webhook_not_found, PT503 busy.
 -- Locks: webhook.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.remove_webhook(p_webhook uuid) RETURNS void
@@ -376,8 +377,8 @@ END $$;
 --   p_webhook   the webhook
 --   p_delivery  the delivery; null: a test message
 -- Answers: the id of the delivery.
--- Errors: PT404 delivery_not_found, PT404 webhook_not_found, PT409 webhook_disabled,
---   PT429 too_many_tests, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 delivery_not_found, PT404 webhook_not_found,
+--   PT409 webhook_disabled, PT429 too_many_tests, PT503 busy.
 -- Locks: webhook.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.send_webhook(p_webhook uuid, p_delivery uuid DEFAULT NULL) RETURNS uuid

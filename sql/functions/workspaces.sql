@@ -59,11 +59,12 @@ BEGIN
   END IF;
 END $$;
 
--- Locks a provision, after its workspace, where the caller has the role.
+-- Locks a provision, after its workspace, where the caller has the role, and a token may do p_what
+-- there, as check_token() has it.
 --
--- Errors: PT404 provision_not_found.
+-- Errors: PT403 token_may_not, PT404 provision_not_found.
 -- Locks: workspace, provision.
-CREATE OR REPLACE FUNCTION tendril.lock_provision_for(p_provision uuid, p_least text) RETURNS public.provisions
+CREATE OR REPLACE FUNCTION tendril.lock_provision_for(p_provision uuid, p_least text, p_what text DEFAULT 'change') RETURNS public.provisions
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -75,6 +76,7 @@ BEGIN
     PERFORM FROM public.workspaces WHERE id = v_provision.workspace_id FOR NO KEY UPDATE;
     SELECT * INTO v_provision FROM public.provisions WHERE id = p_provision FOR NO KEY UPDATE;
     IF FOUND THEN
+      PERFORM tendril.check_token((SELECT name FROM public.workspaces WHERE id = v_provision.workspace_id), p_what, v_provision);
       RETURN v_provision;
     END IF;
   END IF;
@@ -83,9 +85,9 @@ END $$;
 
 -- Locks a workspace where the caller has the role. Hidden workspaces do not exist for people.
 --
--- Errors: PT404 workspace_not_found.
+-- Errors: PT403 token_may_not, PT404 workspace_not_found.
 -- Locks: workspace.
-CREATE OR REPLACE FUNCTION tendril.lock_workspace_for(p_workspace uuid, p_least text) RETURNS public.workspaces
+CREATE OR REPLACE FUNCTION tendril.lock_workspace_for(p_workspace uuid, p_least text, p_what text DEFAULT 'change') RETURNS public.workspaces
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -95,6 +97,7 @@ BEGIN
   IF tendril.may_act(v_workspace.org_id, p_least) AND v_workspace.id IS NOT NULL THEN
     SELECT * INTO v_workspace FROM public.workspaces WHERE id = p_workspace FOR NO KEY UPDATE;
     IF FOUND THEN
+      PERFORM tendril.check_token(v_workspace.name, p_what);
       RETURN v_workspace;
     END IF;
   END IF;
@@ -108,7 +111,8 @@ END $$;
 --   p_workspace  the workspace
 --   p_reason     why, 1 to 1000 characters
 -- Answers: nothing.
--- Errors: PT404 workspace_not_found, PT409 workspace_locked, PT422 bad_reason, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 workspace_not_found, PT409 workspace_locked, PT422 bad_reason,
+--   PT503 busy.
 -- Locks: workspace.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.lock_workspace(p_workspace uuid, p_reason text) RETURNS void
@@ -144,7 +148,8 @@ END $$;
 --   p_workspace  the workspace
 --   p_reason     for the audit, at most 1000 characters
 -- Answers: nothing.
--- Errors: PT403 locked_by_another, PT404 workspace_not_found, PT422 bad_reason, PT503 busy.
+-- Errors: PT403 locked_by_another, PT403 token_may_not, PT404 workspace_not_found,
+--   PT422 bad_reason, PT503 busy.
 -- Locks: workspace.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.unlock_workspace(p_workspace uuid, p_reason text DEFAULT '') RETURNS void
@@ -181,8 +186,8 @@ END $$;
 --   p_workspace  the workspace
 --   p_reason     for the log and the audit, at most 1000 characters
 -- Answers: nothing.
--- Errors: PT404 workspace_not_found, PT409 workspace_not_held, PT409 workspace_running,
---   PT422 bad_reason, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 workspace_not_found, PT409 workspace_not_held,
+--   PT409 workspace_running, PT422 bad_reason, PT503 busy.
 -- Locks: workspace, claim.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.release_workspace(p_workspace uuid, p_reason text DEFAULT '') RETURNS void
@@ -246,8 +251,8 @@ END $$;
 --   p_reason     why, 1 to 1000 characters
 --   p_path       directory in the repository; empty: its root
 -- Answers: nothing.
--- Errors: PT404 workspace_not_found, PT409 workspace_reserved, PT409 workspace_running,
---   PT422 bad_reason, PT422 bad_template, PT503 busy.
+-- Errors: PT403 token_may_not, PT404 workspace_not_found, PT409 workspace_reserved,
+--   PT409 workspace_running, PT422 bad_reason, PT422 bad_template, PT503 busy.
 -- Locks: workspace.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.rebind_workspace(p_workspace uuid, p_repo text, p_reason text, p_path text DEFAULT '') RETURNS void

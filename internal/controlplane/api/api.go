@@ -211,10 +211,10 @@ func add[I, O any](a *api, h huma.API, op huma.Operation, do func(context.Contex
 
 // errorsOf are the statuses that any operation of its kind may answer.
 func (a *api) errorsOf(op huma.Operation) []int {
-	found := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusNotAcceptable, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
+	found := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusNotAcceptable, http.StatusUnprocessableEntity,
+		http.StatusTooManyRequests, http.StatusServiceUnavailable}
 	if op.Method != http.MethodGet {
-		found = append(found, http.StatusConflict, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
-			http.StatusUnsupportedMediaType, http.StatusTooManyRequests)
+		found = append(found, http.StatusConflict, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return found
 }

@@ -125,7 +125,6 @@ type serveStream = func(http.ResponseWriter, *http.Request, live.Follower) error
 // stream registers an event stream of a provision.
 func (a *api) stream(h huma.API, op huma.Operation, name string, of reflect.Type, serve serveStream) {
 	op.Method, op.Metadata = http.MethodGet, streaming
-	op.Errors = []int{http.StatusTooManyRequests}
 	op.Responses = map[string]*huma.Response{
 		"200": {Description: "The stream", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: streamSchema(h, name, of)}}},
 		"204": {Description: "Nothing more will come"},

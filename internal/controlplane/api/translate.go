@@ -27,7 +27,6 @@ func agentOf(a store.Agent) wire.Agent                         { return wire.Age
 func apiTokenOf(t store.APIToken) wire.APIToken                { return wire.APIToken(t) }
 func auditEventOf(e store.AuditEvent) wire.AuditEvent          { return wire.AuditEvent(e) }
 func clusterTokenOf(t store.ClusterToken) wire.ClusterToken    { return wire.ClusterToken(t) }
-func credentialOf(c store.Credential) wire.Credential          { return wire.Credential(c) }
 func attemptOf(a store.DeliveryAttempt) wire.DeliveryAttempt   { return wire.DeliveryAttempt(a) }
 func driftOf(d store.Drift) wire.Drift                         { return wire.Drift(d) }
 func eventOf(e store.Event) wire.Event                         { return wire.Event(e) }
@@ -84,7 +83,7 @@ func provisionOf(p store.Provision) wire.Provision {
 		ID: p.ID, Number: p.Number, Cluster: p.Cluster, Workspace: p.Workspace, Operation: p.Operation, Status: p.Status,
 		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages), Steps: each(stepOf, p.Steps),
 		Template: wire.Source(p.Template), Commit: p.Commit, Engine: p.Engine, Plan: p.Plan, PlanDigest: p.PlanDigest, Input: (*wire.Input)(p.Input), Outputs: p.Outputs,
-		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, RequestedBy: p.RequestedBy, RequestedByName: p.RequestedByName,
+		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, RequestedBy: p.RequestedBy, RequestedByName: p.RequestedByName, Proposed: p.Proposed,
 		CancelRequestedAt: p.CancelRequestedAt, CreatedAt: p.CreatedAt, StartedAt: p.StartedAt, FinishedAt: p.FinishedAt,
 		StateLock: heldLockOf(p.StateLock), AsOf: p.AsOf, Snapshot: p.Snapshot,
 	}
@@ -141,4 +140,12 @@ func deliveryOf(d store.Delivery) wire.Delivery {
 		ID: d.ID, Event: d.Event, ProvisionID: d.ProvisionID, Status: d.Status, Attempts: each(attemptOf, d.Attempts), CreatedAt: d.CreatedAt,
 		NextAt: d.NextAt, FinishedAt: d.FinishedAt, Payload: d.Payload,
 	}
+}
+
+func credentialOf(c store.Credential) wire.Credential {
+	w := wire.Credential{ID: c.ID, Kind: c.Kind, Name: c.Name, CreatedAt: c.CreatedAt, LastUsedAt: c.LastUsedAt, ExpiresAt: c.ExpiresAt, Powers: (*wire.Powers)(c.Powers)}
+	if c.Audience != nil {
+		w.Audience = *c.Audience
+	}
+	return w
 }

@@ -64,6 +64,9 @@ type Options struct {
 	// Transport carries the requests, such as to a handler in this process; nil: the
 	// network. CAFile means nothing to it.
 	Transport http.RoundTripper
+	// Tool is the name and version of the client of a tool for language models, for which this one
+	// asks; "": a person asks.
+	Tool string
 }
 
 // Client asks one server as one person. It is safe for concurrent use.
@@ -72,7 +75,6 @@ type Client struct {
 	options Options
 	http    *http.Client
 	timing  timing
-	tool    string // what the header Tendril-Tool says; "": a person asks
 }
 
 // New returns a client; it connects when it is first asked.
@@ -105,12 +107,11 @@ func New(o Options) (*Client, error) {
 // a person only.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// ForTool returns a client like this one whose requests say that a tool makes them, as
-// NAME/VERSION of the program that a language model uses. The server then lets it
+// ForTool returns a client like this one with another Options.Tool. The server then lets it
 // propose changes only, unless its token says otherwise.
 func (c *Client) ForTool(tool string) *Client {
 	asTool := *c
-	asTool.tool = tool
+	asTool.options.Tool = tool
 	return &asTool
 }
 
@@ -280,6 +281,9 @@ func (c *Client) once(ctx context.Context, call call, body []byte, key string) (
 	h := request.Header
 	h.Set("Accept", cmp.Or(call.accept, "application/json"))
 	h.Set("User-Agent", "trellis/"+cmp.Or(c.options.Version, "dev"))
+	if c.options.Tool != "" {
+		h.Set("Tendril-Tool", c.options.Tool)
+	}
 	if c.options.Token != "" {
 		h.Set("Authorization", "Bearer "+c.options.Token)
 	}
@@ -288,9 +292,6 @@ func (c *Client) once(ctx context.Context, call call, body []byte, key string) (
 		h.Set("Content-Type", "application/octet-stream")
 	case call.body != nil:
 		h.Set("Content-Type", "application/json")
-	}
-	if c.tool != "" {
-		h.Set("Tendril-Tool", c.tool)
 	}
 	if call.method == http.MethodPost {
 		h.Set("Idempotency-Key", key)

@@ -2,12 +2,15 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 )
 
@@ -25,14 +28,15 @@ type accountData struct {
 	// Made is a new token, which is shown in this answer only.
 	Made     *store.APIToken
 	MadeName string
-	Name     string // of a token that was refused
-	Refused  *store.RefusedError
-	URL      string
+	// Typed is what stands in the form of a new token: what was refused, or what a link asks for.
+	Typed   url.Values
+	Refused *store.RefusedError
+	URL     string
 }
 
 // account is the page of one's own tokens and sessions.
 func (c *console) account(w http.ResponseWriter, r *request) error {
-	return c.showAccount(w, r, http.StatusOK, accountData{})
+	return c.showAccount(w, r, http.StatusOK, accountData{Typed: r.URL.Query()})
 }
 
 func (c *console) showAccount(w http.ResponseWriter, r *request, status int, d accountData) error {
@@ -60,14 +64,38 @@ func (c *console) makeToken(w http.ResponseWriter, r *request) error {
 	if err != nil || days < 1 || days > 366 { // what the form does not offer
 		days = 90
 	}
-	made, err := r.store.CreateAPIToken(r.Context(), name, time.Duration(days)*24*time.Hour)
+	made, err := r.store.CreateAPIToken(r.Context(), name, time.Duration(days)*24*time.Hour, readPowers(r.PostForm))
 	if err != nil {
 		if refused := refusal(err); refused != nil {
-			return c.showAccount(w, r, refused.Status(), accountData{Name: name, Refused: refused})
+			return c.showAccount(w, r, refused.Status(), accountData{Typed: r.PostForm, Refused: refused})
 		}
 		return err
 	}
 	return c.showAccount(w, r, http.StatusOK, accountData{Made: &made, MadeName: name})
+}
+
+// readPowers reads what a new token may do; nil: all that its person may.
+func readPowers(form url.Values) *person.Powers {
+	change := form.Get("change")
+	if change != "propose" && change != "nothing" {
+		return nil
+	}
+	p := &person.Powers{Change: change}
+	if change == "nothing" {
+		return p
+	}
+	p.MayApply, p.Workspaces = words(form.Get("may_apply")), words(form.Get("workspaces"))
+	if form.Get("destroy") == "" {
+		p.Destroy = new(bool)
+	}
+	p.Approve = form.Get("approve") != ""
+	p.RunsPerHour, _ = strconv.Atoi(form.Get("runs_per_hour")) // nothing: any number
+	return p
+}
+
+// words are the patterns of a field, which blanks and commas part.
+func words(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
 // revokeCredential ends one of one's own tokens or sessions.

@@ -19,8 +19,16 @@ type Person struct {
 	// Browser is true when a cookie says who it is, and false for a token or a
 	// JWT, which no foreign page can make a browser send.
 	Browser bool
-	// Token is true when an API token says who it is.
-	Token bool
+	// Token is true when an API token says who it is, and TokenID which one.
+	Token   bool
+	TokenID uuid.UUID
+	// Powers are what the token may do; nil: all that the person may.
+	Powers *Powers
+	// Audience is the URL of the resource that the token is for; "": the whole REST API.
+	Audience string
+	// Tool is the name and version of the client of a tool for language models by which the person
+	// asks; "": no tool.
+	Tool string
 }
 
 type key struct{}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,5 +83,45 @@ func await(t *testing.T, done <-chan struct{}, what string) {
 	case <-done:
 	case <-patience.After(time.Minute):
 		t.Fatalf("waited in vain for %s", what)
+	}
+}
+
+// A token that was made for one resource is nobody's elsewhere, and what a tool calls itself is kept
+// short and printable.
+func TestAudienceAndTool(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	database, err := store.Connect(t.Context(), w.URL, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(database.Close)
+	s, err := signin.New(signin.Config{Database: database, Asset: func(name string) string { return name }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	token := w.Text(t, `SELECT token FROM tendril.issue_api_token(gen_random_uuid(), 'a test', '1 hour', '{"audience": "https://trellis.example/mcp"}')`)
+	ask := func(ctx context.Context, path, tool string) (p person.Person, ok bool) {
+		t.Helper()
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		if tool != "" {
+			r.Header.Set(signin.ToolHeader, tool)
+		}
+		s.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { p, ok = person.From(r.Context()) })).ServeHTTP(httptest.NewRecorder(), r)
+		return p, ok
+	}
+	for path, want := range map[string]bool{"/mcp": true, "/mcp/x": true, "/mcpx": false, "/api/v1/me": false, "/": false} {
+		if _, ok := ask(t.Context(), path, ""); ok != want {
+			t.Errorf("%s with a token for /mcp: somebody is known = %v, want %v", path, ok, want)
+		}
+	}
+	// What this process asks itself, for somebody whom it knows, is answered.
+	inside := person.With(t.Context(), person.Person{Name: "ada"})
+	for tool, want := range map[string]string{"": "", "a client/1": "a client/1", "\x1b[31mred\x00": "red␀", strings.Repeat("x", 300): strings.Repeat("x", 200)} {
+		if p, ok := ask(inside, "/api/v1/me", tool); !ok || p.Name != "ada" || p.Tool != want {
+			t.Errorf("asked inside by the tool %q = %+v, %v, want the tool %q", tool, p, ok, want)
+		}
 	}
 }

@@ -38,12 +38,15 @@ type records struct{ database *store.Database }
 // ended.
 func (d records) find(ctx context.Context, kind, secret string) (f found, err error) {
 	p := &f.person
-	err = d.database.OwnerAsks(ctx, "find out who asks", "SELECT credential_id, user_id, name, email FROM tendril.find_person($1, $2)",
-		[]any{kind, digest(secret)}, &f.credential, &p.ID, &p.Name, &p.Email)
+	err = d.database.OwnerAsks(ctx, "find out who asks", "SELECT credential_id, user_id, name, email, powers, coalesce(audience, '') FROM tendril.find_person($1, $2)",
+		[]any{kind, digest(secret)}, &f.credential, &p.ID, &p.Name, &p.Email, &p.Powers, &p.Audience)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return found{}, nil
 	}
 	p.Browser, p.Token, f.ok = kind == session, kind == apiToken, err == nil
+	if p.Token {
+		p.TokenID = f.credential
+	}
 	return f, err
 }
 

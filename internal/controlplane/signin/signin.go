@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/tendril-run/tendril/internal/controlplane/cookie"
@@ -42,6 +43,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/printable"
 )
 
 // Config is what signing in needs of the process it runs in.
@@ -80,6 +82,7 @@ type SignIn struct {
 	pages   map[string]*template.Template
 	mux     *http.ServeMux
 	rates   *peer.Rates
+	calls   callers
 
 	issuer   issuer // nil: there is none
 	ways     string // what browsers sign in by: the issuer's name, or ""
@@ -97,7 +100,7 @@ func New(c Config) (*SignIn, error) {
 		return nil, err
 	}
 	s := &SignIn{Config: c, records: records{c.Database}, jar: cookie.Jar{PublicURL: c.PublicURL, LocalHost: c.LocalHost}, pages: pages, mux: http.NewServeMux(), client: newClient(), jwts: newJWTs(),
-		rates: peer.NewRates(triesPerSecond, triesAtOnce), verifies: peer.NewRates(verifiesPerSecond, verifiesAtOnce), refusals: rate.NewLimiter(1, 5)}
+		rates: peer.NewRates(triesPerSecond, triesAtOnce), calls: newCallers(), verifies: peer.NewRates(verifiesPerSecond, verifiesAtOnce), refusals: rate.NewLimiter(1, 5)}
 	browsers := false
 	switch {
 	case c.OIDC.Issuer != "":
@@ -140,12 +143,26 @@ func (s *SignIn) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if p, known := person.From(r.Context()); known { // asked by this process itself, for that person
+			p.Tool = tool(r)
+			next.ServeHTTP(w, r.WithContext(person.With(r.Context(), p)))
+			return
+		}
 		f, err := s.find(r)
 		if err != nil && r.Context().Err() == nil {
 			s.unknown(w, r, err)
 			return
 		}
+		if f.ok && !s.isFor(f.person, r) {
+			f = found{}
+		}
 		if f.ok {
+			if wait, ok := s.calls.allow(f.person); !ok {
+				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, wait.Seconds())))))
+				problem.Refuse(w, r, http.StatusTooManyRequests, "too_many_calls", "This API token has asked as often within a minute as it may. Try again in a moment.")
+				return
+			}
+			f.person.Tool = tool(r)
 			ctx, done := person.With(r.Context(), f.person), func() {}
 			switch {
 			case f.credential != uuid.Nil:
@@ -158,6 +175,66 @@ func (s *SignIn) Middleware(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// ToolHeader is how a request says that a tool for language models makes it, with the name and
+// version of the tool's client. The database then lets it propose and no more, where its token has
+// no powers of its own.
+const ToolHeader = "Tendril-Tool"
+
+// maxTool is how many bytes of what a client calls itself are kept.
+const maxTool = 200
+
+// tool is what a request says of the tool that makes it; "": none does.
+func tool(r *http.Request) string {
+	if _, there := r.Header[ToolHeader]; !there {
+		return ""
+	}
+	name := strings.ToValidUTF8(printable.Text(r.Header.Get(ToolHeader)), "")
+	if len(name) > maxTool {
+		name = strings.ToValidUTF8(name[:maxTool], "")
+	}
+	return cmp.Or(name, "unnamed")
+}
+
+// isFor reports whether what somebody shows is for what they ask for: an API token may be for one
+// resource alone (RFC 8707).
+func (s *SignIn) isFor(p person.Person, r *http.Request) bool {
+	if p.Audience == "" {
+		return true
+	}
+	u, err := url.Parse(p.Audience)
+	return err == nil && (r.URL.Path == u.Path || strings.HasPrefix(r.URL.Path, u.Path+"/"))
+}
+
+// callers bounds how often an API token is answered, where its powers say so.
+type callers struct {
+	known *lru.Cache[uuid.UUID, *rate.Limiter]
+}
+
+// maxCallers is how many tokens are remembered. One that is forgotten begins anew, so forgetting
+// never refuses anybody.
+const maxCallers = 1 << 12
+
+func newCallers() callers {
+	known, _ := lru.New[uuid.UUID, *rate.Limiter](maxCallers) // fails for no size only
+	return callers{known}
+}
+
+// allow reports whether the request may go on, else how long to wait.
+func (c callers) allow(p person.Person) (time.Duration, bool) {
+	if p.Powers == nil || p.Powers.CallsPerMinute == 0 {
+		return 0, true
+	}
+	perSecond := rate.Limit(p.Powers.CallsPerMinute) / 60
+	limiter, ok := c.known.Get(p.TokenID)
+	if !ok {
+		limiter = rate.NewLimiter(perSecond, p.Powers.CallsPerMinute)
+		if before, there, _ := c.known.PeekOrAdd(p.TokenID, limiter); there {
+			limiter = before
+		}
+	}
+	return time.Duration(float64(time.Second) / float64(perSecond)), limiter.Allow()
 }
 
 // found is who asks.

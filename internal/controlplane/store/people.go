@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/jackc/pgx/v5"
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 )
 
 // Org is an organisation that the person belongs to.
@@ -190,12 +192,14 @@ func (s *Store) RemoveMember(ctx context.Context, org, user uuid.UUID) (bool, er
 // Credential is a session or an API token of the person's own. What it is shown
 // by is nowhere.
 type Credential struct {
-	ID         uuid.UUID  `db:"id"`
-	Kind       string     `db:"kind"`  // session or api_token
-	Name       string     `db:"label"` // of a session: what the browser calls itself
-	CreatedAt  time.Time  `db:"created_at"`
-	LastUsedAt *time.Time `db:"last_used_at"` // to the minute
-	ExpiresAt  *time.Time `db:"expires_at"`
+	ID         uuid.UUID      `db:"id"`
+	Kind       string         `db:"kind"`  // session or api_token
+	Name       string         `db:"label"` // of a session: what the browser calls itself
+	CreatedAt  time.Time      `db:"created_at"`
+	LastUsedAt *time.Time     `db:"last_used_at"` // to the minute
+	ExpiresAt  *time.Time     `db:"expires_at"`
+	Powers     *person.Powers `db:"powers"`   // of a token; nil: all that the person may
+	Audience   *string        `db:"audience"` // of a token: the resource that it is for; nil: the whole REST API
 }
 
 // APIToken is a new API token, which is shown once.
@@ -211,9 +215,23 @@ func (s *Store) Credentials(ctx context.Context) ([]Credential, error) {
 	return rows[Credential](ctx, s, "list your sessions and tokens", "SELECT * FROM public.own_credentials()")
 }
 
-// CreateAPIToken makes the person a token that may do what they may, for so long.
-func (s *Store) CreateAPIToken(ctx context.Context, name string, lasts time.Duration) (APIToken, error) {
-	return only[APIToken](ctx, s, "make an API token", "SELECT * FROM public.create_api_token($1, $2)", name, lasts)
+// CreateAPIToken makes the person a token for so long, which has these powers; nil: all that the
+// person may.
+func (s *Store) CreateAPIToken(ctx context.Context, name string, lasts time.Duration, powers *person.Powers) (APIToken, error) {
+	return only[APIToken](ctx, s, "make an API token", "SELECT * FROM public.create_api_token($1, $2, $3)", name, lasts, powers)
+}
+
+// ToolCall is one call of a tool for language models, for the audit.
+type ToolCall struct {
+	Client    string `json:"client"`
+	Tool      string `json:"tool"`
+	Arguments string `json:"arguments"` // their SHA-256, in hexadecimal
+	Result    string `json:"result"`
+}
+
+// RecordToolCall writes a call into the audit of an organisation; uuid.Nil: of all of the person's.
+func (s *Store) RecordToolCall(ctx context.Context, org uuid.UUID, call ToolCall) error {
+	return s.do(ctx, "record the tool call", "SELECT FROM public.record_tool_call($1, $2)", orNull(org), call)
 }
 
 // RevokeCredential ends a session or an API token of the person's own; false:

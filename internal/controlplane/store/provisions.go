@@ -57,6 +57,7 @@ type Provision struct {
 	ErrorMessage      *string    `db:"error_message"`
 	RequestedBy       *uuid.UUID `db:"requested_by"`
 	RequestedByName   *string    `db:"requested_by_name"` // what they are called
+	Proposed          bool       `db:"proposed"`          // with a token or by a tool that may not apply there: its plan waits for a person
 	CancelRequestedAt *time.Time `db:"cancel_requested_at"`
 	CreatedAt         time.Time  `db:"created_at"`
 	StartedAt         *time.Time `db:"started_at"`
@@ -147,7 +148,7 @@ func selected(whole bool) string {
 	g.stage, g.percent, g.running, p.config_snapshot -> 'template_source' AS template, p.resolved_commit AS commit,
 	nullif(concat_ws(' ', p.engine, p.engine_version), '') AS engine, p.plan_digest, p.outputs,
 	p.error_code, p.error_message, p.requested_by,
-	coalesce(nullif(q.name, ''), nullif(q.email, '')) AS requested_by_name, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
+	coalesce(nullif(q.name, ''), nullif(q.email, '')) AS requested_by_name, p.least_approval IS NOT DISTINCT FROM 'always' AS proposed, p.cancel_requested_at, p.created_at, p.started_at, p.finished_at,
 	now() AS as_of, ` + more + `
 	FROM public.provisions p
 	JOIN public.clusters c ON c.id = p.cluster_id

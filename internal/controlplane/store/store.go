@@ -136,11 +136,11 @@ func (s *Store) as(ctx context.Context, doing string, do func(context.Context, p
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	claims := fmt.Sprintf(`{"sub": %q, "role": "authenticated"}`, s.user)
-	if p, _ := person.From(ctx); p.Token { // what it may not do is for SQL to refuse
-		claims = fmt.Sprintf(`{"sub": %q, "role": "authenticated", "credential": "api_token"}`, s.user)
+	claims, err := s.claims(ctx)
+	if err != nil {
+		return err
 	}
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT set_config('request.jwt.claims', $1, true), set_config('statement_timeout', $2, true),
 			set_config('role', 'authenticated', true)`, claims, fmt.Sprintf("%dms", statementLimit.Milliseconds()))
 		if err != nil {
@@ -149,6 +149,20 @@ func (s *Store) as(ctx context.Context, doing string, do func(context.Context, p
 		return do(ctx, tx)
 	})
 	return translate(doing, err)
+}
+
+// claims say who asks, and by what. What a token or a tool may not do is for SQL to refuse.
+func (s *Store) claims(ctx context.Context) (string, error) {
+	p, _ := person.From(ctx)
+	claims := map[string]any{"sub": s.user, "role": "authenticated"}
+	if p.Token {
+		claims["credential"], claims["token"] = "api_token", p.TokenID
+	}
+	if p.Tool != "" {
+		claims["tool"] = p.Tool
+	}
+	text, err := json.Marshal(claims)
+	return string(text), err
 }
 
 // do runs a statement as the person. It answers no columns.

@@ -17,13 +17,13 @@ import (
 
 // actingTools offers what makes or changes something.
 func (s *Server) actingTools() {
-	add(s, "plan", "Plan a deploy", "Makes a run that says what a deploy with the same arguments would change, and changes nothing. "+aboutMarks, hints{}, plan)
-	add(s, "deploy", "Propose a deploy", "Makes a run that deploys a template into a workspace. Its plan waits for a person's yes, unless this token may apply in that workspace. "+aboutMarks, hints{destroys: true}, deploy)
-	add(s, "destroy", "Propose to destroy a workspace", "Makes a run that would destroy everything in a workspace. Its plan always waits for a yes. Use it only when the person has asked for exactly this. "+aboutMarks, hints{destroys: true, only: func(p Powers) bool { return p.Change != "nothing" && p.Destroy }}, destroy)
-	add(s, "retry", "Retry a run", "Makes a run that does once more what an ended run was asked for. Its plan waits as that of a deploy. "+aboutMarks, hints{destroys: true}, retry)
-	add(s, "cancel", "Cancel a run", "Cancels a run that waits, or asks its agent to stop it. What it has changed stays. "+aboutMarks, hints{destroys: true, repeatable: true}, cancel)
-	add(s, "draw_up_machines", "Draw up machines", "Notes machines that are wanted, for a person to provision. They are listed as planned, and nothing is made. "+aboutMarks, hints{repeatable: true}, drawUpMachines)
-	add(s, "approve", "Approve a plan", "Approves the plan of that digest, so that it is applied. Only for a plan that you have shown to the person who then said yes. "+aboutMarks, hints{destroys: true, only: func(p Powers) bool { return p.Approve }}, approve)
+	add(s, "plan", "Plan a deploy", "Makes a run that says what a deploy with the same arguments would change, and changes nothing. "+aboutMarks, hints{only: powers.changes}, plan)
+	add(s, "deploy", "Propose a deploy", "Makes a run that deploys a template into a workspace. Its plan waits for a person's yes, unless this token may apply in that workspace. "+aboutMarks, hints{destroys: true, only: powers.changes}, deploy)
+	add(s, "destroy", "Propose to destroy a workspace", "Makes a run that would destroy everything in a workspace. Its plan always waits for a yes. Use it only when the person has asked for exactly this. "+aboutMarks, hints{destroys: true, only: powers.destroys}, destroy)
+	add(s, "retry", "Retry a run", "Makes a run that does once more what an ended run was asked for. Its plan waits as that of a deploy. "+aboutMarks, hints{destroys: true, only: powers.changes}, retry)
+	add(s, "cancel", "Cancel a run", "Cancels a run that waits, or asks its agent to stop it. What it has changed stays. "+aboutMarks, hints{destroys: true, repeatable: true, only: powers.changes}, cancel)
+	add(s, "draw_up_machines", "Draw up machines", "Notes machines that are wanted, for a person to provision. They are listed as planned, and nothing is made. "+aboutMarks, hints{repeatable: true, only: powers.changes}, drawUpMachines)
+	add(s, "approve", "Approve a plan", "Approves the plan of that digest, so that it is applied. Only for a plan that you have shown to the person who then said yes. "+aboutMarks, hints{destroys: true, only: powers.approves}, approve)
 }
 
 type deployInput struct {

@@ -35,7 +35,7 @@ const metadataPath = "/.well-known/oauth-protected-resource"
 
 // SiteOptions say what a Site is part of.
 type SiteOptions struct {
-	// API answers REST, and finds out by the Bearer of a request who makes it.
+	// API answers REST to the person of a request's context.
 	API http.Handler
 	// PublicURL is how people reach this server, without a slash at its end; "": as each
 	// request came.
@@ -188,7 +188,8 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stream := newPatient(w)
 	defer stream.end()
 	verify := func(context.Context, string, *http.Request) (*auth.TokenInfo, error) {
-		return &auth.TokenInfo{UserID: key}, nil // a session is its token's alone
+		// A session is its token's alone.
+		return &auth.TokenInfo{UserID: key, Extra: map[string]any{cameAs: came{p, ctx}}}, nil
 	}
 	var next http.Handler = s.sessions
 	if r.Header.Get("Mcp-Protocol-Version") >= withoutSessions {
@@ -302,29 +303,47 @@ const (
 	orgHeader  = "Tendril-Org"
 )
 
-// caller is who has made a request: the API is asked with the same Bearer.
+// cameAs is where a request has who made it, and until when it lasts.
+const cameAs = "came"
+
+type came struct {
+	person person.Person
+	until  context.Context //nolint:containedctx // of the request that is being answered elsewhere
+}
+
+// caller is who has made a request. The API is asked for that very person in this process: a
+// token that is for this resource alone would be nobody's there.
 func (s *Site) caller(extra *mcp.RequestExtra) (Caller, error) {
-	if extra == nil || extra.Header == nil {
+	if extra == nil || extra.Header == nil || extra.TokenInfo == nil {
 		return Caller{}, errors.New("nobody is known to ask: send an API token as Authorization: Bearer")
 	}
-	_, token, _ := strings.Cut(extra.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
+	by, ok := extra.TokenInfo.Extra[cameAs].(came)
+	if !ok {
+		return Caller{}, errors.New("nobody is known to ask: send an API token as Authorization: Bearer")
+	}
 	api, err := client.New(client.Options{
-		URL: extra.Header.Get(baseHeader), Token: token, Org: extra.Header.Get(orgHeader), Version: s.Version, Transport: inProcess{s.API},
+		URL: extra.Header.Get(baseHeader), Org: extra.Header.Get(orgHeader), Version: s.Version, Transport: inProcess{s.API, by.person},
 	})
 	if err != nil {
 		return Caller{}, err
 	}
-	return Caller{api, keyOf(token)}, nil
+	c := Caller{Client: api, Key: extra.TokenInfo.UserID, Until: by.until}
+	if p := by.person.Powers; p != nil {
+		c.CallsPerMinute = p.CallsPerMinute
+	}
+	return c, nil
 }
 
-// inProcess carries requests to a handler in this process.
-type inProcess struct{ handler http.Handler }
+// inProcess carries requests of a person to a handler in this process.
+type inProcess struct {
+	handler http.Handler
+	person  person.Person
+}
 
 // RoundTrip implements http.RoundTripper. An answer is held in memory: those of REST are
 // bounded.
 func (t inProcess) RoundTrip(r *http.Request) (response *http.Response, err error) {
-	asked := r.Clone(r.Context())
+	asked := r.Clone(person.With(r.Context(), t.person))
 	asked.RequestURI = r.URL.RequestURI()
 	asked.Host = r.URL.Host
 	asked.RemoteAddr = "127.0.0.1:0"

@@ -16,8 +16,6 @@ const (
 
 // limits count the calls of each token.
 type limits struct {
-	perMinute int
-
 	mu     sync.Mutex
 	tokens map[string]*counted
 }
@@ -27,17 +25,15 @@ type counted struct {
 	seen time.Time
 }
 
-func newLimits(perMinute int) *limits {
-	return &limits{perMinute: perMinute, tokens: map[string]*counted{}}
-}
+func newLimits() *limits { return &limits{tokens: map[string]*counted{}} }
 
 // take counts a call, and answers how long to wait if there were too many; 0: go on. A
 // token may use up its minute at once, and then as much as comes in by time.
-func (l *limits) take(key string, now time.Time) time.Duration {
+func (l *limits) take(key string, perMinute int, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.tokens[key]
-	if c == nil {
+	if c == nil || c.Burst() != perMinute {
 		if len(l.tokens) >= mostTokens {
 			for old, c := range l.tokens {
 				if now.Sub(c.seen) > forgetAfter {
@@ -45,7 +41,7 @@ func (l *limits) take(key string, now time.Time) time.Duration {
 				}
 			}
 		}
-		c = &counted{Limiter: rate.NewLimiter(rate.Limit(float64(l.perMinute)/60), l.perMinute)}
+		c = &counted{Limiter: rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)}
 		l.tokens[key] = c
 	}
 	c.seen = now

@@ -10,7 +10,7 @@ import (
 
 // serverTools offers the provisioning of whole servers.
 func (s *Server) serverTools() {
-	add(s, "provision_server", "Provision a server", "Provisions a server (bare metal) with an operating system image: a named one, or any that is free. Answers an operation to follow with check_provision_status. It waits for a person's yes unless this token may apply it. "+aboutMarks, hints{destroys: true}, provisionServer)
+	add(s, "provision_server", "Provision a server", "Provisions a server (bare metal) with an operating system image: a named one, or any that is free. Answers an operation to follow with check_provision_status. It waits for a person's yes unless this token may apply it. "+aboutMarks, hints{destroys: true, only: powers.changes}, provisionServer)
 	add(s, "check_provision_status", "Check the status of a provisioning", "Says how far the provisioning of a server has come. "+aboutMarks, reading, checkProvisionStatus)
 }
 

@@ -1,31 +1,36 @@
 package tools
 
 import (
-	"context"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
-// Powers are what a token may do by itself. The database keeps them; here they only
-// decide what is offered, and whether a plan is asked to wait.
-type Powers struct {
-	Change     string   // nothing or propose; "": what the person may, by a tool propose
-	MayApply   []string // workspaces where a plan is applied without a person, such as lab/*
-	Workspaces []string // the only workspaces of the token; nil: all
-	Destroy    bool     // whether it may destroy
-	Approve    bool     // whether it may approve
+// powers are what a token may do by itself. The database keeps them; here they only decide
+// what is offered, and whether a plan is asked to wait.
+type powers struct{ wire.Powers }
+
+// powersOf are the powers of the token by which somebody asks. Without any a tool proposes.
+func powersOf(me wire.MeBody) powers {
+	p := powers{value(me.Powers)}
+	if p.Change == "" {
+		p.Change = "propose"
+	}
+	return p
 }
 
-// powersOf are the powers of the token by which somebody asks.
-func powersOf(wire.MeBody) Powers { return Powers{Destroy: true} }
+func (p powers) changes() bool  { return p.Change != "nothing" }
+func (p powers) destroys() bool { return p.changes() && (p.Destroy == nil || *p.Destroy) }
+
+// approves reports whether there may be a plan that it approves: in workspaces where it may
+// apply, those of its own destroys.
+func (p powers) approves() bool { return p.changes() && (p.Approve || len(p.MayApply) > 0) }
 
 // applies reports whether a run of a workspace goes on by itself.
-func (p Powers) applies(workspace string) bool {
-	return p.Change != "nothing" && slices.ContainsFunc(p.MayApply, func(pattern string) bool { return matches(pattern, workspace) })
+func (p powers) applies(workspace string) bool {
+	return p.changes() && slices.ContainsFunc(p.MayApply, func(pattern string) bool { return matches(pattern, workspace) })
 }
 
 // matches reports whether a workspace's name is like a pattern, in which * is any text.
@@ -34,13 +39,3 @@ func matches(pattern, name string) bool {
 	ok, err := regexp.MatchString("(?s)^"+expression+"$", name)
 	return err == nil && ok
 }
-
-// Record is one call of a tool, for the audit.
-type Record struct {
-	Client, Tool    string
-	ArgumentsDigest string // SHA-256 in hexadecimal
-	Result          string // answered, asked, refused, failed or cancelled
-}
-
-// recordCall has the control plane keep a call.
-func recordCall(context.Context, *client.Client, Record) error { return nil }

@@ -146,14 +146,11 @@ func whoami(ctx context.Context, c *call, _ struct{}) (whoamiAnswer, error) {
 	p := powersOf(me)
 	answer := whoamiAnswer{
 		Name: c.name(me.Name), Organisations: []string{}, Change: p.Change, MayApply: c.names(p.MayApply), Workspaces: c.names(p.Workspaces),
-		MayDestroy: p.Destroy, MayApprove: p.Approve,
+		MayDestroy: p.destroys(), MayApprove: p.approves(),
 		Next: `Call "templates" to see what can be deployed, or "workspaces" and "machines" to see what exists.`,
 	}
 	if answer.Name == "" {
 		answer.Name = c.name(me.Email)
-	}
-	if answer.Change == "" {
-		answer.Change = "propose"
 	}
 	for _, org := range me.Orgs {
 		answer.Organisations = append(answer.Organisations, c.name(org.Name)+" ("+org.Role+")")

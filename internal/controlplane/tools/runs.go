@@ -96,6 +96,7 @@ type runAnswer struct {
 	runEntry
 	Stage      string        `json:"stage,omitempty" jsonschema:"how far it has come"`
 	Percent    *int          `json:"percent,omitempty" jsonschema:"how much of the stage is done"`
+	Proposed   bool          `json:"proposed,omitempty" jsonschema:"a token asked for it that only proposes here"`
 	Plan       *changes      `json:"plan,omitempty" jsonschema:"how many resources its plan adds, changes, replaces and destroys"`
 	PlanDigest string        `json:"plan_digest,omitempty" jsonschema:"names the plan that needs approval"`
 	Waiting    []reasonEntry `json:"waiting,omitempty" jsonschema:"what it waits for"`
@@ -105,7 +106,7 @@ type runAnswer struct {
 
 func (c *call) runAnswer(p wire.Provision) runAnswer {
 	answer := runAnswer{
-		runEntry: c.runEntry(p), Stage: string(value(p.Stage)), Percent: p.Percent, PlanDigest: value(p.PlanDigest),
+		runEntry: c.runEntry(p), Stage: string(value(p.Stage)), Percent: p.Percent, Proposed: p.Proposed, PlanDigest: value(p.PlanDigest),
 		Waiting: c.reasons(p), Error: c.short(value(p.ErrorMessage), 8*mostNote), Next: c.nextStep(p),
 	}
 	if plan := p.Plan; plan != nil {

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,6 +22,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // Options are what a Server needs of the process it runs in.
@@ -40,17 +43,23 @@ type Caller struct {
 	Client *client.Client
 	// Key tells tokens apart, and is no secret.
 	Key string
+	// CallsPerMinute is how often the token may ask; 0: as the server has it.
+	CallsPerMinute int
+	// Until ends when the request does that came over HTTP, such as when its token is
+	// revoked; nil: it lasts.
+	Until context.Context //nolint:containedctx // of another request than the one that is answered
 }
 
 // Server answers language models. Close ends what it does.
 type Server struct {
-	mcp    *mcp.Server
-	log    *slog.Logger
-	caller func(*mcp.RequestExtra) (Caller, error)
-	limits *limits
-	alive  context.Context //nolint:containedctx // the life of the server, which ends calls that wait
-	end    context.CancelFunc
-	acting map[string]condition // by the names of tools that are not for everybody
+	mcp       *mcp.Server
+	log       *slog.Logger
+	caller    func(*mcp.RequestExtra) (Caller, error)
+	limits    *limits
+	perMinute int
+	alive     context.Context //nolint:containedctx // the life of the server, which ends calls that wait
+	end       context.CancelFunc
+	acting    map[string]condition // by the names of tools that are not for everybody
 }
 
 // New returns a server whose callers are found by a function, from the HTTP header of a
@@ -62,12 +71,13 @@ func New(o Options, caller func(*mcp.RequestExtra) (Caller, error)) *Server {
 	if o.CallsPerMinute == 0 {
 		o.CallsPerMinute = DefaultCallsPerMinute
 	}
-	s := &Server{log: o.Log, caller: caller, limits: newLimits(o.CallsPerMinute), acting: map[string]condition{}}
+	s := &Server{log: o.Log, caller: caller, limits: newLimits(), perMinute: o.CallsPerMinute, acting: map[string]condition{}}
 	s.alive, s.end = context.WithCancel(context.Background())
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "tendril", Title: "Tendril", Version: o.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &mcp.ServerCapabilities{}, // none of logging
 		PageSize:     50,
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs, c.CacheScope = 0, "private" },
 	})
 	s.mcp.AddReceivingMiddleware(s.guard)
 	s.readTools()
@@ -115,8 +125,12 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			if err != nil {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: err.Error()}
 			}
-			if wait := s.limits.take(caller.Key, time.Now()); wait > 0 {
-				message := fmt.Sprintf("This token has made %d calls within a minute, which is its limit. Wait %d s and call again; ask for more at once, with filters, instead of often.", s.limits.perMinute, int(wait.Seconds())+1)
+			if caller.Until != nil {
+				defer context.AfterFunc(caller.Until, cancel)()
+			}
+			most := cmp.Or(caller.CallsPerMinute, s.perMinute)
+			if wait := s.limits.take(caller.Key, most, time.Now()); wait > 0 {
+				message := fmt.Sprintf("This token has made %d calls within a minute, which is its limit. Wait %d s and call again; ask for more at once, with filters, instead of often.", most, int(wait.Seconds())+1)
 				if isCall {
 					return failure(message), nil
 				}
@@ -130,8 +144,9 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 			return result, err
 		}
-		result, err = next(ctx, method, request)
-		s.audit(ctx, called, result, err)
+		came := &outcome{}
+		result, err = next(context.WithValue(ctx, outcomeKey{}, came), method, request)
+		s.audit(ctx, called, came.of(ctx, result, err))
 		return result, err
 	}
 }
@@ -147,20 +162,20 @@ func failure(message string) *mcp.CallToolResult {
 }
 
 // condition is whether a tool is listed for a token.
-type condition func(Powers) bool
+type condition func(powers) bool
 
 // leaveOut takes the tools out of a list that the caller's token is not made for. To call
 // one all the same is refused by the database.
 func (s *Server) leaveOut(ctx context.Context, request mcp.Request, listed *mcp.ListToolsResult) {
-	powers := Powers{}
+	may := powers{wire.Powers{Change: "nothing"}}
 	if caller, err := s.caller(request.GetExtra()); err == nil {
 		if me, err := caller.Client.Me(ctx); err == nil {
-			powers = powersOf(me)
+			may = powersOf(me)
 		}
 	}
 	listed.Tools = slices.DeleteFunc(slices.Clone(listed.Tools), func(t *mcp.Tool) bool {
 		listed, conditional := s.acting[t.Name]
-		return conditional && !listed(powers)
+		return conditional && !listed(may)
 	})
 }
 
@@ -246,6 +261,7 @@ func add[In, Out any](s *Server, name, title, description string, h hints, do ha
 			if ctx.Err() != nil {
 				return nil, none, ctx.Err()
 			}
+			noteReason(ctx, err)
 			return nil, none, errors.New(c.explain(err))
 		}
 		text, err := json.Marshal(out)
@@ -293,28 +309,47 @@ func digest(arguments json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// audit has the database keep who called what, and what came of it.
-func (s *Server) audit(ctx context.Context, r *mcp.CallToolRequest, result mcp.Result, err error) {
-	outcome := "answered"
-	switch answer, ok := result.(*mcp.CallToolResult); {
+// outcome is what comes of a call, for the audit.
+type outcome struct {
+	reason string // of a refusal, as a word; "": none that is known
+}
+
+type outcomeKey struct{}
+
+func (o *outcome) of(ctx context.Context, result mcp.Result, err error) string {
+	answer, ok := result.(*mcp.CallToolResult)
+	switch {
 	case ctx.Err() != nil:
-		outcome = "cancelled"
-	case err != nil:
-		outcome = "failed"
-	case ok && answer.IsError:
-		outcome = "refused"
-	case ok && answer.InputRequests != nil:
-		outcome = "asked"
+		return "cancelled"
+	case err != nil || !ok:
+		return "failed"
+	case answer.IsError:
+		return cmp.Or(o.reason, "refused")
+	case answer.InputRequests != nil:
+		return "asked"
 	}
-	c, wrong := s.begin(r.Extra, r.ClientInfo())
-	if wrong != nil {
+	return "ok"
+}
+
+// noteReason has the audit say why a call was refused.
+func noteReason(ctx context.Context, err error) {
+	came, ok := ctx.Value(outcomeKey{}).(*outcome)
+	if refused, is := errors.AsType[*problem.RefusedError](err); ok && is {
+		came.reason = refused.Reason
+	}
+}
+
+// audit has the control plane keep who called what, and what came of it.
+func (s *Server) audit(ctx context.Context, r *mcp.CallToolRequest, result string) {
+	c, err := s.begin(r.Extra, r.ClientInfo())
+	if err != nil {
 		return // nobody is known to have called
 	}
 	// The call is over, whoever waits for it; the record of it must be kept.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditLimit)
 	defer cancel()
-	if err := recordCall(ctx, c.api, Record{Client: c.tool, Tool: r.Params.Name, ArgumentsDigest: digest(r.Params.Arguments), Result: outcome}); err != nil {
-		s.log.Error("a call of a tool could not be audited", "client", c.tool, "tool", r.Params.Name, "result", outcome, "error", err)
+	if err := c.api.RecordToolCall(ctx, wire.ToolCall{Client: c.tool, Tool: cut(r.Params.Name, mostName), Arguments: digest(r.Params.Arguments), Result: result}); err != nil {
+		s.log.Error("a call of a tool could not be audited", "client", c.tool, "tool", r.Params.Name, "result", result, "error", err)
 	}
 }
 

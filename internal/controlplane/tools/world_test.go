@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/tools"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -62,7 +63,7 @@ func newWorld(t *testing.T) *world {
 		w.site.Close()
 	})
 	w.operator = w.member(t, "operator")
-	w.token = w.newToken(t, w.operator)
+	w.token = w.newToken(t, w.operator, nil)
 	w.template(t, "hello", helloRepo, "Says hello.", `[
 		{"name":"name","type":"string","type_json":"string","description":"Who to greet.","required":true,"sensitive":false,"nullable":false,"ephemeral":false},
 		{"name":"times","type":"number","type_json":"number","default":1,"required":false,"sensitive":false,"nullable":false,"ephemeral":false}]`)
@@ -89,9 +90,9 @@ func (w *world) member(t *testing.T, role string) uuid.UUID {
 }
 
 // newToken is a person's new API token.
-func (w *world) newToken(t *testing.T, user uuid.UUID) string {
+func (w *world) newToken(t *testing.T, user uuid.UUID, powers *person.Powers) string {
 	t.Helper()
-	made, err := w.site.Database().As(user).CreateAPIToken(t.Context(), "model", time.Hour)
+	made, err := w.site.Database().As(user).CreateAPIToken(t.Context(), "model", time.Hour, powers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,27 @@ type Credential struct {
 	CreatedAt  time.Time  `json:"created_at" doc:"When it was made."`
 	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"When it was last used."`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty" doc:"When it ends."`
+	Powers     *Powers    `json:"powers,omitempty" doc:"What it may do; absent: all that you may."`
+	Audience   string     `json:"audience,omitempty" doc:"The URL of the resource that it is for; absent: the whole REST API."`
+}
+
+// Powers are what an API token may do, where that is less than its person may.
+type Powers struct {
+	Change         string   `json:"change,omitempty" enum:"nothing,propose" default:"propose" doc:"nothing: it reads alone. propose: the plans of its runs wait for a person."`
+	MayApply       []string `json:"may_apply,omitempty" maxItems:"50" doc:"Patterns of workspaces where they don't wait, but for destroys, which it may approve there itself; * is any text." example:"lab/*"`
+	Workspaces     []string `json:"workspaces,omitempty" maxItems:"50" doc:"Patterns of the workspaces where it may change anything; absent: all." example:"lab/*"`
+	Destroy        *bool    `json:"destroy,omitempty" default:"true" doc:"Whether it may ask for a destroy, and apply without an approval what destroys something."`
+	Approve        bool     `json:"approve,omitempty" doc:"Whether it may approve plans, but for those that your own tokens have proposed."`
+	CallsPerMinute int      `json:"calls_per_minute,omitempty" minimum:"1" maximum:"6000" doc:"How many requests it is answered; absent: any number."`
+	RunsPerHour    int      `json:"runs_per_hour,omitempty" minimum:"1" maximum:"1000" doc:"How many runs it may ask for; absent: any number."`
+}
+
+// ToolCall is one call of a tool for language models.
+type ToolCall struct {
+	Client    string `json:"client" maxLength:"200" doc:"The client's name and version." example:"a client/1.0"`
+	Tool      string `json:"tool" maxLength:"200" doc:"The tool's name." example:"deploy"`
+	Arguments string `json:"arguments" pattern:"^[0-9a-f]{64}$" doc:"The SHA-256 of its arguments in canonical JSON."`
+	Result    string `json:"result" maxLength:"200" doc:"ok, or the reason of the refusal." example:"ok"`
 }
 
 // APIToken is a new API token, which is shown once.
@@ -84,6 +105,8 @@ type MeBody struct {
 	Name  string    `json:"name,omitempty" doc:"What you are called."`
 	Email string    `json:"email,omitempty" doc:"Your mail address."`
 	Orgs  []Org     `json:"orgs" doc:"The organisations that this person belongs to, with their role in each."`
+	// Powers are the token's that asks.
+	Powers *Powers `json:"powers,omitempty" doc:"What the API token that asks may do; absent: all that you may."`
 }
 
 // SetMemberInputBody gives a member another role.
@@ -110,8 +133,9 @@ type AcceptInvitationInputBody struct {
 
 // NewAPITokenInputBody makes an API token.
 type NewAPITokenInputBody struct {
-	Name string `json:"name" minLength:"1" maxLength:"200" doc:"What will use it, for people." example:"ci"`
-	Days int    `json:"days,omitempty" minimum:"1" maximum:"366" default:"90" doc:"How long it lasts."`
+	Name   string  `json:"name" minLength:"1" maxLength:"200" doc:"What will use it, for people." example:"ci"`
+	Days   int     `json:"days,omitempty" minimum:"1" maximum:"366" default:"90" doc:"How long it lasts."`
+	Powers *Powers `json:"powers,omitempty" doc:"What it may do; absent: all that you may."`
 }
 
 // CliCode is what a command line shows that a browser has let in.

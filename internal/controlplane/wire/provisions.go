@@ -35,6 +35,7 @@ type Provision struct {
 	ErrorMessage      *string                     `json:"error_message,omitempty" doc:"The same for people, with what to do next. It may have several lines."`
 	RequestedBy       *uuid.UUID                  `json:"requested_by,omitempty" doc:"The person who asked for it. Absent where a schedule has."`
 	RequestedByName   *string                     `json:"requested_by_name,omitempty" doc:"What that person is called."`
+	Proposed          bool                        `json:"proposed,omitempty" doc:"It was asked for with a token, or by a tool, that may propose and no more: its plan waits for a person."`
 	CancelRequestedAt *time.Time                  `json:"cancel_requested_at,omitempty" doc:"When somebody asked for it to be stopped."`
 	CreatedAt         time.Time                   `json:"created_at" doc:"When it was asked for."`
 	StartedAt         *time.Time                  `json:"started_at,omitempty" doc:"When an agent first began with it."`

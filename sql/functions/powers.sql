@@ -1,0 +1,196 @@
+-- Powers: what an API token may do less than its person. A token without powers may do all that
+-- its person may, unless a tool for language models uses it.
+
+-- What is wrong with a token's powers; NULL: nothing.
+CREATE OR REPLACE FUNCTION tendril.powers_problem(p_powers jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_keys     CONSTANT text[] := ARRAY['change', 'may_apply', 'workspaces', 'destroy', 'approve', 'calls_per_minute', 'runs_per_hour'];
+  c_patterns CONSTANT int := 50;
+  c_most     CONSTANT int := 1000; -- runs an hour, and a sixth of the calls a minute
+  v_key   text;
+  v_value jsonb;
+BEGIN
+  IF jsonb_typeof(p_powers) IS DISTINCT FROM 'object' THEN
+    RETURN 'must be an object';
+  END IF;
+  FOR v_key, v_value IN SELECT key, value FROM jsonb_each(p_powers) LOOP
+    IF v_key <> ALL (c_keys) THEN
+      RETURN format('%s: unknown; known are %s', left(v_key, tendril.quoted_name()), array_to_string(c_keys, ', '));
+    ELSIF v_key = 'change' AND v_value NOT IN ('"nothing"', '"propose"') THEN
+      RETURN 'change: must be nothing or propose';
+    ELSIF v_key IN ('destroy', 'approve') AND jsonb_typeof(v_value) <> 'boolean' THEN
+      RETURN format('%s: must be true or false', v_key);
+    ELSIF v_key IN ('may_apply', 'workspaces')
+          AND (jsonb_typeof(v_value) <> 'array' OR jsonb_array_length(v_value) > c_patterns
+               OR EXISTS (SELECT FROM jsonb_array_elements(v_value) e WHERE jsonb_typeof(e) <> 'string' OR length(e #>> '{}') NOT BETWEEN 1 AND tendril.max_name())) THEN
+      RETURN format('%s: must be a list of at most %s patterns of 1 to %s characters, such as lab/*', v_key, c_patterns, tendril.max_name());
+    ELSIF v_key IN ('calls_per_minute', 'runs_per_hour')
+          AND (jsonb_typeof(v_value) = 'number' AND v_value #>> '{}' ~ '^[1-9][0-9]{0,3}$' AND (v_value #>> '{}')::int <= c_most * CASE v_key WHEN 'runs_per_hour' THEN 1 ELSE 6 END) IS NOT TRUE THEN
+      RETURN format('%s: must be a whole number from 1 to %s', v_key, c_most * CASE v_key WHEN 'runs_per_hour' THEN 1 ELSE 6 END);
+    END IF;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+-- The API token by which the caller is known, which the control plane writes into the claims;
+-- NULL: none.
+CREATE OR REPLACE FUNCTION tendril.token_id() RETURNS uuid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN (nullif(current_setting('request.jwt.claims', true), '')::jsonb ->> 'token')::uuid;
+EXCEPTION
+  WHEN data_exception OR program_limit_exceeded THEN RETURN NULL;
+END $$;
+
+-- The powers of the caller; NULL: all that the person may. A tool for language models proposes and
+-- no more, where its token has no powers of its own. What can't be read may change nothing.
+CREATE OR REPLACE FUNCTION tendril.powers() RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_none CONSTANT jsonb := '{"change": "nothing"}';
+  c_tool CONSTANT jsonb := '{"change": "propose"}';
+  v_claims jsonb;
+  v_powers jsonb;
+BEGIN
+  v_claims := nullif(current_setting('request.jwt.claims', true), '')::jsonb;
+  IF (v_claims ?| ARRAY['token', 'tool']) IS NOT TRUE THEN
+    RETURN NULL;
+  ELSIF v_claims ? 'token' THEN
+    SELECT powers INTO v_powers FROM tendril.credentials WHERE id = (v_claims ->> 'token')::uuid AND user_id = (v_claims ->> 'sub')::uuid;
+    IF NOT FOUND THEN
+      RETURN c_none;
+    END IF;
+  END IF;
+  RETURN coalesce(v_powers, CASE WHEN v_claims ? 'tool' THEN c_tool END);
+EXCEPTION
+  WHEN data_exception OR program_limit_exceeded THEN RETURN c_none;
+END $$;
+
+-- Whether a name matches one of the patterns under a key of powers; p_absent where there is none.
+CREATE OR REPLACE FUNCTION tendril.power_matches(p_powers jsonb, p_key text, p_name text, p_absent boolean) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN CASE WHEN p_powers ? p_key THEN EXISTS (SELECT FROM jsonb_array_elements_text(p_powers -> p_key) e WHERE tendril.matches(p_name, e)) ELSE p_absent END;
+END $$;
+
+-- Refuses what a token may not do in a workspace.
+--
+-- Arguments:
+--   p_workspace   the workspace's name
+--   p_what        propose: ask for a run, which waits for a person if may_apply does not have the
+--                 workspace; change: what nobody has to approve; end: cancel or reject a run;
+--                 approve: approve a plan
+--   p_provision   the run that is meant, if one is
+-- Errors: PT403 token_may_not.
+-- Notes: Its callers have found that the person may do it, so that it tells no stranger anything.
+CREATE OR REPLACE FUNCTION tendril.check_token(p_workspace text, p_what text, p_provision public.provisions DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_says CONSTANT int := 200; -- characters of a list
+  v_powers jsonb := tendril.powers();
+  v_own    boolean := coalesce(p_provision.asked_with = tendril.token_id(), false);
+  v_free   boolean;
+BEGIN
+  IF v_powers IS NULL THEN
+    RETURN;
+  ELSIF v_powers ->> 'change' = 'nothing' THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', 'this API token may only read', 'use one that was made to propose changes');
+  ELSIF NOT tendril.power_matches(v_powers, 'workspaces', p_workspace, true) THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', format('this API token may change nothing in workspace %s, only in %s', to_json(p_workspace),
+      left(array_to_string(ARRAY(SELECT jsonb_array_elements_text(v_powers -> 'workspaces')), ', '), c_says)), 'use another workspace, or a token that was made for this one');
+  ELSIF p_what = 'propose' THEN
+    RETURN;
+  END IF;
+  v_free := tendril.power_matches(v_powers, 'may_apply', p_workspace, false);
+  IF p_what IN ('change', 'end') THEN
+    IF NOT (v_free OR p_what = 'end' AND v_own) THEN
+      PERFORM tendril.refuse('PT403', 'token_may_not', format('this API token may only propose runs in workspace %s', to_json(p_workspace)), 'a person can do this in the console');
+    END IF;
+  ELSIF NOT (v_free AND v_own OR coalesce((v_powers ->> 'approve')::boolean, false)
+             -- Not by the same hand, whichever token it holds.
+             AND (p_provision.least_approval IS DISTINCT FROM 'always' OR p_provision.requested_by IS DISTINCT FROM tendril.current_user_id())) THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', format('this API token may not approve run %s', p_provision.number), 'a person approves it in the console');
+  END IF;
+END $$;
+
+-- Refuses what only a token without powers may do.
+--
+-- Errors: PT403 token_may_not.
+CREATE OR REPLACE FUNCTION tendril.check_whole_token() RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF tendril.powers() IS NOT NULL THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', 'this API token may not do that', 'do it in the console, or with a token that may do all that you may');
+  END IF;
+END $$;
+
+-- How the plan of a run must be approved because of the token that asks for it; NULL: by the other
+-- rules alone. A destroy is never without its plan being approved.
+--
+-- Errors: PT403 token_may_not, PT429 too_many_runs.
+CREATE OR REPLACE FUNCTION tendril.token_approval(p_org uuid, p_workspace text, p_operation text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_newest CONSTANT int := 10000; -- runs of the organisation that are counted
+  c_hour   CONSTANT interval := '1 hour';
+  v_powers jsonb := tendril.powers();
+BEGIN
+  IF v_powers IS NULL THEN
+    RETURN NULL;
+  END IF;
+  PERFORM tendril.check_token(p_workspace, CASE WHEN p_operation IN ('plan', 'apply', 'destroy', 'refresh', 'state', 'inspect') THEN 'propose' ELSE 'change' END);
+  IF p_operation = 'destroy' AND NOT coalesce((v_powers ->> 'destroy')::boolean, true) THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', 'this API token may destroy nothing', 'a person can do this in the console');
+  ELSIF v_powers ? 'runs_per_hour'
+        AND (SELECT count(*) FROM (SELECT p.asked_with, p.created_at FROM public.provisions p WHERE p.org_id = p_org ORDER BY p.number DESC LIMIT c_newest) p
+             WHERE p.asked_with = tendril.token_id() AND p.created_at > clock_timestamp() - c_hour) >= (v_powers ->> 'runs_per_hour')::int THEN
+    PERFORM tendril.refuse('PT429', 'too_many_runs', format('this API token has asked for %s runs within an hour, the most it may', v_powers ->> 'runs_per_hour'), 'wait, or use another token');
+  END IF;
+  RETURN CASE WHEN p_operation = 'destroy' OR NOT tendril.power_matches(v_powers, 'may_apply', p_workspace, false) THEN 'always'
+              WHEN NOT coalesce((v_powers ->> 'destroy')::boolean, true) THEN 'destructive' END;
+END $$;
+
+-- Records a call of a tool for language models in the audit.
+--
+-- Arguments:
+--   p_org   the organisation it was about; null: each of the caller's
+--   p_call  {client, tool, arguments, result}: the client's name and version, the tool's name, the
+--           SHA-256 of its arguments as 64 hexadecimal digits, and ok or the reason of the refusal; each at
+--           most 200 characters
+-- Answers: nothing.
+-- Errors: PT401 not_signed_in, PT404 org_not_found, PT422 bad_tool_call, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated.
+CREATE OR REPLACE FUNCTION public.record_tool_call(p_org uuid, p_call jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_keys CONSTANT text[] := ARRAY['arguments', 'client', 'result', 'tool'];
+  v_user uuid;
+BEGIN
+  v_user := tendril.asking_person();
+  IF jsonb_typeof(p_call) IS DISTINCT FROM 'object' OR ARRAY(SELECT jsonb_object_keys(p_call) ORDER BY 1) <> c_keys
+     OR EXISTS (SELECT FROM jsonb_each(p_call) e WHERE jsonb_typeof(e.value) <> 'string' OR length(e.value #>> '{}') > tendril.max_name())
+     OR p_call ->> 'arguments' !~ '^[0-9a-f]{64}$' THEN
+    PERFORM tendril.refuse('PT422', 'bad_tool_call', format('p_call: must be texts of at most %s characters named %s; arguments is a SHA-256', tendril.max_name(), array_to_string(c_keys, ', ')));
+  ELSIF p_org IS NULL THEN
+    PERFORM tendril.audit_person(v_user, 'tool_call', tendril.token_id(), p_call);
+  ELSIF p_org = ANY (tendril.orgs_with_role('viewer')) THEN
+    PERFORM tendril.audit(p_org, 'tool_call', 'credential', tendril.token_id(), p_call);
+  ELSE
+    PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you do not belong to it', p_org));
+  END IF;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;

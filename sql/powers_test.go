@@ -1,0 +1,307 @@
+package sql_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+)
+
+// bearer is somebody with an API token, or a tool that they use.
+type bearer struct {
+	w      *world
+	user   uuid.UUID
+	claims string
+}
+
+// token makes an API token of a person's, with powers; "": all that the person may.
+func (w *world) bearer(t *testing.T, user uuid.UUID, powers string) bearer {
+	t.Helper()
+	id := one[uuid.UUID](t, w.conn, "SELECT token_id FROM tendril.issue_api_token($1, 'a test', '1 day', CASE WHEN $2 <> '' THEN jsonb_build_object('powers', $2::jsonb) END)", user, powers)
+	return bearer{w, user, fmt.Sprintf(`{"sub": %q, "role": "authenticated", "credential": "api_token", "token": %q}`, user, id)}
+}
+
+// tool is the same, used by a tool for language models.
+func (b bearer) tool() bearer {
+	b.claims = strings.TrimSuffix(b.claims, "}") + `, "tool": "a client/1"}`
+	return b
+}
+
+// do runs a statement that answers one value, and commits.
+func (b bearer) do(t *testing.T, into any, query string, args ...any) error {
+	t.Helper()
+	return pgx.BeginFunc(t.Context(), b.w.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SELECT set_config('request.jwt.claims', $1, true), set_config('role', 'authenticated', true)", b.claims); err != nil {
+			return err
+		}
+		return tx.QueryRow(t.Context(), query, args...).Scan(into)
+	})
+}
+
+func (b bearer) ask(t *testing.T, operation, workspace string) (id uuid.UUID, err error) {
+	t.Helper()
+	s := snapshot(workspace)
+	if more := map[string]string{"power": `, "targets": ["machine.ada"], "power": "stop"}`, "unlock": `, "lock_id": "abc"}`}[operation]; more != "" {
+		s = strings.TrimSuffix(s, "}") + more
+	}
+	err = b.do(t, &id, "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, $3) RETURNING id", b.w.cluster, s, operation)
+	return id, err
+}
+
+// What a token may ask for, and whether that waits for a person.
+func TestTokenAsks(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	for _, test := range []struct {
+		powers, operation, workspace string
+		want                         string // of least_approval, or a refusal
+	}{
+		{``, "apply", "prod/a", ""},
+		{``, "destroy", "prod/a", ""},
+		{`{}`, "plan", "prod/a", "always"},
+		{`{}`, "apply", "prod/a", "always"},
+		{`{}`, "refresh", "prod/a", "always"},
+		{`{}`, "destroy", "prod/a", "always"},
+		{`{}`, "power", "prod/a", "PT403 token_may_not"},
+		{`{}`, "unlock", "prod/a", "PT403 token_may_not"},
+		{`{"change": "propose"}`, "apply", "prod/a", "always"},
+		{`{"change": "nothing"}`, "plan", "prod/a", "PT403 token_may_not"},
+		{`{"change": "nothing", "may_apply": ["*"]}`, "apply", "prod/a", "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"]}`, "apply", "lab/a", ""},
+		{`{"may_apply": ["lab/*"]}`, "power", "lab/a", ""},
+		{`{"may_apply": ["lab/*"]}`, "destroy", "lab/a", "always"},
+		{`{"may_apply": ["lab/*"]}`, "apply", "prod/a", "always"},
+		{`{"may_apply": ["lab/*"]}`, "apply", "lab", "always"},
+		{`{"may_apply": ["lab/*"]}`, "apply", "my-lab/a", "always"},
+		{`{"may_apply": ["l_b/%"]}`, "apply", "lab/a", "always"},
+		{`{"may_apply": ["lab/*"], "destroy": false}`, "apply", "lab/a", "destructive"},
+		{`{"may_apply": ["lab/*"], "destroy": false}`, "destroy", "lab/a", "PT403 token_may_not"},
+		{`{"workspaces": ["lab/*"]}`, "apply", "lab/a", "always"},
+		{`{"workspaces": ["lab/*"]}`, "apply", "prod/a", "PT403 token_may_not"},
+		{`{"workspaces": ["lab/*"]}`, "plan", "prod/a", "PT403 token_may_not"},
+		{`{"workspaces": ["lab/*"], "may_apply": ["*"]}`, "apply", "prod/a", "PT403 token_may_not"},
+		{`{"workspaces": []}`, "plan", "prod/a", "PT403 token_may_not"},
+	} {
+		b := w.bearer(t, w.adminID, test.powers)
+		id, err := b.ask(t, test.operation, test.workspace)
+		got := answerOf(err)
+		if err == nil {
+			got = one[string](t, w.conn, "SELECT coalesce(least_approval, '') FROM public.provisions WHERE id = $1", id)
+			if with := one[bool](t, w.conn, "SELECT asked_with IS NOT NULL FROM public.provisions WHERE id = $1", id); with != (test.powers != "") {
+				t.Errorf("with %s: that it was asked with a token of less power = %v", test.powers, with)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s in %s with %s = %q, want %q", test.operation, test.workspace, test.powers, got, test.want)
+		}
+	}
+	// A tool proposes where its token has no powers of its own.
+	id, err := w.bearer(t, w.adminID, "").tool().ask(t, "apply", "prod/b")
+	if got := one[*string](t, w.conn, "SELECT least_approval FROM public.provisions WHERE id = $1", id); err != nil || got == nil || *got != "always" {
+		t.Errorf("a tool's apply = %v, %v, want one that waits", got, err)
+	}
+	// So does one whose person has signed in without a token.
+	if _, err := (bearer{w, w.adminID, fmt.Sprintf(`{"sub": %q, "tool": "x"}`, w.adminID)}).ask(t, "power", "prod/b"); answerOf(err) != "PT403 token_may_not" {
+		t.Errorf("a tool without a token: %v", err)
+	}
+	// What is no token of the person's has no power at all.
+	for _, token := range []string{uuid.NewString(), "x", ""} {
+		if _, err := (bearer{w, w.adminID, fmt.Sprintf(`{"sub": %q, "token": %q}`, w.adminID, token)}).ask(t, "plan", "prod/b"); answerOf(err) != "PT403 token_may_not" {
+			t.Errorf("with token %q: %v", token, err)
+		}
+	}
+}
+
+// A run that was proposed is applied with a person's approval alone, and so are its attempts.
+func TestProposedRunWaits(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	b := w.bearer(t, w.operator, `{}`)
+	id, err := b.ask(t, "apply", "prod/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim, _ := agent.mustClaim(t)
+	agent.mustReport(t, claim, "PROCESSING", planned(false))
+	wantRefusal(t, agent.report(t, claim, "PROCESSING", applying), "PT409", "approval_needed")
+	if _, err := w.conn.Exec(t.Context(), "UPDATE public.provisions SET least_approval = NULL WHERE id = $1", id); answerOf(err) != "PT409 immutable" {
+		t.Errorf("taking the approval off = %v, want it refused", err)
+	}
+	agent.mustReport(t, claim, "FAILED", `{"error_code": "init_failed"}`)
+	// One more attempt, as the snapshot may ask for.
+	err = b.do(t, &id, "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2) RETURNING id", w.cluster, strings.TrimSuffix(snapshot("prod/b"), "}")+`, "max_attempts": 2}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim, _ = agent.mustClaim(t)
+	agent.mustReport(t, claim, "FAILED", `{"error_code": "init_failed"}`)
+	if got := one[string](t, w.conn, "SELECT least_approval || ' ' || (asked_with IS NOT NULL) FROM public.provisions WHERE retry_of = $1", id); got != "always true" {
+		t.Errorf("the second attempt = %q, want one that waits too", got)
+	}
+}
+
+// Who may decide about a run that was proposed.
+func TestTokenDecides(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	proposer := w.bearer(t, w.operator, `{"may_apply": ["lab/*"]}`)
+	for _, test := range []struct {
+		who       string
+		b         bearer
+		workspace string
+		want      string
+	}{
+		{"the token itself", proposer, "prod/a", "PT403 token_may_not"},
+		{"the token itself, where it may apply", proposer, "lab/a", "ok"},
+		{"another of the same person, where it may apply", w.bearer(t, w.operator, `{"may_apply": ["*"]}`), "lab/a", "PT403 token_may_not"},
+		{"one of the same person that may approve", w.bearer(t, w.operator, `{"approve": true}`), "prod/a", "PT403 token_may_not"},
+		{"one of another person that may approve", w.bearer(t, w.adminID, `{"approve": true}`), "prod/a", "ok"},
+		{"one of another person that may approve elsewhere", w.bearer(t, w.adminID, `{"approve": true, "workspaces": ["lab/*"]}`), "prod/a", "PT403 token_may_not"},
+		{"one of another person that may not", w.bearer(t, w.adminID, `{}`), "prod/a", "PT403 token_may_not"},
+		{"a tool of the person", w.bearer(t, w.operator, "").tool(), "prod/a", "PT403 token_may_not"},
+		{"a tool of another person", w.bearer(t, w.adminID, "").tool(), "prod/a", "PT403 token_may_not"},
+		{"the person", w.bearer(t, w.operator, ""), "prod/a", "ok"},
+	} {
+		if _, err := proposer.ask(t, "destroy", test.workspace); err != nil {
+			t.Fatal(err)
+		}
+		id := agent.awaits(t)
+		var status string
+		if got := answerOf(test.b.do(t, &status, "SELECT public.approve_provision($1, $2)", id, aPlan)); got != test.want {
+			t.Errorf("%s approves in %s = %s, want %s", test.who, test.workspace, got, test.want)
+		}
+		// Its own it may take back.
+		if err := proposer.do(t, &status, "SELECT public.cancel_provision($1)", id); err != nil || status != "CANCELLED" {
+			t.Errorf("taking back its own = %q, %v", status, err)
+		}
+	}
+	// Others' runs are not its to end.
+	id := w.deploy(t, w.operator, snapshot("prod/a"))
+	var status string
+	if got := answerOf(proposer.do(t, &status, "SELECT public.cancel_provision($1)", id)); got != "PT403 token_may_not" {
+		t.Errorf("cancelling another's run = %s", got)
+	}
+	// With four eyes a token's approval is its person's.
+	w.policy(t, `{"four_eyes": true}`)
+	mustAs[string](t, w, w.operator, "SELECT public.cancel_provision($1)", id)
+	if _, err := proposer.ask(t, "destroy", "lab/a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := answerOf(proposer.do(t, &status, "SELECT public.approve_provision($1, $2)", agent.awaits(t), aPlan)); got != "PT403 four_eyes" {
+		t.Errorf("approving one's own with four eyes = %s", got)
+	}
+}
+
+// mayWithPowers are the functions that a token with powers may call: they read, propose, or keep the
+// books of its own requests. All others are refused, those too that nobody has thought of here.
+var (
+	mayReadAlone = []string{"begin_request", "create_api_token", "finish_request", "own_credentials", "own_invitations", "pool_loads", "pool_quota_uses", "provision_log",
+		"record_tool_call", "state_versions", "why_waiting"}
+	mayPropose = []string{"delete_planned_machine", "inspect_template", "plan_machines", "preview_machines", "retry_provision"}
+)
+
+func TestPowersAreAskedEverywhere(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, migrated)
+	s := newScene(t, db.Conn(t))
+	for powers, may := range map[string][]string{`{"change": "nothing"}`: mayReadAlone, `{}`: slices.Concat(mayReadAlone, mayPropose)} {
+		a := actor{name: powers, role: "authenticated", dbRole: "authenticated", claims: s.bearer(t, s.adminID, powers).claims}
+		for name, f := range functions {
+			var args []any
+			switch f := f.(type) {
+			case forPeople:
+				args = []any{f.of(s)}
+				if f.rest != nil {
+					args = append(args, f.rest(s)...)
+				}
+			case forOneself:
+				args = f.args(s)
+			default:
+				continue
+			}
+			list := make([]string, len(args))
+			for i := range args {
+				list[i] = fmt.Sprintf("$%d", i+1)
+			}
+			query := fmt.Sprintf("SELECT public.%s(%s)", name, strings.Join(list, ", "))
+			if p, ok := f.(forPeople); ok && p.query != "" {
+				query = p.query
+			}
+			got := answerOf(s.attempt(t, a, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), query, args...)
+				return err
+			}))
+			switch refused := got == "PT403 token_may_not"; {
+			case slices.Contains(may, name) && name == "create_api_token":
+				if got != "PT403 token_makes_token" {
+					t.Errorf("%s with powers %s = %s", name, powers, got)
+				}
+			case slices.Contains(may, name) && refused, !slices.Contains(may, name) && !refused:
+				t.Errorf("%s with powers %s = %s", name, powers, got)
+			}
+		}
+	}
+}
+
+func TestTokenPowersAreChecked(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	for powers, want := range map[string]string{
+		`{"change": "propose", "may_apply": ["lab/*"], "workspaces": ["*"], "destroy": false, "approve": true, "calls_per_minute": 6000, "runs_per_hour": 1000}`: "",
+		`[]`: "must be an object", `{"chnage": "x"}`: "chnage: unknown", `{"change": "all"}`: "change: must be", `{"destroy": "no"}`: "destroy: must be", `{"may_apply": "x"}`: "may_apply: must be a list",
+		`{"may_apply": [""]}`: "may_apply: must be a list", `{"may_apply": [7]}`: "may_apply: must be a list", `{"workspaces": [` + strings.Repeat(`"a",`, 50) + `"a"]}`: "workspaces: must be a list",
+		`{"runs_per_hour": 0}`: "from 1 to 1000", `{"runs_per_hour": 1.5}`: "from 1 to 1000", `{"runs_per_hour": 1001}`: "from 1 to 1000", `{"calls_per_minute": 6001}`: "from 1 to 6000", `{"approve": null}`: "approve: must be",
+	} {
+		_, err := person[uuid.UUID](t, w, w.adminID, "SELECT token_id FROM public.create_api_token('a', '1 day', $1::jsonb)", powers)
+		if want == "" && err != nil || want != "" && !strings.Contains(wantRefusal(t, err, "PT422", "bad_token_powers"), want) {
+			t.Errorf("powers %.80s: %v, want %q", powers, err, want)
+		}
+	}
+}
+
+func TestTokenRunsPerHour(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	b, other := w.bearer(t, w.operator, `{"runs_per_hour": 2}`), w.bearer(t, w.operator, `{"runs_per_hour": 2}`)
+	for i, test := range []struct {
+		b    bearer
+		want string
+	}{{b, "ok"}, {b, "ok"}, {b, "PT429 too_many_runs"}, {other, "ok"}} {
+		if _, err := test.b.ask(t, "plan", "lab/a"); answerOf(err) != test.want {
+			t.Errorf("run %d = %v, want %s", i, err, test.want)
+		}
+	}
+	mustExec(t, w.conn, "UPDATE public.provisions SET created_at = created_at - interval '61 minutes'")
+	if _, err := b.ask(t, "plan", "lab/a"); err != nil {
+		t.Errorf("an hour later = %v", err)
+	}
+}
+
+// Each call of a tool is in the audit, in the name of its person.
+func TestToolCallsAreRecorded(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	b := w.bearer(t, w.viewer, `{"change": "nothing"}`).tool()
+	call := `{"client": "a client/1", "tool": "list_runs", "arguments": "` + aPlan + `", "result": "ok"}`
+	var none *string
+	for _, org := range []*uuid.UUID{&w.org, nil} {
+		if err := b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", org, call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'tool_call' AND org_id = $1 AND actor = $2 AND object_id IS NOT NULL AND detail ->> 'tool' = 'list_runs'", w.org, w.viewer); got != 2 {
+		t.Errorf("audit events = %d, want both", got)
+	}
+	elsewhere := one[uuid.UUID](t, w.conn, "SELECT org_id FROM public.org_members WHERE user_id = $1", w.stranger)
+	wantRefusal(t, b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", elsewhere, call), "PT404", "org_not_found")
+	for _, bad := range []string{`{}`, `[]`, strings.Replace(call, aPlan, "x", 1), strings.Replace(call, "a client/1", strings.Repeat("x", 201), 1), strings.Replace(call, `"ok"`, "7", 1), strings.Replace(call, "{", `{"more": "x", `, 1)} {
+		wantRefusal(t, b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", w.org, bad), "PT422", "bad_tool_call")
+	}
+}
