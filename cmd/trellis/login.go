@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -369,9 +372,9 @@ func whoamiCommand(a *app) *cobra.Command {
 func apiTokensCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "api-tokens",
-		Short: "List and revoke your own API tokens",
-		Long: `Lists and revokes your own API tokens, those of "trellis login" among them. A token
-cannot make others: do that on the server's account page.`,
+		Short: "List, make and revoke your own API tokens",
+		Long: `Lists and revokes your own API tokens, those of "trellis login" among them, and opens
+the page that makes one: a token cannot make others.`,
 		Args: verb,
 	}
 	lists := &cobra.Command{
@@ -381,8 +384,8 @@ cannot make others: do that on the server's account page.`,
 		Args:    none,
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, _ []string) error {
 			tokens, err := s.APITokens(ctx)
-			return listing(&a.printer, tokens, err, "You have no API token.", "ID\tNAME\tMADE\tLAST USED\tENDS", func(t wire.Credential) []any {
-				return []any{t.ID, t.Name, t.CreatedAt.Local().Format(time.DateTime), at(t.LastUsedAt), at(t.ExpiresAt)}
+			return listing(&a.printer, tokens, err, "You have no API token.", "ID\tNAME\tMAY\tMADE\tLAST USED\tENDS", func(t wire.Credential) []any {
+				return []any{t.ID, t.Name, mayOf(t), t.CreatedAt.Local().Format(time.DateTime), at(t.LastUsedAt), at(t.ExpiresAt)}
 			})
 		}),
 	}
@@ -401,6 +404,92 @@ cannot make others: do that on the server's account page.`,
 		}),
 	}
 	addFormat(a, revokes)
-	cmd.AddCommand(lists, revokes)
+	cmd.AddCommand(lists, apiTokensCreateCommand(a), revokes)
+	return cmd
+}
+
+// mayOf says in a few words what a token may do.
+func mayOf(t wire.Credential) string {
+	p := t.Powers
+	switch {
+	case p == nil:
+		return "all"
+	case p.Change == "nothing":
+		return "read"
+	}
+	may := "propose"
+	if len(p.Workspaces) > 0 {
+		may += " in " + strings.Join(p.Workspaces, " ")
+	}
+	if len(p.MayApply) > 0 {
+		may += ", apply in " + strings.Join(p.MayApply, " ")
+	}
+	if p.Approve {
+		may += ", approve"
+	}
+	if p.Destroy != nil && !*p.Destroy {
+		may += ", destroy nothing"
+	}
+	return may
+}
+
+// apiTokensCreateCommand leads to the page that makes a token, with its form filled in.
+func apiTokensCreateCommand(a *app) *cobra.Command {
+	var mayApply, workspaces []string
+	var propose, readOnly, noDestroy, approve, print bool
+	var days, runs int
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Open the page that makes an API token",
+		Long: `Opens the account page in a browser, with the form of a new API token filled in. There you
+make it, and copy it.
+
+Without a flag it may do all that you may. With --propose plans of its runs wait for a
+person, but in the workspaces of --may-apply; it does no admin's work.`,
+		Example: `  trellis api-tokens create assistant --may-apply 'lab/*' --no-destroy`,
+		Args:    one("what will use it"),
+		RunE: withServer(a, func(_ context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
+			proposes := propose || len(mayApply)+len(workspaces)+runs > 0 || noDestroy || approve
+			switch {
+			case readOnly && proposes:
+				return wrongUsage("--read-only goes with none of the other powers")
+			case !slices.Contains([]int{7, 30, 90, 366}, days):
+				return wrongUsage("--days: must be 7, 30, 90 or 366")
+			}
+			form := url.Values{"name": {args[0]}, "days": {strconv.Itoa(days)}}
+			if readOnly {
+				form.Set("change", "nothing")
+			} else if proposes {
+				form.Set("change", "propose")
+				form.Set("may_apply", strings.Join(mayApply, " "))
+				form.Set("workspaces", strings.Join(workspaces, " "))
+				for field, set := range map[string]bool{"destroy": !noDestroy, "approve": approve} {
+					if set {
+						form.Set(field, "yes")
+					}
+				}
+				if runs > 0 {
+					form.Set("runs_per_hour", strconv.Itoa(runs))
+				}
+			}
+			page := s.URL() + "/account?" + form.Encode() + "#new"
+			if !print && !a.json() && a.browse(page) == nil {
+				a.say("Opened in a browser: %s", page)
+				return nil
+			}
+			return a.answer(nil, map[string]string{"url": page}, "%s", page)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&propose, "propose", false, "plans of its runs wait for a person")
+	flags.StringSliceVar(&mayApply, "may-apply", nil, "workspaces where they don't, such as 'lab/*'; a destroy always waits")
+	flags.StringSliceVar(&workspaces, "workspaces", nil, "workspaces where it may change anything; default: all")
+	flags.BoolVar(&noDestroy, "no-destroy", false, "it may not ask for a destroy")
+	flags.BoolVar(&approve, "may-approve", false, "it may approve plans that others have proposed")
+	flags.BoolVar(&readOnly, "read-only", false, "it reads, and changes nothing")
+	flags.IntVar(&runs, "runs-per-hour", 0, "how many runs it may ask for; default: any number")
+	flags.IntVar(&days, "days", 90, "how long it lasts: 7, 30, 90 or 366")
+	flags.BoolVar(&print, "print", false, "print the page's URL and open nothing")
+	addFormat(a, cmd)
 	return cmd
 }

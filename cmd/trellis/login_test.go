@@ -78,6 +78,10 @@ func testLogin(t *testing.T, dir string, runtime instance.Runtime) {
 	run("webhooks", "test", "w").want(t, "test of none", exitFailed, `there is no webhook "w"`)
 	run("api-tokens", "list").want(t, "api-tokens", exitOK, "trellis on", "trellis up on")
 
+	run("api-tokens", "create", "assistant", "--may-apply", "lab/*", "--no-destroy", "--print").want(t, "a token's page", exitOK, runtime.URL+"/account?", "change=propose", "may_apply=lab%2F%2A", "name=assistant")
+	run("api-tokens", "create", "assistant", "--read-only", "--may-approve").want(t, "two kinds of powers", exitUsage, "--read-only goes with none")
+	run("api-tokens", "create", "assistant", "--days", "8").want(t, "a time that the page does not offer", exitUsage, "7, 30, 90 or 366")
+
 	// The token ends with the logout; the other one goes on.
 	token := regexp.MustCompile(`trt_[\w-]{43}`).FindString(string(kept))
 	run("logout").want(t, "logout", exitOK, "You are logged out of "+runtime.URL)

@@ -151,6 +151,21 @@ func TestAccountPage(t *testing.T) {
 	if answer, page := w.ask(t, w.viewer, "/account/tokens", url.Values{"name": {" "}}); answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, "1 to 200 characters") {
 		t.Errorf("POST /account/tokens without a name = %d, want 422 and why", answer.StatusCode)
 	}
+	// A token that may do less, by a form that a link has filled in; what is refused is kept.
+	if page := w.get(t, w.viewer, "/account?name=assistant&change=propose&may_apply=lab%2F*&days=30"); !strings.Contains(page, `value="assistant"`) || !strings.Contains(page, `value="lab/*"`) || !strings.Contains(page, `value="propose" checked`) || !strings.Contains(page, `value="30" selected`) {
+		t.Errorf("the form of a link = %s, want it filled in", page)
+	}
+	limited := url.Values{"name": {"assistant"}, "change": {"propose"}, "may_apply": {"lab/*, dev/* "}, "runs_per_hour": {"7"}}
+	if answer, page := w.ask(t, w.viewer, "/account/tokens", limited); answer.StatusCode != http.StatusOK || !strings.Contains(page, `propose, apply in <code class="break">lab/*</code>, <code class="break">dev/*</code>, destroy nothing, 7 runs an hour`) {
+		t.Errorf("POST /account/tokens with powers = %d: %s", answer.StatusCode, page)
+	}
+	limited.Set("may_apply", strings.Repeat("x", 201))
+	if answer, page := w.ask(t, w.viewer, "/account/tokens", limited); answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, strings.Repeat("x", 201)) {
+		t.Errorf("POST /account/tokens with a long pattern = %d: %s", answer.StatusCode, page)
+	}
+	if _, page := w.ask(t, w.viewer, "/account/tokens", url.Values{"name": {"reader"}, "change": {"nothing"}, "may_apply": {"*"}}); !strings.Contains(page, `<td data-label="May">read</td>`) {
+		t.Errorf("POST /account/tokens that reads: %s", page)
+	}
 	w.Exec(t, "SELECT tendril.add_credential('session', $1, sha256('a'), NULL, 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0 Safari/537.36')", w.viewer.ID)
 	if page := w.get(t, w.viewer, "/account"); !strings.Contains(page, "Chrome on Linux") {
 		t.Errorf("GET /account = %s, want the browser by its name", page)
