@@ -74,10 +74,11 @@ func New(o Options, caller func(*mcp.RequestExtra) (Caller, error)) *Server {
 	s := &Server{log: o.Log, caller: caller, limits: newLimits(), perMinute: o.CallsPerMinute, acting: map[string]condition{}}
 	s.alive, s.end = context.WithCancel(context.Background())
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "tendril", Title: "Tendril", Version: o.Version}, &mcp.ServerOptions{
-		Instructions: instructions,
-		Capabilities: &mcp.ServerCapabilities{}, // none of logging
-		PageSize:     50,
-		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs, c.CacheScope = 0, "private" },
+		Instructions:      instructions,
+		Capabilities:      &mcp.ServerCapabilities{}, // none of logging
+		PageSize:          50,
+		CompletionHandler: s.complete,
+		SetCacheable:      func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs, c.CacheScope = 0, "private" },
 	})
 	s.mcp.AddReceivingMiddleware(s.guard)
 	s.readTools()

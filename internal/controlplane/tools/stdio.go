@@ -23,9 +23,9 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.alive, cancel)()
-	answers := &lineWriter{to: out}
+	answers := newLineWriter(out)
 	reader, filtered := io.Pipe()
-	filter := &lineFilter{from: in, to: filtered, answers: answers}
+	filter := &lineFilter{from: in, to: filtered, answers: answers, over: ctx.Done()}
 	var filtering sync.WaitGroup
 	filtering.Go(filter.run)
 	defer func() {
@@ -42,16 +42,76 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// lineWriter writes whole messages, from several goroutines.
+// lineWriter writes whole messages, from several goroutines, and knows which requests are
+// not answered yet.
 type lineWriter struct {
-	mu sync.Mutex
-	to io.Writer
+	mu     sync.Mutex
+	to     io.Writer
+	open   map[string]bool // the ids of those requests
+	closed bool            // no more come
+	idle   chan struct{}   // closed once no more come and all are answered
 }
 
-func (w *lineWriter) Write(message []byte) (int, error) {
+func newLineWriter(to io.Writer) *lineWriter {
+	return &lineWriter{to: to, open: map[string]bool{}, idle: make(chan struct{})}
+}
+
+// envelope is what tells messages apart.
+type envelope struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		RequestID json.RawMessage `json:"requestId"`
+	} `json:"params"`
+}
+
+// passed notes a message of the client.
+func (w *lineWriter) passed(message []byte) {
+	var e envelope
+	_ = json.Unmarshal(message, &e) // params of another form are of no request that is cancelled
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.to.Write(message)
+	switch {
+	case e.Method == "notifications/cancelled":
+		delete(w.open, string(e.Params.RequestID))
+	case e.Method != "" && len(e.ID) > 0:
+		w.open[string(e.ID)] = true
+	}
+}
+
+// noMore says that the client has sent its last message. The channel is closed once all of
+// them are answered.
+func (w *lineWriter) noMore() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.settle()
+	return w.idle
+}
+
+// settle closes idle when it is time. w.mu must be held.
+func (w *lineWriter) settle() {
+	if w.closed && len(w.open) == 0 {
+		select {
+		case <-w.idle:
+		default:
+			close(w.idle)
+		}
+	}
+}
+
+// Write writes one message.
+func (w *lineWriter) Write(message []byte) (int, error) {
+	var e envelope
+	_ = json.Unmarshal(message, &e) // what is no object answers nothing
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.to.Write(message)
+	if e.Method == "" && len(e.ID) > 0 {
+		delete(w.open, string(e.ID))
+		w.settle()
+	}
+	return n, err
 }
 
 // Close leaves the stream to whoever opened it.
@@ -63,6 +123,7 @@ type lineFilter struct {
 	from    io.Reader
 	to      *io.PipeWriter
 	answers *lineWriter
+	over    <-chan struct{} // nobody waits for answers any more
 }
 
 func (f *lineFilter) run() {
@@ -77,12 +138,18 @@ func (f *lineFilter) run() {
 		case !json.Valid(line):
 			f.refuse(-32700, "the message is not JSON: send one JSON-RPC message a line")
 		default:
+			f.answers.passed(line)
 			if _, wrong := f.to.Write(append(line, '\n')); wrong != nil {
 				return // nobody reads any more
 			}
 		}
 		if err != nil {
-			_ = f.to.CloseWithError(err) // io.EOF at the end
+			// The end of the input ends the session, and with it what is not answered.
+			select {
+			case <-f.answers.noMore():
+			case <-f.over:
+			}
+			_ = f.to.CloseWithError(err)
 			return
 		}
 	}
