@@ -41,7 +41,10 @@ const (
 	mostLine = 2000
 	// before is how many lines before an error are shown with it.
 	before = 5
-	// perRow is about how many rows are asked for at once.
+	// fewestRows are asked for at first for the tail of a log, and at most mostTail bytes.
+	fewestRows = 20
+	mostTail   = 2 << 20
+	// perRow is how many rows are asked for at once.
 	perRow = 1000
 )
 
@@ -188,31 +191,28 @@ func (c *call) finish(p wire.Provision, answer *logAnswer, whole bool, end posit
 
 // tail reads the last lines.
 func (c *call) tail(ctx context.Context, p wire.Provision, in logInput, answer *logAnswer) error {
-	page, err := c.api.LogRange(ctx, p.ID, 0, int64(in.Lines), in.Lines)
-	if err != nil {
-		return err
-	}
-	// The newest rows may be more than one page has.
-	rows := page.Items
-	for len(rows) > 0 && rows[len(rows)-1].Seq < page.LastSeq {
-		if page, err = c.api.LogRange(ctx, p.ID, rows[len(rows)-1].Seq, 0, perRow); err != nil {
+	var rows []wire.LogRow
+	var lines []string
+	// A row has several lines, or a part of one.
+	for wanted := fewestRows; ; wanted *= 4 {
+		var err error
+		if rows, err = c.lastRows(ctx, p.ID, wanted); err != nil {
 			return err
 		}
-		if len(page.Items) == 0 {
+		var text strings.Builder
+		for _, row := range rows {
+			text.WriteString(row.Text)
+		}
+		if lines = nil; text.Len() > 0 {
+			lines = strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+		}
+		if len(rows) == 0 || rows[0].Seq == 1 {
 			break
 		}
-		rows = append(rows, page.Items...)
-		if len(rows) > mostLines { // of a log that grows
-			rows = rows[len(rows)-mostLines:]
+		lines = lines[1:] // which may have begun before
+		if len(lines) >= in.Lines || text.Len() > mostTail || wanted > mostLines {
+			break
 		}
-	}
-	var text strings.Builder
-	for _, row := range rows {
-		text.WriteString(row.Text)
-	}
-	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
-	if text.Len() == 0 {
-		lines = nil
 	}
 	room, first := mostPart, len(lines)
 	for first > 0 && len(lines)-first < in.Lines {
@@ -236,6 +236,22 @@ func (c *call) tail(ctx context.Context, p wire.Provision, in logInput, answer *
 		answer.Next += ` For what came before, call with from "start" or "first_error", or with a search.`
 	}
 	return nil
+}
+
+// lastRows are the last rows of a log.
+func (c *call) lastRows(ctx context.Context, id uuid.UUID, wanted int) (rows []wire.LogRow, err error) {
+	page, err := c.api.LogRange(ctx, id, 0, int64(wanted), perRow)
+	for err == nil && len(page.Items) > 0 {
+		rows = append(rows, page.Items...)
+		rows = rows[max(0, len(rows)-4*mostLines):] // of a log that grows meanwhile
+		last := rows[len(rows)-1].Seq
+		if last >= page.LastSeq {
+			break
+		}
+		// A page has about 1 MiB of text.
+		page, err = c.api.LogRange(ctx, id, last, 0, perRow)
+	}
+	return rows, err
 }
 
 // search finds lines with a text, or the first that tells of an error and what is around it.

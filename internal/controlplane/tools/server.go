@@ -254,6 +254,12 @@ func add[In, Out any](s *Server, name, title, description string, h hints, do ha
 			return nil, none, err
 		}
 		c.session, c.progress, c.can, c.answers = r.Session, r.Params.GetProgressToken(), r.ClientCapabilities(), r.Params.InputResponses
+		if len(r.Params.Arguments) > 0 { // once more: the SDK has rounded large numbers
+			var exact In
+			if json.Unmarshal(r.Params.Arguments, &exact) == nil {
+				in = exact
+			}
+		}
 		out, err := do(ctx, c, in)
 		if asked, ok := errors.AsType[*asksError](err); ok {
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{asked.id: asked.form}}, none, nil

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -329,6 +330,9 @@ func (a *agent) carryOut(ctx context.Context, job *provision.Assignment) error {
 	var chunks []provision.LogChunk
 	for text := d.log; text != ""; {
 		n := min(len(text), provision.ChunkTarget)
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n--
+		}
 		chunks = append(chunks, provision.LogChunk{Stream: provision.Stdout, Text: text[:n], EmittedAt: time.Now()})
 		text = text[n:]
 	}
@@ -338,7 +342,7 @@ func (a *agent) carryOut(ctx context.Context, job *provision.Assignment) error {
 		if err != nil {
 			return err
 		}
-		first, chunks = next, chunks[n:]
+		first, chunks = next, chunks[next-first:]
 	}
 	if d.hold != nil {
 		select {
