@@ -23,12 +23,16 @@ func newMarks() marks {
 	return marks{hex.EncodeToString(random[:])}
 }
 
+// likeMarks is what a hasty reader could take for a mark.
+var likeMarks = lazyregexp.New(`(?i)\[\s*(/?)\s*data\s*:`)
+
 // data is text of others, without escape sequences and with marks for what can't be seen.
 func (m marks) data(text string) string {
 	if text == "" {
 		return ""
 	}
 	text = strings.ReplaceAll(printable.Text(text), m.word, "…")
+	text = likeMarks.ReplaceAllString(text, "(${1}data ")
 	return "[data:" + m.word + "]" + text + "[/data:" + m.word + "]"
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -245,6 +246,8 @@ type agent struct {
 	q   queue.Queue
 	mu  sync.Mutex
 	act map[string]deed // by workspace
+	// applied are the workspaces in which something was applied or destroyed, in order.
+	applied []string
 }
 
 // deed is what comes of the runs of a workspace.
@@ -254,6 +257,8 @@ type deed struct {
 	hold    chan struct{} // the run ends once it is closed; nil: at once
 	changes []provision.PlannedChange
 	outputs map[string]provision.Output
+	machine []provision.Machine
+	problem string // of a failed run
 }
 
 // startAgent has an agent carry out what is queued until the test ends.
@@ -283,6 +288,13 @@ func (a *agent) does(workspace string, d deed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.act[workspace] = d
+}
+
+// sinceApplied are the workspaces of what was applied after the first so many.
+func (a *agent) sinceApplied(first int) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.applied[first:])
 }
 
 func (a *agent) work(ctx context.Context, t *testing.T) {
@@ -353,8 +365,12 @@ func (a *agent) carryOut(ctx context.Context, job *provision.Assignment) error {
 	}
 	switch {
 	case d.fails:
+		problem := d.problem
 		return report(provision.Failed, func(d *provision.Detail) {
 			d.ErrorCode, d.ErrorMessage = provision.CodeApplyFailed, "Error: no such host"
+			if problem != "" {
+				d.ErrorMessage = problem
+			}
 		})
 	case job.Operation == provision.OperationPlan:
 		return report(provision.Success, func(*provision.Detail) {})
@@ -364,11 +380,14 @@ func (a *agent) carryOut(ctx context.Context, job *provision.Assignment) error {
 		}
 		return report(provision.AwaitingApproval, func(d *provision.Detail) { d.PlanDigest = digest })
 	}
+	a.mu.Lock()
+	a.applied = append(a.applied, job.Workspace)
+	a.mu.Unlock()
 	if err := report(provision.Processing, func(d *provision.Detail) { d.Stage, d.PlanDigest = provision.StageApply, job.ApprovedPlan }); err != nil {
 		return err
 	}
 	return report(provision.Success, func(detail *provision.Detail) {
-		detail.Outputs = d.outputs
+		detail.Outputs, detail.Machines = d.outputs, d.machine
 		detail.Resources = []provision.Resource{{Address: "terraform_data.hello", Type: "terraform_data"}}
 	})
 }
