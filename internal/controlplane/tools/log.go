@@ -301,7 +301,7 @@ func (c *call) search(ctx context.Context, p wire.Provision, in logInput, from p
 	answer.Log = c.data(text.String())
 	c.finish(p, answer, ended && !full, end)
 	if !found && ended {
-		answer.Next = `No line is like that. Call with from "tail" for the last lines. ` + c.nextStep(p)
+		answer.Next = `No line matches. Call with from "tail" for the last lines. ` + c.nextStep(p)
 	}
 	return nil
 }

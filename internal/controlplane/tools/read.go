@@ -162,7 +162,7 @@ type templateEntry struct {
 	Name        string `json:"name"`
 	Version     string `json:"version" jsonschema:"the version that is offered first"`
 	Repository  string `json:"repository"`
-	Approval    string `json:"approval" jsonschema:"when its plans need a person's yes, whoever asks: never, destructive or always"`
+	Approval    string `json:"approval" jsonschema:"when its plans need a person's yes, besides the rules of a token: never, destructive or always"`
 	Description string `json:"description_data,omitempty" jsonschema:"text of its author"`
 }
 
@@ -462,7 +462,7 @@ type poolEntry struct {
 	NodesOnline   int      `json:"nodes_online"`
 	Machines      int      `json:"machines"`
 	FreeCores     float64  `json:"free_cores" jsonschema:"processor cores that are neither in use nor reserved since"`
-	FreeMemoryMiB float64  `json:"free_memory_mib" jsonschema:"memory in MiB likewise"`
+	FreeMemoryMiB float64  `json:"free_memory_mib" jsonschema:"memory in MiB that is neither in use nor reserved since"`
 	Images        []string `json:"images" jsonschema:"images that machines can be made from, at most 20"`
 }
 
