@@ -34,13 +34,13 @@ END $$;
 -- Stores a credential.
 --
 -- Arguments:
---   p_kind       session, api_token, link or cli_code
+--   p_kind       session, api_token, link, cli_code or oauth_code
 --   p_user       the user
 --   p_digest     SHA-256 of the credential
 --   p_lasts      how long it is valid; null: until it is revoked. A session lasts
 --                tendril.settings.session_lasts
 --   p_label      what the user calls it, cut after 200 characters
---   p_challenge  PKCE challenge (S256) of a CLI code
+--   p_challenge  PKCE challenge (S256) of a code
 --   p_grant      what a token that a code is changed for gets: {powers, audience, client}, each of
 --                which may be missing
 -- Answers: the id of the credential.
@@ -127,12 +127,12 @@ BEGIN
     WHERE c.id IS NULL OR NOT tendril.credential_lives(c));
 END $$;
 
--- Uses up a one-time link or CLI code. A wrong verifier uses it up as well.
+-- Uses up a one-time link or code. A wrong verifier uses it up as well.
 --
 -- Arguments:
---   p_kind      link or cli_code
+--   p_kind      link, cli_code or oauth_code
 --   p_digest    SHA-256 of the link's or code's secret
---   p_verifier  PKCE verifier of a CLI code
+--   p_verifier  PKCE verifier of a code
 -- Answers: one row; all null where it is unknown, used or expired:
 --   user_id  the user
 --   label    what it was called
@@ -149,7 +149,7 @@ DECLARE
 BEGIN
   -- Of two at once the second finds it used.
   UPDATE tendril.credentials c SET revoked_at = clock_timestamp(), last_used_at = clock_timestamp()
-  WHERE c.digest = p_digest AND c.kind = p_kind AND p_kind IN ('link', 'cli_code')
+  WHERE c.digest = p_digest AND c.kind = p_kind AND p_kind IN ('link', 'cli_code', 'oauth_code')
     AND c.revoked_at IS NULL AND c.expires_at > clock_timestamp()
   RETURNING c.* INTO v_used;
   IF v_used.challenge IS NULL

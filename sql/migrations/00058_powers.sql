@@ -1,5 +1,7 @@
 -- What an API token may do less than its person, and runs that such a token asked for.
 ALTER TABLE tendril.credentials ADD COLUMN powers jsonb, ADD COLUMN audience text, ADD COLUMN client text;
+ALTER TABLE tendril.credentials DROP CONSTRAINT credentials_kind_check,
+  ADD CONSTRAINT credentials_kind_check CHECK (kind IN ('session', 'api_token', 'link', 'cli_code', 'oauth_code'));
 COMMENT ON COLUMN tendril.credentials.powers IS 'What an API token may do: {change, may_apply, workspaces, destroy, approve, calls_per_minute, runs_per_hour}; NULL: all that its person may.';
 COMMENT ON COLUMN tendril.credentials.audience IS 'URL of the resource that an API token is for, such as https://trellis.example/mcp; NULL: the whole REST API.';
 COMMENT ON COLUMN tendril.credentials.client IS 'OAuth client that an API token or its code was given to; NULL: none.';

@@ -478,16 +478,17 @@ func (s *SignIn) start(w http.ResponseWriter, r *http.Request) {
 }
 
 // callback is where the issuer sends a browser back to.
-func (s *SignIn) callback(r *http.Request) string {
-	base := s.PublicURL
-	if base == "" {
-		scheme := "http://"
-		if s.jar.Secure(r) {
-			scheme = "https://"
-		}
-		base = scheme + r.Host
+func (s *SignIn) callback(r *http.Request) string { return s.Base(r) + "/signin/callback" }
+
+// Base is how the maker of a request reaches this server, without a slash at its end.
+func (s *SignIn) Base(r *http.Request) string {
+	switch {
+	case s.PublicURL != "":
+		return s.PublicURL
+	case s.jar.Secure(r):
+		return "https://" + r.Host
 	}
-	return base + "/signin/callback"
+	return "http://" + r.Host
 }
 
 // returned signs in the browser that comes back from the issuer.

@@ -100,6 +100,34 @@ func (d records) redeemCode(ctx context.Context, code []byte, verifier string) (
 	return made, ok && err == nil, err
 }
 
+// grant is what a token may do that a code is changed for, what for, and by whom.
+type grant struct {
+	Powers   *person.Powers `json:"powers"`
+	Audience string         `json:"audience"`
+	Client   string         `json:"client"`
+}
+
+// addGrant keeps a code that an OAuth client gets.
+func (d records) addGrant(ctx context.Context, user uuid.UUID, code []byte, challenge, name string, given grant) error {
+	return d.database.OwnerDoes(ctx, "let a client in", "SELECT tendril.add_credential('oauth_code', $1, $2, $3, $4, $5, $6)", user, code, codeLasts, storable(name), challenge, given)
+}
+
+// redeemGrant uses such a code up, and makes the client that it was given to a token of it; false:
+// the code is nobody's, or used, or too old, or the verifier or the client is another's.
+func (d records) redeemGrant(ctx context.Context, code []byte, verifier, client string) (token string, ok bool, err error) {
+	err = d.database.AsOwner(ctx, "use a client's code", func(ctx context.Context, tx pgx.Tx) error {
+		var user *uuid.UUID
+		var name *string
+		var given *grant
+		if err := tx.QueryRow(ctx, "SELECT user_id, label, given FROM tendril.redeem('oauth_code', $1, $2)", code, verifier).Scan(&user, &name, &given); err != nil || user == nil || given == nil || given.Client != client {
+			return err
+		}
+		ok = true
+		return tx.QueryRow(ctx, "SELECT token FROM tendril.issue_api_token($1, $2, $3, $4)", user, name, grantLasts, given).Scan(&token)
+	})
+	return token, ok && err == nil, err
+}
+
 // open opens a session.
 func (d records) open(ctx context.Context, user uuid.UUID, opened []byte, label string) error {
 	return d.database.OwnerDoes(ctx, "open a session", "SELECT tendril.add_credential('session', $1, $2, NULL, $3)", user, opened, storable(label))

@@ -119,6 +119,7 @@ func New(c Config) (*SignIn, error) {
 	s.mux.HandleFunc("POST /signout", s.signOut)
 	s.mux.HandleFunc("GET /cli/authorize", s.authorizeCLI)
 	s.mux.HandleFunc("POST /cli/authorize", s.answerCLI)
+	s.oauth()
 	s.mux.HandleFunc("POST /api/v1/cli/token", s.exchange)
 	s.mux.HandleFunc("DELETE /api/v1/cli/token", s.endToken)
 	return s, nil
@@ -126,7 +127,7 @@ func New(c Config) (*SignIn, error) {
 
 // Mount adds the pages and operations of this package to a server's.
 func (s *SignIn) Mount(mux *http.ServeMux) {
-	for _, path := range []string{"/signin", "/signin/", "/signout", "/cli/authorize", "POST /api/v1/cli/token", "DELETE /api/v1/cli/token"} {
+	for _, path := range []string{"/signin", "/signin/", "/signout", "/cli/authorize", "/oauth/", authorizationServer, "POST /api/v1/cli/token", "DELETE /api/v1/cli/token"} {
 		mux.Handle(path, s.mux)
 	}
 }

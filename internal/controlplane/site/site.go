@@ -123,7 +123,7 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	mux.Handle("GET /assets/", compress(pages))
 	mux.Handle("/", pages)
 	entrance.Mount(mux)
-	models := tools.NewSite(tools.SiteOptions{API: entrance.Middleware(rest), PublicURL: o.PublicURL, LocalHost: o.LocalHost, Version: o.Version, Log: o.Log})
+	models := tools.NewSite(tools.SiteOptions{API: entrance.Middleware(rest), Base: entrance.Base, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Version: o.Version, Log: o.Log})
 	models.Mount(mux)
 
 	handler, err := guarded(entrance.Middleware(web.Routed(mux)), o.PublicURL)

@@ -40,6 +40,9 @@ type SiteOptions struct {
 	// PublicURL is how people reach this server, without a slash at its end; "": as each
 	// request came.
 	PublicURL string
+	// Base is how the maker of a request reaches this server; nil: by PublicURL, or as
+	// the request came.
+	Base func(*http.Request) string
 	// LocalHost is the host name of this server for browsers on this machine; "": none.
 	LocalHost string
 	// AuthorizationServers are where a client signs in; nil: this server.
@@ -113,6 +116,8 @@ func (s *Site) Close() {
 // base is how the maker of a request reaches this server.
 func (s *Site) base(r *http.Request) string {
 	switch {
+	case s.Base != nil:
+		return s.Base(r)
 	case s.PublicURL != "":
 		return s.PublicURL
 	case r.TLS != nil:
@@ -134,7 +139,7 @@ func (s *Site) metadata(w http.ResponseWriter, r *http.Request) {
 	h.Set("Access-Control-Allow-Origin", "*") // it is the same for everybody, and no secret
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	_ = json.NewEncoder(w).Encode(map[string]any{ // the client is gone: nobody to tell
-		"resource": base + Path, "authorization_servers": servers, "bearer_methods_supported": []string{"header"}, "resource_name": "Tendril",
+		"resource": base + Path, "authorization_servers": servers, "bearer_methods_supported": []string{"header"}, "scopes_supported": []string{"tendril"}, "resource_name": "Tendril",
 	})
 }
 
