@@ -79,6 +79,8 @@ func (m marks) names(texts []string) []string {
 const (
 	// mostAnswer is how many bytes the answer to one call has, in JSON.
 	mostAnswer = 64 << 10
+	// mostEnvelope is what the protocol puts around it.
+	mostEnvelope = 1 << 10
 	// mostPart bounds what one answer lists or quotes. The protocol carries an answer
 	// twice, as JSON and as text, and the second time with its quotes escaped.
 	mostPart = 20 << 10

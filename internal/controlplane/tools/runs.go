@@ -280,6 +280,9 @@ func showPlan(ctx context.Context, c *call, in planInput) (planAnswer, error) {
 		return planAnswer{}, err
 	}
 	answer := planAnswer{Run: p.Number, Status: string(p.Status), PlanDigest: value(p.PlanDigest), Next: c.nextStep(p)}
+	if p.Status == provision.AwaitingApproval {
+		answer.Next = fmt.Sprintf(`Tell the person what it changes, above all what is replaced or destroyed, and give them %s to approve or reject it. Then call "wait".`, c.page(p.Number))
+	}
 	if p.Plan == nil {
 		if p.Status.EndsRun() {
 			answer.Next = "This run has no plan. " + answer.Next
@@ -323,12 +326,12 @@ func described(change provision.PlannedChange) string {
 			}
 			return cut(string(v), mostNote)
 		}
-		what := side(a.Before) + " -> " + side(a.After)
+		what := side(a.Before) + " → " + side(a.After)
 		switch {
 		case a.Sensitive:
 			what = "(sensitive)"
 		case a.Unknown:
-			what = side(a.Before) + " -> (known after apply)"
+			what = side(a.Before) + " → (known after apply)"
 		case a.Long:
 			what = "(too long to show)"
 		}

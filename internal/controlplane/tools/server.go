@@ -271,15 +271,27 @@ func add[In, Out any](s *Server, name, title, description string, h hints, do ha
 			noteReason(ctx, err)
 			return nil, none, errors.New(c.explain(err))
 		}
-		text, err := json.Marshal(out)
+		text, err := plainJSON(out)
 		if err != nil {
 			return nil, none, fmt.Errorf("encode the answer: %w", err)
 		}
-		if whole, err := json.Marshal(string(text)); err != nil || len(text)+len(whole) > mostAnswer-1024 {
+		answer := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
+		if quoted, err := json.Marshal(text); err != nil || len(text)+len(quoted) > mostAnswer-mostEnvelope {
 			return nil, none, fmt.Errorf("The answer has more than %d bytes. Ask for less: use a filter, a smaller limit, or a search", mostAnswer) //nolint:staticcheck // a sentence for a model
 		}
-		return nil, out, nil
+		return answer, out, nil
 	})
+}
+
+// plainJSON is a value as JSON for a model to read: links stand in it as they are.
+func plainJSON(value any) (string, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(text.String(), "\n"), nil
 }
 
 // schemas say how types are described that JSON Schema can't be inferred for.

@@ -170,6 +170,9 @@ func (c *call) variables(ctx context.Context, t wire.Template, declared wire.Ins
 			return nil, &asksError{asksForVariables, form}
 		}
 	}
+	if len(plain) > 0 {
+		problems = append(problems, "Ask the person for what you can't know, then call again.")
+	}
 	return nil, errors.New(strings.Join(problems, "\n"))
 }
 
