@@ -115,7 +115,7 @@ func TestSessionOfThePage(t *testing.T) {
 	switch {
 	case told == session:
 	case *update:
-		if err := os.WriteFile(page, []byte(strings.Replace(whole, told, session, 1)), 0o644); err != nil { //nolint:gosec // a page of the repository
+		if err := os.WriteFile(page, []byte(strings.Replace(whole, told, session, 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:

@@ -19,8 +19,15 @@ import (
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
+// came is what came back, but for its body.
+type came struct {
+	StatusCode int
+	Header     http.Header
+	cookies    []string
+}
+
 // raw makes a request of /mcp as it is; header is pairs of name and value.
-func (w *world) raw(t *testing.T, method, path string, body io.Reader, header ...string) (*http.Response, string) {
+func (w *world) raw(t *testing.T, method, path string, body io.Reader, header ...string) (came, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, w.server.URL+path, body)
 	if err != nil {
@@ -44,7 +51,11 @@ func (w *world) raw(t *testing.T, method, path string, body io.Reader, header ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response, string(text)
+	back := came{StatusCode: response.StatusCode, Header: response.Header}
+	for _, c := range response.Cookies() {
+		back.cookies = append(back.cookies, c.Name+"="+c.Value)
+	}
+	return back, string(text)
 }
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
@@ -59,17 +70,13 @@ func TestWhoMayCome(t *testing.T) {
 	}
 	_, code, _ := strings.Cut(link, "/signin/link?code=")
 	signedIn, _ := w.raw(t, http.MethodPost, "/signin/link", strings.NewReader("code="+code), "Content-Type", "application/x-www-form-urlencoded")
-	var cookies []string
-	for _, c := range signedIn.Cookies() {
-		cookies = append(cookies, c.Name+"="+c.Value)
-	}
-	if len(cookies) == 0 {
+	if len(signedIn.cookies) == 0 {
 		t.Fatal("the link has signed nobody in")
 	}
 	for name, header := range map[string][]string{
 		"nobody":       nil,
 		"wrong token":  {"Authorization", "Bearer " + w.token + "x"},
-		"a cookie":     {"Cookie", strings.Join(cookies, "; ")},
+		"a cookie":     {"Cookie", strings.Join(signedIn.cookies, "; ")},
 		"wrong scheme": {"Authorization", "Basic " + w.token},
 	} {
 		response, _ := w.raw(t, http.MethodPost, "/mcp", strings.NewReader(initialize), header...)
@@ -167,7 +174,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	bearer := []string{"Authorization", "Bearer " + w.token}
-	var last *http.Response
+	var last came
 	var body string
 	for range 51 {
 		last, body = w.raw(t, http.MethodPost, "/mcp", strings.NewReader(initialize), bearer...)

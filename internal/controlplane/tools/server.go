@@ -232,10 +232,8 @@ type hints struct {
 	only                        condition // nil: listed for everybody
 }
 
-var (
-	reading = hints{reads: true, repeatable: true}
-	acting  = hints{}
-)
+// reading is what a tool does that changes nothing.
+var reading = hints{reads: true, repeatable: true}
 
 // add has the server offer a tool.
 func add[In, Out any](s *Server, name, title, description string, h hints, do handler[In, Out]) {
