@@ -23,10 +23,10 @@ type provisionServerInput struct {
 // ServerOperation is what the provisioning of a server has begun as.
 type ServerOperation struct {
 	OperationID string    `json:"operation_id"`
-	ServerID    string    `json:"server_id,omitempty" jsonschema:"none: no agent has chosen one yet"`
-	ServerName  string    `json:"server_name,omitempty"`
+	ServerID    *string   `json:"server_id" jsonschema:"null: none is chosen yet"`
+	ServerName  string    `json:"server_name"`
 	Status      string    `json:"status" jsonschema:"accepted, in_progress, completed or failed"`
-	Message     string    `json:"message_data"`
+	Message     string    `json:"message"`
 	StartedAt   time.Time `json:"started_at"`
 	Next        string    `json:"next"`
 }
@@ -34,13 +34,13 @@ type ServerOperation struct {
 // ServerStatus is how the provisioning of a server stands.
 type ServerStatus struct {
 	OperationID     string     `json:"operation_id"`
-	ServerID        string     `json:"server_id,omitempty"`
+	ServerID        *string    `json:"server_id" jsonschema:"null: none is chosen yet"`
 	Status          string     `json:"status" jsonschema:"in_progress, completed or failed"`
 	ProvisionState  string     `json:"provision_state"`
-	ProgressPercent *int       `json:"progress_percent,omitempty"`
-	Message         string     `json:"message_data"`
+	ProgressPercent *int       `json:"progress_percent"`
+	Message         string     `json:"message"`
 	StartedAt       time.Time  `json:"started_at"`
-	CompletedAt     *time.Time `json:"completed_at,omitempty"`
+	CompletedAt     *time.Time `json:"completed_at"`
 	Next            string     `json:"next"`
 }
 
