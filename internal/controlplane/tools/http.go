@@ -190,6 +190,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Header.Set(baseHeader, s.base(r))
 	r.Header.Set(orgHeader, r.URL.Query().Get("org"))
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	w.Header().Set("X-Accel-Buffering", "no") // nginx
 	stream := newPatient(w)
 	defer stream.end()
 	verify := func(context.Context, string, *http.Request) (*auth.TokenInfo, error) {
@@ -211,9 +212,11 @@ func keyOf(token string) string {
 
 // mayCome reports whether a request comes from where it may: programs send no Origin, and
 // our own pages ours. On the loopback a foreign host name means that a page has had its name
-// point here.
+// point here, unless it is a proxy in front of a public server, which may call it anything.
 func (s *Site) mayCome(r *http.Request) bool {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(local.String()) && !isLoopback(r.Host) && !s.isOurs(r.Host) {
+	public, err := url.Parse(s.PublicURL)
+	proxied := err == nil && public.Host != "" && !isLoopback(public.Host)
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(local.String()) && !proxied && !isLoopback(r.Host) && !s.isOurs(r.Host) {
 		return false
 	}
 	origin := r.Header.Get("Origin")

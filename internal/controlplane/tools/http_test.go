@@ -15,7 +15,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
+	"github.com/tendril-run/tendril/internal/controlplane/tools"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
@@ -291,5 +293,48 @@ func TestRevokedToken(t *testing.T) {
 	}
 	if _, err := s.ListTools(t.Context(), nil); err == nil {
 		t.Error("a revoked token lists tools")
+	}
+}
+
+// Who belongs to several organisations says which one by the address.
+func TestOrganisation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec(t, "WITH o AS (INSERT INTO public.orgs (name) VALUES ('elsewhere') RETURNING id) INSERT INTO public.org_members SELECT id, $1, 'operator' FROM o", w.operator)
+	refused(t, w.overHTTP(t, w.token, "", nil), "templates", nil, "acme", "elsewhere")
+	transport := w.transport(t, w.token)
+	transport.Endpoint += "?org=acme"
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "scripted"}, nil).Connect(t.Context(), transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if got := ok(t, s, "templates", nil); !strings.Contains(got.text, `"hello"`) {
+		t.Errorf("templates of acme = %s, want hello", got.text)
+	}
+}
+
+// Behind a proxy the server's name there does not matter, but pages of other sites do.
+func TestBehindAProxy(t *testing.T) {
+	t.Parallel()
+	s := tools.NewSite(tools.SiteOptions{API: http.NotFoundHandler(), PublicURL: "https://trellis.example"})
+	t.Cleanup(s.Close)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(w, r.WithContext(person.With(r.Context(), person.Person{Token: true})))
+	}))
+	t.Cleanup(server.Close)
+	w := &world{server: server}
+	for name, c := range map[string]struct {
+		status int
+		header []string
+	}{
+		"a program":          {http.StatusOK, []string{"Host", "upstream"}},
+		"our own page":       {http.StatusOK, []string{"Host", "upstream", "Origin", "https://trellis.example"}},
+		"another site":       {http.StatusForbidden, []string{"Host", "upstream", "Origin", "https://evil.example"}},
+		"the upstream's own": {http.StatusForbidden, []string{"Host", "upstream", "Origin", "http://upstream"}},
+	} {
+		if response, body := w.raw(t, http.MethodPost, "/mcp", strings.NewReader(initialize), append([]string{"Authorization", "Bearer x"}, c.header...)...); response.StatusCode != c.status {
+			t.Errorf("%s = %d %s, want %d", name, response.StatusCode, body, c.status)
+		}
 	}
 }
