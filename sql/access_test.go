@@ -118,8 +118,9 @@ var functions = map[string]callers{
 	"preview_machines": forPeople{least: "operator", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any {
 		return []any{"preview", "[" + wanted("ada") + "]"}
 	}},
-	"free_place":     forPeople{least: "admin", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"leftover"} }},
-	"set_pool_image": forPeople{least: "admin", otherwise: "pool_not_found", of: func(s *scene) uuid.UUID { return s.pool }, rest: func(*scene) []any { return []any{"debian", "debian-12"} }},
+	"free_place":        forPeople{least: "admin", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"leftover"} }},
+	"set_pool_template": forPeople{least: "admin", otherwise: "pool_not_found", of: func(s *scene) uuid.UUID { return s.pool }, rest: func(*scene) []any { return []any{nil} }},
+	"set_pool_image":    forPeople{least: "admin", otherwise: "pool_not_found", of: func(s *scene) uuid.UUID { return s.pool }, rest: func(*scene) []any { return []any{"debian", "debian-12"} }},
 
 	"upload_blob":    forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{1, 1, aResult} }},
 	"fetch_result":   forPeople{least: "operator", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},

@@ -26,7 +26,7 @@ use, which images they have, and which machines have a place there. Pools are co
 at the agents ("[[pools]]" in their configuration).`,
 		Args: verb,
 	}
-	cmd.AddCommand(poolsListCommand(a), poolsShowCommand(a), poolsPreviewCommand(a), poolsFreeCommand(a), poolsQuotaCommand(a), poolsSetImageCommand(a), poolsDeleteImageCommand(a))
+	cmd.AddCommand(poolsListCommand(a), poolsShowCommand(a), poolsPreviewCommand(a), poolsFreeCommand(a), poolsQuotaCommand(a), poolsSetImageCommand(a), poolsDeleteImageCommand(a), poolsSetTemplateCommand(a), poolsDeleteTemplateCommand(a))
 	return cmd
 }
 
@@ -357,6 +357,44 @@ func poolsDeleteImageCommand(a *app) *cobra.Command {
 		},
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			return a.answer(s.DeletePoolImage(ctx, args[0], cluster, args[1]), map[string]any{"image": args[1], "deleted": true}, "%s has the same name in pool %s as in templates.", args[1], args[0])
+		}),
+	})
+	addOnCluster(cmd, &cluster)
+	return cmd
+}
+
+func poolsSetTemplateCommand(a *app) *cobra.Command {
+	var cluster string
+	cmd := formatted(a, &cobra.Command{
+		Use:   "set-template POOL TEMPLATE",
+		Short: "Set with which template servers of a pool are provisioned",
+		Long: `POST /api/v1/provision, and the tool provision_server, provision a bare-metal server by a
+template of the catalogue, such as examples/templates/bare-metal. It is for admins.`,
+		Example: `  trellis pools set-template metal bare-metal`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return wrongUsage("give two arguments: a pool and a template of the catalogue")
+			}
+			return nil
+		},
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			return a.answer(s.SetPoolTemplate(ctx, args[0], cluster, args[1]), map[string]string{"pool": args[0], "template": args[1]}, "Servers of pool %s are provisioned with template %s.", args[0], args[1])
+		}),
+	})
+	addOnCluster(cmd, &cluster)
+	return cmd
+}
+
+func poolsDeleteTemplateCommand(a *app) *cobra.Command {
+	var cluster string
+	cmd := formatted(a, &cobra.Command{
+		Use:     "delete-template POOL",
+		Short:   "Have no servers of a pool provisioned by the API",
+		Long:    `Takes back what set-template has set. Servers that are provisioned stay. It is for admins.`,
+		Example: `  trellis pools delete-template metal`,
+		Args:    one("a pool"),
+		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
+			return a.answer(s.SetPoolTemplate(ctx, args[0], cluster, ""), map[string]string{"pool": args[0]}, "Servers of pool %s are not provisioned by the API any more.", args[0])
 		}),
 	})
 	addOnCluster(cmd, &cluster)

@@ -77,7 +77,7 @@ var argumentKinds = map[string]string{
 	"NUMBER|ID": "provisions", "NUMBER|ID|WORKSPACE": "provisions", "WORKSPACE": "workspaces", "WORKSPACE|NUMBER": "workspaces", "FROM": "workspaces", "ADDRESS…": "workspaces",
 	"VERSION": "workspaces", "MACHINE": "machines", "MACHINE…": "machines", "WHO": "members", "ROLE": fixedWords + "operator", "ORGANISATION": "me/invitations", "TOKEN-ID": "clusters", "CONTEXT": fixedWords + "local",
 	"FILE": fileNames, "DIR": folders, "TO": nothing, "TEXT": nothing, "ID": nothing, "ADDRESS": nothing, "COMMIT": nothing, "URL": nothing, "RECIPIENT": nothing,
-	"POOL": "pools", "QUOTA": "pool-quotas", "IMAGE": nothing, "NAME": nothing,
+	"POOL": "pools", "QUOTA": "pool-quotas", "IMAGE": nothing, "NAME": nothing, "TEMPLATE": "templates",
 	"COMMAND": fileNames, "ARG…": fileNames,
 }
 

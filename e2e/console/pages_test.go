@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/url"
 	"strconv"
@@ -99,6 +100,7 @@ func estatePages(t *testing.T, h *house) {
 		page{"members", "/members", "grace@example.com"},
 		page{"invitations", "/invitations", "No open invitations"},
 		page{"account", "/account", "Local user"},
+		page{"account-token", "/account?name=assistant&change=propose&may_apply=lab%2F*", "Workspaces where plans don't wait"},
 		page{"not-found", "/no-such-page", "There is no page"},
 	)
 }
@@ -136,8 +138,11 @@ func oncePages(t *testing.T, h *house) {
 	h.seen.page(tab, "cluster-new")
 
 	ask := url.Values{"port": {"7777"}, "state": {strings.Repeat("s", 43)}, "host": {"a laptop"}, "challenge": {strings.Repeat("c", 43)}}
+	program := url.Values{"response_type": {"code"}, "code_challenge_method": {"S256"}, "code_challenge": {strings.Repeat("c", 43)},
+		"client_id": {"trc_" + base64.RawURLEncoding.EncodeToString([]byte(`{"n":"An assistant","r":["http://127.0.0.1:7777/callback"]}`))}}
 	h.look(tab,
 		page{"cli", "/cli/authorize?" + ask.Encode(), "a laptop"},
+		page{"oauth", "/oauth/authorize?" + program.Encode(), "An assistant"},
 		page{"api", "/api/v1/docs", "provisions"},
 	)
 	tab.Visit(h.Runtime().BrowserURL)

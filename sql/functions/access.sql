@@ -81,6 +81,7 @@ GRANT EXECUTE ON FUNCTION
   public.set_member,
   public.set_pool_image,
   public.set_pool_quota,
+  public.set_pool_template,
   public.state_versions,
   public.unlock_workspace,
   public.upload_blob,

@@ -1,4 +1,5 @@
--- What people decide of pools: quotas, and the names that images have in each pool.
+-- What people decide of pools: quotas, the names that images have in each pool, and the template of
+-- its servers.
 
 -- Whether a name matches a pattern, in which * is any text.
 CREATE OR REPLACE FUNCTION tendril.matches(p_name text, p_pattern text) RETURNS boolean
@@ -283,6 +284,40 @@ BEGIN
       l.cores_reserved, l.memory_reserved, (SELECT count(*) FROM public.reservations r WHERE r.pool_id = l.pool_id AND r.node = l.name)
     FROM unnest(tendril.node_loads(ARRAY(SELECT p.id FROM public.pools p WHERE p.org_id = p_org AND (p_pool IS NULL OR p.id = p_pool)), NULL)) l
     JOIN public.pool_nodes n ON n.pool_id = l.pool_id AND n.name = l.name;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Says with which template of the catalogue POST /api/v1/provision deploys in a pool. Needs the role
+-- admin.
+--
+-- Arguments:
+--   p_pool      the pool
+--   p_template  the template; NULL: none, so that nothing is deployed there in this way
+-- Answers: nothing.
+-- Errors: PT403 token_may_not, PT404 pool_not_found, PT404 template_not_found, PT503 busy.
+-- Locks: pools.
+-- Callers: authenticated, service_role.
+CREATE OR REPLACE FUNCTION public.set_pool_template(p_pool uuid, p_template uuid DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_pool     public.pools;
+  v_template text;
+BEGIN
+  SELECT * INTO v_pool FROM public.pools WHERE id = p_pool;
+  IF v_pool.id IS NULL OR NOT tendril.may_act(v_pool.org_id, 'admin') THEN
+    PERFORM tendril.refuse('PT404', 'pool_not_found', format('pool %s not found, or you are not admin there', p_pool));
+  END IF;
+  SELECT name INTO v_template FROM public.templates WHERE id = p_template AND org_id = v_pool.org_id;
+  IF NOT FOUND AND p_template IS NOT NULL THEN
+    PERFORM tendril.refuse('PT404', 'template_not_found', format('the catalogue has no template %s', p_template), '"trellis templates list" shows those that there are');
+  END IF;
+  UPDATE public.pools SET template_id = p_template WHERE id = p_pool;
+  PERFORM tendril.audit(v_pool.org_id, 'set_pool_template', 'pool', p_pool, jsonb_build_object('pool', v_pool.name, 'template', v_template));
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

@@ -28,6 +28,7 @@
 --   PT404 provision_not_found       There is no such provision, or the caller lacks the role.
 --   PT404 quota_not_found           There is no such quota.
 --   PT404 result_not_found          The provision left no result, or it has expired.
+--   PT404 template_not_found        The catalogue has no such template.
 --   PT404 webhook_not_found         There is no such webhook, or the caller lacks the role.
 --   PT404 workspace_not_found       There is no such workspace, or the caller lacks the role.
 --   PT409 address_taken             Another machine has the address.

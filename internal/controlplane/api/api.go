@@ -47,6 +47,8 @@ type Config struct {
 	Notifier *notify.Notifier
 	Version  string
 	Log      *slog.Logger
+	// ServerWait is how long the provisioning of a server waits for its agent; 0: 10 seconds.
+	ServerWait time.Duration
 }
 
 // api is what the operations share.
@@ -85,6 +87,7 @@ func New(c Config) *API {
 	a.pools(h)
 	a.places(h)
 	a.quotas(h)
+	a.servers(h)
 	a.drift(h)
 	a.locks(h)
 	a.clusters(h)
@@ -376,17 +379,18 @@ type made[T any] struct {
 // once registers an operation that makes something: in one transaction, and with
 // an Idempotency-Key once only. do returns where the new thing is, and the answer.
 func once[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(context.Context, *store.Store, *I) (string, T, error)) {
-	carryOut(a, h, op, do, false)
+	carryOut(a, h, op, do, nil, false)
 }
 
 // onceSecret is once where the answer has a secret: it is not kept, so a repeat
 // is told where to look, and no more.
 func onceSecret[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(context.Context, *store.Store, *I) (string, T, error)) {
 	op.Description += " With an Idempotency-Key a repeat is refused (409, already_done): the secret of the first answer is not kept."
-	carryOut(a, h, op, do, true)
+	carryOut(a, h, op, do, nil, true)
 }
 
-func carryOut[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(context.Context, *store.Store, *I) (string, T, error), secret bool) {
+// carryOut is once; then, if there is one, is asked after the transaction what has become of it.
+func carryOut[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(context.Context, *store.Store, *I) (string, T, error), then func(context.Context, *I, T) (T, error), secret bool) {
 	add(a, h, op, func(ctx context.Context, in *I) (*made[T], error) {
 		answer := &made[T]{}
 		key := (*in).key()
@@ -418,6 +422,9 @@ func carryOut[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(con
 			}
 			return s.FinishRequest(ctx, key, digest, keep)
 		})
+		if err == nil && then != nil {
+			answer.Body, err = then(ctx, in, answer.Body)
+		}
 		return answer, err
 	})
 }

@@ -138,6 +138,7 @@ var tags = []*huma.Tag{
 	{Name: "Decisions", Description: "Approve, reject, cancel, try again."},
 	{Name: "Workspaces", Description: "One Terraform state each: what exists there, what has drifted, who has locked it."},
 	{Name: "Machines", Description: "The machines that runs have made, as they were last reported."},
+	{Name: "Servers", Description: "Bare-metal servers of pools of kind ironic: provisioning, and how it stands."},
 	{Name: "Pools", Description: "Where machines are made: what agents report, quotas, and the names of images."},
 	{Name: "Clusters", Description: "Where agents live."},
 	{Name: "Templates", Description: "The catalogue of what can be deployed."},

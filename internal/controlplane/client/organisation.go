@@ -474,3 +474,23 @@ func (c *Client) StateVersions(ctx context.Context, workspace uuid.UUID) ([]wire
 func (c *Client) Drifts(ctx context.Context) ([]wire.Drift, error) {
 	return whole[wire.Drift](ctx, c, "list what has drifted", c.inOrg(), "drift")
 }
+
+// SetPoolTemplate says with which template servers of a pool are provisioned; "": with none.
+func (c *Client) SetPoolTemplate(ctx context.Context, pool, cluster, template string) error {
+	query := c.inOrgWith(map[string]string{"cluster": cluster})
+	if template == "" {
+		return c.remove(ctx, "set the pool's template", query, "pools", pool, "template")
+	}
+	_, err := ask[struct{}](ctx, c, call{doing: "set the pool's template", method: http.MethodPut, path: []string{"pools", pool, "template"}, query: query, body: wire.PoolTemplateBody{Template: template}})
+	return err
+}
+
+// ProvisionServer asks for a bare-metal server with an image.
+func (c *Client) ProvisionServer(ctx context.Context, asked wire.ServerProvisionBody) (wire.ServerOperation, error) {
+	return ask[wire.ServerOperation](ctx, c, call{doing: "provision the server", method: http.MethodPost, path: []string{"provision"}, query: c.inOrg(), body: asked})
+}
+
+// ServerStatus says how an operation, or a server's newest one, stands.
+func (c *Client) ServerStatus(ctx context.Context, operation string) (wire.ServerStatus, error) {
+	return ask[wire.ServerStatus](ctx, c, call{doing: "ask how the provisioning stands", method: http.MethodGet, path: []string{"provision", operation}, query: c.inOrg()})
+}

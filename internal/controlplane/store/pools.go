@@ -132,9 +132,12 @@ type PoolDetail struct {
 	ImageNames   []PoolImage
 }
 
+// poolState is how the pool p is; $1 is PoolStaleAfter.
+const poolState = `CASE WHEN p.reported_at < clock_timestamp() - $1::interval THEN 'stale' WHEN p.problem IS NOT NULL THEN 'unreachable' ELSE 'reachable' END`
+
 const selectedPools = `
 	SELECT p.id, p.name, c.name AS cluster, p.cluster_id, p.kind, p.problem, p.reported_at,
-	       CASE WHEN p.reported_at < clock_timestamp() - $1::interval THEN 'stale' WHEN p.problem IS NOT NULL THEN 'unreachable' ELSE 'reachable' END AS state,
+	       ` + poolState + ` AS state,
 	       coalesce((SELECT a.name FROM public.agents a WHERE a.cluster_id = p.cluster_id AND a.instance_id = p.reported_by), '') AS agent,
 	       n.nodes, n.online, (SELECT count(*)::int FROM public.reservations r WHERE r.pool_id = p.id) AS machines, n.cores, n.memory_mib, n.cores_used, n.memory_used,
 	       l.cores_new, l.memory_new, l.cores_reserved, l.memory_reserved,
