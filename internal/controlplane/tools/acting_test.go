@@ -40,7 +40,7 @@ func TestErrorsNameTheNextStep(t *testing.T) {
 		{"templates", map[string]any{"cursor": "%%%"}, []string{"is none of this list"}},
 		{"log", map[string]any{"run": 1, "from": "middle"}, []string{"Run 1 was not found"}},
 		{"machines", map[string]any{"status": "flying"}, []string{"Tendril refused this", "planned"}},
-		{"provision_server", map[string]any{"image_id": "debian-13"}, []string{"provisions no servers"}},
+		{"provision_server", map[string]any{"image_id": "debian-13"}, []string{"Tendril refused this"}},
 		{"draw_up_machines", map[string]any{"template": "hello", "workspace": "a", "machines": []any{}}, []string{"allowed: 1 to 100"}},
 		{"draw_up_machines", map[string]any{"template": "network", "workspace": "a", "variables": map[string]any{"db_password": "hunter2"}, "machines": []any{map[string]any{"name": "ada"}}}, []string{"db_password is sensitive"}},
 	} {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/controlplane/wire"
 )
 
 // serverTools offers the provisioning of whole servers.
@@ -20,25 +20,24 @@ type provisionServerInput struct {
 	ResourceClass string `json:"resource_class,omitempty" jsonschema:"auto-select a server of this class if server_id is not given"`
 }
 
-// ServerOperation is what the provisioning of a server has begun as.
-type ServerOperation struct {
+type serverOperation struct {
 	OperationID string    `json:"operation_id"`
 	ServerID    *string   `json:"server_id" jsonschema:"null: none is chosen yet"`
 	ServerName  string    `json:"server_name"`
 	Status      string    `json:"status" jsonschema:"accepted, in_progress, completed or failed"`
-	Message     string    `json:"message"`
+	Message     string    `json:"message" jsonschema:"how it stands, in words of the server's pool"`
 	StartedAt   time.Time `json:"started_at"`
+	URL         string    `json:"url" jsonschema:"its page for people, where its plan is approved"`
 	Next        string    `json:"next"`
 }
 
-// ServerStatus is how the provisioning of a server stands.
-type ServerStatus struct {
+type serverStatus struct {
 	OperationID     string     `json:"operation_id"`
 	ServerID        *string    `json:"server_id" jsonschema:"null: none is chosen yet"`
 	Status          string     `json:"status" jsonschema:"in_progress, completed or failed"`
 	ProvisionState  string     `json:"provision_state"`
 	ProgressPercent *int       `json:"progress_percent"`
-	Message         string     `json:"message"`
+	Message         string     `json:"message" jsonschema:"how it stands, in words of the server's pool"`
 	StartedAt       time.Time  `json:"started_at"`
 	CompletedAt     *time.Time `json:"completed_at"`
 	Next            string     `json:"next"`
@@ -48,56 +47,47 @@ type checkInput struct {
 	OperationID string `json:"operation_id" jsonschema:"the operation ID returned from provision_server"`
 }
 
-// metal asks for servers.
-type metal interface {
-	provision(ctx context.Context, image, server, class string) (ServerOperation, error)
-	status(ctx context.Context, operation string) (ServerStatus, error)
-}
-
-// metalOf asks the server of a client.
-var metalOf = func(*client.Client) metal { return noMetal{} }
-
-// noMetal answers for a control plane that provisions none.
-type noMetal struct{}
-
-var errNoMetal = errors.New(`This control plane provisions no servers by an image alone. Call "templates" and "pools" for what makes machines here`) //nolint:staticcheck // a sentence for a model
-
-func (noMetal) provision(context.Context, string, string, string) (ServerOperation, error) {
-	return ServerOperation{}, errNoMetal
-}
-func (noMetal) status(context.Context, string) (ServerStatus, error) {
-	return ServerStatus{}, errNoMetal
-}
-
-func provisionServer(ctx context.Context, c *call, in provisionServerInput) (ServerOperation, error) {
+func provisionServer(ctx context.Context, c *call, in provisionServerInput) (serverOperation, error) {
 	if in.ImageID == "" {
-		return ServerOperation{}, errors.New(`image_id is missing: "pools" lists the images there are`)
+		return serverOperation{}, errors.New(`image_id is missing: "pools" lists the images there are`)
 	}
-	o, err := metalOf(c.api).provision(ctx, in.ImageID, in.ServerID, in.ResourceClass)
+	o, err := c.api.ProvisionServer(ctx, wire.ServerProvisionBody{ImageID: in.ImageID, ServerID: given(in.ServerID), ResourceClass: given(in.ResourceClass)})
 	if err != nil {
-		return o, err
+		return serverOperation{}, err
 	}
-	o.ServerName, o.Message = c.name(o.ServerName), c.short(o.Message, mostNote)
-	o.Next = `Call "check_provision_status" with this operation_id until its status is completed or failed.`
-	return o, nil
+	answer := serverOperation{
+		OperationID: o.OperationID, ServerID: o.ServerID, ServerName: c.name(o.ServerName), Status: o.Status, Message: c.short(o.Message, mostNote), StartedAt: o.StartedAt,
+		URL:  c.link("/provisions/" + o.OperationID),
+		Next: `Call "check_provision_status" with this operation_id until its status is completed or failed.`,
+	}
+	if p, err := c.api.Provision(ctx, o.OperationID); err == nil { // else the operation tells enough
+		if p.Proposed {
+			answer.Next = `Its plan waits for a person's yes: give them the url. Then call "check_provision_status" with this operation_id.`
+		}
+	}
+	return answer, nil
 }
 
-func checkProvisionStatus(ctx context.Context, c *call, in checkInput) (ServerStatus, error) {
+func checkProvisionStatus(ctx context.Context, c *call, in checkInput) (serverStatus, error) {
 	if in.OperationID == "" {
-		return ServerStatus{}, errors.New(`operation_id is missing: "provision_server" answers it`)
+		return serverStatus{}, errors.New(`operation_id is missing: "provision_server" answers it`)
 	}
-	o, err := metalOf(c.api).status(ctx, in.OperationID)
+	o, err := c.api.ServerStatus(ctx, in.OperationID)
 	if err != nil {
-		return o, err
+		return serverStatus{}, err
 	}
-	o.Message = c.short(o.Message, mostNote)
-	switch o.Status {
-	case "completed":
-		o.Next = "The server is provisioned."
-	case "failed":
-		o.Next = "It has failed. Tell the person what the message says."
-	default:
-		o.Next = `Call "check_provision_status" again in half a minute.`
+	answer := serverStatus{
+		OperationID: o.OperationID, ServerID: o.ServerID, Status: o.Status, ProvisionState: c.name(o.ProvisionState), ProgressPercent: o.ProgressPercent,
+		Message: c.short(o.Message, mostNote), StartedAt: o.StartedAt, CompletedAt: o.CompletedAt,
+		Next: `Call "check_provision_status" again in half a minute.`,
 	}
-	return o, nil
+	switch {
+	case o.Status == "completed":
+		answer.Next = "The server is provisioned."
+	case o.Status == "failed":
+		answer.Next = "It has failed. Tell the person what the message says."
+	case o.ProvisionState == "awaiting approval":
+		answer.Next = "Its plan waits for a person's yes at " + c.link("/provisions/"+o.OperationID) + ". Give them the link."
+	}
+	return answer, nil
 }
