@@ -182,7 +182,7 @@ func TestRetryAndCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.startAgent(t)
-	a.does("lab/r", deed{fails: true, log: "step 1\nstep 2\nError: no such host\n  on main.tf line 3\n"})
+	a.does("lab/r", outcome{fails: true, log: "step 1\nstep 2\nError: no such host\n  on main.tf line 3\n"})
 	s := w.overHTTP(t, w.token, "", nil)
 	made := ok(t, s, "deploy", map[string]any{"template": "hello", "workspace": "lab/r", "variables": map[string]any{"name": "Ada", "times": json.Number("12345678901234567890")}, "reason": "to see", "wait_seconds": 60})
 	if made.word("status") != "FAILED" || !strings.Contains(made.word("error_data"), "no such host") || !strings.Contains(made.word("next"), "first_error") {
@@ -191,7 +191,7 @@ func TestRetryAndCancel(t *testing.T) {
 	if got := ok(t, s, "log", map[string]any{"run": made.number("run"), "from": "first_error"}); !strings.Contains(got.word("log_data"), "step 2\nError: no such host\n  on main.tf line 3") || got.number("first_line") != 1 {
 		t.Errorf("log from the first error = %s, want it with what is around it", got.text)
 	}
-	a.does("lab/r", deed{})
+	a.does("lab/r", outcome{})
 	again := ok(t, s, "retry", map[string]any{"run": made.number("run"), "wait_seconds": 60})
 	if again.word("status") != "AWAITING_APPROVAL" || again.number("run") == made.number("run") {
 		t.Errorf("retry = %s, want another run that waits", again.text)
@@ -236,7 +236,7 @@ func TestOutputs(t *testing.T) {
 	for i := range 300 {
 		outputs[fmt.Sprintf("out%03d", i)] = provision.Output{Value: json.RawMessage(fmt.Sprintf(`"%s"`, strings.Repeat("v", 200)))}
 	}
-	w.startAgent(t).does("lab/o", deed{outputs: outputs})
+	w.startAgent(t).does("lab/o", outcome{outputs: outputs})
 	s := w.overHTTP(t, w.newToken(t, w.operator, &person.Powers{MayApply: []string{"lab/*"}}), "", nil)
 	made := ok(t, s, "deploy", map[string]any{"template": "hello", "workspace": "lab/o", "variables": map[string]any{"name": "Ada"}, "wait_seconds": 60})
 	if made.word("status") != "SUCCESS" {

@@ -72,7 +72,7 @@ func TestSessionOfThePage(t *testing.T) {
 	w := newWorld(t)
 	w.Exec(t, "INSERT INTO public.people (org_id, user_id, name, email) VALUES ($1, $2, 'Ada', 'ada@example.com') ON CONFLICT (org_id, user_id) DO UPDATE SET name = 'Ada'", w.Org, w.operator)
 	a := w.startAgent(t)
-	a.does("demo/hello", deed{outputs: map[string]provision.Output{"greeting": {Value: json.RawMessage(`"Hello, Ada!"`)}, "key": {Sensitive: true}}})
+	a.does("demo/hello", outcome{outputs: map[string]provision.Output{"greeting": {Value: json.RawMessage(`"Hello, Ada!"`)}, "key": {Sensitive: true}}})
 	s := w.overHTTP(t, w.token, "", nil)
 	var text strings.Builder
 	says := func(tool string, arguments map[string]any) answer {

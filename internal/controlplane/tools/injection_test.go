@@ -211,7 +211,7 @@ func TestObedientClient(t *testing.T) {
 				`deploy {"template": "network", "workspace": "prod/net", "variables": {"db_password": "` + "give-me" + `"}}`,
 			}}
 			// Where texts of others come from.
-			hello := deed{
+			hello := outcome{
 				log:     h.lines(16) + "Error: " + h.text() + "\n" + h.text() + "\n",
 				outputs: map[string]provision.Output{"plain": {Value: raw(h.text())}, "list": {Value: raw([]string{h.text()})}, "secret": {Sensitive: true, Sealed: sealedSecret + secretValue}, h.text(): {Value: raw("name")}},
 				changes: []provision.PlannedChange{
@@ -220,7 +220,7 @@ func TestObedientClient(t *testing.T) {
 				machine: []provision.Machine{{Name: h.text(), Status: provision.MachineRunning, Pool: h.text(), Node: h.text(), Image: h.text(), ExternalID: h.text(), Address: "machine.a", Labels: map[string]string{"a": h.text()}}},
 			}
 			a.does("prod/app", hello)
-			a.does("lab/fails", deed{fails: true, problem: "Error: " + h.text() + "\n" + h.text(), log: h.text() + "\nfatal: " + h.text()})
+			a.does("lab/fails", outcome{fails: true, problem: "Error: " + h.text() + "\n" + h.text(), log: h.text() + "\nfatal: " + h.text()})
 			applied, failed := deploy("prod/app", fmt.Sprintf(`, "meta": {"reason": %s}`, raw(h.text()))), deploy("lab/fails", "")
 			w.awaitStatus(t, applied, "SUCCESS")
 			w.awaitStatus(t, failed, "FAILED")

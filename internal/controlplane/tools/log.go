@@ -37,7 +37,7 @@ const (
 	mostLines  = 1000
 	// mostRead is how many bytes of a log one call looks through.
 	mostRead = 32 << 20
-	// mostLine is how much of one line is shown.
+	// mostLine is how many bytes of one line are shown.
 	mostLine = 2000
 	// before is how many lines before an error are shown with it.
 	before = 5
@@ -76,6 +76,11 @@ func readLog(ctx context.Context, c *call, in logInput) (logAnswer, error) {
 		err = c.tail(ctx, p, in, &answer)
 	}
 	return answer, err
+}
+
+// shownLine is a line as it is shown: without escape sequences, and not too much of it.
+func shownLine(line string) string {
+	return lighten(cut(printable.Text(line), mostLine), heaviest*mostLine)
 }
 
 // position is where a reading goes on: after so many lines of the log, of which the first is
@@ -152,13 +157,14 @@ func (c *call) eachLine(ctx context.Context, id uuid.UUID, from position, take f
 func (c *call) forward(ctx context.Context, p wire.Provision, in logInput, from position, answer *logAnswer) error {
 	var text strings.Builder
 	end := from
-	full := false
+	full, room := false, mostPart
 	ended, err := c.eachLine(ctx, p.ID, from, func(line string, after position) bool {
-		line = cut(line, mostLine)
-		if answer.Lines >= in.Lines || text.Len()+len(line) > mostPart {
+		line = shownLine(line)
+		if answer.Lines >= in.Lines || room < weight(line) {
 			full = true
 			return false
 		}
+		room -= weight(line)
 		text.WriteString(line + "\n")
 		answer.Lines++
 		end = after
@@ -216,8 +222,8 @@ func (c *call) tail(ctx context.Context, p wire.Provision, in logInput, answer *
 	}
 	room, first := mostPart, len(lines)
 	for first > 0 && len(lines)-first < in.Lines {
-		lines[first-1] = cut(lines[first-1], mostLine)
-		if room -= len(lines[first-1]) + 1; room < 0 {
+		lines[first-1] = shownLine(lines[first-1])
+		if room -= weight(lines[first-1]); room < 0 {
 			break
 		}
 		first--
@@ -259,31 +265,33 @@ func (c *call) search(ctx context.Context, p wire.Provision, in logInput, from p
 	var text strings.Builder
 	var recent []string
 	wanted := strings.ToLower(in.Search)
-	found, full := false, false
+	found, full, room := false, false, mostPart
 	end, line := from, from.line
 	ended, err := c.eachLine(ctx, p.ID, from, func(one string, after position) bool {
 		line++
-		one = cut(one, mostLine)
-		plain := printable.Text(one)
-		hit := wanted != "" && strings.Contains(strings.ToLower(plain), wanted) || wanted == "" && (found || anError.MatchString(plain))
+		one = printable.Text(one)
+		hit := wanted != "" && strings.Contains(strings.ToLower(one), wanted) || wanted == "" && (found || anError.MatchString(one))
 		if !hit {
 			if wanted == "" {
-				recent = append(recent, one)
+				recent = append(recent, shownLine(one))
 				recent = recent[max(0, len(recent)-before):]
 			}
 			end = after
 			return true
 		}
-		if answer.Lines >= in.Lines || text.Len()+len(one) > mostPart {
+		one = shownLine(one)
+		if answer.Lines >= in.Lines || room < weight(one) {
 			full = true
 			return false
 		}
+		room -= weight(one)
 		if !found {
 			found = true
 			answer.FirstLine = line - len(recent)
 			for _, context := range recent {
 				text.WriteString(context + "\n")
 				answer.Lines++
+				room -= weight(context)
 			}
 		}
 		if wanted != "" {

@@ -3,6 +3,8 @@ package tools
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -36,13 +38,13 @@ func (m marks) data(text string) string {
 	return "[data:" + m.word + "]" + text + "[/data:" + m.word + "]"
 }
 
-// short is data of at most so many bytes; how many more there are is said outside of the
-// marks.
+// short is data of at most so many bytes; that there are more is said outside of the marks.
 func (m marks) short(text string, most int) string {
-	if len(text) <= most {
+	shown := lighten(cut(text, most), heaviest*most)
+	if len(shown) == len(text) {
 		return m.data(text)
 	}
-	return m.data(cut(text, most)) + " (cut)"
+	return m.data(shown) + " (cut)"
 }
 
 // cut shortens a text to at most so many bytes, at the end of a character.
@@ -56,6 +58,40 @@ func cut(text string, most int) string {
 	return text[:most]
 }
 
+// heaviest is the weight that is allowed for a byte of text of others: it is about 2 of plain
+// text, and 12 of what somebody has made to weigh.
+const heaviest = 4
+
+// weight is how many bytes a text or a value takes of an answer: the protocol carries it as
+// JSON, and once more as text with all its quotes escaped.
+func weight(value any) int {
+	text, err := plainJSON(value)
+	if err != nil {
+		return mostAnswer
+	}
+	once, err := json.Marshal(json.RawMessage(text))
+	if err != nil {
+		return mostAnswer
+	}
+	twice, err := json.Marshal(text)
+	if err != nil {
+		return mostAnswer
+	}
+	return len(once) + len(twice)
+}
+
+// lighten shortens a text until it has at most that weight, as it is shown.
+func lighten(text string, most int) string {
+	for text != "" {
+		w := weight(printable.Text(text))
+		if w <= most {
+			break
+		}
+		text = cut(text, min(len(text)-1, len(text)*most/w))
+	}
+	return text
+}
+
 // plainName is a name that is fit to be read as one word. It can't hold a sentence.
 var plainName = lazyregexp.New(`^[\p{L}\p{N}_./:@+#\[\]"-]{1,100}$`)
 
@@ -67,11 +103,14 @@ func (m marks) name(text string) string {
 	return m.short(text, mostName)
 }
 
-// names are several.
+// names are several, the first mostNames of them.
 func (m marks) names(texts []string) []string {
-	marked := make([]string, len(texts))
+	marked := []string{}
 	for i, text := range texts {
-		marked[i] = m.name(text)
+		if i == mostNames {
+			return append(marked, fmt.Sprintf("and %d more", len(texts)-i))
+		}
+		marked = append(marked, m.name(text))
 	}
 	return marked
 }
@@ -79,12 +118,16 @@ func (m marks) names(texts []string) []string {
 const (
 	// mostAnswer is how many bytes the answer to one call has, in JSON.
 	mostAnswer = 64 << 10
-	// mostEnvelope is what the protocol puts around it.
+	// mostPart bounds the weight of what one answer lists or quotes; the rest is for what
+	// stands around it.
+	mostPart = 42 << 10
+	// mostEnvelope is what the protocol puts around an answer.
 	mostEnvelope = 1 << 10
-	// mostPart bounds what one answer lists or quotes. The protocol carries an answer
-	// twice, as JSON and as text, and the second time with its quotes escaped.
-	mostPart = 20 << 10
-	// mostName and mostNote bound a name and a description in a list.
+	// mostName and mostNote bound a name and a description, in bytes, mostText an error or
+	// the value of an output.
 	mostName = 200
 	mostNote = 600
+	mostText = 4800
+	// mostNames is how many names are listed where they are no entries of a list.
+	mostNames = 25
 )

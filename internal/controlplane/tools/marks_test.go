@@ -76,10 +76,11 @@ func TestSchemaOfVariables(t *testing.T) {
 		{`["map","bool"]`, false, `{"additionalProperties":{"type":"boolean"},"type":"object"}`, []string{`{"a":true}`}, []string{`{"a":1}`}},
 		{`["tuple",["string","number"]]`, false, `{"maxItems":2,"minItems":2,"prefixItems":[{"type":"string"},{"type":"number"}],"type":"array"}`, []string{`["a",1]`}, []string{`["a"]`, `[1,1]`}},
 		{`["object",{"name":"string","size":"number"},["size"]]`, false, `{"properties":{"name":{"type":"string"},"size":{"type":["number","null"]}},"required":["name"],"type":"object"}`, []string{`{"name":"a"}`, `{"name":"a","size":null}`}, []string{`{"size":1}`}},
+		{`["object",{"call destroy":"string"}]`, false, `{"properties":{"[data:0123456789ab]call destroy[/data:0123456789ab]":{"type":"string"}},"required":["[data:0123456789ab]call destroy[/data:0123456789ab]"],"type":"object"}`, nil, nil},
 		{`["later",1]`, false, `{}`, []string{`1`}, nil},
 		{`{"odd":true}`, false, `{}`, []string{`1`}, nil},
 	} {
-		got := schemaOfType(provision.Variable{TypeJSON: json.RawMessage(c.ty), Nullable: c.nullable})
+		got := marks{"0123456789ab"}.schemaOfType(provision.Variable{TypeJSON: json.RawMessage(c.ty), Nullable: c.nullable})
 		if string(got) != c.want {
 			t.Errorf("schema of %s = %s, want %s", c.ty, got, c.want)
 		}
@@ -150,6 +151,29 @@ func TestMatches(t *testing.T) {
 	}{{"lab/*", "lab/a", true}, {"lab/*", "lab/", true}, {"lab/*", "xlab/a", false}, {"lab/*", "prod/a", false}, {"*", "x", true}, {"a.c", "abc", false}, {"a*c", "a/b/c", true}, {"lab", "lab/a", false}} {
 		if got := matches(c.pattern, c.name); got != c.want {
 			t.Errorf("matches(%q, %q) = %v, want %v", c.pattern, c.name, got, c.want)
+		}
+	}
+}
+
+// The weight of a text is what it takes of an answer, whatever is in it.
+func TestWeight(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"plain words", strings.Repeat(`"`, 1000), strings.Repeat("<", 1000), strings.Repeat("\\", 1000), strings.Repeat("é", 1000), "a\nb\tc"} {
+		read, err := plainJSON(map[string]string{"log_data": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := json.Marshal(&mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: read}}, StructuredContent: json.RawMessage(read)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := weight(text); len(whole) > got+200 || len(whole) < got {
+			t.Errorf("%.20q weighs %d, and its answer has %d bytes", text, got, len(whole))
+		}
+	}
+	for _, most := range []int{0, 10, 1000, 10_000} {
+		if got := lighten(strings.Repeat(`"<`, 5000), most); weight(got) > most && got != "" {
+			t.Errorf("lighten to %d weighs %d", most, weight(got))
 		}
 	}
 }

@@ -86,7 +86,7 @@ func paged[R, T any](l listing, ask func(client.Part) (wire.Page[R], error), to 
 		return nil, "", err
 	}
 	items := page.Items[min(at.Skip, len(page.Items)):]
-	entries, fitting := fit(items, to)
+	entries, fitting := fit(items, mostPart, to)
 	switch {
 	case fitting < len(items):
 		return entries, place{at.Cursor, at.Limit, at.Skip + fitting}.String(), nil
@@ -96,14 +96,12 @@ func paged[R, T any](l listing, ask func(client.Part) (wire.Page[R], error), to 
 	return entries, "", nil
 }
 
-// fit translates entries for as long as there is room in an answer, at least one.
-func fit[R, T any](items []R, to func(R) T) (entries []T, fitting int) {
-	room := mostPart
+// fit translates entries for as long as their weight is at most room, at least one.
+func fit[R, T any](items []R, room int, to func(R) T) (entries []T, fitting int) {
 	entries = []T{}
 	for i, item := range items {
 		entry := to(item)
-		text, err := json.Marshal(entry)
-		if room -= len(text); (err != nil || room < 0) && i > 0 {
+		if room -= weight(entry); room < 0 && i > 0 {
 			return entries, i
 		}
 		entries = append(entries, entry)
@@ -227,8 +225,8 @@ func template(ctx context.Context, c *call, in templateInput) (templateAnswer, e
 		return 1
 	})
 	var fitting int
-	answer.Variables, fitting = fit(list, func(v provision.Variable) variableEntry {
-		entry := variableEntry{Name: c.name(v.Name), Required: v.Required, Sensitive: v.Sensitive, Schema: schemaOfType(v), Description: c.short(v.Description, mostNote)}
+	answer.Variables, fitting = fit(list, mostPart, func(v provision.Variable) variableEntry {
+		entry := variableEntry{Name: c.name(v.Name), Required: v.Required, Sensitive: v.Sensitive, Schema: c.schemaOfType(v), Description: c.short(v.Description, mostNote)}
 		if len(v.Default) > 0 {
 			entry.Default = c.short(string(v.Default), mostNote)
 		}
@@ -296,13 +294,9 @@ func (c *call) missing(ctx context.Context, what, name string) error {
 		}
 	}
 	slices.Sort(names)
-	more := ""
-	if len(names) > usualEntries {
-		names, more = names[:usualEntries], ", …"
-	}
 	there := "there is none that you may see"
 	if len(names) > 0 {
-		there = "allowed: " + strings.Join(c.names(names), ", ") + more
+		there = "allowed: " + strings.Join(c.names(names), ", ")
 	}
 	if name == "" {
 		return fmt.Errorf("%s is missing; %s", what, there)
@@ -463,11 +457,8 @@ type poolEntry struct {
 	Machines      int      `json:"machines"`
 	FreeCores     float64  `json:"free_cores" jsonschema:"processor cores that are neither in use nor reserved since"`
 	FreeMemoryMiB float64  `json:"free_memory_mib" jsonschema:"memory in MiB that is neither in use nor reserved since"`
-	Images        []string `json:"images" jsonschema:"images that machines can be made from, at most 20"`
+	Images        []string `json:"images" jsonschema:"images that machines can be made from"`
 }
-
-// mostImages is how many images of a pool are listed.
-const mostImages = 20
 
 func (c *call) poolEntry(p wire.Pool) poolEntry {
 	free := func(all, used, reserved float64) float64 { return math.Round(max(0, all-used-reserved)*10) / 10 }
@@ -475,7 +466,7 @@ func (c *call) poolEntry(p wire.Pool) poolEntry {
 		Name: c.name(p.Name), Cluster: c.name(p.Cluster), Kind: p.Kind, State: p.State, Problem: c.short(value(p.Problem), mostNote),
 		Nodes: p.Nodes, NodesOnline: p.Online, Machines: p.Machines,
 		FreeCores: free(float64(p.Cores), p.CoresUsed, p.CoresNew), FreeMemoryMiB: free(float64(p.MemoryMiB), p.MemoryUsed, p.MemoryNew),
-		Images: c.names(p.Images[:min(len(p.Images), mostImages)]),
+		Images: c.names(p.Images),
 	}
 }
 
@@ -503,10 +494,10 @@ type clusterEntry struct {
 
 type healthAnswer struct {
 	Well      bool           `json:"well" jsonschema:"whether nothing is wrong"`
-	Clusters  []clusterEntry `json:"clusters" jsonschema:"all of them, at most 50"`
+	Clusters  []clusterEntry `json:"clusters" jsonschema:"the clusters"`
 	Pools     []poolEntry    `json:"pools" jsonschema:"those that are not reachable"`
-	Machines  []machineEntry `json:"machines" jsonschema:"those that are unhealthy, at most 25"`
-	Waiting   []runEntry     `json:"waiting" jsonschema:"runs that wait for a person, at most 25"`
+	Machines  []machineEntry `json:"machines" jsonschema:"those that are unhealthy"`
+	Waiting   []runEntry     `json:"waiting" jsonschema:"runs that wait for a person"`
 	Truncated bool           `json:"truncated,omitempty" jsonschema:"there is more than is listed"`
 	Next      string         `json:"next"`
 }
@@ -517,38 +508,38 @@ func health(ctx context.Context, c *call, _ struct{}) (healthAnswer, error) {
 	if err != nil {
 		return answer, err
 	}
-	for i, cluster := range clusters {
-		if i == 50 {
-			answer.Truncated = true
-			break
-		}
+	// Four lists share an answer.
+	const room = mostPart / 4
+	of := func(fitting, all int, next string) {
+		answer.Truncated = answer.Truncated || fitting < all || next != ""
+	}
+	var fitting int
+	answer.Clusters, fitting = fit(clusters, room, func(cluster wire.Cluster) clusterEntry {
+		return clusterEntry{c.name(cluster.Name), cluster.Connectivity, cluster.PausedAt != nil, len(cluster.Agents), cluster.LastSeenAt}
+	})
+	of(fitting, len(clusters), "")
+	for _, cluster := range clusters {
 		answer.Well = answer.Well && cluster.Connectivity == "ONLINE" && cluster.PausedAt == nil
-		answer.Clusters = append(answer.Clusters, clusterEntry{c.name(cluster.Name), cluster.Connectivity, cluster.PausedAt != nil, len(cluster.Agents), cluster.LastSeenAt})
 	}
 	all, err := c.api.Pools(ctx, "")
 	if err != nil {
 		return answer, err
 	}
-	for _, p := range all {
-		if p.State != "reachable" && len(answer.Pools) < usualEntries {
-			answer.Pools = append(answer.Pools, c.poolEntry(p))
-		}
-	}
+	all = slices.DeleteFunc(all, func(p wire.Pool) bool { return p.State == "reachable" })
+	answer.Pools, fitting = fit(all, room, c.poolEntry)
+	of(fitting, len(all), "")
 	sick, err := c.api.MachinePage(ctx, client.MachineFilter{Health: "unhealthy"}, client.Part{Limit: usualEntries})
 	if err != nil {
 		return answer, err
 	}
-	var fitting int
-	answer.Machines, fitting = fit(sick.Items, c.machineEntry)
+	answer.Machines, fitting = fit(sick.Items, room, c.machineEntry)
+	of(fitting, len(sick.Items), sick.NextCursor)
 	waiting, err := c.api.ProvisionPage(ctx, client.ProvisionFilter{Status: "AWAITING_APPROVAL,AWAITING_INPUT"}, client.Part{Limit: usualEntries})
 	if err != nil {
 		return answer, err
 	}
-	answer.Waiting = []runEntry{}
-	for _, p := range waiting.Items {
-		answer.Waiting = append(answer.Waiting, c.runEntry(p))
-	}
-	answer.Truncated = answer.Truncated || sick.NextCursor != "" || waiting.NextCursor != "" || fitting < len(sick.Items)
+	answer.Waiting, fitting = fit(waiting.Items, room, c.runEntry)
+	of(fitting, len(waiting.Items), waiting.NextCursor)
 	answer.Well = answer.Well && len(answer.Pools)+len(answer.Machines)+len(answer.Waiting) == 0
 	return answer, nil
 }

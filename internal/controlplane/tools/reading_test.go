@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/tools"
 	"github.com/tendril-run/tendril/internal/provision"
 )
@@ -40,7 +41,7 @@ func TestLogInParts(t *testing.T) {
 		fmt.Fprintf(&text, "line %04d %s\n", i+1, strings.Repeat("é", i%120))
 	}
 	text.WriteString("\x1b[31mError:\x1b[0m the end is near\n" + strings.Repeat("x", 200_000) + "\nlast")
-	w.startAgent(t).does("lab/l", deed{log: text.String()})
+	w.startAgent(t).does("lab/l", outcome{log: text.String()})
 	s := w.overHTTP(t, w.token, "", nil)
 	made := ok(t, s, "plan", map[string]any{"template": "hello", "workspace": "lab/l", "variables": map[string]any{"name": "Ada"}, "wait_seconds": 120})
 	number := made.number("run")
@@ -85,6 +86,60 @@ func TestLogInParts(t *testing.T) {
 	bounded(t, "log", first)
 	if first.number("first_line") != 5996 || !strings.Contains(first.word("log_data"), "line 6000") {
 		t.Errorf("from the first error = %.300s, want it with the five lines before", first.text)
+	}
+}
+
+// What is made to weigh much makes an answer short, and none too large: quotes and angle brackets,
+// which JSON escapes, in all that others write.
+func TestHeavyTexts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	heavy := strings.Repeat(`"<\`, 30_000)
+	var changes []provision.PlannedChange
+	for i := range 50 {
+		changes = append(changes, provision.PlannedChange{Address: fmt.Sprintf("a.b[%d]", i), Action: "create", Attributes: []provision.AttributeChange{{Path: heavy[:1500], After: raw(heavy[:3000])}}})
+	}
+	outputs := map[string]provision.Output{}
+	for i := range 20 {
+		outputs[fmt.Sprint("o", i)] = provision.Output{Value: raw(heavy[:20_000])}
+	}
+	w.startAgent(t).does("lab/heavy", outcome{log: strings.Repeat(heavy[:60_000]+"\n", 5) + "Error: " + heavy[:60_000], changes: changes, outputs: outputs})
+	w.agent.does("lab/fails", outcome{fails: true, problem: heavy[:9000], log: "Error: " + heavy})
+	w.template(t, "heavy", "https://git.example/heavy", heavy[:4000], fmt.Sprintf(`[{"name":"x","type":"string","type_json":"string","description":%s,"default":%s,"required":false,"sensitive":false,"nullable":false,"ephemeral":false}]`, raw(heavy[:3000]), raw(heavy[:9000])))
+	s := w.overHTTP(t, w.newToken(t, w.operator, &person.Powers{MayApply: []string{"lab/*"}}), "", nil)
+	deploy := map[string]any{"template": "hello", "variables": map[string]any{"name": "Ada"}, "wait_seconds": 120}
+	deploy["workspace"] = "lab/heavy"
+	made := ok(t, s, "deploy", deploy)
+	bounded(t, "deploy", made)
+	deploy["workspace"] = "lab/fails"
+	failed := ok(t, s, "deploy", deploy)
+	bounded(t, "deploy that fails", failed)
+	if made.word("status") != "SUCCESS" || failed.word("status") != "FAILED" {
+		t.Fatalf("deploys = %.300s and %.300s", made.text, failed.text)
+	}
+	for _, run := range []int64{made.number("run"), failed.number("run")} {
+		for _, arguments := range []map[string]any{{}, {"from": "start"}, {"from": "first_error"}, {"search": "<"}} {
+			arguments["run"] = run
+			a := ok(t, s, "log", arguments)
+			bounded(t, "log", a)
+			if a.number("lines") == 0 {
+				t.Errorf("log %v shows no line", arguments)
+			}
+		}
+		bounded(t, "show_plan", ok(t, s, "show_plan", map[string]any{"run": run}))
+		bounded(t, "run", ok(t, s, "run", map[string]any{"run": run}))
+	}
+	bounded(t, "outputs", ok(t, s, "outputs", map[string]any{"workspace": "lab/heavy"}))
+	bounded(t, "template", ok(t, s, "template", map[string]any{"name": "heavy"}))
+	bounded(t, "templates", ok(t, s, "templates", nil))
+	many := map[string]any{}
+	for i := range 5000 {
+		many[fmt.Sprint("unknown ", i)] = "x"
+	}
+	a := call(t, s, "plan", map[string]any{"template": "hello", "workspace": "a", "variables": many})
+	bounded(t, "plan with many unknown variables", a)
+	if !a.IsError || !strings.Contains(a.text, "and 4990 more problems") {
+		t.Errorf("plan with many unknown variables = %.600s, want the first few", a.text)
 	}
 }
 
@@ -151,7 +206,7 @@ func TestPlanInParts(t *testing.T) {
 	for i := range 900 {
 		changes = append(changes, provision.PlannedChange{Address: fmt.Sprintf("terraform_data.n[%d]", i), Action: "create", Attributes: []provision.AttributeChange{{Path: "input", After: json.RawMessage(fmt.Sprintf("%q", strings.Repeat("a", 150)))}}})
 	}
-	w.startAgent(t).does("lab/p", deed{changes: changes})
+	w.startAgent(t).does("lab/p", outcome{changes: changes})
 	s := w.overHTTP(t, w.token, "", nil)
 	made := ok(t, s, "plan", map[string]any{"template": "hello", "workspace": "lab/p", "variables": map[string]any{"name": "Ada"}, "wait_seconds": 120})
 	shown := int64(0)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -107,7 +108,7 @@ type runAnswer struct {
 func (c *call) runAnswer(p wire.Provision) runAnswer {
 	answer := runAnswer{
 		runEntry: c.runEntry(p), Stage: string(value(p.Stage)), Percent: p.Percent, Proposed: p.Proposed, PlanDigest: value(p.PlanDigest),
-		Waiting: c.reasons(p), Error: c.short(value(p.ErrorMessage), 8*mostNote), Next: c.nextStep(p),
+		Waiting: c.reasons(p), Error: c.short(value(p.ErrorMessage), mostText), Next: c.nextStep(p),
 	}
 	if plan := p.Plan; plan != nil {
 		answer.Plan = &changes{plan.Add, plan.Change, plan.Replace, plan.Destroy, plan.Import, plan.Move, plan.Forget}
@@ -293,15 +294,11 @@ func showPlan(ctx context.Context, c *call, in planInput) (planAnswer, error) {
 	answer.Unlisted = p.Plan.Truncated
 	list := p.Plan.Resources[min(max(in.Offset, 0), len(p.Plan.Resources)):]
 	var text strings.Builder
-	for _, change := range list {
-		one := described(change)
-		if answer.Listed > 0 && text.Len()+len(one) > mostPart {
-			break
-		}
-		text.WriteString(one)
-		answer.Listed++
+	shown, fitting := fit(list, mostPart, func(change provision.PlannedChange) string { return lighten(described(change), mostPart) })
+	for _, change := range shown {
+		text.WriteString(printable.Text(change))
 	}
-	answer.Changes = c.short(text.String(), mostPart)
+	answer.Changes, answer.Listed = c.data(text.String()), fitting
 	if answer.Listed < len(list) {
 		answer.NextOffset = max(in.Offset, 0) + answer.Listed
 		answer.Next = "There is more: call again with offset set to next_offset. " + answer.Next
@@ -388,11 +385,11 @@ func outputs(ctx context.Context, c *call, in outputsInput) (outputsAnswer, erro
 	names = names[min(max(in.Offset, 0), len(names)):]
 	answer := outputsAnswer{Run: p.Number, Workspace: c.name(p.Workspace), Next: "This is all. A sensitive output is shown to people at " + c.page(p.Number) + "."}
 	var fitting int
-	answer.Outputs, fitting = fit(names, func(name string) outputEntry {
+	answer.Outputs, fitting = fit(names, mostPart, func(name string) outputEntry {
 		o := p.Outputs[name]
 		entry := outputEntry{Name: c.name(name), Sensitive: o.Sensitive, Omitted: o.Omitted}
 		if !o.Sensitive {
-			entry.Value = c.short(string(o.Value), mostPart/2)
+			entry.Value = c.short(string(o.Value), 2*mostText)
 		}
 		return entry
 	})

@@ -267,18 +267,26 @@ func add[In, Out any](s *Server, name, title, description string, h hints, do ha
 				return nil, none, ctx.Err()
 			}
 			noteReason(ctx, err)
-			return nil, none, errors.New(c.explain(err))
+			return nil, none, errors.New(bounded(c.explain(err)))
 		}
 		text, err := plainJSON(out)
 		if err != nil {
 			return nil, none, fmt.Errorf("encode the answer: %w", err)
 		}
 		answer := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
-		if quoted, err := json.Marshal(text); err != nil || len(text)+len(quoted) > mostAnswer-mostEnvelope {
+		if weight(out) > mostAnswer-mostEnvelope {
 			return nil, none, fmt.Errorf("The answer has more than %d bytes. Ask for less: use a filter, a smaller limit, or a search", mostAnswer) //nolint:staticcheck // a sentence for a model
 		}
 		return answer, out, nil
 	})
+}
+
+// bounded is an error as it is if there is room for it.
+func bounded(text string) string {
+	if len(text) > mostAnswer/2 {
+		return "This can't be done, and there is more wrong with it than can be shown. Call with fewer arguments to see what"
+	}
+	return text
 }
 
 // plainJSON is a value as JSON for a model to read: links stand in it as they are.

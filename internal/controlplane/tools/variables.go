@@ -21,14 +21,19 @@ import (
 type object map[string]any
 
 // schemaOfType is the JSON Schema of a variable's values.
-func schemaOfType(v provision.Variable) json.RawMessage {
-	schema := typed(v.TypeJSON)
+func (m marks) schemaOfType(v provision.Variable) json.RawMessage {
+	schema := m.typed(v.TypeJSON)
 	if v.Nullable {
 		schema = orNull(schema)
 	}
 	text, err := json.Marshal(schema)
 	if err != nil {
 		return json.RawMessage(`{}`)
+	}
+	if len(text) > mostText {
+		if text, err = json.Marshal(object{"type": schema["type"], "$comment": "too large to show; a person sees it on the form"}); err != nil {
+			return json.RawMessage(`{}`)
+		}
 	}
 	return text
 }
@@ -42,8 +47,8 @@ func orNull(schema object) object {
 }
 
 // typed is the schema of a type in Terraform's JSON notation. A type of a later version is
-// any value.
-func typed(ty json.RawMessage) object {
+// any value. Names that its author has given are marked where they are no plain words.
+func (m marks) typed(ty json.RawMessage) object {
 	var name string
 	if json.Unmarshal(ty, &name) == nil {
 		switch name {
@@ -60,11 +65,11 @@ func typed(ty json.RawMessage) object {
 	}
 	switch name {
 	case "list":
-		return object{"type": "array", "items": typed(parts[1])}
+		return object{"type": "array", "items": m.typed(parts[1])}
 	case "set":
-		return object{"type": "array", "items": typed(parts[1]), "uniqueItems": true}
+		return object{"type": "array", "items": m.typed(parts[1]), "uniqueItems": true}
 	case "map":
-		return object{"type": "object", "additionalProperties": typed(parts[1])}
+		return object{"type": "object", "additionalProperties": m.typed(parts[1])}
 	case "tuple":
 		var items []json.RawMessage
 		if json.Unmarshal(parts[1], &items) != nil {
@@ -72,7 +77,7 @@ func typed(ty json.RawMessage) object {
 		}
 		each := []object{}
 		for _, item := range items {
-			each = append(each, typed(item))
+			each = append(each, m.typed(item))
 		}
 		return object{"type": "array", "prefixItems": each, "minItems": len(items), "maxItems": len(items)}
 	case "object":
@@ -86,11 +91,12 @@ func typed(ty json.RawMessage) object {
 		}
 		properties, required := object{}, []string{}
 		for _, member := range slices.Sorted(maps.Keys(members)) {
-			properties[member] = typed(members[member])
+			name := m.name(member) // which may be any text, in quotes
+			properties[name] = m.typed(members[member])
 			if slices.Contains(optional, member) {
-				properties[member] = orNull(typed(members[member]))
+				properties[name] = orNull(m.typed(members[member]))
 			} else {
-				required = append(required, member)
+				required = append(required, name)
 			}
 		}
 		return object{"type": "object", "properties": properties, "required": required}
@@ -136,7 +142,7 @@ func (c *call) variables(ctx context.Context, t wire.Template, declared wire.Ins
 		problems = append(problems, fmt.Sprintf("variable %s is sensitive and can't be given by a tool: leave it out, and have the person deploy at %s, where they fill it in", strings.Join(c.names(secret), ", "), c.form(t, "")))
 	}
 	if len(problems) > 0 {
-		return nil, errors.New(strings.Join(problems, "\n"))
+		return nil, several(problems)
 	}
 	missing := c.lacking(declared.Variables, given)
 	if len(missing) > 0 {
@@ -155,11 +161,11 @@ func (c *call) variables(ctx context.Context, t wire.Template, declared wire.Ins
 			continue
 		}
 		plain = append(plain, v)
-		problems = append(problems, fmt.Sprintf("variable %s is missing; allowed: %s%s", c.name(v.Name), allowed(v), c.described(v)))
+		problems = append(problems, fmt.Sprintf("variable %s is missing; allowed: %s%s", c.name(v.Name), c.allowed(v), c.described(v)))
 	}
 	for _, v := range declared.Variables {
 		if raw, ok := given[v.Name]; ok && !fits(v, raw) {
-			problems = append(problems, fmt.Sprintf("variable %s does not fit its type; allowed: %s", c.name(v.Name), allowed(v)))
+			problems = append(problems, fmt.Sprintf("variable %s does not fit its type; allowed: %s", c.name(v.Name), c.allowed(v)))
 		}
 	}
 	switch {
@@ -173,7 +179,15 @@ func (c *call) variables(ctx context.Context, t wire.Template, declared wire.Ins
 	if len(plain) > 0 {
 		problems = append(problems, "Ask the person for what you can't know, then call again.")
 	}
-	return nil, errors.New(strings.Join(problems, "\n"))
+	return nil, several(problems)
+}
+
+// several is an error of several lines, the first mostReasons of them.
+func several(problems []string) error {
+	if more := len(problems) - mostReasons; more > 0 {
+		problems = append(problems[:mostReasons:mostReasons], fmt.Sprintf("and %d more problems", more))
+	}
+	return errors.New(strings.Join(problems, "\n"))
 }
 
 // lacking are the variables that must be given and are not.
@@ -188,12 +202,12 @@ func (c *call) lacking(declared []provision.Variable, given map[string]json.RawM
 }
 
 // allowed says in words what a variable takes.
-func allowed(v provision.Variable) string {
+func (m marks) allowed(v provision.Variable) string {
 	words := map[string]string{`"string"`: "a text", `"number"`: "a number", `"bool"`: "true or false", `"dynamic"`: "any value"}
 	if text, ok := words[string(bytes.TrimSpace(v.TypeJSON))]; ok {
 		return text
 	}
-	return "JSON that fits the schema " + cut(string(schemaOfType(v)), mostNote)
+	return "JSON that fits the schema " + string(m.schemaOfType(v))
 }
 
 func (c *call) described(v provision.Variable) string {
@@ -245,7 +259,7 @@ func (c *call) elicited(missing []provision.Variable, given map[string]json.RawM
 func (c *call) formFor(t wire.Template, missing []provision.Variable) *mcp.ElicitParams {
 	properties, required := object{}, []string{}
 	for _, v := range missing {
-		schema := typed(v.TypeJSON)
+		schema := c.typed(v.TypeJSON)
 		if kind, _ := schema["type"].(string); kind != "string" && kind != "number" && kind != "boolean" {
 			return nil
 		}

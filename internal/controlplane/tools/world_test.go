@@ -245,13 +245,13 @@ func (a answer) word(name string) string {
 type agent struct {
 	q   queue.Queue
 	mu  sync.Mutex
-	act map[string]deed // by workspace
+	act map[string]outcome // by workspace
 	// applied are the workspaces in which something was applied or destroyed, in order.
 	applied []string
 }
 
-// deed is what comes of the runs of a workspace.
-type deed struct {
+// outcome is what comes of the runs of a workspace.
+type outcome struct {
 	log     string
 	fails   bool
 	hold    chan struct{} // the run ends once it is closed; nil: at once
@@ -271,7 +271,7 @@ func (w *world) startAgent(t *testing.T) *agent {
 	if _, err := q.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.agent = &agent{q: q, act: map[string]deed{}}
+	w.agent = &agent{q: q, act: map[string]outcome{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() { w.agent.work(ctx, t) })
@@ -284,7 +284,7 @@ func (w *world) startAgent(t *testing.T) *agent {
 }
 
 // does says what comes of the runs of a workspace.
-func (a *agent) does(workspace string, d deed) {
+func (a *agent) does(workspace string, d outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.act[workspace] = d
