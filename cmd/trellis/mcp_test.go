@@ -3,11 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
 // A client gets the tools of the chosen server on standard output, where nothing else is said, and
@@ -67,5 +74,52 @@ func TestLineForAClient(t *testing.T) {
 	line := a.addToModel()
 	if !strings.HasPrefix(line, "claude mcp add tendril -- /") || !strings.HasSuffix(line, "/a dir'") || !strings.Contains(line, " mcp --data-dir '/") {
 		t.Errorf("the line is %s, want absolute paths, quoted", line)
+	}
+}
+
+// The line that "trellis up" prints adds its tools to a client: what a model proposes there waits for
+// a person, and the same is at /mcp for those who sign in.
+func TestUpOffersTools(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(pgtest.Dir(t), "it is here")
+	instance := up(t, dir)
+	_, line, found := strings.Cut(instance.said.String(), "claude mcp add tendril -- ")
+	if !found {
+		t.Fatalf("trellis up says %s, want the line for a client", instance.said.String())
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	server := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line)
+	server.Dir = t.TempDir()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "an assistant", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: server}, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	call := func(tool string, arguments map[string]any) map[string]any {
+		t.Helper()
+		answer, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil || answer.IsError {
+			t.Fatalf("%s = %+v, %v", tool, answer, err)
+		}
+		fields, _ := answer.StructuredContent.(map[string]any)
+		return fields
+	}
+	made := call("deploy", map[string]any{"template": "hello", "workspace": "demo/model", "variables": map[string]any{"name": "Ada", "pause_seconds": 0}, "wait_seconds": 300})
+	if made["status"] != "AWAITING_APPROVAL" {
+		t.Errorf("deploy = %v, want its plan to wait for a person", made)
+	}
+	trellis(t, "approve", "1", "--yes", "--follow", "--data-dir", dir).want(t, "approve", exitOK, "Run 1 succeeded")
+	if got := call("outputs", map[string]any{"workspace": "demo/model"}); !strings.Contains(fmt.Sprint(got), "Hello, Ada!") {
+		t.Errorf("outputs = %v, want the greeting", got)
+	}
+	url, _ := made["url"].(string)
+	url, _, _ = strings.Cut(url, "/provisions/")
+	response, err := http.Post(url+"/mcp", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusUnauthorized || !strings.Contains(response.Header.Get("WWW-Authenticate"), "/.well-known/oauth-protected-resource/mcp") {
+		t.Errorf("POST /mcp by nobody = %d %q, want 401 and where to sign in", response.StatusCode, response.Header.Get("WWW-Authenticate"))
 	}
 }
