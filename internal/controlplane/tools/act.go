@@ -126,7 +126,7 @@ func (c *call) started(ctx context.Context, queued wire.QueuedAnswer, seconds in
 	}
 	if err != nil {
 		// The run is there: without its number it would be asked for once more.
-		return runAnswer{}, fmt.Errorf("Run %d was made (%s), but how it stands can't be said: %s. Call \"run\" with that number, and do not make it again", //nolint:staticcheck // a sentence for a model
+		return runAnswer{}, sentence("Run %d was made (%s), but how it stands can't be said: %s. Call \"run\" with that number, and do not make it again",
 			queued.Number, c.page(queued.Number), c.explain(err))
 	}
 	return c.runAnswer(p), nil
@@ -146,7 +146,7 @@ func destroy(ctx context.Context, c *call, in destroyInput) (runAnswer, error) {
 	}
 	cluster, last, err := c.api.LastApplied(ctx, w.ID)
 	if isNotFound(err) {
-		return runAnswer{}, fmt.Errorf("Nothing was ever deployed in workspace %s, so there is nothing to destroy", c.name(w.Name)) //nolint:staticcheck // a sentence for a model
+		return runAnswer{}, sentence("Nothing was ever deployed in workspace %s, so there is nothing to destroy", c.name(w.Name))
 	}
 	if err != nil {
 		return runAnswer{}, err
@@ -176,9 +176,9 @@ func retry(ctx context.Context, c *call, in retryInput) (runAnswer, error) {
 	}
 	switch {
 	case !p.Status.Terminal():
-		return runAnswer{}, fmt.Errorf("Run %d has not ended: it is %s. %s", p.Number, p.Status, c.nextStep(p)) //nolint:staticcheck // a sentence for a model
+		return runAnswer{}, sentence("Run %d has not ended: it is %s. %s", p.Number, p.Status, c.nextStep(p))
 	case p.Operation != provision.OperationPlan && p.Operation != provision.OperationApply && p.Operation != provision.OperationDestroy:
-		return runAnswer{}, fmt.Errorf("Run %d did %s, which no tool repeats: give the person %s", p.Number, p.Operation, c.page(p.Number)) //nolint:staticcheck // a sentence for a model
+		return runAnswer{}, sentence("Run %d did %s, which no tool repeats: give the person %s", p.Number, p.Operation, c.page(p.Number))
 	}
 	approval, err := c.approval(ctx, p.Workspace)
 	if err != nil {
@@ -285,7 +285,7 @@ func drawUpMachines(ctx context.Context, c *call, in machinesPlan) (machinesDraw
 			}
 		}
 		if !declared.Inspected {
-			return machinesDrawn{}, fmt.Errorf(`Version %s of template %s was not scanned yet, so that nobody can say which variables are secrets. Call "template" in some seconds, or leave variables out`, c.name(t.Version), c.name(t.Name)) //nolint:staticcheck // a sentence for a model
+			return machinesDrawn{}, sentence(`Version %s of template %s was not scanned yet, so that nobody can say which variables are secrets. Call "template" in some seconds, or leave variables out`, c.name(t.Version), c.name(t.Name))
 		}
 	}
 	snapshot, err := json.Marshal(provision.Snapshot{TemplateSource: provision.TemplateSource{Repo: t.Repo, Version: t.Version, Path: t.Path}, TerraformVars: in.Variables, Workspace: in.Workspace})
@@ -327,7 +327,7 @@ func approve(ctx context.Context, c *call, in approveInput) (runAnswer, error) {
 		return runAnswer{}, err
 	}
 	if p.Status != provision.AwaitingApproval {
-		return runAnswer{}, fmt.Errorf("Run %d has no plan that waits: it is %s. %s", p.Number, p.Status, c.nextStep(p)) //nolint:staticcheck // a sentence for a model
+		return runAnswer{}, sentence("Run %d has no plan that waits: it is %s. %s", p.Number, p.Status, c.nextStep(p))
 	}
 	if !sha256Hex.MatchString(in.PlanDigest) {
 		return runAnswer{}, errors.New(`plan_digest is missing or is no SHA-256 in hexadecimal: call "show_plan", show the person what changes, and give the plan_digest from there`)

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -17,6 +18,16 @@ type asksError struct {
 }
 
 func (e *asksError) Error() string { return "the client is asked: " + e.form.Message }
+
+// sentenceError is an error for a model to read: whole sentences, with what to do next.
+type sentenceError string
+
+func (e sentenceError) Error() string { return string(e) }
+
+// sentence is fmt.Errorf for what a model reads.
+func sentence(format string, values ...any) error {
+	return sentenceError(fmt.Sprintf(format, values...))
+}
 
 // explain says what went wrong as a model can follow it. What the server says may repeat
 // what others wrote, such as the reason of a lock, so it is data.

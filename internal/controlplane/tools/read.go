@@ -301,7 +301,7 @@ func (c *call) missing(ctx context.Context, what, name string) error {
 	if name == "" {
 		return fmt.Errorf("%s is missing; %s", what, there)
 	}
-	return fmt.Errorf("There is no %s %q, or you have no access to it; %s", what, c.name(name), there) //nolint:staticcheck // a sentence for a model
+	return sentence("There is no %s %q, or you have no access to it; %s", what, c.name(name), there)
 }
 
 // form is the page where a person deploys a template.

@@ -154,7 +154,7 @@ func (c *call) find(ctx context.Context, number int64) (wire.Provision, error) {
 	}
 	p, err := c.api.Provision(ctx, strconv.FormatInt(number, 10))
 	if isNotFound(err) {
-		return p, fmt.Errorf(`Run %d was not found, or you have no access to it. Call "runs" for those there are`, number) //nolint:staticcheck // a sentence for a model
+		return p, sentence(`Run %d was not found, or you have no access to it. Call "runs" for those there are`, number)
 	}
 	return p, err
 }

@@ -275,7 +275,7 @@ func add[In, Out any](s *Server, name, title, description string, h hints, do ha
 		}
 		answer := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 		if weight(out) > mostAnswer-mostEnvelope {
-			return nil, none, fmt.Errorf("The answer has more than %d bytes. Ask for less: use a filter, a smaller limit, or a search", mostAnswer) //nolint:staticcheck // a sentence for a model
+			return nil, none, sentence("The answer has more than %d bytes. Ask for less: use a filter, a smaller limit, or a search", mostAnswer)
 		}
 		return answer, out, nil
 	})

@@ -115,7 +115,7 @@ func (c *call) variables(ctx context.Context, t wire.Template, declared wire.Ins
 		if len(given) == 0 {
 			return nil, nil
 		}
-		return nil, fmt.Errorf(`Version %s of template %s was not scanned yet%s, so that nobody can say which variables are secrets. Call "template" in some seconds, or give the person %s`, //nolint:staticcheck // a sentence for a model
+		return nil, sentence(`Version %s of template %s was not scanned yet%s, so that nobody can say which variables are secrets. Call "template" in some seconds, or give the person %s`,
 			c.name(t.Version), c.name(t.Name), c.problem(declared.Problem), c.form(t, ""))
 	}
 	given = maps.Clone(given)
@@ -238,7 +238,7 @@ func (c *call) elicited(missing []provision.Variable, given map[string]json.RawM
 		return false, nil
 	}
 	if answer.Action != "accept" {
-		return false, fmt.Errorf("The person did not fill in what is missing (%s). Ask them what they want before you call again", answer.Action) //nolint:staticcheck // a sentence for a model
+		return false, sentence("The person did not fill in what is missing (%s). Ask them what they want before you call again", answer.Action)
 	}
 	for _, v := range missing {
 		value, ok := answer.Content[v.Name]
