@@ -191,10 +191,10 @@ func TestSessionsAreBounded(t *testing.T) {
 
 // waiting begins to wait for a run that nobody carries out, and returns once the server has
 // reported progress, with where the answer comes.
-func (w *world) waiting(t *testing.T, token, protocol string) (s *mcp.ClientSession, cancel func(), ended <-chan error) {
+func (w *world) waiting(t *testing.T, connect connection, token, protocol string) (s *mcp.ClientSession, cancel func(), ended <-chan error) {
 	t.Helper()
 	told := make(chan float64, 1000)
-	s = w.overHTTP(t, token, protocol, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+	s = connect(t, token, protocol, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 		told <- r.Params.Progress
 	}})
 	made := ok(t, s, "plan", map[string]any{"template": "hello", "workspace": "demo/waits", "variables": map[string]any{"name": "Ada"}})
@@ -241,7 +241,7 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 	w.server.Close()
 	w.server = hurried
 	for _, protocol := range []string{"", "2025-06-18"} {
-		_, cancel, ended := w.waiting(t, w.token, protocol)
+		_, cancel, ended := w.waiting(t, w.overHTTP, w.token, protocol)
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the wait = %v, want it to go on until it is cancelled", err)
@@ -259,8 +259,8 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 func TestEndOfTheSite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, _, ended := w.waiting(t, w.token, "2025-06-18")
-	_, _, endedToo := w.waiting(t, w.token, "")
+	s, _, ended := w.waiting(t, w.overHTTP, w.token, "2025-06-18")
+	_, _, endedToo := w.waiting(t, w.overHTTP, w.token, "")
 	limit := patience.Begin(5 * time.Second)
 	w.site.EndStreams()
 	if limit.Over() {
@@ -281,7 +281,7 @@ func TestRevokedToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	token := w.newToken(t, w.operator, nil)
-	s, _, ended := w.waiting(t, token, "2025-06-18")
+	s, _, ended := w.waiting(t, w.overHTTP, token, "2025-06-18")
 	w.Exec(t, "DELETE FROM tendril.credentials WHERE digest = sha256(convert_to($1, 'UTF8'))", token)
 	select {
 	case err := <-ended:
@@ -337,4 +337,41 @@ func TestBehindAProxy(t *testing.T) {
 			t.Errorf("%s = %d %s, want %d", name, response.StatusCode, body, c.status)
 		}
 	}
+}
+
+// Each version of the handshake is answered with itself, and an unknown one with the newest.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for asked, want := range map[string]string{"2024-11-05": "2024-11-05", "2025-03-26": "2025-03-26", "2025-06-18": "2025-06-18", "2025-11-25": "2025-11-25", "1999-01-01": "2025-11-25", "2099-01-01": "2025-11-25"} {
+		response, body := w.raw(t, http.MethodPost, "/mcp", strings.NewReader(strings.Replace(initialize, "2025-06-18", asked, 1)), "Authorization", "Bearer "+w.token)
+		if response.StatusCode != http.StatusOK || !strings.Contains(body, `"protocolVersion":"`+want+`"`) {
+			t.Errorf("initialize of %s = %d %s, want %s", asked, response.StatusCode, body, want)
+		}
+	}
+	discover := `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	response, body := w.raw(t, http.MethodPost, "/mcp", strings.NewReader(discover), "Authorization", "Bearer "+w.token, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "server/discover")
+	if response.StatusCode != http.StatusOK || !strings.Contains(body, "2026-07-28") || response.Header.Get("Mcp-Session-Id") != "" {
+		t.Errorf("server/discover = %d %s, want the newest version and no session", response.StatusCode, body)
+	}
+}
+
+// A client on standard input is told of progress, too, and its cancellation ends the wait alone.
+func TestWaitOnStdio(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, protocol := range []string{"", "2025-06-18"} {
+		s, cancel, ended := w.waiting(t, w.overStdio, w.token, protocol)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the wait = %v, want it to go on until it is cancelled", err)
+		}
+		ok(t, s, "whoami", nil) // the session goes on
+	}
+	if got := w.Text(t, "SELECT string_agg(DISTINCT status, ',') FROM public.provisions"); got != "QUEUED" {
+		t.Errorf("the runs are %s, want a cancelled call to leave them alone", got)
+	}
+	patience.Await(t, "cancelled calls to be audited", func() bool {
+		return w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'tool_call' AND detail ->> 'result' = 'cancelled'") == "2"
+	})
 }

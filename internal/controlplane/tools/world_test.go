@@ -169,9 +169,12 @@ func (w *world) serveStdio(t *testing.T, token string, in io.ReadCloser, out io.
 	})
 }
 
+// connection begins a session of a token by a version of the protocol.
+type connection = func(t *testing.T, token, protocol string, o *mcp.ClientOptions) *mcp.ClientSession
+
 // transports are the two ways to a server.
-func (w *world) transports() map[string]func(*testing.T, string, string, *mcp.ClientOptions) *mcp.ClientSession {
-	return map[string]func(*testing.T, string, string, *mcp.ClientOptions) *mcp.ClientSession{"stdio": w.overStdio, "http": w.overHTTP}
+func (w *world) transports() map[string]connection {
+	return map[string]connection{"stdio": w.overStdio, "http": w.overHTTP}
 }
 
 // answer is what a tool has answered.
