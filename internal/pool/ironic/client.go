@@ -234,7 +234,7 @@ func (c *client) service(ctx context.Context) (*gophercloud.ServiceClient, error
 			Max string `json:"version"`
 		} `json:"version"`
 	}
-	if _, err := api.Get(ctx, api.ResourceBaseURL(), &root, nil); err != nil {
+	if err := get(ctx, api, api.ResourceBaseURL(), &root); err != nil {
 		return nil, err
 	}
 	least, err1 := minor(root.Version.Min)
@@ -273,7 +273,10 @@ func (c *client) open(ctx context.Context, who identity) (api, images *gopherclo
 		if c.config.URL != "" {
 			api = &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: gophercloud.NormalizeURL(endpoint), Type: "baremetal"}
 		} else if api, err = openstack.NewBareMetalV1(provider, where); err != nil {
-			return nil, nil, "", &problem{class: classAlien, text: "Keystone's catalogue has no service baremetal" + forRegion(who.Region) + "; set url in [[pools]]"}
+			if _, missing := errors.AsType[*gophercloud.ErrEndpointNotFound](err); missing {
+				err = &problem{class: classAlien, text: "Keystone's catalogue has no service baremetal" + forRegion(who.Region) + "; set url in [[pools]]"}
+			}
+			return nil, nil, "", err
 		}
 		if images, err = openstack.NewImageV2(provider, where); err != nil {
 			images = nil // the catalogue has none: images are those of [[pools.images]]
@@ -321,6 +324,12 @@ func (c *client) agreed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version
+}
+
+// get reads what is at an address, as JSON.
+func get(ctx context.Context, api *gophercloud.ServiceClient, address string, into any) error {
+	_, err := api.Get(ctx, address, into, nil) //nolint:bodyclose // gophercloud closes what it decodes
+	return err
 }
 
 // once sends one request. do is given Ironic's API.
