@@ -243,6 +243,9 @@ prepare_rest() {
       missing+=("@supabase/postgrest-js, from the npm registry, as $tools/postgrest-js")
     locked_modules axe-core internal/testkit/browsertest/testdata/axe-core ||
       missing+=("axe-core, from the npm registry, as $tools/axe-core")
+    # The protocol's own client for tools of language models.
+    locked_modules mcp-inspector e2e/testdata/mcp-inspector ||
+      missing+=("@modelcontextprotocol/inspector, from the npm registry, as $tools/mcp-inspector")
   fi
 
   found promtool || [ -x "$tools/promtool" ] || step promtool unpack_promtool ||

@@ -11,7 +11,7 @@ import (
 func TestEachVerbPrintsJSON(t *testing.T) {
 	t.Parallel()
 	without := map[string]string{
-		"up": "goes on and prints nothing", "demo": "shows a log", "machines ssh": "prints what the machine prints", "serve": "logs, by --log-format",
+		"up": "goes on and prints nothing", "demo": "shows a log", "machines ssh": "prints what the machine prints", "serve": "logs, by --log-format", "mcp": "speaks JSON-RPC",
 		"completion bash": "a script", "completion zsh": "a script", "completion fish": "a script", "completion powershell": "a script", "help": "texts",
 	}
 	root := newApp("trellis", func(string) string { return "" }, nil, terminal{}, terminal{}).command()

@@ -136,7 +136,7 @@ func (a *app) addVerbs(root *cobra.Command) {
 		verbs []*cobra.Command
 	}{
 		{"Run it:", []*cobra.Command{upCommand(a), linkCommand(a), demoCommand(a), serveCommand(a), migrateCommand(a), gcCommand(a), adminCommand(a), envCommand(a)}},
-		{"Who you are, and where:", []*cobra.Command{loginCommand(a), logoutCommand(a), contextsCommand(a), whoamiCommand(a), apiTokensCommand(a), keysCommand(a), openCommand(a)}},
+		{"Who you are, and where:", []*cobra.Command{loginCommand(a), logoutCommand(a), contextsCommand(a), whoamiCommand(a), apiTokensCommand(a), keysCommand(a), openCommand(a), mcpCommand(a)}},
 		{"Deploy and watch:", []*cobra.Command{
 			deployCommand(a), planCommand(a), sealCommand(a), statusCommand(a), logsCommand(a), eventsCommand(a), approveCommand(a), rejectCommand(a),
 			inputCommand(a), assignCommand(a), commentCommand(a), cancelCommand(a), retryCommand(a),

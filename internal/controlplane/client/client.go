@@ -61,6 +61,9 @@ type Options struct {
 	Org     string // id or name, for people who belong to several
 	CAFile  string // PEM; certificates to trust besides the system's
 	Version string // of this program, for the server's log
+	// Transport carries the requests, such as to a handler in this process; nil: the
+	// network. CAFile means nothing to it.
+	Transport http.RoundTripper
 	// Tool is the name and version of the client of a tool for language models, for which this one
 	// asks; "": a person asks.
 	Tool string
@@ -80,6 +83,9 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Transport != nil {
+		return &Client{base: base, options: o, timing: usual, http: &http.Client{Transport: o.Transport, CheckRedirect: noRedirect}}, nil
+	}
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: connectLimit, KeepAlive: 15 * time.Second}).DialContext,
@@ -94,11 +100,19 @@ func New(o Options) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{base: base, options: o, timing: usual, http: &http.Client{
-		Transport: transport,
-		// What is sent is a credential: another place gets it from a person only.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Client{base: base, options: o, timing: usual, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+}
+
+// noRedirect follows none: what is sent is a credential, and another place gets it from
+// a person only.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// ForTool returns a client like this one with another Options.Tool. The server then lets it
+// propose changes only, unless its token says otherwise.
+func (c *Client) ForTool(tool string) *Client {
+	asTool := *c
+	asTool.options.Tool = tool
+	return &asTool
 }
 
 // ParseURL reads the URL of a server. The error does not quote it: a password

@@ -329,8 +329,11 @@ type MachineFilter struct {
 
 // Machines lists the organisation's machines by name.
 func (c *Client) Machines(ctx context.Context, f MachineFilter) ([]wire.Machine, error) {
-	query := c.inOrgWith(map[string]string{"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "health": f.Health, "label": strings.Join(f.Labels, ",")})
-	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: query}, MostItems)
+	return list[wire.Machine](ctx, c, call{doing: "list the machines", method: http.MethodGet, path: []string{"machines"}, query: c.inOrgWith(f.parameters())}, MostItems)
+}
+
+func (f MachineFilter) parameters() map[string]string {
+	return map[string]string{"q": f.Words, "workspace": f.Workspace, "status": f.Status, "pool": f.Pool, "health": f.Health, "label": strings.Join(f.Labels, ",")}
 }
 
 // FindMachine returns the machine of that name or id; workspace, if it is not empty, is the

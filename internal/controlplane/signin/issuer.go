@@ -478,10 +478,10 @@ func (s *SignIn) start(w http.ResponseWriter, r *http.Request) {
 }
 
 // callback is where the issuer sends a browser back to.
-func (s *SignIn) callback(r *http.Request) string { return s.base(r) + "/signin/callback" }
+func (s *SignIn) callback(r *http.Request) string { return s.Base(r) + "/signin/callback" }
 
-// base is how this server is reached, without a slash at its end.
-func (s *SignIn) base(r *http.Request) string {
+// Base is how the maker of a request reaches this server, without a slash at its end.
+func (s *SignIn) Base(r *http.Request) string {
 	switch {
 	case s.PublicURL != "":
 		return s.PublicURL

@@ -52,7 +52,7 @@ func (s *SignIn) oauth() {
 
 // authorizationServer says where everything is, as RFC 8414 has it.
 func (s *SignIn) authorizationServer(w http.ResponseWriter, r *http.Request) {
-	base := s.base(r)
+	base := s.Base(r)
 	writeJSON(w, http.StatusOK, map[string]any{
 		"issuer": base, "authorization_endpoint": base + "/oauth/authorize", "token_endpoint": base + "/oauth/token", "registration_endpoint": base + "/oauth/register",
 		"response_types_supported": []string{"code"}, "grant_types_supported": []string{"authorization_code"}, "code_challenge_methods_supported": []string{"S256"},
@@ -61,7 +61,7 @@ func (s *SignIn) authorizationServer(w http.ResponseWriter, r *http.Request) {
 }
 
 // resource is what tokens are for.
-func (s *SignIn) resource(r *http.Request) string { return s.base(r) + "/mcp" }
+func (s *SignIn) resource(r *http.Request) string { return s.Base(r) + "/mcp" }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -259,7 +259,7 @@ func (s *SignIn) clientFor(w http.ResponseWriter, r *http.Request, v url.Values)
 		return c, p, false
 	}
 	if wrong != "" {
-		http.Redirect(w, r, c.back(s.base(r), url.Values{"error": {wrong}, "error_description": {why}}), http.StatusSeeOther) //nolint:gosec // an address that readClientRequest has checked
+		http.Redirect(w, r, c.back(s.Base(r), url.Values{"error": {wrong}, "error_description": {why}}), http.StatusSeeOther) //nolint:gosec // an address that readClientRequest has checked
 		return c, p, false
 	}
 	p, ok = person.From(r.Context())
@@ -311,7 +311,7 @@ func (s *SignIn) answerClient(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, "let a client in", err)
 		return
 	}
-	http.Redirect(w, r, c.back(s.base(r), url.Values{"code": {code}}), http.StatusSeeOther) //nolint:gosec // an address that readClientRequest has checked
+	http.Redirect(w, r, c.back(s.Base(r), url.Values{"code": {code}}), http.StatusSeeOther) //nolint:gosec // an address that readClientRequest has checked
 }
 
 // clientDigest names a client and where its code was sent.

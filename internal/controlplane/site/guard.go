@@ -6,12 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
+	"github.com/tendril-run/tendril/internal/controlplane/tools"
 )
 
 // policy allows pages what they need of this server, and nothing else: no
@@ -59,7 +59,7 @@ func localhost(next http.Handler, name string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !slices.ContainsFunc([]string{"/api/", "/assets/", "/live", "/mcp", "/.well-known/"}, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
+		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !forPrograms(r.URL.Path)
 		if page && r.Header.Get("Authorization") == "" {
 			http.Redirect(w, r, "http://"+name+port+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // the host is ours, whatever the path
 			return
@@ -68,6 +68,11 @@ func localhost(next http.Handler, name string) http.Handler {
 		r.Header.Del("Cookie")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// forPrograms reports whether a path is no page.
+func forPrograms(path string) bool {
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/assets/") || strings.HasPrefix(path, "/.well-known/") || path == "/live" || path == tools.Path
 }
 
 // shared reports whether a host is this machine's loopback by an address or name

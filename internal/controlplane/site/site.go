@@ -2,7 +2,8 @@
 // pages, REST, live updates.
 //
 //	guards: limits, origin, host name ─▶ signin ─▶ console | api | live
-//	                                                 └───── store ─────▶ database
+//	                                      │          └───── store ─────▶ database
+//	                                      └▶ tools (language models) ─▶ api
 //
 // `trellis serve` and `trellis up` serve the same site.
 //
@@ -27,6 +28,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/notify"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
+	"github.com/tendril-run/tendril/internal/controlplane/tools"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/pgurl"
 )
@@ -68,6 +70,7 @@ type Site struct {
 	database   *store.Database
 	entrance   *signin.SignIn
 	hub        *live.Hub
+	models     *tools.Site
 	background sync.WaitGroup
 	stop       context.CancelFunc
 	streams    sync.WaitGroup
@@ -120,6 +123,8 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	mux.Handle("GET /assets/", compress(pages))
 	mux.Handle("/", pages)
 	entrance.Mount(mux)
+	models := tools.NewSite(tools.SiteOptions{API: entrance.Middleware(rest), Base: entrance.Base, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Version: o.Version, Log: o.Log})
+	models.Mount(mux)
 
 	handler, err := guarded(entrance.Middleware(web.Routed(mux)), o.PublicURL)
 	if err != nil {
@@ -128,7 +133,7 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	if o.LocalHost != "" {
 		handler = localhost(handler, o.LocalHost)
 	}
-	s := &Site{handler: handler, database: database, entrance: entrance, hub: hub}
+	s := &Site{handler: handler, database: database, entrance: entrance, hub: hub, models: models}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	streams, endStreams := context.WithCancel(background)
@@ -155,6 +160,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.Ser
 // which what it still answers would fail.
 func (s *Site) EndStreams() {
 	s.endStreams()
+	s.models.Close()
 	s.streams.Wait()
 }
 
