@@ -12,7 +12,7 @@ type ServerProvisionBody struct {
 
 // ServerOperation is a provisioning that was accepted.
 type ServerOperation struct {
-	OperationID string    `json:"operation_id" doc:"What to ask for it by: the id of the run."`
+	OperationID string    `json:"operation_id" doc:"What names it in requests: the id of the run."`
 	ServerID    *string   `json:"server_id" doc:"The server's id in Ironic; null: none is chosen yet."`
 	ServerName  string    `json:"server_name" doc:"The server's name; empty: none is chosen yet."`
 	Status      string    `json:"status" enum:"accepted,in_progress,completed,failed" doc:"How it stands."`
@@ -22,13 +22,13 @@ type ServerOperation struct {
 
 // ServerStatus is how a provisioning stands.
 type ServerStatus struct {
-	OperationID     string     `json:"operation_id" doc:"What it is asked for by."`
+	OperationID     string     `json:"operation_id" doc:"What names it in requests."`
 	ServerID        *string    `json:"server_id" doc:"The server's id in Ironic; null: none is chosen yet."`
 	Status          string     `json:"status" enum:"in_progress,completed,failed" doc:"How it stands."`
 	ProvisionState  string     `json:"provision_state" doc:"Ironic's word for the server's state. Before Ironic has been asked: queued, awaiting approval or planning; after a cancellation: cancelled." example:"wait call-back"`
 	ProgressPercent *int       `json:"progress_percent" doc:"How much is done; null: not known."`
 	Message         string     `json:"message" doc:"How it stands, in a sentence."`
-	StartedAt       time.Time  `json:"started_at" doc:"When it was asked for; of what Tendril has not begun, when the server was looked at."`
+	StartedAt       time.Time  `json:"started_at" doc:"When it was asked for; of what Tendril has not begun, when the report is from."`
 	CompletedAt     *time.Time `json:"completed_at" doc:"When it ended."`
 }
 
