@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
 	"github.com/jackc/pgx/v5"
+
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 )
 
