@@ -86,7 +86,7 @@ chmod 700 /root /root/.ssh
 # 20 s are enough for one that is there, and 3 s to see that nothing is.
 tries=0 wait=30
 until [ -e /config/openstack ] || [ $tries -ge $wait ]; do
-  for stick in /sys/bus/usb/devices/[0-9]*-[0-9]*; do [ ! -e "$stick" ] || wait=200; done
+  for stick in /sys/bus/usb/devices/[0-9]-[0-9]; do [ ! -e "$stick" ] || wait=200; done
   for disk in /sys/block/sd* /sys/block/vd* /sys/block/sr*; do
     disk=/dev/${disk##*/}
     [ "$(dd if="$disk" bs=1 skip=32808 count=8 2>/dev/null)" = config-2 ] && mount -t iso9660 -o ro "$disk" /config && echo "GUEST config-drive $disk" && break

@@ -12,10 +12,10 @@ import (
 // blank is a machine as a server is when it is delivered: an empty disk of 5 GiB, an empty CD
 // drive, USB, and a network card. It starts from its disk, which has nothing to start.
 const blank = `<domain type='qemu'><name>%[1]s</name><memory unit='MiB'>1024</memory><vcpu>1</vcpu>
-<os><type arch='x86_64' machine='pc'>hvm</type><boot dev='hd'/></os><features><acpi/></features>
+<os><type arch='x86_64' machine='q35'>hvm</type><boot dev='hd'/></os><features><acpi/></features>
 <devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='%[2]s'/><target dev='vda' bus='virtio'/></disk>
-<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><target dev='hdc' bus='ide'/><readonly/></disk>
+<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><target dev='sda' bus='sata'/><readonly/></disk>
 <controller type='usb' model='qemu-xhci'/>
 <interface type='network'><source network='default'/><model type='virtio'/></interface>
 <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>

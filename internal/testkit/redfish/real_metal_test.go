@@ -32,7 +32,7 @@ func TestRealServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := patience.Context(t.Context(), 2*time.Minute)
+	ctx, cancel := patience.Context(t.Context(), 4*time.Minute)
 	defer cancel()
 	hosts, err := hypervisors.Start(ctx, dir, nil, "hv1")
 	host := hosts[0]
@@ -67,8 +67,10 @@ func TestRealServer(t *testing.T) {
 	system, cd := SystemPath(id), serviceRoot+"/Managers/"+id+"/VirtualMedia/Cd"
 
 	power := func() string { return text(c.get(system), "PowerState") }
+	began := time.Now()
 	reset := func(kind string) {
 		t.Helper()
+		t.Logf("%5.1f s: %s", time.Since(began).Seconds(), kind)
 		c.do(http.MethodPost, system+"/Actions/ComputerSystem.Reset", resource{"ResetType": kind}, http.StatusNoContent)
 	}
 	starts := func() int { return strings.Count(host.Console("bm1.log"), "GUEST up") }
@@ -101,7 +103,7 @@ func TestRealServer(t *testing.T) {
 	c.do(http.MethodPost, stick+"/Actions/VirtualMedia.EjectMedia", nil, http.StatusNoContent)
 	patience.Await(t, "the USB stick to be gone", func() bool {
 		running, err := host.Virsh(ctx, "domblklist", "bm1")
-		return err == nil && !strings.Contains(running, "sda")
+		return err == nil && !strings.Contains(running, "sdb")
 	})
 
 	reset("GracefulShutdown")
