@@ -116,7 +116,7 @@ func printPool(a *app, p wire.PoolDetail) error {
 	if err := a.print(""); err != nil {
 		return err
 	}
-	err := listing(&a.printer, p.NodeList, nil, "No node was reported.", "NODE\tONLINE\tCPU\tMEMORY\tNEW\tSTORAGE FREE\tLABELS\tMACHINES", func(n wire.PoolNode) []any {
+	err := listing(&a.printer, p.NodeList, nil, "No node was reported.", "NODE\tONLINE\tCPU\tMEMORY\tNEW\tSTORAGE FREE\tLABELS\tMACHINES\tSERVER", func(n wire.PoolNode) []any {
 		var labels, free []string
 		for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
 			labels = append(labels, name+"="+n.Labels[name])
@@ -130,7 +130,7 @@ func printPool(a *app, p wire.PoolDetail) error {
 		}
 		return []any{
 			n.Name, map[bool]string{true: "yes", false: "no"}[n.Online], fmt.Sprintf("%.1f of %d cores", n.CoresUsed, n.Cores), fmt.Sprintf("%.0f of %d MiB", n.MemoryUsed, n.MemoryMiB), fresh,
-			strings.Join(free, ", "), strings.Join(labels, " "), n.Machines,
+			strings.Join(free, ", "), strings.Join(labels, " "), n.Machines, serverText(n.Server),
 		}
 	})
 	if err != nil || len(p.Reservations) == 0 {
@@ -142,6 +142,14 @@ func printPool(a *app, p wire.PoolDetail) error {
 	return listing(&a.printer, p.Reservations, nil, "", "MACHINE\tWORKSPACE\tNODE\tADDRESS\tWHY THERE", func(r wire.Reservation) []any {
 		return []any{r.Name, r.Workspace, r.Node, deref(r.Address), r.Why}
 	})
+}
+
+// serverText is what is to be said of a bare-metal server; "" of none.
+func serverText(s *wire.Server) string {
+	if s == nil {
+		return ""
+	}
+	return s.ProvisionState + ": " + s.Reason
 }
 
 func poolsPreviewCommand(a *app) *cobra.Command {

@@ -113,6 +113,9 @@ func poolNodes(inventory pool.Inventory) []queue.PoolNode {
 		for _, s := range n.Storages[:min(len(n.Storages), maxPoolStorages)] {
 			node.Storages = append(node.Storages, queue.PoolStorage{Name: s.Name, Free: s.Free, Size: s.Size})
 		}
+		if n.Server != nil {
+			node.Server = (*queue.PoolServer)(n.Server)
+		}
 		nodes = append(nodes, node)
 	}
 	return nodes

@@ -67,6 +67,9 @@ type Pool struct {
 	// Workspaces are patterns as trust.ParseWorkspaces reads them; none: all.
 	Workspaces []string `toml:"workspaces"`
 
+	// Images are those of a pool of kind ironic.
+	Images []PoolImage `toml:"images"`
+
 	Machines []PoolMachine `toml:"machines"`
 	Clean    []string      `toml:"clean"`
 	// SSHUser signs in to machines of a static pool with the key in SSHKeyFile, to run commands.
@@ -85,14 +88,28 @@ type PoolMachine struct {
 	Labels  map[string]string `toml:"labels"`
 }
 
+// PoolImage is an image of a pool of kind ironic.
+type PoolImage struct {
+	Name      string `toml:"name"`
+	Source    string `toml:"source"`
+	Checksum  string `toml:"checksum"`
+	HashAlgo  string `toml:"os_hash_algo"`
+	HashValue string `toml:"os_hash_value"`
+	Kernel    string `toml:"kernel"`
+	Ramdisk   string `toml:"ramdisk"`
+	Type      string `toml:"type"`
+	Format    string `toml:"format"`
+}
+
 // poolKeys says, for the reference, what a table may hold.
-const poolKeys = "`name`; `kind`, which is `proxmox`, `libvirt` or `static`; `url` (Proxmox) or `hosts`, a table of node names and libvirt URLs; " +
+const poolKeys = "`name`; `kind`, which is `proxmox`, `libvirt`, `ironic` or `static`; `url` (Proxmox, Ironic) or `hosts`, a table of node names and libvirt URLs; " +
 	"`token_file`, `ca_file`, `fingerprint` (SHA-256 of the server's certificate), `verify_ssl` (`false` checks no certificate: anyone on the way can read the token); " +
 	"`cert_file` with `key_file` for libvirt over `tls://`; `nodes`, `storages`, `networks`, `resource_pool`: the ones that may be used, the first by default; `snippets` (Proxmox) as `[\"local:snippets/lab.yml\"]`, the ones that a template may name in `cicustom` (none); `image_storage` (libvirt): where images are; `virt_type` (libvirt): `kvm` or `qemu`, by default what a host can; `vm_ids` as `\"200-299\"`; `import_ids` (Proxmox), ids of machines that exist and may be [imported](MACHINES.md#import-a-machine) (none); " +
 	"`addresses` as `[\"10.0.0.10-10.0.0.99/24\"]` with `gateway` and `nameservers`; `overcommit_cores` (without it no limit) and `overcommit_memory` (1), multiples of what a node has; " +
 	"`workspaces`, patterns of the workspaces that may use it (all); `timeout` of one request (30s). " +
 	"A static pool has `[[pools.machines]]` with `name`, `address`, `ssh_port` (22), `cores`, `memory` (MiB) and `labels`, and `clean`, a command that makes a machine as new. " +
-	"For commands in its machines (`after`) it needs `ssh_user`, `ssh_key_file` (a private key, which templates of these workspaces act with) and each machine's `host_key`, such as `ssh-ed25519 AAAA…`"
+	"A pool of kind `ironic` has `[[pools.images]]` with `name`, `source` (an address that Ironic's conductor reads, or Glance's id), `os_hash_algo` with `os_hash_value` or `checksum`, and where needed `kernel`, `ramdisk`, `type` and `format`; its `token_file` is one line `USER:PASSWORD`, or a Keystone application credential as `clouds.yaml` has it. " +
+	"For commands in a static pool's machines (`after`) it needs `ssh_user`, `ssh_key_file` (a private key, which templates of these workspaces act with) and each machine's `host_key`, such as `ssh-ed25519 AAAA…`"
 
 const (
 	maxPoolIDs   = 100_000
@@ -129,8 +146,11 @@ func unknownPoolKey(name, key string) string {
 		return name + ": a secret does not belong in this file; put it in a file of its own, named by token_file"
 	}
 	of := reflect.TypeFor[Pool]()
-	if strings.HasPrefix(name, "pools.machines.") {
+	switch {
+	case strings.HasPrefix(name, "pools.machines."):
 		of = reflect.TypeFor[PoolMachine]()
+	case strings.HasPrefix(name, "pools.images."):
+		of = reflect.TypeFor[PoolImage]()
 	}
 	var known []string
 	for _, f := range reflect.VisibleFields(of) {
@@ -224,8 +244,12 @@ func (l *loader) checkPools() {
 		named[p.Name] = true
 		address, err := url.Parse(p.URL)
 		switch {
-		case p.Kind != "proxmox" && p.Kind != "libvirt" && p.Kind != "static":
-			wrong("kind", "must be proxmox, libvirt or static")
+		case !slices.Contains([]string{"proxmox", "libvirt", "ironic", "static"}, p.Kind):
+			wrong("kind", "must be proxmox, libvirt, ironic or static")
+		case p.Kind == "ironic" && p.URL == "" && p.TokenFile == "":
+			wrong("url", "missing: write https://HOST:6385, or name a token_file with a Keystone application credential, whose catalogue has it")
+		case p.Kind == "ironic" && p.URL != "" && (err != nil || address.Scheme != "https" && address.Scheme != "http" || address.Host == "" || address.User != nil || address.RawQuery != ""):
+			wrong("url", "must be https://HOST:6385, without user, password or query")
 		case p.Kind == "proxmox" && (err != nil || address.Scheme != "https" || address.Host == "" || address.User != nil || strings.Trim(address.Path, "/") != ""):
 			wrong("url", "must be https://HOST:8006")
 		case p.Kind == "proxmox" && p.TokenFile == "":
@@ -235,7 +259,7 @@ func (l *loader) checkPools() {
 		case p.Kind == "static" && len(p.Machines) == 0:
 			wrong("machines", "missing: a static pool has at least one [[pools.machines]]")
 		}
-		for key, set := range map[string]bool{"url": p.URL != "" && p.Kind != "proxmox", "hosts": len(p.Hosts) > 0 && p.Kind != "libvirt", "image_storage": p.ImageStorage != "" && p.Kind != "libvirt", "virt_type": p.VirtType != "" && p.Kind != "libvirt", "machines": len(p.Machines) > 0 && p.Kind != "static", "clean": len(p.Clean) > 0 && p.Kind != "static", "import_ids": p.ImportIDs != "" && p.Kind != "proxmox", "ssh_user": p.SSHUser != "" && p.Kind != "static", "ssh_key_file": p.SSHKeyFile != "" && p.Kind != "static"} {
+		for key, set := range map[string]bool{"url": p.URL != "" && p.Kind != "proxmox" && p.Kind != "ironic", "images": len(p.Images) > 0 && p.Kind != "ironic", "hosts": len(p.Hosts) > 0 && p.Kind != "libvirt", "image_storage": p.ImageStorage != "" && p.Kind != "libvirt", "virt_type": p.VirtType != "" && p.Kind != "libvirt", "machines": len(p.Machines) > 0 && p.Kind != "static", "clean": len(p.Clean) > 0 && p.Kind != "static", "import_ids": p.ImportIDs != "" && p.Kind != "proxmox", "ssh_user": p.SSHUser != "" && p.Kind != "static", "ssh_key_file": p.SSHKeyFile != "" && p.Kind != "static"} {
 			if set {
 				wrong(key, "does not belong to a pool of kind %s", p.Kind)
 			}
@@ -312,6 +336,7 @@ func (l *loader) checkPools() {
 				wrong("workspaces", "%q is no pattern of workspace names such as acme/prod, acme/* or acme/**", pattern)
 			}
 		}
+		p.checkImages(func(format string, args ...any) { wrong("images", format, args...) })
 		machines := map[string]bool{}
 		for _, m := range p.Machines {
 			address, err := netip.ParseAddr(m.Address)
@@ -329,6 +354,30 @@ func (l *loader) checkPools() {
 			}
 			machines[m.Name] = true
 		}
+	}
+}
+
+// checkImages finds what is wrong with the images of a pool of kind ironic.
+func (p Pool) checkImages(wrong func(format string, args ...any)) {
+	named := map[string]bool{}
+	for _, i := range p.Images {
+		switch {
+		case i.Name == "" || named[i.Name] || len(i.Name) > 200:
+			wrong("%q: each image needs a name of its own, of at most 200 characters", i.Name)
+		case i.Source == "":
+			wrong("%s: source is missing: an address such as https://images.example/debian.raw, or Glance's id", i.Name)
+		case (i.HashAlgo == "") != (i.HashValue == ""):
+			wrong("%s: os_hash_algo and os_hash_value go together", i.Name)
+		case i.HashAlgo != "" && !slices.Contains([]string{"sha256", "sha512", "md5"}, i.HashAlgo):
+			wrong("%s: os_hash_algo must be sha256, sha512 or md5", i.Name)
+		case (i.Kernel == "") != (i.Ramdisk == ""):
+			wrong("%s: kernel and ramdisk go together", i.Name)
+		case !slices.Contains([]string{"", "whole-disk", "partition"}, i.Type):
+			wrong("%s: type must be whole-disk or partition", i.Name)
+		case !slices.Contains([]string{"", "raw", "qcow2"}, i.Format):
+			wrong("%s: format must be raw or qcow2", i.Name)
+		}
+		named[i.Name] = true
 	}
 }
 
@@ -362,6 +411,9 @@ func (p Pool) Driver() pool.Config {
 	ranges, _ := p.ranges()
 	for _, r := range ranges {
 		c.Ranges = append(c.Ranges, pool.Range{From: r.from, To: r.to, Bits: r.bits})
+	}
+	for _, i := range p.Images {
+		c.Images = append(c.Images, pool.ImageSource(i))
 	}
 	for _, m := range p.Machines {
 		address, _ := netip.ParseAddr(m.Address)

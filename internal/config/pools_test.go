@@ -98,7 +98,7 @@ func TestPoolsThatAreRefused(t *testing.T) {
 	proxmox := "kind = \"proxmox\"\nurl = \"https://pve:8006\"\n" + token
 	static := "kind = \"static\"\n[[pools.machines]]\nname = \"a\"\naddress = \"10.0.0.1\"\n"
 	for table, want := range map[string]string{
-		`name = "a"` + "\n" + `kind = "vmware"`:                                                                          "must be proxmox, libvirt or static",
+		`name = "a"` + "\n" + `kind = "vmware"`:                                                                          "must be proxmox, libvirt, ironic or static",
 		`name = "A b"` + "\n" + static:                                                                                   "must be lowercase letters",
 		"name = \"a\"\n" + proxmox + "tokn_file = \"x\"":                                                                 `did you mean "token_file"?`,
 		"name = \"a\"\n" + proxmox + "token = \"hunter2\"":                                                               "a secret does not belong in this file",

@@ -796,6 +796,9 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 		if r.Retry {
 			text = sentence(text) + " It may work later: deploy again"
 		}
+		if code := provision.Code(r.Code); l.by.trusted && slices.Contains(provision.Codes, code) { // this agent's own
+			return r, provision.Fail(code, sentence(cmp.Or(r.Message, text)), nil)
+		}
 		return r, fmt.Errorf("%s", text)
 	case r.Status == messages.ResultPartial:
 		return r, fmt.Errorf("the machines exist, but not all stages are done (done: %v)", r.StagesCompleted)

@@ -33,6 +33,8 @@ type poolRun struct {
 	*linesRun
 	maker     *pool.Maker
 	placement *templatefile.Placement
+	// named are the nodes that the template names, by the machines' names, as the pools call them.
+	named map[string]string
 }
 
 func newPoolRun(g given, file *templatefile.File) *poolRun {
@@ -124,6 +126,9 @@ func (p *poolRun) Plan(ctx context.Context) (planned, error) {
 	p.locateStatic()
 	if p.operation() != provision.OperationDestroy {
 		if err := p.see(ctx); err != nil {
+			return planned{}, failedAs(provision.CodePlanFailed, err)
+		}
+		if err := p.admit(ctx); err != nil {
 			return planned{}, failedAs(provision.CodePlanFailed, err)
 		}
 		if err := p.reserve(ctx); err != nil {
@@ -314,13 +319,40 @@ func (p *poolRun) shrinks() {
 	}
 }
 
+// admit asks the pools that know it what would keep machines from being made that the plan makes.
+func (p *poolRun) admit(ctx context.Context) error {
+	var made []messages.Wanted
+	for _, w := range p.targeted() {
+		makes := func(c machines.Change) bool {
+			return c.Machine == w.ID && (c.Action == messages.ActionCreate || c.Action == messages.ActionReplace)
+		}
+		if slices.ContainsFunc(p.plan.Changes, makes) {
+			made = append(made, w)
+		}
+	}
+	node := ""
+	if p.placement != nil {
+		node = p.placement.Node
+	}
+	nodes, err := p.maker.Admit(ctx, made, node)
+	if failed, has := errors.AsType[*pool.CodeError](err); has {
+		return provision.Fail(failed.Code, sentence(err.Error()), err)
+	}
+	p.named, p.maker.Named = nodes, node != ""
+	return err
+}
+
 // reserve has the database place the machines, those that are there as well: they keep their
 // places.
 func (p *poolRun) reserve(ctx context.Context) error {
 	var wants []provision.PlaceWanted
 	for _, w := range p.targeted() {
 		machine := templatefile.Machine{Name: w.Name, Pool: w.Pool, Cores: w.Cores, Memory: w.Memory, Image: w.Image, Address: w.Address, Labels: w.Labels}
-		wants = append(wants, p.placement.Want(machine, p.maker.Pools[w.Pool].Config.Kind == "static"))
+		want := p.placement.Want(machine, provision.HasServers(p.maker.Pools[w.Pool].Config.Kind))
+		if node := p.named[w.Name]; node != "" {
+			want.Node = node // as the pool calls it
+		}
+		wants = append(wants, want)
 	}
 	if len(wants) == 0 {
 		return nil
@@ -370,10 +402,14 @@ func (p *poolRun) Recall(ctx context.Context) (planned, error) {
 	if err := json.Unmarshal(p.plan.Program, &approved); err != nil {
 		return planned{}, planbundle.Invalid("the places of machines in it can't be read", err)
 	}
+	p.maker.Named = p.placement != nil && p.placement.Node != ""
 	if err := p.reserve(ctx); err != nil {
 		return planned{}, err
 	}
 	for name, place := range approved {
+		if known := p.state.Named(name); known != nil && known.Intent != nil && known.Node != "" && known.Node == p.maker.Places[name].Node {
+			continue // this run has begun to make it there
+		}
 		if now := p.maker.Places[name]; now.Node != place.Node || now.VMID != place.VMID || now.Address != place.Address {
 			return planned{}, provision.Fail(provision.CodePlanStale, fmt.Sprintf(
 				"The machine %s was to be made on %s, and that place is no longer reserved for it. Nothing was changed: plan again.", name, place.Node), nil)

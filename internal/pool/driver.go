@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/provisioner"
 )
 
@@ -70,6 +71,37 @@ var (
 	ErrNoSSH = errors.New("no host key of the machine can be known")
 )
 
+// CodeError is an error that a run ends with by a code of its own, for programs.
+type CodeError struct {
+	Code provision.Code
+	Err  error
+}
+
+func (e *CodeError) Error() string { return e.Err.Error() }
+func (e *CodeError) Unwrap() error { return e.Err }
+
+// Detacher is a Driver whose machines are made by themselves once their making has begun: what
+// waits for one may end, and another Create goes on with it.
+type Detacher interface {
+	// Detaches reports whether that is so.
+	Detaches() bool
+}
+
+// Admitter is a Driver that knows before a machine is placed what would keep it from being made,
+// such as an image that does not exist.
+type Admitter interface {
+	// Admit returns an error, a CodeError where there is a code. The spec has no place yet; its Node
+	// is set where the template names the one that will do. What it returns is that node's name in
+	// the pool; "": the template names none.
+	Admit(ctx context.Context, spec Spec) (node string, err error)
+}
+
+// Beginner is a Progress that is told of a machine as soon as it bears its mark, long before it is
+// made.
+type Beginner interface {
+	Begun(found Found)
+}
+
 // ExitError is how a command in a machine ended.
 type ExitError struct{ Status int }
 
@@ -96,6 +128,8 @@ type Spec struct {
 	Node    string
 	VMID    int
 	Address netip.Prefix
+	// Named says that Node is the one that the template names: no other one will do.
+	Named bool
 	// Gateway and Nameservers are the pool's; invalid and empty where it has none.
 	Gateway     netip.Addr
 	Nameservers []netip.Addr
@@ -168,6 +202,25 @@ type Node struct {
 	Images                []Image
 	Storages              []Storage
 	Labels                map[string]string
+	// Server is what is known of a bare-metal server; nil for hypervisors.
+	Server *Server
+}
+
+// Server is a bare-metal server, as a pool of kind ironic has it.
+type Server struct {
+	ID             string `json:"id"`
+	Name           string `json:"name,omitempty"`
+	ProvisionState string `json:"provision_state"`
+	PowerState     string `json:"power_state,omitempty"`
+	Maintenance    bool   `json:"maintenance"`
+	// Reason says in a sentence what its state means, and what is wrong with it.
+	Reason string `json:"reason"`
+	// Available says that a machine can be made of it now.
+	Available bool `json:"available"`
+	// InstanceUUID is the mark of who has it; "": nobody.
+	InstanceUUID string `json:"instance_uuid,omitempty"`
+	// LastError is Ironic's own, as it says it.
+	LastError string `json:"last_error,omitempty"`
 }
 
 // Image is what machines are made from.
@@ -214,7 +267,7 @@ type Progress interface {
 // Config is one [[pools]] of an agent's configuration, as a driver gets it.
 type Config struct {
 	Name string
-	Kind string // proxmox, libvirt or static
+	Kind string // proxmox, libvirt, ironic or static
 	URL  string
 	// Token, CA, Cert and Key are what TokenFile, CAFile, CertFile and KeyFile hold, as it was
 	// read when the run began: a run's process can't read the files. What is "" is read from the
@@ -237,6 +290,8 @@ type Config struct {
 	// Snippets are the files on Proxmox's nodes that a template may have cloud-init read. They
 	// can have others' secrets, so without any a template may name none.
 	Snippets []string
+	// Images are those of a pool of kind ironic.
+	Images []ImageSource
 	// Timeout bounds one request.
 	Timeout time.Duration
 	// Ranges are the addresses that machines may get. Gateway and Nameservers are told to
@@ -279,6 +334,19 @@ type Range struct {
 // Contains reports whether the range has an address.
 func (r Range) Contains(address netip.Addr) bool {
 	return address.BitLen() == r.From.BitLen() && !address.Less(r.From) && !r.To.Less(address)
+}
+
+// ImageSource is an image and where Ironic gets it. Fields that are "" are not told to Ironic.
+type ImageSource struct {
+	Name string
+	// Source is an address (https, http or file) that Ironic's conductor reads, or Glance's id.
+	Source string
+	// Checksum is MD5's, or an address that has it; HashAlgo and HashValue are those of a better one.
+	Checksum, HashAlgo, HashValue string
+	// Kernel and Ramdisk are those of an image of a partition. Type is whole-disk or partition.
+	Kernel, Ramdisk, Type string
+	// Format is raw or qcow2.
+	Format string
 }
 
 // StaticMachine is one that exists already.

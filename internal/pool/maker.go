@@ -27,6 +27,8 @@ type Maker struct {
 	// Places are where the database has placed machines, by name. They are set before a
 	// request that makes any.
 	Places map[string]provision.Place
+	// Named says that the template names the node of its machines: no other one will do.
+	Named bool
 	// After are shell commands that run in a machine once it is made, By "ssh" or "agent" (its
 	// guest agent); "" is the pool's own way. Keys are those of the machines that are to be made
 	// over SSH, by id.
@@ -90,14 +92,17 @@ func (m *Maker) NeedsKeys(pool string) bool {
 	return len(m.After) > 0 && m.overSSH(c) && c.Kind != "static"
 }
 
-func (m *Maker) overSSH(c Config) bool { return m.By == "ssh" || m.By == "" && c.Kind == "static" }
+// overSSH reports whether commands run over SSH. Servers have no guest agent.
+func (m *Maker) overSSH(c Config) bool {
+	return m.By == "ssh" || m.By == "" && provision.HasServers(c.Kind)
+}
 
 // checkAfter says why no command can run in a pool's machines.
 func (m *Maker) checkAfter(c Config, init Init) error {
 	switch {
 	case len(m.After) == 0:
-	case c.Kind == "static" && !m.overSSH(c):
-		return fmt.Errorf("the machines of the static pool %s have no guest agent that Tendril could ask; write by = \"ssh\"", c.Name)
+	case provision.HasServers(c.Kind) && !m.overSSH(c):
+		return fmt.Errorf("the machines of the %s pool %s have no guest agent that Tendril could ask; write by = \"ssh\"", c.Kind, c.Name)
 	case c.Kind == "static" && c.SSHKey == "":
 		return fmt.Errorf("the static pool %s has no ssh_key_file in the agent's configuration, by which they would sign in", c.Name)
 	case c.Kind != "static" && m.overSSH(c) && init.User == "":
@@ -139,6 +144,37 @@ func (m *Maker) Reserved(pool, address string) string {
 		}
 	}
 	return ""
+}
+
+// Admit asks the drivers that know it what would keep machines from being made, before they are
+// placed. It returns the nodes that will do, by the machines' names, where node names one: as the
+// pool calls it.
+func (m *Maker) Admit(ctx context.Context, wanted []provisioner.Wanted, node string) (map[string]string, error) {
+	var mu sync.Mutex
+	nodes := map[string]string{}
+	err := each(ctx, wanted, func(w provisioner.Wanted) error {
+		p, err := m.pool(w)
+		if err != nil {
+			return err
+		}
+		admits, can := p.Driver.(Admitter)
+		if !can {
+			return nil
+		}
+		init, err := initOf(w)
+		if err != nil {
+			return fmt.Errorf("the machine %s: %w", w.Name, err)
+		}
+		of, err := admits.Admit(ctx, Spec{ID: w.ID, Name: w.Name, Node: node, Image: w.Image, Init: init, Settings: w.Settings[p.Config.Kind]})
+		if err != nil {
+			return fmt.Errorf("the machine %s: %w", w.Name, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		nodes[w.Name] = of
+		return nil
+	})
+	return nodes, err
 }
 
 // Seen is what See found of a machine.
@@ -222,13 +258,13 @@ func each[T any](ctx context.Context, all []T, do func(T) error) error {
 // Handler answers requests.
 func (m *Maker) Handler() provisioner.Handler {
 	h := provisioner.Handler{
-		Name: "pools", Idempotent: true,
+		Name: "pools", Idempotent: true, Detachable: m.detaches(),
 		Plan: func(context.Context, *provisioner.Plan, *provisioner.Session) (any, error) { return nil, nil },
 		Apply: func(ctx context.Context, r *provisioner.Apply, s *provisioner.Session) error {
-			return m.apply(ctx, &r.Work, r.Changes, s)
+			return m.applyOrDetach(ctx, &r.Work, r.Changes, r.Resume, s)
 		},
 		Destroy: func(ctx context.Context, r *provisioner.Destroy, s *provisioner.Session) error {
-			return m.apply(ctx, &r.Work, r.Changes, s)
+			return m.applyOrDetach(ctx, &r.Work, r.Changes, r.Resume, s)
 		},
 		Refresh: m.refresh,
 	}
@@ -240,23 +276,63 @@ func (m *Maker) Handler() provisioner.Handler {
 	return h
 }
 
+// detaches reports whether machines are made by themselves once their making has begun, in all
+// pools of the run. Commands in machines are carried out from here, each once.
+func (m *Maker) detaches() bool {
+	for _, p := range m.Pools {
+		if d, can := p.Driver.(Detacher); !can || !d.Detaches() {
+			return false
+		}
+	}
+	return len(m.Pools) > 0 && len(m.After) == 0
+}
+
+// applyOrDetach is apply until the agent asks for the work to be left going on. resumes says that
+// an earlier agent has begun it.
+func (m *Maker) applyOrDetach(ctx context.Context, work *provisioner.Work, changes []provisioner.Change, resumes bool, s *provisioner.Session) error {
+	if !m.detaches() {
+		return m.apply(ctx, work, changes, false, s)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ended := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-s.Detach():
+			stop(provisioner.ErrDetached)
+		case <-ended:
+		}
+	})
+	err := m.apply(ctx, work, changes, resumes, s)
+	close(ended)
+	watching.Wait()
+	if err != nil && errors.Is(context.Cause(ctx), provisioner.ErrDetached) {
+		return provisioner.ErrDetached
+	}
+	return err
+}
+
 // apply carries changes out. A machine that failed does not keep the others from being made.
-func (m *Maker) apply(ctx context.Context, work *provisioner.Work, changes []provisioner.Change, s *provisioner.Session) error {
+func (m *Maker) apply(ctx context.Context, work *provisioner.Work, changes []provisioner.Change, resumes bool, s *provisioner.Session) error {
 	var mu sync.Mutex
-	var failed []string
+	var failed []failure
 	do := func(c provisioner.Change) error {
 		w := find(work, c.Machine)
 		if w == nil {
 			return fmt.Errorf("the plan changes a machine %s, which is not among those of the request", c.Machine)
 		}
-		err := m.carryOut(ctx, work, *w, c.Action, s)
+		err := m.carryOut(ctx, work, *w, c.Action, resumes, s)
 		if refused := (*provisioner.RefusedError)(nil); errors.As(err, &refused) {
 			return err // nothing is done that is not recorded
+		}
+		if err != nil && errors.Is(context.Cause(ctx), provisioner.ErrDetached) {
+			return err // it goes on
 		}
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			failed = append(failed, fmt.Sprintf("%s: %v", w.Name, err))
+			failed = append(failed, failure{w.Name, err})
 			return s.Log(provisioner.Log{Level: provisioner.LevelError, Message: fmt.Sprintf("%s: %v", w.Name, err)})
 		}
 		return nil
@@ -267,16 +343,42 @@ func (m *Maker) apply(ctx context.Context, work *provisioner.Work, changes []pro
 	if err == nil {
 		err = each(ctx, slices.DeleteFunc(slices.Clone(changes), destroys), do)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(failed) == 1:
-		return errors.New("the machine " + failed[0])
-	case len(failed) > 1:
-		slices.Sort(failed)
-		return fmt.Errorf("%d of %d machines failed; the first is %s", len(failed), len(changes), failed[0])
 	}
-	return nil
+	return failureOf(failed, len(changes))
+}
+
+// failure is a machine that failed.
+type failure struct {
+	name string
+	err  error
+}
+
+// failureOf is what some of all machines failed with: by a code, if all of them have that one.
+func failureOf(failed []failure, all int) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.name, b.name) })
+	text := fmt.Sprintf("the machine %s: %v", failed[0].name, failed[0].err)
+	if len(failed) > 1 {
+		text = fmt.Sprintf("%d of %d machines failed; the first is %s: %v", len(failed), all, failed[0].name, failed[0].err)
+	}
+	codes := map[provision.Code]bool{}
+	for _, f := range failed {
+		var code provision.Code
+		if e, has := errors.AsType[*CodeError](f.err); has {
+			code = e.Code
+		}
+		codes[code] = true
+	}
+	for code := range codes {
+		if len(codes) == 1 && code != "" {
+			return &provisioner.ResultError{Code: string(code), Message: text}
+		}
+	}
+	return errors.New(text)
 }
 
 // find is the machine of an id, wanted or obsolete.
@@ -293,7 +395,7 @@ func find(work *provisioner.Work, id string) *provisioner.Wanted {
 
 // carryOut does one change. What there is of the machine afterwards has been told when it
 // returns, whatever became of it.
-func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisioner.Wanted, action provisioner.Action, s *provisioner.Session) error {
+func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisioner.Wanted, action provisioner.Action, resumes bool, s *provisioner.Session) error {
 	p, err := m.pool(w)
 	if err != nil {
 		return err
@@ -315,17 +417,34 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 	} else if p.Config.Kind == "static" && action != provisioner.ActionDestroy {
 		intent.ExternalID = place.Node // by which a machine is found that nobody has told of
 	}
-	if err := s.Intent(ctx, intent); err != nil {
-		return err
+	// An earlier agent has said what it was about to do: of a machine that is replaced, first that,
+	// and then that the new one is made.
+	said := func(action provisioner.Action) bool {
+		return resumes && slices.ContainsFunc(work.Intents, func(i provisioner.Intent) bool { return i.Machine == w.ID && i.Action == action })
 	}
-	if action != provisioner.ActionCreate {
+	makes := action == provisioner.ActionReplace && said(provisioner.ActionCreate)
+	if !said(action) && !makes {
+		if err := s.Intent(ctx, intent); err != nil {
+			return err
+		}
+	}
+	if action != provisioner.ActionCreate && !makes {
 		if err := p.Driver.Destroy(ctx, refOf(w), m.progress(s, w)); err != nil {
+			if errors.Is(context.Cause(ctx), provisioner.ErrDetached) {
+				return err // the next agent goes on with it
+			}
 			return m.tell(s, p, w, Found{}, err, false)
 		}
 		if action == provisioner.ActionDestroy {
 			return s.Machine(provisioner.Machine{ID: w.ID, Name: w.Name, Status: provisioner.StatusGone})
 		}
 		w.ExternalID, w.Node = "", ""
+		if m.detaches() {
+			intent.Action, intent.ExternalID = provisioner.ActionCreate, ""
+			if err := s.Intent(ctx, intent); err != nil {
+				return err
+			}
+		}
 	}
 	progress := m.progress(s, w)
 	found, err := p.Driver.Create(ctx, spec, progress)
@@ -334,7 +453,20 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 			found.Ready, err = false, fmt.Errorf("it is made, but %w. The next deploy replaces it", err)
 		}
 	}
+	if err != nil && errors.Is(context.Cause(ctx), provisioner.ErrDetached) {
+		return m.left(s, p, w, found, err)
+	}
 	return m.tell(s, p, w, found, err, true)
+}
+
+// left says of a machine that is being made that its making goes on, once it bears its mark.
+func (m *Maker) left(s *provisioner.Session, p Opened, w provisioner.Wanted, found Found, failed error) error {
+	if found.ExternalID == "" {
+		return failed // the intent is what there is
+	}
+	now := machineOf(p, w, found, m.Places[w.Name])
+	now.Status = provisioner.StatusCreating
+	return errors.Join(failed, s.Machine(now))
 }
 
 // commands runs the template's in a machine that is made. Each runs once: what was interrupted
@@ -376,7 +508,7 @@ func (m *Maker) commands(ctx context.Context, p Opened, w provisioner.Wanted, sp
 func (m *Maker) spec(p Opened, work *provisioner.Work, w provisioner.Wanted) (spec Spec, err error) {
 	place := m.Places[w.Name]
 	spec = Spec{
-		ID: w.ID, Name: w.Name, Workspace: work.Workspace.Name, Node: cmp.Or(place.Node, w.Node), VMID: place.VMID,
+		ID: w.ID, Name: w.Name, Workspace: work.Workspace.Name, Node: cmp.Or(place.Node, w.Node), VMID: place.VMID, Named: m.Named,
 		Image: cmp.Or(place.Image, w.Image), Cores: w.Cores, Memory: w.Memory, Disk: w.Disk, Labels: w.Labels, Settings: w.Settings[p.Config.Kind],
 		Gateway: p.Config.Gateway, Nameservers: p.Config.Nameservers,
 	}
@@ -512,7 +644,23 @@ func (m *Maker) power(ctx context.Context, r *provisioner.Power, s *provisioner.
 }
 
 func (m *Maker) progress(s *provisioner.Session, w provisioner.Wanted) Progress {
-	return &progress{session: s, machine: w, mask: m.Mask, reached: map[string]int{}}
+	p := &progress{session: s, machine: w, mask: m.Mask, reached: map[string]int{}}
+	if m.detaches() {
+		return &beginner{progress: p, maker: m}
+	}
+	return p
+}
+
+// beginner tells that a machine bears its mark: from then on another agent would find it.
+type beginner struct {
+	*progress
+	maker *Maker
+}
+
+// Begun implements Beginner.
+func (b *beginner) Begun(found Found) {
+	w := b.machine
+	_ = b.maker.left(b.session, b.maker.Pools[w.Pool], w, found, nil) // see progress
 }
 
 // progress tells of one machine. What can't be written to the agent is found out by the next

@@ -49,3 +49,7 @@ type Place struct {
 	// Why says to people why this node was chosen.
 	Why string `json:"why,omitempty"`
 }
+
+// HasServers reports whether a pool of the kind hands out machines that exist, each a node of its
+// own, in place of making some on its nodes: labels choose among them.
+func HasServers(kind string) bool { return kind == "static" || kind == "ironic" }

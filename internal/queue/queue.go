@@ -218,6 +218,22 @@ type PoolNode struct {
 	Images     []string          `json:"images,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	Storages   []PoolStorage     `json:"storages,omitempty"`
+	// Server is the bare-metal server that the node is; nil: it is none.
+	Server *PoolServer `json:"server,omitempty"`
+}
+
+// PoolServer is a bare-metal server of a pool of kind ironic.
+type PoolServer struct {
+	ID             string `json:"id"`
+	Name           string `json:"name,omitempty"`
+	ProvisionState string `json:"provision_state"`
+	PowerState     string `json:"power_state,omitempty"`
+	Maintenance    bool   `json:"maintenance"`
+	// Reason says in a sentence what its state means, Available that a machine can be made of it.
+	Reason       string `json:"reason"`
+	Available    bool   `json:"available"`
+	InstanceUUID string `json:"instance_uuid,omitempty"`
+	LastError    string `json:"last_error,omitempty"`
 }
 
 // PoolStorage is where a node has disks.

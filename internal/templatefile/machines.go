@@ -494,12 +494,12 @@ func (f *File) Placement(vars map[string]cty.Value) (*Placement, error) {
 	return p, nil
 }
 
-// Want is the place that a machine needs; p may be nil. A static pool has machines that exist,
-// which labels choose and no image.
-func (p *Placement) Want(m Machine, static bool) provision.PlaceWanted {
+// Want is the place that a machine needs; p may be nil. servers says that the pool has machines that
+// exist, as provision.HasServers has it: labels choose them, and no image.
+func (p *Placement) Want(m Machine, servers bool) provision.PlaceWanted {
 	const group = "all" // of the workspace's machines
 	want := provision.PlaceWanted{Name: m.Name, Pool: m.Pool, Cores: m.Cores, Memory: m.Memory, Image: m.Image, Address: m.Address}
-	if static {
+	if servers {
 		want.Image, want.Labels = "", m.Labels
 	}
 	if p == nil {
@@ -516,9 +516,9 @@ func (p *Placement) Want(m Machine, static bool) provision.PlaceWanted {
 }
 
 // Places are the places that the template's machines need, as a run asks for them. Variables
-// may have no known value where they don't decide about a place. static says whether a pool
+// may have no known value where they don't decide about a place. servers says whether a pool
 // has machines that exist. Its errors are like those of Machines.
-func (f *File) Places(vars map[string]cty.Value, static func(pool string) bool) ([]provision.PlaceWanted, error) {
+func (f *File) Places(vars map[string]cty.Value, servers func(pool string) bool) ([]provision.PlaceWanted, error) {
 	if !f.Placed() {
 		return nil, nil
 	}
@@ -535,7 +535,7 @@ func (f *File) Places(vars map[string]cty.Value, static func(pool string) bool) 
 		if m.Pool == "" || m.Cores == 0 || m.Memory == 0 {
 			return nil, provision.Fail(provision.CodeVariablesInvalid, fmt.Sprintf("The machine %s needs pool, cores and memory: its place is chosen by them.", m.Name), nil)
 		}
-		want := placement.Want(m, f.Kind == ByMachine && static(m.Pool))
+		want := placement.Want(m, f.Kind == ByMachine && servers(m.Pool))
 		want.Keep = f.Kind == Terraform
 		wants = append(wants, want)
 	}

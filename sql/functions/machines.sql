@@ -3,7 +3,10 @@
 -- Replaces the machines of a workspace by those that its newest report lists: one that is missing
 -- is gone, or planned again if it was planned and never listed, or unknown where the report left some out for want of room (p_omitted) or has more than
 -- tendril.settings.resource_limit; the log says so then. Unchanged rows are not written. Of two
--- with one name the later one counts. The caller holds the workspace's lock.
+-- with one name the later one counts. A machine's place follows it to the node where it is. The
+-- caller holds the workspace's lock.
+--
+-- Locks: reservations.
 CREATE OR REPLACE FUNCTION tendril.record_machines(p_provision public.provisions, p_machines jsonb, p_omitted int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -47,6 +50,11 @@ BEGIN
   WHERE (m.status, m.address, m.pool, m.node, m.external_id, m.ip_addresses, m.ssh_port, m.ssh_user, m.image, m.cores, m.memory_mib, m.disk_gib, m.labels, m.actions)
         IS DISTINCT FROM (EXCLUDED.status, EXCLUDED.address, EXCLUDED.pool, EXCLUDED.node, EXCLUDED.external_id, EXCLUDED.ip_addresses, EXCLUDED.ssh_port,
                           EXCLUDED.ssh_user, EXCLUDED.image, EXCLUDED.cores, EXCLUDED.memory_mib, EXCLUDED.disk_gib, EXCLUDED.labels, EXCLUDED.actions);
+  -- A place is where its machine is: Ironic may have given another server, and people move machines.
+  UPDATE public.reservations r SET node = m.node
+  FROM public.machines m, public.pools p
+  WHERE r.workspace_id = p_provision.workspace_id AND NOT r.kept AND m.workspace_id = r.workspace_id AND m.name = r.name AND m.status NOT IN ('planned', 'gone')
+    AND p.id = r.pool_id AND p.name = m.pool AND r.node <> m.node AND EXISTS (SELECT FROM public.pool_nodes n WHERE n.pool_id = p.id AND n.name = m.node);
   PERFORM tendril.record_checks(p_provision, p_machines);
 END $$;
 

@@ -9,8 +9,9 @@
 --   p_boot        the boot id of this start
 --   p_pools       a list of at most 50 {name, kind, limits, taken, problem, nodes}; with a problem
 --                 nodes and taken stay as they were. nodes are at most 500 {name, online, cores,
---                 memory_mib, cores_used, memory_used, images, labels, storages}; uses are shares,
---                 0 to 1. limits are {overcommit_cores, overcommit_memory, ids: [from, to],
+--                 memory_mib, cores_used, memory_used, images, labels, storages, server}; uses are
+--                 shares, 0 to 1; server is that of a bare-metal one: {id, name, provision_state,
+--                 power_state, maintenance, reason, available, instance_uuid, last_error}. limits are {overcommit_cores, overcommit_memory, ids: [from, to],
 --                 addresses: [{from, to}]}, taken is {ids, addresses}
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
@@ -47,13 +48,13 @@ BEGIN
     RETURNING id INTO v_id;
     CONTINUE WHEN v_pool.problem IS NOT NULL;
     DELETE FROM public.pool_nodes n WHERE n.pool_id = v_id AND NOT EXISTS (SELECT FROM jsonb_array_elements(v_pool.nodes) r WHERE r ->> 'name' = n.name);
-    INSERT INTO public.pool_nodes (pool_id, org_id, name, online, cores, memory_mib, cores_used, memory_used, images, labels, storages, measured_at)
-    SELECT DISTINCT ON (r.name) v_id, v_org, r.name, r.online, r.cores, r.memory_mib, coalesce(r.cores_used, 0), coalesce(r.memory_used, 0), coalesce(r.images, '{}'), coalesce(r.labels, '{}'), coalesce(r.storages, '[]'), clock_timestamp()
-    FROM jsonb_to_recordset(coalesce(v_pool.nodes, '[]')) AS r (name text, online boolean, cores int, memory_mib int, cores_used real, memory_used real, images text[], labels jsonb, storages jsonb)
+    INSERT INTO public.pool_nodes (pool_id, org_id, name, online, cores, memory_mib, cores_used, memory_used, images, labels, storages, server, measured_at)
+    SELECT DISTINCT ON (r.name) v_id, v_org, r.name, r.online, r.cores, r.memory_mib, coalesce(r.cores_used, 0), coalesce(r.memory_used, 0), coalesce(r.images, '{}'), coalesce(r.labels, '{}'), coalesce(r.storages, '[]'), r.server, clock_timestamp()
+    FROM jsonb_to_recordset(coalesce(v_pool.nodes, '[]')) AS r (name text, online boolean, cores int, memory_mib int, cores_used real, memory_used real, images text[], labels jsonb, storages jsonb, server jsonb)
     ORDER BY r.name
     ON CONFLICT (pool_id, name) DO UPDATE
     SET online = EXCLUDED.online, cores = EXCLUDED.cores, memory_mib = EXCLUDED.memory_mib, cores_used = EXCLUDED.cores_used, memory_used = EXCLUDED.memory_used,
-        images = EXCLUDED.images, labels = EXCLUDED.labels, storages = EXCLUDED.storages, measured_at = EXCLUDED.measured_at;
+        images = EXCLUDED.images, labels = EXCLUDED.labels, storages = EXCLUDED.storages, server = EXCLUDED.server, measured_at = EXCLUDED.measured_at;
   END LOOP;
 EXCEPTION
   WHEN lock_not_available THEN
@@ -272,8 +273,8 @@ BEGIN
             WHEN NOT u.labels @> coalesce(v_want -> 'labels', '{}') THEN 'lacks the labels'
             WHEN v_image <> '' AND NOT v_image = ANY (u.images) THEN 'lacks the image' || CASE WHEN v_image <> v_want ->> 'image' THEN ' ' || v_image ELSE '' END
             WHEN (v_want ->> 'memory_mib')::int > u.most_memory OR (v_want ->> 'cores')::int > u.most_cores THEN 'is too small'
-            WHEN NOT u.online THEN 'is not reachable'
-            WHEN v_pool.kind = 'static' AND u.cores_reserved > 0 THEN 'is taken'
+            WHEN v_pool.kind IN ('static', 'ironic') AND u.cores_reserved > 0 THEN 'is taken'
+            WHEN NOT u.online THEN CASE v_pool.kind WHEN 'ironic' THEN 'is not available' ELSE 'is not reachable' END
             WHEN greatest(u.memory_reserved, u.memory_busy) + (v_want ->> 'memory_mib')::int > u.most_memory THEN 'has no memory left'
             WHEN u.cores_reserved + (v_want ->> 'cores')::int > u.most_cores THEN 'has no cores left'
           END AS unfit
@@ -283,7 +284,7 @@ BEGIN
       IF v_i IS NULL OR v_unfit[1] IS NOT NULL THEN
         v_problem := format('%s fits on no node of pool %s (%s cores, %s MiB): %s', v_want ->> 'name', v_pool.name, v_want ->> 'cores', v_want ->> 'memory_mib',
           coalesce(array_to_string(v_says[1:c_says], ', '), 'none is reported'));
-        IF v_unfit && ARRAY['is not reachable', 'is taken', 'has no memory left', 'has no cores left'] THEN -- which time may change
+        IF v_unfit && ARRAY['is not reachable', 'is not available', 'is taken', 'has no memory left', 'has no cores left'] THEN -- which time may change
           PERFORM tendril.refuse('PT409', 'no_room', v_problem);
         END IF;
         PERFORM tendril.refuse('PT409', 'never_fits', v_problem);

@@ -60,8 +60,15 @@ func poolOf(p store.Pool) wire.Pool {
 func poolNodeOf(n store.PoolNode) wire.PoolNode {
 	return wire.PoolNode{
 		Name: n.Name, Online: n.Online, Load: wire.Load(n.Load), MostCores: n.MostCores, MostMemory: n.MostMemory, Machines: n.Machines,
-		Images: n.Images, Labels: n.Labels, Storages: each(storageOf, n.Storages), MeasuredAt: n.MeasuredAt,
+		Images: n.Images, Labels: n.Labels, Storages: each(storageOf, n.Storages), Server: serverOf(n.Server), MeasuredAt: n.MeasuredAt,
 	}
+}
+
+func serverOf(s *store.Server) *wire.Server {
+	if s == nil {
+		return nil
+	}
+	return new(wire.Server(*s))
 }
 
 func poolDetailOf(d store.PoolDetail) wire.PoolDetail {

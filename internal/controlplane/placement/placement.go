@@ -97,7 +97,7 @@ func Wants(ctx context.Context, declared []provision.Variable, text string, aske
 	if err := kinds(kindOf); err != nil {
 		return nil, err
 	}
-	wants, err := file.Places(values, func(pool string) bool { return kindOf[pool] == "static" })
+	wants, err := file.Places(values, func(pool string) bool { return provision.HasServers(kindOf[pool]) })
 	if err != nil && len(missing) > 0 { // which may be all that is wrong
 		return nil, &UnknownError{fmt.Sprintf("Fill in %s.", strings.Join(missing, ", "))}
 	} else if err != nil {

@@ -69,7 +69,22 @@ type PoolNode struct {
 	Images     []string          `db:"images"`
 	Labels     map[string]string `db:"labels"`
 	Storages   []Storage         `db:"storages"`
-	MeasuredAt time.Time         `db:"measured_at"`
+	// Server is the bare-metal server that it is; nil: it is none.
+	Server     *Server   `db:"server"`
+	MeasuredAt time.Time `db:"measured_at"`
+}
+
+// Server is a bare-metal server, as the agent that can reach it has reported it.
+type Server struct {
+	ID             string `json:"id"`
+	Name           string `json:"name"`
+	ProvisionState string `json:"provision_state"`
+	PowerState     string `json:"power_state"`
+	Maintenance    bool   `json:"maintenance"`
+	Reason         string `json:"reason"`
+	Available      bool   `json:"available"`
+	InstanceUUID   string `json:"instance_uuid"`
+	LastError      string `json:"last_error"`
 }
 
 // Storage is one of a node's.
@@ -191,6 +206,8 @@ func (s *Store) PoolDetail(ctx context.Context, p Pool) (d PoolDetail, err error
 	if d.NodeList, err = rows[PoolNode](ctx, s, "list the pool's nodes", `
 		SELECT n.name, n.online, n.cores, n.memory_mib, (n.cores * n.cores_used)::float8 AS cores_used, (n.memory_mib * n.memory_used)::float8 AS memory_used,
 		       l.cores_new, l.memory_new, l.cores_reserved, l.memory_reserved, l.most_cores, l.most_memory, l.machines::int AS machines, n.images, n.measured_at,
+		       CASE WHEN n.server IS NOT NULL THEN jsonb_build_object('id', n.server ->> 'id', 'name', n.server ->> 'name', 'provision_state', n.server ->> 'provision_state', 'power_state', n.server ->> 'power_state',
+		         'maintenance', n.server -> 'maintenance' = 'true', 'reason', n.server ->> 'reason', 'available', n.server -> 'available' = 'true', 'instance_uuid', n.server ->> 'instance_uuid', 'last_error', n.server ->> 'last_error') END AS server,
 		       (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM jsonb_each_text(n.labels) e) AS labels,
 		       (SELECT coalesce(jsonb_agg(jsonb_build_object('name', e ->> 'name', 'free_gib', (e -> 'free_gib')::float8, 'size_gib', (e -> 'size_gib')::float8) ORDER BY e ->> 'name'), '[]')
 		        FROM jsonb_array_elements(n.storages) e

@@ -56,7 +56,21 @@ type PoolNode struct {
 	Images     []string          `json:"images" doc:"The images that machines can be made from there."`
 	Labels     map[string]string `json:"labels" doc:"Its labels."`
 	Storages   []Storage         `json:"storages" doc:"Its storages by name."`
+	Server     *Server           `json:"server,omitempty" doc:"The bare-metal server that it is. Absent: it is none."`
 	MeasuredAt time.Time         `json:"measured_at" doc:"When it was measured."`
+}
+
+// Server is a bare-metal server of a pool of kind ironic.
+type Server struct {
+	ID             string `json:"id" doc:"Its UUID in Ironic."`
+	Name           string `json:"name,omitempty" doc:"Its name in Ironic. Absent: it has none."`
+	ProvisionState string `json:"provision_state" doc:"Ironic's provision_state, such as available or active."`
+	PowerState     string `json:"power_state,omitempty" doc:"Ironic's power_state. Absent: Ironic does not know it."`
+	Maintenance    bool   `json:"maintenance" doc:"Whether it is in maintenance."`
+	Reason         string `json:"reason" doc:"What its state means, and what is wrong with it, in a sentence."`
+	Available      bool   `json:"available" doc:"Whether a machine can be made of it now."`
+	InstanceUUID   string `json:"instance_uuid,omitempty" doc:"The id of the machine, or of others' instance, that has it. Absent: nobody has."`
+	LastError      string `json:"last_error,omitempty" doc:"Ironic's last error about it."`
 }
 
 // Storage is one of a node's.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 
 	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/pool/ironic"
 	"github.com/tendril-run/tendril/internal/pool/libvirt"
 	"github.com/tendril-run/tendril/internal/pool/proxmox"
 	"github.com/tendril-run/tendril/internal/pool/static"
@@ -26,9 +27,11 @@ func Open(c pool.Config) (pool.Driver, error) {
 		return proxmox.Open(c)
 	case "libvirt":
 		return libvirt.Open(c)
+	case "ironic":
+		return ironic.Open(c)
 	case "static":
 		return static.Open(c)
 	default:
-		return nil, fmt.Errorf("there is no kind of pool %q: it is proxmox, libvirt or static", c.Kind)
+		return nil, fmt.Errorf("there is no kind of pool %q: it is proxmox, libvirt, ironic or static", c.Kind)
 	}
 }

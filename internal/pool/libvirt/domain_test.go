@@ -15,6 +15,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/pool/cloudconfig"
 )
 
 func aSpec() pool.Spec {
@@ -104,7 +105,7 @@ func TestSeed(t *testing.T) {
 	if got := files["network-config"]; !strings.HasPrefix(got, network) || !strings.Contains(got, `"nameservers":{"addresses":["10.1.2.53"]}`) {
 		t.Errorf("network-config is %s", got)
 	}
-	for _, bad := range []string{"#!/bin/sh\nsecret", "- a\n- secret", "{secret", "a: {1: 2}", strings.Repeat("a", maxUserData+1)} {
+	for _, bad := range []string{"#!/bin/sh\nsecret", "- a\n- secret", "{secret", "a: {1: 2}", strings.Repeat("a", 256<<10+1)} {
 		spec.Init.UserData = bad
 		if _, err := seed(spec); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("seed with user data %.20q: %v; want an error that does not quote it", bad, err)
@@ -150,7 +151,7 @@ func TestSeedGivesAHostKey(t *testing.T) {
 	}
 	spec := aSpec()
 	spec.Init = pool.Init{User: "ops", SSHKeys: []string{"ssh-ed25519 AAAA ann"}, Keys: &keys, UserData: "#cloud-config\nssh_authorized_keys: [bob]\n"}
-	text, err := userData(spec)
+	text, err := cloudconfig.Document(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,11 +175,11 @@ func TestSeedGivesAHostKey(t *testing.T) {
 		t.Errorf("Login() = %+v, %v", login, err)
 	}
 	spec.Init.UserData = "ssh_keys: {rsa_private: secret}\n"
-	if _, err := userData(spec); err == nil || !strings.Contains(err.Error(), "user_data has ssh_keys") || strings.Contains(err.Error(), "secret") {
+	if _, err := cloudconfig.Document(spec); err == nil || !strings.Contains(err.Error(), "user_data has ssh_keys") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("with a host key of the template's: %v", err)
 	}
 	spec.Init.Keys = nil
-	if _, err := userData(spec); err != nil {
+	if _, err := cloudconfig.Document(spec); err != nil {
 		t.Errorf("where no command runs over SSH: %v", err)
 	}
 	if _, err := (&driver{}).Login(t.Context(), pool.Ref{}, spec.Init); !errors.Is(err, pool.ErrNoSSH) {

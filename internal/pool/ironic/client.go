@@ -1,0 +1,407 @@
+package ironic
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/baremetal/httpbasic"
+	"github.com/gophercloud/gophercloud/v2/openstack/baremetal/noauth"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/printable"
+	"github.com/tendril-run/tendril/internal/retry"
+	"github.com/tendril-run/tendril/internal/secretfile"
+)
+
+const (
+	// mostBytes bounds one answer. A thousand nodes with their properties are some 3 MB.
+	mostBytes = 16 << 20
+	// mostText bounds what is shown of a text that the server sent, in characters.
+	mostText = 600
+	// oldest and newest are the API's microversions, 1.N, that this can live with, and that it
+	// knows. 1.56 has allocations and config drives as JSON objects; 1.69 has deploy steps.
+	oldest, newest                           = 56, 82
+	withDeploySteps, withLessee, withRetired = 69, 65, 61
+	// actionPatience is how long one request is tried again; awayPatience, one of those that only
+	// ask how a deployment goes, which needs nobody.
+	actionPatience, awayPatience = 3 * time.Minute, 30 * time.Minute
+)
+
+// client sends requests to one Ironic. It is for several goroutines at once.
+type client struct {
+	config pool.Config
+	http   *http.Client
+	pace   float64
+
+	mu      sync.Mutex
+	api     *gophercloud.ServiceClient // nil: not opened yet
+	images  *gophercloud.ServiceClient // Glance, where Keystone's catalogue has it
+	version int                        // of the API, 1.N
+	who     string                     // as whom, for people
+}
+
+func newClient(c pool.Config, pace float64) (*client, error) {
+	if c.URL != "" {
+		u, err := url.Parse(c.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return nil, errors.New("url: write https://HOST:6385, without user, password or query")
+		}
+	}
+	settings, err := trusted(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = time.Minute
+	}
+	cl := &client{config: c, pace: pace}
+	cl.http = &http.Client{
+		Timeout: c.Timeout,
+		Transport: bounded{&http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings, MaxIdleConnsPerHost: 8, MaxConnsPerHost: 32, IdleConnTimeout: time.Minute,
+			TLSHandshakeTimeout: 20 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+		}},
+		// What redirects is a page in front of Ironic, and gets no credentials.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	_, err = cl.identity()
+	return cl, err
+}
+
+// trusted says by what the server's certificate is known.
+func trusted(c pool.Config) (*tls.Config, error) {
+	settings := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch {
+	case c.Fingerprint != "":
+		pinned, err := hex.DecodeString(strings.ReplaceAll(c.Fingerprint, ":", ""))
+		if err != nil || len(pinned) != sha256.Size {
+			return nil, errors.New("fingerprint: write the 64 hexadecimal digits of the certificate's SHA-256")
+		}
+		settings.InsecureSkipVerify = true // VerifyConnection compares the certificate itself
+		settings.VerifyConnection = func(state tls.ConnectionState) error {
+			if got := sha256.Sum256(state.PeerCertificates[0].Raw); string(got[:]) != string(pinned) {
+				return fmt.Errorf("the server's certificate has the fingerprint %x, and not the configured one; if it was renewed, configure the new one", got)
+			}
+			return nil
+		}
+	case c.CA != "" || c.CAFile != "":
+		data := []byte(c.CA)
+		if c.CA == "" {
+			var err error
+			if data, err = os.ReadFile(c.CAFile); err != nil {
+				return nil, fmt.Errorf("ca file: %w", err)
+			}
+		}
+		settings.RootCAs = x509.NewCertPool()
+		if !settings.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("ca file %s has no certificate in PEM form", c.CAFile)
+		}
+	case c.Insecure:
+		settings.InsecureSkipVerify = true // the operator's explicit wish, which Check reports
+	}
+	return settings, nil
+}
+
+// errTooLarge ends the reading of an answer without end.
+var errTooLarge = fmt.Errorf("the answer has more than %d MiB, which none of Ironic's has; check that the url leads to Ironic", mostBytes>>20)
+
+// bounded bounds answers, errors included.
+type bounded struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = &limited{body: resp.Body, left: mostBytes}
+	}
+	return resp, err
+}
+
+type limited struct {
+	body io.ReadCloser
+	left int
+}
+
+// Read implements io.Reader.
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := l.body.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// Close implements io.Closer. What is left is not read: it may have no end.
+func (l *limited) Close() error { return l.body.Close() }
+
+// identity is who the agent is at Ironic: nobody, a user with a password, or an application
+// credential of Keystone's.
+type identity struct {
+	user, password string
+
+	AuthURL   string `yaml:"auth_url"`
+	ID        string `yaml:"application_credential_id"`
+	Secret    string `yaml:"application_credential_secret"`
+	Region    string `yaml:"region_name"`
+	Interface string `yaml:"interface"`
+}
+
+// identity reads the token file, which is one line USER:PASSWORD, or an application credential in
+// YAML or JSON as OpenStack's clouds.yaml has it. Its errors quote nothing of it.
+func (c *client) identity() (who identity, err error) {
+	text := c.config.Token
+	if text == "" && c.config.TokenFile != "" {
+		if text, err = secretfile.Read(c.config.TokenFile); err != nil {
+			return who, fmt.Errorf("token file %s %w", c.config.TokenFile, err)
+		}
+	}
+	text = strings.TrimSpace(text)
+	if text == "" && c.config.TokenFile == "" {
+		if c.config.URL == "" {
+			return who, errors.New("url: missing; write https://HOST:6385")
+		}
+		return who, nil
+	}
+	if user, password, is := strings.Cut(text, ":"); is && !strings.ContainsAny(text, "\n{") {
+		if user == "" || password == "" || c.config.URL == "" {
+			return who, fmt.Errorf("token file %s: one line USER:PASSWORD needs both, and a url", c.config.TokenFile)
+		}
+		return identity{user: user, password: password}, nil
+	}
+	type cloud struct {
+		identity `yaml:",inline"`
+		Auth     identity `yaml:"auth"`
+	}
+	var file struct {
+		cloud  `yaml:",inline"`
+		Clouds map[string]cloud `yaml:"clouds"`
+	}
+	wrong := fmt.Errorf("token file %s: write one line USER:PASSWORD, or an application credential as clouds.yaml has it, with auth_url, application_credential_id and application_credential_secret", c.config.TokenFile)
+	if yaml.Unmarshal([]byte(text), &file) != nil || len(file.Clouds) > 1 {
+		return who, wrong
+	}
+	one := file.cloud
+	for _, only := range file.Clouds {
+		one = only
+	}
+	who = one.identity
+	if one.Auth.AuthURL != "" {
+		who.AuthURL, who.ID, who.Secret = one.Auth.AuthURL, one.Auth.ID, one.Auth.Secret
+	}
+	u, err := url.Parse(who.AuthURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || who.ID == "" || who.Secret == "" {
+		return who, wrong
+	}
+	return who, nil
+}
+
+// service is Ironic's API, opened at the first call: signed in, and its version agreed on.
+func (c *client) service(ctx context.Context) (*gophercloud.ServiceClient, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.api != nil {
+		return c.api, nil
+	}
+	who, err := c.identity()
+	if err != nil {
+		return nil, err
+	}
+	api, images, name, err := c.open(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	var root struct {
+		Version struct {
+			Min string `json:"min_version"`
+			Max string `json:"version"`
+		} `json:"version"`
+	}
+	if _, err := api.Get(ctx, api.ResourceBaseURL(), &root, nil); err != nil {
+		return nil, err
+	}
+	least, err1 := minor(root.Version.Min)
+	most, err2 := minor(root.Version.Max)
+	switch {
+	case err1 != nil || err2 != nil:
+		return nil, &problem{class: classAlien, text: "what answers names no version of its API, so it is not Ironic; check that the url leads to Ironic itself"}
+	case most < oldest:
+		return nil, &problem{class: classAlien, text: fmt.Sprintf("Ironic's API is 1.%d, and 1.%d is the oldest that has allocations and config drives as needed here; upgrade Ironic", most, oldest)}
+	case least > newest:
+		return nil, &problem{class: classAlien, text: fmt.Sprintf("Ironic's API begins at 1.%d, and this agent knows it up to 1.%d; upgrade the agent", least, newest)}
+	}
+	c.version = min(most, newest)
+	api.Microversion = "1." + strconv.Itoa(c.version)
+	c.api, c.images, c.who = api, images, name
+	return c.api, nil
+}
+
+func (c *client) open(ctx context.Context, who identity) (api, images *gophercloud.ServiceClient, name string, err error) {
+	endpoint := strings.TrimRight(c.config.URL, "/")
+	if !strings.HasSuffix(endpoint, "/v1") {
+		endpoint += "/v1"
+	}
+	switch {
+	case who.AuthURL != "":
+		provider, err := openstack.NewClient(who.AuthURL)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		provider.HTTPClient = *c.http
+		options := gophercloud.AuthOptions{IdentityEndpoint: who.AuthURL, ApplicationCredentialID: who.ID, ApplicationCredentialSecret: who.Secret, AllowReauth: true}
+		if err := openstack.Authenticate(ctx, provider, options); err != nil {
+			return nil, nil, "", fmt.Errorf("sign in to Keystone at %s: %w", who.AuthURL, err)
+		}
+		where := gophercloud.EndpointOpts{Region: who.Region, Availability: gophercloud.Availability(who.Interface)}
+		if c.config.URL != "" {
+			api = &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: gophercloud.NormalizeURL(endpoint), Type: "baremetal"}
+		} else if api, err = openstack.NewBareMetalV1(provider, where); err != nil {
+			return nil, nil, "", &problem{class: classAlien, text: "Keystone's catalogue has no service baremetal" + forRegion(who.Region) + "; set url in [[pools]]"}
+		}
+		if images, err = openstack.NewImageV2(provider, where); err != nil {
+			images = nil // the catalogue has none: images are those of [[pools.images]]
+		}
+		return api, images, "application credential " + who.ID, nil
+	case who.user != "":
+		api, err = httpbasic.NewBareMetalHTTPBasic(httpbasic.EndpointOpts{IronicEndpoint: endpoint, IronicUser: who.user, IronicUserPassword: who.password})
+		name = "user " + who.user
+	default:
+		api, err = noauth.NewBareMetalNoAuth(noauth.EndpointOpts{IronicEndpoint: endpoint})
+		name = "nobody: this Ironic asks for no credentials"
+	}
+	if err != nil {
+		return nil, nil, "", err
+	}
+	api.HTTPClient, api.Type = *c.http, "baremetal"
+	return api, nil, name, nil
+}
+
+func forRegion(region string) string {
+	if region == "" {
+		return ""
+	}
+	return " in the region " + region
+}
+
+// minor is N of a version 1.N.
+func minor(version string) (int, error) {
+	text, is := strings.CutPrefix(version, "1.")
+	if !is {
+		return 0, errors.New("no version 1.N")
+	}
+	return strconv.Atoi(text)
+}
+
+// forget has the next call sign in again: the credentials may have been replaced.
+func (c *client) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.api, c.images = nil, nil
+}
+
+// agreed is the version of the API, 1.N; 0 before the first call.
+func (c *client) agreed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// once sends one request. do is given Ironic's API.
+func (c *client) once(ctx context.Context, what string, do func(context.Context, *gophercloud.ServiceClient) error) error {
+	api, err := c.service(ctx)
+	if err == nil {
+		err = do(ctx, api)
+	}
+	if err != nil {
+		return c.explain(ctx, what, err)
+	}
+	return nil
+}
+
+// call sends a request that may be sent twice, until it is answered or its time is over.
+func (c *client) call(ctx context.Context, what string, do func(context.Context, *gophercloud.ServiceClient) error) error {
+	return c.patient(ctx, what, c.scaled(actionPatience), nil, do)
+}
+
+// patient is call for so long. waits is told of the first error that it waits for the end of; nil:
+// nobody is.
+func (c *client) patient(ctx context.Context, what string, patience time.Duration, waits func(error), do func(context.Context, *gophercloud.ServiceClient) error) error {
+	pauses := retry.Between(c.scaled(300*time.Millisecond), c.scaled(8*time.Second))
+	began, refused := time.Now(), false
+	for {
+		err := c.once(ctx, what, do)
+		var p *problem
+		switch {
+		case err == nil || !errors.As(err, &p):
+			return err
+		case p.class == classDenied && !refused:
+			refused = true
+			c.forget()
+			continue
+		case !p.class.passes() || time.Since(began) > patience:
+			return err
+		}
+		if waits != nil {
+			waits(err)
+			waits = nil
+		}
+		if !retry.Sleep(ctx, pauses.NextBackOff()) {
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// scaled is a wait, shorter in tests.
+func (c *client) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) / c.pace) }
+
+// clean is a text of the server as it may be shown.
+func clean(text string) string {
+	text = strings.Join(strings.Fields(printable.Text(text)), " ")
+	if r := []rune(text); len(r) > mostText {
+		text = string(r[:mostText]) + "…"
+	}
+	return text
+}
+
+// local reports whether what is sent to an address stays on this machine.
+func local(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// address is where Ironic's API is, and signedIn as whom it is asked.
+func (c *client) address() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.api == nil {
+		return c.config.URL
+	}
+	return c.api.ResourceBaseURL()
+}
+
+func (c *client) signedIn() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.who
+}

@@ -1,0 +1,212 @@
+package ironic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tendril-run/tendril/internal/pool"
+)
+
+// Destroy implements pool.Driver: the server is undeployed, cleaned as the template asked, and
+// free for others. It ends when it is free.
+func (d *Driver) Destroy(ctx context.Context, ref pool.Ref, progress pool.Progress) error {
+	if err := d.destroy(ctx, ref, progress); err != nil {
+		return coded(fmt.Errorf("destroying machine %s: %w", ref.Name, err))
+	}
+	return nil
+}
+
+func (d *Driver) destroy(ctx context.Context, ref pool.Ref, progress pool.Progress) error {
+	t := &told{progress: progress}
+	t.at("undeploy", "Undeploying the server", 0)
+	n, err := d.marked(ctx, ref.ID)
+	if err != nil {
+		return err
+	}
+	if n == nil {
+		if err := d.unallocate(ctx, ref.ID); err != nil { // one that has no server yet
+			return err
+		}
+		// It may have got one meanwhile.
+		if n, err = d.marked(ctx, ref.ID); err != nil {
+			return err
+		}
+	}
+	if n == nil {
+		if n, err = d.leftBehind(ctx, ref); err != nil || n == nil {
+			return err
+		}
+	}
+	return d.undeploy(ctx, ref.ID, n, t)
+}
+
+// leftBehind finds the server that the machine was on, if nobody has it since: its cleaning was
+// interrupted. nil: there is none, and so nothing to do.
+func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
+	all, err := d.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range all {
+		if n.left(ref.ID) {
+			return &n, nil
+		}
+	}
+	return nil, nil
+}
+
+// undeploy brings a server to where it is free, from whatever state it is in.
+//
+//	active ──► (automated_clean off, maintenance on) ──► deleting ──► available
+//	  where a cleaning was asked for: ──► manageable ──► cleaning ──► manageable ──► available
+//
+// Maintenance keeps others' allocations away until it is cleaned.
+func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) error {
+	how, asked, cleaned := n.extra(extraClean), 0, false
+	s := &settings{}
+	label := func(n *node) {
+		stage := stageOf(n.ProvisionState)
+		reach := map[string]int{"deleting": 20, "cleaning": 50, "clean wait": 60, "manageable": 80}[n.ProvisionState]
+		t.at(n.ProvisionState, stage.Label, reach)
+	}
+	for {
+		var err error
+		n, err = d.follow(ctx, n.UUID, s, label, t.progress, func(n *node) (bool, error) {
+			if !n.ours(id) && !n.left(id) {
+				return true, pool.ErrForeign
+			}
+			stage := stageOf(n.ProvisionState)
+			return stage.ends || n.ours(id) && n.ProvisionState == "wait call-back", nil
+		})
+		if errors.Is(err, pool.ErrForeign) || err == nil && !n.ours(id) && !n.left(id) {
+			return nil // somebody has it by now: it is free of this machine
+		}
+		if err != nil {
+			return err
+		}
+		state := n.ProvisionState
+		switch {
+		case n.ours(id) && (state == "available" || state == "manageable" || state == "enroll" || state == "inspect failed" || state == "adopt failed"):
+			// Allocated, and never deployed.
+			if err := d.unallocate(ctx, id); err != nil {
+				return err
+			}
+			if n.AllocationUUID == "" {
+				if err := d.patch(ctx, n, "take the machine's mark off the server", []map[string]any{remove("/instance_uuid")}); err != nil {
+					return err
+				}
+			}
+			how = "" // nothing was written to its disks
+		case n.ours(id):
+			if asked++; asked > mostDeploys {
+				return fmt.Errorf("the server %s stays in the state %s (%s)%s. %s", n, state, stageOf(state).Label, because(n.LastError), stageOf(state).Do)
+			}
+			if n.Protected {
+				return fmt.Errorf("the server %s is protected in Ironic; unset that: `baremetal node unset %s --protected`", n, n)
+			}
+			if asked > 1 && stageOf(state).failed {
+				f := faultIn(n.LastError)
+				return fmt.Errorf("the server %s is in the state %s: %s%s. %s; %s", n, state, stageOf(state).Label, because(n.LastError), f.name, f.does)
+			}
+			if err := d.hold(ctx, id, n, how); err != nil {
+				return err
+			}
+			if err := d.provision(ctx, n, map[string]any{"target": "deleted"}); err != nil && !errors.Is(err, errMoved) {
+				return err
+			}
+			t.at("undeploy", "Undeploying the server", 10)
+		case state == "available" && slices.Contains([]string{"metadata", "full"}, how) && !cleaned:
+			if err := d.provision(ctx, n, map[string]any{"target": "manage"}); err != nil && !errors.Is(err, errMoved) {
+				return err
+			}
+		case state == "available":
+			if err := d.release(ctx, n); err != nil {
+				return err
+			}
+			t.at("available", "Free", 100)
+			return nil
+		case state == "manageable" && slices.Contains([]string{"metadata", "full"}, how) && !cleaned:
+			cleaned = true
+			if err := d.unhold(ctx, n); err != nil {
+				return err
+			}
+			name := map[string]string{"metadata": "erase_devices_metadata", "full": "erase_devices"}[how]
+			steps := []map[string]any{{"interface": "deploy", "step": name}}
+			if err := d.provision(ctx, n, map[string]any{"target": "clean", "clean_steps": steps}); err != nil && !errors.Is(err, errMoved) {
+				return err
+			}
+		case state == "manageable":
+			if err := d.provision(ctx, n, map[string]any{"target": "provide"}); err != nil && !errors.Is(err, errMoved) {
+				return err
+			}
+		default:
+			f := faultIn(n.LastError)
+			return fmt.Errorf("the machine is gone, and its server %s is in the state %s: %s%s. %s. %s", n, state, stageOf(state).Label, because(n.LastError), capital(f.does), strings.ReplaceAll(stageOf(state).Do, "SERVER", n.String()))
+		}
+	}
+}
+
+// hold switches Ironic's own cleaning off where the template asked for another one, and keeps the
+// server from being given away before that is done.
+func (d *Driver) hold(ctx context.Context, id string, n *node, how string) error {
+	if how == "" {
+		if n.extra(extraMachine) == id {
+			return nil
+		}
+		// So that whoever goes on with this finds it, once the mark is gone.
+		return d.patch(ctx, n, "write the machine's id on the server", []map[string]any{add("/extra/"+extraMachine, id)})
+	}
+	var changes []map[string]any
+	if _, noted := n.Extra[extraCleaned]; !noted {
+		was := ""
+		if n.AutomatedClean != nil {
+			was = fmt.Sprint(*n.AutomatedClean)
+		}
+		changes = append(changes, add("/extra/"+extraCleaned, was), add("/automated_clean", false))
+	}
+	if n.extra(extraMachine) != id {
+		changes = append(changes, add("/extra/"+extraMachine, id))
+	}
+	if err := d.patch(ctx, n, "set how the server is cleaned", changes); err != nil {
+		return err
+	}
+	if how == "none" || n.Maintenance {
+		return nil
+	}
+	return d.maintenance(ctx, n, heldReason)
+}
+
+// heldReason is by what a maintenance of Tendril's is known.
+const heldReason = "Tendril cleans this server before others may use it"
+
+// unhold ends the maintenance of hold: a server that cleans itself is not heard in it.
+func (d *Driver) unhold(ctx context.Context, n *node) error {
+	if !n.Maintenance || n.MaintenanceReason != heldReason {
+		return nil
+	}
+	return d.maintenance(ctx, n, "")
+}
+
+// release takes off a server what Tendril has written on it, and sets back what it has changed.
+func (d *Driver) release(ctx context.Context, n *node) error {
+	var changes []map[string]any
+	for _, name := range sorted(n.Extra) {
+		if strings.HasPrefix(name, extraPrefix) {
+			changes = append(changes, remove("/extra/"+name))
+		}
+	}
+	if _, noted := n.Extra[extraCleaned]; noted {
+		if was := n.extra(extraCleaned); was == "" {
+			changes = append(changes, remove("/automated_clean"))
+		} else {
+			changes = append(changes, add("/automated_clean", was == "true"))
+		}
+	}
+	if err := d.unhold(ctx, n); err != nil {
+		return err
+	}
+	return d.patch(ctx, n, "take what Tendril has written off the server", changes)
+}

@@ -1,0 +1,426 @@
+// Package ironic gives tests a real OpenStack Ironic, as Debian packages it: API and conductor in
+// one process, a SQLite database, no sign-in, and fake hardware that walks the real machine of
+// states.
+//
+//	Start ──► Ironic: a directory, a port, a process that can be killed and started again
+//	            └─ Enroll: nodes that are available after it
+//
+// It needs what scripts/metal-deps.sh installs. It must not know any driver.
+package ironic
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
+)
+
+// Version is the one of the API that the kit's own requests have.
+const Version = "1.81"
+
+// Options say how Ironic runs.
+type Options struct {
+	// Fake are lines of the section [fake], such as "deploy_delay = 2" (seconds).
+	Fake string
+	// Clean has servers cleaned after each undeployment.
+	Clean bool
+	// More are further lines of the configuration, sections included.
+	More string
+	// Plain is a file of users and passwords, as htpasswd -B writes it: Ironic asks for them then.
+	Plain string
+}
+
+// Ironic is one that runs.
+type Ironic struct {
+	// URL is where its API is.
+	URL string
+	// Dir has all that it keeps.
+	Dir string
+
+	options Options
+	client  *http.Client
+	mu      sync.Mutex
+	process *exec.Cmd
+}
+
+// Start starts an Ironic without nodes for the length of a test.
+func Start(t testing.TB, options Options) *Ironic {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tendril-ironic-") // a test's own may be too long for what is made in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx, cancel := patience.Context(t.Context(), 2*time.Minute)
+	defer cancel()
+	i, err := Run(ctx, dir, options)
+	if i != nil {
+		t.Cleanup(i.Kill)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// Run starts an Ironic whose files are in dir. The caller ends it by Kill, also where there is an
+// error.
+func Run(ctx context.Context, dir string, options Options) (*Ironic, error) {
+	if _, err := os.Stat("/usr/bin/ironic"); err != nil {
+		return nil, errors.New("Ironic is not installed: `make metal-deps`, as root, installs it") //nolint:staticcheck // it is a name
+	}
+	port, err := free()
+	if err != nil {
+		return nil, err
+	}
+	i := &Ironic{URL: fmt.Sprintf("http://127.0.0.1:%d", port), Dir: dir, options: options, client: &http.Client{Timeout: time.Minute}}
+	for _, each := range []string{"log", "lib", "http", "tftp", "images"} {
+		if err := os.MkdirAll(filepath.Join(dir, each), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.WriteFile(i.file("ironic.conf"), []byte(i.configuration(port)), 0o600); err != nil {
+		return nil, err
+	}
+	if out, err := i.command(ctx, "/usr/bin/ironic-dbsync", "create_schema").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("make Ironic's database: %w: %s", err, out)
+	}
+	return i, i.Restart(ctx)
+}
+
+// free is a port that nobody listens at.
+func free() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // it listens at TCP
+}
+
+func (i *Ironic) file(name string) string { return filepath.Join(i.Dir, name) }
+
+func (i *Ironic) configuration(port int) string {
+	strategy := "noauth"
+	if i.options.Plain != "" {
+		strategy = "http_basic\nhttp_basic_auth_user_file = " + i.options.Plain
+	}
+	return fmt.Sprintf(`[DEFAULT]
+auth_strategy = %s
+enabled_hardware_types = fake-hardware,redfish
+enabled_bios_interfaces = no-bios,fake
+enabled_boot_interfaces = fake,ipxe,redfish-virtual-media
+enabled_console_interfaces = no-console,fake
+enabled_deploy_interfaces = fake,direct,ramdisk
+enabled_inspect_interfaces = no-inspect,fake,redfish
+enabled_management_interfaces = fake,redfish,noop
+enabled_network_interfaces = noop
+enabled_power_interfaces = fake,redfish
+enabled_raid_interfaces = no-raid,fake
+enabled_rescue_interfaces = no-rescue,fake
+enabled_storage_interfaces = noop,fake
+enabled_vendor_interfaces = no-vendor,fake
+default_network_interface = noop
+rpc_transport = none
+state_path = %[2]s/lib
+host = localhost
+my_ip = 127.0.0.1
+use_stderr = true
+[database]
+connection = sqlite:///%[2]s/ironic.sqlite
+[api]
+host_ip = 127.0.0.1
+port = %[3]d
+api_workers = 1
+[conductor]
+automated_clean = %[4]t
+api_url = http://127.0.0.1:%[3]d
+heartbeat_interval = 2
+sync_power_state_interval = 5
+[deploy]
+http_root = %[2]s/http
+http_url = http://127.0.0.1:1
+default_boot_option = local
+fast_track = false
+[pxe]
+tftp_root = %[2]s/tftp
+images_path = %[2]s/images
+[redfish]
+use_swift = false
+[fake]
+%[5]s
+[oslo_messaging_notifications]
+driver = noop
+[dhcp]
+dhcp_provider = none
+[service_catalog]
+auth_type = none
+endpoint_override = http://127.0.0.1:%[3]d
+[glance]
+auth_type = none
+[neutron]
+auth_type = none
+[swift]
+auth_type = none
+[inspector]
+auth_type = none
+%[6]s
+`, strategy, i.Dir, port, i.options.Clean, i.options.Fake, i.options.More)
+}
+
+// command is a program of Ironic's, which Debian's own Python runs.
+func (i *Ironic) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, program, append([]string{"--config-file", i.file("ironic.conf")}, args...)...)
+	c.Dir = i.Dir
+	c.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONWARNINGS=ignore", "HOME=" + i.Dir, "LANG=C.UTF-8"}
+	return c
+}
+
+// Restart starts the process after Kill, and waits until its conductor is alive.
+func (i *Ironic) Restart(ctx context.Context) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	log, err := os.OpenFile(i.file("log/ironic.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	c := i.command(context.WithoutCancel(ctx), "/usr/bin/ironic")
+	c.Stdout, c.Stderr = log, log
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	i.process = c
+	ended := make(chan struct{})
+	go func() { // it ends with the process, which Kill ends
+		defer close(ended)
+		_ = c.Wait()
+	}()
+	for {
+		var body struct {
+			Conductors []struct {
+				Alive bool `json:"alive"`
+			} `json:"conductors"`
+		}
+		if err = i.Call(ctx, http.MethodGet, "/v1/conductors", nil, &body); err == nil && len(body.Conductors) > 0 && body.Conductors[0].Alive {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("Ironic does not answer: %w\n%s", err, i.Log()) //nolint:staticcheck // it is a name
+		case <-ended:
+			return fmt.Errorf("Ironic has ended:\n%s", i.Log()) //nolint:staticcheck // it is a name
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the process at once, with all that it has started. Restart goes on with what it kept.
+func (i *Ironic) Kill() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.process == nil {
+		return
+	}
+	group := -i.process.Process.Pid
+	_ = syscall.Kill(group, syscall.SIGKILL)
+	for syscall.Kill(group, 0) == nil { // until all of the group are gone, and the port is free
+		time.Sleep(5 * time.Millisecond)
+	}
+	i.process = nil
+}
+
+// Log is the end of what Ironic has logged.
+func (i *Ironic) Log() string {
+	text, _ := os.ReadFile(i.file("log/ironic.log"))
+	return string(text[max(0, len(text)-8<<10):])
+}
+
+// Call sends a request of a test's own, as an administrator would; into may be nil.
+func (i *Ironic) Call(ctx context.Context, method, path string, body, into any) error {
+	var sent io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		sent = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, i.URL+path, sent)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("X-OpenStack-Ironic-API-Version", Version)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := i.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode >= 300:
+		return &StatusError{resp.StatusCode, fmt.Sprintf("%s %s: %s %s", method, path, resp.Status, text)}
+	case into != nil:
+		return json.Unmarshal(text, into)
+	}
+	return nil
+}
+
+// StatusError is an answer that is no success.
+type StatusError struct {
+	Status int
+	text   string
+}
+
+func (e *StatusError) Error() string { return e.text }
+
+// Node is what tests read of a server.
+type Node struct {
+	UUID           string         `json:"uuid"`
+	Name           string         `json:"name"`
+	InstanceUUID   string         `json:"instance_uuid"`
+	AllocationUUID string         `json:"allocation_uuid"`
+	ProvisionState string         `json:"provision_state"`
+	PowerState     string         `json:"power_state"`
+	Maintenance    bool           `json:"maintenance"`
+	AutomatedClean *bool          `json:"automated_clean"`
+	LastError      string         `json:"last_error"`
+	Extra          map[string]any `json:"extra"`
+	InstanceInfo   map[string]any `json:"instance_info"`
+	ResourceClass  string         `json:"resource_class"`
+	UpdatedAt      string         `json:"updated_at"`
+}
+
+// Node reads a server by its id or name.
+func (i *Ironic) Node(ctx context.Context, id string) (n Node, err error) {
+	return n, i.Call(ctx, http.MethodGet, "/v1/nodes/"+id, nil, &n)
+}
+
+// Nodes reads all servers.
+func (i *Ironic) Nodes(ctx context.Context) ([]Node, error) {
+	var body struct {
+		Nodes []Node `json:"nodes"`
+	}
+	return body.Nodes, i.Call(ctx, http.MethodGet, "/v1/nodes/detail", nil, &body)
+}
+
+// Enroll makes nodes of these names available, of the class "bm" with 8 cores and 16 GiB.
+func (i *Ironic) Enroll(ctx context.Context, names ...string) error {
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 4)
+	for at, name := range names {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			errs[at] = i.enroll(ctx, name)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (i *Ironic) enroll(ctx context.Context, name string) error {
+	node := map[string]any{
+		"name": name, "driver": "fake-hardware", "resource_class": "bm",
+		"properties": map[string]any{"cpus": 8, "memory_mb": 16384, "local_gb": 100, "cpu_arch": "x86_64"},
+	}
+	if err := i.Call(ctx, http.MethodPost, "/v1/nodes", node, nil); err != nil {
+		return err
+	}
+	if err := i.To(ctx, name, "manage", "manageable"); err != nil {
+		return err
+	}
+	// Fake power is as it was set last, and allocations pass over servers that have none.
+	if err := i.Power(ctx, name, "power off"); err != nil {
+		return err
+	}
+	return i.To(ctx, name, "provide", "available")
+}
+
+// Power switches a server's power, and waits until that is done.
+func (i *Ironic) Power(ctx context.Context, id, target string) error {
+	err := i.Again(ctx, func() error {
+		return i.Call(ctx, http.MethodPut, "/v1/nodes/"+id+"/states/power", map[string]any{"target": target}, nil)
+	})
+	for err == nil {
+		var n Node
+		if n, err = i.Node(ctx, id); err == nil && n.PowerState == target {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s has the power %q: %w", id, n.PowerState, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return err
+}
+
+// To asks for a change of a server's state, and waits until it is there.
+func (i *Ironic) To(ctx context.Context, id, target, state string) error {
+	err := i.Again(ctx, func() error {
+		return i.Call(ctx, http.MethodPut, "/v1/nodes/"+id+"/states/provision", map[string]any{"target": target}, nil)
+	})
+	if err != nil {
+		return err
+	}
+	return i.Await(ctx, id, state)
+}
+
+// Again does a request again while another one has the server.
+func (i *Ironic) Again(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		var refused *StatusError
+		if !errors.As(err, &refused) || refused.Status != http.StatusConflict || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Await waits until a server is in a state.
+func (i *Ironic) Await(ctx context.Context, id, state string) error {
+	for {
+		n, err := i.Node(ctx, id)
+		if err == nil && n.ProvisionState == state {
+			return nil
+		}
+		if err == nil && strings.HasSuffix(n.ProvisionState, " failed") {
+			return fmt.Errorf("%s is in the state %s: %s", id, n.ProvisionState, n.LastError)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is in the state %q (%w), want %q", id, n.ProvisionState, err, state)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Patch changes what is written on a server, as an administrator would.
+func (i *Ironic) Patch(ctx context.Context, id string, changes ...map[string]any) error {
+	return i.Again(ctx, func() error { return i.Call(ctx, http.MethodPatch, "/v1/nodes/"+id, changes, nil) })
+}
