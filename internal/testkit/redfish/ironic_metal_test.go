@@ -163,8 +163,12 @@ func TestIronicDeploysByVirtualMedia(t *testing.T) {
 	}
 
 	// Power actions, as Ironic's API has them. It starts from the same medium again.
-	must(i.Power(ctx, "bm1", "soft power off"))
+	call(http.MethodPut, "/v1/nodes/bm1/states/power", map[string]any{"target": "soft power off"}, nil)
 	g.off()
+	patience.Await(t, "Ironic to see that the power is off", func() bool {
+		n, err := i.Node(ctx, "bm1")
+		return err == nil && n.PowerState == "power off"
+	})
 	step("soft power off")
 	must(i.Power(ctx, "bm1", "power on"))
 	g.await(2)
@@ -206,7 +210,7 @@ func TestIronicDeploysByVirtualMedia(t *testing.T) {
 	if got, want := g.address(), l.host.Network+".251"; got != want {
 		t.Errorf("address of the second system = %s, want %s as its config drive says", got, want)
 	}
-	g.expect(other, "hostname", "second-server\n")
+	g.expect(other, "hostname; grep -o root=/dev/ram0 /proc/cmdline", "second-server\nroot=/dev/ram0\n")
 	step("reachable over SSH at %s", g.address())
 	if out, err := g.ssh(mine, "hostname"); err == nil || !strings.Contains(out, "Permission denied") {
 		t.Errorf("the first owner's key: %q, %v; want Permission denied", out, err)

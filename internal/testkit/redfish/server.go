@@ -10,6 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -138,7 +140,10 @@ func (s *Server) Back() error {
 	if s.tls != nil {
 		listener = tls.NewListener(listener, s.tls)
 	}
-	server, serving := &http.Server{Handler: s.handler, ReadHeaderTimeout: 30 * time.Second, BaseContext: func(net.Listener) context.Context { return s.ctx }}, make(chan struct{})
+	server, serving := &http.Server{
+		Handler: s.handler, ReadHeaderTimeout: 30 * time.Second, BaseContext: func(net.Listener) context.Context { return s.ctx },
+		ErrorLog: log.New(io.Discard, "", 0), // of clients that refuse its certificate
+	}, make(chan struct{})
 	s.http, s.serving = server, serving
 	go func() {
 		defer close(serving)
