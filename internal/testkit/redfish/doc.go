@@ -20,5 +20,7 @@
 // Faults are made on request: another password, answers of 500 or of HTML, slow ones, a power
 // button that does nothing, a BMC that is away.
 //
-// It must know neither Ironic nor any pool.
+// What a real Ironic says of such BMCs is in [AllSaid], for those who read its errors.
+//
+// It must not know any pool.
 package redfish
