@@ -17,8 +17,14 @@ type client struct {
 	match          string // the tag that a change is for
 }
 
-// send answers the response, and its body.
-func (c client) send(method, path string, body any) (*http.Response, map[string]any) {
+// answer is what a service answers.
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any // of JSON
+}
+
+func (c client) send(method, path string, body any) answer {
 	c.t.Helper()
 	text := []byte(nil)
 	switch body := body.(type) {
@@ -53,23 +59,23 @@ func (c client) send(method, path string, body any) (*http.Response, map[string]
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	var answer map[string]any
-	if len(said) > 0 && response.Header.Get("Content-Type") == "application/json" {
-		if err := json.Unmarshal(said, &answer); err != nil {
+	got := answer{status: response.StatusCode, header: response.Header}
+	if len(said) > 0 && got.header.Get("Content-Type") == "application/json" {
+		if err := json.Unmarshal(said, &got.body); err != nil {
 			c.t.Fatalf("%s %s answers no JSON: %v: %q", method, path, err, said)
 		}
 	}
-	return response, answer
+	return got
 }
 
 // do expects a status.
 func (c client) do(method, path string, body any, want int) map[string]any {
 	c.t.Helper()
-	response, answer := c.send(method, path, body)
-	if response.StatusCode != want {
-		c.t.Fatalf("%s %s = %s, want %d: %v", method, path, response.Status, want, answer)
+	got := c.send(method, path, body)
+	if got.status != want {
+		c.t.Fatalf("%s %s = %d, want %d: %v", method, path, got.status, want, got.body)
 	}
-	return answer
+	return got.body
 }
 
 func (c client) get(path string) map[string]any {

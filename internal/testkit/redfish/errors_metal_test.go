@@ -164,8 +164,7 @@ power_failure_recovery_interval = 2
 // show makes the fault, and answers what Ironic said. It goes on to a server that can be used.
 func (w wrong) show(ctx context.Context, t *testing.T, i *ironic.Ironic, name string) Said {
 	t.Helper()
-	hypervisor, c := start(t, w.options)
-	_ = hypervisor
+	_, c := start(t, w.options)
 	described := node(c.s, name, blankID)
 	right, _ := described["driver_info"].(map[string]any)
 	described["driver_info"] = merged(right, w.driver)

@@ -133,11 +133,11 @@ func (s *Server) download(ctx context.Context, image, user, password string) (st
 		return "", &problem{http.StatusBadRequest, "CouldNotEstablishConnection", fmt.Sprintf("The service failed to establish a connection with the URI '%s': %v.", image, err), []string{image}}
 	}
 	defer func() { _ = response.Body.Close() }()
-	switch code := response.StatusCode; {
-	case code == http.StatusOK:
-	case code == http.StatusNotFound:
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
 		return "", &problem{http.StatusBadRequest, "ResourceMissingAtURI", fmt.Sprintf("The resource at the URI '%s' was not found.", image), []string{image}}
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		return "", &problem{http.StatusBadRequest, "AccessDenied", fmt.Sprintf("While attempting to establish a connection to '%s', the service denied access: %s.", image, response.Status), []string{image}}
 	default:
 		return "", &problem{http.StatusBadRequest, "GeneralError", fmt.Sprintf("The image at '%s' can't be read: %s.", image, response.Status), []string{image}}

@@ -70,11 +70,11 @@ func TestWhoMayEnter(t *testing.T) {
 		{t: t, s: admin.s, token: "made up"},
 	} {
 		for _, path := range []string{"/Systems", "/Systems/" + blankID, "/SessionService", "/nothing"} {
-			response, body := c.send(http.MethodGet, serviceRoot+path, nil)
-			if response.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(response.Header.Get("WWW-Authenticate"), "Basic") {
-				t.Errorf("%s of %q = %s, want 401 and how to sign in", path, c.user+c.token, response.Status)
+			answer := c.send(http.MethodGet, serviceRoot+path, nil)
+			if answer.status != http.StatusUnauthorized || !strings.HasPrefix(answer.header.Get("WWW-Authenticate"), "Basic") {
+				t.Errorf("%s of %q = %d, want 401 and how to sign in", path, c.user+c.token, answer.status)
 			}
-			if got := text(body, "error", "code"); got != "Base.1.15.NoValidSession" {
+			if got := text(answer.body, "error", "code"); got != "Base.1.15.NoValidSession" {
 				t.Errorf("%s of %q says %q", path, c.user+c.token, got)
 			}
 		}
@@ -87,22 +87,21 @@ func TestSessions(t *testing.T) {
 	_, admin := start(t, Options{})
 	nobody := client{t: t, s: admin.s}
 	nobody.do(http.MethodPost, sessionPath, resource{"UserName": "admin", "Password": "wrong"}, http.StatusUnauthorized)
-	response, made := nobody.send(http.MethodPost, sessionPath, resource{"UserName": "admin", "Password": "password"})
-	mine := client{t: t, s: admin.s, token: response.Header.Get("X-Auth-Token")}
-	if response.StatusCode != http.StatusCreated || mine.token == "" || response.Header.Get("Location") != text(made, "@odata.id") {
-		t.Fatalf("sign-in = %s, %v, %v", response.Status, response.Header, made)
+	answer := nobody.send(http.MethodPost, sessionPath, resource{"UserName": "admin", "Password": "password"})
+	mine, made := client{t: t, s: admin.s, token: answer.header.Get("X-Auth-Token")}, answer.body
+	if answer.status != http.StatusCreated || mine.token == "" || answer.header.Get("Location") != text(made, "@odata.id") {
+		t.Fatalf("sign-in = %+v", answer)
 	}
 	if members := list(mine.get(sessionPath), "Members"); len(members) != 1 || text(members[0], "@odata.id") != text(made, "@odata.id") {
 		t.Errorf("sessions = %v, want mine", members)
 	}
-	if got := text(mine.get(response.Header.Get("Location")), "UserName"); got != "admin" {
+	if got := text(mine.get(text(made, "@odata.id")), "UserName"); got != "admin" {
 		t.Errorf("user of the session = %q", got)
 	}
-	mine.do(http.MethodDelete, response.Header.Get("Location"), nil, http.StatusNoContent)
+	mine.do(http.MethodDelete, text(made, "@odata.id"), nil, http.StatusNoContent)
 	mine.do(http.MethodGet, serviceRoot+"/Systems", nil, http.StatusUnauthorized)
 
-	response, _ = nobody.send(http.MethodPost, sessionPath, resource{"UserName": "admin", "Password": "password"})
-	mine.token = response.Header.Get("X-Auth-Token")
+	mine.token = nobody.send(http.MethodPost, sessionPath, resource{"UserName": "admin", "Password": "password"}).header.Get("X-Auth-Token")
 	mine.get(serviceRoot + "/Systems")
 	admin.s.SetPassword("another")
 	mine.do(http.MethodGet, serviceRoot+"/Systems", nil, http.StatusUnauthorized)
@@ -397,8 +396,7 @@ func TestChangesAreForWhatTheClientHasSeen(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, Options{})
 	change := resource{"Boot": resource{"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once"}}
-	response, _ := c.send(http.MethodGet, blankSystem, nil)
-	c.match = response.Header.Get("ETag")
+	c.match = c.send(http.MethodGet, blankSystem, nil).header.Get("ETag")
 	c.do(http.MethodPatch, blankSystem, change, http.StatusNoContent)
 	c.do(http.MethodPatch, blankSystem, change, http.StatusPreconditionFailed) // it has another tag now
 	c.match = "*"
@@ -636,8 +634,8 @@ func TestFaults(t *testing.T) {
 
 	c.s.Fault(Fault{Path: "*/Thermal", Status: http.StatusServiceUnavailable, HTML: "<html>503</html>", Times: 2})
 	for range 2 {
-		if response, _ := c.send(http.MethodGet, serviceRoot+"/Chassis/"+blankID+"/Thermal", nil); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Content-Type") != "text/html" {
-			t.Errorf("a fault of HTML = %s, %s", response.Status, response.Header.Get("Content-Type"))
+		if answer := c.send(http.MethodGet, serviceRoot+"/Chassis/"+blankID+"/Thermal", nil); answer.status != http.StatusServiceUnavailable || answer.header.Get("Content-Type") != "text/html" {
+			t.Errorf("a fault of HTML = %+v", answer)
 		}
 	}
 	c.get(serviceRoot + "/Chassis/" + blankID + "/Thermal")
@@ -736,5 +734,24 @@ func TestWrongOptions(t *testing.T) {
 	}
 	if _, err := d.Domain(t.Context(), blankID); err == nil {
 		t.Error("a domain of a connection that is closed: no error")
+	}
+}
+
+func TestAllSaid(t *testing.T) {
+	t.Parallel()
+	all, err := AllSaid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, each := range all {
+		name := each.Case + ", " + each.Asked
+		if seen[name] || each.Text == "" || each.State == "" || each.Way == "" && each.Status == 0 {
+			t.Errorf("%s is there twice or says too little: %+v", name, each)
+		}
+		seen[name] = true
+	}
+	if len(all) < 20 {
+		t.Errorf("%d cases, want all that Ironic was shown", len(all))
 	}
 }
