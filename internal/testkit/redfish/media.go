@@ -81,19 +81,35 @@ func (s *Server) insert(each *system, d Domain, w http.ResponseWriter, r *http.R
 	case asked.Image == "":
 		return missing("VirtualMedia.InsertMedia", "Image")
 	case in.image != "":
-		return &problem{http.StatusConflict, "ResourceInUse", "The change to the requested resource failed because the resource is in use or in transit: " + in.image + " is inserted.", nil}
+		return in.free()
 	case asked.Inserted != nil && !*asked.Inserted || asked.WriteProtected != nil && !*asked.WriteProtected:
 		return wrongValue("WriteProtected, Inserted", false, "true")
 	}
+	// The server is asked for other things while the image arrives, which may take minutes.
+	each.mu.Unlock()
 	file, err := s.download(r.Context(), asked.Image, asked.UserName, asked.Password)
+	each.mu.Lock()
 	if err != nil {
 		return err
 	}
-	if err := s.connect(r.Context(), d, name, file); err != nil {
+	if d, err = s.hypervisor.Domain(r.Context(), d.ID); err == nil {
+		if err = in.free(); err == nil {
+			err = s.connect(r.Context(), d, name, file)
+		}
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
 	in.image, in.file = asked.Image, file
 	return done(w)
+}
+
+// free refuses an image where one is inserted.
+func (d *drive) free() error {
+	if d.image == "" {
+		return nil
+	}
+	return &problem{http.StatusConflict, "ResourceInUse", "The change to the requested resource failed because the resource is in use or in transit: " + d.image + " is inserted.", nil}
 }
 
 // eject empties a drive; one that is empty is fine.

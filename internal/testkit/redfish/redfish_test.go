@@ -502,6 +502,39 @@ func TestVirtualMedia(t *testing.T) {
 	c.do(http.MethodPost, insert, resource{"Image": web.URL + "/image.iso"}, http.StatusNoContent)
 }
 
+// TestOthersAreServedWhileAnImageArrives has two clients that insert an image at the same time,
+// and a third that asks for something else: the image that arrives last is refused.
+func TestOthersAreServedWhileAnImageArrives(t *testing.T) {
+	t.Parallel()
+	asked, arrive := make(chan struct{}, 2), make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-arrive
+		_, _ = io.WriteString(w, "an image")
+	}))
+	defer web.Close()
+	f, c := start(t, Options{})
+	drive := serviceRoot + "/Managers/" + blankID + "/VirtualMedia/Cd"
+	statuses := make(chan int, 2)
+	for range 2 {
+		go func() {
+			statuses <- c.send(http.MethodPost, drive+"/Actions/VirtualMedia.InsertMedia", resource{"Image": web.URL + "/image.iso"}).status
+		}()
+	}
+	for range 2 {
+		<-asked
+	}
+	c.do(http.MethodPost, blankSystem+"/Actions/ComputerSystem.Reset", resource{"ResetType": "On"}, http.StatusNoContent)
+	close(arrive)
+	got := []int{<-statuses, <-statuses}
+	slices.Sort(got)
+	if !slices.Equal(got, []int{http.StatusNoContent, http.StatusConflict}) {
+		t.Errorf("two images at the same time = %v, want one that is taken and one that is refused", got)
+	}
+	// The server runs meanwhile, and its drive is changed as one that runs.
+	wantCalls(t, f, "bm1: start as defined", "bm1: exchange sda", "bm1: define")
+}
+
 func TestVirtualStick(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a config drive") }))

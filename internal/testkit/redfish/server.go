@@ -221,7 +221,7 @@ func (s *Server) routes() http.Handler {
 			return show(w, collection(path, each.kind, each.name, ids...))
 		})
 	}
-	// of makes a handler of one domain; what a system's state is does not change meanwhile.
+	// of makes a handler of one domain, which has the lock of what is remembered of it.
 	of := func(h func(*system, Domain, http.ResponseWriter, *http.Request) error) handler {
 		return func(w http.ResponseWriter, r *http.Request) error {
 			d, err := s.hypervisor.Domain(r.Context(), r.PathValue("system"))
