@@ -93,6 +93,18 @@ e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first ins
 	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -p 1 -timeout $(call patience,30m) $(if $(filter short,$(VM_TESTS)),-run '^($(VM_SHORT))$$') $(TESTARGS) ./internal/pool/libvirt $(if $(filter short,$(VM_TESTS)),,./e2e/vm)
 	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -timeout $(call patience,30m) -run '^TestReal' $(TESTARGS) ./internal/pool/proxmox
 
+# METAL_TESTS=short is what .ci/run takes, a minute and a half long: a machine's life, others'
+# servers, crashes, ten at once, and a run that is set down.
+METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches
+.PHONY: e2e-metal
+e2e-metal: metal-deps ## Make machines of the servers of a real OpenStack Ironic with fake hardware, and first install that; METAL_TESTS=short: a minute and a half long
+	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
+	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor
+
+.PHONY: metal-deps
+metal-deps: ## Install the OpenStack Ironic that e2e-metal starts
+	@scripts/metal-deps.sh $(TOOLS)
+
 .PHONY: vm-deps
 vm-deps: ## Install libvirt and QEMU and make the image that e2e-vm and bench start
 	@scripts/vm-deps.sh $(TOOLS)

@@ -16,7 +16,7 @@ func TestGolden(t *testing.T) {
 		Provision{}, Reason{}, StageTime{}, Step{}, Source{}, HeldLock{}, DeployInputBody{}, QueuedAnswer{}, PlanAnswerBody{}, StatusAnswerBody{},
 		ApproveInputBody{}, RejectInputBody{}, RetryInputBody{}, UploadAnswerBody{},
 		LogRow{}, LogPage{}, Event{}, EventPageBody{}, Sight{}, End{}, Gone{}, Changed{},
-		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, PlanMachinesBody{}, PlannedMachine{}, PlannedAnswer{}, ProvisionMachinesBody{}, Pool{}, Load{}, PoolDetail{}, PoolNode{}, Storage{}, PlacedMachine{}, Placement{}, PlacementBody{}, Reservation{}, PoolImage{}, PoolImageBody{}, PoolQuota{}, QuotaUse{}, PoolQuotaBody{}, PoolQuotaAnswer{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
+		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, PlanMachinesBody{}, PlannedMachine{}, PlannedAnswer{}, ProvisionMachinesBody{}, Pool{}, Load{}, PoolDetail{}, PoolNode{}, Server{}, Storage{}, PlacedMachine{}, Placement{}, PlacementBody{}, Reservation{}, PoolImage{}, PoolImageBody{}, PoolQuota{}, QuotaUse{}, PoolQuotaBody{}, PoolQuotaAnswer{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
 		Cluster{}, Agent{}, NewCluster{}, NewToken{}, ClusterToken{}, Policy{}, PolicyChange{}, NewClusterInputBody{}, ClusterReasonInputBody{}, RotateInputBody{},
 		Input{}, GiveInputBody{}, AssignInputBody{}, CommentBody{},
 		Template{}, Inspection{}, SaveTemplateInputBody{}, PinInputBody{},

@@ -273,7 +273,10 @@ func (c *client) open(ctx context.Context, who identity) (api, images *gopherclo
 		if c.config.URL != "" {
 			api = &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: gophercloud.NormalizeURL(endpoint), Type: "baremetal"}
 		} else if api, err = openstack.NewBareMetalV1(provider, where); err != nil {
-			return nil, nil, "", &problem{class: classAlien, text: "Keystone's catalogue has no service baremetal" + forRegion(who.Region) + "; set url in [[pools]]"}
+			if _, missing := errors.AsType[*gophercloud.ErrEndpointNotFound](err); missing {
+				err = &problem{class: classAlien, text: "Keystone's catalogue has no service baremetal" + forRegion(who.Region) + "; set url in [[pools]]"}
+			}
+			return nil, nil, "", err
 		}
 		if images, err = openstack.NewImageV2(provider, where); err != nil {
 			images = nil // the catalogue has none: images are those of [[pools.images]]

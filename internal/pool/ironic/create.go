@@ -3,7 +3,6 @@ package ironic
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -62,12 +61,14 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 	asked, prepared := 0, false
 	for {
 		var err error
-		n, err = d.follow(ctx, n.UUID, s, t.of, t.progress, func(n *node) (bool, error) {
-			if !n.ours(spec.ID) {
-				return true, fmt.Errorf("the server %s is no longer this machine's (%s): %w", n, cmp.Or(n.InstanceUUID, "it has no instance"), pool.ErrForeign)
-			}
-			return stageOf(n.ProvisionState).ends, nil
-		})
+		if n.ProvisionState != "available" || asked > 0 {
+			n, err = d.follow(ctx, n.UUID, s, t.of, t.progress, func(n *node) (bool, error) {
+				if !n.ours(spec.ID) {
+					return true, fmt.Errorf("the server %s is no longer this machine's (%s): %w", n, cmp.Or(n.InstanceUUID, "it has no instance"), pool.ErrForeign)
+				}
+				return stageOf(n.ProvisionState).ends, nil
+			})
+		}
 		if errors.Is(err, pool.ErrForeign) {
 			return pool.Found{}, err
 		}
@@ -140,7 +141,7 @@ func (d *Driver) failure(n *node) error {
 		text += fmt.Sprintf(". It is in maintenance%s", because(n.MaintenanceReason))
 	}
 	if f.code != "" {
-		return &pool.CodeError{Code: provision.Code(f.code), Err: errors.New(text)}
+		return &pool.CodeError{Code: f.code, Err: errors.New(text)}
 	}
 	return errors.New(text)
 }
@@ -154,7 +155,7 @@ func (d *Driver) refused(n *node, err error) error {
 	f := faultIn(p.text)
 	err = fmt.Errorf("Ironic does not deploy the server %s: %s. %s", n, strings.TrimSuffix(p.text, "."), capital(f.does)) //nolint:staticcheck // Ironic is a name
 	if f.code != "" {
-		return &pool.CodeError{Code: provision.Code(f.code), Err: err}
+		return &pool.CodeError{Code: f.code, Err: err}
 	}
 	return err
 }
@@ -239,24 +240,26 @@ func (d *Driver) allocation(ctx context.Context, id string) (a *allocations.Allo
 // Where Ironic has none it is removed again, and why says so.
 func (d *Driver) ask(ctx context.Context, spec pool.Spec, s *settings, class string, candidates ...string) (n *node, why string, err error) {
 	began := time.Now()
-	for asked := false; ; {
+	made, err := d.requestAllocation(ctx, spec, s, class, candidates)
+	if err != nil {
+		return nil, "", err
+	}
+	for {
 		a, err := d.allocation(ctx, spec.ID)
 		if err != nil {
 			return nil, "", err
 		}
 		switch {
-		case a == nil && asked:
+		case a == nil:
 			return nil, "the allocation was removed by somebody", nil
-		case a == nil, a.State == "error" && !asked: // an earlier one, whose reason may be over
-			if a != nil {
-				if err := d.unallocate(ctx, spec.ID); err != nil {
-					return nil, "", err
-				}
-			}
-			asked = true
-			if err := d.requestAllocation(ctx, spec, s, class, candidates); err != nil {
+		case a.State == "error" && !made: // an earlier one, whose reason may be over
+			if err := d.unallocate(ctx, spec.ID); err != nil {
 				return nil, "", err
 			}
+			if made, err = d.requestAllocation(ctx, spec, s, class, candidates); err != nil {
+				return nil, "", err
+			}
+			made = true
 			continue
 		case a.State == "error":
 			return nil, a.LastError, d.unallocate(ctx, spec.ID)
@@ -267,20 +270,19 @@ func (d *Driver) ask(ctx context.Context, spec pool.Spec, s *settings, class str
 			}
 			return n, "", err
 		}
-		asked = true
 		if time.Since(began) > d.client.scaled(actionPatience) {
 			return nil, "", fmt.Errorf("the allocation %s is not decided after %s; see that a conductor is alive (`baremetal conductor list`)", spec.ID, actionPatience)
 		}
-		if err := d.pause(ctx, 0); err != nil {
+		if err := d.pause(ctx, time.Since(began)); err != nil {
 			return nil, "", err
 		}
 	}
 }
 
-// requestAllocation asks for an allocation. One that is there already, of a request whose answer was
-// lost, is as good.
-func (d *Driver) requestAllocation(ctx context.Context, spec pool.Spec, s *settings, class string, candidates []string) error {
-	err := d.client.call(ctx, "ask Ironic for a server of the class "+class, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+// requestAllocation asks for an allocation, and reports whether it was made now. One that is there
+// already is of an earlier attempt, or of a request whose answer was lost.
+func (d *Driver) requestAllocation(ctx context.Context, spec pool.Spec, s *settings, class string, candidates []string) (made bool, err error) {
+	err = d.client.call(ctx, "ask Ironic for a server of the class "+class, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := allocations.Create(ctx, api, allocations.CreateOpts{
 			UUID: spec.ID, Name: "tendril-" + spec.ID, ResourceClass: class, Traits: s.Traits, CandidateNodes: candidates,
 			Extra: map[string]string{extraMachine: spec.ID, extraName: spec.Name, extraWorkspace: spec.Workspace},
@@ -288,9 +290,9 @@ func (d *Driver) requestAllocation(ctx context.Context, spec pool.Spec, s *setti
 		return err
 	})
 	if is(err, classConflict) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // unallocate removes the machine's allocation. One that is gone is no error.
@@ -339,20 +341,10 @@ func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image
 		info["kernel_append_params"] = s.KernelParams
 	}
 	// What an earlier attempt has written with other settings must not stay.
-	var was struct {
-		Info map[string]json.RawMessage `json:"instance_info"`
-	}
-	err := d.client.call(ctx, "read what the server is to become", func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Get(ctx, api.ServiceURL("nodes", n.UUID)+"?fields=instance_info", &was, nil)
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	changes := d.texts(spec, n, s.Clean)
 	for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
 		value, wanted := info[name]
-		_, has := was.Info[name]
+		_, has := n.InstanceInfo[name]
 		switch {
 		case wanted:
 			changes = append(changes, add("/instance_info/"+name, value))

@@ -200,7 +200,7 @@ func (d *Driver) release(ctx context.Context, n *node) error {
 	}
 	if _, noted := n.Extra[extraCleaned]; noted {
 		if was := n.extra(extraCleaned); was == "" {
-			changes = append(changes, remove("/automated_clean"))
+			changes = append(changes, add("/automated_clean", nil)) // to remove it, Ironic 21.4 answers 500
 		} else {
 			changes = append(changes, add("/automated_clean", was == "true"))
 		}

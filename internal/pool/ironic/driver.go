@@ -246,7 +246,7 @@ func (d *Driver) follow(ctx context.Context, id string, s *settings, tell func(*
 		tell(n)
 		in := time.Since(since)
 		if limit := s.limit(stageOf(state)); limit > 0 && in > d.client.scaled(limit) {
-			return n, fmt.Errorf("the server %s has been in the state %s (%s) for %s, which is the limit%s. Ironic goes on by itself: look at the server's console", n, state, stageOf(state).Label, limit, because(n.LastError))
+			return n, fmt.Errorf("the server %s has been in the state %s (%s) for %s, which is the limit%s. Ironic goes on with it: the server's console shows what it does", n, state, stageOf(state).Label, limit, because(n.LastError))
 		}
 		if err := d.pause(ctx, in); err != nil {
 			return n, err
@@ -254,11 +254,11 @@ func (d *Driver) follow(ctx context.Context, id string, s *settings, tell func(*
 	}
 }
 
-// The time between two looks at a server: a tenth of how long it has been as it is.
-const soonest, latest = 150 * time.Millisecond, 5 * time.Second
+// The time between two looks at a server: an eighth of how long it has been as it is.
+const soonest, latest = 50 * time.Millisecond, 5 * time.Second
 
 func (d *Driver) pause(ctx context.Context, in time.Duration) error {
-	wait := time.NewTimer(min(max(in/10, soonest), latest))
+	wait := time.NewTimer(min(max(in/8, soonest), latest))
 	defer wait.Stop()
 	select {
 	case <-ctx.Done():

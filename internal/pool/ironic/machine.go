@@ -43,6 +43,7 @@ type node struct {
 	Retired              bool                       `json:"retired"`
 	AutomatedClean       *bool                      `json:"automated_clean"`
 	DeployStep           map[string]any             `json:"deploy_step"`
+	InstanceInfo         map[string]json.RawMessage `json:"instance_info"` // in lists it is not asked for
 	Internal             struct {
 		Steps []json.RawMessage `json:"deploy_steps"`
 		Index *int              `json:"deploy_step_index"`
@@ -249,7 +250,7 @@ var uuids = lazyregexp.New(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$
 // node reads a server by its id or name.
 func (c *client) node(ctx context.Context, api *gophercloud.ServiceClient, id string) (*node, error) {
 	var n node
-	_, err := api.Get(ctx, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid"}}.Encode(), &n, nil)
+	_, err := api.Get(ctx, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info"}}.Encode(), &n, nil)
 	return &n, err
 }
 

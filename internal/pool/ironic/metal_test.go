@@ -4,8 +4,14 @@ package ironic
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,10 +19,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/provision"
 	testironic "github.com/tendril-run/tendril/internal/testkit/ironic"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/provisioner"
 )
+
+// short says that continuous integration runs the tests, which has a minute and a half for them.
+var short = os.Getenv("METAL_TESTS") == "short"
 
 // shared is the Ironic of the tests that need none of their own.
 var shared *testironic.Ironic
@@ -129,7 +139,6 @@ func (h *heard) Log(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.logs = append(h.logs, fmt.Sprintf(format, args...))
-	h.t.Logf(format, args...)
 }
 
 func (h *heard) Secret(string) {}
@@ -176,5 +185,292 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 	if err := l.driver.Destroy(l.ctx, ref, &heard{t: t}); err != nil {
 		t.Errorf("to destroy it again: %v", err)
+	}
+}
+
+// destroy undeploys a machine at the end of a test, whatever became of it.
+func (l *lab) destroy(spec pool.Spec) {
+	l.t.Helper()
+	if err := l.driver.Destroy(l.ctx, pool.Ref{ID: spec.ID, Name: spec.Name}, &heard{t: l.t}); err != nil {
+		l.t.Error(err)
+	}
+}
+
+func (l *lab) create(spec pool.Spec) pool.Found {
+	l.t.Helper()
+	found, err := l.driver.Create(l.ctx, spec, &heard{t: l.t})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return found
+}
+
+// wantCode fails unless an error has the code and says all of the texts.
+func wantCode(t *testing.T, err error, code provision.Code, says ...string) {
+	t.Helper()
+	coded, has := errors.AsType[*pool.CodeError](err)
+	if !has || coded.Code != code {
+		t.Errorf("the error %v has the code %v, want %s", err, coded, code)
+		return
+	}
+	for _, text := range says {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q does not say %q", err, text)
+		}
+	}
+}
+
+// The pool's nodes are its servers, with what Ironic says of each.
+func TestList(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	if err := l.Call(l.ctx, http.MethodPut, "/v1/nodes/"+l.names[0]+"/traits/CUSTOM_GPU", map[string]any{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Call(l.ctx, http.MethodPut, "/v1/nodes/"+l.names[1]+"/maintenance", map[string]any{"reason": "a fan is broken"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	spec := l.spec("web", l.names[2])
+	l.create(spec)
+	defer l.destroy(spec)
+	inventory, err := l.driver.List(l.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := map[string]pool.Node{}
+	for _, n := range inventory.Nodes {
+		nodes[n.Name] = n
+	}
+	free, broken, used := nodes[l.names[0]], nodes[l.names[1]], nodes[l.names[2]]
+	if !free.Online || free.Cores != 8 || free.Memory != 16384 || free.Labels["CUSTOM_GPU"] != "true" || free.Labels["resource_class"] != l.class || len(free.Images) != 1 || !free.Server.Available {
+		t.Errorf("a free server is %+v with %+v", free, free.Server)
+	}
+	if broken.Online || broken.Server.Available || !broken.Server.Maintenance || !strings.Contains(broken.Server.Reason, "a fan is broken") {
+		t.Errorf("one in maintenance is %+v with %+v", broken, broken.Server)
+	}
+	if !used.Online || used.MemoryUsed != 1 || used.Server.Available || used.Server.InstanceUUID != spec.ID || used.Server.ProvisionState != "active" {
+		t.Errorf("one in use is %+v with %+v", used, used.Server)
+	}
+}
+
+// Where the server that the database has chosen was given to others meanwhile, Ironic's allocation
+// chooses another; one that the template names is an error that says who has it.
+func TestTakenByOthers(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	foreign := uuid.NewString()
+	if err := l.Patch(l.ctx, l.names[0], add("/instance_uuid", foreign)); err != nil {
+		t.Fatal(err)
+	}
+	before := l.node(l.names[0])
+	named := l.spec("named", l.names[0])
+	named.Named = true
+	_, err := l.driver.Create(l.ctx, named, &heard{t: t})
+	wantCode(t, err, provision.CodeServerNotAvailable, "Server "+l.names[0]+" is not available for provisioning", foreign)
+	if _, err := l.driver.Look(l.ctx, pool.Ref{ID: named.ID, Name: "named"}); !errors.Is(err, pool.ErrGone) {
+		t.Errorf("what was refused leaves %v", err)
+	}
+	missing := l.spec("missing", "no-such-server")
+	missing.Named = true
+	_, err = l.driver.Create(l.ctx, missing, &heard{t: t})
+	wantCode(t, err, provision.CodeServerNotFound, "Server no-such-server not found")
+
+	other := l.spec("other", l.names[0])
+	if found := l.create(other); found.Node != l.names[1] {
+		t.Errorf("the machine is on %s, want %s", found.Node, l.names[1])
+	}
+	defer l.destroy(other)
+	none := l.spec("none", l.names[0])
+	_, err = l.driver.Create(l.ctx, none, &heard{t: t})
+	wantCode(t, err, provision.CodeNoServer, "No available servers matching criteria", l.class)
+	allocations := map[string]any{}
+	if err := l.Call(l.ctx, http.MethodGet, "/v1/allocations/"+none.ID, nil, &allocations); err == nil {
+		t.Errorf("an allocation is left: %v", allocations)
+	}
+	image := l.spec("image", l.names[0])
+	image.Image = "debain"
+	_, err = l.driver.Create(l.ctx, image, &heard{t: t})
+	wantCode(t, err, provision.CodeImageNotFound, "Image debain not found", `did you mean "debian"`)
+	if after := l.node(l.names[0]); after.UpdatedAt != before.UpdatedAt || after.InstanceUUID != foreign {
+		t.Errorf("the foreign server was touched: %+v, was %+v", after, before)
+	}
+}
+
+// What the run asks before it places machines is answered by the same codes.
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	if err := l.Patch(l.ctx, l.names[1], add("/instance_uuid", uuid.NewString())); err != nil {
+		t.Fatal(err)
+	}
+	admit := func(node, image string) (string, error) {
+		return l.driver.Admit(l.ctx, pool.Spec{ID: uuid.NewString(), Name: "web", Node: node, Image: image})
+	}
+	if node, err := admit(l.node(l.names[0]).UUID, "debian"); err != nil || node != l.names[0] {
+		t.Errorf("Admit by its id = %q, %v, want its name", node, err)
+	}
+	if node, err := admit("", "debian"); err != nil || node != "" {
+		t.Errorf("Admit of any = %q, %v", node, err)
+	}
+	_, err := admit("nowhere", "debian")
+	wantCode(t, err, provision.CodeServerNotFound, "Server nowhere not found")
+	_, err = admit(l.names[1], "debian")
+	wantCode(t, err, provision.CodeServerNotAvailable)
+	_, err = admit(l.names[0], "nothing")
+	wantCode(t, err, provision.CodeImageNotFound)
+}
+
+// A server that bears another mark is never touched, whatever the state has for it.
+func TestForeignServersAreNeverTouched(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	foreign := uuid.NewString()
+	if err := l.Patch(l.ctx, l.names[0], add("/instance_uuid", foreign), add("/extra/tendril_machine", foreign)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.To(l.ctx, l.names[0], "active", "active"); err != nil {
+		t.Fatal(err)
+	}
+	before := l.node(l.names[0])
+	ref := pool.Ref{ID: uuid.NewString(), Name: "web", ExternalID: before.UUID, Node: before.Name}
+	if _, err := l.driver.Look(l.ctx, ref); !errors.Is(err, pool.ErrForeign) {
+		t.Errorf("Look = %v, want ErrForeign", err)
+	}
+	if err := l.driver.Destroy(l.ctx, ref, &heard{t: t}); err != nil {
+		t.Errorf("Destroy of a machine that is gone: %v", err)
+	}
+	for _, action := range []provisioner.PowerAction{provisioner.PowerStop, provisioner.PowerStart, provisioner.PowerRestart} {
+		if _, err := l.driver.Power(l.ctx, ref, action, &heard{t: t}); !errors.Is(err, pool.ErrGone) {
+			t.Errorf("%s = %v, want ErrGone", action, err)
+		}
+	}
+	after := l.node(l.names[0])
+	if after.UpdatedAt != before.UpdatedAt || after.ProvisionState != "active" || after.PowerState != before.PowerState {
+		t.Errorf("the foreign server was touched: %+v, was %+v", after, before)
+	}
+}
+
+// A machine is stopped, started and restarted.
+func TestPower(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	spec := l.spec("web", l.names[0])
+	l.create(spec)
+	defer l.destroy(spec)
+	ref := pool.Ref{ID: spec.ID, Name: "web"}
+	for _, tt := range []struct {
+		action provisioner.PowerAction
+		status provisioner.MachineStatus
+		power  string
+	}{
+		{provisioner.PowerStop, provisioner.StatusStopped, "power off"},
+		{provisioner.PowerStart, provisioner.StatusRunning, "power on"},
+		{provisioner.PowerRestart, provisioner.StatusRunning, "power on"},
+		{provisioner.PowerStart, provisioner.StatusRunning, "power on"},
+	} {
+		found, err := l.driver.Power(l.ctx, ref, tt.action, &heard{t: t})
+		if n := l.node(l.names[0]); err != nil || found.Status != tt.status || n.PowerState != tt.power {
+			t.Errorf("%s = %+v, %v, and the power is %s", tt.action, found, err, n.PowerState)
+		}
+	}
+}
+
+// The disks are cleaned as the template asked, nobody gets the server before that, and it is left
+// as it was found.
+func TestCleaning(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		clean  string
+		before *bool
+		failed string
+	}{
+		"as Ironic does":    {"", nil, ""},
+		"none":              {"none", nil, ""},
+		"none, was on":      {"none", new(true), ""},
+		"none, was off":     {"none", new(false), ""},
+		"metadata, no step": {"metadata", nil, "erase_devices_metadata"}, // fake hardware has no such step
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, 1)
+			if tt.before != nil {
+				if err := l.Patch(l.ctx, l.names[0], add("/automated_clean", *tt.before)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			spec := l.spec("web", l.names[0])
+			spec.Settings = json.RawMessage(fmt.Sprintf(`{"clean": %q}`, tt.clean))
+			l.create(spec)
+			p := &heard{t: t}
+			err := l.driver.Destroy(l.ctx, pool.Ref{ID: spec.ID, Name: "web"}, p)
+			n := l.node(l.names[0])
+			if tt.failed != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.failed) {
+					t.Errorf("Destroy = %v, want what is wrong with %s", err, tt.failed)
+				}
+				if n.InstanceUUID != "" || n.ProvisionState == "available" {
+					t.Errorf("the server is %+v: others can get it uncleaned", n)
+				}
+				return
+			}
+			if err != nil || n.ProvisionState != "available" || n.Maintenance || len(n.Extra) > 0 {
+				t.Errorf("Destroy = %v, and the server is %+v", err, n)
+			}
+			if (n.AutomatedClean == nil) != (tt.before == nil) || n.AutomatedClean != nil && *n.AutomatedClean != *tt.before {
+				t.Errorf("automated_clean is %v, was %v", n.AutomatedClean, tt.before)
+			}
+			if cleaned := slices.Contains(p.ids, "cleaning"); cleaned && tt.clean == "none" {
+				t.Errorf("it was cleaned: %v", p.ids)
+			}
+		})
+	}
+}
+
+// What Ironic refuses, and what fails in the middle, is told with its reason, and nothing stays of it.
+func TestFailingDeployments(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	spec := l.spec("web", l.names[0])
+	spec.Settings = json.RawMessage(`{"deploy_steps": [{"interface": "deploy", "step": "deploy", "priority": 100, "args": {"nonsense": true}}]}`)
+	_, err := l.driver.Create(l.ctx, spec, &heard{t: t})
+	if err == nil || !strings.Contains(err.Error(), "unexpected arguments: nonsense") || !strings.Contains(err.Error(), "block ironic") {
+		t.Errorf("Create with a step that Ironic refuses = %v", err)
+	}
+	l.destroy(spec)
+
+	// This interface has the image read, which nobody serves.
+	if err := l.Patch(l.ctx, l.names[0], add("/deploy_interface", "direct")); err != nil {
+		t.Fatal(err)
+	}
+	spec.Settings = json.RawMessage(`{"clean": "none"}`) // for which nothing is booted
+	found, err := l.driver.Create(l.ctx, spec, &heard{t: t})
+	wantCode(t, err, provision.CodeImageNotFound, "deploy failed", "http://127.0.0.1/debian.raw", "[[pools.images]]")
+	if found.ExternalID == "" || found.Ready || found.Status != provisioner.StatusFailed {
+		t.Errorf("it is known as %+v", found)
+	}
+	l.destroy(spec)
+	if n := l.node(l.names[0]); n.ProvisionState != "available" || n.InstanceUUID != "" || len(n.Extra) > 0 {
+		t.Errorf("the server is %+v", n)
+	}
+}
+
+// The address of a pool's range is told with the config drive, and known again.
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	spec := l.spec("web", l.names[0])
+	spec.Address, spec.Gateway = netip.MustParsePrefix("10.0.9.7/24"), netip.MustParseAddr("10.0.9.1")
+	if _, err := l.driver.Create(l.ctx, spec, &heard{t: t}); err == nil || !strings.Contains(err.Error(), "has no port") {
+		t.Errorf("Create without a port = %v", err)
+	}
+	n := l.node(l.names[0])
+	if err := l.Call(l.ctx, http.MethodPost, "/v1/ports", map[string]any{"node_uuid": n.UUID, "address": fmt.Sprintf("52:54:00:%s:%s:%s", n.UUID[0:2], n.UUID[2:4], n.UUID[4:6])}, nil); err != nil {
+		t.Fatal(err)
+	}
+	found := l.create(spec)
+	defer l.destroy(spec)
+	again, err := l.driver.Look(l.ctx, pool.Ref{ID: spec.ID, Name: "web"})
+	if want := []netip.Addr{spec.Address.Addr()}; err != nil || !slices.Equal(found.Addresses, want) || !slices.Equal(again.Addresses, want) {
+		t.Errorf("the addresses are %v and %v, %v", found.Addresses, again.Addresses, err)
 	}
 }

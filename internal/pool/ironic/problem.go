@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // class is a kind of answer that is no success. docs/MACHINES.md has the same table.
@@ -103,7 +104,10 @@ func (c *client) explain(ctx context.Context, what string, err error) error {
 	case errors.As(err, &answer):
 		p.status, p.text = answer.Actual, faultOf(answer.Body)
 		p.class, p.err = classOf(answer.Actual, answer.Body, p.text), nil
-		if p.class == classPage {
+		switch {
+		case p.class == classRedirect:
+			p.text = "a redirect"
+		case !json.Valid(answer.Body) && len(answer.Body) > 0:
 			p.text = "something that is no JSON"
 		}
 	case errors.As(err, &syntax), errors.As(err, &kind):
@@ -198,7 +202,7 @@ type fault struct {
 	happens, does string
 	// again says that a deployment is begun again.
 	again bool
-	code  string
+	code  provision.Code
 }
 
 // faults are looked through in order; the last one is any other.
@@ -207,7 +211,7 @@ var faults = []fault{
 	{"The image can't be fetched, or differs from its checksum", lazyregexp.New(`(?i)image.*(not found|could not be|can't be|cannot be|failed|invalid|checksum|inaccessible|ref)|checksum.*(mismatch|fail|match)|failed to (download|fetch|cache).*image|HTTP (code )?40[34]`), "the machine failed", "check source and checksum of the image in [[pools.images]], and that Ironic's conductor reaches it", false, "image_not_found"},
 	{"The BMC refuses its credentials", lazyregexp.New(`(?i)(authenticat|authoriz|password|credential|AccessError|HTTP 401|SessionService)`), "the machine failed", "correct the BMC's user and password in the server's driver_info", false, "server_not_available"},
 	{"The BMC can't be reached, or the power can't be switched", lazyregexp.New(`(?i)power (failure|state)|bmc|ipmi|redfish|failed to (set|get|change).*power|connect`), "the machine failed", "check the BMC's address in driver_info, and that Ironic's conductor reaches it", false, "server_not_available"},
-	{"The server does not call back in time", lazyregexp.New(`(?i)timeout reached.*call ?back|heartbeat`), "the machine failed", "look at the server's console: most often it does not boot from the network, or does not reach Ironic's API", false, ""},
+	{"The server does not call back in time", lazyregexp.New(`(?i)timeout reached.*call ?back|heartbeat`), "the machine failed", "read the server's console: most often it does not boot from the network, or does not reach Ironic's API", false, ""},
 	{"Somebody ended the deployment", lazyregexp.New(`(?i)abort`), "the machine failed", "deploy again", false, ""},
 	{"A deploy or clean step fails", lazyregexp.New(`(?i)step`), "the machine failed", "check bios, raid and deploy_steps of the template's block ironic", false, ""},
 	{"Any other error", lazyregexp.New(``), "the machine failed", "read the log of ironic-conductor", false, ""},

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,7 +55,10 @@ type Ironic struct {
 	options Options
 	client  *http.Client
 	mu      sync.Mutex
-	process *exec.Cmd
+	process *os.Process
+	ended   chan struct{} // closed when the process has ended
+	guard   io.Closer     // what tells guarded that this process is there
+	guarded *exec.Cmd
 }
 
 // Start starts an Ironic without nodes for the length of a test.
@@ -96,7 +100,7 @@ func Run(ctx context.Context, dir string, options Options) (*Ironic, error) {
 	if err := os.WriteFile(i.file("ironic.conf"), []byte(i.configuration(port)), 0o600); err != nil {
 		return nil, err
 	}
-	if out, err := i.command(ctx, "/usr/bin/ironic-dbsync", "create_schema").CombinedOutput(); err != nil {
+	if out, err := i.command(ctx, "/usr/bin/ironic-dbsync", "--config-file", i.file("ironic.conf"), "create_schema").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make Ironic's database: %w: %s", err, out)
 	}
 	return i, i.Restart(ctx)
@@ -184,7 +188,7 @@ auth_type = none
 
 // command is a program of Ironic's, which Debian's own Python runs.
 func (i *Ironic) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, program, append([]string{"--config-file", i.file("ironic.conf")}, args...)...)
+	c := exec.CommandContext(ctx, program, args...)
 	c.Dir = i.Dir
 	c.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONWARNINGS=ignore", "HOME=" + i.Dir, "LANG=C.UTF-8"}
 	return c
@@ -199,18 +203,26 @@ func (i *Ironic) Restart(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	c := i.command(context.WithoutCancel(ctx), "/usr/bin/ironic")
+	c := i.command(context.WithoutCancel(ctx), "/usr/bin/ironic", "--config-file", i.file("ironic.conf"))
 	c.Stdout, c.Stderr = log, log
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		return err
 	}
-	i.process = c
-	ended := make(chan struct{})
+	i.process, i.ended = c.Process, make(chan struct{})
 	go func() { // it ends with the process, which Kill ends
-		defer close(ended)
+		defer close(i.ended)
 		_ = c.Wait()
 	}()
+	// However the tests end, this one's stdin ends then, and it ends Ironic.
+	guard := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", "read -r _; kill -9 "+strconv.Itoa(c.Process.Pid))
+	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what ends the group of the tests does not end it
+	if i.guard, err = guard.StdinPipe(); err != nil {
+		return err
+	}
+	if err := guard.Start(); err != nil {
+		return err
+	}
+	i.guarded = guard
 	for {
 		var body struct {
 			Conductors []struct {
@@ -223,7 +235,7 @@ func (i *Ironic) Restart(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("Ironic does not answer: %w\n%s", err, i.Log()) //nolint:staticcheck // it is a name
-		case <-ended:
+		case <-i.ended:
 			return fmt.Errorf("Ironic has ended:\n%s", i.Log()) //nolint:staticcheck // it is a name
 		case <-time.After(50 * time.Millisecond):
 		}
@@ -237,12 +249,14 @@ func (i *Ironic) Kill() {
 	if i.process == nil {
 		return
 	}
-	group := -i.process.Process.Pid
-	_ = syscall.Kill(group, syscall.SIGKILL)
-	for syscall.Kill(group, 0) == nil { // until all of the group are gone, and the port is free
-		time.Sleep(5 * time.Millisecond)
+	_ = i.process.Kill() // it may have ended
+	<-i.ended
+	if i.guarded != nil {
+		_ = i.guarded.Process.Kill()
+		_ = i.guarded.Wait()
+		_ = i.guard.Close()
 	}
-	i.process = nil
+	i.process, i.guarded = nil, nil
 }
 
 // Log is the end of what Ironic has logged.
