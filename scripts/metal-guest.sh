@@ -20,11 +20,6 @@ images=$tools/metal-images-$version
 mkdir -p "$images"
 exec 9>"$tools/metal-images.lock"
 flock 9
-if [ -e "$images/boot.iso" ]; then
-  ln -sfn "${images##*/}" "$tools/metal-images"
-  exit 0
-fi
-
 # Two of apt-get update at once fail; scripts/test-deps.sh takes the same lock.
 update() { flock "$tools/apt.lock" apt-get update; }
 apt_install() {
@@ -32,18 +27,39 @@ apt_install() {
     { update && apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@"; }
 }
 
+# step NAME COMMAND… says what is prepared, and how long that took.
+step() {
+  local name=$1 began=$SECONDS
+  shift
+  echo "set-up: $name …" >&2
+  # In a process of its own, so that the first command that fails ends it.
+  (set -e; "$@") >"$images/step.log" 2>&1 &
+  wait $! || {
+    tail -n 20 "$images/step.log" >&2
+    echo "set-up: $name: failed after $((SECONDS - began)) s" >&2
+    exit 1
+  }
+  echo "set-up: $name: ready after $((SECONDS - began)) s" >&2
+}
+
+# What is missing, although the guest may be made: Ironic makes CDs as well.
 missing=()
-for each in busybox=busybox-static modprobe=kmod genisoimage=genisoimage dropbear=dropbear-bin; do
+for each in busybox=busybox-static depmod=kmod mkisofs=genisoimage dropbear=dropbear-bin ssh=openssh-client; do
   PATH=$PATH:/usr/sbin:/sbin command -v "${each%=*}" >/dev/null || missing+=("${each#*=}")
 done
 [ -e /usr/lib/ISOLINUX/isolinux.bin ] || missing+=(isolinux)
 [ -e /usr/lib/syslinux/modules/bios/ldlinux.c32 ] || missing+=(syslinux-common)
+[ ${#missing[@]} = 0 ] || step "${missing[*]}" apt_install "${missing[@]}"
+if [ -e "$images/boot.iso" ]; then
+  ln -sfn "${images##*/}" "$tools/metal-images"
+  exit 0
+fi
+
 work=$images/work
 trap 'rm -rf "$work"' EXIT
 rm -rf "$work" && mkdir -p "$work/root" "$work/packages"
 
 make_guest() {
-  [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
   local kernel release guest=$work/guest module library
   kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | tail -1)
   cd "$work/packages"
@@ -139,19 +155,10 @@ INIT
   cp "$work"/root/boot/vmlinuz-* "$work/cd/vmlinuz"
   cp "$work/initrd.gz" "$work/cd/initrd.gz"
   printf 'DEFAULT linux\nLABEL linux\n  LINUX /vmlinuz\n  INITRD /initrd.gz\n  APPEND console=ttyS0 quiet mitigations=off net.ifnames=0\n' >"$work/cd/isolinux/isolinux.cfg"
-  genisoimage -quiet -r -V METAL -o "$work/boot.iso" -b isolinux/isolinux.bin -c isolinux/boot.cat -no-emul-boot -boot-load-size 4 -boot-info-table "$work/cd"
+  mkisofs -quiet -r -V METAL -o "$work/boot.iso" -b isolinux/isolinux.bin -c isolinux/boot.cat -no-emul-boot -boot-load-size 4 -boot-info-table "$work/cd"
   cp "$work/cd/vmlinuz" "$work/initrd.gz" "$images/"
   mv "$work/boot.iso" "$images/boot.iso"
 }
 
-began=$SECONDS
-echo "set-up: a guest for bare metal …" >&2
-# In a process of its own, so that the first command that fails ends it.
-(set -e; make_guest) >"$images/step.log" 2>&1 &
-wait $! || {
-  tail -n 20 "$images/step.log" >&2
-  echo "set-up: a guest for bare metal: failed after $((SECONDS - began)) s" >&2
-  exit 1
-}
+step "a guest for bare metal" make_guest
 ln -sfn "${images##*/}" "$tools/metal-images"
-echo "set-up: a guest for bare metal: ready after $((SECONDS - began)) s" >&2

@@ -47,7 +47,7 @@ func MetalImages() (string, error) {
 			return filepath.Join(dir, "metal-images"), nil
 		}
 	}
-	return "", errors.New("there is no guest for bare metal: `scripts/metal-guest.sh DIRECTORY`, as root, makes it in a directory of PATH")
+	return "", errors.New("there is no guest for bare metal: `make metal-guest`, as root, makes it")
 }
 
 // Three starts hv1, hv2 and hv3 with the small image, for the length of a test.
