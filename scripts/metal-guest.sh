@@ -10,7 +10,7 @@
 set -euo pipefail
 
 tools=$1
-version=1 # of what this script makes: count it up with each change of the guest
+version=2 # of what this script makes: count it up with each change of the guest
 images=$tools/metal-images-$version
 
 [ "$(uname -s)" = Linux ] && command -v apt-get >/dev/null || {
@@ -92,6 +92,8 @@ make_guest() {
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin HOME=/root
+# Whatever the kernel's console is: Ironic chooses it for the images that it makes.
+[ ! -c /dev/ttyS0 ] || exec >/dev/ttyS0 2>&1
 mkdir -p /dev/pts && mount -t devpts pts /dev/pts
 while read -r m; do
   case $m in usb-storage.ko) insmod /modules/$m delay_use=0 ;; *) insmod /modules/$m ;; esac

@@ -20,7 +20,8 @@
 // Faults are made on request: another password, answers of 500 or of HTML, slow ones, a power
 // button that does nothing, a BMC that is away.
 //
-// What a real Ironic says of such BMCs is in [AllSaid], for those who read its errors.
+// [NewLab] has it all real: a libvirt daemon, QEMU, and a system that can be signed in to. What a
+// real Ironic says of wrong BMCs is in [AllSaid], for those who read its errors.
 //
 // It must not know any pool.
 package redfish

@@ -98,7 +98,7 @@ func wrongs(images, gone string) []wrong {
 func TestWhatIronicSays(t *testing.T) {
 	ctx, cancel := patience.Context(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
-	i := startIronic(ctx, t, `[conductor]
+	i := StartIronic(ctx, t, `[conductor]
 power_state_change_timeout = 4
 sync_power_state_interval = 2
 power_state_sync_max_retries = 3
@@ -165,7 +165,7 @@ power_failure_recovery_interval = 2
 func (w wrong) show(ctx context.Context, t *testing.T, i *ironic.Ironic, name string) Said {
 	t.Helper()
 	_, c := start(t, w.options)
-	described := node(c.s, name, blankID)
+	described := c.s.Node(name, blankID)
 	right, _ := described["driver_info"].(map[string]any)
 	described["driver_info"] = merged(right, w.driver)
 	must := func(err error) {

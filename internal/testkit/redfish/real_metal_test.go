@@ -6,10 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -18,74 +14,14 @@ import (
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
-// lab is a hypervisor with servers that have no system, their BMC, and a web server with the guest.
-type lab struct {
-	ctx   context.Context
-	host  *hypervisors.Host
-	s     *Server
-	web   *httptest.Server
-	dir   string
-	media string // the directory of the images that are inserted
-	ids   []string
-}
-
-// newLab makes a server of each name.
-func newLab(t *testing.T, names ...string) *lab {
-	t.Helper()
-	runtime.LockOSThread() // the hypervisor dies with the thread that starts it
-	images, err := hypervisors.MetalImages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &lab{}
-	// A test's own directory is too long for the path of a socket.
-	if l.dir, err = os.MkdirTemp("", "tendril-vm-"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(l.dir) })
-	var cancel context.CancelFunc
-	l.ctx, cancel = patience.Context(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	hosts, err := hypervisors.Start(l.ctx, l.dir, nil, "hv1")
-	l.host = hosts[0]
-	t.Cleanup(l.host.Stop)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		id, err := l.host.Blank(l.ctx, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.ids = append(l.ids, id)
-	}
-	hypervisor, err := Libvirt(l.host.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.media = filepath.Join(l.dir, "media")
-	if err := os.Mkdir(l.media, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if l.s, err = New(hypervisor, Options{Dir: l.media}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	l.web = httptest.NewServer(http.FileServer(http.Dir(images)))
-	t.Cleanup(l.web.Close)
-	return l
-}
-
 // TestRealServer takes a machine of a real libvirt daemon through what a BMC is asked for: started
 // from a virtual CD once and always, shut down, restarted, with a USB stick that is put in and
 // taken out while it runs.
 func TestRealServer(t *testing.T) {
-	l := newLab(t, "bm1")
-	ctx, host, s, media, id := l.ctx, l.host, l.s, l.media, l.ids[0]
+	ctx, cancel := patience.Context(t.Context(), 5*time.Minute)
+	defer cancel()
+	l := NewLab(ctx, t, "bm1")
+	host, s, media, id := l.Host, l.BMC, l.media, l.IDs[0]
 	c := client{t: t, s: s, user: "admin", password: "password"}
 	system, cd := SystemPath(id), serviceRoot+"/Managers/"+id+"/VirtualMedia/Cd"
 
@@ -105,7 +41,7 @@ func TestRealServer(t *testing.T) {
 	if got := power(); got != "Off" {
 		t.Fatalf("power of a new machine = %s, want Off", got)
 	}
-	c.do(http.MethodPost, cd+"/Actions/VirtualMedia.InsertMedia", resource{"Image": l.web.URL + "/boot.iso"}, http.StatusNoContent)
+	c.do(http.MethodPost, cd+"/Actions/VirtualMedia.InsertMedia", resource{"Image": l.Web.URL + "/boot.iso"}, http.StatusNoContent)
 	c.do(http.MethodPatch, system, resource{"Boot": resource{"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once"}}, http.StatusNoContent)
 	before := definition(ctx, t, host)
 	reset("On")
@@ -118,7 +54,7 @@ func TestRealServer(t *testing.T) {
 	}
 
 	stick := serviceRoot + "/Managers/" + id + "/VirtualMedia/UsbStick"
-	c.do(http.MethodPost, stick+"/Actions/VirtualMedia.InsertMedia", resource{"Image": l.web.URL + "/initrd.gz"}, http.StatusNoContent)
+	c.do(http.MethodPost, stick+"/Actions/VirtualMedia.InsertMedia", resource{"Image": l.Web.URL + "/initrd.gz"}, http.StatusNoContent)
 	patience.AwaitShowing(t, "the guest to see a USB stick", func() string { return host.Console("bm1.log") }, func() bool {
 		running, err := host.Virsh(ctx, "domblklist", "bm1")
 		return err == nil && strings.Contains(running, media)
@@ -160,8 +96,8 @@ func TestRealServer(t *testing.T) {
 	if got, err := host.Virsh(ctx, "dumpxml", "bm1"); err != nil || strings.Contains(got, media) {
 		t.Errorf("the CD is in the drive after it was ejected: %v\n%s", err, got)
 	}
-	if left, err := os.ReadDir(media); err != nil || len(left) > 0 {
-		t.Errorf("images that are kept after they were ejected: %v, %v", left, err)
+	if left := l.Inserted(t); len(left) > 0 {
+		t.Errorf("images that are kept after they were ejected: %v", left)
 	}
 
 	drives := c.get(system + "/Storage/1")
