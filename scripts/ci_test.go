@@ -31,6 +31,7 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 		{"licenses", 75, "echo 1s", true},
 		{"bench-check", 0, "echo 1s", true},
 		{"e2e-vm", 0, "echo 1s", true},
+		{"e2e-metal", 0, "echo 1s", true},
 		{"tools-dir", 0, "echo 1s", true},
 	} {
 		t.Run(strings.ReplaceAll(fmt.Sprintf("%s_%d_%s", c.fails, c.vuln, c.speed), " ", "_"), func(t *testing.T) {
@@ -68,18 +69,29 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 	}
 }
 
-// The short form of the tests with virtual machines names tests that exist and that never skip.
-func TestShortFormOfVirtualMachines(t *testing.T) {
+// The short forms of the tests with virtual machines and with Ironic name tests that exist and that
+// never skip.
+func TestShortForms(t *testing.T) {
 	t.Parallel()
+	shortForm(t, "VM_SHORT", "../internal/pool/libvirt/*_vm_test.go")
+	shortForm(t, "METAL_SHORT", "../internal/*/*metal_test.go", "../internal/pool/ironic/*metal_test.go")
+}
+
+func shortForm(t *testing.T, variable string, patterns ...string) {
+	t.Helper()
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, line, _ := strings.Cut(string(makefile), "\nVM_SHORT := ")
+	_, line, _ := strings.Cut(string(makefile), "\n"+variable+" := ")
 	line, _, _ = strings.Cut(line, "\n")
-	files, err := filepath.Glob("../internal/pool/libvirt/*_vm_test.go")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
 	}
 	var all strings.Builder
 	for _, file := range files {
@@ -93,7 +105,7 @@ func TestShortFormOfVirtualMachines(t *testing.T) {
 		_, body, found := strings.Cut(all.String(), "\nfunc "+name+"(t *testing.T) {\n")
 		body, _, _ = strings.Cut(body, "\n}\n")
 		if name == "" || !found || strings.Contains(body, "t.Skip") {
-			t.Errorf("VM_SHORT has %q, which is no test or skips", name)
+			t.Errorf("%s has %q, which is no test or skips", variable, name)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (d *Driver) checkConductors(ctx context.Context, bad func(bool, string, str
 		var body struct {
 			Conductors []conductors.Conductor `json:"conductors"`
 		}
-		if _, err := api.Get(ctx, api.ServiceURL("conductors"), &body, nil); err != nil {
+		if err := get(ctx, api, api.ServiceURL("conductors"), &body); err != nil {
 			return err
 		}
 		for _, c := range body.Conductors {

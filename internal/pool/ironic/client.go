@@ -234,7 +234,7 @@ func (c *client) service(ctx context.Context) (*gophercloud.ServiceClient, error
 			Max string `json:"version"`
 		} `json:"version"`
 	}
-	if _, err := api.Get(ctx, api.ResourceBaseURL(), &root, nil); err != nil {
+	if err := get(ctx, api, api.ResourceBaseURL(), &root); err != nil {
 		return nil, err
 	}
 	least, err1 := minor(root.Version.Min)
@@ -324,6 +324,12 @@ func (c *client) agreed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version
+}
+
+// get reads what is at an address, as JSON.
+func get(ctx context.Context, api *gophercloud.ServiceClient, address string, into any) error {
+	_, err := api.Get(ctx, address, into, nil) //nolint:bodyclose // gophercloud closes what it decodes
+	return err
 }
 
 // once sends one request. do is given Ironic's API.

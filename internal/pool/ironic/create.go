@@ -114,7 +114,7 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 // settled is a machine that is made. A deployment that was begun by hand bears no texts of ours.
 func (d *Driver) settled(ctx context.Context, spec pool.Spec, n *node) (pool.Found, error) {
 	if n.extra(extraMachine) != spec.ID {
-		if err := d.patch(ctx, n, "write the machine's id on the server", d.texts(spec, n, "")); err != nil {
+		if err := d.patch(ctx, n, "write the machine's id on the server", func(n *node) []map[string]any { return d.texts(spec, n, "") }); err != nil {
 			return n.found(), err
 		}
 	}
@@ -221,7 +221,7 @@ func noServer(class string, traits []string, reason string) error {
 	if len(traits) > 0 {
 		with = " with the traits " + strings.Join(traits, ", ")
 	}
-	return &pool.CodeError{Code: provision.CodeNoServer, Err: fmt.Errorf("No available servers matching criteria: the class %s%s (%s). Wait until one is free, or ask for another class", class, with, clean(reason))} //nolint:staticcheck // the words of the API, which hands them on
+	return &pool.CodeError{Code: provision.CodeNoServer, Err: fmt.Errorf("No available servers matching criteria: the class %s%s (%s). Wait until one is free, or ask for another class", class, with, clean(reason))} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 // allocation is one of Ironic's.
@@ -256,7 +256,7 @@ func (d *Driver) ask(ctx context.Context, spec pool.Spec, s *settings, class str
 			if err := d.unallocate(ctx, spec.ID); err != nil {
 				return nil, "", err
 			}
-			if made, err = d.requestAllocation(ctx, spec, s, class, candidates); err != nil {
+			if _, err := d.requestAllocation(ctx, spec, s, class, candidates); err != nil {
 				return nil, "", err
 			}
 			made = true
@@ -340,19 +340,21 @@ func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image
 	if s.KernelParams != "" {
 		info["kernel_append_params"] = s.KernelParams
 	}
-	// What an earlier attempt has written with other settings must not stay.
-	changes := d.texts(spec, n, s.Clean)
-	for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
-		value, wanted := info[name]
-		_, has := n.InstanceInfo[name]
-		switch {
-		case wanted:
-			changes = append(changes, add("/instance_info/"+name, value))
-		case has:
-			changes = append(changes, remove("/instance_info/"+name))
+	return d.patch(ctx, n, "write on the server what it is to become", func(n *node) []map[string]any {
+		// What an earlier attempt has written with other settings must not stay.
+		changes := d.texts(spec, n, s.Clean)
+		for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
+			value, wanted := info[name]
+			_, has := n.InstanceInfo[name]
+			switch {
+			case wanted:
+				changes = append(changes, add("/instance_info/"+name, value))
+			case has:
+				changes = append(changes, remove("/instance_info/"+name))
+			}
 		}
-	}
-	return d.patch(ctx, n, "write on the server what it is to become", changes)
+		return changes
+	})
 }
 
 // request is the one for the deployment.
@@ -386,7 +388,7 @@ func (d *Driver) mac(ctx context.Context, n *node) (mac string, err error) {
 			} `json:"ports"`
 		}
 		query := url.Values{"node": {n.UUID}, "fields": {"address,pxe_enabled"}}
-		if _, err := api.Get(ctx, api.ServiceURL("ports")+"?"+query.Encode(), &body, nil); err != nil {
+		if err := get(ctx, api, api.ServiceURL("ports")+"?"+query.Encode(), &body); err != nil {
 			return err
 		}
 		mac = ""

@@ -95,7 +95,12 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 				return err
 			}
 			if n.AllocationUUID == "" {
-				if err := d.patch(ctx, n, "take the machine's mark off the server", []map[string]any{remove("/instance_uuid")}); err != nil {
+				if err := d.patch(ctx, n, "take the machine's mark off the server", func(n *node) []map[string]any {
+					if !n.ours(id) {
+						return nil
+					}
+					return []map[string]any{remove("/instance_uuid")}
+				}); err != nil {
 					return err
 				}
 			}
@@ -157,24 +162,23 @@ func (d *Driver) hold(ctx context.Context, id string, n *node, how string) error
 			return nil
 		}
 		// So that whoever goes on with this finds it, once the mark is gone.
-		return d.patch(ctx, n, "write the machine's id on the server", []map[string]any{add("/extra/"+extraMachine, id)})
+		return d.patch(ctx, n, "write the machine's id on the server", func(*node) []map[string]any { return []map[string]any{add("/extra/"+extraMachine, id)} })
 	}
-	var changes []map[string]any
-	if _, noted := n.Extra[extraCleaned]; !noted {
-		was := ""
-		if n.AutomatedClean != nil {
-			was = fmt.Sprint(*n.AutomatedClean)
+	err := d.patch(ctx, n, "set how the server is cleaned", func(n *node) (changes []map[string]any) {
+		if _, noted := n.Extra[extraCleaned]; !noted {
+			was := ""
+			if n.AutomatedClean != nil {
+				was = fmt.Sprint(*n.AutomatedClean)
+			}
+			changes = append(changes, add("/extra/"+extraCleaned, was), add("/automated_clean", false))
 		}
-		changes = append(changes, add("/extra/"+extraCleaned, was), add("/automated_clean", false))
-	}
-	if n.extra(extraMachine) != id {
-		changes = append(changes, add("/extra/"+extraMachine, id))
-	}
-	if err := d.patch(ctx, n, "set how the server is cleaned", changes); err != nil {
+		if n.extra(extraMachine) != id {
+			changes = append(changes, add("/extra/"+extraMachine, id))
+		}
+		return changes
+	})
+	if err != nil || how == "none" || n.Maintenance {
 		return err
-	}
-	if how == "none" || n.Maintenance {
-		return nil
 	}
 	return d.maintenance(ctx, n, heldReason)
 }
@@ -192,21 +196,22 @@ func (d *Driver) unhold(ctx context.Context, n *node) error {
 
 // release takes off a server what Tendril has written on it, and sets back what it has changed.
 func (d *Driver) release(ctx context.Context, n *node) error {
-	var changes []map[string]any
-	for _, name := range sorted(n.Extra) {
-		if strings.HasPrefix(name, extraPrefix) {
-			changes = append(changes, remove("/extra/"+name))
-		}
-	}
-	if _, noted := n.Extra[extraCleaned]; noted {
-		if was := n.extra(extraCleaned); was == "" {
-			changes = append(changes, add("/automated_clean", nil)) // to remove it, Ironic 21.4 answers 500
-		} else {
-			changes = append(changes, add("/automated_clean", was == "true"))
-		}
-	}
 	if err := d.unhold(ctx, n); err != nil {
 		return err
 	}
-	return d.patch(ctx, n, "take what Tendril has written off the server", changes)
+	return d.patch(ctx, n, "take what Tendril has written off the server", func(n *node) (changes []map[string]any) {
+		for _, name := range sorted(n.Extra) {
+			if strings.HasPrefix(name, extraPrefix) {
+				changes = append(changes, remove("/extra/"+name))
+			}
+		}
+		if _, noted := n.Extra[extraCleaned]; noted {
+			if was := n.extra(extraCleaned); was == "" {
+				changes = append(changes, add("/automated_clean", nil)) // to remove it, Ironic 21.4 answers 500
+			} else {
+				changes = append(changes, add("/automated_clean", was == "true"))
+			}
+		}
+		return changes
+	})
 }

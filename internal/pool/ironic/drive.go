@@ -38,9 +38,9 @@ func drive(spec pool.Spec, s settings, mac string) (map[string]any, error) {
 
 // network is OpenStack's network_data.json for one port with the machine's address.
 func network(spec pool.Spec, mac string) map[string]any {
-	kind, everywhere, mask := "ipv4", "0.0.0.0", maskOf(spec.Address.Bits())
-	if spec.Address.Addr().Is6() {
-		kind, everywhere, mask = "ipv6", "::", fmt.Sprint(spec.Address.Bits())
+	kind, everywhere, mask := "ipv6", "::", fmt.Sprint(spec.Address.Bits())
+	if spec.Address.Addr().Is4() {
+		kind, everywhere, mask = "ipv4", "0.0.0.0", maskOf(spec.Address.Bits())
 	}
 	one := map[string]any{"id": "network0", "type": kind, "link": "port0", "ip_address": spec.Address.Addr().String(), "netmask": mask, "routes": []any{}}
 	if spec.Gateway.IsValid() {

@@ -159,11 +159,11 @@ func (d *Driver) versionFor(s *settings) error {
 }
 
 func notFound(server, of string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the API, which hands them on
+	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 func notAvailable(n *node, why string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the API, which hands them on
+	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 // coded gives an error the code of a pool that can't be reached, if it is that.
@@ -268,16 +268,36 @@ func (d *Driver) pause(ctx context.Context, in time.Duration) error {
 	}
 }
 
-// patch changes what is written on a server.
-func (d *Driver) patch(ctx context.Context, n *node, what string, changes []map[string]any) error {
-	if len(changes) == 0 {
-		return nil
+// patch changes what is written on a server, by what is to be changed of it as it is. Where something
+// is gone by now that was to be removed, most often by the same request whose answer was lost, the
+// server is read again.
+func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func(*node) []map[string]any) error {
+	for tries := 0; ; tries++ {
+		changes := changesOf(n)
+		if len(changes) == 0 {
+			return nil
+		}
+		err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+			var now node                                                                                                            // a page with the status 200 is no answer
+			_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, &now, &gophercloud.RequestOpts{OkCodes: []int{200}}) //nolint:bodyclose // gophercloud closes it
+			if err == nil && now.UUID != n.UUID {
+				err = &problem{class: classPage, text: "the answer is about no server"}
+			}
+			return err
+		})
+		if p, has := errors.AsType[*problem](err); !has || p.class != classRefused || !strings.Contains(p.text, "non-existent object") || tries == mostPatches {
+			return err
+		}
+		again, err := d.read(ctx, n.UUID)
+		if err != nil || again == nil || again.InstanceUUID != n.InstanceUUID {
+			return err // somebody has it by now: what is written on it is theirs
+		}
+		n = again
 	}
-	return d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, nil, &gophercloud.RequestOpts{OkCodes: []int{200}})
-		return err
-	})
 }
+
+// mostPatches bounds how often a change is worked out again.
+const mostPatches = 5
 
 func add(path string, value any) map[string]any {
 	return map[string]any{"op": "add", "path": path, "value": value}
@@ -290,7 +310,7 @@ func remove(path string) map[string]any { return map[string]any{"op": "remove", 
 func (d *Driver) provision(ctx context.Context, n *node, request map[string]any) error {
 	target := request["target"]
 	err := d.client.call(ctx, fmt.Sprintf("ask for the server %s to become %s", n, target), func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "provision"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}})
+		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "provision"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
 	if p, has := errors.AsType[*problem](err); has && p.class == classRefused && wrongState(p.text) {
@@ -358,7 +378,7 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 	}
 	before := n.LastError
 	err := d.client.call(ctx, fmt.Sprintf("ask for %q of the server %s", target, n), func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "power"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}})
+		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "power"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
 	if err != nil {
@@ -392,10 +412,10 @@ func (d *Driver) maintenance(ctx context.Context, n *node, reason string) error 
 		options := &gophercloud.RequestOpts{OkCodes: []int{202}}
 		address := api.ServiceURL("nodes", n.UUID, "maintenance")
 		if reason == "" {
-			_, err := api.Delete(ctx, address, options)
+			_, err := api.Delete(ctx, address, options) //nolint:bodyclose // gophercloud closes it
 			return err
 		}
-		_, err := api.Put(ctx, address, map[string]string{"reason": reason}, nil, options)
+		_, err := api.Put(ctx, address, map[string]string{"reason": reason}, nil, options) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
 }

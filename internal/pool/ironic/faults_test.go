@@ -83,12 +83,12 @@ func TestClassesOfAnswers(t *testing.T) {
 		}, "lack of free"},
 		"500": {classBroken, func(w http.ResponseWriter, _ *http.Request) { says(w, 500, "database is locked") }, "database is locked"},
 		"502 of a proxy": {classBroken, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(502)
+			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("<html>Bad Gateway</html>"))
 		}, "ironic-api"},
 		"HTML": {classPage, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>Sign in</html>")) }, "no page in front"},
 		"500 in HTML": {classPage, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = w.Write([]byte("<html>Oops</html>"))
 		}, "no JSON"},
 		"another form": {classPage, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"nodes": 7}`)) }, "no JSON of Ironic's"},
@@ -110,7 +110,10 @@ func TestClassesOfAnswers(t *testing.T) {
 		"an endless list": {classLarge, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprintf(w, `{"nodes":[{"uuid":%q}],"next":"http://elsewhere/"}`, fakeID)
 		}, "repeats itself"},
-		"an endless error": {classPage, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); endless(w, "x") }, "no JSON"},
+		"an endless error": {classPage, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			endless(w, "x")
+		}, "no JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -68,7 +68,7 @@ func (d *Driver) glance(ctx context.Context) (all []images.Image, err error) {
 				Images []images.Image `json:"images"`
 				Next   string         `json:"next"`
 			}
-			if _, err := api.Get(ctx, api.ServiceURL("images")+"?"+query.Encode(), &body, nil); err != nil {
+			if err := get(ctx, api, api.ServiceURL("images")+"?"+query.Encode(), &body); err != nil {
 				return err
 			}
 			all = append(all, body.Images...)

@@ -227,7 +227,7 @@ func (c *client) nodes(ctx context.Context, api *gophercloud.ServiceClient, quer
 			Nodes []node `json:"nodes"`
 			Next  string `json:"next"`
 		}
-		if _, err := api.Get(ctx, api.ServiceURL("nodes")+"?"+query.Encode(), &body, nil); err != nil {
+		if err := get(ctx, api, api.ServiceURL("nodes")+"?"+query.Encode(), &body); err != nil {
 			return nil, err
 		}
 		for _, n := range body.Nodes {
@@ -250,7 +250,7 @@ var uuids = lazyregexp.New(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$
 // node reads a server by its id or name.
 func (c *client) node(ctx context.Context, api *gophercloud.ServiceClient, id string) (*node, error) {
 	var n node
-	_, err := api.Get(ctx, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info"}}.Encode(), &n, nil)
+	err := get(ctx, api, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info"}}.Encode(), &n)
 	return &n, err
 }
 

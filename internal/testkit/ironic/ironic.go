@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,7 +86,7 @@ func Start(t testing.TB, options Options) *Ironic {
 // error.
 func Run(ctx context.Context, dir string, options Options) (*Ironic, error) {
 	if _, err := os.Stat("/usr/bin/ironic"); err != nil {
-		return nil, errors.New("Ironic is not installed: `make metal-deps`, as root, installs it") //nolint:staticcheck // it is a name
+		return nil, errors.New("Ironic is not installed: `make metal-deps`, as root, installs it")
 	}
 	port, err := free()
 	if err != nil {
@@ -234,9 +235,9 @@ func (i *Ironic) Restart(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("Ironic does not answer: %w\n%s", err, i.Log()) //nolint:staticcheck // it is a name
+			return fmt.Errorf("Ironic does not answer: %w\n%s", err, i.Log())
 		case <-i.ended:
-			return fmt.Errorf("Ironic has ended:\n%s", i.Log()) //nolint:staticcheck // it is a name
+			return fmt.Errorf("Ironic has ended:\n%s", i.Log())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -263,6 +264,17 @@ func (i *Ironic) Kill() {
 func (i *Ironic) Log() string {
 	text, _ := os.ReadFile(i.file("log/ironic.log"))
 	return string(text[max(0, len(text)-8<<10):])
+}
+
+// Logged reports whether a line of Ironic's log has all of the texts.
+func (i *Ironic) Logged(texts ...string) bool {
+	log, _ := os.ReadFile(i.file("log/ironic.log"))
+	for line := range strings.SplitSeq(string(log), "\n") {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Call sends a request of a test's own, as an administrator would; into may be nil.
