@@ -95,9 +95,9 @@ e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first ins
 
 # METAL_TESTS=short is what .ci/run takes, a minute and a half long: a machine's life, others'
 # servers, crashes, ten at once, and a run that is set down.
-METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches
-# And of a server behind a BMC: deployed by virtual media, reachable over SSH, undeployed.
-BMC_SHORT := TestIronicDeploysByVirtualMedia|TestSushyReadsAll
+METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestServerBehindABMC
+# And of the BMCs themselves; TestServerBehindABMC has a server deployed by one.
+BMC_SHORT := TestSushyReadsAll
 .PHONY: e2e-metal
 e2e-metal: metal-deps metal-guest ## Make machines of the servers of a real OpenStack Ironic, with fake hardware and with virtual machines behind BMCs, and first install that; METAL_TESTS=short: some minutes less
 	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
