@@ -44,6 +44,16 @@ nameservers = ["10.0.0.2"]
 overcommit_cores = 4
 workspaces = ["class/**"]
 [[pools]]
+name = "metal"
+kind = "ironic"
+url = "https://ironic.example:6385"
+workspaces = ["metal/**"]
+[[pools.images]]
+name = "debian"
+source = "https://images.example/debian.raw"
+os_hash_algo = "sha256"
+os_hash_value = "abc"
+[[pools]]
 name = "desks"
 kind = "static"
 clean = ["/opt/clean", "--all"]
@@ -76,6 +86,13 @@ labels = { room = "a" }
 	if got, err := c.Pools.For("acme/prod", uuid.New()); err != nil || !reflect.DeepEqual(got, []pool.Config{desks}) {
 		t.Errorf("For(acme/prod) = %+v, %v, want the pool for all", got, err)
 	}
+	metal := pool.Config{
+		Name: "metal", Kind: "ironic", URL: "https://ironic.example:6385", Timeout: 30 * time.Second,
+		Images: []pool.ImageSource{{Name: "debian", Source: "https://images.example/debian.raw", HashAlgo: "sha256", HashValue: "abc"}},
+	}
+	if got, err := c.Pools.For("metal/db", uuid.New()); err != nil || !reflect.DeepEqual(got, []pool.Config{metal, desks}) {
+		t.Errorf("For(metal/db) = %+v, %v, want %+v", got, err, []pool.Config{metal, desks})
+	}
 	limits := queue.PoolLimits{OvercommitCores: 4, IDs: []int{200, 299}, Addresses: []queue.PoolAddress{{From: "10.0.0.10", To: "10.0.0.99"}}}
 	if got := c.Pools[0].Limits(); !reflect.DeepEqual(got, limits) {
 		t.Errorf("Limits() = %+v, want %+v", got, limits)
@@ -98,38 +115,45 @@ func TestPoolsThatAreRefused(t *testing.T) {
 	proxmox := "kind = \"proxmox\"\nurl = \"https://pve:8006\"\n" + token
 	static := "kind = \"static\"\n[[pools.machines]]\nname = \"a\"\naddress = \"10.0.0.1\"\n"
 	for table, want := range map[string]string{
-		`name = "a"` + "\n" + `kind = "vmware"`:                                                                          "must be proxmox, libvirt, ironic or static",
-		`name = "A b"` + "\n" + static:                                                                                   "must be lowercase letters",
-		"name = \"a\"\n" + proxmox + "tokn_file = \"x\"":                                                                 `did you mean "token_file"?`,
-		"name = \"a\"\n" + proxmox + "token = \"hunter2\"":                                                               "a secret does not belong in this file",
-		"name = \"a\"\nkind = \"proxmox\"\nurl = \"http://pve:8006\"\n" + token:                                          "must be https://HOST:8006",
-		"name = \"a\"\nkind = \"proxmox\"\nurl = \"https://u:hunter2@pve:8006\"\n" + token:                               "must be https://HOST:8006",
-		"name = \"a\"\nkind = \"proxmox\"\nurl = \"https://pve:8006\"":                                                   "name a file with USER@REALM!TOKENID=SECRET",
-		"name = \"a\"\nkind = \"libvirt\"":                                                                               "a table of nodes and their URLs",
-		"name = \"a\"\nkind = \"static\"":                                                                                "has at least one [[pools.machines]]",
-		"name = \"a\"\nclean = [\"./clean\"]\n" + static:                                                                 "must begin with the absolute path",
-		"name = \"a\"\n" + proxmox + "fingerprint = \"ab:cd\"":                                                           "must be the SHA-256",
-		"name = \"a\"\n" + proxmox + "verify_ssl = false\nfingerprint = \"" + strings.Repeat("ab", 32) + "\"":            "keep one of them",
-		"name = \"a\"\n" + proxmox + "vm_ids = \"50-60\"":                                                                "must be FIRST-LAST, such as 200-299",
-		"name = \"a\"\n" + proxmox + "vm_ids = \"200-9999999\"":                                                          "at most 100000 ids",
-		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.9-10.0.0.2/24\"]":                                            "must be FIRST-LAST/BITS",
-		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.9-10.0.1.2/24\"]":                                            "in one network of 24 bits",
-		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.0-10.3.0.0/8\"]":                                             "has more than 65536 addresses",
-		"name = \"a\"\n" + proxmox + "addresses = [\"fd00::1-fd00::2:0:0/32\"]":                                          "has more than 65536 addresses",
-		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.1-10.0.0.9/24\"]\ngateway = \"10.0.0.1\"":                    "lies in one of the ranges",
-		"name = \"a\"\n" + proxmox + "overcommit_cores = -1":                                                             "must be numbers from 0 to 100",
-		"name = \"a\"\n" + proxmox + "workspaces = [\"acme/**x\"]":                                                       "no pattern of workspace names",
-		"name = \"a\"\nkind = \"static\"\nurl = \"https://x\"\n[[pools.machines]]\nname = \"a\"\naddress = \"10.0.0.1\"": "does not belong to a pool of kind static",
-		"name = \"a\"\n" + static + "[[pools.machines]]\nname = \"a\"\naddress = \"10.0.0.2\"":                           "needs a name of its own",
-		"name = \"a\"\nssh_user = \"setup\"\n" + static:                                                                  "ssh_user and ssh_key_file go together",
-		"name = \"a\"\nssh_user = \"setup\"\nssh_key_file = \"" + rubbish + "\"\n" + static:                              "has no private key that OpenSSH writes",
-		"name = \"a\"\nssh_user = \"setup\"\nssh_key_file = \"" + login + "\"\n" + static:                                "a: host_key is missing",
-		"name = \"a\"\n" + static + "host_key = \"command=x ssh-ed25519 hunter2\"":                                       "host_key must be a public key",
-		"name = \"a\"\n" + proxmox + "import_ids = \"all\"":                                                              "import_ids: must be FIRST-LAST",
-		"name = \"a\"\nimport_ids = \"100-200\"\n" + static:                                                              "does not belong to a pool of kind static",
-		"name = \"a\"\nssh_user = \"setup\"\n" + proxmox:                                                                 "does not belong to a pool of kind proxmox",
-		"name = \"a\"\n" + static + "cpus = 3":                                                                           "unknown key",
-		"name = \"a\"\n" + static + "[[pools]]\nname = \"a\"\n" + static:                                                 "another pool has it",
+		`name = "a"` + "\n" + `kind = "vmware"`:                                                                               "must be proxmox, libvirt, ironic or static",
+		`name = "A b"` + "\n" + static:                                                                                        "must be lowercase letters",
+		"name = \"a\"\n" + proxmox + "tokn_file = \"x\"":                                                                      `did you mean "token_file"?`,
+		"name = \"a\"\n" + proxmox + "token = \"hunter2\"":                                                                    "a secret does not belong in this file",
+		"name = \"a\"\nkind = \"proxmox\"\nurl = \"http://pve:8006\"\n" + token:                                               "must be https://HOST:8006",
+		"name = \"a\"\nkind = \"proxmox\"\nurl = \"https://u:hunter2@pve:8006\"\n" + token:                                    "must be https://HOST:8006",
+		"name = \"a\"\nkind = \"proxmox\"\nurl = \"https://pve:8006\"":                                                        "name a file with USER@REALM!TOKENID=SECRET",
+		"name = \"a\"\nkind = \"ironic\"":                                                                                     "url: missing",
+		"name = \"a\"\nkind = \"ironic\"\nurl = \"https://u:hunter2@ironic\"":                                                 "must be https://HOST:6385",
+		"name = \"a\"\nkind = \"ironic\"\nurl = \"http://ironic:6385\"\nhosts = {a = \"b\"}":                                  "does not belong to a pool of kind ironic",
+		"name = \"a\"\nkind = \"ironic\"\nurl = \"http://ironic:6385\"\n[[pools.images]]\nname = \"d\"":                       "d: source is missing",
+		"name = \"a\"\nkind = \"ironic\"\nurl = \"http://ironic:6385\"\n[[pools.images]]\nname = \"d\"\nsourc = \"x\"":        `did you mean "source"?`,
+		"name = \"a\"\nkind = \"ironic\"\nurl = \"http://i\"\n[[pools.images]]\nname = \"d\"\nsource = \"x\"\nkernel = \"k\"": "kernel and ramdisk go together",
+		"name = \"a\"\n" + static + "[[pools.images]]\nname = \"d\"\nsource = \"x\"":                                          "does not belong to a pool of kind static",
+		"name = \"a\"\nkind = \"libvirt\"":                                                                                    "a table of nodes and their URLs",
+		"name = \"a\"\nkind = \"static\"":                                                                                     "has at least one [[pools.machines]]",
+		"name = \"a\"\nclean = [\"./clean\"]\n" + static:                                                                      "must begin with the absolute path",
+		"name = \"a\"\n" + proxmox + "fingerprint = \"ab:cd\"":                                                                "must be the SHA-256",
+		"name = \"a\"\n" + proxmox + "verify_ssl = false\nfingerprint = \"" + strings.Repeat("ab", 32) + "\"":                 "keep one of them",
+		"name = \"a\"\n" + proxmox + "vm_ids = \"50-60\"":                                                                     "must be FIRST-LAST, such as 200-299",
+		"name = \"a\"\n" + proxmox + "vm_ids = \"200-9999999\"":                                                               "at most 100000 ids",
+		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.9-10.0.0.2/24\"]":                                                 "must be FIRST-LAST/BITS",
+		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.9-10.0.1.2/24\"]":                                                 "in one network of 24 bits",
+		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.0-10.3.0.0/8\"]":                                                  "has more than 65536 addresses",
+		"name = \"a\"\n" + proxmox + "addresses = [\"fd00::1-fd00::2:0:0/32\"]":                                               "has more than 65536 addresses",
+		"name = \"a\"\n" + proxmox + "addresses = [\"10.0.0.1-10.0.0.9/24\"]\ngateway = \"10.0.0.1\"":                         "lies in one of the ranges",
+		"name = \"a\"\n" + proxmox + "overcommit_cores = -1":                                                                  "must be numbers from 0 to 100",
+		"name = \"a\"\n" + proxmox + "workspaces = [\"acme/**x\"]":                                                            "no pattern of workspace names",
+		"name = \"a\"\nkind = \"static\"\nurl = \"https://x\"\n[[pools.machines]]\nname = \"a\"\naddress = \"10.0.0.1\"":      "does not belong to a pool of kind static",
+		"name = \"a\"\n" + static + "[[pools.machines]]\nname = \"a\"\naddress = \"10.0.0.2\"":                                "needs a name of its own",
+		"name = \"a\"\nssh_user = \"setup\"\n" + static:                                                                       "ssh_user and ssh_key_file go together",
+		"name = \"a\"\nssh_user = \"setup\"\nssh_key_file = \"" + rubbish + "\"\n" + static:                                   "has no private key that OpenSSH writes",
+		"name = \"a\"\nssh_user = \"setup\"\nssh_key_file = \"" + login + "\"\n" + static:                                     "a: host_key is missing",
+		"name = \"a\"\n" + static + "host_key = \"command=x ssh-ed25519 hunter2\"":                                            "host_key must be a public key",
+		"name = \"a\"\n" + proxmox + "import_ids = \"all\"":                                                                   "import_ids: must be FIRST-LAST",
+		"name = \"a\"\nimport_ids = \"100-200\"\n" + static:                                                                   "does not belong to a pool of kind static",
+		"name = \"a\"\nssh_user = \"setup\"\n" + proxmox:                                                                      "does not belong to a pool of kind proxmox",
+		"name = \"a\"\n" + static + "cpus = 3":                                                                                "unknown key",
+		"name = \"a\"\n" + static + "[[pools]]\nname = \"a\"\n" + static:                                                      "another pool has it",
 	} {
 		path := secretFile(t, "tendril.toml", "[queue]\nurl = \""+testURL+"\"\n[[pools]]\n"+table+"\n", 0o600)
 		_, err := Load(path, []string{"TENDRIL_API_TOKEN=" + testToken})

@@ -118,6 +118,22 @@ func wanted(id string) provisioner.Wanted {
 // carryOut has a maker do something, and returns what it told of machines, in order, and its result.
 func carryOut(t *testing.T, m *pool.Maker, request provisioner.Request) (told []string, result provisioner.Result) {
 	t.Helper()
+	return carryOutUntil(t, m, request, nil)
+}
+
+// carryOutUntil is carryOut of a request that meanwhile may ask to be detached.
+func carryOutUntil(t *testing.T, m *pool.Maker, request provisioner.Request, meanwhile func(detach func())) (told []string, result provisioner.Result) {
+	t.Helper()
+	var detach chan struct{}
+	if meanwhile != nil {
+		detach = make(chan struct{})
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			meanwhile(func() { close(detach) })
+		}()
+		defer func() { <-asked }()
+	}
 	in, toIn := io.Pipe()
 	out, toOut := io.Pipe()
 	served := make(chan error, 1)
@@ -127,6 +143,7 @@ func carryOut(t *testing.T, m *pool.Maker, request provisioner.Request) (told []
 		served <- err
 	}()
 	outcome, err := protocol.Talk(t.Context(), protocol.Program{In: toIn, Out: out}, request, protocol.Handlers{
+		Detach: detach,
 		Intent: func(_ context.Context, i provisioner.Intent) error {
 			told = append(told, fmt.Sprint("intent ", i.Action, " ", i.Machine, " ", i.ExternalID))
 			if i.Machine == "refused" {
@@ -328,5 +345,97 @@ func TestMakerChecks(t *testing.T) {
 		if err := m.Check(w); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check(%+v) = %v, want %q", w, err, want)
 		}
+	}
+}
+
+// slow is a fake whose machines are made by themselves: Create and Destroy wait until they are told
+// to end.
+type slow struct {
+	*fake
+	begun chan string
+}
+
+func (s *slow) Detaches() bool { return true }
+
+func (s *slow) Create(ctx context.Context, spec pool.Spec, progress pool.Progress) (pool.Found, error) {
+	s.mu.Lock()
+	found := pool.Found{Mark: spec.ID, ExternalID: "s-" + spec.ID, Node: "n9", Status: provisioner.StatusCreating}
+	ready, was := s.machines[spec.ID]
+	s.machines[spec.ID] = found
+	_ = s.do("create", spec.ID)
+	s.mu.Unlock()
+	if was && ready.Ready {
+		return ready, nil
+	}
+	progress.(pool.Beginner).Begun(found)
+	s.begun <- spec.ID
+	<-ctx.Done()
+	return found, context.Cause(ctx)
+}
+
+// What is made by itself is left going on when the agent asks for that: its machine is told as one
+// that is being made, and the next agent goes on without another intent.
+func TestMakerDetaches(t *testing.T) {
+	t.Parallel()
+	setUp := func() (*slow, *pool.Maker) {
+		f, m := lab()
+		s := &slow{fake: f, begun: make(chan string, 2)}
+		m.Pools["lab"] = pool.Opened{Config: m.Pools["lab"].Config, Driver: s}
+		return s, m
+	}
+	placed := wanted("a")
+	placed.Node = "n1"
+	for name, c := range map[string]struct {
+		action provisioner.Action
+		w      provisioner.Wanted
+		told   []string
+	}{
+		"makes one":    {provisioner.ActionCreate, wanted("b"), []string{"intent create b 7", "b creating n9 10.0.0.2", "b creating n9 10.0.0.2"}},
+		"replaces one": {provisioner.ActionReplace, placed, []string{"intent replace a ", "intent create a ", "a creating n9 10.0.0.1", "a creating n9 10.0.0.1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, m := setUp()
+			request := apply(c.action, c.w)
+			told, result := carryOutUntil(t, m, request, func(detach func()) { <-s.begun; detach() })
+			if !slices.Equal(told, c.told) || result.Code != provisioner.CodeDetached {
+				t.Errorf("told %q and answered %+v, want %q and detached", told, result, c.told)
+			}
+			// The next agent, whose machine is done by now.
+			s.machines[c.w.ID] = pool.Found{Mark: c.w.ID, ExternalID: "s-" + c.w.ID, Node: "n9", Status: provisioner.StatusRunning, Ready: true}
+			s.did = nil
+			request.Resume, request.Intents = true, []provisioner.Intent{{ID: "1", Machine: c.w.ID, Action: provisioner.ActionCreate}}
+			told, result = carryOut(t, m, request)
+			if len(told) != 1 || !strings.Contains(told[0], "running n9") || !result.OK || !slices.Equal(s.did, []string{"create " + c.w.ID}) {
+				t.Errorf("the next agent told %q, did %q and answered %+v", told, s.did, result)
+			}
+		})
+	}
+	s, m := setUp()
+	if !m.Handler().Detachable {
+		t.Error("it is not detachable")
+	}
+	m.After = []string{"true"}
+	if m.Handler().Detachable {
+		t.Error("with commands in machines it is detachable")
+	}
+	m.After = nil
+	m.Pools["other"] = pool.Opened{Config: pool.Config{Kind: "proxmox"}, Driver: s.fake}
+	if m.Handler().Detachable {
+		t.Error("with another kind of pool it is detachable")
+	}
+}
+
+// Codes of errors are the result's, where all machines failed with that one.
+func TestCodesOfMakers(t *testing.T) {
+	t.Parallel()
+	f, m := lab()
+	f.fails["create"] = fmt.Errorf("make it: %w", &pool.CodeError{Code: provision.CodeNoServer, Err: errors.New("none is free")})
+	if _, result := carryOut(t, m, apply(provisioner.ActionCreate, wanted("a"), wanted("b"))); result.Code != string(provision.CodeNoServer) || !strings.Contains(result.Message, "2 of 2 machines failed; the first is a: make it: none is free") {
+		t.Errorf("result = %+v, want no_server", result)
+	}
+	// c has an address of no range, which has no code.
+	if _, result := carryOut(t, m, apply(provisioner.ActionCreate, wanted("a"), wanted("c"))); result.Code != provisioner.CodeFailed {
+		t.Errorf("result = %+v, want failed", result)
 	}
 }
