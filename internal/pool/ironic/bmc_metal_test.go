@@ -3,7 +3,6 @@
 package ironic
 
 import (
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -17,7 +16,8 @@ import (
 	"github.com/tendril-run/tendril/provisioner"
 )
 
-// A machine is made of a server behind a BMC, which is a virtual machine: a real Ironic deploys a
+// A server behind a BMC, which is a virtual machine, is enrolled from a list, after a wrong password
+// was corrected, and a machine is made of it: a real Ironic deploys a
 // system to it by virtual media, which people sign in to by their keys and at the address that
 // Tendril gave it. It is switched off and on, and given back.
 func TestServerBehindABMC(t *testing.T) {
@@ -30,14 +30,6 @@ func TestServerBehindABMC(t *testing.T) {
 			t.Logf("the console:\n%s", guest.Console())
 		}
 	})
-	if err := i.Call(ctx, http.MethodPost, "/v1/nodes", servers.BMC.Node("bm1", servers.IDs[0]), nil); err != nil {
-		t.Fatal(err)
-	}
-	for _, to := range []struct{ target, state string }{{"manage", "manageable"}, {"inspect", "manageable"}, {"provide", "available"}} {
-		if err := i.To(ctx, "bm1", to.target, to.state); err != nil {
-			t.Fatal(err)
-		}
-	}
 	d, err := open(pool.Config{
 		Name: "metal", Kind: "ironic", URL: i.URL, Timeout: 20 * time.Second,
 		Images: []pool.ImageSource{
@@ -49,6 +41,25 @@ func TestServerBehindABMC(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
+
+	list := "name,driver,address,system,user,password,resource_class,inspect\n" +
+		"bm1,redfish," + servers.BMC.URL() + "," + redfish.SystemPath(servers.IDs[0]) + ",admin,PASSWORD,baremetal,true\n"
+	wrong, err := ReadServers(strings.NewReader(strings.ReplaceAll(list, "PASSWORD", "a guess")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Enroll(ctx, wrong[0], &heard{t: t})
+	wantCode(t, err, "server_not_available", "401", "correct the BMC's user and password")
+	if err != nil && strings.Contains(err.Error(), "a guess") {
+		t.Errorf("the error has the password: %v", err)
+	}
+	right, err := ReadServers(strings.NewReader(strings.ReplaceAll(list, "PASSWORD", "password")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if enrolled, err := d.Enroll(ctx, right[0], &heard{t: t}); err != nil || !enrolled.Available {
+		t.Fatalf("Enroll = %+v, %v", enrolled, err)
+	}
 
 	inventory, err := d.List(ctx)
 	if err != nil || len(inventory.Nodes) != 1 {

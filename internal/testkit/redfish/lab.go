@@ -99,8 +99,9 @@ func (l *Lab) Inserted(t testing.TB) (names []string) {
 	return names
 }
 
-// StartIronic starts an Ironic that publishes its images over HTTP, as BMCs need it, for the length
-// of a test. More are further lines of its configuration.
+// StartIronic starts an Ironic for the length of a test. It publishes its images over HTTP, as BMCs
+// need it, and what it enrolls boots by virtual media, and runs from there. More are further lines
+// of its configuration.
 func StartIronic(ctx context.Context, t testing.TB, more string) *ironic.Ironic {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tendril-ironic-")
@@ -121,6 +122,8 @@ c.execute("drop table made")`, filepath.Join(dir, "ironic.sqlite")).CombinedOutp
 	}
 	i, err := ironic.Run(ctx, dir, ironic.Options{More: `[DEFAULT]
 enabled_bios_interfaces = no-bios,fake,redfish
+enabled_boot_interfaces = fake,redfish-virtual-media
+enabled_deploy_interfaces = fake,ramdisk
 isolinux_bin = /usr/lib/ISOLINUX/isolinux.bin
 ldlinux_c32 = /usr/lib/syslinux/modules/bios/ldlinux.c32
 [deploy]
