@@ -52,7 +52,7 @@ type client struct {
 
 	mu      sync.Mutex
 	api     *gophercloud.ServiceClient // nil: not opened yet
-	images  *gophercloud.ServiceClient // Glance, where Keystone's catalogue has it
+	glance  *gophercloud.ServiceClient // where Keystone's catalogue has it
 	version int                        // of the API, 1.N
 	who     string                     // as whom, for people
 }
@@ -75,7 +75,7 @@ func newClient(c pool.Config, pace float64) (*client, error) {
 	cl.http = &http.Client{
 		Timeout: c.Timeout,
 		Transport: bounded{&http.Transport{
-			Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings, MaxIdleConnsPerHost: 8, MaxConnsPerHost: 32, IdleConnTimeout: time.Minute,
+			TLSClientConfig: settings, MaxIdleConnsPerHost: 8, MaxConnsPerHost: 32, IdleConnTimeout: time.Minute,
 			TLSHandshakeTimeout: 20 * time.Second, MaxResponseHeaderBytes: 64 << 10,
 		}},
 		// What redirects is a page in front of Ironic, and gets no credentials.
@@ -249,7 +249,7 @@ func (c *client) service(ctx context.Context) (*gophercloud.ServiceClient, error
 	}
 	c.version = min(most, newest)
 	api.Microversion = "1." + strconv.Itoa(c.version)
-	c.api, c.images, c.who = api, images, name
+	c.api, c.glance, c.who = api, images, name
 	return c.api, nil
 }
 
@@ -316,7 +316,7 @@ func minor(version string) (int, error) {
 func (c *client) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.api, c.images = nil, nil
+	c.api, c.glance = nil, nil
 }
 
 // agreed is the version of the API, 1.N; 0 before the first call.

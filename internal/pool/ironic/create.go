@@ -78,7 +78,7 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 		switch state := n.ProvisionState; {
 		case slices.Contains(deployed, state):
 			t.at("active", stageOf("active").Label, 100)
-			return d.settled(ctx, spec, n)
+			return d.settled(ctx, spec, s, n)
 		case state == "available" || state == "deploy failed" && (asked == 0 || asked < mostDeploys && faultIn(n.LastError).again):
 			if asked > 0 {
 				t.progress.Log("the deployment is begun again, because its conductor ended: %s", clean(n.LastError))
@@ -100,7 +100,12 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 			if asked++; asked > mostDeploys {
 				return n.found(), d.failure(n)
 			}
-			if err := d.provision(ctx, n, request); err != nil && !errors.Is(err, errMoved) {
+			switch err := d.provision(ctx, n, request); {
+			case errors.Is(err, errMoved):
+				if err := d.pause(ctx, 0); err != nil {
+					return n.found(), err
+				}
+			case err != nil:
 				return n.found(), d.refused(n, err)
 			}
 		case stageOf(state).failed:
@@ -112,9 +117,9 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 }
 
 // settled is a machine that is made. A deployment that was begun by hand bears no texts of ours.
-func (d *Driver) settled(ctx context.Context, spec pool.Spec, n *node) (pool.Found, error) {
+func (d *Driver) settled(ctx context.Context, spec pool.Spec, s *settings, n *node) (pool.Found, error) {
 	if n.extra(extraMachine) != spec.ID {
-		if err := d.patch(ctx, n, "write the machine's id on the server", func(n *node) []map[string]any { return d.texts(spec, n, "") }); err != nil {
+		if err := d.patch(ctx, n, "write the machine's id on the server", func(n *node) []map[string]any { return d.texts(spec, n, s) }); err != nil {
 			return n.found(), err
 		}
 	}
@@ -307,12 +312,14 @@ func (d *Driver) unallocate(ctx context.Context, id string) error {
 }
 
 // texts are what is written on a server for people, and for the one who destroys the machine.
-func (d *Driver) texts(spec pool.Spec, n *node, clean string) (changes []map[string]any) {
-	wanted := map[string]string{extraMachine: spec.ID, extraName: spec.Name, extraWorkspace: spec.Workspace, extraClean: clean}
+func (d *Driver) texts(spec pool.Spec, n *node, s *settings) (changes []map[string]any) {
+	wanted := map[string]string{
+		extraMachine: spec.ID, extraName: spec.Name, extraWorkspace: spec.Workspace, extraClean: s.Clean, extraCleanTime: s.CleanTimeout, extraPowerTime: s.PowerTimeout,
+	}
 	if spec.Address.IsValid() {
 		wanted[extraAddress] = spec.Address.Addr().String()
 	}
-	for _, name := range []string{extraMachine, extraName, extraWorkspace, extraAddress, extraClean} {
+	for _, name := range []string{extraMachine, extraName, extraWorkspace, extraAddress, extraClean, extraCleanTime, extraPowerTime} {
 		_, has := n.Extra[name]
 		switch text := wanted[name]; {
 		case text != "":
@@ -320,6 +327,9 @@ func (d *Driver) texts(spec pool.Spec, n *node, clean string) (changes []map[str
 		case has: // an earlier machine's
 			changes = append(changes, remove("/extra/"+name))
 		}
+	}
+	if _, noted := n.Extra[extraCleaned]; noted { // of one whose cleaning failed: this machine's disks are cleaned
+		changes = append(changes, restored(n), remove("/extra/"+extraCleaned))
 	}
 	return changes
 }
@@ -342,7 +352,7 @@ func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image
 	}
 	return d.patch(ctx, n, "write on the server what it is to become", func(n *node) []map[string]any {
 		// What an earlier attempt has written with other settings must not stay.
-		changes := d.texts(spec, n, s.Clean)
+		changes := d.texts(spec, n, s)
 		for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
 			value, wanted := info[name]
 			_, has := n.InstanceInfo[name]

@@ -66,7 +66,7 @@ func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
 // Maintenance keeps others' allocations away until it is cleaned.
 func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) error {
 	how, asked, cleaned := n.extra(extraClean), 0, false
-	s := &settings{}
+	s := &settings{CleanTimeout: n.extra(extraCleanTime)}
 	label := func(n *node) {
 		stage := stageOf(n.ProvisionState)
 		reach := map[string]int{"deleting": 20, "cleaning": 50, "clean wait": 60, "manageable": 80}[n.ProvisionState]
@@ -194,6 +194,14 @@ func (d *Driver) unhold(ctx context.Context, n *node) error {
 	return d.maintenance(ctx, n, "")
 }
 
+// restored sets automated_clean back to what it was before hold.
+func restored(n *node) map[string]any {
+	if was := n.extra(extraCleaned); was != "" {
+		return add("/automated_clean", was == "true")
+	}
+	return add("/automated_clean", nil) // to remove it, Ironic 21.4 answers 500
+}
+
 // release takes off a server what Tendril has written on it, and sets back what it has changed.
 func (d *Driver) release(ctx context.Context, n *node) error {
 	if err := d.unhold(ctx, n); err != nil {
@@ -206,11 +214,7 @@ func (d *Driver) release(ctx context.Context, n *node) error {
 			}
 		}
 		if _, noted := n.Extra[extraCleaned]; noted {
-			if was := n.extra(extraCleaned); was == "" {
-				changes = append(changes, add("/automated_clean", nil)) // to remove it, Ironic 21.4 answers 500
-			} else {
-				changes = append(changes, add("/automated_clean", was == "true"))
-			}
+			changes = append(changes, restored(n))
 		}
 		return changes
 	})

@@ -9,9 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -22,6 +24,10 @@ import (
 type Driver struct {
 	config pool.Config
 	client *client
+
+	listing  sync.Mutex // of Glance's images
+	stored   []images.Image
+	listedAt time.Time
 }
 
 var (
@@ -371,9 +377,10 @@ const softTime = 3 * time.Minute
 
 func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft bool) (*node, error) {
 	request := map[string]any{"target": target}
-	limit := d.client.scaled(powerLimit)
+	own := settings{PowerTimeout: n.extra(extraPowerTime)}
+	limit := d.client.scaled(own.limit(stage{limit: powerLimit}))
 	if soft {
-		limit = d.client.scaled(softTime)
+		limit = min(limit, d.client.scaled(softTime))
 		request["timeout"] = max(int(limit/time.Second), 1)
 	}
 	before := n.LastError

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
@@ -51,13 +52,28 @@ func (d *Driver) image(ctx context.Context, name string) (pool.ImageSource, erro
 	return pool.ImageSource{}, &pool.CodeError{Code: provision.CodeImageNotFound, Err: fmt.Errorf("%s. Its operator adds images to [[pools.images]] in the agent's configuration", text)}
 }
 
+// listTime is how long Glance's list is good: each machine of a run asks for its image.
+const listTime = 10 * time.Second
+
 // glance lists Glance's active images; none where the agent signs in to no Keystone, or that has no
 // image service.
 func (d *Driver) glance(ctx context.Context) (all []images.Image, err error) {
+	d.listing.Lock()
+	defer d.listing.Unlock()
+	if !d.listedAt.IsZero() && time.Since(d.listedAt) < d.client.scaled(listTime) {
+		return d.stored, nil
+	}
+	if all, err = d.glanceNow(ctx); err == nil {
+		d.stored, d.listedAt = all, time.Now()
+	}
+	return all, err
+}
+
+func (d *Driver) glanceNow(ctx context.Context) (all []images.Image, err error) {
 	err = d.client.call(ctx, "list Glance's images", func(ctx context.Context, _ *gophercloud.ServiceClient) error {
 		all = nil
 		d.client.mu.Lock()
-		api := d.client.images
+		api := d.client.glance
 		d.client.mu.Unlock()
 		if api == nil {
 			return nil

@@ -58,6 +58,8 @@ const (
 	extraWorkspace = "tendril_workspace"
 	extraAddress   = "tendril_address"
 	extraClean     = "tendril_clean"
+	extraCleanTime = "tendril_clean_timeout"
+	extraPowerTime = "tendril_power_timeout"
 	// extraCleaned is what automated_clean was before Tendril switched it off: "true", "false" or "".
 	extraCleaned = "tendril_automated_clean"
 	extraPrefix  = "tendril_"

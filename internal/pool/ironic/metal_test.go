@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -471,5 +473,100 @@ func TestAddress(t *testing.T) {
 	again, err := l.driver.Look(l.ctx, pool.Ref{ID: spec.ID, Name: "web"})
 	if want := []netip.Addr{spec.Address.Addr()}; err != nil || !slices.Equal(found.Addresses, want) || !slices.Equal(again.Addresses, want) {
 		t.Errorf("the addresses are %v and %v, %v", found.Addresses, again.Addresses, err)
+	}
+}
+
+// Ironic's own sign-in by HTTP basic: with the right password machines can be listed.
+func TestHTTPBasic(t *testing.T) {
+	t.Parallel()
+	digest, err := bcrypt.GenerateFromPassword([]byte("s3:cret"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := filepath.Join(t.TempDir(), "users")
+	// Ironic takes the form of htpasswd -B alone.
+	if err := os.WriteFile(users, []byte("tendril:"+strings.Replace(string(digest), "$2a$", "$2y$", 1)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i := testironic.Start(t, testironic.Options{Users: users, User: "tendril", Password: "s3:cret"})
+	l := labOn(t, i, 0, i.URL)
+	if err := i.Enroll(l.ctx, "n0"); err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]*class{"tendril:s3:cret": nil, "tendril:wrong": classDenied, "": classDenied} {
+		d, err := open(pool.Config{Name: "metal", Kind: "ironic", URL: i.URL, Token: token, Timeout: 20 * time.Second}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		inventory, err := d.List(l.ctx)
+		if want == nil && (err != nil || len(inventory.Nodes) != 1) || want != nil && !is(err, want) || err != nil && strings.Contains(err.Error(), "wrong") {
+			t.Errorf("List as %q = %+v, %v", token, inventory, err)
+		}
+		refused := slices.ContainsFunc(d.Check(l.ctx), func(f pool.Finding) bool { return f.What == "token" && f.Problem != "" })
+		if refused != (want != nil) {
+			t.Errorf("Check as %q says that the token is refused: %t", token, refused)
+		}
+	}
+}
+
+// A server that stays in a state for longer than the template's limit is an error, and Ironic goes on:
+// the next try finds the machine.
+func TestTimeLimits(t *testing.T) {
+	t.Parallel()
+	i := testironic.Start(t, testironic.Options{Fake: "deploy_delay = 2"})
+	l := labOn(t, i, 1, i.URL)
+	spec := l.spec("web", l.names[0])
+	spec.Settings = json.RawMessage(`{"deploy_timeout": "1s"}`)
+	found, err := l.driver.Create(l.ctx, spec, &heard{t: t})
+	if err == nil || !strings.Contains(err.Error(), "in the state deploying (Writing the image) for 1s, which is the limit") || found.Ready || found.ExternalID == "" {
+		t.Fatalf("Create = %+v, %v", found, err)
+	}
+	spec.Settings = nil
+	if found = l.create(spec); !found.Ready {
+		t.Errorf("the next try found %+v", found)
+	}
+	l.destroy(spec)
+}
+
+// A server in maintenance, a protected one and one that was taken out of what is offered are errors
+// that say what to do.
+func TestServersThatNeedSomebody(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	named := func(n int) pool.Spec {
+		s := l.spec("web", l.names[n])
+		s.Named = true
+		return s
+	}
+	if err := l.Call(l.ctx, http.MethodPut, "/v1/nodes/"+l.names[0]+"/maintenance", map[string]any{"reason": "a fan is broken"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.driver.Create(l.ctx, named(0), &heard{t: t})
+	wantCode(t, err, provision.CodeServerNotAvailable, "a fan is broken", "baremetal node maintenance unset "+l.names[0])
+	if err := l.To(l.ctx, l.names[1], "manage", "manageable"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.driver.Create(l.ctx, named(1), &heard{t: t})
+	wantCode(t, err, provision.CodeServerNotAvailable, "Managed, and not offered yet", "baremetal node provide "+l.names[1])
+	kept := named(2)
+	l.create(kept)
+	if err := l.Patch(l.ctx, l.names[2], add("/protected", true)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.driver.Destroy(l.ctx, pool.Ref{ID: kept.ID, Name: "web"}, &heard{t: t}); err == nil || !strings.Contains(err.Error(), "baremetal node unset "+l.names[2]+" --protected") {
+		t.Errorf("Destroy of a protected one = %v", err)
+	}
+	if err := l.Patch(l.ctx, l.names[2], add("/protected", false)); err != nil {
+		t.Fatal(err)
+	}
+	l.destroy(kept)
+	findings := l.driver.Check(l.ctx)
+	for _, says := range []string{"a fan is broken", "Managed, and not offered yet"} {
+		if !slices.ContainsFunc(findings, func(f pool.Finding) bool {
+			return f.What == "servers" && f.Warning && strings.Contains(f.Problem, says)
+		}) {
+			t.Errorf("Check does not say %q: %+v", says, findings)
+		}
 	}
 }

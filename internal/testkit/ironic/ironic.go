@@ -42,8 +42,9 @@ type Options struct {
 	Clean bool
 	// More are further lines of the configuration, sections included.
 	More string
-	// Plain is a file of users and passwords, as htpasswd -B writes it: Ironic asks for them then.
-	Plain string
+	// Users is a file of users and passwords, as htpasswd -B writes it: Ironic asks for them then. The
+	// kit's own requests are User's.
+	Users, User, Password string
 }
 
 // Ironic is one that runs.
@@ -121,8 +122,8 @@ func (i *Ironic) file(name string) string { return filepath.Join(i.Dir, name) }
 
 func (i *Ironic) configuration(port int) string {
 	strategy := "noauth"
-	if i.options.Plain != "" {
-		strategy = "http_basic\nhttp_basic_auth_user_file = " + i.options.Plain
+	if i.options.Users != "" {
+		strategy = "http_basic\nhttp_basic_auth_user_file = " + i.options.Users
 	}
 	return fmt.Sprintf(`[DEFAULT]
 auth_strategy = %s
@@ -293,6 +294,9 @@ func (i *Ironic) Call(ctx context.Context, method, path string, body, into any) 
 	}
 	r.Header.Set("X-OpenStack-Ironic-API-Version", Version)
 	r.Header.Set("Content-Type", "application/json")
+	if i.options.User != "" {
+		r.SetBasicAuth(i.options.User, i.options.Password)
+	}
 	resp, err := i.client.Do(r)
 	if err != nil {
 		return err
