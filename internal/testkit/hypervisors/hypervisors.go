@@ -39,6 +39,17 @@ func Images() (string, error) {
 	return "", errors.New("no hypervisors can be started here: `make vm-deps`, as root, installs libvirt and QEMU and makes their image")
 }
 
+// MetalImages is the directory of the guest that scripts/metal-guest.sh has made, for machines
+// without a system: boot.iso, vmlinuz and initrd.gz.
+func MetalImages() (string, error) {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, "metal-images", "boot.iso")); err == nil {
+			return filepath.Join(dir, "metal-images"), nil
+		}
+	}
+	return "", errors.New("there is no guest for bare metal: `make metal-guest`, as root, makes it")
+}
+
 // Three starts hv1, hv2 and hv3 with the small image, for the length of a test.
 func Three(t testing.TB) []*Host {
 	t.Helper()
