@@ -88,7 +88,7 @@ type Powers struct {
 type ToolCall struct {
 	Client    string `json:"client" maxLength:"200" doc:"The client's name and version." example:"a client/1.0"`
 	Tool      string `json:"tool" maxLength:"200" doc:"The tool's name." example:"deploy"`
-	Arguments string `json:"arguments" pattern:"^[0-9a-f]{64}$" doc:"The SHA-256 of its arguments in canonical JSON."`
+	Arguments string `json:"arguments" pattern:"^[0-9a-f]{64}$" doc:"The SHA-256 of its arguments in canonical JSON." example:"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`
 	Result    string `json:"result" maxLength:"200" doc:"ok, or the reason of the refusal." example:"ok"`
 }
 

@@ -16,13 +16,13 @@ func TestGolden(t *testing.T) {
 		Provision{}, Reason{}, StageTime{}, Step{}, Source{}, HeldLock{}, DeployInputBody{}, QueuedAnswer{}, PlanAnswerBody{}, StatusAnswerBody{},
 		ApproveInputBody{}, RejectInputBody{}, RetryInputBody{}, UploadAnswerBody{},
 		LogRow{}, LogPage{}, Event{}, EventPageBody{}, Sight{}, End{}, Gone{}, Changed{},
-		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, PlanMachinesBody{}, PlannedMachine{}, PlannedAnswer{}, ProvisionMachinesBody{}, Pool{}, Load{}, PoolDetail{}, PoolNode{}, Server{}, Storage{}, PlacedMachine{}, Placement{}, PlacementBody{}, Reservation{}, PoolImage{}, PoolImageBody{}, PoolQuota{}, QuotaUse{}, PoolQuotaBody{}, PoolQuotaAnswer{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
+		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, PlanMachinesBody{}, PlannedMachine{}, PlannedAnswer{}, ProvisionMachinesBody{}, Pool{}, Load{}, PoolDetail{}, PoolNode{}, Server{}, Storage{}, PlacedMachine{}, Placement{}, PlacementBody{}, Reservation{}, PoolImage{}, PoolImageBody{}, PoolQuota{}, QuotaUse{}, PoolQuotaBody{}, PoolQuotaAnswer{}, PoolTemplateBody{}, ServerProvisionBody{}, ServerOperation{}, ServerStatus{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
 		Cluster{}, Agent{}, NewCluster{}, NewToken{}, ClusterToken{}, Policy{}, PolicyChange{}, NewClusterInputBody{}, ClusterReasonInputBody{}, RotateInputBody{},
 		Input{}, GiveInputBody{}, AssignInputBody{}, CommentBody{},
 		Template{}, Inspection{}, SaveTemplateInputBody{}, PinInputBody{},
 		Webhook{}, Delivery{}, DeliveryAttempt{}, WebhookFields{}, NewWebhookInputBody{}, MadeWebhook{}, ChangeWebhookInputBody{}, WebhookSecretBody{}, SentAnswer{},
 		Org{}, Member{}, AuditEvent{}, Invitation{}, OwnInvitation{}, Credential{}, APIToken{}, MeBody{}, SetMemberInputBody{}, NewInvitationInputBody{}, InvitationAnswer{},
-		AcceptInvitationInputBody{}, NewAPITokenInputBody{}, CliCode{}, CliToken{}, CliUser{},
+		AcceptInvitationInputBody{}, NewAPITokenInputBody{}, Powers{}, ToolCall{}, CliCode{}, CliToken{}, CliUser{},
 		Page[int]{}, Problem{}, Fault{},
 	}
 	goldenjson.Check(t, "testdata/wire.golden", *update, types...)
