@@ -93,9 +93,9 @@ e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first ins
 	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -p 1 -timeout $(call patience,30m) $(if $(filter short,$(VM_TESTS)),-run '^($(VM_SHORT))$$') $(TESTARGS) ./internal/pool/libvirt $(if $(filter short,$(VM_TESTS)),,./e2e/vm)
 	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -timeout $(call patience,30m) -run '^TestReal' $(TESTARGS) ./internal/pool/proxmox
 
-# METAL_TESTS=short is what .ci/run takes, a minute and a half long: a machine's life, others'
-# servers, crashes, ten at once, and a run that is set down.
-METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestServerBehindABMC
+# METAL_TESTS=short is what .ci/run takes, some minutes long: a machine's life, others' servers,
+# crashes, ten at once, a run that is set down, and document 002 by REST.
+METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestServerBehindABMC|TestServersByTheAPI
 # And of the BMCs themselves; TestServerBehindABMC has a server deployed by one.
 BMC_SHORT := TestSushyReadsAll
 .PHONY: e2e-metal
@@ -103,6 +103,7 @@ e2e-metal: metal-deps metal-guest ## Make machines of the servers of a real Open
 	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
 	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor
 	@$(race) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(BMC_SHORT))$$') $(TESTARGS) ./internal/testkit/redfish
+	@$(race) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(METAL_SHORT))$$') $(TESTARGS) ./e2e/metal
 
 .PHONY: metal-guest
 metal-guest: vm-deps ## Install libvirt and QEMU, and make the guest that e2e-metal deploys to them
