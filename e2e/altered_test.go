@@ -836,6 +836,7 @@ func (a *altered) prepare(t *testing.T) {
 	}
 	other, _ := a.NewCluster(t, "other")
 	a.Exec(t, `INSERT INTO tendril.persons (user_id, name, email, email_verified) VALUES ($1, 'x', 'x@example.com', true) ON CONFLICT DO NOTHING`, instance.LocalUser)
+	a.Exec(t, `INSERT INTO tendril.credentials (kind, user_id, digest, label, powers, audience, client, expires_at, last_used_at) VALUES ('api_token', $1, sha256('x'), 'x', '{"change": "propose"}', 'https://trellis.example/mcp', 'x', now() + interval '1 day', now())`, instance.LocalUser)
 	a.Exec(t, `INSERT INTO public.people (org_id, user_id, name, email) VALUES ($1, $2, 'x', 'x@example.com') ON CONFLICT DO NOTHING`, a.Org, instance.LocalUser)
 	a.Exec(t, `INSERT INTO public.webhooks (id, org_id, name, kind, host, events) VALUES (gen_random_uuid(), $1, 'hook', 'generic', 'example.com', '{success}')`, a.Org)
 	a.Exec(t, `INSERT INTO public.webhook_deliveries (id, org_id, webhook_id, event, payload, status) SELECT gen_random_uuid(), org_id, id, 'success', '{}', 'delivered' FROM public.webhooks`)
