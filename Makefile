@@ -96,10 +96,11 @@ e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first ins
 # METAL_TESTS=short is what .ci/run takes, a minute and a half long: a machine's life, others'
 # servers, crashes, ten at once, and a run that is set down.
 METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestFleetOfBareMetal
+metal = $(if $(filter short,$(METAL_TESTS)),go test -count=1,$(race))
 .PHONY: e2e-metal
 e2e-metal: deps metal-deps ## Make machines of the servers of a real OpenStack Ironic with fake hardware, and first install that; METAL_TESTS=short: a minute and a half long
-	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
-	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor ./e2e
+	@METAL_TESTS=$(METAL_TESTS) $(metal) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
+	@METAL_TESTS=$(METAL_TESTS) $(metal) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor ./e2e
 
 .PHONY: metal-deps
 metal-deps: ## Install the OpenStack Ironic that e2e-metal starts
