@@ -96,14 +96,15 @@ e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first ins
 # METAL_TESTS=short is what .ci/run takes, some minutes long: a machine's life, others' servers,
 # crashes, ten at once, a run that is set down, and document 002 by REST.
 METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestServerBehindABMC|TestServersByTheAPI
+metal = $(if $(filter short,$(METAL_TESTS)),go test -count=1,$(race))
 # And of the BMCs themselves; TestServerBehindABMC has a server deployed by one.
 BMC_SHORT := TestSushyReadsAll
 .PHONY: e2e-metal
-e2e-metal: metal-deps metal-guest ## Make machines of the servers of a real OpenStack Ironic, with fake hardware and with virtual machines behind BMCs, and first install that; METAL_TESTS=short: some minutes less
-	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
-	@METAL_TESTS=$(METAL_TESTS) $(race) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor
-	@$(race) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(BMC_SHORT))$$') $(TESTARGS) ./internal/testkit/redfish
-	@$(race) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(METAL_SHORT))$$') $(TESTARGS) ./e2e/metal
+e2e-metal: deps metal-deps metal-guest ## Make machines of the servers of a real OpenStack Ironic, with fake hardware and with virtual machines behind BMCs, and first install that; METAL_TESTS=short: some minutes less
+	@METAL_TESTS=$(METAL_TESTS) $(metal) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,.)' $(TESTARGS) ./internal/pool/ironic
+	@METAL_TESTS=$(METAL_TESTS) $(metal) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor
+	@$(metal) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(BMC_SHORT))$$') $(TESTARGS) ./internal/testkit/redfish
+	@$(metal) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(METAL_SHORT))$$') $(TESTARGS) ./e2e/metal
 
 .PHONY: metal-guest
 metal-guest: vm-deps ## Install libvirt and QEMU, and make the guest that e2e-metal deploys to them

@@ -43,6 +43,10 @@ func TestBareMetal(t *testing.T) {
 	if got := wantRefusal(t, err, "PT409", "no_room"); !strings.Contains(got, "n1 is taken") || !strings.Contains(got, "n2 is not available") {
 		t.Errorf("a third one: %q", got)
 	}
+	_, err = a.reserve(t, claim, `{"name": "large", "pool": "metal", "cores": 9, "memory_mib": 1}`)
+	if got := wantRefusal(t, err, "PT409", "never_fits"); !strings.Contains(got, "n1 is too small") {
+		t.Errorf("one of more cores than there are: %q", got)
+	}
 	if err := a.reportPools(t, `[{"name": "metal", "kind": "ironic", "limits": {}, "taken": {}, "nodes": [{"name": "n1", "online": true, "cores": 8, "memory_mib": 16384, "server": ["n1"]}]}]`); err == nil {
 		t.Error("a server that is no object was taken")
 	}

@@ -64,7 +64,8 @@ EXCEPTION
 END $$;
 
 -- The nodes of pools with what is in use and reserved there. What was reserved after a node was
--- measured counts as used, for a while longer than a machine takes to start.
+-- measured counts as used, for a while longer than a machine takes to start. A bare-metal server has
+-- as many cores as it has.
 CREATE OR REPLACE FUNCTION tendril.node_loads(p_pools uuid[], p_workspace uuid) RETURNS tendril.node_load[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -73,7 +74,7 @@ DECLARE
 BEGIN
   RETURN ARRAY(
     SELECT ROW(p.id, p.name, n.name, n.online AND p.problem IS NULL, n.cores, n.memory_mib, n.images, n.labels,
-      n.cores * coalesce((p.limits ->> 'overcommit_cores')::double precision, 'infinity'), n.memory_mib * coalesce((p.limits ->> 'overcommit_memory')::double precision, 1),
+      n.cores * coalesce((p.limits ->> 'overcommit_cores')::double precision, CASE p.kind WHEN 'ironic' THEN 1 ELSE 'infinity'::double precision END), n.memory_mib * coalesce((p.limits ->> 'overcommit_memory')::double precision, 1),
       n.cores * n.cores_used + coalesce(r.new_cores, 0), n.memory_mib * n.memory_used + coalesce(r.new_memory, 0),
       coalesce(r.cores, 0), coalesce(r.memory, 0), coalesce(r.own, 0))::tendril.node_load
     FROM public.pools p JOIN public.pool_nodes n ON n.pool_id = p.id

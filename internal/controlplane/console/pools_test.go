@@ -19,7 +19,8 @@ func pooled(t *testing.T) (w *world, lab *queuetest.Lab, pool string) {
 	w = newWorld(t)
 	lab = queuetest.NewLab(t, w.World, "acme/class")
 	lab.Report(t, strings.TrimSuffix(queuetest.LabPools, "]")+`, {"name": "old", "kind": "static", "nodes": [{"name": "<b>`+strings.Repeat("n", 100)+`", "online": true, "cores": 1, "memory_mib": 512, "cores_used": 1, "memory_used": 1,
-		"images": ["<script>"], "labels": {"<i>": {"a": [1]}}, "storages": [{"name": "<u>", "free_gib": 0, "size_gib": 1}]}]}]`)
+		"images": ["<script>"], "labels": {"<i>": {"a": [1]}}, "storages": [{"name": "<u>", "free_gib": 0, "size_gib": 1}],
+		"server": {"id": 7, "provision_state": "<s>clean failed", "reason": "A fan <blink>", "maintenance": "yes", "available": {}}}]}]`)
 	w.Exec(t, "UPDATE public.pools SET reported_at = reported_at - interval '2 hours' WHERE name = 'old'")
 	return w, lab, "/pools/" + w.Text(t, "SELECT id::text FROM public.pools WHERE name = 'lab'")
 }
@@ -46,7 +47,7 @@ func TestPoolPages(t *testing.T) {
 	page("/pools", `href="`+pool+`"`, "proxmox on prod", "2 of 3 online", "Reachable", "Unreachable", "connection refused", "Stale", "19.2 <span class=\"load-plus\">+ 4</span> of 64 cores", "No quotas", `hx-trigger="live, every 10s"`)
 	page(pool, "pve1", "pve3", "Offline", "debian-13", "rack=a", "812 GiB free of 1800", "13.4 of 32 cores", "5.8 <span class=\"load-plus\">+ 4</span> of 32 cores", "with 4 cores, 8 GiB reserved",
 		"pve2 has 75 points, pve1 has 50 points, pve3 is not reachable", "ada", "grace", "10.0.0.10", "Reserved", "No names are set")
-	page("/pools/"+w.Text(t, "SELECT id::text FROM public.pools WHERE name = 'old'"), "No agent has reported this pool since", "<script>", "No machine has a place", " data-past")
+	page("/pools/"+w.Text(t, "SELECT id::text FROM public.pools WHERE name = 'old'"), "No agent has reported this pool since", "<script>", "<s>clean failed", "A fan <blink>", "No machine has a place", " data-past")
 	page("/pools/"+w.Text(t, "SELECT id::text FROM public.pools WHERE name = 'den'"), "This pool could not be listed.", "connect to 192.0.2.7", "No nodes")
 
 	for _, path := range []string{"/machines", "/machines?status=reserved", "/machines?status=reserved&group=pool&q=ada"} {

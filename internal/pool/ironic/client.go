@@ -354,7 +354,7 @@ func (c *client) call(ctx context.Context, what string, do func(context.Context,
 func (c *client) patient(ctx context.Context, what string, patience time.Duration, waits func(error), do func(context.Context, *gophercloud.ServiceClient) error) error {
 	pauses := retry.Between(c.scaled(300*time.Millisecond), c.scaled(8*time.Second))
 	began, refused := time.Now(), false
-	for {
+	for tries := 1; ; tries++ {
 		err := c.once(ctx, what, do)
 		var p *problem
 		switch {
@@ -364,7 +364,7 @@ func (c *client) patient(ctx context.Context, what string, patience time.Duratio
 			refused = true
 			c.forget()
 			continue
-		case !p.class.passes() || time.Since(began) > patience:
+		case !p.class.passes() || tries > 1 && time.Since(began) > patience:
 			return err
 		}
 		if waits != nil {

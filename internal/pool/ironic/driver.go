@@ -82,6 +82,9 @@ func (d *Driver) all(ctx context.Context) (all []node, err error) {
 	return all, err
 }
 
+// mostTraits is how many Ironic lets a server have.
+const mostTraits = 50
+
 // List implements pool.Driver: each server is a node.
 func (d *Driver) List(ctx context.Context) (found pool.Inventory, err error) {
 	servers, err := d.all(ctx)
@@ -109,11 +112,13 @@ func (d *Driver) List(ctx context.Context) (found pool.Inventory, err error) {
 		if disk := n.property("local_gb"); disk > 0 {
 			one.Storages = []pool.Storage{{Name: "local", Size: disk, Free: disk}}
 		}
-		if n.ResourceClass != "" {
+		if classNames.MatchString(n.ResourceClass) {
 			one.Labels["resource_class"] = n.ResourceClass
 		}
-		for _, trait := range n.Traits {
-			one.Labels[trait] = "true"
+		for _, trait := range n.Traits[:min(len(n.Traits), mostTraits)] {
+			if traitNames.MatchString(trait) {
+				one.Labels[trait] = "true"
+			}
 		}
 		found.Nodes = append(found.Nodes, one)
 		if address := n.found().Addresses; n.InstanceUUID != "" {
@@ -165,11 +170,11 @@ func (d *Driver) versionFor(s *settings) error {
 }
 
 func notFound(server, of string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the REST API, which hands them on
+	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)}
 }
 
 func notAvailable(n *node, why string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the REST API, which hands them on
+	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)}
 }
 
 // coded gives an error the code of a pool that can't be reached, if it is that.

@@ -376,7 +376,8 @@ func (d *Driver) offer(ctx context.Context, s Server, n *node, t *told) (*node, 
 		if err != nil {
 			return n, err
 		}
-		stage, target := stageOf(n.ProvisionState), ""
+		stage := stageOf(n.ProvisionState)
+		var target string
 		switch n.ProvisionState {
 		case "available":
 			t.at("available", stage.Label, 100)

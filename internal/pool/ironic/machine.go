@@ -71,9 +71,12 @@ func (n *node) extra(name string) (text string) {
 	return text
 }
 
-// is is what people call it, and the node's name in the pool.
+// mostName is how long a node's name in a pool may be, in bytes.
+const mostName = 200
+
+// String is what people call it, and the node's name in the pool.
 func (n *node) String() string {
-	if n.Name != "" {
+	if n.Name != "" && len(n.Name) <= mostName {
 		return n.Name
 	}
 	return n.UUID
@@ -150,8 +153,8 @@ func (n *node) left(id string) bool {
 // server is what the pool's pages show of it.
 func (n *node) server() *pool.Server {
 	s := &pool.Server{
-		ID: n.UUID, Name: n.Name, ProvisionState: n.ProvisionState, PowerState: n.PowerState, Maintenance: n.Maintenance,
-		InstanceUUID: n.InstanceUUID, LastError: clean(n.LastError), Available: n.free() == "", Reason: stageOf(n.ProvisionState).Label,
+		ID: n.UUID, Name: clean(n.Name), ProvisionState: clean(n.ProvisionState), PowerState: clean(n.PowerState), Maintenance: n.Maintenance,
+		InstanceUUID: clean(n.InstanceUUID), LastError: clean(n.LastError), Available: n.free() == "", Reason: stageOf(n.ProvisionState).Label,
 	}
 	if !s.Available {
 		if n.InstanceUUID == "" || n.Maintenance {
@@ -164,6 +167,7 @@ func (n *node) server() *pool.Server {
 			s.Reason += because(n.LastError)
 		}
 	}
+	s.Reason = clean(s.Reason)
 	return s
 }
 

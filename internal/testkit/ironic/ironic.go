@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -108,14 +109,18 @@ func Run(ctx context.Context, dir string, options Options) (*Ironic, error) {
 	return i, i.Restart(ctx)
 }
 
-// free is a port that nobody listens at.
-func free() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// free is a port that nobody listens at. It is none of those from which the kernel takes one for a
+// connection: while Ironic is away, a client's would keep it.
+func free() (port int, err error) {
+	const first, last, tries = 20000, 32000, 100
+	for range tries {
+		port = first + rand.IntN(last-first)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // it listens at TCP
+	return 0, err
 }
 
 func (i *Ironic) file(name string) string { return filepath.Join(i.Dir, name) }
@@ -333,6 +338,7 @@ type Node struct {
 	Maintenance    bool           `json:"maintenance"`
 	AutomatedClean *bool          `json:"automated_clean"`
 	LastError      string         `json:"last_error"`
+	Reservation    string         `json:"reservation"` // the conductor that is at work on it
 	Extra          map[string]any `json:"extra"`
 	InstanceInfo   map[string]any `json:"instance_info"`
 	ResourceClass  string         `json:"resource_class"`
@@ -413,7 +419,20 @@ func (i *Ironic) To(ctx context.Context, id, target, state string) error {
 	if err != nil {
 		return err
 	}
-	return i.Await(ctx, id, state)
+	if err := i.Await(ctx, id, state); err != nil {
+		return err
+	}
+	for { // what has brought it there writes a little longer
+		n, err := i.Node(ctx, id)
+		if err == nil && n.Reservation == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is still at work on %s: %w", n.Reservation, id, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // Again does a request again while another one has the server.

@@ -457,13 +457,16 @@ func checksAreDone(t *testing.T, w *World, open Open) {
 // that is freed.
 func machinesArePlaced(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")
-	node := queue.PoolNode{Name: "pve1", Online: true, Cores: 4, Memory: 8192, CoresUsed: 0.5, Images: []string{"debian"}, Labels: map[string]string{"rack": "a"}, Storages: []queue.PoolStorage{{Name: "local", Free: 10, Size: 20}}}
+	node := queue.PoolNode{Name: "pve1", Online: true, Cores: 4, Memory: 8192, CoresUsed: 0.5, Images: []string{"debian"}, Labels: map[string]string{"rack": "a"}, Storages: []queue.PoolStorage{{Name: "local", Free: 10, Size: 20}}, Server: &queue.PoolServer{ID: "s-1", ProvisionState: "available", Reason: "Ready", Available: true}}
 	report := queue.Pool{
 		Name: "lab", Kind: "proxmox", Nodes: []queue.PoolNode{node}, Taken: queue.PoolTaken{IDs: []int{100}, Addresses: []string{"10.0.0.1"}},
 		Limits: queue.PoolLimits{OvercommitCores: 1, OvercommitMemory: 1, IDs: []int{100, 101}, Addresses: []queue.PoolAddress{{From: "10.0.0.1", To: "10.0.0.2"}}},
 	}
 	if err := q.ReportPools(t.Context(), []queue.Pool{report}); err != nil {
 		t.Fatal(err)
+	}
+	if got := w.Text(t, "SELECT server ->> 'provision_state' FROM public.pool_nodes"); got != "available" {
+		t.Errorf("what is kept of a server is %q", got)
 	}
 	w.Deploy(t, "a")
 	a := mustClaim(t, q)
