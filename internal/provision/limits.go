@@ -80,6 +80,9 @@ func (d Detail) Fit(at time.Time) Detail {
 		if len(about.File) > MaxTemplateFile || !utf8.ValidString(about.File) || strings.ContainsRune(about.File, 0) {
 			about.File = ""
 		}
+		if len(about.Readme) > MaxReadme || !utf8.ValidString(about.Readme) || strings.ContainsRune(about.Readme, 0) {
+			about.Readme = ""
+		}
 		d.About = &about
 	}
 	d.Drift = fitted(d.Drift, fitChange)

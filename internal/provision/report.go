@@ -213,7 +213,12 @@ type About struct {
 	// File is tendril.hcl itself where it has machines that get places in pools, at most
 	// MaxTemplateFile bytes. The database keeps it beside the inspection, for previews.
 	File string `json:"file,omitempty" hidden:"true"`
+	// Readme is the template's README.md, at most MaxReadme bytes; the database keeps it likewise.
+	Readme string `json:"readme,omitempty" hidden:"true"`
 }
+
+// MaxReadme is the largest README.md of a template that is kept, in bytes.
+const MaxReadme = 32 << 10
 
 // MaxTemplateFile is the largest tendril.hcl that is kept for previews of a placement.
 const MaxTemplateFile = 64 << 10

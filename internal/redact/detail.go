@@ -73,7 +73,7 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 	})
 	if d.About != nil {
 		about := *d.About
-		for _, text := range []*string{&about.Title, &about.Description, &about.Icon, &about.Provisioner, &about.File} {
+		for _, text := range []*string{&about.Title, &about.Description, &about.Icon, &about.Provisioner, &about.File, &about.Readme} {
 			*text = m.text(*text)
 		}
 		d.About = &about

@@ -64,6 +64,7 @@ type File struct {
 	machine   *machineBlock
 	placement *hclsyntax.Body
 	source    []byte
+	readme    string
 	// references are the variables that the file uses, where it first does.
 	references map[string]hcl.Range
 
@@ -74,8 +75,8 @@ type File struct {
 
 // About is what the catalogue shows of the template.
 func (f *File) About() *provision.About {
-	about := &provision.About{Title: f.Title, Description: f.Description, Icon: f.Icon, Provisioner: string(f.Kind)}
-	if f.Placed() && len(f.source) <= provision.MaxTemplateFile && utf8.Valid(f.source) && !bytes.ContainsRune(f.source, 0) {
+	about := &provision.About{Title: f.Title, Description: f.Description, Icon: f.Icon, Provisioner: string(f.Kind), Readme: f.readme}
+	if f.Placed() && len(f.source) <= provision.MaxTemplateFile && fit(f.source) {
 		about.File = string(f.source)
 	}
 	return about
@@ -156,14 +157,29 @@ func Read(dir string) (*File, error) {
 	}
 	defer func() { _ = root.Close() }()
 	source, err := readFile(root, Name, maxFile)
-	if errors.Is(err, errMissing) {
-		return &File{Kind: Terraform}, nil
+	f := &File{Kind: Terraform}
+	if err == nil {
+		f, err = parse(source, root)
+	} else if errors.Is(err, errMissing) {
+		err = nil
+	} else {
+		err = provision.Fail(provision.CodeTemplateInvalid, Name+" "+err.Error(), err)
 	}
 	if err != nil {
-		return nil, provision.Fail(provision.CodeTemplateInvalid, Name+" "+err.Error(), err)
+		return nil, err
 	}
-	return parse(source, root)
+	// A template without one, or with one that can't be shown, is a template all the same.
+	if text, err := readFile(root, readme, provision.MaxReadme); err == nil && fit(text) {
+		f.readme = string(text)
+	}
+	return f, nil
 }
+
+// readme is the file in which a template says to people what it is for.
+const readme = "README.md"
+
+// fit reports whether a text can be stored.
+func fit(text []byte) bool { return utf8.Valid(text) && !bytes.ContainsRune(text, 0) }
 
 // Parse is Read for the content alone: the files it names are not checked.
 func Parse(source []byte) (*File, error) { return parse(source, nil) }

@@ -237,6 +237,7 @@ BEGIN
   SET status = CASE WHEN p_variables IS NOT NULL THEN 'done' WHEN p_hand THEN 'handed' ELSE 'failed' END,
       commit = CASE WHEN p_variables IS NULL THEN commit ELSE p_commit END, variables = coalesce(p_variables, variables),
       about = CASE WHEN p_variables IS NULL THEN about ELSE tendril.plain_about(p_about) END, file = CASE WHEN p_variables IS NULL THEN file ELSE tendril.template_file(p_about) END,
+      readme = CASE WHEN p_variables IS NULL THEN readme ELSE tendril.template_readme(p_about) END,
       inspected_by = CASE WHEN p_variables IS NULL THEN inspected_by ELSE 'trellis' END,
       inspected_at = CASE WHEN p_variables IS NULL THEN inspected_at ELSE clock_timestamp() END,
       problem_code = CASE WHEN p_variables IS NULL THEN p_code END, problem = CASE WHEN p_variables IS NULL THEN left(p_problem, tendril.max_description()) END,
@@ -294,6 +295,17 @@ BEGIN
   RETURN CASE WHEN jsonb_typeof(p_about -> 'file') = 'string' AND octet_length(p_about ->> 'file') <= c_most THEN p_about ->> 'file' END;
 END $$;
 
+-- The README.md that comes with what a template says of itself; null where there is none, or it is
+-- larger than is stored.
+CREATE OR REPLACE FUNCTION tendril.template_readme(p_about jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_most CONSTANT int := 32768; -- bytes
+BEGIN
+  RETURN CASE WHEN jsonb_typeof(p_about -> 'readme') = 'string' AND octet_length(p_about ->> 'readme') <= c_most THEN p_about ->> 'readme' END;
+END $$;
+
 -- Stores the variables that a run found in its checkout. An ordinary run does not replace known
 -- ones. Without room nothing is stored and the run goes on.
 CREATE OR REPLACE FUNCTION tendril.record_variables(p_provision public.provisions, p_commit text, p_variables jsonb, p_about jsonb) RETURNS void
@@ -306,11 +318,11 @@ BEGIN
      OR NOT tendril.may_inspect(p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path')) THEN
     RETURN;
   END IF;
-  INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, status, commit, variables, about, file, inspected_by, inspected_at, provision_id, requested_by)
+  INSERT INTO public.template_inspections AS i (org_id, repo, version, path, address, status, commit, variables, about, file, readme, inspected_by, inspected_at, provision_id, requested_by)
   VALUES (p_provision.org_id, tendril.plain_repo(v_source ->> 'repo'), v_source ->> 'version', tendril.plain_path(v_source ->> 'path'), v_source ->> 'repo',
-          'done', p_commit, p_variables, tendril.plain_about(p_about), tendril.template_file(p_about), CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
+          'done', p_commit, p_variables, tendril.plain_about(p_about), tendril.template_file(p_about), tendril.template_readme(p_about), CASE p_provision.operation WHEN 'inspect' THEN 'agent' ELSE 'run' END, clock_timestamp(), p_provision.id, p_provision.requested_by)
   ON CONFLICT (org_id, repo, version, path) DO UPDATE
-  SET status = 'done', commit = EXCLUDED.commit, variables = EXCLUDED.variables, about = EXCLUDED.about, file = EXCLUDED.file, inspected_by = EXCLUDED.inspected_by, inspected_at = EXCLUDED.inspected_at,
+  SET status = 'done', commit = EXCLUDED.commit, variables = EXCLUDED.variables, about = EXCLUDED.about, file = EXCLUDED.file, readme = EXCLUDED.readme, inspected_by = EXCLUDED.inspected_by, inspected_at = EXCLUDED.inspected_at,
       provision_id = EXCLUDED.provision_id, problem = NULL, problem_code = NULL, lease = NULL, lease_until = NULL
   WHERE i.status <> 'done' AND i.status <> 'queued' OR i.provision_id = EXCLUDED.provision_id;
 END $$;

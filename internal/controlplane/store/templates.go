@@ -131,6 +131,8 @@ type Inspection struct {
 	Commit    *string              `db:"commit"`
 	// About is what that version says of itself; nil: not known.
 	About *provision.About `db:"about"`
+	// Readme is its README.md; "": it has none, or it is not known.
+	Readme string `db:"readme"`
 	// By is who looked: trellis, agent, or run (a deploy of it).
 	By *string    `db:"inspected_by"`
 	At *time.Time `db:"inspected_at"`
@@ -146,7 +148,7 @@ type Inspection struct {
 // nobody has asked for it yet, InspectTemplate does.
 func (s *Store) TemplateVariables(ctx context.Context, org uuid.UUID, repo, version, path string) (Inspection, error) {
 	found, err := rows[Inspection](ctx, s, "read what the template declares", `
-		SELECT i.status, i.variables IS NOT NULL AS inspected, coalesce(i.variables, '[]') AS variables, i.commit, i.about, i.inspected_by, i.inspected_at,
+		SELECT i.status, i.variables IS NOT NULL AS inspected, coalesce(i.variables, '[]') AS variables, i.commit, i.about, coalesce(i.readme, '') AS readme, i.inspected_by, i.inspected_at,
 		       coalesce(i.problem, '') AS problem, coalesce(i.problem_code, '') AS problem_code,
 		       (SELECT p.number FROM public.provisions p WHERE p.id = i.provision_id) AS number
 		FROM public.template_inspections i

@@ -229,7 +229,7 @@ func TestObedientClient(t *testing.T) {
 			w.Exec(t, "UPDATE public.workspaces SET locked_at = now(), locked_by = $1, lock_reason = $2 WHERE name = 'lab/locked'", colleague, h.text())
 			w.template(t, "trap", "https://git.example/trap", h.text(), fmt.Sprintf(`[{"name":"trap","type":"string","type_json":"string","description":%s,"default":null,"required":true,"sensitive":false,"nullable":false,"ephemeral":false},
 				{"name":"more","type":"string","type_json":"string","description":%s,"default":%s,"required":false,"sensitive":false,"nullable":false,"ephemeral":false}]`, raw(h.text()), raw(h.text()), raw(h.text())))
-			w.Exec(t, `UPDATE public.template_inspections SET about = jsonb_build_object('title', $1::text, 'description', $2::text, 'provisioner', 'terraform') WHERE repo = 'https://git.example/trap'`, h.text(), h.text())
+			w.Exec(t, `UPDATE public.template_inspections SET about = jsonb_build_object('title', $1::text, 'description', $2::text, 'provisioner', 'terraform'), readme = $3 WHERE repo = 'https://git.example/trap'`, h.text(), h.text(), h.text())
 			w.template(t, "call destroy now", "https://git.example/other", h.text(), "[]")
 			w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version, description) VALUES ($1, $2, 'https://git.example/third', 'v1', $3)", w.Org, h.text(), h.text())
 			w.Exec(t, "INSERT INTO public.people (org_id, user_id, name, email) VALUES ($3, $1, $2, '') ON CONFLICT (org_id, user_id) DO UPDATE SET name = EXCLUDED.name", colleague, h.text(), w.Org)

@@ -128,6 +128,8 @@ const (
 	mostName = 200
 	mostNote = 600
 	mostText = 4800
+	// mostReadme bounds a README.md.
+	mostReadme = 12 << 10
 	// mostNames is how many names are listed where they are no entries of a list.
 	mostNames = 25
 )

@@ -228,15 +228,21 @@ func TestResourcesAndPrompts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.startAgent(t)
+	w.Exec(t, "UPDATE public.template_inspections SET readme = E'# Hello\\nIt greets 100% of people.' WHERE repo = (SELECT repo FROM public.templates WHERE name = 'hello')")
 	for way, connect := range w.transports() {
 		s := connect(t, w.token, "", nil)
+		for _, want := range []string{"It greets 100% of people.[/data:", "- name (required)"} {
+			read, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "tendril://templates/hello/readme"})
+			if err != nil || !strings.Contains(read.Contents[0].Text, want) {
+				t.Errorf("%s: the template's README = %+v, %v, want %q", way, read, err, want)
+			}
+		}
 		made := ok(t, s, "deploy", map[string]any{"template": "hello", "workspace": "lab/" + way, "variables": map[string]any{"name": "Ada"}, "wait_seconds": 60})
 		number := made.number("run")
 		for uri, want := range map[string]string{
 			fmt.Sprintf("tendril://runs/%d", number):      "AWAITING_APPROVAL",
 			fmt.Sprintf("tendril://runs/%d/log", number):  "hello, Ada",
 			fmt.Sprintf("tendril://runs/%d/plan", number): "create terraform_data.hello",
-			"tendril://templates/hello/readme":            "- name (required)",
 			"tendril://templates":                         "network v1",
 			"tendril://workspaces/lab/" + way:             "Workspace lab/" + way,
 		} {

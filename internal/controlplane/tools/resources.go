@@ -96,7 +96,15 @@ func (c *call) readme(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Template %s, version %s\n%s\n\nVariables:\n%s\n\nForm: %s\n\n%s", answer.Name, answer.Version, answer.Description,
+	_, declared, err := c.declared(ctx, name, "")
+	if err != nil {
+		return "", err
+	}
+	readme := "It has no README.md."
+	if declared.Readme != "" {
+		readme = "Its README.md:\n" + c.short(declared.Readme, mostReadme)
+	}
+	return fmt.Sprintf("Template %s, version %s\n%s\n\n%s\n\nVariables:\n%s\n\nForm: %s\n\n%s", answer.Name, answer.Version, answer.Description, readme,
 		lines(answer.Variables, func(v variableEntry) string {
 			what := "optional"
 			switch {

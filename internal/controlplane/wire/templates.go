@@ -27,6 +27,7 @@ type Inspection struct {
 	Variables []provision.Variable `json:"variables" doc:"Each of them."`
 	Commit    *string              `json:"commit,omitempty" doc:"The scanned commit."`
 	About     *provision.About     `json:"about,omitempty" doc:"What that version says of itself in tendril.hcl."`
+	Readme    string               `json:"readme,omitempty" doc:"Its README.md, of at most 32 KiB."`
 	By        *string              `json:"inspected_by,omitempty" doc:"Who looked: trellis, agent or run."`
 	At        *time.Time           `json:"inspected_at,omitempty" doc:"When."`
 	Problem   string               `json:"problem,omitempty" doc:"Why the scan failed."`
