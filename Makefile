@@ -105,6 +105,7 @@ e2e-metal: deps metal-deps metal-guest ## Make machines of the servers of a real
 	@METAL_TESTS=$(METAL_TESTS) $(metal) -tags metal -p 1 -timeout $(call patience,20m) -run '$(if $(filter short,$(METAL_TESTS)),^($(METAL_SHORT))$$,BareMetal)' $(TESTARGS) ./internal/executor
 	@$(metal) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(BMC_SHORT))$$') $(TESTARGS) ./internal/testkit/redfish
 	@$(metal) -tags metal -timeout $(call patience,20m) $(if $(filter short,$(METAL_TESTS)),-run '^($(METAL_SHORT))$$') $(TESTARGS) ./e2e/metal
+	@$(metal) -tags metal -timeout $(call patience,20m) -run '^TestUpWithIronic$$' $(TESTARGS) ./cmd/trellis
 
 .PHONY: metal-guest
 metal-guest: vm-deps ## Install libvirt and QEMU, and make the guest that e2e-metal deploys to them

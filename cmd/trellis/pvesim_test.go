@@ -13,7 +13,7 @@ import (
 func TestUpWithPVESim(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
-	trellis(t, "up", "--data-dir", dir, "--with", "esx").want(t, "up with what there is none of", exitUsage, `--with: "esx" is unknown; write pve-sim`)
+	trellis(t, "up", "--data-dir", dir, "--with", "esx").want(t, "up with what there is none of", exitUsage, `--with: "esx" is unknown; write pve-sim or ironic`)
 	command := typed(pages.Code(t, "docs/MACHINES.md", "trellis up --with pve-sim"))
 	s := up(t, dir, command[1:]...)
 	run := func(line string, more ...string) result {

@@ -25,6 +25,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/localironic"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/version"
@@ -43,8 +44,8 @@ type upFlags struct {
 	allowHTTP bool
 }
 
-// withPVESim is what --with may name.
-const withPVESim = "pve-sim"
+// What --with may name.
+const withPVESim, withIronic = "pve-sim", "ironic"
 
 func (f *upFlags) add(cmd *cobra.Command, listen string) {
 	cmd.Flags().StringVar(&f.listen, "listen", listen, "address of the HTTP server (TRELLIS_LISTEN)")
@@ -63,8 +64,14 @@ func (f *upFlags) check() error {
 		return wrongUsage("%v", err)
 	}
 	for _, name := range f.with {
-		if name != withPVESim {
-			return wrongUsage("--with: %q is unknown; write %s", name, withPVESim)
+		switch name {
+		case withPVESim:
+		case withIronic:
+			if err := localironic.Installed(); err != nil {
+				return wrongUsage("--with %s: %v", withIronic, err)
+			}
+		default:
+			return wrongUsage("--with: %q is unknown; write %s or %s", name, withPVESim, withIronic)
 		}
 	}
 	if f.slots < 1 {
@@ -99,13 +106,14 @@ them at once.`,
 		Example: `  trellis up
   trellis up --data-dir look --sample
   trellis up --with pve-sim
+  trellis up --with ironic
   trellis up --slots 4 --allow-repo 'https://github.com/acme/**'
   trellis up --database-url postgres://me@db.example/tendril`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(a, cmd, flags) },
 	}
 	cmd.Flags().BoolVar(&flags.sample, "sample", false, "fill the private database with sample clusters, members and runs, to try the console with; once")
-	cmd.Flags().StringSliceVar(&flags.with, "with", nil, "also start pve-sim: a simulated Proxmox cluster, with a pool of it and the template class, to see machines come up without a hypervisor")
+	cmd.Flags().StringSliceVar(&flags.with, "with", nil, "also start pve-sim: a simulated Proxmox cluster, with a pool of it and the template class, to see machines come up without a hypervisor; or ironic: a real OpenStack Ironic with fake servers, where that is installed")
 	cmd.Flags().StringVar(&flags.moveFrom, "move-from", "", "first move the data of this directory, such as an earlier version's .tendril, to the data directory")
 	flags.add(cmd, cmp.Or(a.getenv("TRELLIS_LISTEN"), devstack.DefaultListen))
 	return cmd
@@ -225,7 +233,7 @@ func startStack(ctx context.Context, a *app, signals <-chan os.Signal, flags upF
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
 		RequesterKeys: requesters,
-		DataDir:       a.dataDir, Throwaway: flags.throwaway, TrustDataDir: flags.trust, Listen: flags.listen, CertFile: flags.cert, KeyFile: flags.key, AllowHTTP: flags.allowHTTP, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample, PVESim: slices.Contains(flags.with, withPVESim),
+		DataDir:       a.dataDir, Throwaway: flags.throwaway, TrustDataDir: flags.trust, Listen: flags.listen, CertFile: flags.cert, KeyFile: flags.key, AllowHTTP: flags.allowHTTP, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample, PVESim: slices.Contains(flags.with, withPVESim), Metal: slices.Contains(flags.with, withIronic),
 		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: version.String(), Report: report,
 	})
 	close(started)

@@ -15,14 +15,15 @@ import (
 
 // agentPool is one of the agent's [[pools]].
 type agentPool struct {
-	Name      string   `toml:"name"`
-	Kind      string   `toml:"kind"`
-	URL       string   `toml:"url"`
-	TokenFile string   `toml:"token_file"`
-	CAFile    string   `toml:"ca_file"`
-	VMIDs     string   `toml:"vm_ids"`
-	Addresses []string `toml:"addresses"`
-	Gateway   string   `toml:"gateway"`
+	Name      string       `toml:"name"`
+	Kind      string       `toml:"kind"`
+	URL       string       `toml:"url"`
+	TokenFile string       `toml:"token_file"`
+	CAFile    string       `toml:"ca_file"`
+	VMIDs     string       `toml:"vm_ids"`
+	Addresses []string     `toml:"addresses"`
+	Gateway   string       `toml:"gateway"`
+	Images    []agentImage `toml:"images"`
 }
 
 const (

@@ -31,6 +31,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/dirlock"
+	"github.com/tendril-run/tendril/internal/localironic"
 	"github.com/tendril-run/tendril/internal/pvesim"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/source"
@@ -72,6 +73,8 @@ type Options struct {
 	Sample bool
 	// PVESim adds a simulated Proxmox cluster, a pool of it, and the template class.
 	PVESim bool
+	// Metal adds a real OpenStack Ironic with fake hardware, a pool of it, and the template bare-metal.
+	Metal bool
 	// InspectCommand runs what looks at templates, see package inspect; without
 	// it the agent does.
 	InspectCommand []string
@@ -152,8 +155,9 @@ type Stack struct {
 	hostName string // of this instance, for browsers
 	agent    *agentProcess
 	agentLog *agentLog
-	pveSim   *pvesim.Server // nil: not wanted
-	pools    []agentPool    // the agent's
+	pveSim   *pvesim.Server      // nil: not wanted
+	metal    *localironic.Ironic // likewise
+	pools    []agentPool         // the agent's
 	web      []*web.Server
 	site     *site.Site
 	gateway  *rpcgateway.Gateway
@@ -236,6 +240,11 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	}
 	if s.options.PVESim {
 		if err := s.startPVESim(); err != nil {
+			return err
+		}
+	}
+	if s.options.Metal {
+		if err := s.startMetal(ctx); err != nil {
 			return err
 		}
 	}
@@ -369,6 +378,9 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	if s.pveSim != nil {
 		s.pveSim.Close()
+	}
+	if s.metal != nil {
+		s.metal.Kill()
 	}
 	if s.lock != nil {
 		removeRuntime(s.options.DataDir)

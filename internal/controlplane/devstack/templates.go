@@ -58,6 +58,9 @@ func publish(ctx context.Context, db *pgxpool.Pool, o Options, org uuid.UUID) (p
 		defer clean()
 		samples = append(samples, class)
 	}
+	if o.Metal {
+		samples = append(samples, metalSample())
+	}
 	for _, sample := range samples {
 		repo := o.templatesURL() + "/" + url.PathEscape(sample.Name) + ".git"
 		pins, err := pinsOf(ctx, db, org, repo)
