@@ -14,11 +14,14 @@ import (
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
-// What a test has of package localironic.
 type (
-	Options     = localironic.Options
-	Ironic      = localironic.Ironic
-	Node        = localironic.Node
+	// Options say how Ironic runs.
+	Options = localironic.Options
+	// Ironic is one that runs.
+	Ironic = localironic.Ironic
+	// Node is a server as Ironic has it.
+	Node = localironic.Node
+	// StatusError is an answer that is no success.
 	StatusError = localironic.StatusError
 )
 
