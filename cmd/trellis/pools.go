@@ -26,7 +26,7 @@ use, which images they have, and which machines have a place there. Pools are co
 at the agents ("[[pools]]" in their configuration).`,
 		Args: verb,
 	}
-	cmd.AddCommand(poolsListCommand(a), poolsShowCommand(a), poolsPreviewCommand(a), poolsFreeCommand(a), poolsQuotaCommand(a), poolsSetImageCommand(a), poolsDeleteImageCommand(a), poolsSetTemplateCommand(a), poolsDeleteTemplateCommand(a))
+	cmd.AddCommand(poolsListCommand(a), poolsShowCommand(a), poolsPreviewCommand(a), poolsFreeCommand(a), poolsEnrollCommand(a), poolsQuotaCommand(a), poolsSetImageCommand(a), poolsDeleteImageCommand(a), poolsSetTemplateCommand(a), poolsDeleteTemplateCommand(a))
 	return cmd
 }
 
