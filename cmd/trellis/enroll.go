@@ -93,7 +93,7 @@ operator says which workspaces may enroll servers ("enroll" in "[[pools]]").`,
 			if err != nil {
 				return err
 			}
-			r.sealed = sealed
+			r.sealed, r.template = sealed, "" // the very version that they are sealed for
 			queued, err := queueRun(ctx, s, r)
 			if err != nil {
 				return err

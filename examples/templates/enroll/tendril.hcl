@@ -13,7 +13,7 @@ provisioner "machine" {
         driver         = each.value.driver
         address        = each.value.address
         user           = each.value.user
-        password       = lookup(var.passwords, each.key, null) # without it, the recorded one stays
+        password       = try(var.passwords[each.key], null) # without one, the recorded one stays
         system         = each.value.system
         verify_ca      = each.value.verify_ca
         macs           = each.value.macs
