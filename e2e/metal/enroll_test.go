@@ -97,7 +97,20 @@ func TestServersAreEnrolled(t *testing.T) {
 
 	const head = "name,driver,address,user,password,macs,resource_class,traits,cores,memory,disk\n"
 	const first, second = "r1-n1,fake-hardware,,,,52:54:00:00:00:01,gold,CUSTOM_NVME,8,16384,100\n", "r1-n2,fake-hardware,,,,52:54:00:00:00:02,silver,,8,16384,100\n"
-	l.ends(l.enrolls(head+first+second), "SUCCESS", "")
+	approved := l.enrolls(head+first+second, "--approval", "always")
+	l.Await("the plan", "SELECT status = 'AWAITING_APPROVAL' FROM public.provisions WHERE id = $1", approved)
+	file := filepath.Join(t.TempDir(), "other.csv")
+	if err := os.WriteFile(file, []byte(head+second), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := l.tried("pools", "enroll", "metal", file); err == nil || !strings.Contains(text, "has not ended") {
+		t.Errorf("a list while another waits = %s, %v", text, err)
+	}
+	if got := l.servers(); len(got) > 0 {
+		t.Errorf("Ironic knows %v before the plan is approved", got)
+	}
+	l.trellis("approve", approved.String(), "--yes")
+	l.ends(approved, "SUCCESS", "")
 	l.ready(2)
 	if text := l.trellis("machines", "list", "--workspace", "pools/metal"); !strings.Contains(text, "r1-n1") || !strings.Contains(text, "stopped") {
 		t.Errorf("machines list = %s, want the servers, stopped", text)
@@ -121,11 +134,10 @@ func TestServersAreEnrolled(t *testing.T) {
 	if got := l.servers(); !slices.Equal(got, []string{"r1-n1", "r1-n2", "r1-n3"}) {
 		t.Fatalf("Ironic knows %v, want all three", got)
 	}
+	// The password that was given stays that BMC's, and goes to no other.
+	l.ends(l.enrolls(head+strings.Replace(strings.Replace(broken, "PASSWORD", "", 1), "127.0.0.1:1", "127.0.0.1:2", 1)), "FAILED", "password is missing")
+	l.ends(l.enrolls(head+strings.Replace(strings.Replace(broken, "PASSWORD", "", 1), "gold,,", "gold,CUSTOM_GPU,", 1)), "FAILED", "r1-n3")
 	// Where the newest deploy that went well does not have a server, it is not removed without a word.
-	file := filepath.Join(t.TempDir(), "other.csv")
-	if err := os.WriteFile(file, []byte(head+second), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	if text, err := l.tried("pools", "enroll", "metal", file); err == nil || !strings.Contains(text, "the server r1-n3 is there") {
 		t.Errorf("a list without a server that a failed run has left = %s, %v", text, err)
 	}
