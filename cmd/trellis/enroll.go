@@ -84,10 +84,11 @@ operator says which workspaces may enroll servers ("enroll" in "[[pools]]").`,
 			if err != nil {
 				return err
 			}
-			kept := 0
-			if r.vars, kept, err = enrollVariables(before, p.Name, servers, replace); err != nil {
+			vars, kept, err := enrollVariables(before, p.Name, servers, replace)
+			if err != nil {
 				return err
 			}
+			r.vars = vars
 			to := sealRequest{workspace: r.workspace, repo: r.repo, fingerprint: fingerprint}
 			sealed, err := sealPasswords(to, &cluster, servers)
 			if err != nil {
@@ -175,7 +176,7 @@ func enrolledBefore(ctx context.Context, s *client.Client, r *deployRequest) (b 
 		return b, err
 	}
 	for _, m := range all {
-		if !slices.Contains([]string{"planned", "reserved", "gone"}, string(m.Status)) {
+		if !slices.Contains([]string{"planned", "reserved", "gone"}, m.Status) {
 			b.machines = append(b.machines, m.Name)
 		}
 	}

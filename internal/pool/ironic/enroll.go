@@ -76,8 +76,11 @@ func (d *Driver) Remembered(raw, recorded json.RawMessage) (json.RawMessage, err
 		return raw, err
 	}
 	was, err := parse(recorded)
-	if err != nil || was.Enroll == nil || was.Enroll.Password == "" {
-		return raw, nil // an older agent's record; Settings has checked the rest
+	if err != nil {
+		return nil, fmt.Errorf("%w, in what is recorded of it: another version of the agent has written that. Give the password again", err)
+	}
+	if was.Enroll == nil || was.Enroll.Password == "" {
+		return raw, nil
 	}
 	if is.Enroll.bmc() != was.Enroll.bmc() {
 		return nil, errors.New("ironic: enroll: password is missing: the recorded one is for another driver, address, user, system or verify_ca. Give it again")
@@ -608,7 +611,8 @@ func (d *Driver) offer(ctx context.Context, s server, n *node, t *told) (*node, 
 		if err != nil {
 			return n, err
 		}
-		stage, target := stageOf(n.ProvisionState), ""
+		var target string
+		stage := stageOf(n.ProvisionState)
 		switch n.ProvisionState {
 		case "available":
 			t.at("available", stage.Label, 100)

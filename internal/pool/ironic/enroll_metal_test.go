@@ -246,3 +246,45 @@ func TestEnrollWithoutABMC(t *testing.T) {
 		t.Errorf("Destroy of one that was never verified = %v", err)
 	}
 }
+
+// Whatever moment an agent is killed at, the next one enrolls the same server on, also as another list
+// has it by then, and nothing of the first list is left over.
+func TestEnrolledOnAfterACrash(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"enroll", "bmc", "ports", "manageable", "available"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, 0)
+			first, second := l.macs()
+			s := serverlist.Server{Name: l.class + "-c", Driver: "fake-hardware", ResourceClass: l.class, Traits: []string{"CUSTOM_OLD"}, MACs: []string{first}}
+			id := uuid.NewString()
+			ctx, kill := context.WithCancelCause(l.ctx)
+			_, err := l.driver.Create(ctx, enrolled(s, id), &until{&heard{t: t}, step, kill})
+			kill(nil)
+			if err != nil && !errors.Is(err, errKilled) {
+				t.Fatal(err)
+			}
+			s.Traits, s.MACs = []string{"CUSTOM_NEW"}, []string{second}
+			found, err := l.open(l.URL).Create(l.ctx, enrolled(s, id), &heard{t: t})
+			if err != nil || !found.Ready || l.node(s.Name).ProvisionState != "available" {
+				t.Fatalf("the next agent's Create = %+v, %v", found, err)
+			}
+			if n, macs := l.known(s.Name); !slices.Equal(n.Traits, s.Traits) || !slices.Equal(macs, s.MACs) || n.Extra[extraServer] != id {
+				t.Errorf("the server is %+v with the ports %v", n, macs)
+			}
+			ctx, kill = context.WithCancelCause(l.ctx)
+			ref := pool.Ref{ID: id, Name: s.Name, ExternalID: found.ExternalID, Server: true}
+			err = l.driver.Destroy(ctx, ref, &until{&heard{t: t}, "available", kill})
+			kill(nil)
+			if err != nil && !errors.Is(err, errKilled) {
+				t.Fatal(err)
+			}
+			if err := l.open(l.URL).Destroy(l.ctx, ref, &heard{t: t}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Node(l.ctx, s.Name); err == nil {
+				t.Error("Ironic knows the server still")
+			}
+		})
+	}
+}

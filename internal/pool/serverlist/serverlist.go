@@ -93,12 +93,11 @@ func whole(into *int, text string) error {
 	return nil
 }
 
-const (
-	// mostServers bounds a list, and MaxRead its bytes.
-	mostServers = 500
-	MaxRead     = 1 << 20
-	mostSize    = 1 << 30
-)
+// MaxRead bounds a list in bytes.
+const MaxRead = 1 << 20
+
+// mostServers bounds a list, and mostSize a server's cores, MiB and GiB.
+const mostServers, mostSize = 500, 1 << 30
 
 // Read reads a list in CSV, whose first line names the columns: name, driver and address, and
 // as needed user, password, system, verify_ca, macs and traits (with spaces between), resource_class,
