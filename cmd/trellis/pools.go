@@ -149,7 +149,11 @@ func serverText(s *wire.Server) string {
 	if s == nil {
 		return ""
 	}
-	return s.ProvisionState + ": " + s.Reason
+	text := s.ProvisionState + ": " + s.Reason
+	if s.LastError != "" && !strings.Contains(text, strings.TrimSuffix(s.LastError, ".")) {
+		text += ". Last error: " + s.LastError
+	}
+	return text
 }
 
 func poolsPreviewCommand(a *app) *cobra.Command {

@@ -124,6 +124,20 @@ func TestServersAreEnrolled(t *testing.T) {
 		t.Fatalf("the end = %v", end)
 	}
 
+	// What Ironic says is wrong with the server is said of the machine on it, and of the one that it is.
+	if err := l.ironic.Call(t.Context(), http.MethodPut, "/v1/nodes/r1-n1/maintenance", map[string]string{"reason": "a fan is broken"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.Await("the maintenance", "SELECT (server ->> 'maintenance')::boolean FROM public.pool_nodes WHERE name = 'r1-n1'")
+	for _, machine := range strings.Fields(l.Text(t, "SELECT string_agg(id::text, ' ') FROM public.machines WHERE external_id = $1", made["server_id"])) {
+		if text := l.trellis("machines", "show", machine); !strings.Contains(text, "a fan is broken") {
+			t.Errorf("machines show = %s, want what is wrong with its server", text)
+		}
+	}
+	if err := l.ironic.Call(t.Context(), http.MethodDelete, "/v1/nodes/r1-n1/maintenance", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+
 	// A second list adds to the first. A BMC that does not answer fails its run, and no other server.
 	broken := "r1-n3,redfish,http://127.0.0.1:1,root,PASSWORD,52:54:00:00:00:03,gold,,,,\n"
 	failing := l.enrolls(head + strings.Replace(broken, "PASSWORD", password, 1))

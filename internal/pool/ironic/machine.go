@@ -155,8 +155,11 @@ func (n *node) server() *pool.Server {
 		InstanceUUID: n.InstanceUUID, LastError: clean(n.LastError), Available: n.free() == "", Reason: stageOf(n.ProvisionState).Label,
 	}
 	if !s.Available {
-		if n.InstanceUUID == "" || n.Maintenance {
+		switch {
+		case n.InstanceUUID == "":
 			s.Reason = capital(n.free())
+		case n.Maintenance:
+			s.Reason += ". It is in maintenance" + because(n.MaintenanceReason)
 		}
 		if n.Fault != "" {
 			s.Reason += ". Ironic reports the fault " + clean(n.Fault)
