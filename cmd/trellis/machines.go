@@ -165,7 +165,8 @@ func addInWorkspace(cmd *cobra.Command, workspace *string) {
 // serverOf is the bare-metal server that a machine is on, or is itself, as the pool's last report has
 // it; nil: none.
 func serverOf(ctx context.Context, s *client.Client, m wire.Machine) (*wire.Server, error) {
-	if _, err := uuid.Parse(deref(m.ExternalID)); err != nil || m.Pool == nil {
+	known := uuid.Validate(deref(m.ExternalID)) == nil
+	if m.Pool == nil || !known {
 		return nil, nil // no server is known by anything else
 	}
 	p, err := s.FindPool(ctx, *m.Pool, m.Cluster)
