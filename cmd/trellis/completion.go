@@ -207,7 +207,7 @@ func argumentWords(a *app) map[string]completes {
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
 		"members uninvite": inOrder(completing(a, invitedWords)),
 		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories), "machines import": inOrder(files), "machines provision": completing(a, machineWords),
-		"pools show": inOrder(completing(a, poolWords)), "pools set-image": inOrder(completing(a, poolWords)), "pools delete-image": inOrder(completing(a, poolWords)), "pools set-template": inOrder(completing(a, poolWords), completing(a, templateWords)), "pools delete-template": inOrder(completing(a, poolWords)), "pools quota delete": inOrder(completing(a, quotaWords)),
+		"pools show": inOrder(completing(a, poolWords)), "pools enroll": inOrder(completing(a, poolWords), files), "pools set-image": inOrder(completing(a, poolWords)), "pools delete-image": inOrder(completing(a, poolWords)), "pools set-template": inOrder(completing(a, poolWords), completing(a, templateWords)), "pools delete-template": inOrder(completing(a, poolWords)), "pools quota delete": inOrder(completing(a, quotaWords)),
 		"state rm": func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return workspace(cmd, args, typed)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,10 +17,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/personkey"
+	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
 	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -133,6 +136,10 @@ func machinesShowCommand(a *app) *cobra.Command {
 				return err
 			}
 			history, err := s.MachineHistory(ctx, m.ID)
+			if err != nil {
+				return err
+			}
+			server, err := serverOf(ctx, s, m)
 			switch {
 			case err != nil:
 				return err
@@ -140,9 +147,10 @@ func machinesShowCommand(a *app) *cobra.Command {
 				return a.printJSON(struct {
 					wire.Machine
 					History []wire.MachineEvent `json:"history"`
-				}{m, history})
+					Server  *wire.Server        `json:"server,omitempty"`
+				}{m, history, server})
 			}
-			return printMachine(a, m, history)
+			return printMachine(a, m, server, history)
 		}),
 	})
 	addInWorkspace(cmd, &workspace)
@@ -154,7 +162,29 @@ func addInWorkspace(cmd *cobra.Command, workspace *string) {
 	cmd.Flags().StringVar(workspace, "workspace", "", "the workspace that the machine is of, where several have one of that name")
 }
 
-func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
+// serverOf is the bare-metal server that a machine is on, or is itself, as the pool's last report has
+// it; nil: none.
+func serverOf(ctx context.Context, s *client.Client, m wire.Machine) (*wire.Server, error) {
+	known := uuid.Validate(deref(m.ExternalID)) == nil
+	if m.Pool == nil || !known {
+		return nil, nil // no server is known by anything else
+	}
+	p, err := s.FindPool(ctx, *m.Pool, m.Cluster)
+	if refused, is := errors.AsType[*problem.RefusedError](err); is && refused.Code == "PT404" {
+		return nil, nil // it is no longer reported
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range p.NodeList {
+		if n.Server != nil && n.Server.ID == *m.ExternalID {
+			return n.Server, nil
+		}
+	}
+	return nil, nil
+}
+
+func printMachine(a *app, m wire.Machine, server *wire.Server, history []wire.MachineEvent) error {
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
 		labels = append(labels, name+"="+m.Labels[name])
@@ -175,7 +205,7 @@ func printMachine(a *app, m wire.Machine, history []wire.MachineEvent) error {
 	}
 	var rows [][]string
 	for _, row := range [][]string{
-		{"machine", m.Name}, {"status", m.Status}, {"health", strings.TrimSuffix(deref(m.Health)+": "+deref(m.HealthWhy), ": ")}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
+		{"machine", m.Name}, {"status", m.Status}, {"health", strings.TrimSuffix(deref(m.Health)+": "+deref(m.HealthWhy), ": ")}, {"server", serverText(server)}, {"workspace", m.Workspace}, {"cluster", m.Cluster}, {"addresses", strings.Join(m.IPAddresses, " ")},
 		{"ssh", command}, {"id in its cloud", deref(m.ExternalID)}, {"pool", deref(m.Pool)}, {"node", deref(m.Node)}, {"image", deref(m.Image)}, {"size", m.Size()}, {"template", strings.TrimSpace(plan.TemplateSource.Repo + " " + plan.TemplateSource.Path + " " + plan.TemplateSource.Version)},
 		{"labels", strings.Join(labels, " ")}, {"owner", m.OwnerName}, {"changed by run", run}, {"id", m.ID.String()},
 	} {

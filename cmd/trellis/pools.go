@@ -26,7 +26,7 @@ use, which images they have, and which machines have a place there. Pools are co
 at the agents ("[[pools]]" in their configuration).`,
 		Args: verb,
 	}
-	cmd.AddCommand(poolsListCommand(a), poolsShowCommand(a), poolsPreviewCommand(a), poolsFreeCommand(a), poolsQuotaCommand(a), poolsSetImageCommand(a), poolsDeleteImageCommand(a), poolsSetTemplateCommand(a), poolsDeleteTemplateCommand(a))
+	cmd.AddCommand(poolsListCommand(a), poolsShowCommand(a), poolsPreviewCommand(a), poolsFreeCommand(a), poolsEnrollCommand(a), poolsQuotaCommand(a), poolsSetImageCommand(a), poolsDeleteImageCommand(a), poolsSetTemplateCommand(a), poolsDeleteTemplateCommand(a))
 	return cmd
 }
 
@@ -149,7 +149,11 @@ func serverText(s *wire.Server) string {
 	if s == nil {
 		return ""
 	}
-	return s.ProvisionState + ": " + s.Reason
+	text := s.ProvisionState + ": " + s.Reason
+	if s.LastError != "" && !strings.Contains(text, strings.TrimSuffix(s.LastError, ".")) {
+		text += ". Last error: " + s.LastError
+	}
+	return text
 }
 
 func poolsPreviewCommand(a *app) *cobra.Command {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,6 +35,11 @@ func TestPoolsVerbs(t *testing.T) {
 	run("pools").want(t, "pools", exitOK, "POOL", "den", "unreachable", "lab", "proxmox", "reachable", "2/3", "36 %")
 	run("pools", "show", "lab").want(t, "pools show", exitOK, "images", "debian-13 rocky-9", "pve1", "ceph 2100 GiB", "+4 cores, +8192 MiB", "rack=a", "ada", "pve2 has 75 points")
 	run("pools", "show", "den").want(t, "pools show of one that is away", exitOK, "connect to 192.0.2.7: connection refused")
+	rack := filepath.Join(t.TempDir(), "rack.csv")
+	if err := os.WriteFile(rack, []byte("name,driver,address\na,ipmi,b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("pools", "enroll", "lab", rack).want(t, "servers in a pool of virtual machines", exitUsage, "pool lab is of kind proxmox")
 	run("pools", "show", "none").want(t, "no such pool", exitFailed, `there is no pool "none"`)
 	var list []wire.Pool
 	if r := run("pools", "list", "--cluster", "prod", "-o", "json"); json.Unmarshal([]byte(r.out), &list) != nil || len(list) != 2 || list[1].Machines != 2 {

@@ -39,6 +39,7 @@ type lab struct {
 	url      string
 	token    string
 	http     *http.Client
+	people   []string // the environment of a person's command line
 }
 
 func newLab(t *testing.T, nodes int, options ironic.Options) *lab {
@@ -55,7 +56,8 @@ func newLab(t *testing.T, nodes int, options ironic.Options) *lab {
 	}
 	l.Serve()
 	l.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", l.Org, instance.LocalUser)
-	for _, each := range l.People() {
+	l.people = l.People()
+	for _, each := range l.people {
 		switch key, value, _ := strings.Cut(each, "="); key {
 		case "TRELLIS_URL":
 			l.url = value

@@ -66,6 +66,8 @@ type Pool struct {
 	OvercommitMemory float64 `toml:"overcommit_memory"`
 	// Workspaces are patterns as trust.ParseWorkspaces reads them; none: all.
 	Workspaces []string `toml:"workspaces"`
+	// Enroll are patterns of the workspaces that may enroll servers; none: no workspace.
+	Enroll []string `toml:"enroll"`
 
 	// Images are those of a pool of kind ironic.
 	Images []PoolImage `toml:"images"`
@@ -106,7 +108,7 @@ const poolKeys = "`name`; `kind`, which is `proxmox`, `libvirt`, `ironic` or `st
 	"`token_file`, `ca_file`, `fingerprint` (SHA-256 of the server's certificate), `verify_ssl` (`false` checks no certificate: anyone on the way can read the token); " +
 	"`cert_file` with `key_file` for libvirt over `tls://`; `nodes`, `storages`, `networks`, `resource_pool`: the ones that may be used, the first by default; `snippets` (Proxmox) as `[\"local:snippets/lab.yml\"]`, the ones that a template may name in `cicustom` (none); `image_storage` (libvirt): where images are; `virt_type` (libvirt): `kvm` or `qemu`, by default what a host can; `vm_ids` as `\"200-299\"`; `import_ids` (Proxmox), ids of machines that exist and may be [imported](MACHINES.md#import-a-machine) (none); " +
 	"`addresses` as `[\"10.0.0.10-10.0.0.99/24\"]` with `gateway` and `nameservers`; `overcommit_cores` (without it no limit) and `overcommit_memory` (1), multiples of what a node has; " +
-	"`workspaces`, patterns of the workspaces that may use it (all); `timeout` of one request (30s). " +
+	"`workspaces`, patterns of the workspaces that may use it (all); `enroll` (Ironic), patterns of the workspaces that may [enroll servers](MACHINES.md#enroll-servers) (none); `timeout` of one request (30s). " +
 	"A static pool has `[[pools.machines]]` with `name`, `address`, `ssh_port` (22), `cores`, `memory` (MiB) and `labels`, and `clean`, a command that makes a machine as new. " +
 	"A pool of kind `ironic` has `[[pools.images]]` with `name`, `source` (an address that Ironic's conductor reads, or Glance's id), `os_hash_algo` with `os_hash_value` or `checksum`, and where needed `kernel`, `ramdisk`, `type` and `format`; its `token_file` is one line `USER:PASSWORD`, or a Keystone application credential as `clouds.yaml` has it. " +
 	"For commands in a static pool's machines (`after`) it needs `ssh_user`, `ssh_key_file` (a private key, which templates of these workspaces act with) and each machine's `host_key`, such as `ssh-ed25519 AAAA…`"
@@ -259,7 +261,7 @@ func (l *loader) checkPools() {
 		case p.Kind == "static" && len(p.Machines) == 0:
 			wrong("machines", "missing: a static pool has at least one [[pools.machines]]")
 		}
-		for key, set := range map[string]bool{"url": p.URL != "" && p.Kind != "proxmox" && p.Kind != "ironic", "images": len(p.Images) > 0 && p.Kind != "ironic", "hosts": len(p.Hosts) > 0 && p.Kind != "libvirt", "image_storage": p.ImageStorage != "" && p.Kind != "libvirt", "virt_type": p.VirtType != "" && p.Kind != "libvirt", "machines": len(p.Machines) > 0 && p.Kind != "static", "clean": len(p.Clean) > 0 && p.Kind != "static", "import_ids": p.ImportIDs != "" && p.Kind != "proxmox", "ssh_user": p.SSHUser != "" && p.Kind != "static", "ssh_key_file": p.SSHKeyFile != "" && p.Kind != "static"} {
+		for key, set := range map[string]bool{"url": p.URL != "" && p.Kind != "proxmox" && p.Kind != "ironic", "images": len(p.Images) > 0 && p.Kind != "ironic", "hosts": len(p.Hosts) > 0 && p.Kind != "libvirt", "image_storage": p.ImageStorage != "" && p.Kind != "libvirt", "virt_type": p.VirtType != "" && p.Kind != "libvirt", "machines": len(p.Machines) > 0 && p.Kind != "static", "clean": len(p.Clean) > 0 && p.Kind != "static", "import_ids": p.ImportIDs != "" && p.Kind != "proxmox", "enroll": len(p.Enroll) > 0 && p.Kind != "ironic", "ssh_user": p.SSHUser != "" && p.Kind != "static", "ssh_key_file": p.SSHKeyFile != "" && p.Kind != "static"} {
 			if set {
 				wrong(key, "does not belong to a pool of kind %s", p.Kind)
 			}
@@ -331,9 +333,11 @@ func (l *loader) checkPools() {
 		if p.Timeout.Duration != 0 && !p.Timeout.within(time.Second, time.Hour) {
 			wrong("timeout", "must be a duration from 1s to 1h")
 		}
-		for _, pattern := range p.Workspaces {
-			if _, err := trust.ParseWorkspaces(pattern); err != nil {
-				wrong("workspaces", "%q is no pattern of workspace names such as acme/prod, acme/* or acme/**", pattern)
+		for key, patterns := range map[string][]string{"workspaces": p.Workspaces, "enroll": p.Enroll} {
+			for _, pattern := range patterns {
+				if _, err := trust.ParseWorkspaces(pattern); err != nil {
+					wrong(key, "%q is no pattern of workspace names such as acme/prod, acme/* or acme/**", pattern)
+				}
 			}
 		}
 		p.checkImages(func(format string, args ...any) { wrong("images", format, args...) })
@@ -437,14 +441,16 @@ func (p Pool) Limits() queue.PoolLimits {
 // now. The error, a Failure, names what cannot be read and nothing that is in it.
 func (all Pools) For(workspace string, id uuid.UUID) ([]pool.Config, error) {
 	var allowed []pool.Config
+	match := func(pattern string) bool {
+		where, err := trust.ParseWorkspaces(pattern)
+		return err == nil && where.Match(workspace, id)
+	}
 	for _, p := range all {
-		if len(p.Workspaces) > 0 && !slices.ContainsFunc(p.Workspaces, func(pattern string) bool {
-			where, err := trust.ParseWorkspaces(pattern)
-			return err == nil && where.Match(workspace, id)
-		}) {
+		if len(p.Workspaces) > 0 && !slices.ContainsFunc(p.Workspaces, match) {
 			continue
 		}
 		c := p.Driver()
+		c.Enroll = slices.ContainsFunc(p.Enroll, match)
 		for _, secret := range []struct {
 			key, path string
 			text      *string

@@ -47,7 +47,8 @@ workspaces = ["class/**"]
 name = "metal"
 kind = "ironic"
 url = "https://ironic.example:6385"
-workspaces = ["metal/**"]
+workspaces = ["metal/**", "pools/**"]
+enroll = ["pools/*"]
 [[pools.images]]
 name = "debian"
 source = "https://images.example/debian.raw"
@@ -92,6 +93,10 @@ labels = { room = "a" }
 	}
 	if got, err := c.Pools.For("metal/db", uuid.New()); err != nil || !reflect.DeepEqual(got, []pool.Config{metal, desks}) {
 		t.Errorf("For(metal/db) = %+v, %v, want %+v", got, err, []pool.Config{metal, desks})
+	}
+	metal.Enroll = true
+	if got, err := c.Pools.For("pools/metal", uuid.New()); err != nil || !reflect.DeepEqual(got, []pool.Config{metal, desks}) {
+		t.Errorf("For(pools/metal) = %+v, %v, want %+v", got, err, []pool.Config{metal, desks})
 	}
 	limits := queue.PoolLimits{OvercommitCores: 4, IDs: []int{200, 299}, Addresses: []queue.PoolAddress{{From: "10.0.0.10", To: "10.0.0.99"}}}
 	if got := c.Pools[0].Limits(); !reflect.DeepEqual(got, limits) {
@@ -152,6 +157,8 @@ func TestPoolsThatAreRefused(t *testing.T) {
 		"name = \"a\"\n" + proxmox + "import_ids = \"all\"":                                                                   "import_ids: must be FIRST-LAST",
 		"name = \"a\"\nimport_ids = \"100-200\"\n" + static:                                                                   "does not belong to a pool of kind static",
 		"name = \"a\"\nssh_user = \"setup\"\n" + proxmox:                                                                      "does not belong to a pool of kind proxmox",
+		"name = \"a\"\nenroll = [\"a\"]\n" + proxmox:                                                                          "does not belong to a pool of kind proxmox",
+		"name = \"a\"\nkind = \"ironic\"\nurl = \"https://x\"\nenroll = [\"acme/**x\"]":                                       "enroll: \"acme/**x\" is no pattern",
 		"name = \"a\"\n" + static + "cpus = 3":                                                                                "unknown key",
 		"name = \"a\"\n" + static + "[[pools]]\nname = \"a\"\n" + static:                                                      "another pool has it",
 	} {

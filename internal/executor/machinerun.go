@@ -52,6 +52,9 @@ type machineRun struct {
 	ssh map[string]*machines.SSHKeys
 	// takesOver says that what exists is recorded, and nothing made.
 	takesOver bool
+	// pooled says that machines are made in pools: what is sensitive of their settings is hidden as
+	// deep as it is, and no variables are recorded with them.
+	pooled bool
 	// compares says that a program finds what differs, and not what is recorded.
 	compares bool
 	// base is the plan as it is stored, and applied.
@@ -145,7 +148,11 @@ func (m *machineRun) want(w templatefile.Machine) (messages.Wanted, error) {
 		}
 		wanted.Settings[kind] = text
 		for _, path := range options.Sensitive {
-			if len(path) > 0 { // the member that it is in is hidden whole
+			switch {
+			case len(path) == 0:
+			case m.pooled && len(path) > 1 && memberOf(path[1]) != "":
+				m.hidden[kind+memberOf(path[0])+memberOf(path[1])] = true
+			default: // the member that it is in is hidden whole
 				m.hidden[kind+memberOf(path[0])] = true
 			}
 		}
@@ -663,6 +670,9 @@ func (m *machineRun) destroy(ctx context.Context, wanted messages.Wanted) error 
 // config is what a script gets beside the size: the template's variables, and what the
 // machine has for one kind of pool.
 func (m *machineRun) config(wanted messages.Wanted) json.RawMessage {
+	if m.pooled { // no script asks for it, and it would have the secrets of other machines
+		return nil
+	}
 	all := maps.Clone(m.values)
 	maps.Copy(all, wanted.Settings)
 	text, err := json.Marshal(all)

@@ -44,7 +44,7 @@ func newPoolRun(g given, file *templatefile.File) *poolRun {
 	}
 	p.maker.Mask = func(secret string) { g.log.Mask(secret) }
 	p.linesRun = &linesRun{
-		machineRun: &machineRun{given: g, file: file, compares: true, inPlace: []string{"cores", "memory", "disk"}, firstStart: pool.InitBlock},
+		machineRun: &machineRun{given: g, file: file, compares: true, pooled: true, inPlace: []string{"cores", "memory", "disk"}, firstStart: pool.InitBlock},
 		by: maker{
 			name: "this agent's pools", timeout: poolTime, idempotent: true, trusted: true,
 			start: func(io.Writer) (*program, error) { return serve(p.maker.Handler()), nil },
@@ -82,13 +82,23 @@ func (p *poolRun) Validate(plain, sealed map[string]json.RawMessage) (err error)
 		}
 		p.maker.Pools[config.Name] = pool.Opened{Config: config, Driver: driver}
 	}
+	for kind := range p.enrollers() { // the same of these
+		p.hidden[kind+"."+pool.EnrollSetting+"."+pool.EnrollSecret] = true
+		p.inPlace = append(p.inPlace, kind+"."+pool.EnrollSetting+".")
+	}
 	for _, m := range p.state.Machines { // what is reserved, also where nothing is placed
+		if p.maker.Enrolls(m.Wanted) {
+			continue
+		}
 		p.maker.Places[m.Wanted.Name] = provision.Place{Name: m.Wanted.Name, Pool: m.Wanted.Pool, Node: m.Node, Address: p.maker.Reserved(m.Wanted.Pool, m.Address)}
 	}
 	for i, w := range p.wanted {
 		if known := p.state.Named(w.Name); known != nil && known.Wanted.Pool != w.Pool {
 			return provision.Fail(provision.CodePlacementRefused, fmt.Sprintf(
 				"The machine %s is in the pool %s, and a machine can't move to another (%s). Destroy it first, or give the new one another name. Nothing was changed.", w.Name, known.Wanted.Pool, w.Pool), nil)
+		}
+		if err := p.enrolls(&p.wanted[i]); err != nil {
+			return err
 		}
 		p.maker.MaskInit(w)
 		if err := p.maker.Check(w); err != nil {
@@ -98,6 +108,53 @@ func (p *poolRun) Validate(plain, sealed map[string]json.RawMessage) (err error)
 			if kind != pool.InitBlock && kind != p.maker.Pools[w.Pool].Config.Kind {
 				delete(p.wanted[i].Settings, kind)
 			}
+		}
+	}
+	return nil
+}
+
+// enrollers are the kinds of the run's pools in which a machine can be a server that is enrolled.
+func (p *poolRun) enrollers() map[string]bool {
+	kinds := map[string]bool{}
+	for _, each := range p.maker.Pools {
+		if _, can := each.Driver.(pool.Enroller); can {
+			kinds[each.Config.Kind] = true
+		}
+	}
+	return kinds
+}
+
+// enrolls completes a machine that is a server to be enrolled from what is recorded of it: its
+// secret is given once.
+func (p *poolRun) enrolls(w *messages.Wanted) error {
+	var recorded map[string]json.RawMessage
+	if known := p.state.Named(w.Name); known != nil {
+		recorded = known.Wanted.Settings
+		if p.maker.Enrolls(known.Wanted) != p.maker.Enrolls(*w) {
+			return provision.Fail(provision.CodePlacementRefused, fmt.Sprintf(
+				"The machine %s can't become a server that is enrolled, nor such a server another machine. Destroy it first, or give the new one another name. Nothing was changed.", w.Name), nil)
+		}
+	}
+	if err := p.maker.Remember(w, recorded); err != nil {
+		return provision.Fail(provision.CodeVariablesInvalid, sentence(err.Error()), err)
+	}
+	return nil
+}
+
+// compare is as for all machines, but that a server whose enrolling was not completed is enrolled on:
+// to remove it first would lose what Ironic knows of it.
+func (p *poolRun) compare() error {
+	if err := p.linesRun.compare(); err != nil {
+		return err
+	}
+	for i, w := range p.plan.Wanted {
+		if wanted := p.wantedOf(w.Name); p.maker.Enrolls(w) && wanted.Name != "" {
+			p.plan.Wanted[i].Settings = wanted.Settings // also of one that is in doubt
+		}
+	}
+	for i, c := range p.plan.Changes {
+		if c.Action == messages.ActionReplace && p.maker.Enrolls(p.plan.Of(c)) && !slices.Contains(names(p.snapshot.Replace), c.Name) {
+			p.plan.Changes[i].Action = messages.ActionCreate
 		}
 	}
 	return nil
@@ -179,7 +236,7 @@ func (p *poolRun) Apply(ctx context.Context, to reporter) error {
 	err := p.linesRun.Apply(ctx, to)
 	var unused []string
 	for _, c := range p.plan.Changes {
-		if c.Action == messages.ActionCreate && p.state.Named(c.Name) == nil {
+		if c.Action == messages.ActionCreate && p.state.Named(c.Name) == nil && !p.maker.Enrolls(p.plan.Of(c)) {
 			unused = append(unused, c.Name)
 		}
 	}
@@ -347,6 +404,9 @@ func (p *poolRun) admit(ctx context.Context) error {
 func (p *poolRun) reserve(ctx context.Context) error {
 	var wants []provision.PlaceWanted
 	for _, w := range p.targeted() {
+		if p.maker.Enrolls(w) {
+			continue // it has no place, for others have theirs on it
+		}
 		machine := templatefile.Machine{Name: w.Name, Pool: w.Pool, Cores: w.Cores, Memory: w.Memory, Image: w.Image, Address: w.Address, Labels: w.Labels}
 		want := p.placement.Want(machine, provision.HasServers(p.maker.Pools[w.Pool].Config.Kind))
 		if node := p.named[w.Name]; node != "" {

@@ -256,3 +256,45 @@ func TestSSHKeysEndWithTheIntent(t *testing.T) {
 		}
 	}
 }
+
+// What is hidden within a setting is hidden alone: people see what else changes, and it can be changed
+// in place. No secret is left out of those that are masked.
+func TestHiddenWithinASetting(t *testing.T) {
+	t.Parallel()
+	block := func(text string) provisioner.Wanted {
+		return provisioner.Wanted{Name: "fine", Settings: map[string]json.RawMessage{"ironic": json.RawMessage(text)}}
+	}
+	known := machines.Machine{Wanted: block(`{"enroll":{"address":"bmc1","password":"hunter2hunter2"}}`), Hidden: []string{"ironic.enroll.password"}}
+	known.ID, known.Wanted.ID, known.Status = "id", "id", provisioner.StatusStopped
+	s := &machines.State{Version: machines.Version, Machines: []machines.Machine{known}}
+	hidden := map[string]bool{"ironic.enroll.password": true}
+	for want, tt := range map[string]struct {
+		is     string
+		hidden map[string]bool
+	}{
+		`update ironic.enroll.address:"bmc1">"bmc2" ironic.enroll.password:hidden`: {`{"enroll":{"address":"bmc2","password":"another-one","user":null}}`, hidden},
+		`update ironic.enroll.address:hidden`:                                      {`{"enroll":{"address":"bmc2","password":"hunter2hunter2"}}`, map[string]bool{"ironic.enroll": true}},
+	} {
+		plan, err := machines.NewPlan(s, machines.Asked{Wanted: []provisioner.Wanted{block(tt.is)}, Sensitive: tt.hidden, InPlace: []string{"ironic.enroll."}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, r := range plan.Summary().Resources {
+			got += r.Action
+			for _, a := range r.Attributes {
+				if got += " " + a.Path + ":"; a.Sensitive && a.Before == nil && a.After == nil {
+					got += "hidden"
+				} else {
+					got += string(a.Before) + ">" + string(a.After)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("the plan is %s, want %s", got, want)
+		}
+	}
+	if secrets := s.Secrets(); !slices.Equal(secrets, []string{"hunter2hunter2"}) {
+		t.Errorf("Secrets() = %q, want the password alone", secrets)
+	}
+}

@@ -50,13 +50,19 @@ type Asked struct {
 	// changed.
 	Targets, Replace []string
 	// InPlace are the attributes, such as cores, that a machine can change and keep what is on
-	// it.
+	// it. One that ends in a point stands for all that begin with it.
 	InPlace []string
 	// FirstStart is the kind of settings that a machine is told at its first start alone, so
 	// that others make no machine another one; "" for none.
 	FirstStart string
 	// Resumes says that a machine whose making was interrupted can be asked for again.
 	Resumes bool
+}
+
+func (a *Asked) inPlace(name string) bool {
+	return slices.ContainsFunc(a.InPlace, func(one string) bool {
+		return one == name || strings.HasSuffix(one, ".") && strings.HasPrefix(name, one)
+	})
 }
 
 // NewPlan gives each machine its id and says what is to be done to it: machines are made,
@@ -112,7 +118,7 @@ func NewPlan(s *State, asked Asked) (*Plan, error) {
 			p.add(wanted, provisioner.ActionReplace, "it was asked for", differs)
 		case known.Status == provisioner.StatusFailed || known.Unfinished:
 			p.add(wanted, provisioner.ActionReplace, "its making was not completed", differs)
-		case len(differs) > 0 && !slices.ContainsFunc(differs, func(a provisioner.Attribute) bool { return !slices.Contains(asked.InPlace, a.Name) }):
+		case len(differs) > 0 && !slices.ContainsFunc(differs, func(a provisioner.Attribute) bool { return !asked.inPlace(a.Name) }):
 			p.add(wanted, provisioner.ActionChange, "the template wants another one", differs)
 		case len(differs) > 0:
 			p.add(wanted, provisioner.ActionReplace, "the template wants another one", differs)
@@ -174,7 +180,7 @@ func list(names []string) string {
 
 // differences are the attributes in which a machine is to be another one.
 func differences(was, is provisioner.Wanted, sensitive map[string]bool) []provisioner.Attribute {
-	before, after := attributes(was), attributes(is)
+	before, after := attributes(was, sensitive), attributes(is, sensitive)
 	names := slices.Sorted(maps.Keys(after))
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, stays := after[name]; !stays {
@@ -184,15 +190,26 @@ func differences(was, is provisioner.Wanted, sensitive map[string]bool) []provis
 	var differ []provisioner.Attribute
 	for _, name := range names {
 		if !bytes.Equal(before[name], after[name]) {
-			differ = append(differ, provisioner.Attribute{Name: name, Before: before[name], After: after[name], Sensitive: sensitive[name]})
+			differ = append(differ, provisioner.Attribute{Name: name, Before: before[name], After: after[name], Sensitive: hides(sensitive, name)})
 		}
 	}
 	return differ
 }
 
+// hides reports whether an attribute, or what it is a member of, is hidden.
+func hides(hidden map[string]bool, name string) bool {
+	for ; name != ""; name = name[:max(strings.LastIndexByte(name, '.'), 0)] {
+		if hidden[name] {
+			return true
+		}
+	}
+	return false
+}
+
 // attributes are what makes a machine another one. Labels, keys and the node that was
-// chosen for it do not.
-func attributes(m provisioner.Wanted) map[string]json.RawMessage {
+// chosen for it do not. Where a member of a setting is hidden, each of its members is an
+// attribute, so that people see the others.
+func attributes(m provisioner.Wanted, hidden map[string]bool) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	put := func(name string, value any, is bool) {
 		if text, err := json.Marshal(value); is && err == nil {
@@ -212,10 +229,27 @@ func attributes(m provisioner.Wanted) map[string]json.RawMessage {
 			continue
 		}
 		for name, value := range members {
-			put(kind+"."+name, value, true)
+			var inner map[string]json.RawMessage
+			if !deeper(hidden, kind+"."+name) || json.Unmarshal(value, &inner) != nil || inner == nil {
+				put(kind+"."+name, value, true)
+				continue
+			}
+			for member, value := range inner {
+				put(kind+"."+name+"."+member, value, string(value) != "null")
+			}
 		}
 	}
 	return all
+}
+
+// deeper reports whether something within an attribute is hidden.
+func deeper(hidden map[string]bool, name string) bool {
+	for one := range hidden {
+		if strings.HasPrefix(one, name+".") {
+			return true
+		}
+	}
+	return false
 }
 
 // ErrStale is the error of a plan whose state has moved on.

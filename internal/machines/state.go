@@ -214,9 +214,14 @@ func (s *State) Secrets() []string {
 		if m.SSH != nil {
 			secrets = append(secrets, m.SSH.Login, m.SSH.Host)
 		}
-		values := attributes(m.Wanted)
+		hidden := map[string]bool{}
 		for _, name := range m.Hidden {
-			tfvars.EachRawLeaf(values[name], add)
+			hidden[name] = true
+		}
+		for name, value := range attributes(m.Wanted, hidden) {
+			if hides(hidden, name) {
+				tfvars.EachRawLeaf(value, add)
+			}
 		}
 	}
 	for _, output := range s.Outputs {

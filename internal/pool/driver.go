@@ -96,6 +96,26 @@ type Admitter interface {
 	Admit(ctx context.Context, spec Spec) (node string, err error)
 }
 
+// Enroller is a Driver for which a machine can be a server that is made known to the pool, and from
+// then on others are made on. Such a machine needs no place, image, cores or memory: it is on no node,
+// for it is one.
+type Enroller interface {
+	// Enrolls reports whether a machine's settings say that it is such a server.
+	Enrolls(settings json.RawMessage) bool
+	// Remembered is the settings with what they leave out and only the record has: a secret that was
+	// given once. The error says what must be given again.
+	Remembered(settings, recorded json.RawMessage) (json.RawMessage, error)
+	// Secrets are the texts in the settings that nobody may read.
+	Secrets(settings json.RawMessage) []string
+}
+
+// EnrollSetting is the setting of an Enroller's block that describes the server, and EnrollSecret the
+// member of it that nobody may read.
+const (
+	EnrollSetting = "enroll"
+	EnrollSecret  = "password"
+)
+
 // Beginner is a Progress that is told of a machine as soon as it bears its mark, long before it is
 // made.
 type Beginner interface {
@@ -114,6 +134,8 @@ type Ref struct {
 	Name string
 	// ExternalID and Node are where it was when it was seen last; "" where that is not known.
 	ExternalID, Node string
+	// Server says that the machine is a server, as Enroller has it.
+	Server bool
 }
 
 // Spec is a machine as it should be.
@@ -292,6 +314,8 @@ type Config struct {
 	Snippets []string
 	// Images are those of a pool of kind ironic.
 	Images []ImageSource
+	// Enroll says that the run's workspace may enroll servers.
+	Enroll bool
 	// Timeout bounds one request.
 	Timeout time.Duration
 	// Ranges are the addresses that machines may get. Gateway and Nameservers are told to

@@ -67,6 +67,17 @@ func (m *Maker) Check(w provisioner.Wanted) error {
 		}
 		slices.Sort(names)
 		return fmt.Errorf("the machine %s: the pool %q is not in this agent's configuration, or not for this workspace%s; it may use %q", w.Name, w.Pool, provision.DidYouMean(w.Pool, names), names)
+	case m.Enrolls(w):
+		if !p.Config.Enroll {
+			return fmt.Errorf("the machine %s: the pool %s lets this workspace enroll no servers: add the workspace to enroll in [[pools]] of the agent's configuration", w.Name, w.Pool)
+		}
+		if err := p.Driver.Settings(w.Settings[p.Config.Kind]); err != nil {
+			return fmt.Errorf("the machine %s: %w", w.Name, err)
+		}
+		if w.Image != "" || w.Cores+w.Memory+w.Disk > 0 || w.Address != "" || len(w.Settings[InitBlock]) > 0 || len(m.After) > 0 {
+			return fmt.Errorf("the machine %s is a server to be enrolled: image, cores, memory, disk, address, cloud_init and after are of machines that are made on servers", w.Name)
+		}
+		return nil
 	case w.Cores == 0 || w.Memory == 0:
 		return fmt.Errorf("the machine %s needs cores and memory: its place is chosen by them", w.Name)
 	case w.Image == "" && p.Config.Kind != "static":
@@ -81,6 +92,33 @@ func (m *Maker) Check(w provisioner.Wanted) error {
 	}
 	if err := p.Driver.Settings(w.Settings[p.Config.Kind]); err != nil {
 		return fmt.Errorf("the machine %s: %s: %s", w.Name, p.Config.Kind, strings.TrimPrefix(err.Error(), p.Config.Kind+": "))
+	}
+	return nil
+}
+
+// Enrolls reports whether a machine is a server that is made known to its pool.
+func (m *Maker) Enrolls(w provisioner.Wanted) bool {
+	p := m.Pools[w.Pool]
+	e, can := p.Driver.(Enroller)
+	return can && e.Enrolls(w.Settings[p.Config.Kind])
+}
+
+// Remember fills in what the settings of a server that is enrolled leave out and only the record has,
+// and masks what nobody may read of them.
+func (m *Maker) Remember(w *provisioner.Wanted, recorded map[string]json.RawMessage) error {
+	p := m.Pools[w.Pool]
+	e, can := p.Driver.(Enroller)
+	kind := p.Config.Kind
+	if !can || !e.Enrolls(w.Settings[kind]) {
+		return nil
+	}
+	settings, err := e.Remembered(w.Settings[kind], recorded[kind])
+	if err != nil {
+		return fmt.Errorf("the machine %s: %w", w.Name, err)
+	}
+	w.Settings[kind] = settings
+	for _, secret := range e.Secrets(settings) {
+		m.Mask(secret)
 	}
 	return nil
 }
@@ -195,7 +233,7 @@ func (m *Maker) See(ctx context.Context, wanted []provisioner.Wanted) (map[strin
 		if err != nil {
 			return err
 		}
-		found, err := p.Driver.Look(ctx, refOf(w))
+		found, err := p.Driver.Look(ctx, m.ref(w))
 		one := Seen{Found: &found}
 		switch {
 		case errors.Is(err, ErrForeign):
@@ -213,8 +251,8 @@ func (m *Maker) See(ctx context.Context, wanted []provisioner.Wanted) (map[strin
 	return seen, err
 }
 
-func refOf(w provisioner.Wanted) Ref {
-	return Ref{ID: w.ID, Name: w.Name, ExternalID: w.ExternalID, Node: w.Node}
+func (m *Maker) ref(w provisioner.Wanted) Ref {
+	return Ref{ID: w.ID, Name: w.Name, ExternalID: w.ExternalID, Node: w.Node, Server: m.Enrolls(w)}
 }
 
 func (m *Maker) pool(w provisioner.Wanted) (Opened, error) {
@@ -408,7 +446,7 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 	}
 	if action == provisioner.ActionChange {
 		spec.Node = cmp.Or(w.Node, spec.Node) // where it is, wherever others have moved it
-		found, err := p.Driver.Change(ctx, refOf(w), spec, m.progress(s, w))
+		found, err := p.Driver.Change(ctx, m.ref(w), spec, m.progress(s, w))
 		return m.tell(s, p, w, found, err, false)
 	}
 	intent := provisioner.Intent{Machine: w.ID, Action: action, ExternalID: w.ExternalID, Name: w.Name}
@@ -429,7 +467,7 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 		}
 	}
 	if action != provisioner.ActionCreate && !makes {
-		if err := p.Driver.Destroy(ctx, refOf(w), m.progress(s, w)); err != nil {
+		if err := p.Driver.Destroy(ctx, m.ref(w), m.progress(s, w)); err != nil {
 			if errors.Is(context.Cause(ctx), provisioner.ErrDetached) {
 				return err // the next agent goes on with it
 			}
@@ -512,6 +550,10 @@ func (m *Maker) spec(p Opened, work *provisioner.Work, w provisioner.Wanted) (sp
 		Image: cmp.Or(place.Image, w.Image), Cores: w.Cores, Memory: w.Memory, Disk: w.Disk, Labels: w.Labels, Settings: w.Settings[p.Config.Kind],
 		Gateway: p.Config.Gateway, Nameservers: p.Config.Nameservers,
 	}
+	if m.Enrolls(w) {
+		spec.Node = "" // it has no place
+		return spec, nil
+	}
 	if spec.Node == "" {
 		return spec, fmt.Errorf("no place is reserved for it")
 	}
@@ -546,7 +588,7 @@ func (m *Maker) tell(s *provisioner.Session, p Opened, w provisioner.Wanted, fou
 		ctx, cancel := context.WithTimeout(context.Background(), p.Config.Timeout)
 		defer cancel()
 		var err error
-		switch found, err = p.Driver.Look(ctx, refOf(w)); {
+		switch found, err = p.Driver.Look(ctx, m.ref(w)); {
 		case errors.Is(err, ErrGone), errors.Is(err, ErrForeign):
 			return errors.Join(failed, s.Machine(provisioner.Machine{ID: w.ID, Name: w.Name, Status: provisioner.StatusGone}))
 		case err != nil:
@@ -636,7 +678,7 @@ func (m *Maker) power(ctx context.Context, r *provisioner.Power, s *provisioner.
 	if err != nil {
 		return err
 	}
-	found, err := p.Driver.Power(ctx, refOf(*w), r.Action, m.progress(s, *w))
+	found, err := p.Driver.Power(ctx, m.ref(*w), r.Action, m.progress(s, *w))
 	if err != nil {
 		return err
 	}

@@ -439,3 +439,89 @@ func TestCodesOfMakers(t *testing.T) {
 		t.Errorf("result = %+v, want failed", result)
 	}
 }
+
+// enroller is a hypervisor with servers that can be enrolled.
+type enroller struct{ *fake }
+
+func (e enroller) Enrolls(settings json.RawMessage) bool { return len(settings) > 0 }
+
+func (e enroller) Remembered(settings, recorded json.RawMessage) (json.RawMessage, error) {
+	if string(recorded) == `"lost"` {
+		return nil, errors.New("give it again")
+	}
+	return append(settings[:len(settings)-1:len(settings)-1], `, hunter2"`...), nil
+}
+
+func (e enroller) Secrets(settings json.RawMessage) []string { return []string{string(settings)} }
+
+func (e enroller) Settings(settings json.RawMessage) error {
+	if strings.Contains(string(settings), "wrong") {
+		return errors.New("no such setting")
+	}
+	return nil
+}
+
+func (e enroller) Look(ctx context.Context, ref pool.Ref) (pool.Found, error) {
+	if !ref.Server {
+		return pool.Found{}, errors.New("it is not asked for as a server")
+	}
+	return e.fake.Look(ctx, ref)
+}
+
+func (e enroller) Destroy(ctx context.Context, ref pool.Ref, progress pool.Progress) error {
+	if !ref.Server {
+		return errors.New("it is not removed as a server")
+	}
+	return e.fake.Destroy(ctx, ref, progress)
+}
+
+// A server that is enrolled has no place, image or sizes, and is enrolled only where the pool's operator
+// lets the workspace do so.
+func TestServersAreEnrolled(t *testing.T) {
+	t.Parallel()
+	f, m := lab()
+	p := m.Pools["lab"]
+	p.Driver = enroller{f}
+	m.Pools["lab"] = p
+	var masked []string
+	m.Mask = func(secret string) { masked = append(masked, secret) }
+	server := func(settings string) provisioner.Wanted {
+		return provisioner.Wanted{ID: "s", Name: "s", Pool: "lab", Settings: map[string]json.RawMessage{"proxmox": json.RawMessage(settings)}}
+	}
+	refused := func(w provisioner.Wanted, says string) {
+		t.Helper()
+		if err := m.Check(w); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("Check(%+v) = %v, want %q", w, err, says)
+		}
+	}
+	refused(server(`"bmc"`), "lets this workspace enroll no servers")
+	p.Config.Enroll = true
+	m.Pools["lab"] = p
+	refused(server(`"bmc"`), "")
+	refused(server(`"wrong"`), "no such setting")
+	sized := server(`"bmc"`)
+	sized.Cores = 2
+	refused(sized, "is a server to be enrolled: image, cores")
+	refused(provisioner.Wanted{Name: "a", Pool: "lab"}, "needs cores and memory")
+
+	w := server(`"bmc"`)
+	if err := m.Remember(&w, nil); err != nil || string(w.Settings["proxmox"]) != `"bmc, hunter2"` || !slices.Equal(masked, []string{`"bmc, hunter2"`}) {
+		t.Errorf("Remember = %v, %s, masked %q", err, w.Settings["proxmox"], masked)
+	}
+	if err := m.Remember(&w, map[string]json.RawMessage{"proxmox": json.RawMessage(`"lost"`)}); err == nil || !strings.Contains(err.Error(), "the machine s: give it again") {
+		t.Errorf("Remember of what is lost = %v", err)
+	}
+
+	work := func(action provisioner.Action) *provisioner.Apply {
+		return &provisioner.Apply{Work: provisioner.Work{Protocol: provisioner.Protocol, Mode: provisioner.ModeApply, Machines: []provisioner.Wanted{w}}, Changes: []provisioner.Change{{Machine: "s", Action: action}}}
+	}
+	if told, result := carryOut(t, m, work(provisioner.ActionCreate)); !result.OK || !slices.Equal(told, []string{"intent create s ", "s running"}) {
+		t.Errorf("it told %q, %+v", told, result)
+	}
+	if seen, err := m.See(t.Context(), []provisioner.Wanted{w}); err != nil || seen["s"].Found == nil {
+		t.Errorf("See = %+v, %v", seen, err)
+	}
+	if _, result := carryOut(t, m, work(provisioner.ActionReplace)); !result.OK || !slices.Equal(f.did, []string{"create s", "destroy s", "create s"}) {
+		t.Errorf("result %+v, did %q", result, f.did)
+	}
+}

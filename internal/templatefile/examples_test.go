@@ -20,6 +20,7 @@ func TestExamples(t *testing.T) {
 		"class":           {`{"class": "net", "pool": "lab", "image": "debian", "students": ["ann", "bob"], "student_count": 2}`, "net-ann 2 net-bob 2 net-student-01 2 net-student-02 2 net-teacher 4"},
 		"proxmox-machine": {`{"name": "web", "pool": "lab", "template_name": "debian-13", "vlan": 12}`, "web 2"},
 		"bare-metal":      {`{"name": "db-1", "pool": "metal", "image": "debian-13", "resource_class": "gold"}`, "db-1 1"},
+		"enroll":          {`{"pool": "metal", "servers": {"r1": {"driver": "redfish", "address": "bmc1", "macs": ["52:54:00:00:00:01"]}, "r2": {"driver": "ipmi", "address": "bmc2"}}}`, "r1 0 r2 0"},
 		"class-terraform": {`{"class": "net", "pool": "lab", "image": "debian", "template_id": 9000, "students": ["ann"]}`, "net-ann 2 net-teacher 2"},
 		"class-libvirt":   {`{"class": "net", "pool": "lab", "image": "debian", "hosts": [{"node": "hv1", "uri": "qemu:///system"}], "students": ["ann"]}`, "net-ann 1 net-teacher 1"},
 	} {

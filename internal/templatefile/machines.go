@@ -532,6 +532,9 @@ func (f *File) Places(vars map[string]cty.Value, servers func(pool string) bool)
 	}
 	var wants []provision.PlaceWanted
 	for _, m := range machines {
+		if f.enrolls() && m.Cores == 0 && m.Memory == 0 {
+			continue // it is a server, which has no place but is one
+		}
 		if m.Pool == "" || m.Cores == 0 || m.Memory == 0 {
 			return nil, provision.Fail(provision.CodeVariablesInvalid, fmt.Sprintf("The machine %s needs pool, cores and memory: its place is chosen by them.", m.Name), nil)
 		}
@@ -540,6 +543,11 @@ func (f *File) Places(vars map[string]cty.Value, servers func(pool string) bool)
 		wants = append(wants, want)
 	}
 	return wants, nil
+}
+
+// enrolls reports whether machines of it can be servers that are made known to their pool.
+func (f *File) enrolls() bool {
+	return f.Kind == ByMachine && slices.ContainsFunc(f.machine.options, func(b *hclsyntax.Block) bool { return b.Body.Attributes["enroll"] != nil })
 }
 
 func (e *evaluation) flag(body *hclsyntax.Body, name string) bool {

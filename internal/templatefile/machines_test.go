@@ -406,4 +406,11 @@ func TestFileForPreviews(t *testing.T) {
 	if wants, err := file.Places(vars, func(string) bool { return false }); err == nil {
 		t.Errorf("Places() = %+v of a size that is not known", wants)
 	}
+	// A server that is enrolled has no place, also where how is not known yet.
+	if file, err = Parse([]byte(machineOf(`name = "a"; pool = "lab"; ironic { enroll = { password = var.unknown } }`))); err != nil {
+		t.Fatal(err)
+	}
+	if wants, err := file.Places(vars, func(string) bool { return true }); err != nil || len(wants) > 0 {
+		t.Errorf("Places() = %+v, %v, want none of a server", wants, err)
+	}
 }

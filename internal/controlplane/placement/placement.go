@@ -72,6 +72,9 @@ func For(ctx context.Context, s *store.Store, org, cluster uuid.UUID, workspace 
 	if workspace == "" {
 		return Preview{}, &UnknownError{"Enter a workspace."}
 	}
+	if len(wants) == 0 {
+		return Preview{}, nil // of servers that are enrolled none has a place
+	}
 	placed, err := s.PreviewMachines(ctx, cluster, workspace, wants)
 	return Preview{placed}, err
 }

@@ -32,6 +32,9 @@ func (d *Driver) create(ctx context.Context, spec pool.Spec, progress pool.Progr
 	if err != nil {
 		return pool.Found{}, err
 	}
+	if s.Enroll != nil {
+		return d.enroll(ctx, spec, s.Enroll, progress)
+	}
 	image, err := d.image(ctx, spec.Image)
 	if err != nil {
 		return pool.Found{}, err
@@ -124,7 +127,7 @@ func (d *Driver) settled(ctx context.Context, spec pool.Spec, s *settings, n *no
 		}
 	}
 	if n.ProvisionState == "active" && n.PowerState == "power off" { // some hardware is left so
-		on, err := d.power(ctx, n, "power on", "power on", false)
+		on, err := d.power(ctx, n, "power on", "power on", false, func(n *node) bool { return n.ours(spec.ID) })
 		if err != nil {
 			return n.found(), fmt.Errorf("the server %s is deployed, and can't be switched on: %w", n, err)
 		}

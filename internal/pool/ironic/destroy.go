@@ -11,9 +11,13 @@ import (
 )
 
 // Destroy implements pool.Driver: the server is undeployed, cleaned as the template asked, and
-// free for others. It ends when it is free.
+// free for others. It ends when it is free. A machine that is a server is removed from Ironic.
 func (d *Driver) Destroy(ctx context.Context, ref pool.Ref, progress pool.Progress) error {
-	if err := d.destroy(ctx, ref, progress); err != nil {
+	do := d.destroy
+	if ref.Server {
+		do = d.removeServer
+	}
+	if err := do(ctx, ref, progress); err != nil {
 		return coded(fmt.Errorf("destroying machine %s: %w", ref.Name, err))
 	}
 	return nil

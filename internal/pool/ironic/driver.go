@@ -34,6 +34,7 @@ var (
 	_ pool.Driver   = (*Driver)(nil)
 	_ pool.Detacher = (*Driver)(nil)
 	_ pool.Admitter = (*Driver)(nil)
+	_ pool.Enroller = (*Driver)(nil)
 )
 
 // Open checks a pool's configuration and reads its credentials. It does not connect yet.
@@ -134,6 +135,9 @@ func (d *Driver) Admit(ctx context.Context, spec pool.Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if s.Enroll != nil {
+		return "", d.admitServer(ctx, spec, s.Enroll)
+	}
 	if spec.Image == "" {
 		return "", errors.New("it needs an image")
 	}
@@ -185,9 +189,17 @@ func coded(err error) error {
 	return &pool.CodeError{Code: provision.CodePoolUnreachable, Err: err}
 }
 
-// Change implements pool.Driver: a server is as large as it is.
-func (d *Driver) Change(ctx context.Context, ref pool.Ref, _ pool.Spec, _ pool.Progress) (pool.Found, error) {
-	return d.Look(ctx, ref)
+// Change implements pool.Driver. A machine on a server is as large as that is; a machine that is a
+// server gets another BMC, other ports and so on.
+func (d *Driver) Change(ctx context.Context, ref pool.Ref, spec pool.Spec, progress pool.Progress) (pool.Found, error) {
+	if !ref.Server {
+		return d.Look(ctx, ref)
+	}
+	s, err := parse(spec.Settings)
+	if err != nil {
+		return pool.Found{}, err
+	}
+	return d.changeServer(ctx, ref, spec, s.Enroll, progress)
 }
 
 // Exec implements pool.Driver: servers have no guest agent.
@@ -339,11 +351,17 @@ func wrongState(text string) bool {
 
 // Power implements pool.Driver. What is soft is given softTime, and is done hard then.
 func (d *Driver) Power(ctx context.Context, ref pool.Ref, action provisioner.PowerAction, progress pool.Progress) (pool.Found, error) {
-	n, err := d.marked(ctx, ref.ID)
+	n, mine, err := d.switched(ctx, ref)
 	if err == nil && n == nil {
 		err = pool.ErrGone
 	}
-	if err == nil && !slices.Contains(deployed, n.ProvisionState) {
+	if err == nil && ref.Server && n.busy() {
+		err = fmt.Errorf("the server %s is in use: %s. Switch that machine", n, n.user())
+	}
+	found := (*node).found
+	if ref.Server {
+		found = (*node).enrolled
+	} else if err == nil && !slices.Contains(deployed, n.ProvisionState) {
 		err = fmt.Errorf("the server %s is in the state %s (%s), so there is no machine to %s", n, n.ProvisionState, stageOf(n.ProvisionState).Label, action)
 	}
 	if err != nil {
@@ -362,25 +380,36 @@ func (d *Driver) Power(ctx context.Context, ref pool.Ref, action provisioner.Pow
 	}
 	if n.PowerState == wanted && action != provisioner.PowerRestart {
 		progress.Step("power", "Switching the server's power", 100)
-		return n.found(), nil
+		return found(n), nil
 	}
 	for i, target := range targets {
-		n, err = d.power(ctx, n, target, wanted, i < len(targets)-1)
+		n, err = d.power(ctx, n, target, wanted, i < len(targets)-1, mine)
 		if err == nil {
 			progress.Step("power", "Switching the server's power", 100)
-			return n.found(), nil
+			return found(n), nil
 		}
 		if i < len(targets)-1 && ctx.Err() == nil {
 			progress.Log("the server did not do %q: %v; it is done without asking the operating system", target, err)
 		}
 	}
-	return n.found(), fmt.Errorf("%s machine %s: %w", action, ref.Name, err)
+	return found(n), fmt.Errorf("%s machine %s: %w", action, ref.Name, err)
+}
+
+// switched is the server whose power is to be switched, nil if there is none, and by what it is
+// known that it still is that one.
+func (d *Driver) switched(ctx context.Context, ref pool.Ref) (n *node, mine func(*node) bool, err error) {
+	if ref.Server {
+		n, err = d.find(ctx, ref)
+		return n, func(n *node) bool { return n.enrolledAs(ref.ID) && !n.busy() }, err
+	}
+	n, err = d.marked(ctx, ref.ID)
+	return n, func(n *node) bool { return n.ours(ref.ID) }, err
 }
 
 // softTime is how long an operating system may take to shut down.
 const softTime = 3 * time.Minute
 
-func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft bool) (*node, error) {
+func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft bool, mine func(*node) bool) (*node, error) {
 	request := map[string]any{"target": target}
 	own := settings{PowerTimeout: n.extra(extraPowerTime)}
 	limit := d.client.scaled(own.limit(stage{limit: powerLimit}))
@@ -397,13 +426,12 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 		return n, err
 	}
 	began := time.Now()
-	mark := n.InstanceUUID
 	for {
 		now, err := d.read(ctx, n.UUID)
 		switch {
 		case err != nil:
 			return n, err
-		case now == nil || !now.ours(mark):
+		case now == nil || !mine(now):
 			return n, fmt.Errorf("the server %s is no longer this machine's: %w", n, pool.ErrForeign)
 		case now.TargetPowerState == "" && now.PowerState == wanted:
 			return now, nil

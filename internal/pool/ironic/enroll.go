@@ -2,188 +2,152 @@ package ironic
 
 import (
 	"context"
-	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
 
-	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/pool"
-	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/pool/serverlist"
+	"github.com/tendril-run/tendril/provisioner"
 )
 
-// Server is one to be enrolled: a BMC, and what Ironic is to know of what it manages.
-type Server struct {
-	// Name is by what the server is known again.
-	Name string
-	// Driver is the hardware type: redfish, ipmi, or another that Ironic has.
-	Driver string
-	// Address is the BMC's, for Redfish with https:// (which may be left out); User and Password
-	// sign in there. Password is a secret.
-	Address, User, Password string
-	// System is the path of the Redfish system where a BMC has several, such as /redfish/v1/Systems/1.
-	System string
-	// VerifyCA is the file on the conductor with the authority of the BMC's certificate; "false": it
-	// is not checked; "": by the conductor's own.
-	VerifyCA string
-	// MACs are the addresses of its ports.
-	MACs []string
-	// ResourceClass and Traits are by what it is chosen.
-	ResourceClass string
-	Traits        []string
-	// Cores, Memory (MiB) and Disk (GiB) are its properties; 0: inspection says them, or nobody.
-	Cores, Memory, Disk int
-	// Kernel and Ramdisk are those that deployments boot; "": the conductor's own.
-	Kernel, Ramdisk string
-	// Inspect has Ironic read the hardware.
-	Inspect bool
+// enrolment is a template's ironic { enroll = { … } }: the machine is a server that is made known to
+// Ironic, under the machine's name. The fields are those of serverlist.Server.
+type enrolment struct {
+	Driver        string   `json:"driver"`
+	Address       string   `json:"address"`
+	User          string   `json:"user"`
+	Password      string   `json:"password"`
+	System        string   `json:"system"`
+	VerifyCA      string   `json:"verify_ca"`
+	MACs          []string `json:"macs"`
+	ResourceClass string   `json:"resource_class"`
+	Traits        []string `json:"traits"`
+	Cores         int      `json:"cores"`
+	Memory        int      `json:"memory"`
+	Disk          int      `json:"disk"`
+	Kernel        string   `json:"kernel"`
+	Ramdisk       string   `json:"ramdisk"`
+	Inspect       bool     `json:"inspect"`
+	// Adopt takes over a server of that name which Ironic knows and nobody has enrolled by Tendril.
+	Adopt bool `json:"adopt"`
 }
 
-// columns are those of a list of servers. Each sets something of a Server.
-var columns = map[string]func(*Server, string) error{
-	"name":           func(s *Server, text string) error { s.Name = text; return nil },
-	"driver":         func(s *Server, text string) error { s.Driver = text; return nil },
-	"address":        func(s *Server, text string) error { s.Address = text; return nil },
-	"user":           func(s *Server, text string) error { s.User = text; return nil },
-	"password":       func(s *Server, text string) error { s.Password = text; return nil },
-	"system":         func(s *Server, text string) error { s.System = text; return nil },
-	"verify_ca":      func(s *Server, text string) error { s.VerifyCA = text; return nil },
-	"macs":           func(s *Server, text string) error { s.MACs = strings.Fields(text); return nil },
-	"resource_class": func(s *Server, text string) error { s.ResourceClass = text; return nil },
-	"traits":         func(s *Server, text string) error { s.Traits = strings.Fields(text); return nil },
-	"cores":          func(s *Server, text string) error { return whole(&s.Cores, text) },
-	"memory":         func(s *Server, text string) error { return whole(&s.Memory, text) },
-	"disk":           func(s *Server, text string) error { return whole(&s.Disk, text) },
-	"kernel":         func(s *Server, text string) error { s.Kernel = text; return nil },
-	"ramdisk":        func(s *Server, text string) error { s.Ramdisk = text; return nil },
-	"inspect": func(s *Server, text string) (err error) {
-		if s.Inspect, err = strconv.ParseBool(text); err != nil {
-			return errors.New("write true or false")
-		}
-		return nil
-	},
+func (e *enrolment) server(name string) server {
+	return server{serverlist.Server{
+		Name: name, Driver: e.Driver, Address: e.Address, User: e.User, Password: e.Password, System: e.System, VerifyCA: e.VerifyCA, MACs: e.MACs,
+		ResourceClass: e.ResourceClass, Traits: e.Traits, Cores: e.Cores, Memory: e.Memory, Disk: e.Disk, Kernel: e.Kernel, Ramdisk: e.Ramdisk, Inspect: e.Inspect,
+	}}
 }
 
-func whole(into *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1<<30 {
-		return errors.New("write a whole number")
+// bmc is where the password goes, and as whose.
+func (e *enrolment) bmc() [5]string {
+	return [5]string{e.Driver, e.Address, e.User, e.System, e.VerifyCA}
+}
+
+func (e *enrolment) check() error {
+	// The name is the machine's, which is a DNS label.
+	s := e.server("name")
+	if err := s.Check(); err != nil {
+		return fmt.Errorf("ironic: enroll: %w", err)
 	}
-	*into = n
 	return nil
 }
 
-// mostServers bounds a list.
-const mostServers = 500
+// Enrolls implements pool.Enroller.
+func (d *Driver) Enrolls(raw json.RawMessage) bool {
+	var block struct {
+		Enroll json.RawMessage `json:"enroll"` // whatever it is: Settings says what is wrong with it
+	}
+	return json.Unmarshal(raw, &block) == nil && len(block.Enroll) > 0 && string(block.Enroll) != "null"
+}
 
-// ReadServers reads a list in CSV, whose first line names the columns: name, driver and address, and
-// as needed user, password, system, verify_ca, macs and traits (with spaces between), resource_class,
-// cores, memory (MiB), disk (GiB), kernel, ramdisk and inspect. Errors name the line, and quote no
-// cell.
-func ReadServers(from io.Reader) (all []Server, err error) {
-	reader := csv.NewReader(from)
-	reader.TrimLeadingSpace = true
-	head, err := reader.Read()
+// Remembered implements pool.Enroller. A password stays only as long as it goes to the same BMC:
+// whoever can change the address must not get it sent there.
+func (d *Driver) Remembered(raw, recorded json.RawMessage) (json.RawMessage, error) {
+	is, err := parse(raw)
+	if err != nil || is.Enroll == nil || is.Enroll.Password != "" {
+		return raw, err
+	}
+	was, err := parse(recorded)
 	if err != nil {
-		return nil, errors.New("the list of servers has no first line with the names of its columns, such as name,driver,address,user,password,macs,resource_class")
+		return nil, fmt.Errorf("%w, in what is recorded of it: another version of the agent has written that. Give the password again", err)
 	}
-	var known []string
-	for name := range columns {
-		known = append(known, name)
+	if was.Enroll == nil || was.Enroll.Password == "" {
+		return raw, nil
 	}
-	slices.Sort(known)
-	for i, name := range head {
-		head[i] = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
-		if columns[head[i]] == nil {
-			return nil, fmt.Errorf("line 1: unknown column %q%s", clean(head[i]), provision.DidYouMean(head[i], known))
-		}
-		if slices.Contains(head[:i], head[i]) {
-			return nil, fmt.Errorf("line 1: the column %s is there twice", head[i])
-		}
+	if is.Enroll.bmc() != was.Enroll.bmc() {
+		return nil, errors.New("ironic: enroll: password is missing: the recorded one is for another driver, address, user, system or verify_ca. Give it again")
 	}
-	named := map[string]bool{}
-	for {
-		row, err := reader.Read()
-		line, _ := reader.FieldPos(0)
-		switch {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, errors.New("the list of servers is no CSV: a line has another number of cells than the first, or a quotation mark is missing")
-		case len(all) == mostServers:
-			return nil, fmt.Errorf("the list has more than %d servers", mostServers)
-		}
-		var s Server
-		for i, cell := range row {
-			if cell = strings.TrimSpace(cell); cell == "" {
-				continue
-			}
-			if err := columns[head[i]](&s, cell); err != nil {
-				return nil, fmt.Errorf("line %d: %s: %w", line, head[i], err)
-			}
-		}
-		if err := s.check(); err != nil {
-			return nil, fmt.Errorf("line %d: %w", line, err)
-		}
-		if named[s.Name] {
-			return nil, fmt.Errorf("line %d: the server %s is there twice", line, s.Name)
-		}
-		named[s.Name] = true
-		all = append(all, s)
+	var all, inner map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
 	}
+	if err := json.Unmarshal(all["enroll"], &inner); err != nil {
+		return nil, err
+	}
+	if inner["password"], err = json.Marshal(was.Enroll.Password); err != nil {
+		return nil, err
+	}
+	if all["enroll"], err = json.Marshal(inner); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }
 
-// serverNames are what Ironic takes as names: host names.
-var serverNames = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
-
-func (s *Server) check() error {
-	switch {
-	case !serverNames.MatchString(s.Name):
-		return errors.New("name: write a host name of its own")
-	case s.Driver == "":
-		return errors.New("driver is missing: redfish or ipmi")
-	case s.Address == "" && (s.Driver == "redfish" || s.Driver == "ipmi"):
-		return errors.New("address is missing: that of the BMC")
-	case (s.Kernel == "") != (s.Ramdisk == ""):
-		return errors.New("kernel and ramdisk go together")
-	case s.ResourceClass != "" && !classNames.MatchString(s.ResourceClass):
-		return errors.New("resource_class: write a class as Ironic has it, such as baremetal")
+// Secrets implements pool.Enroller.
+func (d *Driver) Secrets(raw json.RawMessage) []string {
+	s, err := parse(raw)
+	if err != nil || s.Enroll == nil || s.Enroll.Password == "" {
+		return nil
 	}
-	if s.Driver == "redfish" {
-		if u, err := url.Parse(s.redfish()); err != nil || u.Host == "" || u.User != nil {
-			return errors.New("address: write https://HOST of the BMC, without user and password")
-		}
-	}
-	for _, mac := range s.MACs {
-		if hardware, err := net.ParseMAC(mac); err != nil || len(hardware) != 6 {
-			return errors.New("macs: write addresses such as 52:54:00:12:34:56, with spaces between")
-		}
-	}
-	for _, trait := range s.Traits {
-		if !traitNames.MatchString(trait) {
-			return errors.New("traits: write capital letters, digits and _, such as CUSTOM_GPU, with spaces between")
-		}
-	}
-	return nil
+	return []string{s.Enroll.Password}
 }
 
-func (s *Server) redfish() string {
-	if strings.Contains(s.Address, "://") {
-		return s.Address
-	}
-	return "https://" + s.Address
+// What is written into the extra of a server that Tendril has enrolled: the machine's id, which is
+// its mark, the machine's workspace, and the traits and MAC addresses that Tendril has set. The names
+// differ from extraPrefix: what a deployed machine leaves is removed, and these stay.
+const (
+	extraServer          = "tendril-server"
+	extraServerWorkspace = "tendril-server-workspace"
+	extraServerTraits    = "tendril-server-traits"
+	extraServerMACs      = "tendril-server-macs"
+)
+
+// enrolledAs reports whether a server is the one that a machine stands for, by its mark alone.
+func (n *node) enrolledAs(id string) bool { return id != "" && n.extra(extraServer) == id }
+
+// busy reports whether somebody has the server.
+func (n *node) busy() bool {
+	return n.InstanceUUID != "" || n.AllocationUUID != "" || slices.Contains(deployed, n.ProvisionState)
 }
+
+// enrolled is what is known of a machine that is a server. It is on no node, for it is one.
+func (n *node) enrolled() pool.Found {
+	f := pool.Found{
+		Mark: n.extra(extraServer), ExternalID: n.UUID, Name: n.String(), Status: provisioner.StatusUnknown,
+		Ready: n.ProvisionState != "enroll" && n.ProvisionState != "verifying",
+	}
+	switch n.PowerState {
+	case "power on":
+		f.Status = provisioner.StatusRunning
+	case "power off":
+		f.Status = provisioner.StatusStopped
+	}
+	return f
+}
+
+// server is one to be enrolled, as Ironic is told of it.
+type server struct{ serverlist.Server }
 
 // info is how Ironic reaches the BMC.
-func (s *Server) info() map[string]any {
+func (s *server) info() map[string]any {
 	info := map[string]any{}
 	set := func(name, text string) {
 		if text != "" {
@@ -192,7 +156,7 @@ func (s *Server) info() map[string]any {
 	}
 	switch s.Driver {
 	case "redfish":
-		set("redfish_address", s.redfish())
+		set("redfish_address", s.Redfish())
 		set("redfish_username", s.User)
 		set("redfish_password", s.Password)
 		set("redfish_system_id", s.System)
@@ -211,7 +175,7 @@ func (s *Server) info() map[string]any {
 	return info
 }
 
-func (s *Server) properties() map[string]any {
+func (s *server) properties() map[string]any {
 	all := map[string]any{}
 	for name, value := range map[string]int{"cpus": s.Cores, "memory_mb": s.Memory, "local_gb": s.Disk} {
 		if value > 0 {
@@ -221,45 +185,239 @@ func (s *Server) properties() map[string]any {
 	return all
 }
 
-// Enroll makes a server known to Ironic and brings it to available: its BMC is verified, its ports
-// are set, its hardware is inspected where that is asked for. A server of that name is brought on
-// from where it is, with the list's values; one that is in use is left as it is.
-func (d *Driver) Enroll(ctx context.Context, server Server, progress pool.Progress) (pool.Server, error) {
-	progress.Secret(server.Password)
-	if err := server.check(); err != nil {
-		return pool.Server{}, fmt.Errorf("enrolling server %s: %w", clean(server.Name), err)
-	}
-	n, err := d.enroll(ctx, server, &told{progress: progress})
-	if err != nil {
-		err = coded(fmt.Errorf("enrolling server %s: %w", server.Name, err))
-	}
-	if n == nil {
-		return pool.Server{}, err
-	}
-	return *n.server(), err
+// infoNames are the members of driver_info that a server's description decides about.
+var infoNames = []string{
+	"deploy_kernel", "deploy_ramdisk", "ipmi_address", "ipmi_password", "ipmi_username",
+	"redfish_address", "redfish_password", "redfish_system_id", "redfish_username", "redfish_verify_ca",
 }
 
-func (d *Driver) enroll(ctx context.Context, s Server, t *told) (*node, error) {
+// changes bring a server that is known to what its description says. Properties that it does not
+// have stay, for inspection may have set them.
+func (s *server) changes(n *node) (all []map[string]any) {
+	if n.Driver != s.Driver {
+		all = append(all, add("/driver", s.Driver))
+	}
+	info := s.info()
+	for _, name := range infoNames {
+		_, has := n.DriverInfo[name]
+		switch value, wanted := info[name]; {
+		case wanted: // also where it is there: Ironic does not show passwords
+			all = append(all, add("/driver_info/"+name, value))
+		case has:
+			all = append(all, remove("/driver_info/"+name))
+		}
+	}
+	properties := s.properties()
+	for _, name := range []string{"cpus", "memory_mb", "local_gb"} {
+		if value, wanted := properties[name]; wanted {
+			all = append(all, add("/properties/"+name, value))
+		}
+	}
+	if s.ResourceClass != "" && s.ResourceClass != n.ResourceClass {
+		all = append(all, add("/resource_class", s.ResourceClass))
+	}
+	return all
+}
+
+// find finds the server that a machine stands for; nil: none bears its mark, says Ironic, which was
+// asked for all.
+func (d *Driver) find(ctx context.Context, ref pool.Ref) (*node, error) {
+	for _, id := range []string{ref.ExternalID, ref.Name} {
+		if id == "" {
+			continue
+		}
+		n, err := d.read(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if n != nil && n.enrolledAs(ref.ID) {
+			return n, nil
+		}
+	}
+	var all []node
+	err := d.client.call(ctx, "look for the server that bears the mark "+clean(ref.ID), func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
+		all, err = d.client.nodes(ctx, api, url.Values{})
+		return err
+	})
+	for _, n := range all {
+		if err == nil && n.enrolledAs(ref.ID) {
+			return d.read(ctx, n.UUID) // with what lists don't have
+		}
+	}
+	return nil, err
+}
+
+// lookServer is Look of a machine that is a server.
+func (d *Driver) lookServer(ctx context.Context, ref pool.Ref) (pool.Found, error) {
+	n, err := d.find(ctx, ref)
+	if err != nil {
+		return pool.Found{}, fmt.Errorf("looking for server %s: %w", ref.Name, err)
+	}
+	if n == nil {
+		return pool.Found{}, fmt.Errorf("no server of the pool %s bears the mark of machine %s: %w", d.config.Name, ref.Name, pool.ErrGone)
+	}
+	return n.enrolled(), nil
+}
+
+// mayEnroll says why a server of that name can't become the machine's; nil: n, if there is one, may.
+func (d *Driver) mayEnroll(n *node, spec pool.Spec, e *enrolment) error {
+	switch {
+	case n == nil && !d.usable(&node{Name: spec.Name}):
+		return fmt.Errorf("the pool %s does not use a server %s: add it to nodes in [[pools]] of the agent's configuration", d.config.Name, spec.Name)
+	case n == nil || n.enrolledAs(spec.ID):
+		return nil
+	case n.extra(extraServer) != "":
+		return fmt.Errorf("the server %s is enrolled by workspace %s: %w", n, clean(n.extra(extraServerWorkspace)), pool.ErrForeign)
+	case !d.usable(n):
+		return fmt.Errorf("the pool %s does not use the server %s: add it to nodes in [[pools]] of the agent's configuration", d.config.Name, n)
+	case !e.Adopt:
+		return fmt.Errorf("Ironic knows a server %s, and Tendril did not enroll it: write adopt = true to take it over, or choose another name: %w", n, pool.ErrForeign) //nolint:staticcheck // Ironic is a name
+	}
+	return nil
+}
+
+// admitServer is Admit of a machine that is a server.
+func (d *Driver) admitServer(ctx context.Context, spec pool.Spec, e *enrolment) error {
+	n, err := d.read(ctx, spec.Name)
+	if err == nil {
+		err = d.mayEnroll(n, spec, e)
+	}
+	return coded(err)
+}
+
+// enroll makes a server known to Ironic and brings it to available: its BMC is verified, its ports
+// are set, its hardware is inspected where that is asked for. One that is known is brought on from
+// where it is; one that somebody has is not taken out of use.
+func (d *Driver) enroll(ctx context.Context, spec pool.Spec, e *enrolment, progress pool.Progress) (pool.Found, error) {
+	s, t := e.server(spec.Name), &told{progress: progress}
+	progress.Secret(s.Password)
 	t.at("enroll", "Enrolling the server", 0)
-	n, err := d.read(ctx, s.Name)
+	n, err := d.registered(ctx, spec, &s, e)
+	if err != nil {
+		return pool.Found{}, fmt.Errorf("enrolling server %s: %w", spec.Name, err)
+	}
+	if told, hears := progress.(pool.Beginner); hears {
+		began := n.enrolled()
+		began.Ready = false
+		told.Begun(began)
+	}
+	if n, err = d.amend(ctx, spec, &s, n, t); err == nil && !n.busy() {
+		n, err = d.offer(ctx, s, n, t)
+	}
+	if err == nil && n.PowerState == "" && !n.busy() { // allocations pass over such a server
+		t.progress.Log("Ironic does not know the power state of the server %s, which is switched off", n)
+		n, err = d.power(ctx, n, "power off", "power off", false, func(n *node) bool { return n.enrolledAs(spec.ID) && !n.busy() })
+	}
+	if err != nil {
+		return n.enrolled(), fmt.Errorf("enrolling server %s: %w", spec.Name, err)
+	}
+	if n.busy() {
+		t.progress.Log("the server %s is in use (%s), and stays so", n, n.user())
+	}
+	t.at("available", stageOf("available").Label, 100)
+	return n.enrolled(), nil
+}
+
+// registered is the server that stands for the machine, made known to Ironic where it is not. It
+// bears the mark from its first moment on.
+func (d *Driver) registered(ctx context.Context, spec pool.Spec, s *server, e *enrolment) (*node, error) {
+	n, err := d.find(ctx, pool.Ref{ID: spec.ID, Name: spec.Name})
+	if err != nil || n != nil {
+		return n, err
+	}
+	if n, err = d.read(ctx, spec.Name); err != nil {
+		return nil, err
+	}
+	if err := d.mayEnroll(n, spec, e); err != nil {
+		return nil, err
+	}
+	marks := map[string]any{extraServer: spec.ID, extraServerWorkspace: spec.Workspace}
+	if n == nil {
+		made := node{}
+		err := d.client.call(ctx, "enroll the server", func(ctx context.Context, api *gophercloud.ServiceClient) error {
+			body := map[string]any{"name": s.Name, "driver": s.Driver, "driver_info": s.info(), "properties": s.properties(), "extra": marks}
+			if s.ResourceClass != "" {
+				body["resource_class"] = s.ResourceClass
+			}
+			_, err := api.Post(ctx, api.ServiceURL("nodes"), body, &made, nil) //nolint:bodyclose // gophercloud closes what it decodes
+			return err
+		})
+		if !is(err, classConflict) {
+			return &made, err
+		}
+		// By this request, whose answer was lost, or by somebody else at the same time.
+		if n, err = d.read(ctx, spec.Name); err != nil {
+			return nil, err
+		}
+		if n == nil {
+			return nil, fmt.Errorf("Ironic says that a server %s exists, and shows none; deploy again", spec.Name) //nolint:staticcheck // Ironic is a name
+		}
+		if err := d.mayEnroll(n, spec, e); err != nil || n.enrolledAs(spec.ID) {
+			return n, err
+		}
+	}
+	err = d.patch(ctx, n, "write the mark on the server", func(*node) (all []map[string]any) {
+		for _, name := range sortedKeys(marks) {
+			all = append(all, add("/extra/"+name, marks[name]))
+		}
+		return all
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.read(ctx, n.UUID)
+}
+
+// amend brings what Ironic knows of a server to what its description says: driver and BMC,
+// properties, class, traits and ports. Of a server that somebody has only what does not touch them
+// is changed; where more differs, nothing is.
+func (d *Driver) amend(ctx context.Context, spec pool.Spec, s *server, n *node, t *told) (*node, error) {
+	n, err := d.follow(ctx, n.UUID, &settings{}, func(n *node) {
+		t.at(n.ProvisionState, stageOf(n.ProvisionState).Label, 5)
+	}, t.progress, func(n *node) (bool, error) { return stageOf(n.ProvisionState).ends || n.busy(), nil })
 	if err != nil {
 		return n, err
 	}
-	if n == nil {
-		if n, err = d.register(ctx, s); err != nil {
-			return n, err
+	ports, err := d.portsOf(ctx, n)
+	if err != nil {
+		return n, err
+	}
+	macs := lower(s.MACs)
+	newTraits, oldTraits := differ(s.Traits, n.Traits, n.extra(extraServerTraits))
+	newMACs, oldMACs := differ(macs, sortedTexts(ports), n.extra(extraServerMACs))
+	if n.busy() {
+		var stays []string
+		for what, differs := range map[string]bool{
+			"driver": n.Driver != s.Driver, "resource_class": s.ResourceClass != "" && s.ResourceClass != n.ResourceClass,
+			"traits": len(newTraits)+len(oldTraits) > 0, "macs": len(newMACs)+len(oldMACs) > 0,
+		} {
+			if differs {
+				stays = append(stays, what)
+			}
 		}
-	} else if n.InstanceUUID != "" || slices.Contains(deployed, n.ProvisionState) {
-		t.progress.Log("the server %s is in use (%s), and is left as it is", n, n.user())
-		return n, nil
-	} else if err := d.patch(ctx, n, "set what Ironic knows of the server", s.changes); err != nil {
+		if slices.Sort(stays); len(stays) > 0 {
+			return n, fmt.Errorf("the server %s is in use (%s), and %s can't be changed until it is free; nothing was changed", n, n.user(), strings.Join(stays, " and "))
+		}
+	}
+	t.at("bmc", "Setting the server's BMC and properties", 10)
+	// Noted before they are set, so that what an interrupted run has set is removed, too.
+	if err := d.patch(ctx, n, "set what Ironic knows of the server", func(n *node) []map[string]any {
+		return slices.Concat(s.changes(n), noted(n, slices.Concat(s.Traits, oldTraits), slices.Concat(macs, oldMACs)))
+	}); err != nil {
 		return n, err
 	}
 	t.at("ports", "Setting the server's ports and traits", 15)
-	if err := d.ports(ctx, n, s.MACs); err != nil {
-		return n, err
+	for _, mac := range newMACs {
+		if err := d.addPort(ctx, n, mac); err != nil {
+			return n, err
+		}
 	}
-	for _, trait := range s.Traits {
+	for _, mac := range oldMACs {
+		if err := d.delete(ctx, "remove the server's port "+mac, "ports", ports[mac]); err != nil {
+			return n, err
+		}
+	}
+	for _, trait := range newTraits {
 		err := d.client.call(ctx, "set the server's trait "+trait, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 			_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "traits", trait), map[string]any{}, nil, &gophercloud.RequestOpts{OkCodes: []int{http.StatusNoContent}}) //nolint:bodyclose // gophercloud closes it
 			return err
@@ -268,43 +426,58 @@ func (d *Driver) enroll(ctx context.Context, s Server, t *told) (*node, error) {
 			return n, err
 		}
 	}
-	return d.offer(ctx, s, n, t)
+	for _, trait := range oldTraits {
+		if err := d.delete(ctx, "remove the server's trait "+trait, "nodes", n.UUID, "traits", trait); err != nil {
+			return n, err
+		}
+	}
+	if n, err = d.client.reread(ctx, n); err != nil {
+		return n, err
+	}
+	return n, d.patch(ctx, n, "note the server's ports and traits", func(n *node) []map[string]any { return noted(n, s.Traits, macs) })
 }
 
-// register makes a server known. One that is there already, because the answer to this was lost, is
-// read.
-func (d *Driver) register(ctx context.Context, s Server) (*node, error) {
-	var n node
-	err := d.client.call(ctx, "enroll the server", func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		body := map[string]any{"name": s.Name, "driver": s.Driver, "driver_info": s.info(), "properties": s.properties(), "extra": map[string]any{}}
-		if s.ResourceClass != "" {
-			body["resource_class"] = s.ResourceClass
-		}
-		_, err := api.Post(ctx, api.ServiceURL("nodes"), body, &n, nil) //nolint:bodyclose // gophercloud closes what it decodes
+// reread reads a server that was there a moment ago.
+func (c *client) reread(ctx context.Context, n *node) (now *node, err error) {
+	err = c.call(ctx, "read the server "+n.String(), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		now, err = c.node(ctx, api, n.UUID)
 		return err
 	})
-	if is(err, classConflict) {
-		return d.read(ctx, s.Name)
-	}
 	if err != nil {
-		return nil, err
+		return n, err
 	}
-	return &n, nil
+	return now, nil
 }
 
-// changes bring a server that is known to what the list says. Values that the list has not stay.
-func (s *Server) changes(n *node) (all []map[string]any) {
-	if n.Driver != s.Driver {
-		all = append(all, add("/driver", s.Driver))
+// differ says which texts are to be added to those that are there, and which of the ones that Tendril
+// has noted are to be removed.
+func differ(wanted, there []string, note string) (added, removed []string) {
+	for _, text := range wanted {
+		if !slices.Contains(there, text) && !slices.Contains(added, text) {
+			added = append(added, text)
+		}
 	}
-	for _, name := range sortedKeys(s.info()) {
-		all = append(all, add("/driver_info/"+name, s.info()[name]))
+	for _, text := range strings.Fields(note) {
+		if slices.Contains(there, text) && !slices.Contains(wanted, text) {
+			removed = append(removed, text)
+		}
 	}
-	for _, name := range sortedKeys(s.properties()) {
-		all = append(all, add("/properties/"+name, s.properties()[name]))
+	return added, removed
+}
+
+// noted are the changes that note which traits and MAC addresses Tendril has set.
+func noted(n *node, traits, macs []string) (all []map[string]any) {
+	for name, texts := range map[string][]string{extraServerTraits: traits, extraServerMACs: macs} {
+		if text := strings.Join(texts, " "); text != n.extra(name) {
+			all = append(all, add("/extra/"+name, text))
+		}
 	}
-	if s.ResourceClass != "" && s.ResourceClass != n.ResourceClass {
-		all = append(all, add("/resource_class", s.ResourceClass))
+	return all
+}
+
+func lower(texts []string) (all []string) {
+	for _, text := range texts {
+		all = append(all, strings.ToLower(text))
 	}
 	return all
 }
@@ -317,54 +490,116 @@ func sortedKeys(m map[string]any) (names []string) {
 	return names
 }
 
-// ports adds the ports that the server has not yet.
-func (d *Driver) ports(ctx context.Context, n *node, macs []string) error {
-	there, err := d.portsOf(ctx, n)
-	for _, mac := range macs {
-		mac = strings.ToLower(mac)
-		if err != nil || there[mac] {
-			continue
+// addPort adds a port to the server.
+func (d *Driver) addPort(ctx context.Context, n *node, mac string) error {
+	err := d.client.call(ctx, "add the server's port "+mac, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		var made struct {
+			UUID string `json:"uuid"`
 		}
-		there[mac] = true
-		err = d.client.call(ctx, "add the server's port "+mac, func(ctx context.Context, api *gophercloud.ServiceClient) error {
-			var made struct {
-				UUID string `json:"uuid"`
-			}
-			_, err := api.Post(ctx, api.ServiceURL("ports"), map[string]any{"node_uuid": n.UUID, "address": mac}, &made, nil) //nolint:bodyclose // gophercloud closes what it decodes
-			return err
-		})
-		if is(err, classConflict) { // by the same request, whose answer was lost, or another server's
-			if now, look := d.portsOf(ctx, n); look != nil || now[mac] {
-				err = look
-				continue
-			}
-			return fmt.Errorf("another server has a port with the address %s; correct the list, or delete that port (`baremetal port list --address %s`)", mac, mac)
-		}
+		_, err := api.Post(ctx, api.ServiceURL("ports"), map[string]any{"node_uuid": n.UUID, "address": mac}, &made, nil) //nolint:bodyclose // gophercloud closes what it decodes
+		return err
+	})
+	if !is(err, classConflict) {
+		return err
 	}
-	return err
+	// By the same request, whose answer was lost, or another server's.
+	if now, err := d.portsOf(ctx, n); err != nil || now[mac] != "" {
+		return err
+	}
+	return fmt.Errorf("another server has a port with the address %s; correct macs, or delete that port (`baremetal port list --address %s`)", mac, mac)
 }
 
-// portsOf are the MAC addresses of the server's ports, in small letters.
-func (d *Driver) portsOf(ctx context.Context, n *node) (map[string]bool, error) {
+// portsOf are the ids of the server's ports by their MAC addresses, in small letters.
+func (d *Driver) portsOf(ctx context.Context, n *node) (map[string]string, error) {
 	var body struct {
 		Ports []struct {
+			UUID    string `json:"uuid"`
 			Address string `json:"address"`
 		} `json:"ports"`
 	}
 	err := d.client.call(ctx, "read the server's ports", func(ctx context.Context, api *gophercloud.ServiceClient) error {
-		return get(ctx, api, api.ServiceURL("ports")+"?"+url.Values{"node": {n.UUID}, "fields": {"address"}}.Encode(), &body)
+		return get(ctx, api, api.ServiceURL("ports")+"?"+url.Values{"node": {n.UUID}, "fields": {"uuid,address"}}.Encode(), &body)
 	})
-	there := map[string]bool{}
+	there := map[string]string{}
 	for _, p := range body.Ports {
-		there[strings.ToLower(p.Address)] = true
+		there[strings.ToLower(p.Address)] = p.UUID
 	}
 	return there, err
+}
+
+// delete removes something from Ironic. What is gone already is no error.
+func (d *Driver) delete(ctx context.Context, what string, path ...string) error {
+	err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		_, err := api.Delete(ctx, api.ServiceURL(path...), &gophercloud.RequestOpts{OkCodes: []int{http.StatusNoContent}}) //nolint:bodyclose // gophercloud closes it
+		return err
+	})
+	if is(err, classMissing) {
+		return nil
+	}
+	return err
+}
+
+// changeServer is Change of a machine that is a server.
+func (d *Driver) changeServer(ctx context.Context, ref pool.Ref, spec pool.Spec, e *enrolment, progress pool.Progress) (pool.Found, error) {
+	s := e.server(spec.Name)
+	progress.Secret(s.Password)
+	n, err := d.find(ctx, ref)
+	if err == nil && n == nil {
+		err = pool.ErrGone
+	}
+	if err == nil {
+		n, err = d.amend(ctx, spec, &s, n, &told{progress: progress})
+	}
+	if err != nil {
+		err = coded(fmt.Errorf("changing server %s: %w", ref.Name, err))
+	}
+	if n == nil {
+		return pool.Found{}, err
+	}
+	return n.enrolled(), err
+}
+
+// removeServer is Destroy of a machine that is a server: Ironic forgets it. One that somebody has is
+// not removed.
+//
+//	available ──manage──► manageable (which no allocation takes) ──► removed
+func (d *Driver) removeServer(ctx context.Context, ref pool.Ref, progress pool.Progress) error {
+	t := &told{progress: progress}
+	t.at("remove", "Removing the server from Ironic", 0)
+	n, err := d.find(ctx, ref)
+	for asked := 0; err == nil && n != nil; {
+		n, err = d.follow(ctx, n.UUID, &settings{}, func(n *node) {
+			t.at(n.ProvisionState, stageOf(n.ProvisionState).Label, 10)
+		}, progress, func(n *node) (bool, error) { return stageOf(n.ProvisionState).ends || n.busy(), nil })
+		switch {
+		case is(err, classMissing): // somebody else has removed it
+			return nil
+		case err != nil:
+			return err
+		case !n.enrolledAs(ref.ID):
+			return nil // another machine's by now
+		case n.busy():
+			return fmt.Errorf("the server %s is in use, and is not removed from Ironic: %s. Destroy that machine first", n, n.user())
+		}
+		if n.ProvisionState != "available" || asked == mostDeploys {
+			err = d.delete(ctx, fmt.Sprintf("remove the server %s from Ironic", n), "nodes", n.UUID)
+			break
+		}
+		asked++
+		if err = d.provision(ctx, n, map[string]any{"target": "manage"}); errors.Is(err, errMoved) {
+			err = nil
+		}
+	}
+	if err == nil {
+		t.at("remove", "Removing the server from Ironic", 100)
+	}
+	return err
 }
 
 // offer brings a server from wherever it is to available.
 //
 //	enroll ──manage──► verifying ──► manageable ──inspect──► manageable ──provide──► (cleaning) ──► available
-func (d *Driver) offer(ctx context.Context, s Server, n *node, t *told) (*node, error) {
+func (d *Driver) offer(ctx context.Context, s server, n *node, t *told) (*node, error) {
 	inspected := !s.Inspect
 	reach := map[string]int{"verifying": 25, "manageable": 40, "inspecting": 45, "inspect wait": 50, "cleaning": 75, "clean wait": 80}
 	asked := map[string]int{}
@@ -376,8 +611,8 @@ func (d *Driver) offer(ctx context.Context, s Server, n *node, t *told) (*node, 
 		if err != nil {
 			return n, err
 		}
-		stage := stageOf(n.ProvisionState)
 		var target string
+		stage := stageOf(n.ProvisionState)
 		switch n.ProvisionState {
 		case "available":
 			t.at("available", stage.Label, 100)

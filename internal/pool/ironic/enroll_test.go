@@ -1,51 +1,84 @@
 package ironic
 
 import (
-	"reflect"
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/tendril-run/tendril/internal/pool/serverlist"
 )
 
-// A list of servers is read whole or not at all, and an error quotes no cell: passwords are among
-// them.
-func TestReadServers(t *testing.T) {
+// What a BMC is told stands in driver_info under the names of its driver, and nowhere else.
+func TestServersInfo(t *testing.T) {
 	t.Parallel()
-	all, err := ReadServers(strings.NewReader("\ufeffName, driver,address,user,password,macs,resource_class,traits,cores,memory,disk,inspect\n" +
-		"r1-n1,redfish,bmc1.example,root,\"se,cret\",52:54:00:00:00:01 52:54:00:00:00:02,storage,CUSTOM_NVME,16,65536,960,true\n" +
-		"r1-n2,ipmi,10.0.0.2,admin,x,,,,,,,\n"))
-	want := []Server{
-		{Name: "r1-n1", Driver: "redfish", Address: "bmc1.example", User: "root", Password: "se,cret", MACs: []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, ResourceClass: "storage", Traits: []string{"CUSTOM_NVME"}, Cores: 16, Memory: 65536, Disk: 960, Inspect: true},
-		{Name: "r1-n2", Driver: "ipmi", Address: "10.0.0.2", User: "admin", Password: "x"},
-	}
-	if err != nil || !reflect.DeepEqual(all, want) {
-		t.Fatalf("ReadServers = %+v, %v, want %+v", all, err, want)
-	}
-	if info := all[0].info(); info["redfish_address"] != "https://bmc1.example" || info["redfish_password"] != "se,cret" {
+	s := server{serverlist.Server{Driver: "redfish", Address: "bmc1.example", User: "root", Password: "se,cret", VerifyCA: "false"}}
+	if info := s.info(); info["redfish_address"] != "https://bmc1.example" || info["redfish_password"] != "se,cret" || info["redfish_verify_ca"] != false {
 		t.Errorf("driver_info = %v", info)
 	}
-	if info := all[1].info(); info["ipmi_address"] != "10.0.0.2" || info["ipmi_username"] != "admin" {
+	s = server{serverlist.Server{Driver: "ipmi", Address: "10.0.0.2", User: "admin", Password: "x"}}
+	if info := s.info(); info["ipmi_address"] != "10.0.0.2" || info["ipmi_username"] != "admin" || len(info) != 3 {
 		t.Errorf("driver_info = %v", info)
 	}
-	const head = "name,driver,address,password\n"
-	for list, says := range map[string]string{
-		"":                               "no first line",
-		"name,drivr\n":                   `unknown column "drivr"; did you mean "driver"?`,
-		"name,name\n":                    "is there twice",
-		head + "a,redfish,b\n":           "is no CSV",
-		head + "a,redfish,,hunter2\n":    "line 2: address is missing",
-		head + "a,,b,hunter2\n":          "line 2: driver is missing",
-		head + "a b,redfish,b,hunter2\n": "write a host name",
-		head + "a,redfish,https://u:hunter2@b,x\n":                "without user and password",
-		head + "a,ipmi,b,x\na,ipmi,c,hunter2\n":                   "line 3: the server a is there twice",
-		"name,driver,address,macs\na,ipmi,b,hunter2\n":            "macs: write addresses",
-		"name,driver,address,cores\na,ipmi,b,hunter2\n":           "line 2: cores: write a whole number",
-		"name,driver,address,inspect\na,ipmi,b,hunter2\n":         "inspect: write true or false",
-		"name,driver,address,traits\na,ipmi,b,hunter2\n":          "traits: write capital letters",
-		"name,driver,address,resource_class\na,ipmi,b,hunter 2\n": "resource_class",
-		"name,driver,address,kernel\na,ipmi,b,hunter2\n":          "kernel and ramdisk go together",
+	// Another driver's BMC is forgotten.
+	n := &node{Driver: "redfish", DriverInfo: map[string]json.RawMessage{"redfish_address": nil, "redfish_password": nil, "of_others": nil}}
+	text, err := json.Marshal(s.changes(n))
+	if err != nil || !strings.Contains(string(text), `{"op":"remove","path":"/driver_info/redfish_password"}`) || strings.Contains(string(text), "of_others") {
+		t.Errorf("changes = %s, %v", text, err)
+	}
+}
+
+// A server's description is checked as a list's is, and goes alone.
+func TestEnrollSettings(t *testing.T) {
+	t.Parallel()
+	d := &Driver{}
+	for block, says := range map[string]string{
+		`{"enroll": {"driver": "ipmi", "address": "b", "inspect": null, "macs": null}}`: "",
+		`{"enroll": {"drivr": "ipmi"}}`:                                                               `ironic: enroll: unknown setting "drivr"; did you mean "driver"?`,
+		`{"enroll": {"driver": "ipmi"}}`:                                                              "ironic: enroll: address is missing",
+		`{"enroll": {"driver": "ipmi", "address": "b", "password": 12345678}}`:                        "ironic: enroll: password: write a text",
+		`{"enroll": {"driver": "redfish", "address": "https://u:hunter2@b"}}`:                         "without user and password",
+		`{"enroll": {"driver": "ipmi", "address": "b", "kernel": "file:///hunter2", "ramdisk": "x"}}`: "kernel: write an address",
+		`{"enroll": {"driver": "ipmi", "address": "b"}, "clean": "full"}`:                             "enroll goes alone",
+		`{"enroll": "hunter2"}`:                                                                       "ironic: enroll: write a block",
 	} {
-		if all, err := ReadServers(strings.NewReader(list)); err == nil || all != nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("ReadServers(%q) = %v, %v, want %q", list, all, err, says)
+		err := d.Settings(json.RawMessage(block))
+		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("Settings(%s) = %v, want %q", block, err, says)
+		}
+		if !d.Enrolls(json.RawMessage(block)) {
+			t.Errorf("Enrolls(%s) = false", block)
+		}
+	}
+	for _, block := range []string{"", "null", `{}`, `{"enroll": null}`, `{"clean": "full"}`} {
+		if d.Enrolls(json.RawMessage(block)) {
+			t.Errorf("Enrolls(%s) = true", block)
+		}
+	}
+}
+
+// A password that was given once stays, and only for the BMC that it was given for.
+func TestRememberedPassword(t *testing.T) {
+	t.Parallel()
+	d := &Driver{}
+	recorded := json.RawMessage(`{"enroll": {"driver": "ipmi", "address": "bmc1", "user": "root", "password": "hunter2hunter2"}}`)
+	for block, password := range map[string]string{
+		`{"enroll": {"driver": "ipmi", "address": "bmc1", "user": "root", "traits": ["CUSTOM_A"]}}`:                 "hunter2hunter2",
+		`{"enroll": {"driver": "ipmi", "address": "bmc1", "user": "root", "password": null}}`:                       "hunter2hunter2",
+		`{"enroll": {"driver": "ipmi", "address": "evil", "user": "root", "password": "another-password"}}`:         "another-password",
+		`{"enroll": {"driver": "ipmi", "address": "evil", "user": "root"}}`:                                         "",
+		`{"enroll": {"driver": "ipmi", "address": "bmc1", "user": "admin"}}`:                                        "",
+		`{"enroll": {"driver": "redfish", "address": "bmc1", "user": "root"}}`:                                      "",
+		`{"enroll": {"driver": "ipmi", "address": "bmc1", "user": "root", "verify_ca": "false", "password": null}}`: "",
+	} {
+		got, err := d.Remembered(json.RawMessage(block), recorded)
+		if password == "" {
+			if err == nil || !strings.Contains(err.Error(), "Give it again") || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("Remembered(%s) = %s, %v, want that it is given again", block, got, err)
+			}
+			continue
+		}
+		if secrets := d.Secrets(got); err != nil || len(secrets) != 1 || secrets[0] != password {
+			t.Errorf("Remembered(%s) = %v, %v, want %s", block, secrets, err, password)
 		}
 	}
 }

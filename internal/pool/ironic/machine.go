@@ -37,6 +37,7 @@ type node struct {
 	Properties           map[string]json.RawMessage `json:"properties"`
 	Extra                map[string]json.RawMessage `json:"extra"`
 	Driver               string                     `json:"driver"`
+	DriverInfo           map[string]json.RawMessage `json:"driver_info"` // in lists it is not asked for
 	Owner                string                     `json:"owner"`
 	Lessee               string                     `json:"lessee"`
 	Protected            bool                       `json:"protected"`
@@ -157,8 +158,11 @@ func (n *node) server() *pool.Server {
 		InstanceUUID: clean(n.InstanceUUID), LastError: clean(n.LastError), Available: n.free() == "", Reason: stageOf(n.ProvisionState).Label,
 	}
 	if !s.Available {
-		if n.InstanceUUID == "" || n.Maintenance {
+		switch {
+		case n.InstanceUUID == "":
 			s.Reason = capital(n.free())
+		case n.Maintenance:
+			s.Reason += ". It is in maintenance" + because(n.MaintenanceReason)
 		}
 		if n.Fault != "" {
 			s.Reason += ". Ironic reports the fault " + clean(n.Fault)
@@ -256,7 +260,7 @@ var uuids = lazyregexp.New(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$
 // node reads a server by its id or name.
 func (c *client) node(ctx context.Context, api *gophercloud.ServiceClient, id string) (*node, error) {
 	var n node
-	err := get(ctx, api, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info"}}.Encode(), &n)
+	err := get(ctx, api, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info,driver_info"}}.Encode(), &n)
 	return &n, err
 }
 
@@ -295,6 +299,9 @@ func (d *Driver) marked(ctx context.Context, id string) (*node, error) {
 
 // Look implements pool.Driver.
 func (d *Driver) Look(ctx context.Context, ref pool.Ref) (pool.Found, error) {
+	if ref.Server {
+		return d.lookServer(ctx, ref)
+	}
 	n, err := d.marked(ctx, ref.ID)
 	switch {
 	case err != nil:

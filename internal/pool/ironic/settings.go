@@ -45,6 +45,8 @@ type settings struct {
 	DeployTimeout string `json:"deploy_timeout"`
 	CleanTimeout  string `json:"clean_timeout"`
 	PowerTimeout  string `json:"power_timeout"`
+	// Enroll says that the machine is a server which is made known to Ironic. It goes alone.
+	Enroll *enrolment `json:"enroll"`
 }
 
 type raid struct {
@@ -124,6 +126,14 @@ func strict(where string, raw json.RawMessage, into any) error {
 			if err := strict(inner, value, *into); err != nil {
 				return err
 			}
+		case **enrolment:
+			if string(value) == "null" {
+				continue
+			}
+			*into = &enrolment{}
+			if err := strict(inner, value, *into); err != nil {
+				return err
+			}
 		case *[]step:
 			var all []json.RawMessage
 			if json.Unmarshal(value, &all) != nil {
@@ -177,6 +187,12 @@ func kindOf(t reflect.Type) string {
 }
 
 func (s *settings) check() error {
+	if s.Enroll != nil {
+		if !reflect.DeepEqual(*s, settings{Enroll: s.Enroll}) {
+			return errors.New("ironic: enroll goes alone: the other settings are of a machine that is made on a server")
+		}
+		return s.Enroll.check()
+	}
 	if s.ResourceClass != "" && !classNames.MatchString(s.ResourceClass) {
 		return fmt.Errorf("ironic: resource_class %q: write a class as Ironic has it, such as baremetal", clean(s.ResourceClass))
 	}
