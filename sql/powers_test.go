@@ -204,7 +204,7 @@ func TestTokenDecides(t *testing.T) {
 var (
 	mayReadAlone = []string{"begin_request", "create_api_token", "finish_request", "own_credentials", "own_invitations", "pool_loads", "pool_quota_uses", "provision_log",
 		"record_tool_call", "state_versions", "why_waiting"}
-	mayPropose = []string{"delete_planned_machine", "inspect_template", "plan_machines", "preview_machines", "retry_provision"}
+	mayPropose = []string{"inspect_template", "plan_machines", "preview_machines", "retry_provision"}
 )
 
 func TestPowersAreAskedEverywhere(t *testing.T) {
@@ -303,5 +303,66 @@ func TestToolCallsAreRecorded(t *testing.T) {
 	wantRefusal(t, b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", elsewhere, call), "PT404", "org_not_found")
 	for _, bad := range []string{`{}`, `[]`, strings.Replace(call, aPlan, "x", 1), strings.Replace(call, "a client/1", strings.Repeat("x", 201), 1), strings.Replace(call, `"ok"`, "7", 1), strings.Replace(call, "{", `{"more": "x", `, 1)} {
 		wantRefusal(t, b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", w.org, bad), "PT422", "bad_tool_call")
+	}
+}
+
+// A token says yes to none of its own runs but destroys, and to those only where nothing else wants
+// somebody's yes; nor does another token of the same person.
+func TestTokensDoNotApproveTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	for _, test := range []struct {
+		powers, operation, policy string
+		by                        func(own bearer) bearer
+		want                      string
+	}{
+		{`{"may_apply": ["lab/*"]}`, "destroy", `{"approval": "never"}`, nil, "ok"},
+		{`{"may_apply": ["lab/*"]}`, "destroy", `{"approval": "destructive"}`, nil, "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"]}`, "destroy", `{"approval": "always"}`, nil, "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"]}`, "apply", `{"approval": "always"}`, nil, "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"], "destroy": false}`, "apply", `{"approval": "never"}`, nil, "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"], "approve": true}`, "apply", `{"approval": "always"}`, nil, "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"]}`, "apply", `{"approval": "always"}`, func(bearer) bearer { return w.bearer(t, w.operator, `{"approve": true}`) }, "PT403 token_may_not"},
+		{`{"may_apply": ["lab/*"]}`, "apply", `{"approval": "always"}`, func(bearer) bearer { return w.bearer(t, w.adminID, `{"approve": true}`) }, "ok"},
+		{`{"may_apply": ["lab/*"]}`, "apply", `{"approval": "always"}`, func(bearer) bearer { return w.bearer(t, w.operator, "") }, "ok"},
+	} {
+		w.policy(t, test.policy)
+		own := w.bearer(t, w.operator, test.powers)
+		if _, err := own.ask(t, test.operation, "lab/a"); err != nil {
+			t.Fatal(err)
+		}
+		id, by := agent.awaits(t), own
+		if test.by != nil {
+			by = test.by(own)
+		}
+		var status string
+		if got := answerOf(by.do(t, &status, "SELECT public.approve_provision($1, $2)", id, aPlan)); got != test.want {
+			t.Errorf("%s with %s under %s = %s, want %s", test.operation, test.powers, test.policy, got, test.want)
+		}
+		mustAs[string](t, w, w.operator, "SELECT public.cancel_provision($1)", id)
+	}
+}
+
+// What somebody has drawn up is not a token's to change, though it may draw up more.
+func TestTokensDrawUp(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	b := w.bearer(t, w.operator, `{}`)
+	plan := "SELECT (public.plan_machines($1, $2, $3))[1]"
+	theirs := mustAs[uuid.UUID](t, w, w.operator, plan, w.cluster, snapshot("lab/a"), `[{"name": "theirs"}]`)
+	var id uuid.UUID
+	if err := b.do(t, &id, plan, w.cluster, snapshot("lab/a"), `[{"name": "own"}]`); err != nil {
+		t.Errorf("drawing up = %v", err)
+	}
+	if err := b.do(t, &id, plan, w.cluster, snapshot("lab/a"), fmt.Sprintf(`[{"id": %q, "name": "theirs", "cores": 2}]`, theirs)); answerOf(err) != "PT403 token_may_not" {
+		t.Errorf("changing what is drawn up = %v", err)
+	}
+	var none *string
+	if err := b.do(t, &none, "SELECT public.delete_planned_machine($1)::text", theirs); answerOf(err) != "PT403 token_may_not" {
+		t.Errorf("deleting what is drawn up = %v", err)
+	}
+	if err := w.bearer(t, w.adminID, `{}`).do(t, &none, "SELECT c::text FROM public.create_cluster('another') c"); answerOf(err) != "PT403 token_may_not" {
+		t.Errorf("a cluster = %v", err)
 	}
 }

@@ -70,6 +70,7 @@ DECLARE
 BEGIN
   IF p_org IS NULL THEN
     IF tendril.is_person() THEN
+      PERFORM tendril.check_whole_token();
       v_orgs := tendril.orgs_with_role('admin');
     ELSE
       v_orgs := ARRAY(SELECT id FROM public.orgs);

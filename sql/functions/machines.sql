@@ -248,7 +248,8 @@ BEGIN
   END LOOP;
 
   v_workspace := tendril.lock_workspace_of(v_org, p_cluster, tendril.snapshot_workspace(p_snapshot), false);
-  PERFORM tendril.check_token(v_workspace.name, 'propose');
+  -- To draw up is to propose; to change what somebody has drawn up is not.
+  PERFORM tendril.check_token(v_workspace.name, CASE WHEN EXISTS (SELECT FROM jsonb_array_elements(p_machines) m WHERE m ? 'id') THEN 'change' ELSE 'propose' END);
   PERFORM tendril.check_binding(v_workspace, tendril.plain_repo(p_snapshot -> 'template_source' ->> 'repo'), tendril.plain_path(p_snapshot -> 'template_source' ->> 'path'));
   -- In the order in which reports lock them.
   PERFORM FROM public.machines WHERE workspace_id = v_workspace.id ORDER BY id FOR NO KEY UPDATE;
@@ -313,7 +314,7 @@ BEGIN
   IF NOT tendril.may_act(v_machine.org_id, 'operator') OR v_machine.id IS NULL THEN
     PERFORM tendril.refuse('PT404', 'machine_not_found', format('machine %s not found, or you are not operator there', p_machine));
   END IF;
-  PERFORM tendril.lock_workspace_for(v_machine.workspace_id, 'operator', 'propose');
+  PERFORM tendril.lock_workspace_for(v_machine.workspace_id, 'operator');
   DELETE FROM public.machines WHERE id = p_machine AND status = 'planned';
   IF NOT FOUND THEN
     PERFORM tendril.refuse('PT409', 'machine_exists', format('machine %s exists, so its plan is not deleted', to_json(v_machine.name)), 'destroy it instead');

@@ -96,6 +96,7 @@ DECLARE
   v_powers jsonb := tendril.powers();
   v_own    boolean := coalesce(p_provision.asked_with = tendril.token_id(), false);
   v_free   boolean;
+  v_bare   public.provisions;
 BEGIN
   IF v_powers IS NULL THEN
     RETURN;
@@ -112,9 +113,16 @@ BEGIN
     IF NOT (v_free OR p_what = 'end' AND v_own) THEN
       PERFORM tendril.refuse('PT403', 'token_may_not', format('this API token may only propose runs in workspace %s', to_json(p_workspace)), 'a person can do this in the console');
     END IF;
-  ELSIF NOT (v_free AND v_own OR coalesce((v_powers ->> 'approve')::boolean, false)
-             -- Not by the same hand, whichever token it holds.
-             AND (p_provision.least_approval IS DISTINCT FROM 'always' OR p_provision.requested_by IS DISTINCT FROM tendril.current_user_id())) THEN
+    RETURN;
+  END IF;
+  -- Of its own runs it approves destroys alone, where no other rule wants a yes than that their plan
+  -- is read; of others' those that no token and no tool of the same person has asked for.
+  v_bare := p_provision;
+  v_bare.least_approval := NULL;
+  v_bare.config_snapshot := p_provision.config_snapshot - 'approval';
+  IF NOT (v_free AND v_own AND p_provision.operation = 'destroy' AND coalesce((v_powers ->> 'destroy')::boolean, true) AND tendril.approval_for(v_bare) = 'never'
+          OR coalesce((v_powers ->> 'approve')::boolean, false)
+             AND (p_provision.asked_with IS NULL AND p_provision.least_approval IS NULL OR p_provision.requested_by IS DISTINCT FROM tendril.current_user_id())) THEN
     PERFORM tendril.refuse('PT403', 'token_may_not', format('this API token may not approve run %s', p_provision.number), 'a person approves it in the console');
   END IF;
 END $$;
