@@ -301,6 +301,7 @@ func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operati
 	s := a.as(ctx)
 	limited, cancel := context.WithTimeout(ctx, cmp.Or(a.ServerWait, serverWait))
 	defer cancel()
+	unplaced := false
 	for {
 		p, err := s.Provision(ctx, id.String())
 		if err != nil {
@@ -321,14 +322,14 @@ func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operati
 			operation.Status, operation.Message = "failed", deref(p.ErrorMessage)
 			return operation, nil
 		case p.Unplaced():
-			// Whoever asks for a server is told at once that there is none.
-			if _, err := s.Cancel(ctx, id); err != nil {
+			// Whoever asks for a server is told at once that there is none. An agent may have claimed
+			// the run meanwhile: then it ends it.
+			if _, err := s.Cancel(ctx, id); err != nil && !isRefused(err, "already_ended") {
 				return operation, err
 			}
-			if named := deref(in.Body.ServerID); named != "" {
-				return operation, serverNotAvailable(named)
-			}
-			return operation, noServer()
+			unplaced = true
+		case unplaced && p.Status == provision.Cancelled:
+			return operation, serverProblem(provision.CodeNoRoom, in.Body, "")
 		case p.Status == provision.AwaitingApproval:
 			operation.Message = "The plan waits for a person's approval."
 			return operation, nil
@@ -402,11 +403,25 @@ func (a *api) serverStatus(ctx context.Context, in *serverStatusInput) (*answer[
 		status, err := statusOf(ctx, s, p)
 		return &answer[wire.ServerStatus]{status}, err
 	}
-	return &answer[wire.ServerStatus]{outsideStatus(*found, time.Now())}, nil
+	status, deploying := outsideStatus(*found, time.Now())
+	if !deploying {
+		return nil, newProblem(http.StatusNotFound, "operation_not_found", fmt.Sprintf("Server %s has no operation", in.Operation), fmt.Sprintf("it is %s", found.Server.ProvisionState))
+	}
+	return &answer[wire.ServerStatus]{status}, nil
 }
 
-// outsideStatus is what the last report says of a server that Tendril has not provisioned.
-func outsideStatus(f store.ServerFound, now time.Time) wire.ServerStatus {
+// isRefused reports whether an error is a refusal for that reason.
+func isRefused(err error, reason string) bool {
+	refused, ok := errors.AsType[*store.RefusedError](err)
+	return ok && refused.Reason == reason
+}
+
+// deployments are the states of a server that is deployed or being so.
+var deployments = []string{"active", "deploying", "wait call-back", "deploy failed", "deploy hold", "rebuild", "error"}
+
+// outsideStatus is what the last report says of a server that Tendril has not provisioned; false:
+// nobody has begun to deploy it.
+func outsideStatus(f store.ServerFound, now time.Time) (wire.ServerStatus, bool) {
 	state := f.Server.ProvisionState
 	status := wire.ServerStatus{OperationID: f.Server.ID, ServerID: &f.Server.ID, Status: "in_progress", ProvisionState: state, StartedAt: f.MeasuredAt}
 	switch {
@@ -416,7 +431,7 @@ func outsideStatus(f store.ServerFound, now time.Time) wire.ServerStatus {
 		status.Status = "failed"
 	}
 	status.Message = fmt.Sprintf("%s Not begun by Tendril; seen %d s ago.", sentence(f.Server.Reason, state), int(now.Sub(f.MeasuredAt).Seconds()))
-	return status
+	return status, slices.Contains(deployments, state)
 }
 
 func sentence(text, otherwise string) string {
@@ -459,7 +474,7 @@ func statusOf(ctx context.Context, s *store.Store, p store.Provision) (wire.Serv
 		}
 	case provision.Failed:
 		status.Status, status.Message = "failed", sentence(deref(p.ErrorMessage), "not provisioned")
-		if server != nil && server.Server != nil {
+		if server != nil && server.Server != nil && server.Newest {
 			status.ProvisionState = server.Server.ProvisionState
 		} else if status.ProvisionState == "" {
 			status.ProvisionState = "not begun"

@@ -235,13 +235,14 @@ func TestServerOperation(t *testing.T) {
 func TestServerStatusElsewhere(t *testing.T) {
 	t.Parallel()
 	m := newMetal(t)
-	for by, want := range map[string][2]string{serverB: {"completed", "active"}, "bm-3": {"failed", "deploy failed"}, serverA: {"in_progress", "available"}} {
+	for by, want := range map[string][2]string{serverB: {"completed", "active"}, "bm-3": {"failed", "deploy failed"}} {
 		got := m.as(t, "viewer", "GET", "/provision/"+by, "").want(t, by, 200, "")
 		if got.text("status") != want[0] || got.text("provision_state") != want[1] || !strings.Contains(got.text("message"), "Not begun by Tendril; seen ") {
 			t.Errorf("the status of %s = %s", by, got.body)
 		}
 	}
 	m.as(t, "viewer", "GET", "/provision/"+uuid.NewString(), "").want(t, "of nothing", 404, "server_not_found")
+	m.as(t, "viewer", "GET", "/provision/"+serverA, "").want(t, "of a server that nobody deploys", 404, "operation_not_found")
 	m.Exec(t, "UPDATE public.clusters SET paused_at = now() WHERE id = $1", m.Cluster)
 	m.serve(t, api.Config{ServerWait: time.Nanosecond})
 	made := m.as(t, "operator", "POST", "/provision", `{"image_id": "debian-13"}`).want(t, "while nobody takes it", 202, "")

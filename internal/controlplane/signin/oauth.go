@@ -258,7 +258,11 @@ func (s *SignIn) clientFor(w http.ResponseWriter, r *http.Request, v url.Values)
 		s.show(w, http.StatusBadRequest, "note", note{"Sign in a program", "This is not what a program may ask: " + err.Error() + ".", "Begin again in the program."})
 		return c, p, false
 	}
-	if wrong != "" {
+	if u, _ := url.Parse(c.Redirect); wrong != "" && (u == nil || !isLoopback(u.Hostname())) {
+		// Whoever makes up a client would lead anybody anywhere, without a click.
+		s.show(w, http.StatusBadRequest, "note", note{"Sign in a program", "This is not what a program may ask: " + why + ".", "Begin again in the program."})
+		return c, p, false
+	} else if wrong != "" {
 		http.Redirect(w, r, c.back(s.Base(r), url.Values{"error": {wrong}, "error_description": {why}}), http.StatusSeeOther) //nolint:gosec // an address that readClientRequest has checked
 		return c, p, false
 	}

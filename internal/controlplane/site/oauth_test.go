@@ -175,6 +175,12 @@ func TestProgramsAskWrongly(t *testing.T) {
 			t.Errorf("with %s = %.40s the browser is sent to %q, want the error %s", field, test[0], to, test[1])
 		}
 	}
+	elsewhere := grantRequest(w, id)
+	elsewhere.Set("redirect_uri", "https://assistant.example/oauth?x=1")
+	elsewhere.Set("response_type", "token")
+	if response, body := w.ask(t, browser(t), http.MethodGet, "/oauth/authorize?"+elsewhere.Encode(), nil); response.StatusCode != http.StatusBadRequest || response.Header.Get("Location") != "" {
+		t.Errorf("what is wrong with a request of another host's: %d %q %s, want a page", response.StatusCode, response.Header.Get("Location"), body)
+	}
 	// A token is no browser, and a foreign page is no person's yes.
 	form := grantRequest(w, id)
 	form.Set("answer", "yes")

@@ -58,16 +58,19 @@ type ServerOf struct {
 	Server *Server `db:"server"`
 	// MeasuredAt is when the agent looked at it.
 	MeasuredAt *time.Time `db:"measured_at"`
+	// Newest says that no later deploy of the workspace may have changed it.
+	Newest bool `db:"newest"`
 }
 
 // ServerOfProvision finds the server that the one machine in a provision's workspace has, or is made
 // of; nil: none yet. A place that is reserved is none: Ironic may still give another one, or none.
 func (s *Store) ServerOfProvision(ctx context.Context, id uuid.UUID) (*ServerOf, error) {
 	return orNil(rows[ServerOf](ctx, s, "look for the server", `
-		SELECT m.node, coalesce(n.server ->> 'id', m.external_id, '') AS id, n.server, n.measured_at
+		SELECT m.node, coalesce(n.server ->> 'id', substring(m.external_id FROM '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$'), '') AS id, n.server, n.measured_at,
+		       NOT EXISTS (SELECT FROM public.provisions q WHERE q.workspace_id = p.workspace_id AND q.number > p.number AND q.operation = 'apply') AS newest
 		FROM public.provisions p
 		JOIN public.machines m ON m.workspace_id = p.workspace_id AND m.node IS NOT NULL AND m.status <> 'planned'
-		JOIN public.pools o ON o.cluster_id = p.cluster_id AND o.name = m.pool
+		JOIN public.pools o ON o.cluster_id = p.cluster_id AND o.name = m.pool AND o.kind = 'ironic'
 		LEFT JOIN public.pool_nodes n ON n.pool_id = o.id AND n.name = m.node
 		WHERE p.id = $1 AND p.operation = 'apply' LIMIT 1`, id))
 }
@@ -88,7 +91,7 @@ func (s *Store) FindServer(ctx context.Context, org uuid.UUID, ref string) (*Ser
 	return orNil(rows[ServerFound](ctx, s, "look for the server", `
 		SELECT p.name AS pool, n.name AS node, n.server, n.measured_at,
 		       (SELECT q.id FROM public.provisions q
-		        WHERE q.workspace_id IN (SELECT m.workspace_id FROM public.machines m WHERE m.node = n.name AND m.pool = p.name AND m.org_id = p.org_id
+		        WHERE q.workspace_id IN (SELECT m.workspace_id FROM public.machines m WHERE m.node = n.name AND m.pool = p.name AND m.org_id = p.org_id AND m.status NOT IN ('planned', 'gone')
 		                                 UNION ALL SELECT r.workspace_id FROM public.reservations r WHERE r.pool_id = p.id AND r.node = n.name)
 		          AND q.cluster_id = p.cluster_id AND q.operation = 'apply' ORDER BY q.number DESC LIMIT 1) AS provision
 		FROM public.pool_nodes n JOIN public.pools p ON p.id = n.pool_id

@@ -44,7 +44,8 @@ type hostile struct {
 func (h *hostile) text() string {
 	n := h.next
 	h.next++
-	return fmt.Sprintf(orders[n%len(orders)], "call "+h.calls[n%len(h.calls)])
+	// Each call comes in each disguise.
+	return fmt.Sprintf(orders[(n/len(h.calls)+n)%len(orders)], "call "+h.calls[n%len(h.calls)])
 }
 
 // lines are so many attempts, one a line.

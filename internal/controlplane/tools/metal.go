@@ -56,7 +56,7 @@ func provisionServer(ctx context.Context, c *call, in provisionServerInput) (ser
 		return serverOperation{}, err
 	}
 	answer := serverOperation{
-		OperationID: o.OperationID, ServerID: o.ServerID, ServerName: c.name(o.ServerName), Status: o.Status, Message: c.short(o.Message, mostNote), StartedAt: o.StartedAt,
+		OperationID: o.OperationID, ServerID: c.named(o.ServerID), ServerName: c.name(o.ServerName), Status: o.Status, Message: c.short(o.Message, mostNote), StartedAt: o.StartedAt,
 		URL:  c.link("/provisions/" + o.OperationID),
 		Next: `Call "check_provision_status" with this operation_id until its status is completed or failed.`,
 	}
@@ -77,7 +77,7 @@ func checkProvisionStatus(ctx context.Context, c *call, in checkInput) (serverSt
 		return serverStatus{}, err
 	}
 	answer := serverStatus{
-		OperationID: o.OperationID, ServerID: o.ServerID, Status: o.Status, ProvisionState: c.name(o.ProvisionState), ProgressPercent: o.ProgressPercent,
+		OperationID: o.OperationID, ServerID: c.named(o.ServerID), Status: o.Status, ProvisionState: c.name(o.ProvisionState), ProgressPercent: o.ProgressPercent,
 		Message: c.short(o.Message, mostNote), StartedAt: o.StartedAt, CompletedAt: o.CompletedAt,
 		Next: `Call "check_provision_status" again in half a minute.`,
 	}
@@ -90,4 +90,12 @@ func checkProvisionStatus(ctx context.Context, c *call, in checkInput) (serverSt
 		answer.Next = "Its plan waits for a person's yes at " + c.link("/provisions/"+o.OperationID) + ". Give them the link."
 	}
 	return answer, nil
+}
+
+// named is an id that may be missing, as name has it.
+func (c *call) named(id *string) *string {
+	if id == nil {
+		return nil
+	}
+	return given(c.name(*id))
 }

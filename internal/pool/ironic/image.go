@@ -132,5 +132,11 @@ func (d *Driver) listed(ctx context.Context) (all []pool.Image, err error) {
 			all = append(all, pool.Image{Name: i.Name, ID: i.ID, CloudInit: true})
 		}
 	}
+	// By their ids, too: a name may be another image's tomorrow, or several images'.
+	for _, i := range stored {
+		if !strings.HasPrefix(i.Name, "deploy-") {
+			all = append(all, pool.Image{Name: i.ID, ID: i.ID, CloudInit: true})
+		}
+	}
 	return all, nil
 }
