@@ -22,6 +22,7 @@ type bearer struct {
 // token makes an API token of a person's, with powers; "": all that the person may.
 func (w *world) bearer(t *testing.T, user uuid.UUID, powers string) bearer {
 	t.Helper()
+	mustExec(t, w.conn, "INSERT INTO public.templates (org_id, name, repo, version) VALUES ($1, 'envtempl', 'https://git.example/acme/envtempl', 'v1.2.0') ON CONFLICT DO NOTHING", w.org)
 	id := one[uuid.UUID](t, w.conn, "SELECT token_id FROM tendril.issue_api_token($1, 'a test', '1 day', CASE WHEN $2 <> '' THEN jsonb_build_object('powers', $2::jsonb) END)", user, powers)
 	return bearer{w, user, fmt.Sprintf(`{"sub": %q, "role": "authenticated", "credential": "api_token", "token": %q}`, user, id)}
 }
@@ -364,5 +365,42 @@ func TestTokensDrawUp(t *testing.T) {
 	}
 	if err := w.bearer(t, w.adminID, `{}`).do(t, &none, "SELECT c::text FROM public.create_cluster('another') c"); answerOf(err) != "PT403 token_may_not" {
 		t.Errorf("a cluster = %v", err)
+	}
+}
+
+// A plan runs the code of its template, so what waits for a person is of templates that one stands
+// behind.
+func TestTokensUseTheCatalogue(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	b := w.bearer(t, w.operator, `{"may_apply": ["lab/*"]}`)
+	mustExec(t, w.conn, `SELECT tendril.record_tags($1, 'https://git.example/acme/envtempl', '[{"tag": "v1.1.0", "commit": "x"}]')`, w.org)
+	source := func(repo, version, path string) string {
+		return fmt.Sprintf(`{"repo": %q, "version": %q, "path": %q}`, repo, version, path)
+	}
+	const known, commit = "https://git.example/acme/envtempl", "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+	ask := func(workspace, source string) string {
+		var id uuid.UUID
+		return answerOf(b.do(t, &id, "INSERT INTO public.provisions (cluster_id, config_snapshot, operation) VALUES ($1, $2, 'plan') RETURNING id", w.cluster,
+			fmt.Sprintf(`{"template_source": %s, "terraform_vars": {}, "workspace": %q}`, source, workspace)))
+	}
+	const refused = "PT403 token_may_not"
+	for i, test := range []struct{ source, want string }{
+		{source(known, "v1.2.0", ""), "ok"}, {source(known+".git", "v1.1.0", ""), "ok"}, {source(known, "v9", ""), refused}, {source(known, commit, ""), refused},
+		{source(known, "v1.2.0", "other"), refused}, {source("https://git.example/acme/evil", "v1.2.0", ""), refused},
+	} {
+		if got := ask(fmt.Sprintf("prod/%d", i), test.source); got != test.want {
+			t.Errorf("a plan of %s = %s, want %s", test.source, got, test.want)
+		}
+	}
+	if got := ask("lab/a", source("https://git.example/acme/evil", "v1", "")); got != "ok" {
+		t.Errorf("where it may apply = %s", got)
+	}
+	// What a person has run there it may plan again.
+	if _, err := w.tryDeploy(t, w.operator, fmt.Sprintf(`{"template_source": %s, "terraform_vars": {}, "workspace": "prod/own"}`, source("https://git.example/acme/own", commit, ""))); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask("prod/own", source("https://git.example/acme/own", commit, "")); got != "ok" {
+		t.Errorf("what a person has run = %s", got)
 	}
 }

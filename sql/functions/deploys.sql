@@ -77,7 +77,7 @@ BEGIN
   v_workspace := tendril.lock_workspace_of(v_org, NEW.cluster_id, v_name, v_inspect);
   IF NOT v_again THEN -- an attempt is asked for as the run that failed was
     NEW.asked_with := CASE WHEN tendril.powers() IS NOT NULL THEN tendril.token_id() END;
-    NEW.least_approval := tendril.token_approval(v_org, v_workspace.name, NEW.operation);
+    NEW.least_approval := tendril.token_approval(v_workspace, NEW.operation, NEW.config_snapshot);
   END IF;
   PERFORM tendril.check_binding(v_workspace, v_repo, v_path);
 

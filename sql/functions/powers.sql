@@ -139,30 +139,55 @@ BEGIN
   END IF;
 END $$;
 
+-- Whether a person stands behind a template at a version: it is in the catalogue, at the version that
+-- is offered first or at a tag, or a person has run it in the workspace.
+CREATE OR REPLACE FUNCTION tendril.is_vouched(p_workspace public.workspaces, p_source jsonb) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_newest CONSTANT int := 1000; -- runs of the workspace
+BEGIN
+  RETURN EXISTS (
+      SELECT FROM public.templates t
+      WHERE t.org_id = p_workspace.org_id AND tendril.template_key(t.repo, t.path) = tendril.template_key(p_source ->> 'repo', p_source ->> 'path')
+        AND (t.version = p_source ->> 'version'
+             OR EXISTS (SELECT FROM public.template_tags g, jsonb_array_elements(g.tags) e
+                        WHERE g.org_id = t.org_id AND g.repo = tendril.plain_repo(t.repo) AND e ->> 'tag' = p_source ->> 'version')))
+    OR EXISTS (
+      SELECT FROM (SELECT p.config_snapshot, p.asked_with, p.least_approval FROM public.provisions p WHERE p.workspace_id = p_workspace.id ORDER BY p.number DESC LIMIT c_newest) p
+      WHERE p.asked_with IS NULL AND p.least_approval IS NULL AND p.config_snapshot -> 'template_source' = p_source);
+END $$;
+
 -- How the plan of a run must be approved because of the token that asks for it; NULL: by the other
--- rules alone. A destroy is never without its plan being approved.
+-- rules alone. A destroy is never without its plan being approved. Where its plans wait, it asks only
+-- for templates that a person stands behind: a plan runs their code before anybody's yes.
 --
 -- Errors: PT403 token_may_not, PT429 too_many_runs.
-CREATE OR REPLACE FUNCTION tendril.token_approval(p_org uuid, p_workspace text, p_operation text) RETURNS text
+CREATE OR REPLACE FUNCTION tendril.token_approval(p_workspace public.workspaces, p_operation text, p_snapshot jsonb) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   c_newest CONSTANT int := 10000; -- runs of the organisation that are counted
   c_hour   CONSTANT interval := '1 hour';
   v_powers jsonb := tendril.powers();
+  v_free   boolean;
 BEGIN
   IF v_powers IS NULL THEN
     RETURN NULL;
   END IF;
-  PERFORM tendril.check_token(p_workspace, CASE WHEN p_operation IN ('plan', 'apply', 'destroy', 'refresh', 'state', 'inspect') THEN 'propose' ELSE 'change' END);
+  PERFORM tendril.check_token(p_workspace.name, CASE WHEN p_operation IN ('plan', 'apply', 'destroy', 'refresh', 'state', 'inspect') THEN 'propose' ELSE 'change' END);
   IF p_operation = 'destroy' AND NOT coalesce((v_powers ->> 'destroy')::boolean, true) THEN
     PERFORM tendril.refuse('PT403', 'token_may_not', 'this API token may destroy nothing', 'a person can do this in the console');
   ELSIF v_powers ? 'runs_per_hour'
-        AND (SELECT count(*) FROM (SELECT p.asked_with, p.created_at FROM public.provisions p WHERE p.org_id = p_org ORDER BY p.number DESC LIMIT c_newest) p
+        AND (SELECT count(*) FROM (SELECT p.asked_with, p.created_at FROM public.provisions p WHERE p.org_id = p_workspace.org_id ORDER BY p.number DESC LIMIT c_newest) p
              WHERE p.asked_with = tendril.token_id() AND p.created_at > clock_timestamp() - c_hour) >= (v_powers ->> 'runs_per_hour')::int THEN
     PERFORM tendril.refuse('PT429', 'too_many_runs', format('this API token has asked for %s runs within an hour, the most it may', v_powers ->> 'runs_per_hour'), 'wait, or use another token');
   END IF;
-  RETURN CASE WHEN p_operation = 'destroy' OR NOT tendril.power_matches(v_powers, 'may_apply', p_workspace, false) THEN 'always'
+  v_free := tendril.power_matches(v_powers, 'may_apply', p_workspace.name, false);
+  IF NOT v_free AND NOT tendril.is_vouched(p_workspace, p_snapshot -> 'template_source') THEN
+    PERFORM tendril.refuse('PT403', 'token_may_not', 'this API token may only use templates of the catalogue, at the version offered there or at a tag', 'ask an admin to add the template, or a person to deploy it');
+  END IF;
+  RETURN CASE WHEN p_operation = 'destroy' OR NOT v_free THEN 'always'
               WHEN NOT coalesce((v_powers ->> 'destroy')::boolean, true) THEN 'destructive' END;
 END $$;
 

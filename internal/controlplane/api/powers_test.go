@@ -33,6 +33,7 @@ func TestTokenPowers(t *testing.T) {
 	t.Cleanup(entrance.Close)
 	w.handler = entrance.Middleware(w.handler)
 
+	w.Exec(t, "INSERT INTO public.templates (org_id, name, repo, version) VALUES ($1, 'envtempl', 'https://git.example/acme/envtempl', 'v1')", w.Org)
 	deploy := `{"cluster": "prod", "config_snapshot": ` + snapshot + `}`
 	var number string
 	const tool = "Tendril-Tool: a client/1"
