@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -304,7 +305,9 @@ func TestServersWhileAllIsKilled(t *testing.T) {
 		failed := 0
 		for i, id := range runs {
 			if got := l.AwaitEnd(id); got != "SUCCESS" {
-				if try == 5 {
+				// What a killed agent had not begun, and what an absent Ironic could not begin.
+				excused := slices.Contains([]string{"FAILED/agent_restarted", "FAILED/agent_lost", "FAILED/pool_unreachable"}, got)
+				if try == 5 || !excused {
 					t.Fatalf("machine %d = %s: %s\n%s", i, got, l.Message(id), l.Log(t, id))
 				}
 				failed++
