@@ -24,6 +24,9 @@ const mostDeploys = 4
 func (d *Driver) Create(ctx context.Context, spec pool.Spec, progress pool.Progress) (pool.Found, error) {
 	progress.Secret(spec.Init.Password)
 	found, err := d.create(ctx, spec, progress)
+	if errors.Is(err, pool.ErrForeign) {
+		found = pool.Found{} // what was found is another's
+	}
 	return found, coded(err)
 }
 

@@ -44,7 +44,10 @@ func (d *Driver) destroy(ctx context.Context, ref pool.Ref, progress pool.Progre
 			return err
 		}
 	}
-	return d.undeploy(ctx, ref.ID, n, t)
+	if err := d.undeploy(ctx, ref.ID, n, t); !errors.Is(err, pool.ErrForeign) {
+		return err
+	}
+	return nil // somebody has it by now: it is free of this machine
 }
 
 // leftBehind finds the server that the machine was on, if nobody has it since: its cleaning was
@@ -67,7 +70,8 @@ func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
 //	active ──► (automated_clean off, maintenance on) ──► deleting ──► available
 //	  where a cleaning was asked for: ──► manageable ──► cleaning ──► manageable ──► available
 //
-// Maintenance keeps others' allocations away until it is cleaned.
+// Maintenance keeps others' allocations away until it is cleaned. A server that is another's by now
+// is pool.ErrForeign.
 func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) error {
 	how, asked, cleaned := n.extra(extraClean), 0, false
 	s := &settings{CleanTimeout: n.extra(extraCleanTime)}
@@ -85,11 +89,11 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 			stage := stageOf(n.ProvisionState)
 			return stage.ends || n.ours(id) && n.ProvisionState == "wait call-back", nil
 		})
-		if errors.Is(err, pool.ErrForeign) || err == nil && !n.ours(id) && !n.left(id) {
-			return nil // somebody has it by now: it is free of this machine
-		}
 		if err != nil {
 			return err
+		}
+		if !n.ours(id) && !n.left(id) {
+			return pool.ErrForeign
 		}
 		state := n.ProvisionState
 		switch {

@@ -253,7 +253,7 @@ func (d *Driver) follow(ctx context.Context, id string, s *settings, tell func(*
 	for {
 		err := d.client.patient(ctx, "ask how the server is", d.client.scaled(awayPatience), func(err error) {
 			progress.Log("Ironic does not answer, and is asked again: %v", err)
-		}, func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
+		}, nil, func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
 			n, err = d.client.node(ctx, api, id)
 			return err
 		})
@@ -293,14 +293,14 @@ func (d *Driver) pause(ctx context.Context, in time.Duration) error {
 
 // patch changes what is written on a server, by what is to be changed of it as it is. Where something
 // is gone by now that was to be removed, most often by the same request whose answer was lost, the
-// server is read again.
+// server is read again. Ironic takes no "test" in a patch, by which it could look at the instance itself.
 func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func(*node) []map[string]any) error {
 	for tries := 0; ; tries++ {
 		changes := changesOf(n)
 		if len(changes) == 0 {
 			return nil
 		}
-		err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		err := d.client.change(ctx, what, n, n.same, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 			var now node                                                                                                            // a page with the status 200 is no answer
 			_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, &now, &gophercloud.RequestOpts{OkCodes: []int{200}}) //nolint:bodyclose // gophercloud closes it
 			if err == nil && now.UUID != n.UUID {
@@ -312,8 +312,11 @@ func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func
 			return err
 		}
 		again, err := d.read(ctx, n.UUID)
-		if err != nil || again == nil || again.InstanceUUID != n.InstanceUUID {
-			return err // somebody has it by now: what is written on it is theirs
+		if err != nil || again == nil {
+			return err
+		}
+		if !n.same(again) { // what is written on it is theirs
+			return fmt.Errorf("%s: %w", what, foreign(again))
 		}
 		n = again
 	}
@@ -328,15 +331,16 @@ func add(path string, value any) map[string]any {
 
 func remove(path string) map[string]any { return map[string]any{"op": "remove", "path": path} }
 
-// provision asks for a change of a server's state. That the request is refused where the server is
-// in another state by now is no error: the caller looks again.
+// provision asks for a change of a server's state. Where the server is in another state by now, or
+// somebody else's, that is errMoved: the caller looks again.
 func (d *Driver) provision(ctx context.Context, n *node, request map[string]any) error {
 	target := request["target"]
-	err := d.client.call(ctx, fmt.Sprintf("ask for the server %s to become %s", n, target), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+	still := func(now *node) bool { return n.same(now) && now.InstanceUUID == n.InstanceUUID }
+	err := d.client.change(ctx, fmt.Sprintf("ask for the server %s to become %s", n, target), n, still, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "provision"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
-	if p, has := errors.AsType[*problem](err); has && p.class == classRefused && wrongState(p.text) {
+	if p, has := errors.AsType[*problem](err); has && p.class == classRefused && wrongState(p.text) || errors.Is(err, pool.ErrForeign) {
 		return errMoved
 	}
 	return err
@@ -418,7 +422,7 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 		request["timeout"] = max(int(limit/time.Second), 1)
 	}
 	before := n.LastError
-	err := d.client.call(ctx, fmt.Sprintf("ask for %q of the server %s", target, n), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+	err := d.client.change(ctx, fmt.Sprintf("ask for %q of the server %s", target, n), n, mine, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "power"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
@@ -448,7 +452,7 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 
 // maintenance sets a server's maintenance with a reason; "" ends it.
 func (d *Driver) maintenance(ctx context.Context, n *node, reason string) error {
-	return d.client.call(ctx, "set the maintenance of the server "+n.String(), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+	return d.client.change(ctx, "set the maintenance of the server "+n.String(), n, n.same, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		options := &gophercloud.RequestOpts{OkCodes: []int{202}}
 		address := api.ServiceURL("nodes", n.UUID, "maintenance")
 		if reason == "" {

@@ -151,6 +151,22 @@ func (n *node) left(id string) bool {
 	return n.InstanceUUID == "" && n.extra(extraMachine) == id && id != ""
 }
 
+// same reports whether a server that is read now may still be changed as what it was read as: it has
+// the same instance, or the machine was on it and nobody has it since.
+func (n *node) same(now *node) bool {
+	if mark := n.extra(extraServer); mark != "" && now.extra(extraServer) != mark {
+		return false // Ironic has forgotten it meanwhile, and knows it anew
+	}
+	switch was := now.extra(extraMachine); {
+	case now.InstanceUUID != "":
+		return now.InstanceUUID == n.InstanceUUID
+	case n.InstanceUUID != "":
+		return now.left(n.InstanceUUID)
+	default: // what Tendril has written may have been taken off
+		return was == "" || was == n.extra(extraMachine)
+	}
+}
+
 // server is what the pool's pages show of it.
 func (n *node) server() *pool.Server {
 	s := &pool.Server{

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,45 +109,6 @@ func (l *lab) node(name string) testironic.Node {
 		l.t.Fatal(err)
 	}
 	return n
-}
-
-// heard is a Progress that keeps what it is told.
-type heard struct {
-	t       testing.TB
-	mu      sync.Mutex
-	ids     []string
-	percent []int
-	logs    []string
-	begun   []pool.Found
-}
-
-func (h *heard) Step(id, label string, percent int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.ids) == 0 || h.ids[len(h.ids)-1] != id {
-		h.ids = append(h.ids, id)
-	}
-	if label == "" {
-		h.t.Errorf("the step %s has no label", id)
-	}
-	if n := len(h.percent); n > 0 && percent < h.percent[n-1] {
-		h.t.Errorf("%s: %d %% after %d", id, percent, h.percent[n-1])
-	}
-	h.percent = append(h.percent, percent)
-}
-
-func (h *heard) Log(format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.logs = append(h.logs, fmt.Sprintf(format, args...))
-}
-
-func (h *heard) Secret(string) {}
-
-func (h *heard) Begun(f pool.Found) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.begun = append(h.begun, f)
 }
 
 // A machine is made of the server that was chosen for it, found by its mark, and given back.
