@@ -199,12 +199,19 @@ func TestGoneOnlyWhereIronicAnswered(t *testing.T) {
 		"404 of HTML": {404, `<html>not here</html>`, pool.ErrUnreachable},
 		"500":         {500, `{"error_message": "no"}`, pool.ErrUnreachable},
 		"empty":       {200, ``, pool.ErrUnreachable},
+		"no list":     {200, `{}`, pool.ErrUnreachable},
+		"null":        {200, `null`, pool.ErrUnreachable},
+		"a null list": {200, `{"nodes":null}`, pool.ErrUnreachable},
+		"maintenance": {200, `{"status":"maintenance"}`, pool.ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := served(t, 2000, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status); _, _ = w.Write([]byte(c.body)) })
 			if _, err := d.Look(t.Context(), pool.Ref{ID: fakeID, Name: "web"}); !errors.Is(err, c.want) {
 				t.Errorf("Look = %v, want %v", err, c.want)
+			}
+			if n, err := d.read(t.Context(), fakeID); c.want == pool.ErrUnreachable && !errors.Is(err, c.want) {
+				t.Errorf("the server is read as %+v, %v, want %v", n, err, c.want)
 			}
 		})
 	}

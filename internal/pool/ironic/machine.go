@@ -250,23 +250,27 @@ func (c *client) nodes(ctx context.Context, api *gophercloud.ServiceClient, quer
 		// Not by the answer's link to the next page: it has the address that Ironic believes it has, and
 		// credentials go to no other than the configured one.
 		var body struct {
-			Nodes []node `json:"nodes"`
-			Next  string `json:"next"`
+			Nodes *[]node `json:"nodes"`
+			Next  string  `json:"next"`
 		}
 		if err := get(ctx, api, api.ServiceURL("nodes")+"?"+query.Encode(), &body); err != nil {
 			return nil, err
 		}
-		for _, n := range body.Nodes {
+		if body.Nodes == nil { // whoever answers says nothing of servers: none is gone by that
+			return nil, &problem{class: classPage, text: "the answer has no list of nodes"}
+		}
+		page := *body.Nodes
+		for _, n := range page {
 			if !uuids.MatchString(n.UUID) || seen[n.UUID] {
 				return nil, &problem{class: classLarge, text: "Ironic's list of nodes repeats itself"}
 			}
 			seen[n.UUID] = true
 			all = append(all, n)
 		}
-		if body.Next == "" || len(body.Nodes) == 0 {
+		if body.Next == "" || len(page) == 0 {
 			return all, nil
 		}
-		query.Set("marker", body.Nodes[len(body.Nodes)-1].UUID)
+		query.Set("marker", page[len(page)-1].UUID)
 	}
 	return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d pages", mostPages)}
 }
@@ -277,6 +281,9 @@ var uuids = lazyregexp.New(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$
 func (c *client) node(ctx context.Context, api *gophercloud.ServiceClient, id string) (*node, error) {
 	var n node
 	err := get(ctx, api, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info,driver_info"}}.Encode(), &n)
+	if err == nil && !uuids.MatchString(n.UUID) {
+		err = &problem{class: classPage, text: "the answer is about no server"}
+	}
 	return &n, err
 }
 
