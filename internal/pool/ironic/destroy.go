@@ -69,8 +69,9 @@ func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
 //
 //	active ──► (automated_clean off, maintenance on) ──► deleting ──► available
 //	  where a cleaning was asked for: ──► manageable ──► cleaning ──► manageable ──► available
+//	──► (automated_clean as it was, maintenance off)
 //
-// Maintenance keeps others' allocations away until it is cleaned. A server that is another's by now
+// Maintenance keeps others' allocations away until it is cleaned and as it was. A server that is another's by now
 // is pool.ErrForeign.
 func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) error {
 	how, asked, cleaned := n.extra(extraClean), 0, false
@@ -143,7 +144,7 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 			return nil
 		case state == "manageable" && slices.Contains([]string{"metadata", "full"}, how) && !cleaned:
 			cleaned = true
-			if err := d.unhold(ctx, n); err != nil {
+			if err := d.unhold(ctx, n); err != nil { // a server that cleans itself is not heard in it
 				return err
 			}
 			name := map[string]string{"metadata": "erase_devices_metadata", "full": "erase_devices"}[how]
@@ -152,6 +153,11 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 				return err
 			}
 		case state == "manageable":
+			if _, noted := n.Extra[extraCleaned]; noted && !n.Maintenance {
+				if err := d.maintenance(ctx, n, held(id)); err != nil {
+					return err
+				}
+			}
 			if err := d.provision(ctx, n, map[string]any{"target": "provide"}); err != nil && !errors.Is(err, errMoved) {
 				return err
 			}
@@ -185,18 +191,20 @@ func (d *Driver) hold(ctx context.Context, id string, n *node, how string) error
 		}
 		return changes
 	})
-	if err != nil || how == "none" || n.Maintenance {
+	if err != nil || n.Maintenance {
 		return err
 	}
-	return d.maintenance(ctx, n, heldReason)
+	return d.maintenance(ctx, n, held(id))
 }
 
-// heldReason is by what a maintenance of Tendril's is known.
+// heldReason is by what a maintenance of Tendril's is known, and held has the machine for which it is.
 const heldReason = "Tendril cleans this server before others may use it"
 
-// unhold ends the maintenance of hold: a server that cleans itself is not heard in it.
+func held(id string) string { return heldReason + " (machine " + id + ")" }
+
+// unhold ends the maintenance of hold.
 func (d *Driver) unhold(ctx context.Context, n *node) error {
-	if !n.Maintenance || n.MaintenanceReason != heldReason {
+	if !n.Maintenance || !strings.HasPrefix(n.MaintenanceReason, heldReason) {
 		return nil
 	}
 	return d.maintenance(ctx, n, "")
@@ -210,12 +218,10 @@ func restored(n *node) map[string]any {
 	return add("/automated_clean", nil) // to remove it, Ironic 21.4 answers 500
 }
 
-// release takes off a server what Tendril has written on it, and sets back what it has changed.
+// release takes off a server what Tendril has written on it, and sets back what it has changed. The
+// maintenance ends last: from then on others get the server.
 func (d *Driver) release(ctx context.Context, n *node) error {
-	if err := d.unhold(ctx, n); err != nil {
-		return err
-	}
-	return d.patch(ctx, n, "take what Tendril has written off the server", func(n *node) (changes []map[string]any) {
+	err := d.patch(ctx, n, "take what Tendril has written off the server", func(n *node) (changes []map[string]any) {
 		for _, name := range sorted(n.Extra) {
 			if strings.HasPrefix(name, extraPrefix) {
 				changes = append(changes, remove("/extra/"+name))
@@ -226,4 +232,8 @@ func (d *Driver) release(ctx context.Context, n *node) error {
 		}
 		return changes
 	})
+	if err != nil {
+		return err
+	}
+	return d.unhold(ctx, n)
 }

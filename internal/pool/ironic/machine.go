@@ -146,9 +146,9 @@ func because(text string) string {
 func (n *node) ours(id string) bool { return n.InstanceUUID == id && id != "" }
 
 // left reports whether the machine was on the server, which has nobody yet since: it is being
-// cleaned, or what Tendril has written to it is still there.
+// cleaned, or what Tendril has written to it is still there, the reason of a maintenance at last.
 func (n *node) left(id string) bool {
-	return n.InstanceUUID == "" && n.extra(extraMachine) == id && id != ""
+	return n.InstanceUUID == "" && id != "" && (n.extra(extraMachine) == id || n.Maintenance && n.MaintenanceReason == held(id))
 }
 
 // same reports whether a server that is read now may still be changed as what it was read as: it has

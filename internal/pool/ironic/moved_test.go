@@ -60,6 +60,9 @@ type one struct {
 	mu      sync.Mutex
 	node    map[string]any
 	changes []string // method and path of each request that changes something
+	t       testing.TB
+	// checked is called after each request; nil: nothing is.
+	checked func()
 	// refuse is asked of each of them, and says that it has answered it; nil: all are done.
 	refuse func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -77,6 +80,11 @@ func newOne(instance string, extra map[string]any) *one {
 func (o *one) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	defer func() {
+		if o.checked != nil {
+			o.checked()
+		}
+	}()
 	path := strings.TrimPrefix(r.URL.Path, "/v1")
 	if r.Method != http.MethodGet {
 		o.changes = append(o.changes, r.Method+" "+path)
@@ -91,6 +99,43 @@ func (o *one) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"nodes": []any{o.node}})
 	case strings.HasPrefix(path, "/allocations"):
 		says(w, 404, "no such allocation")
+	case strings.HasSuffix(path, "/states/provision"):
+		var body struct {
+			Target string `json:"target"`
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		if body.Target == "clean" && o.node["maintenance"] == true {
+			o.t.Error("it is cleaned in maintenance, so that Ironic does not hear it")
+		}
+		if body.Target == "deleted" {
+			delete(o.node, "instance_uuid")
+		}
+		o.node["provision_state"] = map[string]string{"deleted": "available", "provide": "available", "manage": "manageable", "clean": "manageable"}[body.Target]
+		w.WriteHeader(http.StatusAccepted)
+	case strings.HasSuffix(path, "/maintenance"):
+		var body struct {
+			Reason string `json:"reason"`
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		o.node["maintenance"], o.node["maintenance_reason"] = r.Method == http.MethodPut, body.Reason
+		w.WriteHeader(http.StatusAccepted)
+	case r.Method == http.MethodPatch:
+		var body []struct {
+			Op    string `json:"op"`
+			Path  string `json:"path"`
+			Value any    `json:"value"`
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		for _, c := range body {
+			into, name := o.node, strings.TrimPrefix(c.Path, "/")
+			if extra, is := strings.CutPrefix(name, "extra/"); is {
+				into, name = o.node["extra"].(map[string]any), extra
+			}
+			if into[name] = c.Value; c.Op == "remove" {
+				delete(into, name)
+			}
+		}
+		_ = json.NewEncoder(w).Encode(o.node)
 	case path == "/nodes/"+fakeID && r.Method != http.MethodDelete:
 		_ = json.NewEncoder(w).Encode(o.node)
 	default:
@@ -166,6 +211,52 @@ func TestDestroyLeavesTheNextOwnersServerAlone(t *testing.T) {
 	}
 	if want := []string{"PUT /nodes/" + fakeID + "/states/provision"}; !slices.Equal(o.changes, want) {
 		t.Errorf("it was asked for %q, want %q", o.changes, want)
+	}
+}
+
+// From the moment that others may get a server, it is as it was before; and where the last request
+// is lost with its agent, the next one ends what is left.
+func TestOthersGetAServerAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"none", "metadata", "full"} {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, %t", how, crash), func(t *testing.T) {
+				t.Parallel()
+				mine := uuid.NewString()
+				ctx, kill := context.WithCancelCause(t.Context())
+				defer kill(nil)
+				o := newOne(mine, map[string]any{extraMachine: mine, extraClean: how})
+				o.t, o.node["automated_clean"] = t, true
+				o.checked = func() {
+					if o.node["provision_state"] == "available" && o.node["maintenance"] == false && (o.node["automated_clean"] != true || len(o.node["extra"].(map[string]any)) > 0) {
+						t.Errorf("others can get it as %v", o.node)
+					}
+				}
+				kills := crash
+				o.refuse = func(_ http.ResponseWriter, r *http.Request) bool {
+					last := kills && r.Method == http.MethodDelete && o.node["provision_state"] == "available"
+					if last {
+						kills = false
+						kill(errors.New("the agent was killed"))
+					}
+					return last
+				}
+				d := served(t, 2000, o.ServeHTTP)
+				ref := pool.Ref{ID: mine, Name: "web", ExternalID: fakeID}
+				if err := d.Destroy(ctx, ref, &heard{t: t}); (err == nil) == crash {
+					t.Errorf("Destroy = %v", err)
+				}
+				if err := d.Destroy(t.Context(), ref, &heard{t: t}); err != nil {
+					t.Errorf("Destroy by the next agent = %v", err)
+				}
+				if o.node["maintenance"] != false || o.node["provision_state"] != "available" {
+					t.Errorf("the server is %v", o.node)
+				}
+				if cleaned := strings.Count(strings.Join(o.changes, " "), "/states/provision"); (cleaned > 1) != (how != "none") {
+					t.Errorf("its state was changed %d times", cleaned)
+				}
+			})
+		}
 	}
 }
 
