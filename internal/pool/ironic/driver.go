@@ -64,9 +64,6 @@ func (d *Driver) Settings(raw json.RawMessage) error {
 	return err
 }
 
-// defaultCores and defaultMemory (MiB) are those of a server whose properties don't say them.
-const defaultCores, defaultMemory = 1024, 16 << 20
-
 // usable reports whether the pool's operator lets machines be on a server.
 func (d *Driver) usable(n *node) bool {
 	return len(d.config.Nodes) == 0 || slices.Contains(d.config.Nodes, n.Name) || slices.Contains(d.config.Nodes, n.UUID)
@@ -83,8 +80,15 @@ func (d *Driver) all(ctx context.Context) (all []node, err error) {
 	return all, err
 }
 
-// mostTraits is how many Ironic lets a server have.
-const mostTraits = 50
+// every lists all servers of Ironic's, those that the pool may not use as well. It is asked until it
+// answers.
+func (d *Driver) every(ctx context.Context, what string) (all []node, err error) {
+	err = d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
+		all, err = d.client.nodes(ctx, api, url.Values{})
+		return err
+	})
+	return all, err
+}
 
 // List implements pool.Driver: each server is a node.
 func (d *Driver) List(ctx context.Context) (found pool.Inventory, err error) {
@@ -98,28 +102,14 @@ func (d *Driver) List(ctx context.Context) (found pool.Inventory, err error) {
 	}
 	for _, n := range servers {
 		one := pool.Node{
-			Name: n.String(), Cores: n.property("cpus"), Memory: n.property("memory_mb"), Images: images, Server: n.server(),
-			Labels: map[string]string{}, Online: n.free() == "" || n.extra(extraMachine) == n.InstanceUUID && n.InstanceUUID != "" && n.fine(),
+			Name: n.String(), Images: images, Server: n.server(), Labels: n.labels(), Online: n.free() == "" || n.extra(extraMachine) == n.InstanceUUID && n.InstanceUUID != "" && n.fine(),
 		}
-		if one.Cores == 0 {
-			one.Cores = defaultCores
-		}
-		if one.Memory == 0 {
-			one.Memory = defaultMemory
-		}
+		one.Cores, one.Memory = n.size()
 		if n.InstanceUUID != "" {
 			one.CoresUsed, one.MemoryUsed = 1, 1
 		}
 		if disk := n.property("local_gb"); disk > 0 {
 			one.Storages = []pool.Storage{{Name: "local", Size: disk, Free: disk}}
-		}
-		if classNames.MatchString(n.ResourceClass) {
-			one.Labels["resource_class"] = n.ResourceClass
-		}
-		for _, trait := range n.Traits[:min(len(n.Traits), mostTraits)] {
-			if traitNames.MatchString(trait) {
-				one.Labels[trait] = "true"
-			}
 		}
 		found.Nodes = append(found.Nodes, one)
 		if address := n.found().Addresses; n.InstanceUUID != "" {

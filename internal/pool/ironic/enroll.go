@@ -234,11 +234,7 @@ func (d *Driver) find(ctx context.Context, ref pool.Ref) (*node, error) {
 			return n, nil
 		}
 	}
-	var all []node
-	err := d.client.call(ctx, "look for the server that bears the mark "+clean(ref.ID), func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
-		all, err = d.client.nodes(ctx, api, url.Values{})
-		return err
-	})
+	all, err := d.every(ctx, "look for the server that bears the mark "+clean(ref.ID))
 	for _, n := range all {
 		if err == nil && n.enrolledAs(ref.ID) {
 			return d.read(ctx, n.UUID) // with what lists don't have

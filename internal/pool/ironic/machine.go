@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -99,6 +100,47 @@ func (n *node) property(name string) int {
 		return 0
 	}
 	return int(number)
+}
+
+// defaultCores and defaultMemory (MiB) are those of a server whose properties don't say them.
+const defaultCores, defaultMemory = 1024, 16 << 20
+
+// size is how many cores and how much memory (MiB) the server has.
+func (n *node) size() (cores, memory int) {
+	return cmp.Or(n.property("cpus"), defaultCores), cmp.Or(n.property("memory_mb"), defaultMemory)
+}
+
+const (
+	// classLabel is the label that is a server's class; its others are its traits.
+	classLabel = "resource_class"
+	// mostTraits is how many Ironic lets a server have.
+	mostTraits = 50
+)
+
+// labels are those by which templates choose the server.
+func (n *node) labels() map[string]string {
+	all := map[string]string{}
+	if classNames.MatchString(n.ResourceClass) {
+		all[classLabel] = n.ResourceClass
+	}
+	for _, trait := range n.Traits[:min(len(n.Traits), mostTraits)] {
+		if traitNames.MatchString(trait) {
+			all[trait] = "true"
+		}
+	}
+	return all
+}
+
+// does reports whether the server has what a machine asks for, as the database compares it.
+func (n *node) does(spec pool.Spec) bool {
+	labels := n.labels()
+	for name, value := range spec.Labels {
+		if labels[name] != value {
+			return false
+		}
+	}
+	cores, memory := n.size()
+	return spec.Cores <= cores && spec.Memory <= memory
 }
 
 // free says why an allocation can't give the server away; "": it can.

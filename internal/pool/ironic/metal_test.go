@@ -258,6 +258,39 @@ func TestTakenByOthers(t *testing.T) {
 	}
 }
 
+// Another server than the one that is taken has the labels, cores and memory that were asked for.
+func TestAnotherServerDoesAsWell(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 5)
+	if err := l.Patch(l.ctx, l.names[0], add("/instance_uuid", uuid.NewString())); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{l.names[0], l.names[2], l.names[4]} {
+		if err := l.Call(l.ctx, http.MethodPut, "/v1/nodes/"+name+"/traits/CUSTOM_GPU", map[string]any{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{l.names[0], l.names[3], l.names[4]} {
+		if err := l.Patch(l.ctx, name, add("/properties/memory_mb", 65536)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := l.spec("web", l.names[0])
+	spec.Labels, spec.Memory = map[string]string{"CUSTOM_GPU": "true", "resource_class": l.class}, 32768
+	if found := l.create(spec); found.Node != l.names[4] {
+		t.Errorf("it is on %s, want %s, which alone has the trait and the memory", found.Node, l.names[4])
+	}
+	defer l.destroy(spec)
+	a, err := l.driver.allocation(l.ctx, spec.ID)
+	if err != nil || a == nil || !slices.Equal(a.Traits, []string{"CUSTOM_GPU"}) {
+		t.Errorf("the allocation is %+v, %v, want one that asks for the trait", a, err)
+	}
+	none := spec
+	none.ID = uuid.NewString()
+	_, err = l.driver.Create(l.ctx, none, &heard{t: t})
+	wantCode(t, err, provision.CodeNoServer, "CUSTOM_GPU", "labels, cores and memory")
+}
+
 // What the run asks before it places machines is answered by the same codes.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
