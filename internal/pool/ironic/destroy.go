@@ -51,9 +51,9 @@ func (d *Driver) destroy(ctx context.Context, ref pool.Ref, progress pool.Progre
 }
 
 // leftBehind finds the server that the machine was on, if nobody has it since: its cleaning was
-// interrupted. nil: there is none, and so nothing to do.
+// interrupted. nil: there is none, and so nothing to do. It may be one that the pool uses no more.
 func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
-	all, err := d.all(ctx)
+	all, err := d.every(ctx, "look for the server that machine "+clean(ref.ID)+" was on")
 	if err != nil {
 		return nil, err
 	}

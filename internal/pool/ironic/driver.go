@@ -164,11 +164,11 @@ func (d *Driver) versionFor(s *settings) error {
 }
 
 func notFound(server, of string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)}
+	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 func notAvailable(n *node, why string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)}
+	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 // coded gives an error the code of a pool that can't be reached, if it is that.

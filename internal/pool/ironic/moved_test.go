@@ -260,6 +260,19 @@ func TestOthersGetAServerAsItWas(t *testing.T) {
 	}
 }
 
+// A server that the operator has taken out of the pool's nodes is set back all the same.
+func TestDestroyEndsWhatIsLeftOutsideThePool(t *testing.T) {
+	t.Parallel()
+	mine := uuid.NewString()
+	o := newOne("", map[string]any{extraMachine: mine})
+	o.t, o.node["provision_state"] = t, "available"
+	d := served(t, 2000, o.ServeHTTP)
+	d.config.Nodes = []string{"n2"}
+	if err := d.Destroy(t.Context(), pool.Ref{ID: mine, Name: "web"}, &heard{t: t}); err != nil || len(o.node["extra"].(map[string]any)) > 0 {
+		t.Errorf("Destroy = %v, and the server is %v", err, o.node)
+	}
+}
+
 // Which servers are still what they were read as.
 func TestSame(t *testing.T) {
 	t.Parallel()
