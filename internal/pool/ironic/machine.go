@@ -280,39 +280,55 @@ func (c *client) fields() string {
 	return all
 }
 
-// pageOf and mostPages bound a list of nodes.
-const pageOf, mostPages = 200, 50
+// A list of nodes is asked for in pages of pageOf nodes, which Ironic may cut otherwise. It has at most
+// mostPages pages, mostNodes nodes and mostListed bytes.
+const (
+	pageOf, mostPages = 200, 50
+	mostNodes         = 10_000
+	mostListed        = 64 << 20
+)
 
 // nodes lists the servers that a query is about.
 func (c *client) nodes(ctx context.Context, api *gophercloud.ServiceClient, query url.Values) (all []node, err error) {
 	query.Set("fields", c.fields()) // without allocation_uuid: asked for in lists, Ironic 21.4 answers 500
 	query.Set("limit", strconv.Itoa(pageOf))
-	seen := map[string]bool{}
+	seen, listed := map[string]bool{}, 0
 	for range mostPages {
 		// Not by the answer's link to the next page: it has the address that Ironic believes it has, and
 		// credentials go to no other than the configured one.
 		var body struct {
-			Nodes *[]node `json:"nodes"`
-			Next  string  `json:"next"`
+			Nodes json.RawMessage `json:"nodes"`
+			Next  string          `json:"next"`
 		}
 		if err := get(ctx, api, api.ServiceURL("nodes")+"?"+query.Encode(), &body); err != nil {
 			return nil, err
 		}
-		if body.Nodes == nil { // whoever answers says nothing of servers: none is gone by that
+		var page *[]node
+		if len(body.Nodes) > 0 {
+			if err := json.Unmarshal(body.Nodes, &page); err != nil {
+				return nil, err
+			}
+		}
+		if page == nil { // whoever answers says nothing of servers: none is gone by that
 			return nil, &problem{class: classPage, text: "the answer has no list of nodes"}
 		}
-		page := *body.Nodes
-		for _, n := range page {
+		if listed += len(body.Nodes); listed > mostListed {
+			return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d MiB", mostListed>>20)}
+		}
+		if len(all)+len(*page) > mostNodes {
+			return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d nodes", mostNodes)}
+		}
+		for _, n := range *page {
 			if !uuids.MatchString(n.UUID) || seen[n.UUID] {
 				return nil, &problem{class: classLarge, text: "Ironic's list of nodes repeats itself"}
 			}
 			seen[n.UUID] = true
 			all = append(all, n)
 		}
-		if body.Next == "" || len(page) == 0 {
+		if body.Next == "" || len(*page) == 0 {
 			return all, nil
 		}
-		query.Set("marker", page[len(page)-1].UUID)
+		query.Set("marker", (*page)[len(*page)-1].UUID)
 	}
 	return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d pages", mostPages)}
 }
