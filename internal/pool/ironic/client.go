@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -346,16 +347,40 @@ func (c *client) once(ctx context.Context, what string, do func(context.Context,
 
 // call sends a request that may be sent twice, until it is answered or its time is over.
 func (c *client) call(ctx context.Context, what string, do func(context.Context, *gophercloud.ServiceClient) error) error {
-	return c.patient(ctx, what, c.scaled(actionPatience), nil, do)
+	return c.patient(ctx, what, c.scaled(actionPatience), nil, nil, do)
+}
+
+// change is call of a request that changes a server. Between two tries it may have become somebody
+// else's, so before each repeat it is read, and where still says no, that is pool.ErrForeign.
+func (c *client) change(ctx context.Context, what string, n *node, still func(now *node) bool, do func(context.Context, *gophercloud.ServiceClient) error) error {
+	return c.patient(ctx, what, c.scaled(actionPatience), nil, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		now, err := c.node(ctx, api, n.UUID)
+		if err == nil && !still(now) {
+			err = foreign(now)
+		}
+		return err
+	}, do)
+}
+
+// foreign says that a server is no longer the one that a request is meant for.
+func foreign(now *node) error {
+	return fmt.Errorf("the server %s is another's by now (%s): %w", now, cmp.Or(clean(now.InstanceUUID), "it has no instance"), pool.ErrForeign)
 }
 
 // patient is call for so long. waits is told of the first error that it waits for the end of; nil:
-// nobody is.
-func (c *client) patient(ctx context.Context, what string, patience time.Duration, waits func(error), do func(context.Context, *gophercloud.ServiceClient) error) error {
+// nobody is. again goes before each repeat, and its error is the repeat's; nil: nothing does.
+func (c *client) patient(ctx context.Context, what string, patience time.Duration, waits func(error), again, do func(context.Context, *gophercloud.ServiceClient) error) error {
 	pauses := retry.Between(c.scaled(300*time.Millisecond), c.scaled(8*time.Second))
 	began, refused := time.Now(), false
 	for tries := 1; ; tries++ {
-		err := c.once(ctx, what, do)
+		err := c.once(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+			if tries > 1 && again != nil {
+				if err := again(ctx, api); err != nil {
+					return err
+				}
+			}
+			return do(ctx, api)
+		})
 		var p *problem
 		switch {
 		case err == nil || !errors.As(err, &p):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,6 +25,9 @@ const mostDeploys = 4
 func (d *Driver) Create(ctx context.Context, spec pool.Spec, progress pool.Progress) (pool.Found, error) {
 	progress.Secret(spec.Init.Password)
 	found, err := d.create(ctx, spec, progress)
+	if errors.Is(err, pool.ErrForeign) {
+		found = pool.Found{} // what was found is another's
+	}
 	return found, coded(err)
 }
 
@@ -182,7 +186,7 @@ func (d *Driver) allocate(ctx context.Context, spec pool.Spec, s *settings, prog
 	case placed == nil && spec.Named:
 		return nil, notFound(spec.Node, d.config.Name)
 	}
-	class, why := s.ResourceClass, "it is no longer there"
+	class, why := cmp.Or(s.ResourceClass, spec.Labels[classLabel]), "it is no longer there"
 	if placed != nil {
 		class = cmp.Or(class, placed.ResourceClass)
 		if why = placed.free(); why == "" {
@@ -202,26 +206,36 @@ func (d *Driver) allocate(ctx context.Context, spec pool.Spec, s *settings, prog
 		return nil, notFound(spec.Node, d.config.Name)
 	}
 	progress.Log("the server %s can't be used: %s. Another of the class %s is asked for", cmp.Or(spec.Node, "that was meant"), why, class)
+	// Ironic compares classes and traits alone, and does not know the pool's nodes.
+	all, err := d.every(ctx, "look for another server")
+	if err != nil {
+		return nil, err
+	}
 	var candidates []string
-	if len(d.config.Nodes) > 0 { // the operator lets machines be on these alone
-		all, err := d.all(ctx)
-		if err != nil {
-			return nil, err
+	for _, one := range all {
+		if d.usable(&one) && one.free() == "" && one.ResourceClass == class && one.does(spec) {
+			candidates = append(candidates, one.UUID)
 		}
-		for _, one := range all {
-			if one.free() == "" && one.ResourceClass == class {
-				candidates = append(candidates, one.UUID)
-			}
-		}
-		if len(candidates) == 0 {
-			return nil, noServer(class, s.Traits, "none that the pool may use is free")
-		}
+	}
+	if len(candidates) == 0 {
+		return nil, noServer(class, traits(spec, s), "none that the pool may use, and that has the labels, cores and memory, is free")
 	}
 	n, reason, err := d.ask(ctx, spec, s, class, candidates...)
 	if err != nil || n != nil {
 		return n, err
 	}
-	return nil, noServer(class, s.Traits, reason)
+	return nil, noServer(class, traits(spec, s), reason)
+}
+
+// traits are those that an allocation asks for: the settings' own, and the labels that are traits.
+func traits(spec pool.Spec, s *settings) []string {
+	all := slices.Clone(s.Traits)
+	for _, name := range slices.Sorted(maps.Keys(spec.Labels)) {
+		if traitNames.MatchString(name) && spec.Labels[name] == "true" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 func noServer(class string, traits []string, reason string) error {
@@ -244,7 +258,7 @@ func (d *Driver) allocation(ctx context.Context, id string) (a *allocations.Allo
 	return a, err
 }
 
-// ask makes an allocation for the machine among the candidates (none: all) and waits for its end.
+// ask makes an allocation for the machine among the candidates and waits for its end.
 // Where Ironic has none it is removed again, and why says so.
 func (d *Driver) ask(ctx context.Context, spec pool.Spec, s *settings, class string, candidates ...string) (n *node, why string, err error) {
 	began := time.Now()
@@ -292,7 +306,7 @@ func (d *Driver) ask(ctx context.Context, spec pool.Spec, s *settings, class str
 func (d *Driver) requestAllocation(ctx context.Context, spec pool.Spec, s *settings, class string, candidates []string) (made bool, err error) {
 	err = d.client.call(ctx, "ask Ironic for a server of the class "+class, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := allocations.Create(ctx, api, allocations.CreateOpts{
-			UUID: spec.ID, Name: "tendril-" + spec.ID, ResourceClass: class, Traits: s.Traits, CandidateNodes: candidates,
+			UUID: spec.ID, Name: "tendril-" + spec.ID, ResourceClass: class, Traits: traits(spec, s), CandidateNodes: candidates,
 			Extra: map[string]string{extraMachine: spec.ID, extraName: spec.Name, extraWorkspace: spec.Workspace},
 		}).Extract()
 		return err

@@ -44,13 +44,16 @@ func (d *Driver) destroy(ctx context.Context, ref pool.Ref, progress pool.Progre
 			return err
 		}
 	}
-	return d.undeploy(ctx, ref.ID, n, t)
+	if err := d.undeploy(ctx, ref.ID, n, t); !errors.Is(err, pool.ErrForeign) {
+		return err
+	}
+	return nil // somebody has it by now: it is free of this machine
 }
 
 // leftBehind finds the server that the machine was on, if nobody has it since: its cleaning was
-// interrupted. nil: there is none, and so nothing to do.
+// interrupted. nil: there is none, and so nothing to do. It may be one that the pool uses no more.
 func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
-	all, err := d.all(ctx)
+	all, err := d.every(ctx, "look for the server that machine "+clean(ref.ID)+" was on")
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +69,10 @@ func (d *Driver) leftBehind(ctx context.Context, ref pool.Ref) (*node, error) {
 //
 //	active ──► (automated_clean off, maintenance on) ──► deleting ──► available
 //	  where a cleaning was asked for: ──► manageable ──► cleaning ──► manageable ──► available
+//	──► (automated_clean as it was, maintenance off)
 //
-// Maintenance keeps others' allocations away until it is cleaned.
+// Maintenance keeps others' allocations away until it is cleaned and as it was. A server that is another's by now
+// is pool.ErrForeign.
 func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) error {
 	how, asked, cleaned := n.extra(extraClean), 0, false
 	s := &settings{CleanTimeout: n.extra(extraCleanTime)}
@@ -85,11 +90,11 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 			stage := stageOf(n.ProvisionState)
 			return stage.ends || n.ours(id) && n.ProvisionState == "wait call-back", nil
 		})
-		if errors.Is(err, pool.ErrForeign) || err == nil && !n.ours(id) && !n.left(id) {
-			return nil // somebody has it by now: it is free of this machine
-		}
 		if err != nil {
 			return err
+		}
+		if !n.ours(id) && !n.left(id) {
+			return pool.ErrForeign
 		}
 		state := n.ProvisionState
 		switch {
@@ -139,7 +144,7 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 			return nil
 		case state == "manageable" && slices.Contains([]string{"metadata", "full"}, how) && !cleaned:
 			cleaned = true
-			if err := d.unhold(ctx, n); err != nil {
+			if err := d.unhold(ctx, n); err != nil { // a server that cleans itself is not heard in it
 				return err
 			}
 			name := map[string]string{"metadata": "erase_devices_metadata", "full": "erase_devices"}[how]
@@ -148,6 +153,11 @@ func (d *Driver) undeploy(ctx context.Context, id string, n *node, t *told) erro
 				return err
 			}
 		case state == "manageable":
+			if _, noted := n.Extra[extraCleaned]; noted && !n.Maintenance {
+				if err := d.maintenance(ctx, n, held(id)); err != nil {
+					return err
+				}
+			}
 			if err := d.provision(ctx, n, map[string]any{"target": "provide"}); err != nil && !errors.Is(err, errMoved) {
 				return err
 			}
@@ -181,18 +191,20 @@ func (d *Driver) hold(ctx context.Context, id string, n *node, how string) error
 		}
 		return changes
 	})
-	if err != nil || how == "none" || n.Maintenance {
+	if err != nil || n.Maintenance {
 		return err
 	}
-	return d.maintenance(ctx, n, heldReason)
+	return d.maintenance(ctx, n, held(id))
 }
 
-// heldReason is by what a maintenance of Tendril's is known.
+// heldReason is by what a maintenance of Tendril's is known, and held has the machine for which it is.
 const heldReason = "Tendril cleans this server before others may use it"
 
-// unhold ends the maintenance of hold: a server that cleans itself is not heard in it.
+func held(id string) string { return heldReason + " (machine " + id + ")" }
+
+// unhold ends the maintenance of hold.
 func (d *Driver) unhold(ctx context.Context, n *node) error {
-	if !n.Maintenance || n.MaintenanceReason != heldReason {
+	if !n.Maintenance || !strings.HasPrefix(n.MaintenanceReason, heldReason) {
 		return nil
 	}
 	return d.maintenance(ctx, n, "")
@@ -206,12 +218,10 @@ func restored(n *node) map[string]any {
 	return add("/automated_clean", nil) // to remove it, Ironic 21.4 answers 500
 }
 
-// release takes off a server what Tendril has written on it, and sets back what it has changed.
+// release takes off a server what Tendril has written on it, and sets back what it has changed. The
+// maintenance ends last: from then on others get the server.
 func (d *Driver) release(ctx context.Context, n *node) error {
-	if err := d.unhold(ctx, n); err != nil {
-		return err
-	}
-	return d.patch(ctx, n, "take what Tendril has written off the server", func(n *node) (changes []map[string]any) {
+	err := d.patch(ctx, n, "take what Tendril has written off the server", func(n *node) (changes []map[string]any) {
 		for _, name := range sorted(n.Extra) {
 			if strings.HasPrefix(name, extraPrefix) {
 				changes = append(changes, remove("/extra/"+name))
@@ -222,4 +232,8 @@ func (d *Driver) release(ctx context.Context, n *node) error {
 		}
 		return changes
 	})
+	if err != nil {
+		return err
+	}
+	return d.unhold(ctx, n)
 }

@@ -64,9 +64,6 @@ func (d *Driver) Settings(raw json.RawMessage) error {
 	return err
 }
 
-// defaultCores and defaultMemory (MiB) are those of a server whose properties don't say them.
-const defaultCores, defaultMemory = 1024, 16 << 20
-
 // usable reports whether the pool's operator lets machines be on a server.
 func (d *Driver) usable(n *node) bool {
 	return len(d.config.Nodes) == 0 || slices.Contains(d.config.Nodes, n.Name) || slices.Contains(d.config.Nodes, n.UUID)
@@ -83,8 +80,15 @@ func (d *Driver) all(ctx context.Context) (all []node, err error) {
 	return all, err
 }
 
-// mostTraits is how many Ironic lets a server have.
-const mostTraits = 50
+// every lists all servers of Ironic's, those that the pool may not use as well. It is asked until it
+// answers.
+func (d *Driver) every(ctx context.Context, what string) (all []node, err error) {
+	err = d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
+		all, err = d.client.nodes(ctx, api, url.Values{})
+		return err
+	})
+	return all, err
+}
 
 // List implements pool.Driver: each server is a node.
 func (d *Driver) List(ctx context.Context) (found pool.Inventory, err error) {
@@ -98,28 +102,14 @@ func (d *Driver) List(ctx context.Context) (found pool.Inventory, err error) {
 	}
 	for _, n := range servers {
 		one := pool.Node{
-			Name: n.String(), Cores: n.property("cpus"), Memory: n.property("memory_mb"), Images: images, Server: n.server(),
-			Labels: map[string]string{}, Online: n.free() == "" || n.extra(extraMachine) == n.InstanceUUID && n.InstanceUUID != "" && n.fine(),
+			Name: n.String(), Images: images, Server: n.server(), Labels: n.labels(), Online: n.free() == "" || n.extra(extraMachine) == n.InstanceUUID && n.InstanceUUID != "" && n.fine(),
 		}
-		if one.Cores == 0 {
-			one.Cores = defaultCores
-		}
-		if one.Memory == 0 {
-			one.Memory = defaultMemory
-		}
+		one.Cores, one.Memory = n.size()
 		if n.InstanceUUID != "" {
 			one.CoresUsed, one.MemoryUsed = 1, 1
 		}
 		if disk := n.property("local_gb"); disk > 0 {
 			one.Storages = []pool.Storage{{Name: "local", Size: disk, Free: disk}}
-		}
-		if classNames.MatchString(n.ResourceClass) {
-			one.Labels["resource_class"] = n.ResourceClass
-		}
-		for _, trait := range n.Traits[:min(len(n.Traits), mostTraits)] {
-			if traitNames.MatchString(trait) {
-				one.Labels[trait] = "true"
-			}
 		}
 		found.Nodes = append(found.Nodes, one)
 		if address := n.found().Addresses; n.InstanceUUID != "" {
@@ -174,11 +164,11 @@ func (d *Driver) versionFor(s *settings) error {
 }
 
 func notFound(server, of string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)}
+	return &pool.CodeError{Code: provision.CodeServerNotFound, Err: fmt.Errorf("Server %s not found in the pool %s; `baremetal node list` shows those that there are", clean(server), of)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 func notAvailable(n *node, why string) error {
-	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)}
+	return &pool.CodeError{Code: provision.CodeServerNotAvailable, Err: fmt.Errorf("Server %s is not available for provisioning: %s", n, why)} //nolint:staticcheck // the words of the REST API, which hands them on
 }
 
 // coded gives an error the code of a pool that can't be reached, if it is that.
@@ -253,7 +243,7 @@ func (d *Driver) follow(ctx context.Context, id string, s *settings, tell func(*
 	for {
 		err := d.client.patient(ctx, "ask how the server is", d.client.scaled(awayPatience), func(err error) {
 			progress.Log("Ironic does not answer, and is asked again: %v", err)
-		}, func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
+		}, nil, func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
 			n, err = d.client.node(ctx, api, id)
 			return err
 		})
@@ -293,14 +283,14 @@ func (d *Driver) pause(ctx context.Context, in time.Duration) error {
 
 // patch changes what is written on a server, by what is to be changed of it as it is. Where something
 // is gone by now that was to be removed, most often by the same request whose answer was lost, the
-// server is read again.
+// server is read again. Ironic takes no "test" in a patch, by which it could look at the instance itself.
 func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func(*node) []map[string]any) error {
 	for tries := 0; ; tries++ {
 		changes := changesOf(n)
 		if len(changes) == 0 {
 			return nil
 		}
-		err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		err := d.client.change(ctx, what, n, n.same, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 			var now node                                                                                                            // a page with the status 200 is no answer
 			_, err := api.Patch(ctx, api.ServiceURL("nodes", n.UUID), changes, &now, &gophercloud.RequestOpts{OkCodes: []int{200}}) //nolint:bodyclose // gophercloud closes it
 			if err == nil && now.UUID != n.UUID {
@@ -312,8 +302,11 @@ func (d *Driver) patch(ctx context.Context, n *node, what string, changesOf func
 			return err
 		}
 		again, err := d.read(ctx, n.UUID)
-		if err != nil || again == nil || again.InstanceUUID != n.InstanceUUID {
-			return err // somebody has it by now: what is written on it is theirs
+		if err != nil || again == nil {
+			return err
+		}
+		if !n.same(again) { // what is written on it is theirs
+			return fmt.Errorf("%s: %w", what, foreign(again))
 		}
 		n = again
 	}
@@ -328,15 +321,16 @@ func add(path string, value any) map[string]any {
 
 func remove(path string) map[string]any { return map[string]any{"op": "remove", "path": path} }
 
-// provision asks for a change of a server's state. That the request is refused where the server is
-// in another state by now is no error: the caller looks again.
+// provision asks for a change of a server's state. Where the server is in another state by now, or
+// somebody else's, that is errMoved: the caller looks again.
 func (d *Driver) provision(ctx context.Context, n *node, request map[string]any) error {
 	target := request["target"]
-	err := d.client.call(ctx, fmt.Sprintf("ask for the server %s to become %s", n, target), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+	still := func(now *node) bool { return n.same(now) && now.InstanceUUID == n.InstanceUUID }
+	err := d.client.change(ctx, fmt.Sprintf("ask for the server %s to become %s", n, target), n, still, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "provision"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
-	if p, has := errors.AsType[*problem](err); has && p.class == classRefused && wrongState(p.text) {
+	if p, has := errors.AsType[*problem](err); has && p.class == classRefused && wrongState(p.text) || errors.Is(err, pool.ErrForeign) {
 		return errMoved
 	}
 	return err
@@ -418,7 +412,7 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 		request["timeout"] = max(int(limit/time.Second), 1)
 	}
 	before := n.LastError
-	err := d.client.call(ctx, fmt.Sprintf("ask for %q of the server %s", target, n), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+	err := d.client.change(ctx, fmt.Sprintf("ask for %q of the server %s", target, n), n, mine, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "states", "power"), request, nil, &gophercloud.RequestOpts{OkCodes: []int{202}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
@@ -448,7 +442,7 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 
 // maintenance sets a server's maintenance with a reason; "" ends it.
 func (d *Driver) maintenance(ctx context.Context, n *node, reason string) error {
-	return d.client.call(ctx, "set the maintenance of the server "+n.String(), func(ctx context.Context, api *gophercloud.ServiceClient) error {
+	return d.client.change(ctx, "set the maintenance of the server "+n.String(), n, n.same, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		options := &gophercloud.RequestOpts{OkCodes: []int{202}}
 		address := api.ServiceURL("nodes", n.UUID, "maintenance")
 		if reason == "" {

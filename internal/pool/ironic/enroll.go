@@ -234,11 +234,7 @@ func (d *Driver) find(ctx context.Context, ref pool.Ref) (*node, error) {
 			return n, nil
 		}
 	}
-	var all []node
-	err := d.client.call(ctx, "look for the server that bears the mark "+clean(ref.ID), func(ctx context.Context, api *gophercloud.ServiceClient) (err error) {
-		all, err = d.client.nodes(ctx, api, url.Values{})
-		return err
-	})
+	all, err := d.every(ctx, "look for the server that bears the mark "+clean(ref.ID))
 	for _, n := range all {
 		if err == nil && n.enrolledAs(ref.ID) {
 			return d.read(ctx, n.UUID) // with what lists don't have
@@ -413,12 +409,12 @@ func (d *Driver) amend(ctx context.Context, spec pool.Spec, s *server, n *node, 
 		}
 	}
 	for _, mac := range oldMACs {
-		if err := d.delete(ctx, "remove the server's port "+mac, "ports", ports[mac]); err != nil {
+		if err := d.delete(ctx, n, "remove the server's port "+mac, "ports", ports[mac]); err != nil {
 			return n, err
 		}
 	}
 	for _, trait := range newTraits {
-		err := d.client.call(ctx, "set the server's trait "+trait, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+		err := d.client.change(ctx, "set the server's trait "+trait, n, n.same, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 			_, err := api.Put(ctx, api.ServiceURL("nodes", n.UUID, "traits", trait), map[string]any{}, nil, &gophercloud.RequestOpts{OkCodes: []int{http.StatusNoContent}}) //nolint:bodyclose // gophercloud closes it
 			return err
 		})
@@ -427,7 +423,7 @@ func (d *Driver) amend(ctx context.Context, spec pool.Spec, s *server, n *node, 
 		}
 	}
 	for _, trait := range oldTraits {
-		if err := d.delete(ctx, "remove the server's trait "+trait, "nodes", n.UUID, "traits", trait); err != nil {
+		if err := d.delete(ctx, n, "remove the server's trait "+trait, "nodes", n.UUID, "traits", trait); err != nil {
 			return n, err
 		}
 	}
@@ -527,9 +523,9 @@ func (d *Driver) portsOf(ctx context.Context, n *node) (map[string]string, error
 	return there, err
 }
 
-// delete removes something from Ironic. What is gone already is no error.
-func (d *Driver) delete(ctx context.Context, what string, path ...string) error {
-	err := d.client.call(ctx, what, func(ctx context.Context, api *gophercloud.ServiceClient) error {
+// delete removes a server, or something of it, from Ironic. What is gone already is no error.
+func (d *Driver) delete(ctx context.Context, n *node, what string, path ...string) error {
+	err := d.client.change(ctx, what, n, n.same, func(ctx context.Context, api *gophercloud.ServiceClient) error {
 		_, err := api.Delete(ctx, api.ServiceURL(path...), &gophercloud.RequestOpts{OkCodes: []int{http.StatusNoContent}}) //nolint:bodyclose // gophercloud closes it
 		return err
 	})
@@ -582,7 +578,7 @@ func (d *Driver) removeServer(ctx context.Context, ref pool.Ref, progress pool.P
 			return fmt.Errorf("the server %s is in use, and is not removed from Ironic: %s. Destroy that machine first", n, n.user())
 		}
 		if n.ProvisionState != "available" || asked == mostDeploys {
-			err = d.delete(ctx, fmt.Sprintf("remove the server %s from Ironic", n), "nodes", n.UUID)
+			err = d.delete(ctx, n, fmt.Sprintf("remove the server %s from Ironic", n), "nodes", n.UUID)
 			break
 		}
 		asked++

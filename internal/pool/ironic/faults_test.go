@@ -146,6 +146,46 @@ func TestClassesOfAnswers(t *testing.T) {
 	}
 }
 
+// However a list is cut into pages, it is read up to a number of nodes, and of bytes.
+func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pages, nodes, padding int // of each page nodes, of each node bytes
+		says                  string
+	}{
+		"as many as may be": {2, mostNodes / 2, 0, ""},
+		"too many nodes":    {2, mostNodes/2 + 1, 0, "more than 10000 nodes"},
+		"too many bytes":    {5, 1, 15 << 20, "more than 64 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			page := 0
+			d := served(t, 2000, func(w http.ResponseWriter, _ *http.Request) {
+				page++
+				_, _ = fmt.Fprint(w, `{"nodes":[`)
+				for n := range c.nodes {
+					if n > 0 {
+						_, _ = fmt.Fprint(w, ",")
+					}
+					_, _ = fmt.Fprintf(w, `{"uuid":"%08x-0000-4000-8000-%012x","last_error":%q}`, page, n, strings.Repeat("x", c.padding))
+				}
+				next := "http://ironic/next"
+				if page == c.pages {
+					next = ""
+				}
+				_, _ = fmt.Fprintf(w, `],"next":%q}`, next)
+			})
+			all, err := d.all(t.Context())
+			if (err == nil) != (c.says == "") || c.says != "" && (!is(err, classLarge) || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("List = %d nodes, %v, want %q", len(all), err, c.says)
+			}
+			if c.says == "" && len(all) != c.pages*c.nodes {
+				t.Errorf("List = %d nodes, want %d", len(all), c.pages*c.nodes)
+			}
+		})
+	}
+}
+
 // A server that does not answer is given up after the pool's time limit, and a context that ends,
 // at once.
 func TestSlowAnswers(t *testing.T) {
@@ -199,12 +239,19 @@ func TestGoneOnlyWhereIronicAnswered(t *testing.T) {
 		"404 of HTML": {404, `<html>not here</html>`, pool.ErrUnreachable},
 		"500":         {500, `{"error_message": "no"}`, pool.ErrUnreachable},
 		"empty":       {200, ``, pool.ErrUnreachable},
+		"no list":     {200, `{}`, pool.ErrUnreachable},
+		"null":        {200, `null`, pool.ErrUnreachable},
+		"a null list": {200, `{"nodes":null}`, pool.ErrUnreachable},
+		"maintenance": {200, `{"status":"maintenance"}`, pool.ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := served(t, 2000, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status); _, _ = w.Write([]byte(c.body)) })
 			if _, err := d.Look(t.Context(), pool.Ref{ID: fakeID, Name: "web"}); !errors.Is(err, c.want) {
 				t.Errorf("Look = %v, want %v", err, c.want)
+			}
+			if n, err := d.read(t.Context(), fakeID); c.want == pool.ErrUnreachable && !errors.Is(err, c.want) {
+				t.Errorf("the server is read as %+v, %v, want %v", n, err, c.want)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,6 +102,47 @@ func (n *node) property(name string) int {
 	return int(number)
 }
 
+// defaultCores and defaultMemory (MiB) are those of a server whose properties don't say them.
+const defaultCores, defaultMemory = 1024, 16 << 20
+
+// size is how many cores and how much memory (MiB) the server has.
+func (n *node) size() (cores, memory int) {
+	return cmp.Or(n.property("cpus"), defaultCores), cmp.Or(n.property("memory_mb"), defaultMemory)
+}
+
+const (
+	// classLabel is the label that is a server's class; its others are its traits.
+	classLabel = "resource_class"
+	// mostTraits is how many Ironic lets a server have.
+	mostTraits = 50
+)
+
+// labels are those by which templates choose the server.
+func (n *node) labels() map[string]string {
+	all := map[string]string{}
+	if classNames.MatchString(n.ResourceClass) {
+		all[classLabel] = n.ResourceClass
+	}
+	for _, trait := range n.Traits[:min(len(n.Traits), mostTraits)] {
+		if traitNames.MatchString(trait) {
+			all[trait] = "true"
+		}
+	}
+	return all
+}
+
+// does reports whether the server has what a machine asks for, as the database compares it.
+func (n *node) does(spec pool.Spec) bool {
+	labels := n.labels()
+	for name, value := range spec.Labels {
+		if labels[name] != value {
+			return false
+		}
+	}
+	cores, memory := n.size()
+	return spec.Cores <= cores && spec.Memory <= memory
+}
+
 // free says why an allocation can't give the server away; "": it can.
 func (n *node) free() string {
 	s := stageOf(n.ProvisionState)
@@ -146,9 +188,25 @@ func because(text string) string {
 func (n *node) ours(id string) bool { return n.InstanceUUID == id && id != "" }
 
 // left reports whether the machine was on the server, which has nobody yet since: it is being
-// cleaned, or what Tendril has written to it is still there.
+// cleaned, or what Tendril has written to it is still there, the reason of a maintenance at last.
 func (n *node) left(id string) bool {
-	return n.InstanceUUID == "" && n.extra(extraMachine) == id && id != ""
+	return n.InstanceUUID == "" && id != "" && (n.extra(extraMachine) == id || n.Maintenance && n.MaintenanceReason == held(id))
+}
+
+// same reports whether a server that is read now may still be changed as what it was read as: it has
+// the same instance, or the machine was on it and nobody has it since.
+func (n *node) same(now *node) bool {
+	if mark := n.extra(extraServer); mark != "" && now.extra(extraServer) != mark {
+		return false // Ironic has forgotten it meanwhile, and knows it anew
+	}
+	switch was := now.extra(extraMachine); {
+	case now.InstanceUUID != "":
+		return now.InstanceUUID == n.InstanceUUID
+	case n.InstanceUUID != "":
+		return now.left(n.InstanceUUID)
+	default: // what Tendril has written may have been taken off
+		return was == "" || was == n.extra(extraMachine)
+	}
 }
 
 // server is what the pool's pages show of it.
@@ -222,35 +280,55 @@ func (c *client) fields() string {
 	return all
 }
 
-// pageOf and mostPages bound a list of nodes.
-const pageOf, mostPages = 200, 50
+// A list of nodes is asked for in pages of pageOf nodes, which Ironic may cut otherwise. It has at most
+// mostPages pages, mostNodes nodes and mostListed bytes.
+const (
+	pageOf, mostPages = 200, 50
+	mostNodes         = 10_000
+	mostListed        = 64 << 20
+)
 
 // nodes lists the servers that a query is about.
 func (c *client) nodes(ctx context.Context, api *gophercloud.ServiceClient, query url.Values) (all []node, err error) {
 	query.Set("fields", c.fields()) // without allocation_uuid: asked for in lists, Ironic 21.4 answers 500
 	query.Set("limit", strconv.Itoa(pageOf))
-	seen := map[string]bool{}
+	seen, listed := map[string]bool{}, 0
 	for range mostPages {
 		// Not by the answer's link to the next page: it has the address that Ironic believes it has, and
 		// credentials go to no other than the configured one.
 		var body struct {
-			Nodes []node `json:"nodes"`
-			Next  string `json:"next"`
+			Nodes json.RawMessage `json:"nodes"`
+			Next  string          `json:"next"`
 		}
 		if err := get(ctx, api, api.ServiceURL("nodes")+"?"+query.Encode(), &body); err != nil {
 			return nil, err
 		}
-		for _, n := range body.Nodes {
+		var page *[]node
+		if len(body.Nodes) > 0 {
+			if err := json.Unmarshal(body.Nodes, &page); err != nil {
+				return nil, err
+			}
+		}
+		if page == nil { // whoever answers says nothing of servers: none is gone by that
+			return nil, &problem{class: classPage, text: "the answer has no list of nodes"}
+		}
+		if listed += len(body.Nodes); listed > mostListed {
+			return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d MiB", mostListed>>20)}
+		}
+		if len(all)+len(*page) > mostNodes {
+			return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d nodes", mostNodes)}
+		}
+		for _, n := range *page {
 			if !uuids.MatchString(n.UUID) || seen[n.UUID] {
 				return nil, &problem{class: classLarge, text: "Ironic's list of nodes repeats itself"}
 			}
 			seen[n.UUID] = true
 			all = append(all, n)
 		}
-		if body.Next == "" || len(body.Nodes) == 0 {
+		if body.Next == "" || len(*page) == 0 {
 			return all, nil
 		}
-		query.Set("marker", body.Nodes[len(body.Nodes)-1].UUID)
+		query.Set("marker", (*page)[len(*page)-1].UUID)
 	}
 	return nil, &problem{class: classLarge, text: fmt.Sprintf("Ironic's list of nodes has more than %d pages", mostPages)}
 }
@@ -261,6 +339,9 @@ var uuids = lazyregexp.New(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$
 func (c *client) node(ctx context.Context, api *gophercloud.ServiceClient, id string) (*node, error) {
 	var n node
 	err := get(ctx, api, api.ServiceURL("nodes", url.PathEscape(id))+"?"+url.Values{"fields": {c.fields() + ",allocation_uuid,instance_info,driver_info"}}.Encode(), &n)
+	if err == nil && !uuids.MatchString(n.UUID) {
+		err = &problem{class: classPage, text: "the answer is about no server"}
+	}
 	return &n, err
 }
 

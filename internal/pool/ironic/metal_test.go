@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,45 +109,6 @@ func (l *lab) node(name string) testironic.Node {
 		l.t.Fatal(err)
 	}
 	return n
-}
-
-// heard is a Progress that keeps what it is told.
-type heard struct {
-	t       testing.TB
-	mu      sync.Mutex
-	ids     []string
-	percent []int
-	logs    []string
-	begun   []pool.Found
-}
-
-func (h *heard) Step(id, label string, percent int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.ids) == 0 || h.ids[len(h.ids)-1] != id {
-		h.ids = append(h.ids, id)
-	}
-	if label == "" {
-		h.t.Errorf("the step %s has no label", id)
-	}
-	if n := len(h.percent); n > 0 && percent < h.percent[n-1] {
-		h.t.Errorf("%s: %d %% after %d", id, percent, h.percent[n-1])
-	}
-	h.percent = append(h.percent, percent)
-}
-
-func (h *heard) Log(format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.logs = append(h.logs, fmt.Sprintf(format, args...))
-}
-
-func (h *heard) Secret(string) {}
-
-func (h *heard) Begun(f pool.Found) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.begun = append(h.begun, f)
 }
 
 // A machine is made of the server that was chosen for it, found by its mark, and given back.
@@ -296,6 +256,39 @@ func TestTakenByOthers(t *testing.T) {
 	if after := l.node(l.names[0]); after.UpdatedAt != before.UpdatedAt || after.InstanceUUID != foreign {
 		t.Errorf("the foreign server was touched: %+v, was %+v", after, before)
 	}
+}
+
+// Another server than the one that is taken has the labels, cores and memory that were asked for.
+func TestAnotherServerDoesAsWell(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 5)
+	if err := l.Patch(l.ctx, l.names[0], add("/instance_uuid", uuid.NewString())); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{l.names[0], l.names[2], l.names[4]} {
+		if err := l.Call(l.ctx, http.MethodPut, "/v1/nodes/"+name+"/traits/CUSTOM_GPU", map[string]any{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{l.names[0], l.names[3], l.names[4]} {
+		if err := l.Patch(l.ctx, name, add("/properties/memory_mb", 65536)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := l.spec("web", l.names[0])
+	spec.Labels, spec.Memory = map[string]string{"CUSTOM_GPU": "true", "resource_class": l.class}, 32768
+	if found := l.create(spec); found.Node != l.names[4] {
+		t.Errorf("it is on %s, want %s, which alone has the trait and the memory", found.Node, l.names[4])
+	}
+	defer l.destroy(spec)
+	a, err := l.driver.allocation(l.ctx, spec.ID)
+	if err != nil || a == nil || !slices.Equal(a.Traits, []string{"CUSTOM_GPU"}) {
+		t.Errorf("the allocation is %+v, %v, want one that asks for the trait", a, err)
+	}
+	none := spec
+	none.ID = uuid.NewString()
+	_, err = l.driver.Create(l.ctx, none, &heard{t: t})
+	wantCode(t, err, provision.CodeNoServer, "CUSTOM_GPU", "labels, cores and memory")
 }
 
 // What the run asks before it places machines is answered by the same codes.

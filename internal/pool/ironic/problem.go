@@ -93,6 +93,9 @@ func (c *client) explain(ctx context.Context, what string, err error) error {
 		given.what = what
 		return given
 	}
+	if errors.Is(err, pool.ErrForeign) { // Ironic has answered
+		return fmt.Errorf("%s: %w", what, err)
+	}
 	p := &problem{class: classAway, what: what, err: err}
 	var answer gophercloud.ErrUnexpectedResponseCode
 	var syntax *json.SyntaxError
