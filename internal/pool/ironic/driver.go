@@ -403,7 +403,24 @@ func (d *Driver) switched(ctx context.Context, ref pool.Ref) (n *node, mine func
 // softTime is how long an operating system may take to shut down.
 const softTime = 3 * time.Minute
 
+// errEnded says that the conductor ended before it had switched the power.
+var errEnded = errors.New("the conductor ended")
+
+// mostSwitches is how often the power is asked for where that is why.
+const mostSwitches = 3
+
+// power has a server's power switched, and waits until it is as wanted.
 func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft bool, mine func(*node) bool) (*node, error) {
+	for try := 1; ; try++ {
+		now, err := d.powerOnce(ctx, n, target, wanted, soft, mine)
+		if try == mostSwitches || !errors.Is(err, errEnded) {
+			return now, err
+		}
+		n = now
+	}
+}
+
+func (d *Driver) powerOnce(ctx context.Context, n *node, target, wanted string, soft bool, mine func(*node) bool) (*node, error) {
 	request := map[string]any{"target": target}
 	own := settings{PowerTimeout: n.extra(extraPowerTime)}
 	limit := d.client.scaled(own.limit(stage{limit: powerLimit}))
@@ -430,7 +447,12 @@ func (d *Driver) power(ctx context.Context, n *node, target, wanted string, soft
 		case now.TargetPowerState == "" && now.PowerState == wanted:
 			return now, nil
 		case now.TargetPowerState == "" && now.LastError != "" && now.LastError != before:
-			return now, fmt.Errorf("Ironic could not do it: %s. %s", clean(now.LastError), capital(faultIn(now.LastError).does)) //nolint:staticcheck // Ironic is a name
+			fault := faultIn(now.LastError)
+			err := fmt.Errorf("Ironic could not do it: %s. %s", clean(now.LastError), capital(fault.does)) //nolint:staticcheck // Ironic is a name
+			if fault.again {
+				err = fmt.Errorf("%w (%w)", err, errEnded)
+			}
+			return now, err
 		case time.Since(began) > limit+latest:
 			return now, fmt.Errorf("the power of the server %s is %q after %s", n, now.PowerState, limit)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/provisioner"
 )
 
 // root is what Ironic answers at /v1/.
@@ -507,5 +508,42 @@ func TestKeystoneAndGlance(t *testing.T) {
 	}
 	if _, err := d.List(t.Context()); !is(err, classAlien) || !strings.Contains(err.Error(), "no service baremetal") {
 		t.Errorf("List without an Ironic in the catalogue = %v", err)
+	}
+}
+
+// quiet hears nothing.
+type quiet struct{}
+
+func (quiet) Step(string, string, int) {}
+func (quiet) Log(string, ...any)       {}
+func (quiet) Secret(string)            {}
+
+// A conductor that ends while it switches the power is asked once more when it is back.
+func TestPowerWhileTheConductorEnds(t *testing.T) {
+	t.Parallel()
+	const mark = "1be26c0b-03f2-4d2e-ae87-c02d7f33c123"
+	var asked atomic.Int32
+	d := served(t, 2000, func(w http.ResponseWriter, r *http.Request) {
+		power, failed := "power off", ""
+		switch n := asked.Load(); {
+		case r.Method == http.MethodPut:
+			asked.Add(1)
+			w.WriteHeader(http.StatusAccepted)
+			return
+		case n == 1:
+			failed = "Pending power operation was aborted due to conductor restart"
+		case n > 1:
+			power = "power on"
+		}
+		node := fmt.Sprintf(`{"uuid":%q,"name":"n1","instance_uuid":%q,"provision_state":"active","power_state":%q,"last_error":%q,"extra":{"tendril_machine":%q}}`, fakeID, mark, power, failed, mark)
+		if strings.HasSuffix(r.URL.Path, fakeID) {
+			_, _ = w.Write([]byte(node))
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"nodes":[%s]}`, node)
+	})
+	found, err := d.Power(t.Context(), pool.Ref{ID: mark, Name: "n"}, provisioner.PowerStart, quiet{})
+	if err != nil || found.Status != provisioner.StatusRunning || asked.Load() != 2 {
+		t.Errorf("Power = %+v, %v after %d requests, want it on after two", found, err, asked.Load())
 	}
 }
