@@ -251,7 +251,7 @@ func TestGoneOnlyWhereIronicAnswered(t *testing.T) {
 			if _, err := d.Look(t.Context(), pool.Ref{ID: fakeID, Name: "web"}); !errors.Is(err, c.want) {
 				t.Errorf("Look = %v, want %v", err, c.want)
 			}
-			if n, err := d.read(t.Context(), fakeID); c.want == pool.ErrUnreachable && !errors.Is(err, c.want) {
+			if n, err := d.read(t.Context(), fakeID); errors.Is(c.want, pool.ErrUnreachable) && !errors.Is(err, c.want) {
 				t.Errorf("the server is read as %+v, %v, want %v", n, err, c.want)
 			}
 		})
