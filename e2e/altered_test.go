@@ -841,6 +841,7 @@ func (a *altered) prepare(t *testing.T) {
 	a.Exec(t, `INSERT INTO public.webhooks (id, org_id, name, kind, host, events) VALUES (gen_random_uuid(), $1, 'hook', 'generic', 'example.com', '{success}')`, a.Org)
 	a.Exec(t, `INSERT INTO public.webhook_deliveries (id, org_id, webhook_id, event, payload, status) SELECT gen_random_uuid(), org_id, id, 'success', '{}', 'delivered' FROM public.webhooks`)
 	a.Exec(t, `INSERT INTO public.templates (org_id, name, repo, path, version, approval) VALUES ($1, 'good', $2, '', 'v1', 'always')`, a.Org, a.repo)
+	a.Exec(t, `SELECT tendril.record_tags($1, $2, '[{"tag": "v1", "commit": "x"}]')`, a.Org, a.repo)
 	a.Exec(t, `INSERT INTO public.template_inspections (org_id, repo, version, path, address, status) VALUES ($1, $2, 'v1', '', $2, 'done')`, a.Org, a.repo)
 	a.Exec(t, `INSERT INTO tendril.cluster_usage (cluster_id, org_id, measured_at, agents, blob_bytes, pins, inspections) VALUES ($1, $2, now(), 1, 1, 1, 1) ON CONFLICT DO NOTHING`, a.Cluster, a.Org)
 	victim := a.deploy("prod/db", "prod/db", nil)
