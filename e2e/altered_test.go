@@ -861,6 +861,11 @@ func (a *altered) prepare(t *testing.T) {
 	a.Exec(t, `INSERT INTO public.pool_quotas (org_id, pool_id, machines, cores, memory_mib, set_by) SELECT org_id, id, 1, 1, 1024, gen_random_uuid() FROM public.pools`)
 	a.Exec(t, `INSERT INTO public.pool_images (org_id, pool_id, image, name) SELECT org_id, id, 'debian', 'debian-12' FROM public.pools`)
 	a.Exec(t, `INSERT INTO public.template_pins (org_id, repo, version, commit, pinned_by) SELECT org_id, repo, version, commit, 'admin' FROM public.cluster_pins ON CONFLICT DO NOTHING`)
+	for _, table := range tables { // whichever columns are drawn
+		if a.Text(t, "SELECT count(*)::text FROM "+table) == "0" {
+			t.Fatalf("there is no row of %s to alter: make one above", table)
+		}
+	}
 	a.words = strings.NewReplacer("OTHER", other.String(), "VICTIM", victim.String(), "EVIL", a.evil, "MALLORY", a.mallory.Recipient(),
 		"PROD", a.Text(t, "SELECT workspace_id::text FROM public.provisions WHERE id = $1", victim))
 }
