@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tendril-run/tendril/internal/pool/serverlist"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
 )
 
 // What a second list of servers does to those of the first.
@@ -62,7 +63,7 @@ func TestEnrollRefusesLists(t *testing.T) {
 		if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := trellisEnv(t, []string{"TRELLIS_URL=http://127.0.0.1:1", "TRELLIS_TOKEN=x"}, "pools", "enroll", "metal", file)
+		r := trellisEnv(t, []string{"TRELLIS_URL=http://127.0.0.1:1", "TRELLIS_TOKEN=x"}, typed(pages.Code(t, "docs/GUIDE.md", "trellis pools enroll POOL FILE", "POOL", "metal", "FILE", file))...)
 		if r.want(t, list, exitUsage, says); strings.Contains(r.out+r.stderr, "hunter2") {
 			t.Errorf("%q is quoted in %s", list, r.stderr)
 		}

@@ -40,7 +40,7 @@ func served(t *testing.T, pace float64, answer http.HandlerFunc) *Driver {
 		answer(w, r)
 	}))
 	t.Cleanup(server.Close)
-	d, err := open(pool.Config{Name: "metal", Kind: "ironic", URL: server.URL, Timeout: patience.For(2 * time.Second)}, pace)
+	d, err := open(pool.Config{Name: "metal", Kind: "ironic", URL: server.URL, Timeout: patience.For(20 * time.Second)}, pace)
 	if err != nil {
 		t.Fatal(err)
 	}
