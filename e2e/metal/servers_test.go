@@ -184,7 +184,7 @@ func TestServersByTheAPI(t *testing.T) {
 		t.Fatalf("POST = %d %v, want 202 for bm-02", status, made)
 	}
 	operation, server := made["operation_id"].(string), made["server_id"].(string)
-	// The server is taken from now on, whoever asks.
+	// From now on every other request for this server is refused.
 	l.wants(`{"image_id": "`+image+`", "server_id": "`+server+`"}`, http.StatusConflict, "Server "+server+" is not available for provisioning")
 	l.Gateway.Kill()
 	l.Gateway.Start()
@@ -252,8 +252,8 @@ func TestServersByTheAPI(t *testing.T) {
 }
 
 // Thirty servers at once by two agents of eight slots together, while agents and Ironic are killed
-// at random moments: each machine gets a server of its own, none is left without an owner, and what
-// is told of an operation is so.
+// at random moments: each machine gets its own server, no server is left without an owner, and the API
+// reports each operation as it ended.
 func TestServersWhileAllIsKilled(t *testing.T) {
 	t.Parallel()
 	const servers, faults = 30, 6

@@ -116,8 +116,8 @@ const (
 	EnrollSecret  = "password"
 )
 
-// Beginner is a Progress that is told of a machine as soon as it bears its mark, long before it is
-// made.
+// Beginner is a Progress that also hears of a machine as soon as it bears its mark, long before the
+// machine is ready.
 type Beginner interface {
 	Begun(found Found)
 }

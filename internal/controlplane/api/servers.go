@@ -322,8 +322,8 @@ func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operati
 			operation.Status, operation.Message = "failed", deref(p.ErrorMessage)
 			return operation, nil
 		case p.Unplaced():
-			// Whoever asks for a server is told at once that there is none. An agent may have claimed
-			// the run meanwhile: then it ends it.
+			// No server fits: answer at once instead of keeping the run queued. If an agent has
+			// claimed the run meanwhile, that agent ends it.
 			if _, err := s.Cancel(ctx, id); err != nil && !isRefused(err, "already_ended") {
 				return operation, err
 			}

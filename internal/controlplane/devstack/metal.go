@@ -32,8 +32,8 @@ type agentImage struct {
 	Checksum string `toml:"checksum"`
 }
 
-// startMetal starts a real Ironic with fake hardware, and makes a pool of it for the agent. It begins
-// anew each time: what was provisioned there is gone with it.
+// startMetal starts a real Ironic with fake hardware, and makes a pool of it for the agent. Each
+// start is empty: the servers of the last one are gone.
 func (s *Stack) startMetal(ctx context.Context) error {
 	done := s.report.Step("OpenStack Ironic with fake servers")
 	dir := s.options.path("ironic")

@@ -81,7 +81,7 @@ type oauthClient struct {
 	Redirects []string `json:"r"`
 }
 
-// id is all that is known of the client: whoever makes one up has registered it.
+// id holds the whole client: a program that sends one has registered it, and nothing is stored.
 func (c oauthClient) id() string {
 	data, _ := json.Marshal(c) // never fails
 	return clientPrefix + base64.RawURLEncoding.EncodeToString(data)
@@ -259,7 +259,7 @@ func (s *SignIn) clientFor(w http.ResponseWriter, r *http.Request, v url.Values)
 		return c, p, false
 	}
 	if u, _ := url.Parse(c.Redirect); wrong != "" && (u == nil || !isLoopback(u.Hostname())) {
-		// Whoever makes up a client would lead anybody anywhere, without a click.
+		// An attacker can write any client id. A redirect here would be an open one, so show the error.
 		s.show(w, http.StatusBadRequest, "note", note{"Sign in a program", "This is not what a program may ask: " + why + ".", "Begin again in the program."})
 		return c, p, false
 	} else if wrong != "" {

@@ -213,8 +213,8 @@ type callers struct {
 	known *lru.Cache[uuid.UUID, *rate.Limiter]
 }
 
-// maxCallers is how many tokens are remembered. One that is forgotten begins anew, so forgetting
-// never refuses anybody.
+// maxCallers is how many tokens are remembered. A forgotten token starts with a full allowance, so
+// forgetting never refuses a call.
 const maxCallers = 1 << 12
 
 func newCallers() callers {

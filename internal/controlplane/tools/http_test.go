@@ -356,7 +356,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A client on standard input is told of progress, too, and its cancellation ends the wait alone.
+// A client on standard input gets progress messages too, and can cancel the wait without ending
+// the run.
 func TestWaitOnStdio(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

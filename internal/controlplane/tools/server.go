@@ -370,7 +370,7 @@ func (s *Server) audit(ctx context.Context, r *mcp.CallToolRequest, result strin
 	if err != nil {
 		return // nobody is known to have called
 	}
-	// The call is over, whoever waits for it; the record of it must be kept.
+	// Record the call even if the client has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditLimit)
 	defer cancel()
 	if err := c.api.RecordToolCall(ctx, wire.ToolCall{Client: c.tool, Tool: cut(r.Params.Name, mostName), Arguments: digest(r.Params.Arguments), Result: result}); err != nil {

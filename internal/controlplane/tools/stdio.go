@@ -114,7 +114,7 @@ func (w *lineWriter) Write(message []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves the stream to whoever opened it.
+// Close does nothing: the caller opened the stream and closes it.
 func (w *lineWriter) Close() error { return nil }
 
 // lineFilter passes on messages that are JSON and not too long, and answers the others:

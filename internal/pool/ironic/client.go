@@ -367,8 +367,8 @@ func foreign(now *node) error {
 	return fmt.Errorf("the server %s is another's by now (%s): %w", now, cmp.Or(clean(now.InstanceUUID), "it has no instance"), pool.ErrForeign)
 }
 
-// patient is call for so long. waits is told of the first error that it waits for the end of; nil:
-// nobody is. again goes before each repeat, and its error is the repeat's; nil: nothing does.
+// patient repeats a call for up to patience. It calls waits with the first error after which it
+// tries again, and again before each repeat; an error of again ends the repeat. Both may be nil.
 func (c *client) patient(ctx context.Context, what string, patience time.Duration, waits func(error), again, do func(context.Context, *gophercloud.ServiceClient) error) error {
 	pauses := retry.Between(c.scaled(300*time.Millisecond), c.scaled(8*time.Second))
 	began, refused := time.Now(), false

@@ -175,7 +175,7 @@ func (d *Driver) hold(ctx context.Context, id string, n *node, how string) error
 		if n.extra(extraMachine) == id {
 			return nil
 		}
-		// So that whoever goes on with this finds it, once the mark is gone.
+		// The next attempt finds the server by this once the mark is gone.
 		return d.patch(ctx, n, "write the machine's id on the server", func(*node) []map[string]any { return []map[string]any{add("/extra/"+extraMachine, id)} })
 	}
 	err := d.patch(ctx, n, "set how the server is cleaned", func(n *node) (changes []map[string]any) {

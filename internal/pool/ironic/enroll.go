@@ -69,7 +69,7 @@ func (d *Driver) Enrolls(raw json.RawMessage) bool {
 }
 
 // Remembered implements pool.Enroller. A password stays only as long as it goes to the same BMC:
-// whoever can change the address must not get it sent there.
+// a person who can change the address must not receive the password there.
 func (d *Driver) Remembered(raw, recorded json.RawMessage) (json.RawMessage, error) {
 	is, err := parse(raw)
 	if err != nil || is.Enroll == nil || is.Enroll.Password != "" {

@@ -90,8 +90,8 @@ func (l *lab) macs() (string, string) {
 	return "52:54:00:" + id[0:2] + ":" + id[2:4] + ":" + id[4:6], "52:54:01:" + id[0:2] + ":" + id[2:4] + ":" + id[4:6]
 }
 
-// A server's whole life: enrolled once whoever asks again, found by its mark under whatever name,
-// changed, switched, kept while somebody has it, and removed.
+// A server's whole life: enrolled once however often that is asked, found by its mark under any
+// name, changed, switched, kept while it is in use, and removed.
 func TestEnroll(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)

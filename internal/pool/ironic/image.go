@@ -104,7 +104,7 @@ func (d *Driver) glanceNow(ctx context.Context) (all []images.Image, err error) 
 	return all, err
 }
 
-// imageInfo is what a deployment is told of an image, as instance_info has it.
+// imageInfo describes an image to a deployment, as instance_info has it.
 func imageInfo(i pool.ImageSource) map[string]any {
 	info := map[string]any{"image_source": i.Source}
 	for name, value := range map[string]string{

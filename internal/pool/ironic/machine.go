@@ -309,7 +309,7 @@ func (c *client) nodes(ctx context.Context, api *gophercloud.ServiceClient, quer
 				return nil, err
 			}
 		}
-		if page == nil { // whoever answers says nothing of servers: none is gone by that
+		if page == nil { // not a list of servers: it does not prove that a server is gone
 			return nil, &problem{class: classPage, text: "the answer has no list of nodes"}
 		}
 		if listed += len(body.Nodes); listed > mostListed {

@@ -298,7 +298,7 @@ func sortedTexts(m map[string]string) (names []string) {
 	return names
 }
 
-// capabilities are what the deployment is told of how the server boots.
+// capabilities tell the deployment how the server boots.
 func (s *settings) capabilities() map[string]string {
 	all := map[string]string{}
 	for name, value := range s.Capabilities {
