@@ -2,10 +2,7 @@ package proxmox
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,33 +81,9 @@ func newClient(c pool.Config, pace float64) (*client, error) {
 	case u.Path != "" && u.Path != "/api2/json":
 		return nil, fmt.Errorf("url: there is no API below %q; write https://HOST:8006", u.Path)
 	}
-	settings := &tls.Config{MinVersion: tls.VersionTLS12}
-	switch {
-	case c.Fingerprint != "":
-		pinned, err := hex.DecodeString(strings.ReplaceAll(c.Fingerprint, ":", ""))
-		if err != nil || len(pinned) != sha256.Size {
-			return nil, errors.New("fingerprint: write the 64 hexadecimal digits of the certificate's SHA-256, as `pvenode cert info` shows them")
-		}
-		settings.InsecureSkipVerify = true // VerifyConnection compares the certificate itself
-		settings.VerifyConnection = func(state tls.ConnectionState) error {
-			if got := sha256.Sum256(state.PeerCertificates[0].Raw); string(got[:]) != string(pinned) {
-				return fmt.Errorf("the server's certificate has the fingerprint %x, and not the configured one; if it was renewed, configure the new one", got)
-			}
-			return nil
-		}
-	case c.CA != "" || c.CAFile != "":
-		data := []byte(c.CA)
-		if c.CA == "" {
-			if data, err = os.ReadFile(c.CAFile); err != nil {
-				return nil, fmt.Errorf("ca file: %w", err)
-			}
-		}
-		settings.RootCAs = x509.NewCertPool()
-		if !settings.RootCAs.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("ca file %s has no certificate in PEM form; on a node it is /etc/pve/pve-root-ca.pem", c.CAFile)
-		}
-	case c.Insecure:
-		settings.InsecureSkipVerify = true // the operator's explicit wish, which Check reports
+	settings, err := c.TLS()
+	if err != nil {
+		return nil, err
 	}
 	cl := &client{
 		base: "https://" + u.Host + "/api2/json", tokenFile: c.TokenFile, given: c.Token, timeout: c.Timeout, pace: pace,
