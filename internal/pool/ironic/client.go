@@ -21,7 +21,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tendril-run/tendril/internal/pool"
-	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/retry"
 	"github.com/tendril-run/tendril/internal/secretfile"
 )
@@ -29,8 +28,6 @@ import (
 const (
 	// mostBytes bounds one answer. A thousand nodes with their properties are some 3 MB.
 	mostBytes = 16 << 20
-	// mostText bounds what is shown of a text that the server sent, in characters.
-	mostText = 600
 	// oldest and newest are the API's microversions, 1.N, that this can live with, and that it
 	// knows. 1.56 has allocations and config drives as JSON objects; 1.69 has deploy steps.
 	oldest, newest                           = 56, 82
@@ -366,14 +363,8 @@ func (c *client) patient(ctx context.Context, what string, patience time.Duratio
 // scaled is a wait, shorter in tests.
 func (c *client) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) / c.pace) }
 
-// clean is a text of the server as it may be shown.
-func clean(text string) string {
-	text = strings.Join(strings.Fields(printable.Text(text)), " ")
-	if r := []rune(text); len(r) > mostText {
-		text = string(r[:mostText]) + "…"
-	}
-	return text
-}
+// clean shortens a server's text for a message.
+var clean = pool.Clean
 
 // local reports whether what is sent to an address stays on this machine.
 func local(address string) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -222,7 +223,7 @@ func restored(n *node) map[string]any {
 // maintenance ends last: from then on others get the server.
 func (d *Driver) release(ctx context.Context, n *node) error {
 	err := d.patch(ctx, n, "take what Tendril has written off the server", func(n *node) (changes []map[string]any) {
-		for _, name := range sorted(n.Extra) {
+		for _, name := range slices.Sorted(maps.Keys(n.Extra)) {
 			if strings.HasPrefix(name, extraPrefix) {
 				changes = append(changes, remove("/extra/"+name))
 			}

@@ -176,7 +176,7 @@ func faultOf(body []byte) string {
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &answer) != nil {
-		return clean(string(body[:min(len(body), 4*mostText)]))
+		return clean(string(body[:min(len(body), 4<<10)]))
 	}
 	inner := []byte(answer.Message)
 	var text string
@@ -194,7 +194,7 @@ func faultOf(body []byte) string {
 	case answer.Error.Message != "":
 		return clean(answer.Error.Message)
 	}
-	return clean(string(body[:min(len(body), 4*mostText)]))
+	return clean(string(body[:min(len(body), 4<<10)]))
 }
 
 // fault is what a server's last_error or fault means. docs/MACHINES.md has the same table.

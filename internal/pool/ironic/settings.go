@@ -1,7 +1,6 @@
 package ironic
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/lazyregexp"
+	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -62,11 +62,8 @@ type step struct {
 	Priority  int            `json:"priority"`
 }
 
-// maxSettings bounds the block, in bytes; mostSteps its steps.
-const (
-	maxSettings = 64 << 10
-	mostSteps   = 20
-)
+// mostSteps bounds the block's deploy steps.
+const mostSteps = 20
 
 // The priorities of BIOS and RAID steps: after Ironic's preparation (none is above 100), before
 // the image is written.
@@ -82,108 +79,10 @@ var (
 // parse reads and checks a template's block; the first error names the setting.
 func parse(raw json.RawMessage) (settings, error) {
 	var s settings
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || string(raw) == "null" {
-		return s, nil
-	}
-	if len(raw) > maxSettings {
-		return s, fmt.Errorf("ironic: the block has %d bytes, and at most %d are read", len(raw), maxSettings)
-	}
-	if err := strict("ironic", raw, &s); err != nil {
+	if err := pool.ReadSettings("ironic", raw, &s); err != nil {
 		return s, err
 	}
 	return s, s.check()
-}
-
-// strict reads an object into a struct: a member that it has no field for is an error, which
-// names the nearest one.
-func strict(where string, raw json.RawMessage, into any) error {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		return fmt.Errorf("%s: write a block, { … }", where)
-	}
-	v := reflect.ValueOf(into).Elem()
-	var known []string
-	fields := map[string]reflect.Value{}
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Tag.Get("json")
-		known = append(known, name)
-		fields[name] = v.Field(i)
-	}
-	for _, name := range sorted(members) {
-		value := members[name]
-		field, ok := fields[name]
-		if !ok {
-			return fmt.Errorf("%s: unknown setting %q%s", where, clean(name), provision.DidYouMean(name, known))
-		}
-		inner := where + ": " + name
-		switch into := field.Addr().Interface().(type) {
-		case **raid:
-			if string(value) == "null" {
-				continue
-			}
-			*into = &raid{}
-			if err := strict(inner, value, *into); err != nil {
-				return err
-			}
-		case **enrolment:
-			if string(value) == "null" {
-				continue
-			}
-			*into = &enrolment{}
-			if err := strict(inner, value, *into); err != nil {
-				return err
-			}
-		case *[]step:
-			var all []json.RawMessage
-			if json.Unmarshal(value, &all) != nil {
-				return fmt.Errorf("%s: write a list of objects", inner)
-			}
-			for _, one := range all {
-				var s step
-				if err := strict(inner, one, &s); err != nil {
-					return err
-				}
-				*into = append(*into, s)
-			}
-		default:
-			if err := json.Unmarshal(value, into); err != nil {
-				return fmt.Errorf("%s: write %s", inner, kindOf(field.Type()))
-			}
-		}
-	}
-	return nil
-}
-
-func sorted(members map[string]json.RawMessage) (names []string) {
-	for name := range members {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-func kindOf(t reflect.Type) string {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int:
-		return "a whole number"
-	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Map {
-			return "a list of objects"
-		}
-		return "a list of texts"
-	case reflect.Map:
-		if t.Elem().Kind() == reflect.String {
-			return "an object of texts, such as { serial = \"…\" }"
-		}
-		return "an object"
-	}
-	return "a text"
 }
 
 func (s *settings) check() error {

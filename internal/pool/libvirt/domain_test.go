@@ -213,8 +213,8 @@ func TestSettings(t *testing.T) {
 		`{"firmware": "uefi"}`:      "firmware must be bios or efi",
 		`{"virt_type": "xen"}`:      "virt_type must be kvm or qemu",
 		`{"cpu": "<x>"}`:            "cpu",
-		`[]`:                        "not an object",
-		strings.Repeat(" ", 17<<10): "at most",
+		`[]`:                        "write a block",
+		strings.Repeat(" ", 65<<10): "at most",
 	} {
 		err := free.Settings([]byte(raw))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -1,14 +1,13 @@
 package libvirt
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/tendril-run/tendril/internal/lazyregexp"
+	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 )
 
@@ -38,37 +37,11 @@ var resourceName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}$`)
 // bridgePrefix marks a network that is a bridge of the host and none of libvirt's.
 const bridgePrefix = "bridge:"
 
-// maxSettings bounds the block, in bytes.
-const maxSettings = 16 << 10
-
-func settingNames() []string {
-	var names []string
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[settings]()) {
-		names = append(names, field.Tag.Get("json"))
-	}
-	return names
-}
-
 // parseSettings checks a template's block; the first error names the setting.
 func (d *driver) parseSettings(raw json.RawMessage) (settings, error) {
 	var s settings
-	if len(raw) > maxSettings {
-		return s, fmt.Errorf("libvirt: the block has %d bytes, and at most %d are read", len(raw), maxSettings)
-	}
-	if len(bytes.TrimSpace(raw)) > 0 {
-		var all map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &all); err != nil {
-			return s, fmt.Errorf("libvirt: the block is not an object: %w", err)
-		}
-		names := settingNames()
-		for name := range all {
-			if !slices.Contains(names, name) {
-				return s, fmt.Errorf("libvirt: unknown setting %q%s", cut(name, 100), provision.DidYouMean(name, names))
-			}
-		}
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return s, fmt.Errorf("libvirt: %w", err)
-		}
+	if err := pool.ReadSettings("libvirt", raw, &s); err != nil {
+		return s, err
 	}
 	bridge := strings.TrimPrefix(s.Network, bridgePrefix)
 	switch {

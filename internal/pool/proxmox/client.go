@@ -18,16 +18,12 @@ import (
 
 	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/pool"
-	"github.com/tendril-run/tendril/internal/printable"
 	"github.com/tendril-run/tendril/internal/retry"
 	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // mostBytes bounds one answer. A cluster of 10,000 machines lists them in some 5 MB.
 const mostBytes = 16 << 20
-
-// mostText bounds what is shown of a text that the server sent, in characters.
-const mostText = 600
 
 // client sends requests to one API. It is for several goroutines at once.
 type client struct {
@@ -136,14 +132,8 @@ func (c *client) secret() string {
 	return c.token
 }
 
-// clean is a text of the server as it may be shown.
-func clean(text string) string {
-	text = strings.Join(strings.Fields(printable.Text(text)), " ")
-	if r := []rune(text); len(r) > mostText {
-		text = string(r[:mostText]) + "…"
-	}
-	return text
-}
+// clean shortens a server's text for a message.
+var clean = pool.Clean
 
 // once sends one request. Its answer's data is decoded into out, which may be nil.
 func (c *client) once(ctx context.Context, method, path string, params url.Values, out any) (int, error) {

@@ -1,16 +1,13 @@
 package proxmox
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/tendril-run/tendril/internal/lazyregexp"
-	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/pool"
 )
 
 // settings are a template's block proxmox { … }.
@@ -49,47 +46,10 @@ const mostTags = 20
 // parse reads and checks a template's block.
 func parse(raw json.RawMessage) (settings, error) {
 	var s settings
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || string(raw) == "null" {
-		return s, nil
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		return s, errors.New("proxmox: write a block, proxmox { … }")
-	}
-	var known []string
-	kinds := map[string]reflect.Value{}
-	v := reflect.ValueOf(&s).Elem()
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Tag.Get("json")
-		known = append(known, name)
-		kinds[name] = v.Field(i)
-	}
-	for name, value := range fields {
-		field, ok := kinds[name]
-		if !ok {
-			return s, fmt.Errorf("proxmox: unknown setting %q%s", name, provision.DidYouMean(name, known))
-		}
-		if err := json.Unmarshal(value, field.Addr().Interface()); err != nil {
-			return s, fmt.Errorf("proxmox: %s: write %s", name, kindOf(field.Type()))
-		}
+	if err := pool.ReadSettings("proxmox", raw, &s); err != nil {
+		return s, err
 	}
 	return s, s.check()
-}
-
-func kindOf(t reflect.Type) string {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int:
-		return "a whole number"
-	case reflect.Slice:
-		return "a list of texts"
-	}
-	return "a text"
 }
 
 func (s settings) check() error {
