@@ -79,6 +79,9 @@ var functions = map[string]callers{
 	"update_provision_status":  forAgents{func(s *scene) []any { return []any{s.running, "PROCESSING", `{}`} }},
 	"fail_orphaned_provisions": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{}} }},
 
+	"rotate_agent_key": forAgents{func(s *scene) []any {
+		return []any{s.agent.instance, s.agent.boot, strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "")}
+	}},
 	"lease_checks":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
 	"report_pools":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, lab(2)} }},
 	"reserve_machines": forAgents{func(s *scene) []any { return []any{s.running, "[" + wanted("r") + "]"} }},

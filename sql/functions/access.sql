@@ -35,6 +35,7 @@ GRANT EXECUTE ON FUNCTION
   public.report_checks,
   public.report_pools,
   public.reserve_machines,
+  public.rotate_agent_key,
   public.update_provision_status
   TO anon, tendril_agent;
 

@@ -166,7 +166,7 @@ END $$;
 --   newest_agent       newest released agent version, null: not known
 --   checks_due         whether lease_checks() has something to do
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
---   PT413 too_many_claims, PT422 bad_agent, PT503 busy.
+--   PT409 request_repeated, PT413 too_many_claims, PT422 bad_agent, PT503 busy.
 -- Locks: cluster (skipped when locked), claims by id, agent; then, as reap(), workspace, provision
 --   and claim that nobody else has locked.
 -- Callers: anon, tendril_agent.
@@ -188,6 +188,7 @@ DECLARE
   v_reaped  int := 0;
   v_alone   boolean := pg_current_xact_id_if_assigned() IS NULL;
 BEGIN
+  PERFORM tendril.once();
   IF cardinality(p_claims) > tendril.max_claims() THEN
     PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat; at most %s are allowed', cardinality(p_claims), tendril.max_claims()));
   END IF;
@@ -198,6 +199,8 @@ BEGIN
       UPDATE public.clusters SET last_seen_at = clock_timestamp() WHERE id = v_caller.cluster_id;
     END IF;
   END IF;
+
+  PERFORM tendril.use_key();
 
   SELECT s.lease, s.poll, s.heartbeat, s.newest_agent, p.stamped_at, p.reap_not_before,
          (SELECT c.lease_until FROM tendril.claims c WHERE c.state = 'running' ORDER BY c.lease_until LIMIT 1) AS first_lease_until

@@ -119,8 +119,8 @@ BEGIN
     END IF;
 
     WITH claim AS (
-      INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, directory, open_intents, lease_until)
-      SELECT p_claim_id, v_workspace.head_id, v_workspace.id, v_caller.cluster_id, p_instance, p_boot, v_caller.host, v_caller.directory,
+      INSERT INTO tendril.claims (id, provision_id, workspace_id, cluster_id, instance_id, boot_id, host, directory, credential_id, open_intents, lease_until)
+      SELECT p_claim_id, v_workspace.head_id, v_workspace.id, v_caller.cluster_id, p_instance, p_boot, v_caller.host, v_caller.directory, tendril.credential_of(p_token_hash),
              -- What is taken up is carried out without a further intent.
              CASE WHEN v_plan IS NULL THEN '{}' ELSE (SELECT c.open_intents FROM tendril.claims c WHERE c.provision_id = v_workspace.head_id ORDER BY c.number DESC LIMIT 1) END,
              clock_timestamp() + s.lease FROM tendril.settings s

@@ -138,14 +138,17 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Revokes one agent token of a cluster, or all of them. Needs the role admin.
+-- Revokes one agent token or key of a cluster, or all of them. With a key go those that it has asked
+-- for by a rotation. The runs of agents with a key that is revoked end at once as those of a lost
+-- agent. Needs the role admin.
 --
 -- Arguments:
 --   p_cluster   the cluster
---   p_token_id  the token; null: all of the cluster
+--   p_token_id  the token or key; null: all of the cluster
 -- Answers: how many were revoked.
 -- Errors: PT403 token_may_not, PT404 cluster_not_found, PT503 busy.
--- Locks: none.
+-- Locks: claims by id; then, as reap(), cluster, workspace, provision, claim and agent that nobody
+--   else has locked.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.revoke_cluster_token(p_cluster uuid, p_token_id uuid DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
@@ -155,32 +158,103 @@ AS $$
 DECLARE
   v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
   v_count   int;
+  v_keys    uuid[];
 BEGIN
   UPDATE tendril.cluster_tokens SET revoked_at = clock_timestamp()
   WHERE cluster_id = p_cluster AND revoked_at IS NULL AND (p_token_id IS NULL OR id = p_token_id);
   GET DIAGNOSTICS v_count = ROW_COUNT;
+  WITH RECURSIVE meant AS (
+    SELECT k.id FROM tendril.agent_keys k WHERE k.cluster_id = p_cluster AND (p_token_id IS NULL OR p_token_id IN (k.id, k.parent))
+    UNION
+    SELECT k.id FROM tendril.agent_keys k JOIN meant m ON k.parent = m.id WHERE k.cluster_id = p_cluster
+  ), gone AS (
+    UPDATE tendril.agent_keys SET revoked_at = clock_timestamp() WHERE id IN (SELECT id FROM meant) AND revoked_at IS NULL RETURNING id
+  )
+  SELECT v_count + count(*), array_agg(id) INTO v_count, v_keys FROM gone;
   PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
+  IF v_keys IS NOT NULL THEN
+    UPDATE tendril.claims SET lease_until = clock_timestamp()
+    WHERE id IN (SELECT id FROM tendril.claims WHERE cluster_id = p_cluster AND credential_id = ANY (v_keys) AND state = 'running' ORDER BY id FOR NO KEY UPDATE);
+    IF FOUND THEN
+      PERFORM tendril.reap();
+    END IF;
+    PERFORM tendril.notify('tendril_attention', p_cluster); -- held calls end
+  END IF;
   RETURN v_count;
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Lists the agent tokens of a cluster, the newest first, at most 200. Needs the role admin.
+-- Gives an agent a new key in place of the one that signs the request, which counts for ten more
+-- minutes, or of the token that it shares with others, which stays. What the agent runs belongs to
+-- the new key from then on. Revoking the old one revokes the new one.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the old key or of the token, as 64 hexadecimal digits
+--   p_instance    the agent's instance id
+--   p_boot        the boot id of this start
+--   p_public_key  the new Ed25519 key, 32 bytes as 64 hexadecimal digits
+-- Answers: when the old key expires; null: it was a token, which stays as it is.
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT409 key_taken,
+--   PT409 request_repeated, PT422 bad_agent, PT422 bad_key, PT503 busy.
+-- Locks: the old key, claims by id.
+-- Callers: anon, tendril_agent.
+CREATE OR REPLACE FUNCTION public.rotate_agent_key(p_token_hash text, p_instance uuid, p_boot uuid, p_public_key text) RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_overlap CONSTANT interval := '10 minutes';
+  v_caller  record := tendril.caller(p_token_hash, p_instance, p_boot);
+  v_old     tendril.agent_keys;
+  v_new     uuid;
+  v_agent   public.agents;
+BEGIN
+  PERFORM tendril.once();
+  IF p_public_key !~ '^[0-9a-f]{64}$' OR p_public_key IS NULL THEN
+    PERFORM tendril.refuse('PT422', 'bad_key', 'p_public_key: must be an Ed25519 key as 64 hexadecimal digits');
+  END IF;
+  UPDATE tendril.agent_keys SET expires_at = least(expires_at, clock_timestamp() + c_overlap)
+  WHERE public_key = tendril.signing_key() RETURNING * INTO v_old;
+  SELECT * INTO v_agent FROM public.agents WHERE id = v_caller.agent_id;
+  INSERT INTO tendril.agent_keys (cluster_id, public_key, name, parent)
+  VALUES (v_caller.cluster_id, decode(p_public_key, 'hex'), v_agent.name, tendril.credential_of(p_token_hash))
+  RETURNING id INTO v_new;
+  UPDATE tendril.claims SET credential_id = v_new
+  WHERE id IN (SELECT id FROM tendril.claims WHERE cluster_id = v_caller.cluster_id AND instance_id = p_instance AND state = 'running' ORDER BY id FOR NO KEY UPDATE);
+  PERFORM tendril.audit(v_agent.org_id, 'rotate_agent_key', 'cluster', v_caller.cluster_id,
+    jsonb_build_object('agent', v_agent.name, 'old', encode(sha256(v_old.public_key), 'hex'), 'new', encode(sha256(decode(p_public_key, 'hex')), 'hex')));
+  RETURN v_old.expires_at;
+EXCEPTION
+  WHEN unique_violation THEN
+    PERFORM tendril.refuse('PT409', 'key_taken', 'this key is known already', 'make a new one');
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- Lists the agent tokens and keys of a cluster, the newest first, at most 200. Needs the role admin.
 --
 -- Arguments:
 --   p_cluster  the cluster
 -- Answers: a row for each:
---   id          the token
---   created_at  when it was created
---   expires_at  when it expires; null: never
---   revoked_at  when it was revoked; null: it was not
---   created_by  user who created it; null: the control plane
+--   id            the token or key
+--   created_at    when it was created
+--   expires_at    when it expires; null: never
+--   revoked_at    when it was revoked; null: it was not
+--   created_by    user who created it; null: the control plane
+--   fingerprint   SHA-256 of the key, as 64 hexadecimal digits; null: a token
+--   name          name of the agent that joined with the key; null: a token
+--   parent        the key that asked for this one by a rotation; null: none
+--   last_used_at  when it was last used, to a minute or so; null: not known
+--   last_address  from where; null: not known
 -- Errors: PT403 token_may_not, PT404 cluster_not_found, PT503 busy.
 -- Locks: none.
 -- Callers: authenticated, service_role.
 CREATE OR REPLACE FUNCTION public.cluster_tokens(p_cluster uuid)
-RETURNS TABLE (id uuid, created_at timestamptz, expires_at timestamptz, revoked_at timestamptz, created_by uuid)
+RETURNS TABLE (id uuid, created_at timestamptz, expires_at timestamptz, revoked_at timestamptz, created_by uuid,
+               fingerprint text, name text, parent uuid, last_used_at timestamptz, last_address text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
@@ -188,8 +262,15 @@ AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM tendril.cluster_for(p_cluster, 'admin'); -- here, for EXCEPTION does not cover DECLARE
-  RETURN QUERY SELECT t.id, t.created_at, t.expires_at, t.revoked_at, t.created_by
-    FROM tendril.cluster_tokens t WHERE t.cluster_id = p_cluster ORDER BY t.created_at DESC, t.id LIMIT tendril.max_tokens_listed();
+  RETURN QUERY SELECT t.id, t.created_at, t.expires_at, t.revoked_at, t.created_by,
+      t.fingerprint, t.name, t.parent, t.last_used_at, t.last_address
+    FROM (SELECT t.id, t.created_at, t.expires_at, t.revoked_at, t.created_by, NULL::text AS fingerprint, NULL::text AS name, NULL::uuid AS parent,
+                 NULL::timestamptz AS last_used_at, NULL::text AS last_address
+          FROM tendril.cluster_tokens t WHERE t.cluster_id = p_cluster
+          UNION ALL
+          SELECT k.id, k.created_at, k.expires_at, k.revoked_at, k.created_by, encode(sha256(k.public_key), 'hex'), k.name, k.parent, k.last_used_at, host(k.last_address)
+          FROM tendril.agent_keys k WHERE k.cluster_id = p_cluster) t
+    ORDER BY t.created_at DESC, t.id LIMIT tendril.max_tokens_listed();
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

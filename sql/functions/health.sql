@@ -52,8 +52,8 @@ END $$;
 --                 is their share
 -- Answers: a list of {machine, workspace, name, check}: ids, the machine's name and how it is
 --   checked; empty: nothing is due.
--- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered, PT422 bad_agent,
---   PT503 busy.
+-- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
+--   PT409 request_repeated, PT422 bad_agent, PT503 busy.
 -- Locks: checks (skips locked ones).
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.lease_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_limit int, p_commands int DEFAULT 0, p_without uuid[] DEFAULT '{}') RETURNS jsonb
@@ -68,6 +68,7 @@ DECLARE
   v_without uuid[] := coalesce(p_without[1:c_most], '{}');
   v_checks  jsonb;
 BEGIN
+  PERFORM tendril.once();
   WITH asked AS (
     SELECT c.machine_id FROM tendril.machine_checks c
     WHERE c.cluster_id = v_caller.cluster_id AND NOT c.by_command AND c.due_at <= v_now AND c.workspace_id <> ALL (v_without)
@@ -104,7 +105,8 @@ END $$;
 --                 unknown where the agent could not ask; why is cut after 600 characters
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
---   PT413 too_many_results, PT422 bad_agent, PT422 bad_results, PT503 busy.
+--   PT409 request_repeated, PT413 too_many_results, PT422 bad_agent, PT422 bad_results,
+--   PT503 busy.
 -- Locks: checks, machines.
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.report_checks(p_token_hash text, p_instance uuid, p_boot uuid, p_results jsonb) RETURNS void
@@ -119,6 +121,7 @@ DECLARE
   v_caller record := tendril.caller(p_token_hash, p_instance, p_boot);
   v_found  record;
 BEGIN
+  PERFORM tendril.once();
   IF jsonb_typeof(p_results) IS DISTINCT FROM 'array' THEN
     PERFORM tendril.refuse('PT422', 'bad_results', 'p_results: must be a list');
   ELSIF jsonb_array_length(p_results) > c_most THEN

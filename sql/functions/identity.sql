@@ -90,7 +90,59 @@ BEGIN
   RETURN true;
 END $$;
 
--- The cluster that an agent token belongs to.
+-- The Ed25519 public key whose signature of the request the gateway has verified; null: the request
+-- is not signed.
+--
+-- The gateway says so by the setting tendril.signing_key. Any role may make that setting, and it
+-- counts only in sessions whose login role may act as the contract's owner: the gateway's, and not
+-- an agent's own or PostgREST's.
+CREATE OR REPLACE FUNCTION tendril.signing_key() RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_key text := current_setting('tendril.signing_key', true);
+BEGIN
+  IF v_key <> '' AND pg_has_role(session_user, (SELECT nspowner FROM pg_namespace WHERE nspname = 'tendril'), 'MEMBER') THEN
+    RETURN decode(v_key, 'hex');
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Lets a signed request count once. Called by functions whose repeat would change something; all
+-- others may be repeated for as long as their signature is good. A request with a token passes.
+--
+-- Errors: PT409 request_repeated, PT503 busy.
+-- Locks: tendril.nonces (its own row).
+-- Notes: The gateway may repeat a request that it holds, and names no nonce then. The table is
+--   empty after a crash, so that what was signed before the server started could count twice.
+CREATE OR REPLACE FUNCTION tendril.once() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_key    bytea := tendril.signing_key();
+  v_nonce  text;
+  v_signed timestamptz;
+BEGIN
+  IF v_key IS NULL THEN
+    RETURN;
+  END IF;
+  v_nonce := current_setting('tendril.nonce');
+  IF v_nonce = '' THEN
+    RETURN;
+  END IF;
+  v_signed := to_timestamp(current_setting('tendril.signed_at')::double precision);
+  IF v_signed < pg_postmaster_start_time() THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the request was signed before the database started', 'sign it again');
+  END IF;
+  INSERT INTO tendril.nonces (public_key, nonce, until)
+  VALUES (v_key, v_nonce, to_timestamp(current_setting('tendril.signed_until')::double precision))
+  ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    PERFORM tendril.refuse('PT409', 'request_repeated', 'this request has been made already', 'sign a new one');
+  END IF;
+END $$;
+
+-- The cluster that an agent's token or key belongs to. A key counts for requests that it has signed.
 --
 -- Errors: PT401 token_invalid, PT503 busy.
 -- Notes: It computes the digest once, not for each row. Callers use it in their DECLARE section,
@@ -101,9 +153,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   v_digest  bytea;
+  v_key     bytea := tendril.signing_key();
   v_cluster public.clusters;
 BEGIN
-  IF p_token_hash ~ '^[0-9a-f]{64}$' THEN
+  IF v_key IS NOT NULL AND p_token_hash = encode(sha256(v_key), 'hex') THEN
+    SELECT c.* INTO v_cluster
+    FROM tendril.agent_keys k JOIN public.clusters c ON c.id = k.cluster_id
+    WHERE k.public_key = v_key AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp());
+  ELSIF p_token_hash ~ '^[0-9a-f]{64}$' THEN
     v_digest := sha256(decode(p_token_hash, 'hex'));
     SELECT c.* INTO v_cluster
     FROM tendril.cluster_tokens t JOIN public.clusters c ON c.id = t.cluster_id
@@ -111,13 +168,41 @@ BEGIN
   END IF;
   IF v_cluster.id IS NULL THEN
     PERFORM tendril.refuse('PT401', 'token_invalid',
-      'the agent token is unknown, revoked or expired',
-      'create or rotate the cluster''s token, and set TENDRIL_API_TOKEN to the new one');
+      CASE WHEN v_key IS NULL THEN 'the agent token is unknown, revoked or expired' ELSE 'the agent''s key has not joined, is revoked or has expired' END,
+      CASE WHEN v_key IS NULL THEN 'create or rotate the cluster''s token, and set TENDRIL_API_TOKEN to the new one' ELSE 'have the agent join again: tendril join URL' END);
   END IF;
   RETURN v_cluster;
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
+-- The token or key with which an agent has called.
+CREATE OR REPLACE FUNCTION tendril.credential_of(p_token_hash text) RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT coalesce((SELECT t.id FROM tendril.cluster_tokens t WHERE t.digest = sha256(decode(p_token_hash, 'hex'))),
+                  (SELECT k.id FROM tendril.agent_keys k WHERE k.public_key = tendril.signing_key()))
+$$;
+
+-- Notes that the key that signed the request is used now, at most once a minute, and from where: the
+-- gateway says so by the setting tendril.address.
+--
+-- Locks: agent_keys (skipped when locked).
+CREATE OR REPLACE FUNCTION tendril.use_key() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_key  bytea := tendril.signing_key();
+BEGIN
+  IF v_key IS NULL OR (SELECT k.last_used_at FROM tendril.agent_keys k WHERE k.public_key = v_key) > clock_timestamp() - tendril.used_every() THEN
+    RETURN;
+  END IF;
+  PERFORM FROM tendril.agent_keys WHERE public_key = v_key FOR NO KEY UPDATE SKIP LOCKED;
+  IF FOUND THEN
+    UPDATE tendril.agent_keys SET last_used_at = clock_timestamp(), last_address = nullif(current_setting('tendril.address', true), '')::inet
+    WHERE public_key = v_key;
+  END IF;
 END $$;
 
 -- The agent that calls, and its cluster, in one query. authenticate() and current_agent() find out
@@ -132,8 +217,16 @@ AS $$
 #variable_conflict use_column
 DECLARE
   v_digest bytea;
+  v_key    bytea := tendril.signing_key();
 BEGIN
-  IF p_token_hash ~ '^[0-9a-f]{64}$' THEN
+  IF v_key IS NOT NULL AND p_token_hash = encode(sha256(v_key), 'hex') THEN
+    SELECT c.id, c.paused_at, c.last_seen_at, a.id, a.host, a.directory, a.contract
+    INTO cluster_id, paused_at, last_seen_at, agent_id, host, directory, contract
+    FROM tendril.agent_keys k
+    JOIN public.clusters c ON c.id = k.cluster_id
+    JOIN public.agents a ON a.cluster_id = c.id AND a.instance_id = p_instance AND a.boot_id = p_boot
+    WHERE k.public_key = v_key AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp());
+  ELSIF p_token_hash ~ '^[0-9a-f]{64}$' THEN
     v_digest := sha256(decode(p_token_hash, 'hex'));
     SELECT c.id, c.paused_at, c.last_seen_at, a.id, a.host, a.directory, a.contract
     INTO cluster_id, paused_at, last_seen_at, agent_id, host, directory, contract

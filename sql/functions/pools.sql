@@ -15,7 +15,7 @@
 --                 addresses: [{from, to}]}, taken is {ids, addresses}
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
---   PT413 too_many_pools, PT422 bad_agent, PT422 bad_pools, PT503 busy.
+--   PT409 request_repeated, PT413 too_many_pools, PT422 bad_agent, PT422 bad_pools, PT503 busy.
 -- Locks: pools.
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.report_pools(p_token_hash text, p_instance uuid, p_boot uuid, p_pools jsonb) RETURNS void
@@ -32,6 +32,7 @@ DECLARE
   v_pool   record;
   v_id     uuid;
 BEGIN
+  PERFORM tendril.once();
   IF jsonb_typeof(p_pools) IS DISTINCT FROM 'array' THEN
     PERFORM tendril.refuse('PT422', 'bad_pools', 'p_pools: must be a list');
   ELSIF jsonb_array_length(p_pools) > c_pools OR jsonb_path_exists(p_pools, format('$[*].nodes ? (@.size() > %s)', c_nodes)::jsonpath) THEN
@@ -343,8 +344,8 @@ END $$;
 -- Answers: a list of {name, pool, node, vm_id, address, image, why}, in the order of p_wants; without
 --   vm_id or address where the pool has no range of them. image is its name in the pool.
 -- Errors: PT401 token_invalid, PT404 pool_not_found, PT409 address_taken, PT409 claim_lost,
---   PT409 never_fits, PT409 no_room, PT409 quota, PT413 too_many_machines, PT422 bad_wants,
---   PT503 busy.
+--   PT409 never_fits, PT409 no_room, PT409 quota, PT409 request_repeated, PT413 too_many_machines,
+--   PT422 bad_wants, PT503 busy.
 -- Locks: claim, pool_quotas, pools, reservations.
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.reserve_machines(p_token_hash text, p_claim_id uuid, p_wants jsonb) RETURNS jsonb
@@ -356,6 +357,7 @@ DECLARE
   v_cluster public.clusters := tendril.authenticate(p_token_hash);
   v_claim   tendril.claims;
 BEGIN
+  PERFORM tendril.once();
   PERFORM tendril.check_wants(p_wants);
   v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, false);
   IF (SELECT operation FROM public.provisions WHERE id = v_claim.provision_id) = 'refresh' THEN
@@ -540,7 +542,7 @@ END $$;
 --   p_claim_id    the claim
 --   p_names       the machines' names
 -- Answers: nothing.
--- Errors: PT401 token_invalid, PT409 claim_lost, PT503 busy.
+-- Errors: PT401 token_invalid, PT409 claim_lost, PT409 request_repeated, PT503 busy.
 -- Locks: claim, reservations, workspaces that are free.
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.release_machines(p_token_hash text, p_claim_id uuid, p_names text[]) RETURNS void
@@ -552,6 +554,7 @@ DECLARE
   v_cluster public.clusters := tendril.authenticate(p_token_hash);
   v_claim   tendril.claims;
 BEGIN
+  PERFORM tendril.once();
   v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, false);
   PERFORM tendril.free_places((SELECT array_agg(r.id) FROM public.reservations r WHERE r.workspace_id = v_claim.workspace_id AND r.name = ANY (p_names)));
 EXCEPTION

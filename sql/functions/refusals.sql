@@ -54,6 +54,7 @@
 --   PT409 illegal_transition        The state machine has no such change of status.
 --   PT409 immutable                 What identifies a provision, and its plan, cannot be changed.
 --   PT409 invitation_changed        The invitation is for another role now: read it again.
+--   PT409 key_taken                 The key is known already, of this agent or another.
 --   PT409 last_admin                The organisation would have no admin.
 --   PT409 machine_exists            The machine is there, so it is neither planned nor deleted.
 --   PT409 member_already            The person is a member already.
@@ -72,6 +73,7 @@
 --   PT409 plan_invalid              The agent would apply another plan than the approved one.
 --   PT409 plan_missing              The plan is not stored.
 --   PT409 quota                     The machines exceed a quota.
+--   PT409 request_repeated          The signed request has been made already: sign a new one.
 --   PT409 request_under_way         A request with the same idempotency key is in progress: ask
 --                                   again later.
 --   PT409 state_missing             The newest state is no longer stored.

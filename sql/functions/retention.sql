@@ -54,12 +54,17 @@ BEGIN
       ('tendril.cluster_tokens', v_after.token_delete_after,
         $r$SELECT t.ctid FROM tendril.cluster_tokens t WHERE least(t.revoked_at, t.expires_at) < $1
            ORDER BY least(t.revoked_at, t.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
+      ('tendril.agent_keys', v_after.token_delete_after,
+        $r$SELECT k.ctid FROM tendril.agent_keys k WHERE least(k.revoked_at, k.expires_at) < $1
+           ORDER BY least(k.revoked_at, k.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.credentials', v_after.credential_delete_after,
         $r$SELECT c.ctid FROM tendril.credentials c WHERE least(c.revoked_at, c.expires_at) < $1
            ORDER BY least(c.revoked_at, c.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('public.invitations', v_after.invitation_delete_after,
         $r$SELECT i.ctid FROM public.invitations i WHERE coalesce(i.accepted_at, i.declined_at, i.expires_at) < $1
            ORDER BY coalesce(i.accepted_at, i.declined_at, i.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
+      ('tendril.nonces', interval '0',
+        $r$SELECT n.ctid FROM tendril.nonces n WHERE n.until < $1 ORDER BY n.until LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.requests', v_after.request_delete_after,
         $r$SELECT q.ctid FROM tendril.requests q WHERE q.made_at < $1 ORDER BY q.made_at LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('public.webhook_deliveries', coalesce(v_after.delivery_delete_after, c_never), 'SELECT tendril.expire_deliveries($1, $2)'),
