@@ -47,6 +47,7 @@ require (
 	github.com/spf13/pflag v1.0.10
 	github.com/testcontainers/testcontainers-go v0.45.0
 	github.com/tmaxmax/go-sse v0.11.0
+	github.com/tyler-smith/go-bip39 v1.1.0
 	github.com/yuin/goldmark v1.8.6
 	github.com/zclconf/go-cty v1.19.0
 	go.uber.org/goleak v1.3.0
