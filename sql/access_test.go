@@ -82,6 +82,12 @@ var functions = map[string]callers{
 	"rotate_agent_key": forAgents{func(s *scene) []any {
 		return []any{s.agent.instance, s.agent.boot, strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "")}
 	}},
+	"agent_key": forAgents{func(*scene) []any { return []any{strings.Repeat("0", 64)} }},
+	"share_identity": forAgents{func(s *scene) []any {
+		return []any{s.agentKey, "-----BEGIN AGE ENCRYPTED FILE-----", time.Now().Add(time.Hour)}
+	}},
+	"shared_identity": forAgents{func(*scene) []any { return nil }},
+
 	"lease_checks":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
 	"report_pools":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, lab(2)} }},
 	"reserve_machines": forAgents{func(s *scene) []any { return []any{s.running, "[" + wanted("r") + "]"} }},

@@ -33,6 +33,7 @@ var retention = map[string]string{
 	"public.audit_events":           "`audit_delete_after` (never)",
 	"public.agents":                 "`agent_delete_after` (30 days) after its last heartbeat",
 	"tendril.cluster_tokens":        "`token_delete_after` (90 days) after it was revoked or expired",
+	"tendril.identity_shares":       "until it expires, at most 8 days",
 	"tendril.credentials":           "`credential_delete_after` (30 days) after it was revoked or expired",
 	"public.invitations":            "`invitation_delete_after` (90 days) after it was accepted or declined, or expired",
 	"tendril.requests":              "`request_delete_after` (1 day)",

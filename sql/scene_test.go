@@ -37,6 +37,7 @@ type scene struct {
 	session                         uuid.UUID // the admin's
 	webhook                         uuid.UUID
 	pool, quota                     uuid.UUID
+	agentKey                        string // of an agent of the cluster, in hexadecimal
 }
 
 func newScene(t *testing.T, conn *pgx.Conn) *scene {
@@ -104,6 +105,7 @@ func newScene(t *testing.T, conn *pgx.Conn) *scene {
 	mustExec(t, conn, `SELECT public.create_webhook(id, gen_random_uuid(), '{"name": "a webhook", "kind": "generic", "host": "https://h", "url": "c2VhbGVk", "events": ["success"]}') FROM public.orgs`)
 	mustExec(t, conn, "SELECT public.send_webhook(id) FROM public.webhooks")
 	s.webhook = one[uuid.UUID](t, conn, "SELECT id FROM public.webhooks WHERE org_id = $1", s.org)
+	s.agentKey = one[string](t, conn, "INSERT INTO tendril.agent_keys (cluster_id, public_key, name) VALUES ($1, sha256('key'), 'by key') RETURNING encode(public_key, 'hex')", s.cluster)
 	s.session = one[uuid.UUID](t, conn, "SELECT tendril.add_credential('session', $1, sha256('session'), NULL, 'a browser')", s.adminID)
 
 	rows, err := conn.Query(t.Context(), "SELECT name, id FROM public.workspaces")

@@ -22,6 +22,7 @@ GRANT INSERT (requested_by) ON public.provisions TO service_role;
 -- Agents: through PostgREST as anon, directly as a login role in tendril_agent.
 GRANT EXECUTE ON FUNCTION
   public.agent_heartbeat,
+  public.agent_key,
   public.append_provision_log,
   public.check_agent,
   public.fail_orphaned_provisions,
@@ -36,6 +37,8 @@ GRANT EXECUTE ON FUNCTION
   public.report_pools,
   public.reserve_machines,
   public.rotate_agent_key,
+  public.share_identity,
+  public.shared_identity,
   public.update_provision_status
   TO anon, tendril_agent;
 

@@ -19,6 +19,7 @@
 --   PT404 cluster_not_found         There is no such cluster, or the caller lacks the role.
 --   PT404 delivery_not_found        The webhook has no such delivery.
 --   PT404 invitation_not_found      The caller has no such open invitation.
+--   PT404 key_not_found             No agent of the cluster has this key.
 --   PT404 machine_not_found         There is no such machine, or the caller lacks the role.
 --   PT404 member_not_found          The user is not a member of the organisation.
 --   PT404 org_not_found             There is no such organisation, or the caller lacks the role.
@@ -108,6 +109,7 @@
 --   PT422 bad_cluster               An argument of a cluster is malformed.
 --   PT422 bad_detail                The report is malformed.
 --   PT422 bad_email                 The e-mail address or user id is missing or malformed.
+--   PT422 bad_fingerprint           The fingerprint of a key is malformed.
 --   PT422 bad_id                    The id is null.
 --   PT422 bad_image                 The name of an image is missing or malformed.
 --   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
@@ -126,6 +128,7 @@
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
 --   PT422 bad_results               The results of checks are malformed.
+--   PT422 bad_share                 The sealed identity is malformed, or expires too late.
 --   PT422 bad_snapshot              The snapshot is malformed; the message names each problem by
 --                                   its path.
 --   PT422 bad_status                The status is unknown.
