@@ -86,7 +86,7 @@ func (d *doctor) checks() []check {
 		{"clock", configured("token"), d.clock, each},
 		{"name", configured("data_dir", "token"), d.name, each},
 		{"publications", configured("token"), d.publications, each},
-		{"wakes", configured("queue"), d.wakes, each},
+		{"wakes", configured("token"), d.wakes, wakesLimit},
 		{"health", configured("data_dir"), d.health, each},
 		{"engine", configured(), d.engine, engineLimit},
 		{"allowlist", configured(), d.allowlist, each},
@@ -105,6 +105,8 @@ const (
 	// engineLimit bounds the check of the engine, which needs no other: a machine that
 	// is busy or has a slow disk takes long to load a program of 90 MB.
 	engineLimit = 12 * time.Second
+	// wakesLimit bounds the check of wakes: Supabase's Realtime waits 5 s before it says no.
+	wakesLimit = 9 * time.Second
 	// grace is how long a check may take to notice that its time is over.
 	grace = 300 * time.Millisecond
 )

@@ -22,6 +22,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
+	"github.com/tendril-run/tendril/internal/queue/realtime"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 )
 
@@ -394,7 +395,7 @@ func (d *doctor) name(context.Context) verdict {
 func (d *doctor) wakes(ctx context.Context) verdict {
 	switch {
 	case strings.HasPrefix(d.Config.Queue.URL, "http"):
-		return ok("over HTTPS the queue is polled")
+		return d.realtime(ctx)
 	case d.Config.Queue.ListenURL == "off":
 		return ok("switched off by queue.listen_url; the queue is polled")
 	}
@@ -408,4 +409,29 @@ func (d *doctor) wakes(ctx context.Context) verdict {
 		return warn(e.Hint, "%s; the queue would be polled only", e.Message)
 	}
 	return warn("check queue.listen_url", "%v; the queue would be polled only", err)
+}
+
+// realtime says whether what the database sends by Supabase's Realtime reaches an agent over HTTPS.
+func (d *doctor) realtime(ctx context.Context) verdict {
+	const polled = "over HTTPS the queue is polled"
+	q := d.Config.Queue
+	switch {
+	case d.standing == nil:
+		return skipped("not checked: the database is older than this program")
+	case !d.standing.Realtime:
+		return ok(polled)
+	}
+	err := rpcqueue.Hears(ctx, rpcqueue.Options{
+		URL: q.URL, APIKey: q.APIKey, CAFile: q.CAFile, Token: q.Token.Reveal(), Agent: d.agent(), CallTimeout: wakesLimit - 2*time.Second,
+	})
+	var refused *realtime.Refusal
+	switch {
+	case err == nil:
+		return ok("what the database sends by Supabase's Realtime arrives")
+	case errors.Is(err, rpcqueue.ErrNoRealtime), errors.Is(err, realtime.ErrAbsent):
+		return ok("%s: %v", polled, err) // such as trellis before a project's database
+	case errors.As(err, &refused):
+		return warn("check queue.api_key, and in the project's Realtime settings that public access is allowed", "%v; the queue would be polled only", err)
+	}
+	return warn("see docs/SUPABASE.md on how agents are woken", "Supabase's Realtime: %v; the queue would be polled only", err)
 }

@@ -64,6 +64,8 @@ type Registration struct {
 	// first of its agents said, or what a person has set since. "" where the
 	// database is of an older version.
 	ClusterKey string
+	// Realtime: the database sends wakes by Supabase's Realtime, to agents over HTTPS.
+	Realtime bool
 }
 
 // Pulse is the database's answer to a heartbeat.
@@ -126,7 +128,8 @@ type Queue interface {
 	ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
-	// late or wrong, and several may arrive as one.
+	// late or wrong, and several may arrive as one. Attention is nil for as long as it
+	// would not receive, so that who waits for a cancel asks more often.
 	Work() <-chan struct{}
 	Attention() <-chan struct{}
 	// Close ends all connections and waits for what the queue started.
@@ -258,6 +261,8 @@ type Standing struct {
 	// BroadPublications are the publications that carry more of the contract's tables
 	// than people may watch.
 	BroadPublications []string `json:"broad_publications"`
+	// Realtime: the database sends wakes by Supabase's Realtime, to agents over HTTPS.
+	Realtime bool `json:"realtime"`
 }
 
 // contractTooNew is the reason of a database that is older than the agent.

@@ -28,6 +28,7 @@
 --   age_public_key     the cluster's key, null where it has none; it may differ from the agent's
 --   heartbeat_seconds  how often to send a heartbeat
 --   lease_seconds      how long a claim lives after a heartbeat
+--   realtime           whether the database sends wakes by Supabase's Realtime
 -- Errors: PT401 token_invalid, PT409 agent_instance_elsewhere, PT409 agent_name_taken,
 --   PT409 agent_superseded, PT422 bad_agent, PT426 contract_too_new, PT429 too_many_agents,
 --   PT503 busy.
@@ -142,7 +143,8 @@ BEGIN
   RETURN jsonb_build_object(
     'cluster_id', v_cluster.id, 'cluster_name', v_cluster.name, 'contract', tendril.contract_version(),
     'age_public_key', v_cluster.age_public_key,
-    'heartbeat_seconds', extract(epoch FROM v_settings.heartbeat), 'lease_seconds', extract(epoch FROM v_settings.lease));
+    'heartbeat_seconds', extract(epoch FROM v_settings.heartbeat), 'lease_seconds', extract(epoch FROM v_settings.lease),
+    'realtime', tendril.can_broadcast());
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
@@ -251,11 +253,13 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Checks a token without registering, for diagnostics. Changes nothing.
+-- Checks a token without registering, for diagnostics. Changes nothing, and sends the event "probe"
+-- by Supabase's Realtime if that is asked for.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
---   p_agent       an object with the name and instance_id that the agent would register
+--   p_agent       an object with the name and instance_id that the agent would register, and
+--                 probe: true for that event
 -- Answers: an object:
 --   cluster_id          the cluster
 --   cluster_name        its name
@@ -264,11 +268,12 @@ END $$;
 --   paused              whether the cluster is paused
 --   name_taken_on       host of another live agent of that name, empty: none
 --   broad_publications  publications that carry more tables than they should
+--   realtime            whether the database sends wakes by Supabase's Realtime
 -- Errors: PT401 token_invalid, PT503 busy.
 -- Locks: none.
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.check_agent(p_token_hash text, p_agent jsonb DEFAULT '{}') RETURNS jsonb
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
@@ -282,10 +287,14 @@ BEGIN
   WHERE a.cluster_id = v_cluster.id AND a.name = p_agent ->> 'name' AND a.instance_id::text IS DISTINCT FROM p_agent ->> 'instance_id'
     AND a.last_heartbeat_at BETWEEN clock_timestamp() - v_alive AND clock_timestamp() + v_alive
   LIMIT 1;
+  IF p_agent -> 'probe' = 'true' THEN
+    PERFORM tendril.broadcast(v_cluster.id, 'probe');
+  END IF;
   RETURN jsonb_build_object(
     'cluster_id', v_cluster.id, 'cluster_name', v_cluster.name, 'contract', tendril.contract_version(),
     'now', clock_timestamp(), 'paused', v_cluster.paused_at IS NOT NULL, 'name_taken_on', coalesce(v_other, ''),
-    'broad_publications', ARRAY(SELECT p.publication FROM tendril.broad_publications() p));
+    'broad_publications', ARRAY(SELECT p.publication FROM tendril.broad_publications() p),
+    'realtime', tendril.can_broadcast());
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

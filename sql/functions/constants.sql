@@ -115,6 +115,9 @@ CREATE OR REPLACE FUNCTION tendril.max_answer_bytes() RETURNS int LANGUAGE sql I
 -- Agent tokens of a cluster in one list.
 CREATE OR REPLACE FUNCTION tendril.max_tokens_listed() RETURNS int LANGUAGE sql IMMUTABLE RETURN 200;
 
+-- Agent tokens of a cluster whose holders are woken by Realtime, the newest first.
+CREATE OR REPLACE FUNCTION tendril.max_tokens_woken() RETURNS int LANGUAGE sql IMMUTABLE RETURN 4;
+
 -- Rows of a log in one page.
 CREATE OR REPLACE FUNCTION tendril.max_page_rows() RETURNS int LANGUAGE sql IMMUTABLE RETURN 1000;
 

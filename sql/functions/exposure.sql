@@ -27,7 +27,7 @@ $$;
 
 -- Notifies listeners of a channel of a provision's or cluster's id. Skipped while the server's
 -- notification queue is half full, because a transaction that notifies fails when it is full;
--- listeners find changes by asking.
+-- listeners find changes by asking. On Supabase it also wakes agents that cannot listen.
 CREATE OR REPLACE FUNCTION tendril.notify(p_channel text, p_id uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -36,6 +36,83 @@ DECLARE
 BEGIN
   IF pg_notification_queue_usage() < c_full THEN
     PERFORM pg_notify(p_channel, p_id::text);
+  END IF;
+  -- This asks nothing of a schema that we may not use, and is all that it costs elsewhere.
+  IF p_channel IN ('tendril_work', 'tendril_attention') AND to_regnamespace('realtime') IS NOT NULL THEN
+    PERFORM tendril.broadcast(p_id, substr(p_channel, length('tendril_') + 1));
+  END IF;
+END $$;
+
+-- The topic of Supabase's Realtime on which the holder of an agent token is woken. The agent
+-- computes it from its token, we from the token's digest. It tells neither the token's hash, with
+-- which one can act as the agent, nor the digest: both are random.
+CREATE OR REPLACE FUNCTION tendril.wake_topic(p_digest bytea) RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN 'tendril-' || encode(sha256(convert_to('tendril wake 1:', 'UTF8') || p_digest), 'hex');
+
+-- Whether the function realtime.send is Supabase's. Ours call it with their owner's rights, so one
+-- of somebody else, who may make schemas in this database, is none.
+CREATE OR REPLACE FUNCTION tendril.can_broadcast() RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RETURN EXISTS (
+    SELECT FROM pg_namespace n JOIN pg_proc p ON p.pronamespace = n.oid
+    JOIN pg_roles s ON s.oid = n.nspowner JOIN pg_roles f ON f.oid = p.proowner
+    WHERE n.nspname = 'realtime' AND p.proname = 'send' AND oidvectortypes(p.proargtypes) = 'jsonb, text, text, boolean'
+      AND (s.rolsuper OR s.rolname IN ('supabase_admin', 'supabase_realtime_admin'))
+      AND (f.rolsuper OR f.rolname IN ('supabase_admin', 'supabase_realtime_admin'))
+      AND has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(p.oid, 'EXECUTE'));
+END $$;
+
+-- Sends an event without content to the agents of a cluster by Supabase's Realtime: a hint to ask,
+-- for agents over HTTPS, which cannot listen. It never fails, and does nothing where Realtime is
+-- missing. In one transaction the same event goes out once.
+--
+-- Locks: none.
+-- Notes: What Realtime raises is dropped with what it wrote, and so is a cancel or time-out that
+--   comes meanwhile: the deploy is worth more than the hint. We wait at most c_patience for a lock,
+--   and after that this transaction sends nothing more. What is slow without a lock cannot be cut
+--   short from within; realtime.send inserts one row.
+CREATE OR REPLACE FUNCTION tendril.broadcast(p_cluster uuid, p_event text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '100ms'
+SET client_min_messages = 'error'
+AS $$
+DECLARE
+  c_patience CONSTANT interval := '100 ms';
+  c_longest  CONSTANT int := 4000; -- characters that say what was sent, about 45 for each cluster
+  v_began    timestamptz := clock_timestamp();
+  v_sent     text := coalesce(current_setting('tendril.sent', true), '');
+  v_event    text := p_event || ':' || p_cluster || ' ';
+  v_before   text := coalesce(current_setting('realtime.topic', true), '');
+  v_topic    text;
+BEGIN
+  IF v_sent = 'enough' OR length(v_sent) > c_longest OR strpos(v_sent, v_event) > 0 THEN
+    RETURN;
+  END IF;
+  PERFORM set_config('tendril.sent', v_sent || v_event, true);
+  BEGIN
+    IF NOT tendril.can_broadcast() THEN
+      RETURN;
+    END IF;
+    FOR v_topic IN
+      SELECT tendril.wake_topic(t.digest) FROM tendril.cluster_tokens t
+      WHERE t.cluster_id = p_cluster AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+      ORDER BY t.created_at DESC, t.id LIMIT tendril.max_tokens_woken()
+    LOOP
+      PERFORM realtime.send('{}'::jsonb, p_event, v_topic, false);
+      EXIT WHEN clock_timestamp() > v_began + c_patience;
+    END LOOP;
+    PERFORM set_config('realtime.topic', v_before, true); -- where send leaves the topic, for all to read
+  EXCEPTION
+    WHEN query_canceled OR assert_failure OR OTHERS THEN
+      NULL;
+  END;
+  IF clock_timestamp() > v_began + c_patience THEN
+    PERFORM set_config('tendril.sent', 'enough', true);
   END IF;
 END $$;
 

@@ -35,6 +35,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/queue/realtime"
 	"github.com/tendril-run/tendril/internal/queue/rpcwire"
 )
 
@@ -78,6 +79,8 @@ type Queue struct {
 	// away is set while calls are not answered as the database would.
 	away atomic.Bool
 	link *queue.Link
+	// realtime wakes the agent on Supabase; nil where nothing can.
+	realtime *realtime.Listener
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -94,21 +97,24 @@ func New(o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	return &Queue{
+	q := &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
 		header: newHeader(o), apiKey: o.APIKey, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout,
 		link: queue.NewLink(bulkCalls),
-	}, nil
+	}
+	if ro, is := realtimeOf(o, functions, transport, q.credential); is {
+		q.realtime = realtime.New(ro)
+	}
+	return q, nil
 }
 
 // Close implements queue.Queue.
-func (q *Queue) Close() { q.transport.CloseIdleConnections() }
-
-// Work implements queue.Queue. It never receives: nobody calls an agent.
-func (q *Queue) Work() <-chan struct{} { return nil }
-
-// Attention implements queue.Queue. It never receives.
-func (q *Queue) Attention() <-chan struct{} { return nil }
+func (q *Queue) Close() {
+	if q.realtime != nil {
+		q.realtime.Stop()
+	}
+	q.transport.CloseIdleConnections()
+}
 
 // Register implements queue.Queue.
 func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
@@ -123,6 +129,9 @@ func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registratio
 		return queue.Registration{}, err
 	}
 	q.credential.Registered(reply.ClusterID)
+	if reply.Realtime && q.realtime != nil {
+		q.realtime.Start()
+	}
 	return rpcwire.Registered(reply).Registration(), nil
 }
 
@@ -133,7 +142,11 @@ func (q *Queue) Standing(ctx context.Context) (queue.Standing, error) {
 
 // renew takes the token as it is now.
 func (q *Queue) renew(ctx context.Context) {
+	before := q.credential.Hash()
 	q.credential.Renew(func(hash string) (queue.Standing, error) { return q.standing(ctx, hash) })
+	if q.realtime != nil && q.credential.Hash() != before {
+		q.realtime.Retopic()
+	}
 }
 
 func (q *Queue) standing(ctx context.Context, hash string) (queue.Standing, error) {
@@ -154,7 +167,7 @@ func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse,
 	if err != nil {
 		return queue.Pulse{}, err
 	}
-	return rpcwire.Pulse(reply).Pulse(), nil
+	return q.seldom(rpcwire.Pulse(reply).Pulse()), nil
 }
 
 // LeaseChecks implements queue.Queue.

@@ -26,6 +26,17 @@ type RegisterAgent struct {
 	Agent queue.Agent `json:"p_agent"`
 }
 
+// CheckAgent asks how a token stands, and for an event by Realtime.
+type CheckAgent struct {
+	Hash  string `json:"p_token_hash"`
+	Agent Probe  `json:"p_agent"`
+}
+
+// Probe asks check_agent for the event.
+type Probe struct {
+	Probe bool `json:"probe"`
+}
+
 // Registered is what register_agent answers.
 type Registered struct {
 	ClusterID   uuid.UUID `json:"cluster_id"`
@@ -34,13 +45,14 @@ type Registered struct {
 	Heartbeat   float64   `json:"heartbeat_seconds"`
 	Lease       float64   `json:"lease_seconds"`
 	ClusterKey  string    `json:"age_public_key"`
+	Realtime    bool      `json:"realtime"`
 }
 
 // Registration is the answer as the agent has it.
 func (r Registered) Registration() queue.Registration {
 	return queue.Registration{
 		ClusterID: r.ClusterID, ClusterName: r.ClusterName, Contract: r.Contract,
-		Heartbeat: seconds(r.Heartbeat), Lease: seconds(r.Lease), ClusterKey: r.ClusterKey,
+		Heartbeat: seconds(r.Heartbeat), Lease: seconds(r.Lease), ClusterKey: r.ClusterKey, Realtime: r.Realtime,
 	}
 }
 

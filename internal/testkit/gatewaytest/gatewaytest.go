@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -29,29 +30,39 @@ type Gateway struct {
 	APIKey string
 }
 
-// Serve serves a world's database until the test is over. It connects by a login
+// Handler is the gateway to a world's database, until the test is over. It connects by a login
 // that may act as anon and as nobody else.
-func Serve(t testing.TB, w *queuetest.World) Gateway {
+func Handler(t testing.TB, w *queuetest.World, apiKey string) http.Handler {
 	t.Helper()
-	const apiKey = "sb_publishable_test"
 	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{
 		DatabaseURL: w.Login(t, "anon"), APIKey: apiKey, Rate: -1, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatalf("gatewaytest: %v", err)
 	}
-	server := httptest.NewUnstartedServer(gateway)
+	t.Cleanup(gateway.Close)
+	return gateway
+}
+
+// Serve serves it.
+func Serve(t testing.TB, w *queuetest.World) Gateway {
+	t.Helper()
+	const apiKey = "sb_publishable_test"
+	server := httptest.NewUnstartedServer(Handler(t, w, apiKey))
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are given up
 	server.StartTLS()
-	t.Cleanup(func() {
-		server.Close()
-		gateway.Close()
-	})
+	t.Cleanup(server.Close)
+	return Gateway{URL: server.URL, Address: server.Listener.Addr().String(), CAFile: CAFile(t, server.Certificate().Raw), APIKey: apiKey}
+}
+
+// CAFile writes a certificate to a file of the test's.
+func CAFile(t testing.TB, certificate []byte) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 	if err := os.WriteFile(file, block, 0o644); err != nil { // also for agents of another uid
 		t.Fatalf("gatewaytest: %v", err)
 	}
-	return Gateway{URL: server.URL, Address: server.Listener.Addr().String(), CAFile: file, APIKey: apiKey}
+	return file
 }
