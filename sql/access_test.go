@@ -37,6 +37,16 @@ type forAgents struct{ args func(s *scene) []any }
 
 func (forAgents) roles() []string { return []string{"anon", "tendril_agent"} }
 
+// forJoiners is a function that agents call to join, by a signed request.
+type forJoiners struct{ args []any }
+
+func (forJoiners) roles() []string { return []string{"anon"} }
+
+// forAdmins is a function for those who are admin somewhere, with its arguments.
+type forAdmins struct{ args []any }
+
+func (forAdmins) roles() []string { return []string{"authenticated", "service_role"} }
+
 // forPeople is a function that people call from a role on in the organisation
 // that its first argument, of belongs to. Everybody else gets one answer, whether
 // there is such a thing or not.
@@ -98,6 +108,13 @@ var functions = map[string]callers{
 	}},
 	"get_blob": forAgents{func(s *scene) []any { return []any{s.running, "state", 0, 1} }},
 
+	"request_join": forJoiners{[]any{joining}},
+	"join_status":  forJoiners{},
+	"join_request": forAdmins{[]any{"BCDF-GHJK"}},
+	"refuse_join":  forAdmins{[]any{"BCDF-GHJK"}},
+	"approve_join": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, query: "SELECT public.approve_join('BCDF-GHJK', $1, repeat('0', 64))"},
+
+	"create_join_token":    forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"create_cluster":       forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, query: "SELECT public.create_cluster('another', p_org => $1)"},
 	"rotate_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"revoke_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
@@ -371,6 +388,18 @@ func (s *scene) testFunction(t *testing.T, a actor, name string, f callers) {
 				t.Errorf("%s calls %s: %q for what is there and %q for what is not, want one answer", a.name, name, got, want)
 			}
 		}
+	case forJoiners:
+		want := map[bool]string{true: "PT401 signature_missing", false: "42501"}[executes]
+		s.wantAnswer(t, a, name+" by a request that is not signed", call(f.args...), want)
+	case forAdmins:
+		want := "42501"
+		switch {
+		case executes && (a.platform || a.member == "admin"):
+			want = "ok"
+		case executes:
+			want = "PT403 not_an_admin"
+		}
+		s.wantAnswer(t, a, name, call(f.args...), want)
 	case forOneself:
 		want := "42501"
 		switch {

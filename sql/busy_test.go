@@ -36,6 +36,10 @@ func (s *scene) calls() map[string]func(tx pgx.Tx) error {
 			}
 		case forOneself:
 			args = append(args, f.args(s)...)
+		case forAdmins:
+			args = append(args, f.args...)
+		case forJoiners:
+			args = append(args, f.args...)
 		case forThePlatform:
 			args = append(args, "new", uuid.New())
 		}
@@ -46,7 +50,13 @@ func (s *scene) calls() map[string]func(tx pgx.Tx) error {
 		if strings.Contains(query, "%s") {
 			query = fmt.Sprintf(query, strings.Join(list, ", "))
 		}
+		_, joins := functions[name].(forJoiners)
 		all[name] = func(tx pgx.Tx) error {
+			if joins {
+				if _, err := tx.Exec(context.Background(), signedByAnyone); err != nil {
+					return err
+				}
+			}
 			_, err := tx.Exec(context.Background(), query, args...)
 			return err
 		}
@@ -57,7 +67,7 @@ func (s *scene) calls() map[string]func(tx pgx.Tx) error {
 // caller is who makes such a call.
 func (s *scene) caller(name string) actor {
 	switch functions[name].(type) {
-	case forAgents:
+	case forAgents, forJoiners:
 		return actor{name: "anon", role: "anon"}
 	case forThePlatform:
 		return actor{name: "owner", role: "none"}

@@ -224,6 +224,8 @@ func TestPowersAreAskedEverywhere(t *testing.T) {
 				}
 			case forOneself:
 				args = f.args(s)
+			case forAdmins:
+				args = f.args
 			default:
 				continue
 			}

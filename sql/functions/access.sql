@@ -42,8 +42,15 @@ GRANT EXECUTE ON FUNCTION
   public.update_provision_status
   TO anon, tendril_agent;
 
+-- Agents that are to join by key, which the gateway verifies.
+GRANT EXECUTE ON FUNCTION
+  public.join_status,
+  public.request_join
+  TO anon;
+
 -- People, and back ends of the platform that act for them.
 GRANT EXECUTE ON FUNCTION
+  public.approve_join,
   public.approve_provision,
   public.assign_input,
   public.cancel_provision,
@@ -51,6 +58,7 @@ GRANT EXECUTE ON FUNCTION
   public.cluster_tokens,
   public.comment_provision,
   public.create_cluster,
+  public.create_join_token,
   public.create_webhook,
   public.delete_planned_machine,
   public.delete_pool_quota,
@@ -59,6 +67,7 @@ GRANT EXECUTE ON FUNCTION
   public.give_input,
   public.inspect_template,
   public.invite_member,
+  public.join_request,
   public.lock_workspace,
   public.pause_cluster,
   public.pin_template,
@@ -68,6 +77,7 @@ GRANT EXECUTE ON FUNCTION
   public.preview_machines,
   public.provision_log,
   public.rebind_workspace,
+  public.refuse_join,
   public.reject_provision,
   public.release_workspace,
   public.remove_member,

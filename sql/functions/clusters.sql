@@ -1,5 +1,13 @@
 -- Clusters and their tokens.
 
+-- 32 random bytes as text, in the alphabet of URLs.
+CREATE OR REPLACE FUNCTION tendril.random_text() RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+  -- Three version-4 UUIDs carry 366 random bits from the server's strong source.
+  SELECT rtrim(translate(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'), '+/', '-_'), '=')
+$$;
+
 -- Creates an agent token of a cluster: 32 random bytes as text, which only this answer holds.
 --
 -- Arguments:
@@ -15,8 +23,7 @@ CREATE OR REPLACE FUNCTION tendril.issue_token(p_cluster uuid, OUT token_id uuid
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  -- Three version-4 UUIDs carry 366 random bits from the server's strong source.
-  token := 'tnd_' || rtrim(translate(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64'), '+/', '-_'), '=');
+  token := 'tnd_' || tendril.random_text();
   INSERT INTO tendril.cluster_tokens (cluster_id, digest, created_by)
   VALUES (p_cluster, sha256(sha256(convert_to(token, 'UTF8'))), tendril.current_user_id())
   RETURNING id INTO token_id;
@@ -138,13 +145,13 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
--- Revokes one agent token or key of a cluster, or all of them. With a key go those that it has asked
+-- Revokes one agent token, join token or key of a cluster, or all of them. With a key go those that it has asked
 -- for by a rotation. The runs of agents with a key that is revoked end at once as those of a lost
 -- agent. Needs the role admin.
 --
 -- Arguments:
 --   p_cluster   the cluster
---   p_token_id  the token or key; null: all of the cluster
+--   p_token_id  the token, join token or key; null: all of the cluster
 -- Answers: how many were revoked.
 -- Errors: PT403 token_may_not, PT404 cluster_not_found, PT503 busy.
 -- Locks: claims by id; then, as reap(), cluster, workspace, provision, claim and agent that nobody
@@ -158,11 +165,15 @@ AS $$
 DECLARE
   v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
   v_count   int;
+  v_joins   int;
   v_keys    uuid[];
 BEGIN
   UPDATE tendril.cluster_tokens SET revoked_at = clock_timestamp()
   WHERE cluster_id = p_cluster AND revoked_at IS NULL AND (p_token_id IS NULL OR id = p_token_id);
   GET DIAGNOSTICS v_count = ROW_COUNT;
+  UPDATE tendril.join_tokens SET expires_at = clock_timestamp()
+  WHERE cluster_id = p_cluster AND used_at IS NULL AND expires_at > clock_timestamp() AND (p_token_id IS NULL OR id = p_token_id);
+  GET DIAGNOSTICS v_joins = ROW_COUNT;
   WITH RECURSIVE meant AS (
     SELECT k.id FROM tendril.agent_keys k WHERE k.cluster_id = p_cluster AND (p_token_id IS NULL OR p_token_id IN (k.id, k.parent))
     UNION
@@ -170,7 +181,7 @@ BEGIN
   ), gone AS (
     UPDATE tendril.agent_keys SET revoked_at = clock_timestamp() WHERE id IN (SELECT id FROM meant) AND revoked_at IS NULL RETURNING id
   )
-  SELECT v_count + count(*), array_agg(id) INTO v_count, v_keys FROM gone;
+  SELECT v_count + v_joins + count(*), array_agg(id) INTO v_count, v_keys FROM gone;
   PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
   IF v_keys IS NOT NULL THEN
     UPDATE tendril.claims SET lease_until = clock_timestamp()

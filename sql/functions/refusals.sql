@@ -4,14 +4,16 @@
 -- p_reason, the error's DETAIL, is a stable word for programs; p_message and p_hint are for people.
 --
 -- Reasons:
+--   PT401 join_token_invalid        The one-time join token is unknown, used, revoked or expired.
 --   PT401 not_signed_in             The request has no user.
+--   PT401 signature_missing         Only a signed request is taken.
 --   PT401 token_invalid             The agent token is unknown, revoked or expired.
 --   PT403 append_only               Audit events cannot be changed.
 --   PT403 four_eyes                 The requester of a plan may not approve it.
 --   PT403 locked_by_another         Another person locked the workspace; only an admin may unlock
 --                                   it.
 --   PT403 not_allowed               Users may not create organisations.
---   PT403 not_an_admin              The operation on a state needs the role admin.
+--   PT403 not_an_admin              What was asked needs the role admin.
 --   PT403 not_an_approver           The cluster's policy lets only admins approve.
 --   PT403 not_yours                 Another person requested it, and the caller is not an admin.
 --   PT403 token_makes_token         An API token cannot create another one.
@@ -55,6 +57,8 @@
 --   PT409 illegal_transition        The state machine has no such change of status.
 --   PT409 immutable                 What identifies a provision, and its plan, cannot be changed.
 --   PT409 invitation_changed        The invitation is for another role now: read it again.
+--   PT409 join_changed              The agent that waits with this code has another key than was
+--                                   shown.
 --   PT409 key_taken                 The key is known already, of this agent or another.
 --   PT409 last_admin                The organisation would have no admin.
 --   PT409 machine_exists            The machine is there, so it is neither planned nor deleted.
@@ -67,6 +71,7 @@
 --   PT409 not_ended                 The provision has not ended.
 --   PT409 operation_refused         The operation applies nothing, so it needs no apply and no
 --                                   approval.
+--   PT409 other_cluster             The join token is for another cluster than the agent wants.
 --   PT409 place_in_use              A machine has the place, or a run may still make one there.
 --   PT409 plan_approved             A plan of the provision is approved: another one cannot be
 --                                   stored.
@@ -114,6 +119,8 @@
 --   PT422 bad_image                 The name of an image is missing or malformed.
 --   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_interval              The interval is out of range.
+--   PT422 bad_join                  What an agent says of itself to join is malformed.
+--   PT422 bad_join_token            An argument of a join token is malformed.
 --   PT422 bad_key                   The age recipient is malformed.
 --   PT422 bad_machines              A planned machine is malformed.
 --   PT422 bad_member                The user id or role is missing or malformed.
@@ -152,8 +159,10 @@
 --   PT429 org_blobs_full            The organisation stores as many bytes as allowed.
 --   PT429 queue_full                The workspace has as many queued provisions as allowed.
 --   PT429 too_many_agents           The cluster has as many agents as allowed.
+--   PT429 too_many_guesses          Too many wrong codes of joining agents within a minute.
 --   PT429 too_many_inspections      The organisation has as many waiting inspections as allowed.
 --   PT429 too_many_invitations      The organisation has as many invitations as allowed.
+--   PT429 too_many_joins            As many agents wait to join as allowed.
 --   PT429 too_many_pins             The cluster has as many pins as allowed.
 --   PT429 too_many_planned          The organisation plans as many machines as allowed.
 --   PT429 too_many_request_keys     The user's stored requests with idempotency keys reach the

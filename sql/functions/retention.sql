@@ -22,6 +22,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $$
 DECLARE
   c_never CONSTANT interval := '1000 years'; -- deliveries beyond a webhook's limit go all the same
+  c_joins CONSTANT interval := '1 hour'; -- so that an agent learns that its request was refused
   v_now   timestamptz := clock_timestamp();
   v_after tendril.settings;
   v_rule  record;
@@ -57,6 +58,13 @@ BEGIN
       ('tendril.agent_keys', v_after.token_delete_after,
         $r$SELECT k.ctid FROM tendril.agent_keys k WHERE least(k.revoked_at, k.expires_at) < $1
            ORDER BY least(k.revoked_at, k.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
+      ('tendril.join_tokens', v_after.token_delete_after,
+        $r$SELECT t.ctid FROM tendril.join_tokens t WHERE least(t.used_at, t.expires_at) < $1
+           ORDER BY least(t.used_at, t.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
+      ('tendril.join_requests', c_joins,
+        $r$SELECT j.ctid FROM tendril.join_requests j WHERE j.expires_at < $1 ORDER BY j.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
+      ('tendril.join_guesses', c_joins,
+        $r$SELECT g.ctid FROM tendril.join_guesses g WHERE g.at < $1 ORDER BY g.at LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.credentials', v_after.credential_delete_after,
         $r$SELECT c.ctid FROM tendril.credentials c WHERE least(c.revoked_at, c.expires_at) < $1
            ORDER BY least(c.revoked_at, c.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
