@@ -14,6 +14,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/testkit/pages"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/realtimetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
 
@@ -102,6 +103,9 @@ func (s *supabase) database(t *testing.T, name, privileges string) (url string, 
 	mustExec(t, s.admin, "CREATE DATABASE "+name)
 	admin = open(t, asRole(t, s.Own, "supabase_admin", name))
 	mustExec(t, admin, fmt.Sprintf(supabaseDatabase, name)+supabasePrivileges[privileges])
+	mustExec(t, admin, realtimetest.Schema)
+	mustExec(t, admin, `ALTER TABLE realtime.messages OWNER TO supabase_realtime_admin; ALTER FUNCTION realtime.send OWNER TO supabase_realtime_admin;
+		GRANT SELECT, INSERT ON realtime.messages TO postgres`)
 	return asRole(t, s.Own, "postgres", name), admin
 }
 
@@ -186,6 +190,9 @@ func TestMigrateOnSupabase(t *testing.T) {
 					}
 					documentedSQL(t, open(t, url))
 					deploysThere(t, url)
+					if n := one[int](t, admin, "SELECT count(*) FROM realtime.messages WHERE event = 'work' AND topic LIKE 'tendril-%' AND NOT private"); n == 0 {
+						t.Error("Realtime was sent nothing of a deploy")
+					}
 					if l.left != "" { // whoever may runs it
 						mustExec(t, admin, l.left)
 						wantLeft(t, url, "")

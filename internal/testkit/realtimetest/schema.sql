@@ -2,7 +2,7 @@
 -- migrations of github.com/supabase/realtime (lib/realtime/tenants/repo/migrations), the newest
 -- definition of realtime.send among them. Realtime itself reads the rows of realtime.messages by
 -- logical replication; here a trigger tells the fake server of them.
-CREATE SCHEMA realtime;
+CREATE SCHEMA IF NOT EXISTS realtime;
 GRANT USAGE ON SCHEMA realtime TO anon, authenticated, service_role;
 
 CREATE TABLE realtime.messages (
