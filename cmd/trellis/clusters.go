@@ -235,12 +235,7 @@ func clustersTokensCommand(a *app) *cobra.Command {
 		Short:   "Revoke an agent token of a cluster at once",
 		Long:    `Revokes an agent token of a cluster at once: agents that use it are refused from then on. "trellis clusters rotate-token" makes a new one first.`,
 		Example: `  trellis clusters tokens revoke prod 6ba7b810-9dad-11d1-80b4-00c04fd430c8`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return wrongUsage("give two arguments, a cluster and a token's id")
-			}
-			return nil
-		},
+		Args:    each("a cluster", "a token's id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			id, err := uuid.Parse(args[1])
 			if err != nil {

@@ -54,12 +54,7 @@ With --replace the others are removed from Ironic; one that is in use is not. Th
 operator says which workspaces may enroll servers ("enroll" in "[[pools]]").`,
 		Example: `  trellis pools enroll metal rack1.csv --follow
   trellis pools enroll metal rack1.csv --workspace pools/rack1 --approval always`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return wrongUsage("give two arguments: a pool and a CSV file with servers")
-			}
-			return nil
-		},
+		Args: each("a pool", "a CSV file with servers"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			if err := followOrJSON(a, follow); err != nil {
 				return err

@@ -415,7 +415,7 @@ func mayOf(t wire.Credential) string {
 	case p == nil:
 		return "all"
 	case p.Change == "nothing":
-		return "read"
+		return "read" + callsOf(p)
 	}
 	may := "propose"
 	if len(p.Workspaces) > 0 {
@@ -430,14 +430,24 @@ func mayOf(t wire.Credential) string {
 	if p.Destroy != nil && !*p.Destroy {
 		may += ", destroy nothing"
 	}
-	return may
+	if p.RunsPerHour > 0 {
+		may += fmt.Sprintf(", %d runs an hour", p.RunsPerHour)
+	}
+	return may + callsOf(p)
+}
+
+func callsOf(p *wire.Powers) string {
+	if p.CallsPerMinute == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d calls a minute", p.CallsPerMinute)
 }
 
 // apiTokensCreateCommand leads to the page that makes a token, with its form filled in.
 func apiTokensCreateCommand(a *app) *cobra.Command {
 	var mayApply, workspaces []string
 	var propose, readOnly, noDestroy, approve, print bool
-	var days, runs int
+	var days, runs, calls int
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Open the page that makes an API token",
@@ -446,13 +456,20 @@ make it, and copy it.
 
 Without a flag it may do all that you may. With --propose plans of its runs wait for a
 person, but in the workspaces of --may-apply; it does no admin's work.`,
-		Example: `  trellis api-tokens create assistant --may-apply 'lab/*' --no-destroy`,
-		Args:    one("what will use it"),
+		Example: `  trellis api-tokens create assistant --may-apply 'lab/*' --no-destroy
+  trellis api-tokens create dashboard --read-only --calls-per-minute 30`,
+		Args: one("what will use it"),
 		RunE: withServer(a, func(_ context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			proposes := propose || len(mayApply)+len(workspaces)+runs > 0 || noDestroy || approve
 			switch {
 			case readOnly && proposes:
 				return wrongUsage("--read-only goes with none of the other powers")
+			case cmd.Flags().Changed("runs-per-hour") && (runs < 1 || runs > 1000):
+				return wrongUsage("--runs-per-hour: must be 1 to 1000")
+			case cmd.Flags().Changed("calls-per-minute") && (calls < 1 || calls > 6000):
+				return wrongUsage("--calls-per-minute: must be 1 to 6000")
+			case calls > 0 && !readOnly && !proposes:
+				return wrongUsage("--calls-per-minute is for a token that reads or proposes: add --read-only or --propose")
 			case !slices.Contains([]int{7, 30, 90, 366}, days):
 				return wrongUsage("--days: must be 7, 30, 90 or 366")
 			}
@@ -472,6 +489,9 @@ person, but in the workspaces of --may-apply; it does no admin's work.`,
 					form.Set("runs_per_hour", strconv.Itoa(runs))
 				}
 			}
+			if calls > 0 {
+				form.Set("calls_per_minute", strconv.Itoa(calls))
+			}
 			page := s.URL() + "/account?" + form.Encode() + "#new"
 			if !print && !a.json() && a.browse(page) == nil {
 				a.say("Opened in a browser: %s", page)
@@ -488,6 +508,7 @@ person, but in the workspaces of --may-apply; it does no admin's work.`,
 	flags.BoolVar(&approve, "may-approve", false, "it may approve plans that others have proposed")
 	flags.BoolVar(&readOnly, "read-only", false, "it reads, and changes nothing")
 	flags.IntVar(&runs, "runs-per-hour", 0, "how many runs it may ask for; default: any number")
+	flags.IntVar(&calls, "calls-per-minute", 0, "how many requests it is answered; default: any number, and 120 of tools")
 	flags.IntVar(&days, "days", 90, "how long it lasts: 7, 30, 90 or 366")
 	flags.BoolVar(&print, "print", false, "print the page's URL and open nothing")
 	addFormat(a, cmd)

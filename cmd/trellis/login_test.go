@@ -79,6 +79,11 @@ func testLogin(t *testing.T, dir string, runtime instance.Runtime) {
 	run("api-tokens", "list").want(t, "api-tokens", exitOK, "trellis on", "trellis up on")
 
 	run("api-tokens", "create", "assistant", "--may-apply", "lab/*", "--no-destroy", "--print").want(t, "a token's page", exitOK, runtime.URL+"/account?", "change=propose", "may_apply=lab%2F%2A", "name=assistant")
+	run("api-tokens", "create", "assistant", "--propose", "--runs-per-hour", "7", "--calls-per-minute", "30", "--print").want(t, "a token with limits", exitOK, "change=propose", "runs_per_hour=7", "calls_per_minute=30")
+	run("api-tokens", "create", "reader", "--read-only", "--calls-per-minute", "30", "--print").want(t, "a reader with a limit", exitOK, "change=nothing", "calls_per_minute=30")
+	run("api-tokens", "create", "all", "--calls-per-minute", "30").want(t, "a limit of what may do all", exitUsage, "add --read-only or --propose")
+	run("api-tokens", "create", "assistant", "--propose", "--calls-per-minute", "6001").want(t, "a limit that there is not", exitUsage, "1 to 6000")
+	run("api-tokens", "create", "assistant", "--runs-per-hour", "0").want(t, "a limit that there is not", exitUsage, "1 to 1000")
 	run("api-tokens", "create", "assistant", "--read-only", "--may-approve").want(t, "two kinds of powers", exitUsage, "--read-only goes with none")
 	run("api-tokens", "create", "assistant", "--days", "8").want(t, "a time that the page does not offer", exitUsage, "7, 30, 90 or 366")
 

@@ -248,10 +248,18 @@ func none(cmd *cobra.Command, args []string) error {
 }
 
 // one wants one argument, which what names.
-func one(what string) cobra.PositionalArgs {
+func one(what string) cobra.PositionalArgs { return each(what) }
+
+// each wants as many arguments as there are names, at most three.
+func each(named ...string) cobra.PositionalArgs {
+	count := [...]string{"no argument", "one argument", "two arguments", "three arguments"}[len(named)]
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return wrongUsage("give one argument, %s; there are %d", what, len(args))
+		if last := len(named) - 1; len(args) != len(named) {
+			all := named[last]
+			if last > 0 {
+				all = strings.Join(named[:last], ", ") + " and " + all
+			}
+			return wrongUsage("give %s, %s; there are %d", count, all, len(args))
 		}
 		return nil
 	}

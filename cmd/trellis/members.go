@@ -96,8 +96,8 @@ func membersRemoveCommand(a *app) *cobra.Command {
 // withRole wants two arguments, whom first names and a role.
 func withRole(first string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 2 {
-			return wrongUsage("give two arguments, %s and a role; there are %d", first, len(args))
+		if err := each(first, "a role")(nil, args); err != nil {
+			return err
 		}
 		if !slices.Contains(roles, args[1]) {
 			return wrongUsage("the role must be viewer, operator or admin")

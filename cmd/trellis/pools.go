@@ -331,12 +331,7 @@ func poolsSetImageCommand(a *app) *cobra.Command {
 have the image of the pool's own name, and made from it. "trellis pools show" lists the
 names. It is for admins.`,
 		Example: `  trellis pools set-image lab debian-13 template-9013`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 3 {
-				return wrongUsage("give three arguments: a pool, the image's name in templates, and its name in the pool")
-			}
-			return nil
-		},
+		Args:    each("a pool", "the image's name in templates", "its name in the pool"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			asked := wire.PoolImageBody{Image: args[1], Name: args[2]}
 			return a.answer(s.SetPoolImage(ctx, args[0], cluster, asked), asked, "%s is %s in pool %s.", args[1], args[2], args[0])
@@ -353,12 +348,7 @@ func poolsDeleteImageCommand(a *app) *cobra.Command {
 		Short:   "Delete what an image is called in a pool",
 		Long:    `Deletes what an image is called in a pool. It has the same name there as in templates then. It is for admins.`,
 		Example: `  trellis pools delete-image lab debian-13`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return wrongUsage("give two arguments: a pool, and the image's name in templates")
-			}
-			return nil
-		},
+		Args:    each("a pool", "the image's name in templates"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			return a.answer(s.DeletePoolImage(ctx, args[0], cluster, args[1]), map[string]any{"image": args[1], "deleted": true}, "%s has the same name in pool %s as in templates.", args[1], args[0])
 		}),
@@ -375,12 +365,7 @@ func poolsSetTemplateCommand(a *app) *cobra.Command {
 		Long: `POST /api/v1/provision, and the tool provision_server, provision a bare-metal server by a
 template of the catalogue, such as examples/templates/bare-metal. It is for admins.`,
 		Example: `  trellis pools set-template metal bare-metal`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return wrongUsage("give two arguments: a pool and a template of the catalogue")
-			}
-			return nil
-		},
+		Args:    each("a pool", "a template of the catalogue"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
 			return a.answer(s.SetPoolTemplate(ctx, args[0], cluster, args[1]), map[string]string{"pool": args[0], "template": args[1]}, "Servers of pool %s are provisioned with template %s.", args[0], args[1])
 		}),

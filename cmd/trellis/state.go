@@ -148,12 +148,7 @@ what was made since is recorded nowhere any more, and the next plan says what di
 "trellis state versions" lists the states that are kept. The order is signed with your
 key ("trellis keys"), which the agent's policy.requester_keys must trust.`,
 		Example: `  trellis state rollback demo/hello 3`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return wrongUsage("give two arguments, a workspace and a version")
-			}
-			return nil
-		},
+		Args:    each("a workspace", "a version"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			version, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || version < 1 {
@@ -257,12 +252,7 @@ state of another lineage or an older one is refused. It is sealed to the cluster
 here, before it is sent, and the order is signed with your key ("trellis keys"), which
 the agent's policy.requester_keys must trust.`,
 		Example: `  trellis state push acme/prod terraform.tfstate`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return wrongUsage("give two arguments, a workspace and a file")
-			}
-			return nil
-		},
+		Args:    each("a workspace", "a file"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, cmd *cobra.Command, args []string) error {
 			state, err := readFile(a, args[1], "the state", mostState)
 			if err != nil {
