@@ -64,7 +64,13 @@ func (c *console) makeToken(w http.ResponseWriter, r *request) error {
 	if err != nil || days < 1 || days > 366 { // what the form does not offer
 		days = 90
 	}
-	made, err := r.store.CreateAPIToken(r.Context(), name, time.Duration(days)*24*time.Hour, readPowers(r.PostForm))
+	powers := readPowers(r.PostForm)
+	var made store.APIToken
+	if err = nil; powers == nil && r.PostForm.Get("calls_per_minute") != "" {
+		err = refuse("calls_of_whole_token")
+	} else {
+		made, err = r.store.CreateAPIToken(r.Context(), name, time.Duration(days)*24*time.Hour, powers)
+	}
 	if err != nil {
 		if refused := refusal(err); refused != nil {
 			return c.showAccount(w, r, refused.Status(), accountData{Typed: r.PostForm, Refused: refused})
@@ -80,7 +86,7 @@ func readPowers(form url.Values) *person.Powers {
 	if change != "propose" && change != "nothing" {
 		return nil
 	}
-	p := &person.Powers{Change: change}
+	p := &person.Powers{Change: change, CallsPerMinute: most(form.Get("calls_per_minute"))}
 	if change == "nothing" {
 		return p
 	}
@@ -89,8 +95,21 @@ func readPowers(form url.Values) *person.Powers {
 		p.Destroy = new(bool)
 	}
 	p.Approve = form.Get("approve") != ""
-	p.RunsPerHour, _ = strconv.Atoi(form.Get("runs_per_hour")) // nothing: any number
+	p.RunsPerHour = most(form.Get("runs_per_hour"))
 	return p
+}
+
+// most is a limit as it was typed: 0 for none. What is no number becomes one that SQL refuses.
+func most(text string) int {
+	text = strings.TrimSpace(text)
+	n, err := strconv.Atoi(text)
+	switch {
+	case text == "":
+		return 0
+	case err != nil || n < 1:
+		return -1
+	}
+	return n
 }
 
 // words are the patterns of a field, which blanks and commas part.

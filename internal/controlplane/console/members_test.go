@@ -166,6 +166,21 @@ func TestAccountPage(t *testing.T) {
 	if _, page := w.ask(t, w.viewer, "/account/tokens", url.Values{"name": {"reader"}, "change": {"nothing"}, "may_apply": {"*"}}); !strings.Contains(page, `>May read</div>`) {
 		t.Errorf("POST /account/tokens that reads: %s", page)
 	}
+	if _, page := w.ask(t, w.viewer, "/account/tokens", url.Values{"name": {"slow reader"}, "change": {"nothing"}, "calls_per_minute": {"30"}}); !strings.Contains(page, `>May read, 30 calls a minute</div>`) {
+		t.Errorf("POST /account/tokens that reads 30 times a minute: %s", page)
+	}
+	if page := w.get(t, w.viewer, "/account?change=propose&calls_per_minute=30"); !strings.Contains(page, `max="6000" value="30"`) {
+		t.Errorf("the form of a link = %s, want its limit filled in", page)
+	}
+	for form, want := range map[string]string{
+		"change=nothing&calls_per_minute=6001": "from 1 to 6000", "change=nothing&calls_per_minute=many": "from 1 to 6000", "change=propose&calls_per_minute=0": "from 1 to 6000",
+		"change=propose&runs_per_hour=1e9": "from 1 to 1000", "calls_per_minute=30": "Only a token that reads or proposes",
+	} {
+		typed, _ := url.ParseQuery("name=limited&" + form)
+		if answer, page := w.ask(t, w.viewer, "/account/tokens", typed); answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(page, want) || strings.Contains(page, "trt_") {
+			t.Errorf("POST /account/tokens with %s = %d: %s, want %q", form, answer.StatusCode, page, want)
+		}
+	}
 	w.Exec(t, "SELECT tendril.add_credential('session', $1, sha256('a'), NULL, 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0 Safari/537.36')", w.viewer.ID)
 	if page := w.get(t, w.viewer, "/account"); !strings.Contains(page, "Chrome on Linux") {
 		t.Errorf("GET /account = %s, want the browser by its name", page)
