@@ -89,3 +89,44 @@ func TestClusterTokensAreListed(t *testing.T) {
 	}
 	wantRefusal(t, w.does(t, w.operator, "SELECT public.cluster_tokens($1)", w.cluster), "PT404", "cluster_not_found")
 }
+
+// What is not settled may still become another answer, by the same request alone; what is settled
+// stays.
+func TestRequestsAreSettledOnce(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	digest, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
+	finish := func(d, answer string, status any, settled bool) error {
+		return w.does(t, w.operator, "SELECT public.finish_request('k', $1, '/here', $2, $3, $4)", d, answer, status, settled)
+	}
+	wantKept := func(want string) {
+		t.Helper()
+		var got string
+		err := w.try(t, "authenticated", w.operator, func(tx pgx.Tx) error {
+			return tx.QueryRow(t.Context(), "SELECT (k ->> 'answer') || ' ' || coalesce(k ->> 'status', '-') || ' ' || (k ->> 'settled') FROM public.begin_request('k', $1) k", digest).Scan(&got)
+		})
+		if err != nil || got != want {
+			t.Errorf("begin_request = %q, %v, want %q", got, err, want)
+		}
+	}
+	for _, step := range []struct {
+		digest, answer string
+		status         any
+		settled        bool
+		refused, kept  string
+	}{
+		{digest, "1", nil, false, "", "1 - false"},
+		{other, "2", nil, true, "PT409", "1 - false"},
+		{digest, "3", 200, true, "PT422", "1 - false"},
+		{digest, "4", nil, false, "", "4 - false"},
+		{digest, "5", 404, true, "", "5 404 true"},
+		{digest, "6", nil, true, "PT409", "5 404 true"},
+		{digest, "7", nil, false, "PT409", "5 404 true"},
+	} {
+		err := finish(step.digest, step.answer, step.status, step.settled)
+		if got := strings.Fields(answerOf(err))[0]; got != step.refused && (step.refused != "" || err != nil) {
+			t.Errorf("finish_request %s = %v, want %q", step.answer, err, step.refused)
+		}
+		wantKept(step.kept)
+	}
+}

@@ -4,9 +4,9 @@
 -- is gone, or planned again if it was planned and never listed, or unknown where the report left some out for want of room (p_omitted) or has more than
 -- tendril.settings.resource_limit; the log says so then. Unchanged rows are not written. Of two
 -- with one name the later one counts. A machine's place follows it to the node where it is. The
--- caller holds the workspace's lock.
+-- caller holds the locks of the workspace and the run.
 --
--- Locks: reservations.
+-- Locks: workspace, provision, reservations.
 CREATE OR REPLACE FUNCTION tendril.record_machines(p_provision public.provisions, p_machines jsonb, p_omitted int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -55,8 +55,20 @@ BEGIN
   FROM public.machines m, public.pools p
   WHERE r.workspace_id = p_provision.workspace_id AND NOT r.kept AND m.workspace_id = r.workspace_id AND m.name = r.name AND m.status NOT IN ('planned', 'gone')
     AND p.id = r.pool_id AND p.name = m.pool AND r.node <> m.node AND EXISTS (SELECT FROM public.pool_nodes n WHERE n.pool_id = p.id AND n.name = m.node);
+  -- The server of a run stays its own, whatever a later run of the workspace is given.
+  UPDATE public.provisions p SET server = s.server
+  FROM (SELECT jsonb_strip_nulls(jsonb_build_object('pool', m.pool, 'node', m.node, 'id', tendril.server_id(m.external_id))) AS server
+        FROM public.machines m JOIN public.pools o ON o.cluster_id = p_provision.cluster_id AND o.name = m.pool AND o.kind = 'ironic'
+        WHERE m.workspace_id = p_provision.workspace_id AND m.node IS NOT NULL AND m.status NOT IN ('planned', 'gone') ORDER BY m.name LIMIT 1) s
+  WHERE p.id = p_provision.id AND p.operation = 'apply' AND p.server IS DISTINCT FROM s.server;
   PERFORM tendril.record_checks(p_provision, p_machines);
 END $$;
+
+-- The id of a bare-metal server that a machine is made of, from what the machine is called outside;
+-- NULL: it has none yet.
+CREATE OR REPLACE FUNCTION tendril.server_id(p_external_id text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+RETURN substring(p_external_id FROM '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$');
 
 -- Lists a machine as creating as soon as a run says that it is about to make it: should nothing
 -- more be heard of that run, people see where to look. Where a machine is replaced, what is known

@@ -507,9 +507,9 @@ BEGIN
 END $$;
 
 -- Stores what a run found in its workspace: resources, machines, drift, and who holds the state's lock. The
--- caller holds the workspace's lock.
+-- caller holds the locks of the workspace and the run.
 --
--- Locks: workspace.
+-- Locks: workspace, provision.
 CREATE OR REPLACE FUNCTION tendril.record_findings(p_claim tendril.claims, p_provision public.provisions, p_detail jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

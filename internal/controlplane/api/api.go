@@ -389,49 +389,109 @@ func onceSecret[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(c
 	carryOut(a, h, op, do, nil, true)
 }
 
-// carryOut is once; then, if there is one, is asked after the transaction what has become of it.
-func carryOut[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(context.Context, *store.Store, *I) (string, T, error), then func(context.Context, *I, T) (T, error), secret bool) {
+// keeper keeps what a request with a key is answered at last, in a transaction of its person's, and
+// returns what was kept before; nil: this is the first, or there is no key.
+type keeper[T any] func(ctx context.Context, s *store.Store, body T, refused *Problem) (*store.Answered, error)
+
+// carryOut is once. then, if there is one, waits after the transaction for what becomes of it: that
+// is the answer, for repeats too. A Problem that is kept is an answer as well; after any other error
+// a repeat waits again.
+func carryOut[I keyed, T any](a *api, h huma.API, op huma.Operation, do func(context.Context, *store.Store, *I) (string, T, error), then func(context.Context, *I, T, keeper[T]) (T, error), secret bool) {
 	add(a, h, op, func(ctx context.Context, in *I) (*made[T], error) {
-		answer := &made[T]{}
 		key := (*in).key()
-		err := a.as(ctx).Within(ctx, "carry out the request", func(ctx context.Context, s *store.Store) error {
-			if key == "" {
-				var err error
-				answer.Location, answer.Body, err = do(ctx, s, in)
-				return err
+		digest, err := digestOf(op.OperationID, in)
+		if err != nil {
+			return nil, err
+		}
+		answer, refused, settled := &made[T]{}, (*Problem)(nil), false
+		finish := func(ctx context.Context, s *store.Store, body T, settled bool) (err error) {
+			keep := store.Answered{Location: answer.Location, Settled: settled}
+			if refused != nil {
+				keep.Status = refused.Status
+				keep.Answer, err = json.Marshal(refused.Problem)
+			} else if !secret {
+				keep.Answer, err = json.Marshal(body)
 			}
-			digest, err := digestOf(op.OperationID, in)
 			if err != nil {
 				return err
-			}
-			before, err := s.BeginRequest(ctx, key, digest)
-			if err != nil {
-				return err
-			}
-			if before != nil {
-				return replay(answer, before)
-			}
-			if answer.Location, answer.Body, err = do(ctx, s, in); err != nil {
-				return err
-			}
-			keep := store.Answered{Location: answer.Location}
-			if !secret {
-				if keep.Answer, err = json.Marshal(answer.Body); err != nil {
-					return err
-				}
 			}
 			return s.FinishRequest(ctx, key, digest, keep)
+		}
+		err = a.as(ctx).Within(ctx, "carry out the request", func(ctx context.Context, s *store.Store) error {
+			if key != "" {
+				before, err := s.BeginRequest(ctx, key, digest)
+				if err != nil {
+					return err
+				}
+				if before != nil {
+					settled, answer.Replayed = before.Settled, "true"
+					return replay(answer, before)
+				}
+			}
+			location, body, err := do(ctx, s, in)
+			answer.Location, answer.Body = location, body
+			if refused = keptProblem(err); key == "" || err != nil && refused == nil {
+				return err
+			}
+			return finish(ctx, s, body, refused != nil || then == nil)
 		})
-		if err == nil && then != nil {
-			answer.Body, err = then(ctx, in, answer.Body)
+		if refused != nil && err == nil {
+			return nil, refused
+		}
+		if err != nil || then == nil || settled {
+			return answer, err
+		}
+		keep := func(ctx context.Context, s *store.Store, body T, problem *Problem) (*store.Answered, error) {
+			if key == "" {
+				return nil, nil
+			}
+			before, err := s.BeginRequest(ctx, key, digest)
+			if err != nil || before != nil && before.Settled {
+				return before, err
+			}
+			refused = problem
+			return nil, finish(ctx, s, body, true)
+		}
+		body, err := then(ctx, in, answer.Body, keep)
+		problem := keptProblem(err)
+		answer.Body = body
+		if err != nil && problem == nil {
+			return answer, err
+		}
+		var before *store.Answered
+		failed := a.as(ctx).Within(ctx, "keep the answer", func(ctx context.Context, s *store.Store) (err error) {
+			before, err = keep(ctx, s, body, problem)
+			return err
+		})
+		switch {
+		case failed != nil:
+			return answer, failed
+		case before != nil:
+			return answer, replay(answer, before)
 		}
 		return answer, err
 	})
 }
 
+// keptProblem is an error that is kept as the answer to a request with a key; nil: it is none.
+func keptProblem(err error) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok && p.kept {
+		return p
+	}
+	return nil
+}
+
+// replay is what was answered before.
 func replay[T any](answer *made[T], before *store.Answered) error {
-	answer.Location, answer.Replayed = before.Location, "true"
-	if before.Answer == nil {
+	answer.Location = before.Location
+	switch {
+	case before.Status != 0:
+		p := &Problem{kept: true, replayed: answer.Replayed != ""}
+		if err := json.Unmarshal(before.Answer, &p.Problem); err != nil {
+			return err
+		}
+		return p
+	case before.Answer == nil:
 		return newProblem(http.StatusConflict, "already_done", "this request was carried out already; its answer had a secret, which is not kept",
 			"read "+before.Location+", and have a new secret made there if the first answer is lost")
 	}

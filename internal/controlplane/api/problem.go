@@ -24,6 +24,9 @@ type Problem struct { //nolint:errname // the word of RFC 9457, and of the docum
 	wire.Problem
 
 	retryAfter string // seconds; "" where trying again does not help
+	// kept is whether repeats with the same Idempotency-Key are answered the same, and replayed
+	// whether this is such an answer.
+	kept, replayed bool
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -36,10 +39,14 @@ func (p *Problem) ContentType(string) string { return problemType }
 
 // GetHeaders implements huma.HeadersError.
 func (p *Problem) GetHeaders() http.Header {
-	if p.retryAfter == "" {
-		return nil
+	h := http.Header{}
+	if p.retryAfter != "" {
+		h.Set("Retry-After", p.retryAfter)
 	}
-	return http.Header{"Retry-After": {p.retryAfter}}
+	if p.replayed {
+		h.Set("Idempotency-Replayed", "true")
+	}
+	return h
 }
 
 const problemType = "application/problem+json"

@@ -50,7 +50,7 @@ func (a *api) servers(h huma.API) {
 		OperationID: "provision-server", Method: http.MethodPost, Path: "/provision", Tags: []string{"Servers"}, DefaultStatus: http.StatusAccepted,
 		Summary: "Provision a bare-metal server",
 		Description: "A named server, or any of a resource class, gets an image, by the template that an admin has chosen for its pool. The answer waits up to 10 seconds for the agent to say which server it is; " +
-			"until then what is wrong is answered here, afterwards by the operation. Operators may do this.",
+			"until then what is wrong is answered here, afterwards by the operation. A repeat with the same Idempotency-Key gets that answer again, such an error too. Operators may do this.",
 		Errors: []int{http.StatusBadGateway},
 	}, a.provisionServer, a.awaitServer, false)
 	add(a, h, huma.Operation{
@@ -83,25 +83,32 @@ func (a *api) servers(h huma.API) {
 	})
 }
 
-// The errors of servers, word for word as their clients know them.
+// serverError is one of document 002's errors, which are told in its words. A repeat with the same
+// Idempotency-Key gets it again, whatever has become of the servers.
+func serverError(status int, code provision.Code, detail, hint string) *Problem {
+	p := newProblem(status, string(code), detail, hint)
+	p.kept = true
+	return p
+}
+
 func serverNotFound(id string) *Problem {
-	return newProblem(http.StatusNotFound, string(provision.CodeServerNotFound), fmt.Sprintf("Server %s not found", id), "")
+	return serverError(http.StatusNotFound, provision.CodeServerNotFound, fmt.Sprintf("Server %s not found", id), "")
 }
 
 func serverNotAvailable(id string) *Problem {
-	return newProblem(http.StatusConflict, string(provision.CodeServerNotAvailable), fmt.Sprintf("Server %s is not available for provisioning", id), "")
+	return serverError(http.StatusConflict, provision.CodeServerNotAvailable, fmt.Sprintf("Server %s is not available for provisioning", id), "")
 }
 
 func noServer() *Problem {
-	return newProblem(http.StatusNotFound, string(provision.CodeNoServer), "No available servers matching criteria", "")
+	return serverError(http.StatusNotFound, provision.CodeNoServer, "No available servers matching criteria", "")
 }
 
 func imageNotFound(id string) *Problem {
-	return newProblem(http.StatusBadRequest, string(provision.CodeImageNotFound), fmt.Sprintf("Image %s not found", id), "")
+	return serverError(http.StatusBadRequest, provision.CodeImageNotFound, fmt.Sprintf("Image %s not found", id), "")
 }
 
 func ironicAway(why string) *Problem {
-	return newProblem(http.StatusBadGateway, string(provision.CodePoolUnreachable), "Failed to communicate with Ironic", why)
+	return serverError(http.StatusBadGateway, provision.CodePoolUnreachable, "Failed to communicate with Ironic", why)
 }
 
 // choose finds where a server is to be provisioned, by what the agents have reported.
@@ -293,7 +300,7 @@ func configDrive(given map[string]any) (parts map[string]string, problem string)
 }
 
 // awaitServer waits until the agent says which server it is, or that there is none.
-func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operation wire.ServerOperation) (wire.ServerOperation, error) {
+func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operation wire.ServerOperation, keep keeper[wire.ServerOperation]) (wire.ServerOperation, error) {
 	id, err := uuid.Parse(operation.OperationID)
 	if err != nil {
 		return operation, err
@@ -322,12 +329,20 @@ func (a *api) awaitServer(ctx context.Context, in *provisionServerInput, operati
 			operation.Status, operation.Message = "failed", deref(p.ErrorMessage)
 			return operation, nil
 		case p.Unplaced():
-			// No server fits: answer at once instead of keeping the run queued. If an agent has
-			// claimed the run meanwhile, that agent ends it.
-			if _, err := s.Cancel(ctx, id); err != nil && !isRefused(err, "already_ended") {
+			// No server fits: answer at once instead of keeping the run queued. The answer is kept
+			// with the cancel, or a repeat would only see a cancelled run. If an agent has claimed the
+			// run meanwhile, that agent ends it.
+			err := s.Within(ctx, "cancel the run", func(ctx context.Context, s *store.Store) error {
+				status, err := s.Cancel(ctx, id)
+				if err == nil && status == provision.Cancelled {
+					_, err = keep(ctx, s, operation, serverProblem(provision.CodeNoRoom, in.Body, ""))
+				}
+				return err
+			})
+			if err != nil && !isRefused(err, "already_ended") && !isRefused(err, "request_under_way") {
 				return operation, err
 			}
-			unplaced = true
+			unplaced = unplaced || err == nil
 		case unplaced && p.Status == provision.Cancelled:
 			return operation, serverProblem(provision.CodeNoRoom, in.Body, "")
 		case p.Status == provision.AwaitingApproval:

@@ -173,6 +173,110 @@ func TestServerEnds(t *testing.T) {
 	done()
 }
 
+// A repeat with the same key is answered as the first request was, whatever has become of the servers
+// and of the run.
+func TestServerAnswersAreKept(t *testing.T) {
+	t.Parallel()
+	m := newMetal(t)
+	keys := 0
+	ask := func(body string) (first, again func() answer) {
+		keys++
+		key := fmt.Sprintf("Idempotency-Key: k%d", keys)
+		one := func() answer { return m.as(t, "operator", "POST", "/provision", body, key) }
+		return one, one
+	}
+	wantSame := func(what string, first, again answer, status int) {
+		t.Helper()
+		if first.status != status || first.header.Get("Idempotency-Replayed") != "" {
+			t.Errorf("%s = %d %s, replayed %q, want %d, for the first time", what, first.status, first.body, first.header.Get("Idempotency-Replayed"), status)
+		}
+		if again.status != first.status || string(again.body) != string(first.body) || again.header.Get("Content-Type") != first.header.Get("Content-Type") || again.header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s again = %d %s %v, want %d %s", what, again.status, again.body, again.header, first.status, first.body)
+		}
+	}
+
+	// Before anything is queued.
+	refusals := map[string]int{
+		`{"image_id": "debian-13", "server_id": "nine"}`: 404, `{"image_id": "debian-13", "server_id": "bm-2"}`: 409,
+		`{"image_id": "debian-13", "resource_class": "lead"}`: 404, `{"image_id": "plan9"}`: 400,
+	}
+	var repeats []func()
+	for body, status := range refusals {
+		one, again := ask(body)
+		first := one()
+		repeats = append(repeats, func() { wantSame(body, first, again(), status) })
+	}
+	m.report(t, `[{"name": "metal", "kind": "ironic", "problem": "connect to 192.0.2.7: connection refused"}]`)
+	one, again := ask(`{"image_id": "debian-13"}`)
+	away := one()
+	repeats = append(repeats, func() { wantSame("Ironic away", away, again(), 502) })
+	for _, repeat := range repeats {
+		repeat()
+	}
+	m.report(t, strings.NewReplacer(`"bm-2", "online": false`, `"bm-2", "online": true`, `"active"`, `"available"`, `"available": false`, `"available": true`, "debian-13", "plan9").Replace(servers))
+	for _, repeat := range repeats {
+		repeat()
+	}
+	m.report(t, servers)
+
+	// What the agent finds out.
+	for code, status := range map[string]int{"server_not_available": 409, "pool_unreachable": 502, "image_not_found": 400} {
+		one, again := ask(`{"image_id": "debian-13", "server_id": "bm-1"}`)
+		done := m.during(t, `FAILED {"error_code": "`+code+`", "error_message": "why"}`)
+		first := one()
+		done()
+		wantSame(code, first, again(), status)
+	}
+
+	// No server fits: the run is cancelled, which a repeat does not show.
+	one, again = ask(`{"image_id": "debian-13", "resource_class": "gold"}`)
+	full := make(chan struct{})
+	go func() {
+		defer close(full)
+		limit := patience.Begin(20 * time.Second)
+		for !limit.Over() {
+			waits, err := m.conn.Exec(t.Context(), "UPDATE public.provisions SET waits_for = 'no server is free', waits_since = now(), not_before = now() + interval '1 hour' WHERE status = 'QUEUED' AND NOT EXISTS (SELECT FROM tendril.claims c WHERE c.provision_id = id)")
+			if err != nil || waits.RowsAffected() == 1 {
+				if err != nil {
+					t.Errorf("the run that waits: %v", err)
+				}
+				return
+			}
+			limit.Pause()
+		}
+		t.Error("nothing was queued")
+	}()
+	first := one()
+	<-full
+	wantSame("no server fits", first, again(), 404)
+	if got := m.Text(t, "SELECT status FROM public.provisions ORDER BY number DESC LIMIT 1"); got != "CANCELLED" {
+		t.Errorf("the run that no server fits is %s, want CANCELLED", got)
+	}
+
+	// What was accepted stays so, though its run fails later.
+	m.serve(t, api.Config{ServerWait: time.Nanosecond})
+	one, again = ask(`{"image_id": "debian-13", "server_id": "bm-1"}`)
+	first = one()
+	m.act(t, `FAILED {"error_code": "server_not_available", "error_message": "why"}`)
+	wantSame("a run that fails later", first, again(), 202)
+
+	// Whose wait was broken off waits again.
+	m.Exec(t, "UPDATE tendril.requests SET settled = false WHERE key = $1", fmt.Sprintf("k%d", keys))
+	if got := again(); got.status != 409 {
+		t.Errorf("a repeat after a broken wait = %d %s, want what the agent has found out", got.status, got.body)
+	}
+	if got := again(); got.status != 409 || got.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("a repeat of that = %d %s %v", got.status, got.body, got.header)
+	}
+
+	// What is not one of the errors of servers may be tried again.
+	m.as(t, "admin", "DELETE", "/pools/metal/template", "").want(t, "choosing none", 204, "")
+	one, again = ask(`{"image_id": "debian-13", "server_id": "bm-1"}`)
+	one().want(t, "without a template", 409, "pool_without_template")
+	m.as(t, "admin", "PUT", "/pools/metal/template", `{"template": "bare-metal"}`).want(t, "choosing the template", 204, "")
+	again().want(t, "with a template", 202, "")
+}
+
 // A server from the request to the end, asked for by the operation and by the server's own id.
 func TestServerOperation(t *testing.T) {
 	t.Parallel()
@@ -229,6 +333,40 @@ func TestServerOperation(t *testing.T) {
 	if got.text("status") != "completed" || got.text("provision_state") != "active" || got.text("progress_percent") != "100" || got.text("completed_at") == "" {
 		t.Errorf("the end = %s", got.body)
 	}
+}
+
+// Two operations of one workspace each have the server that their own run used.
+func TestServersOfOneWorkspace(t *testing.T) {
+	t.Parallel()
+	m := newMetal(t)
+	reported := func(server, node string) []string {
+		machines := `"machines": [{"name": "a", "status": "running", "pool": "metal", "node": "` + node + `", "external_id": "` + server + `"}]`
+		return []string{
+			`PROCESSING {"stage": "plan", "engine": "machine", "engine_version": "1", "commit": "` + strings.Repeat("a", 40) + `"}`,
+			`PROCESSING {"stage": "apply", ` + machines + `}`, `SUCCESS {` + machines + `}`,
+		}
+	}
+	done := m.during(t, reported(serverA, "bm-1")...)
+	first := m.as(t, "operator", "POST", "/provision", `{"image_id": "debian-13", "server_id": "bm-1"}`).want(t, "POST", 202, "").text("operation_id")
+	done()
+	again := m.as(t, "operator", "GET", "/provisions/"+first, "")
+	second := m.as(t, "operator", "POST", "/provisions", `{"cluster": "prod", "config_snapshot": `+again.text("config_snapshot")+`}`).want(t, "another run", 202, "").text("id")
+	wantServers := func(what string, of map[string]string) {
+		t.Helper()
+		for operation, server := range of {
+			if got := m.as(t, "viewer", "GET", "/provision/"+operation, ""); got.status != 200 || got.text("server_id") != server {
+				t.Errorf("%s, operation %s = %d %s, want server %s", what, operation, got.status, got.body, server)
+			}
+		}
+	}
+	wantServers("before the second run", map[string]string{first: serverA, second: ""})
+	m.act(t, reported(serverB, "bm-2")...)
+	wantServers("after the second run", map[string]string{first: serverA, second: serverB})
+	// A server of the same name that came later is another one.
+	m.report(t, strings.Replace(servers, serverA, strings.Replace(serverA, "1be2", "9be2", 1), 1))
+	wantServers("after the server was exchanged", map[string]string{first: serverA, second: serverB})
+	m.Exec(t, "DELETE FROM public.machines")
+	wantServers("after the machine is gone", map[string]string{first: serverA, second: serverB})
 }
 
 // Before an agent has it, and of servers that others provision, the answer says so.

@@ -62,17 +62,16 @@ type ServerOf struct {
 	Newest bool `db:"newest"`
 }
 
-// ServerOfProvision finds the server that the one machine in a provision's workspace has, or is made
-// of; nil: none yet. A place that is reserved is none: Ironic may still give another one, or none.
+// ServerOfProvision finds the server that a provision has made its machine of, or makes it of; nil:
+// none yet. A place that is reserved is none: Ironic may still give another one, or none.
 func (s *Store) ServerOfProvision(ctx context.Context, id uuid.UUID) (*ServerOf, error) {
 	return orNil(rows[ServerOf](ctx, s, "look for the server", `
-		SELECT m.node, coalesce(n.server ->> 'id', substring(m.external_id FROM '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$'), '') AS id, n.server, n.measured_at,
+		SELECT p.server ->> 'node' AS node, coalesce(p.server ->> 'id', n.server ->> 'id', '') AS id, n.server, n.measured_at,
 		       NOT EXISTS (SELECT FROM public.provisions q WHERE q.workspace_id = p.workspace_id AND q.number > p.number AND q.operation = 'apply') AS newest
 		FROM public.provisions p
-		JOIN public.machines m ON m.workspace_id = p.workspace_id AND m.node IS NOT NULL AND m.status <> 'planned'
-		JOIN public.pools o ON o.cluster_id = p.cluster_id AND o.name = m.pool AND o.kind = 'ironic'
-		LEFT JOIN public.pool_nodes n ON n.pool_id = o.id AND n.name = m.node
-		WHERE p.id = $1 AND p.operation = 'apply' LIMIT 1`, id))
+		LEFT JOIN public.pools o ON o.cluster_id = p.cluster_id AND o.name = p.server ->> 'pool' AND o.kind = 'ironic'
+		LEFT JOIN public.pool_nodes n ON n.pool_id = o.id AND n.name = p.server ->> 'node' AND n.server ->> 'id' = coalesce(p.server ->> 'id', n.server ->> 'id')
+		WHERE p.id = $1 AND p.server IS NOT NULL`, id))
 }
 
 // ServerFound is a server by its id or name, with what Tendril did there last.

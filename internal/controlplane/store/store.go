@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -255,6 +256,10 @@ type Answered struct {
 	Location string
 	// Answer is nil where it held a secret, which is not kept.
 	Answer json.RawMessage
+	// Status is the HTTP status where the answer is a problem; 0: it is none.
+	Status int
+	// Settled is false while the answer may still become another one.
+	Settled bool
 }
 
 // BeginRequest begins a request that the person names by a key, and whose SHA-256
@@ -270,6 +275,8 @@ func (s *Store) BeginRequest(ctx context.Context, key, digest string) (*Answered
 	var kept struct {
 		Location string          `json:"location"`
 		Answer   json.RawMessage `json:"answer"`
+		Status   int             `json:"status"`
+		Settled  bool            `json:"settled"`
 	}
 	if err := json.Unmarshal(*begun, &kept); err != nil {
 		return nil, err
@@ -277,17 +284,18 @@ func (s *Store) BeginRequest(ctx context.Context, key, digest string) (*Answered
 	if string(kept.Answer) == "null" {
 		kept.Answer = nil
 	}
-	return &Answered{kept.Location, kept.Answer}, nil
+	return &Answered{kept.Location, kept.Answer, kept.Status, kept.Settled}, nil
 }
 
-// FinishRequest keeps what the request is answered, in the same transaction.
+// FinishRequest keeps what the request is answered, in the same transaction. What is not settled
+// may be kept again.
 func (s *Store) FinishRequest(ctx context.Context, key, digest string, a Answered) error {
 	var answer *string
 	if a.Answer != nil {
 		text := string(a.Answer)
 		answer = &text
 	}
-	return s.do(ctx, "keep the answer", "SELECT FROM public.finish_request($1, $2, $3, $4::text::jsonb)", key, digest, a.Location, answer)
+	return s.do(ctx, "keep the answer", "SELECT FROM public.finish_request($1, $2, $3, $4::text::jsonb, $5, $6)", key, digest, a.Location, answer, sql.NullInt32{Int32: int32(a.Status), Valid: a.Status != 0}, a.Settled)
 }
 
 // oneProblemALine finds where the next problem begins in a refusal that has
