@@ -189,10 +189,6 @@ var functions = map[string]callers{
 	"revoke_credential":   forOneself{args: func(s *scene) []any { return []any{s.session} }},
 	"sign_out_everywhere": forOneself{args: func(*scene) []any { return []any{true} }},
 
-	"record_tool_call": forOneself{args: func(s *scene) []any {
-		return []any{nil, `{"client": "a client", "tool": "list_runs", "arguments": "` + aPlan + `", "result": "ok"}`}
-	}},
-
 	"begin_request":  forOneself{args: func(*scene) []any { return []any{"a key", aPlan} }},
 	"finish_request": forOneself{args: func(*scene) []any { return []any{"another key", aPlan, "/here", `{}`} }},
 

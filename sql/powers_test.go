@@ -204,7 +204,7 @@ func TestTokenDecides(t *testing.T) {
 // books of its own requests. All others are refused, those too that nobody has thought of here.
 var (
 	mayReadAlone = []string{"begin_request", "create_api_token", "finish_request", "own_credentials", "own_invitations", "pool_loads", "pool_quota_uses", "provision_log",
-		"record_tool_call", "state_versions", "why_waiting"}
+		"state_versions", "why_waiting"}
 	mayPropose = []string{"inspect_template", "plan_machines", "preview_machines", "retry_provision"}
 )
 
@@ -287,25 +287,59 @@ func TestTokenRunsPerHour(t *testing.T) {
 	}
 }
 
-// Each call of a tool is in the audit, in the name of its person.
-func TestToolCallsAreRecorded(t *testing.T) {
+// Records of calls are the control plane's own: no role of outsiders writes one, in whatever name.
+func TestCallsAreRecorded(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)
-	b := w.bearer(t, w.viewer, `{"change": "nothing"}`).tool()
-	call := `{"client": "a client/1", "tool": "list_runs", "arguments": "` + aPlan + `", "result": "ok"}`
-	var none *string
-	for _, org := range []*uuid.UUID{&w.org, nil} {
-		if err := b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", org, call); err != nil {
-			t.Fatal(err)
+	mustExec(t, w.conn, "WITH o AS (INSERT INTO public.orgs (name) VALUES ('second') RETURNING id) INSERT INTO public.org_members SELECT id, $1, 'viewer' FROM o", w.viewer)
+	token := uuid.New()
+	const record = "SELECT tendril.record_calls($1, $2, $3, $4, $5)"
+	elsewhere := one[string](t, w.conn, "SELECT o.name FROM public.orgs o JOIN public.org_members m ON m.org_id = o.id WHERE m.user_id = $1", w.stranger)
+	for named, want := range map[string]int{w.org.String(): 1, strings.ToUpper(w.org.String()): 1, "second": 1, "": 2, elsewhere: 2, "none": 2} {
+		before := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE actor = $1", w.viewer)
+		mustExec(t, w.conn, record, w.viewer, token, named, "tool_call", `{"tool": "runs"}`)
+		if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE actor = $1 AND object_id = $2 AND action = 'tool_call' AND detail ->> 'tool' = 'runs'", w.viewer, token) - before; got != want {
+			t.Errorf("a call in organisation %q made %d records, want %d", named, got, want)
 		}
 	}
-	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'tool_call' AND org_id = $1 AND actor = $2 AND object_id IS NOT NULL AND detail ->> 'tool' = 'list_runs'", w.org, w.viewer); got != 2 {
-		t.Errorf("audit events = %d, want both", got)
+	if got := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE actor = $1 AND org_id NOT IN (SELECT org_id FROM public.org_members WHERE user_id = $1)", w.viewer); got != 0 {
+		t.Errorf("%d records are in organisations of others", got)
 	}
-	elsewhere := one[uuid.UUID](t, w.conn, "SELECT org_id FROM public.org_members WHERE user_id = $1", w.stranger)
-	wantRefusal(t, b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", elsewhere, call), "PT404", "org_not_found")
-	for _, bad := range []string{`{}`, `[]`, strings.Replace(call, aPlan, "x", 1), strings.Replace(call, "a client/1", strings.Repeat("x", 201), 1), strings.Replace(call, `"ok"`, "7", 1), strings.Replace(call, "{", `{"more": "x", `, 1)} {
-		wantRefusal(t, b.do(t, &none, "SELECT public.record_tool_call($1, $2)::text", w.org, bad), "PT422", "bad_tool_call")
+	for _, role := range []string{"anon", "authenticated", "service_role", "tendril_agent"} {
+		err := w.try(t, role, w.adminID, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), record, w.adminID, token, "", "tool_call", `{}`)
+			return err
+		})
+		if got := answerOf(err); got != "42501" {
+			t.Errorf("%s records a call: %s, want it refused", role, got)
+		}
+		err = w.try(t, role, w.adminID, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO public.audit_events (org_id, actor, action, object) VALUES ($1, $2, 'tool_call', 'credential')", w.org, w.adminID)
+			return err
+		})
+		if got := answerOf(err); got != "42501" {
+			t.Errorf("%s inserts a record: %s, want it refused", role, got)
+		}
+	}
+}
+
+// What somebody does by a token or a tool is in the audit with that.
+func TestAuditHasTheTool(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	id := w.deploy(t, w.operator, snapshot("prod/a"))
+	b := w.bearer(t, w.operator, `{"may_apply": ["*"]}`).tool()
+	var status string
+	if err := b.do(t, &status, "SELECT public.cancel_provision($1)", id); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[string](t, w.conn, "SELECT detail ->> 'was' || ' ' || (detail ->> 'token' IS NOT NULL) || ' ' || (detail ->> 'tool' <> '') FROM public.audit_events WHERE action = 'cancel_provision'"); got != "QUEUED true true" {
+		t.Errorf("the audit of a cancel by a tool has %q, want its token and its client", got)
+	}
+	id = w.deploy(t, w.operator, snapshot("prod/b"))
+	mustAs[string](t, w, w.operator, "SELECT public.cancel_provision($1)", id)
+	if got := one[string](t, w.conn, "SELECT detail::text FROM public.audit_events WHERE action = 'cancel_provision' AND object_id = $1", id); got != `{"was": "QUEUED"}` {
+		t.Errorf("the audit of a person's cancel has %s", got)
 	}
 }
 

@@ -111,7 +111,6 @@ GRANT EXECUTE ON FUNCTION
   public.finish_request,
   public.own_credentials,
   public.own_invitations,
-  public.record_tool_call,
   public.revoke_credential,
   public.sign_out_everywhere
   TO authenticated;

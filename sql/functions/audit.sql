@@ -21,12 +21,26 @@ CREATE OR REPLACE TRIGGER audit_events_keep BEFORE UPDATE OR TRUNCATE ON public.
 CREATE OR REPLACE TRIGGER audit_events_keep_row BEFORE DELETE ON public.audit_events
   FOR EACH ROW EXECUTE FUNCTION tendril.keep_audit();
 
--- Appends an audit event of the caller.
+-- By what the caller asks: {token, tool}, the API token and the client of a tool for language models,
+-- as far as there are any.
+CREATE OR REPLACE FUNCTION tendril.asked_by() RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_claims jsonb;
+BEGIN
+  v_claims := nullif(current_setting('request.jwt.claims', true), '')::jsonb;
+  RETURN coalesce(jsonb_strip_nulls(jsonb_build_object('token', v_claims ->> 'token', 'tool', left(v_claims ->> 'tool', tendril.max_name()))), '{}');
+EXCEPTION
+  WHEN data_exception OR program_limit_exceeded THEN RETURN '{}';
+END $$;
+
+-- Appends an audit event of the caller, with by what they ask.
 CREATE OR REPLACE FUNCTION tendril.audit(p_org uuid, p_action text, p_object text, p_object_id uuid, p_detail jsonb DEFAULT '{}') RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
   INSERT INTO public.audit_events (org_id, actor, action, object, object_id, detail)
-  VALUES (p_org, tendril.current_user_id(), p_action, p_object, p_object_id, p_detail)
+  VALUES (p_org, tendril.current_user_id(), p_action, p_object, p_object_id, tendril.asked_by() || p_detail)
 $$;
 
 -- Audits operations on a state, as the functions for people are audited.

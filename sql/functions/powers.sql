@@ -191,39 +191,30 @@ BEGIN
               WHEN NOT coalesce((v_powers ->> 'destroy')::boolean, true) THEN 'destructive' END;
 END $$;
 
--- Records a call of a tool for language models in the audit.
+-- Records in the audit what the control plane has seen of an API token: a call of a tool for language
+-- models (tool_call), or how many calls were refused (calls_refused). No role of outsiders may call
+-- it, so that such a record is what the control plane's own server did.
 --
 -- Arguments:
---   p_org   the organisation it was about; null: each of the caller's
---   p_call  {client, tool, arguments, result}: the client's name and version, the tool's name, the
---           SHA-256 of its arguments as 64 hexadecimal digits, and ok or the reason of the refusal; each at
---           most 200 characters
+--   p_user    the person whose token it is
+--   p_token   the token
+--   p_org     id or name of the organisation that they have named; where it is not one of theirs, or
+--             empty, each of theirs gets the record
+--   p_action  tool_call or calls_refused
+--   p_detail  an object with few short texts
 -- Answers: nothing.
--- Errors: PT401 not_signed_in, PT404 org_not_found, PT422 bad_tool_call, PT503 busy.
+-- Errors: none.
 -- Locks: none.
--- Callers: authenticated.
-CREATE OR REPLACE FUNCTION public.record_tool_call(p_org uuid, p_call jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '2s'
+-- Callers: the control plane.
+CREATE OR REPLACE FUNCTION tendril.record_calls(p_user uuid, p_token uuid, p_org text, p_action text, p_detail jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  c_keys CONSTANT text[] := ARRAY['arguments', 'client', 'result', 'tool'];
-  v_user uuid;
+  v_org uuid;
 BEGIN
-  v_user := tendril.asking_person();
-  IF jsonb_typeof(p_call) IS DISTINCT FROM 'object' OR ARRAY(SELECT jsonb_object_keys(p_call) ORDER BY 1) <> c_keys
-     OR EXISTS (SELECT FROM jsonb_each(p_call) e WHERE jsonb_typeof(e.value) <> 'string' OR length(e.value #>> '{}') > tendril.max_name())
-     OR p_call ->> 'arguments' !~ '^[0-9a-f]{64}$' THEN
-    PERFORM tendril.refuse('PT422', 'bad_tool_call', format('p_call: must be texts of at most %s characters named %s; arguments is a SHA-256', tendril.max_name(), array_to_string(c_keys, ', ')));
-  ELSIF p_org IS NULL THEN
-    PERFORM tendril.audit_person(v_user, 'tool_call', tendril.token_id(), p_call);
-  ELSIF p_org = ANY (tendril.orgs_with_role('viewer')) THEN
-    PERFORM tendril.audit(p_org, 'tool_call', 'credential', tendril.token_id(), p_call);
-  ELSE
-    PERFORM tendril.refuse('PT404', 'org_not_found', format('organisation %s not found, or you do not belong to it', p_org));
-  END IF;
-EXCEPTION
-  WHEN lock_not_available THEN
-    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+  SELECT o.id INTO v_org FROM public.orgs o JOIN public.org_members m ON m.org_id = o.id AND m.user_id = p_user
+  WHERE o.id::text = lower(p_org) OR o.name = p_org ORDER BY o.id::text = lower(p_org) DESC LIMIT 1;
+  INSERT INTO public.audit_events (org_id, actor, action, object, object_id, detail)
+  SELECT m.org_id, p_user, p_action, 'credential', p_token, p_detail FROM public.org_members m
+  WHERE m.user_id = p_user AND (v_org IS NULL OR m.org_id = v_org);
 END $$;

@@ -144,7 +144,6 @@
 --   PT422 bad_token_life            The token's lifetime is out of range.
 --   PT422 bad_token_name            The token's name is missing or too long.
 --   PT422 bad_token_powers          The token's powers are malformed.
---   PT422 bad_tool_call             The record of a tool call is malformed.
 --   PT422 bad_wants                 What is wanted of pools is malformed.
 --   PT422 bad_webhook               The webhook's settings are malformed.
 --   PT422 bad_workspace             The workspace's name is missing or malformed.

@@ -210,7 +210,7 @@ func (a *api) apiTokens(h huma.API) {
 	onceSecret(a, h, huma.Operation{
 		OperationID: "create-api-token", Method: http.MethodPost, Path: "/api-tokens", Tags: []string{"People"}, DefaultStatus: http.StatusCreated,
 		Summary:     "Make an API token",
-		Description: "It may do what you may, or what its powers say, and nobody can read it again. An API token cannot make others: one that has leaked ends when it is revoked.",
+		Description: "It may do what you may, or what its powers say, and nobody can read it again. An API token cannot make others: one that has leaked ends when it is revoked. Requests with the header Tendril-Tool, the name and version of a client of a language model, may only propose where their token has no powers of its own.",
 	}, func(ctx context.Context, s *store.Store, in *newAPITokenInput) (string, wire.APIToken, error) {
 		made, err := s.CreateAPIToken(ctx, in.Body.Name, time.Duration(in.Body.Days)*24*time.Hour, (*person.Powers)(in.Body.Powers))
 		return prefix + "/api-tokens", apiTokenOf(made), err
@@ -225,17 +225,4 @@ func (a *api) apiTokens(h huma.API) {
 		}
 		return nil, err
 	})
-	add(a, h, huma.Operation{
-		OperationID: "record-tool-call", Method: http.MethodPost, Path: "/tool-calls", Tags: []string{"People"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Record a call of a tool in the audit", Description: "For clients of language models, which do it after each call. What tools ask for says so itself, by the header Tendril-Tool with the client's name and version: such requests may only propose, where their token has no powers of its own.",
-	}, func(ctx context.Context, in *toolCallInput) (*struct{}, error) {
-		return nothing(ctx, a, in.OrgParam, "record the tool call", func(ctx context.Context, s *store.Store, org store.Org) error {
-			return s.RecordToolCall(ctx, org.ID, store.ToolCall(in.Body))
-		})
-	})
-}
-
-type toolCallInput struct {
-	OrgParam
-	Body wire.ToolCall
 }

@@ -54,10 +54,7 @@ func TestTokenPowers(t *testing.T) {
 	if got := w.as(t, "", "GET", "/me", "", proposes); got.text("powers.may_apply") != `["lab/*"]` {
 		t.Errorf("me = %s", got.body)
 	}
-	w.as(t, "", "POST", "/tool-calls", `{"client": "a client/1", "tool": "deploy", "arguments": "`+digest+`", "result": "ok"}`, whole, tool).want(t, "recording a call", 204, "")
-	if got := w.Text(t, "SELECT detail ->> 'client' FROM public.audit_events WHERE action = 'tool_call' AND org_id = $1", w.Org); got != "a client/1" {
-		t.Errorf("the audit has the client %q", got)
-	}
+	w.as(t, "", "POST", "/tool-calls", `{"client": "a client/1", "tool": "deploy", "arguments": "`+digest+`", "result": "ok"}`, whole, tool).want(t, "a token that records a call", 404, "")
 	for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
 		if got := w.as(t, "", "GET", "/me", "", few); got.status != want {
 			t.Errorf("call %d of a token that may make two a minute = %d, want %d", i, got.status, want)

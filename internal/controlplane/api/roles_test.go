@@ -35,7 +35,6 @@ var rules = map[string]rule{
 	"list-orgs":        {path: "/orgs", least: anybody, may: "200"},
 	"list-api-tokens":  {path: "/api-tokens", least: anybody, may: "200"},
 	"create-api-token": {path: "/api-tokens", body: `{"name": "x"}`, least: anybody, may: "201"},
-	"record-tool-call": {path: "/tool-calls?org=<org>", body: `{"client": "x/1", "tool": "deploy", "arguments": "` + digest + `", "result": "ok"}`, least: "viewer", may: "204", others: "404 org_not_found"},
 	"revoke-api-token": {path: "/api-tokens/<none>", least: anybody, may: "404 token_not_found"},
 	"get-cli-token":    {path: "/cli/token", body: `{"code": "none", "verifier": "` + digest + `"}`, least: nobody, may: "403 code_invalid"},
 	"revoke-cli-token": {path: "/cli/token", least: anybody, may: "401 not_signed_in"}, // by no token: see TestTokenEndsAtOnce

@@ -130,12 +130,6 @@ func (c *Client) RevokeAPIToken(ctx context.Context, id uuid.UUID) error {
 	return c.remove(ctx, "revoke the token", nil, "api-tokens", id.String())
 }
 
-// RecordToolCall writes a call of a tool for language models into the audit.
-func (c *Client) RecordToolCall(ctx context.Context, made wire.ToolCall) error {
-	_, err := ask[struct{}](ctx, c, call{doing: "record the tool call", method: http.MethodPost, path: []string{"tool-calls"}, query: c.inOrg(), body: made})
-	return err
-}
-
 // Members lists who belongs to the organisation.
 func (c *Client) Members(ctx context.Context) ([]wire.Member, error) {
 	return list[wire.Member](ctx, c, call{doing: "list the members", method: http.MethodGet, path: []string{"members"}, query: c.inOrg()}, MostItems)

@@ -61,7 +61,10 @@ type Config struct {
 	// LookEvery is how soon a request that goes on ends after the session or token
 	// that let it in; 0: DefaultLookEvery.
 	LookEvery time.Duration
-	Log       *slog.Logger
+	// Refused is called for a request of an API token that was one too many in its minute, with the
+	// organisation that it names; nil: nothing is.
+	Refused func(by person.Person, org string)
+	Log     *slog.Logger
 }
 
 // Issuers say who people are; at most one of them is set.
@@ -159,6 +162,9 @@ func (s *SignIn) Middleware(next http.Handler) http.Handler {
 		}
 		if f.ok {
 			if wait, ok := s.calls.allow(f.person); !ok {
+				if s.Refused != nil {
+					s.Refused(f.person, r.URL.Query().Get("org"))
+				}
 				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, wait.Seconds())))))
 				problem.Refuse(w, r, http.StatusTooManyRequests, "too_many_calls", "This API token has asked as often within a minute as it may. Try again in a moment.")
 				return

@@ -22,10 +22,12 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/api"
 	"github.com/tendril-run/tendril/internal/controlplane/apidocs"
+	"github.com/tendril-run/tendril/internal/controlplane/callaudit"
 	"github.com/tendril-run/tendril/internal/controlplane/console"
 	"github.com/tendril-run/tendril/internal/controlplane/inspect"
 	"github.com/tendril-run/tendril/internal/controlplane/live"
 	"github.com/tendril-run/tendril/internal/controlplane/notify"
+	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/signin"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/controlplane/tools"
@@ -69,6 +71,7 @@ type Site struct {
 	handler    http.Handler
 	database   *store.Database
 	entrance   *signin.SignIn
+	audit      *callaudit.Audit
 	hub        *live.Hub
 	models     *tools.Site
 	background sync.WaitGroup
@@ -98,7 +101,8 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	if err != nil {
 		return nil, err
 	}
-	entrance, err := signin.New(signin.Config{Database: database, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Asset: console.AssetURL, TrustedProxies: o.TrustedProxies, Issuers: o.Issuers, Log: o.Log})
+	audit := callaudit.New(database, o.Log, callaudit.DefaultEvery)
+	entrance, err := signin.New(signin.Config{Database: database, Refused: audit.Refused, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Asset: console.AssetURL, TrustedProxies: o.TrustedProxies, Issuers: o.Issuers, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +127,12 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	mux.Handle("GET /assets/", compress(pages))
 	mux.Handle("/", pages)
 	entrance.Mount(mux)
-	models := tools.NewSite(tools.SiteOptions{API: entrance.Middleware(rest), Base: entrance.Base, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Version: o.Version, Log: o.Log})
+	models := tools.NewSite(tools.SiteOptions{
+		API: entrance.Middleware(rest), Base: entrance.Base, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Version: o.Version, Log: o.Log, Refused: audit.Refused,
+		Record: func(ctx context.Context, by person.Person, org string, made tools.ToolCall) error {
+			return audit.Call(ctx, by, org, made)
+		},
+	})
 	models.Mount(mux)
 
 	handler, err := guarded(entrance.Middleware(web.Routed(mux)), o.PublicURL)
@@ -133,7 +142,7 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	if o.LocalHost != "" {
 		handler = localhost(handler, o.LocalHost)
 	}
-	s := &Site{handler: handler, database: database, entrance: entrance, hub: hub, models: models}
+	s := &Site{handler: handler, database: database, entrance: entrance, audit: audit, hub: hub, models: models}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	streams, endStreams := context.WithCancel(background)
@@ -172,6 +181,7 @@ func (s *Site) Close() {
 		s.stop()
 		s.background.Wait()
 		s.entrance.Close()
+		s.audit.Close()
 		s.database.Close()
 	})
 }

@@ -221,19 +221,6 @@ func (s *Store) CreateAPIToken(ctx context.Context, name string, lasts time.Dura
 	return only[APIToken](ctx, s, "make an API token", "SELECT * FROM public.create_api_token($1, $2, $3)", name, lasts, powers)
 }
 
-// ToolCall is one call of a tool for language models, for the audit.
-type ToolCall struct {
-	Client    string `json:"client"`
-	Tool      string `json:"tool"`
-	Arguments string `json:"arguments"` // their SHA-256, in hexadecimal
-	Result    string `json:"result"`
-}
-
-// RecordToolCall writes a call into the audit of an organisation; uuid.Nil: of all of the person's.
-func (s *Store) RecordToolCall(ctx context.Context, org uuid.UUID, call ToolCall) error {
-	return s.do(ctx, "record the tool call", "SELECT FROM public.record_tool_call($1, $2)", orNull(org), call)
-}
-
 // RevokeCredential ends a session or an API token of the person's own; false:
 // there is none.
 func (s *Store) RevokeCredential(ctx context.Context, id uuid.UUID) (bool, error) {

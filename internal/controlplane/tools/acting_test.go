@@ -17,7 +17,7 @@ import (
 func TestErrorsNameTheNextStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := w.overStdio(t, w.token, "", nil)
+	s := w.overHTTP(t, w.token, "", nil)
 	form := w.server.URL + "/deploy?step=configure&template=network&version=v1"
 	for _, c := range []struct {
 		tool      string

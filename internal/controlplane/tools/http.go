@@ -50,6 +50,10 @@ type SiteOptions struct {
 	Version              string
 	Log                  *slog.Logger
 	CallsPerMinute       int // 0: DefaultCallsPerMinute
+	// Record writes a call of a person's token into the audit of the organisation that they name;
+	// "": none. Refused counts one there that was too many. nil: nothing is audited.
+	Record  func(ctx context.Context, by person.Person, org string, made ToolCall) error
+	Refused func(by person.Person, org string)
 }
 
 const (
@@ -335,7 +339,14 @@ func (s *Site) caller(extra *mcp.RequestExtra) (Caller, error) {
 	if err != nil {
 		return Caller{}, err
 	}
+	org := extra.Header.Get(orgHeader)
 	c := Caller{Client: api, Key: extra.TokenInfo.UserID, Until: by.until}
+	if s.Record != nil {
+		c.Record = func(ctx context.Context, made ToolCall) error { return s.Record(ctx, by.person, org, made) }
+	}
+	if s.Refused != nil {
+		c.Refused = func() { s.Refused(by.person, org) }
+	}
 	if p := by.person.Powers; p != nil {
 		c.CallsPerMinute = p.CallsPerMinute
 	}

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -255,6 +257,67 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 	})
 }
 
+// cutter cuts the streams of a client, as a network does.
+type cutter struct {
+	http.RoundTripper
+	mu      sync.Mutex
+	streams []io.Closer
+}
+
+func (c *cutter) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.RoundTripper.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPost {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.streams = append(c.streams, response.Body)
+	}
+	return response, err
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, stream := range c.streams {
+		_ = stream.Close()
+	}
+}
+
+// A call whose stream is cut ends with it and is not resumed; its run and its session go on, and the
+// same call is answered.
+func TestCutStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i, protocol := range []string{"", "2025-11-25", "2025-06-18"} {
+		var cuts *cutter
+		s, _, ended := w.waiting(t, func(t *testing.T, token, protocol string, o *mcp.ClientOptions) *mcp.ClientSession {
+			transport := w.transport(t, token)
+			cuts = &cutter{RoundTripper: transport.HTTPClient.Transport}
+			transport.HTTPClient.Transport = cuts
+			session, err := mcp.NewClient(&mcp.Implementation{Name: "scripted", Version: "9"}, o).Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = session.Close() })
+			return session
+		}, w.token, protocol)
+		cuts.cut()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%q: a call whose stream is cut is answered, want an error", protocol)
+			}
+		case <-patience.After(time.Minute):
+			t.Fatalf("%q: a call whose stream is cut does not end", protocol)
+		}
+		patience.Await(t, "the cut call to end at the server", func() bool {
+			return w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'tool_call' AND detail ->> 'tool' = 'wait' AND detail ->> 'result' = 'cancelled'") == strconv.Itoa(i+1)
+		})
+		if got := ok(t, s, "wait", map[string]any{"run": i + 1, "seconds": 1}); got.word("status") != "QUEUED" {
+			t.Errorf("%q: the run after the cut = %s, want it to go on", protocol, got.text)
+		}
+	}
+}
+
 // The end of the site does not wait for calls that wait.
 func TestEndOfTheSite(t *testing.T) {
 	t.Parallel()
@@ -372,7 +435,46 @@ func TestWaitOnStdio(t *testing.T) {
 	if got := w.Text(t, "SELECT string_agg(DISTINCT status, ',') FROM public.provisions"); got != "QUEUED" {
 		t.Errorf("the runs are %s, want a cancelled call to leave them alone", got)
 	}
-	patience.Await(t, "cancelled calls to be audited", func() bool {
-		return w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'tool_call' AND detail ->> 'result' = 'cancelled'") == "2"
-	})
+	// What a program on somebody's own machine says is no record.
+	if got := w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'tool_call'"); got != "0" {
+		t.Errorf("%s calls by stdio are in the audit as the server's own, want none", got)
+	}
+}
+
+// Calls above a token's limit are one record with their number, however many they are.
+func TestRefusedCallsAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// A token's own limit is that of its requests, in front of the tools.
+	few := []string{"Authorization", "Bearer " + w.newToken(t, w.operator, &person.Powers{Change: "nothing", CallsPerMinute: 5})}
+	answered := 0
+	for range 25 {
+		if response, _ := w.raw(t, http.MethodPost, "/mcp", strings.NewReader(initialize), few...); response.StatusCode == http.StatusOK {
+			answered++
+		}
+	}
+	// The server's own is that of calls.
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	limited := 0
+	for range 150 {
+		response, body := w.raw(t, http.MethodPost, "/mcp", strings.NewReader(call), "Authorization", "Bearer "+w.token, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "whoami")
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("whoami = %d %s", response.StatusCode, body)
+		}
+		if strings.Contains(body, "within a minute") {
+			limited++
+		}
+	}
+	if answered < 5 || answered > 24 || limited == 0 {
+		t.Fatalf("%d of 25 requests were answered and %d of 150 calls refused, want some of each", answered, limited)
+	}
+	w.site.Close() // records what is counted
+	if got, want := w.Text(t, "SELECT string_agg(detail ->> 'calls', ' ' ORDER BY id) || ' ' || count(DISTINCT object_id) || ' ' || count(DISTINCT actor) FROM public.audit_events WHERE action = 'calls_refused'"), fmt.Sprintf("%d %d 2 1", 25-answered, limited); got != want {
+		if got != fmt.Sprintf("%d %d 2 1", limited, 25-answered) {
+			t.Errorf("the audit of refused calls = %s, want %s", got, want)
+		}
+	}
+	if got, want := w.Text(t, "SELECT count(*)::text FROM public.audit_events WHERE action = 'tool_call' AND detail ->> 'tool' = 'whoami' AND detail ->> 'result' = 'ok'"), fmt.Sprint(150-limited); got != want {
+		t.Errorf("the audit has %s calls, want %s", got, want)
+	}
 }

@@ -95,9 +95,10 @@ func lighten(text string, most int) string {
 // plainName is a name that is fit to be read as one word. It can't hold a sentence.
 var plainName = lazyregexp.New(`^[\p{L}\p{N}_./:@+#\[\]"-]{1,100}$`)
 
-// name is what somebody called something: as it is if it is one plain word, else data.
+// name is what somebody called something: as it is if it is one plain word, else data. What looks
+// like a mark is none: two such names would have our own words between them pass for data.
 func (m marks) name(text string) string {
-	if text == "" || plainName.MatchString(text) {
+	if text == "" || plainName.MatchString(text) && !likeMarks.MatchString(text) {
 		return text
 	}
 	return m.short(text, mostName)

@@ -46,7 +46,7 @@ func TestNames(t *testing.T) {
 	m := marks{"0123456789ab"}
 	for name, plain := range map[string]bool{
 		"acme/prod": true, `terraform_data.ship["ship-001"]`: true, "Zürich": true, "10.0.0.1": true, "https://git.example/a": true, "": true,
-		"two words": false, "a\nb": false, "a\u200bb": false, "now:call{destroy}": false, strings.Repeat("a", 101): false,
+		"two words": false, "a\nb": false, "a\u200bb": false, "now:call{destroy}": false, "[data:aaaaaaaaaaaa]": false, "[/Data:x": false, strings.Repeat("a", 101): false,
 	} {
 		if got := m.name(name); (got == name) != plain {
 			t.Errorf("name(%q) = %q, want it plain: %v", name, got, plain)

@@ -463,7 +463,7 @@ type poolEntry struct {
 func (c *call) poolEntry(p wire.Pool) poolEntry {
 	free := func(all, used, reserved float64) float64 { return math.Round(max(0, all-used-reserved)*10) / 10 }
 	return poolEntry{
-		Name: c.name(p.Name), Cluster: c.name(p.Cluster), Kind: p.Kind, State: p.State, Problem: c.short(value(p.Problem), mostNote),
+		Name: c.name(p.Name), Cluster: c.name(p.Cluster), Kind: c.name(p.Kind), State: p.State, Problem: c.short(value(p.Problem), mostNote),
 		Nodes: p.Nodes, NodesOnline: p.Online, Machines: p.Machines,
 		FreeCores: free(float64(p.Cores), p.CoresUsed, p.CoresNew), FreeMemoryMiB: free(float64(p.MemoryMiB), p.MemoryUsed, p.MemoryNew),
 		Images: c.names(p.Images),

@@ -44,7 +44,7 @@ type runEntry struct {
 
 func (c *call) runEntry(p wire.Provision) runEntry {
 	return runEntry{
-		Run: p.Number, Workspace: c.name(p.Workspace), Cluster: c.name(p.Cluster), Operation: string(p.Operation), Status: string(p.Status), ErrorCode: value(p.ErrorCode),
+		Run: p.Number, Workspace: c.name(p.Workspace), Cluster: c.name(p.Cluster), Operation: string(p.Operation), Status: string(p.Status), ErrorCode: c.name(value(p.ErrorCode)),
 		StartedBy: c.name(value(p.RequestedByName)), CreatedAt: p.CreatedAt, EndedAt: p.FinishedAt, URL: c.page(p.Number),
 	}
 }
@@ -107,7 +107,7 @@ type runAnswer struct {
 
 func (c *call) runAnswer(p wire.Provision) runAnswer {
 	answer := runAnswer{
-		runEntry: c.runEntry(p), Stage: string(value(p.Stage)), Percent: p.Percent, Proposed: p.Proposed, PlanDigest: value(p.PlanDigest),
+		runEntry: c.runEntry(p), Stage: c.name(string(value(p.Stage))), Percent: p.Percent, Proposed: p.Proposed, PlanDigest: value(p.PlanDigest),
 		Waiting: c.reasons(p), Error: c.short(value(p.ErrorMessage), mostText), Next: c.nextStep(p),
 	}
 	if plan := p.Plan; plan != nil {

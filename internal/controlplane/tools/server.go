@@ -45,9 +45,21 @@ type Caller struct {
 	Key string
 	// CallsPerMinute is how often the token may ask; 0: as the server has it.
 	CallsPerMinute int
+	// Record writes a call into the audit, and Refused counts one there that was too many; nil: what
+	// the control plane sees of this program is all that its audit has.
+	Record  func(context.Context, ToolCall) error
+	Refused func()
 	// Until ends when the request does that came over HTTP, such as when its token is
 	// revoked; nil: it lasts.
 	Until context.Context //nolint:containedctx // of another request than the one that is answered
+}
+
+// ToolCall is a call of a tool, as the audit has it.
+type ToolCall struct {
+	Client    string `json:"client"` // NAME/VERSION
+	Tool      string `json:"tool"`
+	Arguments string `json:"arguments"` // their SHA-256, in hexadecimal
+	Result    string `json:"result"`    // ok, or why not
 }
 
 // Server answers language models. Close ends what it does.
@@ -131,6 +143,9 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 			most := cmp.Or(caller.CallsPerMinute, s.perMinute)
 			if wait := s.limits.take(caller.Key, most, time.Now()); wait > 0 {
+				if caller.Refused != nil {
+					caller.Refused()
+				}
 				message := fmt.Sprintf("This token has made %d calls within a minute, which is its limit. Wait %d s and call again; ask for more at once, with filters, instead of often.", most, int(wait.Seconds())+1)
 				if isCall {
 					return failure(message), nil
@@ -146,9 +161,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			return result, err
 		}
 		came := &outcome{}
-		result, err = next(context.WithValue(ctx, outcomeKey{}, came), method, request)
-		s.audit(ctx, called, came.of(ctx, result, err))
-		return result, err
+		defer func() { s.audit(ctx, called, came.of(ctx, result, err)) }() // what panics, too
+		return next(context.WithValue(ctx, outcomeKey{}, came), method, request)
 	}
 }
 
@@ -210,14 +224,19 @@ func clientName(who *mcp.Implementation) string {
 	if who != nil {
 		name, version = who.Name, who.Version
 	}
-	part := func(text, otherwise string) string {
-		text = strings.Trim(unfit.ReplaceAllString(text, "-"), "-")
-		if text == "" {
-			return otherwise
-		}
-		return cut(text, 60)
+	return word(name, mostOfClient, "unknown") + "/" + word(version, mostOfClient, "0")
+}
+
+// mostOfClient is how many characters of a client's name, and of its version, are kept.
+const mostOfClient = 60
+
+// word is what a client sends as a header and the audit take it: the database stores no NUL.
+func word(text string, most int, otherwise string) string {
+	text = strings.Trim(unfit.ReplaceAllString(text, "-"), "-")
+	if text == "" {
+		return otherwise
 	}
-	return part(name, "unknown") + "/" + part(version, "0")
+	return cut(text, most)
 }
 
 // link is the address of a page for people.
@@ -364,17 +383,18 @@ func noteReason(ctx context.Context, err error) {
 	}
 }
 
-// audit has the control plane keep who called what, and what came of it.
+// audit keeps who called what, and what came of it, where this is the control plane's own server.
 func (s *Server) audit(ctx context.Context, r *mcp.CallToolRequest, result string) {
-	c, err := s.begin(r.Extra, r.ClientInfo())
-	if err != nil {
-		return // nobody is known to have called
+	caller, err := s.caller(r.Extra)
+	if err != nil || caller.Record == nil {
+		return
 	}
+	made := ToolCall{Client: clientName(r.ClientInfo()), Tool: word(r.Params.Name, mostName, "unnamed"), Arguments: digest(r.Params.Arguments), Result: result}
 	// Record the call even if the client has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditLimit)
 	defer cancel()
-	if err := c.api.RecordToolCall(ctx, wire.ToolCall{Client: c.tool, Tool: cut(r.Params.Name, mostName), Arguments: digest(r.Params.Arguments), Result: result}); err != nil {
-		s.log.Error("a call of a tool could not be audited", "client", c.tool, "tool", r.Params.Name, "result", result, "error", err)
+	if err := caller.Record(ctx, made); err != nil {
+		s.log.Error("a call of a tool could not be audited", "client", made.Client, "tool", made.Tool, "result", result, "error", err)
 	}
 }
 

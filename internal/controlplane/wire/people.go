@@ -84,14 +84,6 @@ type Powers struct {
 	RunsPerHour    int      `json:"runs_per_hour,omitempty" minimum:"1" maximum:"1000" doc:"How many runs it may ask for; absent: any number."`
 }
 
-// ToolCall is one call of a tool for language models.
-type ToolCall struct {
-	Client    string `json:"client" maxLength:"200" doc:"The client's name and version." example:"a client/1.0"`
-	Tool      string `json:"tool" maxLength:"200" doc:"The tool's name." example:"deploy"`
-	Arguments string `json:"arguments" pattern:"^[0-9a-f]{64}$" doc:"The SHA-256 of its arguments in canonical JSON." example:"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`
-	Result    string `json:"result" maxLength:"200" doc:"ok, or the reason of the refusal." example:"ok"`
-}
-
 // APIToken is a new API token, which is shown once.
 type APIToken struct {
 	ID        uuid.UUID  `json:"id" doc:"Its id."`

@@ -22,7 +22,7 @@ func TestGolden(t *testing.T) {
 		Template{}, Inspection{}, SaveTemplateInputBody{}, PinInputBody{},
 		Webhook{}, Delivery{}, DeliveryAttempt{}, WebhookFields{}, NewWebhookInputBody{}, MadeWebhook{}, ChangeWebhookInputBody{}, WebhookSecretBody{}, SentAnswer{},
 		Org{}, Member{}, AuditEvent{}, Invitation{}, OwnInvitation{}, Credential{}, APIToken{}, MeBody{}, SetMemberInputBody{}, NewInvitationInputBody{}, InvitationAnswer{},
-		AcceptInvitationInputBody{}, NewAPITokenInputBody{}, Powers{}, ToolCall{}, CliCode{}, CliToken{}, CliUser{},
+		AcceptInvitationInputBody{}, NewAPITokenInputBody{}, Powers{}, CliCode{}, CliToken{}, CliUser{},
 		Page[int]{}, Problem{}, Fault{},
 	}
 	goldenjson.Check(t, "testdata/wire.golden", *update, types...)
