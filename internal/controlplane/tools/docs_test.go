@@ -127,7 +127,7 @@ func TestSessionOfThePage(t *testing.T) {
 func TestPageNamesTests(t *testing.T) {
 	t.Parallel()
 	var sources strings.Builder
-	for _, dir := range []string{".", "../site"} {
+	for _, dir := range []string{".", "../site", "../../../sql"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
