@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,11 +22,13 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/serve"
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
+	"github.com/tendril-run/tendril/internal/signature"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
 // serveFlags are those that are not options as they stand.
 type serveFlags struct {
+	agentURLs []string
 	proxies   []string
 	keyFile   string
 	logFormat string
@@ -85,6 +88,7 @@ that is named with it.
 	flags.BoolVar(&f.allowHTTP, "allow-http", false, "answer other machines over plain HTTP, for a proxy in front that speaks TLS: everyone between the two can read passwords and tokens")
 	flags.StringVar(&f.keyFile, "api-key-file", "", "file with the API key that clients must send; default: none is asked for")
 	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "address or network of proxies whose X-Forwarded-For counts (repeatable, or with commas)")
+	flags.StringSliceVar(&f.agentURLs, "agent-url", nil, "further URL by which agents reach this server, for which they may sign requests (repeatable, or with commas)")
 	flags.Float64Var(&o.Gateway.Rate, "rate", rpcgateway.DefaultRate, "requests a second from one address, in bursts of twice as many; below 0: no limit")
 	flags.Int64Var(&f.maxBody, "max-body", rpcgateway.DefaultMaxBody, "bytes of one request's body")
 	flags.IntVar(&o.Limits.MaxHeader, "max-header", web.DefaultMaxHeader, "bytes of one request's header")
@@ -172,6 +176,15 @@ func (f serveFlags) apply(o *serve.Options) error {
 	o.Site.TrustedProxies = o.Gateway.TrustedProxies
 	if err := f.issuer.apply(&o.Site); err != nil {
 		return err
+	}
+	for _, one := range append(slices.Clone(f.agentURLs), o.Site.PublicURL) {
+		switch {
+		case one == "":
+		case !isWebURL(one):
+			return wrongUsage("--agent-url %q: must be a URL, such as https://trellis.tendril.svc", one)
+		default:
+			o.Gateway.Authorities = append(o.Gateway.Authorities, signature.AuthorityOf(one))
+		}
 	}
 	if err := f.webhooks.apply(&o.Site); err != nil {
 		return err

@@ -168,7 +168,7 @@ END $$;
 --   newest_agent       newest released agent version, null: not known
 --   checks_due         whether lease_checks() has something to do
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
---   PT409 request_repeated, PT413 too_many_claims, PT422 bad_agent, PT503 busy.
+--   PT413 too_many_claims, PT422 bad_agent, PT503 busy.
 -- Locks: cluster (skipped when locked), claims by id, agent; then, as reap(), workspace, provision
 --   and claim that nobody else has locked.
 -- Callers: anon, tendril_agent.
@@ -190,7 +190,6 @@ DECLARE
   v_reaped  int := 0;
   v_alone   boolean := pg_current_xact_id_if_assigned() IS NULL;
 BEGIN
-  PERFORM tendril.once();
   IF cardinality(p_claims) > tendril.max_claims() THEN
     PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat; at most %s are allowed', cardinality(p_claims), tendril.max_claims()));
   END IF;
@@ -217,7 +216,7 @@ BEGIN
           WHERE id = ANY (p_claims) AND cluster_id = v_caller.cluster_id AND instance_id = p_instance
             AND CASE state WHEN 'running' THEN true ELSE false END
           ORDER BY id FOR NO KEY UPDATE) c;
-    UPDATE tendril.claims SET lease_until = clock_timestamp() + v_at.lease WHERE id = ANY (v_running);
+    UPDATE tendril.claims SET lease_until = greatest(lease_until, tendril.asked_at() + v_at.lease) WHERE id = ANY (v_running);
     -- Not locked: what is lost is somebody else's business, and must not cost
     -- the others their leases.
     SELECT array_agg(id) INTO v_cancel FROM tendril.claims

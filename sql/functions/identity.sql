@@ -108,34 +108,37 @@ BEGIN
   RETURN NULL;
 END $$;
 
+-- When a request was made, for what must not be put off by a repeat of it: when it was signed, if
+-- that is not in the future, else now.
+CREATE OR REPLACE FUNCTION tendril.asked_at() RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF tendril.signing_key() IS NULL THEN
+    RETURN clock_timestamp();
+  END IF;
+  RETURN least(clock_timestamp(), to_timestamp(current_setting('tendril.signed_at')::double precision));
+END $$;
+
 -- Lets a signed request count once. Called by functions whose repeat would change something; all
 -- others may be repeated for as long as their signature is good. A request with a token passes.
 --
--- Errors: PT409 request_repeated, PT503 busy.
+-- Errors: PT409 request_repeated.
 -- Locks: tendril.nonces (its own row).
--- Notes: The gateway may repeat a request that it holds, and names no nonce then. The table is
---   empty after a crash, so that what was signed before the server started could count twice.
+-- Notes: The gateway may repeat a request that it holds, and names no nonce then. A nonce is kept
+--   for longer than the gateway takes its signature: a minute after it was made, by clocks that may
+--   be a minute apart.
 CREATE OR REPLACE FUNCTION tendril.once() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  v_key    bytea := tendril.signing_key();
-  v_nonce  text;
-  v_signed timestamptz;
+  c_kept CONSTANT interval := '5 minutes';
+  v_key  bytea := tendril.signing_key();
 BEGIN
-  IF v_key IS NULL THEN
+  IF v_key IS NULL OR current_setting('tendril.nonce') = '' THEN
     RETURN;
   END IF;
-  v_nonce := current_setting('tendril.nonce');
-  IF v_nonce = '' THEN
-    RETURN;
-  END IF;
-  v_signed := to_timestamp(current_setting('tendril.signed_at')::double precision);
-  IF v_signed < pg_postmaster_start_time() THEN
-    PERFORM tendril.refuse('PT503', 'busy', 'the request was signed before the database started', 'sign it again');
-  END IF;
-  INSERT INTO tendril.nonces (public_key, nonce, until)
-  VALUES (v_key, v_nonce, to_timestamp(current_setting('tendril.signed_until')::double precision))
+  INSERT INTO tendril.nonces (public_key, nonce, until) VALUES (v_key, current_setting('tendril.nonce'), clock_timestamp() + c_kept)
   ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN
     PERFORM tendril.refuse('PT409', 'request_repeated', 'this request has been made already', 'sign a new one');

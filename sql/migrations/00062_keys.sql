@@ -31,9 +31,8 @@ COMMENT ON COLUMN tendril.agent_keys.last_address IS 'From where it was last use
 ALTER TABLE tendril.claims ADD COLUMN credential_id uuid;
 COMMENT ON COLUMN tendril.claims.credential_id IS 'The token or key that the agent showed; NULL: claimed before this was written.';
 
--- Nonces of signed requests whose repeat would change something. A crash empties it, so what was
--- signed before the server's start is refused there.
-CREATE UNLOGGED TABLE tendril.nonces (
+-- Nonces of signed requests whose repeat would change something.
+CREATE TABLE tendril.nonces (
   public_key bytea NOT NULL,
   nonce      text NOT NULL CHECK (length(nonce) BETWEEN 16 AND 64),
   until      timestamptz NOT NULL,

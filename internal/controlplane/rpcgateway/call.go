@@ -130,14 +130,17 @@ func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, valu
 	return answer, err
 }
 
-// run sends both statements at once. They are one transaction, for nothing but
-// their end is marked; that it was committed is known when both are read.
+// run sends all statements at once. They are one transaction, for nothing but
+// their end is marked; that it was committed is known when all are read.
 func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte, named bool) (answered, error) {
 	batch := &pgconn.Batch{}
 	for _, one := range []struct {
 		sql    string
 		values [][]byte
-	}{{asAnon, limits}, {statement, values}} {
+	}{{asSigned, signedBy(ctx)}, {asAnon, limits}, {statement, values}} {
+		if one.sql == asSigned && one.values == nil {
+			continue
+		}
 		if !named {
 			batch.ExecParams(one.sql, one.values, nil, nil, nil)
 			continue

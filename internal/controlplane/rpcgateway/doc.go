@@ -4,7 +4,7 @@
 //
 // A request goes through these steps, and is answered where one refuses it:
 //
-//	address (rate) ─ key ─ path, method, media types ─ body ─ catalogue ─ call ─ answer
+//	address (rate) ─ API key ─ path, method, media types ─ body ─ signature ─ catalogue ─ call ─ answer
 //
 // Which arguments a function has, and of which types, is read from the
 // database, so a migration needs no new gateway. Each call is one transaction

@@ -187,6 +187,9 @@ type Options struct {
 	Rate float64
 	// TrustedProxies are believed what they say in X-Forwarded-For.
 	TrustedProxies []netip.Prefix
+	// Authorities are the hosts, with ports, for which requests may be signed; nil: whichever
+	// host a request names, so that one that was signed for another server is taken too.
+	Authorities []string
 	// APIKey must be sent where it is set. It is public in the sense that each
 	// agent has it, and no substitute for the agent's token.
 	APIKey string
@@ -204,7 +207,7 @@ func agentFunctions() []string {
 		"check_agent", "register_agent", "agent_heartbeat", "fetch_next_provision",
 		"insert_provision_log", "update_provision_status", "fail_orphaned_provisions",
 		"put_blob", "get_blob", "lease_checks", "report_checks",
-		"report_pools", "reserve_machines", "release_machines",
+		"report_pools", "reserve_machines", "release_machines", "rotate_agent_key",
 	}
 }
 
@@ -263,6 +266,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 	defer leave()
 	body, done, no := g.readBody(w, r, share)
 	defer done()
+	if no != nil {
+		return name, no
+	}
+	r, no = g.verified(r, body, address)
 	if no != nil {
 		return name, no
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -70,6 +71,11 @@ func (c *checks) valid() bool { return c.Checks != nil }
 type places struct{ rpcwire.Places }
 
 func (p *places) valid() bool { return p.Places != nil }
+
+// expiry is what rotate_agent_key answers: when the old key expires, null for a token.
+type expiry struct{ time.Time }
+
+func (e *expiry) valid() bool { return true }
 
 // assignments are the rows that fetch_next_provision answers, one at most. There
 // is room for no more: a slice of what "{}" becomes a hundred thousand times is

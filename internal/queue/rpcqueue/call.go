@@ -21,6 +21,7 @@ import (
 	"github.com/tendril-run/tendril/internal/postgrest"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/retry"
+	"github.com/tendril-run/tendril/internal/signature"
 )
 
 // How a hiccup is met: so many tries of a call, the first repeat so soon, and no
@@ -99,6 +100,11 @@ func (q *Queue) try(ctx context.Context, doing, function string, body []byte, re
 		return &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
 	}
 	request.Header = q.header.Clone()
+	if q.key != nil {
+		if err := signature.Sign(request, body, q.key, time.Now()); err != nil {
+			return &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
+		}
+	}
 	response, err := q.transport.RoundTrip(request)
 	if err != nil {
 		return q.unanswered(ctx, doing, err)

@@ -23,6 +23,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/ed25519"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -37,6 +39,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/realtime"
 	"github.com/tendril-run/tendril/internal/queue/rpcwire"
+	"github.com/tendril-run/tendril/internal/signature"
 )
 
 // Options say how to reach the database and as whom.
@@ -55,6 +58,8 @@ type Options struct {
 	// TokenNow is asked for it again before each registration and heartbeat; nil: it
 	// stays.
 	TokenNow func() string
+	// Key signs each request, in place of a token; nil: the token counts.
+	Key ed25519.PrivateKey
 	// Log is told of a token that is not taken. May be nil.
 	Log   *slog.Logger
 	Agent queue.Agent
@@ -73,6 +78,7 @@ type Queue struct {
 	host       string // for people
 	header     http.Header
 	apiKey     string
+	key        ed25519.PrivateKey
 	credential *queue.Credential
 	agent      queue.Agent
 	timeout    time.Duration
@@ -97,9 +103,13 @@ func New(o Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
+	credential := queue.NewCredential(o.Token, o.TokenNow, o.Log)
+	if o.Key != nil {
+		credential = queue.NewKeyCredential(signature.Fingerprint(o.Key.Public().(ed25519.PublicKey)))
+	}
 	q := &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
-		header: newHeader(o), apiKey: o.APIKey, credential: queue.NewCredential(o.Token, o.TokenNow, o.Log), agent: o.Agent, timeout: timeout,
+		header: newHeader(o), apiKey: o.APIKey, credential: credential, key: o.Key, agent: o.Agent, timeout: timeout,
 		link: queue.NewLink(bulkCalls),
 	}
 	if ro, is := realtimeOf(o, functions, transport, q.credential); is {
@@ -197,6 +207,12 @@ func (q *Queue) ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []
 // ReleaseMachines implements queue.Queue.
 func (q *Queue) ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error {
 	return q.call(ctx, "free the places of machines", "release_machines", rpcwire.ReleaseMachines{Hash: q.credential.Hash(), Claim: claimID, Names: names}, nil)
+}
+
+// RotateKey gives the agent a new key in place of the one that signs, or of the token. A Queue
+// with the new one may be opened from then on; this one's key counts for ten more minutes.
+func (q *Queue) RotateKey(ctx context.Context, public ed25519.PublicKey) error {
+	return q.call(ctx, "replace the agent's key", "rotate_agent_key", rpcwire.RotateAgentKey{Caller: q.caller(), PublicKey: hex.EncodeToString(public)}, &expiry{})
 }
 
 // Claim implements queue.Queue.

@@ -158,6 +158,12 @@ type ReleaseMachines struct {
 	Names []string  `json:"p_names"`
 }
 
+// RotateAgentKey gives an agent a new key, of 64 hexadecimal digits.
+type RotateAgentKey struct {
+	Caller
+	PublicKey string `json:"p_public_key"`
+}
+
 // FetchNextProvision takes a provision under a claim.
 type FetchNextProvision struct {
 	Caller

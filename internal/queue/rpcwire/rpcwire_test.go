@@ -16,7 +16,7 @@ func TestGolden(t *testing.T) {
 	t.Parallel()
 	types := []any{
 		RegisterAgent{Agent: queue.Agent{AgePublicKey: queue.NewPublicKey("age1text")}}, CheckAgent{}, Probe{}, Registered{}, Caller{}, AgentHeartbeat{}, Pulse{}, FetchNextProvision{}, UpdateProvisionStatus{}, FailOrphanedProvisions{}, LeaseChecks{}, Checks{{}}, ReportChecks{Results: []queue.CheckResult{{}}}, queue.MachineCheck{},
-		ReportPools{Pools: []queue.Pool{{Nodes: []queue.PoolNode{{Storages: []queue.PoolStorage{{}}}}, Limits: queue.PoolLimits{Addresses: []queue.PoolAddress{{}}}}}}, ReserveMachines{Wants: []provision.PlaceWanted{{}}}, Places{{}}, ReleaseMachines{},
+		ReportPools{Pools: []queue.Pool{{Nodes: []queue.PoolNode{{Storages: []queue.PoolStorage{{}}}}, Limits: queue.PoolLimits{Addresses: []queue.PoolAddress{{}}}}}}, ReserveMachines{Wants: []provision.PlaceWanted{{}}}, Places{{}}, ReleaseMachines{}, RotateAgentKey{},
 		InsertProvisionLog{}, GetBlob{}, PutBlob{},
 	}
 	goldenjson.Complete(t, ".", nil, types...)

@@ -34,8 +34,20 @@ type Gateway struct {
 // that may act as anon and as nobody else.
 func Handler(t testing.TB, w *queuetest.World, apiKey string) http.Handler {
 	t.Helper()
+	return open(t, w.Login(t, "anon"), apiKey)
+}
+
+// HandlerForKeys is Handler for agents that sign their requests: its login may act as the
+// contract's owner, which the database believes which key has signed.
+func HandlerForKeys(t testing.TB, w *queuetest.World, apiKey string) http.Handler {
+	t.Helper()
+	return open(t, w.URL, apiKey)
+}
+
+func open(t testing.TB, databaseURL, apiKey string) http.Handler {
+	t.Helper()
 	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{
-		DatabaseURL: w.Login(t, "anon"), APIKey: apiKey, Rate: -1, Log: slog.New(slog.DiscardHandler),
+		DatabaseURL: databaseURL, APIKey: apiKey, Rate: -1, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatalf("gatewaytest: %v", err)
@@ -44,11 +56,23 @@ func Handler(t testing.TB, w *queuetest.World, apiKey string) http.Handler {
 	return gateway
 }
 
-// Serve serves it.
+const apiKey = "sb_publishable_test"
+
+// Serve serves what Handler is.
 func Serve(t testing.TB, w *queuetest.World) Gateway {
 	t.Helper()
-	const apiKey = "sb_publishable_test"
-	server := httptest.NewUnstartedServer(Handler(t, w, apiKey))
+	return serve(t, Handler(t, w, apiKey))
+}
+
+// ServeForKeys serves what HandlerForKeys is.
+func ServeForKeys(t testing.TB, w *queuetest.World) Gateway {
+	t.Helper()
+	return serve(t, HandlerForKeys(t, w, apiKey))
+}
+
+func serve(t testing.TB, gateway http.Handler) Gateway {
+	t.Helper()
+	server := httptest.NewUnstartedServer(gateway)
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are given up
 	server.StartTLS()

@@ -6,6 +6,7 @@ package queuetest
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"strings"
 	"testing"
@@ -97,6 +98,19 @@ func (w *World) NewCluster(t testing.TB, name string) (cluster uuid.UUID, token 
 		t.Fatalf("queuetest: create cluster: %v", err)
 	}
 	return cluster, token
+}
+
+// Join returns a new key of an agent that has joined the token's cluster, or none where the token
+// is nobody's.
+func (w *World) Join(t testing.TB, token, name string) ed25519.PrivateKey {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatalf("queuetest: %v", err)
+	}
+	w.Exec(t, `INSERT INTO tendril.agent_keys (cluster_id, public_key, name)
+		SELECT cluster_id, $2, $3 FROM tendril.cluster_tokens WHERE digest = sha256(sha256(convert_to($1, 'UTF8')))`, token, []byte(public), name)
+	return private
 }
 
 // Deploy queues a provision on the named workspace.
