@@ -98,11 +98,12 @@ var functions = map[string]callers{
 	}},
 	"shared_identity": forAgents{func(*scene) []any { return nil }},
 
-	"lease_checks":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
-	"report_pools":     forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, lab(2)} }},
-	"reserve_machines": forAgents{func(s *scene) []any { return []any{s.running, "[" + wanted("r") + "]"} }},
-	"release_machines": forAgents{func(s *scene) []any { return []any{s.running, []string{"r"}} }},
-	"report_checks":    forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, `[]`} }},
+	"pending_provisions": forAgents{func(*scene) []any { return nil }},
+	"lease_checks":       forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, 1} }},
+	"report_pools":       forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, lab(2)} }},
+	"reserve_machines":   forAgents{func(s *scene) []any { return []any{s.running, "[" + wanted("r") + "]"} }},
+	"release_machines":   forAgents{func(s *scene) []any { return []any{s.running, []string{"r"}} }},
+	"report_checks":      forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, `[]`} }},
 	"put_blob": forAgents{func(s *scene) []any {
 		return []any{s.running, "result", 0, 1, 1, aResultDigest, `{}`, aResult}
 	}},

@@ -30,6 +30,7 @@ GRANT EXECUTE ON FUNCTION
   public.get_blob,
   public.insert_provision_log,
   public.lease_checks,
+  public.pending_provisions,
   public.put_blob,
   public.register_agent,
   public.release_machines,

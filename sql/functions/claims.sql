@@ -171,6 +171,59 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Lists what an agent would be given next, the most urgent first, at most 100. Takes nothing. With a
+-- key that is what the agent of the key's name may have, with a token what any agent may.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token or key, as 64 hexadecimal digits
+-- Answers: a list of objects, in the words of a provider's contracts:
+--   contract_id           the provision
+--   action                provision, or terminate for a destroy
+--   number                the provision's number
+--   workspace             name of the workspace
+--   operation             plan, apply, destroy, refresh, power, unlock, state or inspect
+--   offering              {id}: the template as REPO@VERSION
+--   requester_ssh_pubkey  the snapshot's requester_key, where that is an SSH key; else null
+--   instance_config       the snapshot's variables, sealed ones sealed; null: more than 8192 bytes
+--   queued_at             when it was asked for
+-- Errors: PT401 token_invalid, PT503 busy.
+-- Locks: none.
+-- Callers: anon, tendril_agent.
+CREATE OR REPLACE FUNCTION public.pending_provisions(p_token_hash text) RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  c_most    CONSTANT int := 100;
+  c_nobody  CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+  v_own     uuid[];
+  v_found   jsonb;
+BEGIN
+  IF v_cluster.paused_at IS NOT NULL THEN
+    RETURN '[]';
+  END IF;
+  v_own := ARRAY(SELECT a.instance_id FROM public.agents a JOIN tendril.agent_keys k ON k.cluster_id = a.cluster_id AND k.name = a.name
+                 WHERE k.public_key = tendril.signing_key() AND a.cluster_id = v_cluster.id);
+  SELECT jsonb_agg(jsonb_build_object(
+    'contract_id', p.id, 'action', CASE p.operation WHEN 'destroy' THEN 'terminate' ELSE 'provision' END, 'number', p.number,
+    'workspace', w.name, 'operation', p.operation,
+    'offering', jsonb_build_object('id', concat_ws('@', p.config_snapshot -> 'template_source' ->> 'repo', p.config_snapshot -> 'template_source' ->> 'version')),
+    'requester_ssh_pubkey', CASE WHEN p.config_snapshot ->> 'requester_key' LIKE 'ssh-%' THEN p.config_snapshot ->> 'requester_key' END,
+    'instance_config', CASE WHEN octet_length((p.config_snapshot -> 'variables')::text) <= tendril.max_object_bytes() THEN p.config_snapshot -> 'variables' END,
+    'queued_at', p.created_at) ORDER BY w.head_priority DESC, w.head_number) INTO v_found
+  FROM (SELECT u.* FROM public.workspaces u
+        WHERE u.cluster_id = v_cluster.id AND u.only_instance = ANY (v_own || c_nobody)
+          AND u.head_id IS NOT NULL AND u.running_claim IS NULL AND u.held_by_claim IS NULL AND u.locked_at IS NULL
+        ORDER BY u.head_priority DESC, u.head_number LIMIT c_most) w
+  JOIN public.provisions p ON p.id = w.head_id;
+  RETURN coalesce(v_found, '[]');
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
 -- Refuses because the claim is not, or no longer, the agent's.
 --
 -- Errors: PT409 claim_lost.
