@@ -305,13 +305,6 @@ func checkDigest(header http.Header, body []byte, isCovered bool) error {
 	return nil
 }
 
-// Fingerprint is the SHA-256 of a public key, as 64 hexadecimal digits: it stands where a
-// token's SHA-256 does.
-func Fingerprint(key ed25519.PublicKey) string {
-	sum := sha256.Sum256(key)
-	return fmt.Sprintf("%x", sum)
-}
-
 // AuthorityOf is that of a URL, "" for none.
 func AuthorityOf(rawURL string) string {
 	u, err := url.Parse(rawURL)

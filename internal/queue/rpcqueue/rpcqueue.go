@@ -35,11 +35,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/realtime"
 	"github.com/tendril-run/tendril/internal/queue/rpcwire"
-	"github.com/tendril-run/tendril/internal/signature"
 )
 
 // Options say how to reach the database and as whom.
@@ -105,7 +105,7 @@ func New(o Options) (*Queue, error) {
 	}
 	credential := queue.NewCredential(o.Token, o.TokenNow, o.Log)
 	if o.Key != nil {
-		credential = queue.NewKeyCredential(signature.Fingerprint(o.Key.Public().(ed25519.PublicKey)))
+		credential = queue.NewKeyCredential(agentkey.Fingerprint(o.Key.Public().(ed25519.PublicKey)))
 	}
 	q := &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,

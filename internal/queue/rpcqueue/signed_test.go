@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
@@ -225,7 +226,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 		"by a clock that is ahead":  {alter: resigned(key, time.Now().Add(2*time.Minute)), want: http.StatusUnauthorized},
 		"by a stranger in its name": {alter: resigned(stranger, time.Now()), want: http.StatusUnauthorized},
 		"by a stranger in its own": {alter: func(s *sentRequest) {
-			s.body = bytes.ReplaceAll(s.body, []byte(signature.Fingerprint(key.Public().(ed25519.PublicKey))), []byte(signature.Fingerprint(stranger.Public().(ed25519.PublicKey))))
+			s.body = bytes.ReplaceAll(s.body, []byte(agentkey.Fingerprint(key.Public().(ed25519.PublicKey))), []byte(agentkey.Fingerprint(stranger.Public().(ed25519.PublicKey))))
 			resigned(stranger, time.Now())(s)
 		}, want: http.StatusUnauthorized},
 	} {
@@ -249,7 +250,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = direct.Exec(t.Context(), "SELECT public.check_agent($1, '{\"name\": \"one\"}')", signature.Fingerprint(key.Public().(ed25519.PublicKey)))
+	_, err = direct.Exec(t.Context(), "SELECT public.check_agent($1, '{\"name\": \"one\"}')", agentkey.Fingerprint(key.Public().(ed25519.PublicKey)))
 	if err == nil || !strings.Contains(err.Error(), "PT401") {
 		t.Errorf("an agent's own login that says which key has signed: %v, want PT401", err)
 	}
@@ -288,7 +289,7 @@ func TestRevokedKey(t *testing.T) {
 		}
 	}
 	if got := w.Text(t, `SELECT string_agg((t.fingerprint = $2)::text || coalesce(host(t.last_address::inet), '-'), ' ') FROM public.cluster_tokens($1) t WHERE t.name = 'one' AND t.last_used_at IS NOT NULL`,
-		w.Cluster, signature.Fingerprint(public)); !strings.Contains(got, "true") || strings.Contains(got, "-") {
+		w.Cluster, agentkey.Fingerprint(public)); !strings.Contains(got, "true") || strings.Contains(got, "-") {
 		t.Errorf("the keys' last use = %q, want both with an address", got)
 	}
 	w.Exec(t, "SELECT public.revoke_cluster_token($1, (SELECT id FROM tendril.agent_keys WHERE public_key = $2))", w.Cluster, []byte(old.Public().(ed25519.PublicKey)))
