@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/big"
 	"slices"
@@ -28,8 +30,10 @@ func Fingerprint(public ed25519.PublicKey) string {
 }
 
 // Words are the first 88 bits of a public key's fingerprint, as eight words.
-func Words(public ed25519.PublicKey) string {
-	sum := sha256.Sum256(public)
+func Words(public ed25519.PublicKey) string { return WordsOf(sha256.Sum256(public)) }
+
+// WordsOf are the first 88 bits of a digest, as eight words.
+func WordsOf(sum [sha256.Size]byte) string {
 	left := new(big.Int).SetBytes(sum[:wordBits/8])
 	said, word, list := make([]string, words), new(big.Int), big.NewInt(1<<bitsOfAWord)
 	for n := range said {
@@ -39,23 +43,33 @@ func Words(public ed25519.PublicKey) string {
 	return strings.Join(said, " ")
 }
 
-// ForPeople is a public key's fingerprint for people to compare: its words, and all of it.
-func ForPeople(public ed25519.PublicKey) string {
-	return fmt.Sprintf("%s (%s)", Words(public), Fingerprint(public))
-}
-
 // Expected is a fingerprint that a person has typed.
 type Expected struct{ prefix []byte }
 
 // Matches reports whether it is the fingerprint of the key.
 func (e Expected) Matches(public ed25519.PublicKey) bool {
-	sum := sha256.Sum256(public)
-	return len(e.prefix) > 0 && len(public) == ed25519.PublicKeySize && bytes.HasPrefix(sum[:], e.prefix)
+	return len(public) == ed25519.PublicKeySize && e.Of(sha256.Sum256(public))
 }
 
+// Of reports whether a digest is the one, or begins as its words say.
+func (e Expected) Of(sum [sha256.Size]byte) bool {
+	return len(e.prefix) > 0 && bytes.HasPrefix(sum[:], e.prefix)
+}
+
+// Prefix is what was typed of the digest, at least 22 hexadecimal digits.
+func (e Expected) Prefix() string { return hex.EncodeToString(e.prefix) }
+
 // ParseFingerprint reads a fingerprint that a person types: all 64 hexadecimal digits, or
-// the eight words, in any case, with spaces, colons or hyphens between them.
+// the eight words, in any case, with spaces, colons or hyphens between them; or SHA256:
+// and the digest in base64, as ssh and age keys have it.
 func ParseFingerprint(text string) (Expected, error) {
+	if encoded, is := strings.CutPrefix(strings.TrimSpace(text), "SHA256:"); is {
+		sum, err := base64.RawStdEncoding.Strict().DecodeString(encoded)
+		if err != nil || len(sum) != sha256.Size {
+			return Expected{}, errors.New("after SHA256: must be a digest in base64")
+		}
+		return Expected{sum}, nil
+	}
 	parts := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return unicode.IsSpace(r) || r == ':' || r == '-' })
 	if sum, err := hex.DecodeString(strings.Join(parts, "")); err == nil && len(sum) == sha256.Size {
 		return Expected{sum}, nil

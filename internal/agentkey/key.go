@@ -57,9 +57,6 @@ func Promote(dir string) error {
 	return nil
 }
 
-// FromPrivate is the key that has this private half.
-func FromPrivate(private ed25519.PrivateKey) Key { return Key{private} }
-
 // Private is the private half. It must not leave the agent's process.
 func (k Key) Private() ed25519.PrivateKey { return k.private }
 

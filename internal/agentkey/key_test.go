@@ -5,7 +5,9 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"io/fs"
@@ -119,11 +121,13 @@ func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	key := made(t, t.TempDir())
 	other := made(t, t.TempDir()).Public()
+	sum := sha256.Sum256(key.Public())
 	if n := len(strings.Fields(key.Words())); n != 8 {
 		t.Errorf("Words() = %q, %d words, want 8", key.Words(), n)
 	}
 	for _, text := range []string{
 		key.Fingerprint(), strings.ToUpper(key.Fingerprint()), " " + key.Fingerprint()[:32] + ":" + key.Fingerprint()[32:] + "\n",
+		"SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:]),
 		key.Words(), strings.ToUpper(key.Words()), strings.ReplaceAll(key.Words(), " ", "-"), "  " + strings.ReplaceAll(key.Words(), " ", "\n ") + " ",
 	} {
 		expected, err := ParseFingerprint(text)
@@ -132,7 +136,7 @@ func TestFingerprint(t *testing.T) {
 		}
 	}
 	word := strings.Fields(key.Words())
-	for _, text := range []string{"", key.Fingerprint()[:62], key.Fingerprint() + "00", strings.Join(word[:7], " "), key.Words() + " zoo", strings.Join(word[:7], " ") + " zoologist"} {
+	for _, text := range []string{"", key.Fingerprint()[:62], key.Fingerprint() + "00", strings.Join(word[:7], " "), key.Words() + " zoo", strings.Join(word[:7], " ") + " zoologist", "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:20])} {
 		if _, err := ParseFingerprint(text); err == nil {
 			t.Errorf("ParseFingerprint(%q) = nil, want an error", text)
 		}

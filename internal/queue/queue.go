@@ -13,6 +13,7 @@ package queue
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"strings"
@@ -126,6 +127,15 @@ type Queue interface {
 	ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []provision.PlaceWanted) ([]provision.Place, error)
 	// ReleaseMachines frees the places of machines of the claim's workspace.
 	ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error
+	// AgentKey finds the key of an agent of the cluster by its fingerprint's beginning, at
+	// least 22 hexadecimal digits; nil: there is none. The caller compares the two.
+	AgentKey(ctx context.Context, fingerprint string) (ed25519.PublicKey, error)
+	// ShareIdentity stores the cluster's identity, sealed to the key of another agent of the
+	// cluster, until a time at most 8 days ahead.
+	ShareIdentity(ctx context.Context, to ed25519.PublicKey, sealed string, expires time.Time) error
+	// SharedIdentity is what ShareIdentity has stored for the key that signs this agent's
+	// requests; "": nothing.
+	SharedIdentity(ctx context.Context) (sealed string, err error)
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
 	// late or wrong, and several may arrive as one. Attention is nil for as long as it
@@ -254,6 +264,8 @@ type Standing struct {
 	Contract int `json:"contract"`
 	// Now is the database's clock.
 	Now time.Time `json:"now"`
+	// ClusterKey is the cluster's key; "" where it has none, or the database is older.
+	ClusterKey string `json:"age_public_key"`
 	// Paused: people have paused the cluster, so it is given no work.
 	Paused bool `json:"paused"`
 	// NameTakenOn is the host of another live agent of the same name, "" for none.

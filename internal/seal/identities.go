@@ -27,8 +27,8 @@ func Generate() (Identities, error) {
 	return Identities{made}, nil
 }
 
-// ParseIdentities reads a file as age-keygen makes it: one AGE-SECRET-KEY-1… a
-// line, "#" begins a comment. Path is for its errors, which quote nothing of the
+// ParseIdentities reads a file of age identities: one AGE-SECRET-KEY-1… a line, "#" begins a
+// comment. Path is for its errors, which quote nothing of the
 // text.
 func ParseIdentities(path, text string) (all Identities, err error) {
 	for n, line := range strings.Split(text, "\n") {
@@ -38,12 +38,12 @@ func ParseIdentities(path, text string) (all Identities, err error) {
 		}
 		identity, err := age.ParseX25519Identity(line)
 		if err != nil {
-			return nil, fmt.Errorf("%s, line %d: no age identity (AGE-SECRET-KEY-1…), as age-keygen makes it", path, n+1)
+			return nil, fmt.Errorf("%s, line %d: no age identity (AGE-SECRET-KEY-1…)", path, n+1)
 		}
 		all = append(all, identity)
 	}
 	if all == nil {
-		return nil, fmt.Errorf("%s holds no age identity (AGE-SECRET-KEY-1…): make one with age-keygen", path)
+		return nil, fmt.Errorf("%s holds no age identity (AGE-SECRET-KEY-1…)", path)
 	}
 	return all, nil
 }
@@ -67,6 +67,12 @@ func (i Identities) Open(message []byte, limit int64) ([]byte, error) {
 	for n, one := range i {
 		identities[n] = one
 	}
+	return Open(message, limit, identities...)
+}
+
+// Open opens an age message, armoured or not, of at most limit bytes inside, with any kind
+// of identities.
+func Open(message []byte, limit int64, identities ...age.Identity) ([]byte, error) {
 	r, err := age.Decrypt(unarmoured(bytes.NewReader(message)), identities...)
 	if _, stranger := errors.AsType[*age.NoIdentityMatchError](err); stranger {
 		return nil, ErrNotForUs

@@ -225,7 +225,7 @@ func person(identity seal.Identities) (Person, error) {
 	return Person{identity: identity, signer: ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Secret is the file in which a person keeps it, as age-keygen makes them.
+// Secret is the file in which a person keeps it, a file of age identities.
 func (p Person) Secret() string {
 	return fmt.Sprintf("# public key: %s\n# signs as: %s\n%s\n", p.Recipient(), p.SignerKey(), p.identity[0])
 }

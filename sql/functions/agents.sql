@@ -263,6 +263,7 @@ END $$;
 --   cluster_id          the cluster
 --   cluster_name        its name
 --   contract            version of this contract in the database
+--   age_public_key      the cluster's key, null where it has none
 --   now                 the database's clock
 --   paused              whether the cluster is paused
 --   name_taken_on       host of another live agent of that name, empty: none
@@ -291,6 +292,7 @@ BEGIN
   END IF;
   RETURN jsonb_build_object(
     'cluster_id', v_cluster.id, 'cluster_name', v_cluster.name, 'contract', tendril.contract_version(),
+    'age_public_key', v_cluster.age_public_key,
     'now', clock_timestamp(), 'paused', v_cluster.paused_at IS NOT NULL, 'name_taken_on', coalesce(v_other, ''),
     'broad_publications', ARRAY(SELECT p.publication FROM tendril.broad_publications() p),
     'realtime', tendril.can_broadcast());

@@ -8,6 +8,8 @@ package pgqueue
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -283,6 +285,27 @@ func (q *Queue) ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []
 func (q *Queue) ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error {
 	var void any
 	return q.call(ctx, "free the places of machines", &void, "SELECT public.release_machines($1, $2, $3)::text", q.credential.Hash(), claimID, names)
+}
+
+// AgentKey implements queue.Queue.
+func (q *Queue) AgentKey(ctx context.Context, fingerprint string) (ed25519.PublicKey, error) {
+	var key string
+	if err := q.call(ctx, "find the agent's key", &key, "SELECT coalesce(public.agent_key($1, $2), '')", q.credential.Hash(), fingerprint); err != nil {
+		return nil, err
+	}
+	return rpcwire.PublicKey(key)
+}
+
+// ShareIdentity implements queue.Queue.
+func (q *Queue) ShareIdentity(ctx context.Context, to ed25519.PublicKey, sealed string, expires time.Time) error {
+	var void any
+	return q.call(ctx, "share the cluster's identity", &void, "SELECT public.share_identity($1, $2, $3, $4)::text", q.credential.Hash(), hex.EncodeToString(to), sealed, expires)
+}
+
+// SharedIdentity implements queue.Queue.
+func (q *Queue) SharedIdentity(ctx context.Context) (sealed string, err error) {
+	err = q.call(ctx, "ask for the cluster's identity", &sealed, "SELECT coalesce(public.shared_identity($1), '')", q.credential.Hash())
+	return sealed, err
 }
 
 // Claim implements queue.Queue.

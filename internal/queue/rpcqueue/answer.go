@@ -77,6 +77,11 @@ type expiry struct{ time.Time }
 
 func (e *expiry) valid() bool { return true }
 
+// optionalText is what agent_key and shared_identity answer; null: "".
+type optionalText string
+
+func (o *optionalText) valid() bool { return true }
+
 // assignments are the rows that fetch_next_provision answers, one at most. There
 // is room for no more: a slice of what "{}" becomes a hundred thousand times is
 // more memory than an agent has.

@@ -215,6 +215,28 @@ func (q *Queue) RotateKey(ctx context.Context, public ed25519.PublicKey) error {
 	return q.call(ctx, "replace the agent's key", "rotate_agent_key", rpcwire.RotateAgentKey{Caller: q.caller(), PublicKey: hex.EncodeToString(public)}, &expiry{})
 }
 
+// AgentKey implements queue.Queue.
+func (q *Queue) AgentKey(ctx context.Context, fingerprint string) (ed25519.PublicKey, error) {
+	var key optionalText
+	if err := q.call(ctx, "find the agent's key", "agent_key", rpcwire.AgentKey{Hash: q.credential.Hash(), Fingerprint: fingerprint}, &key); err != nil {
+		return nil, err
+	}
+	return rpcwire.PublicKey(string(key))
+}
+
+// ShareIdentity implements queue.Queue.
+func (q *Queue) ShareIdentity(ctx context.Context, to ed25519.PublicKey, sealed string, expires time.Time) error {
+	return q.call(ctx, "share the cluster's identity", "share_identity",
+		rpcwire.ShareIdentity{Hash: q.credential.Hash(), PublicKey: hex.EncodeToString(to), Sealed: sealed, Expires: expires}, nil)
+}
+
+// SharedIdentity implements queue.Queue.
+func (q *Queue) SharedIdentity(ctx context.Context) (string, error) {
+	var sealed optionalText
+	err := q.call(ctx, "ask for the cluster's identity", "shared_identity", rpcwire.SharedIdentity{Hash: q.credential.Hash()}, &sealed)
+	return string(sealed), err
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var answered assignments

@@ -10,7 +10,10 @@ package rpcwire
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -162,6 +165,37 @@ type ReleaseMachines struct {
 type RotateAgentKey struct {
 	Caller
 	PublicKey string `json:"p_public_key"`
+}
+
+// AgentKey asks for the key of another agent.
+type AgentKey struct {
+	Hash        string `json:"p_token_hash"`
+	Fingerprint string `json:"p_fingerprint"`
+}
+
+// PublicKey reads what agent_key answers: an Ed25519 key in hexadecimal, "" for none.
+func PublicKey(digits string) (ed25519.PublicKey, error) {
+	if digits == "" {
+		return nil, nil
+	}
+	key, err := hex.DecodeString(digits)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return nil, errors.New("the answer is no Ed25519 key")
+	}
+	return key, nil
+}
+
+// ShareIdentity stores the cluster's identity for another agent.
+type ShareIdentity struct {
+	Hash      string    `json:"p_token_hash"`
+	PublicKey string    `json:"p_public_key"`
+	Sealed    string    `json:"p_sealed"`
+	Expires   time.Time `json:"p_expires"`
+}
+
+// SharedIdentity asks for what was stored by ShareIdentity.
+type SharedIdentity struct {
+	Hash string `json:"p_token_hash"`
 }
 
 // FetchNextProvision takes a provision under a claim.

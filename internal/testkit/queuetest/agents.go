@@ -1,6 +1,10 @@
 package queuetest
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,6 +24,9 @@ func clusterKeyIsTold(t *testing.T, w *World, open Open) {
 		about.AgePublicKey = queue.NewPublicKey("age1" + strings.Repeat(key, 58))
 		if got := mustRegister(t, open(t, w, w.Token, about)); got.ClusterKey != "age1"+strings.Repeat("q", 58) {
 			t.Errorf("Register() of agent %d = cluster's key %q, want the first one's", i+1, got.ClusterKey)
+		}
+		if got, err := open(t, w, w.Token, about).Standing(t.Context()); err != nil || got.ClusterKey != "age1"+strings.Repeat("q", 58) {
+			t.Errorf("Standing() of agent %d = cluster's key %q, %v, want the first one's", i+1, got.ClusterKey, err)
 		}
 	}
 }
@@ -167,5 +174,39 @@ func Rotates(t *testing.T, w *World, q queue.Queue, set func(token string)) {
 	set(last)
 	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
 		t.Errorf("Heartbeat(this cluster's token again) = %v, want nil", err)
+	}
+}
+
+// identityIsShared is an agent that seals the cluster's identity to another one's key.
+func identityIsShared(t *testing.T, w *World, open Open) {
+	q := registered(t, w, open, "one")
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(public)
+	fingerprint := hex.EncodeToString(sum[:])
+	const sealed = "-----BEGIN AGE ENCRYPTED FILE-----\nsealed\n"
+	later := time.Now().Add(time.Hour)
+	if key, err := q.AgentKey(t.Context(), fingerprint); key != nil || err != nil {
+		t.Errorf("AgentKey() of nobody = %x, %v, want none", key, err)
+	}
+	if refused := wantKind(t, "ShareIdentity(with nobody)", q.ShareIdentity(t.Context(), public, sealed, later), queue.Refused); refused.Reason != "key_not_found" {
+		t.Errorf("ShareIdentity(with nobody) = %s, want key_not_found", refused.Reason)
+	}
+	w.Exec(t, "INSERT INTO tendril.agent_keys (cluster_id, public_key, name) VALUES ($1, $2, 'two')", w.Cluster, []byte(public))
+	for _, text := range []string{fingerprint, fingerprint[:22]} {
+		if key, err := q.AgentKey(t.Context(), text); err != nil || !public.Equal(key) {
+			t.Errorf("AgentKey(%s) = %x, %v, want the other agent's key", text, key, err)
+		}
+	}
+	if err := q.ShareIdentity(t.Context(), public, sealed, later); err != nil {
+		t.Errorf("ShareIdentity() = %v, want nil", err)
+	}
+	if got := w.Text(t, "SELECT s.sealed FROM tendril.identity_shares s JOIN tendril.agent_keys k ON k.id = s.key_id WHERE k.public_key = $1", []byte(public)); got != sealed {
+		t.Errorf("the share is %q, want %q", got, sealed)
+	}
+	if text, err := q.SharedIdentity(t.Context()); text != "" || err != nil {
+		t.Errorf("SharedIdentity() of the agent that shares = %q, %v, want nothing", text, err)
 	}
 }

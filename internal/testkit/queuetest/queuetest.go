@@ -48,6 +48,7 @@ func Run(t *testing.T, open Open) {
 		"RunIsSetDown":              runIsSetDown,
 		"ChecksAreDone":             checksAreDone,
 		"MachinesArePlaced":         machinesArePlaced,
+		"IdentityIsShared":          identityIsShared,
 		"FailureIsTriedAgain":       failureIsTriedAgain,
 		"BlobComesBack":             blobComesBack,
 		"BlobIsFencedByItsClaim":    blobIsFencedByItsClaim,
