@@ -424,13 +424,13 @@ func (d *doctor) realtime(ctx context.Context) verdict {
 	err := rpcqueue.Hears(ctx, rpcqueue.Options{
 		URL: q.URL, APIKey: q.APIKey, CAFile: q.CAFile, Token: q.Token.Reveal(), Agent: d.agent(), CallTimeout: wakesLimit - 2*time.Second,
 	})
-	var refused *realtime.Refusal
+	_, refused := errors.AsType[*realtime.RefusedError](err)
 	switch {
 	case err == nil:
 		return ok("what the database sends by Supabase's Realtime arrives")
 	case errors.Is(err, rpcqueue.ErrNoRealtime), errors.Is(err, realtime.ErrAbsent):
 		return ok("%s: %v", polled, err) // such as trellis before a project's database
-	case errors.As(err, &refused):
+	case refused:
 		return warn("check queue.api_key, and in the project's Realtime settings that public access is allowed", "%v; the queue would be polled only", err)
 	}
 	return warn("see docs/SUPABASE.md on how agents are woken", "Supabase's Realtime: %v; the queue would be polled only", err)

@@ -174,14 +174,13 @@ func (l *Listener) run(ctx context.Context) {
 		}
 		t.lost(err)
 		wait := waits.NextBackOff()
-		var refused *Refusal
 		switch {
 		case time.Since(began) > lasting:
 			waits.Reset()
 			wait = waits.NextBackOff()
 		case errors.Is(err, ErrAbsent):
 			wait = retry.Jitter(gone)
-		case errors.As(err, &refused):
+		case isRefused(err):
 			wait = retry.Jitter(l.o.Refused)
 		}
 		if !l.sleep(ctx, wait, topic) {
@@ -218,7 +217,7 @@ func (l *Listener) hear(event string) {
 }
 
 // Hears finds out whether an agent with these options would be woken: nil when an event that send
-// has the database broadcast has arrived within Patience. With another error than a Refusal or
+// has the database broadcast has arrived within Patience. With another error than a RefusedError or
 // ErrAbsent, the network is in the way, or the database sends nothing.
 func Hears(ctx context.Context, o Options, send func(context.Context) error) error {
 	l := New(o)
@@ -272,16 +271,20 @@ func (t *teller) arrive() {
 
 func (t *teller) lost(err error) {
 	t.failed++
-	var refused *Refusal
 	switch {
 	case t.told:
 	case errors.Is(err, ErrAbsent):
 		t.told = true
 		t.log.Debug("there is no Realtime; the queue is polled", "error", err)
-	case errors.As(err, &refused) || t.failed >= untoldFailures:
+	case isRefused(err) || t.failed >= untoldFailures:
 		t.told = true
 		t.log.Warn("Supabase's Realtime does not wake this agent; the queue is polled instead", "error", err)
 	}
+}
+
+func isRefused(err error) bool {
+	_, is := errors.AsType[*RefusedError](err)
+	return is
 }
 
 // address is the websocket's, with the public key, which Realtime takes from nowhere else.

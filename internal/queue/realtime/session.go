@@ -31,11 +31,11 @@ var (
 	errSilent  = errors.New("the subscription stands, but what the database sends does not arrive")
 )
 
-// Refusal is a server that does not let us subscribe: trying soon again would not help.
-type Refusal struct{ Reason string }
+// RefusedError is a server that does not let us subscribe: trying soon again would not help.
+type RefusedError struct{ Reason string }
 
 // Error implements error.
-func (r *Refusal) Error() string { return "the server refuses the subscription: " + r.Reason }
+func (r *RefusedError) Error() string { return "the server refuses the subscription: " + r.Reason }
 
 // frame is a message of the protocol 1.0.0.
 type frame struct {
@@ -57,7 +57,7 @@ const replicationReady = "Replication connection established"
 // called when it stands, and each time that what was sent before may be lost; heard with each event.
 func (l *Listener) session(ctx context.Context, topic string, joined func(), heard func(event string)) error {
 	if topic == "" {
-		return &Refusal{Reason: "there is no token"}
+		return &RefusedError{Reason: "there is no token"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -123,7 +123,7 @@ func (l *Listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	// The context bounds the handshake alone.
 	ctx, cancel := context.WithTimeout(ctx, l.o.Patience)
 	defer cancel()
-	conn, response, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: l.client})
+	conn, response, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: l.client}) //nolint:bodyclose // the library does
 	if err == nil {
 		return conn, nil
 	}
@@ -132,7 +132,7 @@ func (l *Listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	}
 	switch code := response.StatusCode; {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return nil, &Refusal{Reason: fmt.Sprintf("the API key is not accepted (HTTP %d)", code)}
+		return nil, &RefusedError{Reason: fmt.Sprintf("the API key is not accepted (HTTP %d)", code)}
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return nil, fmt.Errorf("connect to Realtime: HTTP %d", code)
 	default: // 404, or a page of something else
@@ -269,7 +269,7 @@ func joinError(reason string) error {
 			return fmt.Errorf("the server can't subscribe us now: %s", clean(reason))
 		}
 	}
-	return &Refusal{Reason: clean(reason)}
+	return &RefusedError{Reason: clean(reason)}
 }
 
 // clean is a server's text for a line of a log.

@@ -159,9 +159,9 @@ func TestHears(t *testing.T) {
 		t.Errorf("Hears() without a partition = %v, want that nothing arrives", err)
 	}
 	server.Behave(realtimetest.Behaviour{Reason: "PrivateOnly: This project only allows private channels"})
-	var refused *realtime.Refusal
-	if err := rpcqueue.Hears(t.Context(), o); !errors.As(err, &refused) {
-		t.Errorf("Hears() of a private project = %v, want a Refusal", err)
+	err := rpcqueue.Hears(t.Context(), o)
+	if _, refused := errors.AsType[*realtime.RefusedError](err); !refused {
+		t.Errorf("Hears() of a private project = %v, want a RefusedError", err)
 	}
 	o.APIKey = ""
 	if err := rpcqueue.Hears(t.Context(), o); !errors.Is(err, rpcqueue.ErrNoRealtime) {
