@@ -44,10 +44,11 @@ func (q *Queue) seldom(pulse queue.Pulse) queue.Pulse {
 }
 
 // realtimeOf says where the Realtime of the project is whose functions these are; false where
-// there can be none. Whether there is one, the database says when the agent registers.
+// there can be none, or nothing would be sent: topics are of tokens, and only trellis takes keys.
+// Whether there is one, the database says when the agent registers.
 func realtimeOf(o Options, functions *url.URL, transport http.RoundTripper, credential *queue.Credential) (realtime.Options, bool) {
 	path, project := strings.CutSuffix(functions.Path, "/rest/v1/rpc")
-	if !project || o.APIKey == "" {
+	if !project || o.APIKey == "" || o.Key != nil {
 		return realtime.Options{}, false
 	}
 	base := url.URL{Scheme: functions.Scheme, Host: functions.Host, Path: path}
