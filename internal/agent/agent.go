@@ -168,7 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := loadIdentities(dir, a.options.Identity)
+	own, from, err := loadIdentities(dir, a.options.Identity)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer q.Close()
 	dirs := workspaceDirs{dir, uids}
-	b := newBoot(a, dirs, q, children, &keys{identity: a.options.Identity, public: public, own: own, log: a.options.Log})
+	b := newBoot(a, dirs, q, children, &keys{identity: from, public: public, own: own, log: a.options.Log})
+	if a.options.Identity.File == "" {
+		b.keys.shares = &identityShares{dir: dir, ask: q.SharedIdentity, cluster: func() string { return b.sealed.cluster }, log: a.options.Log}
+	}
 	b.tidier = newTidier(dirs, &b.workspaces, a.options, a.limits.tidyPause)
 	a.tidier.Store(b.tidier)
 	return b.live(ctx)

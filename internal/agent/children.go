@@ -31,7 +31,7 @@ func newChildren() (*children, error) {
 		return nil, fmt.Errorf("look for child processes: %w", err)
 	}
 	for _, p := range there {
-		c.spared[identity(p)] = true
+		c.spared[lifeOf(p)] = true
 	}
 	return c, nil
 }
@@ -56,13 +56,13 @@ func (c *children) wait(cmd *exec.Cmd) {
 	delete(c.living, cmd.Process.Pid)
 }
 
-// identity is what of a process stays the same and is never used again.
-func identity(p process.Info) process.Info { return process.Info{PID: p.PID, Started: p.Started} }
+// lifeOf is what of a process stays the same and is never used again.
+func lifeOf(p process.Info) process.Info { return process.Info{PID: p.PID, Started: p.Started} }
 
 func (c *children) keep(p process.Info) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.living[p.PID] || c.spared[identity(p)]
+	return c.living[p.PID] || c.spared[lifeOf(p)]
 }
 
 // sweep ends what dead children left running.

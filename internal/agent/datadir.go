@@ -24,7 +24,8 @@ import (
 //	lock          see dirlock: who has the directory
 //	instance      the instance id
 //	place         where the agent said that it is, and by which lock
-//	identity      the private key to which variables are sealed
+//	identity      the private keys to which variables are sealed, see package identity
+//	agent.key     the key with which the agent signs its requests, if it has joined by one
 //	cluster       the name of the cluster that the agent first registered in
 //	spool/        CLAIM.json, CLAIM.lock, CLAIM.ndjson, CLAIM.tail[01].ndjson, CLAIM.plan for each claim in flight
 //	rejected/     spools that the database would not take

@@ -19,11 +19,11 @@ func TestIdentityIsMadeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	one, err := loadIdentities(d, Identity{})
+	one, _, err := loadIdentities(d, Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := loadIdentities(d, Identity{})
+	again, _, err := loadIdentities(d, Identity{})
 	if err != nil || again.Public() != one.Public() {
 		t.Errorf("loadIdentities() = %v, %v at the second start, want the same identity", again, err)
 	}
@@ -42,7 +42,7 @@ func TestIdentityFile(t *testing.T) {
 		"a recipient": {first.Recipient().String() + "\n", "", "line 1: no age identity"},
 		"torn":        {first.String() + "\n" + second.String()[:40] + "\n", "", "line 2: no age identity"},
 	} {
-		got, err := loadIdentities(&dataDir{}, Identity{File: "/keys", Text: c.content})
+		got, _, err := loadIdentities(&dataDir{}, Identity{File: "/keys", Text: c.content})
 		switch {
 		case c.says == "" && (err != nil || got.Public() != c.public || len(got) != 2):
 			t.Errorf("%s: loadIdentities() = %d, %v, want two, the first of them current", name, len(got), err)

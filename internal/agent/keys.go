@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tendril-run/tendril/internal/durable"
+	"github.com/tendril-run/tendril/internal/identity"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/secretfile"
 )
 
 // clusterKeyEvery is how often the database is asked for the cluster's key while
@@ -24,13 +25,15 @@ const clusterKeyEvery = time.Minute
 // keys are the identities of this agent and the key to which people seal for its
 // cluster. Both may change while it runs:
 //
-//	the identities' file  ── looked at with each heartbeat ──▶ own, and the public half is registered
+//	another agent's share ── asked for while own lacks cluster ──▶ the identities' file
+//	the identities' file  ── read with each heartbeat ──▶ own, and the public half is registered
 //	set_cluster_key       ── asked for while cluster is not own's first ──▶ cluster
 //
 // What an identity opened before it opens for as long as it stands in the file.
 type keys struct {
 	identity Identity         // Text is what own was read from
 	public   *queue.PublicKey // told when the agent registers
+	shares   *identityShares  // nil: the identity is the operator's file
 	log      *slog.Logger
 
 	contract atomic.Int64 // the database's
@@ -80,6 +83,9 @@ func (k *keys) registered(cluster string, now time.Time) {
 func (k *keys) renew(ctx context.Context, now time.Time, register func(context.Context) (queue.Registration, error)) {
 	if k.identity.Read == nil {
 		return
+	}
+	if cluster := k.clusterKey(); k.shares != nil && cluster != "" && !k.held().Holds(cluster) {
+		k.shares.take(ctx, cluster, now)
 	}
 	k.reread()
 	if !k.ask && (k.clusterKey() == k.held().Public() || now.Before(k.askAgain)) {
@@ -151,35 +157,34 @@ func (k *keys) stateKey() (string, error) {
 		return key, nil
 	default:
 		return "", provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
-			"The workspace's state is to be sealed to the cluster's key (%s), and this agent has another one (%s): no two agents could read each other's states. Give all agents of the cluster the same identity_file, and have an admin call set_cluster_key with its public half.",
+			"The workspace's state is to be sealed to the cluster's key (%s), and this agent has another one (%s): no two agents could read each other's states. Have an agent that has the cluster's identity share it: tendril identity share. Or give all agents the same identity_file, and have an admin call set_cluster_key with its public half.",
 			seal.Fingerprint(key), seal.Fingerprint(own.Public())), nil)
 	}
 }
 
-// loadIdentities takes those that were configured, or, where none are, the one
-// in the data directory, which is made at the first start. They never leave this
-// process.
-func loadIdentities(d *dataDir, configured Identity) (seal.Identities, error) {
+// loadIdentities takes those that were configured, or, where none are, those in the data
+// directory, where one is made at the first start. Which they are it returns as well.
+func loadIdentities(d *dataDir, configured Identity) (seal.Identities, Identity, error) {
 	if configured.File != "" {
-		return seal.ParseIdentities(configured.File, configured.Text)
+		own, err := seal.ParseIdentities(configured.File, configured.Text)
+		if err != nil {
+			err = fmt.Errorf(`%w: make one with "tendril identity new"`, err)
+		}
+		return own, configured, err
 	}
-	path := d.path("identity")
+	path := d.path(identity.File)
+	read := func() (string, error) { return secretfile.Read(path) }
 	text, err := readFile(path)
-	switch {
-	case err == nil:
-		return seal.ParseIdentities(path, string(text))
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("read the agent's identity: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err = identity.Create(path); err == nil || errors.Is(err, fs.ErrExist) { // "tendril identity new" made it meanwhile
+			text, err = readFile(path)
+		}
 	}
-	made, err := seal.Generate()
 	if err != nil {
-		return nil, err
+		return nil, Identity{}, fmt.Errorf("read the agent's identity: %w", err)
 	}
-	content := fmt.Sprintf("# public key: %s\n%s\n", made.Public(), made[0])
-	if err := durable.WriteFile(path, []byte(content)); err != nil {
-		return nil, fmt.Errorf("write the agent's identity: %w", err)
-	}
-	return made, nil
+	own, err := seal.ParseIdentities(path, string(text))
+	return own, Identity{File: path, Text: string(text), Read: read}, err
 }
 
 // compareKeys tells people when the cluster's key is not the agent's current one.
@@ -191,7 +196,7 @@ func compareKeys(own seal.Identities, cluster string, log *slog.Logger) {
 			"cluster_key", cluster, "agent_key", own.Public())
 	default:
 		log.Warn("the cluster's key is not this agent's: what is sealed for the cluster cannot be opened here. "+
-			"Give all agents of the cluster one identity (identity_file), and if its public half is another one, have an admin call set_cluster_key with it",
+			"Have an agent that can share its identity with this one (\"tendril identity show\" here says how), or give all agents one identity_file. If the cluster's key is the wrong one, have an admin call set_cluster_key",
 			"cluster_key", cluster, "agent_key", own.Public())
 	}
 }

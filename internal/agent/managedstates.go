@@ -163,7 +163,7 @@ func (m *managedStates) open(a provision.Assignment, blob queue.Blob, sealed []b
 	err := json.Unmarshal(blob.Meta, &meta)
 	if err != nil || statechain.Digest(sealed) != blob.Digest || !meta.Signed(identities, a.WorkspaceID, blob.Number, blob.Digest) {
 		return meta, nil, provision.Fail(provision.CodeStateInvalid, fmt.Sprintf(
-			"Version %d of the workspace's state in the database was not made by an agent with this one's identity (%s), or not for this workspace and as this version: somebody has changed the row, or the agents of the cluster have different identities. Nothing was run. If all agents have the same identity_file, restore the row from a backup, or go back with trellis state rollback.",
+			"Version %d of the workspace's state in the database was not made by an agent with this one's identity (%s), or not for this workspace and as this version: somebody has changed the row, or the agents of the cluster have different identities. Nothing was run. If all agents have the same identity, restore the row from a backup, or go back with trellis state rollback.",
 			blob.Number, seal.Fingerprint(identities.Public())), err)
 	}
 	// An agent without notes of its own believes the state's.

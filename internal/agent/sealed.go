@@ -117,5 +117,5 @@ func (v *sealedVars) whoseKeys() string {
 	default:
 		text += "; the cluster's key, when the agent last asked, was another one, " + seal.Fingerprint(key)
 	}
-	return text + ". Give all agents of the cluster the same identity_file and have an admin call set_cluster_key with its public half, then seal the value again: trellis seal NAME --cluster … --workspace … --repo …"
+	return text + ". Have an agent that has the cluster's identity share it (tendril identity share), or give all agents the same identity_file and have an admin call set_cluster_key with its public half. Then seal the value again: trellis seal NAME --cluster … --workspace … --repo …"
 }

@@ -34,7 +34,7 @@ const (
 
 // Commands returns the agent's verbs, to be mounted under any command.
 func Commands() []*cobra.Command {
-	verbs := []*cobra.Command{runCommand(), doctorCommand(), workspacesCommand(), provisionerCommand(), execCommand(), gitHelperCommand(), versionCommand()}
+	verbs := []*cobra.Command{runCommand(), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), gitHelperCommand(), versionCommand()}
 	for _, verb := range verbs {
 		complete(verb)
 	}

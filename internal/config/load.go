@@ -72,6 +72,24 @@ func Load(path string, environ []string) (Config, error) {
 	return l.config, nil
 }
 
+// Places are where the agent of a configuration keeps its data, and its identity_file, ""
+// for none. It needs neither the queue's URL nor the token.
+func Places(path string, environ []string) (dataDir, identityFile string, err error) {
+	l := &loader{env: newEnvironment(environ), fromEnv: map[string]string{}}
+	l.config = defaults(l.env)
+	if path != "" {
+		if err := l.readFile(path); err != nil {
+			return "", "", err
+		}
+	}
+	l.readEnv()
+	l.absolute("")
+	if len(l.problems) > 0 {
+		return "", "", &Invalid{Problems: l.problems}
+	}
+	return l.config.DataDir, l.config.IdentityFile, nil
+}
+
 type loader struct {
 	env      environment
 	config   Config

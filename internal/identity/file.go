@@ -106,6 +106,9 @@ type Accepted struct {
 	expected agentkey.Expected
 }
 
+// None reports whether nothing is accepted.
+func (a Accepted) None() bool { return a.public == "" && a.expected.Prefix() == "" }
+
 // ParseAccepted reads what a person types: age1…, or its fingerprint in words, hexadecimal
 // digits or base64.
 func ParseAccepted(text string) (a Accepted, err error) {

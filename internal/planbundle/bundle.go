@@ -169,7 +169,7 @@ func Open(identities seal.Identities, sealed []byte, proof json.RawMessage, dige
 	}
 	content, err := identities.Open(sealed, MaxContent)
 	if errors.Is(err, seal.ErrNotForUs) {
-		return nil, Invalid("it is sealed to another key than this agent's; give all agents of the cluster one identity (identity_file)", err)
+		return nil, Invalid("it is sealed to another key than this agent's; give all agents of the cluster one identity: tendril identity share, or identity_file", err)
 	}
 	if err != nil {
 		return nil, Invalid("it cannot be opened: "+err.Error(), err)
