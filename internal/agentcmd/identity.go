@@ -64,6 +64,18 @@ func (f *identityFlags) where(cmd *cobra.Command) (dir, file string, err error) 
 	return dir, file, nil
 }
 
+// makeDataDir makes the data directory of an agent that has not started yet, if the identity
+// is in it.
+func makeDataDir(dir, file string) error {
+	if dir == "" || file != filepath.Join(dir, identity.File) {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return failure{fmt.Errorf("make the data directory: %w", err), ExitFailure}
+	}
+	return nil
+}
+
 func identityCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "identity",
@@ -101,10 +113,8 @@ A running agent reads the file again with its next heartbeat.`,
 			if err != nil {
 				return err
 			}
-			if dir != "" && filepath.Dir(file) == filepath.Clean(dir) {
-				if err := os.MkdirAll(dir, 0o700); err != nil {
-					return failure{fmt.Errorf("make the data directory: %w", err), ExitFailure}
-				}
+			if err := makeDataDir(dir, file); err != nil {
+				return err
 			}
 			create := identity.Create
 			if rotate {
@@ -339,8 +349,8 @@ The agent takes no other identity, whatever the database says.`,
 			if file != filepath.Join(dir, identity.File) {
 				return failure{fmt.Errorf("this agent's identity is in %s (identity_file): put the cluster's identity there", file), ExitFailure}
 			}
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return failure{fmt.Errorf("make the data directory: %w", err), ExitFailure}
+			if err := makeDataDir(dir, file); err != nil {
+				return err
 			}
 			if err := identity.Accept(dir, text); err != nil {
 				return failure{err, ExitFailure}
@@ -420,8 +430,11 @@ encrypted copy. A running agent reads them with its next heartbeat.`,
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, file, err := f.where(cmd)
+			dir, file, err := f.where(cmd)
 			if err != nil {
+				return err
+			}
+			if err := makeDataDir(dir, file); err != nil {
 				return err
 			}
 			text, err := os.ReadFile(args[0])
