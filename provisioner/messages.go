@@ -104,6 +104,10 @@ type Machine struct {
 // machines have as well.
 const CredentialUser = "user"
 
+// RescuePassword is the credential that signs in to a machine's rescue system. Tendril forgets it
+// when the machine has left that.
+const RescuePassword = "rescue_password"
+
 // Secrets are the values of the machine's credentials that are masked wherever they appear.
 func (m Machine) Secrets() (secrets []string) {
 	for name, value := range m.Credentials {

@@ -118,7 +118,7 @@ type Refresh struct {
 	Work
 }
 
-// Power asks to start, stop or restart one machine.
+// Power asks to start, stop or restart one machine, or to boot it from a rescue system.
 type Power struct {
 	Work
 	// Machine is the machine's id.
@@ -129,11 +129,14 @@ type Power struct {
 // PowerAction is what to do with a machine's power.
 type PowerAction string
 
-// The actions on a machine's power.
+// The actions on a machine's power. The last two are asked only of a program that has the action
+// rescue: it makes a password for the rescue system, which is the credential RescuePassword.
 const (
-	PowerStart   PowerAction = "start"
-	PowerStop    PowerAction = "stop"
-	PowerRestart PowerAction = "restart"
+	PowerStart    PowerAction = "start"
+	PowerStop     PowerAction = "stop"
+	PowerRestart  PowerAction = "restart"
+	PowerRescue   PowerAction = "rescue"
+	PowerUnrescue PowerAction = "unrescue"
 )
 
 // Rebuild asks to make one machine again from its image, with the same id and name.

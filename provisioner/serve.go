@@ -31,6 +31,8 @@ type Handler struct {
 	Destroy func(ctx context.Context, request *Destroy, s *Session) error
 	Refresh func(ctx context.Context, request *Refresh, s *Session) error
 	Power   func(ctx context.Context, request *Power, s *Session) error
+	// Rescues says that Power takes rescue and unrescue as well.
+	Rescues bool
 	Rebuild func(ctx context.Context, request *Rebuild, s *Session) error
 	Health  func(ctx context.Context, request *Health, s *Session) (HealthStatus, error)
 }
@@ -149,7 +151,7 @@ func (s *Session) read(lines *bufio.Reader, cancel func()) {
 func (h *Handler) actions() (all []string) {
 	for name, there := range map[string]bool{
 		"plan": h.Plan != nil, "apply": h.Apply != nil, "destroy": h.Destroy != nil, "refresh": h.Refresh != nil,
-		"power": h.Power != nil, "rebuild": h.Rebuild != nil, "health": h.Health != nil,
+		"power": h.Power != nil, "rescue": h.Power != nil && h.Rescues, "rebuild": h.Rebuild != nil, "health": h.Health != nil,
 	} {
 		if there {
 			all = append(all, name)

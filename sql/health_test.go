@@ -213,3 +213,60 @@ func TestChecksThatAnAgentHasRoomFor(t *testing.T) {
 		}
 	}
 }
+
+// A machine on a bare-metal server is as that is, until nobody reports it; one with a check is as its
+// check finds it.
+func TestHealthOfServers(t *testing.T) {
+	t.Parallel()
+	w := newContract(t)
+	agent := w.newAgent(t, "one")
+	mustAs[any](t, w, w.adminID, `SELECT public.create_webhook($1, $2, '{"name": "chat", "kind": "slack", "host": "https://hooks.example", "url": "c2VhbGVk", "events": ["health"]}')::text`, w.org, uuid.New())
+	reports := func(health string) error {
+		var void any
+		return agent.call(t, &void, "SELECT public.report_pools($1, $2, $3, $4)::text", w.tokenHash, agent.instance, agent.boot, fmt.Sprintf(`[{"name": "metal", "kind": "ironic", "nodes": [
+			{"name": "n1", "online": true, "cores": 8, "memory_mib": 8192, "server": {"id": "s1", "provision_state": "active", "health": %[1]q, "health_why": "It is %[1]s."}},
+			{"name": "n2", "online": true, "cores": 8, "memory_mib": 8192, "server": {"id": "s2", "provision_state": "active", "health": %[1]q, "health_why": "It is %[1]s."}}]}]`, health))
+	}
+	w.deploy(t, w.operator, snapshot("a"))
+	claim, _ := agent.mustClaim(t)
+	agent.mustReport(t, claim, "PROCESSING", applying)
+	list := `{"machines": [{"name": "a", "status": "running", "pool": "metal", "external_id": "s1"}, {"name": "other", "status": "running", "pool": "lab", "external_id": "s1"},
+		{"name": "off", "status": "stopped", "pool": "metal", "external_id": "s2"},
+		{"name": "checked", "status": "running", "pool": "metal", "external_id": "s2", ` + listsChecked("checked")[strings.Index(listsChecked("checked"), `"check"`):]
+	agent.mustReport(t, claim, "PROCESSING", list)
+	for _, step := range []struct{ health, want string }{
+		{"ok", "healthy"}, {"warning", "healthy"}, {"critical", "unhealthy It is critical."}, {"unknown", "unknown It is unknown."}, {"critical", "unhealthy It is critical."},
+	} {
+		if err := reports(step.health); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.healthOf(t, "a"); got != step.want {
+			t.Errorf("on a server that is %s the machine is %s, want %s", step.health, got, step.want)
+		}
+		for _, name := range []string{"other", "off", "checked"} {
+			if got := w.healthOf(t, name); got != "-" {
+				t.Errorf("on a server that is %s the machine %s is %s", step.health, name, got)
+			}
+		}
+	}
+	wantRefusal(t, reports("fine"), "PT422", "bad_pools")
+	if told := one[int](t, w.conn, "SELECT count(*) FROM public.webhook_deliveries WHERE event = 'health'"); told != 3 {
+		t.Errorf("%d messages, want one for each change after the first good news", told)
+	}
+	agent.mustReport(t, claim, "PROCESSING", list)
+	if got := w.healthOf(t, "a"); got != "unhealthy It is critical." {
+		t.Errorf("after a run's next report it is %s", got)
+	}
+	mustExec(t, w.conn, "UPDATE public.pool_nodes SET measured_at = measured_at - interval '1 minute'")
+	if one[int](t, w.conn, "SELECT tendril.reap()"); w.healthOf(t, "a") != "unhealthy It is critical." {
+		t.Errorf("a minute later it is %s", w.healthOf(t, "a"))
+	}
+	mustExec(t, w.conn, "UPDATE public.pool_nodes SET measured_at = measured_at - interval '2 minutes'")
+	if one[int](t, w.conn, "SELECT tendril.reap()"); w.healthOf(t, "a") != "unknown no agent has reported its server for a while" || w.healthOf(t, "off") != "-" {
+		t.Errorf("where nobody reports its server it is %s", w.healthOf(t, "a"))
+	}
+	agent.mustReport(t, claim, "SUCCESS", strings.ReplaceAll(list, `"running"`, `"stopped"`))
+	if got := w.healthOf(t, "a"); got != "-" {
+		t.Errorf("a machine that is stopped is %s", got)
+	}
+}

@@ -221,7 +221,7 @@ func argumentWords(a *app) map[string]completes {
 		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list"},
 		"template":  {"templates show", "templates inspect", "templates remove", "templates pin"},
 		"webhook":   {"webhooks remove", "webhooks test", "webhooks deliveries"},
-		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines refresh", "machines rebuild", "machines destroy", "machines delete", "pools free"},
+		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines rescue", "machines unrescue", "machines refresh", "machines rebuild", "machines destroy", "machines delete", "pools free"},
 		"invited":   {"invitations accept", "invitations decline"},
 		"context":   {"contexts use", "contexts remove", "logout"},
 	} {

@@ -412,6 +412,10 @@ var machineActs = []struct {
 	{wire.ActStart, "Start a machine", ""},
 	{wire.ActStop, "Stop a machine", ""},
 	{wire.ActRestart, "Restart a machine", ""},
+	{wire.ActRescue, "Boot a bare-metal machine from a rescue system", `Its disks stay as they are. In the rescue system the user "rescue" signs in with a password that
+is made for it: "trellis machines reveal" shows that as rescue_password, to admins whom the
+agent's policy.requester_keys names. A machine in rescue gets a new one.`},
+	{wire.ActUnrescue, "Boot a machine in rescue from its own disks again", ""},
 	{wire.ActRefresh, "Ask a machine's cloud how the machine is", "What has changed outside is in the run's log, and nothing is done about it."},
 	{wire.ActRebuild, "Make a machine again from its image", "What is on its disk is lost. A person must approve the plan first. With --yes that is so only\nwhere the cluster wants it."},
 	{wire.ActDestroy, "Destroy one machine", `The plan has what depends on the machine as well. The next deploy makes it again, unless

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 func poolsCommand(a *app) *cobra.Command {
@@ -116,7 +117,7 @@ func printPool(a *app, p wire.PoolDetail) error {
 	if err := a.print(""); err != nil {
 		return err
 	}
-	err := listing(&a.printer, p.NodeList, nil, "No node was reported.", "NODE\tONLINE\tCPU\tMEMORY\tNEW\tSTORAGE FREE\tLABELS\tMACHINES\tSERVER", func(n wire.PoolNode) []any {
+	err := listing(&a.printer, p.NodeList, nil, "No node was reported.", "NODE\tONLINE\tCPU\tMEMORY\tNEW\tSTORAGE FREE\tLABELS\tMACHINES\tHEALTH\tSERVER", func(n wire.PoolNode) []any {
 		var labels, free []string
 		for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
 			labels = append(labels, name+"="+n.Labels[name])
@@ -130,7 +131,7 @@ func printPool(a *app, p wire.PoolDetail) error {
 		}
 		return []any{
 			n.Name, map[bool]string{true: "yes", false: "no"}[n.Online], fmt.Sprintf("%.1f of %d cores", n.CoresUsed, n.Cores), fmt.Sprintf("%.0f of %d MiB", n.MemoryUsed, n.MemoryMiB), fresh,
-			strings.Join(free, ", "), strings.Join(labels, " "), n.Machines, serverText(n.Server),
+			strings.Join(free, ", "), strings.Join(labels, " "), n.Machines, serverHealth(n.Server), serverText(n.Server),
 		}
 	})
 	if err != nil || len(p.Reservations) == 0 {
@@ -144,12 +145,23 @@ func printPool(a *app, p wire.PoolDetail) error {
 	})
 }
 
+// serverHealth is how a bare-metal server is; "" of none.
+func serverHealth(s *wire.Server) string {
+	if s == nil {
+		return ""
+	}
+	return string(s.Health)
+}
+
 // serverText is what is to be said of a bare-metal server; "" of none.
 func serverText(s *wire.Server) string {
 	if s == nil {
 		return ""
 	}
 	text := s.ProvisionState + ": " + s.Reason
+	if s.Health != provision.ServerOK && !strings.Contains(text, s.HealthWhy) {
+		text = strings.TrimSuffix(text, ".") + ". Health " + string(s.Health) + ": " + s.HealthWhy
+	}
 	if s.LastError != "" && !strings.Contains(text, strings.TrimSuffix(s.LastError, ".")) {
 		text += ". Last error: " + s.LastError
 	}

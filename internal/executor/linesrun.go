@@ -91,8 +91,8 @@ func (l *linesRun) describe(ctx context.Context) error {
 	}
 	l.resumes = l.by.idempotent || outcome.Result.Idempotent
 	l.state.Actions = []provision.MachineAction{provision.MachineDestroys}
-	for _, action := range []provision.MachineAction{provision.MachineRebuilds, provision.MachineRefreshes, provision.MachinePowers} {
-		if slices.Contains(outcome.Result.Actions, string(action)) {
+	for _, action := range []provision.MachineAction{provision.MachineRebuilds, provision.MachineRefreshes, provision.MachinePowers, provision.MachineRescues} {
+		if slices.Contains(outcome.Result.Actions, string(action)) || l.pooled && action == provision.MachineRebuilds { // which pools do as they replace
 			l.state.Actions = append(l.state.Actions, action)
 		}
 	}
@@ -268,7 +268,11 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 	if err := l.describe(ctx); err != nil {
 		return err
 	}
-	if err := l.can(provision.MachinePowers, "start or stop machines"); err != nil {
+	action, what := provision.MachinePowers, "start or stop machines"
+	if l.rescues() {
+		action, what = provision.MachineRescues, "boot machines from a rescue system"
+	}
+	if err := l.can(action, what); err != nil {
 		return err
 	}
 	l.plan = machines.AsRecorded(l.state)
@@ -307,11 +311,16 @@ func (l *linesRun) Power(ctx context.Context, to reporter) error {
 	return p.outcome(ctx)
 }
 
+// rescues reports whether machines are to boot a rescue system, or to leave it.
+func (l *linesRun) rescues() bool {
+	return l.snapshot.Power == provision.PowerRescue || l.snapshot.Power == provision.PowerUnrescue
+}
+
 // powersAtOnce is how many machines of pools are started or stopped at a time: a machine may
 // take a minute to shut down, and a class has twenty.
 const powersAtOnce = 20
 
-// powering is the start, stop or restart of a run's machines. One that fails keeps no other
+// powering is the start, stop, restart or rescue of a run's machines. One that fails keeps no other
 // from it.
 type powering struct {
 	run   *linesRun
@@ -370,6 +379,12 @@ func (p *powering) machine(ctx context.Context, name string) {
 	if p.do == provision.PowerStop {
 		becomes = messages.StatusStopped
 	}
+	if err := p.rescues(known); err != nil {
+		p.done++
+		p.lost = true
+		p.failed = append(p.failed, fmt.Errorf("%s the machine %s: %w", p.do, name, err))
+		return
+	}
 	request := &messages.Power{Work: l.work(), Machine: m.ID, Action: messages.PowerAction(p.do)}
 	p.mu.Unlock()
 	_, err := l.talk(ctx, request, h)
@@ -380,7 +395,10 @@ func (p *powering) machine(ctx context.Context, name string) {
 		}
 		err = errors.Join(err, l.settle(m.Machine))
 	}
-	if now := l.state.Find(m.ID); err == nil && now.Status != becomes && !now.Unfinished {
+	if now := l.state.Find(m.ID); err == nil && p.do == provision.PowerUnrescue {
+		now.LeaveRescue()
+		err = l.settle(now.Machine)
+	} else if err == nil && now.Status != becomes && !now.Unfinished && !l.rescues() {
 		err = fmt.Errorf("the provisioner says that it is done, and that the machine is %s", now.Status)
 	}
 	p.done++
@@ -399,6 +417,16 @@ func (p *powering) machine(ctx context.Context, name string) {
 		return
 	}
 	l.log.System("%s: %s done, it is %s now.", machines.Address(name), p.do, l.state.Find(m.ID).Status)
+}
+
+// rescues records that a machine is about to boot a rescue system, from when on it can be told to
+// leave that, whatever becomes of the run. The caller holds the lock.
+func (p *powering) rescues(known *machines.Machine) error {
+	if p.do != provision.PowerRescue || known.Rescued {
+		return nil
+	}
+	known.Rescued = true
+	return p.run.store()
 }
 
 // outcome is how the whole went.

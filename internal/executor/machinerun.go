@@ -55,6 +55,8 @@ type machineRun struct {
 	// pooled says that machines are made in pools: what is sensitive of their settings is hidden as
 	// deep as it is, and no variables are recorded with them.
 	pooled bool
+	// lacks reports whether an action that the run has is none of this machine's; nil: all are.
+	lacks func(messages.Wanted, provision.MachineAction) bool
 	// compares says that a program finds what differs, and not what is recorded.
 	compares bool
 	// base is the plan as it is stored, and applied.
@@ -744,7 +746,18 @@ func (m *machineRun) found() results {
 	for name, output := range m.state.Outputs {
 		values[name] = terraform.OutputValue{Value: output.Value, Sensitive: output.Sensitive, Type: m.typeOf(name)}
 	}
-	return results{outputs: m.outputsFor(values), resources: m.state.Resources(m.engine), machines: m.state.Listed()}
+	return results{outputs: m.outputsFor(values), resources: m.state.Resources(m.engine), machines: m.listed()}
+}
+
+// listed are the machines as people see them, with what can be done to each.
+func (m *machineRun) listed() []provision.Machine {
+	listed := m.state.Listed()
+	if m.lacks != nil {
+		for i, known := range m.state.Machines {
+			listed[i].Actions = slices.DeleteFunc(listed[i].Actions, func(a provision.MachineAction) bool { return m.lacks(known.Wanted, a) })
+		}
+	}
+	return listed
 }
 
 // typeOf is the type of an output in Terraform's JSON notation; nil where only its program
@@ -778,7 +791,7 @@ func (m *machineRun) PullState(context.Context) ([]byte, error) {
 
 // Recorded implements stateEditor.
 func (m *machineRun) Recorded(context.Context) (results, error) {
-	return results{resources: m.state.Resources(m.engine), machines: m.state.Listed()}, nil
+	return results{resources: m.state.Resources(m.engine), machines: m.listed()}, nil
 }
 
 // Credentials implements credentialKeeper.

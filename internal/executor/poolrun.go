@@ -42,9 +42,13 @@ func newPoolRun(g given, file *templatefile.File) *poolRun {
 	if file.InMachine != nil {
 		p.maker.After, p.maker.By = file.InMachine.Run, file.InMachine.By
 	}
+	// A server that is enrolled is no machine that could be made again, or rescued.
+	lacks := func(w messages.Wanted, action provision.MachineAction) bool {
+		return action == provision.MachineRebuilds && p.maker.Enrolls(w) || action == provision.MachineRescues && !p.maker.Rescues(w)
+	}
 	p.maker.Mask = func(secret string) { g.log.Mask(secret) }
 	p.linesRun = &linesRun{
-		machineRun: &machineRun{given: g, file: file, compares: true, pooled: true, inPlace: []string{"cores", "memory", "disk"}, firstStart: pool.InitBlock},
+		machineRun: &machineRun{given: g, file: file, compares: true, pooled: true, lacks: lacks, inPlace: []string{"cores", "memory", "disk"}, firstStart: pool.InitBlock},
 		by: maker{
 			name: "this agent's pools", timeout: poolTime, idempotent: true, trusted: true,
 			start: func(io.Writer) (*program, error) { return serve(p.maker.Handler()), nil },

@@ -365,7 +365,7 @@ func (i *Ironic) Enroll(ctx context.Context, names ...string) error {
 
 func (i *Ironic) enroll(ctx context.Context, name string) error {
 	node := map[string]any{
-		"name": name, "driver": "fake-hardware", "resource_class": "bm",
+		"name": name, "driver": "fake-hardware", "resource_class": "bm", "rescue_interface": "fake",
 		"properties": map[string]any{"cpus": 8, "memory_mb": 16384, "local_gb": 100, "cpu_arch": "x86_64"},
 	}
 	if err := i.Call(ctx, http.MethodPost, "/v1/nodes", node, nil); err != nil {

@@ -26,6 +26,9 @@ func (s *State) Listed() []provision.Machine {
 		if len(m.Credentials) > 0 {
 			actions = append(actions, provision.MachineReveals)
 		}
+		if m.Rescued {
+			actions = append(actions, provision.MachineUnrescues)
+		}
 		listed = append(listed, provision.Machine{
 			Name: m.Wanted.Name, Status: status, Address: Address(m.Wanted.Name), Pool: m.Wanted.Pool, Node: m.Node,
 			ExternalID: m.ExternalID, IPAddresses: reachable(m.Address, m.Addresses), SSHPort: m.SSHPort, Image: m.Wanted.Image,

@@ -77,6 +77,8 @@ type Machine struct {
 	// Importing says that the intent takes over a machine that exists: nothing is made for it, and
 	// nothing of the template's runs in it.
 	Importing bool `json:"importing,omitempty"`
+	// Rescued says that it was to boot a rescue system, and has not left that since.
+	Rescued bool `json:"rescued,omitempty"`
 	// Intent is what was about to be done, if it isn't known what became of it.
 	Intent *provisioner.Intent `json:"intent,omitempty"`
 }
@@ -150,6 +152,7 @@ func (s *State) Intend(wanted provisioner.Wanted, intent provisioner.Intent) {
 	if intent.Action != provisioner.ActionDestroy {
 		m.Wanted = wanted
 		m.Status, m.Unfinished = provisioner.StatusCreating, false
+		m.LeaveRescue()
 	}
 	m.Intent, m.Withheld = &intent, ""
 }
@@ -167,8 +170,13 @@ func (s *State) Settle(now provisioner.Machine) {
 		m.Status = now.Status
 	default:
 		now.Name = m.Wanted.Name
-		if now.ExternalID = cmp.Or(now.ExternalID, m.ExternalID); now.Credentials == nil {
+		now.ExternalID = cmp.Or(now.ExternalID, m.ExternalID)
+		switch password, rescued := m.Credentials[provisioner.RescuePassword]; {
+		case now.Credentials == nil:
 			now.Credentials = m.Credentials
+		case rescued && now.Credentials[provisioner.RescuePassword] == "":
+			now.Credentials = maps.Clone(now.Credentials)
+			now.Credentials[provisioner.RescuePassword] = password
 		}
 		if m.Unfinished && now.Status == provisioner.StatusRunning {
 			now.Status = provisioner.StatusFailed
@@ -176,6 +184,15 @@ func (s *State) Settle(now provisioner.Machine) {
 		if m.Machine = now; now.Status != provisioner.StatusCreating {
 			m.Intent, m.SSH, m.Importing = nil, nil, false
 		}
+	}
+}
+
+// LeaveRescue records that the machine is no longer in rescue, whose password is forgotten.
+func (m *Machine) LeaveRescue() {
+	m.Rescued = false
+	if _, there := m.Credentials[provisioner.RescuePassword]; there {
+		m.Credentials = maps.Clone(m.Credentials)
+		delete(m.Credentials, provisioner.RescuePassword)
 	}
 }
 

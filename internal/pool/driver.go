@@ -56,6 +56,23 @@ type Importer interface {
 	Import(ctx context.Context, node string, id int, spec Spec) (Found, error)
 }
 
+// Rescuer is a Driver that can boot a machine from a rescue system, which leaves its disks as they are.
+type Rescuer interface {
+	// Rescue boots the rescue system, in which the user rescue signs in with the password. A machine
+	// that is in rescue already gets the new password.
+	Rescue(ctx context.Context, ref Ref, password string, progress Progress) (Found, error)
+	// Unrescue boots the machine's own system again. One that is not in rescue is no error.
+	Unrescue(ctx context.Context, ref Ref, progress Progress) (Found, error)
+}
+
+// Rebuilder is a Driver that can make a machine again on the node where it is, so that nobody else
+// gets that node meanwhile.
+type Rebuilder interface {
+	// Rebuild begins that, as the spec wants the machine; a following Create goes on with it. begun
+	// false without an error says that it can't be done so: Destroy and Create do it.
+	Rebuild(ctx context.Context, ref Ref, spec Spec, progress Progress) (begun bool, err error)
+}
+
 // Errors of drivers. They are wrapped.
 var (
 	// ErrGone says that no machine of the pool bears the mark.
@@ -243,6 +260,9 @@ type Server struct {
 	InstanceUUID string `json:"instance_uuid,omitempty"`
 	// LastError is Ironic's own, as it says it.
 	LastError string `json:"last_error,omitempty"`
+	// Health is how the server is, and HealthWhy says that in a sentence.
+	Health    provision.ServerHealth `json:"health"`
+	HealthWhy string                 `json:"health_why"`
 }
 
 // Image is what machines are made from.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -310,6 +311,8 @@ func (m *Maker) Handler() provisioner.Handler {
 		if p.Config.Kind != "static" { // whose machines are switched elsewhere
 			h.Power = m.power
 		}
+		_, rescues := p.Driver.(Rescuer)
+		h.Rescues = h.Rescues || rescues
 	}
 	return h
 }
@@ -467,7 +470,11 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 		}
 	}
 	if action != provisioner.ActionCreate && !makes {
-		if err := p.Driver.Destroy(ctx, m.ref(w), m.progress(s, w)); err != nil {
+		stays, err := m.again(ctx, p, w, spec, action, s)
+		if err == nil && !stays {
+			err = p.Driver.Destroy(ctx, m.ref(w), m.progress(s, w))
+		}
+		if err != nil {
 			if errors.Is(context.Cause(ctx), provisioner.ErrDetached) {
 				return err // the next agent goes on with it
 			}
@@ -476,9 +483,11 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 		if action == provisioner.ActionDestroy {
 			return s.Machine(provisioner.Machine{ID: w.ID, Name: w.Name, Status: provisioner.StatusGone})
 		}
-		w.ExternalID, w.Node = "", ""
+		if !stays {
+			w.ExternalID, w.Node, intent.ExternalID = "", "", ""
+		}
 		if m.detaches() {
-			intent.Action, intent.ExternalID = provisioner.ActionCreate, ""
+			intent.Action = provisioner.ActionCreate
 			if err := s.Intent(ctx, intent); err != nil {
 				return err
 			}
@@ -495,6 +504,15 @@ func (m *Maker) carryOut(ctx context.Context, work *provisioner.Work, w provisio
 		return m.left(s, p, w, found, err)
 	}
 	return m.tell(s, p, w, found, err, true)
+}
+
+// again begins to make a machine again where it is, if its driver can and it is to be replaced.
+func (m *Maker) again(ctx context.Context, p Opened, w provisioner.Wanted, spec Spec, action provisioner.Action, s *provisioner.Session) (bool, error) {
+	r, can := p.Driver.(Rebuilder)
+	if !can || action != provisioner.ActionReplace {
+		return false, nil
+	}
+	return r.Rebuild(ctx, m.ref(w), spec, m.progress(s, w))
 }
 
 // left says of a machine that is being made that its making goes on, once it bears its mark.
@@ -668,7 +686,7 @@ func Differences(w provisioner.Wanted, found Found) (differ []provisioner.Attrib
 	return differ
 }
 
-// power starts, stops or restarts one machine.
+// power starts, stops or restarts one machine, or boots a rescue system on it.
 func (m *Maker) power(ctx context.Context, r *provisioner.Power, s *provisioner.Session) error {
 	w := find(&r.Work, r.Machine)
 	if w == nil {
@@ -678,11 +696,46 @@ func (m *Maker) power(ctx context.Context, r *provisioner.Power, s *provisioner.
 	if err != nil {
 		return err
 	}
+	if r.Action == provisioner.PowerRescue || r.Action == provisioner.PowerUnrescue {
+		return m.rescue(ctx, p, *w, r.Action, s)
+	}
 	found, err := p.Driver.Power(ctx, m.ref(*w), r.Action, m.progress(s, *w))
 	if err != nil {
 		return err
 	}
 	return s.Machine(machineOf(p, *w, found, m.Places[w.Name]))
+}
+
+// Rescues reports whether a machine can be booted from a rescue system.
+func (m *Maker) Rescues(w provisioner.Wanted) bool {
+	_, can := m.Pools[w.Pool].Driver.(Rescuer)
+	return can && !m.Enrolls(w)
+}
+
+// rescue boots a machine from a rescue system, whose password is made here, or from its own again.
+func (m *Maker) rescue(ctx context.Context, p Opened, w provisioner.Wanted, action provisioner.PowerAction, s *provisioner.Session) error {
+	r, can := p.Driver.(Rescuer)
+	if !can {
+		return fmt.Errorf("the machines of the %s pool %s have no rescue system", p.Config.Kind, p.Config.Name)
+	}
+	if action == provisioner.PowerUnrescue {
+		found, err := r.Unrescue(ctx, m.ref(w), m.progress(s, w))
+		if err != nil {
+			return err
+		}
+		return s.Machine(machineOf(p, w, found, m.Places[w.Name]))
+	}
+	password := rand.Text()
+	found, err := r.Rescue(ctx, m.ref(w), password, m.progress(s, w))
+	if err != nil {
+		return err
+	}
+	now := machineOf(p, w, found, m.Places[w.Name])
+	if now.Credentials == nil {
+		now.Credentials = map[string]string{}
+	}
+	now.Credentials[provisioner.RescuePassword] = password
+	return s.Machine(now)
 }
 
 func (m *Maker) progress(s *provisioner.Session, w provisioner.Wanted) Progress {

@@ -26,7 +26,7 @@ const schemaFile = "../../docs/provisioner.schema.json"
 // words are the values of the types that have only some.
 var words = map[reflect.Type][]any{
 	reflect.TypeFor[provisioner.Mode]():          {provisioner.ModeApply, provisioner.ModeDestroy},
-	reflect.TypeFor[provisioner.PowerAction]():   {provisioner.PowerStart, provisioner.PowerStop, provisioner.PowerRestart},
+	reflect.TypeFor[provisioner.PowerAction]():   {provisioner.PowerStart, provisioner.PowerStop, provisioner.PowerRestart, provisioner.PowerRescue, provisioner.PowerUnrescue},
 	reflect.TypeFor[provisioner.Level]():         {provisioner.LevelDebug, provisioner.LevelInfo, provisioner.LevelWarn, provisioner.LevelError},
 	reflect.TypeFor[provisioner.Action]():        {provisioner.ActionCreate, provisioner.ActionChange, provisioner.ActionReplace, provisioner.ActionDestroy, provisioner.ActionNone},
 	reflect.TypeFor[provisioner.MachineStatus](): {provisioner.StatusCreating, provisioner.StatusRunning, provisioner.StatusStopped, provisioner.StatusFailed, provisioner.StatusUnknown, provisioner.StatusGone},

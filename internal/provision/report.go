@@ -258,10 +258,12 @@ const (
 	MachineRefreshes MachineAction = "refresh"
 	MachinePowers    MachineAction = "power"
 	MachineReveals   MachineAction = "reveal" // its credentials
+	MachineRescues   MachineAction = "rescue" // boots it from a rescue system
+	MachineUnrescues MachineAction = "unrescue"
 )
 
 // MachineActions lists all actions on one machine.
-var MachineActions = []MachineAction{MachineDestroys, MachineRebuilds, MachineRefreshes, MachinePowers, MachineReveals}
+var MachineActions = []MachineAction{MachineDestroys, MachineRebuilds, MachineRefreshes, MachinePowers, MachineReveals, MachineRescues, MachineUnrescues}
 
 // MachineStatus is what a machine was doing when it was last reported.
 type MachineStatus string
@@ -345,7 +347,8 @@ const (
 	OperationDestroy Operation = "destroy"
 	// OperationRefresh plans only to record what changed outside: drift.
 	OperationRefresh Operation = "refresh"
-	// OperationPower starts, stops or restarts machines, see Power. It has no plan.
+	// OperationPower starts, stops or restarts machines, or boots a rescue system, see Power. It has
+	// no plan.
 	OperationPower Operation = "power"
 	// OperationUnlock releases the lock that somebody holds on the state.
 	OperationUnlock Operation = "unlock"
@@ -361,14 +364,30 @@ var Operations = []Operation{
 	OperationPlan, OperationApply, OperationDestroy, OperationRefresh, OperationPower, OperationUnlock, OperationState, OperationInspect,
 }
 
-// Power is what to do with a machine's power.
+// Power is what to do with a machine's power, or with what it boots from.
 type Power string
 
 // The actions on a machine's power.
 const (
-	PowerStart   Power = "start"
-	PowerStop    Power = "stop"
-	PowerRestart Power = "restart"
+	PowerStart    Power = "start"
+	PowerStop     Power = "stop"
+	PowerRestart  Power = "restart"
+	PowerRescue   Power = "rescue"
+	PowerUnrescue Power = "unrescue"
+)
+
+// Powers lists all actions on a machine's power.
+var Powers = []Power{PowerStart, PowerStop, PowerRestart, PowerRescue, PowerUnrescue}
+
+// ServerHealth is how a bare-metal server is.
+type ServerHealth string
+
+// How a bare-metal server may be.
+const (
+	ServerOK       ServerHealth = "ok"
+	ServerWarning  ServerHealth = "warning"  // it works, and somebody should read why
+	ServerCritical ServerHealth = "critical" // something failed, and it stays so until somebody acts
+	ServerUnknown  ServerHealth = "unknown"  // nobody knows: its BMC does not answer
 )
 
 // Approval says when a plan must be approved by a person before it is applied.

@@ -468,8 +468,8 @@ func (s Snapshot) CheckOperation(op Operation) error {
 }
 
 func checkPower(power string) string {
-	if power != string(PowerStart) && power != string(PowerStop) && power != string(PowerRestart) {
-		return `must be "start", "stop" or "restart"`
+	if !slices.Contains(Powers, Power(power)) {
+		return `must be "start", "stop", "restart", "rescue" or "unrescue"`
 	}
 	return ""
 }

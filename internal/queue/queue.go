@@ -26,7 +26,7 @@ import (
 
 // Contract is the version of the SQL contract this program speaks. Databases of
 // any later one serve it, and so does one of the version before.
-const Contract = 8
+const Contract = 9
 
 // Agent is who asks: one agent instance in one of its lives.
 type Agent struct {
@@ -247,6 +247,9 @@ type PoolServer struct {
 	Available    bool   `json:"available"`
 	InstanceUUID string `json:"instance_uuid,omitempty"`
 	LastError    string `json:"last_error,omitempty"`
+	// HealthWhy says in a sentence why its health is that.
+	Health    provision.ServerHealth `json:"health"`
+	HealthWhy string                 `json:"health_why"`
 }
 
 // PoolStorage is where a node has disks.

@@ -3,7 +3,7 @@
 -- The version of this contract that the database speaks. Version 4 added the operation inspect and
 -- variables in a report, version 5 the operation power and the state command reveal,
 -- version 6 the status AWAITING_INPUT, version 7 runs that are set down, version 8 the reveal of all
--- machines: older agents get no such provisions.
+-- machines, version 9 rescue: older agents get no such provisions.
 --
 -- Arguments: none.
 -- Answers: the version.
@@ -12,7 +12,7 @@
 -- Callers: the control plane.
 CREATE OR REPLACE FUNCTION tendril.contract_version() RETURNS int
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS 'SELECT 8';
+AS 'SELECT 9';
 
 -- The least contract version that an agent must speak to run a provision: an older agent would
 -- ignore what it does not know, or fail on it.
@@ -20,7 +20,8 @@ CREATE OR REPLACE FUNCTION tendril.contract_needed(p_provision public.provisions
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN CASE WHEN p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' AND coalesce(p_provision.config_snapshot -> 'state' -> 'args', '[]') IN ('[]', 'null') THEN 8 -- of all machines
+  RETURN CASE WHEN p_provision.config_snapshot ->> 'power' IN ('rescue', 'unrescue') THEN 9
+              WHEN p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' AND coalesce(p_provision.config_snapshot -> 'state' -> 'args', '[]') IN ('[]', 'null') THEN 8 -- of all machines
               WHEN tendril.set_down_by(p_provision.id) IS NOT NULL THEN 7 -- it is taken up
               WHEN EXISTS (SELECT FROM public.provision_inputs i WHERE i.provision_id = p_provision.id) THEN 6 -- a person has carried it out
               WHEN p_provision.operation = 'power' OR p_provision.config_snapshot -> 'state' ->> 'command' = 'reveal' THEN 5

@@ -34,7 +34,10 @@ BEGIN
     AND (m.status = 'gone' OR EXISTS (SELECT FROM jsonb_array_elements(p_machines) l WHERE l ->> 'name' = m.name AND jsonb_typeof(l -> 'check') IS DISTINCT FROM 'object'));
   UPDATE public.machines m SET health = NULL, health_why = NULL, health_at = NULL
   WHERE m.workspace_id = p_provision.workspace_id AND m.health IS NOT NULL
-    AND (m.status NOT IN ('running', 'unknown') OR NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id));
+    AND (m.status NOT IN ('running', 'unknown')
+         OR NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id)
+            AND NOT EXISTS (SELECT FROM public.pools p JOIN public.pool_nodes n ON n.pool_id = p.id
+                            WHERE p.cluster_id = p_provision.cluster_id AND p.name = m.pool AND n.server ->> 'id' = m.external_id AND n.server ? 'health'));
 END $$;
 
 -- Takes checks of the cluster's machines that are due, for an agent to do. Each is put off by its
@@ -162,13 +165,44 @@ EXCEPTION
     PERFORM tendril.refuse('PT422', 'bad_results', format('p_results: malformed: %s', left(SQLERRM, tendril.quoted_error())));
 END $$;
 
--- Of a machine whose check brings no result nobody knows how it is. At most p_limit.
+-- Gives the machines on a cluster's bare-metal servers, and those that are such servers, the health of
+-- the server that was reported last, unless their templates have a check: that asks the machine
+-- itself. A server that works is healthy, a warning included.
+--
+-- Locks: machines.
+CREATE OR REPLACE FUNCTION tendril.record_server_health(p_cluster uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_why   CONSTANT int := 600; -- characters
+  v_found record;
+BEGIN
+  FOR v_found IN
+    WITH there AS (
+      SELECT m.id, CASE n.server ->> 'health' WHEN 'critical' THEN 'unhealthy' WHEN 'unknown' THEN 'unknown' ELSE 'healthy' END AS health, left(n.server ->> 'health_why', c_why) AS why
+      FROM public.pools p JOIN public.pool_nodes n ON n.pool_id = p.id
+      JOIN public.machines m ON m.external_id = n.server ->> 'id' AND m.pool = p.name AND m.status IN ('running', 'unknown')
+      JOIN public.workspaces w ON w.id = m.workspace_id AND w.cluster_id = p.cluster_id
+      WHERE p.cluster_id = p_cluster AND p.problem IS NULL AND n.server ? 'health'
+        AND NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id)
+    )
+    SELECT t.id, t.health, CASE t.health WHEN 'healthy' THEN NULL ELSE t.why END AS why FROM there t JOIN public.machines m ON m.id = t.id
+    WHERE (m.health, m.health_why) IS DISTINCT FROM (t.health, CASE t.health WHEN 'healthy' THEN NULL ELSE t.why END) ORDER BY t.id
+  LOOP
+    UPDATE public.machines SET health_at = CASE WHEN health IS DISTINCT FROM v_found.health THEN clock_timestamp() ELSE health_at END, health = v_found.health, health_why = v_found.why
+    WHERE id = v_found.id AND status IN ('running', 'unknown');
+  END LOOP;
+END $$;
+
+-- Of a machine whose check brings no result nobody knows how it is, and of one on a bare-metal server
+-- of which none is reported. At most p_limit of each.
 --
 -- Locks: checks (skips locked ones), machines.
 CREATE OR REPLACE FUNCTION tendril.doubt_health(p_limit int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  c_late CONSTANT interval := '2 minutes';
   v_late uuid;
 BEGIN
   FOR v_late IN
@@ -178,6 +212,17 @@ BEGIN
   LOOP
     UPDATE public.machines SET health = 'unknown', health_why = 'no agent has said in time what its check found', health_at = clock_timestamp()
     WHERE id = v_late AND status IN ('running', 'unknown') AND health IS DISTINCT FROM 'unknown';
+  END LOOP;
+  FOR v_late IN
+    SELECT m.id FROM public.pools p JOIN public.pool_nodes n ON n.pool_id = p.id
+    JOIN public.machines m ON m.external_id = n.server ->> 'id' AND m.pool = p.name AND m.status IN ('running', 'unknown')
+    JOIN public.workspaces w ON w.id = m.workspace_id AND w.cluster_id = p.cluster_id
+    WHERE p.kind = 'ironic' AND n.measured_at < clock_timestamp() - c_late AND m.health <> 'unknown'
+      AND NOT EXISTS (SELECT FROM tendril.machine_checks c WHERE c.machine_id = m.id)
+    ORDER BY m.id LIMIT p_limit
+  LOOP
+    UPDATE public.machines SET health = 'unknown', health_why = 'no agent has reported its server for a while', health_at = clock_timestamp()
+    WHERE id = v_late AND status IN ('running', 'unknown') AND health <> 'unknown';
   END LOOP;
 END $$;
 

@@ -11,12 +11,15 @@
 --                 nodes and taken stay as they were. nodes are at most 500 {name, online, cores,
 --                 memory_mib, cores_used, memory_used, images, labels, storages, server}; uses are
 --                 shares, 0 to 1; server is that of a bare-metal one: {id, name, provision_state,
---                 power_state, maintenance, reason, available, instance_uuid, last_error}. limits are {overcommit_cores, overcommit_memory, ids: [from, to],
---                 addresses: [{from, to}]}, taken is {ids, addresses}
+--                 power_state, maintenance, reason, available, instance_uuid, last_error, health,
+--                 health_why}; health is ok, warning, critical or unknown, and a machine on that
+--                 server has the same if its template has no check. limits are {overcommit_cores,
+--                 overcommit_memory, ids: [from, to], addresses: [{from, to}]}, taken is
+--                 {ids, addresses}
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
 --   PT409 request_repeated, PT413 too_many_pools, PT422 bad_agent, PT422 bad_pools, PT503 busy.
--- Locks: pools.
+-- Locks: pools, machines.
 -- Callers: anon, tendril_agent.
 CREATE OR REPLACE FUNCTION public.report_pools(p_token_hash text, p_instance uuid, p_boot uuid, p_pools jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
@@ -57,6 +60,7 @@ BEGIN
     SET online = EXCLUDED.online, cores = EXCLUDED.cores, memory_mib = EXCLUDED.memory_mib, cores_used = EXCLUDED.cores_used, memory_used = EXCLUDED.memory_used,
         images = EXCLUDED.images, labels = EXCLUDED.labels, storages = EXCLUDED.storages, server = EXCLUDED.server, measured_at = EXCLUDED.measured_at;
   END LOOP;
+  PERFORM tendril.record_server_health(v_caller.cluster_id);
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

@@ -23,7 +23,7 @@ END $$;
 --     terraform        {engine, version}: terraform or tofu, and an exact version. Optional
 --     targets          list of at most 100 resource addresses: run only these. Optional
 --     replace          list of at most 100 resource addresses: replace these. Optional
---     power            for the operation power: start, stop or restart
+--     power            for the operation power: start, stop, restart, rescue or unrescue
 --     approval         when the plan needs approval: never, destructive or always. Optional
 --     timeout_seconds  longest duration of the run, 1 to 604800. Optional
 --     max_attempts     attempts if a failure may be transient, 1 to 10; without it 1
@@ -307,7 +307,7 @@ BEGIN
   END LOOP;
   FOR v_key, v_value IN VALUES
     ('power', CASE WHEN jsonb_typeof(s -> 'power') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(s -> 'power')
-                   WHEN s ->> 'power' NOT IN ('start', 'stop', 'restart') THEN 'must be "start", "stop" or "restart"' END),
+                   WHEN s ->> 'power' NOT IN ('start', 'stop', 'restart', 'rescue', 'unrescue') THEN 'must be "start", "stop", "restart", "rescue" or "unrescue"' END),
     ('approval', CASE WHEN jsonb_typeof(s -> 'approval') <> 'string' THEN 'must be a string, not ' || tendril.kind_of(s -> 'approval')
                       WHEN s ->> 'approval' NOT IN ('never', 'destructive', 'always') THEN 'must be "never", "destructive" or "always"' END),
     ('timeout_seconds', tendril.number_problem(s -> 'timeout_seconds', 1, c_timeout)),

@@ -225,7 +225,7 @@ var snapshotSchema = &huma.Schema{
 		"timeout_seconds": {Type: huma.TypeInteger, Description: "How long the run may take, in seconds. The agent's own limit counts as well."},
 		"max_attempts":    {Type: huma.TypeInteger, Description: "How often to try, where it fails for a reason that may pass and before its apply has begun. Absent: once."},
 		"requester_key":   text("The public key, age1… or ssh-ed25519 …, to which sensitive outputs and results are sealed, or a certificate of one. The agent seals to whom its policy.requester_keys name."),
-		"power":           text("For the operation power: start, stop or restart the machines that targets names."),
+		"power":           text("For the operation power: start, stop or restart the machines that targets names, or rescue (boot the rescue system of a bare-metal server, whose password is among the machine's credentials) or unrescue them."),
 		"lock_id":         text("For the operation unlock: the lock to release."),
 		"state": {
 			Type: huma.TypeObject, Description: "For the operation state: what to do with it.", Required: []string{"command"},

@@ -41,6 +41,8 @@ var statuses = []statusLook{
 	// of a machine
 	{"planned", "waiting", "still"}, {"reserved", "waiting", "still"}, {"creating", "running", "busy"}, {"running", "ok", "good"}, {"stopped", "stopped", "still"}, {"failed", "failed", "bad"},
 	{"unknown", "warning", "warn"}, {"gone", "stopped", "still"}, {"healthy", "ok", "good"}, {"unhealthy", "failed", "bad"},
+	// of a bare-metal server
+	{"ok", "ok", "good"}, {"warning", "warning", "warn"}, {"critical", "failed", "bad"},
 	// of a pool
 	{store.PoolReachable, "ok", "good"}, {store.PoolUnreachable, "failed", "bad"}, {store.PoolStale, "waiting", "warn"},
 	// of a token or an invitation

@@ -85,6 +85,9 @@ type Server struct {
 	Available      bool   `json:"available"`
 	InstanceUUID   string `json:"instance_uuid"`
 	LastError      string `json:"last_error"`
+
+	Health    provision.ServerHealth `json:"health"`
+	HealthWhy string                 `json:"health_why"`
 }
 
 // Storage is one of a node's.
@@ -210,7 +213,8 @@ func (s *Store) PoolDetail(ctx context.Context, p Pool) (d PoolDetail, err error
 		SELECT n.name, n.online, n.cores, n.memory_mib, (n.cores * n.cores_used)::float8 AS cores_used, (n.memory_mib * n.memory_used)::float8 AS memory_used,
 		       l.cores_new, l.memory_new, l.cores_reserved, l.memory_reserved, l.most_cores, l.most_memory, l.machines::int AS machines, n.images, n.measured_at,
 		       CASE WHEN n.server IS NOT NULL THEN jsonb_build_object('id', n.server ->> 'id', 'name', n.server ->> 'name', 'provision_state', n.server ->> 'provision_state', 'power_state', n.server ->> 'power_state',
-		         'maintenance', n.server -> 'maintenance' = 'true', 'reason', n.server ->> 'reason', 'available', n.server -> 'available' = 'true', 'instance_uuid', n.server ->> 'instance_uuid', 'last_error', n.server ->> 'last_error') END AS server,
+		         'maintenance', n.server -> 'maintenance' = 'true', 'reason', n.server ->> 'reason', 'available', n.server -> 'available' = 'true', 'instance_uuid', n.server ->> 'instance_uuid', 'last_error', n.server ->> 'last_error',
+		         'health', coalesce(n.server ->> 'health', 'unknown'), 'health_why', coalesce(n.server ->> 'health_why', 'Its agent reports no health')) END AS server,
 		       (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM jsonb_each_text(n.labels) e) AS labels,
 		       (SELECT coalesce(jsonb_agg(jsonb_build_object('name', e ->> 'name', 'free_gib', (e -> 'free_gib')::float8, 'size_gib', (e -> 'size_gib')::float8) ORDER BY e ->> 'name'), '[]')
 		        FROM jsonb_array_elements(n.storages) e

@@ -33,11 +33,11 @@ type Machine struct {
 	MemoryMiB   *int                      `json:"memory_mib,omitempty" doc:"Its memory in MiB."`
 	DiskGiB     *int                      `json:"disk_gib,omitempty" doc:"Its disk in GiB."`
 	Labels      map[string]string         `json:"labels" doc:"Its labels."`
-	Actions     []provision.MachineAction `json:"actions" enum:"destroy,rebuild,refresh,power,reveal" doc:"What a run can do to this machine alone."`
+	Actions     []provision.MachineAction `json:"actions" enum:"destroy,rebuild,refresh,power,reveal,rescue,unrescue" doc:"What a run can do to this machine alone."`
 	Owner       *uuid.UUID                `json:"owner,omitempty" doc:"Who asked for the run that made it."`
 	OwnerName   string                    `json:"owner_name,omitempty" doc:"Their name, else their e-mail address."`
 	Number      *int64                    `json:"number,omitempty" doc:"The provision that last changed it, or that reserved its place."`
-	Health      *string                   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How the last checks found it; unknown: nobody could ask. Absent: its template has no check."`
+	Health      *string                   `json:"health,omitempty" enum:"healthy,unhealthy,unknown" doc:"How the last checks found it; unknown: nobody could ask. Absent: its template has no check, and it is on no bare-metal server."`
 	HealthWhy   *string                   `json:"health_why,omitempty" doc:"Why it is not healthy."`
 	HealthAt    *time.Time                `json:"health_at,omitempty" doc:"Since when its health is that."`
 	Plan        json.RawMessage           `json:"plan,omitempty" doc:"What a planned machine is provisioned with: template_source, terraform_vars and workspace, as config_snapshot has them. Absent: it is not planned."`
@@ -94,13 +94,15 @@ type Act string
 
 // The acts, in the order in which they are offered.
 const (
-	ActStart   Act = "start"
-	ActStop    Act = "stop"
-	ActRestart Act = "restart"
-	ActRefresh Act = "refresh"
-	ActRebuild Act = "rebuild"
-	ActReveal  Act = "reveal" // its credentials; for admins
-	ActDestroy Act = "destroy"
+	ActStart    Act = "start"
+	ActStop     Act = "stop"
+	ActRestart  Act = "restart"
+	ActRescue   Act = "rescue"
+	ActUnrescue Act = "unrescue"
+	ActRefresh  Act = "refresh"
+	ActRebuild  Act = "rebuild"
+	ActReveal   Act = "reveal" // its credentials; for admins
+	ActDestroy  Act = "destroy"
 )
 
 // acts says which operation carries an act out, and which action of the machine it is.
@@ -108,13 +110,15 @@ var acts = map[Act]struct {
 	operation provision.Operation
 	action    provision.MachineAction
 }{
-	ActStart:   {provision.OperationPower, provision.MachinePowers},
-	ActStop:    {provision.OperationPower, provision.MachinePowers},
-	ActRestart: {provision.OperationPower, provision.MachinePowers},
-	ActRefresh: {provision.OperationRefresh, provision.MachineRefreshes},
-	ActRebuild: {provision.OperationApply, provision.MachineRebuilds},
-	ActReveal:  {provision.OperationState, provision.MachineReveals},
-	ActDestroy: {provision.OperationDestroy, provision.MachineDestroys},
+	ActStart:    {provision.OperationPower, provision.MachinePowers},
+	ActStop:     {provision.OperationPower, provision.MachinePowers},
+	ActRestart:  {provision.OperationPower, provision.MachinePowers},
+	ActRescue:   {provision.OperationPower, provision.MachineRescues},
+	ActUnrescue: {provision.OperationPower, provision.MachineUnrescues},
+	ActRefresh:  {provision.OperationRefresh, provision.MachineRefreshes},
+	ActRebuild:  {provision.OperationApply, provision.MachineRebuilds},
+	ActReveal:   {provision.OperationState, provision.MachineReveals},
+	ActDestroy:  {provision.OperationDestroy, provision.MachineDestroys},
 }
 
 // Ask answers what to queue to have something done to this machine alone. approve is whether
@@ -134,8 +138,11 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 	case m.Address == nil:
 		return "", nil, fmt.Errorf("machine %s of workspace %s: its template doesn't say which resource it is (resource in the output machines), so nothing can be done to it alone", m.Name, m.Workspace)
 	case !slices.Contains(m.Actions, by.action):
-		if do == ActReveal {
+		switch do {
+		case ActReveal:
 			return "", nil, fmt.Errorf("machine %s of workspace %s: no credentials are recorded of it", m.Name, m.Workspace)
+		case ActUnrescue:
+			return "", nil, fmt.Errorf("machine %s of workspace %s is not in rescue", m.Name, m.Workspace)
 		}
 		return "", nil, fmt.Errorf("machine %s of workspace %s: its provisioner can't %s one machine", m.Name, m.Workspace, do)
 	}
@@ -146,7 +153,7 @@ func (m Machine) Ask(do Act, approve bool) (provision.Operation, func(*provision
 		}
 		asked.Targets = []string{*m.Address}
 		switch do {
-		case ActStart, ActStop, ActRestart:
+		case ActStart, ActStop, ActRestart, ActRescue, ActUnrescue:
 			asked.Power = provision.Power(do)
 		case ActRebuild:
 			asked.Replace = asked.Targets
@@ -162,7 +169,7 @@ func RevealAll(asked *provision.Snapshot) { asked.State = &provision.StateComman
 
 // Offers are the acts that make sense for the machine as it is.
 func (m Machine) Offers() (offered []Act) {
-	for _, do := range []Act{ActStart, ActStop, ActRestart, ActRefresh, ActReveal, ActRebuild, ActDestroy} {
+	for _, do := range []Act{ActStart, ActStop, ActRestart, ActRescue, ActUnrescue, ActRefresh, ActReveal, ActRebuild, ActDestroy} {
 		_, _, err := m.Ask(do, false)
 		idle := do == ActStart && m.Status == "running" || (do == ActStop || do == ActRestart) && m.Status == "stopped"
 		if err == nil && !idle {

@@ -66,9 +66,9 @@ func TestAsk(t *testing.T) {
 		machine wire.Machine
 		offers  []wire.Act
 	}{
-		"one that runs":             {wire.Machine{Status: "running", Address: &address, Actions: all}, []wire.Act{"stop", "restart", "refresh", "reveal", "rebuild", "destroy"}},
-		"one that is stopped":       {wire.Machine{Status: "stopped", Address: &address, Actions: all}, []wire.Act{"start", "refresh", "reveal", "rebuild", "destroy"}},
-		"one that nobody knows of":  {wire.Machine{Status: "unknown", Address: &address, Actions: all}, []wire.Act{"start", "stop", "restart", "refresh", "reveal", "rebuild", "destroy"}},
+		"one that runs":             {wire.Machine{Status: "running", Address: &address, Actions: all}, []wire.Act{"stop", "restart", "rescue", "unrescue", "refresh", "reveal", "rebuild", "destroy"}},
+		"one that is stopped":       {wire.Machine{Status: "stopped", Address: &address, Actions: all}, []wire.Act{"start", "rescue", "unrescue", "refresh", "reveal", "rebuild", "destroy"}},
+		"one that nobody knows of":  {wire.Machine{Status: "unknown", Address: &address, Actions: all}, []wire.Act{"start", "stop", "restart", "rescue", "unrescue", "refresh", "reveal", "rebuild", "destroy"}},
 		"one that is gone":          {wire.Machine{Status: "gone", Address: &address, Actions: all}, nil},
 		"one without an address":    {wire.Machine{Status: "running", Actions: all}, nil},
 		"one of a poor provisioner": {wire.Machine{Status: "running", Address: &address, Actions: []provision.MachineAction{"destroy"}}, []wire.Act{"destroy"}},
@@ -87,6 +87,8 @@ func TestAsk(t *testing.T) {
 		{"start", true, provision.OperationPower, `{"targets":["machine.ada"],"power":"start"}`},
 		{"stop", false, provision.OperationPower, `{"targets":["machine.ada"],"power":"stop"}`},
 		{"restart", true, provision.OperationPower, `{"targets":["machine.ada"],"power":"restart"}`},
+		{"rescue", true, provision.OperationPower, `{"targets":["machine.ada"],"power":"rescue"}`},
+		{"unrescue", false, provision.OperationPower, `{"targets":["machine.ada"],"power":"unrescue"}`},
 		{"reveal", true, provision.OperationState, `{"state":{"command":"reveal","args":["machine.ada"]}}`},
 		{"refresh", true, provision.OperationRefresh, `{"targets":["machine.ada"]}`},
 		{"rebuild", true, provision.OperationApply, `{"targets":["machine.ada"],"replace":["machine.ada"],"approval":"always"}`},

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/provision"
 )
 
 // Pool is where machines are made, as agents last reported it.
@@ -71,6 +73,9 @@ type Server struct {
 	Available      bool   `json:"available" doc:"Whether a machine can be made of it now."`
 	InstanceUUID   string `json:"instance_uuid,omitempty" doc:"The id of the machine, or of others' instance, that has it. Absent: nobody has."`
 	LastError      string `json:"last_error,omitempty" doc:"Ironic's last error about it."`
+
+	Health    provision.ServerHealth `json:"health" enum:"ok,warning,critical,unknown" doc:"How it is, by its fault, maintenance, state, power and last error. A machine on it has the same health where its template has no check: healthy for ok and warning, unhealthy for critical."`
+	HealthWhy string                 `json:"health_why" doc:"Why its health is that, in a sentence."`
 }
 
 // Storage is one of a node's.

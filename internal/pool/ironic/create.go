@@ -66,6 +66,9 @@ func (d *Driver) create(ctx context.Context, spec pool.Spec, progress pool.Progr
 // deploy brings a server that bears the mark to active, from whatever state it is in.
 func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image pool.ImageSource, n *node, t *told) (pool.Found, error) {
 	asked, prepared := 0, false
+	if n.rebuilt() {
+		asked, prepared = 1, true
+	}
 	for {
 		var err error
 		if n.ProvisionState != "available" || asked > 0 {
@@ -125,7 +128,8 @@ func (d *Driver) deploy(ctx context.Context, spec pool.Spec, s *settings, image 
 
 // settled is a machine that is made. A deployment that was begun by hand bears no texts of ours.
 func (d *Driver) settled(ctx context.Context, spec pool.Spec, s *settings, n *node) (pool.Found, error) {
-	if n.extra(extraMachine) != spec.ID {
+	_, rebuilt := n.Extra[extraRebuild]
+	if n.extra(extraMachine) != spec.ID || rebuilt {
 		if err := d.patch(ctx, n, "write the machine's id on the server", func(n *node) []map[string]any { return d.texts(spec, n, s) }); err != nil {
 			return n.found(), err
 		}
@@ -328,15 +332,19 @@ func (d *Driver) unallocate(ctx context.Context, id string) error {
 	return err
 }
 
-// texts are what is written on a server for people, and for the one who destroys the machine.
-func (d *Driver) texts(spec pool.Spec, n *node, s *settings) (changes []map[string]any) {
+// texts are what is written on a server for people, and for the one who destroys the machine. more
+// are names and texts of further ones.
+func (d *Driver) texts(spec pool.Spec, n *node, s *settings, more ...string) (changes []map[string]any) {
 	wanted := map[string]string{
 		extraMachine: spec.ID, extraName: spec.Name, extraWorkspace: spec.Workspace, extraClean: s.Clean, extraCleanTime: s.CleanTimeout, extraPowerTime: s.PowerTimeout,
 	}
 	if spec.Address.IsValid() {
 		wanted[extraAddress] = spec.Address.Addr().String()
 	}
-	for _, name := range []string{extraMachine, extraName, extraWorkspace, extraAddress, extraClean, extraCleanTime, extraPowerTime} {
+	for i := 1; i < len(more); i += 2 {
+		wanted[more[i-1]] = more[i]
+	}
+	for _, name := range []string{extraMachine, extraName, extraWorkspace, extraAddress, extraClean, extraCleanTime, extraPowerTime, extraRebuild} {
 		_, has := n.Extra[name]
 		switch text := wanted[name]; {
 		case text != "":
@@ -351,8 +359,8 @@ func (d *Driver) texts(spec pool.Spec, n *node, s *settings) (changes []map[stri
 	return changes
 }
 
-// prepare writes on a server what it is to become.
-func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image pool.ImageSource, n *node) error {
+// prepare writes on a server what it is to become, with the texts that texts takes.
+func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image pool.ImageSource, n *node, more ...string) error {
 	info := imageInfo(image)
 	info["display_name"] = spec.Name
 	if s.RootGB > 0 {
@@ -369,7 +377,7 @@ func (d *Driver) prepare(ctx context.Context, spec pool.Spec, s *settings, image
 	}
 	return d.patch(ctx, n, "write on the server what it is to become", func(n *node) []map[string]any {
 		// What an earlier attempt has written with other settings must not stay.
-		changes := d.texts(spec, n, s)
+		changes := d.texts(spec, n, s, more...)
 		for _, name := range []string{"capabilities", "display_name", "image_checksum", "image_disk_format", "image_os_hash_algo", "image_os_hash_value", "image_source", "image_type", "kernel", "kernel_append_params", "ramdisk", "root_device", "root_gb"} {
 			value, wanted := info[name]
 			_, has := n.InstanceInfo[name]

@@ -31,10 +31,12 @@ type Driver struct {
 }
 
 var (
-	_ pool.Driver   = (*Driver)(nil)
-	_ pool.Detacher = (*Driver)(nil)
-	_ pool.Admitter = (*Driver)(nil)
-	_ pool.Enroller = (*Driver)(nil)
+	_ pool.Driver    = (*Driver)(nil)
+	_ pool.Detacher  = (*Driver)(nil)
+	_ pool.Admitter  = (*Driver)(nil)
+	_ pool.Enroller  = (*Driver)(nil)
+	_ pool.Rescuer   = (*Driver)(nil)
+	_ pool.Rebuilder = (*Driver)(nil)
 )
 
 // Open checks a pool's configuration and reads its credentials. It does not connect yet.

@@ -103,7 +103,10 @@ func TestClassesOfAnswers(t *testing.T) {
 		"not allowed": {classMay, func(w http.ResponseWriter, _ *http.Request) { says(w, 403, "Node n is protected") }, "protected"},
 		"missing":     {classMissing, func(w http.ResponseWriter, _ *http.Request) { says(w, 404, "Node n could not be found.") }, "could not be found"},
 		"in use":      {classConflict, func(w http.ResponseWriter, _ *http.Request) { says(w, 409, "Node n is associated with instance i.") }, "who uses it"},
-		"refused":     {classRefused, func(w http.ResponseWriter, _ *http.Request) { says(w, 400, "Cannot validate") }, "block ironic"},
+		"invalid": {classRefused, func(w http.ResponseWriter, _ *http.Request) {
+			says(w, 500, "Failed to rescue instance 1 for node 2: Validation failed: Driver fake-hardware does not support rescue (disabled or not implemented).")
+		}, "block ironic"},
+		"refused": {classRefused, func(w http.ResponseWriter, _ *http.Request) { says(w, 400, "Cannot validate") }, "block ironic"},
 		"a redirect": {classRedirect, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 		}, "redirect"},

@@ -28,6 +28,7 @@ type node struct {
 	TargetProvisionState string                     `json:"target_provision_state"`
 	PowerState           string                     `json:"power_state"`
 	TargetPowerState     string                     `json:"target_power_state"`
+	ProvisionUpdatedAt   string                     `json:"provision_updated_at"` // when its state changed last
 	Maintenance          bool                       `json:"maintenance"`
 	MaintenanceReason    string                     `json:"maintenance_reason"`
 	Fault                string                     `json:"fault"`
@@ -62,6 +63,8 @@ const (
 	extraClean     = "tendril_clean"
 	extraCleanTime = "tendril_clean_timeout"
 	extraPowerTime = "tendril_power_timeout"
+	// extraRebuild is there while Tendril has a server rebuilt, see Driver.Rebuild.
+	extraRebuild = "tendril_rebuild"
 	// extraCleaned is what automated_clean was before Tendril switched it off: "true", "false" or "".
 	extraCleaned = "tendril_automated_clean"
 	extraPrefix  = "tendril_"
@@ -230,6 +233,8 @@ func (n *node) server() *pool.Server {
 		}
 	}
 	s.Reason = clean(s.Reason)
+	s.Health, s.HealthWhy = n.health()
+	s.HealthWhy = clean(s.HealthWhy)
 	return s
 }
 
@@ -269,7 +274,7 @@ func (n *node) found() pool.Found {
 
 // fields are those of a node that are asked for.
 func (c *client) fields() string {
-	all := "uuid,name,instance_uuid,provision_state,target_provision_state,power_state,target_power_state,maintenance,maintenance_reason,fault,last_error,reservation," +
+	all := "uuid,name,instance_uuid,provision_state,target_provision_state,provision_updated_at,power_state,target_power_state,maintenance,maintenance_reason,fault,last_error,reservation," +
 		"resource_class,traits,properties,extra,driver,owner,protected,automated_clean,deploy_step,driver_internal_info"
 	if c.agreed() >= withRetired {
 		all += ",retired"

@@ -139,7 +139,9 @@ var classCertificate = &class{"The server's certificate is not trusted", "", "se
 
 var (
 	noConductor = lazyregexp.New(`(?i)no (valid host|conductor)|conductor service .* (cannot|could not)|lack of free conductor|no hardware type|could not find a conductor`)
-	lockedBy    = lazyregexp.New(`(?i)is locked by host|reserved by|NodeLocked|is currently being (created|updated)`)
+	// Ironic answers 500 where what it has checked is wrong, such as a server without a rescue interface.
+	invalid  = lazyregexp.New(`(?i)^failed to (un)?rescue .*validation failed`)
+	lockedBy = lazyregexp.New(`(?i)is locked by host|reserved by|NodeLocked|is currently being (created|updated)`)
 )
 
 // classOf is the class of an answer by its status, and by what Ironic says.
@@ -157,6 +159,8 @@ func classOf(status int, body []byte, text string) *class {
 		return classLocked
 	case status == http.StatusConflict:
 		return classConflict
+	case invalid.MatchString(text):
+		return classRefused
 	case status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
 		return classBroken
 	case status == http.StatusForbidden:
