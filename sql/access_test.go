@@ -154,6 +154,7 @@ var functions = map[string]callers{
 	"state_versions": forPeople{least: "viewer", otherwise: "workspace_not_found", of: theWorkspace("queued")},
 
 	"provision_log":      forPeople{least: "viewer", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
+	"provision_agents":   forPeople{least: "viewer", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.ended }},
 	"why_waiting":        forPeople{least: "viewer", otherwise: "provision_not_found", of: func(s *scene) uuid.UUID { return s.queued }},
 	"set_drift_schedule": forPeople{least: "operator", otherwise: "workspace_not_found", of: theWorkspace("queued"), rest: func(*scene) []any { return []any{"1 day"} }},
 

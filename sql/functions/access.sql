@@ -76,6 +76,7 @@ GRANT EXECUTE ON FUNCTION
   public.pool_loads,
   public.pool_quota_uses,
   public.preview_machines,
+  public.provision_agents,
   public.provision_log,
   public.rebind_workspace,
   public.refuse_join,

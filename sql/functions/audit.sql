@@ -30,7 +30,7 @@ DECLARE
   v_claims jsonb;
 BEGIN
   v_claims := nullif(current_setting('request.jwt.claims', true), '')::jsonb;
-  RETURN coalesce(jsonb_strip_nulls(jsonb_build_object('token', v_claims ->> 'token', 'tool', left(v_claims ->> 'tool', tendril.max_name()))), '{}');
+  RETURN coalesce(jsonb_strip_nulls(jsonb_build_object('token', v_claims ->> 'token', 'tool', left(v_claims ->> 'tool', tendril.max_name()), 'key', encode(sha256(tendril.signing_key()), 'hex'))), '{}');
 EXCEPTION
   WHEN data_exception OR program_limit_exceeded THEN RETURN '{}';
 END $$;

@@ -224,6 +224,42 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Lists the agents that have carried out a provision, in the order in which they claimed it. Needs
+-- the role viewer.
+--
+-- Arguments:
+--   p_provision  the provision
+-- Answers: a row for each claim:
+--   agent       name of the agent, unknown where it is no longer listed
+--   host        where it ran
+--   at          when it claimed
+--   applied_at  when it began to apply; null: it did not
+--   key         SHA-256 of the key that signed the claim, as 64 hexadecimal digits; null: a token
+-- Errors: PT404 provision_not_found, PT503 busy.
+-- Locks: none.
+-- Callers: authenticated, service_role.
+CREATE OR REPLACE FUNCTION public.provision_agents(p_provision uuid)
+RETURNS TABLE (agent text, host text, at timestamptz, applied_at timestamptz, key text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_org uuid := (SELECT p.org_id FROM public.provisions p WHERE p.id = p_provision);
+BEGIN
+  IF NOT tendril.has_role(v_org, 'viewer') OR v_org IS NULL THEN
+    PERFORM tendril.refuse('PT404', 'provision_not_found', format('run %s not found, or you have no access to it', p_provision));
+  END IF;
+  RETURN QUERY
+  SELECT tendril.agent_of(c.cluster_id, c.instance_id), c.host, c.created_at, c.apply_begun_at,
+         (SELECT encode(sha256(k.public_key), 'hex') FROM tendril.agent_keys k WHERE k.id = c.credential_id)
+  FROM tendril.claims c WHERE c.provision_id = p_provision ORDER BY c.number;
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
 -- Refuses because the claim is not, or no longer, the agent's.
 --
 -- Errors: PT409 claim_lost.

@@ -23,31 +23,32 @@ func each[R, T any](to func(R) T, rows []R) []T {
 	return list
 }
 
-func agentOf(a store.Agent) wire.Agent                         { return wire.Agent(a) }
-func apiTokenOf(t store.APIToken) wire.APIToken                { return wire.APIToken(t) }
-func auditEventOf(e store.AuditEvent) wire.AuditEvent          { return wire.AuditEvent(e) }
-func clusterTokenOf(t store.ClusterToken) wire.ClusterToken    { return wire.ClusterToken(t) }
-func attemptOf(a store.DeliveryAttempt) wire.DeliveryAttempt   { return wire.DeliveryAttempt(a) }
-func driftOf(d store.Drift) wire.Drift                         { return wire.Drift(d) }
-func eventOf(e store.Event) wire.Event                         { return wire.Event(e) }
-func inspectionOf(i store.Inspection) wire.Inspection          { return wire.Inspection(i) }
-func invitationOf(i store.Invitation) wire.Invitation          { return wire.Invitation(i) }
-func logRowOf(r store.LogRow) wire.LogRow                      { return wire.LogRow(r) }
-func machineOf(m store.Machine) wire.Machine                   { return wire.Machine(m) }
-func machineEventOf(e store.MachineEvent) wire.MachineEvent    { return wire.MachineEvent(e) }
-func memberOf(m store.Member) wire.Member                      { return wire.Member(m) }
-func orgOf(o store.Org) wire.Org                               { return wire.Org(o) }
-func ownInvitationOf(i store.OwnInvitation) wire.OwnInvitation { return wire.OwnInvitation(i) }
-func poolImageOf(i store.PoolImage) wire.PoolImage             { return wire.PoolImage(i) }
-func policyOf(p store.Policy) wire.Policy                      { return wire.Policy(p) }
-func reservationOf(r store.Reservation) wire.Reservation       { return wire.Reservation(r) }
-func storageOf(s store.Storage) wire.Storage                   { return wire.Storage(s) }
-func quotaUseOf(u store.QuotaUse) wire.QuotaUse                { return wire.QuotaUse(u) }
-func reasonOf(r store.Reason) wire.Reason                      { return wire.Reason(r) }
-func resourceOf(r store.Resource) wire.Resource                { return wire.Resource(r) }
-func stageTimeOf(s store.StageTime) wire.StageTime             { return wire.StageTime(s) }
-func stepOf(s store.Step) wire.Step                            { return wire.Step(s) }
-func stateVersionOf(v store.StateVersion) wire.StateVersion    { return wire.StateVersion(v) }
+func agentOf(a store.Agent) wire.Agent                            { return wire.Agent(a) }
+func apiTokenOf(t store.APIToken) wire.APIToken                   { return wire.APIToken(t) }
+func auditEventOf(e store.AuditEvent) wire.AuditEvent             { return wire.AuditEvent(e) }
+func clusterTokenOf(t store.ClusterToken) wire.ClusterToken       { return wire.ClusterToken(t) }
+func attemptOf(a store.DeliveryAttempt) wire.DeliveryAttempt      { return wire.DeliveryAttempt(a) }
+func driftOf(d store.Drift) wire.Drift                            { return wire.Drift(d) }
+func eventOf(e store.Event) wire.Event                            { return wire.Event(e) }
+func inspectionOf(i store.Inspection) wire.Inspection             { return wire.Inspection(i) }
+func invitationOf(i store.Invitation) wire.Invitation             { return wire.Invitation(i) }
+func logRowOf(r store.LogRow) wire.LogRow                         { return wire.LogRow(r) }
+func machineOf(m store.Machine) wire.Machine                      { return wire.Machine(m) }
+func machineEventOf(e store.MachineEvent) wire.MachineEvent       { return wire.MachineEvent(e) }
+func memberOf(m store.Member) wire.Member                         { return wire.Member(m) }
+func orgOf(o store.Org) wire.Org                                  { return wire.Org(o) }
+func ownInvitationOf(i store.OwnInvitation) wire.OwnInvitation    { return wire.OwnInvitation(i) }
+func poolImageOf(i store.PoolImage) wire.PoolImage                { return wire.PoolImage(i) }
+func policyOf(p store.Policy) wire.Policy                         { return wire.Policy(p) }
+func reservationOf(r store.Reservation) wire.Reservation          { return wire.Reservation(r) }
+func storageOf(s store.Storage) wire.Storage                      { return wire.Storage(s) }
+func quotaUseOf(u store.QuotaUse) wire.QuotaUse                   { return wire.QuotaUse(u) }
+func provisionAgentOf(a store.ProvisionAgent) wire.ProvisionAgent { return wire.ProvisionAgent(a) }
+func reasonOf(r store.Reason) wire.Reason                         { return wire.Reason(r) }
+func resourceOf(r store.Resource) wire.Resource                   { return wire.Resource(r) }
+func stageTimeOf(s store.StageTime) wire.StageTime                { return wire.StageTime(s) }
+func stepOf(s store.Step) wire.Step                               { return wire.Step(s) }
+func stateVersionOf(v store.StateVersion) wire.StateVersion       { return wire.StateVersion(v) }
 
 func poolOf(p store.Pool) wire.Pool {
 	return wire.Pool{
@@ -88,7 +89,7 @@ func poolQuotaOf(q store.PoolQuota) wire.PoolQuota {
 func provisionOf(p store.Provision) wire.Provision {
 	return wire.Provision{
 		ID: p.ID, Number: p.Number, Cluster: p.Cluster, Workspace: p.Workspace, Operation: p.Operation, Status: p.Status,
-		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages), Steps: each(stepOf, p.Steps),
+		Waiting: p.Waiting, Why: each(reasonOf, p.Why), Stage: p.Stage, Percent: p.Percent, Running: p.Running, Stages: each(stageTimeOf, p.Stages), Agents: each(provisionAgentOf, p.Agents), Steps: each(stepOf, p.Steps),
 		Template: wire.Source(p.Template), Commit: p.Commit, Engine: p.Engine, Plan: p.Plan, PlanDigest: p.PlanDigest, Input: (*wire.Input)(p.Input), Outputs: p.Outputs,
 		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, RequestedBy: p.RequestedBy, RequestedByName: p.RequestedByName, Proposed: p.Proposed,
 		CancelRequestedAt: p.CancelRequestedAt, CreatedAt: p.CreatedAt, StartedAt: p.StartedAt, FinishedAt: p.FinishedAt,

@@ -38,6 +38,8 @@ type Provision struct {
 	Running []provision.Running `db:"running"`
 	// Stages are those it has reached, in their order. Lists leave them out.
 	Stages []StageTime `db:"stages"`
+	// Agents have carried it out, in the order in which they took it. Lists leave them out.
+	Agents []ProvisionAgent `db:"agents"`
 	// Steps are those of its machines, where something else than Terraform makes them. Lists
 	// leave them out.
 	Steps []Step `db:"-"`
@@ -117,6 +119,16 @@ type StageTime struct {
 	EndedAt   *time.Time      `json:"ended_at,omitempty"`
 }
 
+// ProvisionAgent is an agent that has taken a provision. Key is SHA-256 of the key that it
+// signed with, in hexadecimal; nil: it showed a token.
+type ProvisionAgent struct {
+	Agent     string     `json:"agent"`
+	Host      string     `json:"host"`
+	At        time.Time  `json:"at"`
+	AppliedAt *time.Time `json:"applied_at"`
+	Key       *string    `json:"key"`
+}
+
 // Source is the template of a provision.
 type Source struct {
 	Repo    string `json:"repo"`
@@ -127,7 +139,7 @@ type Source struct {
 // selected is a query for Provisions, p being public.provisions, to be followed
 // by a condition. whole: with what lists leave out.
 func selected(whole bool) string {
-	more := `NULL::jsonb AS snapshot, NULL::jsonb AS input, NULL::jsonb AS stages, NULL::jsonb AS state_lock,
+	more := `NULL::jsonb AS snapshot, NULL::jsonb AS input, NULL::jsonb AS stages, NULL::jsonb AS agents, NULL::jsonb AS state_lock,
 	CASE jsonb_typeof(p.plan_summary) WHEN 'object' THEN p.plan_summary - 'resources' END AS plan`
 	if whole {
 		more = `p.config_snapshot AS snapshot,
@@ -139,7 +151,8 @@ func selected(whole bool) string {
 	 w.state_lock, p.plan_summary AS plan,
 	(SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'started_at', s.started_at, 'ended_at', s.ended_at)
 	                  ORDER BY s.attempt, s.started_at, s.stage = 'done')
-	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages`
+	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages,
+	(SELECT jsonb_agg(to_jsonb(a)) FROM public.provision_agents(p.id) a) AS agents`
 	}
 	return `SELECT
 	p.id, p.number, c.name AS cluster, w.name AS workspace, p.operation, p.status,

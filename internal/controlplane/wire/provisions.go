@@ -23,6 +23,7 @@ type Provision struct {
 	Percent           *int                        `json:"percent,omitempty" doc:"How much of the stage is done, from 0 to 100."`
 	Running           []provision.Running         `json:"running,omitempty" doc:"The resources that are being worked on, at most 50."`
 	Stages            []StageTime                 `json:"stages,omitempty" doc:"The stages it has reached, in their order. Lists leave them out."`
+	Agents            []ProvisionAgent            `json:"agents,omitempty" doc:"The agents that have carried it out, in the order in which they took it. Lists leave them out."`
 	Steps             []Step                      `json:"steps,omitempty" doc:"The steps that its template or its provisioner names, those of a machine one after the other. Lists leave them out."`
 	Template          Source                      `json:"template" doc:"What it deploys."`
 	Commit            *string                     `json:"commit,omitempty" doc:"The commit that the version stands for, once an agent has looked."`
@@ -59,6 +60,15 @@ type StageTime struct {
 	Stage     provision.Stage `json:"stage" enum:"queued,checkout,validate,engine,init,plan,approval,input,apply,outputs,done" doc:"Which stage."`
 	StartedAt time.Time       `json:"started_at" doc:"When it was reached."`
 	EndedAt   *time.Time      `json:"ended_at,omitempty" doc:"When the next one was. Absent while it lasts."`
+}
+
+// ProvisionAgent is an agent that has taken a provision.
+type ProvisionAgent struct {
+	Agent     string     `json:"agent" doc:"Its name, unknown where it is no longer listed."`
+	Host      string     `json:"host" doc:"Where it ran."`
+	At        time.Time  `json:"at" doc:"When it took it."`
+	AppliedAt *time.Time `json:"applied_at,omitempty" doc:"When it began to apply. Absent: it did not."`
+	Key       *string    `json:"key,omitempty" doc:"The fingerprint of the key that it signed with: a SHA-256 in hexadecimal. Absent: it showed a token."`
 }
 
 // Step is one step of a provision, or of one machine in it.
