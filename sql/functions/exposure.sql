@@ -43,9 +43,11 @@ BEGIN
   END IF;
 END $$;
 
--- The topic of Supabase's Realtime on which the holder of an agent token is woken. The agent
--- computes it from its token, we from the token's digest. It tells neither the token's hash, with
--- which one can act as the agent, nor the digest: both are random.
+-- The topic of Supabase's Realtime on which the holder of an agent token is woken: "tendril-" and,
+-- in hexadecimal, SHA-256 of the text "tendril wake 1:" and the token's digest. The agent computes
+-- the digest from its token, which is SHA-256 of SHA-256. The topic tells neither the token's hash,
+-- with which one can act as the agent, nor the digest: both are random. A reader of the table's
+-- digests can compute topics, and act as nobody.
 CREATE OR REPLACE FUNCTION tendril.wake_topic(p_digest bytea) RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN 'tendril-' || encode(sha256(convert_to('tendril wake 1:', 'UTF8') || p_digest), 'hex');
