@@ -28,9 +28,9 @@ func TestRealtimeWakesAnAgent(t *testing.T) {
 	a.Set("SSL_CERT_FILE", gatewaytest.CAFile(t, server.Certificate()))
 	a.Set("TENDRIL_QUEUE_POLL_INTERVAL", "10m")
 	a.Start()
-	server.Await("a subscription", func(seen realtimetest.Seen) bool { return len(seen.Topics) == 1 })
-	// The heartbeat after the subscription began is the first that can be woken, and hears how
-	// seldom the next ones are.
+	// The heartbeat after an event has arrived is the first that can be woken, and hears how seldom
+	// the next ones are.
+	s.Await("an event", "SELECT EXISTS (SELECT FROM realtime.messages WHERE event = 'probe')")
 	s.Exec(t, "UPDATE tendril.settings SET heartbeat = '1 minute', lease = '1 hour'")
 	now := s.Text(t, "SELECT clock_timestamp()::text")
 	s.Await("another heartbeat", "SELECT EXISTS (SELECT FROM public.agents WHERE last_heartbeat_at > $1::timestamptz)", now)

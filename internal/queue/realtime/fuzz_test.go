@@ -19,11 +19,11 @@ func FuzzFrame(f *testing.F) {
 		}
 		for _, s := range []session{{topic: "realtime:a", joinRef: 1}, {topic: "realtime:a", joinRef: 1, joined: true, beatRef: 2}} {
 			was, joins := s.joined, 0
-			err := s.take(fr, func() { joins++ }, func(string) {
+			err := s.take(fr, callbacks{joined: func() { joins++ }, heard: func(string) {
 				if !was || fr.Event != "broadcast" || fr.Topic != s.topic {
 					t.Errorf("%s wakes", text)
 				}
-			})
+			}})
 			if joins > 0 && (err != nil || fr.Topic != s.topic) || joins > 1 {
 				t.Errorf("%s joins %d times, and gives %v", text, joins, err)
 			}

@@ -3,10 +3,14 @@
 // the database, can compute. What arrives is a hint that anybody who knows the topic could send,
 // and may be late, lost or repeated, so the queue is polled all the same.
 //
-//	         connect          phx_join            reply ok
-//	apart ───────────▶ open ───────────▶ joining ───────────▶ joined ── broadcast ──▶ wake
-//	  ▲  ◀── refused, cut, silent, phx_error, phx_close, another token ──┘
+//	         connect           phx_join            reply ok          an event
+//	apart ───────────▶ open ───────────▶ joining ───────────▶ joined ──────────▶ wakes
+//	  ▲  ◀── refused, cut, silent, phx_error, phx_close, another token ──┘ ◀──────┘
 //	  └─ wait: from a second to 5 minutes; 10 minutes after a refusal, an hour without Realtime
+//
+// A subscription alone does not count: the database may not be able to send, or Realtime to read
+// what it sends. So the database is asked for an event, and nothing relies on wakes until one has
+// arrived.
 //
 // It speaks the Phoenix protocol 1.0.0 of https://supabase.com/docs/guides/realtime/protocol: one
 // JSON object in each text frame. Whatever else arrives is ignored, and a frame above mostFrame
@@ -51,6 +55,8 @@ const (
 	eventProbe     = "probe"
 )
 
+var events = []string{eventWork, eventAttention, eventProbe}
+
 // Options say where Realtime is and what to hear.
 type Options struct {
 	// Project is the URL of the project, such as https://ref.supabase.co; APIKey its public key.
@@ -59,6 +65,9 @@ type Options struct {
 	Transport http.RoundTripper
 	// Topic is asked at each connection. "": nothing is heard.
 	Topic func() string
+	// Probe has the database send an event. It is called some time after joining, unless another
+	// agent's has arrived by then. nil: a subscription is trusted.
+	Probe func(context.Context) error
 	// Log gets one line when events do not arrive, and one when they do again. May be nil.
 	Log *slog.Logger
 
@@ -68,8 +77,10 @@ type Options struct {
 	// Patience bounds connecting and joining, each; 20 s when zero. Realtime waits some seconds
 	// before it refuses.
 	Patience time.Duration
-	// Soon, Seldom and Refused are waits: after the first failure, at most, and after a refusal.
-	// 1 s, 5 min and 10 min when zero.
+	// ProbeWithin bounds the time until Probe is called, which is by chance; 5 s when zero.
+	ProbeWithin time.Duration
+	// Soon, Seldom and Refused are waits: after the first failure, at most, and after a refusal or
+	// a probe in vain. 1 s, 5 min and 10 min when zero.
 	Soon, Seldom, Refused time.Duration
 }
 
@@ -87,7 +98,7 @@ type Listener struct {
 	o               Options
 	client          *http.Client
 	work, attention chan struct{}
-	joined          atomic.Bool
+	wakes           atomic.Bool
 	again           chan struct{} // the topic may be another one
 
 	cancel context.CancelFunc
@@ -100,6 +111,7 @@ func New(o Options) *Listener {
 	o.Beat = cmp.Or(o.Beat, 25*time.Second)
 	o.Patience = cmp.Or(o.Patience, 20*time.Second)
 	o.Soon, o.Seldom, o.Refused = cmp.Or(o.Soon, time.Second), cmp.Or(o.Seldom, 5*time.Minute), cmp.Or(o.Refused, 10*time.Minute)
+	o.ProbeWithin = cmp.Or(o.ProbeWithin, 5*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -135,8 +147,8 @@ func (l *Listener) Work() <-chan struct{} { return l.work }
 // Attention is as Work.
 func (l *Listener) Attention() <-chan struct{} { return l.attention }
 
-// Joined tells whether events are expected to arrive.
-func (l *Listener) Joined() bool { return l.joined.Load() }
+// Wakes tells whether events arrive.
+func (l *Listener) Wakes() bool { return l.wakes.Load() }
 
 // Retopic has Topic asked at once: there may be another token.
 func (l *Listener) Retopic() { wake(l.again) }
@@ -162,8 +174,24 @@ func (l *Listener) run(ctx context.Context) {
 	for {
 		topic := l.o.Topic()
 		began := time.Now()
-		err := l.session(ctx, topic, func() { t.arrive(); l.joined.Store(true); l.wakeAll() }, l.hear)
-		if l.joined.Swap(false) {
+		arrive := func() {
+			if !l.wakes.Swap(true) {
+				t.arrive()
+				l.wakeAll()
+			}
+		}
+		err := l.session(ctx, topic, callbacks{
+			joined: func() {
+				if l.o.Probe == nil && !l.wakes.Load() {
+					arrive()
+				} else {
+					l.wakeAll()
+				}
+			},
+			heard: func(event string) { arrive(); l.hear(event) },
+			deaf:  func() { t.tell(errSilent) },
+		})
+		if l.wakes.Swap(false) {
 			l.wakeAll() // who relies on wakes is to poll more often again
 		}
 		if ctx.Err() != nil {
@@ -226,7 +254,8 @@ func Hears(ctx context.Context, o Options, send func(context.Context) error) err
 	var sent error
 	var sending sync.WaitGroup
 	heard := false
-	err := l.session(ctx, l.o.Topic(), func() {
+	l.o.Probe = nil // what send does
+	err := l.session(ctx, l.o.Topic(), callbacks{joined: func() {
 		sending.Go(func() {
 			if sent = send(ctx); sent != nil {
 				cancel()
@@ -238,12 +267,12 @@ func Hears(ctx context.Context, o Options, send func(context.Context) error) err
 			sent = errSilent
 			cancel()
 		})
-	}, func(event string) {
+	}, heard: func(event string) {
 		if event == eventProbe {
 			heard = true
 			cancel()
 		}
-	})
+	}})
 	cancel()
 	sending.Wait()
 	switch {
@@ -277,6 +306,12 @@ func (t *teller) lost(err error) {
 		t.told = true
 		t.log.Debug("there is no Realtime; the queue is polled", "error", err)
 	case isRefused(err) || t.failed >= untoldFailures:
+		t.tell(err)
+	}
+}
+
+func (t *teller) tell(err error) {
+	if !t.told {
 		t.told = true
 		t.log.Warn("Supabase's Realtime does not wake this agent; the queue is polled instead", "error", err)
 	}

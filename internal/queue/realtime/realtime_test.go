@@ -88,8 +88,8 @@ func joined(t *testing.T, server *realtimetest.Server, o realtime.Options) *real
 	await(t, "the first work", l.Work())
 	await(t, "the first attention", l.Attention())
 	server.AwaitTopic(topic)
-	if !l.Joined() {
-		t.Error("Joined() = false after a join")
+	if !l.Wakes() {
+		t.Error("Wakes() = false after a join that is trusted")
 	}
 	return l
 }
@@ -133,8 +133,8 @@ func TestIgnoresWhatItDoesNotKnow(t *testing.T) {
 	server.Broadcast(topic, "attention") // after all of it
 	await(t, "attention", l.Attention())
 	none(t, "work", l.Work())
-	if seen := server.Seen(); seen.Dials != 1 || !l.Joined() {
-		t.Errorf("the server saw %+v, and Joined() = %t, want one connection that goes on", seen, l.Joined())
+	if seen := server.Seen(); seen.Dials != 1 || !l.Wakes() {
+		t.Errorf("the server saw %+v, and Wakes() = %t, want one connection that goes on", seen, l.Wakes())
 	}
 }
 
@@ -160,7 +160,7 @@ func TestComesBack(t *testing.T) {
 			server.Await("a second join", func(seen realtimetest.Seen) bool { return seen.Joins > 1 && len(seen.Topics) > 0 })
 			await(t, "work", l.Work())
 			await(t, "attention", l.Attention())
-			patience.Await(t, "it has joined", l.Joined)
+			patience.Await(t, "it has joined", l.Wakes)
 			for range 2 { // what is left of the loss and the beginning
 				select {
 				case <-l.Work():
@@ -173,6 +173,59 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
+// A subscription counts once an event has arrived: the database may be unable to send.
+func TestWakesAreProven(t *testing.T) {
+	t.Parallel()
+	server := realtimetest.Serve(t)
+	log := new(lines)
+	o := options(server, log)
+	var asked atomic.Int32
+	var sends atomic.Bool
+	o.ProbeWithin, o.Patience = time.Millisecond, patience.For(300*time.Millisecond)
+	o.Probe = func(context.Context) error {
+		asked.Add(1)
+		if sends.Load() {
+			server.Broadcast(topic, "probe")
+		}
+		return nil
+	}
+	l := start(t, o)
+	await(t, "the first work", l.Work())
+	patience.Await(t, "the log says that nothing arrives", func() bool { return strings.Contains(log.String(), "does not arrive") })
+	if l.Wakes() {
+		t.Error("Wakes() = true before an event has arrived")
+	}
+	patience.Await(t, "it is asked again", func() bool { return asked.Load() > 2 })
+	sends.Store(true)
+	patience.Await(t, "wakes arrive", l.Wakes)
+	await(t, "work", l.Work())
+	if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "wakes this agent again") {
+		t.Errorf("the log = %s, want two lines", text)
+	}
+	if seen := server.Seen(); seen.Dials != 1 {
+		t.Errorf("the server saw %d connections, want one that goes on", seen.Dials)
+	}
+}
+
+// What another agent has asked for is good for all of the token.
+func TestProbeOfAnother(t *testing.T) {
+	t.Parallel()
+	server := realtimetest.Serve(t)
+	o := options(server, new(lines))
+	o.ProbeWithin = 24 * time.Hour
+	o.Probe = func(context.Context) error {
+		t.Error("the database was asked for an event, although one had arrived")
+		return nil
+	}
+	l := start(t, o)
+	server.AwaitTopic(topic)
+	if l.Wakes() {
+		t.Error("Wakes() = true before an event has arrived")
+	}
+	server.Broadcast(topic, "probe")
+	patience.Await(t, "wakes arrive", l.Wakes)
+}
+
 func TestBeats(t *testing.T) {
 	t.Parallel()
 	server := realtimetest.Serve(t)
@@ -180,8 +233,8 @@ func TestBeats(t *testing.T) {
 	o.Beat = 50 * time.Millisecond
 	l := start(t, o)
 	server.Await("four heartbeats", func(seen realtimetest.Seen) bool { return seen.Beats > 3 && seen.Dials == 1 })
-	if !l.Joined() {
-		t.Error("Joined() = false")
+	if !l.Wakes() {
+		t.Error("Wakes() = false")
 	}
 }
 
@@ -218,8 +271,8 @@ func TestJoinWithoutAnswer(t *testing.T) {
 	l := start(t, o)
 	server.Await("many joins", func(seen realtimetest.Seen) bool { return seen.Joins > 7 })
 	none(t, "work", l.Work())
-	if l.Joined() {
-		t.Error("Joined() = true without a reply")
+	if l.Wakes() {
+		t.Error("Wakes() = true without a reply")
 	}
 	if n := strings.Count(log.String(), "the queue is polled instead"); n != 1 {
 		t.Errorf("the log says %d times that the queue is polled, want once:\n%s", n, log)
@@ -332,7 +385,7 @@ func TestAnotherToken(t *testing.T) {
 	// While it waits after a failure, too.
 	server.Behave(realtimetest.Behaviour{Reason: "PrivateOnly: no"})
 	server.Cut()
-	patience.Await(t, "it is no longer joined", func() bool { return !l.Joined() })
+	patience.Await(t, "it is no longer joined", func() bool { return !l.Wakes() })
 	server.Behave(realtimetest.Behaviour{})
 	set("tendril-c")
 	l.Retopic()
@@ -417,7 +470,7 @@ func TestNeverStarted(t *testing.T) {
 	l.Retopic()
 	l.Stop()
 	l.Start()
-	if seen := server.Seen(); seen.Dials != 0 || l.Joined() {
+	if seen := server.Seen(); seen.Dials != 0 || l.Wakes() {
 		t.Errorf("the server saw %+v of a listener that was stopped before it began", seen)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tendril-run/tendril/internal/printable"
+	"github.com/tendril-run/tendril/internal/retry"
 )
 
 // mostFrame is the largest frame that is read, in bytes: what we expect takes 300.
@@ -53,9 +56,18 @@ const join = `{"config":{"broadcast":{"ack":false,"self":false,"replication_read
 // The message of Realtime's system event with which it says that it reads what the database sends.
 const replicationReady = "Replication connection established"
 
-// session subscribes to the topic until the subscription ends, and says why it did. joined is
-// called when it stands, and each time that what was sent before may be lost; heard with each event.
-func (l *Listener) session(ctx context.Context, topic string, joined func(), heard func(event string)) error {
+// callbacks are called by the goroutine of a session.
+type callbacks struct {
+	// joined: the subscription stands, and what was sent before may be lost. It may come again.
+	joined func()
+	// heard is called with each event of ours.
+	heard func(event string)
+	// deaf: no event has arrived, although the database was asked for one.
+	deaf func()
+}
+
+// session subscribes to the topic until the subscription ends, and says why it did.
+func (l *Listener) session(ctx context.Context, topic string, on callbacks) error {
 	if topic == "" {
 		return &RefusedError{Reason: "there is no token"}
 	}
@@ -68,12 +80,12 @@ func (l *Listener) session(ctx context.Context, topic string, joined func(), hea
 	conn.SetReadLimit(mostFrame)
 
 	frames, broken := make(chan frame), make(chan error, 1)
-	var reading sync.WaitGroup
-	reading.Go(func() { broken <- read(ctx, conn, frames) })
+	var begun sync.WaitGroup
+	begun.Go(func() { broken <- read(ctx, conn, frames) })
 	defer func() {
 		cancel()
 		_ = conn.CloseNow() // nothing is to be flushed
-		reading.Wait()
+		begun.Wait()
 	}()
 	s := session{conn: conn, topic: "realtime:" + topic, patience: l.o.Patience}
 	if err := s.push(ctx, s.topic, "phx_join", join); err != nil {
@@ -84,6 +96,19 @@ func (l *Listener) session(ctx context.Context, topic string, joined func(), hea
 	defer beat.Stop()
 	unanswered := time.NewTimer(l.o.Patience)
 	defer unanswered.Stop()
+	// Both are set once joined.
+	probe, deaf := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	probe.Stop()
+	deaf.Stop()
+	defer probe.Stop()
+	defer deaf.Stop()
+	joined := on.joined
+	on.joined = func() {
+		joined()
+		if l.o.Probe != nil {
+			probe.Reset(rand.N(l.o.ProbeWithin)) //nolint:gosec // so that agents which come back together ask once
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -106,8 +131,18 @@ func (l *Listener) session(ctx context.Context, topic string, joined func(), hea
 			s.beatRef = s.ref
 		case err := <-broken:
 			return err
+		case <-probe.C:
+			if !s.heard {
+				begun.Go(func() { _ = l.o.Probe(ctx) }) // a database that is away: heartbeats tell
+				deaf.Reset(l.o.Patience)
+			}
+		case <-deaf.C:
+			if !s.heard {
+				on.deaf()
+				probe.Reset(retry.Jitter(l.o.Refused))
+			}
 		case f := <-frames:
-			if err := s.take(f, joined, heard); err != nil {
+			if err := s.take(f, on); err != nil {
 				return err
 			}
 		}
@@ -183,6 +218,7 @@ type session struct {
 	joinRef  int
 	beatRef  int // of a heartbeat that is not answered; 0: none
 	joined   bool
+	heard    bool // an event has arrived
 }
 
 // push sends a message, with a reference that its reply will have.
@@ -206,7 +242,7 @@ func (s *session) push(ctx context.Context, topic, event, payload string) error 
 }
 
 // take does what a frame says; an error ends the session.
-func (s *session) take(f frame, joined func(), heard func(event string)) error {
+func (s *session) take(f frame, on callbacks) error {
 	ours := f.Topic == s.topic
 	switch {
 	case f.Event == "phx_reply" && f.Topic == "phoenix":
@@ -227,7 +263,7 @@ func (s *session) take(f frame, joined func(), heard func(event string)) error {
 			return joinError(reply.Response.Reason)
 		}
 		s.joined = true
-		joined()
+		on.joined()
 	case f.Event == "system" && ours:
 		var system struct {
 			Status    string `json:"status"`
@@ -239,7 +275,7 @@ func (s *session) take(f frame, joined func(), heard func(event string)) error {
 		case system.Status == "error":
 			return fmt.Errorf("the server ends the subscription: %s", clean(system.Message))
 		case system.Message == replicationReady && s.joined:
-			joined() // what was sent before it read the database is lost
+			on.joined() // what was sent before it read the database is lost
 		}
 	case (f.Event == "phx_close" || f.Event == "phx_error") && ours:
 		return errors.New("the server has ended the subscription")
@@ -247,8 +283,9 @@ func (s *session) take(f frame, joined func(), heard func(event string)) error {
 		var broadcast struct {
 			Event string `json:"event"`
 		}
-		if json.Unmarshal(f.Payload, &broadcast) == nil {
-			heard(broadcast.Event)
+		if json.Unmarshal(f.Payload, &broadcast) == nil && slices.Contains(events, broadcast.Event) {
+			s.heard = true
+			on.heard(broadcast.Event)
 		}
 	}
 	return nil

@@ -113,6 +113,7 @@ func New(o Options) (*Queue, error) {
 		link: queue.NewLink(bulkCalls),
 	}
 	if ro, is := realtimeOf(o, functions, transport, q.credential); is {
+		ro.Probe = q.probe
 		q.realtime = realtime.New(ro)
 	}
 	return q, nil

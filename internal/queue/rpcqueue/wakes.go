@@ -28,7 +28,7 @@ func (q *Queue) Work() <-chan struct{} {
 
 // Attention implements queue.Queue.
 func (q *Queue) Attention() <-chan struct{} {
-	if q.realtime == nil || !q.realtime.Joined() {
+	if q.realtime == nil || !q.realtime.Wakes() {
 		return nil
 	}
 	return q.realtime.Attention()
@@ -37,7 +37,7 @@ func (q *Queue) Attention() <-chan struct{} {
 // seldom advises polls that are further apart while wakes arrive. When they no longer do, the
 // listener wakes us, and the next heartbeat advises what the database does.
 func (q *Queue) seldom(pulse queue.Pulse) queue.Pulse {
-	if q.realtime != nil && q.realtime.Joined() {
+	if q.realtime != nil && q.realtime.Wakes() {
 		pulse.Poll = max(pulse.Poll, pollSeldom)
 	}
 	return pulse
@@ -78,8 +78,11 @@ func Hears(ctx context.Context, o Options) error {
 		return ErrNoRealtime
 	}
 	ro.Patience = q.timeout
-	return realtime.Hears(ctx, ro, func(ctx context.Context) error {
-		var reply standing
-		return q.call(ctx, "have an event sent", "check_agent", rpcwire.CheckAgent{Hash: q.credential.Hash(), Agent: rpcwire.Probe{Probe: true}}, &reply)
-	})
+	return realtime.Hears(ctx, ro, q.probe)
+}
+
+// probe has the database send an event by Realtime.
+func (q *Queue) probe(ctx context.Context) error {
+	var reply standing
+	return q.call(ctx, "have an event sent", "check_agent", rpcwire.CheckAgent{Hash: q.credential.Hash(), Agent: rpcwire.Probe{Probe: true}}, &reply)
 }

@@ -40,7 +40,7 @@ func awaitWake(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// registered is a queue that has registered and joined, its first wakes taken.
+// registered is a queue that has registered, and has heard an event; its first wakes are taken.
 func registered(t *testing.T, w *queuetest.World, server *realtimetest.Server, o rpcqueue.Options) *rpcqueue.Queue {
 	t.Helper()
 	q := dial(t, o)
@@ -49,9 +49,21 @@ func registered(t *testing.T, w *queuetest.World, server *realtimetest.Server, o
 	}
 	server.AwaitTopic(realtime.Topic(w.Text(t, "SELECT encode(sha256($1::bytea), 'hex')", []byte(o.Token))))
 	awaitWake(t, "the beginning", q.Work())
-	patience.Await(t, "it waits for attention", func() bool { return q.Attention() != nil })
-	awaitWake(t, "the beginning", q.Attention())
+	patience.Await(t, "wakes arrive", func() bool { return q.Attention() != nil })
+	drain(q)
 	return q
+}
+
+// drain takes the wakes of what has just begun.
+func drain(q *rpcqueue.Queue) {
+	for {
+		select {
+		case <-q.Work():
+		case <-q.Attention():
+		case <-time.After(300 * time.Millisecond):
+			return
+		}
+	}
 }
 
 // An agent of a Supabase project has no connection to the database, and hears at once.
@@ -101,12 +113,7 @@ func TestRealtimeFollowsTheToken(t *testing.T) {
 	}
 	server.AwaitTopic(realtime.Topic(w.Text(t, "SELECT encode(sha256($1::bytea), 'hex')", []byte(fresh))))
 	awaitWake(t, "the new subscription", q.Work())
-	for range 2 { // of the end of the one before, and of the beginning of this one
-		select {
-		case <-q.Work():
-		default:
-		}
-	}
+	drain(q)
 	w.Deploy(t, "a")
 	awaitWake(t, "the deploy", q.Work())
 }
@@ -166,5 +173,21 @@ func TestHears(t *testing.T) {
 	o.APIKey = ""
 	if err := rpcqueue.Hears(t.Context(), o); !errors.Is(err, rpcqueue.ErrNoRealtime) {
 		t.Errorf("Hears() without a key = %v, want ErrNoRealtime", err)
+	}
+}
+
+// A subscription to which nothing is sent is no reason to poll seldom.
+func TestRealtimeThatIsMute(t *testing.T) {
+	t.Parallel()
+	w, server, o := project(t)
+	w.Exec(t, "DROP TABLE realtime.messages_of_all_days")
+	q := dial(t, o)
+	if _, err := q.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.AwaitTopic(realtime.Topic(w.Text(t, "SELECT encode(sha256($1::bytea), 'hex')", []byte(o.Token))))
+	time.Sleep(6 * time.Second) // the agent asks for an event within five
+	if pulse, err := q.Heartbeat(t.Context(), nil); err != nil || pulse.Poll != 5*time.Second || q.Attention() != nil {
+		t.Errorf("Heartbeat() = %+v, %v, and Attention() = %v, want what the database advises, for no wake arrives", pulse, err, q.Attention())
 	}
 }
