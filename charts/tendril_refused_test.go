@@ -31,7 +31,7 @@ func TestAgentRefuses(t *testing.T) {
 		{"local backend, no volume", with("persistence: {enabled: false}\nidentity: {existingSecret: i}\nstate: {default: managed, backend: local}\n"), []string{"persistence.enabled=false with local state"}},
 		{"no volume, no identity", with("persistence: {enabled: false}\nstate: {default: managed}\n"), []string{"persistence.enabled=false without identity.existingSecret"}},
 		{"states scaled away", with("persistence: {retention: {whenScaled: Delete}}\n"), []string{"persistence.retention.whenScaled=Delete with local state"}},
-		{"replicas", with("replicas: 2\nstate: {default: managed}\n"), []string{"replicas=2 without identity.existingSecret", "age-keygen"}},
+		{"replicas", with("replicas: 2\nstate: {default: managed}\n"), []string{"replicas=2 without identity.existingSecret", "tendril identity new"}},
 		{"short grace", with("terminationGracePeriodSeconds: 60\n"), []string{"terminationGracePeriodSeconds=60", "a drain of 8m takes up to 570"}},
 		{"no scraper", with("serviceMonitor: {enabled: true}\n"), []string{"serviceMonitor.enabled=true", "set networkPolicy.metricsFrom, such as"}},
 		{"nowhere", with("networkPolicy: {strict: true}\n"), []string{"networkPolicy.strict=true with an empty networkPolicy.egress"}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,4 +88,34 @@ func lookUp(root *cobra.Command, words []string) string {
 		}
 	}
 	return ""
+}
+
+// Nobody needs another program to make an identity, and nothing says so.
+func TestNobodyNeedsAgeKeygen(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	if err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if entry != nil && entry.Name() == ".git" {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".md", ".go", ".tpl", ".txt", ".yaml", ".json", ".sql", ".sh", ".html", ".toml":
+		default:
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		checked++
+		if name := "age-" + "keygen"; strings.Contains(string(content), name) {
+			t.Errorf("%s names %s: it is \"tendril identity new\"", path, name)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if checked < 1000 {
+		t.Errorf("%d files were read, want all", checked)
+	}
 }

@@ -54,7 +54,7 @@ func keys() []key {
 			about: "How long runs may continue after SIGTERM before the agent ends them.",
 			field: func(c *Config) any { return &c.DrainTimeout }, check: func(c Config) bool { return c.DrainTimeout.within(0, 24*time.Hour) }},
 		{name: "identity_file", allowed: "a path, or nothing", path: true,
-			about: "A file with the age identities that all agents of a cluster share, the current one first. Other users must not be able to read it. The agent reads it again at each heartbeat. Without it, the agent makes an identity in `data_dir`.",
+			about: "A file with the age identities that all agents of a cluster share, the current one first. Other users must not be able to read it. The agent reads it again at each heartbeat. Without it, the agent makes an identity in `data_dir`, or takes one there that another agent shares and `tendril identity accept` names. `tendril identity new` makes one.",
 			field: func(c *Config) any { return &c.IdentityFile }},
 		{name: "log_format", allowed: "text or json",
 			about: "Format of the agent's own log.",

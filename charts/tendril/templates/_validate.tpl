@@ -57,13 +57,13 @@
   {{- $problems = append $problems "persistence.enabled=false with local state: states would be lost with the pod; set state.default=managed or state.backend, or keep the volume" -}}
 {{- end -}}
 {{- if and (not $v.persistence.enabled) (not $identity) -}}
-  {{- $problems = append $problems "persistence.enabled=false without identity.existingSecret: each start would make another identity, and what was sealed to the last could not be read; make a Secret with one (age-keygen) and name it there" -}}
+  {{- $problems = append $problems "persistence.enabled=false without identity.existingSecret: each start would make another identity, and what was sealed to the last could not be read; make a Secret with one (tendril identity new --file identity) and name it there" -}}
 {{- end -}}
 {{- if and $v.persistence.enabled (eq $v.persistence.retention.whenScaled "Delete") (eq (include "tendril.state" .) "local") -}}
   {{- $problems = append $problems "persistence.retention.whenScaled=Delete with local state: fewer replicas would lose states; set state.default=managed or state.backend, or retain the volumes" -}}
 {{- end -}}
 {{- if and (gt (int $v.replicas) 1) (not $identity) -}}
-  {{- $problems = append $problems (printf "replicas=%d without identity.existingSecret: agents of a cluster must share one identity, or one could not read the managed states, plans and sealed variables of another; make a Secret with one (age-keygen) and name it there" (int $v.replicas)) -}}
+  {{- $problems = append $problems (printf "replicas=%d without identity.existingSecret: agents of a cluster must share one identity, or one could not read the managed states, plans and sealed variables of another; make a Secret with one (tendril identity new --file identity) and name it there" (int $v.replicas)) -}}
 {{- end -}}
 {{- toJson $problems -}}
 {{- end -}}
