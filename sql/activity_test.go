@@ -82,7 +82,7 @@ func TestAnonSeesNoActivity(t *testing.T) {
 	// What is told to who listens is an id of one size, and no channel's name says more.
 	bodies := one[[]string](t, busy.conn, `SELECT array_agg(DISTINCT m[1] ORDER BY m[1]) FROM pg_proc, regexp_matches(prosrc, 'tendril\.notify\(''([a-z_]+)''', 'g') m
 		WHERE pronamespace IN ('public'::regnamespace, 'tendril'::regnamespace)`)
-	if want := []string{"tendril_attention", "tendril_provision", "tendril_work"}; !slices.Equal(bodies, want) {
+	if want := []string{"tendril_agent", "tendril_attention", "tendril_provision", "tendril_work"}; !slices.Equal(bodies, want) {
 		t.Errorf("channels = %q, want %q: docs/SECURITY.md lists them", bodies, want)
 	}
 	if got := one[string](t, busy.conn, "SELECT pg_get_function_identity_arguments('tendril.notify'::regproc)"); got != "p_channel text, p_id uuid" {

@@ -362,7 +362,8 @@ func (c *contract) writeItems(items []headerItem, types map[string]string, inden
 // channels are those of NOTIFY, with what an id on them is and says.
 var channels = map[string]string{
 	"tendril_work":      "a cluster: a workspace of it may have become runnable; call `fetch_next_provision`",
-	"tendril_attention": "a cluster: a run of it is to stop; call `agent_heartbeat`",
+	"tendril_agent":     "an agent's instance: a run of it is to stop, or only it may run something; call `agent_heartbeat`",
+	"tendril_attention": "a cluster: the same, for agents of releases that do not listen to `tendril_agent`",
 	"tendril_provision": "a provision: its status, stage or log has changed; read it again",
 }
 

@@ -174,11 +174,11 @@ type lossyQueue struct {
 	beats  int
 }
 
-func (q *lossyQueue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+func (q *lossyQueue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, error) {
 	if q.beats++; q.setup.StuckBeat && q.beats > 2 {
 		<-ctx.Done()
 	}
-	return q.Queue.Heartbeat(ctx, claims)
+	return q.Queue.Heartbeat(ctx, beat)
 }
 
 func (q *lossyQueue) Claim(ctx context.Context, id uuid.UUID) (*provision.Assignment, error) {

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
@@ -29,7 +31,21 @@ const beatUnadvised = 5 * time.Second
 // something runs and nothing can wake us: a cancel is heard of by asking then.
 const attentive = 5
 
-// heartbeat renews the leases of all claims in flight and passes on what comes back.
+const (
+	// heldBurst is how many heartbeats may follow each other at once where they are held: what
+	// they wait for changes when a run begins or ends.
+	heldBurst = 5
+	// claimTime is how long the poller has to act on news of work, until the next heartbeat
+	// goes without knowing what became of it.
+	claimTime = 500 * time.Millisecond
+)
+
+// heartbeat renews the leases of all claims in flight and passes on what comes back. Where the
+// other side holds heartbeats until there is news, one is always under way:
+//
+//	beat ── held ──▶ answer: news, or its time is over ──▶ beat
+//	          │
+//	          └ nudge: a run has begun, a slot is free ──▶ beat; the other side ends the older one
 type heartbeat struct {
 	queue    queue.Queue
 	inflight *inflight
@@ -49,6 +65,34 @@ type heartbeat struct {
 	retry      *retry.Waits
 	nudged     chan struct{}
 	advice     chan time.Duration // the newest poll interval; for the poller
+	// waits: the poller waits for work.
+	waits atomic.Bool
+	// holds: the other side held the last heartbeat, or would have.
+	holds atomic.Bool
+	// These belong to the loop.
+	spacing    *rate.Limiter // of heartbeats that may be held
+	told       map[uuid.UUID]told
+	checksTold time.Time
+	older      *older
+}
+
+// told is what the database has said of a claim, while this run had it.
+type told struct {
+	run          *run
+	cancel, lost bool
+}
+
+// older is a heartbeat that a newer one has taken the place of.
+type older struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func (o *older) end() {
+	if o != nil {
+		o.cancel()
+		<-o.done
+	}
 }
 
 func (b *boot) newHeartbeat(registered queue.Registration, superseded func(error)) *heartbeat {
@@ -58,6 +102,7 @@ func (b *boot) newHeartbeat(registered queue.Registration, superseded func(error
 		interval: advised(registered.Heartbeat, beatUnadvised), lease: registered.Lease, superseded: superseded, retry: newRetry(),
 		trouble: outage{log: b.log, what: "reach the database"},
 		nudged:  make(chan struct{}, 1), advice: make(chan time.Duration, 1),
+		spacing: rate.NewLimiter(rate.Every(beatSpacing), heldBurst), told: map[uuid.UUID]told{},
 	}
 }
 
@@ -76,6 +121,15 @@ func (h *heartbeat) began() {
 	}
 }
 
+// waitForWork says whether the poller waits for work, of which a heartbeat that is held is to
+// bring the news.
+func (h *heartbeat) waitForWork(waits bool) {
+	h.waits.Store(waits)
+	if waits && h.holds.Load() {
+		h.nudge()
+	}
+}
+
 func (h *heartbeat) unwoken() bool { return h.queue.Attention() == nil }
 
 // run beats until ctx ends.
@@ -86,6 +140,7 @@ func (h *heartbeat) run(ctx context.Context) {
 	}}
 	loop := h.loops.Begin("heartbeat")
 	defer loop.End()
+	defer func() { h.older.end() }()
 	if h.lease > 0 {
 		h.ending = time.AfterFunc(h.untilDetach(), h.detachRuns)
 		defer h.ending.Stop()
@@ -94,7 +149,7 @@ func (h *heartbeat) run(ctx context.Context) {
 		loop.Turns(0)
 		next, alive := h.beat(ctx)
 		memory.observe(len(h.inflight.claims()) == 0, time.Now())
-		if !alive || !wait(ctx, beatSpacing) {
+		if !alive || !h.space(ctx) {
 			return
 		}
 		loop.Turns(next)
@@ -162,33 +217,111 @@ func (m *idleMemory) observe(idle bool, now time.Time) {
 // there is to be none.
 func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 	held := h.inflight.held()
-	claims := slices.Collect(maps.Keys(held))
+	beat := h.compose(held)
+	claims := beat.Claims
 	sent := time.Now() // the database has it later, so no lease ends sooner than we think
-	pulse, err := h.queue.Heartbeat(ctx, claims)
+	pulse, answered, err := h.send(ctx, beat)
 	if ctx.Err() != nil {
 		return 0, false
 	}
+	if !answered {
+		return 0, true
+	}
 	if err != nil {
+		h.holds.Store(false)
 		h.observer.LeasesRenewed(0, 0, len(claims))
 		h.standing.Missed(inTheWay(err))
 		return h.failed(ctx, err)
 	}
+	h.holds.Store(pulse.Held)
 	if h.ending != nil {
 		h.ending.Reset(h.untilDetach() - time.Since(sent))
 	}
 	h.trouble.over()
 	h.retry.Reset()
-	if pulse.ChecksDue {
+	if pulse.ChecksDue && (beat.Checks || !pulse.Held) {
+		h.checksTold = time.Now()
 		h.checker.wake()
 	}
 	h.observer.LeasesRenewed(max(len(claims)-len(pulse.Lost), 0), h.obey(pulse, held), 0)
 	h.observer.Beat(time.Now())
-	h.standing.Beat(h.interval)
+	if pulse.Held {
+		h.standing.Beat(h.interval + queue.MaxHeld)
+	} else {
+		h.standing.Beat(h.interval)
+	}
 	h.keys.renew(ctx, time.Now(), h.queue.Register)
-	if h.unwoken() && len(h.inflight.claims()) > 0 {
+	switch {
+	case pulse.Again > 0:
+		return pulse.Again, true
+	case pulse.Held && pulse.Work:
+		return claimTime, true
+	case pulse.Held:
+		return 0, true
+	case h.unwoken() && len(h.inflight.claims()) > 0:
 		return retry.Jitter(h.interval / attentive), true
 	}
 	return retry.Jitter(h.interval), true
+}
+
+// compose says which claims are held, and what would be news.
+func (h *heartbeat) compose(held map[uuid.UUID]*run) queue.Beat {
+	beat := queue.Beat{
+		Claims: slices.Collect(maps.Keys(held)), Wait: true,
+		Free: h.waits.Load(), Checks: time.Since(h.checksTold) >= h.interval,
+	}
+	for claim, t := range h.told {
+		if r, is := held[claim]; !is || r != t.run {
+			delete(h.told, claim)
+			continue
+		}
+		if t.cancel {
+			beat.Cancelled = append(beat.Cancelled, claim)
+		}
+		if t.lost {
+			beat.Lost = append(beat.Lost, claim)
+		}
+	}
+	return beat
+}
+
+// send sends a heartbeat and waits for the answer; not answered: something has happened that
+// it does not know, and it is left to the next one to end it.
+func (h *heartbeat) send(ctx context.Context, beat queue.Beat) (pulse queue.Pulse, answered bool, err error) {
+	if !h.holds.Load() {
+		pulse, err = h.queue.Heartbeat(ctx, beat)
+		return pulse, true, err
+	}
+	type answer struct {
+		pulse queue.Pulse
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	this, answers := &older{cancel: cancel, done: make(chan struct{})}, make(chan answer, 1)
+	go func() {
+		defer close(this.done)
+		pulse, err := h.queue.Heartbeat(ctx, beat)
+		answers <- answer{pulse, err}
+	}()
+	select {
+	case a := <-answers:
+		this.end()
+		h.older.end()
+		h.older = nil
+		return a.pulse, true, a.err
+	case <-h.nudged:
+		h.older.end()
+		h.older = this
+		return queue.Pulse{}, false, nil
+	}
+}
+
+// space keeps heartbeats apart; false when ctx ends first.
+func (h *heartbeat) space(ctx context.Context) bool {
+	if h.holds.Load() {
+		return h.spacing.Wait(ctx) == nil
+	}
+	return wait(ctx, beatSpacing)
 }
 
 // obey does what the database has answered to a heartbeat with the claims held, and
@@ -197,12 +330,24 @@ func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 // while the answer was on its way, and is not lost.
 func (h *heartbeat) obey(pulse queue.Pulse, held map[uuid.UUID]*run) (lost int) {
 	h.interval = advised(pulse.Heartbeat, h.interval)
-	if poll := advised(pulse.Poll, 0); poll > 0 {
+	poll := advised(pulse.Poll, 0)
+	if poll > 0 && pulse.Held {
+		poll = mostInterval // heartbeats bring the news of work
+	}
+	if poll > 0 {
 		select { // only the newest counts
 		case <-h.advice:
 		default:
 		}
 		h.advice <- poll
+	}
+	for claim, r := range held {
+		t := told{run: r, cancel: slices.Contains(pulse.Cancel, claim), lost: slices.Contains(pulse.Lost, claim)}
+		if t.cancel || t.lost {
+			h.told[claim] = t
+		} else {
+			delete(h.told, claim)
+		}
 	}
 	for _, claim := range pulse.Cancel {
 		if r := h.inflight.run(claim); r != nil {

@@ -43,7 +43,7 @@ func (q *idleQueue) Register(context.Context) (queue.Registration, error) {
 	return queue.Registration{}, nil
 }
 
-func (q *idleQueue) Heartbeat(context.Context, []uuid.UUID) (queue.Pulse, error) {
+func (q *idleQueue) Heartbeat(context.Context, queue.Beat) (queue.Pulse, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.beats++
@@ -150,10 +150,10 @@ type slowAnswer struct {
 	asked, answer chan struct{}
 }
 
-func (q slowAnswer) Heartbeat(_ context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+func (q slowAnswer) Heartbeat(_ context.Context, beat queue.Beat) (queue.Pulse, error) {
 	q.asked <- struct{}{}
 	<-q.answer
-	return queue.Pulse{Lost: claims}, nil
+	return queue.Pulse{Lost: beat.Claims}, nil
 }
 
 // A claim that was given while the answer to a heartbeat was on its way is not lost,
@@ -229,12 +229,12 @@ type cutQueue struct {
 	cut             func(context.Context) error
 }
 
-func (q *cutQueue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+func (q *cutQueue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, error) {
 	if time.Now().After(q.after) {
 		return queue.Pulse{}, q.cut(ctx)
 	}
 	q.answered = time.Now()
-	return q.idleQueue.Heartbeat(ctx, claims)
+	return q.idleQueue.Heartbeat(ctx, beat)
 }
 
 // What begins just after a heartbeat is not left without one until the next.

@@ -19,6 +19,8 @@ const (
 	// askSpacing is the least time between two questions that had no work for
 	// an answer: any role of the database can send what wakes us.
 	askSpacing = 10 * time.Millisecond
+	// mostSpacing is what that grows to while wakes promise work that is not there.
+	mostSpacing = 2 * time.Second
 	// lastAsk bounds how long an agent that is to end goes on asking about a
 	// claim whose answer it has not seen.
 	lastAsk = 10 * time.Second
@@ -47,6 +49,9 @@ type poller struct {
 	claim uuid.UUID
 	// pending says that a question under that id got no answer at all.
 	pending bool
+	// empty counts questions one after the other that a wake had promised work for, and that
+	// found none.
+	empty   int
 	trouble outage
 	loop    *health.Loop
 }
@@ -157,6 +162,7 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 		return nil, nil
 	}
 	if assignment != nil {
+		p.empty = 0
 		p.observer.Claimed(assignment.Operation, assignment.Waited())
 	}
 	return assignment, nil
@@ -170,9 +176,11 @@ func (p *poller) answered() {
 
 // idle waits until there may be something to claim.
 func (p *poller) idle(ctx context.Context) {
-	if !wait(ctx, askSpacing) {
+	if !wait(ctx, min(askSpacing<<min(p.empty, 10), mostSpacing)) {
 		return
 	}
+	p.heartbeat.waitForWork(true)
+	defer p.heartbeat.waitForWork(false)
 	timer := time.NewTimer(retry.Jitter(p.every))
 	defer timer.Stop()
 	for {
@@ -181,8 +189,10 @@ func (p *poller) idle(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.queue.Work():
+			p.empty++
 			return
 		case <-timer.C:
+			p.empty = 0
 			return
 		case advised := <-p.heartbeat.advice:
 			if !p.fixed && advised != p.every {

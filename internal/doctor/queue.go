@@ -267,7 +267,7 @@ func missing(err error) bool {
 // agent that nobody knows changes nothing, and is refused in one way where the
 // token is valid and in another where it is not.
 func (d *doctor) tokenOnly(ctx context.Context, q queue.Queue) verdict {
-	_, err := q.Heartbeat(ctx, nil)
+	_, err := q.Heartbeat(ctx, queue.Beat{})
 	if e, is := errors.AsType[*queue.Error](err); is && e.Code == "PT409" {
 		return ok("valid; the database is older than this program and tells no more")
 	}

@@ -16,6 +16,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +70,28 @@ type Registration struct {
 	Realtime bool
 }
 
+// Beat is a heartbeat.
+type Beat struct {
+	// Claims are those whose leases it renews.
+	Claims []uuid.UUID
+	// Wait lets the other side hold the answer back until there is news, where it can. The
+	// rest says what would be none.
+	Wait bool
+	// Free says that the agent has a free slot, and waits for work. Checks: for checks that
+	// are due.
+	Free, Checks bool
+	// Cancelled and Lost are claims that the agent has been told to stop, or are lost.
+	Cancelled, Lost []uuid.UUID
+}
+
+// News reports whether an answer has anything that the agent waits for.
+func (b Beat) News(p Pulse) bool {
+	unheard := func(all, known []uuid.UUID) bool {
+		return slices.ContainsFunc(all, func(id uuid.UUID) bool { return !slices.Contains(known, id) })
+	}
+	return p.Work && b.Free || p.ChecksDue && b.Checks || unheard(p.Cancel, b.Cancelled) || unheard(p.Lost, b.Lost)
+}
+
 // Pulse is the database's answer to a heartbeat.
 type Pulse struct {
 	// Cancel lists claims that people want stopped.
@@ -81,6 +104,13 @@ type Pulse struct {
 	Heartbeat time.Duration
 	// ChecksDue says that LeaseChecks has something.
 	ChecksDue bool
+	// Work says that Claim has something, where the heartbeat was of an agent with a free slot.
+	Work bool
+	// Held: the other side holds heartbeats that may wait, so the next one is due at once, and
+	// nothing needs to be polled for.
+	Held bool
+	// Again, if not 0, is when the next one is due nevertheless.
+	Again time.Duration
 }
 
 // Queue is one agent's way to the database. All methods are safe for
@@ -94,8 +124,9 @@ type Queue interface {
 	// Standing asks how this agent would stand, without registering: whoever
 	// runs under the same identity goes on undisturbed.
 	Standing(ctx context.Context) (Standing, error)
-	// Heartbeat renews the leases of the given claims.
-	Heartbeat(ctx context.Context, claims []uuid.UUID) (Pulse, error)
+	// Heartbeat renews the leases of the given claims. One that may wait takes up to MaxHeld
+	// longer; a newer one of the same agent ends it.
+	Heartbeat(ctx context.Context, beat Beat) (Pulse, error)
 	// Claim takes at most one provision under a claim id of the caller's
 	// choosing; the same id again returns the same assignment. nil: nothing to do.
 	Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error)
@@ -145,6 +176,9 @@ type Queue interface {
 	// Close ends all connections and waits for what the queue started.
 	Close()
 }
+
+// MaxHeld is the longest that a heartbeat is held.
+const MaxHeld = 20 * time.Second
 
 // MaxChecks is how many checks one call carries.
 const MaxChecks = 500

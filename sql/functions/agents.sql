@@ -159,6 +159,12 @@ END $$;
 --   p_instance    the agent's instance id
 --   p_boot        the boot id of this start
 --   p_claims      the claims that the agent still runs or reports on, at most 1000; empty: none
+--   p_awaits      what would be news to the agent, for a server that holds the call until there is
+--                 some; null: the call is not held. An object, all of it optional, at most 128 KiB:
+--     free       true: it has a free slot, and waits for work
+--     checks     true: it waits for checks that are due
+--     cancelled  claims that it has been told to stop
+--     lost       claims that it has been told are lost
 -- Answers: an object:
 --   cancel             claims that the agent must stop
 --   lost               claims of p_claims that are no longer its own: stop them before apply
@@ -167,6 +173,8 @@ END $$;
 --   heartbeat_seconds  how often to send a heartbeat
 --   newest_agent       newest released agent version, null: not known
 --   checks_due         whether lease_checks() has something to do
+--   work               whether fetch_next_provision() has something for it; false unless p_awaits
+--                      says that it has a free slot
 -- Errors: PT401 token_invalid, PT409 agent_superseded, PT409 agent_unregistered,
 --   PT413 too_many_claims, PT422 bad_agent, PT503 busy.
 -- Locks: cluster (skipped when locked), claims by id, agent; then, as reap(), workspace, provision
@@ -175,23 +183,31 @@ END $$;
 -- Notes: It renews first and then reaps others, so an agent that comes back in time keeps its
 --   claims. Nothing may raise after reaping. An empty heartbeat takes few steps: without claims
 --   there is nothing to renew, and reap() runs only when something is due. Claims are found by
---   their ids alone.
-CREATE OR REPLACE FUNCTION public.agent_heartbeat(p_token_hash text, p_instance uuid, p_boot uuid, p_claims uuid[]) RETURNS jsonb
+--   their ids alone. When the agent was last seen is written at most every 15 s.
+CREATE OR REPLACE FUNCTION public.agent_heartbeat(p_token_hash text, p_instance uuid, p_boot uuid, p_claims uuid[], p_awaits jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_awaits  CONSTANT int := 131072; -- bytes
   v_caller  record := tendril.caller(p_token_hash, p_instance, p_boot);
   v_now     timestamptz;
   v_at      record;
   v_running uuid[];
   v_cancel  uuid[];
+  v_lost    uuid[];
+  v_due     timestamptz;
+  v_free    boolean := p_awaits -> 'free' = 'true';
+  v_work    boolean := false;
+  v_hold    interval;
   v_reaped  int := 0;
   v_alone   boolean := pg_current_xact_id_if_assigned() IS NULL;
 BEGIN
   IF cardinality(p_claims) > tendril.max_claims() THEN
     PERFORM tendril.refuse('PT413', 'too_many_claims', format('%s claims in one heartbeat; at most %s are allowed', cardinality(p_claims), tendril.max_claims()));
+  ELSIF octet_length(p_awaits::text) > c_awaits THEN
+    PERFORM tendril.refuse('PT413', 'too_many_claims', format('p_awaits: %s bytes; at most %s are allowed', octet_length(p_awaits::text), c_awaits));
   END IF;
   IF v_caller.last_seen_at IS NULL OR v_caller.last_seen_at < clock_timestamp() - tendril.seen_every() THEN
     -- Another agent that stamps it does as well.
@@ -203,7 +219,7 @@ BEGIN
 
   PERFORM tendril.use_key();
 
-  SELECT s.lease, s.poll, s.heartbeat, s.newest_agent, p.stamped_at, p.reap_not_before,
+  SELECT s.lease, s.poll, s.heartbeat, s.agent_alive, s.newest_agent, p.stamped_at, p.reap_not_before,
          (SELECT c.lease_until FROM tendril.claims c WHERE c.state = 'running' ORDER BY c.lease_until LIMIT 1) AS first_lease_until
   INTO v_at FROM tendril.settings s, tendril.pulse p;
 
@@ -223,7 +239,9 @@ BEGIN
     WHERE id = ANY (p_claims) AND cluster_id = v_caller.cluster_id AND instance_id = p_instance AND cancel_requested_at IS NOT NULL;
   END IF;
 
-  UPDATE public.agents SET last_heartbeat_at = clock_timestamp() WHERE id = v_caller.agent_id;
+  UPDATE public.agents SET last_heartbeat_at = clock_timestamp()
+  WHERE id = v_caller.agent_id
+    AND last_heartbeat_at NOT BETWEEN clock_timestamp() - least(tendril.seen_every(), v_at.agent_alive / 3) AND clock_timestamp();
 
   -- What is wrong with somebody else's run must not cost us our leases.
   v_now := clock_timestamp(); -- after the read: nobody has stamped later than this
@@ -240,13 +258,29 @@ BEGIN
     -- need wait until it is on the disk.
     PERFORM set_config('synchronous_commit', 'off', true);
   END IF;
+  v_lost := ARRAY(SELECT a.id FROM unnest(p_claims) a (id) WHERE a.id = ANY (v_running) IS NOT TRUE);
+  SELECT min(c.due_at) INTO v_due FROM tendril.machine_checks c WHERE c.cluster_id = v_caller.cluster_id;
+  IF v_free AND v_caller.paused_at IS NULL THEN
+    v_work := tendril.has_work(v_caller.cluster_id, p_instance, v_caller.contract);
+  END IF;
+  IF p_awaits IS NOT NULL AND NOT v_work AND (p_awaits -> 'checks' = 'true' AND v_due <= v_now) IS NOT TRUE
+     AND NOT EXISTS (SELECT FROM unnest(v_cancel) c (id) WHERE (p_awaits -> 'cancelled' ? c.id::text) IS NOT TRUE)
+     AND NOT EXISTS (SELECT FROM unnest(v_lost) l (id) WHERE (p_awaits -> 'lost' ? l.id::text) IS NOT TRUE) THEN
+    v_hold := least(tendril.held_at_most(), 2 * v_at.heartbeat, v_at.lease / 6);
+    IF v_due > v_now AND p_awaits -> 'checks' = 'true' THEN
+      -- All agents of the cluster wait for these checks: spread, for the first does them all.
+      v_hold := least(v_hold, v_due - v_now + random() * v_at.heartbeat);
+    END IF;
+    PERFORM tendril.hold(p_instance::text, v_hold, ARRAY['tendril_agent:' || p_instance] || CASE WHEN v_free THEN ARRAY['tendril_work:' || v_caller.cluster_id] ELSE '{}' END);
+  END IF;
   RETURN jsonb_build_object(
     'cancel', to_jsonb(coalesce(v_cancel, '{}')),
-    'lost', to_jsonb(ARRAY(SELECT a.id FROM unnest(p_claims) a (id) WHERE a.id = ANY (v_running) IS NOT TRUE)),
+    'lost', to_jsonb(v_lost),
     'poll_seconds', extract(epoch FROM v_at.poll),
     'heartbeat_seconds', extract(epoch FROM v_at.heartbeat),
     'newest_agent', v_at.newest_agent,
-    'checks_due', EXISTS (SELECT FROM tendril.machine_checks c WHERE c.cluster_id = v_caller.cluster_id AND c.due_at <= v_now));
+    'checks_due', coalesce(v_due <= v_now, false),
+    'work', v_work);
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

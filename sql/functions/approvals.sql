@@ -219,7 +219,7 @@ BEGIN
       UPDATE public.provisions SET cancel_requested_at = clock_timestamp(), cancel_requested_by = v_who WHERE id = p_provision;
       PERFORM tendril.system_line(p_provision, 'Cancel requested.');
     END IF;
-    PERFORM tendril.notify('tendril_attention', v_provision.cluster_id);
+    PERFORM tendril.attend(v_provision.cluster_id, v_claim.instance_id);
   ELSE
     PERFORM tendril.refuse('PT409', 'already_ended', format('run %s has already ended: it is %s', v_provision.number, v_provision.status));
   END IF;

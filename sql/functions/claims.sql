@@ -65,6 +65,7 @@ BEGIN
   ELSIF p_claim_id IS NULL THEN
     PERFORM tendril.refuse('PT422', 'claim_id_missing', 'p_claim_id: missing; the agent chooses it, a new UUID for each claim');
   ELSIF v_caller.paused_at IS NOT NULL THEN
+    PERFORM tendril.hold_claim(v_caller.cluster_id, p_instance);
     RETURN;
   END IF;
   WHILE v_provision IS NULL LOOP
@@ -104,6 +105,7 @@ BEGIN
     -- Locked for nothing until we commit: who passed over it is told.
     PERFORM tendril.wake(v_passed) WHERE v_passed IS NOT NULL;
     IF v_workspace.id IS NULL THEN
+      PERFORM tendril.hold_claim(v_caller.cluster_id, p_instance);
       RETURN; -- others claim it, or deploy to it and wake us then
     END IF;
 

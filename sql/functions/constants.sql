@@ -158,7 +158,10 @@ CREATE OR REPLACE FUNCTION tendril.stale_within() RETURNS interval LANGUAGE sql 
 -- An agent without a heartbeat for this long no longer counts, and makes room for a new one.
 CREATE OR REPLACE FUNCTION tendril.forgotten_after() RETURNS interval LANGUAGE sql IMMUTABLE RETURN interval '1 day';
 
--- How often heartbeats write when a cluster was last seen.
+-- How long a held call goes without being repeated, and so a claim's lease without being renewed.
+CREATE OR REPLACE FUNCTION tendril.held_at_most() RETURNS interval LANGUAGE sql IMMUTABLE RETURN interval '20 seconds';
+
+-- How often heartbeats write when a cluster and an agent were last seen.
 CREATE OR REPLACE FUNCTION tendril.seen_every() RETURNS interval LANGUAGE sql IMMUTABLE RETURN interval '15 seconds';
 
 -- How often the last use of a credential is written.

@@ -118,6 +118,16 @@ BEGIN
   END IF;
 END $$;
 
+-- Notifies the agent that has a claim, and after it the sessions of older releases, which know the
+-- cluster's id alone: a listener that has heard tendril_agent ignores tendril_attention.
+CREATE OR REPLACE FUNCTION tendril.attend(p_cluster uuid, p_instance uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.notify('tendril_agent', p_instance) WHERE p_instance IS NOT NULL;
+  PERFORM tendril.notify('tendril_attention', p_cluster);
+END $$;
+
 -- Where agents have logins of their own: revokes from PUBLIC what could fill the disk and what the
 -- contract does not need, temporary tables and new large objects. PostgreSQL cannot revoke these
 -- from one role, so it does so only in a database without other people's tables.

@@ -28,13 +28,13 @@ BEGIN
   WHERE id = p_workspace AND head_id IS DISTINCT FROM v_head.id;
 END $$;
 
--- Notifies listening agents that a workspace has become runnable. It is a hint: who misses it
--- polls.
+-- Notifies listening agents that a workspace has become runnable, and the one agent that may run it
+-- where it is bound to one. It is a hint: an agent that misses it polls.
 CREATE OR REPLACE FUNCTION tendril.notify_runnable() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  PERFORM tendril.notify('tendril_work', NEW.cluster_id);
+  PERFORM tendril.notify_work(NEW.cluster_id, NEW.only_instance);
   RETURN NULL;
 END $$;
 
@@ -46,6 +46,17 @@ CREATE OR REPLACE TRIGGER workspaces_notify AFTER UPDATE ON public.workspaces
   OR OLD.unsaved_state_on IS NOT NULL AND NEW.unsaved_state_on IS NULL))
   EXECUTE FUNCTION tendril.notify_runnable();
 
+-- Notifies listening agents of work, and the agent that alone may do it.
+CREATE OR REPLACE FUNCTION tendril.notify_work(p_cluster uuid, p_only_instance uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM tendril.notify('tendril_work', p_cluster);
+  IF p_only_instance <> '00000000-0000-0000-0000-000000000000' THEN
+    PERFORM tendril.notify('tendril_agent', p_only_instance);
+  END IF;
+END $$;
+
 -- Notifies listening agents if a workspace has something that may run.
 CREATE OR REPLACE FUNCTION tendril.wake(p_workspace uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -53,9 +64,9 @@ AS $$
 DECLARE
   v_workspace record;
 BEGIN
-  SELECT cluster_id, head_id, running_claim, held_by_claim, locked_at INTO v_workspace FROM public.workspaces WHERE id = p_workspace;
+  SELECT cluster_id, only_instance, head_id, running_claim, held_by_claim, locked_at INTO v_workspace FROM public.workspaces WHERE id = p_workspace;
   IF v_workspace.head_id IS NOT NULL AND v_workspace.running_claim IS NULL AND v_workspace.held_by_claim IS NULL AND v_workspace.locked_at IS NULL THEN
-    PERFORM tendril.notify('tendril_work', v_workspace.cluster_id);
+    PERFORM tendril.notify_work(v_workspace.cluster_id, v_workspace.only_instance);
   END IF;
 END $$;
 
@@ -224,7 +235,7 @@ BEGIN
   ORDER BY number DESC LIMIT 1 FOR NO KEY UPDATE;
   UPDATE tendril.claims SET cancel_requested_at = clock_timestamp()
   WHERE id = v_workspace.held_by_claim AND cancel_requested_at IS NULL;
-  PERFORM tendril.notify('tendril_attention', v_workspace.cluster_id);
+  PERFORM tendril.attend(v_workspace.cluster_id, v_claim.instance_id);
   PERFORM tendril.system_line(v_claim.provision_id, 'An admin released the workspace'
     || CASE WHEN v_reason = '' THEN '.' ELSE format(' (%s).', v_reason) END
     || CASE WHEN v_workspace.unsaved_state_on IS NULL THEN '' ELSE format(' The agent on %s may still have a state that was not stored.', v_claim.host) END);

@@ -78,11 +78,13 @@ func openPool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 type answered struct {
 	json json.RawMessage // nil: void
 	rows int             // how many; what is no set counts as one
+	hold []byte          // tendril.hold, as the function has set it
 }
 
 // call runs a function in a transaction of its own. It waits for its turn among those of its address first. Whoever asks may have gone meanwhile: the call is finished all the same,
 // for to cut it would cost its connection.
-func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *function, fields map[string]json.RawMessage) (answered, *refusal) {
+func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *function, fields map[string]json.RawMessage, asksHold bool) (answered, *refusal) {
+	asksHold = asksHold && !f.void
 	var given []argument
 	var values [][]byte
 	for _, a := range f.args {
@@ -109,7 +111,7 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 	defer conn.Release()
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), c.statementLimit+silentFor)
 	defer cancel()
-	answer, err := c.run(ctx, conn.Conn(), f.statement(given), values)
+	answer, err := c.run(ctx, conn.Conn(), f.statement(given, asksHold), values, asksHold)
 	if pg, refused := errors.AsType[*pgconn.PgError](err); refused && pg.Code == readOnly {
 		_ = conn.Conn().Close(ctx) // the pool makes another
 	}
@@ -120,19 +122,19 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 // third of a call. A pooler in transaction mode cannot have that: it says that
 // a name is taken, or unknown, before anything is done, and from then on
 // statements have none. default_query_exec_mode in the URL tells it beforehand.
-func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, values [][]byte) (answered, error) {
+func (c *caller) run(ctx context.Context, conn *pgx.Conn, statement string, values [][]byte, asksHold bool) (answered, error) {
 	named := conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && !c.unnamed.Load()
-	answer, err := run(ctx, conn, c.limits, statement, values, named)
+	answer, err := run(ctx, conn, c.limits, statement, values, named, asksHold)
 	if pg, refused := errors.AsType[*pgconn.PgError](err); named && refused && (pg.Code == "42P05" || pg.Code == "26000") {
 		c.unnamed.Store(true)
-		return run(ctx, conn, c.limits, statement, values, false)
+		return run(ctx, conn, c.limits, statement, values, false, asksHold)
 	}
 	return answer, err
 }
 
 // run sends all statements at once. They are one transaction, for nothing but
 // their end is marked; that it was committed is known when all are read.
-func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte, named bool) (answered, error) {
+func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string, values [][]byte, named, asksHold bool) (answered, error) {
 	batch := &pgconn.Batch{}
 	for _, one := range []struct {
 		sql    string
@@ -156,12 +158,16 @@ func run(ctx context.Context, conn *pgx.Conn, limits [][]byte, statement string,
 		return answered{}, err
 	}
 	rows := results[len(results)-1].Rows
+	var hold []byte
+	if asksHold && len(rows) == 1 && len(rows[0]) > 1 {
+		hold, rows[0] = rows[0][len(rows[0])-1], rows[0][:len(rows[0])-1]
+	}
 	switch {
 	case len(rows) == 1 && len(rows[0]) == 1:
-		return answered{rows[0][0], 1}, nil
+		return answered{rows[0][0], 1, hold}, nil
 	case len(rows) == 1 && len(rows[0]) == 2: // a set, and how many rows it has
 		count, err := strconv.Atoi(string(rows[0][1]))
-		return answered{rows[0][0], count}, err
+		return answered{rows[0][0], count, hold}, err
 	}
 	return answered{}, errors.New("the call did not answer one value")
 }
@@ -170,9 +176,9 @@ func (c *caller) answer(f *function, answer answered, err error) (answered, *ref
 	pg, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && f.void:
-		return answered{nil, 1}, nil
+		return answered{rows: 1}, nil
 	case err == nil && answer.json == nil:
-		return answered{json.RawMessage("null"), 1}, nil
+		return answered{json: json.RawMessage("null"), rows: 1, hold: answer.hold}, nil
 	case err == nil:
 		return answer, nil
 	case refused:

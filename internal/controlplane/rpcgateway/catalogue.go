@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/listen"
 	"github.com/tendril-run/tendril/internal/pgurl"
 	"github.com/tendril-run/tendril/internal/postgrest"
+	"github.com/tendril-run/tendril/internal/retry"
 )
 
 const (
@@ -210,9 +211,10 @@ func (f *function) signature() string {
 	return f.name + "(" + strings.Join(names, ", ") + ")"
 }
 
-// statement is the call with these of its arguments: its answer, and of a set the
-// number of rows. All of its text comes from the database's own description.
-func (f *function) statement(given []argument) string {
+// statement is the call with these of its arguments: its answer, of a set the number of
+// rows, and, where that is asked for, what the function has set of tendril.hold. All of its
+// text comes from the database's own description.
+func (f *function) statement(given []argument, asksHold bool) string {
 	args := make([]string, len(given))
 	for i, a := range given {
 		if a.variadic {
@@ -228,13 +230,19 @@ func (f *function) statement(given []argument) string {
 	case f.record:
 		from = "(SELECT " + call + " AS f) AS r"
 	}
+	if asksHold {
+		// The function has run by then, for what is in FROM comes first.
+		from = ", current_setting('" + heldSetting + "', true) FROM " + from
+	} else {
+		from = " FROM " + from
+	}
 	switch {
 	case f.void:
 		return "SELECT " + call
 	case f.set:
-		return "SELECT coalesce(json_agg(f), '[]'), count(*) FROM " + from
+		return "SELECT coalesce(json_agg(f), '[]'), count(*)" + from
 	default:
-		return "SELECT to_json(f) FROM " + from
+		return "SELECT to_json(f)" + from
 	}
 }
 
@@ -242,28 +250,52 @@ func (f *function) statement(given []argument) string {
 // only listens would never learn that what stands between has forgotten it.
 const silence = 30 * time.Second
 
-// listener hears when the schema may have changed.
+// listener hears when the schema may have changed, and what held calls wait for.
 type listener struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// startListener calls changed at each notification, and after a silence as well: behind a
-// pooler in transaction mode nothing is ever heard.
-func startListener(config *pgx.ConnConfig, now pgurl.Source, silence time.Duration, changed func()) *listener {
+// startListener calls changed when the schema may have changed, and after a silence as well:
+// behind a pooler in transaction mode nothing is ever heard.
+func startListener(pool *pgxpool.Pool, now pgurl.Source, silence time.Duration, changed func(), waiting *waiting) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &listener{cancel: cancel, done: make(chan struct{})}
-	config = config.Copy()
+	config := pool.Config().ConnConfig.Copy()
 	go func() {
 		defer close(l.done)
 		listen.Listener{
 			Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgurl.Connect(ctx, config, now) },
-			Channels: []string{"pgrst"}, Limit: readLimit, Silence: silence,
-			Began: changed, Quiet: changed, Heard: func(string, string) { changed() },
+			Channels: append([]string{schemaChannel}, heldChannels()...), Limit: readLimit, Silence: silence,
+			Send: func(ctx context.Context, channel, payload string) error {
+				_, err := pool.Exec(ctx, "SELECT pg_notify($1, $2)", pgx.QueryExecModeCacheDescribe, channel, payload)
+				return err
+			},
+			Began: func() {
+				changed()
+				waiting.began()
+			},
+			Quiet: changed,
+			Heard: func(channel, payload string) {
+				if channel == schemaChannel {
+					changed()
+				} else {
+					waiting.heard(channel, payload)
+				}
+			},
+			Lost: func(err error) { waiting.lost(errors.Is(err, listen.ErrDeaf)) },
+			Wait: func(ctx context.Context, wait time.Duration) {
+				for end := time.Now().Add(wait); ctx.Err() == nil && time.Now().Before(end); changed() {
+					retry.Sleep(ctx, min(silence, time.Until(end)))
+				}
+			},
 		}.Run(ctx)
 	}()
 	return l
 }
+
+// schemaChannel is where PostgREST is told, too, that the schema has changed.
+const schemaChannel = "pgrst"
 
 func (l *listener) stop() {
 	l.cancel()

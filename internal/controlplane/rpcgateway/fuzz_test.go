@@ -23,7 +23,9 @@ import (
 // ours are all statements that a gateway ever sends.
 func ours() []string {
 	return []string{
-		rpcgateway.AsAnon, rpcgateway.ReadFunctions, "LISTEN pgrst", "-- ping", "-- still there?",
+		rpcgateway.AsAnon, rpcgateway.ReadFunctions, "LISTEN tendril_hears_…; LISTEN pgrst; LISTEN tendril_work; LISTEN tendril_agent", "SELECT pg_notify($1, $2)",
+		`SELECT to_json(f), current_setting('tendril.hold', true) FROM "public"."agent_heartbeat"("p_token_hash" => $1::text, "p_instance" => $2::uuid, "p_boot" => $3::uuid, "p_claims" => $4::uuid[]) AS f`,
+		"-- ping", "-- still there?",
 		`SELECT to_json(f) FROM "public"."register_agent"("p_token_hash" => $1::text, "p_agent" => $2::jsonb) AS f`,
 		`SELECT to_json(f) FROM "public"."check_agent"("p_token_hash" => $1::text, "p_agent" => $2::jsonb) AS f`,
 		`SELECT to_json(f) FROM "public"."check_agent"("p_token_hash" => $1::text) AS f`,
@@ -50,6 +52,7 @@ func TestSendsTheseStatements(t *testing.T) {
 		send(t, url, e.Request)
 	}
 	post(t, url, "check_agent", `{"p_token_hash":"x"}`) // an argument with a default may be missing
+	send(t, url, recorded.Request{Path: postgrest.RPCPath("agent_heartbeat"), Header: map[string]string{"Prefer": "wait=1"}, Text: heartbeat})
 	seen, known := wire.statements(t), ours()
 	for _, statement := range known {
 		// The comments ask whether a connection is there, after a silence only.

@@ -41,6 +41,7 @@ type Gateway struct {
 	calls     *semaphore.Weighted
 	bodies    *semaphore.Weighted
 	listener  *listener
+	waiting   *waiting
 	refusals  *sampled
 }
 
@@ -59,7 +60,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		options: o, pool: pool, rates: peer.NewRates(o.Rate, int(2*o.Rate)), shares: newShares(o),
-		refusals:  newSampled(),
+		refusals: newSampled(), waiting: newWaiting(o.MaxHeld),
 		catalogue: &catalogue{pool: pool, names: o.Functions},
 		calls:     semaphore.NewWeighted(int64(o.MaxCalls)),
 		bodies:    semaphore.NewWeighted(max(bodyBudget, o.MaxBody)),
@@ -68,7 +69,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		pool: pool, statementLimit: o.StatementTimeout,
 		limits: [][]byte{milliseconds(o.StatementTimeout), milliseconds(o.LockTimeout)},
 	}
-	g.listener = startListener(pool.Config().ConnConfig, o.DatabaseURLNow, silence, g.catalogue.changed)
+	g.listener = startListener(pool, o.DatabaseURLNow, silence, g.catalogue.changed, g.waiting)
 	return g, nil
 }
 
@@ -79,6 +80,7 @@ func milliseconds(d time.Duration) []byte {
 // Close ends all connections to the database, once the calls under way are
 // answered. No request may begin after it.
 func (g *Gateway) Close() {
+	g.EndHeld()
 	g.listener.stop()
 	g.pool.Close()
 }
@@ -92,7 +94,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no != nil {
 		no.write(asked)
 	}
-	duration := time.Since(began)
+	duration := time.Since(began) - asked.held
 	g.log(r, asked.status, function, address.String(), duration, no)
 	if g.options.Called != nil {
 		g.options.Called(strings.TrimPrefix(function, unknown), asked.status, duration)
@@ -136,10 +138,11 @@ func (g *Gateway) log(r *http.Request, status int, function, address string, too
 	g.options.Log.LogAttrs(r.Context(), level, "call", attrs...)
 }
 
-// asked remembers the status that was answered.
+// asked remembers what was answered.
 type asked struct {
 	http.ResponseWriter
 	status int
+	held   time.Duration // how long nothing was done
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -158,6 +161,7 @@ const (
 	DefaultMaxConns         = 14
 	DefaultMaxBody          = 8 << 20 // 1 MiB of log, each byte of it escaped, and what is around it
 	DefaultMaxCalls         = 256
+	DefaultMaxHeld          = 20_000
 	DefaultStatementTimeout = 5 * time.Second
 	DefaultLockTimeout      = 2 * time.Second
 	DefaultRate             = 300
@@ -180,6 +184,9 @@ type Options struct {
 	MaxBody  int64
 	// MaxCalls bounds the calls under way; further ones are asked to come back.
 	MaxCalls int
+	// MaxHeld bounds the calls that wait until there is something to tell, half of them for
+	// one address; further ones are answered at once. Each takes some 20 KB with its connection.
+	MaxHeld int
 	// StatementTimeout and LockTimeout bound each call in the database.
 	StatementTimeout, LockTimeout time.Duration
 	// Rate is how many requests a second one address may make, in bursts of
@@ -222,6 +229,7 @@ func (o Options) complete() (Options, error) {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxBody = cmp.Or(o.MaxBody, DefaultMaxBody)
 	o.MaxCalls = cmp.Or(o.MaxCalls, DefaultMaxCalls)
+	o.MaxHeld = cmp.Or(o.MaxHeld, DefaultMaxHeld)
 	o.StatementTimeout = cmp.Or(o.StatementTimeout, DefaultStatementTimeout)
 	o.LockTimeout = cmp.Or(o.LockTimeout, DefaultLockTimeout)
 	o.Rate = cmp.Or(o.Rate, DefaultRate)
@@ -233,7 +241,7 @@ const unknown = "-"
 
 // serve takes a request through all steps. It has written the answer if it
 // returns no refusal. The name is for the log.
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Addr) (name string, no *refusal) {
+func (g *Gateway) serve(w *asked, r *http.Request, address netip.Addr) (name string, no *refusal) {
 	name = unknown
 	if wait, ok := g.rates.Allow(address); !ok {
 		return name, tooMany(wait)
@@ -282,50 +290,67 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, address netip.Ad
 }
 
 // answer calls the function and writes what it answers. While that is written
-// the call is over: who reads slowly holds nothing that others need.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, share *share, function string, fields map[string]json.RawMessage, preferred preferences) *refusal {
-	answer, no := g.callInTurn(r, share, function, fields)
+// the call is over: a client that reads slowly holds nothing that others need.
+func (g *Gateway) answer(w *asked, r *http.Request, share *share, function string, fields map[string]json.RawMessage, preferred preferences) *refusal {
+	end, no := g.callOrHold(r, share, preferred.wait, func(repeat bool) (answered, *refusal) {
+		return g.callInTurn(r, share, function, fields, preferred.wait > 0, repeat)
+	})
+	w.held = end.held
 	if no != nil {
 		return no
 	}
-	preferred.apply(w.Header(), answer.rows)
-	if answer.json == nil {
+	if end.stopping {
+		stayAway(w.Header())
+	}
+	if !end.kept || end.stopping {
+		preferred.wait = 0
+	}
+	preferred.apply(w.Header(), end.answer.rows)
+	if end.answer.json == nil {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	w.Header().Set("Content-Type", postgrest.AnswerContentType)
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(answer.json) // JSON that the database wrote; a client that is gone is not told
+	_, _ = w.Write(end.answer.json) // JSON that the database wrote; a client that is gone is not told
 	return nil
 }
 
-// callInTurn is call within the bounds of calls at once.
-func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (answered, *refusal) {
-	if !share.calls.TryAcquire(1) {
+// callInTurn is call within the bounds of calls at once. A repeat of a held call waits for
+// its turn.
+func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fields map[string]json.RawMessage, asksHold, repeat bool) (answered, *refusal) {
+	turn := func(calls *semaphore.Weighted) bool { return calls.TryAcquire(1) }
+	if repeat {
+		r = r.WithContext(repeated(r.Context()))
+		ctx, cancel := context.WithTimeout(r.Context(), acquireLimit)
+		defer cancel()
+		turn = func(calls *semaphore.Weighted) bool { return calls.Acquire(ctx, 1) == nil }
+	}
+	if !turn(share.calls) {
 		return answered{}, sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
 	}
 	defer share.calls.Release(1)
-	if !g.calls.TryAcquire(1) {
+	if !turn(g.calls) {
 		return answered{}, sqlRefusal("PT503", "too many calls at once", "busy", "try again")
 	}
 	defer g.calls.Release(1)
-	answer, no := g.call(r, share, function, fields)
+	answer, no := g.call(r, share, function, fields, asksHold)
 	if no != nil && no.code() == undefinedFunction {
 		// It was changed a moment ago, and the notice is still on its way.
 		g.catalogue.changed()
-		answer, no = g.call(r, share, function, fields)
+		answer, no = g.call(r, share, function, fields, asksHold)
 	}
 	return answer, no
 }
 
 const undefinedFunction = "42883"
 
-func (g *Gateway) call(r *http.Request, share *share, function string, fields map[string]json.RawMessage) (answered, *refusal) {
+func (g *Gateway) call(r *http.Request, share *share, function string, fields map[string]json.RawMessage, asksHold bool) (answered, *refusal) {
 	f, no := g.catalogue.find(r.Context(), function, names(fields))
 	if no != nil {
 		return answered{}, no
 	}
-	return g.caller.call(r.Context(), share.conns, f, fields)
+	return g.caller.call(r.Context(), share.conns, f, fields, asksHold)
 }
 
 // noPlace tells of a path that calls nothing, in PostgREST's words.
@@ -442,12 +467,15 @@ func unauthorized(message, hint string) *refusal {
 type preferences struct {
 	exact    bool
 	handling string // "" if the request does not say
+	// wait is how long the answer may be held back until there is something to tell.
+	wait time.Duration
 }
 
 const (
 	preferExact   = "count=exact"
 	preferStrict  = "handling=strict"
 	preferLenient = "handling=lenient"
+	preferWait    = "wait=" // seconds
 )
 
 func preferencesOf(header http.Header) (preferences, *refusal) {
@@ -459,6 +487,8 @@ func preferencesOf(header http.Header) (preferences, *refusal) {
 			p.exact = true
 		case (one == preferStrict || one == preferLenient) && p.handling == "":
 			p.handling = one
+		case p.wait == 0 && waitOf(one) > 0:
+			p.wait = waitOf(one)
 		case one != "" && len(others) < maxNames:
 			others = append(others, shortened(one))
 		}
@@ -468,6 +498,16 @@ func preferencesOf(header http.Header) (preferences, *refusal) {
 			"Invalid preferences given with handling=strict", "Invalid preferences: "+strings.Join(others, ", "), "")}
 	}
 	return p, nil
+}
+
+// waitOf reads how long a request prefers to wait; 0: it does not say, or not in seconds.
+func waitOf(preference string) time.Duration {
+	text, says := strings.CutPrefix(preference, preferWait)
+	seconds, err := strconv.ParseUint(text, 10, 16)
+	if !says || err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // apply writes which preferences were honoured, and which rows the answer has: all of them.
@@ -484,6 +524,9 @@ func (p preferences) apply(header http.Header, rows int) {
 	if p.handling != "" {
 		honoured = append(honoured, p.handling)
 	}
+	if p.wait > 0 {
+		honoured = append(honoured, preferWait+strconv.Itoa(int(min(p.wait, longestWait).Seconds())))
+	}
 	header.Set("Content-Range", which+"/"+count)
 	if len(honoured) > 0 {
 		header.Set("Preference-Applied", strings.Join(honoured, ", "))
@@ -498,7 +541,7 @@ const bodyShare = 4
 // that one whose calls are slow, be it for locks of its own, leaves the others
 // something. Calls of one address wait for each other, not for a connection.
 type shares struct {
-	conns, calls, bytes int64 // the most of one address
+	conns, calls, bytes, waits int64 // the most of one address
 
 	mu   sync.Mutex
 	held map[netip.Prefix]*share
@@ -506,13 +549,13 @@ type shares struct {
 
 // share is that of one address.
 type share struct {
-	conns, calls, bytes *semaphore.Weighted
-	requests            int // under way
+	conns, calls, bytes, held *semaphore.Weighted
+	requests                  int // under way
 }
 
 func newShares(o Options) *shares {
 	return &shares{
-		conns: half(o.MaxConns), calls: half(o.MaxCalls), bytes: max(bodyBudget/bodyShare, o.MaxBody),
+		conns: half(o.MaxConns), calls: half(o.MaxCalls), bytes: max(bodyBudget/bodyShare, o.MaxBody), waits: half(o.MaxHeld),
 		held: map[netip.Prefix]*share{},
 	}
 }
@@ -527,7 +570,7 @@ func (s *shares) of(address netip.Addr) (one *share, done func()) {
 	defer s.mu.Unlock()
 	one = s.held[network]
 	if one == nil {
-		one = &share{conns: semaphore.NewWeighted(s.conns), calls: semaphore.NewWeighted(s.calls), bytes: semaphore.NewWeighted(s.bytes)}
+		one = &share{conns: semaphore.NewWeighted(s.conns), calls: semaphore.NewWeighted(s.calls), bytes: semaphore.NewWeighted(s.bytes), held: semaphore.NewWeighted(s.waits)}
 		s.held[network] = one
 	}
 	one.requests++

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
@@ -16,18 +16,19 @@ import (
 func TestListenerThatHearsNothing(t *testing.T) {
 	t.Parallel()
 	w := queuetest.NewWorld(t)
-	config, err := pgx.ParseConfig(pgbouncer.Start(t, w.URL, nil).URL(t, w.URL))
+	pool, err := pgxpool.New(t.Context(), pgbouncer.Start(t, w.URL, nil).URL(t, w.URL))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer pool.Close()
 	looked := make(chan struct{})
 	done := make(chan struct{})
-	l := startListener(config, nil, 20*time.Millisecond, func() {
+	l := startListener(pool, nil, 20*time.Millisecond, func() {
 		select {
 		case looked <- struct{}{}:
 		case <-done:
 		}
-	})
+	}, newWaiting(1))
 	defer l.stop()
 	defer close(done)
 	for range 3 {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,3 +45,17 @@ func signedBy(ctx context.Context) [][]byte {
 	told, _ := ctx.Value(signedRequest{}).([][]byte)
 	return told
 }
+
+// repeated is the context of a held call's repeat, which names no nonce: the request came once.
+func repeated(ctx context.Context) context.Context {
+	told := signedBy(ctx)
+	if told == nil {
+		return ctx
+	}
+	told = slices.Clone(told)
+	told[nonceOf] = []byte{}
+	return context.WithValue(ctx, signedRequest{}, told)
+}
+
+// nonceOf is where the nonce is in asSigned.
+const nonceOf = 2

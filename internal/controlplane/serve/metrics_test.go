@@ -83,7 +83,7 @@ func TestMetricsOfAKnownScene(t *testing.T) {
 	}
 	var text string
 	patience.AwaitShowing(t, "what the test wants", said.String, func() bool { // the hub listens a moment after the start, and a slow one makes the agent stale
-		if _, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil {
+		if _, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); err != nil {
 			t.Fatal(err)
 		}
 		_, text = get(t, client, monitor+"/metrics")

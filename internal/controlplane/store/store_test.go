@@ -12,6 +12,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	tendrilsql "github.com/tendril-run/tendril/sql"
 )
@@ -215,7 +216,7 @@ func TestHowFarAndWhyNot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := q.Heartbeat(t.Context(), []uuid.UUID{a.ClaimID}); err != nil { // shows what was held back
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{a.ClaimID}}); err != nil { // shows what was held back
 		t.Fatal(err)
 	}
 	w.Exec(t, `UPDATE public.workspaces SET state_lock = '{"id": "12ab", "who": "ada", "number": 7, "at": "2026-01-02T03:04:05Z"}'`)

@@ -43,7 +43,7 @@ func register(t *testing.T, q queue.Queue) {
 func atOnce(t *testing.T, q queue.Queue) {
 	var calls sync.WaitGroup
 	for range 8 {
-		calls.Go(func() { _, _ = q.Heartbeat(t.Context(), nil) }) // whether it works is asked later
+		calls.Go(func() { _, _ = q.Heartbeat(t.Context(), queue.Beat{}) }) // whether it works is asked later
 	}
 	calls.Wait()
 }
@@ -73,10 +73,10 @@ func TestPoolLeavesABlackHole(t *testing.T) {
 	atOnce(t, q)
 	wire.BlackHole()
 	wire.Pass()
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil && queue.KindOf(err) != queue.Unavailable {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil && queue.KindOf(err) != queue.Unavailable {
 		t.Fatalf("Heartbeat() on a lost connection = %v, want it unavailable", err)
 	}
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Errorf("the Heartbeat() after it = %v, want nil", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestPoolLeavesAHalfMadeConnection(t *testing.T) {
 	wire.Pass()
 	began := time.Now()
 	for {
-		_, err := q.Heartbeat(t.Context(), nil)
+		_, err := q.Heartbeat(t.Context(), queue.Beat{})
 		if err == nil {
 			break
 		}

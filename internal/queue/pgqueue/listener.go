@@ -25,10 +25,11 @@ const untoldFailures = 8
 const silence = 2
 
 // listener turns notifications into wakes. Any role can send them, so a wake says no
-// more than: look again. A cluster id that is not ours is passed over, to keep other
-// clusters' work from waking us.
+// more than: look again. An id that is not ours is passed over, to keep what
+// others do from waking us.
 type listener struct {
 	log             *slog.Logger
+	instance        string // the agent's
 	work, attention chan struct{}
 
 	// These belong to the goroutine that listens.
@@ -37,6 +38,9 @@ type listener struct {
 
 	mu      sync.Mutex
 	cluster string // "" until registered: everything wakes
+	// named: this session has heard that the database names the agent that is meant. What it
+	// sends with that to agents of older releases is not for us.
+	named bool
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -44,23 +48,26 @@ type listener struct {
 
 // startListener listens until stop. Each thing asked of the database may take timeout;
 // send goes by way of the pool.
-func startListener(config *pgx.ConnConfig, now pgurl.Source, timeout time.Duration, send sender, log *slog.Logger) *listener {
+func startListener(config *pgx.ConnConfig, now pgurl.Source, timeout time.Duration, send sender, instance uuid.UUID, log *slog.Logger) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{log: log, work: make(chan struct{}, 1), attention: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	l := &listener{log: log, instance: instance.String(), work: make(chan struct{}, 1), attention: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
 		listen.Listener{
 			Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgurl.Connect(ctx, config, now) },
-			Channels: []string{workChannel, attentionChannel}, Limit: timeout, Silence: silence * timeout,
+			Channels: []string{workChannel, agentChannel, attentionChannel}, Limit: timeout, Silence: silence * timeout,
 			Send: send, Began: l.began, Heard: l.heard, Lost: l.lost,
 		}.Run(ctx)
 	}()
 	return l
 }
 
-// The channels of what the database sends to agents.
+// The channels of what the database sends to agents: ids of clusters, and on agentChannel of
+// the one agent that is meant. A database of an earlier release sends attentionChannel alone,
+// today's after agentChannel.
 const (
 	workChannel      = "tendril_work"
+	agentChannel     = "tendril_agent"
 	attentionChannel = "tendril_attention"
 )
 
@@ -83,6 +90,9 @@ func (l *listener) began() {
 		l.log.Info("the database's notifications arrive again")
 	}
 	l.failed, l.told = 0, false
+	l.mu.Lock()
+	l.named = false // it may be another database's
+	l.mu.Unlock()
 	// What was sent while nobody listened is lost: look at everything once.
 	wake(l.work)
 	wake(l.attention)
@@ -91,12 +101,15 @@ func (l *listener) began() {
 func (l *listener) heard(channel, payload string) {
 	l.mu.Lock()
 	ours := l.cluster == "" || payload == l.cluster
+	l.named = l.named || channel == agentChannel
+	named := l.named
 	l.mu.Unlock()
 	switch {
-	case !ours:
-	case channel == workChannel:
+	case channel == agentChannel && payload == l.instance:
+		wake(l.attention)
+	case channel == workChannel && ours:
 		wake(l.work)
-	case channel == attentionChannel:
+	case channel == attentionChannel && ours && !named:
 		wake(l.attention)
 	}
 }

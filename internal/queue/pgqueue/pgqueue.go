@@ -116,7 +116,7 @@ func New(ctx context.Context, o Options) (*Queue, error) {
 			boundConnect(listenConfig, timeout)
 			boundAnswers(listenConfig)
 		}
-		q.listener = startListener(listenConfig, listenNow, timeout, q.send, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
+		q.listener = startListener(listenConfig, listenNow, timeout, q.send, o.Agent.Instance, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	}
 	return q, nil
 }
@@ -221,8 +221,9 @@ func (q *Queue) standing(ctx context.Context, hash string) (queue.Standing, erro
 	return s, err
 }
 
-// Heartbeat implements queue.Queue.
-func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
+// Heartbeat implements queue.Queue. It waits for nothing: notifications wake the agent.
+func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, error) {
+	claims := beat.Claims
 	if claims == nil {
 		claims = []uuid.UUID{} // not NULL
 	}

@@ -177,7 +177,7 @@ func TestServerConnectionsDieBehindThePooler(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := q.Heartbeat(t.Context(), nil); err == nil {
+				if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err == nil {
 					answered.Add(1)
 				} else if queue.KindOf(err) != queue.Unavailable {
 					t.Errorf("Heartbeat() as its connection ends = %v, want it unavailable", err)

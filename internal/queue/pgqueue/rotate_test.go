@@ -81,7 +81,7 @@ func TestChangedPassword(t *testing.T) {
 			for _, source := range sources {
 				source.set(strings.Replace(*source.Load(), ":test@", ":changed@", 1))
 			}
-			if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+			if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 				t.Errorf("Heartbeat() with the new password = %v, want nil", err)
 			}
 			await(t, q.Work(), "the session with the new password")

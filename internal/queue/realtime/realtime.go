@@ -153,6 +153,9 @@ func (l *Listener) Wakes() bool { return l.wakes.Load() }
 // Retopic has Topic asked at once: there may be another token.
 func (l *Listener) Retopic() { wake(l.again) }
 
+// WakeWork has Work receive, for news of work that came another way.
+func (l *Listener) WakeWork() { wake(l.work) }
+
 func (l *Listener) wakeAll() {
 	wake(l.work)
 	wake(l.attention)

@@ -93,35 +93,42 @@ type trouble struct {
 	passing bool
 }
 
-// try makes one exchange. It follows no redirect: what it sends is a credential.
+// try makes one exchange.
 func (q *Queue) try(ctx context.Context, doing, function string, body []byte, reply reply) *trouble {
+	_, err := q.exchange(ctx, q.header.Clone(), doing, function, body, reply)
+	return err
+}
+
+// exchange sends a request and reads the answer, whose header it returns. It follows no redirect:
+// what it sends is a credential.
+func (q *Queue) exchange(ctx context.Context, header http.Header, doing, function string, body []byte, reply reply) (http.Header, *trouble) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, q.functions+"/"+function, bytes.NewReader(body))
 	if err != nil {
-		return &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
+		return nil, &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
 	}
-	request.Header = q.header.Clone()
+	request.Header = header
 	if q.key != nil {
 		if err := signature.Sign(request, body, q.key, time.Now()); err != nil {
-			return &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
+			return nil, &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
 		}
 	}
 	response, err := q.transport.RoundTrip(request)
 	if err != nil {
-		return q.unanswered(ctx, doing, err)
+		return nil, q.unanswered(ctx, doing, err)
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end, or given up
 	answer := answer{status: response.StatusCode, header: response.Header}
 	answer.body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	if err != nil {
-		return q.unanswered(ctx, doing, err)
+		return nil, q.unanswered(ctx, doing, err)
 	}
 	if len(answer.body) > mostAnswer {
 		answer.body, answer.endless = nil, true
 	}
 	if answer.result(reply) {
-		return nil
+		return answer.header, nil
 	}
-	return q.explain(doing, answer)
+	return nil, q.explain(doing, answer)
 }
 
 // mostRetryAfter is the longest that an agent lets itself be sent away for, well
@@ -193,7 +200,7 @@ func newTransport(o Options, timeout time.Duration) (*http.Transport, error) {
 		// have given up, and it goes on.
 		DialContext:         (&net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: timeout,
-		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(idleConns)},
 		ForceAttemptHTTP2:   true,
 		MaxIdleConns:        idleConns, MaxIdleConnsPerHost: idleConns,
 		IdleConnTimeout:        90 * time.Second,

@@ -103,7 +103,7 @@ func TestStrangersAreNotTheDatabase(t *testing.T) {
 			ctx, id := t.Context(), uuid.New()
 			calls := map[string]error{}
 			_, calls["Register"] = q.Register(ctx)
-			_, calls["Heartbeat"] = q.Heartbeat(ctx, nil)
+			_, calls["Heartbeat"] = q.Heartbeat(ctx, queue.Beat{})
 			_, calls["Claim"] = q.Claim(ctx, id)
 			_, calls["AppendLog"] = q.AppendLog(ctx, id, 1, []provision.LogChunk{{Stream: provision.Stdout, Text: "x"}})
 			_, calls["FailOrphans"] = q.FailOrphans(ctx, nil)

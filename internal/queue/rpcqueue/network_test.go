@@ -79,11 +79,11 @@ func TestLeavesABlackHole(t *testing.T) {
 	t.Parallel()
 	_, wire, q := overWire(t, quick)
 	wire.BlackHole()
-	if _, err := q.Heartbeat(t.Context(), nil); queue.KindOf(err) != queue.Unavailable || err == nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); queue.KindOf(err) != queue.Unavailable || err == nil {
 		t.Fatalf("Heartbeat() in a black hole = %v, want it unavailable", err)
 	}
 	wire.Pass() // the connections of before stay lost
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Errorf("the Heartbeat() after it = %v, want nil", err)
 	}
 }
@@ -172,7 +172,7 @@ func TestSharedConnectionIsLost(t *testing.T) {
 	server, caFile := encrypted(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(beat)) })
 	lost := newRouter(t, server.Listener.Addr().String())
 	q := dial(t, rpcqueue.Options{URL: "https://" + lost.Addr().String(), CAFile: caFile, CallTimeout: time.Second})
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Fatal(err)
 	}
 	lost.forget()
@@ -182,7 +182,7 @@ func TestSharedConnectionIsLost(t *testing.T) {
 	for range 4 { // at different times, so that the connection always has one
 		calls.Go(func() {
 			for {
-				if _, err := q.Heartbeat(t.Context(), nil); err == nil || time.Since(began) > forever {
+				if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err == nil || time.Since(began) > forever {
 					return
 				}
 			}

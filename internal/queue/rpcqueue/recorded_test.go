@@ -154,7 +154,7 @@ func perform(t *testing.T, q queue.Queue, method string, args arguments) (any, e
 	case "Register":
 		return q.Register(ctx)
 	case "Heartbeat":
-		return q.Heartbeat(ctx, args.Claims)
+		return q.Heartbeat(ctx, queue.Beat{Claims: args.Claims})
 	case "Claim":
 		return q.Claim(ctx, args.Claim)
 	case "AppendLog":

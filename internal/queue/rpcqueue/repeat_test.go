@@ -59,7 +59,7 @@ func TestHiccupsAreMet(t *testing.T) {
 		{[]int{503, 403}, 2, false},
 	} {
 		var requests atomic.Int32
-		_, err := serve(t, script(&requests, tc.statuses...)).Heartbeat(t.Context(), nil)
+		_, err := serve(t, script(&requests, tc.statuses...)).Heartbeat(t.Context(), queue.Beat{})
 		if n := requests.Load(); (err == nil) != tc.works || n != tc.requests {
 			t.Errorf("Heartbeat() with %v = %v after %d requests, want success %t after %d", tc.statuses, err, n, tc.works, tc.requests)
 		}
@@ -73,13 +73,13 @@ func TestOutageIsLeftToTheCaller(t *testing.T) {
 	q := serve(t, script(&requests, 503, 503, 503, 503, 503, 503)) // then it is there
 	for i, want := range []int32{3, 1, 1, 1, 1} {
 		before := requests.Load()
-		_, err := q.Heartbeat(t.Context(), nil)
+		_, err := q.Heartbeat(t.Context(), queue.Beat{})
 		if n := requests.Load() - before; n != want || (err == nil) != (i == 4) {
 			t.Errorf("call %d = %v after %d requests, want %d, and success at the fifth", i+1, err, n, want)
 		}
 	}
 	requests.Store(0) // it is away again: a new outage begins with a hiccup
-	if _, err := q.Heartbeat(t.Context(), nil); err == nil || requests.Load() != 3 {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err == nil || requests.Load() != 3 {
 		t.Errorf("Heartbeat() in the next outage = %v after %d requests, want an error after 3", err, requests.Load())
 	}
 }
@@ -113,7 +113,7 @@ func TestRetryAfter(t *testing.T) {
 				w.Header().Set("Retry-After", tc.retryAfter)
 				w.WriteHeader(tc.status)
 			})
-			_, err := q.Heartbeat(t.Context(), nil)
+			_, err := q.Heartbeat(t.Context(), queue.Beat{})
 			e := asError(t, err)
 			if e.RetryAfter < tc.least || e.RetryAfter > tc.most || requests.Load() != tc.requests {
 				t.Errorf("Heartbeat() = retry after %s, %d requests, want %s to %s, %d requests", e.RetryAfter, requests.Load(), tc.least, tc.most, tc.requests)
@@ -133,7 +133,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := q.Heartbeat(ctx, nil)
+	_, err := q.Heartbeat(ctx, queue.Beat{})
 	if e := asError(t, err); e.Kind != queue.Unavailable || !strings.Contains(e.Message, "did not answer in time") {
 		t.Errorf("Heartbeat() = %v, want it to say that there was no answer in time", err)
 	}
@@ -176,7 +176,7 @@ func TestKeptConnectionThatWasClosed(t *testing.T) {
 	quickest := time.Hour // of those that find a connection that was kept
 	for i := range calls {
 		began := time.Now()
-		if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+		if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 			t.Fatalf("Heartbeat() %d = %v, want nil", i+1, err)
 		}
 		if i > 0 {
@@ -207,7 +207,7 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 		server := httptest.NewServer(echo(status))
 		defer server.Close()
 		q := dial(t, rpcqueue.Options{URL: server.URL, APIKey: "the-api-key"})
-		_, err := q.Heartbeat(t.Context(), nil)
+		_, err := q.Heartbeat(t.Context(), queue.Beat{})
 		text := asError(t, err).Error()
 		if strings.Contains(text, tokenHash) || strings.Contains(text, token) || strings.Contains(text, "the-api-key") {
 			t.Errorf("Heartbeat() answered by %d = %q, want one without the hash and the key", status, text)

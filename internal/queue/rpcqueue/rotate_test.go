@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
@@ -33,7 +34,7 @@ func TestHidesTheTokenBefore(t *testing.T) {
 	t.Cleanup(server.Close)
 	q := dial(t, rpcqueue.Options{URL: server.URL, TokenNow: func() string { return now }})
 	now = "tnd_second"
-	_, err := q.Heartbeat(t.Context(), nil)
+	_, err := q.Heartbeat(t.Context(), queue.Beat{})
 	if err == nil || strings.Contains(err.Error(), "tnd_") || strings.Contains(err.Error(), tokenHash) || !strings.Contains(err.Error(), "old [token] [token] new [token]") {
 		t.Errorf("Heartbeat() = %v, want the tokens hidden", err)
 	}

@@ -87,6 +87,8 @@ type Queue struct {
 	link *queue.Link
 	// realtime wakes the agent on Supabase; nil where nothing can.
 	realtime *realtime.Listener
+	work     chan struct{} // receives where nothing else wakes the agent
+	holding  holding
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -110,7 +112,7 @@ func New(o Options) (*Queue, error) {
 	q := &Queue{
 		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
 		header: newHeader(o), apiKey: o.APIKey, credential: credential, key: o.Key, agent: o.Agent, timeout: timeout,
-		link: queue.NewLink(bulkCalls),
+		link: queue.NewLink(bulkCalls), work: make(chan struct{}, 1), holding: holding{wait: queue.MaxHeld},
 	}
 	if ro, is := realtimeOf(o, functions, transport, q.credential); is {
 		ro.Probe = q.probe
@@ -168,17 +170,6 @@ func (q *Queue) standing(ctx context.Context, hash string) (queue.Standing, erro
 
 func (q *Queue) caller() rpcwire.Caller {
 	return rpcwire.Caller{Hash: q.credential.Hash(), Instance: q.agent.Instance, Boot: q.agent.Boot}
-}
-
-// Heartbeat implements queue.Queue.
-func (q *Queue) Heartbeat(ctx context.Context, claims []uuid.UUID) (queue.Pulse, error) {
-	q.renew(ctx)
-	var reply pulse
-	err := q.call(ctx, "send a heartbeat", "agent_heartbeat", rpcwire.AgentHeartbeat{Caller: q.caller(), Claims: notNull(claims)}, &reply)
-	if err != nil {
-		return queue.Pulse{}, err
-	}
-	return q.seldom(rpcwire.Pulse(reply).Pulse()), nil
 }
 
 // LeaseChecks implements queue.Queue.

@@ -143,7 +143,7 @@ func TestRepeatedRequestsChangeNothing(t *testing.T) {
 	if _, _, err = q.GetBlob(ctx, claim, "state", 0); !errors.Is(err, queue.ErrNoBlob) {
 		t.Fatalf("GetBlob(state) = %v, want that there is none", err)
 	}
-	_, err = q.Heartbeat(ctx, []uuid.UUID{claim})
+	_, err = q.Heartbeat(ctx, queue.Beat{Claims: []uuid.UUID{claim}})
 	must(err)
 	spy.repeat(t, w, "while the run goes on")
 	must(q.Report(ctx, claim, provision.Report{Status: provision.Failed, Detail: provision.Detail{Number: 2, ErrorCode: provision.CodeExecDied, ErrorMessage: "it did not work"}}))
@@ -194,7 +194,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	if _, err := q.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Fatal(err)
 	}
 	beat := spy.sent[len(spy.sent)-1]
@@ -284,7 +284,7 @@ func TestRevokedKey(t *testing.T) {
 	}
 	renewed := dial(t, rpcqueue.Options{URL: spy.url, Key: private, Agent: agent})
 	for name, one := range map[string]queue.Queue{"the old key, for a while": q, "the new key": renewed} {
-		if pulse, err := one.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil || len(pulse.Lost) > 0 {
+		if pulse, err := one.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); err != nil || len(pulse.Lost) > 0 {
 			t.Errorf("Heartbeat(%s) = %+v, %v, want its lease renewed", name, pulse, err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestRevokedKey(t *testing.T) {
 	}
 	w.Exec(t, "SELECT public.revoke_cluster_token($1, (SELECT id FROM tendril.agent_keys WHERE public_key = $2))", w.Cluster, []byte(old.Public().(ed25519.PublicKey)))
 	for name, one := range map[string]queue.Queue{"the old key": q, "the new key": renewed} {
-		if _, err := one.Heartbeat(t.Context(), []uuid.UUID{claim}); queue.KindOf(err) != queue.Unauthorized {
+		if _, err := one.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); queue.KindOf(err) != queue.Unauthorized {
 			t.Errorf("Heartbeat(%s, revoked) = %v, want it unauthorized", name, err)
 		}
 	}

@@ -37,7 +37,7 @@ func TestWhereFunctionsAre(t *testing.T) {
 		"/tendril/":      "POST /tendril/rest/v1/rpc/agent_heartbeat",
 		"/postgrest/rpc": "POST /postgrest/rpc/agent_heartbeat",
 	} {
-		if _, err := dial(t, rpcqueue.Options{URL: server.URL + path}).Heartbeat(t.Context(), nil); err != nil {
+		if _, err := dial(t, rpcqueue.Options{URL: server.URL + path}).Heartbeat(t.Context(), queue.Beat{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-paths; got != want {
@@ -71,7 +71,7 @@ func TestHeaders(t *testing.T) {
 	} {
 		agent := queuetest.NewAgent("one")
 		agent.Version = "v1.2.3"
-		if _, err := dial(t, rpcqueue.Options{URL: server.URL, APIKey: apiKey, Agent: agent}).Heartbeat(t.Context(), nil); err != nil {
+		if _, err := dial(t, rpcqueue.Options{URL: server.URL, APIKey: apiKey, Agent: agent}).Heartbeat(t.Context(), queue.Beat{}); err != nil {
 			t.Fatal(err)
 		}
 		got := <-headers
@@ -94,7 +94,7 @@ func TestCompressedAnswer(t *testing.T) {
 		_, _ = z.Write([]byte(beat))
 		_ = z.Close()
 	})
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Errorf("Heartbeat() = %v, want nil", err)
 	}
 }
@@ -107,7 +107,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	defer elsewhere.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		q := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, status) })
-		if _, err := q.Heartbeat(t.Context(), nil); err == nil {
+		if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err == nil {
 			t.Errorf("Heartbeat() redirected by %d = nil, want an error", status)
 		}
 	}
@@ -143,13 +143,13 @@ func TestEncryptedAndShared(t *testing.T) {
 		_, _ = w.Write([]byte(beat))
 	})
 	q := dial(t, rpcqueue.Options{URL: server.URL, CAFile: caFile})
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Fatalf("Heartbeat() = %v, want nil", err)
 	}
 	var calls sync.WaitGroup
 	for range 20 {
 		calls.Go(func() {
-			if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+			if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 				t.Errorf("Heartbeat() = %v, want nil", err)
 			}
 		})
@@ -171,7 +171,7 @@ func TestCertificateThatNobodyVouchesFor(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
 	server, _ := encrypted(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
-	_, err := dial(t, rpcqueue.Options{URL: server.URL}).Heartbeat(t.Context(), nil)
+	_, err := dial(t, rpcqueue.Options{URL: server.URL}).Heartbeat(t.Context(), queue.Beat{})
 	e := asError(t, err)
 	if e.Kind != queue.Unavailable || !strings.Contains(e.Error(), "certificate signed by unknown authority") || !strings.Contains(e.Hint, "queue.ca_file or SSL_CERT_FILE") {
 		t.Errorf("Heartbeat() = %v, want it to say what is wrong and what to set", e)
@@ -210,7 +210,7 @@ func TestProxy(t *testing.T) {
 	}
 	// The name is in the server's certificate, and nowhere else.
 	q := dial(t, rpcqueue.Options{URL: "https://example.com", CAFile: caFile, Proxy: http.ProxyURL(address)})
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Fatalf("Heartbeat() = %v, want nil", err)
 	}
 	if got := <-asked; got != "CONNECT example.com:443" {
@@ -255,7 +255,7 @@ func TestProxyThatRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = dial(t, rpcqueue.Options{URL: "https://queue.example", Proxy: http.ProxyURL(address)}).Heartbeat(t.Context(), nil)
+	_, err = dial(t, rpcqueue.Options{URL: "https://queue.example", Proxy: http.ProxyURL(address)}).Heartbeat(t.Context(), queue.Beat{})
 	if e := asError(t, err); e.Kind != queue.Unavailable || !strings.Contains(e.Error(), "Proxy Authentication Required") || strings.Contains(e.Error(), "hunter2") {
 		t.Errorf("Heartbeat() = %v, want what the proxy says, without its password", e)
 	}

@@ -18,15 +18,28 @@ import (
 // some are lost.
 const pollSeldom = time.Minute
 
-// Work implements queue.Queue.
+// Work implements queue.Queue. It receives, too, when the answer to a heartbeat says so.
 func (q *Queue) Work() <-chan struct{} {
 	if q.realtime == nil {
-		return nil
+		return q.work
 	}
 	return q.realtime.Work()
 }
 
-// Attention implements queue.Queue.
+// promise says that there is work.
+func (q *Queue) promise() {
+	if q.realtime != nil {
+		q.realtime.WakeWork()
+		return
+	}
+	select {
+	case q.work <- struct{}{}:
+	default:
+	}
+}
+
+// Attention implements queue.Queue. What needs attention is otherwise in the answer to a
+// heartbeat that was held.
 func (q *Queue) Attention() <-chan struct{} {
 	if q.realtime == nil || !q.realtime.Wakes() {
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/realtime"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
@@ -72,7 +73,7 @@ func TestRealtimeWakes(t *testing.T) {
 	w, server, o := project(t)
 	q := registered(t, w, server, o)
 	w.Exec(t, "UPDATE tendril.settings SET poll = '5 seconds'")
-	if pulse, err := q.Heartbeat(t.Context(), nil); err != nil || pulse.Poll != time.Minute {
+	if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != time.Minute {
 		t.Errorf("Heartbeat() = %+v, %v, want a poll each minute while wakes arrive", pulse, err)
 	}
 
@@ -85,7 +86,7 @@ func TestRealtimeWakes(t *testing.T) {
 	}
 	w.Exec(t, "SELECT public.cancel_provision($1)", id)
 	awaitWake(t, "the cancel", q.Attention())
-	if pulse, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil || len(pulse.Cancel) != 1 {
+	if pulse, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); err != nil || len(pulse.Cancel) != 1 {
 		t.Errorf("Heartbeat() = %+v, %v, want the claim to be cancelled", pulse, err)
 	}
 
@@ -94,7 +95,7 @@ func TestRealtimeWakes(t *testing.T) {
 	server.Cut()
 	awaitWake(t, "the end of the subscription", q.Work())
 	patience.Await(t, "nothing wakes it", func() bool { return q.Attention() == nil })
-	if pulse, err := q.Heartbeat(t.Context(), nil); err != nil || pulse.Poll != 5*time.Second {
+	if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != 5*time.Second {
 		t.Errorf("Heartbeat() = %+v, %v, want what the database advises, for no wake arrives", pulse, err)
 	}
 }
@@ -108,7 +109,7 @@ func TestRealtimeFollowsTheToken(t *testing.T) {
 	q := registered(t, w, server, o)
 	fresh := w.Text(t, "SELECT token FROM public.rotate_cluster_token($1, '0 seconds')", w.Cluster)
 	token.Store(&fresh)
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Fatal(err)
 	}
 	server.AwaitTopic(realtime.Topic(w.Text(t, "SELECT encode(sha256($1::bytea), 'hex')", []byte(fresh))))
@@ -147,7 +148,7 @@ func TestNoRealtime(t *testing.T) {
 			if seen := server.Seen(); seen.Dials != 0 || q.Attention() != nil {
 				t.Errorf("the server was asked for a websocket %d times, and Attention() = %v; want neither", seen.Dials, q.Attention())
 			}
-			if pulse, err := q.Heartbeat(t.Context(), nil); err != nil || pulse.Poll != 5*time.Second {
+			if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != 5*time.Second {
 				t.Errorf("Heartbeat() = %+v, %v, want what the database advises", pulse, err)
 			}
 		})

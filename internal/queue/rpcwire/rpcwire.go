@@ -70,6 +70,16 @@ type Caller struct {
 type AgentHeartbeat struct {
 	Caller
 	Claims []uuid.UUID `json:"p_claims"`
+	// Awaits is for a database whose answers say whether there is work.
+	Awaits *Awaits `json:"p_awaits,omitempty"`
+}
+
+// Awaits is what would be news to an agent.
+type Awaits struct {
+	Free      bool        `json:"free,omitempty"`
+	Checks    bool        `json:"checks,omitempty"`
+	Cancelled []uuid.UUID `json:"cancelled,omitempty"`
+	Lost      []uuid.UUID `json:"lost,omitempty"`
 }
 
 // Pulse is what agent_heartbeat answers.
@@ -79,11 +89,16 @@ type Pulse struct {
 	Poll      float64     `json:"poll_seconds"`
 	Heartbeat float64     `json:"heartbeat_seconds"`
 	ChecksDue bool        `json:"checks_due"`
+	// Work is nil of a database that knows no Awaits.
+	Work *bool `json:"work"`
 }
 
 // Pulse is the answer as the agent has it.
 func (p Pulse) Pulse() queue.Pulse {
-	return queue.Pulse{Cancel: p.Cancel, Lost: p.Lost, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat), ChecksDue: p.ChecksDue}
+	return queue.Pulse{
+		Cancel: p.Cancel, Lost: p.Lost, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat),
+		ChecksDue: p.ChecksDue, Work: p.Work != nil && *p.Work,
+	}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

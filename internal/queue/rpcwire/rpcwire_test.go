@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write testdata/rpc.golden")
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	types := []any{
-		RegisterAgent{Agent: queue.Agent{AgePublicKey: queue.NewPublicKey("age1text")}}, CheckAgent{}, Probe{}, Registered{}, Caller{}, AgentHeartbeat{}, Pulse{}, FetchNextProvision{}, UpdateProvisionStatus{}, FailOrphanedProvisions{}, LeaseChecks{}, Checks{{}}, ReportChecks{Results: []queue.CheckResult{{}}}, queue.MachineCheck{},
+		RegisterAgent{Agent: queue.Agent{AgePublicKey: queue.NewPublicKey("age1text")}}, CheckAgent{}, Probe{}, Registered{}, Caller{}, AgentHeartbeat{}, Awaits{}, Pulse{}, FetchNextProvision{}, UpdateProvisionStatus{}, FailOrphanedProvisions{}, LeaseChecks{}, Checks{{}}, ReportChecks{Results: []queue.CheckResult{{}}}, queue.MachineCheck{},
 		ReportPools{Pools: []queue.Pool{{Nodes: []queue.PoolNode{{Storages: []queue.PoolStorage{{}}}}, Limits: queue.PoolLimits{Addresses: []queue.PoolAddress{{}}}}}}, ReserveMachines{Wants: []provision.PlaceWanted{{}}}, Places{{}}, ReleaseMachines{}, RotateAgentKey{},
 		AgentKey{}, ShareIdentity{}, SharedIdentity{}, InsertProvisionLog{}, GetBlob{}, PutBlob{},
 	}

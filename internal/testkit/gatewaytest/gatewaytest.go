@@ -9,7 +9,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -28,23 +27,25 @@ type Gateway struct {
 	CAFile string
 	// APIKey is what it asks for.
 	APIKey string
+	// Served is the gateway itself.
+	Served *rpcgateway.Gateway
 }
 
 // Handler is the gateway to a world's database, until the test is over. It connects by a login
 // that may act as anon and as nobody else.
-func Handler(t testing.TB, w *queuetest.World, apiKey string) http.Handler {
+func Handler(t testing.TB, w *queuetest.World, apiKey string) *rpcgateway.Gateway {
 	t.Helper()
 	return open(t, w.Login(t, "anon"), apiKey)
 }
 
 // HandlerForKeys is Handler for agents that sign their requests: its login may act as the
 // contract's owner, which the database believes which key has signed.
-func HandlerForKeys(t testing.TB, w *queuetest.World, apiKey string) http.Handler {
+func HandlerForKeys(t testing.TB, w *queuetest.World, apiKey string) *rpcgateway.Gateway {
 	t.Helper()
 	return open(t, w.URL, apiKey)
 }
 
-func open(t testing.TB, databaseURL, apiKey string) http.Handler {
+func open(t testing.TB, databaseURL, apiKey string) *rpcgateway.Gateway {
 	t.Helper()
 	gateway, err := rpcgateway.New(t.Context(), rpcgateway.Options{
 		DatabaseURL: databaseURL, APIKey: apiKey, Rate: -1, Log: slog.New(slog.DiscardHandler),
@@ -70,14 +71,17 @@ func ServeForKeys(t testing.TB, w *queuetest.World) Gateway {
 	return serve(t, HandlerForKeys(t, w, apiKey))
 }
 
-func serve(t testing.TB, gateway http.Handler) Gateway {
+func serve(t testing.TB, gateway *rpcgateway.Gateway) Gateway {
 	t.Helper()
 	server := httptest.NewUnstartedServer(gateway)
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are given up
 	server.StartTLS()
-	t.Cleanup(server.Close)
-	return Gateway{URL: server.URL, Address: server.Listener.Addr().String(), CAFile: CAFile(t, server.Certificate().Raw), APIKey: apiKey}
+	t.Cleanup(func() {
+		gateway.EndHeld() // the server waits for them
+		server.Close()
+	})
+	return Gateway{URL: server.URL, Address: server.Listener.Addr().String(), CAFile: CAFile(t, server.Certificate().Raw), APIKey: apiKey, Served: gateway}
 }
 
 // CAFile writes a certificate to a file of the test's.

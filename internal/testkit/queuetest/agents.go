@@ -49,7 +49,7 @@ func wrongTokenIsUnauthorized(t *testing.T, w *World, open Open) {
 func revokedTokenEndsCalls(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")
 	w.Exec(t, "SELECT public.revoke_cluster_token($1)", w.Cluster)
-	_, err := q.Heartbeat(t.Context(), nil)
+	_, err := q.Heartbeat(t.Context(), queue.Beat{})
 	_ = wantKind(t, "Heartbeat(revoked)", err, queue.Unauthorized)
 	_, err = q.Claim(t.Context(), uuid.New())
 	_ = wantKind(t, "Claim(revoked)", err, queue.Unauthorized)
@@ -99,7 +99,7 @@ func supersededBootIsRefused(t *testing.T, w *World, open Open) {
 	mustRegister(t, old)
 	agent.Boot = uuid.New()
 	mustRegister(t, open(t, w, w.Token, agent))
-	_, err := old.Heartbeat(t.Context(), nil)
+	_, err := old.Heartbeat(t.Context(), queue.Beat{})
 	_ = wantKind(t, "Heartbeat(old boot)", err, queue.Superseded)
 	_, err = old.Claim(t.Context(), uuid.New())
 	_ = wantKind(t, "Claim(old boot)", err, queue.Superseded)
@@ -140,10 +140,10 @@ func Rotates(t *testing.T, w *World, q queue.Queue, set func(token string)) {
 		t.Fatal(err)
 	}
 	fresh := w.Text(t, "SELECT token FROM public.rotate_cluster_token($1, '0 seconds')", w.Cluster)
-	_, err := q.Heartbeat(t.Context(), nil)
+	_, err := q.Heartbeat(t.Context(), queue.Beat{})
 	_ = wantKind(t, "Heartbeat(the token before)", err, queue.Unauthorized)
 	set(fresh)
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Fatalf("Heartbeat(the new token) = %v, want nil", err)
 	}
 	w.Deploy(t, "a")
@@ -158,7 +158,7 @@ func Rotates(t *testing.T, w *World, q queue.Queue, set func(token string)) {
 	for what, token := range map[string]string{"another cluster's": foreign, "a mistyped": fresh[:len(fresh)-1]} {
 		for range 2 {
 			set(token)
-			if pulse, err := q.Heartbeat(t.Context(), []uuid.UUID{claim}); err != nil || len(pulse.Lost) != 0 {
+			if pulse, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); err != nil || len(pulse.Lost) != 0 {
 				t.Errorf("Heartbeat(%s token) = %+v, %v, want it sent with the last token, and nothing lost", what, pulse, err)
 			}
 		}
@@ -172,7 +172,7 @@ func Rotates(t *testing.T, w *World, q queue.Queue, set func(token string)) {
 	}
 	last := w.Text(t, "SELECT token FROM public.rotate_cluster_token($1, '0 seconds')", w.Cluster)
 	set(last)
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Errorf("Heartbeat(this cluster's token again) = %v, want nil", err)
 	}
 }

@@ -46,7 +46,7 @@ func cancelComesByHeartbeat(t *testing.T, w *World, open Open) {
 	id := w.Deploy(t, "a")
 	a := mustClaim(t, q)
 	w.Exec(t, "SELECT public.cancel_provision($1)", id)
-	p, err := q.Heartbeat(t.Context(), []uuid.UUID{a.ClaimID})
+	p, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{a.ClaimID}})
 	if err != nil || len(p.Cancel) != 1 || p.Cancel[0] != a.ClaimID || len(p.Lost) != 0 {
 		t.Errorf("Heartbeat() = %+v, %v, want the claim to be cancelled", p, err)
 	}
@@ -64,7 +64,7 @@ func lostClaimIsTold(t *testing.T, w *World, open Open) {
 	a := mustClaim(t, q)
 	w.Exec(t, "UPDATE tendril.claims SET lease_until = clock_timestamp() - interval '1 s'")
 	w.Exec(t, "SELECT tendril.reap()")
-	p, err := q.Heartbeat(t.Context(), []uuid.UUID{a.ClaimID, uuid.New()})
+	p, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{a.ClaimID, uuid.New()}})
 	if err != nil || len(p.Lost) != 2 {
 		t.Errorf("Heartbeat() = %+v, %v, want both claims lost", p, err)
 	}
@@ -294,7 +294,7 @@ func standingDisturbsNobody(t *testing.T, w *World, open Open) {
 	if after := w.Text(t, trace); after != before {
 		t.Error("Standing() changed the agents' or clusters' rows, want nothing written")
 	}
-	if _, err := q.Heartbeat(t.Context(), nil); err != nil {
+	if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil {
 		t.Errorf("Heartbeat() after Standing() = %v, want nil", err)
 	}
 	w.Exec(t, "UPDATE public.clusters SET paused_at = now()")
@@ -425,7 +425,7 @@ func checksAreDone(t *testing.T, w *World, open Open) {
 	check := provision.HealthCheck{Kind: "http", Target: "192.0.2.7", Port: 8080, Path: "/healthz", Interval: 30, Timeout: 5, HealthyAfter: 1, UnhealthyAfter: 3, MAC: []byte("sealed")}
 	mustReport(t, q, a.ClaimID, provision.Processing, provision.Detail{Stage: provision.StageApply, Commit: strings.Repeat("a", 40)})
 	mustReport(t, q, a.ClaimID, provision.Success, provision.Detail{Machines: []provision.Machine{{Name: "m", Status: provision.MachineRunning, Check: &check}}})
-	pulse, err := q.Heartbeat(t.Context(), nil)
+	pulse, err := q.Heartbeat(t.Context(), queue.Beat{})
 	if err != nil || !pulse.ChecksDue {
 		t.Errorf("Heartbeat() = checks due %t, %v, want some", pulse.ChecksDue, err)
 	}

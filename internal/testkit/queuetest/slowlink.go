@@ -82,7 +82,7 @@ func SlowLink(t *testing.T, w *World, q queue.Queue, narrow func()) {
 // beat sends heartbeats until ctx ends. Each must be answered well within a lease.
 func beat(ctx context.Context, t *testing.T, q queue.Queue, claims []uuid.UUID) {
 	for last := time.Now(); ; last = time.Now() {
-		_, err := q.Heartbeat(ctx, claims)
+		_, err := q.Heartbeat(ctx, queue.Beat{Claims: claims})
 		if ctx.Err() != nil {
 			return
 		}
