@@ -94,8 +94,8 @@ e2e-vm: ## Make virtual machines on real libvirt daemons, as root, and first ins
 	@TENDRIL_TEST_VM=$(VM_TESTS) $(race) -tags vm -timeout $(call patience,30m) -run '^TestReal' $(TESTARGS) ./internal/pool/proxmox
 
 # METAL_TESTS=short is what .ci/run takes, some minutes long: a machine's life, others' servers,
-# crashes, ten at once, a run that is set down, and document 002 by REST.
-METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestServerBehindABMC|TestServersByTheAPI|TestServersAreEnrolled
+# crashes, ten at once, a run that is set down, document 002 by REST, rescue and rebuild.
+METAL_SHORT := TestLifeOfAMachine|TestTakenByOthers|TestForeignServersAreNeverTouched|TestAdoptedAfterACrash|TestThirtyAtOnce|TestBareMetalDetaches|TestServerBehindABMC|TestServersByTheAPI|TestServersAreEnrolled|TestRescue|TestRebuild|TestBareMetalIsRescued
 metal = $(if $(filter short,$(METAL_TESTS)),go test -count=1,$(race))
 # And of the BMCs themselves; TestServerBehindABMC has a server deployed by one.
 BMC_SHORT := TestSushyReadsAll

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +15,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/job"
+	machinestate "github.com/tendril-run/tendril/internal/machines"
 	"github.com/tendril-run/tendril/internal/planbundle"
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/testkit/ironic"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
+	"github.com/tendril-run/tendril/provisioner"
 )
 
 // metalLab is a lab whose pool is a real Ironic, which takes a while for each deployment.
@@ -157,7 +160,7 @@ func TestBareMetalDetaches(t *testing.T) {
 	}
 }
 
-// A machine that is replaced is undeployed and deployed once, also by two agents.
+// A machine that is replaced stays on its server and is deployed once more, also by two agents.
 func TestBareMetalIsReplaced(t *testing.T) {
 	t.Parallel()
 	l := newMetalLab(t, "n0")
@@ -173,13 +176,16 @@ func TestBareMetalIsReplaced(t *testing.T) {
 	l.deploys(run, "n0")
 	run.tell(job.Control{Detach: true})
 	l.setsDown(run)
+	if text := run.text(); strings.Contains(text, "Undeploying") || !strings.Contains(text, "the server n0 is kept for it") {
+		t.Errorf("the machine did not stay on its server:\n%s", text)
+	}
 	got, run = l.run()
 	wantEnd(t, got, provision.Success, "")
 	l.store(run)
-	if strings.Contains(run.text(), "Undeploying") {
-		t.Errorf("the next agent undeployed what the first one had begun:\n%s", run.text())
+	if strings.Contains(run.text(), "Undeploying") || strings.Contains(run.text(), "written again") {
+		t.Errorf("the next agent began once more what the first one had begun:\n%s", run.text())
 	}
-	if after := l.server("n0"); after.ProvisionState != "active" || after.InstanceUUID != before.InstanceUUID {
+	if after := l.server("n0"); after.ProvisionState != "active" || after.InstanceUUID != before.InstanceUUID || after.AllocationUUID != before.AllocationUUID || after.Extra["tendril_rebuild"] != nil {
 		t.Errorf("the server is %+v, was %+v", after, before)
 	}
 }
@@ -212,4 +218,59 @@ func TestCodesOfBareMetal(t *testing.T) {
 	}
 	try("debian", id, provision.CodeServerNotAvailable, "Server n0 is not available for provisioning")
 	try("debian", "", provision.CodeNoServer, "No available servers matching criteria")
+}
+
+// A machine boots a rescue system, whose password is in the sealed state alone, gets another password,
+// and leaves it.
+func TestBareMetalIsRescued(t *testing.T) {
+	t.Parallel()
+	l := newMetalLab(t, "n0")
+	got, run := l.apply(provision.OperationApply, 1024, "ann")
+	wantEnd(t, got, provision.Success, "")
+	does := func(do string) (*child, string) {
+		t.Helper()
+		snapshot := map[string]any{}
+		if err := json.Unmarshal(l.job.Assignment.Snapshot, &snapshot); err != nil {
+			t.Fatal(err)
+		}
+		snapshot["targets"], snapshot["power"] = []string{"machine.ann"}, do
+		text, err := json.Marshal(snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.job.Assignment.Snapshot, l.job.Assignment.Operation, l.job.Assignment.ApprovedPlan = text, provision.OperationPower, ""
+		l.job.Assignment.ClaimID, l.job.Assignment.ProvisionID = uuid.New(), uuid.New()
+		got, run := l.run()
+		if got.Status != provision.Success {
+			t.Fatalf("%s = %s (%s)\n%s", do, got.Status, got.Detail.ErrorMessage, run.text())
+		}
+		l.store(run)
+		state, err := machinestate.Read(l.managed.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run, state.Named("ann").Credentials[provisioner.RescuePassword]
+	}
+	if actions := run.machines()[0].Actions; !slices.Contains(actions, provision.MachineRescues) || !slices.Contains(actions, provision.MachineRebuilds) || slices.Contains(actions, provision.MachineUnrescues) {
+		t.Errorf("a machine on a server can %v", actions)
+	}
+	var passwords []string
+	for range 2 {
+		run, password := does("rescue")
+		if l.server("n0").ProvisionState != "rescue" || len(password) < 20 || slices.Contains(passwords, password) {
+			t.Errorf("the server is %s by the password %q, after %q", l.server("n0").ProvisionState, password, passwords)
+		}
+		passwords = append(passwords, password)
+		if strings.Contains(run.text(), password) {
+			t.Errorf("the log has the password:\n%s", run.text())
+		}
+		actions := run.machines()[0].Actions
+		if !slices.Contains(actions, provision.MachineUnrescues) || !slices.Contains(actions, provision.MachineReveals) {
+			t.Errorf("in rescue it can %v", actions)
+		}
+	}
+	run, password := does("unrescue")
+	if l.server("n0").ProvisionState != "active" || password != "" || slices.Contains(run.machines()[0].Actions, provision.MachineUnrescues) {
+		t.Errorf("afterwards the server is %s, the password %q, and it can %v", l.server("n0").ProvisionState, password, run.machines()[0].Actions)
+	}
 }

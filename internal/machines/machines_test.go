@@ -298,3 +298,36 @@ func TestHiddenWithinASetting(t *testing.T) {
 		t.Errorf("Secrets() = %q, want the password alone", secrets)
 	}
 }
+
+// The password of a rescue system is kept while the machine is in rescue, whatever else is told of
+// its credentials, and forgotten when it has left that or is made again.
+func TestRescuePassword(t *testing.T) {
+	t.Parallel()
+	wanted := provisioner.Wanted{ID: "1", Name: "ada"}
+	var s machines.State
+	made := func(credentials map[string]string) {
+		s.Settle(provisioner.Machine{ID: "1", Name: "ada", Status: provisioner.StatusRunning, Credentials: credentials})
+	}
+	password := func() string { return s.Find("1").Credentials[provisioner.RescuePassword] }
+	rescues := func() bool { return slices.Contains(s.Listed()[0].Actions, provision.MachineUnrescues) }
+	s.Intend(wanted, provisioner.Intent{Machine: "1", Action: provisioner.ActionCreate})
+	made(map[string]string{"user": "ada", "password": "secret"})
+	s.Find("1").Rescued = true
+	made(map[string]string{"user": "ada", "password": "secret", provisioner.RescuePassword: "FIRST"})
+	made(map[string]string{"user": "ada", "password": "secret"})
+	made(nil)
+	if password() != "FIRST" || !rescues() || !slices.Contains(s.Secrets(), "FIRST") {
+		t.Errorf("in rescue the password is %q, and to leave it is offered: %t", password(), rescues())
+	}
+	s.Find("1").LeaveRescue()
+	made(nil)
+	if password() != "" || rescues() || s.Find("1").Credentials["password"] != "secret" {
+		t.Errorf("out of rescue there is %v", s.Find("1").Credentials)
+	}
+	s.Find("1").Rescued = true
+	made(map[string]string{provisioner.RescuePassword: "SECOND"})
+	s.Intend(wanted, provisioner.Intent{Machine: "1", Action: provisioner.ActionReplace})
+	if password() != "" || rescues() {
+		t.Errorf("made again, it has %v", s.Find("1").Credentials)
+	}
+}

@@ -69,7 +69,7 @@ func (d *Driver) rebuild(ctx context.Context, ref pool.Ref, spec pool.Spec, prog
 		}
 		switch err := d.provision(ctx, n, request); {
 		case err == nil:
-			progress.Log("the server %s is kept, and its image written again; disks without the image keep what is on them", n)
+			progress.Log("the server %s is kept for it, and the image is written again; other disks keep what is on them", n)
 			return true, nil
 		case !errors.Is(err, errMoved):
 			return false, d.refused(n, err)
