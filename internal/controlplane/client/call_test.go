@@ -121,6 +121,23 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// An error that a server keeps for a key is final: to ask again would be answered the same.
+func TestKeptErrors(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	c := asking(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) > 1 {
+			w.Header().Set("Idempotency-Replayed", "true")
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, `{"detail": "Failed to communicate with Ironic", "reason": "pool_unreachable"}`)
+	})
+	if _, err := ask[map[string]any](t.Context(), c, call{doing: "try", method: http.MethodPost, path: []string{"x"}, body: map[string]int{}}); err == nil || !strings.Contains(err.Error(), "Failed to communicate with Ironic") || asked.Load() != 2 {
+		t.Errorf("a kept 502 = %v after %d requests, want it after two", err, asked.Load())
+	}
+}
+
 func TestNothingAnswers(t *testing.T) {
 	t.Parallel()
 	c, err := New(Options{URL: "http://127.0.0.1:1", Token: secret})

@@ -238,7 +238,9 @@ func (c *Client) send(ctx context.Context, call call) (*http.Response, error) {
 			}
 			err = c.refusal(call.doing, response)
 			_ = response.Body.Close()
-			if !passing(response.StatusCode) || attempt == attempts || !call.repeatable() {
+			// What is kept as the answer to the key stays.
+			kept := response.Header.Get("Idempotency-Replayed") == "true"
+			if !passing(response.StatusCode) || kept || attempt == attempts || !call.repeatable() {
 				return nil, err
 			}
 		} else if refused, ok := errors.AsType[*problem.RefusedError](err); ok {
