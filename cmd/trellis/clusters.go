@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tendril-run/tendril/internal/controlplane/client"
@@ -17,10 +16,10 @@ import (
 func clustersCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "Make, list and pause clusters, set their policy and tokens",
+		Short: "Make, list and pause clusters, let agents join, set their policy",
 		Args:  verb,
 	}
-	cmd.AddCommand(clustersCreateCommand(a), clustersListCommand(a), clustersPauseCommand(a, true), clustersPauseCommand(a, false), clustersRotateCommand(a), clustersTokensCommand(a), clustersPolicyCommand(a))
+	cmd.AddCommand(clustersCreateCommand(a), clustersListCommand(a), clustersPauseCommand(a, true), clustersPauseCommand(a, false), clustersJoinCommand(a), clustersJoinTokenCommand(a), clustersKeysCommand(a), clustersRotateCommand(a), clustersTokensCommand(a), clustersPolicyCommand(a))
 	return cmd
 }
 
@@ -44,7 +43,7 @@ that has just been migrated "trellis admin init" makes the first organisation.`,
 			if err := a.print("%s", made.Token); err != nil {
 				return err
 			}
-			a.say("Give it to the agent there as TENDRIL_API_TOKEN, with TENDRIL_QUEUE_URL naming %s or its database.", s.URL())
+			a.say("Agents need none to join %s by key: run tendril join there. Others take it as TENDRIL_API_TOKEN, with TENDRIL_QUEUE_URL naming that server or its database.", s.URL())
 			return nil
 		}),
 	})
@@ -219,37 +218,15 @@ func clustersTokensCommand(a *app) *cobra.Command {
 		Example: `  trellis clusters tokens list prod`,
 		Args:    atMostOne("a cluster's name or id"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
-			c, err := s.FindCluster(ctx, strings.Join(args, ""))
-			if err != nil {
-				return err
-			}
-			tokens, err := s.ClusterTokens(ctx, c.ID)
+			c, tokens, err := credentialsOf(ctx, s, strings.Join(args, ""), "token")
 			return listing(&a.printer, tokens, err, "Cluster "+c.Name+" has no token.", "ID\tMADE\tENDS", func(t wire.ClusterToken) []any {
-				return []any{t.ID, t.CreatedAt.Local().Format(time.DateTime), at(t.ExpiresAt)}
+				return []any{t.ID, t.CreatedAt.Local().Format(time.DateTime), ends(t)}
 			})
 		}),
 	}
 	addFormat(a, lists)
-	revokes := &cobra.Command{
-		Use:     "revoke NAME|ID TOKEN-ID",
-		Short:   "Revoke an agent token of a cluster at once",
-		Long:    `Revokes an agent token of a cluster at once: agents that use it are refused from then on. "trellis clusters rotate-token" makes a new one first.`,
-		Example: `  trellis clusters tokens revoke prod 6ba7b810-9dad-11d1-80b4-00c04fd430c8`,
-		Args:    each("a cluster", "a token's id"),
-		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
-			id, err := uuid.Parse(args[1])
-			if err != nil {
-				return wrongUsage("%q is no token's id: trellis clusters tokens list %s", args[1], args[0])
-			}
-			c, err := s.FindCluster(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return a.answer(s.RevokeClusterToken(ctx, c.ID, id), map[string]any{"cluster": c.Name, "id": id, "revoked": true}, "The token %s of cluster %s is revoked.", id, c.Name)
-		}),
-	}
-	addFormat(a, revokes)
-	cmd.AddCommand(lists, revokes)
+	cmd.AddCommand(lists, revokeCommand(a, "token", `Revokes an agent token of a cluster at once, or a join token: agents that use it are
+refused from then on. "trellis clusters rotate-token" makes a new one first.`, "tokens"))
 	listAlone(cmd)
 	return cmd
 }

@@ -43,6 +43,23 @@ func WordsOf(sum [sha256.Size]byte) string {
 	return strings.Join(said, " ")
 }
 
+// WordsOfText are the words of a fingerprint in hexadecimal, all 64 digits of it.
+func WordsOfText(fingerprint string) (string, error) {
+	sum, err := sumOf(fingerprint)
+	if err != nil {
+		return "", err
+	}
+	return WordsOf(sum), nil
+}
+
+func sumOf(fingerprint string) (sum [sha256.Size]byte, err error) {
+	decoded, err := hex.DecodeString(fingerprint)
+	if err != nil || len(decoded) != sha256.Size {
+		return sum, fmt.Errorf("a fingerprint has %d hexadecimal digits", 2*sha256.Size)
+	}
+	return [sha256.Size]byte(decoded), nil
+}
+
 // Expected is a fingerprint that a person has typed.
 type Expected struct{ prefix []byte }
 
@@ -54,6 +71,12 @@ func (e Expected) Matches(public ed25519.PublicKey) bool {
 // Of reports whether a digest is the one, or begins as its words say.
 func (e Expected) Of(sum [sha256.Size]byte) bool {
 	return len(e.prefix) > 0 && bytes.HasPrefix(sum[:], e.prefix)
+}
+
+// MatchesText reports whether it is this fingerprint, all 64 hexadecimal digits of one.
+func (e Expected) MatchesText(fingerprint string) bool {
+	sum, err := sumOf(fingerprint)
+	return err == nil && e.Of(sum)
 }
 
 // Prefix is what was typed of the digest, at least 22 hexadecimal digits.

@@ -141,6 +141,12 @@ func TestFingerprint(t *testing.T) {
 			t.Errorf("ParseFingerprint(%q) = nil, want an error", text)
 		}
 	}
+	if words, err := WordsOfText(key.Fingerprint()); err != nil || words != key.Words() {
+		t.Errorf("WordsOfText() = %q, %v, want %q", words, err, key.Words())
+	}
+	if _, err := WordsOfText("66"); err == nil {
+		t.Error("WordsOfText(66) = nil, want an error")
+	}
 	if (Expected{}).Matches(key.Public()) {
 		t.Error("no fingerprint matches a key")
 	}

@@ -92,6 +92,7 @@ func New(c Config) *API {
 	a.locks(h)
 	a.clusters(h)
 	a.agents(h)
+	a.joins(h)
 	a.templates(h)
 	a.variables(h)
 	a.members(h)

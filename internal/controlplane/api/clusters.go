@@ -120,7 +120,7 @@ func (a *api) agents(h huma.API) {
 
 	add(a, h, huma.Operation{
 		OperationID: "list-cluster-tokens", Method: http.MethodGet, Path: "/clusters/{ref}/tokens", Tags: []string{"Clusters"},
-		Summary: "The tokens of its agents", Description: "Without what would let anybody use them; the newest first, at most 200, in one page. Admins may do this.",
+		Summary: "The tokens and keys of its agents", Description: "Without what would let anybody use them; the newest first, at most 200, in one page. Admins may do this.",
 	}, func(ctx context.Context, in *ClusterRef) (*listed[wire.ClusterToken], error) {
 		list, err := about(ctx, a, *in, "list the cluster's tokens", func(ctx context.Context, s *store.Store, c store.Cluster) ([]store.ClusterToken, error) {
 			return s.ClusterTokens(ctx, c.ID)
@@ -144,12 +144,12 @@ func (a *api) agents(h huma.API) {
 	})
 	add(a, h, huma.Operation{
 		OperationID: "revoke-cluster-token", Method: http.MethodDelete, Path: "/clusters/{ref}/tokens/{id}", Tags: []string{"Clusters"}, DefaultStatus: http.StatusNoContent,
-		Summary: "End a token at once", Description: "Agents that have no other are refused from now on. Admins may do this.",
+		Summary: "Revoke a token, a join token or a key at once", Description: "Agents that have no other are refused from now on. The runs of an agent whose key is revoked end as those of a lost agent, and the keys that it has rotated to are revoked with it. Admins may do this.",
 	}, func(ctx context.Context, in *clusterTokenRef) (*struct{}, error) {
 		return nothing(ctx, a, in.ClusterRef, "revoke the token", func(ctx context.Context, s *store.Store, c store.Cluster) error {
 			ended, err := s.RevokeTokens(ctx, c.ID, &in.ID)
 			if err == nil && ended == 0 {
-				err = newProblem(http.StatusNotFound, "token_not_found", fmt.Sprintf("cluster %s has no token %s that is valid", c.Name, in.ID), "")
+				err = newProblem(http.StatusNotFound, "token_not_found", fmt.Sprintf("cluster %s has no token or key %s that is valid", c.Name, in.ID), "")
 			}
 			return err
 		})

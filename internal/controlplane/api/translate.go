@@ -26,7 +26,6 @@ func each[R, T any](to func(R) T, rows []R) []T {
 func agentOf(a store.Agent) wire.Agent                            { return wire.Agent(a) }
 func apiTokenOf(t store.APIToken) wire.APIToken                   { return wire.APIToken(t) }
 func auditEventOf(e store.AuditEvent) wire.AuditEvent             { return wire.AuditEvent(e) }
-func clusterTokenOf(t store.ClusterToken) wire.ClusterToken       { return wire.ClusterToken(t) }
 func attemptOf(a store.DeliveryAttempt) wire.DeliveryAttempt      { return wire.DeliveryAttempt(a) }
 func driftOf(d store.Drift) wire.Drift                            { return wire.Drift(d) }
 func eventOf(e store.Event) wire.Event                            { return wire.Event(e) }

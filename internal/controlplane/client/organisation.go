@@ -100,12 +100,34 @@ func (c *Client) RotateToken(ctx context.Context, cluster uuid.UUID, overlap tim
 	return made.Token, err
 }
 
-// ClusterTokens lists what is known of the tokens of a cluster's agents.
+// JoinRequest returns the agent that waits to join with a code.
+func (c *Client) JoinRequest(ctx context.Context, code string) (wire.JoinRequest, error) {
+	return get[wire.JoinRequest](ctx, c, "look up the code", "joins", code)
+}
+
+// ApproveJoin lets the agent that waits with a code join a cluster, if its key has this fingerprint.
+func (c *Client) ApproveJoin(ctx context.Context, code string, cluster uuid.UUID, fingerprint string) (wire.JoinedKey, error) {
+	return post[wire.JoinedKey](ctx, c, "let the agent join", wire.ApproveJoinInputBody{Cluster: cluster.String(), Fingerprint: fingerprint}, "joins", code, "approve")
+}
+
+// RefuseJoin refuses the agent that waits with a code.
+func (c *Client) RefuseJoin(ctx context.Context, code string) error {
+	_, err := post[struct{}](ctx, c, "refuse the agent", nil, "joins", code, "refuse")
+	return err
+}
+
+// NewJoinToken makes a token with which one agent joins a cluster. Nobody can read it again.
+func (c *Client) NewJoinToken(ctx context.Context, cluster uuid.UUID, name string, valid time.Duration) (wire.JoinToken, error) {
+	seconds := int64(valid.Seconds())
+	return post[wire.JoinToken](ctx, c, "make a join token", wire.NewJoinTokenInputBody{Name: name, Valid: &seconds}, "clusters", cluster.String(), "join-tokens")
+}
+
+// ClusterTokens lists what is known of the tokens and keys of a cluster's agents.
 func (c *Client) ClusterTokens(ctx context.Context, cluster uuid.UUID) ([]wire.ClusterToken, error) {
 	return whole[wire.ClusterToken](ctx, c, "list the cluster's tokens", nil, "clusters", cluster.String(), "tokens")
 }
 
-// RevokeClusterToken ends a token of a cluster's agents at once.
+// RevokeClusterToken ends a token, join token or key of a cluster's agents at once.
 func (c *Client) RevokeClusterToken(ctx context.Context, cluster, token uuid.UUID) error {
 	return c.remove(ctx, "revoke the token", nil, "clusters", cluster.String(), "tokens", token.String())
 }

@@ -127,7 +127,7 @@ func (s *Store) FindInFleet(ctx context.Context, org uuid.UUID, ref string) (Fle
 	return first(found, err, &RefusedError{Code: "PT404", Reason: "cluster_not_found", Message: fmt.Sprintf("there is no cluster %q, or you have no access to it", ref), Hint: "look for it in the list of clusters"})
 }
 
-// ClusterToken is what is known of a token of a cluster's agents; the token
+// ClusterToken is what is known of a token or a key of a cluster's agents; the token
 // itself nobody knows.
 type ClusterToken struct {
 	ID        uuid.UUID  `db:"id"`
@@ -135,6 +135,21 @@ type ClusterToken struct {
 	ExpiresAt *time.Time `db:"expires_at"` // nil: never
 	RevokedAt *time.Time `db:"revoked_at"`
 	CreatedBy *uuid.UUID `db:"created_by"`
+	// Fingerprint is SHA-256 of a key, as 64 hexadecimal digits; "": it is a token. What
+	// follows is of keys alone.
+	Fingerprint string     `db:"fingerprint"`
+	Name        string     `db:"name"`   // of the agent
+	Parent      *uuid.UUID `db:"parent"` // the key or token that it has rotated from
+	LastUsedAt  *time.Time `db:"last_used_at"`
+	LastAddress string     `db:"last_address"` // "": not known
+}
+
+// Kind is key or token.
+func (t ClusterToken) Kind() string {
+	if t.Fingerprint != "" {
+		return "key"
+	}
+	return "token"
 }
 
 // NewToken is a token just made, which nobody can read again.
@@ -143,11 +158,12 @@ type NewToken struct {
 	Token string    `db:"token"`
 }
 
-// ClusterTokens lists a cluster's tokens, the newest first, at most 200, for an
+// ClusterTokens lists a cluster's tokens and keys, the newest first, at most 200, for an
 // admin.
 func (s *Store) ClusterTokens(ctx context.Context, cluster uuid.UUID) ([]ClusterToken, error) {
 	return rows[ClusterToken](ctx, s, "list the cluster's tokens",
-		"SELECT id, created_at, expires_at, revoked_at, created_by FROM public.cluster_tokens($1)", cluster)
+		`SELECT id, created_at, expires_at, revoked_at, created_by, coalesce(fingerprint, '') AS fingerprint, coalesce(name, '') AS name, parent, last_used_at, coalesce(last_address, '') AS last_address
+		FROM public.cluster_tokens($1)`, cluster)
 }
 
 // NewClusterToken makes a new token for a cluster's agents, which nobody can read
@@ -157,7 +173,7 @@ func (s *Store) NewClusterToken(ctx context.Context, cluster uuid.UUID, overlap 
 		"SELECT token_id, token FROM public.rotate_cluster_token($1, make_interval(secs => $2))", cluster, overlap.Seconds())
 }
 
-// RevokeTokens ends a token of a cluster at once, or all of them (nil), and
+// RevokeTokens ends a token or key of a cluster at once, or all of them (nil), and
 // returns how many it ended.
 func (s *Store) RevokeTokens(ctx context.Context, cluster uuid.UUID, token *uuid.UUID) (int, error) {
 	return one[int](ctx, s, "revoke the cluster's tokens", "SELECT public.revoke_cluster_token($1, $2) AS answer", cluster, token)

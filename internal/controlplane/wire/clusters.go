@@ -41,14 +41,22 @@ type NewToken struct {
 	Token string    `json:"token" doc:"The token. Nobody can read it again."`
 }
 
-// ClusterToken is what is known of a token of a cluster's agents; the token
+// ClusterToken is what is known of a token or a key of a cluster's agents; the token
 // itself nobody knows.
 type ClusterToken struct {
 	ID        uuid.UUID  `json:"id" doc:"Its id."`
+	Kind      string     `json:"kind" enum:"token,key" doc:"A token, which all agents of the cluster may share, or the key of one agent."`
 	CreatedAt time.Time  `json:"created_at" doc:"When it was made."`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it ends. Absent: never."`
 	RevokedAt *time.Time `json:"revoked_at,omitempty" doc:"When somebody ended it."`
-	CreatedBy *uuid.UUID `json:"created_by,omitempty" doc:"Who had it made. Absent: the control plane."`
+	CreatedBy *uuid.UUID `json:"created_by,omitempty" doc:"Who had it made or let it join. Absent: the control plane."`
+
+	Fingerprint string     `json:"fingerprint,omitempty" doc:"Of a key: its SHA-256, as 64 hexadecimal digits."`
+	Words       string     `json:"words,omitempty" doc:"Of a key: the beginning of its fingerprint as words, as the agent's log has them."`
+	Name        string     `json:"name,omitempty" doc:"Of a key: the agent's name when it joined."`
+	Parent      *uuid.UUID `json:"parent,omitempty" doc:"Of a key: what the agent has rotated from, and whose revocation revokes it. Absent: it has joined."`
+	LastUsedAt  *time.Time `json:"last_used_at,omitempty" doc:"Of a key: when it was last used, to a minute or so."`
+	LastAddress string     `json:"last_address,omitempty" doc:"Of a key: from where it was last used."`
 }
 
 // Policy is when plans for a cluster must be approved, and by whom.
