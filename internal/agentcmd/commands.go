@@ -34,7 +34,7 @@ const (
 
 // Commands returns the agent's verbs, to be mounted under any command.
 func Commands() []*cobra.Command {
-	verbs := []*cobra.Command{runCommand(), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), gitHelperCommand(), versionCommand()}
+	verbs := []*cobra.Command{runCommand(), joinCommand(), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), gitHelperCommand(), versionCommand()}
 	for _, verb := range verbs {
 		complete(verb)
 	}
@@ -66,16 +66,20 @@ func program() *cobra.Command {
 		Long: `tendril is the agent that runs inside your cluster or on your machine. It claims
 provisions from the queue in Postgres, runs Terraform for each in a process of
 its own, and streams every line back. It opens no port unless health.listen
-names one; it needs the queue's URL and the cluster's token, TENDRIL_API_TOKEN.
+names one.
 
-Where the agent may not reach the database, the URL is https://… of a Supabase
-project (with SUPABASE_ANON_KEY, its public key) or of trellis serve.
+It joins a cluster by a key of its own, which signs all that it asks of trellis
+serve: "tendril join URL". Agents that reach the database itself, or a Supabase
+project (with SUPABASE_ANON_KEY, its public key), need the queue's URL and the
+cluster's token, TENDRIL_API_TOKEN.
 
 Everything else has a default, and may stand in a file (--config) or in the
 environment.
 
 ` + exitcode.Help(),
-		Example: `  export TENDRIL_QUEUE_URL=postgres://agent@db.example/tendril
+		Example: `  tendril join https://trellis.example
+
+  export TENDRIL_QUEUE_URL=postgres://agent@db.example/tendril
   export TENDRIL_API_TOKEN=tnd_…
   tendril doctor
   tendril run`,

@@ -82,15 +82,31 @@ func (f *runFlags) file() string {
 	return os.Getenv("TENDRIL_CONFIG")
 }
 
-func run(cmd *cobra.Command, flags runFlags) error {
+// run runs the agent; more is what the environment has in addition.
+func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 	// Before the token is read: nobody of this uid may look into us then.
 	if err := process.Undumpable(); err != nil {
 		return failure{err, ExitFailure}
 	}
-	environ := os.Environ()
-	settings, err := config.Load(flags.file(), append(environ, flags.environ(cmd)...))
+	environ := append(os.Environ(), more...)
+	load := func() (config.Config, error) {
+		return config.Load(flags.file(), append(environ, flags.environ(cmd)...))
+	}
+	settings, err := load()
 	if err != nil {
 		return failure{err, ExitUsage}
+	}
+	log := newLogger(cmd.ErrOrStderr(), settings)
+	if settings.Queue.MustJoin() {
+		ctx, stop := untilSignalled(cmd.Context(), func() {})
+		settings, err = joinByToken(ctx, settings, log, load)
+		stop()
+		if err != nil {
+			return failure{err, ExitFailure}
+		}
+	}
+	if key := settings.Queue.Key; key != nil {
+		log.Info("signing with the agent's own key", "fingerprint", key.Words(), "sha256", key.Fingerprint())
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -111,7 +127,6 @@ func run(cmd *cobra.Command, flags runFlags) error {
 	if err != nil {
 		return failure{err, ExitUsage}
 	}
-	log := newLogger(cmd.ErrOrStderr(), settings)
 	slots, why := settings.RunsAtOnce()
 	if why != "" {
 		log.Warn("this agent runs one provision at a time: set slots = 1, or start it as root so that each run gets a uid of its own", "slots", settings.Slots, "why", why)
@@ -203,7 +218,7 @@ func opener(c config.Config, log *slog.Logger) func(queue.Agent) (queue.Queue, e
 	return func(a queue.Agent) (queue.Queue, error) {
 		if c.Queue.OverHTTP() {
 			return rpcqueue.New(rpcqueue.Options{
-				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), TokenNow: token.now, Agent: a, Log: log,
+				URL: c.Queue.URL, APIKey: c.Queue.APIKey, CAFile: c.Queue.CAFile, Token: c.Queue.Token.Reveal(), TokenNow: token.now, Key: c.Queue.PrivateKey(), Agent: a, Log: log,
 			})
 		}
 		// Not the run's context: the queue is needed until the drain is over,

@@ -57,7 +57,7 @@ func Promote(dir string) error {
 	return nil
 }
 
-// Private is the private half. It must not leave the agent's process.
+// Private is the private half, nil of no key. It must not leave the agent's process.
 func (k Key) Private() ed25519.PrivateKey { return k.private }
 
 // Public is the public half, 32 bytes.

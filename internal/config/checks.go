@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -252,13 +253,14 @@ func (l *loader) check() {
 // tokenPrefix begins every cluster token.
 const tokenPrefix = "tnd_"
 
-// readToken takes the token from the environment, else from its file.
-func (l *loader) readToken() {
+// readCredential takes the token from the environment, else from its file; without one the agent
+// has a key of its own.
+func (l *loader) readCredential() {
 	text, source := l.env[tokenEnv], tokenEnv
 	q := &l.config.Queue
 	if text == "" {
 		if q.TokenFile == "" {
-			l.problem("queue.token_file: missing; name a file that holds the cluster's token, or set %s", tokenEnv)
+			l.readKey()
 			return
 		}
 		var err error
@@ -267,6 +269,10 @@ func (l *loader) readToken() {
 			return
 		}
 		source, q.from.token = q.TokenFile, q.TokenFile
+	}
+	if l.joins {
+		l.problem("%s: a token is configured, and the agent would use that and not its key; take it away", cmp.Or(q.from.token, tokenEnv))
+		return
 	}
 	token, err := tokenIn(text)
 	if err != nil {

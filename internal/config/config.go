@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -53,10 +54,18 @@ type Queue struct {
 	CAFile    string `toml:"ca_file"`
 	AllowHTTP bool   `toml:"allow_http"`
 	TokenFile string `toml:"token_file"`
+	// JoinTokenFile holds a one-time token with which the agent's key joins.
+	JoinTokenFile string `toml:"join_token_file"`
 	// PollInterval is 0 where the database's advice is to be followed.
 	PollInterval Duration `toml:"poll_interval"`
 	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
 	Token Secret `toml:"-"`
+	// Key is the agent's own, of its data directory, which signs in place of a token; nil
+	// where a token is configured, and where the agent is yet to join.
+	Key *agentkey.Key `toml:"-"`
+	// JoinToken comes from TENDRIL_JOIN_TOKEN or from JoinTokenFile. It is empty once there
+	// is a key.
+	JoinToken Secret `toml:"-"`
 
 	// from are the files that URL, ListenURL and Token were read from, and may be
 	// read from again; "" where they stand elsewhere.

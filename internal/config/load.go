@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	tokenEnv = "TENDRIL_API_TOKEN"
+	tokenEnv     = "TENDRIL_API_TOKEN"
+	joinTokenEnv = "TENDRIL_JOIN_TOKEN"
 	// fileEnv names the configuration file; the command reads it.
 	fileEnv = "TENDRIL_CONFIG"
 )
@@ -49,7 +50,16 @@ func newEnvironment(environ []string) environment {
 // directory. What is wrong comes back as one *Invalid; only a file that cannot
 // be read is another error.
 func Load(path string, environ []string) (Config, error) {
-	l := &loader{env: newEnvironment(environ), fromEnv: map[string]string{}}
+	return (&loader{env: newEnvironment(environ), fromEnv: map[string]string{}}).load(path)
+}
+
+// LoadToJoin is Load for an agent that is to join: it needs no key and no token yet, and a token
+// is a problem, for the agent would use that and not its key.
+func LoadToJoin(path string, environ []string) (Config, error) {
+	return (&loader{env: newEnvironment(environ), fromEnv: map[string]string{}, joins: true}).load(path)
+}
+
+func (l *loader) load(path string) (Config, error) {
 	l.config = defaults(l.env)
 	if path != "" {
 		if err := l.readFile(path); err != nil {
@@ -63,9 +73,10 @@ func Load(path string, environ []string) (Config, error) {
 	l.absolute("")
 	l.readURLFiles()
 	l.readSupabase()
+	l.readJoined()
 	l.check()
 	l.checkQueue()
-	l.readToken()
+	l.readCredential()
 	if len(l.problems) > 0 {
 		return Config{}, &Invalid{Problems: l.problems}
 	}
@@ -98,6 +109,7 @@ type loader struct {
 	// broken is true when the file could be read in part only: to check the
 	// rest would complain of what stands in the other part.
 	broken bool
+	joins  bool // see LoadToJoin
 }
 
 func (l *loader) problem(format string, args ...any) {
@@ -213,7 +225,7 @@ func undecodable(wrong *toml.DecodeError) string {
 var serviceLink = lazyregexp.New(`_SERVICE_HOST$|_SERVICE_PORT(_.+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`).MatchString
 
 func (l *loader) readEnv() {
-	known := []string{tokenEnv, fileEnv}
+	known := []string{tokenEnv, joinTokenEnv, fileEnv}
 	for _, k := range keys() {
 		known = append(known, k.env())
 		text, ok := l.env[k.env()]

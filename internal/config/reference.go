@@ -30,6 +30,7 @@ func Reference() string {
 	page.WriteString("\n## Agent: variables without a key\n\n| variable | type | default | since | description |\n|---|---|---|---|---|\n")
 	for _, v := range [][3]string{
 		{tokenEnv, "string", "The cluster's token. It is never in the file; `queue.token_file` may name a file with it."},
+		{joinTokenEnv, "string", "A one-time join token. It is never in the file; `queue.join_token_file` may name a file with it."},
 		{fileEnv, "path", "The configuration file, where `--config` does not name one."},
 		{supabaseURL, "string", "The queue's URL, where `queue.url` and `queue.url_file` are not set."},
 		{supabaseKey, "string", "The project's public key, where `queue.api_key` is not set."},

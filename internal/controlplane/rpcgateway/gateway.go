@@ -216,6 +216,7 @@ func agentFunctions() []string {
 		"put_blob", "get_blob", "lease_checks", "report_checks",
 		"report_pools", "reserve_machines", "release_machines", "rotate_agent_key",
 		"agent_key", "share_identity", "shared_identity",
+		"request_join", "join_status",
 	}
 }
 

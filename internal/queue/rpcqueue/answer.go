@@ -82,6 +82,11 @@ type optionalText string
 
 func (o *optionalText) valid() bool { return true }
 
+// joining is what request_join and join_status answer.
+type joining struct{ rpcwire.JoinStanding }
+
+func (j *joining) valid() bool { return j.Status != "" }
+
 // assignments are the rows that fetch_next_provision answers, one at most. There
 // is room for no more: a slice of what "{}" becomes a hundred thousand times is
 // more memory than an agent has.

@@ -229,6 +229,20 @@ func (q *Queue) SharedIdentity(ctx context.Context) (string, error) {
 	return string(sealed), err
 }
 
+// RequestJoin asks that the key which signs may join a cluster.
+func (q *Queue) RequestJoin(ctx context.Context, request rpcwire.JoinRequest) (rpcwire.JoinStanding, error) {
+	var answered joining
+	err := q.call(ctx, "ask to join", "request_join", rpcwire.RequestJoin{Request: request}, &answered)
+	return answered.JoinStanding, err
+}
+
+// JoinStatus says whether the key that signs has joined a cluster.
+func (q *Queue) JoinStatus(ctx context.Context) (rpcwire.JoinStanding, error) {
+	var answered joining
+	err := q.call(ctx, "ask whether the agent has joined", "join_status", struct{}{}, &answered)
+	return answered.JoinStanding, err
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var answered assignments

@@ -59,6 +59,41 @@ func (r Registered) Registration() queue.Registration {
 	}
 }
 
+// RequestJoin asks that the key which signs the request may join a cluster.
+type RequestJoin struct {
+	Request JoinRequest `json:"p_request"`
+}
+
+// JoinRequest is what an agent says of itself to an admin.
+type JoinRequest struct {
+	Name       string   `json:"name"`
+	Host       string   `json:"host"`
+	Version    string   `json:"version"`
+	Slots      int      `json:"slots"`
+	Operations []string `json:"operations"`
+	Cluster    string   `json:"cluster,omitempty"`
+	// TokenHash is of a one-time token, in hexadecimal; "": a person is asked.
+	TokenHash string `json:"token_hash,omitempty"`
+}
+
+// What JoinStanding.Status may be.
+const (
+	JoinWaiting = "waiting"
+	JoinJoined  = "joined"
+	JoinRefused = "refused" // by an admin
+	JoinExpired = "expired" // nobody has typed the code in time
+	JoinRevoked = "revoked" // the key has been a cluster's, and counts no more
+)
+
+// JoinStanding is what request_join and join_status answer.
+type JoinStanding struct {
+	Status      string    `json:"status"`
+	Code        string    `json:"code"`
+	Seconds     int       `json:"seconds"`
+	ClusterID   uuid.UUID `json:"cluster_id"`
+	ClusterName string    `json:"cluster_name"`
+}
+
 // Caller begins the arguments of what an agent asks in its own name.
 type Caller struct {
 	Hash     string    `json:"p_token_hash"`
