@@ -186,7 +186,7 @@ END $$;
 --   operation             plan, apply, destroy, refresh, power, unlock, state or inspect
 --   offering              {id}: the template as REPO@VERSION
 --   requester_ssh_pubkey  the snapshot's requester_key, where that is an SSH key; else null
---   instance_config       the snapshot's variables, sealed ones sealed; null: more than 8192 bytes
+--   instance_config       the snapshot's terraform_vars; null: none, or more than 8192 bytes
 --   queued_at             when it was asked for
 -- Errors: PT401 token_invalid, PT503 busy.
 -- Locks: none.
@@ -213,7 +213,7 @@ BEGIN
     'workspace', w.name, 'operation', p.operation,
     'offering', jsonb_build_object('id', concat_ws('@', p.config_snapshot -> 'template_source' ->> 'repo', p.config_snapshot -> 'template_source' ->> 'version')),
     'requester_ssh_pubkey', CASE WHEN p.config_snapshot ->> 'requester_key' LIKE 'ssh-%' THEN p.config_snapshot ->> 'requester_key' END,
-    'instance_config', CASE WHEN octet_length((p.config_snapshot -> 'variables')::text) <= tendril.max_object_bytes() THEN p.config_snapshot -> 'variables' END,
+    'instance_config', CASE WHEN octet_length((p.config_snapshot -> 'terraform_vars')::text) <= tendril.max_object_bytes() THEN p.config_snapshot -> 'terraform_vars' END,
     'queued_at', p.created_at) ORDER BY w.head_priority DESC, w.head_number) INTO v_found
   FROM (SELECT u.* FROM public.workspaces u
         WHERE u.cluster_id = v_cluster.id AND u.only_instance = ANY (v_own || c_nobody)

@@ -29,8 +29,9 @@ func configuration(version string) huma.Config {
 	c.Info.Description = description
 	c.Tags = tags
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"bearer": {Type: "http", Scheme: "bearer", Description: "An API token of your own, or a JWT of the issuer that this server trusts."},
-		"cookie": {Type: "apiKey", In: "cookie", Name: "__Host-trellis", Description: "The session of a browser that has signed in. Over plain HTTP its name is trellis_ and the port."},
+		"bearer":    {Type: "http", Scheme: "bearer", Description: "An API token of your own, or a JWT of the issuer that this server trusts."},
+		"signature": {Type: "http", Scheme: "signature", Description: "HTTP Message Signatures (RFC 9421) with the Ed25519 key of an agent that has joined, over method, authority, path and query."},
+		"cookie":    {Type: "apiKey", In: "cookie", Name: "__Host-trellis", Description: "The session of a browser that has signed in. Over plain HTTP its name is trellis_ and the port."},
 	}
 	c.Security = []map[string][]string{{"bearer": {}}, {"cookie": {}}}
 	return c
@@ -89,6 +90,7 @@ func whole(o *huma.OpenAPI, read func(*huma.OpenAPI)) {
 // not in the source.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	documentSignIn(o)
+	documentPending(o)
 	complete(o)
 	var asJSON, asYAML []byte
 	whole(o, func(o *huma.OpenAPI) {
@@ -141,6 +143,7 @@ var tags = []*huma.Tag{
 	{Name: "Servers", Description: "Bare-metal servers of pools of kind ironic: provisioning, and how it stands."},
 	{Name: "Pools", Description: "Where machines are made: what agents report, quotas, and the names of images."},
 	{Name: "Clusters", Description: "Where agents live."},
+	{Name: "Agents", Description: "What a program reads as an agent, by its key. Errors have the form of PostgREST's."},
 	{Name: "Templates", Description: "The catalogue of what can be deployed."},
 	{Name: "Notifications", Description: "Who is told by HTTP of what happens. Messages are signed as the Standard Webhooks specification says (webhook-id, webhook-timestamp, webhook-signature)."},
 	{Name: "People", Description: "Who is signed in, who belongs to an organisation, who did what."},
@@ -276,5 +279,29 @@ func documentSignIn(o *huma.OpenAPI) {
 		Summary: "Revoke the API token that asks", Description: "How trellis logout ends.",
 		Security:  []map[string][]string{{"bearer": {}}},
 		Responses: responses(map[string]*huma.Response{"204": {Description: "It has ended"}}, http.StatusUnauthorized, http.StatusServiceUnavailable),
+	})
+}
+
+// documentPending describes what the gateway serves beside the functions of agents.
+func documentPending(o *huma.OpenAPI) {
+	schema := func(name string, of any) *huma.Schema {
+		return o.Components.Schemas.Schema(reflect.TypeOf(of), true, name)
+	}
+	says := func(what, name string, of any) *huma.Response {
+		return &huma.Response{Description: what, Content: map[string]*huma.MediaType{"application/json": {Schema: schema(name, of)}}}
+	}
+	o.AddOperation(&huma.Operation{
+		OperationID: "list-pending-contracts", Method: http.MethodGet, Path: prefix + "/providers/{pubkey}/contracts/pending-provision", Tags: []string{"Agents"},
+		Summary:     "What waits for the agent with this key",
+		Description: "The most urgent first, at most 100. It takes nothing: an agent claims by fetch_next_provision. The request must be signed by that key.",
+		Security:    []map[string][]string{{"signature": {}}},
+		Parameters: []*huma.Param{{Name: "pubkey", In: "path", Required: true, Description: "The Ed25519 public key, as 64 hexadecimal digits.",
+			Schema: &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9A-Fa-f]{64}$"}}},
+		Responses: map[string]*huma.Response{
+			"200": says("What waits", "PendingContracts", []wire.PendingContract{}),
+			"401": says("It is not signed by that key, or the key has not joined or is revoked.", "AgentError", wire.AgentError{}),
+			"429": says("Too many requests from this address.", "AgentError", wire.AgentError{}),
+			"503": says("The database is away or busy.", "AgentError", wire.AgentError{}),
+		},
 	})
 }

@@ -509,7 +509,7 @@ func (s *Stack) serve(ctx context.Context, databaseURL string) error {
 			return err
 		}
 	}
-	routes := web.Routes{RPC: s.gateway, Rest: s.site, Health: func(r *http.Request) (any, bool) {
+	routes := web.Routes{RPC: s.gateway, RPCPaths: []string{rpcgateway.ProvidersPath}, Rest: s.site, Health: func(r *http.Request) (any, bool) {
 		h := s.health(r.Context())
 		return h, h.Status == "ok"
 	}}

@@ -214,7 +214,7 @@ func agentFunctions() []string {
 		"check_agent", "register_agent", "agent_heartbeat", "fetch_next_provision",
 		"insert_provision_log", "update_provision_status", "fail_orphaned_provisions",
 		"put_blob", "get_blob", "lease_checks", "report_checks",
-		"report_pools", "reserve_machines", "release_machines", "rotate_agent_key",
+		"report_pools", "reserve_machines", "release_machines", "rotate_agent_key", pendingFunction,
 		"agent_key", "share_identity", "shared_identity",
 		"request_join", "join_status",
 	}
@@ -249,6 +249,9 @@ func (g *Gateway) serve(w *asked, r *http.Request, address netip.Addr) (name str
 	}
 	if no := g.checkKey(r.Header); no != nil {
 		return name, no
+	}
+	if key, is := pendingOf(r.URL.Path); is {
+		return g.pending(w, r, address, key)
 	}
 	function, isCall := postgrest.FunctionOf(r.URL.Path)
 	if !isCall {

@@ -57,5 +57,5 @@ func repeated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, signedRequest{}, told)
 }
 
-// nonceOf is where the nonce is in asSigned.
-const nonceOf = 2
+// keyOf and nonceOf are where those are in asSigned.
+const keyOf, nonceOf = 0, 2

@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			o.Monitoring("http://" + watching.Addr().String())
 		}
 	}
-	routes := web.Routes{RPC: gateway, Health: web.Sparing(k.health(o.Version)), Rest: people}
+	routes := web.Routes{RPC: gateway, RPCPaths: []string{rpcgateway.ProvidersPath}, Health: web.Sparing(k.health(o.Version)), Rest: people}
 	observed := web.Observe(routes, func(r web.Request) { counts.Request(r.Route, r.Method, r.Status, r.Took, r.Stream) })
 	server := web.Start(listener, observed, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()

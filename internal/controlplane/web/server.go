@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -108,9 +109,10 @@ func (h *withoutScanners) Handle(ctx context.Context, r slog.Record) error {
 
 // Routes are the handlers of a control plane; what is nil is not there.
 type Routes struct {
-	// RPC gets all below /rest/v1, with paths as they came: a ServeMux would
-	// clean them first, and redirect.
-	RPC http.Handler
+	// RPC gets all below /rest/v1 and below RPCPaths, with paths as they came: a ServeMux
+	// would clean them first, and redirect.
+	RPC      http.Handler
+	RPCPaths []string
 	// Health says what /healthz answers, and whether all is well.
 	Health func(*http.Request) (body any, ok bool)
 	// Rest gets everything else.
@@ -122,6 +124,9 @@ func (r Routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := req.URL.Path
 	switch {
 	case r.RPC != nil && (path == "/rest/v1" || strings.HasPrefix(path, "/rest/v1/")):
+		took(req, "/rest/v1/")
+		r.RPC.ServeHTTP(w, req)
+	case r.RPC != nil && slices.ContainsFunc(r.RPCPaths, func(prefix string) bool { return strings.HasPrefix(path, prefix) }):
 		took(req, "/rest/v1/")
 		r.RPC.ServeHTTP(w, req)
 	case r.Health != nil && path == "/healthz":

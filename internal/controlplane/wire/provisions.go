@@ -245,3 +245,30 @@ type Gone struct {
 type Changed struct {
 	Provision *uuid.UUID `json:"provision"`
 }
+
+// PendingContract is a provision that waits for an agent, in the words of a provider's
+// contracts.
+type PendingContract struct {
+	ContractID         uuid.UUID       `json:"contract_id" doc:"The provision."`
+	Action             string          `json:"action" enum:"provision,terminate" doc:"terminate for a destroy, else provision."`
+	Number             int64           `json:"number" doc:"The provision's number."`
+	Workspace          string          `json:"workspace" doc:"The workspace it is for."`
+	Operation          string          `json:"operation" doc:"What it does there."`
+	Offering           Offering        `json:"offering" doc:"What it deploys."`
+	RequesterSSHPubkey *string         `json:"requester_ssh_pubkey" doc:"The requester's key that results are sealed to, where that is an SSH key."`
+	InstanceConfig     json.RawMessage `json:"instance_config" doc:"Its variables that are not sealed. null: none, or more than 8192 bytes."`
+	QueuedAt           time.Time       `json:"queued_at" doc:"When it was asked for."`
+}
+
+// Offering is the template of a PendingContract.
+type Offering struct {
+	ID string `json:"id" doc:"The template, as REPO@VERSION."`
+}
+
+// AgentError is an error as PostgREST has it.
+type AgentError struct {
+	Code    string `json:"code" doc:"Such as PT401."`
+	Message string `json:"message" doc:"What is wrong, for people."`
+	Details string `json:"details" doc:"A stable word, such as token_invalid."`
+	Hint    string `json:"hint" doc:"What to do."`
+}

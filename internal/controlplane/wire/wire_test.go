@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "write testdata/wire.golden")
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	types := []any{
-		Provision{}, Reason{}, StageTime{}, ProvisionAgent{}, Step{}, Source{}, HeldLock{}, DeployInputBody{}, QueuedAnswer{}, PlanAnswerBody{}, StatusAnswerBody{},
+		Provision{}, Reason{}, StageTime{}, ProvisionAgent{}, Step{}, PendingContract{}, Offering{}, AgentError{}, Source{}, HeldLock{}, DeployInputBody{}, QueuedAnswer{}, PlanAnswerBody{}, StatusAnswerBody{},
 		ApproveInputBody{}, RejectInputBody{}, RetryInputBody{}, UploadAnswerBody{},
 		LogRow{}, LogPage{}, Event{}, EventPageBody{}, Sight{}, End{}, Gone{}, Changed{},
 		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, PlanMachinesBody{}, PlannedMachine{}, PlannedAnswer{}, ProvisionMachinesBody{}, Pool{}, Load{}, PoolDetail{}, PoolNode{}, Server{}, Storage{}, PlacedMachine{}, Placement{}, PlacementBody{}, Reservation{}, PoolImage{}, PoolImageBody{}, PoolQuota{}, QuotaUse{}, PoolQuotaBody{}, PoolQuotaAnswer{}, PoolTemplateBody{}, ServerProvisionBody{}, ServerOperation{}, ServerStatus{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -301,4 +302,79 @@ func TestRevokedKey(t *testing.T) {
 	if status := w.Text(t, "SELECT status || ' ' || error_code FROM public.provisions WHERE workspace_id IN (SELECT id FROM public.workspaces WHERE name = 'web')"); status != "FAILED agent_lost" {
 		t.Errorf("the run = %q, want it given up at once", status)
 	}
+}
+
+// What waits for an agent is listed for its key alone, and stays in the queue.
+func TestPendingProvisions(t *testing.T) {
+	t.Parallel()
+	w := queuetest.NewWorld(t)
+	gateway := gatewaytest.HandlerForKeys(t, w, "")
+	key := w.Join(t, w.Token, "one")
+	_, otherToken := w.NewCluster(t, "other")
+	public := key.Public().(ed25519.PublicKey)
+	ask := func(by ed25519.PrivateKey, path string) *httptest.ResponseRecorder {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com"+path, nil)
+		if by != nil {
+			if err := signature.Sign(r, nil, by, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer := httptest.NewRecorder()
+		gateway.ServeHTTP(answer, r)
+		return answer
+	}
+	path := func(of ed25519.PublicKey) string {
+		return fmt.Sprintf("/api/v1/providers/%x/contracts/pending-provision", []byte(of))
+	}
+	if answer := ask(key, path(public)); answer.Code != http.StatusOK || answer.Body.String() != "[]" {
+		t.Errorf("with nothing queued: %d %s, want []", answer.Code, answer.Body)
+	}
+	first := w.DeploySnapshot(t, `{"template_source": {"repo": "https://git.example/acme/vm", "version": "v1"}, "workspace": "one", "terraform_vars": {"cores": 2}, "requester_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"}`)
+	w.Deploy(t, "two")
+	for range 2 { // it takes nothing
+		var contracts []struct {
+			Contract uuid.UUID         `json:"contract_id"`
+			Action   string            `json:"action"`
+			Offering map[string]string `json:"offering"`
+			Config   map[string]int    `json:"instance_config"`
+			SSH      string            `json:"requester_ssh_pubkey"`
+		}
+		answer := ask(key, path(public))
+		if err := json.Unmarshal(answer.Body.Bytes(), &contracts); err != nil || len(contracts) != 2 {
+			t.Fatalf("answer = %d %s (%v), want two contracts", answer.Code, answer.Body, err)
+		}
+		if c := contracts[0]; c.Contract != first || c.Action != "provision" || c.Offering["id"] != "https://git.example/acme/vm@v1" || c.Config["cores"] != 2 || !strings.HasPrefix(c.SSH, "ssh-ed25519 ") {
+			t.Errorf("the first = %+v, want what was deployed first", c)
+		}
+	}
+	for name, c := range map[string]struct {
+		by   ed25519.PrivateKey
+		path string
+		want int
+	}{
+		"unsigned":                  {nil, path(public), http.StatusUnauthorized},
+		"another's":                 {w.Join(t, otherToken, "two"), path(public), http.StatusUnauthorized},
+		"a key that has not joined": {strangerKey(t), "", http.StatusUnauthorized},
+		"no key":                    {key, "/api/v1/providers/me/contracts/pending-provision", http.StatusUnauthorized},
+	} {
+		if c.path == "" {
+			c.path = path(c.by.Public().(ed25519.PublicKey))
+		}
+		if answer := ask(c.by, c.path); answer.Code != c.want {
+			t.Errorf("%s: %d %s, want %d", name, answer.Code, answer.Body, c.want)
+		}
+	}
+	if answer := ask(w.Join(t, otherToken, "three"), ""); answer.Code != http.StatusNotFound {
+		t.Errorf("no path: %d, want 404", answer.Code)
+	}
+}
+
+func strangerKey(t *testing.T) ed25519.PrivateKey {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
