@@ -87,7 +87,7 @@ func keys() []key {
 			about: "A file with `queue.listen_url`, read as `queue.url_file` is. `TENDRIL_QUEUE_LISTEN_URL` wins over it.",
 			field: func(c *Config) any { return &c.Queue.ListenURLFile }},
 		{name: "queue.token_file", allowed: "a path, or nothing", path: true,
-			about: "A file with the cluster's token. Other users must not be able to read it. The agent reads it again at each heartbeat, so you can rotate a token without a restart. `TENDRIL_API_TOKEN`, the token itself, wins over it. An agent without a token signs with its own key, once it has joined: `tendril join URL`.",
+			about: "A file with the cluster's token. Other users must not be able to read it. The agent reads it again at each heartbeat, so you can rotate a token without a restart. `TENDRIL_API_TOKEN`, the token itself, wins over it. An agent without a token signs with its own key, once `tendril join` has let it join a cluster.",
 			field: func(c *Config) any { return &c.Queue.TokenFile }},
 		{name: "queue.join_token_file", allowed: "a path, or nothing", path: true,
 			about: "A file with a one-time join token (`trellis clusters join-token`), with which an agent that has not joined does so at its start, without a person. Other users must not be able to read it. `TENDRIL_JOIN_TOKEN`, the token itself, wins over it. Ignored once the agent has joined.",
