@@ -389,6 +389,9 @@ func (s *Stack) stop(ctx context.Context) error {
 		problems = append(problems, s.endLocal(ctx))
 		s.site.EndStreams() // before the server, which waits for them
 	}
+	if s.gateway != nil {
+		s.gateway.EndHeld()
+	}
 	for _, server := range s.web {
 		server.Stop()
 	}

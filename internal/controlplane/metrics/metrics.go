@@ -81,6 +81,13 @@ type Live struct {
 	Sessions  int64 // that have begun since the start
 }
 
+// Held is how calls stand that wait for news.
+type Held struct {
+	Calls, Limit int
+	Woken        map[string]uint64 // by reason
+	Listening    bool
+}
+
 // describe makes the description of a metric that is asked for when somebody
 // scrapes.
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -92,6 +99,11 @@ var (
 	listening  = describe("trellis_live_listening", "1 if LISTEN works; 0: the process polls every 2 seconds.")
 	reconnects = describe("trellis_live_reconnects_total", "New LISTEN sessions after a loss.")
 
+	held      = describe("trellis_held_calls", "Calls of agents over HTTPS that wait for news.")
+	heldMax   = describe("trellis_held_calls_max", "Limit of calls that wait; the agents of further ones poll.")
+	heldWoken = describe("trellis_held_calls_woken_total", "Held calls that were woken: notified, unheard (notifications may have been missed) or superseded (by a newer call of the agent).", "reason")
+	heldHears = describe("trellis_held_calls_listening", "1 if notifications wake held calls; 0: no call is held, and agents poll.")
+
 	connections = describe("trellis_database_connections", "Connections to the database, used and idle; pools: agents, people, duties, monitor.", "pool", "state")
 	connMax     = describe("trellis_database_connections_max", "Limit of a pool of connections.", "pool")
 	connWaits   = describe("trellis_database_connection_waits_total", "How often a caller waited for a connection.", "pool")
@@ -101,18 +113,19 @@ var (
 // nowCollector asks the parts of this process.
 type nowCollector struct {
 	live  func() Live
+	held  func() Held
 	pools map[string]func() *pgxpool.Stat
 }
 
 // Watch adds what the parts of this process are asked for at each scrape: how live
-// updates stand, and the pools of connections, by name.
-func (m *Metrics) Watch(live func() Live, pools map[string]func() *pgxpool.Stat) {
-	m.registry.MustRegister(&nowCollector{live, pools})
+// updates and held calls stand, and the pools of connections, by name.
+func (m *Metrics) Watch(live func() Live, held func() Held, pools map[string]func() *pgxpool.Stat) {
+	m.registry.MustRegister(&nowCollector{live, held, pools})
 }
 
 // Describe implements prometheus.Collector.
 func (*nowCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{viewers, listening, reconnects, connections, connMax, connWaits, connWaited} {
+	for _, d := range []*prometheus.Desc{viewers, listening, reconnects, held, heldMax, heldWoken, heldHears, connections, connMax, connWaits, connWaited} {
 		to <- d
 	}
 }
@@ -129,6 +142,13 @@ func (c *nowCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(viewers, float64(l.Viewers))
 	gauge(listening, yes(l.Listening))
 	counter(reconnects, float64(max(l.Sessions-1, 0)))
+	h := c.held()
+	gauge(held, float64(h.Calls))
+	gauge(heldMax, float64(h.Limit))
+	gauge(heldHears, yes(h.Listening))
+	for _, reason := range slices.Sorted(maps.Keys(h.Woken)) {
+		counter(heldWoken, float64(h.Woken[reason]), reason)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
 		s := c.pools[name]()
 		gauge(connections, float64(s.AcquiredConns()), name, "used")

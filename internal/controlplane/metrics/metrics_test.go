@@ -45,7 +45,7 @@ func full(t *testing.T) *Metrics {
 	m.Request("/live", "GET", 200, time.Hour, true)
 	m.Call("agent_heartbeat", 200, time.Millisecond)
 	m.Delivery(true, false)
-	m.Watch(func() Live { return Live{Viewers: 2, Listening: true, Sessions: 3} }, map[string]func() *pgxpool.Stat{"people": pool.Stat})
+	m.Watch(func() Live { return Live{Viewers: 2, Listening: true, Sessions: 3} }, func() Held { return Held{Calls: 4, Limit: 5, Woken: map[string]uint64{"notified": 6}, Listening: true} }, map[string]func() *pgxpool.Stat{"people": pool.Stat})
 	m.WatchDatabase(func(context.Context, int) ([]byte, error) { return []byte(answered), nil })
 	return m
 }
@@ -69,6 +69,7 @@ func TestValues(t *testing.T) {
 		`trellis_rpc_calls_total{function="agent_heartbeat",result="ok"}`:                      1,
 		`trellis_webhook_deliveries_total{result="delivered"}`:                                 1, `trellis_webhook_deliveries_total{result="given_up"}`: 0,
 		`trellis_viewers{}`: 2, `trellis_live_listening{}`: 1, `trellis_live_reconnects_total{}`: 2,
+		`trellis_held_calls{}`: 4, `trellis_held_calls_max{}`: 5, `trellis_held_calls_listening{}`: 1, `trellis_held_calls_woken_total{reason="notified"}`: 6,
 		`trellis_database_connections_max{pool="people"}`: 4, `trellis_database_connections{pool="people",state="used"}`: 0,
 		`trellis_usage_ratio{bound="blobs",cluster_id="c1"}`: 0.75, `trellis_usage_ratio{bound="agents",cluster_id="c1"}`: 0.001,
 		`trellis_database_up{}`: 1, `trellis_statistics_up{}`: 1, `trellis_contract_version{}`: 4, `trellis_migration_version{}`: 28,

@@ -12,6 +12,10 @@
 // by the extended protocol, with every value as a bound parameter, so that no
 // input becomes SQL, and neither values nor token hashes get into a log.
 //
+// A request that prefers to wait is held while its function has nothing to tell (held.go).
+// Which topics it waits for, the function says in SQL; one session that listens wakes all held
+// calls of this process.
+//
 // The package must not know what the functions do, nor who may call them.
 //
 // It keeps no state that another process could not have, so several may serve one

@@ -60,7 +60,7 @@ func newMonitor(ctx context.Context, o Options, counts *metrics.Metrics, people 
 	counts.Watch(func() metrics.Live {
 		l := people.Live()
 		return metrics.Live{Viewers: l.Viewers, Listening: l.Listening, Sessions: l.Sessions}
-	}, map[string]func() *pgxpool.Stat{
+	}, func() metrics.Held { return metrics.Held(gateway.Held()) }, map[string]func() *pgxpool.Stat{
 		"people": people.Database().Stat, "agents": gateway.Stat, "duties": k.pool.Stat, "monitor": pool.Stat,
 	})
 	return m, nil

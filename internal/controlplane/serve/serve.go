@@ -114,6 +114,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	server := web.Start(listener, observed, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()
 	defer people.EndStreams() // before the server, which waits for them
+	defer gateway.EndHeld()   // and for these
 	if o.Started != nil {
 		scheme := "http://"
 		if certificate != nil {

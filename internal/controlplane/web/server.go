@@ -183,7 +183,8 @@ type Request struct {
 	Route, Method string
 	Status        int
 	Took          time.Duration
-	// Stream is true for what goes on for as long as its reader likes.
+	// Stream is true for what goes on for as long as its reader likes, and for what was held
+	// until there was something to answer.
 	Stream bool
 }
 
@@ -202,7 +203,7 @@ func Observe(next http.Handler, tell func(Request)) http.Handler {
 			}
 			tell(Request{
 				Route: route, Method: r.Method, Status: status, Took: time.Since(began),
-				Stream: strings.HasPrefix(seen.Header().Get("Content-Type"), "text/event-stream"),
+				Stream: strings.HasPrefix(seen.Header().Get("Content-Type"), "text/event-stream") || strings.Contains(seen.Header().Get("Preference-Applied"), "wait="),
 			})
 		}()
 		next.ServeHTTP(seen, r.WithContext(context.WithValue(r.Context(), routeKey{}, &route)))

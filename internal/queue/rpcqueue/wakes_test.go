@@ -188,7 +188,7 @@ func TestRealtimeThatIsMute(t *testing.T) {
 	}
 	server.AwaitTopic(realtime.Topic(w.Text(t, "SELECT encode(sha256($1::bytea), 'hex')", []byte(o.Token))))
 	time.Sleep(6 * time.Second) // the agent asks for an event within five
-	if pulse, err := q.Heartbeat(t.Context(), nil); err != nil || pulse.Poll != 5*time.Second || q.Attention() != nil {
+	if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != 5*time.Second || q.Attention() != nil {
 		t.Errorf("Heartbeat() = %+v, %v, and Attention() = %v, want what the database advises, for no wake arrives", pulse, err, q.Attention())
 	}
 }
