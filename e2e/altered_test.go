@@ -837,6 +837,7 @@ func (a *altered) prepare(t *testing.T) {
 	other, _ := a.NewCluster(t, "other")
 	a.Exec(t, `INSERT INTO tendril.persons (user_id, name, email, email_verified) VALUES ($1, 'x', 'x@example.com', true) ON CONFLICT DO NOTHING`, instance.LocalUser)
 	a.Exec(t, `INSERT INTO tendril.credentials (kind, user_id, digest, label, powers, audience, client, expires_at, last_used_at) VALUES ('api_token', $1, sha256('x'), 'x', '{"change": "propose"}', 'https://trellis.example/mcp', 'x', now() + interval '1 day', now())`, instance.LocalUser)
+	a.Exec(t, `INSERT INTO tendril.nonces (public_key, nonce, until) VALUES (sha256('key'), repeat('n', 16), now() + interval '1 day')`)
 	a.Exec(t, `WITH k AS (INSERT INTO tendril.agent_keys (cluster_id, public_key, name, parent, created_by, expires_at, last_used_at, last_address)
 			VALUES ($1, sha256('key'), 'by key', gen_random_uuid(), gen_random_uuid(), now() + interval '1 day', now(), '127.0.0.1') RETURNING id)
 		INSERT INTO tendril.identity_shares (key_id, shared_by, sealed, expires_at) SELECT id, gen_random_uuid(), 'x', now() + interval '1 day' FROM k`, a.Cluster)
