@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,8 @@ type Agent struct {
 	Dir    string   // its data directory
 	Config string   // its TOML file
 	Env    []string // all of its environment
+	// Verb replaces the agent's verb run, with its arguments.
+	Verb []string
 	// Wrap is put before its command line, such as unshare with options.
 	Wrap []string
 	// Binary is the program; the one that watches for races unless a test
@@ -94,7 +97,11 @@ func (a *Agent) Start() *Agent {
 	t := a.Site.T
 	t.Helper()
 	a.Out = &outputtest.Buffer{}
-	argv := append(append([]string{}, a.Wrap...), a.Binary, "run", "--config", a.Config)
+	verb := a.Verb
+	if verb == nil {
+		verb = []string{"run"}
+	}
+	argv := slices.Concat(a.Wrap, []string{a.Binary}, verb, []string{"--config", a.Config})
 	a.Cmd = exec.Command(argv[0], argv[1:]...)
 	a.Cmd.Env, a.Cmd.Stdout, a.Cmd.Stderr = a.Env, a.Out, a.Out
 	a.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tendril-run/tendril/e2e/site"
+	"github.com/tendril-run/tendril/internal/agentkey"
+	"github.com/tendril-run/tendril/internal/controlplane/instance"
+)
+
+// withoutToken has an agent begin by other means than the cluster's token.
+func withoutToken(a *site.Agent) {
+	a.Env = slices.DeleteFunc(a.Env, func(entry string) bool { return strings.HasPrefix(entry, "TENDRIL_API_TOKEN=") })
+}
+
+// trellisAs runs trellis as a person of the site.
+func trellisAs(t *testing.T, people []string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), site.Program("trellis"), args...)
+	var out, err bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = people, &out, &err
+	failed := cmd.Run()
+	return out.String() + err.String(), failed
+}
+
+var shownCode = regexp.MustCompile(`Code +([A-Z]{4}-[A-Z]{4})\n +Fingerprint +([a-z ]+)\n`)
+
+// An agent shows a code, an admin types it and compares the words; the agent is online at once,
+// works, and does so again after a restart, by tendril run alone. Revoked it is refused.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	s.Serve()
+	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, instance.LocalUser)
+	people := s.People()
+	a := s.NewAgent("one", 2, "")
+	withoutToken(a)
+	a.Verb = []string{"join", s.QueueURL}
+	a.Start()
+	a.AwaitOutput("compares the fingerprint")
+	shown := shownCode.FindStringSubmatch(a.Out.String())
+	if shown == nil {
+		t.Fatalf("tendril join shows %q, want a code and words", a.Out.String())
+	}
+	code, words := shown[1], shown[2]
+	if out, err := trellisAs(t, people, "clusters", "join", code, "--fingerprint", "grid duck problem valid cloth roof rate wealth"); err == nil || !strings.Contains(out, words) {
+		t.Errorf("trellis clusters join with another fingerprint = %v, %q, want a refusal that shows the agent's", err, out)
+	}
+	out, err := trellisAs(t, people, "clusters", "join", strings.ToLower(code), "--fingerprint", words)
+	if err != nil || !strings.Contains(out, "has joined cluster") || !strings.Contains(out, "plan, apply") {
+		t.Fatalf("trellis clusters join = %v, %q, want an agent that has joined", err, out)
+	}
+	yes := time.Now()
+	s.Await("the agent online", "SELECT count(*) > 0 FROM public.agents WHERE last_heartbeat_at > now() - interval '45 seconds'")
+	t.Logf("online %s after the yes", time.Since(yes))
+	repo := s.Template("hello", map[string]string{"main.tf": `resource "terraform_data" "x" {}`})
+	if status := s.AwaitEnd(s.DeployTemplate(repo, "joined/one", map[string]any{})); status != "SUCCESS" {
+		t.Errorf("a run of the agent = %s, want SUCCESS", status)
+	}
+	key, err := os.Stat(filepath.Join(a.Dir, agentkey.File))
+	if err != nil || key.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file = %v, %v, want 0600", key, err)
+	}
+
+	a.Terminate()
+	a.Verb = nil
+	a.Env = slices.DeleteFunc(a.Env, func(entry string) bool { return strings.HasPrefix(entry, "TENDRIL_QUEUE_URL=") })
+	a.Start()
+	a.AwaitOutput("registered")
+	if status := s.AwaitEnd(s.DeployTemplate(repo, "joined/two", map[string]any{})); status != "SUCCESS" {
+		t.Errorf("a run after a restart = %s, want SUCCESS", status)
+	}
+
+	out, err = trellisAs(t, people, "clusters", "keys", "-o", "json")
+	var keys []struct{ ID, Words, Name string }
+	if err != nil || json.Unmarshal([]byte(out), &keys) != nil || len(keys) != 1 || keys[0].Words != words || keys[0].Name != "one" {
+		t.Fatalf("trellis clusters keys = %v, %q, want the agent's", err, out)
+	}
+	cluster := s.Text(t, "SELECT name FROM public.clusters WHERE id = $1", s.Cluster)
+	if out, err := trellisAs(t, people, "clusters", "keys", "revoke", cluster, keys[0].ID); err != nil {
+		t.Fatalf("trellis clusters keys revoke = %v, %q", err, out)
+	}
+	a.AwaitOutput("is revoked")
+}
+
+// A one-time token lets one agent join at its start, and no other.
+func TestJoinByToken(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	s.Serve()
+	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, instance.LocalUser)
+	cluster := s.Text(t, "SELECT name FROM public.clusters WHERE id = $1", s.Cluster)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), site.Program("trellis"), "clusters", "join-token", cluster, "--valid", "10m")
+	cmd.Env = s.People()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("trellis clusters join-token: %v", err)
+	}
+	token := strings.TrimSpace(string(out))
+	one, two := s.NewAgent("one", 1, ""), s.NewAgent("two", 1, "")
+	for _, a := range []*site.Agent{one, two} {
+		withoutToken(a)
+		a.Set("TENDRIL_JOIN_TOKEN", token)
+	}
+	one.Start()
+	one.AwaitOutput("registered")
+	one.Terminate()
+	one.Start() // with a token that is used
+	one.AwaitOutput("registered")
+	two.Start()
+	if code, said := two.Exit(); code != 1 || !strings.Contains(said, "used, revoked or expired") || strings.Contains(said, token) {
+		t.Errorf("a second agent with the token ends with %d and %q, want 1 and a refusal", code, said)
+	}
+}
