@@ -18,7 +18,7 @@ func TestRegisterRefusesTheSameTwice(t *testing.T) {
 	if got := wantRefusal(t, copied.register(t), "PT409", "agent_instance_elsewhere"); !strings.Contains(got, "one.example") {
 		t.Errorf("error = %q, want it to name the host", got)
 	}
-	mustExec(t, w.conn, "UPDATE public.agents SET last_heartbeat_at = clock_timestamp() - interval '31 seconds'")
+	mustExec(t, w.conn, "UPDATE public.agents SET last_heartbeat_at = clock_timestamp() - interval '46 seconds'")
 	if err := second.register(t); err != nil {
 		t.Errorf("register the name of an agent long gone: %v", err)
 	}

@@ -176,6 +176,9 @@ func (p *poller) answered() {
 
 // idle waits until there may be something to claim.
 func (p *poller) idle(ctx context.Context) {
+	if !p.heartbeat.holds.Load() {
+		p.empty = 0 // wakes are no promises there
+	}
 	if !wait(ctx, min(askSpacing<<min(p.empty, 10), mostSpacing)) {
 		return
 	}
