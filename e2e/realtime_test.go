@@ -20,7 +20,7 @@ func TestRealtimeWakesAnAgent(t *testing.T) {
 	s.Exec(t, realtimetest.Schema)
 	server := realtimetest.Serve(t)
 	server.Rest = gatewaytest.Handler(t, s.World, realtimetest.Key)
-	server.Forward(s.World.URL)
+	server.Forward(s.URL)
 	a := s.NewAgent("one", 1, "")
 	a.Env = slices.DeleteFunc(a.Env, func(entry string) bool { return strings.HasPrefix(entry, "TENDRIL_QUEUE_URL=") })
 	a.Set("SUPABASE_URL", server.URL)

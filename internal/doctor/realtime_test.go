@@ -19,7 +19,7 @@ func TestRealtime(t *testing.T) {
 	p.Exec(t, realtimetest.Schema)
 	server := realtimetest.Serve(t)
 	server.Rest = gatewaytest.Handler(t, p.World, realtimetest.Key)
-	server.Forward(p.World.URL)
+	server.Forward(p.URL)
 	p.Config.Queue.URL, p.Config.Queue.APIKey, p.Config.Queue.CAFile = server.URL, realtimetest.Key, gatewaytest.CAFile(t, server.Certificate())
 	p.Open = func(a queue.Agent) (queue.Queue, error) {
 		q := p.Config.Queue

@@ -1,4 +1,4 @@
--- How agents join by key: requests that wait for a person, one-time tokens, and service accounts.
+-- How agents join by key: requests that wait for a person, and one-time tokens.
 CREATE TABLE tendril.join_requests (
   id           uuid PRIMARY KEY DEFAULT gen_random_uuid(),
   public_key   bytea NOT NULL UNIQUE CHECK (length(public_key) = 32),

@@ -60,13 +60,14 @@ func (c *console) showAccount(w http.ResponseWriter, r *request, status int, d a
 // nothing keeps it until the next page.
 func (c *console) makeToken(w http.ResponseWriter, r *request) error {
 	name := strings.TrimSpace(r.PostForm.Get("name"))
-	days, err := strconv.Atoi(r.PostForm.Get("days"))
-	if err != nil || days < 1 || days > 366 { // what the form does not offer
+	days, dayErr := strconv.Atoi(r.PostForm.Get("days"))
+	if dayErr != nil || days < 1 || days > 366 { // what the form does not offer
 		days = 90
 	}
 	powers := readPowers(r.PostForm)
 	var made store.APIToken
-	if err = nil; powers == nil && r.PostForm.Get("calls_per_minute") != "" {
+	var err error
+	if powers == nil && r.PostForm.Get("calls_per_minute") != "" {
 		err = refuse("calls_of_whole_token")
 	} else {
 		made, err = r.store.CreateAPIToken(r.Context(), name, time.Duration(days)*24*time.Hour, powers)

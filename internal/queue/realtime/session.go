@@ -256,14 +256,14 @@ func (s *session) take(f frame, on callbacks) error {
 				Reason string `json:"reason"`
 			} `json:"response"`
 		}
-		if json.Unmarshal(f.Payload, &reply) != nil || reply.Status == "" {
-			return nil
-		}
-		if reply.Status != "ok" {
+		switch {
+		case json.Unmarshal(f.Payload, &reply) != nil || reply.Status == "": // nonsense
+		case reply.Status != "ok":
 			return joinError(reply.Response.Reason)
+		default:
+			s.joined = true
+			on.joined()
 		}
-		s.joined = true
-		on.joined()
 	case f.Event == "system" && ours:
 		var system struct {
 			Status    string `json:"status"`
@@ -288,7 +288,7 @@ func (s *session) take(f frame, on callbacks) error {
 			on.heard(broadcast.Event)
 		}
 	}
-	return nil
+	return nil //nolint:nilerr // what is not understood is passed over
 }
 
 func refersTo(f frame, ref int) bool {
