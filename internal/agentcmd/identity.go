@@ -255,7 +255,7 @@ func identityShareCommand() *cobra.Command {
 them in the database for it, for 24 hours. FINGERPRINT is that of the other
 agent's own key: read it on that agent's machine ("tendril identity show" or
 "tendril join" there), as words or hexadecimal digits. Do not take it from a page
-of the control plane: whoever can change that page could name a key of their own.
+of the control plane: anyone who can change that page could name a key of their own.
 
 Then enter the fingerprint that this prints on the other agent's machine:
 "tendril identity accept". It takes the identity within a minute.`,
@@ -371,7 +371,7 @@ func identityExportCommand() *cobra.Command {
 		Use:   "export --to FILE",
 		Short: "Write a copy of the identities, for a safe place",
 		Long: `Writes the agent's identities to a new file (0600), or to the standard output with
---to -. Whoever has it reads every sealed variable, plan and state of the cluster.
+--to -. Anyone who has it reads every sealed variable, plan and state of the cluster.
 
 With --passphrase it asks at the terminal for a passphrase and encrypts the copy;
 "tendril identity import" and age read it.`,
@@ -395,7 +395,7 @@ With --passphrase it asks at the terminal for a passphrase and encrypts the copy
 					return failure{err, ExitFailure}
 				}
 			} else {
-				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Warning: this is the cluster's private key in plain text. Whoever reads it opens all that is sealed for the cluster.")
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Warning: this is the cluster's private key in plain text. Anyone who reads it opens all that is sealed for the cluster.")
 			}
 			if to == "-" {
 				_, err = io.WriteString(cmd.OutOrStdout(), text)

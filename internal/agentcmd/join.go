@@ -38,7 +38,7 @@ func joinCommand() *cobra.Command {
 		Short: "Join a cluster by key, then claim provisions as tendril run does",
 		Long: `Makes a key for this agent, shows a short code and the key's fingerprint, and waits
 until an admin types the code on the Clusters page or with "trellis clusters join". Then
-it goes on as "tendril run" does. The key stays in the data directory, and later starts
+it continues as "tendril run" does. The key stays in the data directory, and later starts
 need no more than "tendril run".
 
 The URL is that of trellis serve. What else the agent needs may stand in its
