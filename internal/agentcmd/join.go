@@ -37,7 +37,7 @@ func joinCommand() *cobra.Command {
 		Use:   "join URL",
 		Short: "Join a cluster by key, then claim provisions as tendril run does",
 		Long: `Makes a key for this agent, shows a short code and the key's fingerprint, and waits
-until an admin types the code on the Clusters page or with "trellis clusters join". Then
+until an admin types the code with "trellis clusters join". Then
 it continues as "tendril run" does. The key stays in the data directory, and later starts
 need no more than "tendril run".
 
@@ -104,9 +104,11 @@ func showCode(cmd *cobra.Command, url string, s rpcwire.JoinStanding, key agentk
   Code         %s
   Fingerprint  %s
 
-An admin types the code at %s/clusters
-or with: trellis clusters join %s
-and compares the fingerprint. The code is valid for %d minutes.
+An admin of the cluster lets it in, and compares the fingerprint:
+
+  TRELLIS_URL=%s trellis clusters join %s
+
+The code is valid for %d minutes.
 
 `, s.Code, key.Words(), strings.TrimRight(url, "/"), s.Code, s.Seconds/int(time.Minute/time.Second))
 }
