@@ -21,6 +21,7 @@ func (c *console) clusterPages() {
 	c.page("POST /clusters/{ref}/policy", c.setPolicy)
 	c.page("POST /clusters/{ref}/tokens", c.rotateToken)
 	c.page("POST /clusters/{ref}/tokens/revoke", c.revokeToken)
+	c.joinPages()
 }
 
 // clusterView is a cluster with what pages compute from it.
@@ -92,13 +93,15 @@ func (c *console) clusterViews(r *request) ([]clusterView, error) {
 	return views, err
 }
 
-// clustersData is the list of clusters; with what was typed for a new one, and
-// what the database said to it.
+// clustersData is the list of clusters; with what was typed for a new one or as an agent's code,
+// and what the database said to it.
 type clustersData struct {
-	Clusters []clusterView
-	Org      store.Org
-	Name     string
-	Refused  *store.RefusedError
+	Clusters  []clusterView
+	Org       store.Org
+	Name      string
+	Refused   *store.RefusedError
+	Code      string
+	NotJoined *store.RefusedError
 }
 
 func (c *console) clusters(w http.ResponseWriter, r *request) error {

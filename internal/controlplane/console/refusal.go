@@ -51,6 +51,7 @@ var ownRefusals = map[string][3]string{
 	"many_planned":         {"PT413", "more than 500 machines are planned in workspace %s", "provision some by trellis machines provision"},
 	"bad_plan":             {"PT422", "%s", ""},
 	"not_confirmed":        {"PT422", "the typed name does not match, so nothing was destroyed", "type %s"},
+	"no_such_code":         {"PT404", "no agent waits with this code", "codes are valid for ten minutes: read it again on the agent's machine, or start tendril join there once more"},
 	"calls_of_whole_token": {"PT422", "only a token that reads or proposes can have a limit of calls a minute", "choose what it may do, or leave the limit empty"},
 	"bad_overlap":          {"PT422", "enter how many hours older tokens stay valid, 0 to 720", ""},
 	"token_missing":        {"PT422", "choose which token to revoke", ""},
