@@ -50,10 +50,11 @@ func (p *Proxy) enter(l *link) bool {
 	case p.mode == swallowing:
 		l.lost.Store(true)
 	default:
-		var err error
-		if l.server, err = p.dial(); err != nil {
-			return false
+		server, err := p.dial()
+		if err != nil {
+			return false // server may be a nil *tls.Conn, which is no nil net.Conn
 		}
+		l.server = server
 	}
 	p.links[l] = struct{}{}
 	return true
