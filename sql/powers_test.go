@@ -203,7 +203,7 @@ func TestTokenDecides(t *testing.T) {
 // mayWithPowers are the functions that a token with powers may call: they read, propose, or keep the
 // books of its own requests. All others are refused, those too that nobody has thought of here.
 var (
-	mayReadAlone = []string{"begin_request", "create_api_token", "finish_request", "own_credentials", "own_invitations", "pool_loads", "pool_quota_uses", "provision_log",
+	mayReadAlone = []string{"begin_request", "create_api_token", "finish_request", "own_credentials", "own_invitations", "pool_loads", "pool_quota_uses", "provision_agents", "provision_log",
 		"state_versions", "why_waiting"}
 	mayPropose = []string{"inspect_template", "plan_machines", "preview_machines", "retry_provision"}
 )

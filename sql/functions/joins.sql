@@ -27,10 +27,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   c_letters CONSTANT text := 'BCDFGHJKLMNPQRSTVWXZ';
+  c_byte    CONSTANT int := 256;
   v_random  bytea := sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 BEGIN
-  -- Four bytes for each letter, which makes all letters equally likely but for 5 in 10^9.
-  RETURN (SELECT string_agg(substr(c_letters, (('x' || encode(substr(v_random, 4 * i + 1, 4), 'hex'))::bit(32)::bigint % length(c_letters))::int + 1, 1), '' ORDER BY i)
+  -- Three bytes for each letter, which makes all letters equally likely but for some in a million.
+  RETURN (SELECT string_agg(substr(c_letters, ((get_byte(v_random, 3 * i) * c_byte + get_byte(v_random, 3 * i + 1)) * c_byte + get_byte(v_random, 3 * i + 2)) % length(c_letters) + 1, 1), '' ORDER BY i)
           FROM generate_series(0, 7) i);
 END $$;
 
@@ -43,8 +44,14 @@ $$;
 
 -- A network of which one joiner may have all addresses: an IPv6 /64, or one IPv4 address.
 CREATE OR REPLACE FUNCTION tendril.join_network(p_address inet) RETURNS cidr
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT network(set_masklen(p_address, CASE family(p_address) WHEN 4 THEN 32 ELSE 64 END)) $$;
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_host CONSTANT int := 32; -- bits of an IPv4 address
+  c_net  CONSTANT int := 64; -- bits of an IPv6 network
+BEGIN
+  RETURN network(set_masklen(p_address, CASE family(p_address) WHEN 4 THEN c_host ELSE c_net END));
+END $$;
 
 -- Makes the key one of the cluster.
 --
@@ -194,7 +201,8 @@ BEGIN
       wanted = EXCLUDED.wanted, address = EXCLUDED.address, requested_at = clock_timestamp(), expires_at = EXCLUDED.expires_at, refused_at = NULL;
   RETURN jsonb_build_object('status', 'waiting', 'code', left(v_code, 4) || '-' || right(v_code, 4), 'seconds', extract(epoch FROM c_valid)::int);
 EXCEPTION
-  WHEN unique_violation OR lock_not_available THEN -- two codes that are the same
+  -- unique_violation: two codes that are the same.
+  WHEN unique_violation OR lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 

@@ -457,7 +457,7 @@ func checksAreDone(t *testing.T, w *World, open Open) {
 // that is freed.
 func machinesArePlaced(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")
-	node := queue.PoolNode{Name: "pve1", Online: true, Cores: 4, Memory: 8192, CoresUsed: 0.5, Images: []string{"debian"}, Labels: map[string]string{"rack": "a"}, Storages: []queue.PoolStorage{{Name: "local", Free: 10, Size: 20}}, Server: &queue.PoolServer{ID: "s-1", ProvisionState: "available", Reason: "Ready", Available: true}}
+	node := queue.PoolNode{Name: "pve1", Online: true, Cores: 4, Memory: 8192, CoresUsed: 0.5, Images: []string{"debian"}, Labels: map[string]string{"rack": "a"}, Storages: []queue.PoolStorage{{Name: "local", Free: 10, Size: 20}}, Server: &queue.PoolServer{ID: "s-1", ProvisionState: "available", Reason: "Ready", Available: true, Health: "ok"}}
 	report := queue.Pool{
 		Name: "lab", Kind: "proxmox", Nodes: []queue.PoolNode{node}, Taken: queue.PoolTaken{IDs: []int{100}, Addresses: []string{"10.0.0.1"}},
 		Limits: queue.PoolLimits{OvercommitCores: 1, OvercommitMemory: 1, IDs: []int{100, 101}, Addresses: []queue.PoolAddress{{From: "10.0.0.1", To: "10.0.0.2"}}},
