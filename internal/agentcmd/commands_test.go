@@ -52,7 +52,7 @@ func TestMainAnswers(t *testing.T) {
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	var help bytes.Buffer
-	if code := Main([]string{"--help"}, &help, &help); code != ExitOK || !strings.Contains(help.String(), "Examples:\n  export TENDRIL_QUEUE_URL=") {
+	if code := Main([]string{"--help"}, &help, &help); code != ExitOK || !strings.Contains(help.String(), "Examples:\n  tendril join https://") {
 		t.Errorf("tendril --help = %d, want examples:\n%s", code, &help)
 	}
 	for _, m := range exitcode.Table {

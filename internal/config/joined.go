@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
@@ -83,7 +84,7 @@ func (l *loader) readKey() {
 	}
 	q.JoinToken = l.readJoinToken()
 	if q.JoinToken.Reveal() == "" && !l.joins {
-		l.problem("queue.token_file: missing, and this agent has not joined a cluster by key: run tendril join %s, name a file with a join token by queue.join_token_file, or set %s", q.URL, tokenEnv)
+		l.problem("queue.token_file: missing, and this agent has not joined a cluster by key: run tendril join %s, name a file with a join token by queue.join_token_file, or set %s", cmp.Or(q.URL, "URL"), tokenEnv)
 	}
 }
 

@@ -188,7 +188,7 @@ func TestLoadAsksForWhatHasNoDefault(t *testing.T) {
 	_, err := Load("", []string{"HOME=/home/ada", "TENDRIL_NAME=a"})
 	wantProblems(t, "Load(nothing)", err,
 		"queue.url: missing; set it, or TENDRIL_QUEUE_URL, to "+queueURLs,
-		"queue.token_file: missing; name a file that holds the cluster's token, or set TENDRIL_API_TOKEN",
+		"queue.token_file: missing, and this agent has not joined a cluster by key: run tendril join URL, name a file with a join token by queue.join_token_file, or set TENDRIL_API_TOKEN",
 	)
 }
 
