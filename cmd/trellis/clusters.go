@@ -16,7 +16,7 @@ import (
 func clustersCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "Make, list and pause clusters, let agents join, set their policy",
+		Short: "Make, list and pause clusters, let agents join",
 		Args:  verb,
 	}
 	cmd.AddCommand(clustersCreateCommand(a), clustersListCommand(a), clustersPauseCommand(a, true), clustersPauseCommand(a, false), clustersJoinCommand(a), clustersJoinTokenCommand(a), clustersKeysCommand(a), clustersRotateCommand(a), clustersTokensCommand(a), clustersPolicyCommand(a))

@@ -29,7 +29,8 @@ agent shows: with the same words it is the same key.
 Elsewhere than on a terminal give --fingerprint with what the agent shows, its words
 or all its digits, or --yes for whichever agent has the code.`,
 		Example: `  trellis clusters join BCDF-GHJK --cluster prod
-  trellis clusters join BCDF-GHJK --cluster prod --fingerprint "grid duck problem valid cloth roof rate wealth"
+  trellis clusters join BCDF-GHJK --cluster prod \
+    --fingerprint "grid duck problem valid cloth roof rate wealth"
   trellis clusters join BCDF-GHJK --refuse`,
 		Args: one("the code that the agent shows"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
