@@ -81,7 +81,7 @@ func (j *joined) beats(t *testing.T, long time.Duration) {
 	}
 }
 
-// puts has the database hold this text for a key, whoever sealed it.
+// puts has the database hold this text for a key, no matter which identity sealed it.
 func (j *joined) puts(t *testing.T, to agentkey.Key, sealed string) {
 	t.Helper()
 	j.world.Exec(t, `INSERT INTO tendril.identity_shares (key_id, shared_by, sealed, expires_at)

@@ -12,7 +12,7 @@
 //     may come from the database.
 //   - B takes an identity only if its public half is the one that B's operator has accepted.
 //     Nobody can make another with that public half, so it does not matter who sealed it.
-//     Without this, whoever writes to the database could give B an identity of their own: they
+//     Without this, anybody who writes to the database could give B an identity of their own: they
 //     would read what B seals, and B would apply plans that they have signed with it.
 //
 // What is sealed names the cluster, the key that it is for and until when it counts, so that a

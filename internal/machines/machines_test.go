@@ -299,7 +299,7 @@ func TestHiddenWithinASetting(t *testing.T) {
 	}
 }
 
-// The password of a rescue system is kept while the machine is in rescue, whatever else is told of
+// The password of a rescue system is kept while the machine is in rescue, whatever else is reported of
 // its credentials, and forgotten when it has left that or is made again.
 func TestRescuePassword(t *testing.T) {
 	t.Parallel()

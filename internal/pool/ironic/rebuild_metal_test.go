@@ -128,7 +128,7 @@ func TestRebuildAfterACrash(t *testing.T) {
 	}
 }
 
-// A rebuild that fails says so, and the next one begins anew.
+// A rebuild that fails says so, and the next one starts over.
 func TestRebuildFails(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

@@ -217,7 +217,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 		want  int
 	}{
 		"as it was":                 {alter: func(*sentRequest) {}, want: http.StatusOK},
-		"signed anew, by the same":  {alter: resigned(key, time.Now()), want: http.StatusOK},
+		"signed again, by the same": {alter: resigned(key, time.Now()), want: http.StatusOK},
 		"without its signature":     {alter: func(s *sentRequest) { s.header.Del(signature.Input) }, want: http.StatusUnauthorized},
 		"to another function":       {alter: func(s *sentRequest) { s.function = "check_agent" }, want: http.StatusUnauthorized},
 		"to another host":           {alter: func(s *sentRequest) { s.host = "other.example" }, want: http.StatusUnauthorized},
