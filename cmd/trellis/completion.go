@@ -105,17 +105,26 @@ var (
 	quotaWords         = words((*client.Client).PoolQuotas, func(q wire.PoolQuota) string { return described(q.ID.String(), "of %s", q.Workspaces) })
 	webhookWords       = words((*client.Client).Webhooks, func(w wire.Webhook) string { return described(w.Name, "%s to %s", w.Kind, w.Host) })
 
-	clusterTokenWords = wordsOf((*client.Client).FindCluster, (*client.Client).ClusterTokens, func(c wire.Cluster) uuid.UUID { return c.ID },
-		func(t wire.ClusterToken) string {
-			return described(t.ID.String(), "made %s", t.CreatedAt.Local().Format(time.DateTime))
-		})
-	addressWords = wordsOf((*client.Client).FindWorkspace, (*client.Client).Resources, workspaceID,
+	clusterTokenWords = credentialWords("token")
+	clusterKeyWords   = credentialWords("key")
+	addressWords      = wordsOf((*client.Client).FindWorkspace, (*client.Client).Resources, workspaceID,
 		func(r wire.Resource) string { return described(r.Address, "%s", r.Type) })
 	stateVersionWords = wordsOf((*client.Client).FindWorkspace, (*client.Client).StateVersions, workspaceID,
 		func(v wire.StateVersion) string {
 			return described(fmt.Sprint(v.Version), "stored %s", v.StoredAt.Local().Format(time.DateTime))
 		})
 )
+
+// credentialWords are those of a cluster's tokens, or of its keys.
+func credentialWords(kind string) asks {
+	return func(ctx context.Context, s *client.Client, of string) (words []string, err error) {
+		_, list, err := credentialsOf(ctx, s, of, kind)
+		for _, t := range list {
+			words = append(words, described(t.ID.String(), "%s", cmp.Or(t.Words, "made "+t.CreatedAt.Local().Format(time.DateTime))))
+		}
+		return words, err
+	}
+}
 
 func workspaceID(w wire.WorkspaceDetail) uuid.UUID { return w.ID }
 
@@ -203,7 +212,7 @@ func argumentWords(a *app) map[string]completes {
 	workspace, cluster := completing(a, workspaceWords), completing(a, clusterWords)
 	words := map[string]completes{
 		"approve": awaiting, "reject": awaiting, "input": asking, "assign": inOrder(completing(a, numberWords(asks)), member), "comment": going, "cancel": going, "retry": ended,
-		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
+		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "clusters keys revoke": inOrder(cluster, completing(a, clusterKeyWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
 		"members uninvite": inOrder(completing(a, invitedWords)),
 		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories), "machines import": inOrder(files), "machines provision": completing(a, machineWords),
@@ -218,7 +227,7 @@ func argumentWords(a *app) map[string]completes {
 	for found, verbs := range map[string][]string{
 		"numbers":   {"status", "logs", "events", "open"},
 		"workspace": {"resources", "outputs", "drift", "destroy", "lock", "unlock", "release", "state list", "state import", "state adopt", "state versions", "state pull"},
-		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list"},
+		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list", "clusters keys", "clusters keys list", "clusters join-token"},
 		"template":  {"templates show", "templates inspect", "templates remove", "templates pin"},
 		"webhook":   {"webhooks remove", "webhooks test", "webhooks deliveries"},
 		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines rescue", "machines unrescue", "machines refresh", "machines rebuild", "machines destroy", "machines delete", "pools free"},

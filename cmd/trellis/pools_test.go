@@ -30,6 +30,7 @@ func TestPoolsVerbs(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	w := &queuetest.World{URL: url, Conn: conn, Token: token}
 	w.Cluster = uuid.MustParse(w.Text(t, "SELECT id::text FROM public.clusters WHERE name = 'prod'"))
+	w.Exec(t, "UPDATE tendril.settings SET lease = '1 hour'") // no agent renews what the lab claims
 	queuetest.NewLab(t, w, "class/a")
 
 	run("pools").want(t, "pools", exitOK, "POOL", "den", "unreachable", "lab", "proxmox", "reachable", "2/3", "36 %")

@@ -109,7 +109,7 @@ func (w *works) countRows() {
 	for what, query := range map[string]string{
 		"logs with a gap":            `SELECT count(*)::text FROM (SELECT FROM public.provision_logs GROUP BY provision_id HAVING count(*) <> max(seq) OR min(seq) <> 1) gaps`,
 		"claims that have not ended": `SELECT count(*)::text FROM tendril.claims WHERE state <> 'ended'`,
-		"provisions claimed twice":   `SELECT count(*)::text FROM (SELECT FROM tendril.claims GROUP BY provision_id HAVING count(*) > 1) again`,
+		"provisions claimed twice":   `SELECT count(*)::text FROM (SELECT FROM tendril.claims WHERE set_down_at IS NULL GROUP BY provision_id HAVING count(*) > 1) again`,
 		"workspaces that are not free": `SELECT count(*)::text FROM public.workspaces
 			WHERE running_claim IS NOT NULL OR held_by_claim IS NOT NULL OR reserved_by IS NOT NULL OR head_id IS NOT NULL`,
 		"provisions that ended without saying why": `SELECT count(*)::text FROM public.provisions

@@ -128,7 +128,7 @@ func complete(verb *cobra.Command) {
 		}
 		words := cobra.NoFileCompletions
 		switch flag.Name {
-		case "config":
+		case "config", "file", "to", "yes-with":
 			words = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		case "data-dir":
 			words = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)

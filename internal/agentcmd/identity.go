@@ -86,6 +86,8 @@ start, in its data directory, or reads it from identity_file.
 
 Keep a copy in a safe place ("tendril identity export"): what was sealed to an
 identity that is lost can't be read any more.`,
+		Example: `  tendril identity show
+  tendril identity export --to identity.age --passphrase`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -426,7 +428,10 @@ those that the agent has. It asks at the terminal for the passphrase of an
 encrypted copy. A running agent reads them with its next heartbeat.`,
 		Example: `  tendril identity import identity.age --data-dir /var/lib/tendril`,
 		Args:    cobra.ExactArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -47,7 +47,8 @@ configuration, as for "tendril run".
 With --yes-with it joins without a person, by a one-time token of "trellis clusters
 join-token".`,
 		Example: `  tendril join https://trellis.example
-  tendril join https://trellis.example --cluster prod --yes-with /run/secrets/join-token`,
+  tendril join https://trellis.example --cluster prod \
+    --yes-with /run/secrets/join-token`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Before a key is there: nobody of this uid may look into us then.

@@ -140,16 +140,16 @@ func TestCommandsAroundAMachine(t *testing.T) {
 			}
 		})
 		test("longer than it may", false, func(t *testing.T) {
-			c := around(t, 5, `  post_provision_commands = ["sleep 1000"]`)
+			c := around(t, 15, `  post_provision_commands = ["sleep 1000"]`)
 			got, _ := c.apply(provision.OperationApply, 2048, "a")
 			wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
-			if !strings.Contains(got.Detail.ErrorMessage, "took longer than 5s") || c.status("m-a") != "failed" {
+			if !strings.Contains(got.Detail.ErrorMessage, "took longer than 15s") || c.status("m-a") != "failed" {
 				t.Errorf("the message is %q and the machine %q, want that it took too long, and failed", got.Detail.ErrorMessage, c.status("m-a"))
 			}
 		})
 		test("their time is their own", false, func(t *testing.T) {
-			c := around(t, 8, `  pre_provision_commands  = ["sleep 5"]
-  post_provision_commands = ["sleep 5"]`)
+			c := around(t, 15, `  pre_provision_commands  = ["sleep 10"]
+  post_provision_commands = ["sleep 10"]`)
 			got, _ := c.apply(provision.OperationApply, 2048, "a")
 			wantEnd(t, got, provision.Success, "")
 		})

@@ -816,6 +816,8 @@ func (l *linesRun) talk(ctx context.Context, request messages.Request, h protoco
 	switch r := outcome.Result; {
 	case detached:
 		return r, errDetached
+	case r.Code == messages.CodeCancelled && limited.Err() != nil && ctx.Err() == nil: // it was, for its time was over
+		return r, fmt.Errorf("%s %w", l.by.name, context.Cause(limited))
 	case !r.OK:
 		text := fmt.Sprintf("the provisioner could not carry out %s (%s)", request.Type(), cmp.Or(r.Code, messages.CodeFailed))
 		if r.Message != "" {

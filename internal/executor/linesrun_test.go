@@ -170,6 +170,28 @@ esac
 	}
 }
 
+// A program that ends in order when its time is over is not said to have been cancelled.
+func TestProvisionerTakesTooLong(t *testing.T) {
+	t.Parallel()
+	c := newLines(t, "")
+	files := gittest.Text(map[string]string{"variables.tf": scriptVariables, "tendril.hcl": strings.Replace(linesTemplate, "timeout = 60", "timeout = 5", 1)})
+	files["provisioner"] = gittest.Executable(`#!/bin/sh
+read -r request
+id=$(printf '%s' "$request" | sed -n 's/.*"id":"\([^"]*\)","name":"m-a".*/\1/p')
+case $request in
+*'"type":"describe"'*) echo '{"type": "result", "ok": true, "protocol": "tendril-provisioner/1", "actions": ["plan", "apply", "destroy"]}' ;;
+*'"type":"plan"'*) printf '{"type": "change", "machine": "%s", "action": "create"}\n{"type": "result", "ok": true, "plan": 1}\n' "$id" ;;
+*) read -r cancel; echo '{"type": "result", "ok": false, "code": "cancelled", "message": "the run was cancelled"}' ;;
+esac
+`)
+	c.repo, _ = c.git.Repo("slow", files, "v1")
+	got, _ := c.apply(provision.OperationApply, 2048, "a")
+	wantEnd(t, got, provision.Failed, provision.CodeApplyFailed)
+	if said := got.Detail.ErrorMessage; !strings.Contains(said, "took longer than 5s") || strings.Contains(said, "cancelled") {
+		t.Errorf("the message is %q, want that it took too long", said)
+	}
+}
+
 // holds stops the example before and after each message of a request that changes something,
 // where the cloud has a file that says so. Then it waits to be killed or cancelled. It is the
 // example in Python: that in bash starts jq dozens of times.

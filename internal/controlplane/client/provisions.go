@@ -144,7 +144,7 @@ type timing struct {
 }
 
 var usual = timing{
-	retry: 100 * time.Millisecond, look: time.Second, hinted: 200 * time.Millisecond, silent: 40 * time.Second, reopen: time.Second, patience: 30 * time.Second,
+	retry: 100 * time.Millisecond, look: time.Second, hinted: 200 * time.Millisecond, silent: 40 * time.Second, reopen: time.Second, patience: 2 * time.Minute,
 }
 
 // Follower has the functions to call while a provision goes on. Calls never overlap; an
@@ -163,7 +163,7 @@ type Follower struct {
 
 // Follow tells of a provision until its run has ended, or awaits approval, and
 // returns how it stands then, after the last row of its log. A server that is
-// away for less than half a minute is waited for. When ctx ends first, it returns how
+// away for less than two minutes is waited for. When ctx ends first, it returns how
 // the provision stood when it was last read.
 //
 // Rows come by an event stream where there is one, and else are asked for. Both
