@@ -9,32 +9,28 @@ import (
 )
 
 // Whatever ends with an error makes .ci/run end with one; but that no database of
-// vulnerabilities can be reached. Only a machine that was measured as slow has fewer tests with
-// the race detector, and that is said.
+// vulnerabilities can be reached.
 func TestContinuousIntegrationIsRed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fails string // the target of make that does
 		vuln  int    // the exit status of vuln.sh
-		speed string // what measures the machine
 		red   bool
 	}{
-		{"", 0, "echo 1s", false},
-		{"", 0, "echo 3s", false},
-		{"", 0, "exit 1", true},
-		{"", 75, "echo 1s", false},
-		{"", 3, "echo 1s", true},
-		{"", 1, "echo 1s", true},
-		{"test", 0, "echo 1s", true},
-		{"test", 75, "echo 3s", true},
-		{"lint", 0, "echo 1s", true},
-		{"licenses", 75, "echo 1s", true},
-		{"bench-check", 0, "echo 1s", true},
-		{"e2e-vm", 0, "echo 1s", true},
-		{"e2e-metal", 0, "echo 1s", true},
-		{"tools-dir", 0, "echo 1s", true},
+		{"", 0, false},
+		{"", 75, false},
+		{"", 3, true},
+		{"", 1, true},
+		{"test", 0, true},
+		{"test", 75, true},
+		{"lint", 0, true},
+		{"licenses", 75, true},
+		{"bench-check", 0, true},
+		{"e2e-vm", 0, true},
+		{"e2e-metal", 0, true},
+		{"tools-dir", 0, true},
 	} {
-		t.Run(strings.ReplaceAll(fmt.Sprintf("%s_%d_%s", c.fails, c.vuln, c.speed), " ", "_"), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s_%d", c.fails, c.vuln), func(t *testing.T) {
 			t.Parallel()
 			r := ourRepository(t, ".ci")
 			program := func(name, script string) {
@@ -48,16 +44,9 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 			}
 			program("scripts/vuln.sh", fmt.Sprintf("echo vuln; exit %d\n", c.vuln))
 			program("bin/make", `for target; do case $target in -*) ;; *) echo "made $target" ;; esac; done; for target; do [ "$target" != "$FAILS" ] || exit 2; done`+"\n")
-			program("bin/go", c.speed+"\n")
 			stdout, stderr, code := r.run([]string{"FAILS=" + c.fails, "PATH=" + filepath.Join(r.dir, "bin") + ":" + os.Getenv("PATH")}, ".ci/run")
 			if (code != 0) != c.red {
 				t.Errorf(".ci/run = %d, want red: %v\n%s%s", code, c.red, stdout, stderr)
-			}
-			if c.speed == "exit 1" {
-				return
-			}
-			if races, said := strings.Contains(stdout, "made RACE=all\n"), strings.Count(stdout, "only some tests"); races != (c.speed == "echo 1s") || races != (said == 0) {
-				t.Errorf("with %q all tests run with the race detector: %t, and %d times it says that not all do\n%s", c.speed, races, said, stdout)
 			}
 			if tests, machines := strings.Index(stdout, "made test"), strings.Index(stdout, "made e2e-vm"); machines < tests {
 				t.Errorf(".ci/run does not make virtual machines after the tests\n%s%s", stdout, stderr)
