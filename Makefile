@@ -74,7 +74,7 @@ screenshots: deps ## Keep a picture of each page of the console in dist/screensh
 	@TENDRIL_TEST_ARTIFACTS='$(CURDIR)/dist/screenshots' $(race) -timeout $(call patience,30m) $(TESTARGS) ./e2e/console
 
 .PHONY: chaos
-chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=https or postgres: all by way of trellis serve, or none; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
+chaos: deps ## Break a running system in every way there is, some minutes long, and count what is left; QUEUE=postgres, pgbouncer, https or key: how agents reach the queue, which else is drawn; TENDRIL_SEED draws the same faults, TENDRIL_CHAOS_TIME so long (30m)
 	@RAPID_CHECKS=300 $(race) -timeout $(call patience,30m) -run 'TestModel|TestEverything|TestArchiveModel|TestReaders' ./sql
 	@TENDRIL_TEST_FAULTS=all $(race) -timeout $(call patience,90m) -run 'TestKilled|TestCommandsAround|TestEveryColumnAltered|TestCutAt|TestHostileFiles|TestInitServes|TestDamage' ./internal/executor ./internal/pool/... ./internal/providers ./internal/templatefile ./e2e
 	@TENDRIL_TEST_FAULTS=all TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full $(race) -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')

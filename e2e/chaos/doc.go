@@ -5,7 +5,7 @@
 // lives of workspaces.
 //
 // A short suite runs with all other tests; TENDRIL_CHAOS=full (make chaos)
-// injects many more faults. With TENDRIL_TEST_QUEUE=https the agents reach the queue by
-// way of trellis serve, with postgres without, and else as is drawn for each test. It has
+// injects many more faults. TENDRIL_TEST_QUEUE says how agents reach the queue: postgres,
+// pgbouncer, https or key; else that is drawn for each test. It has
 // no code of its own to ship.
 package chaos

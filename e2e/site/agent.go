@@ -70,7 +70,12 @@ pass_env = ["TEST_*", "GORACE"]
 		// Else each process that the race detector watches sleeps a second at
 		// its end.
 		"GORACE=atexit_sleep_ms=0",
-		"TENDRIL_QUEUE_URL=" + s.QueueURL, "TENDRIL_API_TOKEN=" + s.Token,
+		"TENDRIL_QUEUE_URL=" + s.QueueURL,
+	}
+	if s.byKey {
+		a.Set("TENDRIL_JOIN_TOKEN", s.Text(s.T, "SELECT token FROM public.create_join_token($1)", s.Cluster))
+	} else {
+		a.Set("TENDRIL_API_TOKEN", s.Token)
 	}
 	if s.Gateway != nil {
 		a.Set("TENDRIL_QUEUE_CA_FILE", s.Git.CAFile) // the same certificate
@@ -86,7 +91,7 @@ func (a *Agent) Wire() *wiretest.Proxy {
 	if s.Gateway != nil {
 		wire = wiretest.NewHTTPS(s.T, s.Gateway.Address)
 	} else {
-		wire = wiretest.New(s.T, s.URL)
+		wire = wiretest.New(s.T, s.QueueURL)
 	}
 	a.Set("TENDRIL_QUEUE_URL", wire.URL(s.QueueURL))
 	return wire

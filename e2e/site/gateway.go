@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,20 +37,23 @@ type Gateway struct {
 	done                             chan struct{}
 }
 
-// overHTTPS says whether agents reach the queue by way of a gateway, in all tests that do
-// not say otherwise: with TENDRIL_TEST_QUEUE=https they do, and with any as is drawn for
-// each site.
-func overHTTPS(t testing.TB) bool {
+// Ways are how agents can reach the queue: the database itself, the database by a pooler in
+// transaction mode, and a gateway with the cluster's token or with a key of their own.
+var ways = []string{"postgres", "pgbouncer", "https", "key"}
+
+// way is how agents reach the queue in all tests that do not say otherwise: what
+// TENDRIL_TEST_QUEUE says, with any as is drawn for each site, else the database itself.
+func way(t testing.TB) string {
 	t.Helper()
-	switch os.Getenv("TENDRIL_TEST_QUEUE") {
-	case "https":
-		return true
-	case "any":
-		drawn := []string{"https", "postgres"}[rand.IntN(2)]
-		t.Logf("TENDRIL_TEST_QUEUE=%s", drawn)
-		return drawn == "https"
+	way := cmp.Or(os.Getenv("TENDRIL_TEST_QUEUE"), ways[0])
+	if way == "any" {
+		way = ways[rand.IntN(len(ways))]
+		t.Logf("TENDRIL_TEST_QUEUE=%s", way)
 	}
-	return false
+	if !slices.Contains(ways, way) {
+		t.Fatalf("TENDRIL_TEST_QUEUE=%s: want any or one of %q", way, ways)
+	}
+	return way
 }
 
 // Serve starts a gateway to the database and has the agents configured from

@@ -21,6 +21,7 @@ import (
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
 	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
+	"github.com/tendril-run/tendril/internal/testkit/pgtest/pgbouncer"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 	"github.com/tendril-run/tendril/internal/testkit/runlog"
 	"github.com/tendril-run/tendril/internal/trust"
@@ -39,6 +40,8 @@ type Site struct {
 	QueueURL string
 	// Gateway is nil where agents reach the database itself.
 	Gateway *Gateway
+	// byKey has agents join by a key of their own, in place of the cluster's token.
+	byKey bool
 	// Keep is a directory for what agents share.
 	Keep string
 }
@@ -66,9 +69,13 @@ func New(t testing.TB) *Site {
 func On(t testing.TB, w *queuetest.World) *Site {
 	t.Helper()
 	s := &Site{World: w, T: t, Git: gittest.NewServer(t), Keep: Meeting(t)}
-	if overHTTPS(t) {
+	switch way := way(t); way {
+	case "https", "key":
 		s.Serve()
-	} else {
+		s.byKey = way == "key"
+	case "pgbouncer":
+		s.QueueURL = pgbouncer.Start(t, w.URL, nil).URL(t, w.AgentURL(t))
+	default:
 		s.QueueURL = w.AgentURL(t)
 	}
 	return s

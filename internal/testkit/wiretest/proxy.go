@@ -3,6 +3,7 @@ package wiretest
 import (
 	"bufio"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -53,7 +54,9 @@ func New(t testing.TB, serverURL string) *Proxy {
 		t.Fatalf("wiretest.New: %v", err)
 	}
 	return start(t, &Proxy{
-		dial:  func() (net.Conn, error) { return net.Dial("unix", filepath.Join(config.Host, ".s.PGSQL.5432")) },
+		dial: func() (net.Conn, error) {
+			return net.Dial("unix", filepath.Join(config.Host, fmt.Sprint(".s.PGSQL.", config.Port)))
+		},
 		speak: func() speech { return postgres{newCalls()} },
 	})
 }
