@@ -58,7 +58,7 @@ func unmade(o object, commands string) (missing []string) {
 			items, _ := follow(secret, "items").([]any)
 			for _, item := range items {
 				made := false
-				for line := range strings.Lines(commands) {
+				for line := range strings.Lines(strings.ReplaceAll(commands, "|\n", "| ")) {
 					made = made || strings.Contains(line, fmt.Sprintf("create secret generic %v ", name)) &&
 						strings.Contains(line, fmt.Sprintf("--from-file=%v=", follow(item, "key"))) &&
 						regexp.MustCompile(fmt.Sprintf(`(--namespace|-n) %v\b`, o.get("metadata", "namespace"))).MatchString(line)

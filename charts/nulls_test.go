@@ -15,7 +15,7 @@ import (
 
 func TestAgentTakesOrNamesNulls(t *testing.T) {
 	t.Parallel()
-	rendered := testNulls(t, agentChart, three, "cluster", "queue.url", "queue.tokenSecret")
+	rendered := testNulls(t, agentChart, three, "cluster", "queue.url", "queue.tokenSecret", "queue.join.tokenSecret")
 	if _, err := start(t, rendered); err != nil {
 		t.Errorf("the agent refuses what nulls make: %v", err)
 	}

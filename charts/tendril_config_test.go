@@ -53,6 +53,8 @@ func content(all objects, f file) string {
 	switch f.path {
 	case "token":
 		return "tnd_0123456789"
+	case "join-token":
+		return "tnj_0123456789"
 	case "queue-url":
 		return "postgres://agent:hunter2@db.example/tendril"
 	case "queue-listen-url":

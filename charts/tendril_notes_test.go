@@ -29,6 +29,8 @@ func TestAgentNotes(t *testing.T) {
 		{"no volume", three + managed + "persistence: {enabled: false}\n", []string{"WARNING: persistence.enabled=false. What the agent could not yet deliver"}, []string{"lie on the agent's volume", "makes its identity itself"}},
 		{"deleted states", three + "persistence: {retention: {whenDeleted: Delete}}\n", []string{`WARNING: persistence.retention.whenDeleted=Delete: "helm uninstall" deletes them.`}, nil},
 		{"token as a value", "cluster: prod\nqueue: {url: https://t.example, token: tnd_abc}\n", []string{"The token is a value of this release", "the Secret tendril-token has"}, []string{"tnd_abc"}},
+		{"join", joining, []string{"it joins with the one-time token in the Secret tendril-join,", "the Secret tendril-join has a token of that cluster"}, []string{"A token lets in one agent"}},
+		{"several join", joining + managed + "replicas: 2\n", []string{"A token lets in one agent", "trellis clusters join-token prod"}, nil},
 		{"replicas", three + managed + "replicas: 3\n", []string{"3 agents are starting"}, nil},
 		{"open", three + "networkPolicy: {enabled: false}\n", []string{"networkPolicy.enabled=false"}, nil},
 	} {

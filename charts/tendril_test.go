@@ -11,6 +11,9 @@ const agentChart chart = "tendril"
 // three are the values that suffice.
 const three = "cluster: prod\nqueue: {url: https://tendril.example, tokenSecret: tendril-token}\n"
 
+// joining is the same for an agent that joins by key.
+const joining = "cluster: prod\nqueue: {url: https://tendril.example, join: {tokenSecret: tendril-join}}\n"
+
 // agentRenderings are values of the agent's chart, by what they are about.
 var agentRenderings = []rendering{
 	{name: "three-values", values: three, snapshot: true, check: checkThreeValues},
@@ -34,6 +37,14 @@ var agentRenderings = []rendering{
 		secret.want(t, "dG5kX2FiYw==", "data", "token")
 		if set := yamlOf(all.one(t, "StatefulSet")) + yamlOf(all.one(t, "ConfigMap")); strings.Contains(set, "tnd_abc") {
 			t.Error("the token stands outside its Secret")
+		}
+	}},
+	{name: "join", snapshot: true, values: joining, check: func(t *testing.T, all objects) {
+		checkFiles(t, all, "tendril.toml", "join-token")
+		// The token is spent once the agent has joined: a pod that is replaced must not wait for it.
+		sources, _ := all.one(t, "StatefulSet").get("spec", "template", "spec", "volumes", "config", "projected", "sources").([]any)
+		if got := follow(sources[1], "secret", "optional"); got != true {
+			t.Errorf("the Secret with the join token is optional: %v, want true", got)
 		}
 	}},
 	{name: "drain", values: three + "drainTimeout: 1h30m\ncancelGrace: 90s\n", check: func(t *testing.T, all objects) {

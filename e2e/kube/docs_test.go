@@ -30,7 +30,11 @@ func TestDocumentedCommands(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir, done := t.TempDir(), map[string]bool{}
-			for name, content := range map[string]string{"token": "tnd_secret", "url.txt": "postgres://o:p@db.example/d", "database-url": "postgres://o:p@db.example/d"} {
+			// No control plane runs here, which a token's maker asks.
+			if err := os.WriteFile(filepath.Join(dir, "trellis"), []byte("#!/bin/sh\necho tnj_secret\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range map[string]string{"url.txt": "postgres://o:p@db.example/d", "database-url": "postgres://o:p@db.example/d"} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -45,7 +49,7 @@ func TestDocumentedCommands(t *testing.T) {
 					}
 				}
 				run := kubernetes.command(t.Context(), "", "-ec", inNamespace.ReplaceAllString(commands, fmt.Sprintf("$1 docs-%d-$2", i)))
-				run.Env = append(run.Env, "PATH="+filepath.Dir(kubernetes.kubectl(t.Context()).Path)+":"+os.Getenv("PATH"))
+				run.Env = append(run.Env, "PATH="+dir+":"+filepath.Dir(kubernetes.kubectl(t.Context()).Path)+":"+os.Getenv("PATH"))
 				run.Path, run.Dir, run.Stdin = "/bin/bash", dir, strings.NewReader("tnd_secret\n")
 				out, err := run.CombinedOutput()
 				if err != nil || strings.Contains(string(out), "Warning") {

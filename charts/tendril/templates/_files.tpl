@@ -12,11 +12,21 @@ what is mounted stand side by side. */}}
         path: {{ include "tendril.hostDir" $host }}/known_hosts
       {{- end }}
       {{- end }}
+{{- if .Values.queue.join.tokenSecret }}
+- secret:
+    name: {{ .Values.queue.join.tokenSecret | quote }}
+    # Of no use once the agent has joined, so it may be deleted.
+    optional: true
+    items:
+      - key: token
+        path: join-token
+{{- else }}
 - secret:
     name: {{ include "tendril.tokenSecret" . | quote }}
     items:
       - key: {{ .Values.queue.tokenSecretKey | quote }}
         path: token
+{{- end }}
 {{- with .Values.queue.urlSecret }}
 {{- if .name }}
 - secret:

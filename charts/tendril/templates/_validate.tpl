@@ -35,14 +35,31 @@
 {{- if and $v.queue.listenUrlSecret.name (dig "queue" "listen_url" "" $v.config) -}}
   {{- $problems = append $problems "queue.listenUrlSecret.name and config.queue.listen_url are both set; keep one of them" -}}
 {{- end -}}
-{{- if and $v.queue.token $v.queue.tokenSecret -}}
+{{- if $v.queue.join.tokenSecret -}}
+  {{- range $name := list "token" "tokenSecret" -}}
+    {{- if get $v.queue $name -}}
+      {{- $problems = append $problems (printf "queue.join.tokenSecret and queue.%s are both set; keep one of them" $name) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if regexMatch "^tn[dj]_" $v.queue.join.tokenSecret -}}
+    {{- $problems = append $problems "queue.join.tokenSecret: is a token; it must be the name of a Secret that holds one (and that token has been seen now: revoke it)" -}}
+  {{- end -}}
+  {{- if or $v.queue.urlSecret.name (not (regexMatch "^(https://|$)" $v.queue.url)) -}}
+    {{- $problems = append $problems "queue.join: agents join by https:// of trellis serve, which verifies their signatures; set queue.url to it, or queue.tokenSecret in place of queue.join" -}}
+  {{- end -}}
+  {{- if not $v.persistence.enabled -}}
+    {{- $problems = append $problems "queue.join.tokenSecret with persistence.enabled=false: the key would be lost with the pod, and a join token lets in one key only; keep the volume, or set queue.tokenSecret" -}}
+  {{- end -}}
+{{- else if and $v.queue.token $v.queue.tokenSecret -}}
   {{- $problems = append $problems "queue.token and queue.tokenSecret are both set; keep one of them" -}}
 {{- else if $v.queue.token -}}
   {{- if not (regexMatch "^tnd_[^ \t\n]+$" $v.queue.token) -}}
     {{- $problems = append $problems "queue.token: is no cluster's token, which begins with tnd_ and is one word; the console shows it once, when it is made" -}}
   {{- end -}}
 {{- else if not $v.queue.tokenSecret -}}
-  {{- $problems = append $problems (printf "queue.tokenSecret: missing; make a Secret with the cluster's token, kubectl create secret generic tendril-token --namespace %s --from-file=token=FILE, and name it here" .Release.Namespace) -}}
+  {{- $problems = append $problems (printf "queue.join.tokenSecret: missing; make a Secret with a token of trellis clusters join-token, kubectl create secret generic tendril-join --namespace %s --from-file=token=FILE, and name it here; or one with the cluster's token, and name that by queue.tokenSecret" .Release.Namespace) -}}
+{{- else if hasPrefix "tnj_" $v.queue.tokenSecret -}}
+  {{- $problems = append $problems "queue.tokenSecret: is a join token; put it into a Secret and name that by queue.join.tokenSecret (and that token has been seen now: make another)" -}}
 {{- else if hasPrefix "tnd_" $v.queue.tokenSecret -}}
   {{- $problems = append $problems "queue.tokenSecret: is a token; it must be the name of a Secret that holds one (and that token has been seen now: rotate it)" -}}
 {{- end -}}
@@ -85,6 +102,7 @@ queue.api_key: queue.apiKey
 queue.ca_file: ca
 queue.allow_http: queue.allowHttp
 queue.token_file: queue.tokenSecret
+queue.join_token_file: queue.join.tokenSecret
 health.listen: nothing; probes need :9090
 policy.repos: policy.repos
 policy.operations: policy.operations
