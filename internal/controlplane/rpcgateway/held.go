@@ -1,6 +1,7 @@
 package rpcgateway
 
 import (
+	"cmp"
 	"container/list"
 	"encoding/json"
 	"math/rand/v2"
@@ -204,6 +205,20 @@ func (w *waiting) remove(h *held) {
 	h.places = nil
 }
 
+// out takes a call out of all queues, whatever ended its wait. What is notified from the mark
+// on is not missed, and the turn that came at that moment, if any, is its turn.
+func (w *waiting) out(h *held, why reason) (_ reason, mark uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remove(h)
+	select {
+	case late := <-h.wake:
+		why.turn = cmp.Or(late.turn, why.turn)
+	default:
+	}
+	return why, w.told
+}
+
 // take wakes a call, which is in no queue from then on.
 func (w *waiting) take(h *held, why reason, counted string) {
 	w.remove(h)
@@ -360,12 +375,13 @@ func (g *Gateway) callOrHold(r *http.Request, share *share, prefers time.Duratio
 		began := time.Now()
 		g.waiting.queue(h, wish.Topics, mark, again)
 		why, woken := g.await(r, h, over, wish.again())
+		why, mark = g.waiting.out(h, why)
 		end.held += time.Since(began)
 		if !woken {
+			g.waiting.passOn(why.turn)
 			end.stopping = g.waiting.isOver()
 			return end, nil
 		}
-		mark = g.waiting.now()
 		answer, no := call(true)
 		if no != nil {
 			g.waiting.passOn(why.turn)

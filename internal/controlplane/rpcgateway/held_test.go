@@ -121,3 +121,57 @@ func TestHeldCallsEnd(t *testing.T) {
 	}
 	g.EndHeld() // a second time is harmless
 }
+
+// A call that is repeated because its time has come is in its queue once, and is woken as before.
+func TestHeldCallIsRepeated(t *testing.T) {
+	t.Parallel()
+	g := &Gateway{waiting: newWaiting(2)}
+	g.waiting.began()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	share, leave := newShares(Options{MaxConns: 2, MaxCalls: 2, MaxHeld: 8}).of(netip.MustParseAddr("192.0.2.1"))
+	defer leave()
+	const repeats = 3
+	calls := 0
+	end, no := g.callOrHold(r, share, time.Hour, func(bool) (answered, *refusal) {
+		switch calls++; {
+		case calls <= repeats:
+			return answered{hold: []byte(`{"key":"one","seconds":0,"topics":["tendril_work:c","tendril_agent:a"]}`)}, nil
+		case calls == repeats+1:
+			go func() { // once it is held again
+				for limit := patience.Begin(time.Minute); !limit.Over(); limit.Pause() {
+					g.waiting.mu.Lock()
+					held := g.waiting.topics["tendril_work:c"] != nil
+					g.waiting.mu.Unlock()
+					if held {
+						break
+					}
+				}
+				g.waiting.heard("tendril_work", "c")
+			}()
+			return answered{hold: []byte(`{"key":"one","seconds":3600,"topics":["tendril_work:c"]}`)}, nil
+		}
+		return answered{rows: 1}, nil
+	})
+	if no != nil || end.answer.rows != 1 || calls != repeats+2 {
+		t.Errorf("after %d calls it ends with %+v, %v, want the row of call %d", calls, end.answer, no, repeats+2)
+	}
+	if len(g.waiting.topics) != 0 {
+		t.Errorf("topics %v are left, want none", g.waiting.topics)
+	}
+}
+
+// The turn of a call that ends at the moment in which it is woken goes to the next in line.
+func TestTurnOfACallThatEnds(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(2)
+	const work = "tendril_work:c"
+	first, second := w.enter("1"), w.enter("2")
+	for _, h := range []*held{first, second} {
+		w.queue(h, []string{work}, w.now(), false)
+	}
+	w.heard("tendril_work", "c")
+	why, _ := w.out(first, reason{})
+	asleep(t, second)
+	w.passOn(why.turn)
+	woken(t, second)
+}
