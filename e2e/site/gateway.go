@@ -77,8 +77,10 @@ func serve(t testing.TB, databaseURL string) *Gateway {
 		if t.Failed() {
 			t.Logf("log of the gateway:\n%s", g.Out)
 		}
-		if strings.Contains(g.Out.String(), "DATA RACE") {
-			t.Errorf("the gateway has a data race:\n%s", g.Out)
+		for _, fault := range []string{"DATA RACE", "panic serving"} { // net/http survives a handler's panic
+			if strings.Contains(g.Out.String(), fault) {
+				t.Errorf("the gateway has a fault, %s:\n%s", fault, g.Out)
+			}
 		}
 	})
 	g.Start()
