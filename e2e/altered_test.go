@@ -854,6 +854,7 @@ func (a *altered) prepare(t *testing.T) {
 	if got := a.AwaitEnd(victim); got != "SUCCESS" {
 		t.Fatalf("prod: %s: %s", got, a.Message(victim))
 	}
+	a.Exec(t, `INSERT INTO tendril.watched (provision_id, until) VALUES ($1, now() + interval '1 day')`, victim)
 	a.Exec(t, `INSERT INTO public.machines (org_id, workspace_id, name, status, provision_id) SELECT org_id, workspace_id, 'm', 'running', id FROM public.provisions WHERE id = $1`, victim)
 	a.Exec(t, `INSERT INTO public.provision_inputs (provision_id, org_id, request, expires_at, reminded_at, assigned_to, answer, answered_at, answered_by)
 		SELECT id, org_id, '{"instructions": "x", "outputs": [], "machines": []}', now(), now(), gen_random_uuid(), '{"done": true}', now(), gen_random_uuid() FROM public.provisions WHERE id = $1`, victim)

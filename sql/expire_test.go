@@ -39,6 +39,7 @@ var retention = map[string]string{
 	"tendril.join_requests":         "an hour after its code expired, or until its key has joined",
 	"tendril.join_guesses":          "an hour",
 	"tendril.nonces":                "until the signature has expired",
+	"tendril.watched":               "for a minute",
 	"tendril.credentials":           "`credential_delete_after` (30 days) after it was revoked or expired",
 	"public.invitations":            "`invitation_delete_after` (90 days) after it was accepted or declined, or expired",
 	"tendril.requests":              "`request_delete_after` (1 day)",

@@ -78,8 +78,8 @@ type heartbeat struct {
 
 // told is what the database has said of a claim, while this run had it.
 type told struct {
-	run          *run
-	cancel, lost bool
+	run                   *run
+	cancel, lost, watched bool
 }
 
 // older is a heartbeat that a newer one has taken the place of.
@@ -114,9 +114,10 @@ func (h *heartbeat) nudge() {
 	}
 }
 
-// began has heartbeats come more often from now on, if nothing can wake us.
+// began has heartbeats come more often from now on, if nothing can wake us, and one that is held
+// replaced by one that has the new claim.
 func (h *heartbeat) began() {
-	if h.unwoken() {
+	if h.unwoken() || h.holds.Load() {
 		h.nudge()
 	}
 }
@@ -281,6 +282,9 @@ func (h *heartbeat) compose(held map[uuid.UUID]*run) queue.Beat {
 		if t.lost {
 			beat.Lost = append(beat.Lost, claim)
 		}
+		if t.watched {
+			beat.Watched = append(beat.Watched, claim)
+		}
 	}
 	return beat
 }
@@ -342,8 +346,11 @@ func (h *heartbeat) obey(pulse queue.Pulse, held map[uuid.UUID]*run) (lost int) 
 		h.advice <- poll
 	}
 	for claim, r := range held {
-		t := told{run: r, cancel: slices.Contains(pulse.Cancel, claim), lost: slices.Contains(pulse.Lost, claim)}
-		if t.cancel || t.lost {
+		t := told{run: r, cancel: slices.Contains(pulse.Cancel, claim), lost: slices.Contains(pulse.Lost, claim), watched: slices.Contains(pulse.Watched, claim)}
+		if r != nil {
+			r.viewed(t.watched)
+		}
+		if t.cancel || t.lost || t.watched {
 			h.told[claim] = t
 		} else {
 			delete(h.told, claim)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -259,6 +260,37 @@ func TestHeartbeatWhenSomethingBegins(t *testing.T) {
 				t.Errorf("heartbeats in 5 s with wakes %t = %d, want 1 with and 3 or more without", wakes, n)
 			}
 		})
+	}
+}
+
+// A run hears that people watch its log, and that they have left, once each; the database hears
+// what the agent knows.
+func TestHeartbeatSaysWhatIsWatched(t *testing.T) {
+	t.Parallel()
+	b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, newIdleQueue(), nil, &keys{})
+	h := b.newHeartbeat(queue.Registration{}, func(error) {})
+	claim, r := uuid.New(), &run{watched: make(chan bool, 1)}
+	held := map[uuid.UUID]*run{claim: r, uuid.New(): nil}
+	for _, step := range []struct {
+		watched     []uuid.UUID
+		hears, says bool
+	}{
+		{nil, false, false}, {[]uuid.UUID{claim}, true, true}, {[]uuid.UUID{claim}, false, true}, {nil, true, false}, {nil, false, false},
+	} {
+		h.obey(queue.Pulse{Watched: step.watched}, held)
+		select {
+		case is := <-r.watched:
+			if !step.hears || is != step.says {
+				t.Errorf("after %v the run hears %t, want news: %t", step.watched, is, step.hears)
+			}
+		default:
+			if step.hears {
+				t.Errorf("after %v the run hears nothing", step.watched)
+			}
+		}
+		if got := slices.Contains(h.compose(held).Watched, claim); got != step.says {
+			t.Errorf("after %v the database hears that it is known: %t, want %t", step.watched, got, step.says)
+		}
 	}
 }
 

@@ -27,6 +27,10 @@ type run struct {
 	mu     sync.Mutex
 	reason job.StopReason // the first that was given
 	stops  chan job.StopReason
+	// watched has whether people watch the log, once that has changed; watching, which is the
+	// heartbeat's, is what it was last.
+	watched  chan bool
+	watching bool
 	// detaching is closed when the run is to be set down, if its work continues by itself.
 	detaching  chan struct{}
 	detachOnce sync.Once
@@ -37,7 +41,7 @@ type run struct {
 
 func newRun(b *boot, a provision.Assignment) *run {
 	r := &run{
-		boot: b, assignment: a, stops: make(chan job.StopReason, 1), detaching: make(chan struct{}),
+		boot: b, assignment: a, stops: make(chan job.StopReason, 1), detaching: make(chan struct{}), watched: make(chan bool, 1),
 		log: b.log.With("provision", a.Number, "workspace", a.Workspace, "claim", a.ClaimID),
 	}
 	r.asked, r.ask = context.WithCancel(context.Background())
@@ -77,6 +81,19 @@ func (r *run) stop(reason job.StopReason) {
 }
 
 // detach asks the run to be set down, if its work continues by itself.
+// viewed says whether people watch the log. The heartbeat alone calls it.
+func (r *run) viewed(is bool) {
+	if r.watching == is {
+		return
+	}
+	r.watching = is
+	select { // only the newest counts
+	case <-r.watched:
+	default:
+	}
+	r.watched <- is
+}
+
 func (r *run) detach() { r.detachOnce.Do(func() { close(r.detaching) }) }
 
 func (r *run) stopReason() job.StopReason {
@@ -245,6 +262,8 @@ func (r *run) supervise(c *child, delivered <-chan *outcome) (early *outcome) {
 		case <-detaching:
 			detaching = nil
 			c.control.send(job.Control{Detach: true})
+		case watched := <-r.watched:
+			c.control.send(job.Control{Watched: &watched})
 		case reason := <-r.stops:
 			c.control.send(job.Control{Stop: reason})
 			limit.Reset(settings.CancelGrace + margin)

@@ -107,6 +107,9 @@ func (s *session) listen(controls *job.Reader) {
 		if c.Detach {
 			s.setDown()
 		}
+		if c.Watched != nil {
+			s.log.Watched(*c.Watched)
+		}
 		if c.Stop != "" {
 			s.stop(c.Stop)
 		}

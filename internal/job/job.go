@@ -293,6 +293,8 @@ type Control struct {
 	// Detach asks a child whose work continues by itself to set its run down. Any other
 	// goes on.
 	Detach bool `json:"detach,omitempty"`
+	// Watched says that people have begun, or ceased, to watch the log; nil: neither.
+	Watched *bool `json:"watched,omitempty"`
 }
 
 // StopReason says why a run is to end before its time.

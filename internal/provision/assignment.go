@@ -81,6 +81,8 @@ const (
 	MaxBatchChunks = 128
 	// FlushAfter is the longest a byte waits for its chunk to close.
 	FlushAfter = 500 * time.Millisecond
+	// FlushWatched is that of a log which people watch.
+	FlushWatched = 200 * time.Millisecond
 )
 
 // Variable is a declared variable of a template, as a form needs to know it.

@@ -80,8 +80,9 @@ type Beat struct {
 	// Free says that the agent has a free slot, and waits for work. Checks: for checks that
 	// are due.
 	Free, Checks bool
-	// Cancelled and Lost are claims that the agent has been told to stop, or are lost.
-	Cancelled, Lost []uuid.UUID
+	// Cancelled, Lost and Watched are claims of which the agent has been told that it must stop
+	// them, that they are lost, and that people watch their logs.
+	Cancelled, Lost, Watched []uuid.UUID
 }
 
 // News reports whether an answer has anything that the agent waits for.
@@ -89,7 +90,7 @@ func (b Beat) News(p Pulse) bool {
 	unheard := func(all, known []uuid.UUID) bool {
 		return slices.ContainsFunc(all, func(id uuid.UUID) bool { return !slices.Contains(known, id) })
 	}
-	return p.Work && b.Free || p.ChecksDue && b.Checks || unheard(p.Cancel, b.Cancelled) || unheard(p.Lost, b.Lost)
+	return p.Work && b.Free || p.ChecksDue && b.Checks || unheard(p.Cancel, b.Cancelled) || unheard(p.Lost, b.Lost) || unheard(p.Watched, b.Watched)
 }
 
 // Pulse is the database's answer to a heartbeat.
@@ -99,6 +100,8 @@ type Pulse struct {
 	// Lost lists claims sent that are no longer this agent's: reaped, settled
 	// or superseded. A run whose apply has begun finishes and settles late.
 	Lost []uuid.UUID
+	// Watched lists claims whose logs people watch, which are to be delivered sooner.
+	Watched []uuid.UUID
 	// Poll and Heartbeat are the intervals the database advises.
 	Poll      time.Duration
 	Heartbeat time.Duration

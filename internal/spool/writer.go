@@ -48,10 +48,12 @@ type Writer struct {
 
 	limit *limit // nil: none
 
-	timer   *time.Timer
-	looking time.Time // when the timer goes off; zero if it does not
-	stop    func()
-	stopped chan struct{}
+	timer *time.Timer
+	// flushAfter is the longest a byte waits for its chunk to close.
+	flushAfter time.Duration
+	looking    time.Time // when the timer goes off; zero if it does not
+	stop       func()
+	stopped    chan struct{}
 
 	gather   bool
 	gatherer *stream   // the stream that has gathered text; nil: none
@@ -76,7 +78,9 @@ func newWriter(file spoolFile, doorbell io.Writer) *Writer {
 		doorbell: doorbell,
 		file:     file,
 		timer:    time.NewTimer(time.Hour),
-		stopped:  make(chan struct{}),
+
+		flushAfter: provision.FlushAfter,
+		stopped:    make(chan struct{}),
 	}
 	stop := make(chan struct{})
 	w.stop = sync.OnceFunc(func() { close(stop) })
@@ -174,6 +178,20 @@ func (w *Writer) end() error {
 		}
 	}
 	return w.file.err
+}
+
+// Watched says whether people watch the log: chunks are closed sooner then.
+func (w *Writer) Watched(is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.flushAfter
+	if w.flushAfter = provision.FlushAfter; is {
+		w.flushAfter = provision.FlushWatched
+	}
+	if w.open && w.flushAfter < before {
+		w.due = w.due.Add(w.flushAfter - before)
+		w.look(w.due)
+	}
 }
 
 // Sync waits until the disk has what is in the spool.
@@ -315,13 +333,13 @@ func (w *Writer) putChunk(name provision.Stream, text []byte, now time.Time) (in
 		chunk, size = w.chunk+1, 0
 	}
 	n, full := cut(text, size)
-	end := full || !w.open && now.Sub(w.lastText) >= provision.FlushAfter
+	end := full || !w.open && now.Sub(w.lastText) >= w.flushAfter
 	w.line = appendText(w.line[:0], chunk, name, now, text[:n], end)
 	if err := w.file.append(w.line, name == provision.System); err != nil {
 		return 0, err
 	}
 	if !w.open && !end {
-		w.due = now.Add(provision.FlushAfter)
+		w.due = now.Add(w.flushAfter)
 		w.look(w.due)
 	}
 	if w.limit != nil {

@@ -159,6 +159,42 @@ func TestWriterRingsWhenThereIsSomethingToDeliver(t *testing.T) {
 	})
 }
 
+// What people watch is delivered sooner, from the moment at which they begin to.
+func TestWatchedChunksCloseSooner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b bell
+		w := NewWriter(newSpool(t), &b)
+		write(t, w, provision.Stdout, "a\n") // after a silence, so at once
+		rings := int64(1)
+		closes := func(after time.Duration, when string) {
+			t.Helper()
+			time.Sleep(after - time.Millisecond)
+			synctest.Wait()
+			if got := b.rung.Load(); got != rings {
+				t.Errorf("%s: the chunk is closed within %s", when, after-time.Millisecond)
+			}
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if rings++; b.rung.Load() != rings {
+				t.Errorf("%s: the chunk is not closed after %s", when, after)
+			}
+		}
+		write(t, w, provision.Stdout, "b\n")
+		time.Sleep(100 * time.Millisecond)
+		w.Watched(true)
+		closes(provision.FlushWatched-100*time.Millisecond, "people come")
+		write(t, w, provision.Stdout, "c\n") // after a silence that is long enough now
+		rings++
+		write(t, w, provision.Stdout, "d\n")
+		closes(provision.FlushWatched, "people watch")
+		w.Watched(false)
+		write(t, w, provision.Stdout, "e\n")
+		closes(provision.FlushAfter, "people have left")
+		closeWriter(t, w)
+	})
+}
+
 func TestWriterWritesABlockAsOneRecordUpToTheChunk(t *testing.T) {
 	t.Parallel()
 	spool := newSpool(t)

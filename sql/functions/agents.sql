@@ -165,10 +165,13 @@ END $$;
 --     checks     true: it waits for checks that are due
 --     cancelled  claims that it has been told to stop
 --     lost       claims that it has been told are lost
+--     watched    claims of which it has been told that people watch their logs; without it that is
+--                no news
 -- Answers: an object:
 --   cancel             claims that the agent must stop
 --   lost               claims of p_claims that are no longer its own: stop them before apply
 --                      begins; an apply that has begun goes on and reports its result later
+--   watched            claims whose logs people watch: close chunks after 200 ms
 --   poll_seconds       how often to ask for work when nothing wakes the agent
 --   heartbeat_seconds  how often to send a heartbeat
 --   newest_agent       newest released agent version, null: not known
@@ -197,6 +200,7 @@ DECLARE
   v_running uuid[];
   v_cancel  uuid[];
   v_lost    uuid[];
+  v_watched uuid[];
   v_due     timestamptz;
   v_free    boolean := p_awaits -> 'free' = 'true';
   v_work    boolean := false;
@@ -237,6 +241,7 @@ BEGIN
     -- the others their leases.
     SELECT array_agg(id) INTO v_cancel FROM tendril.claims
     WHERE id = ANY (p_claims) AND cluster_id = v_caller.cluster_id AND instance_id = p_instance AND cancel_requested_at IS NOT NULL;
+    v_watched := ARRAY(SELECT c.id FROM tendril.claims c JOIN tendril.watched w ON w.provision_id = c.provision_id WHERE c.id = ANY (v_running) AND w.until > clock_timestamp());
   END IF;
 
   UPDATE public.agents SET last_heartbeat_at = clock_timestamp()
@@ -265,7 +270,8 @@ BEGIN
   END IF;
   IF p_awaits IS NOT NULL AND NOT v_work AND (p_awaits -> 'checks' = 'true' AND v_due <= v_now) IS NOT TRUE
      AND NOT EXISTS (SELECT FROM unnest(v_cancel) c (id) WHERE (p_awaits -> 'cancelled' ? c.id::text) IS NOT TRUE)
-     AND NOT EXISTS (SELECT FROM unnest(v_lost) l (id) WHERE (p_awaits -> 'lost' ? l.id::text) IS NOT TRUE) THEN
+     AND NOT EXISTS (SELECT FROM unnest(v_lost) l (id) WHERE (p_awaits -> 'lost' ? l.id::text) IS NOT TRUE)
+     AND NOT EXISTS (SELECT FROM unnest(v_watched) w (id) WHERE p_awaits ? 'watched' AND (p_awaits -> 'watched' ? w.id::text) IS NOT TRUE) THEN
     v_hold := least(tendril.held_at_most(), 2 * v_at.heartbeat, v_at.lease / 6);
     IF v_due > v_now AND p_awaits -> 'checks' = 'true' THEN
       -- All agents of the cluster wait for these checks: spread, for the first does them all.
@@ -276,6 +282,7 @@ BEGIN
   RETURN jsonb_build_object(
     'cancel', to_jsonb(coalesce(v_cancel, '{}')),
     'lost', to_jsonb(v_lost),
+    'watched', to_jsonb(coalesce(v_watched, '{}')),
     'poll_seconds', extract(epoch FROM v_at.poll),
     'heartbeat_seconds', extract(epoch FROM v_at.heartbeat),
     'newest_agent', v_at.newest_agent,

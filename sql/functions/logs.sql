@@ -338,3 +338,27 @@ EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
+
+-- Notes that people watch the logs of these runs, for a minute. Agents are notified, and close chunks
+-- of such a log after 200 ms in place of 500. It changes nothing else, so a call that is lost or
+-- repeated does no harm.
+--
+-- Arguments:
+--   p_provisions  the runs, in any number; what has ended or is unknown is ignored
+-- Answers: nothing.
+-- Errors: none.
+-- Locks: tendril.watched (its own rows, by id).
+-- Callers: the control plane.
+CREATE OR REPLACE FUNCTION tendril.watch(p_provisions uuid[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_counts CONSTANT interval := '1 minute';
+  v_known  uuid[] := ARRAY(SELECT w.provision_id FROM tendril.watched w WHERE w.provision_id = ANY (p_provisions) AND w.until > clock_timestamp());
+BEGIN
+  INSERT INTO tendril.watched AS w (provision_id, until)
+  SELECT p.id, clock_timestamp() + c_counts FROM public.provisions p WHERE p.id = ANY (p_provisions) AND p.finished_at IS NULL ORDER BY p.id
+  ON CONFLICT (provision_id) DO UPDATE SET until = EXCLUDED.until;
+  PERFORM tendril.notify('tendril_agent', c.instance_id) FROM tendril.claims c
+  WHERE c.provision_id = ANY (p_provisions) AND c.provision_id <> ALL (v_known) AND c.state = 'running';
+END $$;

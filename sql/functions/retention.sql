@@ -73,6 +73,8 @@ BEGIN
            ORDER BY coalesce(i.accepted_at, i.declined_at, i.expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.nonces', interval '0',
         $r$SELECT n.ctid FROM tendril.nonces n WHERE n.until < $1 ORDER BY n.until LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
+      ('tendril.watched', interval '0',
+        $r$SELECT w.ctid FROM tendril.watched w WHERE w.until < $1 ORDER BY w.until LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.identity_shares', interval '0',
         $r$SELECT s.ctid FROM tendril.identity_shares s WHERE s.expires_at < $1 ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED$r$),
       ('tendril.requests', v_after.request_delete_after,

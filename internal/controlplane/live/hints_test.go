@@ -72,6 +72,23 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// While somebody follows a run, the database says so to its agent.
+func TestFollowedRunsAreWatched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, live.Limits{})
+	other := w.queue(t)
+	if r := w.open(t, "/log", "", w.viewer); r.response.StatusCode != http.StatusOK {
+		t.Fatalf("a stream = %s", r.response.Status)
+	}
+	watched := func() string {
+		return w.Text(t, "SELECT coalesce(string_agg(provision_id::text, ' '), '') FROM tendril.watched WHERE until > now()")
+	}
+	patience.Await(t, "the run to be watched", func() bool { return watched() != "" })
+	if got := watched(); got != w.provision.String() {
+		t.Errorf("watched are %s, want %s alone and not %s", got, w.provision, other)
+	}
+}
+
 // Behind a pooler in transaction mode LISTEN comes to nothing: it is noticed,
 // and everything arrives all the same.
 func TestFollowingThroughAPooler(t *testing.T) {

@@ -34,6 +34,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/listen"
+	"github.com/tendril-run/tendril/internal/retry"
 )
 
 // Defaults of Limits.
@@ -93,6 +94,7 @@ type Hub struct {
 	readers  chan struct{}
 	catchUps chan struct{}
 	passes   passes
+	begun    chan struct{} // something is watched that was not; one is enough
 	hints    hints
 
 	mu     sync.Mutex
@@ -113,7 +115,7 @@ func NewHub(d *store.Database, log *slog.Logger, limits Limits) *Hub {
 	h := &Hub{
 		database: d, log: log, limits: limits, timing: usual, ctx: ctx, stop: stop,
 		readers: make(chan struct{}, readers), catchUps: make(chan struct{}, catchUps),
-		feeds: map[uuid.UUID]*feed{}, people: map[uuid.UUID]int{},
+		begun: make(chan struct{}, 1), feeds: map[uuid.UUID]*feed{}, people: map[uuid.UUID]int{},
 	}
 	h.deaf.Store(true)
 	h.turn()
@@ -149,6 +151,7 @@ func (h *Hub) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { h.listen(h.ctx) })
 	parts.Go(func() { h.sendHints(h.ctx) })
+	parts.Go(func() { h.sayWatched(h.ctx) })
 	<-h.ctx.Done()
 	h.mu.Lock()
 	h.ended = true
@@ -195,7 +198,54 @@ func (h *Hub) watch(id uuid.UUID) *feed {
 		h.open.Go(f.run)
 	}
 	f.viewers++
+	if f.viewers == 1 {
+		select {
+		case h.begun <- struct{}{}:
+		default:
+		}
+	}
 	return f
+}
+
+const (
+	// watchedAgain is how often the database hears what is watched: it forgets that after a
+	// minute.
+	watchedAgain = 20 * time.Second
+	// watchedGap is the least time between two times that it hears so.
+	watchedGap = 200 * time.Millisecond
+)
+
+// sayWatched has agents deliver sooner what people watch. A database that is away does not hear
+// it, and then there is nothing to be delivered.
+func (h *Hub) sayWatched(ctx context.Context) {
+	again := time.NewTicker(watchedAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.begun:
+		case <-again.C:
+		}
+		if watched := h.watched(); len(watched) > 0 {
+			_ = h.database.Watch(ctx, watched) // a hint
+		}
+		if !retry.Sleep(ctx, watchedGap) {
+			return
+		}
+	}
+}
+
+// watched are the provisions that have viewers.
+func (h *Hub) watched() (all []uuid.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, f := range h.feeds {
+		if f.viewers > 0 {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 func (h *Hub) leave(f *feed) {

@@ -152,3 +152,8 @@ func (s *Store) Events(ctx context.Context, id uuid.UUID, after int64, limit int
 		SELECT id, kind, at, detail FROM public.provision_events
 		WHERE provision_id = $1 AND id > $2 ORDER BY id LIMIT $3`, id, after, limit)
 }
+
+// Watch notes that people watch the logs of these provisions, which counts for a minute.
+func (d *Database) Watch(ctx context.Context, provisions []uuid.UUID) error {
+	return d.OwnerDoes(ctx, "note what is watched", "SELECT tendril.watch($1)", provisions)
+}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/rpcwire"
@@ -100,7 +103,7 @@ func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, er
 		answer.Held = q.holding.learnt(reply.Work != nil) && beat.Wait
 		return q.seldom(answer), nil
 	}
-	arguments.Awaits = &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost}
+	arguments.Awaits = &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost, Watched: slices.Concat([]uuid.UUID{}, beat.Watched)}
 	body, err := json.Marshal(arguments)
 	if err != nil {
 		return queue.Pulse{}, fmt.Errorf("encode what is sent to %s: %w", function, err)

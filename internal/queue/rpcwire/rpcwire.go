@@ -115,12 +115,15 @@ type Awaits struct {
 	Checks    bool        `json:"checks,omitempty"`
 	Cancelled []uuid.UUID `json:"cancelled,omitempty"`
 	Lost      []uuid.UUID `json:"lost,omitempty"`
+	// Watched is never null: without it the database does not say so.
+	Watched []uuid.UUID `json:"watched"`
 }
 
 // Pulse is what agent_heartbeat answers.
 type Pulse struct {
 	Cancel    []uuid.UUID `json:"cancel"`
 	Lost      []uuid.UUID `json:"lost"`
+	Watched   []uuid.UUID `json:"watched"`
 	Poll      float64     `json:"poll_seconds"`
 	Heartbeat float64     `json:"heartbeat_seconds"`
 	ChecksDue bool        `json:"checks_due"`
@@ -131,7 +134,7 @@ type Pulse struct {
 // Pulse is the answer as the agent has it.
 func (p Pulse) Pulse() queue.Pulse {
 	return queue.Pulse{
-		Cancel: p.Cancel, Lost: p.Lost, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat),
+		Cancel: p.Cancel, Lost: p.Lost, Watched: p.Watched, Poll: seconds(p.Poll), Heartbeat: seconds(p.Heartbeat),
 		ChecksDue: p.ChecksDue, Work: p.Work != nil && *p.Work,
 	}
 }
