@@ -139,10 +139,10 @@ fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## Format the code
 	@$< fmt ./...
 
 .PHONY: bench
-bench: deps $(if $(BENCH),$(if $(findstring Machines,$(BENCH)),vm-deps),vm-deps) ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt
+bench: deps $(if $(BENCH),$(if $(findstring Machines,$(BENCH)),vm-deps),vm-deps) ## Measure each figure beside its bare limit, COUNT times (5), those of BENCH (all); keeps dist/bench.txt and, for programs, dist/bench.json
 	@mkdir -p dist
 	@go build -o dist/figures ./e2e/bench/figures
-	@{ dist/figures -environment; TENDRIL_BENCH_LOG_ROWS=$(if $(findstring Retention,$(BENCH)),10000000,1000000) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout $(call patience,120m) ./e2e/bench; } | tee dist/bench.txt | dist/figures $(if $(BENCH),-some)
+	@{ dist/figures -environment; TENDRIL_BENCH_LOG_ROWS=$(if $(findstring Retention,$(BENCH)),10000000,1000000) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -count $(or $(COUNT),5) -timeout $(call patience,120m) ./e2e/bench; } | tee dist/bench.txt | dist/figures -json dist/bench.json $(if $(BENCH),-some)
 
 # What bench-check measures: the figures of e2e/bench/floor.txt.
 CHECKED_ALONE := ^Benchmark(ClaimLatency|AgentIdle)$$

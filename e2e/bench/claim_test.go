@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -36,14 +35,9 @@ func BenchmarkClaimLatency(b *testing.B) {
 }
 
 // BenchmarkClaimLatencyHTTPS is that of an agent that reaches the queue through
-// trellis serve, beside one with a connection to the database. Nothing wakes the
-// first; it asks as often as it is advised, which is every five seconds. Rows
-// come at any time between two questions.
+// trellis serve, which holds its call, beside one with a connection to the database.
 func BenchmarkClaimLatencyHTTPS(b *testing.B) {
-	const (
-		deploys = 12
-		advised = 5 * time.Second
-	)
+	const deploys = 100
 	far := site.New(b)
 	far.Serve()
 	ours, direct := newClaimer(b, far), newClaimer(b, site.New(b))
@@ -53,11 +47,39 @@ func BenchmarkClaimLatencyHTTPS(b *testing.B) {
 	for b.Loop() {
 		for range deploys {
 			limit.add(direct.claim())
-			<-time.After(rand.N(advised))
 			times.add(ours.claim())
 		}
 	}
 	limit.report(b, "direct-", 50, 99)
+	times.report(b, "", 50, 99)
+	only(b)
+}
+
+// BenchmarkCancel is the time from when a person is about to cancel a run until its engine gets
+// the one SIGINT.
+func BenchmarkCancel(b *testing.B) {
+	b.Run("direct", func(b *testing.B) { cancelled(b, site.New(b)) })
+	b.Run("https", func(b *testing.B) {
+		s := site.New(b)
+		s.Serve()
+		cancelled(b, s)
+	})
+}
+
+func cancelled(b *testing.B, s *site.Site) {
+	const runs = 25
+	w := printersAt(b, s, 1, printing{During: "apply", Lines: 1})
+	w.agent.Start()
+	var times series
+	for b.Loop() {
+		for range runs {
+			id := w.deploy(b, 1)[0]
+			began := time.Now()
+			w.Exec(b, "SELECT public.cancel_provision($1)", id)
+			w.AwaitEnd(id)
+			times.add(w.journal.interrupted(b).Sub(began))
+		}
+	}
 	times.report(b, "", 50, 99)
 	only(b)
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -15,17 +16,22 @@ import (
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 )
 
-// BenchmarkIdleAgents is what a thousand agents with nothing to do cost trellis
-// serve and PostgreSQL, at the intervals that agents are told. They are those of
-// "tendril run", all in this process, each with a connection of its own.
+// BenchmarkIdleAgents is what agents with nothing to do cost trellis serve and PostgreSQL, at the
+// intervals that agents are told. They are those of "tendril run", all in this process, each with
+// a connection of its own.
 func BenchmarkIdleAgents(b *testing.B) {
-	const (
-		agents  = 1000
-		watched = 20 * time.Second
-	)
+	b.Run("agents=1k", func(b *testing.B) { idleAgents(b, 1000, false) })
+	b.Run("agents=1k/by-key", func(b *testing.B) { idleAgents(b, 1000, true) })
+	b.Run("agents=10k/by-key", func(b *testing.B) { idleAgents(b, 10_000, true) })
+}
+
+func idleAgents(b *testing.B, agents int, byKey bool) {
+	const watched = 20 * time.Second
 	s := site.New(b)
-	gateway := s.Serve().Cmd.Process.Pid
-	startAgents(b, s, agents)
+	s.Exec(b, "UPDATE tendril.settings SET agent_limit = $1", agents)
+	// All have one address here, which has half of what may be held.
+	gateway := s.Serve("--max-connections", fmt.Sprint(agents+100), "--max-held", fmt.Sprint(2*agents+100)).Cmd.Process.Pid
+	startAgents(b, s, agents, byKey)
 	postgres := serverPID(b, s)
 	var serving, storing, whole time.Duration
 	for b.Loop() {
@@ -51,7 +57,7 @@ func BenchmarkIdleAgents(b *testing.B) {
 
 // startAgents starts so many and returns when all are registered. They end with
 // the benchmark.
-func startAgents(b *testing.B, s *site.Site, n int) {
+func startAgents(b *testing.B, s *site.Site, n int, byKey bool) {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -59,12 +65,21 @@ func startAgents(b *testing.B, s *site.Site, n int) {
 		stop()
 		running.Wait()
 	})
-	dir := b.TempDir()
+	dir, keys := b.TempDir(), make([]ed25519.PrivateKey, n)
+	if byKey {
+		for i := range keys {
+			keys[i] = s.Join(b, s.Token, fmt.Sprint("idle-", i))
+		}
+	}
 	for i := range n {
 		a := agent.New(agent.Options{
 			DataDir: filepath.Join(dir, fmt.Sprint(i)), Name: fmt.Sprint("idle-", i), Version: "bench", Slots: 1, UIDs: "off",
 			Open: func(self queue.Agent) (queue.Queue, error) {
-				return rpcqueue.New(rpcqueue.Options{URL: s.Gateway.URL, CAFile: s.Git.CAFile, Token: s.Token, Agent: self})
+				options := rpcqueue.Options{URL: s.Gateway.URL, CAFile: s.Git.CAFile, Token: s.Token, Agent: self}
+				if byKey {
+					options.Token, options.Key = "", keys[i]
+				}
+				return rpcqueue.New(options)
 			},
 			Log: slog.New(slog.DiscardHandler),
 		})

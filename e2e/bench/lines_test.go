@@ -17,17 +17,30 @@ import (
 // until another connection has read its row; against one INSERT a line in turn,
 // until it is answered.
 //
+// With watched people follow the run, as trellis notes it; a first second of that is until
+// the agent's next heartbeat.
+//
 // That connection is woken by NOTIFY, which a commit sends. For that the
 // database tells of every commit here, not only of one in 100 ms.
 func BenchmarkLineToRow(b *testing.B) {
-	b.Run("after-silence", func(b *testing.B) { lineToRow(b, printing{During: "apply", Lines: 10, Gap: 1400 * time.Millisecond}) })
-	b.Run("steady=10", func(b *testing.B) { lineToRow(b, printing{During: "apply", Lines: 100, Gap: 100 * time.Millisecond}) })
-	b.Run("steady=1000", func(b *testing.B) { lineToRow(b, printing{During: "apply", Lines: 4000, Gap: time.Millisecond}) })
+	b.Run("after-silence", func(b *testing.B) {
+		lineToRow(b, printing{During: "apply", Lines: 10, Gap: 1400 * time.Millisecond}, false)
+	})
+	b.Run("steady=10", func(b *testing.B) {
+		lineToRow(b, printing{During: "apply", Lines: 100, Gap: 100 * time.Millisecond}, false)
+	})
+	b.Run("watched=10", func(b *testing.B) {
+		lineToRow(b, printing{During: "apply", Lines: 100, Gap: 100 * time.Millisecond}, true)
+	})
+	b.Run("steady=1000", func(b *testing.B) { lineToRow(b, printing{During: "apply", Lines: 4000, Gap: time.Millisecond}, false) })
 }
 
-func lineToRow(b *testing.B, p printing) {
+func lineToRow(b *testing.B, p printing, watched bool) {
 	w := newPrinters(b, 1, p)
 	w.Exec(b, "UPDATE tendril.settings SET log_notify = '0'")
+	if watched {
+		w.Exec(b, "UPDATE tendril.settings SET heartbeat = '1 s'")
+	}
 	w.agent.Start()
 	conns := w.connect(b, 2)
 	if _, err := conns[0].Exec(b.Context(), "LISTEN tendril_provision"); err != nil {
@@ -36,6 +49,9 @@ func lineToRow(b *testing.B, p printing) {
 	var ours, bare series
 	for b.Loop() {
 		ids := w.deploy(b, 1)
+		if watched {
+			w.Exec(b, "SELECT tendril.watch($1)", ids)
+		}
 		w.journal.begin(b)
 		bare = append(bare, w.barePaced(b, conns[1], min(p.Lines, 20))...)
 		ours = append(ours, w.follow(b, conns[0], ids[0], p.Lines)...)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,11 +67,17 @@ func playPrinting(args []string, out *os.File) (code int) {
 // play waits until it may begin, prints, and notes the processor time it took.
 func (p printing) play(out io.Writer, j journal) error {
 	me := strconv.Itoa(os.Getpid())
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
 	if err := os.WriteFile(j.file("ready", me), nil, 0o600); err != nil {
 		return err
 	}
 	for !exists(j.file("go", "")) {
-		time.Sleep(time.Millisecond) // the engine is outside of what is tested
+		select {
+		case <-interrupts:
+			return os.WriteFile(j.file("interrupted", ""), []byte(strconv.FormatInt(time.Now().UnixNano(), 10)), 0o600)
+		case <-time.After(time.Millisecond): // the engine is outside of what is tested
+		}
 	}
 	print := p.flatOut
 	if p.Gap > 0 {
@@ -197,12 +204,32 @@ func (j journal) used(b *testing.B, engines int) time.Duration {
 		}
 		sum += took
 	}
+	j.empty(b)
+	return sum
+}
+
+// interrupted is when the only engine got SIGINT. The journal is empty then.
+func (j journal) interrupted(b *testing.B) time.Time {
+	b.Helper()
+	text, err := os.ReadFile(j.file("interrupted", ""))
+	if err != nil {
+		b.Fatal(err)
+	}
+	nanos, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	j.empty(b)
+	return time.Unix(0, nanos)
+}
+
+func (j journal) empty(b *testing.B) {
+	b.Helper()
 	for _, file := range j.list("") {
 		if err := os.Remove(file); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return sum
 }
 
 func exists(file string) bool {

@@ -34,6 +34,7 @@ type Gateway struct {
 	T       testing.TB
 
 	database, home, certificate, key string
+	flags                            []string
 	done                             chan struct{}
 }
 
@@ -57,17 +58,17 @@ func way(t testing.TB) string {
 }
 
 // Serve starts a gateway to the database and has the agents configured from
-// now on reach the queue by way of it.
-func (s *Site) Serve() *Gateway {
+// now on reach the queue by way of it. Flags are further ones of trellis serve.
+func (s *Site) Serve(flags ...string) *Gateway {
 	s.T.Helper()
-	g := serve(s.T, s.URL)
+	g := serve(s.T, s.URL, flags...)
 	s.Gateway, s.QueueURL = g, g.URL
 	return g
 }
 
-func serve(t testing.TB, databaseURL string) *Gateway {
+func serve(t testing.TB, databaseURL string, flags ...string) *Gateway {
 	t.Helper()
-	g := &Gateway{T: t, Address: Address(t), Out: &outputtest.Buffer{}, database: databaseURL, home: t.TempDir()}
+	g := &Gateway{T: t, Address: Address(t), Out: &outputtest.Buffer{}, database: databaseURL, home: t.TempDir(), flags: flags}
 	g.URL = "https://" + g.Address
 	g.certificate, g.key = Certificate(t)
 	t.Cleanup(func() {
@@ -128,7 +129,7 @@ func (s *Site) People() []string {
 func (g *Gateway) Start() {
 	g.T.Helper()
 	// All agents of a test have one address.
-	g.Cmd = exec.Command(Program("trellis"), "serve", "--listen", g.Address, "--tls-cert", g.certificate, "--tls-key", g.key, "--rate", "-1")
+	g.Cmd = exec.Command(Program("trellis"), append([]string{"serve", "--listen", g.Address, "--tls-cert", g.certificate, "--tls-key", g.key, "--rate", "-1"}, g.flags...)...)
 	g.Cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.home, "GORACE=atexit_sleep_ms=0", "TRELLIS_DATABASE_URL=" + g.database}
 	g.Cmd.Stdout, g.Cmd.Stderr = g.Out, g.Out
 	if err := g.Cmd.Start(); err != nil {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -133,6 +135,39 @@ func TestMalformedList(t *testing.T) {
 	for _, text := range []string{"a | A | n", "[A]\na | A", "[A]\na | A | n by m", "[A]\na | A | n | > 3", "[A]\na | A | n | <= much"} {
 		if _, err := tables(text); err == nil {
 			t.Errorf("tables(%q) = nil, want an error", text)
+		}
+	}
+}
+
+// Programs get each figure that was measured, with its bare limit, its rounds and what it should
+// reach, and the machine.
+func TestFiguresForPrograms(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bench.json")
+	if err := run(t.Context(), options{input: "testdata/bench.txt", json: path}, nil, &bytes.Buffer{}, &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Machine map[string]string
+		Figures []record
+	}
+	if err := json.Unmarshal([]byte(content(t, path)), &all); err != nil {
+		t.Fatal(err)
+	}
+	if all.Machine["cpu"] == "" {
+		t.Errorf("machine = %v, want its processor", all.Machine)
+	}
+	at := slices.IndexFunc(all.Figures, func(r record) bool { return r.Benchmark == "AgentIdle" && r.Metric == "rss-MB" })
+	if at < 0 {
+		t.Fatalf("%d figures, want the memory of an idle agent among them", len(all.Figures))
+	}
+	one := all.Figures[at]
+	if one.Bare == nil || one.Compared == nil || one.Comparison != "-" || one.Value.Median < one.Bare.Median || one.Value.Rounds < 2 || len(one.Targets) != 1 || one.Targets[0].Met {
+		t.Errorf("the figure is %+v, want it of several rounds, compared, and its target missed", one)
+	}
+	for _, r := range all.Figures {
+		if r.Value.Rounds == 0 || r.Value.Least > r.Value.Median || r.Value.Median > r.Value.Most {
+			t.Errorf("%s is %+v, want a median of what was measured", r.Figure, r.Value)
 		}
 	}
 }

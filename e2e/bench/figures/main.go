@@ -26,9 +26,9 @@ import (
 
 // options are what the command line asks for.
 type options struct {
-	environment        bool
-	input, docs, floor string
-	some               bool
+	environment              bool
+	input, docs, floor, json string
+	some                     bool
 }
 
 func main() {
@@ -36,6 +36,7 @@ func main() {
 	flag.BoolVar(&o.environment, "environment", false, "print what machine this is, to stand before the benchmarks' output, and end")
 	flag.StringVar(&o.input, "input", "", "read this kept output instead of standard input")
 	flag.StringVar(&o.docs, "docs", "", "replace what stands between the markers of this document")
+	flag.StringVar(&o.json, "json", "", "write what was measured to this file, too, for programs")
 	flag.BoolVar(&o.some, "some", false, "say nothing of figures that were not measured")
 	flag.StringVar(&o.floor, "floor", "", "hold the figures to the bounds in this file, and fail beyond them")
 	flag.Parse()
@@ -63,6 +64,11 @@ func run(ctx context.Context, o options, stdin io.Reader, stdout, progress io.Wr
 	}
 	if o.some {
 		all = those(all, now)
+	}
+	if o.json != "" {
+		if err := writeJSON(o.json, all, now); err != nil {
+			return err
+		}
 	}
 	figures := now.where()
 	for _, t := range all {
