@@ -231,6 +231,8 @@ func Authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+const idempotent = "Idempotency-Key"
+
 // newHeader is the header of every request.
 func newHeader(o Options) http.Header {
 	header := http.Header{
@@ -242,7 +244,7 @@ func newHeader(o Options) http.Header {
 		postgrest.ContentProfile: {postgrest.Schema},
 		// Not sent: it tells net/http that the request may be repeated on
 		// another connection when one that was kept turns out to be closed.
-		"Idempotency-Key": nil,
+		idempotent: nil,
 	}
 	if o.APIKey != "" {
 		header[postgrest.APIKey] = []string{o.APIKey}

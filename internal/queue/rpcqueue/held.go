@@ -164,5 +164,8 @@ func (q *Queue) hold(ctx context.Context, wait time.Duration, doing, function st
 	defer cancel()
 	header := q.header.Clone()
 	header.Set("Prefer", preferWait+strconv.Itoa(int(wait.Seconds())))
+	// What hangs up does so again on the next connection: net/http would try that by itself, and
+	// we would take the sum for the time after which we are cut.
+	delete(header, idempotent)
 	return q.exchange(ctx, header, doing, function, body, reply)
 }
