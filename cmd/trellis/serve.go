@@ -93,6 +93,7 @@ that is named with it.
 	flags.Int64Var(&f.maxBody, "max-body", rpcgateway.DefaultMaxBody, "bytes of one request's body")
 	flags.IntVar(&o.Limits.MaxHeader, "max-header", web.DefaultMaxHeader, "bytes of one request's header")
 	flags.IntVar(&o.Limits.MaxConnections, "max-connections", web.DefaultMaxConnections, "open connections of all clients together")
+	flags.IntVar(&o.Limits.MaxAddress, "max-address-connections", web.DefaultMaxAddress, "open connections of one address (for IPv6 a /64), and its requests at once; further ones are refused")
 	flags.IntVar(&o.Gateway.MaxHeld, "max-held", rpcgateway.DefaultMaxHeld, "calls of agents that wait for news at once; further ones are answered, and the agents poll")
 	flags.IntVar(&o.Gateway.MaxCalls, "max-calls", rpcgateway.DefaultMaxCalls, "calls under way at once; further ones are asked to come back")
 	flags.DurationVar(&o.Limits.ReadTimeout, "read-timeout", web.DefaultReadTimeout, "how long a request may take to arrive")
@@ -174,7 +175,7 @@ func (f serveFlags) apply(o *serve.Options) error {
 		}
 		o.Gateway.TrustedProxies = append(o.Gateway.TrustedProxies, network)
 	}
-	o.Site.TrustedProxies = o.Gateway.TrustedProxies
+	o.Site.TrustedProxies, o.Limits.TrustedProxies = o.Gateway.TrustedProxies, o.Gateway.TrustedProxies
 	if err := f.issuer.apply(&o.Site); err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (f serveFlags) apply(o *serve.Options) error {
 		{f.accessLog != "all" && f.accessLog != "refused", "--access-log must be all or refused"},
 		{f.logFormat != "text" && f.logFormat != "json", "--log-format must be text or json"},
 		{o.Gateway.Rate == 0, "--rate must not be 0: below 0 means no limit"},
-		{min(f.maxBody, int64(o.Limits.MaxHeader), int64(o.Limits.MaxConnections), int64(o.Gateway.MaxCalls), int64(o.Gateway.MaxHeld), int64(o.Gateway.MaxConns)) < 1, "--max-body, --max-header, --max-connections, --max-calls, --max-held and --database-connections must be above 0"},
+		{min(f.maxBody, int64(o.Limits.MaxHeader), int64(o.Limits.MaxConnections), int64(o.Limits.MaxAddress), int64(o.Gateway.MaxCalls), int64(o.Gateway.MaxHeld), int64(o.Gateway.MaxConns)) < 1, "--max-body, --max-header, --max-connections, --max-address-connections, --max-calls, --max-held and --database-connections must be above 0"},
 		{min(o.Limits.ReadTimeout, o.Limits.WriteTimeout, o.Limits.IdleTimeout, o.Gateway.StatementTimeout, o.Gateway.LockTimeout) <= 0, "time-outs must be above 0"},
 	} {
 		if rule.broken {

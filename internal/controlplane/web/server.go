@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,9 @@ const (
 	DefaultWriteTimeout   = 2 * time.Minute
 	DefaultIdleTimeout    = 2 * time.Minute
 	DefaultMaxHeader      = 16 << 10
-	DefaultMaxConnections = 10_000
+	DefaultMaxConnections = 20_000
+	// DefaultMaxAddress is enough for 10,000 agents behind one address.
+	DefaultMaxAddress = 12_000
 )
 
 // stopLimit is how long open requests may take at the end.
@@ -41,11 +44,19 @@ const stopLimit = 5 * time.Second
 
 // Limits bound what one client, and all of them, can hold. Zero: the default.
 type Limits struct {
-	// ReadTimeout is for a whole request, WriteTimeout for all that comes after
-	// its header, IdleTimeout for a connection between two of them.
-	ReadTimeout, WriteTimeout, IdleTimeout time.Duration
-	MaxHeader                              int // bytes
-	MaxConnections                         int // of all clients together
+	// HeaderTimeout is for the TLS handshake, and for a request's header, ReadTimeout for a
+	// whole request, WriteTimeout for all that comes after its header, IdleTimeout for a
+	// connection between two of them.
+	HeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
+	MaxHeader                                             int // bytes
+	MaxConnections                                        int // of all clients together
+	// MaxAddress bounds the connections of one address (for IPv6 a /64), and its requests under
+	// way; further ones are refused. Three quarters of MaxConnections at most: the others are
+	// left something.
+	MaxAddress int
+	// TrustedProxies are believed what they say in X-Forwarded-For, so that MaxAddress counts
+	// their clients' requests. Their connections count for MaxConnections alone.
+	TrustedProxies []netip.Prefix
 }
 
 // Server is one that runs.
@@ -57,16 +68,18 @@ type Server struct {
 // Start answers on the listener until Stop; with a certificate by TLS. It calls
 // broken when it cannot go on, and logs the panics of handlers.
 func Start(listener net.Listener, handler http.Handler, limits Limits, certificate *Certificate, logger *slog.Logger, broken func(error)) *Server {
+	most := cmp.Or(limits.MaxConnections, DefaultMaxConnections)
+	by := newAddresses(min(cmp.Or(limits.MaxAddress, DefaultMaxAddress), max(1, most*3/4)), limits.TrustedProxies, logger)
 	s := &Server{done: make(chan struct{}), server: &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: DefaultHeaderTimeout,
+		Handler:           by.bound(handler),
+		ReadHeaderTimeout: cmp.Or(limits.HeaderTimeout, DefaultHeaderTimeout),
 		ReadTimeout:       cmp.Or(limits.ReadTimeout, DefaultReadTimeout),
 		WriteTimeout:      cmp.Or(limits.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       cmp.Or(limits.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    cmp.Or(limits.MaxHeader, DefaultMaxHeader),
 		ErrorLog:          slog.NewLogLogger(&withoutScanners{logger.Handler()}, slog.LevelError),
 	}}
-	listener = netutil.LimitListener(listener, cmp.Or(limits.MaxConnections, DefaultMaxConnections))
+	listener = &bounded{netutil.LimitListener(listener, most), by}
 	go func() {
 		defer close(s.done)
 		var err error
