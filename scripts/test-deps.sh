@@ -106,6 +106,8 @@ found() { command -v "$1" >/dev/null; }
 have_curl() { found curl; }
 have_jq() { found jq; }
 have_ssh() { found ssh; }
+have_nginx() { found nginx || [ -x /usr/sbin/nginx ] || "$tools/nginx" -v 2>/dev/null; }
+have_haproxy() { found haproxy || [ -x /usr/sbin/haproxy ]; }
 have_python() { found python3; }
 have_mmdebstrap() { found mmdebstrap; }
 
@@ -166,15 +168,16 @@ install_terraform() {
   again 600 go run github.com/hashicorp/hc-install/cmd/hc-install@v0.9.5 install -version "$terraform_version" -path "$dir.part" terraform >/dev/null && mv "$dir.part" "$dir"
 }
 
-# Out of Debian's package, and nothing else of it: installed, it would start a
-# Prometheus, which the tests do not need.
-unpack_promtool() (
+# unpack PACKAGE PROGRAM takes a program out of Debian's package, and nothing else of it:
+# installed, it would start a server, which the tests do not need.
+unpack() (
+  name=$(basename "$2")
   command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
   unpacked=$(mktemp -d)
   trap 'rm -rf "$unpacked"' EXIT
   cd "$unpacked" || return 1
-  apt-get download prometheus >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && again 300 flock "$tools/apt.lock" apt-get update >/dev/null && again 300 apt-get download prometheus >/dev/null; } || return 1
-  dpkg-deb -x prometheus_*.deb . && install -m 0755 usr/bin/promtool "$tools/promtool.part" && mv "$tools/promtool.part" "$tools/promtool"
+  apt-get download "$1" >/dev/null 2>&1 || { [ "$(id -u)" = 0 ] && again 300 flock "$tools/apt.lock" apt-get update >/dev/null && again 300 apt-get download "$1" >/dev/null; } || return 1
+  dpkg-deb -x "$1"_*.deb . && install -m 0755 "$2" "$tools/$name.part" && mv "$tools/$name.part" "$tools/$name"
 )
 
 # The newest major version, which systems are slow to bring.
@@ -248,8 +251,13 @@ prepare_rest() {
       missing+=("@modelcontextprotocol/inspector, from the npm registry, as $tools/mcp-inspector")
   fi
 
-  found promtool || [ -x "$tools/promtool" ] || step promtool unpack_promtool ||
+  found promtool || [ -x "$tools/promtool" ] || step promtool unpack prometheus usr/bin/promtool ||
     missing+=("promtool, to judge alert rules with: of Debian's package prometheus, or of https://prometheus.io/download, on PATH or in $tools")
+
+  # Proxies that stand before trellis serve.
+  have_nginx || step nginx unpack nginx usr/sbin/nginx && have_nginx ||
+    missing+=("nginx: of Debian's package nginx, or of https://nginx.org/en/download.html, on PATH or in $tools")
+  need have_haproxy haproxy "HAProxy: apt-get install haproxy, or dnf install haproxy"
 
   # Fonts by name: those that are only recommended do not come by themselves.
   need have_chromium "chromium fonts-liberation" "Chromium: apt-get install chromium fonts-liberation, dnf install chromium, or set TENDRIL_TEST_CHROMIUM to the program of a Chrome"
