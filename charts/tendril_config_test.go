@@ -53,6 +53,8 @@ func content(all objects, f file) string {
 	switch f.path {
 	case "token":
 		return "tnd_0123456789"
+	case "service-account-token":
+		return "eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmF0dXJl"
 	case "join-token":
 		return "tnj_0123456789"
 	case "queue-url":

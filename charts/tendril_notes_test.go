@@ -30,6 +30,7 @@ func TestAgentNotes(t *testing.T) {
 		{"deleted states", three + "persistence: {retention: {whenDeleted: Delete}}\n", []string{`WARNING: persistence.retention.whenDeleted=Delete: "helm uninstall" deletes them.`}, nil},
 		{"token as a value", "cluster: prod\nqueue: {url: https://t.example, token: tnd_abc}\n", []string{"The token is a value of this release", "the Secret tendril-token has"}, []string{"tnd_abc"}},
 		{"join", joining, []string{"it joins with the one-time token in the Secret tendril-join,", "the Secret tendril-join has a token of that cluster"}, []string{"A token lets in one agent"}},
+		{"service account", byAccount, []string{"It joins by its service account platform/tendril,", "trellis clusters trust prod", "queue.join.serviceAccount.audience is that of another cluster"}, []string{"one-time token", "the Secret"}},
 		{"several join", joining + managed + "replicas: 2\n", []string{"A token lets in one agent", "trellis clusters join-token prod"}, nil},
 		{"replicas", three + managed + "replicas: 3\n", []string{"3 agents are starting"}, nil},
 		{"open", three + "networkPolicy: {enabled: false}\n", []string{"networkPolicy.enabled=false"}, nil},

@@ -14,6 +14,15 @@ const three = "cluster: prod\nqueue: {url: https://tendril.example, tokenSecret:
 // joining is the same for an agent that joins by key.
 const joining = "cluster: prod\nqueue: {url: https://tendril.example, join: {tokenSecret: tendril-join}}\n"
 
+// byAccount is the same for agents without a volume, which join by their service account.
+const byAccount = `cluster: prod
+queue: {url: https://tendril.example, join: {serviceAccount: {enabled: true, audience: tendril:6ba7b810-9dad-11d1-80b4-00c04fd430c8}}}
+persistence: {enabled: false}
+identity: {existingSecret: tendril-identity}
+state: {default: managed}
+replicas: 2
+`
+
 // agentRenderings are values of the agent's chart, by what they are about.
 var agentRenderings = []rendering{
 	{name: "three-values", values: three, snapshot: true, check: checkThreeValues},
@@ -45,6 +54,13 @@ var agentRenderings = []rendering{
 		sources, _ := all.one(t, "StatefulSet").get("spec", "template", "spec", "volumes", "config", "projected", "sources").([]any)
 		if got := follow(sources[1], "secret", "optional"); got != true {
 			t.Errorf("the Secret with the join token is optional: %v, want true", got)
+		}
+	}},
+	{name: "service-account", snapshot: true, values: byAccount, check: func(t *testing.T, all objects) {
+		checkFiles(t, all, "tendril.toml", "service-account-token", "identity")
+		sources, _ := all.one(t, "StatefulSet").get("spec", "template", "spec", "volumes", "config", "projected", "sources").([]any)
+		if got := fmt.Sprint(follow(sources[1], "serviceAccountToken")); got != "map[audience:tendril:6ba7b810-9dad-11d1-80b4-00c04fd430c8 expirationSeconds:600 path:service-account-token]" {
+			t.Errorf("the pod's token = %s, want one for that audience, for ten minutes", got)
 		}
 	}},
 	{name: "drain", values: three + "drainTimeout: 1h30m\ncancelGrace: 90s\n", check: func(t *testing.T, all objects) {

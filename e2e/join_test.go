@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
+	"github.com/tendril-run/tendril/internal/testkit/accounttest"
 )
 
 // withoutToken has an agent begin by other means than the cluster's token.
@@ -120,5 +123,63 @@ func TestJoinByToken(t *testing.T) {
 	two.Start()
 	if code, said := two.Exit(); code != 1 || !strings.Contains(said, "used, revoked or expired") || strings.Contains(said, token) {
 		t.Errorf("a second agent with the token ends with %d and %q, want 1 and a refusal", code, said)
+	}
+}
+
+// An admin trusts the service account of a Kubernetes cluster, by its keys alone; a pod's agent joins
+// with its token and works. The pod that replaces it has no data of it, joins, and ends its key.
+func TestJoinByServiceAccount(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	s.Serve()
+	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, instance.LocalUser)
+	people, cluster := s.People(), s.Text(t, "SELECT name FROM public.clusters WHERE id = $1", s.Cluster)
+	kubernetes, keys := accounttest.New(t, jose.RS256), filepath.Join(t.TempDir(), "jwks.json")
+	if err := os.WriteFile(keys, []byte(kubernetes.Keys(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := trellisAs(t, people, "clusters", "trust", "add", cluster, "--keys", keys, "--issuer", accounttest.Issuer, "--service-account", accounttest.Account, "-o", "json")
+	var made struct {
+		ID       string `json:"trust_id"`
+		Audience string
+	}
+	if err != nil || json.Unmarshal([]byte(out), &made) != nil || !strings.Contains(made.Audience, s.Cluster.String()) {
+		t.Fatalf("trellis clusters trust add = %v, %q, want the audience of the cluster", err, out)
+	}
+	pod := func(name, pod string) *site.Agent {
+		file := filepath.Join(t.TempDir(), "account")
+		if err := os.WriteFile(file, []byte(kubernetes.Sign(t, accounttest.Claims(made.Audience, pod))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := s.NewAgent(name, 1, "")
+		withoutToken(a)
+		a.Set("TENDRIL_QUEUE_JOIN_SERVICE_ACCOUNT_TOKEN_FILE", file)
+		a.Start()
+		a.AwaitOutput("registered")
+		return a
+	}
+	first, other := pod("one", "tendril-0"), pod("two", "tendril-1")
+	repo := s.Template("hello", map[string]string{"main.tf": `resource "terraform_data" "x" {}`})
+	if status := s.AwaitEnd(s.DeployTemplate(repo, "pods/one", map[string]any{})); status != "SUCCESS" {
+		t.Errorf("a run of a pod = %s, want SUCCESS", status)
+	}
+	if out, err := trellisAs(t, people, "clusters", "trust", "list", cluster); err != nil || !strings.Contains(out, accounttest.Issuer) || !strings.Contains(out, accounttest.Subject) || !strings.Contains(out, kubernetes.KeyID) {
+		t.Errorf("trellis clusters trust list = %v, %q, want what is trusted", err, out)
+	}
+
+	// A container that starts again has its key still, and needs no trust for that.
+	if out, err := trellisAs(t, people, "clusters", "trust", "remove", cluster, made.ID); err != nil {
+		t.Errorf("trellis clusters trust remove = %v, %q", err, out)
+	}
+	other.Terminate()
+	other.Start()
+	other.AwaitOutput("registered")
+	if out, err := trellisAs(t, people, "clusters", "trust", "add", cluster, "--keys", keys, "--issuer", accounttest.Issuer, "--service-account", accounttest.Account); err != nil || !strings.Contains(out, made.Audience) {
+		t.Fatalf("trellis clusters trust add once more = %v, %q, want the same audience", err, out)
+	}
+	pod("one-again", "tendril-0")
+	first.AwaitOutput("is revoked")
+	if n := s.Text(t, "SELECT count(*)::text FROM tendril.agent_keys WHERE revoked_at IS NULL"); n != "2" {
+		t.Errorf("%s keys count, want those of two pods", n)
 	}
 }

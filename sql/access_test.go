@@ -111,10 +111,15 @@ var functions = map[string]callers{
 
 	"request_join": forJoiners{[]any{joining}},
 	"join_status":  forJoiners{},
+	"trusted_keys": forJoiners{[]any{"https://issuer.example", "tendril:x", "system:serviceaccount:a:b"}},
 	"join_request": forAdmins{[]any{"BCDF-GHJK"}},
 	"refuse_join":  forAdmins{[]any{"BCDF-GHJK"}},
 	"approve_join": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, query: "SELECT public.approve_join('BCDF-GHJK', $1, repeat('0', 64))"},
 
+	"trust_issuer": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster,
+		query: `SELECT public.trust_issuer($1, 'https://issuer.example', '{system:serviceaccount:a:b}', '{"keys": [{"kty": "EC"}]}')`},
+	"trusted_issuers":      forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
+	"untrust_issuer":       forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster, rest: func(*scene) []any { return []any{uuid.Nil} }},
 	"create_join_token":    forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},
 	"create_cluster":       forPeople{least: "admin", otherwise: "org_not_found", of: theOrg, query: "SELECT public.create_cluster('another', p_org => $1)"},
 	"rotate_cluster_token": forPeople{least: "admin", otherwise: "cluster_not_found", of: theCluster},

@@ -36,6 +36,8 @@ var retention = map[string]string{
 	"tendril.identity_shares":       "until it expires, at most 8 days",
 	"tendril.agent_keys":            "`token_delete_after` (90 days) after it was revoked or expired",
 	"tendril.join_tokens":           "`token_delete_after` (90 days) after it was used, revoked or expired",
+	"tendril.trusted_issuers":       "until an admin trusts it no more",
+	"tendril.key_accounts":          "with its key",
 	"tendril.join_requests":         "an hour after its code expired, or until its key has joined",
 	"tendril.join_guesses":          "an hour",
 	"tendril.nonces":                "until the signature has expired",

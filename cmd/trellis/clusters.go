@@ -19,7 +19,7 @@ func clustersCommand(a *app) *cobra.Command {
 		Short: "Make, list and pause clusters, let agents join",
 		Args:  verb,
 	}
-	cmd.AddCommand(clustersCreateCommand(a), clustersListCommand(a), clustersPauseCommand(a, true), clustersPauseCommand(a, false), clustersJoinCommand(a), clustersJoinTokenCommand(a), clustersKeysCommand(a), clustersRotateCommand(a), clustersTokensCommand(a), clustersPolicyCommand(a))
+	cmd.AddCommand(clustersCreateCommand(a), clustersListCommand(a), clustersPauseCommand(a, true), clustersPauseCommand(a, false), clustersJoinCommand(a), clustersJoinTokenCommand(a), clustersTrustCommand(a), clustersKeysCommand(a), clustersRotateCommand(a), clustersTokensCommand(a), clustersPolicyCommand(a))
 	return cmd
 }
 

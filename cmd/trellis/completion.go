@@ -227,7 +227,7 @@ func argumentWords(a *app) map[string]completes {
 	for found, verbs := range map[string][]string{
 		"numbers":   {"status", "logs", "events", "open"},
 		"workspace": {"resources", "outputs", "drift", "destroy", "lock", "unlock", "release", "state list", "state import", "state adopt", "state versions", "state pull"},
-		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list", "clusters keys", "clusters keys list", "clusters join-token"},
+		"cluster":   {"clusters pause", "clusters resume", "clusters rotate-token", "clusters policy", "clusters tokens", "clusters tokens list", "clusters keys", "clusters keys list", "clusters join-token", "clusters trust", "clusters trust list", "clusters trust add"},
 		"template":  {"templates show", "templates inspect", "templates remove", "templates pin"},
 		"webhook":   {"webhooks remove", "webhooks test", "webhooks deliveries"},
 		"machine":   {"machines show", "machines ssh", "machines reveal", "machines start", "machines stop", "machines restart", "machines rescue", "machines unrescue", "machines refresh", "machines rebuild", "machines destroy", "machines delete", "pools free"},

@@ -118,7 +118,7 @@ The code is valid for %d minutes.
 type joiner struct {
 	settings config.Config
 	cluster  string // that it wants; "": any
-	// waits shows a code. May be nil where there is a token.
+	// waits shows a code. Nil where there is a token.
 	waits func(rpcwire.JoinStanding, agentkey.Key)
 }
 
@@ -128,7 +128,15 @@ func (j *joiner) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	standing, err := j.ask(ctx, key)
+	ask := j.ask
+	if j.settings.Queue.AccountToken.Reveal() != "" {
+		// A key that counts needs no token: the issuer may be trusted no more.
+		ask = j.status
+	}
+	standing, err := ask(ctx, key)
+	if err == nil && standing.Status == rpcwire.JoinExpired {
+		standing, err = j.ask(ctx, key) // it has never asked
+	}
 	if err == nil && standing.Status == rpcwire.JoinRevoked {
 		// A revoked key counts no more anywhere, so nothing is lost with it.
 		if err := os.Remove(filepath.Join(j.settings.DataDir, agentkey.File)); err != nil {
@@ -162,11 +170,25 @@ func (j *joiner) key() (agentkey.Key, error) {
 	return key, err
 }
 
-// ask asks to join, as often as codes expire, until that is decided.
-func (j *joiner) ask(ctx context.Context, key agentkey.Key) (rpcwire.JoinStanding, error) {
-	q, err := rpcqueue.New(rpcqueue.Options{
+func (j *joiner) open(key agentkey.Key) (*rpcqueue.Queue, error) {
+	return rpcqueue.New(rpcqueue.Options{
 		URL: j.settings.Queue.URL, APIKey: j.settings.Queue.APIKey, CAFile: j.settings.Queue.CAFile, Key: key.Private(), Agent: queue.Agent{Version: version.String()},
 	})
+}
+
+// status asks whether the key has joined.
+func (j *joiner) status(ctx context.Context, key agentkey.Key) (rpcwire.JoinStanding, error) {
+	q, err := j.open(key)
+	if err != nil {
+		return rpcwire.JoinStanding{}, err
+	}
+	defer q.Close()
+	return patiently(ctx, func() (rpcwire.JoinStanding, error) { return q.JoinStatus(ctx) })
+}
+
+// ask asks to join, as often as codes expire, until that is decided.
+func (j *joiner) ask(ctx context.Context, key agentkey.Key) (rpcwire.JoinStanding, error) {
+	q, err := j.open(key)
 	if err != nil {
 		return rpcwire.JoinStanding{}, err
 	}
@@ -178,10 +200,11 @@ func (j *joiner) ask(ctx context.Context, key agentkey.Key) (rpcwire.JoinStandin
 	slots, _ := j.settings.RunsAtOnce()
 	request := rpcwire.JoinRequest{
 		Name: j.settings.Name, Host: host, Version: version.String(), Slots: slots, Operations: j.settings.Policy.Operations, Cluster: j.cluster, TokenHash: hashOf(j.settings.Queue.JoinToken.Reveal()),
+		AccountToken: j.settings.Queue.AccountToken.Reveal(),
 	}
 	for {
 		standing, err := patiently(ctx, func() (rpcwire.JoinStanding, error) { return q.RequestJoin(ctx, request) })
-		if err != nil || standing.Status != rpcwire.JoinWaiting {
+		if err != nil || standing.Status != rpcwire.JoinWaiting || j.waits == nil {
 			return standing, err
 		}
 		j.waits(standing, key)
@@ -219,10 +242,14 @@ func hashOf(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// joinByToken has an agent that starts join with its one-time token, and returns its settings as they
-// are with the key.
+// joinByToken has an agent that starts join with its one-time token, or that of its service account,
+// and returns its settings as they are with the key.
 func joinByToken(ctx context.Context, settings config.Config, log *slog.Logger, again func() (config.Config, error)) (config.Config, error) {
-	log.Info("joining by a one-time token", "url", settings.Queue.URL)
+	by := "a one-time token"
+	if settings.Queue.AccountToken.Reveal() != "" {
+		by = "a service account"
+	}
+	log.Info("joining by "+by, "url", settings.Queue.URL)
 	if err := (&joiner{settings: settings}).join(ctx); err != nil {
 		return settings, err
 	}

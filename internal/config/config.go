@@ -56,6 +56,8 @@ type Queue struct {
 	TokenFile string `toml:"token_file"`
 	// JoinTokenFile holds a one-time token with which the agent's key joins.
 	JoinTokenFile string `toml:"join_token_file"`
+	// JoinAccountTokenFile holds the token of a Kubernetes service account, with which it joins too.
+	JoinAccountTokenFile string `toml:"join_service_account_token_file"`
 	// PollInterval is 0 where the database's advice is to be followed.
 	PollInterval Duration `toml:"poll_interval"`
 	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
@@ -66,6 +68,9 @@ type Queue struct {
 	// JoinToken comes from TENDRIL_JOIN_TOKEN or from JoinTokenFile. It is empty once there
 	// is a key.
 	JoinToken Secret `toml:"-"`
+	// AccountToken comes from JoinAccountTokenFile, whether there is a key or not: the key may be
+	// that of a pod before this one.
+	AccountToken Secret `toml:"-"`
 
 	// from are the files that URL, ListenURL and Token were read from, and may be
 	// read from again; "" where they stand elsewhere.

@@ -79,6 +79,10 @@ func (l *loader) readKey() {
 		l.problem("data_dir: %v", err)
 		return
 	}
+	if q.JoinAccountTokenFile != "" && !l.joins {
+		l.readAccountToken()
+		return
+	}
 	if err == nil && !l.joins && l.hasJoined() {
 		return
 	}
@@ -92,6 +96,25 @@ func (l *loader) readKey() {
 func (l *loader) hasJoined() bool {
 	_, err := os.Stat(joinedFile(l.config.DataDir))
 	return err == nil
+}
+
+// readAccountToken reads it at each start, since the kubelet replaces it while it is valid.
+func (l *loader) readAccountToken() {
+	q := &l.config.Queue
+	if q.JoinTokenFile != "" || l.env[joinTokenEnv] != "" {
+		l.problem("queue.join_service_account_token_file and a join token are both set; keep one of them")
+		return
+	}
+	text, err := secretfile.Read(q.JoinAccountTokenFile)
+	text = strings.TrimSpace(text)
+	if err == nil && strings.Count(text, ".") != 2 {
+		err = errors.New("holds no token of a service account")
+	}
+	if err != nil {
+		l.problem("queue.join_service_account_token_file = %q: %v", q.JoinAccountTokenFile, err)
+		return
+	}
+	q.AccountToken = NewSecret(text)
 }
 
 func (l *loader) readJoinToken() Secret {
@@ -131,5 +154,6 @@ func (q Queue) PrivateKey() ed25519.PrivateKey {
 	return q.Key.Private()
 }
 
-// MustJoin reports whether the agent is yet to join, by a one-time token.
-func (q Queue) MustJoin() bool { return q.JoinToken.Reveal() != "" }
+// MustJoin reports whether the agent is yet to join, by a one-time token, or may have to, by that of
+// its service account.
+func (q Queue) MustJoin() bool { return q.JoinToken.Reveal() != "" || q.AccountToken.Reveal() != "" }

@@ -46,7 +46,8 @@ GRANT EXECUTE ON FUNCTION
 -- Agents that are to join by key, which the gateway verifies.
 GRANT EXECUTE ON FUNCTION
   public.join_status,
-  public.request_join
+  public.request_join,
+  public.trusted_keys
   TO anon;
 
 -- People, and back ends of the platform that act for them.
@@ -99,7 +100,10 @@ GRANT EXECUTE ON FUNCTION
   public.set_pool_quota,
   public.set_pool_template,
   public.state_versions,
+  public.trust_issuer,
+  public.trusted_issuers,
   public.unlock_workspace,
+  public.untrust_issuer,
   public.upload_blob,
   public.why_waiting
   TO authenticated, service_role;

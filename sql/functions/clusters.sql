@@ -145,6 +145,40 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Revokes keys of a cluster, and those that they have asked for by a rotation. What they run ends as
+-- the runs of lost agents.
+--
+-- Arguments:
+--   p_cluster  the cluster
+--   p_ids      the keys, or tokens for which keys were exchanged; null: all
+-- Answers: how many were revoked.
+-- Locks: claims by id; then, as reap(), cluster, workspace, provision, claim and agent that nobody
+--   else has locked.
+CREATE OR REPLACE FUNCTION tendril.revoke_keys(p_cluster uuid, p_ids uuid[]) RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_keys uuid[];
+BEGIN
+  WITH RECURSIVE meant AS (
+    SELECT k.id FROM tendril.agent_keys k WHERE k.cluster_id = p_cluster AND (p_ids IS NULL OR k.id = ANY (p_ids) OR k.parent = ANY (p_ids))
+    UNION
+    SELECT k.id FROM tendril.agent_keys k JOIN meant m ON k.parent = m.id WHERE k.cluster_id = p_cluster
+  ), gone AS (
+    UPDATE tendril.agent_keys SET revoked_at = clock_timestamp() WHERE id IN (SELECT id FROM meant) AND revoked_at IS NULL RETURNING id
+  )
+  SELECT array_agg(id) INTO v_keys FROM gone;
+  IF v_keys IS NOT NULL THEN
+    UPDATE tendril.claims SET lease_until = clock_timestamp()
+    WHERE id IN (SELECT id FROM tendril.claims WHERE cluster_id = p_cluster AND credential_id = ANY (v_keys) AND state = 'running' ORDER BY id FOR NO KEY UPDATE);
+    IF FOUND THEN
+      PERFORM tendril.reap();
+    END IF;
+    PERFORM tendril.notify('tendril_attention', p_cluster); -- held calls end
+  END IF;
+  RETURN coalesce(cardinality(v_keys), 0);
+END $$;
+
 -- Revokes one agent token, join token or key of a cluster, or all of them. With a key go those that it has asked
 -- for by a rotation. The runs of agents with a key that is revoked end at once as those of a lost
 -- agent. Needs the role admin.
@@ -166,7 +200,6 @@ DECLARE
   v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
   v_count   int;
   v_joins   int;
-  v_keys    uuid[];
 BEGIN
   UPDATE tendril.cluster_tokens SET revoked_at = clock_timestamp()
   WHERE cluster_id = p_cluster AND revoked_at IS NULL AND (p_token_id IS NULL OR id = p_token_id);
@@ -174,23 +207,8 @@ BEGIN
   UPDATE tendril.join_tokens SET expires_at = clock_timestamp()
   WHERE cluster_id = p_cluster AND used_at IS NULL AND expires_at > clock_timestamp() AND (p_token_id IS NULL OR id = p_token_id);
   GET DIAGNOSTICS v_joins = ROW_COUNT;
-  WITH RECURSIVE meant AS (
-    SELECT k.id FROM tendril.agent_keys k WHERE k.cluster_id = p_cluster AND (p_token_id IS NULL OR p_token_id IN (k.id, k.parent))
-    UNION
-    SELECT k.id FROM tendril.agent_keys k JOIN meant m ON k.parent = m.id WHERE k.cluster_id = p_cluster
-  ), gone AS (
-    UPDATE tendril.agent_keys SET revoked_at = clock_timestamp() WHERE id IN (SELECT id FROM meant) AND revoked_at IS NULL RETURNING id
-  )
-  SELECT v_count + v_joins + count(*), array_agg(id) INTO v_count, v_keys FROM gone;
+  v_count := v_count + v_joins + tendril.revoke_keys(p_cluster, CASE WHEN p_token_id IS NOT NULL THEN ARRAY[p_token_id] END);
   PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
-  IF v_keys IS NOT NULL THEN
-    UPDATE tendril.claims SET lease_until = clock_timestamp()
-    WHERE id IN (SELECT id FROM tendril.claims WHERE cluster_id = p_cluster AND credential_id = ANY (v_keys) AND state = 'running' ORDER BY id FOR NO KEY UPDATE);
-    IF FOUND THEN
-      PERFORM tendril.reap();
-    END IF;
-    PERFORM tendril.notify('tendril_attention', p_cluster); -- held calls end
-  END IF;
   RETURN v_count;
 EXCEPTION
   WHEN lock_not_available THEN

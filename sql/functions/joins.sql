@@ -1,6 +1,7 @@
 -- Joining: how an agent's key becomes one of a cluster.
 --
---   agent    request_join(): its key waits, and it shows a code (or sends a one-time token)
+--   agent    request_join(): its key waits, and it shows a code (or sends a one-time token, or that of
+--            its service account: trust.sql)
 --   admin    join_request(code): reads what asks; approve_join() or refuse_join()
 --   agent    join_status(): joined; from then on its key signs all that it asks
 
@@ -102,7 +103,7 @@ BEGIN
 END $$;
 
 -- Asks that the key which signed the request may join a cluster. An admin approves it by the code in
--- the answer; with a one-time token it joins at once. Another call for the same key makes another
+-- the answer; with a one-time token, or that of a service account, it joins at once. Another call for the same key makes another
 -- code, and the earlier one counts no more.
 --
 -- Arguments:
@@ -114,15 +115,19 @@ END $$;
 --     operations  list of the operations that its policy allows. Optional
 --     cluster     name of the cluster that it wants to join, at most 200 characters. Optional
 --     token_hash  SHA-256 of a one-time token, as 64 hexadecimal digits. Optional
+--     service_account_token  token of a Kubernetes service account, which the gateway verifies and
+--                 does not pass on. Optional
 -- Answers: an object:
 --   status        waiting, joined, or revoked: the key counts no more, so another is needed
 --   code          what an admin types, of a waiting one
 --   seconds       how long the code is valid, of a waiting one
 --   cluster_id    the cluster, of one that has joined
 --   cluster_name  its name, of one that has joined
--- Errors: PT401 join_token_invalid, PT401 signature_missing, PT409 key_taken, PT409 other_cluster,
+-- Errors: PT401 account_not_trusted, PT401 account_token_used, PT401 account_unverified,
+--   PT401 join_token_invalid, PT401 signature_missing, PT409 key_taken, PT409 other_cluster,
 --   PT409 request_repeated, PT422 bad_join, PT429 too_many_joins, PT503 busy.
--- Locks: tendril.join_tokens (its own row).
+-- Locks: the join token; by a service account the trust, claims by id; then, as reap(),
+--   cluster, workspace, provision, claim and agent that nobody else has locked.
 -- Callers: anon.
 -- Notes: Calls at one moment may exceed the limits by as many as the gateway admits.
 CREATE OR REPLACE FUNCTION public.request_join(p_request jsonb) RETURNS jsonb
@@ -167,6 +172,11 @@ BEGIN
     RETURN v_standing; -- its answer was lost, or it asks again
   END IF;
 
+  IF tendril.service_account() IS NOT NULL THEN
+    RETURN tendril.join_by_account(v_key, p_request);
+  ELSIF p_request ? 'service_account_token' THEN
+    PERFORM tendril.refuse('PT401', 'account_unverified', 'this server does not verify tokens of service accounts', 'upgrade trellis serve');
+  END IF;
   IF p_request ->> 'token_hash' IS NOT NULL THEN
     UPDATE tendril.join_tokens SET used_at = clock_timestamp()
     WHERE digest = sha256(decode(p_request ->> 'token_hash', 'hex')) AND used_at IS NULL AND expires_at > clock_timestamp()

@@ -4,6 +4,9 @@
 -- p_reason, the error's DETAIL, is a stable word for programs; p_message and p_hint are for people.
 --
 -- Reasons:
+--   PT401 account_not_trusted       No admin has let agents join by this service account token.
+--   PT401 account_token_used        Another key has joined with this service account token.
+--   PT401 account_unverified        The gateway does not verify tokens of service accounts.
 --   PT401 join_token_invalid        The one-time join token is unknown, used, revoked or expired.
 --   PT401 not_signed_in             The request has no user.
 --   PT401 signature_missing         Only a signed request is taken.
@@ -46,6 +49,7 @@
 --   PT409 approval_expired          The plan was not approved in time.
 --   PT409 approval_needed           The plan needs approval before it is applied: report
 --                                   AWAITING_APPROVAL.
+--   PT409 audience_taken            Another cluster trusts this issuer and audience.
 --   PT409 blob_incomplete           Earlier parts are missing: send all parts again, from 1.
 --   PT409 cancel_requested          Cancellation was requested: the run must end without apply.
 --   PT409 claim_lost                The claim is unknown, has ended, or has lost its lease: stop
@@ -85,6 +89,7 @@
 --   PT409 state_missing             The newest state is no longer stored.
 --   PT409 state_moved               A newer version of the state is stored.
 --   PT409 tag_moved                 The tag is pinned to another commit.
+--   PT409 too_many_issuers          The cluster trusts as many issuers as it may.
 --   PT409 too_many_tokens           The user has as many API tokens as allowed.
 --   PT409 too_many_webhooks         The organisation has as many webhooks as allowed.
 --   PT409 upload_taken              The id of the upload is in use.
@@ -119,6 +124,7 @@
 --   PT422 bad_image                 The name of an image is missing or malformed.
 --   PT422 bad_input                 The answer lacks something, or has something that nobody asked.
 --   PT422 bad_interval              The interval is out of range.
+--   PT422 bad_issuer                A trusted issuer, its service accounts or its keys are not allowed.
 --   PT422 bad_join                  What an agent says of itself to join is malformed.
 --   PT422 bad_join_token            An argument of a join token is malformed.
 --   PT422 bad_key                   The age recipient is malformed.

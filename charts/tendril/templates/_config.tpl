@@ -65,7 +65,7 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
   {{- $credentials = append $credentials $table -}}
 {{- end -}}
 {{- $queue := dict -}}
-{{- if $v.queue.join.tokenSecret }}{{ $_ := set $queue "join_token_file" "/etc/tendril/join-token" }}{{ else }}{{ $_ := set $queue "token_file" "/etc/tendril/token" }}{{ end -}}
+{{- if $v.queue.join.serviceAccount.enabled }}{{ $_ := set $queue "join_service_account_token_file" "/etc/tendril/service-account-token" }}{{ else if $v.queue.join.tokenSecret }}{{ $_ := set $queue "join_token_file" "/etc/tendril/join-token" }}{{ else }}{{ $_ := set $queue "token_file" "/etc/tendril/token" }}{{ end -}}
 {{- if $v.queue.urlSecret.name }}{{ $_ := set $queue "url_file" "/etc/tendril/queue-url" }}{{ else }}{{ $_ := set $queue "url" $v.queue.url }}{{ end -}}
 {{- if $v.queue.listenUrlSecret.name }}{{ $_ := set $queue "listen_url_file" "/etc/tendril/queue-listen-url" }}{{ end -}}
 {{- with $v.queue.apiKey }}{{ $_ := set $queue "api_key" . }}{{ end -}}

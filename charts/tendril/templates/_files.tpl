@@ -12,7 +12,12 @@ what is mounted stand side by side. */}}
         path: {{ include "tendril.hostDir" $host }}/known_hosts
       {{- end }}
       {{- end }}
-{{- if .Values.queue.join.tokenSecret }}
+{{- if .Values.queue.join.serviceAccount.enabled }}
+- serviceAccountToken:
+    audience: {{ .Values.queue.join.serviceAccount.audience | quote }}
+    expirationSeconds: 600
+    path: service-account-token
+{{- else if .Values.queue.join.tokenSecret }}
 - secret:
     name: {{ .Values.queue.join.tokenSecret | quote }}
     # Of no use once the agent has joined, so it may be deleted.

@@ -35,20 +35,27 @@
 {{- if and $v.queue.listenUrlSecret.name (dig "queue" "listen_url" "" $v.config) -}}
   {{- $problems = append $problems "queue.listenUrlSecret.name and config.queue.listen_url are both set; keep one of them" -}}
 {{- end -}}
-{{- if $v.queue.join.tokenSecret -}}
+{{- if or $v.queue.join.tokenSecret $v.queue.join.serviceAccount.enabled -}}
+  {{- $join := ternary "queue.join.serviceAccount" "queue.join.tokenSecret" (default false $v.queue.join.serviceAccount.enabled) -}}
   {{- range $name := list "token" "tokenSecret" -}}
     {{- if get $v.queue $name -}}
-      {{- $problems = append $problems (printf "queue.join.tokenSecret and queue.%s are both set; keep one of them" $name) -}}
+      {{- $problems = append $problems (printf "%s and queue.%s are both set; keep one of them" $join $name) -}}
     {{- end -}}
   {{- end -}}
-  {{- if regexMatch "^tn[dj]_" $v.queue.join.tokenSecret -}}
+  {{- if regexMatch "^tn[dj]_" (default "" $v.queue.join.tokenSecret) -}}
     {{- $problems = append $problems "queue.join.tokenSecret: is a token; it must be the name of a Secret that holds one (and that token has been seen now: revoke it)" -}}
   {{- end -}}
-  {{- if or $v.queue.urlSecret.name (not (regexMatch "^(https://|$)" $v.queue.url)) -}}
+  {{- if or $v.queue.urlSecret.name (not (regexMatch "^(https://|$)" (default "" $v.queue.url))) -}}
     {{- $problems = append $problems "queue.join: agents join by https:// of trellis serve, which verifies their signatures; set queue.url to it, or queue.tokenSecret in place of queue.join" -}}
   {{- end -}}
-  {{- if not $v.persistence.enabled -}}
-    {{- $problems = append $problems "queue.join.tokenSecret with persistence.enabled=false: the key would be lost with the pod, and a join token lets in one key only; keep the volume, or set queue.tokenSecret" -}}
+  {{- if not $v.queue.join.serviceAccount.enabled -}}
+    {{- if not $v.persistence.enabled -}}
+      {{- $problems = append $problems "queue.join.tokenSecret with persistence.enabled=false: the key would be lost with the pod, and a join token lets in one key only; keep the volume, or set queue.join.serviceAccount" -}}
+    {{- end -}}
+  {{- else if $v.queue.join.tokenSecret -}}
+    {{- $problems = append $problems "queue.join.tokenSecret and queue.join.serviceAccount are both set; keep one of them" -}}
+  {{- else if not $v.queue.join.serviceAccount.audience -}}
+    {{- $problems = append $problems (printf "queue.join.serviceAccount.audience: missing; trellis clusters trust add %s --service-account %s/%s prints it" (default "CLUSTER" $v.cluster) .Release.Namespace (include "tendril.serviceAccountName" .)) -}}
   {{- end -}}
 {{- else if and $v.queue.token $v.queue.tokenSecret -}}
   {{- $problems = append $problems "queue.token and queue.tokenSecret are both set; keep one of them" -}}
@@ -103,6 +110,7 @@ queue.ca_file: ca
 queue.allow_http: queue.allowHttp
 queue.token_file: queue.tokenSecret
 queue.join_token_file: queue.join.tokenSecret
+queue.join_service_account_token_file: queue.join.serviceAccount
 health.listen: nothing; probes need :9090
 policy.repos: policy.repos
 policy.operations: policy.operations

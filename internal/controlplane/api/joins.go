@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -28,6 +29,16 @@ type newJoinTokenInput struct {
 	Keyed
 	ClusterRef
 	Body *wire.NewJoinTokenInputBody
+}
+
+type trustIssuerInput struct {
+	ClusterRef
+	Body wire.TrustIssuerInputBody
+}
+
+type trustRef struct {
+	ClusterRef
+	ID uuid.UUID `path:"id" doc:"The id of the trusted issuer."`
 }
 
 // joins registers how agents join by key.
@@ -92,6 +103,46 @@ func (a *api) joins(h huma.API) {
 		}
 		made, err := s.NewJoinToken(ctx, c.ID, body.Name, valid)
 		return prefix + "/clusters/" + c.ID.String() + "/tokens", wire.JoinToken(made), err
+	})
+	a.trusts(h)
+}
+
+// trusts registers which service accounts of Kubernetes let agents join.
+func (a *api) trusts(h huma.API) {
+	add(a, h, huma.Operation{
+		OperationID: "list-trusted-issuers", Method: http.MethodGet, Path: "/clusters/{ref}/trusted-issuers", Tags: []string{"Clusters"},
+		Summary: "The Kubernetes clusters whose service accounts let agents join", Description: "The newest first, in one page. Admins may do this.",
+	}, func(ctx context.Context, in *ClusterRef) (*listed[wire.TrustedIssuer], error) {
+		list, err := about(ctx, a, *in, "list the trusted issuers", func(ctx context.Context, s *store.Store, c store.Cluster) ([]store.TrustedIssuer, error) {
+			return s.TrustedIssuers(ctx, c.ID)
+		})
+		return listAfter("trusted-issuers", each(func(t store.TrustedIssuer) wire.TrustedIssuer { return wire.TrustedIssuer(t) }, list), "", err)
+	})
+	add(a, h, huma.Operation{
+		OperationID: "trust-issuer", Method: http.MethodPost, Path: "/clusters/{ref}/trusted-issuers", Tags: []string{"Clusters"},
+		Summary:     "Let agents join by service accounts of a Kubernetes cluster",
+		Description: "This server does not ask the issuer: upload its keys here. The same issuer and audience once more replaces service accounts, keys and how long. Admins may do this.",
+	}, func(ctx context.Context, in *trustIssuerInput) (*answer[wire.Trusted], error) {
+		return told(ctx, a, func(t store.Trusted) wire.Trusted { return wire.Trusted(t) }, in.ClusterRef, "trust the issuer", func(ctx context.Context, s *store.Store, c store.Cluster) (store.Trusted, error) {
+			trust := store.Trust{Issuer: in.Body.Issuer, Subjects: in.Body.Subjects, Keys: in.Body.Keys, Audience: in.Body.Audience}
+			if in.Body.Valid != nil {
+				valid := time.Duration(*in.Body.Valid) * time.Second
+				trust.Valid = &valid
+			}
+			return s.TrustIssuer(ctx, c.ID, trust)
+		})
+	})
+	add(a, h, huma.Operation{
+		OperationID: "untrust-issuer", Method: http.MethodDelete, Path: "/clusters/{ref}/trusted-issuers/{id}", Tags: []string{"Clusters"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Trust a Kubernetes cluster no more", Description: "Agents that have joined stay: revoke their keys. Admins may do this.",
+	}, func(ctx context.Context, in *trustRef) (*struct{}, error) {
+		return nothing(ctx, a, in.ClusterRef, "trust the issuer no more", func(ctx context.Context, s *store.Store, c store.Cluster) error {
+			was, err := s.UntrustIssuer(ctx, c.ID, in.ID)
+			if err == nil && !was {
+				err = newProblem(http.StatusNotFound, "trust_not_found", fmt.Sprintf("cluster %s trusts no issuer %s", c.Name, in.ID), "")
+			}
+			return err
+		})
 	})
 }
 

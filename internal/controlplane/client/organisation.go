@@ -122,6 +122,21 @@ func (c *Client) NewJoinToken(ctx context.Context, cluster uuid.UUID, name strin
 	return post[wire.JoinToken](ctx, c, "make a join token", wire.NewJoinTokenInputBody{Name: name, Valid: &seconds}, "clusters", cluster.String(), "join-tokens")
 }
 
+// TrustIssuer lets agents with an issuer's service account tokens join a cluster.
+func (c *Client) TrustIssuer(ctx context.Context, cluster uuid.UUID, trust wire.TrustIssuerInputBody) (wire.Trusted, error) {
+	return post[wire.Trusted](ctx, c, "trust the issuer", trust, "clusters", cluster.String(), "trusted-issuers")
+}
+
+// TrustedIssuers lists the issuers whose service account tokens let agents join a cluster.
+func (c *Client) TrustedIssuers(ctx context.Context, cluster uuid.UUID) ([]wire.TrustedIssuer, error) {
+	return whole[wire.TrustedIssuer](ctx, c, "list the trusted issuers", nil, "clusters", cluster.String(), "trusted-issuers")
+}
+
+// UntrustIssuer trusts an issuer no more; agents that have joined by it stay.
+func (c *Client) UntrustIssuer(ctx context.Context, cluster, trust uuid.UUID) error {
+	return c.remove(ctx, "trust the issuer no more", nil, "clusters", cluster.String(), "trusted-issuers", trust.String())
+}
+
 // ClusterTokens lists what is known of the tokens and keys of a cluster's agents.
 func (c *Client) ClusterTokens(ctx context.Context, cluster uuid.UUID) ([]wire.ClusterToken, error) {
 	return whole[wire.ClusterToken](ctx, c, "list the cluster's tokens", nil, "clusters", cluster.String(), "tokens")

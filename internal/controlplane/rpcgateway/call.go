@@ -98,6 +98,11 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 		}
 		given, values = append(given, a), append(values, value)
 	}
+	return c.answerOf(ctx, turns, f, f.statement(given, asksHold), values, asksHold)
+}
+
+// answerOf runs a statement that asks the function, as anon, once it is its turn.
+func (c *caller) answerOf(ctx context.Context, turns *semaphore.Weighted, f *function, statement string, values [][]byte, asksHold bool) (answered, *refusal) {
 	acquiring, cancel := context.WithTimeout(ctx, acquireLimit)
 	defer cancel()
 	if turns.Acquire(acquiring, 1) != nil {
@@ -111,7 +116,7 @@ func (c *caller) call(ctx context.Context, turns *semaphore.Weighted, f *functio
 	defer conn.Release()
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), c.statementLimit+silentFor)
 	defer cancel()
-	answer, err := c.run(ctx, conn.Conn(), f.statement(given, asksHold), values, asksHold)
+	answer, err := c.run(ctx, conn.Conn(), statement, values, asksHold)
 	if pg, refused := errors.AsType[*pgconn.PgError](err); refused && pg.Code == readOnly {
 		_ = conn.Conn().Close(ctx) // the pool makes another
 	}

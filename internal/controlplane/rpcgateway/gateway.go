@@ -216,7 +216,7 @@ func agentFunctions() []string {
 		"put_blob", "get_blob", "lease_checks", "report_checks",
 		"report_pools", "reserve_machines", "release_machines", "rotate_agent_key", pendingFunction,
 		"agent_key", "share_identity", "shared_identity",
-		"request_join", "join_status",
+		joinFunction, "join_status",
 	}
 }
 
@@ -289,6 +289,11 @@ func (g *Gateway) serve(w *asked, r *http.Request, address netip.Addr) (name str
 	fields, no := parseArguments(body)
 	if no != nil {
 		return name, no
+	}
+	if function == joinFunction {
+		if r, no = g.withAccount(r, share, fields); no != nil {
+			return name, no
+		}
 	}
 	return name, g.answer(w, r, share, function, fields, preferred)
 }

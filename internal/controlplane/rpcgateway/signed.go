@@ -15,7 +15,8 @@ import (
 // asSigned tells the database which key has signed the request. Any role could make these
 // settings; tendril.signing_key() believes sessions of the gateway's own login role alone.
 const asSigned = `SELECT set_config('tendril.signing_key', $1, true), set_config('tendril.signed_at', $2, true),
-	set_config('tendril.nonce', $3, true), set_config('tendril.address', $4, true)`
+	set_config('tendril.nonce', $3, true), set_config('tendril.address', $4, true),
+	set_config('tendril.service_account', $5, true)`
 
 // signedRequest is the context's key of what asSigned tells, as [][]byte.
 type signedRequest struct{}
@@ -35,7 +36,7 @@ func (g *Gateway) verified(r *http.Request, body []byte, address netip.Addr) (*h
 		return r, sqlRefusal("PT401", err.Error(), "signature_refused", "sign each request with the agent's key, for the URL that this server is reached by")
 	}
 	told := [][]byte{
-		[]byte(hex.EncodeToString(s.Key)), strconv.AppendInt(nil, s.Created.Unix(), 10), []byte(s.Nonce), []byte(address.WithZone("").String()),
+		[]byte(hex.EncodeToString(s.Key)), strconv.AppendInt(nil, s.Created.Unix(), 10), []byte(s.Nonce), []byte(address.WithZone("").String()), {},
 	}
 	return r.WithContext(context.WithValue(r.Context(), signedRequest{}, told)), nil
 }
@@ -57,5 +58,5 @@ func repeated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, signedRequest{}, told)
 }
 
-// keyOf and nonceOf are where those are in asSigned.
-const keyOf, nonceOf = 0, 2
+// keyOf, nonceOf and accountOf are where those are in asSigned.
+const keyOf, nonceOf, accountOf = 0, 2, 4

@@ -55,3 +55,53 @@ func (s *Store) NewJoinToken(ctx context.Context, cluster uuid.UUID, name string
 	return only[JoinToken](ctx, s, "make a join token",
 		"SELECT token_id, token, expires_at FROM public.create_join_token($1, $2, make_interval(secs => $3))", cluster, name, valid.Seconds())
 }
+
+// TrustedIssuer is a Kubernetes cluster whose service account tokens let agents join.
+type TrustedIssuer struct {
+	ID         uuid.UUID  `db:"id"`
+	Issuer     string     `db:"issuer"`
+	Audience   string     `db:"audience"`
+	Subjects   []string   `db:"subjects"`
+	KeyIDs     []string   `db:"key_ids"`
+	CreatedBy  *uuid.UUID `db:"created_by"` // nil: the control plane
+	CreatedAt  time.Time  `db:"created_at"`
+	ExpiresAt  *time.Time `db:"expires_at"`   // nil: never
+	LastUsedAt *time.Time `db:"last_used_at"` // nil: never
+}
+
+// Trusted is an issuer just trusted.
+type Trusted struct {
+	ID       uuid.UUID `db:"trust_id"`
+	Audience string    `db:"audience"`
+}
+
+// Trust is what an admin trusts for a cluster.
+type Trust struct {
+	Issuer   string
+	Subjects []string
+	Keys     map[string]any // JSON Web Key Set
+	Audience string         // "": the one that the cluster has
+	Valid    *time.Duration // nil: for good
+}
+
+// TrustIssuer lets agents with an issuer's service account tokens join a cluster.
+func (s *Store) TrustIssuer(ctx context.Context, cluster uuid.UUID, t Trust) (Trusted, error) {
+	var seconds *float64
+	if t.Valid != nil {
+		valid := t.Valid.Seconds()
+		seconds = &valid
+	}
+	return only[Trusted](ctx, s, "trust the issuer", "SELECT trust_id, audience FROM public.trust_issuer($1, $2, $3, $4, nullif($5, ''), make_interval(secs => $6))",
+		cluster, t.Issuer, t.Subjects, t.Keys, t.Audience, seconds)
+}
+
+// TrustedIssuers lists the issuers that a cluster trusts, the newest first.
+func (s *Store) TrustedIssuers(ctx context.Context, cluster uuid.UUID) ([]TrustedIssuer, error) {
+	return rows[TrustedIssuer](ctx, s, "list the trusted issuers", `
+		SELECT id, issuer, audience, subjects, key_ids, created_by, created_at, expires_at, last_used_at FROM public.trusted_issuers($1)`, cluster)
+}
+
+// UntrustIssuer reports whether the issuer was trusted; it no longer is.
+func (s *Store) UntrustIssuer(ctx context.Context, cluster, trust uuid.UUID) (bool, error) {
+	return one[bool](ctx, s, "trust the issuer no more", "SELECT public.untrust_issuer($1, $2) AS answer", cluster, trust)
+}

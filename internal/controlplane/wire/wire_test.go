@@ -18,7 +18,7 @@ func TestGolden(t *testing.T) {
 		LogRow{}, LogPage{}, Event{}, EventPageBody{}, Sight{}, End{}, Gone{}, Changed{},
 		Standing{}, WorkspaceDetail{}, Resource{}, Machine{}, MachineEvent{}, PlanMachinesBody{}, PlannedMachine{}, PlannedAnswer{}, ProvisionMachinesBody{}, Pool{}, Load{}, PoolDetail{}, PoolNode{}, Server{}, Storage{}, PlacedMachine{}, Placement{}, PlacementBody{}, Reservation{}, PoolImage{}, PoolImageBody{}, PoolQuota{}, QuotaUse{}, PoolQuotaBody{}, PoolQuotaAnswer{}, PoolTemplateBody{}, ServerProvisionBody{}, ServerOperation{}, ServerStatus{}, Drift{}, StateVersion{}, AppliedAnswerBody{}, LockInputBody{}, WorkspaceReasonInputBody{}, RebindInputBody{}, WatchDriftInputBody{},
 		Cluster{}, Agent{}, NewCluster{}, NewToken{}, ClusterToken{}, Policy{}, PolicyChange{}, NewClusterInputBody{}, ClusterReasonInputBody{}, RotateInputBody{},
-		JoinRequest{}, ApproveJoinInputBody{}, JoinedKey{}, NewJoinTokenInputBody{}, JoinToken{},
+		JoinRequest{}, ApproveJoinInputBody{}, JoinedKey{}, NewJoinTokenInputBody{}, JoinToken{}, TrustIssuerInputBody{}, Trusted{}, TrustedIssuer{},
 		Input{}, GiveInputBody{}, AssignInputBody{}, CommentBody{},
 		Template{}, Inspection{}, SaveTemplateInputBody{}, PinInputBody{},
 		Webhook{}, Delivery{}, DeliveryAttempt{}, WebhookFields{}, NewWebhookInputBody{}, MadeWebhook{}, ChangeWebhookInputBody{}, WebhookSecretBody{}, SentAnswer{},

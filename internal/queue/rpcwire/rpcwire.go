@@ -74,6 +74,9 @@ type JoinRequest struct {
 	Cluster    string   `json:"cluster,omitempty"`
 	// TokenHash is of a one-time token, in hexadecimal; "": a person is asked.
 	TokenHash string `json:"token_hash,omitempty"`
+	// AccountToken is that of a Kubernetes service account, which the gateway verifies and does not
+	// pass on; "": none.
+	AccountToken string `json:"service_account_token,omitempty"`
 }
 
 // What JoinStanding.Status may be.
