@@ -50,7 +50,7 @@ type JoinToken struct {
 type TrustIssuerInputBody struct {
 	Issuer   string         `json:"issuer" minLength:"1" maxLength:"500" doc:"The issuer, as the tokens have it." example:"https://kubernetes.default.svc.cluster.local"`
 	Subjects []string       `json:"subjects" minItems:"1" maxItems:"20" doc:"The service accounts whose pods may join." example:"[\"system:serviceaccount:tendril:tendril\"]"`
-	Keys     map[string]any `json:"keys" doc:"The issuer's public keys, a JSON Web Key Set with at most 16 keys, as /openid/v1/jwks of its API server answers."`
+	Keys     map[string]any `json:"keys" doc:"The issuer's public keys, a JSON Web Key Set with at most 16 keys, as /openid/v1/jwks of its API server answers." example:"{\"keys\": [{\"kty\": \"RSA\", \"kid\": \"1\", \"n\": \"AQAB\", \"e\": \"AQAB\"}]}"`
 	Audience string         `json:"audience,omitempty" maxLength:"500" doc:"The tokens' audience, which must have the cluster's id in it. Not given: tendril:ID."`
 	Valid    *int64         `json:"valid_seconds,omitempty" minimum:"60" maximum:"3153600000" doc:"How long agents may join by it, in seconds. Not given: for good." example:"86400"`
 }
