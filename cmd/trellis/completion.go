@@ -116,6 +116,18 @@ var (
 )
 
 // credentialWords are those of a cluster's tokens, or of its keys.
+func trustWords(ctx context.Context, s *client.Client, of string) (words []string, err error) {
+	c, err := s.FindCluster(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.TrustedIssuers(ctx, c.ID)
+	for _, t := range all {
+		words = append(words, described(t.ID.String(), "%s", t.Issuer))
+	}
+	return words, err
+}
+
 func credentialWords(kind string) asks {
 	return func(ctx context.Context, s *client.Client, of string) (words []string, err error) {
 		_, list, err := credentialsOf(ctx, s, of, kind)
@@ -212,7 +224,7 @@ func argumentWords(a *app) map[string]completes {
 	workspace, cluster := completing(a, workspaceWords), completing(a, clusterWords)
 	words := map[string]completes{
 		"approve": awaiting, "reject": awaiting, "input": asking, "assign": inOrder(completing(a, numberWords(asks)), member), "comment": going, "cancel": going, "retry": ended,
-		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "clusters keys revoke": inOrder(cluster, completing(a, clusterKeyWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
+		"clusters tokens revoke": inOrder(cluster, completing(a, clusterTokenWords)), "clusters keys revoke": inOrder(cluster, completing(a, clusterKeyWords)), "clusters trust remove": inOrder(cluster, completing(a, trustWords)), "api-tokens revoke": inOrder(completing(a, apiTokenWords)),
 		"members set": inOrder(member, role), "members remove": inOrder(member), "members invite": inOrder(cobra.NoFileCompletions, role),
 		"members uninvite": inOrder(completing(a, invitedWords)),
 		"state mv":         inOrder(workspace, addresses), "state rollback": inOrder(workspace, completing(a, stateVersionWords)), "state push": inOrder(workspace, files), "keys use": inOrder(files), "templates check": inOrder(directories), "machines import": inOrder(files), "machines provision": completing(a, machineWords),

@@ -72,7 +72,7 @@ pass_env = ["TEST_*", "GORACE"]
 		"GORACE=atexit_sleep_ms=0",
 		"TENDRIL_QUEUE_URL=" + s.QueueURL,
 	}
-	if s.byKey {
+	if s.ByKey {
 		a.Set("TENDRIL_JOIN_TOKEN", s.Text(s.T, "SELECT token FROM public.create_join_token($1)", s.Cluster))
 	} else {
 		a.Set("TENDRIL_API_TOKEN", s.Token)

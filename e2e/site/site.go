@@ -40,8 +40,8 @@ type Site struct {
 	QueueURL string
 	// Gateway is nil where agents reach the database itself.
 	Gateway *Gateway
-	// byKey has agents join by a key of their own, in place of the cluster's token.
-	byKey bool
+	// ByKey has agents join by a key of their own, in place of the cluster's token.
+	ByKey bool
 	// Keep is a directory for what agents share.
 	Keep string
 }
@@ -72,7 +72,7 @@ func On(t testing.TB, w *queuetest.World) *Site {
 	switch way := way(t); way {
 	case "https", "key":
 		s.Serve()
-		s.byKey = way == "key"
+		s.ByKey = way == "key"
 	case "pgbouncer":
 		s.QueueURL = pgbouncer.Start(t, w.URL, nil).URL(t, w.AgentURL(t))
 	default:

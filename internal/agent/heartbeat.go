@@ -24,6 +24,9 @@ import (
 // database can send what wakes us.
 const beatSpacing = 100 * time.Millisecond
 
+// heldShare is the part of a lease for which a heartbeat may be held that renews it.
+const heldShare = 4
+
 // beatUnadvised is the time between heartbeats until the database says.
 const beatUnadvised = 5 * time.Second
 
@@ -268,8 +271,11 @@ func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 // compose says which claims are held, and what would be news.
 func (h *heartbeat) compose(held map[uuid.UUID]*run) queue.Beat {
 	beat := queue.Beat{
-		Claims: slices.Collect(maps.Keys(held)), Wait: true,
+		Claims: slices.Collect(maps.Keys(held)), Wait: queue.MaxHeld,
 		Free: h.waits.Load(), Checks: time.Since(h.checksTold) >= h.interval,
+	}
+	if len(held) > 0 && h.lease > 0 { // a call renews leases as of when it was signed
+		beat.Wait = min(beat.Wait, h.lease/heldShare)
 	}
 	for claim, t := range h.told {
 		if r, is := held[claim]; !is || r != t.run {

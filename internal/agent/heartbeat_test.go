@@ -263,6 +263,23 @@ func TestHeartbeatWhenSomethingBegins(t *testing.T) {
 	}
 }
 
+// A heartbeat that renews leases is held for a part of one alone: a signed one renews them as of
+// when it was signed.
+func TestHeartbeatIsHeldWithinTheLease(t *testing.T) {
+	t.Parallel()
+	b := newBoot(New(Options{Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, newIdleQueue(), nil, &keys{})
+	some := map[uuid.UUID]*run{uuid.New(): nil}
+	for _, c := range []struct {
+		lease time.Duration
+		held  map[uuid.UUID]*run
+		want  time.Duration
+	}{{20 * time.Second, some, 5 * time.Second}, {20 * time.Second, nil, queue.MaxHeld}, {2 * time.Minute, some, queue.MaxHeld}, {0, some, queue.MaxHeld}} {
+		if got := b.newHeartbeat(queue.Registration{Lease: c.lease}, func(error) {}).compose(c.held).Wait; got != c.want {
+			t.Errorf("with a lease of %s and %d claims it may be held for %s, want %s", c.lease, len(c.held), got, c.want)
+		}
+	}
+}
+
 // A run hears that people watch its log, and that they have left, once each; the database hears
 // what the agent knows.
 func TestHeartbeatSaysWhatIsWatched(t *testing.T) {

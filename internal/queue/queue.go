@@ -74,9 +74,9 @@ type Registration struct {
 type Beat struct {
 	// Claims are those whose leases it renews.
 	Claims []uuid.UUID
-	// Wait lets the other side hold the answer back until there is news, where it can. The
-	// rest says what would be none.
-	Wait bool
+	// Wait is how long the other side may hold the answer back until there is news, where it can;
+	// 0: not at all. The rest says what would be none.
+	Wait time.Duration
 	// Free says that the agent has a free slot, and waits for work. Checks: for checks that
 	// are due.
 	Free, Checks bool

@@ -88,10 +88,7 @@ func (h *holding) whole() {
 // answers at once.
 func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, error) {
 	q.renew(ctx)
-	wait := time.Duration(0)
-	if beat.Wait {
-		wait = q.holding.asks()
-	}
+	wait := min(beat.Wait, q.holding.asks()).Truncate(time.Second)
 	const doing, function = "send a heartbeat", "agent_heartbeat"
 	arguments := rpcwire.AgentHeartbeat{Caller: q.caller(), Claims: notNull(beat.Claims)}
 	if wait == 0 {
@@ -100,7 +97,7 @@ func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, er
 			return queue.Pulse{}, err
 		}
 		answer := rpcwire.Pulse(reply).Pulse()
-		answer.Held = q.holding.learnt(reply.Work != nil) && beat.Wait
+		answer.Held = q.holding.learnt(reply.Work != nil) && beat.Wait > 0
 		return q.seldom(answer), nil
 	}
 	arguments.Awaits = &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost, Watched: slices.Concat([]uuid.UUID{}, beat.Watched)}

@@ -155,7 +155,7 @@ func TestProxyThatCutsCalls(t *testing.T) {
 				}()
 				beat := func() {
 					t.Helper()
-					pulse, err := q.Heartbeat(t.Context(), queue.Beat{Wait: true, Free: true})
+					pulse, err := q.Heartbeat(t.Context(), queue.Beat{Wait: queue.MaxHeld, Free: true})
 					if err != nil || !pulse.Held {
 						t.Fatalf("Heartbeat() = %+v, %v, want one to follow at once", pulse, err)
 					}

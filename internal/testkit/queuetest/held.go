@@ -50,7 +50,7 @@ func (h Holder) waits(t *testing.T, w *World, name string) queue.Queue {
 	t.Helper()
 	q := h.Open(t, w.Token, NewAgent(name))
 	mustRegister(t, q)
-	first, err := q.Heartbeat(t.Context(), queue.Beat{Wait: true})
+	first, err := q.Heartbeat(t.Context(), queue.Beat{Wait: queue.MaxHeld})
 	if err != nil || !first.Held {
 		t.Fatalf("the first heartbeat = %+v, %v, want one to follow at once: the database can be asked to tell", first, err)
 	}
@@ -60,7 +60,7 @@ func (h Holder) waits(t *testing.T, w *World, name string) queue.Queue {
 // beat sends a heartbeat that may wait, waits until so many calls are held, and gives its answer.
 func (h Holder) beat(t *testing.T, q queue.Queue, held int, beat queue.Beat) <-chan queue.Pulse {
 	t.Helper()
-	beat.Wait = true
+	beat.Wait = queue.MaxHeld
 	answer := make(chan queue.Pulse, 1)
 	go func() {
 		pulse, err := q.Heartbeat(t.Context(), beat)
@@ -123,7 +123,7 @@ func newerHeartbeatEndsOlder(t *testing.T, w *World, h Holder) {
 	older := h.beat(t, q, 1, queue.Beat{})
 	newer := make(chan queue.Pulse, 1)
 	go func() {
-		pulse, _ := q.Heartbeat(t.Context(), queue.Beat{Wait: true, Free: true}) // its answer tells
+		pulse, _ := q.Heartbeat(t.Context(), queue.Beat{Wait: queue.MaxHeld, Free: true}) // its answer tells
 		newer <- pulse
 	}()
 	receive(t, older, "the end of the older one")
@@ -193,7 +193,7 @@ func oneRowIsForOneAgent(t *testing.T, w *World, h Holder) {
 func clientThatIsGoneIsNotHeld(t *testing.T, w *World, h Holder) {
 	q := h.waits(t, w, "one")
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { _, _ = q.Heartbeat(ctx, queue.Beat{Wait: true}) }() // it is given up
+	go func() { _, _ = q.Heartbeat(ctx, queue.Beat{Wait: queue.MaxHeld}) }() // it is given up
 	h.want(t, 1)
 	cancel()
 	h.want(t, 0)
