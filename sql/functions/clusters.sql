@@ -197,6 +197,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+  c_alive   CONSTANT interval := '5 minutes'; -- who was heard of within it may wait in a held call
   v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
   v_count   int;
   v_joins   int;
@@ -209,6 +210,11 @@ BEGIN
   GET DIAGNOSTICS v_joins = ROW_COUNT;
   v_count := v_count + v_joins + tendril.revoke_keys(p_cluster, CASE WHEN p_token_id IS NOT NULL THEN ARRAY[p_token_id] END);
   PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
+  IF v_count > 0 THEN
+    -- Held heartbeats are repeated, and end where their credential is gone.
+    PERFORM tendril.notify('tendril_agent', instance_id) FROM public.agents
+    WHERE cluster_id = p_cluster AND last_heartbeat_at > clock_timestamp() - c_alive;
+  END IF;
   RETURN v_count;
 EXCEPTION
   WHEN lock_not_available THEN

@@ -1,9 +1,12 @@
 package rpcqueue_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -144,12 +147,14 @@ func TestNoRealtime(t *testing.T) {
 			if _, err := q.Register(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond) // to see that nothing follows
+			// A websocket would be asked for before these calls are.
+			for range 5 {
+				if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != 5*time.Second {
+					t.Errorf("Heartbeat() = %+v, %v, want what the database advises", pulse, err)
+				}
+			}
 			if seen := server.Seen(); seen.Dials != 0 || q.Attention() != nil {
 				t.Errorf("the server was asked for a websocket %d times, and Attention() = %v; want neither", seen.Dials, q.Attention())
-			}
-			if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != 5*time.Second {
-				t.Errorf("Heartbeat() = %+v, %v, want what the database advises", pulse, err)
 			}
 		})
 	}
@@ -182,12 +187,25 @@ func TestRealtimeThatIsMute(t *testing.T) {
 	t.Parallel()
 	w, server, o := project(t)
 	w.Exec(t, "DROP TABLE realtime.messages_of_all_days")
+	probed, rest := make(chan struct{}), server.Rest
+	once := sync.OnceFunc(func() { close(probed) })
+	server.Rest = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("reading a request: %v", err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		rest.ServeHTTP(rw, r)
+		if bytes.Contains(body, []byte(`"probe":true`)) {
+			once()
+		}
+	})
 	q := dial(t, o)
 	if _, err := q.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	server.AwaitTopic(realtime.Topic(w.Text(t, "SELECT encode(sha256($1::bytea), 'hex')", []byte(o.Token))))
-	time.Sleep(6 * time.Second) // the agent asks for an event within five
+	awaitWake(t, "the event that the agent asks for within five seconds", probed)
 	if pulse, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil || pulse.Poll != 5*time.Second || q.Attention() != nil {
 		t.Errorf("Heartbeat() = %+v, %v, and Attention() = %v, want what the database advises, for no wake arrives", pulse, err, q.Attention())
 	}

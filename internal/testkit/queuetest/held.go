@@ -34,6 +34,7 @@ func RunHeld(t *testing.T, serve func(t *testing.T, w *World) Holder) {
 		"CancelEndsTheWait":         cancelEndsTheWait,
 		"NewerHeartbeatEndsOlder":   newerHeartbeatEndsOlder,
 		"ShutdownEndsTheWait":       shutdownEndsTheWait,
+		"RevocationEndsTheWait":     revocationEndsTheWait,
 		"OneRowIsForOneAgent":       oneRowIsForOneAgent,
 		"ClientThatIsGoneIsNotHeld": clientThatIsGoneIsNotHeld,
 	} {
@@ -143,6 +144,23 @@ func shutdownEndsTheWait(t *testing.T, w *World, h Holder) {
 		t.Errorf("heartbeat when the server stops = %+v, want it to say when to ask again", pulse)
 	}
 	h.want(t, 0)
+}
+
+// A token or a key that is revoked ends what is held under it, long before its time is over.
+func revocationEndsTheWait(t *testing.T, w *World, h Holder) {
+	q := h.waits(t, w, "one")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Heartbeat(t.Context(), queue.Beat{Wait: true, Free: true})
+		ended <- err
+	}()
+	h.want(t, 1)
+	began := time.Now()
+	w.Exec(t, "SELECT public.revoke_cluster_token($1, t.id) FROM public.cluster_tokens($1) t WHERE t.revoked_at IS NULL", w.Cluster)
+	wantKind(t, "Heartbeat()", <-ended, queue.Unauthorized)
+	if took := time.Since(began); took > patience.For(queue.MaxHeld/2) {
+		t.Errorf("the heartbeat ends %s after the revocation, want it at once", took)
+	}
 }
 
 // Many wait, one has the row, and the others are not all told of it: one each time that the
