@@ -91,7 +91,7 @@ func slow(t *testing.T, server string, n int) {
 	const header = "POST /rest/v1/rpc/agent_heartbeat HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	say := func(text string) {
 		_ = conn.SetDeadline(time.Now().Add(patience.For(10 * time.Second))) // a connection has one
-		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})    //nolint:gosec // a stranger does not care
+		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})    // a stranger does not care
 		_, _ = io.WriteString(secure, header+text)                           // or it is refused
 	}
 	switch n % 8 { // most are cheap for the stranger

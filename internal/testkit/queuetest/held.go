@@ -157,7 +157,7 @@ func revocationEndsTheWait(t *testing.T, w *World, h Holder) {
 	h.want(t, 1)
 	began := time.Now()
 	w.Exec(t, "SELECT public.revoke_cluster_token($1, t.id) FROM public.cluster_tokens($1) t WHERE t.revoked_at IS NULL", w.Cluster)
-	wantKind(t, "Heartbeat()", <-ended, queue.Unauthorized)
+	_ = wantKind(t, "Heartbeat()", <-ended, queue.Unauthorized)
 	if took := time.Since(began); took > patience.For(queue.MaxHeld/2) {
 		t.Errorf("the heartbeat ends %s after the revocation, want it at once", took)
 	}
