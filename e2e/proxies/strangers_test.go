@@ -57,7 +57,7 @@ func TestSlowStranger(t *testing.T) {
 		}
 		go func() {
 			for {
-				pulse, err := q.Heartbeat(t.Context(), queue.Beat{Free: true, Wait: true})
+				pulse, err := q.Heartbeat(t.Context(), queue.Beat{Free: true, Wait: queue.MaxHeld})
 				if err != nil || pulse.Work {
 					answer <- time.Now()
 					return

@@ -151,7 +151,7 @@ func revocationEndsTheWait(t *testing.T, w *World, h Holder) {
 	q := h.waits(t, w, "one")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := q.Heartbeat(t.Context(), queue.Beat{Wait: true, Free: true})
+		_, err := q.Heartbeat(t.Context(), queue.Beat{Wait: queue.MaxHeld, Free: true})
 		ended <- err
 	}()
 	h.want(t, 1)
