@@ -256,7 +256,7 @@ func documentedSQL(t *testing.T, conn *pgx.Conn) {
 		pages.Block(t, "docs/SUPABASE.md", "UPDATE tendril.settings SET log_archive_after"),
 		pages.Block(t, "docs/OPERATIONS.md", "UPDATE tendril.settings SET provision_delete_after"),
 		pages.Code(t, "docs/OPERATIONS.md", "SELECT set_cluster_key(id, 'age1…') FROM clusters WHERE name = 'prod'", "age1…", "age1"+strings.Repeat("q", 58)),
-		pages.Code(t, "docs/PERFORMANCE.md", "UPDATE tendril.settings SET poll = '15 seconds'"),
+		pages.Code(t, "docs/SCALE.md", "UPDATE tendril.settings SET poll = '15 seconds'"),
 		pages.Code(t, "docs/ALERTS.md", "SELECT tendril.reap()"),
 	} {
 		if err := send(t.Context(), conn, block); err != nil {
