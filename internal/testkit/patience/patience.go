@@ -143,11 +143,12 @@ func (l Limit) left() time.Duration {
 // Over reports whether the wait has lasted too long.
 func (l Limit) Over() bool { return l.left() <= 0 }
 
-// Pause waits between two looks: a twentieth of the time that was waited already, from
-// 5 ms to 50 ms. Many tests wait at the same time, and leave the machine to what they wait
-// for.
+// Pause waits between two looks: a twentieth of the time that was waited already, from 5 ms to
+// 50 ms, and after some seconds up to 250 ms. Many tests wait at the same time, and leave the
+// machine to what they wait for.
 func (l Limit) Pause() {
-	time.Sleep(min(50*time.Millisecond, max(5*time.Millisecond, time.Since(l.began)/20)))
+	waited := time.Since(l.began)
+	time.Sleep(max(5*time.Millisecond, min(50*time.Millisecond, waited/20), min(250*time.Millisecond, waited/100)))
 }
 
 // Context returns a context that ends when what takes at most usual on an idle
