@@ -100,7 +100,7 @@ func (d *doctor) checks() []check {
 
 const (
 	// each bounds one check, whole all of them, one after the other or not.
-	each  = 5 * time.Second
+	each  = 8 * time.Second
 	whole = 13 * time.Second
 	// engineLimit bounds the check of the engine, which needs no other: a machine that
 	// is busy or has a slow disk takes long to load a program of 90 MB.

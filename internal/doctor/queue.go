@@ -254,7 +254,11 @@ func (d *doctor) token(ctx context.Context) verdict {
 	if standing.Paused {
 		return warn("have the cluster resumed", "valid for cluster %q, which people have paused: no work is given out", standing.ClusterName)
 	}
-	return ok("valid for cluster %q", standing.ClusterName)
+	by := ""
+	if key := d.Config.Queue.Key; key != nil {
+		by = ", by this agent's own key: " + key.Words()
+	}
+	return ok("valid for cluster %q%s", standing.ClusterName, by)
 }
 
 // missing reports whether the database does not know the question.
@@ -413,7 +417,7 @@ func (d *doctor) wakes(ctx context.Context) verdict {
 
 // realtime says whether what the database sends by Supabase's Realtime reaches an agent over HTTPS.
 func (d *doctor) realtime(ctx context.Context) verdict {
-	const polled = "over HTTPS the queue is polled"
+	const polled = "over HTTPS trellis serve holds calls until there is news; without it the queue is polled"
 	q := d.Config.Queue
 	switch {
 	case d.standing == nil:

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/doctor"
 	"github.com/tendril-run/tendril/internal/queue"
@@ -211,4 +212,16 @@ func TestOlderDatabase(t *testing.T) {
 
 func unknownToken(_ *testing.T, p *patient) {
 	p.Config.Queue.Token = config.NewSecret("tnd_" + strings.Repeat("x", 43))
+}
+
+// An agent that has joined by a key sees which it is, as admins see it.
+func TestKeyIsNamed(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	key, err := agentkey.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Config.Queue.Key = &key
+	want(t, p.examine(t), "token", doctor.OK, "by this agent's own key: "+key.Words())
 }
