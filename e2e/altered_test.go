@@ -344,7 +344,7 @@ func (a *altered) carry(sealed bool, before func(o *outcome, step string, c call
 		return a.Conn.QueryRow(context.Background(), "SELECT workspace_id FROM public.provisions WHERE id = $1", o.id).Scan(&o.workspace)
 	})
 	asked := map[string]bool{}
-	limit := patience.Begin(site.Patience)
+	limit := patience.Begin(3 * site.Patience) // between its calls all else happens
 	for err == nil {
 		mu.Lock()
 		altered, since := o.altered, from
@@ -551,12 +551,12 @@ var everyCell = os.Getenv("TENDRIL_TEST_FAULTS") == "all"
 func (c column) drawn(salt uint32) bool {
 	watched := slices.ContainsFunc(seenAltered, func(cell string) bool { return strings.HasSuffix(cell, " | "+c.String()) })
 	drawn := crc32.ChecksumIEEE([]byte(c.String())) ^ salt
-	return watched || special[c.String()] != nil && drawn%8 == 0 || drawn%32 == 0
+	return watched || special[c.String()] != nil && drawn%16 == 0 || drawn%64 == 0
 }
 
 // carried says whether what an agent sees has a run of its own where not all that it sees has.
 func (c cell) carried(salt uint32) bool {
-	return slices.Contains(seenAltered, c.step+" | "+c.column.String()) || (crc32.ChecksumIEEE([]byte(c.alike()))^salt)%16 == 0
+	return slices.Contains(seenAltered, c.step+" | "+c.column.String()) || (crc32.ChecksumIEEE([]byte(c.alike()))^salt)%32 == 0
 }
 
 // alterations are what all worlds of the suite share.
@@ -587,8 +587,8 @@ func over(said, claim string) bool {
 // function of what it is told: so each alteration is made and taken back while the agent
 // waits for an answer, and one that changes the answer is made once more, to stay, in a
 // run of its own. With TENDRIL_TEST_FAULTS=all that is every column; else it is those
-// that seenAltered names, an eighth of the others that would serve somebody and a thirty-second of
-// the rest, drawn at random; and of what an agent then sees one in sixteen has a run of its own, and
+// that seenAltered names, a sixteenth of the others that would serve somebody and a sixty-fourth of
+// the rest, drawn at random; and of what an agent then sees one in thirty-two has a run of its own, and
 // each of seenAltered.
 func TestEveryColumnAltered(t *testing.T) {
 	t.Parallel()

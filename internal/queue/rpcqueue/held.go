@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/queue/rpcwire"
@@ -100,7 +97,7 @@ func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, er
 		answer.Held = q.holding.learnt(reply.Work != nil) && beat.Wait > 0
 		return q.seldom(answer), nil
 	}
-	arguments.Awaits = &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost, Watched: slices.Concat([]uuid.UUID{}, beat.Watched)}
+	arguments.Awaits = &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost, Watched: notNull(beat.Watched)}
 	body, err := json.Marshal(arguments)
 	if err != nil {
 		return queue.Pulse{}, fmt.Errorf("encode what is sent to %s: %w", function, err)
