@@ -13,7 +13,7 @@ import (
 
 // lastOfContractBefore is the last migration of the contract before
 // queue.Contract: the one before that which replaces contract_version() with it.
-const lastOfContractBefore = "54"
+const lastOfContractBefore = "61"
 
 // MigratedBefore fills a test's database with the contract before this
 // program's, as one that nobody has migrated yet.
