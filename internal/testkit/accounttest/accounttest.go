@@ -20,8 +20,10 @@ import (
 const (
 	// Issuer is what most clusters call themselves.
 	Issuer = "https://kubernetes.default.svc.cluster.local"
-	// Subject is the account of the pods, Account its name for people.
-	Subject, Account = "system:serviceaccount:tendril:tendril", "tendril/tendril"
+	// Subject is the account of the pods.
+	Subject = "system:serviceaccount:tendril:tendril"
+	// Account is its name for people.
+	Account = "tendril/tendril"
 )
 
 // APIServer signs with a key of its own.
