@@ -69,7 +69,7 @@ func (c *console) letJoin(w http.ResponseWriter, r *request) error {
 	}
 	if d.Refused = refusal(err); d.Refused != nil {
 		c.render(w, r, d.Refused.Status(), "join", view{Nav: "clusters", Data: d})
-		return nil
+		return nil //nolint:nilerr // the page shows it
 	}
 	if err != nil {
 		return err
