@@ -22,7 +22,7 @@ import (
 
 // A stranger opens thousands of connections from one address, and is slow on each: without a
 // handshake, with half a header, with half a body, and with calls that ask to be held. An agent
-// of another address is told of work and takes it within a second, and the server's memory
+// of another address hears of work and takes it within a second, and the server's memory
 // stays small.
 func TestSlowStranger(t *testing.T) {
 	t.Parallel()

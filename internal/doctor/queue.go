@@ -395,7 +395,7 @@ func (d *doctor) name(context.Context) verdict {
 	return ok("%q is in use by no other agent of this cluster", d.Config.Name)
 }
 
-// wakes says whether the agent is told of work, or has to ask for it.
+// wakes says whether the agent hears of work, or has to ask for it.
 func (d *doctor) wakes(ctx context.Context) verdict {
 	switch {
 	case strings.HasPrefix(d.Config.Queue.URL, "http"):

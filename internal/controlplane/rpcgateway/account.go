@@ -30,7 +30,7 @@ const (
 )
 
 // accountAlgorithms are those by which an API server signs: with a key that it alone has. Not
-// "none", and none where whoever verifies could sign as well.
+// "none", and none whose key for verifying signs as well.
 var accountAlgorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
 // podClaims are what Kubernetes says of the pod that a token is bound to.

@@ -31,7 +31,7 @@ const (
 )
 
 // algorithms are those by which an issuer may sign: with a key that only it has.
-// Not "none", and none of those where whoever verifies could sign as well.
+// Not "none", and none whose key for verifying signs as well.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 // issuer says who people are.

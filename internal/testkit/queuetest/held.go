@@ -24,7 +24,7 @@ type Holder struct {
 	Stop func()
 }
 
-// pace is how long an agent that is told of work has to take it, until the next one is told.
+// pace is how long an agent that hears of work has to take it, until the next one hears.
 const pace = 20 * time.Millisecond
 
 // RunHeld runs every case of calls that are held against a transport.
