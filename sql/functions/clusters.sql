@@ -145,6 +145,17 @@ EXCEPTION
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
 END $$;
 
+-- Has the held calls of a cluster's agents repeated: they end where their credential is gone.
+CREATE OR REPLACE FUNCTION tendril.recall(p_cluster uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  c_alive CONSTANT interval := '5 minutes'; -- agents that were heard of within it may have one
+BEGIN
+  PERFORM tendril.notify('tendril_agent', instance_id) FROM public.agents
+  WHERE cluster_id = p_cluster AND last_heartbeat_at > clock_timestamp() - c_alive;
+END $$;
+
 -- Revokes keys of a cluster, and those that they have asked for by a rotation. What they run ends as
 -- the runs of lost agents.
 --
@@ -174,7 +185,7 @@ BEGIN
     IF FOUND THEN
       PERFORM tendril.reap();
     END IF;
-    PERFORM tendril.notify('tendril_attention', p_cluster); -- held calls end
+    PERFORM tendril.recall(p_cluster);
   END IF;
   RETURN coalesce(cardinality(v_keys), 0);
 END $$;
@@ -197,7 +208,6 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  c_alive   CONSTANT interval := '5 minutes'; -- who was heard of within it may wait in a held call
   v_cluster public.clusters := tendril.cluster_for(p_cluster, 'admin');
   v_count   int;
   v_joins   int;
@@ -211,9 +221,7 @@ BEGIN
   v_count := v_count + v_joins + tendril.revoke_keys(p_cluster, CASE WHEN p_token_id IS NOT NULL THEN ARRAY[p_token_id] END);
   PERFORM tendril.audit(v_cluster.org_id, 'revoke_cluster_token', 'cluster', p_cluster, jsonb_build_object('token_id', p_token_id, 'revoked', v_count));
   IF v_count > 0 THEN
-    -- Held heartbeats are repeated, and end where their credential is gone.
-    PERFORM tendril.notify('tendril_agent', instance_id) FROM public.agents
-    WHERE cluster_id = p_cluster AND last_heartbeat_at > clock_timestamp() - c_alive;
+    PERFORM tendril.recall(p_cluster);
   END IF;
   RETURN v_count;
 EXCEPTION
