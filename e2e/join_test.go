@@ -19,6 +19,7 @@ import (
 	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/controlplane/instance"
 	"github.com/tendril-run/tendril/internal/testkit/accounttest"
+	"github.com/tendril-run/tendril/internal/testkit/pages"
 )
 
 // withoutToken has an agent begin by other means than the cluster's token.
@@ -48,7 +49,7 @@ func TestJoin(t *testing.T) {
 	people := s.People()
 	a := s.NewAgent("one", 2, "")
 	withoutToken(a)
-	a.Verb = []string{"join", s.QueueURL}
+	a.Verb = strings.Fields(pages.Code(t, "docs/GUIDE.md", "tendril join https://tendril.example", "https://tendril.example", s.QueueURL))[1:]
 	a.Start()
 	a.AwaitOutput("compares the fingerprint")
 	shown := shownCode.FindStringSubmatch(a.Out.String())

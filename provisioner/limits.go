@@ -31,8 +31,9 @@ const (
 
 // Time limits. The run's own limit comes from the agent's configuration.
 const (
-	// DescribeTime is how long a program may take to answer describe.
-	DescribeTime = 10 * time.Second
+	// DescribeTime is how long a program may take to answer describe: it asks no other system,
+	// but a node that is short of everything takes long to start one.
+	DescribeTime = 30 * time.Second
 	// CancelTime is how long a program may take to answer after cancel.
 	CancelTime = 30 * time.Second
 	// DetachTime is how long a program may take to answer after detach.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -59,8 +60,16 @@ func TestReadersNoticeNothing(t *testing.T) {
 	}
 	often("SELECT (tendril.restore_log($1) > 0)::int", &restored, one)
 	often("SELECT count(*) FROM (SELECT tendril.system_line($1, 'late'), pg_sleep(0.005)) l", &added, one)
+	// The next is killed when something was archived since: on a slow machine none would end.
+	var seen int64
 	often(`SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid, pg_sleep(0.1) FROM pg_stat_activity
-		WHERE datname = current_database() AND query LIKE '%archive_logs(p_rows%' AND pid <> pg_backend_pid() LIMIT 1) a`, &killed, func() []any { return nil })
+		WHERE datname = current_database() AND query LIKE '%archive_logs(p_rows%' AND pid <> pg_backend_pid() LIMIT 1) a`, &killed, func() []any {
+		for archived.Load() == seen && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		seen = archived.Load()
+		return nil
+	})
 	for range 2 {
 		conn := db.Conn(t)
 		readers.Go(func() {

@@ -116,7 +116,7 @@ func TestDocumentedWords(t *testing.T) {
 		provisioner.MaxPlan >> 10, provisioner.MaxOutput >> 10, provisioner.MaxMachines, provisioner.MaxName, provisioner.MaxText,
 		int64(provisioner.DescribeTime.Seconds()), int64(provisioner.CancelTime.Seconds()), int64(provisioner.DetachTime.Seconds()), int64(provisioner.ExitTime.Seconds()),
 	}
-	if want := []int64{4, 1, 64, 100_000, 512, 512, 64, 1000, 256, 4096, 10, 30, 30, 5}; !slices.Equal(limits, want) {
+	if want := []int64{4, 1, 64, 100_000, 512, 512, 64, 1000, 256, 4096, 30, 30, 30, 5}; !slices.Equal(limits, want) {
 		t.Errorf("the limits are %v, and the page says %v: change its table", limits, want)
 	}
 }
