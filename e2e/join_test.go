@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +96,73 @@ func TestJoin(t *testing.T) {
 		t.Fatalf("trellis clusters keys revoke = %v, %q", err, out)
 	}
 	a.AwaitOutput("is revoked")
+}
+
+// An agent replaces its key when it is old, without a run noticing, and one that was killed while
+// it did so signs with whichever key counts.
+func TestKeyIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	s.Serve()
+	a := s.NewAgent("one", 1, "")
+	withoutToken(a)
+	a.Set("TENDRIL_JOIN_TOKEN", s.Text(t, "SELECT token FROM public.create_join_token($1)", s.Cluster))
+	a.Start()
+	a.AwaitOutput("registered")
+	a.Terminate()
+	first, err := agentkey.Load(a.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow := func() {
+		t.Helper()
+		long := time.Now().Add(-91 * 24 * time.Hour)
+		if err := os.Chtimes(filepath.Join(a.Dir, agentkey.File), long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts := func(key agentkey.Key) bool {
+		t.Helper()
+		return s.Text(t, "SELECT (expires_at IS NULL AND revoked_at IS NULL)::text FROM tendril.agent_keys WHERE encode(public_key, 'hex') = $1", fmt.Sprintf("%x", key.Public())) == "true"
+	}
+	grow()
+	a.Start()
+	a.AwaitOutput("signs with a new key")
+	second, err := agentkey.Load(a.Dir)
+	if err != nil || second.Fingerprint() == first.Fingerprint() || !counts(second) || counts(first) {
+		t.Fatalf("the agent's key = %s, %v, want another than %s, which alone counts for good", second.Fingerprint(), err, first.Fingerprint())
+	}
+	repo := s.Template("hello", map[string]string{"main.tf": `resource "terraform_data" "x" {}`})
+	if status := s.AwaitEnd(s.DeployTemplate(repo, "rotated/one", map[string]any{})); status != "SUCCESS" {
+		t.Errorf("a run after the key was replaced = %s, want SUCCESS", status)
+	}
+	a.Terminate()
+
+	// Killed before the database heard of the next key, and after.
+	unheard, err := agentkey.Next(a.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Start()
+	a.AwaitOutput("registered")
+	a.Terminate()
+	if now, err := agentkey.Load(a.Dir); err != nil || now.Fingerprint() != second.Fingerprint() {
+		t.Errorf("the key after a start with one that the database does not know = %s, %v, want %s", now.Fingerprint(), err, second.Fingerprint())
+	}
+	heard, err := agentkey.Next(a.Dir)
+	if err != nil || heard.Fingerprint() == unheard.Fingerprint() {
+		t.Fatalf("the next key = %s, %v, want a new one", heard.Fingerprint(), err)
+	}
+	s.Exec(t, "INSERT INTO tendril.agent_keys (cluster_id, public_key, name, parent) SELECT cluster_id, $1, name, id FROM tendril.agent_keys WHERE public_key = $2", []byte(heard.Public()), []byte(second.Public()))
+	s.Exec(t, "UPDATE tendril.agent_keys SET expires_at = now() WHERE public_key = $1", []byte(second.Public()))
+	a.Start()
+	a.AwaitOutput("registered")
+	if now, err := agentkey.Load(a.Dir); err != nil || now.Fingerprint() != heard.Fingerprint() {
+		t.Errorf("the key after a start with one that the database knows = %s, %v, want %s", now.Fingerprint(), err, heard.Fingerprint())
+	}
+	if status := s.AwaitEnd(s.DeployTemplate(repo, "rotated/two", map[string]any{})); status != "SUCCESS" {
+		t.Errorf("a run after that = %s, want SUCCESS", status)
+	}
 }
 
 // A one-time token lets one agent join at its start, and no other.

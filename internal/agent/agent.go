@@ -41,6 +41,9 @@ type Options struct {
 	// UIDs is "auto", or the first of the uids that runs have, for an agent that
 	// is root; "" or "off" where runs have the agent's.
 	UIDs string
+	// KeyLifetime is how long the agent signs with one key of its own before it makes
+	// another; 0: for good.
+	KeyLifetime time.Duration
 	// Identity has the private keys to which variables are sealed, which all
 	// agents of a cluster share; the zero value is for one of this agent's own.
 	Identity Identity

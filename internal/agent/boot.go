@@ -50,6 +50,7 @@ type boot struct {
 	noteKey    []byte        // see job.Job
 	contract   int           // the database's, when the boot registered
 	keys       *keys
+	rotation   *keyRotation
 	sealed     *sealedVars
 	inputs     *inputs
 	deliveries *deliveries
@@ -63,7 +64,7 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 	notes := workspaceNotes{dir, o.Log}
 	b := &boot{
 		options: o, log: o.Log, dir: dir, dirs: dirs, queue: q, status: &a.status, stopNow: a.stopNow, limits: a.limits,
-		notes: notes, checkNotes: &checkNotes{dir: dir}, children: n, keys: k, sealed: &sealedVars{dir: dir, keys: k, log: o.Log},
+		notes: notes, checkNotes: &checkNotes{dir: dir}, children: n, keys: k, rotation: &keyRotation{dir: o.DataDir, after: o.KeyLifetime, queue: q, log: o.Log}, sealed: &sealedVars{dir: dir, keys: k, log: o.Log},
 		slots: make(chan struct{}, o.Slots), noteKey: make([]byte, 32),
 	}
 	b.inputs = &inputs{queue: q, keys: k, requesters: o.Requesters, states: &managedStates{

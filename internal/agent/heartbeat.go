@@ -53,6 +53,7 @@ type heartbeat struct {
 	queue    queue.Queue
 	inflight *inflight
 	keys     *keys
+	rotation *keyRotation
 	checker  *checker
 	observer Observer
 	standing *health.Standing
@@ -100,7 +101,7 @@ func (o *older) end() {
 
 func (b *boot) newHeartbeat(registered queue.Registration, superseded func(error)) *heartbeat {
 	return &heartbeat{
-		queue: b.queue, inflight: &b.inflight, keys: b.keys, checker: b.checker,
+		queue: b.queue, inflight: &b.inflight, keys: b.keys, rotation: b.rotation, checker: b.checker,
 		observer: b.options.Observer, standing: b.options.Standing, loops: b.options.Loops, log: b.log,
 		interval: advised(registered.Heartbeat, beatUnadvised), lease: registered.Lease, superseded: superseded, retry: newRetry(),
 		trouble: outage{log: b.log, what: "reach the database"},
@@ -255,6 +256,7 @@ func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 		h.standing.Beat(h.interval)
 	}
 	h.keys.renew(ctx, time.Now(), h.queue.Register)
+	h.rotation.rotate(ctx, time.Now())
 	switch {
 	case pulse.Again > 0:
 		return pulse.Again, true

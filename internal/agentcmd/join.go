@@ -255,3 +255,28 @@ func joinByToken(ctx context.Context, settings config.Config, log *slog.Logger, 
 	}
 	return again()
 }
+
+// settleRotation ends a rotation of the key during which the agent was killed: the next key is
+// taken where the database knows it, and removed where it doesn't. It returns the settings as
+// they are then.
+func settleRotation(ctx context.Context, settings config.Config, log *slog.Logger, again func() (config.Config, error)) (config.Config, error) {
+	next, err := agentkey.Pending(settings.DataDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return settings, nil
+	}
+	if err != nil {
+		return settings, err
+	}
+	log.Info("the agent was ended while it replaced its key: asking which one counts", "url", settings.Queue.URL)
+	standing, err := (&joiner{settings: settings}).status(ctx, next)
+	if err != nil {
+		return settings, fmt.Errorf("ask whether the agent's next key counts: %w", err)
+	}
+	if standing.Status != rpcwire.JoinJoined {
+		return settings, agentkey.Abandon(settings.DataDir)
+	}
+	if err := agentkey.Promote(settings.DataDir); err != nil {
+		return settings, err
+	}
+	return again()
+}

@@ -97,6 +97,14 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 		return failure{err, ExitUsage}
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
+	if key := settings.Queue.Key; key != nil {
+		ctx, stop := untilSignalled(cmd.Context(), func() {})
+		settings, err = settleRotation(ctx, settings, log, load)
+		stop()
+		if err != nil {
+			return failure{err, ExitFailure}
+		}
+	}
 	if settings.Queue.MustJoin() {
 		ctx, stop := untilSignalled(cmd.Context(), func() {})
 		settings, err = joinByToken(ctx, settings, log, load)
@@ -134,7 +142,7 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 	options := agent.Options{
 		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
-		Open:    opener(settings, log),
+		Open: opener(settings, log), KeyLifetime: settings.Queue.KeyLifetime.Duration,
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ), CheckEnv: settings.CheckEnv(environ), NoCommands: settings.NoCommands(),
 		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
 		InputWebhook: notify, Pools: pools, PoolsFor: settings.Pools.For,

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/durable"
 	"github.com/tendril-run/tendril/internal/secretfile"
@@ -55,6 +56,23 @@ func Promote(dir string) error {
 		return fmt.Errorf("put the agent's next key in force: %w", err)
 	}
 	return nil
+}
+
+// Abandon removes the next key, which no database knows.
+func Abandon(dir string) error {
+	if err := os.Remove(filepath.Join(dir, nextFile)); err != nil {
+		return fmt.Errorf("remove the agent's next key: %w", err)
+	}
+	return nil
+}
+
+// Made is when the key was made: fs.ErrNotExist where there is none.
+func Made(dir string) (time.Time, error) {
+	info, err := os.Stat(filepath.Join(dir, File))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look at the agent's key: %w", err)
+	}
+	return info.ModTime(), nil
 }
 
 // Private is the private half, nil of no key. It must not leave the agent's process.

@@ -58,6 +58,8 @@ type Queue struct {
 	JoinTokenFile string `toml:"join_token_file"`
 	// JoinAccountTokenFile holds the token of a Kubernetes service account, with which it joins too.
 	JoinAccountTokenFile string `toml:"join_service_account_token_file"`
+	// KeyLifetime is how long the agent signs with one key; 0: for good.
+	KeyLifetime Duration `toml:"key_lifetime"`
 	// PollInterval is 0 where the database's advice is to be followed.
 	PollInterval Duration `toml:"poll_interval"`
 	// Token comes from TENDRIL_API_TOKEN or from TokenFile, never from the TOML.
@@ -178,6 +180,7 @@ func defaults(env environment) Config {
 		DataDir:      defaultDataDir(env, os.Geteuid()),
 		Slots:        2,
 		DrainTimeout: Duration{10 * time.Minute},
+		Queue:        Queue{KeyLifetime: Duration{90 * 24 * time.Hour}},
 		LogFormat:    "text",
 		Manual:       Manual{NotificationKind: webhook.Generic},
 		LogLevel:     slog.LevelInfo,

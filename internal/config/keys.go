@@ -95,6 +95,12 @@ func keys() []key {
 		{name: "queue.join_service_account_token_file", allowed: "a path, or nothing", path: true,
 			about: "A file with a token of the pod's Kubernetes service account, for the audience that `trellis clusters trust` shows. An agent whose key has not joined, or counts no more, joins with it at its start, without a person. Other users must not be able to read it. For agents whose data directory goes with their pod.",
 			field: func(c *Config) any { return &c.Queue.JoinAccountTokenFile }},
+		{name: "queue.key_lifetime", allowed: "a duration from 1h, or 0s for good",
+			about: "How long an agent that has joined by key signs with one key. Then it makes another, for which the old one vouches; the old one counts for ten more minutes.",
+			field: func(c *Config) any { return &c.Queue.KeyLifetime },
+			check: func(c Config) bool {
+				return c.Queue.KeyLifetime.Duration == 0 || c.Queue.KeyLifetime.Duration >= time.Hour
+			}},
 		{name: "queue.poll_interval", allowed: "a duration from 100ms to 10m, or 0s for what the database advises",
 			about: "How often the agent polls the queue, with some jitter.", usually: "the database's advice",
 			field: func(c *Config) any { return &c.Queue.PollInterval },

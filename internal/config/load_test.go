@@ -67,6 +67,7 @@ listen_url = "postgres://db:6543/tendril"
 allow_http = false
 token_file = "token"
 poll_interval = "250ms"
+key_lifetime = "48h"
 [health]
 listen = "127.0.0.1:9090"
 [policy]
@@ -139,7 +140,7 @@ min_free = "0"
 		LogFormat: "json", LogLevel: slog.LevelDebug, IdentityFile: "/identity",
 		Queue: Queue{
 			URL: "postgresql://db/tendril", ListenURL: "postgres://db:6543/tendril",
-			TokenFile: filepath.Join(dir, "token"), PollInterval: Duration{250 * time.Millisecond}, Token: NewSecret(testToken),
+			TokenFile: filepath.Join(dir, "token"), PollInterval: Duration{250 * time.Millisecond}, KeyLifetime: Duration{48 * time.Hour}, Token: NewSecret(testToken),
 		},
 		Health: Health{Listen: "127.0.0.1:9090"},
 		Policy: Policy{
@@ -203,7 +204,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_QUEUE_URL=" + testURL, "TENDRIL_QUEUE_LISTEN_URL=" + testURL, "TENDRIL_QUEUE_TOKEN_FILE=/none", "TENDRIL_QUEUE_JOIN_TOKEN_FILE=", "TENDRIL_QUEUE_JOIN_SERVICE_ACCOUNT_TOKEN_FILE=",
 		"TENDRIL_QUEUE_API_KEY=", "TENDRIL_QUEUE_CA_FILE=", "TENDRIL_QUEUE_ALLOW_HTTP=false",
 		"TENDRIL_QUEUE_URL_FILE=/none", "TENDRIL_HEALTH_LISTEN=:9090",
-		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_API_TOKEN=" + testToken,
+		"TENDRIL_QUEUE_POLL_INTERVAL=1s", "TENDRIL_QUEUE_KEY_LIFETIME=0s", "TENDRIL_API_TOKEN=" + testToken,
 		"TENDRIL_POLICY_REPOS=https://a/*, https://b/** ,", "TENDRIL_POLICY_OPERATIONS=plan,destroy", "TENDRIL_POLICY_APPROVAL=always", "TENDRIL_POLICY_ALLOW_FILE=1", "TENDRIL_POLICY_PLAIN_SENSITIVE=true",
 		"TENDRIL_POLICY_OLDEST_TERRAFORM=1.9.0", "TENDRIL_POLICY_OLDEST_TOFU=1.8.0",
 		"TENDRIL_POLICY_REQUESTER_KEYS=acme/*: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",

@@ -43,6 +43,13 @@ func NewKeyCredential(fingerprint string) *Credential {
 	return &Credential{hash: fingerprint, log: slog.New(slog.DiscardHandler)}
 }
 
+// Sign takes another key of the agent in place of the one that signs.
+func (c *Credential) Sign(fingerprint string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hash = fingerprint
+}
+
 // Registered notes whose token it is.
 func (c *Credential) Registered(cluster uuid.UUID) {
 	c.mu.Lock()

@@ -55,6 +55,14 @@ type Agent struct {
 	Operations []provision.Operation `json:"operations,omitempty"`
 }
 
+// KeyHolder is a Queue whose agent signs its requests with a key of its own.
+type KeyHolder interface {
+	// RotateKey has the key that signs vouch for the next one, which signs from then on. The
+	// old one counts for ten more minutes. It may be repeated with the same key, also after
+	// an answer that was lost.
+	RotateKey(ctx context.Context, next ed25519.PrivateKey) error
+}
+
 // Registration is the database's answer to Register.
 type Registration struct {
 	ClusterID   uuid.UUID

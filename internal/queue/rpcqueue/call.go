@@ -107,8 +107,8 @@ func (q *Queue) exchange(ctx context.Context, header http.Header, doing, functio
 		return nil, &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
 	}
 	request.Header = header
-	if q.key != nil {
-		if err := signature.Sign(request, body, q.key, time.Now()); err != nil {
+	if key := q.signers.of(body); key != nil {
+		if err := signature.Sign(request, body, key, time.Now()); err != nil {
 			return nil, &trouble{Error: &queue.Error{Kind: queue.Refused, Message: fmt.Sprintf("could not %s: %v", doing, err), Err: err}}
 		}
 	}

@@ -73,12 +73,13 @@ const bulkCalls = 16
 
 // Queue is a queue.Queue over HTTPS.
 type Queue struct {
+	options    Options
 	transport  *http.Transport
 	functions  string // the URL below which they are
 	host       string // for people
 	header     http.Header
 	apiKey     string
-	key        ed25519.PrivateKey
+	signers    signers
 	credential *queue.Credential
 	agent      queue.Agent
 	timeout    time.Duration
@@ -91,7 +92,10 @@ type Queue struct {
 	holding  holding
 }
 
-var _ queue.Queue = (*Queue)(nil)
+var (
+	_ queue.Queue     = (*Queue)(nil)
+	_ queue.KeyHolder = (*Queue)(nil)
+)
 
 // New opens the queue. It connects when first used, so a server that is away is
 // not an error yet.
@@ -110,9 +114,12 @@ func New(o Options) (*Queue, error) {
 		credential = queue.NewKeyCredential(agentkey.Fingerprint(o.Key.Public().(ed25519.PublicKey)))
 	}
 	q := &Queue{
-		transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
-		header: newHeader(o), apiKey: o.APIKey, credential: credential, key: o.Key, agent: o.Agent, timeout: timeout,
+		options: o, transport: transport, functions: functions.String(), host: functions.Scheme + "://" + functions.Host,
+		header: newHeader(o), apiKey: o.APIKey, credential: credential, agent: o.Agent, timeout: timeout,
 		link: queue.NewLink(bulkCalls), work: make(chan struct{}, 1), holding: holding{wait: queue.MaxHeld},
+	}
+	if o.Key != nil {
+		q.signers.add(o.Key)
 	}
 	if ro, is := realtimeOf(o, functions, transport, q.credential); is {
 		ro.Probe = q.probe
@@ -199,12 +206,6 @@ func (q *Queue) ReserveMachines(ctx context.Context, claimID uuid.UUID, wants []
 // ReleaseMachines implements queue.Queue.
 func (q *Queue) ReleaseMachines(ctx context.Context, claimID uuid.UUID, names []string) error {
 	return q.call(ctx, "free the places of machines", "release_machines", rpcwire.ReleaseMachines{Hash: q.credential.Hash(), Claim: claimID, Names: names}, nil)
-}
-
-// RotateKey gives the agent a new key in place of the one that signs, or of the token. A Queue
-// with the new one may be opened from then on; this one's key counts for ten more minutes.
-func (q *Queue) RotateKey(ctx context.Context, public ed25519.PublicKey) error {
-	return q.call(ctx, "replace the agent's key", "rotate_agent_key", rpcwire.RotateAgentKey{Caller: q.caller(), PublicKey: hex.EncodeToString(public)}, &expiry{})
 }
 
 // AgentKey implements queue.Queue.

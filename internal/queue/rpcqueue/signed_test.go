@@ -268,6 +268,7 @@ func TestRevokedKey(t *testing.T) {
 	if _, err := q.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	first := dial(t, rpcqueue.Options{URL: spy.url, Key: old, Agent: agent})
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -277,12 +278,16 @@ func TestRevokedKey(t *testing.T) {
 	if a, err := q.Claim(t.Context(), claim); err != nil || a == nil {
 		t.Fatalf("Claim() = %v, %v, want the provision", a, err)
 	}
-	if err := q.RotateKey(t.Context(), public); err != nil {
+	if err := q.RotateKey(t.Context(), private); err != nil {
 		t.Fatalf("RotateKey() = %v, want nil", err)
 	}
-	if err := q.RotateKey(t.Context(), public); queue.KindOf(err) != queue.Refused {
-		t.Errorf("RotateKey(a key that is known) = %v, want it refused", err)
+	if err := first.RotateKey(t.Context(), private); err != nil {
+		t.Errorf("RotateKey(), whose first answer was lost = %v, want nil", err)
 	}
+	if pulse, err := q.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); err != nil || len(pulse.Lost) > 0 {
+		t.Errorf("Heartbeat() after RotateKey = %+v, %v, want it signed with the new key", pulse, err)
+	}
+	q = dial(t, rpcqueue.Options{URL: spy.url, Key: old, Agent: agent})
 	renewed := dial(t, rpcqueue.Options{URL: spy.url, Key: private, Agent: agent})
 	for name, one := range map[string]queue.Queue{"the old key, for a while": q, "the new key": renewed} {
 		if pulse, err := one.Heartbeat(t.Context(), queue.Beat{Claims: []uuid.UUID{claim}}); err != nil || len(pulse.Lost) > 0 {
