@@ -26,9 +26,10 @@ func clustersCommand(a *app) *cobra.Command {
 func clustersCreateCommand(a *app) *cobra.Command {
 	return formatted(a, &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a cluster and print its agent token, which is shown once",
-		Long: `Makes a cluster and prints its agent token, which is shown only once. In a database
-that has just been migrated "trellis admin init" makes the first organisation.`,
+		Short: "Make a cluster, and say how agents join it",
+		Long: `Makes a cluster, says how agents join it by key, and prints a token for agents that
+reach the database directly, which is shown only once. In a database that has just
+been migrated "trellis admin init" makes the first organisation.`,
 		Example: `  trellis clusters create prod`,
 		Args:    one("the cluster's name"),
 		RunE: withServer(a, func(ctx context.Context, s *client.Client, _ *cobra.Command, args []string) error {
@@ -39,12 +40,8 @@ that has just been migrated "trellis admin init" makes the first organisation.`,
 			if a.json() {
 				return a.printJSON(made)
 			}
-			a.say("Cluster %s is made (id %s). Its agent token, which is shown only now:", args[0], made.ID)
-			if err := a.print("%s", made.Token); err != nil {
-				return err
-			}
-			a.say("Agents need none to join %s by key: run tendril join there. Others take it as TENDRIL_API_TOKEN, with TENDRIL_QUEUE_URL naming that server or its database.", s.URL())
-			return nil
+			a.say("Cluster %s is made (id %s). On an agent's machine:\n  tendril join %s --cluster %s\nAgents that reach the database directly take this token as TENDRIL_API_TOKEN; it is shown only now:", args[0], made.ID, s.URL(), args[0])
+			return a.print("%s", made.Token)
 		}),
 	})
 }

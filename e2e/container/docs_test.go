@@ -47,7 +47,7 @@ func TestRunCommand(t *testing.T) {
 	docker(t, pages.Block(t, "docs/GUIDE.md", "docker run",
 		"docker run -d ", fmt.Sprintf("docker run -d --network %s --label %s=%s -v %s:/ca.pem:ro -e TENDRIL_QUEUE_CA_FILE=/ca.pem ", shared.network.Name, label, shared.images.registry, a.server.CAFile),
 		"--name tendril --hostname tendril", "--name "+a.name+" --hostname "+a.name, "-v tendril:", "-v "+a.name+":",
-		"https://tendril.example", server.url, "ghcr.io/tendril-run/tendril:VERSION", shared.images.tendril(oldVersion)), "TENDRIL_API_TOKEN="+w.Token)
+		"https://tendril.example", server.url, "ghcr.io/tendril-run/tendril:VERSION", shared.images.tendril(oldVersion)), "TENDRIL_JOIN_TOKEN="+w.Text(t, "SELECT token FROM public.create_join_token($1)", w.Cluster))
 	w.await("the agent to register", "SELECT EXISTS (SELECT FROM public.agents WHERE name = $1)", a.name)
 	docker(t, "docker exec "+a.name+" tendril doctor")
 	if out := docker(t, "docker stop "+a.name+" && docker inspect --format '{{.State.ExitCode}} {{.HostConfig.ReadonlyRootfs}}' "+a.name); !strings.HasSuffix(out, "\n0 true\n") {

@@ -167,7 +167,8 @@ func newSession(c store.Credential) session {
 type tokenData struct {
 	Cluster string
 	Token   string
-	New     bool
+	New     bool // of a cluster that was just added
+	Join    bool // one agent joins with it
 	// Overlap is how long the tokens before it stay valid.
 	Overlap int // hours
 	Install installation

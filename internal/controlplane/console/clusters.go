@@ -21,6 +21,7 @@ func (c *console) clusterPages() {
 	c.page("POST /clusters/{ref}/policy", c.setPolicy)
 	c.page("POST /clusters/{ref}/tokens", c.rotateToken)
 	c.page("POST /clusters/{ref}/tokens/revoke", c.revokeToken)
+	c.page("POST /clusters/{ref}/join-tokens", c.newJoinToken)
 	c.joinPages()
 }
 
@@ -248,25 +249,24 @@ func (c *console) setPolicy(w http.ResponseWriter, r *request) error {
 // chart is where the agent's Helm chart is.
 const chart = "oci://ghcr.io/tendril-run/charts/tendril"
 
-// installation is how an agent is started for a cluster, word by word.
+// installation is how an agent that signs by key is started for a cluster, word by word.
 type installation struct {
-	URL, Secret, Helm, Run string
+	URL, Join, Secret, Helm string
 	// Plain: what goes there is not encrypted.
 	Plain bool
 }
 
-// newInstallation words how to start an agent for a queue and a cluster. The token
-// comes from a file or from what is typed, so that no shell keeps it in its
-// history, nor a process list shows it.
+// newInstallation words how to start an agent for a queue and a cluster. The join token is
+// typed in, so that no shell keeps it in its history, nor a process list shows it.
 func newInstallation(at, cluster string) installation {
 	return installation{
 		URL:    at,
 		Plain:  strings.HasPrefix(at, "http://"),
-		Secret: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nkubectl create namespace tendril\nkubectl create secret generic tendril-token --namespace tendril \\\n  --from-file=token=token\nrm token",
+		Join:   "tendril join " + at + " --cluster " + cluster,
+		Secret: "kubectl create namespace tendril\n# paste the join token, then Enter and Ctrl-D\nkubectl create secret generic tendril-join --namespace tendril \\\n  --from-file=token=/dev/stdin",
 		// Helm takes a name such as 2024 for a number, unless it is told.
 		Helm: "helm install tendril " + chart + " \\\n  --namespace tendril \\\n  --set-string cluster=" + cluster +
-			" \\\n  --set queue.url=" + at + " \\\n  --set queue.tokenSecret=tendril-token",
-		Run: "umask 077; cat > token   # paste the token, then Enter and Ctrl-D\nTENDRIL_QUEUE_URL=" + at + " \\\n  TENDRIL_QUEUE_TOKEN_FILE=token \\\n  tendril run",
+			" \\\n  --set queue.url=" + at + " \\\n  --set queue.join.tokenSecret=tendril-join",
 	}
 }
 

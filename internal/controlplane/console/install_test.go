@@ -46,12 +46,13 @@ func TestInstallCommandFitsTheChart(t *testing.T) {
 			}
 		}
 		// The Secret that the commands before it make is the one that is mounted.
-		secret := regexp.MustCompile(`kubectl create secret generic (\S+) --namespace (\S+) \\\n  --from-file=(\S+)=`).FindStringSubmatch(shown.Secret)
+		secret := regexp.MustCompile(`kubectl create secret generic (\S+) --namespace (\S+) \\\n  --from-file=(\S+)=/dev/stdin`).FindStringSubmatch(shown.Secret)
 		if secret == nil {
 			t.Fatalf("%q makes no Secret", shown.Secret)
 		}
-		if mounted := fmt.Sprintf("- secret:\n                  name: %q\n                  items:\n                    - key: %q\n", secret[1], secret[3]); !strings.Contains(rendered, mounted) {
-			t.Errorf("the pod mounts no %q:\n%s", mounted, rendered)
+		mounted := regexp.MustCompile(fmt.Sprintf(`- secret:\n +name: "%s"\n( +#.*\n)*( +optional: true\n)? +items:\n +- key: "?%s"?\n`, secret[1], secret[3]))
+		if !mounted.MatchString(rendered) {
+			t.Errorf("the pod mounts no Secret %s with %s:\n%s", secret[1], secret[3], rendered)
 		}
 		if !strings.Contains(rendered, "namespace: "+secret[2]+"\n") || !strings.Contains(shown.Secret, "kubectl create namespace "+secret[2]+"\n") {
 			t.Errorf("the Secret is made in namespace %s, the agent elsewhere", secret[2])
@@ -65,7 +66,7 @@ func TestInstallCommandOnThePage(t *testing.T) {
 	e := newEstate(t)
 	page := html.UnescapeString(e.get(t, e.admin, "/clusters/prod"))
 	want := console.NewInstallation("https://trellis.example", "prod")
-	for _, command := range []string{want.Secret, want.Helm, want.Run} {
+	for _, command := range []string{want.Join, want.Secret, want.Helm} {
 		if !strings.Contains(page, command) {
 			t.Errorf("GET /clusters/prod lacks %q", command)
 		}

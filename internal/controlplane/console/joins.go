@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/controlplane/store"
@@ -55,6 +56,21 @@ func (c *console) join(w http.ResponseWriter, r *request) error {
 	}
 	c.render(w, r, http.StatusOK, "join", view{Nav: "clusters", Data: d})
 	return nil
+}
+
+// newJoinToken makes a token with which one agent joins within a day, and shows it, this once.
+func (c *console) newJoinToken(w http.ResponseWriter, r *request) error {
+	m, err := r.store.FindInFleet(r.Context(), r.org.ID, r.PathValue("ref"))
+	if err != nil {
+		return err
+	}
+	made, err := r.store.NewJoinToken(r.Context(), m.ID, "", 24*time.Hour)
+	if no := refusal(err); no != nil {
+		return c.refuseCluster(w, r, "join-tokens", no)
+	} else if err != nil {
+		return err
+	}
+	return c.showToken(w, r, tokenData{Cluster: m.Name, Token: made.Token, Join: true})
 }
 
 // letJoin lets it join the cluster that was chosen, if its key is the one that was shown.

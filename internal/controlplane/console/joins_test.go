@@ -77,6 +77,15 @@ func TestAgentJoinsByThePage(t *testing.T) {
 		t.Error("the cluster's page does not list the key")
 	}
 
+	answer, page = w.ask(t, w.admin, "/clusters/prod/join-tokens", url.Values{})
+	if answer.StatusCode != http.StatusOK || !strings.Contains(page, ">tnj_") || !strings.Contains(page, "queue.join.tokenSecret=tendril-join") {
+		t.Errorf("POST /clusters/prod/join-tokens = %d %s, want a token, once, and what to do with it", answer.StatusCode, page)
+	}
+	wellFormed(t, "/clusters/prod/join-tokens", page)
+	if answer, page := w.ask(t, w.operator, "/clusters/prod/join-tokens", url.Values{}); answer.StatusCode != http.StatusNotFound || strings.Contains(page, "tnj_") {
+		t.Errorf("an operator makes a join token: %d", answer.StatusCode)
+	}
+
 	other, code := w.asks(t, "other")
 	if answer, page := w.ask(t, w.operator, "/clusters/join", url.Values{"code": {code}}); answer.StatusCode == http.StatusOK {
 		t.Errorf("an operator sees who waits: %s", page)
