@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/go/packages"
+
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/testkit/pages"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
@@ -24,7 +26,8 @@ import (
 
 const sums = "dist/SHA256SUMS"
 
-// A release of one platform, made twice.
+// A release of one platform, made twice, and with TENDRIL_TEST_FAULTS=all of a Mac, for which
+// everything is compiled once more; else TestMac checks what a compiler would.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: no release is built")
@@ -33,7 +36,11 @@ func TestRelease(t *testing.T) {
 	pgtest.Tool(t, "helm")
 	r := ourRepository(t)
 	r.must("git", "tag", "v1.2.3")
-	environ := []string{"PLATFORMS=linux/" + runtime.GOARCH + " darwin/arm64", "VERSION=", "DIST=", "DIRTY=", "MAKEFLAGS="}
+	withMac, platforms := os.Getenv("TENDRIL_TEST_FAULTS") == "all", "linux/"+runtime.GOARCH
+	if withMac {
+		platforms += " darwin/arm64"
+	}
+	environ := []string{"PLATFORMS=" + platforms, "VERSION=", "DIST=", "DIRTY=", "MAKEFLAGS="}
 	if err := os.MkdirAll(filepath.Join(r.dir, "dist"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +56,11 @@ func TestRelease(t *testing.T) {
 	}
 	end := "_1.2.3_linux_" + runtime.GOARCH
 	const mac = "trellis_1.2.3_darwin_arm64"
-	want := []string{"THIRD-PARTY-LICENSES.txt"}
-	for _, program := range []string{"tendril" + end, "trellis" + end, mac} {
+	want, programs := []string{"THIRD-PARTY-LICENSES.txt"}, []string{"tendril" + end, "trellis" + end}
+	if withMac {
+		programs = append(programs, mac)
+	}
+	for _, program := range programs {
 		want = append(want, program, program+".cdx.json", program+".tar.gz")
 	}
 	charts, err := filepath.Glob(filepath.Join(r.dir, "charts/*/Chart.yaml"))
@@ -88,13 +98,11 @@ func TestRelease(t *testing.T) {
 		t.Error("THIRD-PARTY-LICENSES.txt does not have the licence of pgx")
 	}
 
-	if program, err := macho.Open(filepath.Join(r.dir, "dist", mac)); err != nil || program.Cpu != macho.CpuArm64 {
-		t.Errorf("%s is not for a Mac: %v", mac, err)
-	}
-	wantArchive(t, filepath.Join(r.dir, "dist", mac+".tar.gz"), mac, "trellis")
 	wantBill(t, r, "dist/tendril"+end, "tendril", false)
 	wantBill(t, r, "dist/trellis"+end, "trellis", true)
-	wantBill(t, r, "dist/"+mac, "trellis", false) // the console is not in it
+	if withMac {
+		wantMac(t, r, mac)
+	}
 
 	// Whoever has downloaded it verifies it as we tell them, elsewhere, keeping
 	// things private, and at home further east.
@@ -106,6 +114,39 @@ func TestRelease(t *testing.T) {
 		"GIT_CONFIG_KEY_0=url."+r.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/tendril-run/tendril"),
 		"bash", "-c", "umask 077; set -euo pipefail; . ./verify.sh"); code != 0 {
 		t.Errorf("the same commit has not made the same: exit status %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// wantMac looks at the program for Macs.
+func wantMac(t *testing.T, r repository, mac string) {
+	t.Helper()
+	if program, err := macho.Open(filepath.Join(r.dir, "dist", mac)); err != nil || program.Cpu != macho.CpuArm64 {
+		t.Errorf("%s is not for a Mac: %v", mac, err)
+	}
+	wantArchive(t, filepath.Join(r.dir, "dist", mac+".tar.gz"), mac, "trellis")
+	wantBill(t, r, "dist/"+mac, "trellis", false) // the console is not in it
+}
+
+// The command line compiles for the other platforms of a release, on which nothing is tested: its
+// types are checked with those of all that it imports.
+func TestMac(t *testing.T) {
+	t.Parallel()
+	loaded, err := packages.Load(&packages.Config{
+		Context: t.Context(), Dir: "..", Env: append(os.Environ(), "GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=0"),
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes,
+	}, "./cmd/trellis")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	packages.Visit(loaded, nil, func(p *packages.Package) {
+		count++
+		for _, err := range p.Errors {
+			t.Errorf("%s: %v", p.PkgPath, err)
+		}
+	})
+	if count < 300 {
+		t.Errorf("%d packages are checked, want the command line with all that it imports", count)
 	}
 }
 
