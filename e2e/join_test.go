@@ -3,8 +3,13 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -250,5 +255,63 @@ func TestJoinByServiceAccount(t *testing.T) {
 	first.AwaitOutput("is revoked")
 	if n := s.Text(t, "SELECT count(*)::text FROM tendril.agent_keys WHERE revoked_at IS NULL"); n != "2" {
 		t.Errorf("%s keys count, want those of two pods", n)
+	}
+}
+
+// Without a file the keys are asked of the issuer, which has to call itself what the tokens do.
+func TestTrustAsksTheIssuer(t *testing.T) {
+	t.Parallel()
+	s := site.New(t)
+	s.Serve()
+	s.Exec(t, "INSERT INTO public.org_members (org_id, user_id, role) VALUES ($1, $2, 'admin')", s.Org, instance.LocalUser)
+	cluster := s.Text(t, "SELECT name FROM public.clusters WHERE id = $1", s.Cluster)
+	kubernetes := accounttest.New(t, jose.ES256)
+	var issuer *httptest.Server
+	issuer = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		about := map[string]string{"issuer": issuer.URL + strings.TrimSuffix(r.URL.Path, "/.well-known/openid-configuration"), "jwks_uri": issuer.URL + "/keys"}
+		switch r.URL.Path {
+		case "/plain/.well-known/openid-configuration":
+			about["jwks_uri"] = "http://127.0.0.1/keys"
+		case "/other/.well-known/openid-configuration":
+			about["issuer"] = "https://other.example"
+		case "/large/.well-known/openid-configuration":
+			_, _ = io.Copy(w, io.LimitReader(rand.Reader, 1<<20))
+			return
+		case "/down/.well-known/openid-configuration":
+			http.Redirect(w, r, "http://127.0.0.1/", http.StatusFound)
+			return
+		case "/keys":
+			_, _ = io.WriteString(w, kubernetes.Keys(t))
+			return
+		case "/.well-known/openid-configuration":
+		default:
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(about)
+	}))
+	t.Cleanup(issuer.Close)
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	people := append(s.People(), "SSL_CERT_FILE="+roots, "NO_PROXY=127.0.0.1")
+	add := func(more ...string) (string, error) {
+		return trellisAs(t, people, append([]string{"clusters", "trust", "add", cluster, "--service-account", accounttest.Account}, more...)...)
+	}
+	for _, more := range [][]string{{"--issuer", issuer.URL}, {"--issuer", accounttest.Issuer, "--keys", issuer.URL + "/keys"}} {
+		if out, err := add(more...); err != nil {
+			t.Errorf("trellis clusters trust add %q = %v, %q", more, err, out)
+		}
+	}
+	if out, err := trellisAs(t, people, "clusters", "trust", "list", cluster); err != nil || strings.Count(out, kubernetes.KeyID) != 2 || !strings.Contains(out, issuer.URL) {
+		t.Errorf("trellis clusters trust list = %v, %q, want both with the key %s", err, out, kubernetes.KeyID)
+	}
+	for path, want := range map[string]string{
+		"/plain": "does not begin with https://", "/other": `calls itself "https://other.example"`, "/large": "too large", "/down": "302", "/none": "404",
+	} {
+		if out, err := add("--issuer", issuer.URL+path); err == nil || !strings.Contains(out, want) {
+			t.Errorf("trellis clusters trust add --issuer …%s = %v, %q, want an error with %q", path, err, out, want)
+		}
 	}
 }
