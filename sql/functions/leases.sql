@@ -47,7 +47,10 @@ BEGIN
           v_away := true;
         END IF;
       END IF;
-      PERFORM tendril.cut_future_stamps(v_now, v_lease);
+      -- It reads all agents: once a minute for stamps that a clock has left which was ahead for a moment.
+      IF v_stepped OR v_pulse.stamped_at < date_trunc('minute', v_now) THEN
+        PERFORM tendril.cut_future_stamps(v_now, v_lease);
+      END IF;
     ELSIF v_gap > v_lease * c_counted THEN
       RETURN false;
     END IF;
