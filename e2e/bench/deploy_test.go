@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
@@ -85,6 +86,7 @@ func BenchmarkDeploy(b *testing.B) {
 		bare.run(n)
 		deploy(s, ends, repo, "one", n)
 		var ours, limit series
+		s.Exec(b, "DELETE FROM public.provision_stages") // of the first
 		for b.Loop() {
 			for range deploys {
 				n++
@@ -93,10 +95,14 @@ func BenchmarkDeploy(b *testing.B) {
 			}
 		}
 		reportDeploys(b, ours, limit)
+		stages := stageTimes{}
+		stages.add(b, s)
+		stages.report(b)
 	})
 	b.Run("cold", func(b *testing.B) {
 		const deploys = 5
 		var ours, limit series
+		stages := stageTimes{}
 		for b.Loop() {
 			for range deploys {
 				limit.add(newBareRun(b).run(1))
@@ -105,11 +111,42 @@ func BenchmarkDeploy(b *testing.B) {
 				agent.AwaitOutput("registered")
 				repo := s.Template("one", map[string]string{"main.tf": one})
 				ours.add(deploy(s, listen(b, s.URL, "tendril_provision"), repo, "one", 1))
+				stages.add(b, s)
 				agent.Terminate()
 			}
 		}
 		reportDeploys(b, ours, limit)
+		stages.report(b)
 	})
+}
+
+// stageTimes are how long runs were in each stage, by what people see of them.
+type stageTimes map[string]*series
+
+// add adds those of all runs of a site.
+func (t stageTimes) add(b *testing.B, s *site.Site) {
+	b.Helper()
+	rows, err := s.Conn.Query(b.Context(), "SELECT stage, extract(epoch FROM ended_at - started_at)::float8 FROM public.provision_stages WHERE ended_at IS NOT NULL")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var stage string
+	var seconds float64
+	if _, err := pgx.ForEachRow(rows, []any{&stage, &seconds}, func() error {
+		if t[stage] == nil {
+			t[stage] = &series{}
+		}
+		t[stage].add(time.Duration(seconds * float64(time.Second)))
+		return nil
+	}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (t stageTimes) report(b *testing.B) {
+	for stage, times := range t {
+		times.report(b, stage+"-", 50)
+	}
 }
 
 // scripted is a template whose script makes one machine, and does nothing for it. commands is

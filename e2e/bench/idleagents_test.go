@@ -31,7 +31,7 @@ func idleAgents(b *testing.B, agents int, byKey bool) {
 	s.Exec(b, "UPDATE tendril.settings SET agent_limit = $1", agents)
 	// All have one address here, which has half of what may be held.
 	gateway := s.Serve("--max-connections", fmt.Sprint(agents+100), "--max-held", fmt.Sprint(2*agents+100)).Cmd.Process.Pid
-	startAgents(b, s, agents, byKey)
+	startAgents(b, s, fleet{agents: agents, url: s.Gateway.URL, byKey: byKey, token: s.Token})
 	postgres := serverPID(b, s)
 	var serving, storing, whole time.Duration
 	for b.Loop() {
@@ -55,9 +55,19 @@ func idleAgents(b *testing.B, agents int, byKey bool) {
 	only(b)
 }
 
-// startAgents starts so many and returns when all are registered. They end with
+// fleet is many agents in this process, which have nothing to do.
+type fleet struct {
+	agents int
+	url    string // of the queue
+	byKey  bool
+	token  string // of the cluster, also for those that join by key
+	// wrap stands between an agent and its queue; nil: nothing does.
+	wrap func(*rpcqueue.Queue) queue.Queue
+}
+
+// startAgents starts agents and returns when all are registered. They end with
 // the benchmark.
-func startAgents(b *testing.B, s *site.Site, n int, byKey bool) {
+func startAgents(b *testing.B, s *site.Site, f fleet) {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -65,21 +75,25 @@ func startAgents(b *testing.B, s *site.Site, n int, byKey bool) {
 		stop()
 		running.Wait()
 	})
-	dir, keys := b.TempDir(), make([]ed25519.PrivateKey, n)
-	if byKey {
+	dir, keys := b.TempDir(), make([]ed25519.PrivateKey, f.agents)
+	if f.byKey {
 		for i := range keys {
-			keys[i] = s.Join(b, s.Token, fmt.Sprint("idle-", i))
+			keys[i] = s.Join(b, f.token, fmt.Sprint("idle-", i))
 		}
 	}
-	for i := range n {
+	for i := range keys {
 		a := agent.New(agent.Options{
 			DataDir: filepath.Join(dir, fmt.Sprint(i)), Name: fmt.Sprint("idle-", i), Version: "bench", Slots: 1, UIDs: "off",
 			Open: func(self queue.Agent) (queue.Queue, error) {
-				options := rpcqueue.Options{URL: s.Gateway.URL, CAFile: s.Git.CAFile, Token: s.Token, Agent: self}
-				if byKey {
+				options := rpcqueue.Options{URL: f.url, CAFile: s.Git.CAFile, Token: f.token, Agent: self}
+				if f.byKey {
 					options.Token, options.Key = "", keys[i]
 				}
-				return rpcqueue.New(options)
+				q, err := rpcqueue.New(options)
+				if err != nil || f.wrap == nil {
+					return q, err
+				}
+				return f.wrap(q), nil
 			},
 			Log: slog.New(slog.DiscardHandler),
 		})
@@ -89,5 +103,5 @@ func startAgents(b *testing.B, s *site.Site, n int, byKey bool) {
 			}
 		})
 	}
-	s.Await("all agents to register", "SELECT count(*) = $1 FROM public.agents", n)
+	s.Await("all agents to register", "SELECT count(*) = $1 FROM public.agents WHERE name LIKE 'idle-%'", f.agents)
 }

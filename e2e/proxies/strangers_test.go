@@ -27,7 +27,10 @@ import (
 func TestSlowStranger(t *testing.T) {
 	t.Parallel()
 	// Without a limit for one address, strangers would have all connections.
-	const strangers, most, all, memory = 6000, 4000, 5400, 400 << 20
+	strangers, most, all, memory := 6000, 4000, 5400, int64(400<<20)
+	if os.Getenv("TENDRIL_TEST_FAULTS") == "all" {
+		strangers, most, all, memory = 14_000, 10_000, 13_000, 1000<<20
+	}
 	w := queuetest.NewWorld(t)
 	server := site.Address(t)
 	certificate, key := site.Certificate(t)
