@@ -325,15 +325,30 @@ func (g *Gateway) answer(w *asked, r *http.Request, share *share, function strin
 	return nil
 }
 
-// callInTurn is call within the bounds of calls at once. A repeat of a held call waits for
-// its turn.
+// callInTurn is call within the bounds of calls at once. Beyond them a call waits for its turn, for
+// a fleet that comes back at once is served sooner so than by refusals that it repeats; those that
+// wait are as many as may be held. A repeat of a held call is one of them.
 func (g *Gateway) callInTurn(r *http.Request, share *share, function string, fields map[string]json.RawMessage, asksHold, repeat bool) (answered, *refusal) {
-	turn := func(calls *semaphore.Weighted) bool { return calls.TryAcquire(1) }
+	ctx, cancel := context.WithTimeout(r.Context(), acquireLimit)
+	defer cancel()
+	turn := func(calls *semaphore.Weighted) bool {
+		if calls.TryAcquire(1) {
+			return true
+		}
+		if !repeat {
+			if !share.held.TryAcquire(1) {
+				return false
+			}
+			defer share.held.Release(1)
+			if !g.waiting.limit.TryAcquire(1) {
+				return false
+			}
+			defer g.waiting.limit.Release(1)
+		}
+		return calls.Acquire(ctx, 1) == nil
+	}
 	if repeat {
 		r = r.WithContext(repeated(r.Context()))
-		ctx, cancel := context.WithTimeout(r.Context(), acquireLimit)
-		defer cancel()
-		turn = func(calls *semaphore.Weighted) bool { return calls.Acquire(ctx, 1) == nil }
 	}
 	if !turn(share.calls) {
 		return answered{}, sqlRefusal("PT503", "too many calls at once from one address", "busy", "try again")
