@@ -144,7 +144,7 @@ func runUp(a *app, cmd *cobra.Command, flags upFlags) error {
 	a.say("In another terminal:\n  %s\n  %s\n  eval \"$(%s)\"   # for scripts, psql and a second agent\n",
 		a.hint(cmd, "deploy --template hello --workspace demo/hello --var name=Ada --follow"), a.hint(cmd, "status"), a.hint(cmd, "env"))
 	a.say("To have a language model use it (see docs/MCP.md for other programs):\n  %s\n", a.addToModel())
-	a.say("Agents may come over HTTP, too, with queue.url = %q and the token of %s.\n", stack.PublicURL(), a.hint(cmd, "env"))
+	a.say("Another agent joins by its own key: tendril join %s\n", stack.PublicURL())
 	a.say("Ctrl-C ends everything.")
 
 	var broken error
