@@ -202,6 +202,9 @@ func (c *console) showCluster(w http.ResponseWriter, r *request, status int, d c
 		d.Tokens = viewTokens(tokens, m.AsOf)
 	}
 	d.Install = c.install(r, m.Name)
+	if atLeast(r.org.Role, "admin") {
+		d.Install.MakeToken = clusterPath(m.Name) + "/join-tokens#install"
+	}
 	c.render(w, r, status, "cluster", view{Nav: "clusters", Data: d})
 	return nil
 }
@@ -251,16 +254,17 @@ const chart = "oci://ghcr.io/tendril-run/charts/tendril"
 
 // installation is how an agent that signs by key is started for a cluster, word by word.
 type installation struct {
-	URL, Join, Secret, Helm string
+	Join, Secret, Helm string
 	// Plain: what goes there is not encrypted.
 	Plain bool
+	// MakeToken is where the reader makes a join token; empty: there is one, or the reader may not.
+	MakeToken string
 }
 
 // newInstallation words how to start an agent for a queue and a cluster. The join token is
 // typed in, so that no shell keeps it in its history, nor a process list shows it.
 func newInstallation(at, cluster string) installation {
 	return installation{
-		URL:    at,
 		Plain:  strings.HasPrefix(at, "http://"),
 		Join:   "tendril join " + at + " --cluster " + cluster,
 		Secret: "kubectl create namespace tendril\n# paste the join token, then Enter and Ctrl-D\nkubectl create secret generic tendril-join --namespace tendril \\\n  --from-file=token=/dev/stdin",

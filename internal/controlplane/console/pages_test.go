@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 		{path: "/", has: []string{"data/prod", "aws_rds_cluster.main", "42 %", "Review the plan", "Its plan needs approval", "Run 6 has been running in this workspace", "See the lock", "Error: creating EC2 Instance", "Fixed since", "2 of 3 slots in use", "No agent yet"},
 			may: map[string]string{`class="btn btn-primary" href="/deploy"`: operators}, nots: []string{"First steps"}},
 		{path: "/clusters", has: []string{`href="/clusters/staging"`, `data-state="ONLINE"`, `data-state="OFFLINE"`}, may: map[string]string{`action="/clusters#add"`: admins}},
-		{path: "/clusters/prod", has: []string{"edge-1", fmt.Sprintf("Supports contract 2 of %d", queue.Contract), "helm install tendril oci://", "https://trellis.example", "tendril run", "SHA256:", "age1ql3"},
+		{path: "/clusters/prod", has: []string{"edge-1", fmt.Sprintf("Supports contract 2 of %d", queue.Contract), "helm install tendril oci://", "https://trellis.example", "tendril join", "SHA256:", "age1ql3"},
 			may:  map[string]string{`action="/clusters/prod/pause#pause"`: admins, `action="/clusters/prod/policy#policy"`: admins, `action="/clusters/prod/tokens#tokens"`: admins, ">Revoke</button>": admins, "Deploy here": operators},
 			nots: []string{e.Token}},
 		{path: "/workspaces", has: []string{"shop/prod", "2 changes", "Locked", "Held", "Running", "Needs approval"}},
