@@ -70,7 +70,7 @@ func Abandon(dir string) error {
 func Made(dir string) (time.Time, error) {
 	info, err := os.Stat(filepath.Join(dir, File))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("look at the agent's key: %w", err)
+		return time.Time{}, fmt.Errorf("inspect the agent's key: %w", err)
 	}
 	return info.ModTime(), nil
 }
