@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -76,30 +77,61 @@ func (p *Pooler) write(t testing.TB, name, text string) {
 // root as PostgreSQL does, and nobody else may enter that directory.
 func (p *Pooler) run(t testing.TB, program, sockets string) {
 	t.Helper()
-	cmd := exec.Command(program, filepath.Join(p.dir, "pgbouncer.ini"))
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C"}
+	var as *syscall.SysProcAttr
 	if os.Geteuid() == 0 {
 		info, err := os.Stat(sockets)
 		if err != nil {
 			t.Fatalf("pgbouncer.Start: %v", err)
 		}
 		owner := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // it is, where we are root
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+		as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
 		for _, path := range []string{p.dir, filepath.Join(p.dir, "users"), filepath.Join(p.dir, "pgbouncer.ini")} {
 			if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
 				t.Fatalf("pgbouncer.Start: %v", err)
 			}
 		}
 	}
-	if err := cmd.Start(); err != nil {
+	start := func() (*exec.Cmd, error) {
+		cmd := exec.Command(program, filepath.Join(p.dir, "pgbouncer.ini"))
+		cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &said, &said, as
+		cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C"}
+		return cmd, cmd.Start()
+	}
+	cmd, err := start()
+	if err != nil {
 		t.Fatalf("pgbouncer.Start: %v (scripts/test-deps.sh installs PgBouncer)", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	var mu sync.Mutex // of what follows, and of cmd
+	var ready, stopped bool
+	go func() {
+		for {
+			err := cmd.Wait()
+			mu.Lock()
+			if !ready || stopped {
+				mu.Unlock()
+				ended <- err
+				return
+			}
+			// PgBouncer 1.18 ends itself now and then where clients and their cancel requests are
+			// cut off ("bad client state"). Whatever runs it starts it again, and so does this.
+			said.WriteString("it has ended, and is started again\n")
+			_ = os.Remove(filepath.Join(p.dir, ".s.PGSQL."+socketPort)) // it may be gone
+			if cmd, err = start(); err != nil {
+				stopped = true
+				mu.Unlock()
+				ended <- err
+				return
+			}
+			mu.Unlock()
+		}
+	}()
 	t.Cleanup(func() {
+		mu.Lock()
+		stopped = true
 		_ = cmd.Process.Kill() // it has nothing to lose
+		mu.Unlock()
 		<-ended
 		if t.Failed() {
 			t.Logf("pgbouncer said:\n%s", said.String())
@@ -111,6 +143,9 @@ func (p *Pooler) run(t testing.TB, program, sockets string) {
 		conn, err := new(net.Dialer).DialContext(context.Background(), "unix", filepath.Join(p.dir, ".s.PGSQL."+socketPort))
 		if err == nil {
 			_ = conn.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			ready = true
 			return
 		}
 		select {
