@@ -131,11 +131,14 @@ func oncePages(t *testing.T, h *house) {
 	tab.Visit(h.Runtime().BrowserURL + "/clusters")
 	tab.Fill("Name", "looked-at")
 	tab.Click("Add the cluster")
-	tab.WaitText("Token, shown once")
+	tab.WaitText("Next: start an agent")
 	h.seen.page(tab, "cluster-token")
 	tab.Click("I have saved the token")
 	tab.WaitText("looked-at")
 	h.seen.page(tab, "cluster-new")
+	tab.Click("Make a join token")
+	tab.WaitText("A join token for looked-at")
+	h.seen.page(tab, "cluster-join-token")
 
 	ask := url.Values{"port": {"7777"}, "state": {strings.Repeat("s", 43)}, "host": {"a laptop"}, "challenge": {strings.Repeat("c", 43)}}
 	program := url.Values{"response_type": {"code"}, "code_challenge_method": {"S256"}, "code_challenge": {strings.Repeat("c", 43)},
