@@ -68,10 +68,7 @@ func TestWorkOfAPersonInABrowser(t *testing.T) {
 	tab.Click("It is done")
 	tab.WaitText("too short to be masked")
 	// What was typed, and what is wrong with it, stays when the page is renewed.
-	browsertest.Eval[bool](tab, `new Promise((done) => {
-		document.addEventListener("htmx:afterSettle", (e) => e.detail.requestConfig?.elt.id === "run" && done(true));
-		htmx.trigger("#run", "renew");
-	})`)
+	renewed(tab, "run")
 	if kept := browsertest.Eval[string](tab, `document.getElementById("output-rack").value + document.getElementById("output-ok").value + document.querySelector("[data-input-error]").textContent`); !strings.HasPrefix(kept, "B12false") || !strings.Contains(kept, "too short") {
 		t.Errorf("after the page was renewed it has %q", kept)
 	}
@@ -139,10 +136,7 @@ func TestMachineThatExistsThoughTheWorkFailed(t *testing.T) {
 	}
 	browsertest.Eval[bool](tab, `document.getElementsByName("machine.db-1.exists")[0].click(), true`)
 	typed("input-reason", "no free rack")
-	browsertest.Eval[bool](tab, `new Promise((done) => {
-		document.addEventListener("htmx:afterSettle", (e) => e.detail.requestConfig?.elt.id === "run" && done(true));
-		htmx.trigger("#run", "renew");
-	})`)
+	renewed(tab, "run")
 	tab.Allow("422")
 	tab.Click("It can't be done") // the box is still ticked after the page was renewed
 	tab.WaitText("Db-1: needs an address")

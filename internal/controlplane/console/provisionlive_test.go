@@ -63,10 +63,7 @@ func TestApproveInABrowser(t *testing.T) {
 	s.Exec(t, "UPDATE public.provisions SET engine = 'tofu', engine_version = '1.10.1' WHERE id = $1", r.id)
 	s.Exec(t, "SELECT pg_notify('tendril_provision', $1::text)", r.id)
 	tab.WaitText("with tofu 1.10.1")
-	browsertest.Eval[bool](tab, `Promise.all(["outcome", "inventory"].map((id) => new Promise((done) => {
-		document.addEventListener("htmx:afterSettle", (e) => e.detail.requestConfig?.elt.id === id && done(true));
-		htmx.trigger("#" + id, "renew");
-	}))).then(() => true)`)
+	renewed(tab, "outcome", "inventory")
 	if after := browsertest.Eval[string](tab, state); after != before {
 		t.Errorf("what the reader has done, after the page was renewed = %s, want %s", after, before)
 	}

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -148,4 +149,13 @@ func (r *run) reaches(t *testing.T, stages ...provision.Stage) {
 // waitLines waits for that many.
 func waitLines(tab *browsertest.Tab, n int) {
 	tab.Wait(`document.getElementById("log")?.viewer?.lines.length >= ` + strconv.Itoa(n))
+}
+
+// renewed has parts of a page renewed and waits for that. It asks again: what is asked while a part
+// is on its way may be left out.
+func renewed(tab *browsertest.Tab, ids ...string) {
+	for _, id := range ids {
+		browsertest.Eval[bool](tab, `window.renewed = {}, document.addEventListener("htmx:afterSettle", (e) => { window.renewed[e.detail.requestConfig?.elt.id] = true }), true`)
+		tab.Wait(fmt.Sprintf(`window.renewed[%[1]q] || (htmx.trigger("#%[1]s", "renew"), false)`, id))
+	}
 }
