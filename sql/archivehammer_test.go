@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -64,8 +65,8 @@ func TestReadersNoticeNothing(t *testing.T) {
 	var seen int64
 	often(`SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid, pg_sleep(0.1) FROM pg_stat_activity
 		WHERE datname = current_database() AND query LIKE '%archive_logs(p_rows%' AND pid <> pg_backend_pid() LIMIT 1) a`, &killed, func() []any {
-		for archived.Load() == seen && ctx.Err() == nil {
-			time.Sleep(10 * time.Millisecond)
+		for limit := patience.Begin(time.Minute); archived.Load() == seen && ctx.Err() == nil; {
+			limit.Pause()
 		}
 		seen = archived.Load()
 		return nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // At ten thousand agents no call of an agent reads a table from its beginning to its end.
@@ -101,8 +103,7 @@ func scansNothing(t *testing.T, w *world, name, hash, key, query string, args ..
 	}
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it is what the test wants
 	// The first heartbeat of each minute reads all agents, for the clock's sake.
-	for !one[bool](t, w.conn, "SELECT extract(second FROM clock_timestamp()) BETWEEN 12 AND 50") {
-		time.Sleep(100 * time.Millisecond)
+	for limit := patience.Begin(time.Minute); !one[bool](t, w.conn, "SELECT extract(second FROM clock_timestamp()) BETWEEN 12 AND 50"); limit.Pause() {
 	}
 	if _, err := tx.Exec(t.Context(), "UPDATE tendril.pulse SET stamped_at = clock_timestamp() - interval '10 seconds', reap_not_before = '-infinity'"); err != nil {
 		t.Fatal(err)

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,8 +40,8 @@ func BenchmarkGatewayRestarts(b *testing.B) {
 	s := site.New(b)
 	s.Exec(b, "UPDATE tendril.settings SET agent_limit = $1", agents)
 	gateway := s.Serve("--max-connections", fmt.Sprint(3*agents), "--max-held", fmt.Sprint(2*agents+100))
-	door := newDoor(b, gateway.Address)
-	s.QueueURL = "https://" + door.address
+	door := site.Balance(b, gateway.Address)
+	s.QueueURL = "https://" + door.Address
 	s.NewAgent("worker", 3, "").Start().AwaitOutput("registered")
 	template := s.Template("works", map[string]string{"main.tf": fmt.Sprintf(`resource "terraform_data" "x" {
   triggers_replace = timestamp()
@@ -69,7 +67,7 @@ func BenchmarkGatewayRestarts(b *testing.B) {
 			}
 			began := time.Now()
 			for second := range window {
-				opened, said := door.opened.Load(), calls.Load()
+				opened, said := door.Opened.Load(), calls.Load()
 				for n := range wakes {
 					<-time.After(time.Until(began.Add(time.Duration(second*wakes+n) * time.Second / wakes)))
 					id := s.Text(b, "INSERT INTO public.provisions (cluster_id, config_snapshot) VALUES ($1, $2) RETURNING id::text", idle,
@@ -77,7 +75,7 @@ func BenchmarkGatewayRestarts(b *testing.B) {
 					inserted[second] = append(inserted[second], uuid.MustParse(id))
 				}
 				<-time.After(time.Until(began.Add(time.Duration(second+1) * time.Second)))
-				connections[second] = max(connections[second], door.opened.Load()-opened)
+				connections[second] = max(connections[second], door.Opened.Load()-opened)
 				asked[second] = max(asked[second], calls.Load()-said)
 			}
 		}
@@ -107,17 +105,10 @@ func BenchmarkGatewayRestarts(b *testing.B) {
 		}
 	}
 	late.report(b, "", 50, 99)
-	b.ReportMetric(float64(max64(connections[:])), "connections-/s")
-	b.ReportMetric(float64(max64(asked[:])), "calls-/s")
+	b.ReportMetric(float64(slices.Max(connections[:])), "connections-/s")
+	b.ReportMetric(float64(slices.Max(asked[:])), "calls-/s")
 	b.ReportMetric(float64(len(works)), "runs")
 	only(b)
-}
-
-func max64(all []int64) (most int64) {
-	for _, n := range all {
-		most = max(most, n)
-	}
-	return most
 }
 
 // claimedAfter is how long each of the rows waited, by the clock of the database.
@@ -164,56 +155,4 @@ func (q countedQueue) Claim(ctx context.Context, id uuid.UUID) (*provision.Assig
 		err = q.Report(ctx, id, provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeRepoRefused, ErrorMessage: "nothing is run here"}})
 	}
 	return nil, err
-}
-
-// door counts the connections to a server that it lets through.
-type door struct {
-	address string
-	opened  atomic.Int64
-}
-
-func newDoor(b *testing.B, server string) *door {
-	b.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := &door{address: listener.Addr().String()}
-	ctx, stop := context.WithCancel(context.Background())
-	var open sync.WaitGroup
-	b.Cleanup(func() {
-		stop()
-		_ = listener.Close() // it was only listened on
-		open.Wait()
-	})
-	open.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return // it is closed
-			}
-			d.opened.Add(1)
-			open.Go(func() { through(ctx, client, server) })
-		}
-	})
-	return d
-}
-
-// through joins two connections until one of them ends.
-func through(ctx context.Context, client net.Conn, address string) {
-	defer client.Close() //nolint:errcheck // it is over
-	server, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return // nobody is there, which the client is to see
-	}
-	both := func() { _, _ = client.Close(), server.Close() }
-	defer context.AfterFunc(ctx, both)()
-	var copying sync.WaitGroup
-	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-		copying.Go(func() {
-			defer both()
-			_, _ = io.Copy(way[0], way[1]) // a broken connection is what is measured
-		})
-	}
-	copying.Wait()
 }

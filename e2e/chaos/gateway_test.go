@@ -1,13 +1,8 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -66,7 +61,7 @@ func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	s := site.New(t)
 	gateways := []*site.Gateway{s.Serve(), s.Serve()}
-	s.QueueURL = "https://" + balance(t, gateways[0].Address, gateways[1].Address)
+	s.QueueURL = "https://" + site.Balance(t, gateways[0].Address, gateways[1].Address).Address
 	w := newWorks(s)
 	a := w.alone("one", 3).Start()
 	a.AwaitOutput("registered")
@@ -87,51 +82,4 @@ func TestTwoGateways(t *testing.T) {
 	a.Terminate()
 	w.nobodyLost()
 	w.count(a, "SUCCESS")
-}
-
-// balance listens for connections, and joins each to the next of the addresses that takes it.
-func balance(t *testing.T, addresses ...string) (address string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	var open sync.WaitGroup
-	t.Cleanup(func() {
-		stop()
-		_ = listener.Close()
-		open.Wait()
-	})
-	open.Go(func() {
-		for next := 0; ; next++ {
-			client, err := listener.Accept()
-			if err != nil {
-				return // it is closed
-			}
-			open.Go(func() { join(ctx, client, slices.Concat(addresses[next%len(addresses):], addresses)) })
-		}
-	})
-	return listener.Addr().String()
-}
-
-func join(ctx context.Context, client net.Conn, addresses []string) {
-	defer client.Close() //nolint:errcheck // it is over
-	for _, address := range addresses {
-		server, err := net.Dial("tcp", address)
-		if err != nil {
-			continue
-		}
-		both := func() { _, _ = client.Close(), server.Close() }
-		defer context.AfterFunc(ctx, both)()
-		var copying sync.WaitGroup
-		for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-			copying.Go(func() {
-				defer both()
-				_, _ = io.Copy(way[0], way[1]) // a broken connection is what is tested
-			})
-		}
-		copying.Wait()
-		return
-	}
 }
