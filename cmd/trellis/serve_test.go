@@ -62,7 +62,7 @@ func TestServeUsage(t *testing.T) {
 // Both up and serve answer agents; serve ends at a SIGTERM.
 func testServeBesideUp(t *testing.T, stack *session, runtime instance.Runtime) {
 	t.Parallel()
-	if !strings.Contains(stack.said.String(), `queue.url = "`+runtime.URL+`"`) {
+	if !strings.Contains(stack.said.String(), "tendril join "+runtime.URL) {
 		t.Errorf("up says %s, want the URL that agents can use", stack.said)
 	}
 	wantCall(t, runtime.URL)

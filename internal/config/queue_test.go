@@ -22,7 +22,7 @@ func TestQueueOverHTTPS(t *testing.T) {
 		about   string
 		environ []string
 		file    string // of table queue
-		want    Queue  // without the token
+		want    Queue  // without the token and the lifetime of keys
 	}{
 		{"by our names", []string{"TENDRIL_QUEUE_URL=" + project, "TENDRIL_QUEUE_API_KEY=sb_publishable_x"}, "",
 			Queue{URL: project, APIKey: "sb_publishable_x"}},
@@ -47,7 +47,7 @@ func TestQueueOverHTTPS(t *testing.T) {
 	} {
 		path := write(t, "tendril.toml", "[queue]\n"+tc.file, 0o600)
 		got, err := Load(path, append([]string{"HOME=/h", "TENDRIL_NAME=a", "TENDRIL_API_TOKEN=" + testToken}, tc.environ...))
-		tc.want.Token = NewSecret(testToken)
+		tc.want.Token, tc.want.KeyLifetime = NewSecret(testToken), defaults(nil).Queue.KeyLifetime
 		if err != nil || got.Queue != tc.want {
 			t.Errorf("%s: Load() queue = %+v, %v, want %+v", tc.about, got.Queue, err, tc.want)
 		}
